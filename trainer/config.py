@@ -1,0 +1,223 @@
+"""Every setting of a training: one frozen TrainConfig, from which flags, YAML keys and help follow.
+
+To add a setting, add a field.  Torch-free, so that a launcher can check settings before it spends.
+pydantic was chosen over tyro and jsonargparse: the strictest validation of the three, sentences of
+our own for errors, and a `--help` that needs no more than its field list.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from trainer import datasets, models, optimizers, strategies
+from trainer.errors import SettingsError
+from trainer.registry import check_name
+
+
+def _pairs(value: Any) -> Any:
+    """'0:512,2:2048' -> {0: 512, 2: 2048}; anything else is left to the field's own type."""
+    if not isinstance(value, str):
+        return value
+    pairs = [item.split(":", 1) for item in value.split(",") if item]
+    if any(len(pair) != 2 for pair in pairs):
+        raise ValueError("write it as epoch:images,epoch:images, for example 0:512,2:2048")
+    return dict(pairs)
+
+
+def _numbers(value: Any) -> Any:
+    """'30,60' -> ['30', '60']; anything else is left to the field's own type."""
+    return [item for item in value.split(",") if item] if isinstance(value, str) else value
+
+
+Ramp = Annotated[dict[int, int], BeforeValidator(_pairs)]
+Epochs = Annotated[tuple[float, ...], BeforeValidator(_numbers)]
+
+# The first field under each heading of --help.
+SECTIONS = {
+    "model": "model",
+    "dataset": "data",
+    "epochs": "length and batches",
+    "optimizer": "optimization",
+    "strategy": "ranks and communication",
+    "precision": "speed",
+    "run_dir": "run folder and checkpoints",
+    "progress": "what is shown and logged",
+}
+
+
+class TrainConfig(BaseModel):
+    """What to train, on what, how, and where to keep it.  Units are in the names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    model: str = Field("resnet18", description="resnet18, vgg11, cnn or any torchvision classifier")
+    image_size: int | None = Field(None, ge=8, le=1024, description="pixels a side; none: what the data set has")
+    init_from: Path | None = Field(None, description="weights to start from: a model.pt of an earlier run")
+
+    dataset: str = Field("digits", description="digits, cifar10, imagefolder, imagenet or synthetic")
+    data_dir: Path = Field(Path("data"), description="where the data set lies, or is downloaded to")
+    cache_dir: Path = Field(Path("~/.cache/aws-ddp-toolkit"), description="where decoded small sets are kept")
+    download: bool = Field(True, description="download cifar10 when it is missing")
+    augment: bool = Field(True, description="random crop, and flip where the classes allow it")
+    workers: int | None = Field(None, ge=1, description="JPEG decoding threads per rank; none: its share of the cores")
+    max_bad_images: int = Field(0, ge=0, description="unreadable images to skip before giving up")
+    synthetic_images: int = Field(50_000, ge=1, description="images an epoch of the synthetic set has")
+    synthetic_classes: int = Field(10, ge=2, description="classes of the synthetic set")
+
+    epochs: int = Field(5, ge=1, description="passes over the training set")
+    batch_size: int = Field(128, ge=1, description="images per GPU (or CPU rank) and forward pass")
+    global_batch_size: int | None = Field(None, ge=1, description="images per update over all GPUs; sets the batch size")
+    accumulate: int = Field(1, ge=1, description="forward passes per update")
+    batch_ramp: Ramp | None = Field(None, description="global batch from an epoch on, such as 0:512,2:2048")
+    eval_batch_size: int | None = Field(None, ge=1, description="images per GPU when evaluating; none: twice batch_size")
+    eval_every: int = Field(1, ge=1, description="epochs between evaluations; the last is always evaluated")
+    max_steps: int | None = Field(None, ge=1, description="stop after so many updates")
+    seed: int = Field(0, ge=0, description="seed of weights, order and augmentation")
+
+    optimizer: str = Field("sgd", description="sgd, adamw, lars or muon")
+    lr: float | None = Field(None, gt=0, description="peak learning rate; none: sgd 0.1, adamw 1e-3, lars 2, muon 0.02")
+    lr_scaling: Literal["none", "linear", "sqrt"] = Field("none", description="of lr with global batch / lr_base_batch")
+    lr_base_batch: int = Field(256, ge=1, description="global batch that lr is meant for when it is scaled")
+    schedule: Literal["constant", "cosine", "multistep", "onecycle"] = Field("cosine", description="of the learning rate")
+    warmup_epochs: float = Field(0.0, ge=0, description="epochs of linear warm-up; onecycle: its rising part")
+    milestones: Epochs = Field((), description="epochs at which multistep lowers the rate, such as 30,60,80")
+    lr_gamma: float = Field(0.1, gt=0, lt=1, description="factor at each milestone")
+    momentum: float = Field(0.9, ge=0, lt=1, description="of sgd, lars and muon")
+    nesterov: bool = Field(True, description="Nesterov momentum for sgd, lars and muon")
+    weight_decay: float = Field(5e-4, ge=0, description="not applied to norms and biases")
+    label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of the target spread over all classes")
+    clip_norm: float | None = Field(None, gt=0, description="largest gradient norm")
+    ema_decay: float | None = Field(None, gt=0, lt=1, description="evaluate a moving average of the weights")
+
+    strategy: Literal["auto", "single", "dp", "ddp", "fsdp"] = Field("auto", description="auto: ddp with several ranks")
+    device: Literal["auto", "cuda", "cpu"] = Field("auto", description="auto: a GPU where there is one")
+    comm_hook: Literal["none", "fp16", "bf16", "powersgd"] = Field("none", description="ddp gradient compression")
+    powersgd_rank: int = Field(2, ge=1, description="rank of PowerSGD's approximation")
+    bucket_cap_mb: float = Field(25.0, gt=0, description="MiB of gradients per ddp all-reduce")
+    gradient_as_bucket_view: bool = Field(True, description="ddp gradients live in the buckets: less memory")
+    static_graph: bool = Field(False, description="tell ddp that the graph never changes")
+    timeout_s: float = Field(600.0, gt=0, description="seconds before a silent rank is an error")
+
+    precision: Literal["auto", "fp32", "fp16", "bf16"] = Field("auto", description="auto: the fastest safe one here")
+    amp: bool | None = Field(None, description="--no-amp means fp32; --amp refuses it")
+    channels_last: bool | None = Field(None, description="NHWC weights and images; none: on, except with fsdp")
+    compile: bool = Field(False, description="torch.compile the model")
+    compile_mode: Literal["default", "reduce-overhead", "max-autotune"] = Field("default", description="of torch.compile")
+    fused: bool | None = Field(None, description="fused optimizer kernels; none: on GPUs where the optimizer has them")
+    cudnn_benchmark: bool = Field(True, description="let cuDNN time its convolutions once")
+    deterministic: bool = Field(False, description="bit-identical reruns on a GPU, slower")
+    threads: int | None = Field(None, ge=1, description="CPU threads per rank; none: its share of the cores")
+
+    run_dir: Path | None = Field(None, description="results go here; none: a new folder under runs/")
+    checkpoint_dir: Path | None = Field(None, description="resumed from, saved to; none: RUN/checkpoints")
+    checkpoint_every_s: float = Field(600.0, gt=0, description="seconds between checkpoints within an epoch")
+    keep_checkpoints: int = Field(3, ge=1, description="newest checkpoints kept, beside the best")
+    resume: bool = Field(True, description="go on from the newest checkpoint, if there is one")
+
+    progress: bool | None = Field(None, description="progress bar on rank 0; none: on a terminal")
+    log_every: int = Field(50, ge=1, description="updates between looks at the loss; never more often than one a second")
+    probe_steps: int = Field(5, ge=0, description="steps measured without communication, once a run; 0: none")
+    plot: bool = Field(True, description="draw curves.png")
+    tensorboard: bool = Field(False, description="write TensorBoard events into the run folder")
+    wandb: str | None = Field(None, description="Weights & Biases project; offline without a key")
+    mlflow: str | None = Field(None, description="MLflow experiment; in the run folder without a server")
+
+
+@dataclass(frozen=True)
+class Batches:
+    """How many images go through at once.  replicas: GPUs or CPU ranks that share one update."""
+
+    per_replica: int
+    accumulate: int
+    replicas: int
+
+    @property
+    def per_update(self) -> int:
+        """The global batch."""
+        return self.per_replica * self.accumulate * self.replicas
+
+
+def batches_at(config: TrainConfig, epoch: int, replicas: int) -> Batches:
+    """The batch arithmetic of one epoch.  Raises SettingsError where the global batch does not divide."""
+    wanted = _ramped(config, epoch) or config.global_batch_size
+    if wanted is None:
+        return Batches(config.batch_size, config.accumulate, replicas)
+    share = replicas * config.accumulate
+    if wanted % share:
+        nearest = max(share, round(wanted / share) * share)
+        raise SettingsError(
+            f"a global batch of {wanted} does not divide among {replicas} replicas x {config.accumulate} "
+            f"accumulated passes; the nearest that does is {nearest}."
+        )
+    return Batches(wanted // share, config.accumulate, replicas)
+
+
+def _ramped(config: TrainConfig, epoch: int) -> int | None:
+    begun = [start for start in config.batch_ramp or {} if start <= epoch]
+    return config.batch_ramp[max(begun)] if config.batch_ramp and begun else None
+
+
+def check(config: TrainConfig) -> None:
+    """Raises SettingsError for names that do not exist and settings that contradict each other."""
+    check_name("model", config.model, models.NAMES)
+    check_name("dataset", config.dataset, datasets.NAMES)
+    check_name("optimizer", config.optimizer, optimizers.NAMES)
+    check_name("strategy", config.strategy, ["auto", *strategies.NAMES])
+    for wrong, sentence in _contradictions(config):
+        if wrong:
+            raise SettingsError(sentence)
+
+
+def _contradictions(c: TrainConfig) -> list[tuple[bool, str]]:
+    ramp = c.batch_ramp or {}
+    given = c.model_fields_set
+    return [
+        (c.amp is True and c.precision == "fp32", "--amp and --precision fp32 contradict each other; drop one."),
+        (
+            c.amp is False and c.precision in ("fp16", "bf16"),
+            f"--no-amp and --precision {c.precision} contradict each other; drop one.",
+        ),
+        (
+            c.global_batch_size is not None and "batch_size" in given,
+            "--batch-size and --global-batch-size say the same thing twice; give one.",
+        ),
+        (bool(ramp) and c.global_batch_size is not None, "give --batch-ramp or --global-batch-size, not both."),
+        (bool(ramp) and 0 not in ramp, "--batch-ramp must say how it starts: begin it with 0:IMAGES."),
+        (any(e < 0 or n < 1 for e, n in ramp.items()), "--batch-ramp takes epochs from 0 and at least one image."),
+        (
+            c.schedule == "multistep" and not c.milestones,
+            "--schedule multistep needs --milestones, such as --milestones 30,60,80.",
+        ),
+        (
+            bool(c.milestones) and c.schedule != "multistep",
+            f"--milestones has no effect with --schedule {c.schedule}; add --schedule multistep.",
+        ),
+        (
+            c.warmup_epochs >= c.epochs,
+            f"--warmup-epochs {c.warmup_epochs:g} leaves nothing of {c.epochs} epochs; make it smaller.",
+        ),
+        (
+            c.comm_hook != "none" and c.strategy not in ("auto", "ddp"),
+            f"--comm-hook {c.comm_hook} works with --strategy ddp only, not {c.strategy}.",
+        ),
+        (
+            c.strategy == "fsdp" and c.channels_last is True,
+            "--channels-last does not work with --strategy fsdp, which shards contiguous weights; drop it.",
+        ),
+        (
+            c.strategy == "fsdp" and c.optimizer == "muon",
+            "--optimizer muon needs whole matrices and fsdp shards them; take --strategy ddp or another optimizer.",
+        ),
+        (
+            c.strategy == "fsdp" and c.precision == "fp16",
+            "--strategy fsdp has no gradient scaler for fp16; take --precision bf16.",
+        ),
+        (c.strategy == "dp" and c.device == "cpu", "--strategy dp splits over GPUs; on a CPU use --strategy single."),
+        (c.nesterov and c.momentum == 0 and "nesterov" in given, "--nesterov needs a --momentum above 0."),
+        (
+            c.mlflow == "" or c.wandb == "",
+            "--wandb and --mlflow take a name: the project or experiment to log to.",
+        ),
+    ]

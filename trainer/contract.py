@@ -1,0 +1,35 @@
+"""Names the trainer shares with the launchers: exit codes, files of a run folder, container paths.
+
+Torch-free, so a launcher may import it.  Nothing here acts.
+"""
+
+from enum import IntEnum
+from pathlib import PurePosixPath
+
+
+class Exit(IntEnum):
+    """What a process ends with.  The launchers decide by it whether starting again makes sense."""
+
+    DONE = 0
+    BUG = 1  # a traceback was printed: ours to mend
+    SETTINGS = 2  # the same command will fail again
+    DATA = 3  # the same data will fail again
+    AWS = 4  # launchers only: AWS refused
+    TRAINING = 5  # NaN loss, out of memory: the same training will fail again
+    MACHINE = 6  # a lost rank, a full disk, a taken port: may work on another try
+    INTERRUPTED = 75  # saved on request; start again to go on (EX_TEMPFAIL of sysexits.h)
+
+
+# Files of a run folder, relative to it.
+METRICS = "metrics.jsonl"
+CURVES = "curves.png"
+SETTINGS = "config.yaml"
+WEIGHTS = "model.pt"
+CHECKPOINTS = "checkpoints"
+
+# SageMaker's container layout: https://docs.aws.amazon.com/sagemaker/latest/dg/amazon-sagemaker-toolkits.html
+SAGEMAKER_MODEL = PurePosixPath("/opt/ml/model")
+SAGEMAKER_CHECKPOINTS = PurePosixPath("/opt/ml/checkpoints")
+
+# How a metric line starts; SageMaker's metric definitions and the sweep look for it.
+METRIC_PREFIX = "[METRIC]"

@@ -1,0 +1,68 @@
+"""What a data set gives the training: two splits that yield ready batches on the device."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from trainer.sampler import Order
+
+# The label of an image that could not be read: cross_entropy's default ignore_index, so it weighs nothing.
+UNREADABLE = -100
+
+
+class Batch(NamedTuple):
+    """images: (B, 3, H, W) float32, normalised, on the device; labels: (B,) int64, UNREADABLE where skipped."""
+
+    images: Tensor
+    labels: Tensor
+
+
+class Split(Protocol):
+    """One half of a data set."""
+
+    size: int
+
+    def train_batches(self, order: Order, positions: Sequence[slice]) -> Iterator[Batch]:
+        """Augmented batches: the images at `positions` of `order`, one batch per slice."""
+        ...
+
+    def eval_batches(self, indices: range, batch_size: int) -> Iterator[Batch]:
+        """The images `indices`, unaugmented, in order; the last batch may be smaller."""
+        ...
+
+    @property
+    def bad_images(self) -> Sequence[str]:
+        """Names of the images this process skipped because they could not be read."""
+        ...
+
+
+@dataclass(frozen=True)
+class Data:
+    """A loaded data set.  image_size: pixels a side of what the batches hold."""
+
+    train: Split
+    evaluation: Split
+    classes: int
+    image_size: int
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a loader needs to know; it reads no settings and no environment itself."""
+
+    data_dir: Path
+    cache_dir: Path
+    device: torch.device
+    image_size: int | None
+    augment: bool
+    channels_last: bool
+    workers: int
+    max_bad_images: int
+    download: bool
+    seed: int
+    synthetic_images: int
+    synthetic_classes: int

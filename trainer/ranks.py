@@ -1,0 +1,156 @@
+"""Who am I among the processes of this job: read from the environment a launcher left, purely.
+
+Read in this order: torchrun, Open MPI (SageMaker's pytorchddp), Slurm, and else one process alone.
+torchrun comes first because it is often started inside a Slurm job, whose own names then mean nodes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainer.errors import SettingsError
+
+PORT = 29500  # torchrun's own default
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process's place.  All counts are of processes; node_rank and nodes are of machines."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    local_world_size: int = 1
+    node_rank: int = 0
+    nodes: int = 1
+    master_addr: str = "127.0.0.1"
+    master_port: int = PORT
+    source: str = "single"
+
+    @property
+    def is_head(self) -> bool:
+        """Whether this is rank 0, which writes for all."""
+        return self.rank == 0
+
+
+def read_ranks(env: Mapping[str, str]) -> Ranks:
+    """This process's ranks.  Raises SettingsError when the environment contradicts itself."""
+    for present, read in (
+        ("RANK" in env or "WORLD_SIZE" in env, _torchrun),
+        ("OMPI_COMM_WORLD_RANK" in env, _open_mpi),
+        # Without SLURM_STEP_ID this is an sbatch or salloc shell: no srun started the other tasks.
+        ("SLURM_PROCID" in env and "SLURM_STEP_ID" in env, _slurm),
+    ):
+        if present:
+            return _checked(read(env))
+    return Ranks()
+
+
+def _torchrun(env: Mapping[str, str]) -> Ranks:
+    world = _number(env, "WORLD_SIZE", "torchrun")
+    local_world = _number(env, "LOCAL_WORLD_SIZE", "torchrun", world)
+    rank = _number(env, "RANK", "torchrun")
+    return Ranks(
+        rank=rank,
+        world_size=world,
+        local_rank=_number(env, "LOCAL_RANK", "torchrun", rank % max(local_world, 1)),
+        local_world_size=local_world,
+        node_rank=_number(env, "GROUP_RANK", "torchrun", rank // max(local_world, 1)),
+        nodes=_number(env, "GROUP_WORLD_SIZE", "torchrun", max(1, world // max(local_world, 1))),
+        master_addr=env.get("MASTER_ADDR", "127.0.0.1"),
+        master_port=_number(env, "MASTER_PORT", "torchrun", PORT),
+        source="torchrun",
+    )
+
+
+def _open_mpi(env: Mapping[str, str]) -> Ranks:
+    world = _number(env, "OMPI_COMM_WORLD_SIZE", "Open MPI")
+    local_world = _number(env, "OMPI_COMM_WORLD_LOCAL_SIZE", "Open MPI", world)
+    rank = _number(env, "OMPI_COMM_WORLD_RANK", "Open MPI")
+    if world > local_world and "MASTER_ADDR" not in env:
+        raise SettingsError(
+            "Open MPI started ranks on several hosts but MASTER_ADDR is not set; "
+            "pass the first host with mpirun -x MASTER_ADDR=HOST."
+        )
+    return Ranks(
+        rank=rank,
+        world_size=world,
+        local_rank=_number(env, "OMPI_COMM_WORLD_LOCAL_RANK", "Open MPI"),
+        local_world_size=local_world,
+        node_rank=_number(env, "OMPI_COMM_WORLD_NODE_RANK", "Open MPI", 0)
+        if world == local_world
+        else rank // max(local_world, 1),
+        nodes=max(1, world // max(local_world, 1)),
+        master_addr=env.get("MASTER_ADDR", "127.0.0.1"),
+        master_port=_number(env, "MASTER_PORT", "Open MPI", PORT),
+        source="Open MPI",
+    )
+
+
+def _slurm(env: Mapping[str, str]) -> Ranks:
+    world = _number(env, "SLURM_STEP_NUM_TASKS", "Slurm", _number(env, "SLURM_NTASKS", "Slurm", 1))
+    nodes = _number(env, "SLURM_STEP_NUM_NODES", "Slurm", _number(env, "SLURM_NNODES", "Slurm", 1))
+    job = int(re.sub(r"\D", "", env.get("SLURM_JOB_ID", "0")) or 0)
+    node_list = env.get("SLURM_STEP_NODELIST", env.get("SLURM_NODELIST", ""))
+    tasks = env.get("SLURM_STEP_TASKS_PER_NODE", str(world // max(nodes, 1)))
+    node_rank = _number(env, "SLURM_NODEID", "Slurm", 0)
+    return Ranks(
+        rank=_number(env, "SLURM_PROCID", "Slurm"),
+        world_size=world,
+        local_rank=_number(env, "SLURM_LOCALID", "Slurm"),
+        local_world_size=tasks_per_node(tasks, nodes)[node_rank] if nodes > node_rank else world,
+        node_rank=node_rank,
+        nodes=nodes,
+        master_addr=env.get("MASTER_ADDR") or (first_host(node_list) if nodes > 1 else "127.0.0.1"),
+        # Jobs that share a node must not share a port; every rank can compute this one.
+        master_port=_number(env, "MASTER_PORT", "Slurm", 15_000 + job % 20_000),
+        source="Slurm",
+    )
+
+
+def first_host(node_list: str) -> str:
+    """The first name in Slurm's compressed host list: 'gpu[03-05,9],login' -> 'gpu03'."""
+    match = re.match(r"([^\[,]*)(?:\[([^\],-]+)[^\]]*\])?([^,\[]*)", node_list)
+    if not match or not match.group(0):
+        raise SettingsError(f"SLURM_NODELIST={node_list!r} names no host; set MASTER_ADDR to the first node.")
+    return "".join(part or "" for part in match.groups())
+
+
+def tasks_per_node(text: str, nodes: int) -> list[int]:
+    """Slurm's '2(x3),1' -> [2, 2, 2, 1], one entry per node."""
+    counts: list[int] = []
+    for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
+        counts += [int(count)] * int(times or 1)
+    return counts if len(counts) == nodes else [max(counts, default=1)] * nodes
+
+
+def _number(env: Mapping[str, str], name: str, source: str, default: int | None = None) -> int:
+    text = env.get(name)
+    if text is None:
+        if default is None:
+            raise SettingsError(f"{source} set some rank variables but not {name}; start all ranks with one launcher.")
+        return default
+    if not text.isdigit():
+        raise SettingsError(f"{name}={text!r} must be a whole number; unset it or start with torchrun.")
+    return int(text)
+
+
+def _checked(ranks: Ranks) -> Ranks:
+    for wrong, sentence in (
+        (ranks.world_size < 1, f"a world of {ranks.world_size} ranks is empty"),
+        (ranks.rank >= ranks.world_size, f"rank {ranks.rank} does not fit in a world of {ranks.world_size}"),
+        (
+            ranks.local_rank >= ranks.local_world_size,
+            f"local rank {ranks.local_rank} does not fit among {ranks.local_world_size} on this node",
+        ),
+        (
+            ranks.local_world_size > ranks.world_size,
+            f"{ranks.local_world_size} ranks on this node are more than the {ranks.world_size} of the job",
+        ),
+        (ranks.node_rank >= ranks.nodes, f"node {ranks.node_rank} does not fit among {ranks.nodes} nodes"),
+    ):
+        if wrong:
+            raise SettingsError(f"{ranks.source} says that {sentence}; unset stale variables and start all ranks anew.")
+    return ranks
