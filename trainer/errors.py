@@ -20,6 +20,8 @@ class TrainerError(Exception):
     """Something the user can act on.  Its text is shown as it is, without a traceback."""
 
     code = Exit.BUG
+    # Set by a session: whether this rank is the one that tells the user; None: there was no session.
+    is_mine_to_tell: bool | None = None
 
 
 class SettingsError(TrainerError):

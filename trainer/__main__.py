@@ -1,0 +1,64 @@
+"""`python -m trainer`: flags -> run(); the one place that reads the environment and maps errors to exit codes."""
+
+import os
+import sys
+from datetime import datetime
+from pathlib import Path
+
+from trainer import flags
+from trainer.config import SECTIONS, TrainConfig, check
+from trainer.errors import SettingsError, TrainerError
+from trainer.ranks import Ranks, read_ranks
+
+ABOUT = """Train an image classifier on one GPU, on several, or on a CPU.
+
+  python -m trainer --model cnn --dataset digits --epochs 5
+  python -m trainer --model resnet18 --dataset cifar10 --epochs 5 --batch-size 256
+  torchrun --nproc-per-node 2 -m trainer --dataset imagefolder --data-dir DIR --precision bf16"""
+
+
+def main(argv: list[str]) -> int:
+    """Runs one training and returns the exit code of trainer.contract.Exit."""
+    ranks = Ranks()
+    try:
+        (config,) = flags.parse(argv, [TrainConfig], prog="python -m trainer", about=ABOUT, sections=SECTIONS)
+        assert isinstance(config, TrainConfig)
+        check(config)
+        ranks = read_ranks(os.environ)
+        return _run(config, ranks)
+    except TrainerError as error:
+        if _is_mine_to_tell(error, ranks):
+            sys.stdout.flush()
+            print(f"error: {error}", file=sys.stderr, flush=True)
+        return error.code
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(config: TrainConfig, ranks: Ranks) -> int:
+    if config.deterministic:
+        # cuBLAS reads it when torch is imported: https://pytorch.org/docs/stable/notes/randomness.html
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    from trainer.run import run  # torch takes seconds to import; --help and wrong flags need not wait
+
+    run(config, ranks, run_dir_of(config, os.environ.get("TORCHELASTIC_RUN_ID")), print, sys.stderr.isatty())
+    return 0
+
+
+def run_dir_of(config: TrainConfig, job: str | None) -> Path:
+    """Where results go; torchrun's job id names a new folder, so that its restarts find it again."""
+    if config.run_dir is not None:
+        return config.run_dir
+    name = job if job not in (None, "none") else datetime.now().strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / f"{config.dataset}-{config.model}-{name}"
+
+
+def _is_mine_to_tell(error: TrainerError, ranks: Ranks) -> bool:
+    """One rank speaks for all; wrong settings are the same on every rank, so before they meet rank 0 does."""
+    if error.is_mine_to_tell is not None:
+        return error.is_mine_to_tell
+    return ranks.is_head or not isinstance(error, SettingsError)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

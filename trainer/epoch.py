@@ -1,0 +1,136 @@
+"""One epoch of training: the loop driven, watched, saved and stopped between updates."""
+
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import dataclass
+from time import perf_counter
+
+from trainer.config import Batches, batches_at
+from trainer.datasets.base import Batch
+from trainer.errors import DataError, Interrupted, TrainingError
+from trainer.log import Bar
+from trainer.loop import train_epoch
+from trainer.metrics import Stopwatch
+from trainer.probe import Communication, measure
+from trainer.pulse import Pulse
+from trainer.sampler import Order, positions, steps_per_epoch
+from trainer.schedule import learning_rate
+from trainer.training import Training
+
+
+@dataclass(frozen=True)
+class EpochResult:
+    """What one epoch of training came to, over all ranks.  Times are this rank's."""
+
+    loss: float
+    top1: float
+    learning_rate: float
+    global_batch: int
+    updates: int  # in this epoch
+    images: int
+    seconds: float
+    phases_ms: dict[str, float]  # per update
+
+
+def train_one_epoch(training: Training, epoch: int, pulse: Pulse, bar: Bar, save: Callable[[], str]) -> EpochResult:
+    """Trains what is left of `epoch`.  Collective.
+
+    save: starts writing a checkpoint and returns where.  Raises Interrupted after a last save, and
+    TrainingError for a loss that is not finite.
+    """
+    progress, config = training.progress, training.config
+    batches = batches_at(config, epoch, training.wrapped.replicas)
+    first, last = _steps(training, batches)
+    rate = _rates(training, epoch, batches)
+    watch = Stopwatch(training.session.device)
+    bar.start(epoch, first, last)
+    before, began = progress.seconds, perf_counter()
+    with closing(_loader(training, epoch, batches, first, last)) as loader:
+        steps = train_epoch(
+            training.trainee, loader, rate, training.totals, watch, first_step=first, accumulate=batches.accumulate
+        )
+        for step in steps:
+            progress.updates += 1
+            progress.images = step * batches.per_update
+            progress.seconds = before + perf_counter() - began
+            if training.ema:
+                training.ema.update()
+            bar.advance()
+            if pulse.due() or step == last:
+                _look(training, pulse, bar, save)
+    progress.seconds = before + perf_counter() - began
+    return _result(training, rate(max(first, last - 1)), batches, last, watch)
+
+
+def _look(training: Training, pulse: Pulse, bar: Bar, save: Callable[[], str]) -> None:
+    verdict = pulse.look(training.totals.first_bad)
+    if verdict.bad_step is not None:
+        raise TrainingError(_not_finite(training, verdict.bad_step))
+    bar.show(training.totals)
+    if verdict.stop:
+        raise Interrupted(f"asked to stop; saved in {save()}. Start again with the same command to go on from there.")
+    if verdict.save:
+        save()
+        pulse.saved()
+
+
+def _not_finite(training: Training, step: int) -> str:
+    config, epoch = training.config, training.progress.epoch
+    fp16 = " or --precision fp32" if training.precision == "fp16" else ""
+    return (
+        f"the loss is not finite from update {step + 1} of epoch {epoch + 1} on; earlier checkpoints are untouched. "
+        f"Start again with a lower --lr (half of {config.lr or 'the default'}), --clip-norm 1, --warmup-epochs 1{fp16}."
+    )
+
+
+def _steps(training: Training, batches: Batches) -> tuple[int, int]:
+    """The first and one past the last update of the epoch under way.  Raises DataError if it has none."""
+    size, progress = training.data.train.size, training.progress
+    steps = steps_per_epoch(size, batches)
+    if steps == 0:
+        raise DataError(
+            f"the training set has {size} images, less than one global batch of {batches.per_update}; "
+            "lower --batch-size or use fewer ranks."
+        )
+    # Counted in images, so that a run resumed with another global batch goes on at the right place.
+    first = min(steps, progress.images // batches.per_update)
+    limit = training.config.max_steps
+    return first, steps if limit is None else min(steps, first + max(0, limit - progress.updates))
+
+
+def _rates(training: Training, epoch: int, batches: Batches) -> Callable[[int], float]:
+    steps = steps_per_epoch(training.data.train.size, batches)
+    return lambda step: learning_rate(training.config, epoch + step / steps, batches.per_update)
+
+
+def _loader(training: Training, epoch: int, batches: Batches, first: int, last: int) -> Generator[Batch]:
+    wrapped, train = training.wrapped, training.data.train
+    order = Order(train.size, training.config.seed, epoch)
+    where = positions(batches, wrapped.first_replica, wrapped.replicas_here, first, last)
+    return train.train_batches(order, where)
+
+
+def _result(training: Training, rate: float, batches: Batches, updates: int, watch: Stopwatch) -> EpochResult:
+    loss, top1, images = training.session.sum(training.totals.sums.clone()).tolist()
+    return EpochResult(
+        loss=loss / max(1, images),
+        top1=top1 / max(1, images),
+        learning_rate=rate,
+        global_batch=batches.per_update,
+        updates=updates,
+        images=int(images),
+        seconds=training.progress.seconds,
+        phases_ms=watch.report(batches.accumulate),
+    )
+
+
+def measure_communication(training: Training) -> Communication | None:
+    """How much of a step is communication, or None where there is none.  Collective."""
+    if not (training.wrapped.communicates and training.config.probe_steps):
+        return None
+    batches = batches_at(training.config, training.progress.epoch, training.wrapped.replicas)
+    where = positions(batches, training.wrapped.first_replica, training.wrapped.replicas_here, 0, 1)[:1]
+    order = Order(training.data.train.size, training.config.seed, training.progress.epoch)
+    with closing(training.data.train.train_batches(order, where)) as loader:
+        batch = next(iter(loader))
+    return measure(training.trainee, batch, training.session, training.config.probe_steps)

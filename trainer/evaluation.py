@@ -1,0 +1,84 @@
+"""Evaluation over all ranks that equals one process's: every image counts once, whatever the world size."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+
+from trainer.datasets.base import UNREADABLE, Batch
+from trainer.loop import evaluate
+from trainer.sampler import shard
+from trainer.training import Training
+
+
+@dataclass(frozen=True)
+class Score:
+    """loss: mean cross-entropy; top1, top5: shares of right answers, 0 to 1; seconds: wall time of this rank."""
+
+    loss: float
+    top1: float
+    top5: float
+    images: int
+    seconds: float
+
+
+def evaluate_exactly(training: Training) -> Score:
+    """The score on the whole evaluation split, the same on every rank.  Collective.
+
+    Each rank evaluates its unpadded share; sums in float64 are added up once at the end.
+    """
+    began = perf_counter()
+    session, split = training.session, training.data.evaluation
+    average_statistics(training)
+    with _averaged_weights(training):
+        sums = evaluate(training.wrapped.plain, _share(training), training.trainee.autocast, session.device)
+    loss, top1, top5, images = session.sum(sums).tolist()
+    skipped = sum(len(names) for names in session.gather(list(split.bad_images)))
+    assert split.size - skipped <= images <= split.size, f"{images:g} of {split.size} images were counted"
+    return Score(loss / images, top1 / images, top5 / images, int(images), perf_counter() - began)
+
+
+def average_statistics(training: Training) -> None:
+    """Gives all ranks the mean of their batch-norm statistics, each gathered on other images.  Collective."""
+    if not training.wrapped.communicates:
+        return
+    statistics = [buffer for buffer in training.wrapped.plain.buffers() if buffer.is_floating_point()]
+    if statistics:
+        flat = torch.cat([buffer.flatten() for buffer in statistics])
+        flat = training.session.sum(flat) / training.session.ranks.world_size
+        for buffer, mean in zip(statistics, flat.split([b.numel() for b in statistics]), strict=True):
+            buffer.copy_(mean.view_as(buffer))
+
+
+def _averaged_weights(training: Training) -> AbstractContextManager[None]:
+    return training.ema.applied() if training.ema else nullcontext()
+
+
+def _share(training: Training) -> Iterator[Batch]:
+    ranks, split = training.session.ranks, training.data.evaluation
+    size = _batch_size(training)
+    batches = split.eval_batches(shard(split.size, ranks.rank, ranks.world_size), size)
+    if not training.wrapped.collective_forward:
+        return batches
+    longest = -(-len(shard(split.size, 0, ranks.world_size)) // size)
+    return _evened(batches, longest, _blank(training))
+
+
+def _batch_size(training: Training) -> int:
+    config = training.config
+    return config.eval_batch_size or 2 * config.batch_size
+
+
+def _evened(batches: Iterator[Batch], count: int, blank: Batch) -> Iterator[Batch]:
+    """`batches` and then `blank` ones up to `count`: sharded weights are gathered by all ranks at once."""
+    given = 0
+    for given, batch in enumerate(batches, start=1):  # noqa: B007  counted for the line below
+        yield batch
+    yield from (blank for _ in range(count - given))
+
+
+def _blank(training: Training) -> Batch:
+    side, device = training.data.image_size, training.session.device
+    return Batch(torch.zeros(1, 3, side, side, device=device), torch.full((1,), UNREADABLE, device=device))

@@ -1,0 +1,75 @@
+"""The training loop and the evaluation loop: start reading here.
+
+Nothing in here waits for the device, prints or decides; train_epoch yields after every update, and
+whoever drives it logs, saves or stops there.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from trainer.metrics import Stopwatch, Totals, tally
+from trainer.precision import Stepper
+
+Batches = Iterable[tuple[Tensor, Tensor]]
+Context = Callable[[], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Trainee:
+    """What one training step needs.  no_sync: a context in which gradients stay on their rank."""
+
+    model: nn.Module
+    criterion: Callable[[Tensor, Tensor], Tensor]
+    stepper: Stepper
+    autocast: Context
+    no_sync: Context
+
+
+def train_epoch(
+    trainee: Trainee,
+    batches: Batches,
+    learning_rate: Callable[[int], float],
+    totals: Totals,
+    watch: Stopwatch,
+    *,
+    first_step: int = 0,
+    accumulate: int = 1,
+) -> Iterator[int]:
+    """Trains on `batches`, `accumulate` of them per update, and yields the updates done after each one.
+
+    batches: images (B, 3, H, W) and labels (B,).  Collective under ddp and fsdp: every rank must take
+    equally many steps.
+    """
+    trainee.model.train()
+    step = first_step
+    for passed, (images, labels) in enumerate(watch.waiting(batches), start=1):
+        completes = passed % accumulate == 0
+        # DDP decides in the forward pass whether the backward pass will communicate.
+        with nullcontext() if completes else trainee.no_sync():
+            with watch.phase("forward"), trainee.autocast():
+                logits = trainee.model(images)
+                loss = trainee.criterion(logits, labels)
+            with watch.phase("backward"):
+                trainee.stepper.backward(loss / accumulate)
+        totals.add(loss, logits, labels, step)
+        if completes:
+            with watch.phase("optimizer"):
+                trainee.stepper.update(learning_rate(step))
+            step += 1
+            yield step
+
+
+@torch.inference_mode()
+def evaluate(model: nn.Module, batches: Batches, autocast: Context, device: torch.device) -> Tensor:
+    """(4,) float64 on the device: summed loss, top-1 right, top-5 right and images of this rank's share."""
+    model.eval()
+    sums = torch.zeros(4, dtype=torch.float64, device=device)
+    for images, labels in batches:
+        with autocast():
+            logits = model(images)
+        sums += tally(logits, labels)
+    return sums

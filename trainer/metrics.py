@@ -1,0 +1,118 @@
+"""What is counted and timed while training: on the device, without waiting for it."""
+
+import resource
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+Item = TypeVar("Item")
+
+NEVER = 2**53  # a step number no run reaches and float64 holds exactly
+
+
+class Totals:
+    """Running sums of an epoch's training on this rank, kept on the device.
+
+    sums: (3,) float64: loss times images, right top-1 answers, images.
+    first_bad: () float64: the first update whose loss was not finite, or NEVER.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.sums = torch.zeros(3, dtype=torch.float64, device=device)
+        self.first_bad = torch.full((), float(NEVER), dtype=torch.float64, device=device)
+
+    @torch.no_grad()
+    def add(self, loss: Tensor, logits: Tensor, labels: Tensor, step: int) -> None:
+        """loss: () mean over readable images; logits: (B, K); labels: (B,), negative where unreadable."""
+        count = (labels >= 0).sum()
+        right = (logits.argmax(dim=1) == labels).sum()
+        self.sums += torch.stack([loss.double() * count, right.double(), count.double()])
+        self.first_bad = torch.where(loss.isfinite(), self.first_bad, self.first_bad.clamp(max=float(step)))
+
+
+def tally(logits: Tensor, labels: Tensor) -> Tensor:
+    """(4,) float64 of an evaluation batch: summed loss, top-1 right, top-5 right, images.
+
+    logits: (B, K) of any float type; labels: (B,), negative where unreadable.  Sums, so that they add
+    up to the same total however the images were divided.
+    """
+    readable = labels >= 0
+    loss = torch.nn.functional.cross_entropy(logits.float(), labels, reduction="none")
+    ranked = logits.topk(min(5, logits.shape[1]), dim=1).indices == labels[:, None]
+    return torch.stack([
+        loss.double().sum(),  # ignored labels have loss 0
+        ranked[:, 0].sum().double(),
+        ranked.any(dim=1).sum().double(),
+        readable.sum().double(),
+    ])  # fmt: skip
+
+
+class Stopwatch:
+    """Where the time of a step goes.  CUDA phases are timed by events and read only in `report`.
+
+    Events cost a little, so on a GPU only the first ten passes and every tenth after are timed.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device.type == "cuda"
+        self._passes = 0
+        self._timed = 0
+        self._wait_s = 0.0
+        self._host_s: dict[str, float] = {}
+        self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
+
+    def waiting(self, batches: Iterable[Item]) -> Iterator[Item]:
+        """Passes `batches` on and times how long each one kept the training waiting."""
+        iterator = iter(batches)
+        while True:
+            began = perf_counter()
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return
+            self._wait_s += perf_counter() - began
+            self._passes += 1
+            self._timed += self._is_timed()
+            yield batch
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Times what runs inside as part of `name`."""
+        if not self._cuda:
+            began = perf_counter()
+            yield
+            self._host_s[name] = self._host_s.get(name, 0.0) + perf_counter() - began
+        elif self._is_timed():
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            yield
+            end.record()
+            self._events.append((name, start, end))
+        else:
+            yield
+
+    def report(self, accumulate: int) -> dict[str, float]:
+        """Milliseconds per update of each phase.  Waits for the device."""
+        if self._cuda:
+            torch.cuda.synchronize()
+        totals = {name: seconds * 1e3 for name, seconds in self._host_s.items()}
+        for name, start, end in self._events:
+            totals[name] = totals.get(name, 0.0) + start.elapsed_time(end)
+        milliseconds = {name: total * accumulate / max(1, self._timed) for name, total in totals.items()}
+        return {"data_wait": self._wait_s * 1e3 * accumulate / max(1, self._passes)} | milliseconds
+
+    def _is_timed(self) -> bool:
+        return not self._cuda or self._passes <= 10 or self._passes % 10 == 0
+
+
+def peak_memory_mib(device: torch.device) -> float:
+    """The most memory this rank has held, MiB: GPU memory by PyTorch's allocator, or the process's own."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)  # macOS counts bytes, Linux KiB

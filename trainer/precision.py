@@ -1,0 +1,77 @@
+"""Mixed precision: which one, its autocast, and one optimizer update in the one right order."""
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from trainer.config import TrainConfig
+
+DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def pick_precision(config: TrainConfig, device: torch.device) -> str:
+    """'fp32', 'fp16' or 'bf16' for this device; what the user asked for, or the fastest safe one."""
+    if config.amp is False:
+        return "fp32"
+    if config.precision != "auto":
+        return config.precision
+    if device.type == "cuda":
+        major, _ = torch.cuda.get_device_capability(device)
+        # bf16 from Ampere (sm_80) on; V100 and T4 have fp16 matrix units only.
+        return "bf16" if major >= 8 else "fp16" if major >= 7 else "fp32"
+    return "bf16" if cpu_has_bf16() else "fp32"
+
+
+def cpu_has_bf16() -> bool:
+    """Whether this CPU multiplies bf16 in hardware (AMX or AVX512_BF16); without, bf16 is slower than fp32."""
+    names = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+    return any(bool(getattr(torch.cpu, name, bool)()) for name in names)
+
+
+def autocast(precision: str, device: torch.device) -> AbstractContextManager[None]:
+    """The context a forward pass runs in."""
+    if precision == "fp32":
+        return nullcontext()
+    return torch.autocast(device.type, dtype=DTYPES[precision])
+
+
+def gradient_scaler(precision: str, device: torch.device) -> torch.amp.GradScaler:
+    """fp16 gradients underflow without scaling; for the others this scaler passes everything through."""
+    return torch.amp.GradScaler(device.type, enabled=precision == "fp16")
+
+
+class Stepper:
+    """One update: scale, backward, unscale, clip, step, update, in that order and nowhere else.
+
+    Clipping before unscaling would clip scaled gradients; stepping past the scaler would apply infinities.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        parameters: Iterable[nn.Parameter],
+        scaler: torch.amp.GradScaler,
+        clip_norm: float | None = None,
+    ) -> None:
+        self.optimizer = optimizer
+        self.scaler = scaler
+        self._parameters = list(parameters)
+        self._clip_norm = clip_norm
+
+    def backward(self, loss: Tensor) -> None:
+        """Adds the scaled gradients of `loss`, () on the device."""
+        self.scaler.scale(loss).backward()
+
+    def update(self, learning_rate: float) -> None:
+        """Applies the gradients gathered so far and clears them."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        if self._clip_norm is not None:
+            self.scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_(self._parameters, self._clip_norm)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)

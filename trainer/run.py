@@ -1,0 +1,203 @@
+"""One training from settings to results: read run() as the table of contents."""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+
+import torch
+
+from trainer import snapshot
+from trainer.checkpoint import Checkpoints, load, save_weights
+from trainer.config import TrainConfig
+from trainer.contract import CHECKPOINTS, CURVES, METRICS, SETTINGS, WEIGHTS
+from trainer.curves import draw
+from trainer.distributed import Session, session
+from trainer.epoch import measure_communication, train_one_epoch
+from trainer.errors import Interrupted, MachineError, TrainingError
+from trainer.evaluation import evaluate_exactly
+from trainer.flags import to_yaml
+from trainer.gpu_use import GpuUse
+from trainer.interrupt import watch
+from trainer.log import Bar, Journal, open_journal, read_records
+from trainer.machine import pick_device, set_up
+from trainer.probe import Communication
+from trainer.pulse import Pulse
+from trainer.ranks import Ranks
+from trainer.record import epoch_record, headline, opening
+from trainer.schedule import count_updates, warning_for_few_updates
+from trainer.training import Training, assemble, strategy_name
+
+
+def run(config: TrainConfig, ranks: Ranks, run_dir: Path, say: Callable[[str], None], interactive: bool) -> None:
+    """Trains as `config` says and leaves the results in `run_dir`.  Raises TrainerError.
+
+    say: shows the user a line; interactive: whether a terminal watches, for the progress bar.
+    """
+    device = pick_device(config.device, ranks)
+    set_up(config, device, ranks)
+    strategy = strategy_name(config, ranks.world_size)
+    with ExitStack() as stack:
+        asked = stack.enter_context(watch())
+        joined = stack.enter_context(session(ranks, device, config.timeout_s, connect=strategy in ("ddp", "fsdp")))
+        tell = say if ranks.is_head else _silence
+        checkpoints = Checkpoints(_folders(config, joined, run_dir), config.keep_checkpoints)
+        stack.callback(checkpoints.close)
+        gpu_use = GpuUse(device)
+        stack.callback(gpu_use.close)
+        training = assemble(config, joined)
+        tell(opening(training, strategy))
+        _resume(training, checkpoints, tell)
+        journal = _journal(training, run_dir)
+        stack.callback(journal.close)
+        _warn_of_few_updates(training, tell)
+        pulse = Pulse(
+            joined, asked, time.monotonic, save_every_s=config.checkpoint_every_s, at_most_every=config.log_every
+        )
+        bar = Bar(ranks.is_head and (interactive if config.progress is None else config.progress))
+        try:
+            _train(training, checkpoints, journal, pulse, bar, gpu_use, tell)
+        except torch.OutOfMemoryError as error:
+            raise TrainingError(_out_of_memory(training)) from error
+        except Interrupted:
+            checkpoints.wait()
+            _draw(training, run_dir)
+            raise
+        _finish(training, checkpoints, run_dir, tell)
+
+
+def _train(
+    training: Training,
+    checkpoints: Checkpoints,
+    journal: Journal,
+    pulse: Pulse,
+    bar: Bar,
+    gpu_use: GpuUse,
+    tell: Callable[[str], None],
+) -> None:
+    """All epochs that are left."""
+    config, progress = training.config, training.progress
+    communication: Communication | None = None
+    measured_at = -1  # global batch; measured anew when a ramp changes it
+
+    def save(is_best: bool = False) -> str:
+        return _save(training, checkpoints, is_best)
+
+    while progress.epoch < config.epochs and not _out_of_steps(training):
+        epoch = progress.epoch
+        result = train_one_epoch(training, epoch, pulse, bar, save)
+        if result.global_batch != measured_at:
+            communication, measured_at = measure_communication(training), result.global_batch
+        last = epoch + 1 == config.epochs or _out_of_steps(training)
+        score = evaluate_exactly(training) if last or (epoch + 1) % config.eval_every == 0 else None
+        record = epoch_record(training, epoch + 1, result, score, communication, gpu_use.mean_percent())
+        journal.write(record)
+        tell(headline(record, config.epochs))
+        is_best = score is not None and score.top1 > progress.best_top1
+        if score is not None and is_best:
+            progress.best_top1 = score.top1
+        _begin_next_epoch(training)
+        save(is_best)
+        pulse.saved()
+
+
+def _begin_next_epoch(training: Training) -> None:
+    training.progress.epoch += 1
+    training.progress.images = 0
+    training.progress.seconds = 0.0
+    training.totals.sums.zero_()
+
+
+def _out_of_steps(training: Training) -> bool:
+    limit = training.config.max_steps
+    return limit is not None and training.progress.updates >= limit
+
+
+def _folders(config: TrainConfig, joined: Session, run_dir: Path) -> Path:
+    """Makes the run folder and the checkpoint folder and returns the latter.  Collective."""
+    folder = config.checkpoint_dir or run_dir / CHECKPOINTS
+
+    def make() -> None:
+        for needed in (run_dir, folder):
+            try:
+                needed.mkdir(parents=True, exist_ok=True)
+                trial = needed / f".writable-{joined.ranks.rank}"
+                trial.touch()
+                trial.unlink()
+            except OSError as error:
+                raise MachineError(
+                    f"cannot write to {needed} ({error.strerror}); choose another --run-dir or --checkpoint-dir."
+                ) from error
+
+    joined.once_per_node(make)
+    return folder
+
+
+def _resume(training: Training, checkpoints: Checkpoints, tell: Callable[[str], None]) -> None:
+    """Goes on from the newest checkpoint, which rank 0 reads for all.  Collective."""
+    if not training.config.resume:
+        return
+    joined = training.session
+    data = joined.broadcast(joined.on_head(lambda: checkpoints.newest(tell)))
+    if data is not None:
+        snapshot.restore(training, load(data))
+        done = training.progress
+        tell(f"going on after {done.epoch} epochs, {done.images:,} images of the next and {done.updates:,} updates")
+
+
+def _journal(training: Training, run_dir: Path) -> Journal:
+    if not training.session.ranks.is_head:
+        return Journal([])
+    (run_dir / SETTINGS).write_text(to_yaml(training.config))
+    return open_journal(training.config, run_dir, training.progress.epoch)
+
+
+def _save(training: Training, checkpoints: Checkpoints, is_best: bool) -> str:
+    """Starts saving; rank 0 writes.  Collective."""
+    state = snapshot.take(training)
+    if training.session.ranks.is_head:
+        step = training.progress.updates
+        return str(checkpoints.save(state, training.progress.epoch, step, is_best=is_best))
+    return str(checkpoints.folder)
+
+
+def _finish(training: Training, checkpoints: Checkpoints, run_dir: Path, tell: Callable[[str], None]) -> None:
+    """Leaves the weights and the picture, and says where everything is.  Collective."""
+    checkpoints.wait()
+    with training.ema.applied() if training.ema else nullcontext():
+        weights = snapshot.whole_weights(training)
+    if not training.session.ranks.is_head:
+        return
+    save_weights(run_dir / WEIGHTS, weights)
+    _draw(training, run_dir)
+    tell(f"done: best test accuracy {training.progress.best_top1:.1%}")
+    for what, where in (("metrics", METRICS), ("picture", CURVES), ("weights", WEIGHTS)):
+        if (run_dir / where).exists():
+            tell(f"  {what:<12}{run_dir / where}")
+    tell(f"  {'checkpoints':<12}{checkpoints.folder}")
+
+
+def _draw(training: Training, run_dir: Path) -> None:
+    config = training.config
+    if training.session.ranks.is_head and config.plot and (run_dir / METRICS).exists():
+        draw(read_records(run_dir / METRICS), f"{config.model} on {config.dataset}", run_dir / CURVES)
+
+
+def _warn_of_few_updates(training: Training, tell: Callable[[str], None]) -> None:
+    updates = count_updates(training.config, training.data.train.size, training.wrapped.replicas)
+    warning = warning_for_few_updates(updates)
+    if warning and training.config.max_steps is None:
+        tell(f"warning: {warning}")
+
+
+def _out_of_memory(training: Training) -> str:
+    config, gib = training.config, torch.cuda.mem_get_info()[1] / 2**30
+    return (
+        f"out of GPU memory: {config.model} at {training.data.image_size} px with {config.batch_size} images per pass "
+        f"does not fit into {gib:.0f} GiB. Halve --batch-size and double --accumulate: the result is the same. "
+        "--precision bf16 and --strategy fsdp save memory too."
+    )
+
+
+def _silence(line: str) -> None:
+    pass

@@ -1,0 +1,30 @@
+"""torch's DistributedDataParallel: every rank holds the model, gradients are averaged while they appear."""
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from trainer.config import TrainConfig
+from trainer.distributed import Session
+from trainer.strategies.base import Wrapped
+from trainer.strategies.hooks import register_hook
+
+
+def wrap(model: nn.Module, config: TrainConfig, session: Session) -> Wrapped:
+    """Collective: rank 0's weights are copied to all ranks."""
+    parallel = DistributedDataParallel(
+        model,
+        # One broadcast a step for statistics that training never reads; they are averaged before they are used.
+        broadcast_buffers=False,
+        bucket_cap_mb=config.bucket_cap_mb,
+        gradient_as_bucket_view=config.gradient_as_bucket_view,
+        static_graph=config.static_graph,
+    )
+    register_hook(parallel, config, session.device)
+    return Wrapped(
+        train=parallel,
+        plain=model,
+        replicas=session.ranks.world_size,
+        first_replica=session.ranks.rank,
+        no_sync=parallel.no_sync,
+        communicates=session.ranks.world_size > 1,
+    )

@@ -1,0 +1,70 @@
+"""torch's FSDP2: weights, gradients and optimizer state are split over the ranks."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from trainer.config import TrainConfig
+from trainer.distributed import Session
+from trainer.strategies.base import Wrapped
+
+# Smaller parts are gathered with their parent: below this a collective costs more than it saves.
+SHARD_FROM_PARAMETERS = 100_000
+
+
+def wrap(model: nn.Module, config: TrainConfig, session: Session) -> Wrapped:
+    """Shards `model` in place.  Collective."""
+    mesh = init_device_mesh(session.device.type, (session.ranks.world_size,))
+    for part in model.children():
+        if sum(weight.numel() for weight in part.parameters()) >= SHARD_FROM_PARAMETERS:
+            fully_shard(part, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    assert isinstance(model, FSDPModule)
+
+    @contextmanager
+    def no_sync() -> Iterator[None]:
+        model.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            model.set_requires_gradient_sync(True)
+
+    return Wrapped(
+        train=model,
+        plain=model,
+        replicas=session.ranks.world_size,
+        first_replica=session.ranks.rank,
+        no_sync=no_sync,
+        communicates=session.ranks.world_size > 1,
+        collective_forward=True,
+        whole=whole,
+        split=split,
+    )
+
+
+def whole(tree: Any) -> Any:
+    """`tree` with every sharded tensor put together.  Collective."""
+    if isinstance(tree, DTensor):
+        return tree.full_tensor()
+    if isinstance(tree, dict):
+        return {key: whole(value) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return [whole(value) for value in tree]
+    return tree
+
+
+def split(tree: Any, like: Any) -> Any:
+    """`tree` with each whole tensor sharded as the one at its place in `like` is.  Collective."""
+    if isinstance(like, DTensor) and isinstance(tree, torch.Tensor):
+        return distribute_tensor(tree.to(like.device), like.device_mesh, like.placements)
+    if isinstance(tree, dict) and isinstance(like, dict):
+        return {key: split(value, like.get(key)) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)) and isinstance(like, (list, tuple)):
+        return [split(value, other) for value, other in zip(tree, like, strict=True)]
+    return tree

@@ -1,0 +1,18 @@
+"""One process, one device."""
+
+from torch import nn
+
+from trainer.config import TrainConfig
+from trainer.distributed import Session
+from trainer.errors import SettingsError
+from trainer.strategies.base import Wrapped
+
+
+def wrap(model: nn.Module, config: TrainConfig, session: Session) -> Wrapped:
+    """Raises SettingsError when there are several ranks: each would train a model of its own."""
+    world = session.ranks.world_size
+    if world > 1:
+        raise SettingsError(
+            f"--strategy single with {world} ranks would train {world} models; take ddp or one process."
+        )
+    return Wrapped(train=model, plain=model)

@@ -1,0 +1,127 @@
+"""A training put together: the data, the model on its ranks, the optimizer, and how far it has come."""
+
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from trainer import datasets, models, optimizers, strategies
+from trainer.checkpoint import load, read
+from trainer.config import TrainConfig
+from trainer.datasets.base import Data, Request
+from trainer.distributed import Session
+from trainer.ema import WeightAverage
+from trainer.errors import CheckpointError, SettingsError
+from trainer.loop import Trainee
+from trainer.machine import seed_step_randomness, share_of_cores
+from trainer.metrics import Totals
+from trainer.precision import Stepper, autocast, gradient_scaler, pick_precision
+from trainer.registry import load as load_from
+from trainer.strategies.base import Wrapped
+
+
+@dataclass
+class Progress:
+    """How far a run has come; with the settings it determines what happens next."""
+
+    epoch: int = 0  # epochs finished
+    images: int = 0  # images of the epoch under way that all ranks together have trained on
+    updates: int = 0  # in the whole run
+    best_top1: float = -1.0
+    seconds: float = 0.0  # spent training in the epoch under way
+
+
+@dataclass
+class Training:
+    """Everything a run works with."""
+
+    config: TrainConfig
+    session: Session
+    data: Data
+    wrapped: Wrapped
+    optimizer: Optimizer
+    trainee: Trainee
+    precision: str
+    ema: WeightAverage | None
+    totals: Totals
+    progress: Progress = field(default_factory=Progress)
+
+
+def strategy_name(config: TrainConfig, world_size: int) -> str:
+    """What `auto` means for so many ranks."""
+    if config.strategy != "auto":
+        return config.strategy
+    return "ddp" if world_size > 1 else "single"
+
+
+def assemble(config: TrainConfig, session: Session) -> Training:
+    """Loads the data and builds the rest around it.  Collective."""
+    strategy = strategy_name(config, session.ranks.world_size)
+    channels_last = strategy != "fsdp" if config.channels_last is None else config.channels_last
+    data = _load_data(config, session, channels_last)
+    model = _build_model(config, data).to(session.device)
+    if channels_last:
+        model = model.to(memory_format=torch.channels_last)
+    wrapped = load_from("strategy", strategy, strategies.TABLE)(model, config, session)
+    optimizer = load_from("optimizer", config.optimizer, optimizers.TABLE)(wrapped.plain, config, session.device)
+    seed_step_randomness(config.seed, session.ranks)
+    precision = pick_precision(config, session.device)
+    stepper = Stepper(
+        optimizer, wrapped.plain.parameters(), gradient_scaler(precision, session.device), config.clip_norm
+    )
+    trainee = Trainee(
+        model=_compiled(wrapped.train, config.compile_mode) if config.compile else wrapped.train,
+        criterion=nn.CrossEntropyLoss(label_smoothing=config.label_smoothing),
+        stepper=stepper,
+        autocast=partial(autocast, precision, session.device),
+        no_sync=wrapped.no_sync,
+    )
+    ema = WeightAverage(wrapped.plain, config.ema_decay) if config.ema_decay else None
+    totals = Totals(session.device)
+    return Training(config, session, data, wrapped, optimizer, trainee, precision, ema, totals)
+
+
+def _compiled(model: nn.Module, mode: str) -> nn.Module:
+    compiled = torch.compile(model, mode=mode)
+    assert isinstance(compiled, nn.Module)
+    return compiled
+
+
+def _load_data(config: TrainConfig, session: Session, channels_last: bool) -> Data:
+    request = Request(
+        data_dir=config.data_dir,
+        cache_dir=config.cache_dir.expanduser(),
+        device=session.device,
+        image_size=config.image_size,
+        augment=config.augment,
+        channels_last=channels_last,
+        workers=config.workers or share_of_cores(session.ranks.local_world_size),
+        max_bad_images=config.max_bad_images,
+        download=config.download,
+        seed=config.seed,
+        synthetic_images=config.synthetic_images,
+        synthetic_classes=config.synthetic_classes,
+    )
+    loader = load_from("dataset", config.dataset, datasets.TABLE)
+    data: Data = session.once_per_node(lambda: loader(request))
+    return data
+
+
+def _build_model(config: TrainConfig, data: Data) -> nn.Module:
+    build = load_from("model", config.model, models.TABLE)
+    model: nn.Module = build(config.model, data.classes, data.image_size)
+    if config.init_from is not None:
+        _load_weights(model, config)
+    return model
+
+
+def _load_weights(model: nn.Module, config: TrainConfig) -> None:
+    assert config.init_from is not None
+    try:
+        model.load_state_dict(load(read(config.init_from)))
+    except CheckpointError as error:
+        raise SettingsError(f"--init-from: {error} Give the model.pt of a finished run.") from error
+    except RuntimeError as error:
+        raise SettingsError(f"--init-from {config.init_from} does not fit model {config.model}: {error}") from error
