@@ -1,6 +1,6 @@
 """What a data set gives the training: two splits that yield ready batches on the device."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -26,11 +26,11 @@ class Split(Protocol):
 
     size: int
 
-    def train_batches(self, order: Order, positions: Sequence[slice]) -> Iterator[Batch]:
+    def train_batches(self, order: Order, positions: Sequence[slice]) -> Generator[Batch]:
         """Augmented batches: the images at `positions` of `order`, one batch per slice."""
         ...
 
-    def eval_batches(self, indices: range, batch_size: int) -> Iterator[Batch]:
+    def eval_batches(self, indices: range, batch_size: int) -> Generator[Batch]:
         """The images `indices`, unaugmented, in order; the last batch may be smaller."""
         ...
 

@@ -1,0 +1,69 @@
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+
+from trainer.datasets.cache import Content, cache_path, recall
+
+
+def always(found: Content) -> bool:
+    return True
+
+
+def never_built() -> Content:
+    raise AssertionError("built again")
+
+
+def test_what_was_built_once_is_read_from_then_on(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "a.pt"
+    recall(path, always, lambda: {"numbers": torch.arange(3), "names": ["a"]})
+
+    again = recall(path, always, never_built)
+
+    assert again["numbers"].tolist() == [0, 1, 2]
+    assert again["names"] == ["a"]
+
+
+def test_what_is_out_of_date_is_built_again(tmp_path: Path) -> None:
+    recall(tmp_path / "a.pt", always, lambda: {"value": 1})
+
+    assert recall(tmp_path / "a.pt", lambda found: found["value"] == 2, lambda: {"value": 2})["value"] == 2
+    assert recall(tmp_path / "a.pt", always, never_built)["value"] == 2
+
+
+def test_what_an_older_version_of_us_kept_is_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recall(tmp_path / "a.pt", always, lambda: {"value": 1})
+    monkeypatch.setattr("trainer.datasets.cache.VERSION", 2)
+
+    assert recall(tmp_path / "a.pt", always, lambda: {"value": 2})["value"] == 2
+
+
+@pytest.mark.parametrize("damaged", [b"", b"PK garbage", None], ids=["empty", "garbage", "truncated"])
+def test_a_damaged_file_is_built_again(tmp_path: Path, damaged: bytes | None) -> None:
+    path = tmp_path / "a.pt"
+    recall(path, always, lambda: {"numbers": torch.arange(1000)})
+    path.write_bytes(path.read_bytes()[:3000] if damaged is None else damaged)
+
+    assert recall(path, always, lambda: {"value": 2})["value"] == 2
+
+
+def test_nothing_unfinished_is_left_behind(tmp_path: Path) -> None:
+    with pytest.raises(AttributeError):  # torch.save cannot pickle a local function
+        recall(tmp_path / "a.pt", always, lambda: {"value": lambda: 0})
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cache_that_cannot_be_written_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("in the way")
+
+    with caplog.at_level(logging.WARNING):
+        built = recall(tmp_path / "file" / "a.pt", always, lambda: {"value": 1})
+
+    assert built["value"] == 1
+    assert "--cache-dir" in caplog.text
+
+
+def test_each_folder_has_a_cache_of_its_own(tmp_path: Path) -> None:
+    assert cache_path(tmp_path, "images-32", Path("a")) != cache_path(tmp_path, "images-32", Path("b"))

@@ -1,0 +1,27 @@
+import pytest
+import torch
+
+from trainer.datasets.normalisation import CIFAR10, Normaliser
+
+# Black, white and one other: (x / 255 - mean) / std with CIFAR-10's constants, by hand.
+PIXELS = torch.tensor([[[[0, 0, 0], [255, 255, 255]], [[51, 102, 204], [0, 0, 0]]]], dtype=torch.uint8)
+BLACK, WHITE, OTHER = (-1.98947, -1.98029, -1.70680), (2.05911, 2.12648, 2.11583), (-1.17976, -0.33758, 1.35130)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_normalised_pixels_are_exact(channels_last: bool) -> None:
+    images = Normaliser(CIFAR10, 2, torch.device("cpu"), channels_last)(PIXELS)
+
+    expected = torch.tensor([[BLACK, WHITE], [OTHER, BLACK]]).permute(2, 0, 1)
+    assert torch.allclose(images[0], expected, atol=2e-5)
+
+
+def test_channels_last_is_a_matter_of_memory_only() -> None:
+    device = torch.device("cpu")
+
+    images = Normaliser(CIFAR10, 2, device, True)(PIXELS)
+    contiguous = Normaliser(CIFAR10, 2, device, False)(PIXELS)
+
+    assert images.is_contiguous(memory_format=torch.channels_last)
+    assert contiguous.is_contiguous()
+    assert torch.equal(images, contiguous)

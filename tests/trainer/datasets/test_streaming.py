@@ -1,0 +1,193 @@
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from trainer.config import Batches
+from trainer.datasets import imagenet
+from trainer.datasets.base import UNREADABLE, Batch, Request
+from trainer.datasets.streaming import mirror, random_view
+from trainer.errors import DataError
+from trainer.sampler import Order, positions, shard
+
+MEAN, STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+
+
+def together(batches: list[Batch]) -> Batch:
+    return Batch(torch.cat([b.images for b in batches]), torch.cat([b.labels for b in batches]))
+
+
+def trained(request: Request, batches: Batches, rank: int = 0, first_step: int = 0, steps: int = 3) -> list[Batch]:
+    order = Order(12, seed=0, epoch=1)
+    return list(imagenet.load(request).train.train_batches(order, positions(batches, rank, 1, first_step, steps)))
+
+
+def reference(path: Path, order: Order, position: int, size: int) -> torch.Tensor:
+    """The same image by Pillow alone, which decodes alike where nothing is decoded smaller."""
+    image = Image.open(path).convert("RGB")
+    view = random_view(order, position)
+    top, left, height, width = view.choose(image.height, image.width)
+    small = image.crop((left, top, left + width, top + height)).resize((size, size), Image.Resampling.BILINEAR)
+    pixels = torch.from_numpy(np.asarray(small).copy())
+    return ((pixels.flip(1) if view.mirrored else pixels) / 255 - MEAN) / STD
+
+
+def test_crops_and_mirroring_are_those_of_a_slow_reference(ask, make_tree) -> None:
+    root, order = make_tree(side=40), Order(12, seed=0, epoch=1)
+
+    batch = together(trained(ask(root, image_size=32), Batches(4, 1, 1)))
+
+    paths = [root / "train" / name / f"{n}.jpg" for name in ("cat", "dog") for n in range(6)]
+    expected = [reference(paths[i], order, place, 32) for place, i in enumerate(order.permutation.tolist())]
+    assert torch.allclose(batch.images, torch.stack(expected).permute(0, 3, 1, 2), atol=0.02)  # a level of 255
+    assert batch.labels.tolist() == [i // 6 for i in order.permutation.tolist()]
+
+
+def test_two_ranks_together_see_the_same_augmented_images_as_one(ask, make_tree) -> None:
+    request = ask(make_tree(), image_size=8)
+
+    alone = together(trained(request, Batches(4, 1, 1)))
+    ranks = [trained(request, Batches(2, 1, 2), rank) for rank in (0, 1)]
+
+    joined = together([batch for step in zip(*ranks, strict=True) for batch in step])
+    assert torch.equal(joined.images, alone.images)
+    assert torch.equal(joined.labels, alone.labels)
+
+
+def test_resuming_at_step_s_gives_the_same_batches(ask, make_tree) -> None:
+    request = ask(make_tree(), image_size=8)
+
+    unbroken = trained(request, Batches(4, 1, 1))
+    [resumed] = trained(request, Batches(4, 1, 1), first_step=2)
+
+    assert torch.equal(resumed.images, unbroken[2].images)
+
+
+def test_the_number_of_threads_changes_nothing(ask, make_tree) -> None:
+    root = make_tree()
+
+    one, five = (together(trained(ask(root, image_size=8, workers=n), Batches(4, 1, 1))) for n in (1, 5))
+
+    assert torch.equal(one.images, five.images)
+
+
+@pytest.mark.parametrize("world_size", [1, 4])
+def test_evaluation_covers_each_image_once_in_order(ask, make_tree, world_size: int) -> None:
+    split = imagenet.load(ask(make_tree(val=5), image_size=8)).evaluation
+
+    ranks = [together(list(split.eval_batches(shard(10, r, world_size), 2))) for r in range(world_size)]
+
+    labels = torch.full((10,), -1)
+    for rank, seen in enumerate(ranks):
+        labels[rank::world_size] = seen.labels
+    assert labels.tolist() == [0] * 5 + [1] * 5
+
+
+def test_evaluation_sees_the_middle_of_the_image(ask, make_tree) -> None:
+    root = make_tree(train=1, val=1)
+    image = np.zeros((256, 256, 3), np.uint8)
+    image[16:240, 16:240] = 255
+    for path in (root / "val").rglob("*.jpg"):
+        Image.fromarray(image).save(path, quality=100, subsampling=0)
+
+    [batch] = imagenet.load(ask(root)).evaluation.eval_batches(range(2), 2)
+
+    assert batch.images.shape == (2, 3, 224, 224)
+    assert torch.allclose(batch.images[0], ((1 - MEAN) / STD)[:, None, None].expand(3, 224, 224), atol=0.1)
+
+
+def test_channels_last_is_a_matter_of_memory_only(ask, make_tree) -> None:
+    root = make_tree()
+
+    plain, last = (trained(ask(root, image_size=8, channels_last=c), Batches(4, 1, 1))[0] for c in (False, True))
+
+    assert plain.images.is_contiguous()
+    assert last.images.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(plain.images, last.images)
+
+
+def test_mirror_flips_left_to_right_where_told() -> None:
+    pixels = torch.arange(12, dtype=torch.uint8).view(2, 1, 2, 3)
+
+    mirrored = mirror(pixels, torch.tensor([False, True]))
+
+    assert mirrored.tolist() == [[[[0, 1, 2], [3, 4, 5]]], [[[9, 10, 11], [6, 7, 8]]]]
+
+
+def test_stopping_early_leaves_no_thread(ask, make_tree) -> None:
+    split = imagenet.load(ask(make_tree(train=50), image_size=8)).train
+    batches = split.train_batches(Order(100, 0, 0), positions(Batches(10, 1, 1), 0, 1, 0, 10))
+    next(batches)
+
+    batches.close()
+
+    assert [t.name for t in threading.enumerate() if t.name.startswith("decode")] == []
+
+
+def test_no_more_than_a_few_batches_are_made_ahead(ask, make_tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainer.datasets import streaming
+
+    made: list[int] = []
+    filling = streaming.Filling
+    monkeypatch.setattr(streaming, "Filling", lambda *args: made.append(1) or filling(*args))
+    split = imagenet.load(ask(make_tree(train=50), image_size=8)).train
+
+    batches = split.train_batches(Order(100, 0, 0), positions(Batches(5, 1, 1), 0, 1, 0, 20))
+    next(batches)
+
+    assert len(made) == 4
+    batches.close()
+
+
+def test_an_unreadable_image_weighs_nothing_and_is_named(ask, make_tree) -> None:
+    root = make_tree()
+    (root / "val/dog/1.jpg").write_bytes(b"")
+    split = imagenet.load(ask(root, image_size=8, max_bad_images=1)).evaluation
+
+    [batch] = split.eval_batches(range(6), 6)
+    list(split.eval_batches(range(6), 6))
+
+    assert batch.labels.tolist() == [0, 0, 0, 1, UNREADABLE, 1]
+    assert torch.equal(batch.images[4], batch.images[0])
+    assert split.bad_images == ("val/dog/1.jpg",)
+
+
+def test_a_batch_without_a_readable_image_is_black(ask, make_tree) -> None:
+    root = make_tree()
+    (root / "val/cat/0.jpg").write_bytes(b"")
+    split = imagenet.load(ask(root, image_size=8, max_bad_images=1)).evaluation
+
+    [batch] = split.eval_batches(range(1), 1)
+
+    assert batch.labels.tolist() == [UNREADABLE]
+    assert torch.allclose(batch.images[0], (-MEAN / STD)[:, None, None].expand(3, 8, 8))
+
+
+def test_too_many_unreadable_images_stop_the_run_and_leave_no_thread(ask, make_tree) -> None:
+    root = make_tree()
+    (root / "val/cat/0.jpg").unlink()
+    (root / "val/cat/0.jpg").write_bytes(b"no")
+
+    with pytest.raises(DataError, match=r"1 image could not be read \(0 allowed\): val/cat/0\.jpg; .*--max-bad-images"):
+        list(imagenet.load(ask(root, image_size=8)).evaluation.eval_batches(range(6), 6))
+
+    assert [t.name for t in threading.enumerate() if t.name.startswith("decode")] == []
+
+
+def test_second_start_lists_no_folder_and_notices_a_new_file(ask, make_tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainer.datasets import index
+
+    root, listed = make_tree(), []
+    list_files = index.list_files
+    monkeypatch.setattr(index, "list_files", lambda *args: listed.append(args[0].name) or list_files(*args))
+
+    imagenet.load(ask(root))
+    imagenet.load(ask(root))
+    (root / "train/cat/new.jpg").write_bytes((root / "train/cat/0.jpg").read_bytes())
+    data = imagenet.load(ask(root))
+
+    assert listed == ["train", "val", "train"]
+    assert data.train.size == 13

@@ -1,0 +1,143 @@
+"""What the training loop relies on, for every optimizer of the table."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from trainer.config import TrainConfig
+from trainer.optimizers import NAMES, PEAK_LR, TABLE
+from trainer.registry import load
+
+CPU = torch.device("cpu")
+HERE = [name for name in NAMES if name != "muon" or hasattr(torch.optim, "Muon")]  # muon came with torch 2.9
+
+
+def tiny_model(memory_format: torch.memory_format = torch.contiguous_format) -> nn.Module:
+    """(B, 3, 4, 4) -> (B, 3): a first, two hidden and a last layer, with and without biases."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1),
+        nn.Conv2d(4, 6, 3, padding=1, bias=False),
+        nn.BatchNorm2d(6),
+        nn.ReLU(),
+        nn.Conv2d(6, 8, 1, stride=2),
+        nn.Flatten(),
+        nn.Linear(32, 3),
+    )
+    return model.to(memory_format=memory_format)
+
+
+def optimizer_for(name: str, model: nn.Module, **settings: Any) -> torch.optim.Optimizer:
+    optimizer = load("optimizer", name, TABLE)(model, TrainConfig(optimizer=name, **settings), CPU)
+    assert isinstance(optimizer, torch.optim.Optimizer)
+    return optimizer
+
+
+def loss_of(model: nn.Module, step: int) -> Tensor:
+    draw = torch.Generator().manual_seed(step)
+    return F.cross_entropy(model(torch.randn(8, 3, 4, 4, generator=draw)), torch.arange(8) % 3)
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: range) -> None:
+    for step in steps:
+        optimizer.zero_grad()
+        loss_of(model, step).backward()
+        optimizer.step()
+
+
+def weights(model: nn.Module) -> list[Tensor]:
+    return [p.detach().clone() for p in model.parameters()]
+
+
+def equal(one: list[Tensor], other: list[Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_it_has_each_parameter_once_at_the_usual_rate(name: str) -> None:
+    model = tiny_model()
+    groups = optimizer_for(name, model).param_groups
+    held = [id(p) for group in groups for p in group["params"]]
+    assert sorted(held) == sorted(id(p) for p in model.parameters())
+    assert {group["lr"] for group in groups} == {PEAK_LR[name]}
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_a_step_moves_every_weight(name: str) -> None:
+    model = tiny_model()
+    before = weights(model)
+    train(model, optimizer_for(name, model), range(2))
+    assert not any(torch.equal(a, b) for a, b in zip(before, weights(model), strict=True))
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_a_rate_of_zero_in_the_groups_stops_every_weight(name: str) -> None:
+    model = tiny_model()
+    optimizer = optimizer_for(name, model)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    before = weights(model)
+    train(model, optimizer, range(2))
+    assert equal(before, weights(model))
+
+
+@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_a_resumed_run_ends_with_the_same_bits(name: str, memory_format: torch.memory_format, tmp_path: Path) -> None:
+    model = tiny_model(memory_format)
+    optimizer = optimizer_for(name, model)
+    train(model, optimizer, range(3))
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "saved.pt")
+    train(model, optimizer, range(3, 6))
+
+    saved = torch.load(tmp_path / "saved.pt", weights_only=True)
+    resumed = tiny_model(memory_format)
+    resumed.load_state_dict(saved["model"])
+    restored = optimizer_for(name, resumed)
+    restored.load_state_dict(saved["optimizer"])
+    train(resumed, restored, range(3, 6))
+    assert equal(weights(resumed), weights(model))
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_channels_last_weights_take_the_same_steps(name: str) -> None:
+    plain, channels_last = tiny_model(), tiny_model(torch.channels_last)
+    for model in (plain, channels_last):
+        train(model, optimizer_for(name, model, lr=1e-3), range(3))
+    for ours, theirs in zip(weights(channels_last), weights(plain), strict=True):
+        # Sums in another order; Muon's iteration rounds to bfloat16, which makes more of the difference.
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_scaled_gradients_give_the_step_of_unscaled_ones(name: str) -> None:
+    plain, scaled = tiny_model(), tiny_model()
+    train(plain, optimizer_for(name, plain), range(1))
+    scaler, optimizer = torch.amp.GradScaler("cpu", init_scale=2.0**8), optimizer_for(name, scaled)
+    scaler.scale(loss_of(scaled, 0)).backward()
+    scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    for ours, theirs in zip(weights(scaled), weights(plain), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_an_overflow_skips_the_step(name: str) -> None:
+    model = tiny_model()
+    scaler, optimizer = torch.amp.GradScaler("cpu", init_scale=2.0**8), optimizer_for(name, model)
+    before = weights(model)
+    scaler.scale(loss_of(model, 0)).backward()
+    next(model.parameters()).grad[0] = float("inf")
+    scaler.step(optimizer)
+    assert equal(before, weights(model))
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_a_run_without_momentum_works(name: str) -> None:
+    model = tiny_model()
+    train(model, optimizer_for(name, model, momentum=0.0), range(2))
+    assert all(weight.isfinite().all() for weight in weights(model))

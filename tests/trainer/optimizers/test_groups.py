@@ -1,0 +1,28 @@
+import pytest
+import torch
+from torch import nn
+
+from trainer.config import TrainConfig
+from trainer.optimizers.groups import decay_groups, use_fused
+
+
+def test_only_matrices_and_filters_decay() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(2, 5))
+    decayed, free = decay_groups(model.parameters(), 0.01)
+    assert (decayed["weight_decay"], [tuple(p.shape) for p in decayed["params"]]) == (0.01, [(2, 1, 3, 3), (5, 2)])
+    assert (free["weight_decay"], [tuple(p.shape) for p in free["params"]]) == (0.0, [(2,), (2,), (2,), (5,)])
+
+
+def test_frozen_weights_are_in_no_group() -> None:
+    model = nn.Linear(2, 3)
+    model.bias.requires_grad_(False)
+    groups = decay_groups(model.parameters(), 0.01)
+    assert [group["params"] for group in groups] == [[model.weight]]
+
+
+@pytest.mark.parametrize(
+    ("device", "asked", "fused"),
+    [("cuda", None, True), ("cpu", None, None), ("cpu", True, True), ("cuda", False, None)],
+)
+def test_fused_kernels_are_for_gpus_unless_asked_otherwise(device: str, asked: bool | None, fused: bool | None) -> None:
+    assert use_fused(TrainConfig(fused=asked), torch.device(device)) is fused

@@ -1,0 +1,122 @@
+"""Small sets: all images on the device as bytes, augmented there a batch at a time.
+
+Every random draw belongs to a position of the epoch, not to a rank or a step: k ranks together see
+the images that one would, and a resumed run goes on with exactly the batches it would have seen.
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate, pad
+
+from trainer.datasets.base import Batch, Data, Request
+from trainer.datasets.normalisation import Normalisation, Normaliser
+from trainer.datasets.unreadable import refuse_too_many
+from trainer.errors import DataError
+from trainer.sampler import Order
+
+SHIFT = 4  # pixels, after He et al. 2015 (arXiv:1512.03385), section 4.2
+AUGMENTATION = 1  # the order's stream of random numbers; 0 is the permutation's
+LARGEST_BYTES = 4 * 2**30
+
+
+@dataclass(frozen=True)
+class Images:
+    """pixels: (N, S, S, 3) uint8; labels: (N,) int64; bad: names of files left out because they are unreadable."""
+
+    pixels: Tensor
+    labels: Tensor
+    bad: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A whole small set, in memory."""
+
+    train: Images
+    evaluation: Images
+    classes: int
+
+
+class ResidentSplit:
+    """Split whose images live on the device.  shift: pixels an image moves at most; flip: mirror half of them."""
+
+    def __init__(self, images: Images, normaliser: Normaliser, device: torch.device, shift: int, flip: bool) -> None:
+        self.size, self._side = images.pixels.shape[0], images.pixels.shape[1]
+        self._shift, self._flip = shift, flip
+        self._width = self._side + 2 * shift
+        # Black borders are kept, so that a shifted image is one gather; a pixel per row makes it a fast one.
+        self._pixels = pad(images.pixels.to(device), (0, 0, shift, shift, shift, shift)).view(-1, 3)
+        self._labels = images.labels.to(device)
+        self._ramp = torch.arange(self._side, device=device)
+        self._normalise = normaliser
+        self._bad = images.bad
+
+    def train_batches(self, order: Order, positions: Sequence[slice]) -> Generator[Batch]:
+        """Shifted and mirrored batches: the images at `positions` of `order`."""
+        draws = draw(order, self._shift, self._flip).to(self._labels.device)
+        for position in positions:
+            yield self._batch(draws[:, position])
+
+    def eval_batches(self, indices: range, batch_size: int) -> Generator[Batch]:
+        """The images `indices`, as they are."""
+        for start in range(0, len(indices), batch_size):
+            chunk = indices[start : start + batch_size]
+            draws = self._ramp.new_full((4, len(chunk)), self._shift)
+            draws[0] = torch.arange(chunk.start, chunk.stop, chunk.step, device=draws.device)
+            draws[3] = 0
+            yield self._batch(draws)
+
+    @property
+    def bad_images(self) -> Sequence[str]:
+        """Names of the files that were left out when the set was decoded."""
+        return self._bad
+
+    def _batch(self, draws: Tensor) -> Batch:
+        """draws: (4, B) int64, as `draw` returns them."""
+        image, top, left, mirrored = draws.unbind()
+        rows = (image * self._width + top)[:, None] + self._ramp
+        columns = left[:, None] + torch.where(mirrored[:, None] == 1, self._side - 1 - self._ramp, self._ramp)
+        places = rows[:, :, None] * self._width + columns[:, None, :]
+        pixels = self._pixels.index_select(0, places.view(-1)).view(*places.shape, 3)
+        return Batch(self._normalise(pixels), self._labels.index_select(0, image))
+
+
+def draw(order: Order, shift: int, flip: bool) -> Tensor:
+    """(4, N) int64 on the CPU: image, top, left (0..2 * shift) and mirrored (0 or 1) at each position of the epoch."""
+    generator = order.generator(AUGMENTATION)
+    corners = torch.randint(0, 2 * shift + 1, (2, order.size), generator=generator)
+    mirrored = torch.randint(0, 2, (1, order.size), generator=generator) * int(flip)
+    return torch.cat([order.permutation[None], corners, mirrored])
+
+
+def resident_data(decoded: Decoded, normalisation: Normalisation, flip: bool, request: Request) -> Data:
+    """Both splits on the device.  flip: the classes survive mirroring.  Raises DataError for too many bad images."""
+    side = decoded.train.pixels.shape[1]
+    normaliser = Normaliser(normalisation, side, request.device, request.channels_last)
+    for half in (decoded.train, decoded.evaluation):
+        refuse_too_many(half.bad, request.max_bad_images)
+    shift = SHIFT if request.augment else 0
+    train = ResidentSplit(decoded.train, normaliser, request.device, shift, flip and request.augment)
+    evaluation = ResidentSplit(decoded.evaluation, normaliser, request.device, 0, False)
+    return Data(train, evaluation, decoded.classes, side)
+
+
+def fits(images: int, side: int) -> bool:
+    """Whether so many images of `side` pixels may be kept in memory."""
+    return images * side * side * 3 <= LARGEST_BYTES
+
+
+def resized(pixels: Tensor, side: int) -> Tensor:
+    """(N, S, S, 3) uint8 -> (N, side, side, 3) uint8, bilinear.  Raises DataError where that does not fit in memory."""
+    if not fits(len(pixels), side):
+        allowed = int((LARGEST_BYTES / (3 * len(pixels))) ** 0.5)
+        raise DataError(f"{len(pixels)} images of {side} pixels do not fit in memory; --image-size may be {allowed}.")
+    if pixels.shape[1] == side:
+        return pixels
+    # In pieces: the intermediate results of a whole set would take several times its size.
+    pieces = (piece.permute(0, 3, 1, 2) for piece in torch.split(pixels, 4096))
+    done = [interpolate(piece, (side, side), mode="bilinear", antialias=True).permute(0, 2, 3, 1) for piece in pieces]
+    return torch.cat(done).contiguous()

@@ -1,0 +1,102 @@
+"""Folders of images: train/ plus val/ or test/, one folder per class.  Looks at names, never into files."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer.errors import DataError
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
+EVALUATION = ("val", "test")
+SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Where the two halves lie, and the classes of both, in the order of their labels."""
+
+    train: Path
+    evaluation: Path
+    classes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Files:
+    """The images of one half.  names: relative to root; folders: modification time (ns) of each folder visited."""
+
+    root: Path
+    names: list[str]
+    labels: list[int]
+    folders: dict[str, int]
+
+    def shown(self, index: int) -> str:
+        """A name the user recognises, such as val/cat/0007.jpg."""
+        return f"{self.root.name}/{self.names[index]}"
+
+
+def find_tree(data_dir: Path) -> Tree:
+    """The tree in `data_dir`.  Raises DataError saying which folder is missing or does not fit."""
+    if not data_dir.is_dir():
+        raise DataError(f"no folder {data_dir}; point --data-dir at the one that holds train/ and val/ (or test/).")
+    train = data_dir / "train"
+    if not train.is_dir():
+        raise DataError(f"{data_dir} has no train/; put one folder per class into {train}.")
+    evaluation = next((data_dir / name for name in EVALUATION if (data_dir / name).is_dir()), None)
+    if evaluation is None:
+        raise DataError(f"{data_dir} has neither val/ nor test/; put images to evaluate on, by class, into one.")
+    classes = _class_folders(train)
+    if not classes:
+        raise DataError(f"{train} has no class folders; sort its images into one folder per class.")
+    _check_same_classes(classes, evaluation)
+    return Tree(train, evaluation, classes)
+
+
+def list_files(root: Path, classes: tuple[str, ...]) -> Files:
+    """All images under `root`, class by class, sorted.  Raises DataError naming a class without any."""
+    names: list[str] = []
+    labels: list[int] = []
+    folders: dict[str, int] = {}
+    for label, name in enumerate(classes):
+        found = sorted(_images_under(root, name, folders))
+        if not found:
+            raise DataError(f"{root / name} has no images ({' '.join(SUFFIXES)}); fill it, or remove the class.")
+        names += found
+        labels += [label] * len(found)
+    return Files(root, names, labels, folders)
+
+
+def first_files(tree: Tree, count: int) -> list[Path]:
+    """Up to `count` training images, cheaply: only the first class's folder is read."""
+    return [tree.train / name for name in sorted(_images_under(tree.train, tree.classes[0], {}))[:count]]
+
+
+def _images_under(root: Path, folder: str, folders: dict[str, int]) -> Iterator[str]:
+    """Names relative to `root`.  Folders within a class folder belong to that class."""
+    # The time is taken before the listing, so that a file added in between is noticed at the next start.
+    folders[folder] = (root / folder).stat().st_mtime_ns
+    with os.scandir(root / folder) as entries:
+        for entry in entries:
+            if entry.name.lower().endswith(SUFFIXES):
+                yield f"{folder}/{entry.name}"
+            elif entry.is_dir() and not entry.name.startswith("."):
+                yield from _images_under(root, f"{folder}/{entry.name}", folders)
+
+
+def _class_folders(root: Path) -> tuple[str, ...]:
+    with os.scandir(root) as entries:
+        return tuple(sorted(e.name for e in entries if e.is_dir() and not e.name.startswith(".")))
+
+
+def _check_same_classes(classes: tuple[str, ...], evaluation: Path) -> None:
+    found = _class_folders(evaluation)
+    if not found:
+        raise DataError(f"{evaluation} has no class folders; sort its images into the same ones as train/ has.")
+    missing, unknown = sorted(set(classes) - set(found)), sorted(set(found) - set(classes))
+    problems = [f"{_listed(missing)} missing"] * bool(missing) + [f"{_listed(unknown)} not in train/"] * bool(unknown)
+    if problems:
+        raise DataError(f"{evaluation} has other class folders than train/: {'; '.join(problems)}; both need the same.")
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

@@ -1,0 +1,58 @@
+"""Any classifier of torchvision by name, for the image size asked for or with a sentence why it cannot be."""
+
+from itertools import chain
+from typing import Any
+
+import torch
+import torchvision
+from torch import nn
+from torch.func import functional_call
+
+from trainer.errors import SettingsError
+
+# Every torchvision classifier takes this size.
+USUAL_PX = 224
+
+
+def build(name: str, classes: int, image_size: int) -> nn.Module:
+    """images (B, 3, S, S) float -> logits (B, classes).  Raises SettingsError for a size that `name` cannot take."""
+    try:
+        model: nn.Module = torchvision.models.get_model(name, num_classes=classes, **_options(name, image_size))
+    except (AssertionError, ValueError) as error:
+        raise _refusal(name, image_size, error) from error
+    _try_size(name, model, image_size)
+    return model
+
+
+def _options(name: str, image_size: int) -> dict[str, Any]:
+    """What some families need to know when they are built."""
+    if name in ("googlenet", "inception_v3"):
+        # Auxiliary heads make the output a tuple; init_weights only silences a warning about its default.
+        return {"aux_logits": False, "init_weights": True}
+    if name.startswith("vit_"):
+        return {"image_size": image_size}
+    if name.startswith("maxvit_"):
+        return {"input_size": (image_size, image_size)}
+    return {}
+
+
+def _try_size(name: str, model: nn.Module, image_size: int) -> None:
+    """Raises SettingsError unless `model` can train on images of `image_size` px.
+
+    Runs on shapes alone (the meta device), which takes well under a second and leaves weights,
+    batch-norm statistics and random numbers as they are.
+    """
+    tensors = chain(model.named_parameters(), model.named_buffers())
+    shapes = {key: tensor.detach().to("meta") for key, tensor in tensors}
+    images = torch.empty(2, 3, image_size, image_size, device="meta")
+    try:
+        functional_call(model, shapes, (images,))
+    except (AssertionError, RuntimeError, ValueError) as error:
+        raise _refusal(name, image_size, error) from error
+
+
+def _refusal(name: str, image_size: int, error: Exception) -> SettingsError:
+    return SettingsError(
+        f"{name} cannot take images of {image_size} px ({str(error).splitlines()[0]}); "
+        f"take --image-size {USUAL_PX}, or --model resnet18, which takes any size."
+    )

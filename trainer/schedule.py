@@ -1,0 +1,80 @@
+"""The learning rate at every moment of a training, and how many updates it has: pure and torch-free.
+
+Time is progress in epochs, not a count of updates, so that the rate stays right when the batch size
+changes between epochs and a resumed run needs no scheduler state.
+"""
+
+import math
+from bisect import bisect_right
+
+from trainer.config import TrainConfig, batches_at
+from trainer.optimizers import PEAK_LR
+
+# Warm-up starts here, as in fast.ai's one-cycle: starting at 0 would waste the first update.
+WARMUP_START = 1 / 25
+ONECYCLE_RISING = 0.3
+# Below this even a well-tuned training stays far from its accuracy; measured, see warning_for_few_updates.
+FEW_UPDATES = 200
+
+
+def learning_rate(config: TrainConfig, progress: float, global_batch: int) -> float:
+    """The rate of the update that begins at `progress`.
+
+    progress: epochs done, such as epoch + step / steps_in_epoch, from 0 up to but not including
+    config.epochs.  global_batch: images of this update over all replicas.
+    """
+    return peak_lr(config) * _scale(config, global_batch) * _shape(config, progress)
+
+
+def peak_lr(config: TrainConfig) -> float:
+    """The rate that scaling and schedule start from: config.lr, else the optimizer's usual one."""
+    return PEAK_LR[config.optimizer] if config.lr is None else config.lr
+
+
+def count_updates(config: TrainConfig, train_size: int, replicas: int) -> int:
+    """Updates of the whole run over `train_size` images: batch ramp and max_steps counted in.
+
+    Raises SettingsError where a global batch does not divide among the replicas.
+    """
+    updates = sum(train_size // batches_at(config, epoch, replicas).per_update for epoch in range(config.epochs))
+    return updates if config.max_steps is None else min(updates, config.max_steps)
+
+
+def warning_for_few_updates(updates: int) -> str | None:
+    """What to do about a run too short to learn, or None.
+
+    Measured with 31 updates (batch 8192): 43 % whatever the rate, where batch 128 reached 77 % in the
+    same epochs and a batch ramp 70 %.
+    """
+    if updates >= FEW_UPDATES:
+        return None
+    return (
+        f"only {updates} updates in this training, and under about {FEW_UPDATES} no learning rate makes up for it; "
+        "take a smaller batch, --batch-ramp (such as 0:512,2:2048) or more --epochs."
+    )
+
+
+def _scale(config: TrainConfig, global_batch: int) -> float:
+    """Linear: Goyal et al. 2017; sqrt: Krizhevsky 2014."""
+    ratio = global_batch / config.lr_base_batch
+    return {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[config.lr_scaling]
+
+
+def _shape(config: TrainConfig, progress: float) -> float:
+    """Factor of the peak rate, 0 to 1."""
+    rising = _rising_epochs(config)
+    if progress < rising:
+        return WARMUP_START + (1 - WARMUP_START) * progress / rising
+    if config.schedule == "constant":
+        return 1.0
+    if config.schedule == "multistep":
+        return config.lr_gamma ** bisect_right(sorted(config.milestones), progress)
+    done = min(1.0, (progress - rising) / (config.epochs - rising))
+    return (1 + math.cos(math.pi * done)) / 2
+
+
+def _rising_epochs(config: TrainConfig) -> float:
+    """Epochs of warm-up.  One-cycle is warm-up and cosine, with 30 % of the run to rise unless told otherwise."""
+    if config.schedule == "onecycle" and config.warmup_epochs == 0:
+        return ONECYCLE_RISING * config.epochs
+    return config.warmup_epochs
