@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainer import flags
 from trainer.config import SECTIONS, TrainConfig, check
-from trainer.errors import SettingsError, TrainerError
+from trainer.errors import Interrupted, SettingsError, TrainerError
 from trainer.ranks import Ranks, read_ranks
 
 ABOUT = """Train an image classifier on one GPU, on several, or on a CPU.
@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
     except TrainerError as error:
         if _is_mine_to_tell(error, ranks):
             sys.stdout.flush()
-            print(f"error: {error}", file=sys.stderr, flush=True)
+            print(error if isinstance(error, Interrupted) else f"error: {error}", file=sys.stderr, flush=True)
         return error.code
     except KeyboardInterrupt:
         return 130

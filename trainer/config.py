@@ -68,10 +68,10 @@ class TrainConfig(BaseModel):
 
     epochs: int = Field(5, ge=1, description="passes over the training set")
     batch_size: int = Field(128, ge=1, description="images per GPU (or CPU rank) and forward pass")
-    global_batch_size: int | None = Field(None, ge=1, description="images per update over all GPUs; sets the batch size")
+    global_batch_size: int | None = Field(None, ge=1, description="images per update over all GPUs; sets batch_size")
     accumulate: int = Field(1, ge=1, description="forward passes per update")
     batch_ramp: Ramp | None = Field(None, description="global batch from an epoch on, such as 0:512,2:2048")
-    eval_batch_size: int | None = Field(None, ge=1, description="images per GPU when evaluating; none: twice batch_size")
+    eval_batch_size: int | None = Field(None, ge=1, description="images per GPU in evaluation; none: twice batch_size")
     eval_every: int = Field(1, ge=1, description="epochs between evaluations; the last is always evaluated")
     max_steps: int | None = Field(None, ge=1, description="stop after so many updates")
     seed: int = Field(0, ge=0, description="seed of weights, order and augmentation")
@@ -80,7 +80,7 @@ class TrainConfig(BaseModel):
     lr: float | None = Field(None, gt=0, description="peak learning rate; none: sgd 0.1, adamw 1e-3, lars 2, muon 0.02")
     lr_scaling: Literal["none", "linear", "sqrt"] = Field("none", description="of lr with global batch / lr_base_batch")
     lr_base_batch: int = Field(256, ge=1, description="global batch that lr is meant for when it is scaled")
-    schedule: Literal["constant", "cosine", "multistep", "onecycle"] = Field("cosine", description="of the learning rate")
+    schedule: Literal["constant", "cosine", "multistep", "onecycle"] = Field("cosine", description="of the rate")
     warmup_epochs: float = Field(0.0, ge=0, description="epochs of linear warm-up; onecycle: its rising part")
     milestones: Epochs = Field((), description="epochs at which multistep lowers the rate, such as 30,60,80")
     lr_gamma: float = Field(0.1, gt=0, lt=1, description="factor at each milestone")
@@ -104,7 +104,7 @@ class TrainConfig(BaseModel):
     amp: bool | None = Field(None, description="--no-amp means fp32; --amp refuses it")
     channels_last: bool | None = Field(None, description="NHWC weights and images; none: on, except with fsdp")
     compile: bool = Field(False, description="torch.compile the model")
-    compile_mode: Literal["default", "reduce-overhead", "max-autotune"] = Field("default", description="of torch.compile")
+    compile_mode: Literal["default", "reduce-overhead", "max-autotune"] = Field("default", description="its mode")
     fused: bool | None = Field(None, description="fused optimizer kernels; none: on GPUs where the optimizer has them")
     cudnn_benchmark: bool = Field(True, description="let cuDNN time its convolutions once")
     deterministic: bool = Field(False, description="bit-identical reruns on a GPU, slower")
@@ -117,7 +117,7 @@ class TrainConfig(BaseModel):
     resume: bool = Field(True, description="go on from the newest checkpoint, if there is one")
 
     progress: bool | None = Field(None, description="progress bar on rank 0; none: on a terminal")
-    log_every: int = Field(50, ge=1, description="updates between looks at the loss; never more often than one a second")
+    log_every: int = Field(50, ge=1, description="updates between looks at the loss, if that is over a second")
     probe_steps: int = Field(5, ge=0, description="steps measured without communication, once a run; 0: none")
     plot: bool = Field(True, description="draw curves.png")
     tensorboard: bool = Field(False, description="write TensorBoard events into the run folder")
@@ -152,6 +152,12 @@ def batches_at(config: TrainConfig, epoch: int, replicas: int) -> Batches:
             f"accumulated passes; the nearest that does is {nearest}."
         )
     return Batches(wanted // share, config.accumulate, replicas)
+
+
+def check_batches(config: TrainConfig, replicas: int) -> None:
+    """Raises SettingsError where a global batch of some epoch does not divide among `replicas`."""
+    for epoch in {0, *(config.batch_ramp or {})}:
+        batches_at(config, epoch, replicas)
 
 
 def _ramped(config: TrainConfig, epoch: int) -> int | None:

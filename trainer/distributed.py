@@ -124,8 +124,8 @@ class Session:
             return (
                 f"the {world} ranks lost touch for over {self.timeout_s:g} s though all still run; look at the network"
             )
-        names = ", ".join(map(str, missing))
-        return f"rank{'s' if len(missing) > 1 else ''} {names} of {world} died or hung (no answer; limit {self.timeout_s:g} s)"
+        names = f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
+        return f"{names} of {world} died or hung (no answer; limit {self.timeout_s:g} s)"
 
 
 def _attempt(action: Callable[[], Result]) -> tuple[Result | None, TrainerError | None]:

@@ -68,7 +68,7 @@ def _look(training: Training, pulse: Pulse, bar: Bar, save: Callable[[], str]) -
         raise TrainingError(_not_finite(training, verdict.bad_step))
     bar.show(training.totals)
     if verdict.stop:
-        raise Interrupted(f"asked to stop; saved in {save()}. Start again with the same command to go on from there.")
+        raise Interrupted(f"stopped as asked, in epoch {training.progress.epoch + 1}; saved in {save()}.")
     if verdict.save:
         save()
         pulse.saved()

@@ -6,28 +6,32 @@ underscores are the same.  A boolean takes `--amp`, `--amp true` and `--no-amp`.
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
+from trainer.argparser import as_text, flag, parser_for
 from trainer.errors import SettingsError
 from trainer.registry import did_you_mean
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
     from pydantic.fields import FieldInfo
+    from pydantic_core import ErrorDetails
 
 Models = Sequence[type["BaseModel"]]
+
+
+# What a value must be, by the first word of pydantic's error type; ranges keep pydantic's own words.
+_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "text", "path": "a path"}
 
 
 def parse(
     argv: Sequence[str], models: Models, *, prog: str, about: str, sections: Mapping[str, str]
 ) -> list[BaseModel]:
     """One instance of each of `models` from a command line.  Raises SettingsError; exits for --help."""
-    parser = _parser(models, prog, about, sections)
-    given = vars(parser.parse_args([_normalised(word) for word in argv]))
+    parser = parser_for(models, prog, about, sections)
+    given = vars(parser.parse_args(list(argv)))
     config_file = given.pop("config", None)
     values = read_yaml(Path(config_file), models) if config_file else {}
     return build(values | given, models)
@@ -36,7 +40,15 @@ def parse(
 def build(values: Mapping[str, Any], models: Models) -> list[BaseModel]:
     """One instance of each of `models` from names and values.  Raises SettingsError naming each wrong one."""
     _refuse_unknown(values, models, "setting {!r}")
-    return [_validated(model, {k: v for k, v in values.items() if k in model.model_fields}) for model in models]
+    settings, wrong = [], []
+    for model in models:
+        try:
+            settings.append(_validated(model, {k: v for k, v in values.items() if k in model.model_fields}))
+        except SettingsError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise SettingsError("\n".join(wrong))
+    return settings
 
 
 def read_yaml(path: Path, models: Models) -> dict[str, Any]:
@@ -62,7 +74,7 @@ def to_argv(settings: BaseModel) -> list[str]:
     for name, field in type(settings).model_fields.items():
         value = getattr(settings, name)
         if value != field.default:
-            argv += [f"--{name.replace('_', '-')}", _as_text(value)]
+            argv += [flag(name), as_text(value)]
     return argv
 
 
@@ -72,78 +84,6 @@ def to_yaml(settings: BaseModel) -> str:
 
     text: str = yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
     return text
-
-
-def _as_text(value: Any) -> str:
-    if isinstance(value, dict):
-        return ",".join(f"{key}:{item}" for key, item in value.items())
-    if isinstance(value, (tuple, list)):
-        return ",".join(f"{item:g}" for item in value)
-    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
-
-
-class _Parser(argparse.ArgumentParser):
-    """argparse that raises SettingsError instead of printing usage and exiting."""
-
-    def error(self, message: str) -> NoReturn:
-        name, _, problem = message.removeprefix("argument ").partition(": ")
-        raise SettingsError(f"{name}: {problem}." if problem else f"{message}.")
-
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        found, unknown = self.parse_known_args(args, namespace)
-        if unknown:
-            known = [name.removeprefix("--") for name in self._option_string_actions if name.startswith("--")]
-            word = unknown[0].partition("=")[0]
-            if not word.startswith("--"):
-                raise SettingsError(f"unexpected word {word!r}; settings are given as --name value.")
-            near = did_you_mean(word.removeprefix("--"), known).replace("'", "--", 1).replace("'", "")
-            raise SettingsError(f"unknown flag {word}{near or '.'} See --help for all of them.")
-        return found
-
-
-def _normalised(word: str) -> str:
-    """--batch_size=8 -> --batch-size=8; values are left alone."""
-    name, equals, value = word.partition("=")
-    return name.replace("_", "-") + equals + value if word.startswith("--") else word
-
-
-def _parser(models: Models, prog: str, about: str, sections: Mapping[str, str]) -> _Parser:
-    parser = _Parser(prog=prog, description=about, allow_abbrev=False, argument_default=argparse.SUPPRESS,
-                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-    parser.add_argument("--config", metavar="FILE", help="YAML file of settings; flags win over it")
-    group: Any = parser
-    for model in models:
-        for name, field in model.model_fields.items():
-            if name in sections:
-                group = parser.add_argument_group(sections[name])
-            _add(group, name, field)
-    return parser
-
-
-def _add(group: Any, name: str, field: FieldInfo) -> None:
-    flag = "--" + name.replace("_", "-")
-    default = "none" if field.default in (None, ()) else _as_text(field.default)
-    text = f"{field.description} [{default}]".replace("%", "%%")
-    if _is_boolean(field):
-        group.add_argument(flag, nargs="?", const="true", metavar="BOOL", help=text)
-        group.add_argument(f"--no-{name.replace('_', '-')}", dest=name, action="store_const", const="false",
-                           help=argparse.SUPPRESS)  # fmt: skip
-    else:
-        group.add_argument(flag, metavar=_metavar(field), help=text)
-
-
-def _is_boolean(field: FieldInfo) -> bool:
-    return "bool" in str(field.annotation).replace("<class '", "").replace("'>", "").split(" | ")
-
-
-def _metavar(field: FieldInfo) -> str:
-    kind = str(field.annotation)
-    if "Literal" in kind:
-        return "|".join(field.annotation.__args__)  # type: ignore[union-attr]
-    for word, shown in (("Path", "PATH"), ("dict", "E:N,..."), ("tuple", "N,..."), ("float", "N"), ("int", "N")):
-        if word in kind:
-            return shown
-    return "NAME"
 
 
 def _refuse_unknown(values: Iterable[str], models: Models, what: str) -> None:
@@ -174,17 +114,18 @@ def _sentences(error: ValidationError) -> list[str]:
     """One sentence per wrong setting: what was given and what is allowed."""
     sentences = []
     for detail in error.errors():
-        flag = "--" + str(detail["loc"][0]).replace("_", "-") if detail["loc"] else "settings"
-        given, problem = detail["input"], detail["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-        near = ""
-        if detail["type"] == "literal_error":
-            choices = [c.strip(" '") for c in detail["ctx"]["expected"].replace(" or ", ",").split(",")]
-            near = did_you_mean(str(given), choices)
-        sentences.append(f"{flag} {given}: must be {problem}{near or '.'}".replace("be a valid", "be a"))
+        where = flag(str(detail["loc"][0])) if detail["loc"] else "settings"
+        sentences.append(f"{where} {detail['input']}: {_problem(detail)}")
     return list(dict.fromkeys(sentences))
 
 
-def fail(error: SettingsError) -> NoReturn:
-    """Prints the sentence and exits with the code for wrong settings."""
-    print(f"error: {error}", file=sys.stderr)
-    sys.exit(error.code)
+def _problem(detail: ErrorDetails) -> str:
+    kind, message = detail["type"], detail["msg"]
+    if kind == "value_error":
+        return message.removeprefix("Value error, ") + "."
+    if kind == "literal_error":
+        choices = [choice.strip(" '") for choice in detail["ctx"]["expected"].replace(" or ", ",").split(",")]
+        return f"must be {', '.join(choices)}{did_you_mean(str(detail['input']), choices) or '.'}"
+    word, _, problem = kind.partition("_")
+    wanted = _KINDS.get(word) if problem in ("parsing", "type", "from_float") else None
+    return f"must be {wanted or message.removeprefix('Input should be ')}."

@@ -149,7 +149,7 @@ class Wandb:
         self._run.log({name: value for name, value in record.items() if _is_number(value)}, step=record["epoch"])
 
     def close(self) -> None:
-        self._run.finish(quiet=True)
+        self._run.finish()
 
 
 class Mlflow:

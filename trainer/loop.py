@@ -63,13 +63,12 @@ def train_epoch(
             yield step
 
 
-@torch.inference_mode()
 def evaluate(model: nn.Module, batches: Batches, autocast: Context, device: torch.device) -> Tensor:
     """(4,) float64 on the device: summed loss, top-1 right, top-5 right and images of this rank's share."""
     model.eval()
     sums = torch.zeros(4, dtype=torch.float64, device=device)
     for images, labels in batches:
-        with autocast():
-            logits = model(images)
-        sums += tally(logits, labels)
+        # Not around the whole loop: decoding threads write into batches that must stay ordinary tensors.
+        with torch.inference_mode(), autocast():
+            sums += tally(model(images), labels)
     return sums

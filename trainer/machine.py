@@ -1,7 +1,6 @@
-"""The device, threads, seeds and back-end switches of this process: set once, before anything is built."""
+"""The device, threads and back-end switches of this process: set once, before anything is built."""
 
 import os
-import random
 
 import torch
 
@@ -31,24 +30,12 @@ def share_of_cores(local_world_size: int) -> int:
 
 
 def set_up(config: TrainConfig, device: torch.device, ranks: Ranks) -> None:
-    """Sets threads, seeds, TF32 and cuDNN's ways for the whole process."""
+    """Sets threads, determinism, TF32 and cuDNN's ways for the whole process."""
     # torchrun sets one thread per rank; on a CPU the cores would idle.
     torch.set_num_threads(config.threads or share_of_cores(ranks.local_world_size))
-    # Every rank builds the same weights; dropout must differ, so ranks part ways in seed_step_randomness.
-    _seed(config.seed)
     torch.use_deterministic_algorithms(config.deterministic)
     if device.type == "cuda":
         torch.cuda.set_device(device)
         torch.backends.cudnn.benchmark = config.cudnn_benchmark and not config.deterministic
         torch.backends.cudnn.allow_tf32 = True
         torch.set_float32_matmul_precision("high")
-
-
-def seed_step_randomness(seed: int, ranks: Ranks) -> None:
-    """Gives each rank its own dropout; call once the weights are built."""
-    _seed(seed + 7919 * (1 + ranks.rank))
-
-
-def _seed(seed: int) -> None:
-    torch.manual_seed(seed)  # also all GPUs
-    random.seed(seed)

@@ -79,9 +79,8 @@ def _open_mpi(env: Mapping[str, str]) -> Ranks:
         world_size=world,
         local_rank=_number(env, "OMPI_COMM_WORLD_LOCAL_RANK", "Open MPI"),
         local_world_size=local_world,
-        node_rank=_number(env, "OMPI_COMM_WORLD_NODE_RANK", "Open MPI", 0)
-        if world == local_world
-        else rank // max(local_world, 1),
+        # OMPI_COMM_WORLD_NODE_RANK would be this rank's place within its node.
+        node_rank=rank // max(local_world, 1),
         nodes=max(1, world // max(local_world, 1)),
         master_addr=env.get("MASTER_ADDR", "127.0.0.1"),
         master_port=_number(env, "MASTER_PORT", "Open MPI", PORT),
@@ -112,10 +111,10 @@ def _slurm(env: Mapping[str, str]) -> Ranks:
 
 def first_host(node_list: str) -> str:
     """The first name in Slurm's compressed host list: 'gpu[03-05,9],login' -> 'gpu03'."""
-    match = re.match(r"([^\[,]*)(?:\[([^\],-]+)[^\]]*\])?([^,\[]*)", node_list)
-    if not match or not match.group(0):
+    first = re.match(r"(?:[^,\[]|\[[^\]]*\])+", node_list)
+    if not first:
         raise SettingsError(f"SLURM_NODELIST={node_list!r} names no host; set MASTER_ADDR to the first node.")
-    return "".join(part or "" for part in match.groups())
+    return re.sub(r"\[([^\],-]+)[^\]]*\]", r"\1", first[0])
 
 
 def tasks_per_node(text: str, nodes: int) -> list[int]:

@@ -59,10 +59,10 @@ def run(config: TrainConfig, ranks: Ranks, run_dir: Path, say: Callable[[str], N
             _train(training, checkpoints, journal, pulse, bar, gpu_use, tell)
         except torch.OutOfMemoryError as error:
             raise TrainingError(_out_of_memory(training)) from error
-        except Interrupted:
+        except Interrupted as stopped:
             checkpoints.wait()
             _draw(training, run_dir)
-            raise
+            raise Interrupted(f"{stopped} Give the same command with --run-dir {run_dir} to go on.") from None
         _finish(training, checkpoints, run_dir, tell)
 
 

@@ -15,7 +15,7 @@ from trainer.distributed import Session
 from trainer.ema import WeightAverage
 from trainer.errors import CheckpointError, SettingsError
 from trainer.loop import Trainee
-from trainer.machine import seed_step_randomness, share_of_cores
+from trainer.machine import share_of_cores
 from trainer.metrics import Totals
 from trainer.precision import Stepper, autocast, gradient_scaler, pick_precision
 from trainer.registry import load as load_from
@@ -61,12 +61,13 @@ def assemble(config: TrainConfig, session: Session) -> Training:
     strategy = strategy_name(config, session.ranks.world_size)
     channels_last = strategy != "fsdp" if config.channels_last is None else config.channels_last
     data = _load_data(config, session, channels_last)
+    torch.manual_seed(config.seed)  # every rank builds the same weights
     model = _build_model(config, data).to(session.device)
     if channels_last:
         model = model.to(memory_format=torch.channels_last)
     wrapped = load_from("strategy", strategy, strategies.TABLE)(model, config, session)
     optimizer = load_from("optimizer", config.optimizer, optimizers.TABLE)(wrapped.plain, config, session.device)
-    seed_step_randomness(config.seed, session.ranks)
+    torch.manual_seed(config.seed + 7919 * (1 + session.ranks.rank))  # and drops out its own activations
     precision = pick_precision(config, session.device)
     stepper = Stepper(
         optimizer, wrapped.plain.parameters(), gradient_scaler(precision, session.device), config.clip_norm

@@ -1,5 +1,8 @@
 """torch's DistributedDataParallel: every rank holds the model, gradients are averaged while they appear."""
 
+from inspect import signature
+from typing import Any
+
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -8,16 +11,22 @@ from trainer.distributed import Session
 from trainer.strategies.base import Wrapped
 from trainer.strategies.hooks import register_hook
 
+# torch 2.13 gave it a new name and warns about the old one.
+_NAMES = signature(DistributedDataParallel).parameters
+_NO_BUFFER_SYNC: dict[str, Any] = {
+    "forward_sync_buffers" if "forward_sync_buffers" in _NAMES else "broadcast_buffers": False
+}
+
 
 def wrap(model: nn.Module, config: TrainConfig, session: Session) -> Wrapped:
     """Collective: rank 0's weights are copied to all ranks."""
     parallel = DistributedDataParallel(
         model,
-        # One broadcast a step for statistics that training never reads; they are averaged before they are used.
-        broadcast_buffers=False,
         bucket_cap_mb=config.bucket_cap_mb,
         gradient_as_bucket_view=config.gradient_as_bucket_view,
         static_graph=config.static_graph,
+        # Saves a broadcast a step of statistics that training never reads; they are averaged before they are used.
+        **_NO_BUFFER_SYNC,
     )
     register_hook(parallel, config, session.device)
     return Wrapped(

@@ -1,0 +1,35 @@
+# The commands that README promises.  Everything is installed into .venv, as pinned in constraints.txt.
+
+PYTHON ?= python3
+BIN := .venv/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test check clean
+
+demo: .venv/.installed
+	@$(BIN)/python -m launch.local --nproc-per-node 2 --config infra/jobs/demo.yaml
+
+test: check
+	$(BIN)/pytest -n auto
+
+check: .venv/.installed-for-tests
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+# Keeps runs/ and data/: they are yours.
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	find trainer launch tests -name __pycache__ -exec rm -rf {} +
+
+.venv/.installed: pyproject.toml constraints.txt
+	@echo "Installing PyTorch and this toolkit into .venv: once, 5.4 GB on disk, about two minutes."
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install -q -c constraints.txt -e .
+	@touch $@
+
+.venv/.installed-for-tests: .venv/.installed
+	@echo "Installing what the tests need: once, 0.5 GB on disk, about half a minute."
+	@$(BIN)/pip install -q -c constraints.txt -e '.[test]'
+	@touch $@
