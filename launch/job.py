@@ -1,0 +1,21 @@
+"""Job: what to train, and where and how to run it.  Every backend plans from one."""
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from pydantic import BaseModel
+
+from trainer.config import TrainConfig, check
+
+Where = TypeVar("Where", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Job(Generic[Where]):
+    """Settings of the training, and a backend's options.  Raises SettingsError where the settings contradict."""
+
+    train: TrainConfig
+    where: Where
+
+    def __post_init__(self) -> None:
+        check(self.train)

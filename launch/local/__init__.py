@@ -1,0 +1,1 @@
+"""The backend that starts torchrun on this machine."""

@@ -1,0 +1,31 @@
+"""Job -> the command that runs it on this machine.  Pure."""
+
+from datetime import datetime
+from pathlib import Path
+
+from launch.job import Job
+from launch.local.options import LocalOptions
+from trainer.config import TrainConfig, check_batches
+from trainer.flags import to_argv
+
+
+def plan(job: Job[LocalOptions], *, python: str, now: datetime) -> tuple[str, ...]:
+    """The command that runs `job` here.  Raises SettingsError for a global batch that its processes cannot share.
+
+    python: the interpreter; now: names the run folder if nothing else does.
+    """
+    check_batches(job.train, job.where.nproc_per_node)
+    # Decided here, so that all ranks, and these ranks started again, write into one folder.
+    run_dir = job.train.run_dir or new_run_dir(job.train, now)
+    train = job.train.model_copy(update={"run_dir": run_dir})
+    return (
+        *(python, "-m", "trainer.torchrun", "--standalone"),
+        *("--nproc-per-node", str(job.where.nproc_per_node)),
+        *("--max-restarts", str(job.where.max_restarts)),
+        *("-m", "trainer", *to_argv(train)),
+    )
+
+
+def new_run_dir(train: TrainConfig, now: datetime) -> Path:
+    """runs/<dataset>-<model>-<date>-<time>, relative to where the command is started."""
+    return Path("runs") / f"{train.dataset}-{train.model}-{now:%Y%m%d-%H%M%S}"

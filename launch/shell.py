@@ -1,0 +1,117 @@
+"""Runs a command on this machine and ends all of it.  The only module that starts processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+from trainer.errors import MachineError
+
+# torchrun starts every worker in a session of its own, out of reach of a signal to its process group.
+# They inherit this variable, and are found by it.
+MARK = "LAUNCH_SHELL_MARK"
+
+
+def run(command: Sequence[str], env: Mapping[str, str], *, grace_s: float = 40.0) -> int:
+    """Runs `command` to its end and returns its exit code.  Call it from the main thread.
+
+    SIGINT, SIGTERM and SIGHUP are passed on.  Whatever is left of the command after grace_s, or at a
+    second signal, is killed, and 128 + the first signal is returned.  The default is longer than the
+    30 s that torchrun gives its workers to save.  Raises MachineError when somebody else killed it.
+    """
+    ending = _Ending(grace_s)
+    with _handling(ending.on_signal):
+        # No standard input: a process group in the background is suspended when it reads a terminal.
+        process = subprocess.Popen(command, env={**env, MARK: ending.mark}, stdin=subprocess.DEVNULL, process_group=0)
+        ending.begin(process.pid)
+        code = process.wait()
+        ending.finish(code)
+    if code >= 0:
+        return code
+    if ending.asked_by is None:
+        name = signal.Signals(-code).name
+        raise MachineError(f"{command[0]} was killed by {name}, not by us; what it had started was ended too.")
+    return 128 + ending.asked_by
+
+
+class _Ending:
+    """How one command is brought to its end: asked at the first signal, killed at the second or after the grace."""
+
+    def __init__(self, grace_s: float) -> None:
+        self.mark = uuid.uuid4().hex
+        self.asked_by: int | None = None
+        self._group: int | None = None
+        self._grace_s = grace_s
+        self._killer = threading.Timer(grace_s, self._kill)
+
+    def begin(self, group: int) -> None:
+        """The command runs, as process group `group`; a signal may have come while it started."""
+        asked_by, self._group = self.asked_by, group
+        if asked_by is not None:
+            self._ask(asked_by)
+
+    def on_signal(self, signum: int, _frame: FrameType | None) -> None:
+        if self.asked_by is not None:
+            self._kill()
+            return
+        self.asked_by = signum
+        if self._group is not None:
+            self._ask(signum)
+
+    def finish(self, code: int) -> None:
+        """The command ended with `code`; one that had no time for it has not ended what it started."""
+        self._killer.cancel()
+        if code < 0 or self.asked_by is not None:
+            self._kill()
+
+    def _ask(self, signum: int) -> None:
+        print(f"stopping, up to {self._grace_s:g} s for saving; Ctrl-C again ends it at once", file=sys.stderr)
+        self._killer.start()
+        _send(signum, self._group)
+
+    def _kill(self) -> None:
+        """Kills the process group, and every process that carries the mark."""
+        _send(signal.SIGKILL, self._group)
+        give_up = time.monotonic() + 5.0
+        # Again and again, because one of them may just be starting another.
+        while (left := _marked(self.mark)) and time.monotonic() < give_up:
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
+
+
+def _send(signum: int, group: int | None) -> None:
+    """Signals a process group, if there is one and it is still there."""
+    if group is not None:
+        with suppress(ProcessLookupError):
+            os.killpg(group, signum)
+
+
+@contextmanager
+def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Meanwhile, `handler` has the signals that end a command, but for those that nohup or `&` switched off."""
+    signals = [s for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
+    before = {signum: signal.signal(signum, handler) for signum in signals}
+    try:
+        yield
+    finally:
+        for signum, previous in before.items():
+            signal.signal(signum, previous)
+
+
+def _marked(mark: str) -> list[int]:
+    """The processes that carry `mark`.  Without Linux's /proc none are found, and torchrun's own grace must do."""
+    found = []
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):  # it has just ended, or is somebody else's
+            if mark.encode() in environment.read_bytes():
+                found.append(int(environment.parent.name))
+    return found

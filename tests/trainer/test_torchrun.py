@@ -1,0 +1,162 @@
+"""torchrun with our exit codes, on real torchrun agents and workers that take no time."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, trainer_env
+from tests.processes import left_of
+from trainer.torchrun import Death, cause
+
+# Rank N does what word N says: ends with that code, kills itself with that signal, raises, or waits for SIGTERM.
+WORKER = """
+import os, signal, sys, time
+word = sys.argv[1 + int(os.environ["RANK"])]
+def save(signum, frame):
+    sys.exit(75)
+if word == "wait":
+    signal.signal(signal.SIGTERM, save)
+    signal.signal(signal.SIGINT, save)
+    os.write(1, b"waiting\\n")  # in one piece, for there are two of us
+    time.sleep(60)
+if word == "raise":
+    raise RuntimeError("boom")
+if word.startswith("SIG"):
+    os.kill(os.getpid(), signal.Signals[word])
+sys.exit(int(word))
+"""
+
+
+def command(folder: Path, *words: str) -> list[str]:
+    worker = folder / "worker.py"
+    worker.write_text(WORKER)
+    flags = ["--standalone", "--nproc-per-node", str(len(words)), str(worker), *words]
+    return [sys.executable, "-m", "trainer.torchrun", *flags]
+
+
+def run(folder: Path, *words: str) -> tuple[int, str]:
+    """The exit code and all output of ranks that do as `words` say."""
+    ended = subprocess.run(
+        command(folder, *words), cwd=ROOT, env=trainer_env({"TMPDIR": str(folder)}), timeout=60, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    return ended.returncode, ended.stdout
+
+
+def test_ranks_that_end_well_leave_no_word_and_no_file(tmp_path: Path) -> None:
+    assert run(tmp_path, "0", "0") == (0, "")
+    assert [path.name for path in tmp_path.iterdir()] == ["worker.py"]
+
+
+def test_the_code_of_the_failed_rank_is_ours_and_nothing_is_added(tmp_path: Path) -> None:
+    assert run(tmp_path, "wait", "2") == (2, "waiting\n")
+
+
+def test_ranks_that_saved_and_left_end_with_75(tmp_path: Path) -> None:
+    assert run(tmp_path, "75", "75") == (75, "")
+
+
+def test_a_killed_rank_is_named(tmp_path: Path) -> None:
+    assert run(tmp_path, "0", "SIGKILL") == (
+        6,
+        "error: rank 1 was killed by SIGKILL; the usual reason is too little memory. Start again to go on.\n",
+    )
+
+
+def test_a_rank_that_raises_is_named_below_its_own_traceback(tmp_path: Path) -> None:
+    code, output = run(tmp_path, "raise", "0")
+
+    assert code == 1
+    assert output.splitlines()[-2:] == [
+        "RuntimeError: boom",
+        "error: rank 0 ended with exit code 1; its own output is above.",
+    ]
+    assert output.count("Traceback") == 1
+
+
+def test_a_wrong_flag_of_torchrun_is_no_traceback() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "trainer.torchrun", "--standalone", "--nproc-per-node", "many", "x.py"],
+        cwd=ROOT, env=trainer_env(), timeout=60, text=True, capture_output=True,
+    )  # fmt: skip
+
+    assert ended.returncode == 2
+    assert ended.stderr == "error: torchrun refused its flags: Unsupported nproc_per_node value: many\n"
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+def test_a_signal_to_the_launcher_ends_it_quietly(tmp_path: Path, signum: signal.Signals, code: int) -> None:
+    job = subprocess.Popen(
+        command(tmp_path, "wait", "wait"), cwd=ROOT, env=trainer_env(), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    with job:
+        assert job.stdout is not None
+        assert [job.stdout.readline() for _ in range(2)] == ["waiting\n", "waiting\n"]
+
+        job.send_signal(signum)
+
+        assert job.communicate(timeout=30)[0] == ""
+        assert job.returncode == code
+
+
+def test_a_signal_while_workers_are_started_leaves_none_behind(tmp_path: Path) -> None:
+    worker = tmp_path / "worker.sh"
+    worker.write_text("#!/bin/sh\n[ $RANK = 0 ] && kill -TERM $PPID\nexec sleep 60\n")
+    worker.chmod(0o755)
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "trainer.torchrun", "--standalone", "--nproc-per-node", "8", "--no-python", worker],
+        cwd=ROOT, env=trainer_env({"TEST_JOB": str(tmp_path)}), timeout=50,
+    )  # fmt: skip
+
+    assert ended.returncode == 75
+    assert left_of(f"TEST_JOB={tmp_path}") == []
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+def test_a_signal_while_torch_is_imported_is_as_quiet(tmp_path: Path, signum: signal.Signals, code: int) -> None:
+    job = subprocess.Popen(
+        command(tmp_path, "0"), cwd=ROOT, env=trainer_env(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    with job:
+        wait_until_it_handles(signal.SIGTERM, job.pid)
+        assert "libtorch" not in Path(f"/proc/{job.pid}/maps").read_text()
+
+        job.send_signal(signum)
+
+        assert job.communicate(timeout=30)[0] == ""
+        assert job.returncode == code
+
+
+def wait_until_it_handles(signum: signal.Signals, pid: int) -> None:
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        status = Path(f"/proc/{pid}/status").read_text()
+        caught = int(status.split("SigCgt:")[1].split()[0], 16)
+        if caught >> (signum - 1) & 1:
+            return
+        os.sched_yield()
+    pytest.fail(f"process {pid} never handled {signum.name}")
+
+
+@pytest.mark.parametrize(
+    ("deaths", "rank"),
+    [
+        pytest.param([Death(0, 5, 100)], 0, id="the only one"),
+        pytest.param([Death(1, 5, 100), Death(0, 3, 100)], 1, id="the first seen of two"),
+        pytest.param([Death(0, 75, 100), Death(1, 2, 100)], 1, id="not the one asked to leave"),
+        pytest.param([Death(0, -15, 100), Death(1, 2, 101)], 1, id="not the one that torchrun ended"),
+        pytest.param([Death(0, 6, 100), Death(1, -9, 100)], 1, id="not the one that lost a rank"),
+        pytest.param([Death(0, 75, 100), Death(1, 6, 100)], 1, id="a lost rank before one asked to leave"),
+        pytest.param([Death(0, 6, 100), Death(1, -9, 130)], 0, id="not the one killed because it hung afterwards"),
+        pytest.param([Death(0, 75, 100), Death(1, 1, 110)], 0, id="not the one that stumbled while leaving"),
+    ],
+)
+def test_the_cause_is_the_death_that_the_others_followed_from(deaths: list[Death], rank: int) -> None:
+    assert cause(deaths).rank == rank

@@ -1,0 +1,103 @@
+"""The flags of a settings model: how they are spelt, explained by --help, and told apart from mistakes.  Torch-free."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from trainer.errors import SettingsError
+from trainer.registry import did_you_mean
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+
+
+def flag(name: str) -> str:
+    """The flag of the setting `name`: batch_size -> --batch-size."""
+    return "--" + name.replace("_", "-")
+
+
+def as_text(value: Any) -> str:
+    """A setting's value as it is written after its flag."""
+    if isinstance(value, dict):
+        return ",".join(f"{key}:{item}" for key, item in value.items())
+    if isinstance(value, (tuple, list)):
+        return ",".join(f"{item:g}" for item in value)
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+
+
+def parser_for(
+    models: Sequence[type[BaseModel]], prog: str, about: str, sections: Mapping[str, str]
+) -> argparse.ArgumentParser:
+    """A parser whose result holds the flags that were given, as text.
+
+    sections: the first field under each heading of --help -> the heading.
+    """
+    parser = _Parser(
+        prog=prog,
+        usage=f"{prog} [--name value ...]",
+        description=about,
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=32),
+    )
+    parser.add_argument("--config", metavar="FILE", help="YAML file of settings; flags win over it")
+    group: Any = parser
+    for model in models:
+        for name, field in model.model_fields.items():
+            if name in sections:
+                group = parser.add_argument_group(sections[name])
+            _add(group, name, field)
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse that takes underscores for hyphens, and raises SettingsError instead of printing its usage."""
+
+    def error(self, message: str) -> NoReturn:
+        name, _, problem = message.removeprefix("argument ").partition(": ")
+        raise SettingsError(f"{name}: {problem}." if problem else f"{message}.")
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = self.parse_known_args([_hyphenated(word) for word in args], namespace)
+        if unknown:
+            word = unknown[0].partition("=")[0]
+            if not word.startswith("--"):
+                raise SettingsError(f"unexpected word {word!r}; settings are given as --name value.")
+            known = [option for option in self._option_string_actions if option.startswith("--")]
+            near = did_you_mean(word, known).replace("'", "")
+            raise SettingsError(f"unknown flag {word}{near or '.'} See --help for all of them.")
+        return found
+
+
+def _hyphenated(word: str) -> str:
+    """--batch_size=8 -> --batch-size=8; values are left alone."""
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value if word.startswith("--") else word
+
+
+def _add(group: Any, name: str, field: FieldInfo) -> None:
+    default = "none" if field.default in (None, ()) else as_text(field.default)
+    text = f"{field.description} [{default}]".replace("%", "%%")
+    if _is_boolean(field):
+        group.add_argument(flag(name), nargs="?", const="true", metavar="BOOL", help=text)
+        off = flag("no_" + name)
+        group.add_argument(off, dest=name, action="store_const", const="false", help=argparse.SUPPRESS)
+    else:
+        group.add_argument(flag(name), metavar=_metavar(field), help=text)
+
+
+def _is_boolean(field: FieldInfo) -> bool:
+    return "bool" in str(field.annotation).replace("<class '", "").replace("'>", "").split(" | ")
+
+
+def _metavar(field: FieldInfo) -> str:
+    kind = str(field.annotation)
+    if "Literal" in kind:
+        return "|".join(field.annotation.__args__)  # type: ignore[union-attr]
+    for word, shown in (("Path", "PATH"), ("dict", "E:N,..."), ("tuple", "N,..."), ("float", "N"), ("int", "N")):
+        if word in kind:
+            return shown
+    return "NAME"

@@ -1,0 +1,121 @@
+"""torchrun that ends with our exit codes: `python -m trainer.torchrun --nproc-per-node 2 -m trainer ...`.
+
+torchrun itself ends with 1 whatever happened, below a page about it.  Here the exit code is that of the
+worker whose failure the others followed from, and a line is added only where that worker could not say
+why it died.  Flags are torchrun's own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FrameType
+from typing import NoReturn
+
+from trainer.contract import Exit
+
+# What a worker ends with because another one is gone: it lost a rank, or torchrun asked it to leave.
+# The higher the number, the less such an end explains.
+_FOLLOWS = {Exit.MACHINE: 1, Exit.INTERRUPTED: 2, -signal.SIGTERM: 2}
+
+
+@dataclass(frozen=True)
+class Death:
+    """How one worker ended.  code: its exit code, or minus the signal it died of; second: when it was seen, in s."""
+
+    rank: int
+    code: int
+    second: int
+
+
+def cause(deaths: Sequence[Death]) -> Death:
+    """The death that the others followed from.  deaths: in the order in which they were seen, at least one.
+
+    Deaths within a second of the first may have been seen in any order, so a worker that failed for a
+    reason of its own goes before one that lost a rank or was asked to leave.  Later ones are never the
+    cause: torchrun ends the remaining workers, with SIGKILL after 30 s.
+    """
+    first = min(death.second for death in deaths)
+    return min((death for death in deaths if death.second <= first + 1), key=lambda death: _FOLLOWS.get(death.code, 0))
+
+
+def main(argv: Sequence[str], *, verbose: bool = False) -> int:
+    """Runs the workers that torchrun's flags describe; returns the exit code.  verbose: keep torchrun's own log."""
+    _leave_quietly_when_asked()
+    # Imported here because it takes seconds, and a signal meanwhile must end this quietly.
+    from torch.distributed import DistError, run
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous import RendezvousError
+
+    logging.disable(logging.NOTSET if verbose else logging.ERROR)
+    args = run.parse_args(list(argv))
+    try:
+        # torchrun would leave its folder behind.
+        with TemporaryDirectory(prefix="torchrun-") as logs:
+            args.log_dir = args.log_dir or logs
+            run.run(args)
+    except ChildFailedError as failed:
+        # A dict keeps the order in which torchrun saw them; its time stamps are whole seconds.
+        return _report(cause([Death(rank, f.exitcode, f.timestamp) for rank, f in failed.failures.items()]))
+    except SignalException as stopped:
+        return _code_when_stopped_by(stopped.sigval)
+    except (RendezvousError, DistError, OSError) as error:
+        return _complain(
+            Exit.MACHINE, f"the workers could not meet: {error}; check the address and that its port is free."
+        )
+    except ValueError as error:
+        return _complain(Exit.SETTINGS, f"torchrun refused its flags: {error}")
+    finally:
+        _kill_workers_left()
+    return Exit.DONE
+
+
+def _report(death: Death) -> int:
+    """The exit code for `death`, after a line about it where its worker printed none."""
+    if death.code < 0:
+        name = signal.Signals(-death.code).name
+        hint = "; the usual reason is too little memory" if death.code == -signal.SIGKILL else ""
+        return _complain(Exit.MACHINE, f"rank {death.rank} was killed by {name}{hint}. Start again to go on.")
+    if death.code == Exit.BUG or death.code not in set(Exit):
+        return _complain(death.code, f"rank {death.rank} ended with exit code {death.code}; its own output is above.")
+    return death.code
+
+
+def _complain(code: int, sentence: str) -> int:
+    print(f"error: {sentence}", file=sys.stderr)
+    return code
+
+
+def _code_when_stopped_by(signum: int) -> int:
+    """SIGTERM means save and leave, which the workers have done; other signals end as in a shell."""
+    return Exit.INTERRUPTED if signum == signal.SIGTERM else 128 + signum
+
+
+def _leave_quietly_when_asked() -> None:
+    """Until torchrun installs its own handlers, a signal ends this process with the right code and no traceback."""
+
+    def leave(signum: int, _frame: FrameType | None) -> NoReturn:
+        sys.exit(_code_when_stopped_by(signum))
+
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, leave)
+
+
+def _kill_workers_left() -> None:
+    """Ends workers that torchrun forgot: those it was just starting, or stopping, when a signal came."""
+    children = Path("/proc/thread-self/children")  # Linux only
+    for pid in children.read_text().split() if children.exists() else ():
+        with suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], verbose="LOGLEVEL" in os.environ))
