@@ -1,0 +1,45 @@
+"""What all tests share: running the trainer as a user does."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+ROOT = Path(__file__).parent.parent
+
+# Small enough for a second, and without anything a test does not ask for.
+SMALL = ("--model", "cnn", "--dataset", "synthetic", "--synthetic-images", "64", "--image-size", "8", "--epochs", "2",
+         "--batch-size", "8", "--precision", "fp32", "--no-plot", "--threads", "1")  # fmt: skip
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> Run:
+    """Runs `python -m trainer` with small settings, or torchrun with `ranks` > 1; results go to tmp_path/run."""
+
+    def run(*flags: object, ranks: int = 1, timeout_s: float = 120, env: dict[str, str] | None = None):  # type: ignore[no-untyped-def]
+        return subprocess.run(
+            trainer_command(tmp_path, *flags, ranks=ranks),
+            capture_output=True, text=True, timeout=timeout_s, cwd=tmp_path, env=trainer_env(env),
+        )  # fmt: skip
+
+    return run
+
+
+def trainer_command(folder: Path, *flags: object, ranks: int = 1) -> list[str]:
+    """The command line of a small training with results in folder/run."""
+    launcher = ["-m", "trainer.torchrun", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+    places = ["--run-dir", str(folder / "run"), "--cache-dir", str(folder / "cache")]
+    return [sys.executable, *launcher, "-m", "trainer", *SMALL, *places, *map(str, flags)]
+
+
+def trainer_env(more: dict[str, str] | None = None) -> dict[str, str]:
+    """This environment, without ranks that an outer launcher may have left, and with the code on the path."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "SLURM_", "TORCHELASTIC_"))}
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        clean.pop(name, None)
+    return clean | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | (more or {})

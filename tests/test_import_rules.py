@@ -1,0 +1,52 @@
+"""What import-linter cannot see: imports by name, and how long a command takes to explain itself."""
+
+import os
+import statistics
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT
+
+HEAVY = ["torch", "torchvision", "numpy", "PIL", "sklearn", "matplotlib", "boto3", "botocore"]
+TORCH_FREE = ["", ".argparser", ".config", ".contract", ".datasets", ".errors", ".flags", ".models", ".optimizers",
+              ".ranks", ".registry", ".strategies"]  # fmt: skip
+COMMANDS = ["trainer", *(f"launch.{path.parent.name}" for path in sorted((ROOT / "launch").glob("*/__main__.py")))]
+
+
+def loaded_by(modules: list[str]) -> list[str]:
+    """Which of HEAVY a fresh process has loaded after importing `modules`."""
+    program = f"import sys, {', '.join(modules)}; print(*(m for m in {HEAVY} if m in sys.modules))"
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    return ended.stdout.split()
+
+
+def test_no_module_of_launch_loads_anything_heavy() -> None:
+    files = [path.relative_to(ROOT).with_suffix("") for path in (ROOT / "launch").rglob("*.py")]
+    modules = [".".join(file.parts).removesuffix(".__init__") for file in files]
+
+    assert "launch.local.__main__" in modules
+    assert loaded_by(modules) == []
+
+
+def test_what_launch_may_import_of_trainer_loads_anything_heavy_neither() -> None:
+    assert loaded_by([f"trainer{name}" for name in TORCH_FREE]) == []
+
+
+def test_the_trainers_settings_need_nothing_heavy_to_be_checked() -> None:
+    assert loaded_by(["trainer.__main__"]) == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_takes_under_a_third_of_a_second(command: str) -> None:
+    # Of the processor: the wall clock measures what else this machine does.
+    assert statistics.median(cpu_seconds(command, "--help") for _ in range(5)) < 0.3
+
+
+def cpu_seconds(module: str, *flags: str) -> float:
+    """User and system time of `python -m module flags`, in s."""
+    before = os.times()
+    subprocess.run([sys.executable, "-m", module, *flags], cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
+    after = os.times()
+    return after.children_user - before.children_user + after.children_system - before.children_system

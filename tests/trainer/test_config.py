@@ -1,0 +1,100 @@
+"""Settings that contradict each other, and batch arithmetic."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from trainer.config import SECTIONS, Batches, TrainConfig, batches_at, check
+from trainer.errors import SettingsError
+
+
+def test_the_defaults_are_sound() -> None:
+    check(TrainConfig())
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"model": "resnt18"}, "unknown model 'resnt18'; did you mean 'resnet18'?"),
+        ({"dataset": "cifar"}, "unknown dataset 'cifar'; did you mean 'cifar10'?"),
+        ({"optimizer": "adam"}, "unknown optimizer 'adam'; did you mean 'adamw'?"),
+        ({"amp": True, "precision": "fp32"}, "--amp and --precision fp32 contradict"),
+        ({"amp": False, "precision": "fp16"}, "--no-amp and --precision fp16 contradict"),
+        ({"amp": False, "precision": "bf16"}, "--no-amp and --precision bf16 contradict"),
+        ({"batch_size": 128, "global_batch_size": 512}, "say the same thing twice; give one"),
+        ({"batch_ramp": {0: 8}, "global_batch_size": 512}, "--batch-ramp or --global-batch-size, not both"),
+        ({"batch_ramp": {1: 8}}, "begin it with 0:IMAGES"),
+        ({"batch_ramp": {0: 8, 2: 0}}, "at least one image"),
+        ({"batch_ramp": {0: 8, -1: 8}}, "epochs from 0"),
+        ({"schedule": "multistep"}, "needs --milestones"),
+        ({"milestones": (30,)}, "no effect with --schedule cosine; add --schedule multistep"),
+        ({"warmup_epochs": 5, "epochs": 5}, "--warmup-epochs 5 leaves nothing of 5 epochs"),
+        ({"comm_hook": "fp16", "strategy": "fsdp"}, "--comm-hook fp16 works with --strategy ddp only, not fsdp"),
+        ({"comm_hook": "powersgd", "strategy": "single"}, "--comm-hook powersgd works with --strategy ddp only"),
+        ({"strategy": "fsdp", "channels_last": True}, "--channels-last does not work with --strategy fsdp"),
+        ({"strategy": "fsdp", "optimizer": "muon"}, "--optimizer muon needs whole matrices"),
+        ({"strategy": "fsdp", "precision": "fp16"}, "--strategy fsdp has no gradient scaler for fp16"),
+        ({"strategy": "dp", "device": "cpu"}, "on a CPU use --strategy single"),
+        ({"nesterov": True, "momentum": 0}, "--nesterov needs a --momentum above 0"),
+        ({"wandb": ""}, "--wandb and --mlflow take a name"),
+        ({"mlflow": ""}, "--wandb and --mlflow take a name"),
+    ],
+)
+def test_a_contradiction_gets_a_sentence(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        check(TrainConfig(**settings))
+
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"amp": True, "precision": "bf16"},
+        {"global_batch_size": 512},
+        {"schedule": "multistep", "milestones": (30, 60)},
+        {"comm_hook": "fp16", "strategy": "ddp"},
+        {"momentum": 0},
+        {"model": "vit_b_16"},
+    ],
+)
+def test_what_goes_together_is_left_alone(settings: dict[str, Any]) -> None:
+    check(TrainConfig(**settings))
+
+
+def test_settings_cannot_change() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        TrainConfig().epochs = 6  # type: ignore[misc]
+
+
+def test_every_heading_of_help_starts_at_a_setting() -> None:
+    assert SECTIONS.keys() <= TrainConfig.model_fields.keys()
+
+
+def test_the_batch_of_a_replica_makes_the_global_one() -> None:
+    batches = batches_at(TrainConfig(batch_size=32, accumulate=2), epoch=0, replicas=4)
+
+    assert (batches, batches.per_update) == (Batches(per_replica=32, accumulate=2, replicas=4), 256)
+
+
+def test_the_global_batch_makes_that_of_a_replica() -> None:
+    assert batches_at(TrainConfig(global_batch_size=512, accumulate=2), epoch=0, replicas=4).per_replica == 64
+
+
+@pytest.mark.parametrize(("epoch", "per_update"), [(0, 512), (1, 512), (2, 2048), (9, 2048)])
+def test_a_ramp_holds_until_its_next_epoch(epoch: int, per_update: int) -> None:
+    ramp = TrainConfig(batch_ramp={2: 2048, 0: 512})
+
+    assert batches_at(ramp, epoch, replicas=4).per_update == per_update
+
+
+@pytest.mark.parametrize(("wanted", "nearest"), [(100, 96), (104, 96), (2, 16)])
+def test_a_global_batch_that_does_not_divide_gets_the_nearest_that_does(wanted: int, nearest: int) -> None:
+    with pytest.raises(SettingsError) as error:
+        batches_at(TrainConfig(global_batch_size=wanted, accumulate=2), epoch=0, replicas=8)
+
+    assert str(error.value) == (
+        f"a global batch of {wanted} does not divide among 8 replicas x 2 accumulated passes; "
+        f"the nearest that does is {nearest}."
+    )

@@ -1,0 +1,92 @@
+"""Evaluation over several ranks equals one process's evaluation."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tests.trainer.ranks_here import alone, on_ranks
+from trainer.config import TrainConfig
+from trainer.datasets.base import Batch
+from trainer.distributed import Session
+from trainer.evaluation import Score, evaluate_exactly
+from trainer.training import Training, assemble
+
+IMAGES = 1003  # prime-ish: divides by no world size and no batch size used here
+
+
+def config(folder: Path, **settings: object) -> TrainConfig:
+    return TrainConfig(
+        dataset="synthetic", synthetic_images=10 * IMAGES, image_size=8, device="cpu", precision="fp32",
+        cache_dir=folder, **settings,
+    )  # fmt: skip
+
+
+class Noise:
+    """An evaluation split of fixed random images; image i is the same on every rank."""
+
+    size = IMAGES
+    bad_images: tuple[str, ...] = ()
+
+    def eval_batches(self, indices: range, batch_size: int):  # type: ignore[no-untyped-def]
+        generator = torch.Generator().manual_seed(0)
+        images = torch.randn(self.size, 3, 8, 8, generator=generator)
+        labels = torch.randint(0, 10, (self.size,), generator=generator)
+        for start in range(0, len(indices), batch_size):
+            chosen = list(indices[start : start + batch_size])
+            yield Batch(images[chosen], labels[chosen])
+
+
+def training_on_noise(session: Session, settings: TrainConfig) -> Training:
+    training = assemble(settings, session)
+    object.__setattr__(training.data, "evaluation", Noise())
+    return training
+
+
+def score(session: Session, settings: TrainConfig) -> Score:
+    return evaluate_exactly(training_on_noise(session, settings))
+
+
+def expected(settings: TrainConfig) -> tuple[float, float, float]:
+    """The slow truth: image by image, in float64, on one process."""
+    training = training_on_noise(alone(), settings)
+    model = training.wrapped.plain.eval()
+    (images, labels) = next(Noise().eval_batches(range(IMAGES), IMAGES))
+    with torch.no_grad():
+        logits = torch.cat([model(image[None]) for image in images])
+    best = logits.argsort(dim=1, descending=True)
+    return (
+        nn.functional.cross_entropy(logits.double(), labels).item(),
+        (best[:, 0] == labels).double().mean().item(),
+        (best[:, :5] == labels[:, None]).any(dim=1).double().mean().item(),
+    )
+
+
+@pytest.mark.parametrize(("world_size", "strategy"), [(1, "single"), (2, "ddp"), (3, "ddp"), (3, "fsdp")])
+def test_evaluation_counts_every_image_once_at_any_world_size(world_size: int, strategy: str, tmp_path: Path) -> None:
+    settings = config(tmp_path, model="cnn", strategy=strategy, eval_batch_size=64)
+    loss, top1, top5 = expected(config(tmp_path, model="cnn", strategy="single"))
+    scores = [score(alone(), settings)] if world_size == 1 else on_ranks(world_size, score, settings)
+    for found in scores:
+        assert (found.images, found.top1, found.top5) == (IMAGES, top1, top5)
+        assert found.loss == pytest.approx(loss, abs=1e-6)
+
+
+def test_the_batch_size_does_not_change_the_score(tmp_path: Path) -> None:
+    scores = [score(alone(), config(tmp_path, model="cnn", eval_batch_size=size)) for size in (1, 7, 1003)]
+    assert {(s.images, s.top1, s.top5) for s in scores} == {(IMAGES, scores[0].top1, scores[0].top5)}
+    assert [s.loss for s in scores] == pytest.approx([scores[0].loss] * 3, abs=1e-6)
+
+
+def buffers_after_averaging(session: Session, settings: TrainConfig) -> list[float]:
+    training = training_on_noise(session, settings)
+    (mean,) = [b for name, b in training.wrapped.plain.named_buffers() if name == "bn1.running_mean"]
+    mean.fill_(float(session.ranks.rank))
+    evaluate_exactly(training)
+    return [mean.min().item(), mean.max().item()]
+
+
+def test_batch_norm_statistics_are_averaged_over_ranks_before_they_are_used(tmp_path: Path) -> None:
+    settings = config(tmp_path, model="resnet18", strategy="ddp", eval_batch_size=1003)
+    assert on_ranks(2, buffers_after_averaging, settings) == [[0.5, 0.5]] * 2

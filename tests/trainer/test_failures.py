@@ -1,0 +1,172 @@
+"""What goes wrong ends with one clear sentence and the right exit code, never with a traceback."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run, trainer_command, trainer_env
+from tests.trainer.ranks_here import free_port
+from trainer.log import read_records
+
+
+def refused(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
+    """Asserts the exit code and that standard error is exactly one `error:` sentence with these words."""
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    for word in words:
+        assert word in sentence
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--batch-sze", "3"), ("unknown flag --batch-sze", "did you mean --batch-size?")),
+        (("--model", "resnt18"), ("'resnt18'", "did you mean 'resnet18'?")),
+        (("--epochs", "many"), ("--epochs many",)),
+        (("--batch-ramp", "0:10", "--accumulate", "4"), ("10 does not divide", "nearest that does is 8")),
+        (("--strategy", "dp"), ("dp splits batches over GPUs", "--strategy single")),
+        (("--device", "cuda"), ("no usable GPU", "--device cpu")),
+        (("--image-size", "9"), ("cnn takes image sizes that 8 divides",)),
+        (("--init-from", "nowhere.pt"), ("--init-from", "nowhere.pt", "model.pt")),
+    ],
+)
+def test_wrong_settings_are_refused_with_2(flags: tuple[str, ...], words: tuple[str, ...], train: Run) -> None:
+    refused(train(*flags), 2, *words)
+
+
+def test_a_batch_larger_than_the_data_set_is_refused(train: Run) -> None:
+    refused(train("--batch-size", "65"), 3, "64 images", "global batch of 65", "lower --batch-size")
+
+
+def test_a_missing_folder_is_told_once_by_two_ranks(train: Run, tmp_path: Path) -> None:
+    done = train("--dataset", "imagefolder", "--data-dir", tmp_path / "nowhere", ranks=2)
+    refused(done, 3, str(tmp_path / "nowhere"))
+
+
+def test_ranks_that_contradict_each_other_are_refused(train: Run) -> None:
+    refused(train(env={"RANK": "3", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}), 2, "rank 3", "world of 2")
+
+
+def test_several_ranks_with_strategy_single_are_refused(train: Run) -> None:
+    refused(train("--strategy", "single", ranks=2), 2, "would train 2 models")
+
+
+def test_a_loss_that_explodes_stops_the_run_and_keeps_the_last_checkpoint(train: Run, tmp_path: Path) -> None:
+    good = train("--epochs", "1", "--schedule", "constant", "--lr", "0.01")
+    assert good.returncode == 0, good.stderr
+    done = train("--epochs", "3", "--schedule", "constant", "--lr", "1e30")
+    refused(done, 5, "the loss is not finite from update", "of epoch 2 on", "lower --lr", "--clip-norm")
+    assert [p.name for p in (tmp_path / "run" / "checkpoints").glob("epoch*.pt")] == ["epoch-0001-step-000008.pt"]
+    assert [record["epoch"] for record in read_records(tmp_path / "run" / "metrics.jsonl")] == [1]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_an_unwritable_run_folder_is_refused(train: Run, tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o500)
+    refused(train("--run-dir", tmp_path / "closed" / "run"), 6, "cannot write to", "choose another --run-dir")
+
+
+def test_a_file_where_the_run_folder_should_be_is_refused(train: Run, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    refused(train("--run-dir", tmp_path / "taken" / "run"), 6, "cannot write to", "choose another --run-dir")
+
+
+def test_a_full_disk_is_told_and_the_checkpoints_stay(tmp_path: Path) -> None:
+    limited = ["prlimit", "--fsize=200000", *trainer_command(tmp_path, "--model", "resnet18")]
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=100, cwd=tmp_path, env=trainer_env())
+    refused(done, 6, "cannot write checkpoint", "MiB free", "Free some space")
+
+
+def test_a_port_in_use_is_named(train: Run) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ranks = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": str(port)}
+        refused(train("--timeout-s", "5", env=ranks), 6, f"port {port} is in use", "--master-port")
+
+
+def test_ranks_that_never_come_are_counted(train: Run) -> None:
+    ranks = {
+        "RANK": "0",
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_PORT": str(free_port()),
+    }
+    refused(train("--timeout-s", "2", env=ranks), 6, "fewer than 2 ranks", "within 2 s", "check that all were started")
+
+
+def pair(folder: Path, *flags: object) -> list[subprocess.Popen[str]]:
+    """Two ranks without torchrun around them, which would end the one when the other dies."""
+    port = str(free_port())
+    return [
+        subprocess.Popen(
+            trainer_command(folder, "--epochs", "500", "--timeout-s", "8", *flags),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder,
+            env=trainer_env({"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2",
+                             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}),
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP], ids=["dies", "hangs"])
+def test_a_rank_that_is_lost_is_named(sent: signal.Signals, tmp_path: Path) -> None:
+    head, other = pair(tmp_path)
+    assert head.stdout is not None
+    next(line for line in head.stdout if line.startswith("epoch 1/"))
+    other.send_signal(sent)
+    _, err = head.communicate(timeout=60)
+    other.kill()
+    other.communicate()
+    assert head.returncode == 6
+    assert re.search(r"error: rank 1 of 2 died or hung \(no answer; limit 8 s\); start again", err), err
+    assert "Traceback" not in err
+
+
+def test_a_corrupt_image_on_one_rank_is_told_once(train: Run, tmp_path: Path) -> None:
+    """Each rank reads its own share of a streamed set; the one that meets the bad image speaks."""
+    from PIL import Image
+
+    for part, count in (("train", 8), ("val", 4)):
+        for label in "ab":
+            (tmp_path / "set" / part / label).mkdir(parents=True)
+            for number in range(count):
+                Image.new("RGB", (80, 80), (number, 0, 0)).save(tmp_path / "set" / part / label / f"{number}.jpg")
+    (tmp_path / "set" / "train" / "a" / "0.jpg").write_bytes(b"\xff\xd8\xff\xe0 not a whole image")
+    flags = ("--dataset", "imagefolder", "--data-dir", tmp_path / "set", "--image-size", "72", "--batch-size", "4")
+    refused(train(*flags, ranks=2), 3, "a/0.jpg", "--max-bad-images")
+    skipped = train(*flags, "--max-bad-images", "1", ranks=2)
+    assert skipped.returncode == 0, skipped.stderr
+    assert read_records(tmp_path / "run" / "metrics.jsonl")[-1]["bad_images"] == 1
+
+
+def test_ctrl_c_saves_and_leaves(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        trainer_command(tmp_path, "--epochs", "1000"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        cwd=tmp_path, env=trainer_env(),
+    )  # fmt: skip
+    assert process.stdout is not None
+    next(line for line in process.stdout if line.startswith("epoch 1/"))
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 75
+    assert "stopped as asked, in epoch" in err
+
+
+def test_help_needs_no_torch() -> None:
+    code = (
+        "import sys; sys.argv[1:] = ['--help']\ntry:\n import runpy; runpy.run_module('trainer', run_name='__main__')\n"
+    )
+    code += "finally:\n print('torch' in sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=trainer_env())
+    assert done.stderr.strip() == "False"
+    assert "--batch-size" in done.stdout

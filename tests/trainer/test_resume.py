@@ -1,0 +1,151 @@
+"""A run that is stopped and started again ends where an unbroken one ends."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from PIL import Image
+
+from tests.conftest import Run, trainer_command, trainer_env
+from trainer.checkpoint import load, read
+from trainer.log import read_records
+
+# Batch norm, augmentation, momentum, schedule and EMA all have state that must come back.
+SETTINGS = (
+    "--model", "shufflenet_v2_x0_5", "--dataset", "imagefolder", "--image-size", "32", "--epochs", "3",
+    "--batch-size", "8", "--warmup-epochs", "0.5", "--ema-decay", "0.9", "--log-every", "1",
+)  # fmt: skip
+IMAGES = 320
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small image folder of noise: four classes in train/ and test/."""
+    folder, noise = tmp_path_factory.mktemp("images"), numpy.random.default_rng(0)
+    for part, count in (("train", IMAGES // 4), ("test", 8)):
+        for label in "abcd":
+            (folder / part / label).mkdir(parents=True)
+            for number in range(count):
+                pixels = noise.integers(0, 256, (8, 8, 3), dtype=numpy.uint8)
+                Image.fromarray(pixels).save(folder / part / label / f"{number}.png")
+    return folder
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load(read(run / "model.pt"))
+
+
+def newest(run: Path) -> dict[str, Any]:
+    return load(read(max((run / "checkpoints").glob("epoch*.pt"))))
+
+
+def stop_in_epoch_two(folder: Path, flags: Sequence[object], ranks: int) -> subprocess.CompletedProcess[str]:
+    """Starts a run and sends SIGTERM to all its ranks as soon as the first epoch's line is out."""
+    process = subprocess.Popen(
+        trainer_command(folder, *flags, ranks=ranks),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, env=trainer_env(),
+    )  # fmt: skip
+    assert process.stdout is not None
+    seen = ""
+    for line in process.stdout:
+        seen += line
+        if line.startswith("epoch 1/"):
+            process.send_signal(signal.SIGTERM)
+            break
+    out, err = process.communicate(timeout=100)
+    return subprocess.CompletedProcess(process.args, process.returncode, seen + out, err)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_run_stopped_mid_epoch_and_resumed_is_bit_identical(
+    ranks: int, images: Path, tmp_path: Path, train: Run
+) -> None:
+    settings = (*SETTINGS, "--data-dir", images)
+    unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
+    for folder in (unbroken, broken):
+        folder.mkdir()
+    whole = train(*settings, "--run-dir", unbroken / "run", ranks=ranks)
+    assert whole.returncode == 0, whole.stderr
+    stopped = stop_in_epoch_two(broken, settings, ranks)
+    assert stopped.returncode == 75, stopped.stderr
+    assert "stopped as asked, in epoch" in stopped.stderr
+    progress = newest(broken / "run")["progress"]
+    assert progress["epoch"] == 1
+    assert 0 < progress["images"] < IMAGES, "the stop must fall inside an epoch"
+    resumed = train(*settings, "--run-dir", broken / "run", ranks=ranks)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "going on after 1 epochs" in resumed.stdout
+    expected = weights(unbroken / "run")
+    assert all(torch.equal(weight, expected[name]) for name, weight in weights(broken / "run").items())
+    for was, now in zip(*(read_records(f / "run" / "metrics.jsonl") for f in (unbroken, broken)), strict=True):
+        for name in ("epoch", "updates", "train_loss", "train_top1", "eval_loss", "eval_top1", "learning_rate"):
+            assert now[name] == was[name], name
+
+
+def test_a_finished_run_started_again_trains_no_more(train: Run, tmp_path: Path) -> None:
+    first = train()
+    again = train()
+    assert (first.returncode, again.returncode) == (0, 0)
+    assert "[METRIC]" not in again.stdout
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_more_epochs_go_on_from_the_last(train: Run, tmp_path: Path) -> None:
+    train("--schedule", "constant")
+    more = train("--epochs", "3", "--schedule", "constant")
+    assert more.returncode == 0, more.stderr
+    assert [record["epoch"] for record in read_records(tmp_path / "run" / "metrics.jsonl")] == [1, 2, 3]
+
+
+def test_a_line_of_an_epoch_that_is_done_again_is_replaced(train: Run, tmp_path: Path) -> None:
+    train("--epochs", "1", "--schedule", "constant")
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"epoch": 2, "train_loss": 99.0}) + '\n{"epoch": 3, "tra')
+    train("--epochs", "2", "--schedule", "constant")
+    records = read_records(tmp_path / "run" / "metrics.jsonl")
+    assert [record["epoch"] for record in records] == [1, 2]
+    assert records[1]["train_loss"] < 99
+
+
+def test_fewer_ranks_go_on_with_the_same_images(train: Run, tmp_path: Path) -> None:
+    """Elastic: two ranks are stopped, one goes on; nothing is lost and every epoch is whole."""
+    two = train("--epochs", "1", "--schedule", "constant", ranks=2)
+    assert two.returncode == 0, two.stderr
+    one = train("--epochs", "2", "--schedule", "constant")
+    assert one.returncode == 0, one.stderr
+    assert [(r["world_size"], r["updates"]) for r in read_records(tmp_path / "run" / "metrics.jsonl")] == [
+        (2, 4),
+        (1, 12),
+    ]
+
+
+@pytest.mark.parametrize("order", [("ddp", "fsdp"), ("fsdp", "ddp")])
+def test_a_checkpoint_moves_between_strategies(order: tuple[str, str], train: Run) -> None:
+    for epochs, strategy in enumerate(order, start=1):
+        done = train(
+            "--strategy", strategy, "--epochs", epochs, "--optimizer", "adamw", "--schedule", "constant", ranks=2
+        )
+        assert done.returncode == 0, done.stderr
+    assert "going on after 1 epochs" in done.stdout
+
+
+def test_a_checkpoint_of_another_model_is_refused(train: Run) -> None:
+    train("--epochs", "1")
+    other = train("--model", "resnet18", "--epochs", "2")
+    assert other.returncode == 2
+    assert "was made with --model cnn, not resnet18" in other.stderr
+
+
+def test_weights_of_a_finished_run_start_another(train: Run, tmp_path: Path) -> None:
+    train("--epochs", "1")
+    tuned = train("--init-from", tmp_path / "run" / "model.pt", "--run-dir", tmp_path / "tuned", "--lr", "1e-9",
+                  "--weight-decay", "0")  # fmt: skip
+    assert tuned.returncode == 0, tuned.stderr
+    before, after = weights(tmp_path / "run"), weights(tmp_path / "tuned")
+    assert all(torch.allclose(after[name], weight, atol=1e-6) for name, weight in before.items())
