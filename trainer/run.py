@@ -96,12 +96,13 @@ def _train(
         is_best = score is not None and score.top1 > progress.best_top1
         if score is not None and is_best:
             progress.best_top1 = score.top1
-        _begin_next_epoch(training)
+        begin_next_epoch(training)
         save(is_best)
         pulse.saved()
 
 
-def _begin_next_epoch(training: Training) -> None:
+def begin_next_epoch(training: Training) -> None:
+    """Forgets what belongs to the epoch that is over."""
     training.progress.epoch += 1
     training.progress.images = 0
     training.progress.seconds = 0.0

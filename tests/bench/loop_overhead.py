@@ -3,12 +3,11 @@
 The bare loop has the same network, precision, layout, batch and optimizer, and is fed the same random
 tensors again and again: it reads, augments, counts and logs nothing.
 
-    python -m tests.bench.loop_overhead --data-dir DIR [--batch-size 256] [--steps 8] [--rounds 3]
+    python -m tests.bench.loop_overhead --data-dir DIR [--batch-size 256] [--steps 3] [--rounds 12]
 """
 
 import argparse
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,23 +16,40 @@ import torch
 
 from tests.bench.report import machine, say
 from trainer.config import TrainConfig
-from trainer.log import read_records
-from trainer.machine import pick_device
+from trainer.distributed import Session
+from trainer.epoch import train_one_epoch
+from trainer.interrupt import Interrupt
+from trainer.log import Bar
+from trainer.machine import pick_device, set_up
 from trainer.models.resnet18 import build
 from trainer.precision import autocast
+from trainer.pulse import Pulse
 from trainer.ranks import Ranks
-from trainer.run import run
+from trainer.run import begin_next_epoch
+from trainer.training import assemble
+
+Train = Callable[[int], float]
 
 
-def trainer_images_per_s(settings: TrainConfig, steps: int) -> float:
-    """`python -m trainer` itself, all but the process: its own figure for an epoch of `steps` updates."""
-    with tempfile.TemporaryDirectory() as folder:
-        config = settings.model_copy(update={"max_steps": steps, "run_dir": Path(folder)})
-        run(config, Ranks(), Path(folder), lambda line: None, interactive=False)
-        return float(read_records(Path(folder) / "metrics.jsonl")[-1]["images_per_s"])
+def trainer(settings: TrainConfig, device: torch.device) -> Train:
+    """A function that trains as `python -m trainer` does for so many updates and returns images per second."""
+    session = Session(Ranks(), device, settings.timeout_s)
+    set_up(settings, device, session.ranks)
+    training = assemble(settings, session)
+    pulse = Pulse(session, Interrupt(), time.monotonic, save_every_s=1e9, at_most_every=settings.log_every)
+
+    def train(steps: int) -> float:
+        if training.data.train.size - training.progress.images < steps * settings.batch_size:
+            begin_next_epoch(training)
+        training.config = settings.model_copy(update={"max_steps": training.progress.updates + steps})
+        images, began = training.progress.images, time.perf_counter()
+        train_one_epoch(training, training.progress.epoch, pulse, Bar(False), lambda: "")
+        return (training.progress.images - images) / (time.perf_counter() - began)
+
+    return train
 
 
-def bare_loop(batch_size: int, precision: str, device: torch.device) -> Callable[[int], float]:
+def bare_loop(batch_size: int, precision: str, device: torch.device) -> Train:
     """A function that trains on random tensors for so many steps and returns images per second."""
     model = build("resnet18", 10, 32).to(device, memory_format=torch.channels_last)
     images = torch.randn(batch_size, 3, 32, 32, device=device).contiguous(memory_format=torch.channels_last)
@@ -56,23 +72,32 @@ def bare_loop(batch_size: int, precision: str, device: torch.device) -> Callable
     return train
 
 
+def in_turn(ours: Train, bare: Train, steps: int, turn: int) -> tuple[float, float]:
+    """Both speeds, measured one right after the other; who begins alternates, for the machine drifts."""
+    if turn % 2:
+        return ours(steps), bare(steps)
+    second = bare(steps)
+    return ours(steps), second
+
+
 def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", type=Path, required=True, help="CIFAR-10 as an image folder")
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--precision", default="bf16")
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=12)
     given = parser.parse_args()
     device = pick_device("auto", Ranks())
     settings = TrainConfig(
-        model="resnet18", dataset="imagefolder", data_dir=given.data_dir, epochs=1, batch_size=given.batch_size,
+        model="resnet18", dataset="imagefolder", data_dir=given.data_dir, epochs=1000,
+        batch_size=given.batch_size, precision=given.precision,
     )  # fmt: skip
-    bare = bare_loop(given.batch_size, given.precision, device)
-    trainer_images_per_s(settings, 2)  # decodes the data set if it must, and warms up
-    bare(2)
-    pairs = [(trainer_images_per_s(settings, given.steps), bare(given.steps)) for _ in range(given.rounds)]
+    ours, bare = trainer(settings, device), bare_loop(given.batch_size, given.precision, device)
+    for warming in (ours, bare):
+        warming(1)
+    pairs = [in_turn(ours, bare, given.steps, turn) for turn in range(given.rounds)]
     for ours, theirs in pairs:
         say(f"trainer {ours:8.1f} images/s   bare loop {theirs:8.1f} images/s   ratio {ours / theirs:.3f}")
     say(f"median ratio {statistics.median(ours / theirs for ours, theirs in pairs):.3f}   ({machine()})")
