@@ -81,7 +81,9 @@ class TrainConfig(BaseModel):
     lr_scaling: Literal["none", "linear", "sqrt"] = Field("none", description="of lr with global batch / lr_base_batch")
     lr_base_batch: int = Field(256, ge=1, description="global batch that lr is meant for when it is scaled")
     schedule: Literal["constant", "cosine", "multistep", "onecycle"] = Field("cosine", description="of the rate")
-    warmup_epochs: float = Field(0.0, ge=0, description="epochs of linear warm-up; onecycle: its rising part")
+    warmup_epochs: float | None = Field(
+        None, ge=0, description="epochs of linear warm-up; none: 1/5 of them, at most 5"
+    )
     milestones: Epochs = Field((), description="epochs at which multistep lowers the rate, such as 30,60,80")
     lr_gamma: float = Field(0.1, gt=0, lt=1, description="factor at each milestone")
     momentum: float = Field(0.9, ge=0, lt=1, description="of sgd, lars and muon")
@@ -201,8 +203,8 @@ def _contradictions(c: TrainConfig) -> list[tuple[bool, str]]:
             f"--milestones has no effect with --schedule {c.schedule}; add --schedule multistep.",
         ),
         (
-            c.warmup_epochs >= c.epochs,
-            f"--warmup-epochs {c.warmup_epochs:g} leaves nothing of {c.epochs} epochs; make it smaller.",
+            (c.warmup_epochs or 0) >= c.epochs,
+            f"--warmup-epochs {c.warmup_epochs or 0:g} leaves nothing of {c.epochs} epochs; make it smaller.",
         ),
         (
             c.comm_hook != "none" and c.strategy not in ("auto", "ddp"),

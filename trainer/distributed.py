@@ -6,7 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from trainer.errors import MachineError, TrainerError
+from trainer.errors import Interrupted, MachineError, TrainerError
 from trainer.ranks import Ranks
 
 Result = TypeVar("Result")
@@ -161,6 +161,10 @@ def session(ranks: Ranks, device: torch.device, timeout_s: float, *, connect: bo
         joined.barrier()
     except TrainerError as error:
         error.is_mine_to_tell = joined.may_report()
+        if isinstance(error, Interrupted):
+            # All left together; had the others ended by now, torchrun would end rank 0 before it has saved.
+            with suppress(RuntimeError):
+                joined.barrier()
         raise
     except RuntimeError as error:
         if not _is_communication(error):

@@ -8,13 +8,13 @@ from time import perf_counter
 from trainer.config import Batches, batches_at
 from trainer.datasets.base import Batch
 from trainer.errors import DataError, Interrupted, TrainingError
-from trainer.log import Bar
 from trainer.loop import train_epoch
 from trainer.metrics import Stopwatch
 from trainer.probe import Communication, measure
+from trainer.progress import Bar
 from trainer.pulse import Pulse
 from trainer.sampler import Order, positions, steps_per_epoch
-from trainer.schedule import learning_rate
+from trainer.schedule import learning_rate, peak_lr
 from trainer.training import Training
 
 
@@ -79,7 +79,7 @@ def _not_finite(training: Training, step: int) -> str:
     fp16 = " or --precision fp32" if training.precision == "fp16" else ""
     return (
         f"the loss is not finite from update {step + 1} of epoch {epoch + 1} on; earlier checkpoints are untouched. "
-        f"Start again with a lower --lr (half of {config.lr or 'the default'}), --clip-norm 1, --warmup-epochs 1{fp16}."
+        f"Start again with a lower --lr (it was {peak_lr(config):g}), --clip-norm 1, --warmup-epochs 1{fp16}."
     )
 
 

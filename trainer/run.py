@@ -19,9 +19,10 @@ from trainer.evaluation import evaluate_exactly
 from trainer.flags import to_yaml
 from trainer.gpu_use import GpuUse
 from trainer.interrupt import watch
-from trainer.log import Bar, Journal, open_journal, read_records
+from trainer.log import Journal, open_journal, read_records
 from trainer.machine import pick_device, set_up
 from trainer.probe import Communication
+from trainer.progress import Bar
 from trainer.pulse import Pulse
 from trainer.ranks import Ranks
 from trainer.record import epoch_record, headline, opening

@@ -91,7 +91,15 @@ def _compiled(model: nn.Module, mode: str) -> nn.Module:
 
 
 def _load_data(config: TrainConfig, session: Session, channels_last: bool) -> Data:
-    request = Request(
+    request = data_request(config, session, channels_last)
+    loader = load_from("dataset", config.dataset, datasets.TABLE)
+    data: Data = session.once_per_node(lambda: loader(request))
+    return data
+
+
+def data_request(config: TrainConfig, session: Session, channels_last: bool) -> Request:
+    """What this rank asks of a data set."""
+    return Request(
         data_dir=config.data_dir,
         cache_dir=config.cache_dir.expanduser(),
         device=session.device,
@@ -105,9 +113,6 @@ def _load_data(config: TrainConfig, session: Session, channels_last: bool) -> Da
         synthetic_images=config.synthetic_images,
         synthetic_classes=config.synthetic_classes,
     )
-    loader = load_from("dataset", config.dataset, datasets.TABLE)
-    data: Data = session.once_per_node(lambda: loader(request))
-    return data
 
 
 def _build_model(config: TrainConfig, data: Data) -> nn.Module:

@@ -19,10 +19,10 @@ from trainer.config import TrainConfig
 from trainer.distributed import Session
 from trainer.epoch import train_one_epoch
 from trainer.interrupt import Interrupt
-from trainer.log import Bar
 from trainer.machine import pick_device, set_up
 from trainer.models.resnet18 import build
 from trainer.precision import autocast
+from trainer.progress import Bar
 from trainer.pulse import Pulse
 from trainer.ranks import Ranks
 from trainer.run import begin_next_epoch

@@ -19,13 +19,13 @@ def test_constant_never_changes() -> None:
 
 
 def test_cosine_falls_from_the_peak_to_zero() -> None:
-    assert rates([0, 2.5, 5, 7.5, 10], schedule="cosine") == [1.0, 0.853553, 0.5, 0.146447, 0.0]
+    assert rates([0, 2.5, 5, 7.5, 10], schedule="cosine", warmup_epochs=0) == [1.0, 0.853553, 0.5, 0.146447, 0.0]
 
 
 def test_multistep_falls_at_each_milestone_in_any_order() -> None:
     progress = [0, 2.99, 3, 5.99, 6, 9]
     expected = [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
-    assert rates(progress, schedule="multistep", milestones=(6, 3), lr_gamma=0.5) == expected
+    assert rates(progress, schedule="multistep", milestones=(6, 3), lr_gamma=0.5, warmup_epochs=0) == expected
 
 
 def test_onecycle_rises_for_three_tenths_then_falls_to_zero() -> None:
@@ -40,6 +40,11 @@ def test_onecycle_rises_for_as_long_as_it_is_told() -> None:
 def test_warm_up_is_linear_from_a_rate_above_zero(schedule: str) -> None:
     milestones = (5,) if schedule == "multistep" else ()
     assert rates([0, 1, 2], schedule=schedule, milestones=milestones, warmup_epochs=2) == [0.04, 0.52, 1.0]
+
+
+@pytest.mark.parametrize(("epochs", "peak_at"), [(1, 0.2), (10, 2.0), (25, 5.0), (90, 5.0)])
+def test_unless_told_otherwise_a_fifth_of_the_run_warms_up_but_at_most_five_epochs(epochs: int, peak_at: float) -> None:
+    assert rates([0, peak_at / 2, peak_at], schedule="cosine", epochs=epochs) == [0.04, 0.52, 1.0]
 
 
 def test_cosine_falls_over_what_warm_up_leaves() -> None:

@@ -1,0 +1,102 @@
+"""What the ranks can say to each other, and what a failure of one does to the others."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.trainer.ranks_here import alone, on_ranks
+from trainer.distributed import Session
+from trainer.errors import DataError, SettingsError, TrainerError
+from trainer.machine import pick_device
+from trainer.ranks import Ranks
+
+
+def conversation(session: Session, folder: Path) -> dict[str, object]:
+    """One of everything, so that the ranks are started once."""
+    rank = session.ranks.rank
+    seen: list[bool] = []
+
+    def download() -> str:
+        seen.append((folder / "data").exists())
+        (folder / "data").touch()
+        return f"loaded by {rank}"
+
+    def fail() -> None:
+        raise DataError("no space")
+
+    def failure(attempt) -> str:  # type: ignore[no-untyped-def]
+        try:
+            attempt()
+        except TrainerError as error:
+            return f"{type(error).__name__}: {error}"
+        return "none"
+
+    return {
+        "sum": session.sum(torch.tensor([float(rank), 1.0])).tolist(),
+        "highest": session.highest([float(rank), -float(rank)]),
+        "gathered": session.gather({"rank": rank}),
+        "broadcast": session.broadcast(b"weights" * 1000 if rank == 0 else None),
+        "nothing broadcast": session.broadcast(None),
+        "once per node": session.once_per_node(download),
+        "was there": seen,
+        "on head": session.on_head(lambda: "head"),
+        "failed on head": failure(lambda: session.on_head(fail)),
+        "failed once per node": failure(lambda: session.once_per_node(fail)),
+        "may report": session.may_report(),
+        "lost": session.lost_ranks(),
+    }
+
+
+@pytest.fixture(scope="module")
+def heard(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
+    return on_ranks(3, conversation, tmp_path_factory.mktemp("node"))
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ("sum", [[3.0, 3.0]] * 3),
+        ("highest", [[2.0, 0.0]] * 3),
+        ("gathered", [[{"rank": 0}, {"rank": 1}, {"rank": 2}]] * 3),
+        ("broadcast", [b"weights" * 1000] * 3),
+        ("nothing broadcast", [None] * 3),
+        ("on head", ["head", None, None]),
+        ("once per node", ["loaded by 0", "loaded by 1", "loaded by 2"]),
+        ("was there", [[False], [True], [True]]),
+        ("failed on head", ["DataError: no space"] * 3),
+        ("failed once per node", ["DataError: no space"] * 3),
+    ],
+)
+def test_all_ranks_hear_the_same(what: str, expected: list[object], heard: list[dict[str, object]]) -> None:
+    assert [answers[what] for answers in heard] == expected
+
+
+def test_one_rank_speaks_for_all(heard: list[dict[str, object]]) -> None:
+    assert sorted(answers["may report"] for answers in heard) == [False, False, True]  # type: ignore[type-var]
+
+
+def test_when_all_ranks_still_run_the_network_is_to_blame(heard: list[dict[str, object]]) -> None:
+    assert all("all still run; look at the network" in str(answers["lost"]) for answers in heard)
+
+
+def test_one_process_alone_needs_no_group(tmp_path: Path) -> None:
+    answers = conversation(alone(), tmp_path)
+    assert (answers["sum"], answers["highest"], answers["gathered"]) == ([0.0, 1.0], [0.0, 0.0], [{"rank": 0}])
+    assert not torch.distributed.is_initialized()
+
+
+def test_more_ranks_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    ranks = Ranks(rank=5, world_size=6, local_rank=5, local_world_size=6)
+    with pytest.raises(SettingsError, match="6 ranks on this node but only 4 GPUs; start at most 4"):
+        pick_device("auto", ranks)
+
+
+def test_ranks_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainer.machine import share_of_cores
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
+    assert [share_of_cores(n) for n in (1, 3, 16, 32)] == [16, 5, 1, 1]

@@ -1,0 +1,104 @@
+"""Whole runs: every way to train that settings can ask for, and what a worker's death does."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import SMALL, Run, trainer_env
+from tests.processes import processes_with
+from trainer.log import read_records
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--precision", "bf16"),
+        ("--precision", "fp16", "--clip-norm", "1"),
+        ("--optimizer", "lars", "--lr", "0.1"),
+        ("--optimizer", "muon", "--ema-decay", "0.9"),
+        ("--optimizer", "adamw", "--schedule", "onecycle", "--lr-scaling", "sqrt"),
+        ("--dataset", "digits", "--schedule", "multistep", "--milestones", "1"),
+        ("--model", "squeezenet1_0", "--image-size", "32", "--accumulate", "2"),
+        ("--no-channels-last", "--no-resume", "--label-smoothing", "0.1"),
+    ],
+    ids=lambda flags: " ".join(flags),
+)
+def test_training_runs_with(flags: tuple[str, ...], train: Run, tmp_path: Path) -> None:
+    done = train(*flags)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    records = read_records(tmp_path / "run" / "metrics.jsonl")
+    assert [record["epoch"] for record in records] == [1, 2]
+    assert all(0 < record["train_loss"] < 5 for record in records)
+
+
+@pytest.mark.parametrize(
+    "flags", [("--strategy", "fsdp", "--precision", "bf16"), ("--comm-hook", "bf16"), ("--static-graph",)],
+    ids=lambda flags: " ".join(flags),
+)  # fmt: skip
+def test_two_ranks_train_with(flags: tuple[str, ...], train: Run, tmp_path: Path) -> None:
+    done = train(*flags, ranks=2)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert [record["world_size"] for record in read_records(tmp_path / "run" / "metrics.jsonl")] == [2, 2]
+
+
+def test_the_batch_ramp_grows_the_global_batch(train: Run, tmp_path: Path) -> None:
+    done = train("--batch-ramp", "0:16,1:32", "--epochs", "3", ranks=2)
+    assert done.returncode == 0, done.stderr
+    records = read_records(tmp_path / "run" / "metrics.jsonl")
+    assert [(record["global_batch"], record["updates"]) for record in records] == [(16, 4), (32, 6), (32, 8)]
+
+
+def test_max_steps_ends_a_run_inside_an_epoch(train: Run, tmp_path: Path) -> None:
+    done = train("--max-steps", "3")
+    assert done.returncode == 0, done.stderr
+    (record,) = read_records(tmp_path / "run" / "metrics.jsonl")
+    assert (record["updates"], record["eval_images"] > 0) == (3, True)
+
+
+def test_a_short_run_is_warned_of_few_updates(train: Run) -> None:
+    assert "warning: only 16 updates in this training" in train().stdout
+
+
+def test_the_head_says_what_is_trained(train: Run) -> None:
+    assert train(ranks=2).stdout.splitlines()[:2] == [
+        "cnn, 166,698 parameters, on synthetic: 64 training and 16 evaluation images of 8 px, 10 classes",
+        "ddp on 2 CPUs, fp32, 2 epochs, 8 updates",
+    ]
+
+
+def test_compiled_training_gives_the_same_losses(train: Run, tmp_path: Path) -> None:
+    plain = train("--max-steps", "4")
+    compiled = train("--max-steps", "4", "--compile", "--run-dir", tmp_path / "compiled", timeout_s=300,
+                     env={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")})  # fmt: skip
+    assert (plain.returncode, compiled.returncode) == (0, 0), compiled.stderr
+    losses = [read_records(tmp_path / name / "metrics.jsonl")[0]["train_loss"] for name in ("run", "compiled")]
+    assert losses[1] == pytest.approx(losses[0], abs=1e-4)
+
+
+def test_a_killed_worker_is_restarted_and_goes_on_from_the_newest_checkpoint(tmp_path: Path) -> None:
+    command = [
+        *(sys.executable, "-m", "trainer.torchrun", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"),
+        *("-m", "trainer", *SMALL, "--epochs", "40", "--run-dir", str(tmp_path), "--probe-steps", "0"),
+    ]
+    mark = f"TEST_MARK={tmp_path}"
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=trainer_env({"TEST_MARK": str(tmp_path)}),
+    )
+    assert process.stdout is not None
+    next(line for line in process.stdout if line.startswith("epoch 3/"))
+    workers = [pid for pid in processes_with(mark) if pid != process.pid]
+    os.kill(max(workers), signal.SIGKILL)
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 0, err
+    assert "going on after" in out
+    assert [record["epoch"] for record in read_records(tmp_path / "metrics.jsonl")] == list(range(1, 41))
