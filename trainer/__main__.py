@@ -2,7 +2,9 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from trainer import flags
@@ -41,23 +43,25 @@ def _run(config: TrainConfig, ranks: Ranks) -> int:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     from trainer.run import run  # torch takes seconds to import; --help and wrong flags need not wait
 
-    run(config, ranks, run_dir_of(config, os.environ.get("TORCHELASTIC_RUN_ID")), print, sys.stderr.isatty())
+    say = partial(print, flush=True)  # through a pipe, too, at once
+    run(config, ranks, run_dir_of(config, os.environ), say, sys.stderr.isatty())
     return 0
 
 
-def run_dir_of(config: TrainConfig, job: str | None) -> Path:
-    """Where results go; torchrun's job id names a new folder, so that its restarts find it again."""
+def run_dir_of(config: TrainConfig, env: Mapping[str, str]) -> Path:
+    """Where results go.  A job id names a new folder, so that the job finds it when started again; else the time."""
     if config.run_dir is not None:
         return config.run_dir
-    name = job if job not in (None, "none") else datetime.now().strftime("%Y%m%d-%H%M%S")
+    jobs = [env[name] for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID") if env.get(name, "none") != "none"]
+    name = jobs[0] if jobs else datetime.now().strftime("%Y%m%d-%H%M%S")
     return Path("runs") / f"{config.dataset}-{config.model}-{name}"
 
 
 def _is_mine_to_tell(error: TrainerError, ranks: Ranks) -> bool:
-    """One rank speaks for all; wrong settings are the same on every rank, so before they meet rank 0 does."""
+    """One rank speaks for all; wrong settings are the same on a whole node, so before they meet its first rank does."""
     if error.is_mine_to_tell is not None:
         return error.is_mine_to_tell
-    return ranks.is_head or not isinstance(error, SettingsError)
+    return ranks.local_rank == 0 or not isinstance(error, SettingsError)
 
 
 if __name__ == "__main__":

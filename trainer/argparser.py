@@ -24,7 +24,7 @@ def as_text(value: Any) -> str:
     if isinstance(value, dict):
         return ",".join(f"{key}:{item}" for key, item in value.items())
     if isinstance(value, (tuple, list)):
-        return ",".join(f"{item:g}" for item in value)
+        return ",".join(repr(item).removesuffix(".0") for item in value)
     return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 

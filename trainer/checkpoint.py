@@ -34,9 +34,13 @@ class Checkpoints:
     def save(self, state: dict[str, Any], epoch: int, step: int, *, is_best: bool) -> Path:
         """Starts writing `state`, whose tensors nobody may change any more.  Raises what the last save met."""
         self.wait()
-        path = self.folder / NAME.format(epoch=epoch, step=step)
+        path = self.path(epoch, step)
         self._pending = self._writer.submit(self._write, path, state, is_best)
         return path
+
+    def path(self, epoch: int, step: int) -> Path:
+        """Where the checkpoint after `epoch` whole epochs and `step` updates in all is saved."""
+        return self.folder / NAME.format(epoch=epoch, step=step)
 
     def wait(self) -> None:
         """Returns once everything saved is on disk.  Raises MachineError if it could not be."""
@@ -51,20 +55,30 @@ class Checkpoints:
     def newest(self, warn: Callable[[str], None]) -> bytes | None:
         """The newest whole checkpoint, or None if there is none at all.
 
-        Damaged ones are passed over with a warning.  Raises CheckpointError when every one is damaged.
+        Damaged ones are set aside with a warning, or they would outlive the good ones that follow.
+        Raises CheckpointError when every one is damaged.
         """
         candidates = _candidates(self.folder)
+        damaged = []
         for path in candidates:
             try:
-                return read(path)
+                data = read(path)
             except CheckpointError as error:
                 warn(f"{error} Trying the one before.")
+                damaged.append(path)
+            else:
+                _set_aside(damaged, ".damaged")
+                return data
         if candidates:
             raise CheckpointError(
                 f"all {len(candidates)} checkpoints in {self.folder} are damaged; "
                 "restore one, or start afresh with --no-resume or another --checkpoint-dir."
             )
         return None
+
+    def start_afresh(self) -> None:
+        """Sets the checkpoints of an earlier run in this folder aside, as NAME.pt.earlier."""
+        _set_aside(_candidates(self.folder), ".earlier")
 
     def _write(self, path: Path, state: dict[str, Any], is_best: bool) -> None:
         write(path, _serialized(state))
@@ -117,6 +131,13 @@ def _candidates(folder: Path) -> list[Path]:
     found = [(match, path) for match, path in found if _digest_file(path).exists()]
     found.sort(key=lambda pair: (int(pair[0][1]), int(pair[0][2])), reverse=True)
     return [path for _, path in found]
+
+
+def _set_aside(paths: list[Path], suffix: str) -> None:
+    """Renames checkpoints so that nothing takes them for this run's; the data stays the user's to delete."""
+    for path in paths:
+        _digest_file(path).unlink(missing_ok=True)
+        path.replace(path.with_name(path.name + suffix))
 
 
 def _digest_file(path: Path) -> Path:

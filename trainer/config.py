@@ -50,11 +50,13 @@ SECTIONS = {
 class TrainConfig(BaseModel):
     """What to train, on what, how, and where to keep it.  Units are in the names."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
 
     model: str = Field("resnet18", description="resnet18, vgg11, cnn or any torchvision classifier")
     image_size: int | None = Field(None, ge=8, le=1024, description="pixels a side; none: what the data set has")
-    init_from: Path | None = Field(None, description="weights to start from: a model.pt of an earlier run")
+    init_from: Path | None = Field(
+        None, description="weights to start from: a model.pt or checkpoint of an earlier run"
+    )
 
     dataset: str = Field("digits", description="digits, cifar10, imagefolder, imagenet or synthetic")
     data_dir: Path = Field(Path("data"), description="where the data set lies, or is downloaded to")
@@ -74,7 +76,7 @@ class TrainConfig(BaseModel):
     eval_batch_size: int | None = Field(None, ge=1, description="images per GPU in evaluation; none: twice batch_size")
     eval_every: int = Field(1, ge=1, description="epochs between evaluations; the last is always evaluated")
     max_steps: int | None = Field(None, ge=1, description="stop after so many updates")
-    seed: int = Field(0, ge=0, description="seed of weights, order and augmentation")
+    seed: int = Field(0, ge=0, le=2**32 - 1, description="seed of weights, order and augmentation")
 
     optimizer: str = Field("sgd", description="sgd, adamw, lars or muon")
     lr: float | None = Field(None, gt=0, description="peak learning rate; none: sgd 0.1, adamw 1e-3, lars 2, muon 0.02")
@@ -88,7 +90,9 @@ class TrainConfig(BaseModel):
     lr_gamma: float = Field(0.1, gt=0, lt=1, description="factor at each milestone")
     momentum: float = Field(0.9, ge=0, lt=1, description="of sgd, lars and muon")
     nesterov: bool = Field(True, description="Nesterov momentum for sgd, lars and muon")
-    weight_decay: float = Field(5e-4, ge=0, description="not applied to norms and biases")
+    weight_decay: float | None = Field(
+        None, ge=0, description="not of norms and biases; none: sgd 5e-4, adamw and muon 0.01, lars 1e-4"
+    )
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of the target spread over all classes")
     clip_norm: float | None = Field(None, gt=0, description="largest gradient norm")
     ema_decay: float | None = Field(None, gt=0, lt=1, description="evaluate a moving average of the weights")
@@ -100,7 +104,7 @@ class TrainConfig(BaseModel):
     bucket_cap_mb: float = Field(25.0, gt=0, description="MiB of gradients per ddp all-reduce")
     gradient_as_bucket_view: bool = Field(True, description="ddp gradients live in the buckets: less memory")
     static_graph: bool = Field(False, description="tell ddp that the graph never changes")
-    timeout_s: float = Field(600.0, gt=0, description="seconds before a silent rank is an error")
+    timeout_s: float = Field(600.0, gt=0, le=86_400, description="seconds before a silent rank is an error")
 
     precision: Literal["auto", "fp32", "fp16", "bf16"] = Field("auto", description="auto: the fastest safe one here")
     amp: bool | None = Field(None, description="--no-amp means fp32; --amp refuses it")
@@ -119,7 +123,7 @@ class TrainConfig(BaseModel):
     resume: bool = Field(True, description="go on from the newest checkpoint, if there is one")
 
     progress: bool | None = Field(None, description="progress bar on rank 0; none: on a terminal")
-    log_every: int = Field(50, ge=1, description="updates between looks at the loss, if that is over a second")
+    log_every: int = Field(50, ge=1, description="updates between looks at the loss; after a second at the latest")
     probe_steps: int = Field(5, ge=0, description="steps measured without communication, once a run; 0: none")
     plot: bool = Field(True, description="draw curves.png")
     tensorboard: bool = Field(False, description="write TensorBoard events into the run folder")
@@ -179,21 +183,24 @@ def check(config: TrainConfig) -> None:
 
 
 def _contradictions(c: TrainConfig) -> list[tuple[bool, str]]:
+    return [*_in_batches(c), *_in_optimization(c), *_in_strategy(c), *_in_speed(c), *_in_logging(c)]
+
+
+def _in_batches(c: TrainConfig) -> list[tuple[bool, str]]:
     ramp = c.batch_ramp or {}
-    given = c.model_fields_set
     return [
-        (c.amp is True and c.precision == "fp32", "--amp and --precision fp32 contradict each other; drop one."),
         (
-            c.amp is False and c.precision in ("fp16", "bf16"),
-            f"--no-amp and --precision {c.precision} contradict each other; drop one.",
-        ),
-        (
-            c.global_batch_size is not None and "batch_size" in given,
+            c.global_batch_size is not None and "batch_size" in c.model_fields_set,
             "--batch-size and --global-batch-size say the same thing twice; give one.",
         ),
         (bool(ramp) and c.global_batch_size is not None, "give --batch-ramp or --global-batch-size, not both."),
         (bool(ramp) and 0 not in ramp, "--batch-ramp must say how it starts: begin it with 0:IMAGES."),
         (any(e < 0 or n < 1 for e, n in ramp.items()), "--batch-ramp takes epochs from 0 and at least one image."),
+    ]
+
+
+def _in_optimization(c: TrainConfig) -> list[tuple[bool, str]]:
+    return [
         (
             c.schedule == "multistep" and not c.milestones,
             "--schedule multistep needs --milestones, such as --milestones 30,60,80.",
@@ -207,8 +214,21 @@ def _contradictions(c: TrainConfig) -> list[tuple[bool, str]]:
             f"--warmup-epochs {c.warmup_epochs or 0:g} leaves nothing of {c.epochs} epochs; make it smaller.",
         ),
         (
+            c.nesterov and c.momentum == 0 and "nesterov" in c.model_fields_set,
+            "--nesterov needs a --momentum above 0.",
+        ),
+    ]
+
+
+def _in_strategy(c: TrainConfig) -> list[tuple[bool, str]]:
+    return [
+        (
             c.comm_hook != "none" and c.strategy not in ("auto", "ddp"),
             f"--comm-hook {c.comm_hook} works with --strategy ddp only, not {c.strategy}.",
+        ),
+        (
+            c.static_graph and c.accumulate > 1,
+            "--static-graph does not work with --accumulate, whose passes differ in what they send; drop one.",
         ),
         (
             c.strategy == "fsdp" and c.channels_last is True,
@@ -219,11 +239,29 @@ def _contradictions(c: TrainConfig) -> list[tuple[bool, str]]:
             "--optimizer muon needs whole matrices and fsdp shards them; take --strategy ddp or another optimizer.",
         ),
         (
-            c.strategy == "fsdp" and c.precision == "fp16",
-            "--strategy fsdp has no gradient scaler for fp16; take --precision bf16.",
+            c.strategy == "fsdp" and c.optimizer == "sgd" and c.fused is True,
+            "torch's fused sgd does not know the sharded weights of --strategy fsdp; drop --fused.",
         ),
         (c.strategy == "dp" and c.device == "cpu", "--strategy dp splits over GPUs; on a CPU use --strategy single."),
-        (c.nesterov and c.momentum == 0 and "nesterov" in given, "--nesterov needs a --momentum above 0."),
+        (
+            c.strategy == "dp" and c.compile,
+            "--compile does not work with --strategy dp; take --strategy ddp, which is faster anyway.",
+        ),
+    ]
+
+
+def _in_speed(c: TrainConfig) -> list[tuple[bool, str]]:
+    return [
+        (c.amp is True and c.precision == "fp32", "--amp and --precision fp32 contradict each other; drop one."),
+        (
+            c.amp is False and c.precision in ("fp16", "bf16"),
+            f"--no-amp and --precision {c.precision} contradict each other; drop one.",
+        ),
+    ]
+
+
+def _in_logging(c: TrainConfig) -> list[tuple[bool, str]]:
+    return [
         (
             c.mlflow == "" or c.wandb == "",
             "--wandb and --mlflow take a name: the project or experiment to log to.",

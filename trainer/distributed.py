@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import socket
+import itertools
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -17,13 +17,18 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from trainer.errors import Interrupted, MachineError, TrainerError
+from trainer.contract import Exit
+from trainer.errors import MachineError, TrainerError
+from trainer.heartbeat import Heartbeat, end_process
 from trainer.ranks import Ranks
 
 Result = TypeVar("Result")
 
-# How long a rank that saw a collective fail waits for the others to say that they saw it too.
-GRACE_S = 3.0
+# Who waits for whom on a GPU: first the hosts' own meetings, then the heartbeat, and NCCL's watchdog last,
+# which ends the process without a word.
+HEARTBEAT_MARGIN_S, NCCL_MARGIN_S = 20.0, 90.0
+# While one rank prepares data for its node, the others make sure that it lives.
+CHECK_EVERY_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,8 @@ class Session:
     timeout_s: float
     store: Store | None = None
     control: dist.ProcessGroup | None = None  # gloo: the hosts agree without waiting for a GPU
+    heartbeat: Heartbeat | None = None
+    _meetings: Iterator[int] = field(default_factory=itertools.count)
 
     @property
     def connected(self) -> bool:
@@ -87,20 +94,41 @@ class Session:
     def once_per_node(self, action: Callable[[], Result]) -> Result:
         """action() on the first rank of each node, then on the others: they find what it left on disk.
 
-        A TrainerError of any first rank is raised on all ranks, so that nobody waits for ever.  Collective.
+        It may take longer than timeout_s.  A TrainerError of any first rank is raised on all ranks, so
+        that nobody waits for ever.  Collective.
         """
         first = self.ranks.local_rank == 0
         result, problem = _attempt(action) if first else (None, None)
+        self._wait_for_all()
         self._raise_together(problem)
         if not first:
             result, problem = _attempt(action)
+        self._wait_for_all()
         self._raise_together(problem)
         return result  # type: ignore[return-value]
+
+    def _wait_for_all(self) -> None:
+        """Returns once every rank is here, however long one takes, as long as it lives."""
+        if self.store is None or self.heartbeat is None:
+            return
+        place, check_at = f"meeting/{next(self._meetings)}", time.monotonic() + CHECK_EVERY_S
+        self.store.add(place, 1)
+        while self.store.add(place, 0) < self.ranks.world_size:
+            time.sleep(0.05)  # a store can be waited on for a key, not for a count or a death
+            if time.monotonic() > check_at:
+                if lost := self.heartbeat.lost():
+                    raise MachineError(f"{named(lost, self.ranks.world_size)} died while the data was prepared.")
+                check_at = time.monotonic() + CHECK_EVERY_S
 
     def _raise_together(self, problem: TrainerError | None) -> None:
         for raised in self.gather(problem):
             if raised is not None:
                 raise raised
+
+    def moved(self) -> None:
+        """Tells the others that this rank's training goes on."""
+        if self.heartbeat:
+            self.heartbeat.moved()
 
     def may_report(self) -> bool:
         """True for the first rank that asks: one rank speaks for all of them."""
@@ -111,21 +139,22 @@ class Session:
         except RuntimeError:  # the store's host is gone with its rank
             return True
 
-    def lost_ranks(self) -> str:
-        """A sentence naming the ranks that stopped answering.  Call after a collective failed."""
-        me, world = self.ranks.rank, self.ranks.world_size
+    def explain(self, problem: str) -> str:
+        """A sentence about a collective that failed with `problem`: which ranks are lost, if any."""
+        world = self.ranks.world_size
         try:
-            assert self.store is not None
-            self.store.set(f"alive/{me}", f"{socket.gethostname()}, process {os.getpid()}")
-            missing = _missing(self.store, [rank for rank in range(world) if rank != me])
-        except (RuntimeError, dist.DistError):
-            missing = [0]  # only rank 0's process, or its node, can take the store with it
-        if not missing:
-            return (
-                f"the {world} ranks lost touch for over {self.timeout_s:g} s though all still run; look at the network"
-            )
-        names = f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
-        return f"{names} of {world} died or hung (no answer; limit {self.timeout_s:g} s)"
+            assert self.heartbeat is not None
+            lost = self.heartbeat.lost()
+        except RuntimeError:
+            lost = [0]  # only rank 0's process, or its node, can take the store with it
+        if not lost:
+            return f"the {world} ranks lost touch though all still run ({problem.splitlines()[0]}); look at the network"
+        return f"{named(lost, world)} died or hung (no answer; limit {self.timeout_s:g} s)"
+
+
+def named(lost: list[int], world_size: int) -> str:
+    """[1, 2] of 4 -> 'ranks 1, 2 of 4'."""
+    return f"rank{'s' if len(lost) > 1 else ''} {', '.join(map(str, lost))} of {world_size}"
 
 
 def _attempt(action: Callable[[], Result]) -> tuple[Result | None, TrainerError | None]:
@@ -133,15 +162,8 @@ def _attempt(action: Callable[[], Result]) -> tuple[Result | None, TrainerError 
         return action(), None
     except TrainerError as error:
         return None, error
-
-
-def _missing(store: Store, others: list[int]) -> list[int]:
-    deadline = time.monotonic() + GRACE_S
-    while True:
-        missing = [rank for rank in others if not store.check([f"alive/{rank}"])]
-        if not missing or time.monotonic() > deadline:
-            return missing
-        time.sleep(0.1)  # a store cannot be waited on for "any of these, or a deadline"
+    except OSError as error:
+        return None, MachineError(f"{error.filename or 'a file'}: {error.strerror or error}.")
 
 
 @contextmanager
@@ -155,45 +177,63 @@ def session(ranks: Ranks, device: torch.device, timeout_s: float, *, connect: bo
         yield Session(ranks, device, timeout_s)
         return
     joined = _join(ranks, device, timeout_s)
+    assert joined.heartbeat is not None
     try:
         yield joined
         # Without a last meeting one rank may close its sockets while another still reads (gloo aborts).
         joined.barrier()
     except TrainerError as error:
+        joined.heartbeat.rest()
         error.is_mine_to_tell = joined.may_report()
-        if isinstance(error, Interrupted):
-            # All left together; had the others ended by now, torchrun would end rank 0 before it has saved.
-            with suppress(RuntimeError):
-                joined.barrier()
         raise
     except RuntimeError as error:
+        joined.heartbeat.rest()
         if not _is_communication(error):
             raise
-        lost = MachineError(f"{joined.lost_ranks()}; start again to go on from the last checkpoint.")
+        lost = MachineError(f"{joined.explain(str(error))}; start again to go on from the last checkpoint.")
         lost.is_mine_to_tell = joined.may_report()
         raise lost from error
     finally:
-        _leave()
+        joined.heartbeat.stop()
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 def _join(ranks: Ranks, device: torch.device, timeout_s: float) -> Session:
     timeout = timedelta(seconds=timeout_s)
+    start = partial(dist.init_process_group, rank=ranks.rank, world_size=ranks.world_size)
     try:
-        address = f"tcp://{ranks.master_addr}:{ranks.master_port}"
-        store, _, _ = next(iter(rendezvous(address, ranks.rank, ranks.world_size, timeout=timeout)))
+        store = _store(ranks, timeout)
         if device.type == "cuda":
-            # NCCL's own watchdog kills the process; the hosts' meetings must time out first and say who is missing.
-            patient = timedelta(seconds=timeout_s + 60)
-            dist.init_process_group(
-                "cpu:gloo,cuda:nccl", store=store, rank=ranks.rank, world_size=ranks.world_size, timeout=patient
-            )
+            start("cpu:gloo,cuda:nccl", store=store, timeout=timedelta(seconds=timeout_s + NCCL_MARGIN_S))
             control: dist.ProcessGroup | None = dist.new_group(backend="gloo", timeout=timeout)  # type: ignore[assignment]
         else:
-            dist.init_process_group("gloo", store=store, rank=ranks.rank, world_size=ranks.world_size, timeout=timeout)
+            start("gloo", store=store, timeout=timeout)
             control = dist.group.WORLD
     except (dist.DistError, RuntimeError) as error:
         raise MachineError(_why_not_joined(ranks, timeout_s, str(error))) from error
-    return Session(ranks, device, timeout_s, PrefixStore("toolkit", store), control)
+    shared = PrefixStore("toolkit", store)
+    joined = Session(ranks, device, timeout_s, shared, control)
+    limit_s = timeout_s + HEARTBEAT_MARGIN_S if device.type == "cuda" else float("inf")  # gloo itself keeps time
+    beat = Heartbeat(shared, ranks.rank, ranks.world_size, limit_s, partial(_end_hung_process, joined))
+    return replace(joined, heartbeat=beat)
+
+
+def _store(ranks: Ranks, timeout: timedelta) -> Store:
+    """Where the ranks leave notes for each other; on rank 0's node."""
+    if ranks.world_size == 1:
+        alone: Store = dist.HashStore()  # type: ignore[attr-defined]  # needs no port
+        return alone
+    address = f"tcp://{ranks.master_addr}:{ranks.master_port}"
+    store: Store = next(iter(rendezvous(address, ranks.rank, ranks.world_size, timeout=timeout)))[0]
+    return store
+
+
+def _end_hung_process(joined: Session, lost: list[int]) -> None:
+    """Called by the heartbeat when the main thread waits for a GPU that waits for a lost rank."""
+    who = named(lost, joined.ranks.world_size) if lost else "some rank"
+    sentence = f"{who} died or hung (no answer; limit {joined.timeout_s:g} s); start again to go on."
+    end_process(Exit.MACHINE, sentence if joined.may_report() else None)
 
 
 def _why_not_joined(ranks: Ranks, timeout_s: float, problem: str) -> str:
@@ -212,8 +252,3 @@ def _is_communication(error: RuntimeError) -> bool:
     """gloo raises plain RuntimeErrors; its messages name the library or the socket."""
     text = str(error)
     return isinstance(error, dist.DistError) or any(word in text for word in ("gloo", "NCCL", "peer", "Connection"))
-
-
-def _leave() -> None:
-    if dist.is_initialized():
-        dist.destroy_process_group()

@@ -7,7 +7,7 @@ from time import perf_counter
 
 from trainer.config import Batches, batches_at
 from trainer.datasets.base import Batch
-from trainer.errors import DataError, Interrupted, TrainingError
+from trainer.errors import Interrupted, SettingsError, TrainingError
 from trainer.loop import train_epoch
 from trainer.metrics import Stopwatch
 from trainer.probe import Communication, measure
@@ -26,6 +26,7 @@ class EpochResult:
     top1: float
     learning_rate: float
     global_batch: int
+    accumulate: int  # passes per update
     updates: int  # in this epoch
     images: int
     seconds: float
@@ -42,10 +43,10 @@ def train_one_epoch(training: Training, epoch: int, pulse: Pulse, bar: Bar, save
     batches = batches_at(config, epoch, training.wrapped.replicas)
     first, last = _steps(training, batches)
     rate = _rates(training, epoch, batches)
-    watch = Stopwatch(training.session.device)
+    watch = Stopwatch(training.session.device, batches.accumulate)
     bar.start(epoch, first, last)
     before, began = progress.seconds, perf_counter()
-    with closing(_loader(training, epoch, batches, first, last)) as loader:
+    with closing(_loader(training, epoch, batches, first, last)) as loader, closing(bar):
         steps = train_epoch(
             training.trainee, loader, rate, training.totals, watch, first_step=first, accumulate=batches.accumulate
         )
@@ -57,18 +58,19 @@ def train_one_epoch(training: Training, epoch: int, pulse: Pulse, bar: Bar, save
                 training.ema.update()
             bar.advance()
             if pulse.due() or step == last:
-                _look(training, pulse, bar, save)
+                _look(training, pulse, bar, save, epoch_ends=step == last)
     progress.seconds = before + perf_counter() - began
     return _result(training, rate(max(first, last - 1)), batches, last, watch)
 
 
-def _look(training: Training, pulse: Pulse, bar: Bar, save: Callable[[], str]) -> None:
-    verdict = pulse.look(training.totals.first_bad)
+def _look(training: Training, pulse: Pulse, bar: Bar, save: Callable[[], str], *, epoch_ends: bool) -> None:
+    verdict = pulse.look(training.totals.first_bad, epoch_ends=epoch_ends)
     if verdict.bad_step is not None:
         raise TrainingError(_not_finite(training, verdict.bad_step))
     bar.show(training.totals)
     if verdict.stop:
-        raise Interrupted(f"stopped as asked, in epoch {training.progress.epoch + 1}; saved in {save()}.")
+        path = save()
+        raise Interrupted(f"stopped as asked, in epoch {training.progress.epoch + 1}; saved in {path}.")
     if verdict.save:
         save()
         pulse.saved()
@@ -84,18 +86,25 @@ def _not_finite(training: Training, step: int) -> str:
 
 
 def _steps(training: Training, batches: Batches) -> tuple[int, int]:
-    """The first and one past the last update of the epoch under way.  Raises DataError if it has none."""
-    size, progress = training.data.train.size, training.progress
-    steps = steps_per_epoch(size, batches)
-    if steps == 0:
-        raise DataError(
-            f"the training set has {size} images, less than one global batch of {batches.per_update}; "
-            "lower --batch-size or use fewer ranks."
-        )
+    """The first and one past the last update of the epoch under way."""
+    progress = training.progress
+    steps = steps_per_epoch(training.data.train.size, batches)
     # Counted in images, so that a run resumed with another global batch goes on at the right place.
     first = min(steps, progress.images // batches.per_update)
     limit = training.config.max_steps
     return first, steps if limit is None else min(steps, first + max(0, limit - progress.updates))
+
+
+def refuse_empty_epochs(training: Training) -> None:
+    """Raises SettingsError where a global batch, now or later in a ramp, is more than the whole training set."""
+    size = training.data.train.size
+    for epoch in {0, *(training.config.batch_ramp or {})}:
+        images = batches_at(training.config, epoch, training.wrapped.replicas).per_update
+        if images > size:
+            raise SettingsError(
+                f"the training set has {size} images, less than one global batch of {images}; "
+                "lower --batch-size or use fewer ranks."
+            )
 
 
 def _rates(training: Training, epoch: int, batches: Batches) -> Callable[[int], float]:
@@ -117,10 +126,11 @@ def _result(training: Training, rate: float, batches: Batches, updates: int, wat
         top1=top1 / max(1, images),
         learning_rate=rate,
         global_batch=batches.per_update,
+        accumulate=batches.accumulate,
         updates=updates,
         images=int(images),
         seconds=training.progress.seconds,
-        phases_ms=watch.report(batches.accumulate),
+        phases_ms=watch.report(),
     )
 
 
@@ -128,6 +138,8 @@ def measure_communication(training: Training) -> Communication | None:
     """How much of a step is communication, or None where there is none.  Collective."""
     if not (training.wrapped.communicates and training.config.probe_steps):
         return None
+    if training.config.comm_hook == "powersgd":
+        return None  # every pass changes what PowerSGD remembers of earlier gradients
     batches = batches_at(training.config, training.progress.epoch, training.wrapped.replicas)
     where = positions(batches, training.wrapped.first_replica, training.wrapped.replicas_here, 0, 1)[:1]
     order = Order(training.data.train.size, training.config.seed, training.progress.epoch)

@@ -3,13 +3,17 @@
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from math import isfinite
 from time import perf_counter
 
 import torch
 
+from trainer.config import batches_at
 from trainer.datasets.base import UNREADABLE, Batch
+from trainer.errors import TrainingError
 from trainer.loop import evaluate
 from trainer.sampler import shard
+from trainer.schedule import peak_lr
 from trainer.training import Training
 
 
@@ -28,6 +32,7 @@ def evaluate_exactly(training: Training) -> Score:
     """The score on the whole evaluation split, the same on every rank.  Collective.
 
     Each rank evaluates its unpadded share; sums in float64 are added up once at the end.
+    Raises TrainingError if the loss is not finite.
     """
     began = perf_counter()
     session, split = training.session, training.data.evaluation
@@ -37,6 +42,11 @@ def evaluate_exactly(training: Training) -> Score:
     loss, top1, top5, images = session.sum(sums).tolist()
     skipped = sum(len(names) for names in session.gather(list(split.bad_images)))
     assert split.size - skipped <= images <= split.size, f"{images:g} of {split.size} images were counted"
+    if not isfinite(loss):
+        raise TrainingError(
+            "the evaluation loss is not finite, so the weights are not either; earlier checkpoints are untouched. "
+            f"Start again with a lower --lr (it was {peak_lr(training.config):g}) or --clip-norm 1."
+        )
     return Score(loss / images, top1 / images, top5 / images, int(images), perf_counter() - began)
 
 
@@ -59,7 +69,7 @@ def _averaged_weights(training: Training) -> AbstractContextManager[None]:
 def _share(training: Training) -> Iterator[Batch]:
     ranks, split = training.session.ranks, training.data.evaluation
     size = _batch_size(training)
-    batches = split.eval_batches(shard(split.size, ranks.rank, ranks.world_size), size)
+    batches = _telling(training, split.eval_batches(shard(split.size, ranks.rank, ranks.world_size), size))
     if not training.wrapped.collective_forward:
         return batches
     longest = -(-len(shard(split.size, 0, ranks.world_size)) // size)
@@ -67,8 +77,17 @@ def _share(training: Training) -> Iterator[Batch]:
 
 
 def _batch_size(training: Training) -> int:
+    """Twice the training's, unless told otherwise: without gradients there is room."""
     config = training.config
-    return config.eval_batch_size or 2 * config.batch_size
+    trained = batches_at(config, min(training.progress.epoch, config.epochs - 1), training.wrapped.replicas)
+    return config.eval_batch_size or 2 * trained.per_replica
+
+
+def _telling(training: Training, batches: Iterator[Batch]) -> Iterator[Batch]:
+    """`batches`, letting the other ranks know that this one moves."""
+    for batch in batches:
+        training.session.moved()
+        yield batch
 
 
 def _evened(batches: Iterator[Batch], count: int, blank: Batch) -> Iterator[Batch]:

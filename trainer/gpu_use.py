@@ -30,8 +30,12 @@ class GpuUse:
             self._thread.join()
 
     def _watch(self) -> None:
-        while not self._over.wait(SAMPLE_EVERY_S):
-            try:
+        try:
+            import pynvml
+        except ImportError:
+            return
+        try:
+            while not self._over.wait(SAMPLE_EVERY_S):
                 self._samples.append(torch.cuda.utilization(self._device))
-            except (ModuleNotFoundError, RuntimeError):  # no NVML here: containers often lack it
-                return
+        except (pynvml.NVMLError, RuntimeError):  # no NVML here (containers often lack it), or a GPU that is split
+            return

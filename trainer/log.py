@@ -1,11 +1,17 @@
-"""Where an epoch's record goes: a JSON line, a [METRIC] line, TensorBoard, wandb, MLflow.  Rank 0 only."""
+"""Where an epoch's record goes: a JSON line, a [METRIC] line, TensorBoard, wandb, MLflow.  Rank 0 only.
+
+The first two are the run's own and must work.  The others are for people to look at: one that fails
+is dropped with a warning, since no training should end for it.
+"""
 
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from trainer.config import TrainConfig
 from trainer.contract import METRIC_PREFIX, METRICS
@@ -39,28 +45,63 @@ class Journal:
             sink.close()
 
 
-def open_journal(config: TrainConfig, run_dir: Path, epochs_done: int) -> Journal:
-    """The sinks of this run.  Raises SettingsError for one whose package is missing."""
+def _to_stderr(warning: str) -> None:
+    print(f"warning: {warning}", file=sys.stderr)
+
+
+def open_journal(
+    config: TrainConfig, run_dir: Path, epochs_done: int, warn: Callable[[str], None] = _to_stderr
+) -> Journal:
+    """The sinks of this run.  Raises SettingsError for one whose package is missing.
+
+    warn: told, once each, of a TensorBoard, wandb or MLflow that fails; it gets no more records.
+    """
     sinks: list[Sink] = [JsonLines(run_dir / METRICS, epochs_done), MetricLines()]
     if config.tensorboard:
-        sinks.append(_optional("tensorboard", lambda: TensorBoard(run_dir)))
+        sinks.append(Dispensable("tensorboard", lambda: TensorBoard(run_dir), warn))
     if config.wandb:
         project = config.wandb
-        sinks.append(_optional("wandb", lambda: Wandb(project, config, run_dir)))
+        sinks.append(Dispensable("wandb", lambda: Wandb(project, config, run_dir), warn))
     if config.mlflow:
         experiment = config.mlflow
-        sinks.append(_optional("mlflow", lambda: Mlflow(experiment, config, run_dir)))
+        sinks.append(Dispensable("mlflow", lambda: Mlflow(experiment, config, run_dir), warn))
     return Journal(sinks)
 
 
-def _optional(package: str, make: Callable[[], Sink]) -> Sink:
-    try:
-        return make()
-    except ModuleNotFoundError as error:
-        raise SettingsError(
-            f"--{package} needs a package that is not installed ({error.name}); "
-            f"run pip install 'aws-ddp-toolkit[{package}]' or drop the flag."
-        ) from error
+class Dispensable:
+    """A sink that the training does without once it fails, be it a lost network or a full disk."""
+
+    def __init__(self, package: str, make: Callable[[], Sink], warn: Callable[[str], None]) -> None:
+        self._package, self._warn = package, warn
+        self._sink: Sink | None = None
+        try:
+            self._sink = make()
+        except ModuleNotFoundError as error:
+            raise SettingsError(
+                f"--{package} needs a package that is not installed ({error.name}); "
+                f"run pip install 'aws-ddp-toolkit[{package}]' or drop the flag."
+            ) from error
+        except Exception as error:
+            self._drop(error)
+
+    def write(self, record: Record) -> None:
+        try:
+            if self._sink is not None:
+                self._sink.write(record)
+        except Exception as error:
+            self._drop(error)
+
+    def close(self) -> None:
+        try:
+            if self._sink is not None:
+                self._sink.close()
+        except Exception as error:
+            self._drop(error)
+
+    def _drop(self, error: Exception) -> None:
+        self._sink = None
+        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+        self._warn(f"{self._package} failed ({reason}); training goes on without it, and {METRICS} has every number.")
 
 
 class JsonLines:
@@ -72,7 +113,7 @@ class JsonLines:
             _keep_epochs(path, epochs_done)
 
     def write(self, record: Record) -> None:
-        line = json.dumps(record) + "\n"
+        line = _json_line(record)
         try:
             with self._path.open("a") as file:
                 file.write(line)  # one write: a reader never sees half a line
@@ -97,23 +138,41 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def _keep_epochs(path: Path, epochs: int) -> None:
-    kept = [json.dumps(record) + "\n" for record in read_records(path) if record["epoch"] <= epochs]
+    kept = [_json_line(record) for record in read_records(path) if record["epoch"] <= epochs]
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
     temporary.write_text("".join(kept))
     temporary.replace(path)
+
+
+def _json_line(record: Record) -> str:
+    return json.dumps(_finite(record), allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    """`value` with None for NaN and the infinities, which JSON does not have."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class MetricLines:
     """One `[METRIC] name=value name=value ...` line on standard output, for SageMaker and the sweep."""
 
     def write(self, record: Record) -> None:
-        pairs = " ".join(f"{name}={value:.6g}" for name, value in record.items() if _is_number(value))
+        pairs = " ".join(f"{name}={_short(value)}" for name, value in record.items() if _is_number(value))
         # One write: mpirun and torchrun mix the output of ranks between writes.
         sys.stdout.write(f"{METRIC_PREFIX} {pairs}\n")
         sys.stdout.flush()
 
     def close(self) -> None:
         pass
+
+
+def _short(value: float) -> str:
+    """Counts in full, everything else to six digits."""
+    return str(value) if isinstance(value, int) else f"{value:.6g}"
 
 
 class TensorBoard:
@@ -139,9 +198,13 @@ class Wandb:
     def __init__(self, project: str, config: TrainConfig, run_dir: Path) -> None:
         import wandb
 
-        online = wandb.setup().settings.api_key is not None
+        settings = wandb.setup().settings
+        has_key = settings.api_key is not None or _netrc_knows(settings.base_url)
         self._run = wandb.init(
-            project=project, dir=run_dir, config=config.model_dump(mode="json"), mode="online" if online else "offline"
+            project=project,
+            dir=run_dir,
+            config=config.model_dump(mode="json"),
+            mode=None if has_key else "offline",  # None: online, unless WANDB_MODE says otherwise
         )
 
     def write(self, record: Record) -> None:
@@ -149,6 +212,21 @@ class Wandb:
 
     def close(self) -> None:
         self._run.finish()
+
+
+def _netrc_knows(url: str) -> bool:
+    """Whether `wandb login` has left a key for this server: in $NETRC, ~/.netrc or ~/_netrc, as wandb looks itself."""
+    from netrc import NetrcParseError, netrc
+
+    named = os.environ.get("NETRC")
+    for path in [named] if named else ["~/.netrc", "~/_netrc"]:
+        try:
+            return netrc(Path(path).expanduser()).authenticators(urlsplit(url).netloc) is not None
+        except FileNotFoundError:
+            continue
+        except (NetrcParseError, OSError, RuntimeError):  # the last for a user without a home
+            return False
+    return False
 
 
 class Mlflow:

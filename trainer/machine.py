@@ -26,7 +26,14 @@ def pick_device(wanted: str, ranks: Ranks) -> torch.device:
 
 def share_of_cores(local_world_size: int) -> int:
     """How many of the cores this process may use belong to one rank; at least one."""
-    return max(1, len(os.sched_getaffinity(0)) // local_world_size)
+    return max(1, _usable_cores() // local_world_size)
+
+
+def _usable_cores() -> int:
+    """Those this process may run on; macOS cannot tell and has all of them."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def set_up(config: TrainConfig, device: torch.device, ranks: Ranks) -> None:

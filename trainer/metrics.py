@@ -55,11 +55,12 @@ def tally(logits: Tensor, labels: Tensor) -> Tensor:
 class Stopwatch:
     """Where the time of a step goes.  CUDA phases are timed by events and read only in `report`.
 
-    Events cost a little, so on a GPU only the first ten passes and every tenth after are timed.
+    Events cost a little, so on a GPU only the first ten updates and every tenth after are timed.
+    accumulate: passes per update.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._cuda = device.type == "cuda"
+    def __init__(self, device: torch.device, accumulate: int = 1) -> None:
+        self._cuda, self._accumulate = device.type == "cuda", accumulate
         self._passes = 0
         self._timed = 0
         self._wait_s = 0.0
@@ -96,18 +97,19 @@ class Stopwatch:
         else:
             yield
 
-    def report(self, accumulate: int) -> dict[str, float]:
-        """Milliseconds per update of each phase.  Waits for the device."""
+    def report(self) -> dict[str, float]:
+        """Milliseconds per update of each phase; data_wait as the host sees it.  Waits for the device."""
         if self._cuda:
             torch.cuda.synchronize()
         totals = {name: seconds * 1e3 for name, seconds in self._host_s.items()}
         for name, start, end in self._events:
             totals[name] = totals.get(name, 0.0) + start.elapsed_time(end)
-        milliseconds = {name: total * accumulate / max(1, self._timed) for name, total in totals.items()}
-        return {"data_wait": self._wait_s * 1e3 * accumulate / max(1, self._passes)} | milliseconds
+        milliseconds = {name: total * self._accumulate / max(1, self._timed) for name, total in totals.items()}
+        return {"data_wait": self._wait_s * 1e3 * self._accumulate / max(1, self._passes)} | milliseconds
 
     def _is_timed(self) -> bool:
-        return not self._cuda or self._passes <= 10 or self._passes % 10 == 0
+        update = (self._passes - 1) // self._accumulate
+        return not self._cuda or update < 10 or update % 10 == 0
 
 
 def peak_memory_mib(device: torch.device) -> float:

@@ -8,16 +8,30 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from trainer.config import TrainConfig
+from trainer.errors import SettingsError
 
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def pick_precision(config: TrainConfig, device: torch.device) -> str:
-    """'fp32', 'fp16' or 'bf16' for this device; what the user asked for, or the fastest safe one."""
+    """'fp32', 'fp16' or 'bf16' for this device; what the user asked for, or the fastest safe one.
+
+    Raises SettingsError for --amp where only fp32 is safe and fast.
+    """
     if config.amp is False:
         return "fp32"
     if config.precision != "auto":
         return config.precision
+    best = _best_precision(device)
+    if config.amp and best == "fp32":
+        raise SettingsError(
+            f"--amp: this {device.type} has no hardware for fp16 or bf16, which would only be slower; "
+            "drop --amp, or insist with --precision bf16."
+        )
+    return best
+
+
+def _best_precision(device: torch.device) -> str:
     if device.type == "cuda":
         major, _ = torch.cuda.get_device_capability(device)
         # bf16 from Ampere (sm_80) on; V100 and T4 have fp16 matrix units only.

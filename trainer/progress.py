@@ -23,8 +23,12 @@ class Bar:
         """One update more."""
         if self._bar is not None:
             self._bar.update()
-            if self._bar.n >= self._bar.total:
-                self._bar.close()
+
+    def close(self) -> None:
+        """Takes the bar off the screen, so that what is said next has a line of its own."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
 
     def show(self, totals: Totals) -> None:
         """This rank's running loss and accuracy; reading them waits for the device."""

@@ -15,6 +15,8 @@ from trainer.metrics import NEVER
 
 # A look waits for the device, so there is about one a second: often enough for a two-minute spot notice.
 LOOK_EVERY_S = 1.0
+# Half of what torchrun leaves a process between SIGTERM and SIGKILL.
+SAVE_BEFORE_EVALUATION_S = 15.0
 
 
 @dataclass(frozen=True)
@@ -41,28 +43,33 @@ class Pulse:
         self._session, self._interrupt, self._clock = session, interrupt, clock
         self._save_every_s, self._at_most_every = save_every_s, at_most_every
         self._saved_at = self._looked_at = clock()
-        self._gap = self._until_look = 1
+        self._since_look, self._gap = 0, 1
 
     def due(self) -> bool:
         """Counts one update; true when it is time for a look."""
-        self._until_look -= 1
-        return self._until_look <= 0
+        self._since_look += 1
+        return self._since_look >= self._gap
 
-    def look(self, first_bad: Tensor) -> Verdict:
-        """Collective.  first_bad: () float64 of Totals; reading it waits for the device."""
+    def look(self, first_bad: Tensor, *, epoch_ends: bool = False) -> Verdict:
+        """Collective.  first_bad: () float64 of Totals; reading it waits for the device.
+
+        epoch_ends: an evaluation follows, during which nobody looks, so what is unsaved is saved sooner.
+        """
+        self._session.moved()
         now = self._clock()
-        step_s = (now - self._looked_at) / self._gap
+        step_s = (now - self._looked_at) / max(1, self._since_look)
+        save_every_s = min(self._save_every_s, SAVE_BEFORE_EVALUATION_S) if epoch_ends else self._save_every_s
         stop, save, slowest_s, soonest_bad = self._session.highest([
             float(self._interrupt.requested),
-            float(now - self._saved_at >= self._save_every_s),
+            float(now - self._saved_at >= save_every_s),
             step_s,
             -float(first_bad),  # negated: the highest is the earliest
         ])  # fmt: skip
-        self._gap = self._until_look = max(1, min(self._at_most_every, int(LOOK_EVERY_S / max(slowest_s, 1e-9))))
-        self._looked_at = now
+        self._gap = max(1, min(self._at_most_every, int(LOOK_EVERY_S / max(slowest_s, 1e-9))))
+        self._since_look, self._looked_at = 0, now
         bad_step = None if soonest_bad <= -NEVER else int(-soonest_bad)
         return Verdict(stop=stop > 0, save=save > 0, bad_step=bad_step)
 
     def saved(self) -> None:
-        """A checkpoint was written: the time to the next one starts now."""
-        self._saved_at = self._clock()
+        """A checkpoint was written: the time to the next one, and that of the next update, starts now."""
+        self._saved_at = self._looked_at = self._clock()

@@ -18,7 +18,7 @@ def epoch_record(
     communication: Communication | None,
     gpu_percent: float | None,
 ) -> dict[str, Any]:
-    """The line of metrics.jsonl.  Times in ms are per update and add up to step_ms.  Collective."""
+    """The line of metrics.jsonl.  Times in ms are per update; on a CPU they add up to step_ms.  Collective."""
     session, data = training.session, training.data
     peaks = session.gather(peak_memory_mib(session.device))
     bad = session.gather(sorted({*data.train.bad_images, *data.evaluation.bad_images}))
@@ -37,7 +37,7 @@ def epoch_record(
         "epoch_s": result.seconds,
         "eval_s": score.seconds if score else None,
         "step_ms": 1e3 * result.seconds / max(1, result.updates),
-        **_breakdown(result.phases_ms, communication),
+        **_breakdown(result, communication),
         "all_reduce_gb_per_s": communication.all_reduce_gb_per_s if communication else None,
         "peak_memory_mib": max(peaks),
         "peak_memory_mib_by_rank": peaks,
@@ -47,13 +47,15 @@ def epoch_record(
     }
 
 
-def _breakdown(phases: dict[str, float], communication: Communication | None) -> dict[str, float]:
+def _breakdown(result: EpochResult, communication: Communication | None) -> dict[str, float]:
     """Where the milliseconds of an update go.
 
-    Backward and communication overlap, so the probe's share of both passes is taken out of the backward pass.
+    Backward and communication overlap, so the probe's share of both passes is taken out of the
+    backward pass; of the passes that an update accumulates, only the last communicates.
     """
+    phases = result.phases_ms
     forward, backward = phases.get("forward", 0.0), phases.get("backward", 0.0)
-    share = communication.share if communication else 0.0
+    share = communication.share / result.accumulate if communication else 0.0
     waiting = min(backward, share * (forward + backward))
     return {
         "data_wait_ms": phases.get("data_wait", 0.0),

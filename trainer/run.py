@@ -1,20 +1,21 @@
 """One training from settings to results: read run() as the table of contents."""
 
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from trainer import snapshot
 from trainer.checkpoint import Checkpoints, load, save_weights
-from trainer.config import TrainConfig
+from trainer.config import TrainConfig, batches_at
 from trainer.contract import CHECKPOINTS, CURVES, METRICS, SETTINGS, WEIGHTS
 from trainer.curves import draw
 from trainer.distributed import Session, session
-from trainer.epoch import measure_communication, train_one_epoch
-from trainer.errors import Interrupted, MachineError, TrainingError
+from trainer.epoch import measure_communication, refuse_empty_epochs, train_one_epoch
+from trainer.errors import Interrupted, MachineError, SettingsError, TrainingError
 from trainer.evaluation import evaluate_exactly
 from trainer.flags import to_yaml
 from trainer.gpu_use import GpuUse
@@ -39,30 +40,29 @@ def run(config: TrainConfig, ranks: Ranks, run_dir: Path, say: Callable[[str], N
     set_up(config, device, ranks)
     strategy = strategy_name(config, ranks.world_size)
     with ExitStack() as stack:
-        asked = stack.enter_context(watch())
+        asked = stack.enter_context(watch(tells=ranks.is_head))
         joined = stack.enter_context(session(ranks, device, config.timeout_s, connect=strategy in ("ddp", "fsdp")))
+        stack.enter_context(_torch_errors_in_words(config, ranks))
+        run_dir = Path(joined.gather(str(run_dir))[0])  # each rank has a clock of its own
         tell = say if ranks.is_head else _silence
         checkpoints = Checkpoints(_folders(config, joined, run_dir), config.keep_checkpoints)
         stack.callback(checkpoints.close)
-        gpu_use = GpuUse(device)
-        stack.callback(gpu_use.close)
         training = assemble(config, joined)
+        refuse_empty_epochs(training)
         tell(opening(training, strategy))
         _resume(training, checkpoints, tell)
-        journal = _journal(training, run_dir)
-        stack.callback(journal.close)
         _warn_of_few_updates(training, tell)
+        journal = joined.on_head(lambda: _journal(training, run_dir)) or Journal([])
+        stack.callback(journal.close)
         pulse = Pulse(
             joined, asked, time.monotonic, save_every_s=config.checkpoint_every_s, at_most_every=config.log_every
         )
         bar = Bar(ranks.is_head and (interactive if config.progress is None else config.progress))
         try:
-            _train(training, checkpoints, journal, pulse, bar, gpu_use, tell)
-        except torch.OutOfMemoryError as error:
-            raise TrainingError(_out_of_memory(training)) from error
+            _train(training, checkpoints, journal, pulse, bar, tell)
         except Interrupted as stopped:
-            checkpoints.wait()
-            _draw(training, run_dir)
+            joined.on_head(checkpoints.wait)
+            joined.on_head(lambda: _draw(training, run_dir))
             raise Interrupted(f"{stopped} Give the same command with --run-dir {run_dir} to go on.") from None
         _finish(training, checkpoints, run_dir, tell)
 
@@ -73,7 +73,6 @@ def _train(
     journal: Journal,
     pulse: Pulse,
     bar: Bar,
-    gpu_use: GpuUse,
     tell: Callable[[str], None],
 ) -> None:
     """All epochs that are left."""
@@ -84,22 +83,23 @@ def _train(
     def save(is_best: bool = False) -> str:
         return _save(training, checkpoints, is_best)
 
-    while progress.epoch < config.epochs and not _out_of_steps(training):
-        epoch = progress.epoch
-        result = train_one_epoch(training, epoch, pulse, bar, save)
-        if result.global_batch != measured_at:
-            communication, measured_at = measure_communication(training), result.global_batch
-        last = epoch + 1 == config.epochs or _out_of_steps(training)
-        score = evaluate_exactly(training) if last or (epoch + 1) % config.eval_every == 0 else None
-        record = epoch_record(training, epoch + 1, result, score, communication, gpu_use.mean_percent())
-        journal.write(record)
-        tell(headline(record, config.epochs))
-        is_best = score is not None and score.top1 > progress.best_top1
-        if score is not None and is_best:
-            progress.best_top1 = score.top1
-        begin_next_epoch(training)
-        save(is_best)
-        pulse.saved()
+    with closing(GpuUse(training.session.device)) as gpu_use:
+        while progress.epoch < config.epochs and not _out_of_steps(training):
+            epoch = progress.epoch
+            result = train_one_epoch(training, epoch, pulse, bar, save)
+            if result.global_batch != measured_at:
+                communication, measured_at = measure_communication(training), result.global_batch
+            last = epoch + 1 == config.epochs or _out_of_steps(training)
+            score = evaluate_exactly(training) if last or (epoch + 1) % config.eval_every == 0 else None
+            record = epoch_record(training, epoch + 1, result, score, communication, gpu_use.mean_percent())
+            training.session.on_head(partial(journal.write, record))
+            tell(headline(record, config.epochs))
+            is_best = score is not None and score.top1 > progress.best_top1
+            if score is not None and is_best:
+                progress.best_top1 = score.top1
+            begin_next_epoch(training)
+            save(is_best)
+            pulse.saved()
 
 
 def begin_next_epoch(training: Training) -> None:
@@ -137,9 +137,10 @@ def _folders(config: TrainConfig, joined: Session, run_dir: Path) -> Path:
 
 def _resume(training: Training, checkpoints: Checkpoints, tell: Callable[[str], None]) -> None:
     """Goes on from the newest checkpoint, which rank 0 reads for all.  Collective."""
-    if not training.config.resume:
-        return
     joined = training.session
+    if not training.config.resume:
+        joined.on_head(checkpoints.start_afresh)
+        return
     data = joined.broadcast(joined.on_head(lambda: checkpoints.newest(tell)))
     if data is not None:
         snapshot.restore(training, load(data))
@@ -148,40 +149,41 @@ def _resume(training: Training, checkpoints: Checkpoints, tell: Callable[[str], 
 
 
 def _journal(training: Training, run_dir: Path) -> Journal:
-    if not training.session.ranks.is_head:
-        return Journal([])
     (run_dir / SETTINGS).write_text(to_yaml(training.config))
     return open_journal(training.config, run_dir, training.progress.epoch)
 
 
 def _save(training: Training, checkpoints: Checkpoints, is_best: bool) -> str:
-    """Starts saving; rank 0 writes.  Collective."""
-    state = snapshot.take(training)
-    if training.session.ranks.is_head:
-        step = training.progress.updates
-        return str(checkpoints.save(state, training.progress.epoch, step, is_best=is_best))
-    return str(checkpoints.folder)
+    """Starts saving, on rank 0, and returns where.  Collective: what rank 0 meets all ranks raise."""
+    if not snapshot.weights_are_finite(training):
+        raise TrainingError(
+            "the weights are not finite any more, so they are not saved; earlier checkpoints are untouched. "
+            "Start again with a lower --lr or --clip-norm 1."
+        )
+    state, done = snapshot.take(training), training.progress
+    training.session.on_head(lambda: checkpoints.save(state, done.epoch, done.updates, is_best=is_best))
+    return str(checkpoints.path(done.epoch, done.updates))
 
 
 def _finish(training: Training, checkpoints: Checkpoints, run_dir: Path, tell: Callable[[str], None]) -> None:
     """Leaves the weights and the picture, and says where everything is.  Collective."""
-    checkpoints.wait()
+    joined = training.session
+    joined.on_head(checkpoints.wait)
     with training.ema.applied() if training.ema else nullcontext():
         weights = snapshot.whole_weights(training)
-    if not training.session.ranks.is_head:
-        return
-    save_weights(run_dir / WEIGHTS, weights)
-    _draw(training, run_dir)
-    tell(f"done: best test accuracy {training.progress.best_top1:.1%}")
+    joined.on_head(lambda: save_weights(run_dir / WEIGHTS, weights))
+    joined.on_head(lambda: _draw(training, run_dir))
+    if training.progress.best_top1 >= 0:
+        tell(f"done: best test accuracy {training.progress.best_top1:.1%}")
     for what, where in (("metrics", METRICS), ("picture", CURVES), ("weights", WEIGHTS)):
-        if (run_dir / where).exists():
+        if joined.ranks.is_head and (run_dir / where).exists():
             tell(f"  {what:<12}{run_dir / where}")
     tell(f"  {'checkpoints':<12}{checkpoints.folder}")
 
 
 def _draw(training: Training, run_dir: Path) -> None:
     config = training.config
-    if training.session.ranks.is_head and config.plot and (run_dir / METRICS).exists():
+    if config.plot and (run_dir / METRICS).exists():
         draw(read_records(run_dir / METRICS), f"{config.model} on {config.dataset}", run_dir / CURVES)
 
 
@@ -192,12 +194,28 @@ def _warn_of_few_updates(training: Training, tell: Callable[[str], None]) -> Non
         tell(f"warning: {warning}")
 
 
-def _out_of_memory(training: Training) -> str:
-    config, gib = training.config, torch.cuda.mem_get_info()[1] / 2**30
+@contextmanager
+def _torch_errors_in_words(config: TrainConfig, ranks: Ranks) -> Iterator[None]:
+    """What torch raises for a user's choice, as a sentence."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise TrainingError(_out_of_memory(config, ranks)) from error
+    except RuntimeError as error:
+        if "does not have a deterministic implementation" in str(error):
+            problem = str(error).split(" does not have")[0]
+            raise SettingsError(f"--deterministic: {problem} has no such kernel; drop it or change --model.") from error
+        if type(error).__name__ == "InvalidCxxCompiler":
+            raise SettingsError("--compile needs a C++ compiler; install g++, or drop it.") from error
+        raise
+
+
+def _out_of_memory(config: TrainConfig, ranks: Ranks) -> str:
+    images, gib = batches_at(config, 0, ranks.world_size).per_replica, torch.cuda.mem_get_info()[1] / 2**30
     return (
-        f"out of GPU memory: {config.model} at {training.data.image_size} px with {config.batch_size} images per pass "
-        f"does not fit into {gib:.0f} GiB. Halve --batch-size and double --accumulate: the result is the same. "
-        "--precision bf16 and --strategy fsdp save memory too."
+        f"out of GPU memory: {config.model} with {images} images per pass does not fit into {gib:.0f} GiB. "
+        "Halve --batch-size and double --accumulate: the result is the same. "
+        "--precision bf16, --eval-batch-size and --strategy fsdp save memory too."
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from trainer.errors import SettingsError
 from trainer.training import Progress, Training
@@ -42,20 +43,38 @@ def take(training: Training) -> dict[str, Any]:
 
 
 def restore(training: Training, state: dict[str, Any]) -> None:
-    """Makes `training` what it was when `state` was taken.  Raises SettingsError if it cannot be.  Collective."""
+    """Makes `training` what it was when `state` was taken, but for settings that have changed since.
+
+    Raises SettingsError if the two do not go together.  Collective.
+    """
     _check_fits(training, state)
-    wrapped, optimizer = training.wrapped, training.optimizer
-    wrapped.plain.load_state_dict(wrapped.split(state["model"], wrapped.plain.state_dict()))
-    optimizer.load_state_dict(wrapped.split(state["optimizer"], _optimizer_layout(state["optimizer"], training)))
-    training.trainee.stepper.scaler.load_state_dict(state["scaler"])
-    if training.ema:
-        training.ema.load_state(wrapped.split(state["ema"], training.ema.state()))
+    wrapped = training.wrapped
+    try:
+        wrapped.plain.load_state_dict(wrapped.split(state["model"], wrapped.plain.state_dict()))
+        _restore_optimizer(training, state["optimizer"])
+        if training.ema:
+            training.ema.load_state(wrapped.split(state["ema"], training.ema.state()))
+    except (RuntimeError, ValueError, KeyError) as error:
+        problem = str(error).splitlines()[-1].strip()
+        raise SettingsError(
+            f"the checkpoint to go on from does not fit this run ({problem}); "
+            "give another --checkpoint-dir, or --no-resume to start afresh."
+        ) from error
+    if state["scaler"] and training.trainee.stepper.scaler.is_enabled():
+        training.trainee.stepper.scaler.load_state_dict(state["scaler"])
     training.progress = Progress(**state["progress"])
     _restore_rank(training, state["ranks"])
 
 
+def weights_are_finite(training: Training) -> bool:
+    """Whether every weight is a number, on every rank.  Collective; waits for the device."""
+    shards = [w.to_local() if isinstance(w, DTensor) else w for w in training.wrapped.plain.parameters()]
+    norms = torch.stack(torch._foreach_norm([shard.detach() for shard in shards if shard.numel()]))
+    return not training.session.highest([float(not norms.isfinite().all())])[0]
+
+
 def whole_weights(training: Training) -> dict[str, Tensor]:
-    """The model's weights as they stand, whole and on the CPU.  Collective."""
+    """The model's weights as they stand, whole and on the CPU of rank 0.  Collective."""
     weights: dict[str, Tensor] = _copied(training.wrapped.whole(training.wrapped.plain.state_dict()))
     return weights
 
@@ -84,6 +103,15 @@ def _restore_rank(training: Training, ranks: list[dict[str, Any]]) -> None:
         buffer.copy_(before)
 
 
+def _restore_optimizer(training: Training, state: dict[str, Any]) -> None:
+    """Momentum and the like as they were; rates, decay and kernels as this run's settings say."""
+    optimizer = training.optimizer
+    split = training.wrapped.split(state, _optimizer_layout(state, training))
+    now = optimizer.state_dict()["param_groups"]
+    groups = [{**was, **group} for was, group in zip(state["param_groups"], now, strict=True)]
+    optimizer.load_state_dict({"state": split["state"], "param_groups": groups})
+
+
 def _optimizer_layout(state: dict[str, Any], training: Training) -> dict[str, Any]:
     """For each tensor of an optimizer's state that is shaped like its weight, that weight: they are split alike."""
     weights = [weight for group in training.optimizer.param_groups for weight in group["params"]]
@@ -99,6 +127,8 @@ def _optimizer_layout(state: dict[str, Any], training: Training) -> dict[str, An
 
 
 def _check_fits(training: Training, state: dict[str, Any]) -> None:
+    if state.get("format") != FORMAT:
+        raise SettingsError("the checkpoint to go on from was made by another version; start afresh with --no-resume.")
     was, now = state["config"], training.config.model_dump(mode="json")
     for name in MUST_MATCH:
         if was.get(name) != now[name]:

@@ -1,7 +1,11 @@
 """A training put together: the data, the model on its ranks, the optimizer, and how far it has come."""
 
+import tempfile
+import textwrap
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -101,7 +105,7 @@ def data_request(config: TrainConfig, session: Session, channels_last: bool) -> 
     """What this rank asks of a data set."""
     return Request(
         data_dir=config.data_dir,
-        cache_dir=config.cache_dir.expanduser(),
+        cache_dir=_cache_dir(config),
         device=session.device,
         image_size=config.image_size,
         augment=config.augment,
@@ -115,6 +119,14 @@ def data_request(config: TrainConfig, session: Session, channels_last: bool) -> 
     )
 
 
+def _cache_dir(config: TrainConfig) -> Path:
+    """config.cache_dir, or a folder for temporary files where a container's user has no home."""
+    try:
+        return config.cache_dir.expanduser()
+    except RuntimeError:
+        return Path(tempfile.gettempdir()) / "aws-ddp-toolkit"
+
+
 def _build_model(config: TrainConfig, data: Data) -> nn.Module:
     build = load_from("model", config.model, models.TABLE)
     model: nn.Module = build(config.model, data.classes, data.image_size)
@@ -126,8 +138,43 @@ def _build_model(config: TrainConfig, data: Data) -> nn.Module:
 def _load_weights(model: nn.Module, config: TrainConfig) -> None:
     assert config.init_from is not None
     try:
-        model.load_state_dict(load(read(config.init_from)))
+        model.load_state_dict(read_weights(config.init_from))
+    except RuntimeError as error:
+        raise SettingsError(
+            f"--init-from {config.init_from} does not fit model {config.model} ({_first_misfit(error)}); "
+            "take the --model, --dataset and --image-size it was trained with."
+        ) from error
+
+
+def _first_misfit(error: RuntimeError) -> str:
+    """The first of the misfits that load_state_dict lists below its heading."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return textwrap.shorten(lines[min(1, len(lines) - 1)].rstrip("."), 200, placeholder=" ...")
+
+
+def read_weights(path: Path) -> dict[str, Any]:
+    """The model's weights in a model.pt or a checkpoint.  A digest is checked where one lies beside.
+
+    Raises SettingsError for a file that is missing, damaged or something else.
+    """
+    try:
+        has_digest = path.with_name(path.name + ".sha256").exists()
+        content: Any = load(read(path) if has_digest else path.read_bytes())
     except CheckpointError as error:
         raise SettingsError(f"--init-from: {error} Give the model.pt of a finished run.") from error
-    except RuntimeError as error:
-        raise SettingsError(f"--init-from {config.init_from} does not fit model {config.model}: {error}") from error
+    except OSError as error:
+        raise SettingsError(
+            f"--init-from {path}: {error.strerror}; give the model.pt of a finished run, or a checkpoint."
+        ) from error
+    except Exception as error:  # torch's reader raises whatever a stray byte makes it stumble over
+        raise SettingsError(
+            f"--init-from {path} holds no weights that torch can read; "
+            "give the model.pt of a finished run, or a checkpoint."
+        ) from error
+    if isinstance(content, dict) and {"format", "model"} <= content.keys():
+        content = content["model"]
+    if not isinstance(content, dict):
+        raise SettingsError(
+            f"--init-from {path} holds no weights by name; give the model.pt of a finished run, or a checkpoint."
+        )
+    return content

@@ -34,7 +34,9 @@ def test_the_defaults_are_sound() -> None:
         ({"comm_hook": "powersgd", "strategy": "single"}, "--comm-hook powersgd works with --strategy ddp only"),
         ({"strategy": "fsdp", "channels_last": True}, "--channels-last does not work with --strategy fsdp"),
         ({"strategy": "fsdp", "optimizer": "muon"}, "--optimizer muon needs whole matrices"),
-        ({"strategy": "fsdp", "precision": "fp16"}, "--strategy fsdp has no gradient scaler for fp16"),
+        ({"strategy": "fsdp", "fused": True}, "torch's fused sgd does not know the sharded weights of --strategy fsdp"),
+        ({"static_graph": True, "accumulate": 2}, "--static-graph does not work with --accumulate"),
+        ({"strategy": "dp", "compile": True}, "--compile does not work with --strategy dp"),
         ({"strategy": "dp", "device": "cpu"}, "on a CPU use --strategy single"),
         ({"nesterov": True, "momentum": 0}, "--nesterov needs a --momentum above 0"),
         ({"wandb": ""}, "--wandb and --mlflow take a name"),
@@ -56,11 +58,29 @@ def test_a_contradiction_gets_a_sentence(settings: dict[str, Any], words: str) -
         {"schedule": "multistep", "milestones": (30, 60)},
         {"comm_hook": "fp16", "strategy": "ddp"},
         {"momentum": 0},
+        {"strategy": "fsdp", "precision": "fp16"},
+        {"strategy": "fsdp", "optimizer": "adamw", "fused": True},
         {"model": "vit_b_16"},
     ],
 )
 def test_what_goes_together_is_left_alone(settings: dict[str, Any]) -> None:
     check(TrainConfig(**settings))
+
+
+@pytest.mark.parametrize("name", [n for n, f in TrainConfig.model_fields.items() if "float" in str(f.annotation)])
+@pytest.mark.parametrize("value", ["inf", "nan"])
+def test_no_setting_takes_a_number_that_is_not_finite(name: str, value: str) -> None:
+    with pytest.raises(ValidationError, match="finite number"):
+        TrainConfig(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "largest", "too_large"), [("seed", 4_294_967_295, 4_294_967_296), ("timeout_s", 86_400, 86_401)]
+)
+def test_what_torch_could_not_take_is_refused_here(name: str, largest: int, too_large: int) -> None:
+    assert getattr(TrainConfig(**{name: largest}), name) == largest
+    with pytest.raises(ValidationError, match=f"less than or equal to {largest}"):
+        TrainConfig(**{name: too_large})
 
 
 def test_settings_cannot_change() -> None:

@@ -42,7 +42,7 @@ def test_wrong_settings_are_refused_with_2(flags: tuple[str, ...], words: tuple[
 
 
 def test_a_batch_larger_than_the_data_set_is_refused(train: Run) -> None:
-    refused(train("--batch-size", "65"), 3, "64 images", "global batch of 65", "lower --batch-size")
+    refused(train("--batch-size", "65"), 2, "64 images", "global batch of 65", "lower --batch-size")
 
 
 def test_a_missing_folder_is_told_once_by_two_ranks(train: Run, tmp_path: Path) -> None:
@@ -84,6 +84,23 @@ def test_a_full_disk_is_told_and_the_checkpoints_stay(tmp_path: Path) -> None:
     refused(done, 6, "cannot write checkpoint", "MiB free", "Free some space")
 
 
+def test_a_full_disk_when_leaving_is_not_called_saved(tmp_path: Path) -> None:
+    """Two ranks are asked to stop, and rank 0 cannot write: nobody may claim that all is saved."""
+    first = subprocess.run(
+        trainer_command(tmp_path, "--epochs", "1"), capture_output=True, text=True, cwd=tmp_path, env=trainer_env()
+    )
+    assert first.returncode == 0, first.stderr
+    process = subprocess.Popen(
+        ["prlimit", "--fsize=1000000", *trainer_command(tmp_path, "--epochs", "1000", "--model", "shufflenet_v2_x0_5",
+         "--image-size", "32", "--run-dir", tmp_path / "other", "--checkpoint-every-s", "1000", ranks=2)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=trainer_env(),
+    )  # fmt: skip
+    _, err = process.communicate(timeout=100)
+    assert process.returncode == 6, err
+    assert "cannot write checkpoint" in err
+    assert "saved in" not in err
+
+
 def test_a_port_in_use_is_named(train: Run) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -104,23 +121,37 @@ def test_ranks_that_never_come_are_counted(train: Run) -> None:
     refused(train("--timeout-s", "2", env=ranks), 6, "fewer than 2 ranks", "within 2 s", "check that all were started")
 
 
-def pair(folder: Path, *flags: object) -> list[subprocess.Popen[str]]:
-    """Two ranks without torchrun around them, which would end the one when the other dies."""
+def world(folder: Path, size: int, *flags: object) -> list[subprocess.Popen[str]]:
+    """So many ranks without torchrun around them, which would end the one when the other dies."""
     port = str(free_port())
     return [
         subprocess.Popen(
             trainer_command(folder, "--epochs", "500", "--timeout-s", "8", *flags),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder,
-            env=trainer_env({"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2",
-                             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}),
+            env=trainer_env({"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank),
+                             "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}),
         )
-        for rank in range(2)
+        for rank in range(size)
     ]  # fmt: skip
+
+
+def test_of_four_ranks_only_the_dead_one_is_named(tmp_path: Path) -> None:
+    """The others notice at different moments; those that have not yet are alive all the same."""
+    ranks = world(tmp_path, 4)
+    assert ranks[0].stdout is not None
+    next(line for line in ranks[0].stdout if line.startswith("epoch 1/"))
+    ranks[2].kill()
+    errors = [rank.communicate(timeout=90)[1] for rank in ranks]
+    told = [line for err in errors for line in err.splitlines() if line.startswith("error: ")]
+    assert told == [
+        "error: rank 2 of 4 died or hung (no answer; limit 8 s); start again to go on from the last checkpoint."
+    ]
+    assert [rank.returncode for rank in ranks] == [6, 6, -9, 6]
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP], ids=["dies", "hangs"])
 def test_a_rank_that_is_lost_is_named(sent: signal.Signals, tmp_path: Path) -> None:
-    head, other = pair(tmp_path)
+    head, other = world(tmp_path, 2)
     assert head.stdout is not None
     next(line for line in head.stdout if line.startswith("epoch 1/"))
     other.send_signal(sent)

@@ -71,6 +71,13 @@ def test_every_setting_survives_the_way_through_flags(name: str) -> None:
     assert read(*to_argv(config)) == config
 
 
+def test_milestones_keep_all_their_digits() -> None:
+    config = TrainConfig(milestones=(30.0, 60.1234567, 1e-07))
+
+    assert to_argv(config) == ["--milestones", "30,60.1234567,1e-07"]
+    assert read(*to_argv(config)) == config
+
+
 def test_all_settings_survive_the_way_through_yaml(tmp_path: Path) -> None:
     config = TrainConfig(**OTHER)
 

@@ -4,14 +4,15 @@ import json
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.conftest import Run
 from trainer.config import TrainConfig
 from trainer.curves import draw
-from trainer.errors import SettingsError
-from trainer.log import JsonLines, MetricLines, open_journal, read_records
+from trainer.errors import MachineError, SettingsError
+from trainer.log import JsonLines, MetricLines, Wandb, open_journal, read_records
 
 RECORD = {"epoch": 1, "train_loss": 0.5, "eval_top1": None, "peak_memory_mib_by_rank": [1.0], "images_per_s": 1234.5678}
 
@@ -51,6 +52,17 @@ def test_a_metric_line_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.write", writes.append)
     MetricLines().write(RECORD)
     assert writes == ["[METRIC] epoch=1 train_loss=0.5 images_per_s=1234.57\n"]
+
+
+def test_a_metric_line_has_counts_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    MetricLines().write({"updates": 1234567, "images_per_s": 1234567.8})
+    assert capsys.readouterr().out == "[METRIC] updates=1234567 images_per_s=1.23457e+06\n"
+
+
+def test_numbers_that_json_has_not_become_null(tmp_path: Path) -> None:
+    sink = JsonLines(tmp_path / "metrics.jsonl", epochs_done=0)
+    sink.write({"epoch": 1, "train_loss": float("nan"), "by_rank": [1.0, float("inf")]})
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"epoch": 1, "train_loss": null, "by_rank": [1.0, null]}\n'
 
 
 def test_json_lines_hold_the_record_as_it_is(tmp_path: Path) -> None:
@@ -95,6 +107,91 @@ def test_a_missing_package_is_named_with_how_to_get_it(tmp_path: Path, monkeypat
     monkeypatch.setitem(sys.modules, "mlflow", None)  # importing it now raises ModuleNotFoundError
     with pytest.raises(SettingsError, match=r"--mlflow needs .* pip install 'aws-ddp-toolkit\[mlflow\]'"):
         open_journal(TrainConfig(mlflow="experiment"), tmp_path, 0)
+
+
+class Failing:
+    """TensorBoard, wandb or MLflow on a bad day: fails when it is opened, or at its first write or close."""
+
+    fails_at = "open"
+    calls: list[str]
+
+    def __init__(self, *settings: object) -> None:
+        self.calls.append("open")
+        self._fail("open")
+
+    def write(self, record: object) -> None:
+        self.calls.append("write")
+        self._fail("write")
+
+    def close(self) -> None:
+        self.calls.append("close")
+        self._fail("close")
+
+    def _fail(self, at: str) -> None:
+        if self.fails_at == at:
+            raise ConnectionError("no route to host\nand a long story")
+
+
+@pytest.mark.parametrize(
+    ("package", "sink"), [("tensorboard", "TensorBoard"), ("wandb", "Wandb"), ("mlflow", "Mlflow")]
+)
+@pytest.mark.parametrize(
+    ("fails_at", "calls"),
+    [("open", ["open"]), ("write", ["open", "write"]), ("close", ["open", "write", "write", "close"])],
+)
+def test_a_sink_that_fails_is_dropped_with_one_warning(
+    package: str, sink: str, fails_at: str, calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Failing, "fails_at", fails_at)
+    monkeypatch.setattr(Failing, "calls", [], raising=False)
+    monkeypatch.setattr(f"trainer.log.{sink}", Failing)
+    settings = {package: True if package == "tensorboard" else "name"}
+    warnings: list[str] = []
+
+    journal = open_journal(TrainConfig(**settings), tmp_path, 0, warnings.append)
+    for epoch in (1, 2):
+        journal.write({"epoch": epoch})
+    journal.close()
+
+    assert warnings == [
+        f"{package} failed (no route to host); training goes on without it, and metrics.jsonl has every number."
+    ]
+    assert Failing.calls == calls
+    assert [record["epoch"] for record in read_records(tmp_path / "metrics.jsonl")] == [1, 2]
+
+
+def test_a_full_disk_still_ends_the_run_with_what_to_do(tmp_path: Path) -> None:
+    journal = open_journal(TrainConfig(), tmp_path / "nowhere", 0)
+    with pytest.raises(MachineError, match=r"cannot write .*metrics.jsonl"):
+        journal.write(RECORD)
+
+
+@pytest.mark.parametrize(
+    ("api_key", "netrc", "mode"),
+    [
+        (None, "", "offline"),
+        ("key", "", None),
+        (None, "machine api.wandb.ai login user password key", None),
+        (None, "machine example.com login user password key", "offline"),
+        (None, "not a netrc", "offline"),
+    ],
+    ids=["no key", "key", "wandb login", "login elsewhere", "damaged"],
+)
+def test_wandb_is_online_for_whom_it_knows(
+    api_key: str | None, netrc: str, mode: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[str | None] = []
+    settings = SimpleNamespace(api_key=api_key, base_url="https://api.wandb.ai")
+    fake = SimpleNamespace(
+        setup=lambda: SimpleNamespace(settings=settings), init=lambda **given: modes.append(given["mode"])
+    )
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    monkeypatch.delenv("NETRC", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".netrc").write_text(netrc)
+    (tmp_path / ".netrc").chmod(0o600)
+    Wandb("project", TrainConfig(), tmp_path)
+    assert modes == [mode]
 
 
 def test_a_picture_needs_no_evaluation_in_every_epoch(tmp_path: Path) -> None:

@@ -43,10 +43,10 @@ def test_top5_of_few_classes_is_all_of_them() -> None:
 
 
 def test_phases_are_reported_per_update() -> None:
-    watch = Stopwatch(CPU)
+    watch = Stopwatch(CPU, accumulate=2)
     for _ in watch.waiting(range(4)):
         with watch.phase("forward"):
             pass
-    report = watch.report(accumulate=2)
+    report = watch.report()
     assert set(report) == {"data_wait", "forward"}
     assert all(0 <= milliseconds < 1000 for milliseconds in report.values())

@@ -4,8 +4,13 @@ import pytest
 import torch
 from torch import nn
 
+from tests.trainer.ranks_here import on_ranks
 from trainer.config import TrainConfig
+from trainer.distributed import Session
+from trainer.errors import SettingsError
+from trainer.optimizers.sgd import build
 from trainer.precision import Stepper, gradient_scaler, pick_precision
+from trainer.strategies import fsdp
 
 CPU = torch.device("cpu")
 
@@ -73,3 +78,44 @@ def test_auto_knows_what_each_gpu_does_well(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     assert pick_precision(TrainConfig(), torch.device("cuda", 0)) == chosen
+
+
+def test_amp_where_only_fp32_is_fast_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainer.precision.cpu_has_bf16", lambda: False)
+    with pytest.raises(SettingsError, match=r"--amp: this cpu .* drop --amp, or insist with --precision bf16"):
+        pick_precision(TrainConfig(amp=True), CPU)
+
+
+def test_amp_takes_the_best_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainer.precision.cpu_has_bf16", lambda: True)
+    assert pick_precision(TrainConfig(amp=True), CPU) == "bf16"
+
+
+def fp16_updates_under_fsdp(session: Session) -> list[tuple[list[float], float]]:
+    """The weights and the scale after an update, after one with an infinity on rank 1, and after another."""
+    model = nn.Linear(1, 2, bias=False)  # a weight for each of two ranks
+    nn.init.constant_(model.weight, 1.0)
+    config = TrainConfig(strategy="fsdp", momentum=0.0, weight_decay=0.0)
+    wrapped = fsdp.wrap(model, config, session)
+    optimizer = build(wrapped.plain, config, session.device)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    stepper = Stepper(optimizer, wrapped.plain.parameters(), scaler, clip_norm=1.0)
+    seen = []
+    for infinite in (False, True, False):
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = wrapped.train(torch.tensor([[4.0]])).sum()
+        stepper.backward(loss)
+        if infinite and session.ranks.rank == 1:
+            model.weight.grad.to_local().fill_(float("inf"))
+        stepper.update(learning_rate=0.5**0.5)
+        seen.append((model.weight.full_tensor().flatten().tolist(), scaler.get_scale()))
+    return seen
+
+
+def test_under_fsdp_an_infinity_on_one_rank_skips_the_update_on_all() -> None:
+    for seen in on_ranks(2, fp16_updates_under_fsdp):
+        (first, before), (second, halved), (third, after) = seen
+        assert (before, halved, after) == (1024.0, 512.0, 512.0)
+        assert first == pytest.approx([0.5, 0.5], abs=1e-3)  # gradient (4, 4), clipped to norm 1
+        assert second == first
+        assert third == pytest.approx([0.0, 0.0], abs=1e-3)

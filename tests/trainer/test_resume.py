@@ -149,3 +149,32 @@ def test_weights_of_a_finished_run_start_another(train: Run, tmp_path: Path) -> 
     assert tuned.returncode == 0, tuned.stderr
     before, after = weights(tmp_path / "run"), weights(tmp_path / "tuned")
     assert all(torch.allclose(after[name], weight, atol=1e-6) for name, weight in before.items())
+
+
+def test_changed_settings_hold_after_a_resume(train: Run, tmp_path: Path) -> None:
+    train("--epochs", "1", "--schedule", "constant", "--weight-decay", "0.1")
+    more = train("--epochs", "2", "--schedule", "constant", "--weight-decay", "0.2", "--momentum", "0.5")
+    assert more.returncode == 0, more.stderr
+    group = newest(tmp_path / "run")["optimizer"]["param_groups"][0]
+    assert (group["weight_decay"], group["momentum"]) == (0.2, 0.5)
+
+
+def test_a_run_goes_on_in_another_precision(train: Run) -> None:
+    train("--epochs", "1", "--schedule", "constant")
+    more = train("--epochs", "2", "--schedule", "constant", "--precision", "fp16")
+    assert more.returncode == 0, more.stderr
+
+
+def test_a_checkpoint_with_other_classes_is_refused_in_words(train: Run) -> None:
+    train("--epochs", "1")
+    more = train("--epochs", "2", "--synthetic-classes", "7")
+    assert (more.returncode, "Traceback" in more.stderr) == (2, False)
+    assert "does not fit this run" in more.stderr
+
+
+def test_no_resume_starts_afresh_in_the_same_folder(train: Run, tmp_path: Path) -> None:
+    train("--epochs", "2", "--schedule", "constant")
+    afresh = train("--epochs", "1", "--schedule", "constant", "--no-resume")
+    assert afresh.returncode == 0, afresh.stderr
+    assert newest(tmp_path / "run")["progress"]["epoch"] == 1
+    assert [record["epoch"] for record in read_records(tmp_path / "run" / "metrics.jsonl")] == [1]

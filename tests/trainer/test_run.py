@@ -22,7 +22,7 @@ from trainer.log import read_records
         ("--optimizer", "muon", "--ema-decay", "0.9"),
         ("--optimizer", "adamw", "--schedule", "onecycle", "--lr-scaling", "sqrt"),
         ("--dataset", "digits", "--schedule", "multistep", "--milestones", "1"),
-        ("--model", "squeezenet1_0", "--image-size", "32", "--accumulate", "2"),
+        ("--model", "squeezenet1_0", "--image-size", "32", "--accumulate", "2", "--lr", "0.001"),
         ("--no-channels-last", "--no-resume", "--label-smoothing", "0.1"),
     ],
     ids=lambda flags: " ".join(flags),
@@ -37,7 +37,14 @@ def test_training_runs_with(flags: tuple[str, ...], train: Run, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "flags", [("--strategy", "fsdp", "--precision", "bf16"), ("--comm-hook", "bf16"), ("--static-graph",)],
+    "flags",
+    [
+        ("--strategy", "fsdp", "--precision", "bf16"),
+        ("--strategy", "fsdp", "--optimizer", "adamw", "--fused"),
+        ("--comm-hook", "bf16"),
+        ("--comm-hook", "powersgd"),
+        ("--static-graph",),
+    ],
     ids=lambda flags: " ".join(flags),
 )  # fmt: skip
 def test_two_ranks_train_with(flags: tuple[str, ...], train: Run, tmp_path: Path) -> None:
@@ -67,7 +74,7 @@ def test_a_short_run_is_warned_of_few_updates(train: Run) -> None:
 
 def test_the_head_says_what_is_trained(train: Run) -> None:
     assert train(ranks=2).stdout.splitlines()[:2] == [
-        "cnn, 166,698 parameters, on synthetic: 64 training and 16 evaluation images of 8 px, 10 classes",
+        "cnn, 167,338 parameters, on synthetic: 64 training and 7 evaluation images of 8 px, 10 classes",
         "ddp on 2 CPUs, fp32, 2 epochs, 8 updates",
     ]
 

@@ -45,7 +45,10 @@ def recall(path: Path, is_current: Callable[[Content], bool], build: Callable[[]
 
 
 def _read(path: Path) -> Content | None:
-    if not path.is_file():
+    try:
+        if not path.is_file():  # raises where the folder may not be entered
+            return None
+    except OSError:
         return None
     try:
         content = torch.load(path, mmap=True, weights_only=True)

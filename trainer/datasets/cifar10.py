@@ -60,7 +60,7 @@ def _download(archive: Path) -> None:
     from torchvision.datasets import cifar
     from torchvision.datasets.utils import download_url
 
-    log.info("downloading CIFAR-10 (170 MB) to %s", archive)
+    log.warning("downloading CIFAR-10 (170 MB) to %s", archive)
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=archive.parent) as unfinished, _quiet(), _patience(PATIENCE_S):

@@ -1,4 +1,4 @@
-"""What all optimizers share: which weights decay, and whether fused kernels are used.  Pure."""
+"""What all optimizers share: which weights decay and how much, and whether fused kernels are used.  Pure."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,22 +7,33 @@ import torch
 from torch import nn
 
 from trainer.config import TrainConfig
+from trainer.optimizers import WEIGHT_DECAY
 
 
-def decay_groups(parameters: Iterable[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
+def weight_decay(config: TrainConfig) -> float:
+    """config.weight_decay, else the optimizer's usual one."""
+    return WEIGHT_DECAY[config.optimizer] if config.weight_decay is None else config.weight_decay
+
+
+def decay_groups(parameters: Iterable[nn.Parameter], decay: float) -> list[dict[str, Any]]:
     """Parameter groups: matrices and filters with weight decay, norms and biases without; frozen ones in neither.
 
     Decaying scales and biases only hurts: https://arxiv.org/abs/1812.01187, section 3.1.
     """
     trained = [p for p in parameters if p.requires_grad]
     groups = [
-        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": decay},
         {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]
 
 
 def use_fused(config: TrainConfig, device: torch.device) -> bool | None:
-    """For torch's `fused` argument.  None, not False: that leaves the foreach kernels on."""
+    """For torch's `fused` argument.  None, not False: that leaves the foreach kernels on.
+
+    With fsdp only when asked: DTensor has no sharding strategy for every fused kernel, such as sgd's.
+    """
+    if config.fused is None and config.strategy == "fsdp":
+        return None
     wanted = device.type == "cuda" if config.fused is None else config.fused
     return wanted or None

@@ -5,7 +5,7 @@ from torch import nn
 
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
-from trainer.optimizers.groups import decay_groups
+from trainer.optimizers.groups import decay_groups, weight_decay
 from trainer.schedule import peak_lr
 
 
@@ -23,7 +23,7 @@ def build(model: nn.Module, config: TrainConfig, device: torch.device) -> torch.
     if config.fused:
         raise SettingsError("lars has no fused kernels; drop --fused, or take --optimizer sgd.")
     optimizer: torch.optim.Optimizer = LARS(
-        decay_groups(model.parameters(), config.weight_decay),
+        decay_groups(model.parameters(), weight_decay(config)),
         lr=peak_lr(config),
         momentum=config.momentum,
         nesterov=config.nesterov,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
-from trainer.optimizers.groups import decay_groups, use_fused
+from trainer.optimizers.groups import decay_groups, use_fused, weight_decay
 from trainer.schedule import peak_lr
 
 # Muon's usual rate is 0.02 and AdamW's 1e-3; with this share one --lr and one schedule serve both.
@@ -64,13 +64,13 @@ def build(model: nn.Module, config: TrainConfig, device: torch.device) -> torch.
         raise SettingsError("muon is for hidden layers, and this model has none; take --optimizer adamw.")
     hidden = {
         "params": weights,
-        "weight_decay": config.weight_decay,
+        "weight_decay": weight_decay(config),
         "momentum": config.momentum,
         "nesterov": config.nesterov,
     }
     taken = {id(weight) for weight in weights}
     others = (p for p in model.parameters() if id(p) not in taken)
-    rest = decay_groups(others, config.weight_decay)
+    rest = decay_groups(others, weight_decay(config))
     fused = use_fused(config, device)
     return MuonWithAdamW(hidden, [{**group, "fused": fused} for group in rest], peak_lr(config))
 

@@ -26,8 +26,8 @@ class Wrapped:
     and checkpoints.  replicas: GPUs or CPU ranks that share one update, of which this process drives
     `replicas_here`, starting with number `first_replica`.
     collective_forward: even `plain` communicates, so all ranks must call it equally often.
-    whole / split: turn a tree of this rank's tensors into whole CPU tensors and back (`like` gives the
-    layout).  Both collective where the weights are sharded.
+    whole / split: put a tree of this rank's tensors together, on rank 0, and take one apart again (`like`
+    gives the layout).  Both collective where the weights are sharded.
     """
 
     train: nn.Module

@@ -1,12 +1,27 @@
 """torch's DataParallel: one process drives all GPUs.  Here to be compared with; ddp is faster."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from trainer.config import TrainConfig
 from trainer.distributed import Session
 from trainer.errors import SettingsError
+from trainer.precision import autocast, pick_precision
 from trainer.strategies.base import Wrapped
+
+
+class InPrecision(nn.Module):
+    """A model that enters autocast itself: DataParallel's threads would take fp16 whatever was asked for."""
+
+    def __init__(self, model: nn.Module, precision: str) -> None:
+        super().__init__()
+        self.model, self._precision = model, precision
+
+    def forward(self, images: Tensor) -> Tensor:
+        """images: (B, 3, H, W) -> logits (B, K)."""
+        with autocast(self._precision, images.device):
+            logits: Tensor = self.model(images)
+        return logits
 
 
 def wrap(model: nn.Module, config: TrainConfig, session: Session) -> Wrapped:
@@ -19,6 +34,5 @@ def wrap(model: nn.Module, config: TrainConfig, session: Session) -> Wrapped:
             "take --strategy ddp."
         )
     gpus = torch.cuda.device_count()
-    # Evaluation may use all GPUs too: the forward pass only scatters and gathers.
-    parallel = nn.DataParallel(model)
+    parallel = nn.DataParallel(InPrecision(model, pick_precision(config, session.device)))
     return Wrapped(train=parallel, plain=model, replicas=gpus, replicas_here=gpus)

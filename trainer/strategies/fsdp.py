@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -43,19 +44,23 @@ def wrap(model: nn.Module, config: TrainConfig, session: Session) -> Wrapped:
         no_sync=no_sync,
         communicates=session.ranks.world_size > 1,
         collective_forward=True,
-        whole=whole,
+        whole=partial(whole, keep=session.ranks.is_head),
         split=split,
     )
 
 
-def whole(tree: Any) -> Any:
-    """`tree` with every sharded tensor put together.  Collective."""
+def whole(tree: Any, *, keep: bool) -> Any:
+    """`tree` with every sharded tensor put together on the CPU, one at a time; empty unless `keep`.  Collective.
+
+    On the GPU all of them together would take the memory that sharding saves.
+    """
     if isinstance(tree, DTensor):
-        return tree.full_tensor()
+        full = tree.full_tensor()
+        return full.cpu() if keep else full.new_empty(0)
     if isinstance(tree, dict):
-        return {key: whole(value) for key, value in tree.items()}
+        return {key: whole(value, keep=keep) for key, value in tree.items()}
     if isinstance(tree, (list, tuple)):
-        return [whole(value) for value in tree]
+        return [whole(value, keep=keep) for value in tree]
     return tree
 
 

@@ -65,5 +65,14 @@ def test_a_cache_that_cannot_be_written_is_a_warning(tmp_path: Path, caplog: pyt
     assert "--cache-dir" in caplog.text
 
 
+def test_a_cache_that_cannot_be_looked_into_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def locked(path: Path) -> bool:
+        raise PermissionError("locked")  # root may look everywhere, and tests may run as root
+
+    monkeypatch.setattr(Path, "is_file", locked)
+
+    assert recall(tmp_path / "a.pt", always, lambda: {"value": 1})["value"] == 1
+
+
 def test_each_folder_has_a_cache_of_its_own(tmp_path: Path) -> None:
     assert cache_path(tmp_path, "images-32", Path("a")) != cache_path(tmp_path, "images-32", Path("b"))

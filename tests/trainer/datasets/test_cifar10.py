@@ -117,7 +117,9 @@ def test_a_download_that_fails_says_why_and_leaves_nothing(
     assert list((tmp_path / "data").iterdir()) == []
 
 
-def test_a_download_is_kept_and_read(ask, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_download_is_announced_kept_and_read(
+    ask, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def download(url: str, root: str, filename: str, md5: str) -> None:
         (Path(root) / filename).write_bytes(archive.read_bytes())
 
@@ -125,6 +127,8 @@ def test_a_download_is_kept_and_read(ask, archive: Path, tmp_path: Path, monkeyp
 
     assert cifar10.load(ask(tmp_path / "elsewhere", download=True)).train.size == 20
     assert (tmp_path / "elsewhere" / "cifar-10-python.tar.gz").is_file()
+    # Warnings reach standard error even where nobody has set up logging.
+    assert [(r.levelname, r.message[:29]) for r in caplog.records] == [("WARNING", "downloading CIFAR-10 (170 MB)")]
 
 
 def test_another_size_is_made_on_request(ask, folder: Path) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainer.config import TrainConfig
-from trainer.optimizers import NAMES, PEAK_LR, TABLE
+from trainer.optimizers import NAMES, PEAK_LR, TABLE, WEIGHT_DECAY
 from trainer.registry import load
 
 CPU = torch.device("cpu")
@@ -55,6 +55,13 @@ def weights(model: nn.Module) -> list[Tensor]:
 
 def equal(one: list[Tensor], other: list[Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_its_matrices_decay_as_usual_and_its_vectors_do_not(name: str) -> None:
+    for group in optimizer_for(name, tiny_model()).param_groups:
+        usual = WEIGHT_DECAY[name] if group["params"][0].ndim >= 2 else 0.0
+        assert group["weight_decay"] == usual
 
 
 @pytest.mark.parametrize("name", HERE)

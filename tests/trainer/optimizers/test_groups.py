@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from trainer.config import TrainConfig
-from trainer.optimizers.groups import decay_groups, use_fused
+from trainer.optimizers.groups import decay_groups, use_fused, weight_decay
 
 
 def test_only_matrices_and_filters_decay() -> None:
@@ -26,3 +26,17 @@ def test_frozen_weights_are_in_no_group() -> None:
 )
 def test_fused_kernels_are_for_gpus_unless_asked_otherwise(device: str, asked: bool | None, fused: bool | None) -> None:
     assert use_fused(TrainConfig(fused=asked), torch.device(device)) is fused
+
+
+@pytest.mark.parametrize(("asked", "fused"), [(None, None), (True, True), (False, None)])
+def test_sharded_weights_get_fused_kernels_only_when_asked(asked: bool | None, fused: bool | None) -> None:
+    assert use_fused(TrainConfig(strategy="fsdp", fused=asked), torch.device("cuda")) is fused
+
+
+@pytest.mark.parametrize(("optimizer", "usual"), [("sgd", 5e-4), ("adamw", 0.01), ("lars", 1e-4), ("muon", 0.01)])
+def test_each_optimizer_has_its_usual_decay(optimizer: str, usual: float) -> None:
+    assert weight_decay(TrainConfig(optimizer=optimizer)) == usual
+
+
+def test_a_given_decay_wins_over_the_usual_one() -> None:
+    assert weight_decay(TrainConfig(optimizer="adamw", weight_decay=0.0)) == 0.0

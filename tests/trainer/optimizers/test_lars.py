@@ -16,6 +16,7 @@ TRUST = 0.001
 
 def reference_step(weight: Tensor, gradient: Tensor, velocity: Tensor, config: TrainConfig) -> None:
     """One update in place.  The rate is outside the velocity, as in torch: the same while it is constant."""
+    assert config.weight_decay is not None
     update = gradient.clone()
     if weight.ndim >= 2:
         update += config.weight_decay * weight

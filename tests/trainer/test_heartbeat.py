@@ -1,0 +1,56 @@
+"""Who is named when ranks stop answering."""
+
+import threading
+
+import pytest
+from torch import distributed
+
+from trainer import heartbeat
+from trainer.heartbeat import Heartbeat, lost_among
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lost"),
+    [
+        ({0: (5, 9), 1: (5, 9), 2: (7, 9)}, {0: (8, 9), 1: (8, 9), 2: (7, 9)}, [2]),  # 2 beats no more
+        ({0: (5, 9), 1: (5, 9)}, {0: (8, 9), 1: (8, 9)}, [2]),  # 2 never did
+        ({0: (5, 9), 1: (5, 9), 2: (5, 8)}, {0: (8, 9), 1: (8, 9), 2: (8, 8)}, [2]),  # 2 lives and stands still
+        ({0: (5, 9), 1: (5, 9), 2: (5, 9)}, {0: (8, 9), 1: (8, 9), 2: (8, 9)}, []),
+        ({0: (5, 0), 1: (5, 0), 2: (5, 0)}, {0: (8, 0), 1: (8, 0), 2: (8, 0)}, []),  # still getting ready
+    ],
+)
+def test_the_dead_are_named_and_else_those_that_stand_still(
+    before: heartbeat.Signs, after: heartbeat.Signs, lost: list[int]
+) -> None:
+    assert lost_among(before, after, world_size=3, me=0) == lost
+
+
+def test_a_rank_whose_main_thread_hangs_says_who_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the main thread waits for a GPU for ever: only the heartbeat can speak."""
+    monkeypatch.setattr(heartbeat, "BEAT_EVERY_S", 0.02)
+    monkeypatch.setattr(heartbeat, "LISTEN_S", 0.2)
+    heard: list[list[int]] = []
+    silence = threading.Event()
+
+    def on_silence(lost: list[int]) -> None:
+        heard.append(lost)
+        silence.set()
+
+    store = distributed.HashStore()
+    beats = [Heartbeat(store, rank, 3, 0.3, on_silence if rank == 0 else heard.append) for rank in range(2)]
+    beats[1].rest()
+    beats[0].moved()
+    assert silence.wait(timeout=10)
+    assert heard == [[2]]  # rank 2 never came
+    for beat in beats:
+        beat.stop()
+
+
+def test_a_rank_that_moves_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "BEAT_EVERY_S", 0.01)
+    heard: list[list[int]] = []
+    beat = Heartbeat(distributed.HashStore(), 0, 1, 60.0, heard.append)
+    beat.moved()
+    beat.rest()
+    beat.stop()
+    assert heard == []
