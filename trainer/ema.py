@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
 
 
 class WeightAverage:
@@ -60,9 +59,11 @@ class WeightAverage:
         # In place, so that DDP's buckets, CUDA graphs and compiled code still see the weights they know.
         _copy(self._own, weights)
         for module in self._model.modules():
-            if isinstance(module, FSDPModule):
-                # After a forward pass the root keeps gathered weights, which would now be the old ones.
-                module.reshard()
+            # An FSDPModule's, whose import would slow every start down.  After a forward pass the root keeps
+            # gathered weights, which would now be the old ones.
+            reshard: Any = getattr(module, "reshard", None)
+            if reshard is not None:
+                reshard()
 
 
 @torch.no_grad()

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from trainer.errors import SettingsError
 from trainer.training import Progress, Training
@@ -68,7 +67,8 @@ def restore(training: Training, state: dict[str, Any]) -> None:
 
 def weights_are_finite(training: Training) -> bool:
     """Whether every weight is a number, on every rank.  Collective; waits for the device."""
-    shards = [w.to_local() if isinstance(w, DTensor) else w for w in training.wrapped.plain.parameters()]
+    weights = training.wrapped.plain.parameters()
+    shards = [weight.to_local() if hasattr(weight, "to_local") else weight for weight in weights]  # fsdp's own part
     norms = torch.stack(torch._foreach_norm([shard.detach() for shard in shards if shard.numel()]))
     return not training.session.highest([float(not norms.isfinite().all())])[0]
 

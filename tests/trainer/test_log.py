@@ -12,7 +12,8 @@ from tests.conftest import Run
 from trainer.config import TrainConfig
 from trainer.curves import draw
 from trainer.errors import MachineError, SettingsError
-from trainer.log import JsonLines, MetricLines, Wandb, open_journal, read_records
+from trainer.log import JsonLines, MetricLines, open_journal, read_records
+from trainer.trackers import Wandb
 
 RECORD = {"epoch": 1, "train_loss": 0.5, "eval_top1": None, "peak_memory_mib_by_rank": [1.0], "images_per_s": 1234.5678}
 
@@ -144,7 +145,7 @@ def test_a_sink_that_fails_is_dropped_with_one_warning(
 ) -> None:
     monkeypatch.setattr(Failing, "fails_at", fails_at)
     monkeypatch.setattr(Failing, "calls", [], raising=False)
-    monkeypatch.setattr(f"trainer.log.{sink}", Failing)
+    monkeypatch.setattr(f"trainer.trackers.{sink}", Failing)
     settings = {package: True if package == "tensorboard" else "name"}
     warnings: list[str] = []
 
@@ -186,7 +187,6 @@ def test_wandb_is_online_for_whom_it_knows(
         setup=lambda: SimpleNamespace(settings=settings), init=lambda **given: modes.append(given["mode"])
     )
     monkeypatch.setitem(sys.modules, "wandb", fake)
-    monkeypatch.delenv("NETRC", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".netrc").write_text(netrc)
     (tmp_path / ".netrc").chmod(0o600)
