@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trainer import flags
 from trainer.config import SECTIONS, TrainConfig, check
-from trainer.errors import Interrupted, SettingsError, TrainerError
+from trainer.errors import Interrupted, MachineError, SettingsError, TrainerError
 from trainer.ranks import Ranks, read_ranks
 
 ABOUT = """Train an image classifier on one GPU, on several, or on a CPU.
@@ -29,9 +29,11 @@ def main(argv: list[str]) -> int:
         ranks = read_ranks(os.environ)
         return _run(config, ranks)
     except TrainerError as error:
+        sys.stdout.flush()
         if _is_mine_to_tell(error, ranks):
-            sys.stdout.flush()
             print(error if isinstance(error, Interrupted) else f"error: {error}", file=sys.stderr, flush=True)
+        if isinstance(error, MachineError):
+            os._exit(error.code)  # tidying up after lost ranks, torch may wait for them for ever
         return error.code
     except KeyboardInterrupt:
         return 130

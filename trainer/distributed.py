@@ -178,10 +178,12 @@ def session(ranks: Ranks, device: torch.device, timeout_s: float, *, connect: bo
         return
     joined = _join(ranks, device, timeout_s)
     assert joined.heartbeat is not None
+    failed = True
     try:
         yield joined
         # Without a last meeting one rank may close its sockets while another still reads (gloo aborts).
         joined.barrier()
+        failed = False
     except TrainerError as error:
         joined.heartbeat.rest()
         error.is_mine_to_tell = joined.may_report()
@@ -195,7 +197,8 @@ def session(ranks: Ranks, device: torch.device, timeout_s: float, *, connect: bo
         raise lost from error
     finally:
         joined.heartbeat.stop()
-        if dist.is_initialized():
+        # NCCL would wait for its last operation, which will never end; the process is about to.
+        if dist.is_initialized() and not (failed and device.type == "cuda"):
             dist.destroy_process_group()
 
 

@@ -42,7 +42,7 @@ def run(config: TrainConfig, ranks: Ranks, run_dir: Path, say: Callable[[str], N
     with ExitStack() as stack:
         asked = stack.enter_context(watch(tells=ranks.is_head))
         joined = stack.enter_context(session(ranks, device, config.timeout_s, connect=strategy in ("ddp", "fsdp")))
-        stack.enter_context(_torch_errors_in_words(config, ranks))
+        stack.enter_context(torch_errors_in_words(config, ranks))
         run_dir = Path(joined.gather(str(run_dir))[0])  # each rank has a clock of its own
         tell = say if ranks.is_head else _silence
         checkpoints = Checkpoints(_folders(config, joined, run_dir), config.keep_checkpoints)
@@ -195,7 +195,7 @@ def _warn_of_few_updates(training: Training, tell: Callable[[str], None]) -> Non
 
 
 @contextmanager
-def _torch_errors_in_words(config: TrainConfig, ranks: Ranks) -> Iterator[None]:
+def torch_errors_in_words(config: TrainConfig, ranks: Ranks) -> Iterator[None]:
     """What torch raises for a user's choice, as a sentence."""
     try:
         yield

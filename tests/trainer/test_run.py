@@ -7,10 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.conftest import SMALL, Run, trainer_env
 from tests.processes import processes_with
+from trainer.config import TrainConfig
+from trainer.errors import SettingsError, TrainingError
 from trainer.log import read_records
+from trainer.ranks import Ranks
+from trainer.run import torch_errors_in_words
 
 
 @pytest.mark.parametrize(
@@ -109,3 +114,20 @@ def test_a_killed_worker_is_restarted_and_goes_on_from_the_newest_checkpoint(tmp
     assert process.returncode == 0, err
     assert "going on after" in out
     assert [record["epoch"] for record in read_records(tmp_path / "metrics.jsonl")] == list(range(1, 41))
+
+
+@pytest.mark.parametrize(
+    ("raised", "told", "words"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory."), TrainingError, "cnn with 32 images per pass .* 24 GiB. Halve"),
+        (RuntimeError("adaptive_avg_pool2d_backward_cuda does not have a deterministic implementation"), SettingsError,
+         "--deterministic: adaptive_avg_pool2d_backward_cuda has no such kernel"),
+    ],
+)  # fmt: skip
+def test_what_torch_raises_for_a_users_choice_is_told_in_words(
+    raised: Exception, told: type[Exception], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (0, 24 * 2**30))
+    config = TrainConfig(model="cnn", global_batch_size=64)
+    with pytest.raises(told, match=words), torch_errors_in_words(config, Ranks(world_size=2)):
+        raise raised
