@@ -26,10 +26,10 @@ clean:
 .venv/.installed: pyproject.toml constraints.txt
 	@echo "Installing PyTorch and this toolkit into .venv: once, 5.4 GB on disk, about two minutes."
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/pip install -q -c constraints.txt -e .
+	@$(BIN)/pip install -qq -c constraints.txt -e .
 	@touch $@
 
 .venv/.installed-for-tests: .venv/.installed
 	@echo "Installing what the tests need: once, 0.5 GB on disk, about half a minute."
-	@$(BIN)/pip install -q -c constraints.txt -e '.[test]'
+	@$(BIN)/pip install -qq -c constraints.txt -e '.[test]'
 	@touch $@
