@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trainer import flags
 from trainer.config import SECTIONS, TrainConfig, check
-from trainer.errors import Interrupted, MachineError, SettingsError, TrainerError
+from trainer.errors import Interrupted, SettingsError, TrainerError
 from trainer.ranks import Ranks, read_ranks
 
 ABOUT = """Train an image classifier on one GPU, on several, or on a CPU.
@@ -32,8 +32,6 @@ def main(argv: list[str]) -> int:
         sys.stdout.flush()
         if _is_mine_to_tell(error, ranks):
             print(error if isinstance(error, Interrupted) else f"error: {error}", file=sys.stderr, flush=True)
-        if isinstance(error, MachineError):
-            os._exit(error.code)  # tidying up after lost ranks, torch may wait for them for ever
         return error.code
     except KeyboardInterrupt:
         return 130
@@ -67,4 +65,9 @@ def _is_mine_to_tell(error: TrainerError, ranks: Ranks) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: while the interpreter is torn down, torch's threads that still want it abort the process
+    # (seen with gloo, a run in fifty), and NCCL may wait for a lost rank for ever.
+    os._exit(code)

@@ -229,7 +229,8 @@ def _store(ranks: Ranks, timeout: timedelta) -> Store:
         return alone
     address = f"tcp://{ranks.master_addr}:{ranks.master_port}"
     store: Store = next(iter(rendezvous(address, ranks.rank, ranks.world_size, timeout=timeout)))[0]
-    return store
+    # What ranks of an earlier attempt left there would be taken for this one's.
+    return PrefixStore(f"attempt-{ranks.attempt}", store)
 
 
 def _end_hung_process(joined: Session, lost: list[int]) -> None:

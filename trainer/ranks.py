@@ -28,6 +28,7 @@ class Ranks:
     master_addr: str = "127.0.0.1"
     master_port: int = PORT
     source: str = "single"
+    attempt: int = 0  # how often torchrun has restarted ranks that meet in one and the same store
 
     @property
     def is_head(self) -> bool:
@@ -62,6 +63,10 @@ def _torchrun(env: Mapping[str, str]) -> Ranks:
         master_addr=env.get("MASTER_ADDR", "127.0.0.1"),
         master_port=_number(env, "MASTER_PORT", "torchrun", PORT),
         source="torchrun",
+        # Only where torchrun's agent keeps the store; elsewhere each attempt has a new one, and nodes may count apart.
+        attempt=_number(env, "TORCHELASTIC_RESTART_COUNT", "torchrun", 0)
+        if env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        else 0,
     )
 
 

@@ -27,6 +27,12 @@ def test_torchrun_names_everything() -> None:
     )  # fmt: skip
 
 
+def test_a_restart_is_counted_where_the_ranks_meet_in_the_same_store() -> None:
+    restarted = TORCHRUN | {"TORCHELASTIC_RESTART_COUNT": "2"}
+    assert read_ranks(restarted | {"TORCHELASTIC_USE_AGENT_STORE": "True"}).attempt == 2
+    assert read_ranks(restarted | {"TORCHELASTIC_USE_AGENT_STORE": "False"}).attempt == 0
+
+
 def test_rank_and_world_size_alone_mean_one_node() -> None:
     ranks = read_ranks({"RANK": "1", "WORLD_SIZE": "2"})
 
