@@ -26,10 +26,10 @@ def config(folder: Path, **settings: object) -> TrainConfig:
 
 
 def train(session: Session, settings: TrainConfig) -> tuple[list[float], dict[str, torch.Tensor]]:
-    """The global loss of each of STEPS updates, and the weights afterwards."""
+    """The global loss of each update, STEPS unless max_steps says otherwise, and the weights afterwards."""
     training = assemble(settings, session)
     batches = batches_at(settings, 0, training.wrapped.replicas)
-    where = positions(batches, training.wrapped.first_replica, 1, 0, STEPS)
+    where = positions(batches, training.wrapped.first_replica, 1, 0, settings.max_steps or STEPS)
     loader = training.data.train.train_batches(Order(training.data.train.size, settings.seed, 0), where)
     losses, totals = [], Totals(session.device)
     steps = train_epoch(
@@ -52,7 +52,7 @@ EXACT = {
     "ddp clipped": {"strategy": "ddp", "clip_norm": 0.1},
     "fsdp clipped": {"strategy": "fsdp", "clip_norm": 0.1},
     "fsdp lars": {"strategy": "fsdp", "optimizer": "lars"},
-    "ddp muon": {"strategy": "ddp", "optimizer": "muon"},
+    "ddp muon": {"strategy": "ddp", "optimizer": "muon", "max_steps": 1},
     "ddp static": {"strategy": "ddp", "static_graph": True, "gradient_as_bucket_view": False, "bucket_cap_mb": 0.1},
 }
 TOLERANCE = {"fp16": 5e-3, "bf16": 3e-2, "powersgd": 0.3}
@@ -71,14 +71,12 @@ def on_two_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Tra
 
 
 # LARS divides by small gradient norms and Muon orthogonalises in bf16: both enlarge the rounding of a sum.
-# Muon's weights drift apart within a few updates, so only its losses are compared.
-ENLARGED = {"fsdp lars": 1e-4, "ddp muon": 2e-2}
+# Under Muon it grows from update to update, so the first one is compared; its rate is 0.05.
+ENLARGED = {"fsdp lars": 1e-4, "ddp muon": 1e-3}
 
 
 def assert_same(found: Trained, reference: Trained, tolerance: float = 1e-5) -> None:
     assert found[0] == pytest.approx(reference[0], abs=tolerance)
-    if tolerance > 1e-3:
-        return
     for name, weight in found[1].items():
         torch.testing.assert_close(weight, reference[1][name], atol=tolerance, rtol=1e-4)
 
@@ -87,7 +85,7 @@ def assert_same(found: Trained, reference: Trained, tolerance: float = 1e-5) -> 
 def test_two_ranks_of_32_equal_one_rank_of_64(
     name: str, on_two_ranks: list[dict[str, Trained]], tmp_path: Path
 ) -> None:
-    alike = {key: value for key, value in EXACT[name].items() if key in ("clip_norm", "optimizer")}
+    alike = {key: value for key, value in EXACT[name].items() if key in ("clip_norm", "optimizer", "max_steps")}
     reference = train(alone(), config(tmp_path, strategy="single", **alike))
     for rank in on_two_ranks:
         assert_same(rank[name], reference, ENLARGED.get(name, 1e-5))
