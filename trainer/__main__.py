@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
@@ -11,6 +12,9 @@ from trainer import flags
 from trainer.config import SECTIONS, TrainConfig, check
 from trainer.errors import Interrupted, SettingsError, TrainerError
 from trainer.ranks import Ranks, read_ranks
+
+# How long a rank leaves the word to another: one that only has to print it, and one that may still import torch.
+LET_SPEAK_S, LET_REFUSE_S = 2.0, 30.0
 
 ABOUT = """Train an image classifier on one GPU, on several, or on a CPU.
 
@@ -30,7 +34,7 @@ def main(argv: list[str]) -> int:
         return _run(config, ranks)
     except TrainerError as error:
         sys.stdout.flush()
-        if _is_mine_to_tell(error, ranks):
+        if _is_mine_to_tell(error, ranks) or not _another_tells(error):
             print(error if isinstance(error, Interrupted) else f"error: {error}", file=sys.stderr, flush=True)
         return error.code
     except KeyboardInterrupt:
@@ -62,6 +66,16 @@ def _is_mine_to_tell(error: TrainerError, ranks: Ranks) -> bool:
     if error.is_mine_to_tell is not None:
         return error.is_mine_to_tell
     return ranks.local_rank == 0 or not isinstance(error, SettingsError)
+
+
+def _another_tells(error: TrainerError) -> bool:
+    """Waits until the rank that tells has spoken: torchrun ends all of them, by SIGTERM, as soon as one has left.
+
+    False if it seems not to: then its settings are not wrong, and this rank must tell.
+    """
+    agreed = error.is_mine_to_tell is not None
+    time.sleep(LET_SPEAK_S if agreed else LET_REFUSE_S)  # SIGTERM ends the wait, and the process
+    return agreed
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -29,6 +29,8 @@ Result = TypeVar("Result")
 HEARTBEAT_MARGIN_S, NCCL_MARGIN_S = 20.0, 90.0
 # While one rank prepares data for its node, the others make sure that it lives.
 CHECK_EVERY_S = 10.0
+# How long rank 0 keeps the store open for ranks that have not yet seen that the training failed.
+SEE_OFF_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -139,17 +141,34 @@ class Session:
         except RuntimeError:  # the store's host is gone with its rank
             return True
 
-    def explain(self, problem: str) -> str:
-        """A sentence about a collective that failed with `problem`: which ranks are lost, if any."""
-        world = self.ranks.world_size
+    def lost(self) -> list[int]:
+        """The ranks that died or hang, in so far as this one can hear."""
+        assert self.heartbeat is not None
         try:
-            assert self.heartbeat is not None
-            lost = self.heartbeat.lost()
+            return self.heartbeat.lost()
         except RuntimeError:
-            lost = [0]  # only rank 0's process, or its node, can take the store with it
-        if not lost:
-            return f"the {world} ranks lost touch though all still run ({problem.splitlines()[0]}); look at the network"
-        return f"{named(lost, world)} died or hung (no answer; limit {self.timeout_s:g} s)"
+            return [0]  # only rank 0's process, or its node, can take the store with it
+
+    def see_off(self, lost: Sequence[int]) -> None:
+        """Leaves a failed training.  The store lives with rank 0, which waits until all but the `lost` have left:
+        one that cannot ask any more would take rank 0 for the cause, and say so.
+        """
+        if self.store is None:
+            return
+        with suppress(RuntimeError):  # it went with its host
+            self.store.add("left", 1)
+            if not self.ranks.is_head:
+                return
+            until, living = time.monotonic() + SEE_OFF_S, self.ranks.world_size - len(lost)
+            while self.store.add("left", 0) < living and time.monotonic() < until:
+                time.sleep(0.05)  # a store can be waited on for a key, not for a count
+
+
+def why_failed(problem: str, lost: list[int], world: int, timeout_s: float) -> str:
+    """A sentence about a collective that failed with `problem`: which of the `world` ranks are lost, if any."""
+    if not lost:
+        return f"the {world} ranks lost touch though all still run ({problem.splitlines()[0]}); look at the network"
+    return f"{named(lost, world)} died or hung (no answer; limit {timeout_s:g} s)"
 
 
 def named(lost: list[int], world_size: int) -> str:
@@ -178,7 +197,7 @@ def session(ranks: Ranks, device: torch.device, timeout_s: float, *, connect: bo
         return
     joined = _join(ranks, device, timeout_s)
     assert joined.heartbeat is not None
-    failed = True
+    failed, lost = True, list[int]()
     try:
         yield joined
         # Without a last meeting one rank may close its sockets while another still reads (gloo aborts).
@@ -192,14 +211,18 @@ def session(ranks: Ranks, device: torch.device, timeout_s: float, *, connect: bo
         joined.heartbeat.rest()
         if not _is_communication(error):
             raise
-        lost = MachineError(f"{joined.explain(str(error))}; start again to go on from the last checkpoint.")
-        lost.is_mine_to_tell = joined.may_report()
-        raise lost from error
+        lost = joined.lost()
+        why = why_failed(str(error), lost, ranks.world_size, timeout_s)
+        told = MachineError(f"{why}; start again to go on from the last checkpoint.")
+        told.is_mine_to_tell = joined.may_report()
+        raise told from error
     finally:
-        joined.heartbeat.stop()
         # NCCL would wait for its last operation, which will never end; the process is about to.
         if dist.is_initialized() and not (failed and device.type == "cuda"):
             dist.destroy_process_group()
+        if failed:
+            joined.see_off(lost)
+        joined.heartbeat.stop()
 
 
 def _join(ranks: Ranks, device: torch.device, timeout_s: float) -> Session:
@@ -237,7 +260,9 @@ def _end_hung_process(joined: Session, lost: list[int]) -> None:
     """Called by the heartbeat when the main thread waits for a GPU that waits for a lost rank."""
     who = named(lost, joined.ranks.world_size) if lost else "some rank"
     sentence = f"{who} died or hung (no answer; limit {joined.timeout_s:g} s); start again to go on."
-    end_process(Exit.MACHINE, sentence if joined.may_report() else None)
+    mine = joined.may_report()
+    joined.see_off(lost)
+    end_process(Exit.MACHINE, sentence if mine else None)
 
 
 def _why_not_joined(ranks: Ranks, timeout_s: float, problem: str) -> str:

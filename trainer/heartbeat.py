@@ -21,7 +21,7 @@ Signs = Mapping[int, tuple[int, int]]  # rank -> (beat, step)
 
 
 class Heartbeat:
-    """This rank's beat, and what it hears of the others'.  on_silence: called with the lost ranks, in the thread,
+    """This rank's beat, and what it hears of the others'.  on_silence: called with the lost ranks, in a thread,
     when this rank itself has not moved for timeout_s: its main thread then waits for ever.
     """
 
@@ -67,8 +67,9 @@ class Heartbeat:
                 self._beat += 1
                 self._store.set(f"sign/{self._rank}", f"{self._beat} {self._step}")
                 if self._moved_at is not None and time.monotonic() - self._moved_at > self._timeout_s:
-                    self._on_silence(self.lost())
-                    return
+                    self.rest()
+                    # In a thread of its own: who stops beating while it listens is taken for dead.
+                    threading.Thread(target=lambda: self._on_silence(self.lost()), daemon=True).start()
                 self._over.wait(BEAT_EVERY_S)
         except RuntimeError:
             return  # the store went with its host: the next collective tells

@@ -1,13 +1,14 @@
 """What the ranks can say to each other, and what a failure of one does to the others."""
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.trainer.ranks_here import alone, on_ranks
-from trainer.distributed import Session
+from trainer.distributed import Session, why_failed
 from trainer.errors import DataError, SettingsError, TrainerError
 from trainer.machine import pick_device
 from trainer.ranks import Ranks
@@ -45,7 +46,7 @@ def conversation(session: Session, folder: Path) -> dict[str, object]:
         "failed on head": failure(lambda: session.on_head(fail)),
         "failed once per node": failure(lambda: session.once_per_node(fail)),
         "may report": session.may_report(),
-        "lost": session.explain("Connection reset") if session.connected else "",
+        "lost": session.lost() if session.connected else [],
     }
 
 
@@ -77,11 +78,32 @@ def test_one_rank_speaks_for_all(heard: list[dict[str, object]]) -> None:
     assert sorted(answers["may report"] for answers in heard) == [False, False, True]  # type: ignore[type-var]
 
 
-def test_when_all_ranks_still_run_the_network_is_to_blame(heard: list[dict[str, object]]) -> None:
-    assert all(
-        "lost touch though all still run (Connection reset); look at the network" in str(answers["lost"])
-        for answers in heard
-    )
+def test_ranks_that_still_run_are_not_called_lost(heard: list[dict[str, object]]) -> None:
+    assert [answers["lost"] for answers in heard] == [[], [], []]
+
+
+@pytest.mark.parametrize(
+    ("lost", "sentence"),
+    [
+        ([], "the 4 ranks lost touch though all still run (Connection reset); look at the network"),
+        ([1, 3], "ranks 1, 3 of 4 died or hung (no answer; limit 8 s)"),
+    ],
+)
+def test_a_failed_collective_is_explained(lost: list[int], sentence: str) -> None:
+    assert why_failed("Connection reset\nby peer", lost, 4, 8.0) == sentence
+
+
+def test_rank_0_keeps_the_store_until_the_living_have_left() -> None:
+    """Whoever found it closed would take rank 0 for the one that died."""
+    store = torch.distributed.HashStore()
+    head, late = (Session(Ranks(rank=rank, world_size=3), torch.device("cpu"), 5.0, store) for rank in (0, 1))
+    leaving = threading.Thread(target=head.see_off, args=([2],))
+    leaving.start()
+    leaving.join(timeout=0.3)
+    assert leaving.is_alive()
+    late.see_off([2])
+    leaving.join(timeout=5)
+    assert not leaving.is_alive()
 
 
 def test_one_process_alone_needs_no_group(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Run, trainer_command, trainer_env
+from tests.conftest import ROOT, Run, trainer_command, trainer_env
 from tests.trainer.ranks_here import free_port
 from trainer.log import read_records
 
@@ -56,6 +56,15 @@ def test_ranks_that_contradict_each_other_are_refused(train: Run) -> None:
 
 def test_several_ranks_with_strategy_single_are_refused(train: Run) -> None:
     refused(train("--strategy", "single", ranks=2), 2, "would train 2 models")
+
+
+def test_a_refusal_is_told_though_the_rank_that_tells_is_slow(train: Run, tmp_path: Path) -> None:
+    """torchrun ends all ranks when the first has left; rank 0 may still be importing torch."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, time\nif os.environ.get('LOCAL_RANK') == '0':\n    time.sleep(3)\n"
+    )
+    slow = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    refused(train("--strategy", "single", ranks=2, env=slow), 2, "would train 2 models")
 
 
 def test_a_loss_that_explodes_stops_the_run_and_keeps_the_last_checkpoint(train: Run, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Who is named when ranks stop answering."""
 
 import threading
+from collections.abc import Callable
 
 import pytest
 from torch import distributed
@@ -44,6 +45,30 @@ def test_a_rank_whose_main_thread_hangs_says_who_is_missing(monkeypatch: pytest.
     assert heard == [[2]]  # rank 2 never came
     for beat in beats:
         beat.stop()
+
+
+def test_a_rank_that_listens_for_the_lost_goes_on_beating(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that hang at the same moment, for want of a third, must not take each other for dead."""
+    monkeypatch.setattr(heartbeat, "BEAT_EVERY_S", 0.02)
+    monkeypatch.setattr(heartbeat, "LISTEN_S", 0.3)
+    heard: dict[int, list[int]] = {}
+    both = threading.Barrier(3)
+
+    def silence_of(rank: int) -> Callable[[list[int]], None]:
+        def on_silence(lost: list[int]) -> None:
+            heard[rank] = lost
+            both.wait(timeout=10)
+
+        return on_silence
+
+    store = distributed.HashStore()
+    beats = [Heartbeat(store, rank, 3, 0.2, silence_of(rank)) for rank in range(2)]
+    for beat in beats:
+        beat.moved()
+    both.wait(timeout=10)
+    for beat in beats:
+        beat.stop()
+    assert heard == {0: [2], 1: [2]}
 
 
 def test_a_rank_that_moves_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
