@@ -1,12 +1,12 @@
-"""The command line of every backend: settings in, a plan shown or performed, errors as one sentence.
+"""The command line of every backend: settings in, a plan shown or performed, verbs for the life of a job after that.
 
-What a backend's plan is, and how it is made, is the backend's own business.
+Errors become one sentence and an exit code here.  What a backend's plan is, and how it is made, is its own business.
 """
 
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -14,9 +14,12 @@ from launch.job import Job, Where
 from trainer import flags
 from trainer.config import SECTIONS, TrainConfig
 from trainer.contract import Exit
-from trainer.errors import TrainerError
+from trainer.errors import SettingsError, TrainerError
+from trainer.registry import did_you_mean
 
 Plan = TypeVar("Plan")
+
+SHORT = {"-f": "--follow"}
 
 
 class LaunchOptions(BaseModel):
@@ -24,14 +27,29 @@ class LaunchOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-    dry_run: bool = Field(False, description="print what would be done, and do nothing")
+    dry_run: bool | Literal["json"] = Field(
+        False, description="print the plan and do nothing; --dry-run=json for programs"
+    )
+
+
+@dataclass(frozen=True)
+class Verb:
+    """What can be done with a job that was started.  act returns the exit code and may raise TrainerError.
+
+    about: one line, and an example.  A first word without hyphens is taken for the option `job`.
+    """
+
+    about: str
+    options: type[BaseModel]
+    act: Callable[[Any], int]
 
 
 @dataclass(frozen=True)
 class Backend(Generic[Where, Plan]):
-    """One way to run a job.  plan decides and does not act; show writes a plan as text; perform acts on it.
+    """One way to run a job.  plan decides and does not act; show and show_json write a plan; perform acts on it.
 
-    perform returns the exit code of its command line; all three may raise TrainerError.
+    problem: why a plan cannot be performed, if so; defaults: of the training, where they differ from the trainer's.
+    perform returns the exit code of its command line; all of them may raise TrainerError.
     """
 
     prog: str
@@ -39,30 +57,63 @@ class Backend(Generic[Where, Plan]):
     options: type[Where]
     plan: Callable[[Job[Where]], Plan]
     show: Callable[[Plan], str]
+    show_json: Callable[[Plan], str]
     perform: Callable[[Plan], int]
+    problem: Callable[[Plan], TrainerError | None] = lambda plan: None
+    verbs: Mapping[str, Verb] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 def main(backend: Backend[Where, Plan], argv: Sequence[str]) -> int:
     """Does what the command line asks of `backend`; returns the exit code."""
     try:
-        launch, job = _read(backend, argv)
-        act = _print(backend.show) if launch.dry_run else backend.perform
-        return act(backend.plan(job))
+        if argv and argv[0] in backend.verbs:
+            return _do(backend, argv[0], argv[1:])
+        return _launch(backend, argv)
     except TrainerError as error:
+        sys.stdout.flush()
         print(f"error: {error}", file=sys.stderr)
         return error.code
+    except KeyboardInterrupt:
+        return 130
+
+
+def _launch(backend: Backend[Where, Plan], argv: Sequence[str]) -> int:
+    launch, job = _read(backend, argv)
+    plan = backend.plan(job)
+    problem = backend.problem(plan)
+    if launch.dry_run:
+        print(backend.show_json(plan) if launch.dry_run == "json" else backend.show(plan))
+        return problem.code if problem else Exit.DONE
+    if problem:
+        raise problem
+    return backend.perform(plan)
 
 
 def _read(backend: Backend[Where, Plan], argv: Sequence[str]) -> tuple[LaunchOptions, Job[Where]]:
+    about = backend.about + _verb_list(backend)
     sections = {"dry_run": backend.prog.removeprefix("python -m "), **SECTIONS}
     models: list[type[BaseModel]] = [LaunchOptions, backend.options, TrainConfig]
-    launch, where, train = flags.parse(argv, models, prog=backend.prog, about=backend.about, sections=sections)
+    if argv and not argv[0].startswith("-") and backend.verbs:
+        raise SettingsError(f"unknown verb {argv[0]!r}{did_you_mean(argv[0], backend.verbs) or '.'}")
+    launch, where, train = flags.parse(
+        argv, models, prog=backend.prog, about=about, sections=sections, defaults=backend.defaults
+    )
     return cast(LaunchOptions, launch), Job(cast(TrainConfig, train), cast(Where, where))
 
 
-def _print(show: Callable[[Plan], str]) -> Callable[[Plan], int]:
-    def act(plan: Plan) -> int:
-        print(show(plan))
-        return Exit.DONE
+def _do(backend: Backend[Where, Plan], name: str, argv: Sequence[str]) -> int:
+    verb = backend.verbs[name]
+    words = [SHORT.get(word, word) for word in argv]
+    if words and not words[0].startswith("-"):
+        words = ["--job", *words]
+    prog = f"{backend.prog} {name} [JOB]"
+    (options,) = flags.parse(words, [verb.options], prog=prog, about=verb.about, sections={})
+    return verb.act(options)
 
-    return act
+
+def _verb_list(backend: Backend[Where, Plan]) -> str:
+    if not backend.verbs:
+        return ""
+    lines = [f"  {backend.prog} {name:<8} {verb.about.splitlines()[0]}" for name, verb in backend.verbs.items()]
+    return "\n".join(["", "afterwards:", *lines, ""])

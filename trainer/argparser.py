@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Union, get_args, get_origin
 
 from trainer.errors import SettingsError
 from trainer.registry import did_you_mean
@@ -29,11 +30,11 @@ def as_text(value: Any) -> str:
 
 
 def parser_for(
-    models: Sequence[type[BaseModel]], prog: str, about: str, sections: Mapping[str, str]
+    models: Sequence[type[BaseModel]], prog: str, about: str, sections: Mapping[str, str], defaults: Mapping[str, Any]
 ) -> argparse.ArgumentParser:
     """A parser whose result holds the flags that were given, as text.
 
-    sections: the first field under each heading of --help -> the heading.
+    sections: the first field under each heading of --help -> the heading; defaults: other than the models' own.
     """
     parser = _Parser(
         prog=prog,
@@ -49,7 +50,7 @@ def parser_for(
         for name, field in model.model_fields.items():
             if name in sections:
                 group = parser.add_argument_group(sections[name])
-            _add(group, name, field)
+            _add(group, name, field, defaults.get(name, field.default))
     return parser
 
 
@@ -78,26 +79,33 @@ def _hyphenated(word: str) -> str:
     return name.replace("_", "-") + equals + value if word.startswith("--") else word
 
 
-def _add(group: Any, name: str, field: FieldInfo) -> None:
-    default = "none" if field.default in (None, ()) else as_text(field.default)
+def _add(group: Any, name: str, field: FieldInfo, value: Any) -> None:
+    default = "none" if value in (None, ()) else as_text(value)
     text = f"{field.description} [{default}]".replace("%", "%%")
-    if _is_boolean(field):
-        group.add_argument(flag(name), nargs="?", const="true", metavar="BOOL", help=text)
+    kinds = _kinds(field)
+    if bool in kinds:
+        metavar = "|".join(["BOOL", *_choices(kinds)])
+        group.add_argument(flag(name), nargs="?", const="true", metavar=metavar, help=text)
         off = flag("no_" + name)
         group.add_argument(off, dest=name, action="store_const", const="false", help=argparse.SUPPRESS)
     else:
-        group.add_argument(flag(name), metavar=_metavar(field), help=text)
+        group.add_argument(flag(name), metavar=_metavar(kinds), help=text)
 
 
-def _is_boolean(field: FieldInfo) -> bool:
-    return "bool" in str(field.annotation).replace("<class '", "").replace("'>", "").split(" | ")
+def _kinds(field: FieldInfo) -> tuple[Any, ...]:
+    """The types a setting may have: `bool | None` -> (bool, NoneType)."""
+    kind = field.annotation
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
-def _metavar(field: FieldInfo) -> str:
-    kind = str(field.annotation)
-    if "Literal" in kind:
-        return "|".join(field.annotation.__args__)  # type: ignore[union-attr]
+def _choices(kinds: tuple[Any, ...]) -> list[str]:
+    return [str(choice) for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+
+
+def _metavar(kinds: tuple[Any, ...]) -> str:
+    if choices := _choices(kinds):
+        return "|".join(choices)
     for word, shown in (("Path", "PATH"), ("dict", "E:N,..."), ("tuple", "N,..."), ("float", "N"), ("int", "N")):
-        if word in kind:
+        if word in str(kinds):
             return shown
     return "NAME"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from trainer.argparser import as_text, flag, parser_for
@@ -21,20 +22,31 @@ if TYPE_CHECKING:
 
 Models = Sequence[type["BaseModel"]]
 
+NONE: Mapping[str, Any] = MappingProxyType({})
+
 
 # What a value must be, by the first word of pydantic's error type; ranges keep pydantic's own words.
 _KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "text", "path": "a path"}
 
 
 def parse(
-    argv: Sequence[str], models: Models, *, prog: str, about: str, sections: Mapping[str, str]
+    argv: Sequence[str],
+    models: Models,
+    *,
+    prog: str,
+    about: str,
+    sections: Mapping[str, str],
+    defaults: Mapping[str, Any] = NONE,
 ) -> list[BaseModel]:
-    """One instance of each of `models` from a command line.  Raises SettingsError; exits for --help."""
-    parser = parser_for(models, prog, about, sections)
+    """One instance of each of `models` from a command line.  Raises SettingsError; exits for --help.
+
+    defaults: values for settings that are not given, where they differ from the models' own.
+    """
+    parser = parser_for(models, prog, about, sections, defaults)
     given = vars(parser.parse_args(list(argv)))
     config_file = given.pop("config", None)
     values = read_yaml(Path(config_file), models) if config_file else {}
-    return build(values | given, models)
+    return build({**defaults, **values, **given}, models)
 
 
 def build(values: Mapping[str, Any], models: Models) -> list[BaseModel]:

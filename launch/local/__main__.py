@@ -1,5 +1,6 @@
 """`python -m launch.local`: the facts of this machine, handed to the launch core."""
 
+import json
 import os
 import shlex
 import sys
@@ -22,6 +23,7 @@ LOCAL = cli.Backend(
     options=LocalOptions,
     plan=partial(plan, python=sys.executable, now=datetime.now()),
     show=shlex.join,
+    show_json=json.dumps,
     perform=partial(shell.run, env=os.environ),
 )
 

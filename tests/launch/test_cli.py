@@ -1,5 +1,6 @@
 """What all launchers do with a command line, shown on one that only takes notes."""
 
+import json
 from dataclasses import dataclass, field
 
 import pytest
@@ -30,7 +31,7 @@ class Notes:
     def launch(self, *argv: str) -> int:
         backend = Backend(
             prog="python -m launch.notes", about="Takes notes.", options=Where,
-            plan=self.plan, show=str.upper, perform=self.perform,
+            plan=self.plan, show=str.upper, show_json=json.dumps, perform=self.perform,
         )  # fmt: skip
         return main(backend, argv)
 

@@ -1,0 +1,29 @@
+"""Errors a launcher's user can meet, beside the trainer's own.  The tree, with exit codes:
+
+* TrainerError
+  + SettingsError        2  see trainer.errors
+    - NotSetUp           2  no credentials, no region: this machine cannot ask AWS
+  + AwsError             4  AWS refused or could not be reached
+    - NoAnswer           4  a request was sent, and whether it took effect is not known
+"""
+
+from trainer.contract import Exit
+from trainer.errors import SettingsError, TrainerError
+
+
+class NotSetUp(SettingsError):
+    pass
+
+
+class AwsError(TrainerError):
+    """aws_code: AWS's own, such as InsufficientInstanceCapacity; operation: such as RunInstances."""
+
+    code = Exit.AWS
+
+    def __init__(self, sentence: str, aws_code: str = "", operation: str = "") -> None:
+        super().__init__(sentence)
+        self.aws_code, self.operation = aws_code, operation
+
+
+class NoAnswer(AwsError):
+    pass

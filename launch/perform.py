@@ -1,0 +1,80 @@
+"""Performs the requests of a plan, one after the other.  Nothing else acts on AWS, but for taking things down."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from launch.errors import AwsError
+from launch.plan import Choice, Late, Request, Step
+
+Answer = Mapping[str, Any]
+Call = Callable[[str, str, Mapping[str, Any]], Answer]
+Say = Callable[[str], None]
+
+
+def perform(steps: Sequence[Step], call: Call, say: Say) -> dict[str, Answer]:
+    """The answers by the requests' names.  Raises AwsError where AWS refuses; what was made until then stays.
+
+    call: service, operation, parameters -> answer.
+    """
+    answers: dict[str, Answer] = {}
+    for step in steps:
+        say(step.why)
+        answer = _choose(step, answers, call, say) if isinstance(step, Choice) else _ask(step, answers, call)
+        if step.name and answer is not None:
+            answers[step.name] = answer
+    return answers
+
+
+def _ask(request: Request, answers: Mapping[str, Answer], call: Call) -> Answer | None:
+    """The answer, or None if AWS says that it is already so."""
+    try:
+        return call(request.service, request.operation, filled(request.params, answers))
+    except AwsError as error:
+        if error.aws_code in request.settled_by:
+            return None
+        raise
+
+
+def _choose(choice: Choice, answers: Mapping[str, Answer], call: Call, say: Say) -> Answer:
+    """The first answer of the tries.  Raises AwsError with a table of what was tried."""
+    tried: list[tuple[str, ...]] = []
+    left_out: set[str] = set()
+    for attempt in choice.tries:
+        if attempt.kind in left_out:
+            continue
+        try:
+            return call(attempt.request.service, attempt.request.operation, filled(attempt.request.params, answers))
+        except AwsError as error:
+            words = choice.next_after.get(error.aws_code) or choice.next_kind_after.get(error.aws_code)
+            if words is None:
+                raise
+            if error.aws_code in choice.next_kind_after:
+                left_out.add(attempt.kind)
+            tried.append((*attempt.label, words))
+            say(f"  {', '.join(attempt.label)}: {words}")
+    raise AwsError(f"nowhere to start:\n{table(choice.columns, tried)}\n{_remedy(choice)}", "NothingLeftToTry")
+
+
+def _remedy(choice: Choice) -> str:
+    return (
+        "Try later, or give more to choose from: --instance-type TYPE,TYPE, other --zones, --region, fewer --nodes, "
+        f"{choice.tries[0].request.operation} with or without --spot."
+    )
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Rows under their headings, in columns as wide as they must be."""
+    everything = [tuple(columns), *(tuple(row) for row in rows)]
+    widths = [max(len(row[place]) for row in everything) for place in range(len(columns))]
+    return "\n".join("  " + "  ".join(f"{c:<{w}}" for c, w in zip(row, widths, strict=True)).rstrip() for row in everything)
+
+
+def filled(params: Any, answers: Mapping[str, Answer]) -> Any:
+    """`params` with every Late value filled in from `answers`."""
+    if isinstance(params, Late):
+        return answers[params.request][params.path]
+    if isinstance(params, Mapping):
+        return {name: filled(value, answers) for name, value in params.items()}
+    if isinstance(params, (list, tuple)):
+        return [filled(value, answers) for value in params]
+    return params

@@ -1,0 +1,147 @@
+"""Plan: the exact requests of a launch, in order, each with a sentence; what it costs; what speaks against it.
+
+A plan is data.  --dry-run prints it and launch.perform carries it out, so the two cannot differ.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainer.errors import TrainerError
+
+
+@dataclass(frozen=True)
+class Late:
+    """A value that only the answer to an earlier request gives: its field `path` of the request named `request`."""
+
+    request: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"<{self.path} of {self.request}>"
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call to AWS.  why: what it is for, as a sentence without its full stop.
+
+    settled_by: error codes that mean it is already so; name: under which later requests find its answer.
+    """
+
+    service: str
+    operation: str
+    params: Mapping[str, Any]
+    why: str
+    settled_by: tuple[str, ...] = ()
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Try:
+    """One of several requests of which the first that succeeds counts.
+
+    label: the columns of the table of what was tried; kind: what a request shares with those that fail alike.
+    """
+
+    request: Request
+    label: tuple[str, ...]
+    kind: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Requests tried in turn.  next_after: error codes after which the next is tried; next_kind_after: codes after
+    which those of the same kind are left out.  Both map to the words for the table.
+    """
+
+    tries: tuple[Try, ...]
+    why: str
+    columns: tuple[str, ...]
+    next_after: Mapping[str, str]
+    next_kind_after: Mapping[str, str]
+    name: str = ""
+
+
+Step = Request | Choice
+
+
+@dataclass(frozen=True)
+class Plan:
+    """facts and price: lines of a label and a text.  problems: why it cannot be performed; the first is raised."""
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+    steps: tuple[Step, ...]
+    price: tuple[tuple[str, str], ...]
+    warnings: tuple[str, ...] = ()
+    problems: tuple[TrainerError, ...] = ()
+    # What the backend itself still needs to carry it out; not shown.
+    inner: Any = field(default=None, repr=False)
+
+    @property
+    def requests(self) -> Iterator[Request]:
+        """Every request that may be made."""
+        for step in self.steps:
+            if isinstance(step, Request):
+                yield step
+            else:
+                yield from (attempt.request for attempt in step.tries)
+
+
+def as_text(plan: Plan) -> str:
+    """The plan for a reader."""
+    lines = [plan.title, "", *_columns(plan.facts), "", "requests, in this order:"]
+    for number, step in enumerate(plan.steps, 1):
+        lines += _step(number, step)
+    lines += ["", "price:", *_columns(plan.price)]
+    for word, sentences in (("warning", plan.warnings), ("problem", plan.problems)):
+        lines += ["", *(f"{word}: {sentence}" for sentence in sentences)] if sentences else []
+    return "\n".join(lines)
+
+
+def as_json(plan: Plan) -> str:
+    """The plan for a program: every request with all its parameters."""
+    content = {
+        "title": plan.title,
+        "facts": dict(plan.facts),
+        "steps": [_plain_step(step) for step in plan.steps],
+        "price": dict(plan.price),
+        "warnings": list(plan.warnings),
+        "problems": [str(problem) for problem in plan.problems],
+    }
+    return json.dumps(content, indent=2, default=str)
+
+
+def _columns(rows: tuple[tuple[str, str], ...]) -> list[str]:
+    width = max((len(label) for label, _ in rows), default=0)
+    return [f"  {label:<{width}}  {text}" for label, text in rows]
+
+
+def _step(number: int, step: Step) -> list[str]:
+    if isinstance(step, Request):
+        return [f"{number:3}. {step.service}:{step.operation}  {step.why}", *_shown(step.params)]
+    first = step.tries[0].request
+    head = f"{number:3}. {first.service}:{first.operation}  {step.why}"
+    rows = [f"       {place}. {', '.join(attempt.label)}" for place, attempt in enumerate(step.tries, 1)]
+    return [head, *rows, "     the first of them:", *_shown(first.params)]
+
+
+LONG = 300
+
+
+def _shown(params: Mapping[str, Any]) -> list[str]:
+    """One line per parameter; long texts, such as the boot script, only by size."""
+    lines = []
+    for name, value in params.items():
+        text = value if isinstance(value, str) else json.dumps(value, default=str)
+        if isinstance(value, str) and len(text) > LONG:
+            text = f"({len(text):,} characters; --dry-run=json shows them)"
+        lines.append(f"       {name}: {text}")
+    return lines
+
+
+def _plain_step(step: Step) -> dict[str, Any]:
+    if isinstance(step, Request):
+        return {"call": f"{step.service}:{step.operation}", "why": step.why, "params": step.params}
+    return {"first_that_succeeds": [_plain_step(attempt.request) for attempt in step.tries], "why": step.why}
