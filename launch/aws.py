@@ -38,7 +38,8 @@ _REMEDIES = {
     "ParameterNotFound": "AWS has no AMI parameter {message} in {region}; give an AMI with --ami.",
     "RepositoryNotFoundException": "{message} Make it and push the image, or give another --image.",
     "ImageNotFoundException": "{message} Push the image, or give another --image.",
-    "NoSuchBucket": "there is no such bucket; make it (aws s3 mb s3://NAME --region {region}), or give another --bucket.",
+    "NoSuchBucket": "there is no such bucket; make it (aws s3 mb s3://NAME --region {region}), or give another "
+    "--bucket.",
     "PermanentRedirect": "the bucket is in another region than {region}; give one of {region} with --bucket, "
     "or the bucket's region with --region.",
     "IllegalLocationConstraintException": "the bucket is in another region than {region}; give another --bucket.",

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jmespath
+
 from launch.errors import AwsError
 from launch.plan import Choice, Late, Request, Step
 
@@ -66,13 +68,14 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Rows under their headings, in columns as wide as they must be."""
     everything = [tuple(columns), *(tuple(row) for row in rows)]
     widths = [max(len(row[place]) for row in everything) for place in range(len(columns))]
-    return "\n".join("  " + "  ".join(f"{c:<{w}}" for c, w in zip(row, widths, strict=True)).rstrip() for row in everything)
+    lines = ("  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)) for row in everything)
+    return "\n".join("  " + line.rstrip() for line in lines)
 
 
 def filled(params: Any, answers: Mapping[str, Answer]) -> Any:
     """`params` with every Late value filled in from `answers`."""
     if isinstance(params, Late):
-        return answers[params.request][params.path]
+        return jmespath.search(params.path, answers[params.request])
     if isinstance(params, Mapping):
         return {name: filled(value, answers) for name, value in params.items()}
     if isinstance(params, (list, tuple)):

@@ -68,7 +68,11 @@ Step = Request | Choice
 
 @dataclass(frozen=True)
 class Plan:
-    """facts and price: lines of a label and a text.  problems: why it cannot be performed; the first is raised."""
+    """facts and price: lines of a label and a text.
+
+    problems: why it cannot be performed; later: requests that depend on what the steps bring about, under headings;
+    inner: what the backend itself still needs to carry it out, not shown.
+    """
 
     title: str
     facts: tuple[tuple[str, str], ...]
@@ -76,7 +80,7 @@ class Plan:
     price: tuple[tuple[str, str], ...]
     warnings: tuple[str, ...] = ()
     problems: tuple[TrainerError, ...] = ()
-    # What the backend itself still needs to carry it out; not shown.
+    later: tuple[tuple[str, tuple[Request, ...]], ...] = ()
     inner: Any = field(default=None, repr=False)
 
     @property
@@ -94,6 +98,8 @@ def as_text(plan: Plan) -> str:
     lines = [plan.title, "", *_columns(plan.facts), "", "requests, in this order:"]
     for number, step in enumerate(plan.steps, 1):
         lines += _step(number, step)
+    for heading, requests in plan.later:
+        lines += ["", heading, *(line for request in requests for line in _request(" ", request))]
     lines += ["", "price:", *_columns(plan.price)]
     for word, sentences in (("warning", plan.warnings), ("problem", plan.problems)):
         lines += ["", *(f"{word}: {sentence}" for sentence in sentences)] if sentences else []
@@ -106,6 +112,7 @@ def as_json(plan: Plan) -> str:
         "title": plan.title,
         "facts": dict(plan.facts),
         "steps": [_plain_step(step) for step in plan.steps],
+        "later": {heading: [_plain_step(request) for request in requests] for heading, requests in plan.later},
         "price": dict(plan.price),
         "warnings": list(plan.warnings),
         "problems": [str(problem) for problem in plan.problems],
@@ -120,11 +127,15 @@ def _columns(rows: tuple[tuple[str, str], ...]) -> list[str]:
 
 def _step(number: int, step: Step) -> list[str]:
     if isinstance(step, Request):
-        return [f"{number:3}. {step.service}:{step.operation}  {step.why}", *_shown(step.params)]
+        return _request(f"{number}.", step)
     first = step.tries[0].request
     head = f"{number:3}. {first.service}:{first.operation}  {step.why}"
     rows = [f"       {place}. {', '.join(attempt.label)}" for place, attempt in enumerate(step.tries, 1)]
     return [head, *rows, "     the first of them:", *_shown(first.params)]
+
+
+def _request(place: str, request: Request) -> list[str]:
+    return [f"{place:>4} {request.service}:{request.operation}  {request.why}", *_shown(request.params)]
 
 
 LONG = 300

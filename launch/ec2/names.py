@@ -18,6 +18,7 @@ JOB_TAG = f"{TOOLKIT}:job"
 GENERATION_TAG = f"{TOOLKIT}:generation"  # on instances: how often the job was given nodes
 STARTED_TAG = f"{TOOLKIT}:started"  # UTC
 DEADLINE_TAG = f"{TOOLKIT}:deadline"  # UTC: when the time limit ends the job
+BUCKET_TAG = f"{TOOLKIT}:bucket"  # where the job's folder lies
 DATA_TAG = f"{TOOLKIT}:dataset"  # on snapshots: which data set they hold
 
 LOG_GROUP = f"/{TOOLKIT}/ec2"
@@ -89,14 +90,14 @@ def node_stream(job: str, rank: int) -> str:
     return f"{job}/node-{rank}"
 
 
-def tags(job: str, started: datetime, deadline: datetime, **more: str) -> list[dict[str, str]]:
+def tags(job: str, bucket: str, started: datetime, deadline: datetime) -> list[dict[str, str]]:
     """What every resource of a job carries, as AWS wants it."""
     named: Mapping[str, str] = {
         "Name": group_name(job),
         JOB_TAG: job,
         STARTED_TAG: started.strftime(TIME),
         DEADLINE_TAG: deadline.strftime(TIME),
-        **more,
+        BUCKET_TAG: bucket,
     }
     return [{"Key": key, "Value": value} for key, value in named.items()]
 

@@ -1,0 +1,72 @@
+"""Facts: what the look-ups found, for the planner.  None, or an empty tuple, where it is not known."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from launch.ec2.fleet import Fleet
+from trainer.errors import TrainerError
+
+
+@dataclass(frozen=True)
+class Subnet:
+    """Where nodes can start: one per zone."""
+
+    id: str
+    zone: str
+    vpc: str
+
+
+@dataclass(frozen=True)
+class Ami:
+    id: str
+    root_device: str
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    id: str
+    gib: int
+
+
+@dataclass(frozen=True)
+class Quota:
+    """vCPUs that the account may run of a family of types, and does run."""
+
+    name: str
+    limit: float
+    running: int
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """A capacity reservation or block."""
+
+    id: str
+    zone: str
+    instance_type: str
+    free: int
+
+
+@dataclass(frozen=True)
+class Facts:
+    """problems: why the job cannot start, as far as is known; unknown: what could not be looked up, as sentences."""
+
+    region: str
+    account: str | None = None
+    subnets: tuple[Subnet, ...] = ()
+    offered: Mapping[str, frozenset[str]] = field(default_factory=dict)  # type -> zones
+    ami: Ami | None = None
+    image: str | None = None  # URI with digest
+    snapshot: Snapshot | None = None
+    quotas: Mapping[str, Quota] = field(default_factory=dict)  # by name
+    spot_usd_per_hour: Mapping[str, float] = field(default_factory=dict)  # type -> the dearest zone's
+    reservation: Reservation | None = None
+    scheduler_role: str | None = None  # ARN
+    fleet: Fleet = field(default_factory=Fleet)
+    spec: Mapping[str, Any] | None = None  # job.json of an earlier start of this job
+    has_log_group: bool = True
+    now: datetime = datetime.min
+    problems: tuple[TrainerError, ...] = ()
+    unknown: tuple[str, ...] = ()

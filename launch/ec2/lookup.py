@@ -1,0 +1,261 @@
+"""What must be asked of AWS before a launch.  Reads only; each question is one function."""
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, TypeVar
+
+from launch.aws import Aws
+from launch.ec2.checks import Settled
+from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot, Subnet
+from launch.ec2.fleet import Fleet, find, node
+from launch.ec2.names import DATA_TAG, LOG_GROUP, Folder, bucket_of
+from launch.ec2.quotas import quota_of
+from launch.errors import AwsError, NotSetUp
+from trainer.errors import TrainerError
+
+Found = TypeVar("Found")
+
+# Where a dry run without a configuration pretends to be: the catalog's prices are for it.
+SOME_REGION = "us-east-1"
+AMI_PARAMETER = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
+
+
+def look_up(aws: Aws, settled: Settled, job: str, dataset: str, now: datetime) -> Facts:
+    """All facts for the planner.  Raises nothing of AWS's: what failed is among the problems."""
+    try:
+        region, account = aws.region, str(aws.call("sts", "GetCallerIdentity")["Account"])
+    except TrainerError as problem:
+        unknown = "without an answer from AWS, nothing was looked up: account, zones, AMI, image, snapshot, quotas"
+        return Facts(_region(aws), now=now, problems=(problem,), unknown=(unknown,))
+    options, asking = settled.options, _Asking()
+    folder = Folder(options.bucket or bucket_of(account, region), job)
+    need, may = asking.need, asking.may
+    types = [instance.name for instance in settled.instances]
+    offered: dict[str, frozenset[str]] = {}
+    offered = may("the types' zones", lambda: _offered(aws, types), offered)
+    facts = Facts(
+        region=region,
+        account=account,
+        offered=offered,
+        subnets=need(lambda: _subnets(aws, options.subnet, options.zones), ()),
+        ami=need(lambda: _ami(aws, options.ami), None),
+        image=need(lambda: _image(aws, options.image, account, region), None),
+        snapshot=need(lambda: _snapshot(aws, options.data_snapshot, dataset), None)
+        if settled.data_volume != "none"
+        else None,
+        quotas=may("vCPU quotas", lambda: _quotas(aws, settled), {}),
+        spot_usd_per_hour=may("spot prices", lambda: _spot_prices(aws, types), {}) if options.spot else {},
+        reservation=need(lambda: _reservation(aws, options.capacity_reservation or options.capacity_block), None),
+        scheduler_role=need(lambda: _role(aws, options.scheduler_role), None),
+        fleet=need(lambda: find(aws, job), Fleet()),
+        spec=need(lambda: spec_of(aws, folder), None),
+        now=now,
+    )
+    need(lambda: _check_profile(aws, options.instance_profile), None)
+    need(lambda: _check_bucket(aws, folder.bucket), None)
+    has_logs = may("the log group", lambda: _has_log_group(aws), True)
+    return _with(facts, asking, has_logs)
+
+
+class _Asking:
+    """Asks, and keeps what went wrong."""
+
+    def __init__(self) -> None:
+        self.problems: list[TrainerError] = []
+        self.unknown: list[str] = []
+
+    def need(self, ask: Callable[[], Found], otherwise: Found) -> Found:
+        """What ask() finds; a failure speaks against the launch."""
+        try:
+            return ask()
+        except TrainerError as problem:
+            self.problems.append(problem)
+            return otherwise
+
+    def may(self, what: str, ask: Callable[[], Found], otherwise: Found) -> Found:
+        """What ask() finds; the launch can do without."""
+        try:
+            return ask()
+        except TrainerError as problem:
+            self.unknown.append(f"{what} could not be looked up: {problem}")
+            return otherwise
+
+
+def _with(facts: Facts, asking: _Asking, has_logs: bool) -> Facts:
+    from dataclasses import replace
+
+    problems = {str(problem): problem for problem in asking.problems}
+    return replace(facts, has_log_group=has_logs, problems=tuple(problems.values()), unknown=tuple(asking.unknown))
+
+
+def _region(aws: Aws) -> str:
+    try:
+        return aws.region
+    except NotSetUp:
+        return SOME_REGION
+
+
+def _offered(aws: Aws, types: list[str]) -> dict[str, frozenset[str]]:
+    """The zones that have each type."""
+    rows = aws.pages(
+        "ec2",
+        "DescribeInstanceTypeOfferings",
+        "InstanceTypeOfferings",
+        {"LocationType": "availability-zone", "Filters": [{"Name": "instance-type", "Values": types}]},
+    )
+    return {name: frozenset(r["Location"] for r in rows if r["InstanceType"] == name) for name in types}
+
+
+def _subnets(aws: Aws, wanted: tuple[str, ...], zones: tuple[str, ...]) -> tuple[Subnet, ...]:
+    """The subnets given, or the default VPC's; in the order of `zones`, if given, and only those."""
+    query: dict[str, Any] = {"SubnetIds": list(wanted)} if wanted else {
+        "Filters": [{"Name": "default-for-az", "Values": ["true"]}]
+    }  # fmt: skip
+    rows = aws.pages("ec2", "DescribeSubnets", "Subnets", query)
+    found = sorted((Subnet(r["SubnetId"], r["AvailabilityZone"], r["VpcId"]) for r in rows), key=lambda s: s.zone)
+    if not found:
+        raise NotSetUp(f"{aws.region} has no default VPC; give your own subnets with --subnet subnet-...,subnet-...")
+    if len({subnet.vpc for subnet in found}) > 1:
+        raise NotSetUp("the subnets of --subnet are in different VPCs; give those of one.")
+    there = [subnet.zone for subnet in found]
+    for zone in zones:
+        if zone not in there:
+            raise NotSetUp(f"--zones {zone}: there is a subnet only in {', '.join(there)}; take one of these.")
+    return tuple(sorted((s for s in found if s.zone in zones), key=lambda s: zones.index(s.zone)) if zones else found)
+
+
+def _ami(aws: Aws, wanted: str | None) -> Ami:
+    """The AMI given, or AWS's newest one for GPUs; with the name of its system disk."""
+    name = wanted or aws.call("ssm", "GetParameter", {"Name": AMI_PARAMETER})["Parameter"]["Value"]
+    images = aws.call("ec2", "DescribeImages", {"ImageIds": [name]})["Images"]
+    if not images:
+        raise AwsError(f"AMI {name} is not in {aws.region}; give another with --ami, or leave it out.")
+    return Ami(name, images[0].get("RootDeviceName", "/dev/sda1"))
+
+
+def _image(aws: Aws, wanted: str, account: str, region: str) -> str:
+    """The image with its digest, so that every node and every restart runs the same code."""
+    if "/" in wanted.split(":")[0] and "." in wanted.split("/")[0]:
+        return wanted  # a full URI, perhaps of somebody else's registry
+    repository, _, tag = wanted.partition(":")
+    wanted_image = {"repositoryName": repository, "imageIds": [{"imageTag": tag or "latest"}]}
+    details = aws.call("ecr", "DescribeImages", wanted_image)["imageDetails"]
+    return f"{account}.dkr.ecr.{region}.amazonaws.com/{repository}@{details[0]['imageDigest']}"
+
+
+def _snapshot(aws: Aws, wanted: str | None, dataset: str) -> Snapshot:
+    """The snapshot given, or the newest of the account's that is tagged with the data set."""
+    tagged = {"OwnerIds": ["self"], "Filters": [{"Name": f"tag:{DATA_TAG}", "Values": [dataset]}]}
+    rows = aws.pages("ec2", "DescribeSnapshots", "Snapshots", {"SnapshotIds": [wanted]} if wanted else tagged)
+    if not rows:
+        raise AwsError(
+            f"no snapshot in {aws.region} is tagged {DATA_TAG}={dataset}; give one with --data-snapshot, "
+            "or the data with --data-s3 (infra/README.md says how to make a snapshot)."
+        )
+    newest = max(rows, key=lambda row: row["StartTime"])
+    if newest["State"] != "completed":
+        raise AwsError(f"snapshot {newest['SnapshotId']} is {newest['State']}; wait until it is completed.")
+    return Snapshot(newest["SnapshotId"], newest["VolumeSize"])
+
+
+def _quotas(aws: Aws, settled: Settled) -> dict[str, Quota]:
+    """The vCPU limits that the types fall under, with what already runs."""
+    wanted = {quota_of(instance, settled.options.spot) for instance in settled.instances}
+    running = {"Filters": [{"Name": "instance-state-name", "Values": ["pending", "running"]}]}
+    rows = [i for r in aws.pages("ec2", "DescribeInstances", "Reservations", running) for i in r["Instances"]]
+    found = {}
+    for family in wanted:
+        asked = {"ServiceCode": "ec2", "QuotaCode": family.code}
+        limit = aws.call("service-quotas", "GetServiceQuota", asked)["Quota"]["Value"]
+        used = [n.vcpus for n in map(node, rows) if n.type.startswith(family.letters) and n.spot == family.spot]
+        found[family.name] = Quota(family.name, float(limit), sum(used))
+    return found
+
+
+def _spot_prices(aws: Aws, types: list[str]) -> dict[str, float]:
+    """The dearest zone's price of each type now."""
+    rows = aws.pages(
+        "ec2",
+        "DescribeSpotPriceHistory",
+        "SpotPriceHistory",
+        {"InstanceTypes": types, "ProductDescriptions": ["Linux/UNIX"], "MaxResults": 100},
+    )
+    newest = {(row["InstanceType"], row["AvailabilityZone"]): row for row in sorted(rows, key=lambda r: r["Timestamp"])}
+    prices: dict[str, float] = {}
+    for (name, _), row in newest.items():
+        prices[name] = max(prices.get(name, 0.0), float(row["SpotPrice"]))
+    return prices
+
+
+def _reservation(aws: Aws, wanted: str | None) -> Reservation | None:
+    if wanted is None:
+        return None
+    asked = {"CapacityReservationIds": [wanted]}
+    (found,) = aws.call("ec2", "DescribeCapacityReservations", asked)["CapacityReservations"]
+    if found["State"] != "active":
+        raise AwsError(f"reservation {wanted} is {found['State']}; start the job once it is active.")
+    return Reservation(wanted, found["AvailabilityZone"], found["InstanceType"], found["AvailableInstanceCount"])
+
+
+def _role(aws: Aws, name: str) -> str:
+    try:
+        return str(aws.call("iam", "GetRole", {"RoleName": name})["Role"]["Arn"])
+    except AwsError as error:
+        raise _missing(error, f"role {name}", "--scheduler-role") from error
+
+
+def _check_profile(aws: Aws, name: str) -> None:
+    try:
+        aws.call("iam", "GetInstanceProfile", {"InstanceProfileName": name})
+    except AwsError as error:
+        raise _missing(error, f"instance profile {name}", "--instance-profile") from error
+
+
+def _missing(error: AwsError, what: str, option: str) -> AwsError:
+    if error.aws_code != "NoSuchEntity":
+        return error
+    return AwsError(f"the account has no {what}; make it as infra/README.md says, or give another with {option}.")
+
+
+def _check_bucket(aws: Aws, bucket: str) -> None:
+    """Raises AwsError if job folders cannot lie there."""
+    try:
+        answer = aws.call("s3", "HeadBucket", {"Bucket": bucket})
+    except AwsError as error:
+        if error.aws_code in ("404", "NoSuchBucket"):
+            raise AwsError(
+                f"there is no bucket {bucket}; make it (aws s3 mb s3://{bucket}), or give another with --bucket."
+            ) from error
+        if error.aws_code in ("301", "PermanentRedirect"):
+            raise AwsError(_elsewhere(bucket, "another region", aws.region)) from error
+        raise
+    region = answer.get("BucketRegion", aws.region)
+    if region != aws.region:
+        raise AwsError(_elsewhere(bucket, region, aws.region))
+
+
+def _elsewhere(bucket: str, region: str, here: str) -> str:
+    return f"bucket {bucket} is in {region} and the nodes would be in {here}; give one of {here} with --bucket."
+
+
+def spec_of(aws: Aws, folder: Folder) -> dict[str, Any] | None:
+    """The job.json of `folder`, or None if there is no such job."""
+    return read_json(aws, folder.bucket, folder.spec)
+
+
+def read_json(aws: Aws, bucket: str, key: str) -> dict[str, Any] | None:
+    """A JSON object in S3, or None if it is not there.  Raises AwsError."""
+    try:
+        body = aws.call("s3", "GetObject", {"Bucket": bucket, "Key": key})["Body"]
+    except AwsError as error:
+        if error.aws_code in ("NoSuchKey", "NoSuchBucket"):
+            return None
+        raise
+    content: dict[str, Any] = json.loads(body.read())
+    return content
+
+
+def _has_log_group(aws: Aws) -> bool:
+    groups = aws.call("logs", "DescribeLogGroups", {"logGroupNamePrefix": LOG_GROUP})["logGroups"]
+    return any(group["logGroupName"] == LOG_GROUP for group in groups)
