@@ -5,6 +5,7 @@
     - NotSetUp           2  no credentials, no region: this machine cannot ask AWS
   + AwsError             4  AWS refused or could not be reached
     - NoAnswer           4  a request was sent, and whether it took effect is not known
+  + Ended                   a job failed or was stopped; its exit code is that of the training, or 130
 """
 
 from trainer.contract import Exit
@@ -27,3 +28,9 @@ class AwsError(TrainerError):
 
 class NoAnswer(AwsError):
     pass
+
+
+class Ended(TrainerError):
+    def __init__(self, sentence: str, code: int) -> None:
+        super().__init__(sentence)
+        self.code = code

@@ -19,7 +19,7 @@ from trainer.contract import Exit
 class TrainerError(Exception):
     """Something the user can act on.  Its text is shown as it is, without a traceback."""
 
-    code = Exit.BUG
+    code: int = Exit.BUG
     # Set by a session: whether this rank is the one that tells the user; None: there was no session.
     is_mine_to_tell: bool | None = None
 

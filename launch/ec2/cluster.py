@@ -26,7 +26,7 @@ def members(cluster: Cluster, fleet: Fleet, before: Mapping[str, Any] | None) ->
         for rank, node in ranked
     ]
     generation = max((node.generation for node in fleet.living), default=1)
-    return _whole(cluster, generation, rows)
+    return _whole(cluster, generation, _restarts(cluster, generation, before), rows)
 
 
 def members_of_plan(cluster: Cluster) -> Members:
@@ -34,7 +34,7 @@ def members_of_plan(cluster: Cluster) -> Members:
     rows = [{"rank": rank, "instance": f"<node {rank}>", "address": f"<address of node {rank}>",
              "data_volume": None if cluster.settled.data_volume == "none" else f"<its volume {rank}>"}
             for rank in range(cluster.nodes)]  # fmt: skip
-    return _whole(cluster, 1, rows)
+    return _whole(cluster, 1, 0, rows)
 
 
 def ranks(nodes: Sequence[Node], before: Mapping[str, Any] | None) -> list[tuple[int, Node]]:
@@ -61,6 +61,19 @@ def _volume(cluster: Cluster, fleet: Fleet, node: Node) -> str | None:
     return next((v.id for v in volumes if node.id in v.attached_to and v.device == DATA_DEVICE), None)
 
 
-def _whole(cluster: Cluster, generation: int, rows: Sequence[Mapping[str, Any]]) -> Members:
-    deadline = int(cluster.deadline.timestamp())
-    return {"job": cluster.job, "generation": generation, "deadline": deadline, "nodes": list(rows)}
+def _restarts(cluster: Cluster, generation: int, before: Mapping[str, Any] | None) -> int:
+    """How often this start of the job was given new nodes for lost ones."""
+    if before is None or before["started"] != int(cluster.started.timestamp()):
+        return 0
+    return int(before["restarts"]) + (generation != before["generation"])
+
+
+def _whole(cluster: Cluster, generation: int, restarts: int, rows: Sequence[Mapping[str, Any]]) -> Members:
+    return {
+        "job": cluster.job,
+        "started": int(cluster.started.timestamp()),
+        "deadline": int(cluster.deadline.timestamp()),
+        "generation": generation,
+        "restarts": restarts,
+        "nodes": list(rows),
+    }

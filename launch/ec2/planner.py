@@ -41,9 +41,9 @@ NO_QUOTA = {
 class Launch:
     """What carrying out a plan needs beyond its requests.  missing: nodes to start; 0 if all are there."""
 
+    job: Job[Ec2Options]
     cluster: Cluster
     missing: int
-    usd_per_hour: float
 
 
 def plan(job: Job[Ec2Options], settled: Settled, name: str, facts: Facts) -> Plan:
@@ -69,7 +69,7 @@ def plan(job: Job[Ec2Options], settled: Settled, name: str, facts: Facts) -> Pla
         warnings=_warnings(cluster, facts),
         problems=(*facts.problems, *problems),
         later=_later(cluster),
-        inner=Launch(cluster, missing, hourly_usd(settled, settled.instances[0], gib, _spot_usd(settled, facts))),
+        inner=Launch(job, cluster, missing),
     )
 
 
@@ -260,10 +260,6 @@ def _quota_row(settled: Settled, facts: Facts, instance: Instance) -> str:
         return ""
     need = settled.options.nodes * instance.vcpus
     return f"{instance.name}: {need} vCPUs needed + {quota.running} running <= {quota.limit:g} ({quota.name})"
-
-
-def _spot_usd(settled: Settled, facts: Facts) -> float | None:
-    return facts.spot_usd_per_hour.get(settled.instances[0].name) if settled.options.spot else None
 
 
 def _price(settled: Settled, facts: Facts, gib: int) -> tuple[tuple[str, str], ...]:
