@@ -48,6 +48,7 @@ class Instance:
     gpu_model: str | None = None
     gpu_memory_gib: float = 0.0
     architecture: str | None = None
+    half_tflops: float = 0.0
     sagemaker_usd_per_hour: float | None = None
     price_source: str = "list"
     sagemaker_price_source: str = "list"

@@ -142,14 +142,25 @@ LONG = 300
 
 
 def _shown(params: Mapping[str, Any]) -> list[str]:
-    """One line per parameter; long texts, such as the boot script, only by size."""
+    """One line per parameter; long texts, such as the boot script, only by size, and tags only by what they are on."""
     lines = []
     for name, value in params.items():
-        text = value if isinstance(value, str) else json.dumps(value, default=str)
-        if isinstance(value, str) and len(text) > LONG:
+        text = _plain(value)
+        if name == "TagSpecifications":
+            text = "on " + ", ".join(specification["ResourceType"] for specification in value)
+        elif isinstance(value, str) and len(text) > LONG:
             text = f"({len(text):,} characters; --dry-run=json shows them)"
         lines.append(f"       {name}: {text}")
     return lines
+
+
+def _plain(value: Any) -> str:
+    """Nested values on one line, without the quotes of JSON."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name}: {_plain(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_plain, value)) + "]"
+    return str(value)
 
 
 def _plain_step(step: Step) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def as_text(value: Any) -> str:
     if isinstance(value, dict):
         return ",".join(f"{key}:{item}" for key, item in value.items())
     if isinstance(value, (tuple, list)):
-        return ",".join(repr(item).removesuffix(".0") for item in value)
+        return ",".join(str(item).removesuffix(".0") for item in value)
     return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 
@@ -105,7 +105,8 @@ def _choices(kinds: tuple[Any, ...]) -> list[str]:
 def _metavar(kinds: tuple[Any, ...]) -> str:
     if choices := _choices(kinds):
         return "|".join(choices)
-    for word, shown in (("Path", "PATH"), ("dict", "E:N,..."), ("tuple", "N,..."), ("float", "N"), ("int", "N")):
+    shapes = {"Path": "PATH", "dict": "E:N,...", "tuple[str": "NAME,...", "tuple": "N,...", "float": "N", "int": "N"}
+    for word, shown in shapes.items():
         if word in str(kinds):
             return shown
     return "NAME"

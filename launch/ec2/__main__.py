@@ -3,6 +3,7 @@
 import sys
 from datetime import UTC, datetime
 from functools import partial
+from typing import TYPE_CHECKING
 
 from launch import cli, plan
 from launch.aws import Aws
@@ -11,6 +12,9 @@ from launch.ec2.lookup import look_up
 from launch.ec2.names import default_job_name
 from launch.ec2.options import Ec2Options
 from launch.job import Job
+
+if TYPE_CHECKING:
+    from launch.ec2.start import World
 
 ABOUT = """\
 Starts EC2 nodes, trains across them, and takes everything down at the end.  Settings of the training go on the
@@ -35,7 +39,6 @@ def main(argv: list[str]) -> int:
         show_json=plan.as_json,
         perform=_perform,
         problem=lambda made: made.problems[0] if made.problems else None,
-        verbs=_verbs(),
         defaults=DEFAULTS,
     )
     return cli.main(backend, argv)
@@ -51,21 +54,18 @@ def _plan(job: Job[Ec2Options]) -> plan.Plan:
 
 
 def _perform(made: plan.Plan) -> int:
-    return start.launch(made, _world(made))
+    from launch.ec2.start import launch
+
+    return launch(made, _world(made))
 
 
-def _attach(options: verbs.JobOptions) -> int:
-    """Plans the job again from what was written down, so that lost nodes can be replaced, and follows it."""
-    made = _plan(verbs.job_of(Aws(options.region), options))
-    if made.problems:
-        raise made.problems[0]
-    return start.attach(made, _world(made))
+def _world(made: plan.Plan) -> "World":
+    from launch.ec2.start import World
+    from launch.ec2.stop import Clock
 
-
-def _world(made: plan.Plan) -> start.World:
     todo = planner.inner(made)
     say = partial(print, flush=True)
-    return start.World(Aws(todo.cluster.region), Clock(), say, _may_detach, partial(_plan, todo.job))
+    return World(Aws(todo.cluster.region), Clock(), say, _may_detach, partial(_plan, todo.job))
 
 
 def _may_detach() -> bool:

@@ -1,8 +1,9 @@
 """What the account has of a job, or of all jobs, found by tags.  Reads only; the tags are the only truth."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from launch.aws import Aws
@@ -41,6 +42,7 @@ class Node:
     subnet: str = ""
     vcpus: int = 0
     reason: str = ""  # why EC2 ended it
+    ended_at: datetime | None = None  # None where EC2 does not say
 
     @property
     def lives(self) -> bool:
@@ -60,6 +62,8 @@ class Thing:
     volume_type: str = ""
     attached_to: tuple[str, ...] = ()
     device: str = ""
+    iops: int = 0
+    mib_per_s: int = 0
 
 
 @dataclass(frozen=True)
@@ -107,8 +111,8 @@ class Fleet:
 
 def find(aws: Aws, job: str | None = None) -> Fleet:
     """What there is now.  The same number of requests for any number of nodes, but for paging."""
-    filters = {"Filters": [{"Name": f"tag:{JOB_TAG}", "Values": [job]} if job else _any_job()]}
-    instances = [i for r in aws.pages("ec2", "DescribeInstances", "Reservations", filters) for i in r["Instances"]]
+    filters = _tagged(job)
+    instances = _instances(aws, job)
     volumes = aws.pages("ec2", "DescribeVolumes", "Volumes", filters)
     interfaces = aws.pages("ec2", "DescribeNetworkInterfaces", "NetworkInterfaces", filters)
     groups = aws.pages("ec2", "DescribeSecurityGroups", "SecurityGroups", filters)
@@ -121,14 +125,27 @@ def find(aws: Aws, job: str | None = None) -> Fleet:
         *(_thing("placement-group", "GroupName", p) for p in placements if p.get("State") != "deleted"),
         *_schedules(aws, job),
     ]
-    tagged = [tag_values(resource) for resource in [*instances, *volumes, *groups, *placements]]
+    tagged = [tag_values(resource) for resource in [*instances, *volumes, *interfaces, *groups, *placements]]
     return Fleet(
-        tuple(sorted((node(i) for i in instances), key=lambda n: (n.generation, n.launch_index, n.id))),
+        _in_order(instances),
         tuple(things),
         _times(tagged, STARTED_TAG),
         _times(tagged, DEADLINE_TAG),
         {values[JOB_TAG]: values[BUCKET_TAG] for values in tagged if BUCKET_TAG in values and JOB_TAG in values},
     )
+
+
+def nodes_of(aws: Aws, job: str) -> tuple[Node, ...]:
+    """The nodes of find(), by one request."""
+    return _in_order(_instances(aws, job))
+
+
+def _instances(aws: Aws, job: str | None) -> list[Any]:
+    return [i for r in aws.pages("ec2", "DescribeInstances", "Reservations", _tagged(job)) for i in r["Instances"]]
+
+
+def _in_order(instances: Iterable[Mapping[str, Any]]) -> tuple[Node, ...]:
+    return tuple(sorted((node(i) for i in instances), key=lambda n: (n.generation, n.launch_index, n.id)))
 
 
 def node(instance: Mapping[str, Any]) -> Node:
@@ -148,11 +165,20 @@ def node(instance: Mapping[str, Any]) -> Node:
         subnet=instance.get("SubnetId", ""),
         vcpus=cpu.get("CoreCount", 0) * cpu.get("ThreadsPerCore", 0),
         reason=instance.get("StateReason", {}).get("Message", ""),
+        ended_at=_transition(instance.get("StateTransitionReason", "")),
     )
 
 
-def _any_job() -> dict[str, Any]:
-    return {"Name": "tag-key", "Values": [JOB_TAG]}
+def _transition(reason: str) -> datetime | None:
+    """The time in 'User initiated (2026-11-21 12:34:56 GMT)', which EC2 gives for a node that stopped or ended."""
+    found = re.search(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)", reason)
+    return datetime.strptime(found[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC) if found else None
+
+
+def _tagged(job: str | None) -> dict[str, Any]:
+    """The filter for what belongs to `job`, or to any.  An empty name is the name of no job."""
+    by_tag = {"Name": "tag-key", "Values": [JOB_TAG]} if job is None else {"Name": f"tag:{JOB_TAG}", "Values": [job]}
+    return {"Filters": [by_tag]}
 
 
 def _owner(interface: Mapping[str, Any]) -> str:
@@ -175,12 +201,14 @@ def _volume(described: Mapping[str, Any]) -> Thing:
         described.get("VolumeType", ""),
         tuple(attachment["InstanceId"] for attachment in attachments),
         attachments[0]["Device"] if attachments else "",
+        described.get("Iops", 0),
+        described.get("Throughput", 0),
     )
 
 
 def _schedules(aws: Aws, job: str | None) -> list[Thing]:
     """Schedules carry no tags; their group is the toolkit's own, and their names hold the job's."""
-    prefix = group_name(job) if job else f"{TOOLKIT}-"
+    prefix = f"{TOOLKIT}-" if job is None else group_name(job)
     try:
         found = aws.pages(
             "scheduler", "ListSchedules", "Schedules", {"GroupName": SCHEDULE_GROUP, "NamePrefix": prefix}

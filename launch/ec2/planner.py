@@ -15,9 +15,11 @@ from launch.ec2.options import Ec2Options
 from launch.ec2.quotas import quota_of
 from launch.ec2.requests import Cluster
 from launch.errors import AwsError
+from launch.forecast import forecast
 from launch.job import Job
 from launch.plan import Choice, Late, Plan, Request, Step, Try
 from launch.price import usd
+from trainer.config import TrainConfig
 from trainer.errors import SettingsError, TrainerError
 from trainer.flags import to_argv
 
@@ -65,7 +67,7 @@ def plan(job: Job[Ec2Options], settled: Settled, name: str, facts: Facts) -> Pla
         title=f"{cluster.nodes} x {' or '.join(settled.options.instance_type)} on EC2, job {name}",
         facts=_facts(cluster, facts),
         steps=tuple(steps),
-        price=_price(settled, facts, gib),
+        price=_price(job.train, settled, facts, gib),
         warnings=_warnings(cluster, facts),
         problems=(*facts.problems, *problems),
         later=_later(cluster),
@@ -246,6 +248,7 @@ def _facts(cluster: Cluster, facts: Facts) -> tuple[tuple[str, str], ...]:
         ("machine image", cluster.ami.id),
         ("data", data),
         ("job folder", cluster.folder.uri),
+        ("tags", ", ".join(f"{tag['Key']}={tag['Value']}" for tag in cluster.tags)),
         ("time limit", f"{settled.options.max_hours:g} h, until {cluster.deadline:%Y-%m-%d %H:%M} UTC"),
     ]
     rows += [("quota", _quota_row(settled, facts, i)) for i in settled.instances if _quota_row(settled, facts, i)]
@@ -262,17 +265,30 @@ def _quota_row(settled: Settled, facts: Facts, instance: Instance) -> str:
     return f"{instance.name}: {need} vCPUs needed + {quota.running} running <= {quota.limit:g} ({quota.name})"
 
 
-def _price(settled: Settled, facts: Facts, gib: int) -> tuple[tuple[str, str], ...]:
+def _price(train: TrainConfig, settled: Settled, facts: Facts, gib: int) -> tuple[tuple[str, str], ...]:
     rows = []
     for instance in settled.instances:
-        spot = facts.spot_usd_per_hour.get(instance.name)
         hourly, most = hourly_usd(settled, instance, gib), highest_usd(settled, instance, gib)
-        rows.append((instance.name, f"{usd(hourly)} per hour on demand, with volumes; at most {usd(most)}"))
+        rows.append((instance.name, f"{usd(hourly)} per hour on demand, all nodes with their volumes"))
+        spot = facts.spot_usd_per_hour.get(instance.name)
         if settled.options.spot:
-            now = f"{usd(hourly_usd(settled, instance, gib, spot))} per hour" if spot else "not looked up"
-            rows.append(("  spot", f"{now} now; it may rise to the price on demand"))
-    rows.append(("note", "prices of us-east-1; logs, S3 and traffic between zones are not counted"))
+            now = f"{usd(hourly_usd(settled, instance, gib, spot))} per hour now" if spot else "not looked up"
+            rows.append(("  spot", f"{now}; it may rise to the price on demand"))
+        rows.append(("  expected", _expected(train, settled, instance, hourly_usd(settled, instance, gib, spot))))
+        rows.append(("  at most", f"{usd(most)} in {settled.options.max_hours:g} h; then the time limit ends it"))
+    rows.append(("not counted", "logs, S3, traffic between zones; prices are those of us-east-1"))
     return tuple(rows)
+
+
+def _expected(train: TrainConfig, settled: Settled, instance: Instance, hourly: float) -> str:
+    on_ebs = settled.data_volume != "none"
+    guess = forecast(train, instance, settled.options.nodes, data_on_ebs=on_ebs)
+    if guess is None:
+        return f"no estimate for {train.model} on {train.dataset} with {instance.name}"
+    return (
+        f"{usd(hourly * guess.hours)} in {guess.hours:.1f} h: {guess.seconds_per_epoch:,.0f} s per epoch, "
+        f"{guess.images_per_s:,.0f} images/s, limited by {guess.limit}"
+    )
 
 
 def _warnings(cluster: Cluster, facts: Facts) -> tuple[str, ...]:

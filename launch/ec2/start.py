@@ -1,4 +1,4 @@
-"""Carries out a plan: starts the nodes, follows the job, takes everything down.  Read _live() as the table of contents."""
+"""Carries out a plan: starts the nodes, follows the job, takes everything down.  Read _live() first."""
 
 import signal
 from collections.abc import Callable, Iterator, Mapping
