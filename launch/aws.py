@@ -151,6 +151,7 @@ def _refused(error: ClientError, service: str, operation: str, region: str) -> T
 def sentence(code: str, message: str, action: str, region: str) -> str:
     """What AWS's error `code` for `action`, such as ec2:RunInstances, means to a user, and what to do."""
     message = message.rstrip(". ")
+    action = _PERMISSIONS.get(action, action)
     if code in _DENIED:
         return f"these credentials may not {action}; the policy in {granted_by(action)} allows it, ask for it."
     if code in _EXPIRED:
@@ -164,10 +165,17 @@ def sentence(code: str, message: str, action: str, region: str) -> str:
     return f"AWS refused {action}: {message or 'no reason given'} ({code})."
 
 
+# Operations whose permission has another name.
+_PERMISSIONS = {
+    "s3:HeadBucket": "s3:ListBucket",
+    "s3:ListObjectsV2": "s3:ListBucket",
+    "service-quotas:GetServiceQuota": "servicequotas:GetServiceQuota",
+}
+
+
 @cache
 def granted_by(action: str) -> str:
     """The file in infra/iam that grants `action`, such as ec2:RunInstances."""
-    action = {"s3:HeadBucket": "s3:ListBucket", "s3:ListObjectsV2": "s3:ListBucket"}.get(action, action)
     for policy in sorted(files("infra").joinpath("iam").iterdir(), key=lambda file: file.name != "launcher.json"):
         if policy.name.endswith(".json") and action in set(_actions(json.loads(policy.read_text()))):
             return f"infra/iam/{policy.name}"

@@ -234,8 +234,8 @@ train() {
         start_container "$left"
         attend_container
         code=$? CONTAINER=''
-        say "the training ended with exit code $code; the end of its output:"
-        tail -n 20 "$OUTPUT"
+        say "the training ended with exit code $code"
+        [ "$code" = 0 ] || tail -n 20 "$OUTPUT"
         finish_upload || say 'some results could not be uploaded'
         case $code in
             0) return ;;

@@ -46,13 +46,13 @@ def cost_so_far(fleet: Fleet, now: datetime) -> float:
 
 def this_start(fleet: Fleet) -> tuple[Node, ...]:
     """The nodes without those of an earlier start of a job of the same name."""
-    return tuple(n for n in fleet.nodes if n.launched_at >= fleet.started.get(n.job, n.launched_at))
+    return tuple(node for node in fleet.nodes if node.started in (None, fleet.started.get(node.job)))
 
 
 def is_whole(fleet: Fleet, now: datetime) -> bool:
-    """Whether cost_so_far counts every node of a job; EC2 forgets those that ended a while ago."""
-    replaced = any(node.generation > 1 for node in fleet.nodes)
-    return not replaced or all(now - started < REMEMBERED for started in fleet.started.values())
+    """Whether cost_so_far counts every node of a job; EC2 forgets those that were replaced a while ago."""
+    replaced = [node for node in this_start(fleet) if node.generation > 1]
+    return all(now - (node.started or node.launched_at) < REMEMBERED for node in replaced)
 
 
 def unpriced(fleet: Fleet) -> tuple[str, ...]:

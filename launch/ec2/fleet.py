@@ -43,6 +43,7 @@ class Node:
     vcpus: int = 0
     reason: str = ""  # why EC2 ended it
     ended_at: datetime | None = None  # None where EC2 does not say
+    started: datetime | None = None  # the start of the job that it belongs to, as its tag says
 
     @property
     def lives(self) -> bool:
@@ -166,6 +167,7 @@ def node(instance: Mapping[str, Any]) -> Node:
         vcpus=cpu.get("CoreCount", 0) * cpu.get("ThreadsPerCore", 0),
         reason=instance.get("StateReason", {}).get("Message", ""),
         ended_at=_transition(instance.get("StateTransitionReason", "")),
+        started=read_time(tagged[STARTED_TAG]) if STARTED_TAG in tagged else None,
     )
 
 

@@ -22,6 +22,7 @@ def test_the_default_type_is_what_aws_sells() -> None:
         gpu_model="A10G",
         gpu_memory_gib=22.35,  # 24 GB
         architecture="sm_86",
+        half_tflops=70,
         bf16=True,
         vcpus=8,
         memory_gib=32,
