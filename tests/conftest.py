@@ -17,6 +17,23 @@ SMALL = ("--model", "cnn", "--dataset", "synthetic", "--synthetic-images", "64",
          "--batch-size", "8", "--precision", "fp32", "--no-plot", "--threads", "1")  # fmt: skip
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--write-golden", action="store_true", help="rewrite the golden files; then read the diff")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compares a long text with the file of that name in the golden/ folder beside the test."""
+
+    def compare(name: str, text: str) -> None:
+        path = request.path.parent / "golden" / name
+        if request.config.getoption("--write-golden"):
+            path.write_text(text)
+        assert text == path.read_text(), f"{path} differs; if that is right: pytest --write-golden, and read the diff"
+
+    return compare
+
+
 @pytest.fixture
 def train(tmp_path: Path) -> Run:
     """Runs `python -m trainer` with small settings, or torchrun with `ranks` > 1; results go to tmp_path/run."""

@@ -222,7 +222,7 @@ def _later(cluster: Cluster) -> tuple[tuple[str, tuple[Request, ...]], ...]:
     run: list[Request] = [told]
     if cluster.settled.data_volume == "multi-attach":
         run = [requests.attach(Late("data volume", "VolumeId"), Late("nodes", "Instances[*].InstanceId")), told]
-    end = [Request("ec2", "TerminateInstances", {"InstanceIds": "<all nodes>"}, "end the nodes, and their volumes")]
+    end = [Request("ec2", "TerminateInstances", {"InstanceIds": ["<all nodes>"]}, "end the nodes, and their volumes")]
     name = {"GroupName": group_name(cluster.job)}
     if isinstance(cluster.security_group, Late) or cluster.settled.options.security_group is None:
         end.append(Request("ec2", "DeleteSecurityGroup", {"GroupId": str(cluster.security_group)}, "its group"))

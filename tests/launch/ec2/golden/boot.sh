@@ -1,0 +1,312 @@
+#!/bin/bash
+# What a node of launch.ec2 runs at boot, as its user data: it finds its place in the job, gets the data and
+# the image, trains, uploads what came of it, and turns itself off, which terminates it.
+# launch/templates.py fills in these values, quoted for the shell.  Read main(), at the end, first.
+# shellcheck disable=SC2329  # within, retry and trap call functions by name
+
+JOB=imagenet-1
+REGION=us-east-1
+FOLDER=s3://aws-ddp-toolkit-123456789012-us-east-1/jobs/imagenet-1            # of the job: s3://BUCKET/jobs/NAME
+NPROC=1              # processes on this node
+MINUTES=720          # what this node lives at most
+IMAGE=123456789012.dkr.ecr.us-east-1.amazonaws.com/aws-ddp-toolkit@sha256:0000000000000000000000000000000000000000000000000000000000000000
+REGISTRY=123456789012.dkr.ecr.us-east-1.amazonaws.com        # to log in to; empty: none
+LOG_GROUP=/aws-ddp-toolkit/ec2
+DATA_VOLUME=per-node  # per-node, multi-attach or none
+DATA_S3=''          # to copy to this node; empty: nothing
+MAX_RESTARTS=3
+DOCKER_FLAGS=(--gpus all)
+TRAIN=(--dataset imagenet --data-dir /data --batch-size 256)
+
+# The dead-man timer, before anything that can fail or hang: instances are launched to terminate on shutdown.
+shutdown -h "+$MINUTES" || shutdown -h now
+
+ROOT=/var/lib/ddp
+RUN=$ROOT/run           # what the training leaves, as in the job folder
+UPLOADED=$ROOT/uploaded # what of it the job folder has
+LOG=$ROOT/boot.log
+OUTPUT=$ROOT/output.log # the container's
+
+PAUSE_S=5           # between two looks, and two tries
+METADATA_S=120      # until the instance metadata answer
+CLUSTER_S=900       # until the launcher has written cluster.json
+VOLUME_S=300        # until the data volume is attached
+UPLOAD_EVERY_S=60   # how much of a training may be lost with its node
+REPLACED_S=30       # how long a restart waits for word of a replaced node
+MEET_S=900          # how long the nodes may fail to meet, from when they last trained
+TRANSFER_S=900      # for one copy of the run folder
+
+set -uo pipefail
+export AWS_DEFAULT_REGION=$REGION LC_ALL=C.UTF-8
+# The command line's defaults: one second for the role's credentials, and a minute for every connection.
+export AWS_METADATA_SERVICE_NUM_ATTEMPTS=3 AWS_RETRY_MODE=standard AWS_MAX_ATTEMPTS=4
+
+INSTANCE=$(hostname) # until the metadata tell
+RANK='' GENERATION='' CONTAINER='' UPLOAD=''
+CODE=1 STEP=script REASON='the boot script broke; its log says where' RESTARTS=0
+
+say() { printf '%s %s\n' "$(date -u +%T)" "$*"; }
+
+fail() { # CODE STEP REASON
+    CODE=$1 STEP=$2 REASON=$3
+    exit "$CODE"
+}
+
+# Seconds, by a clock that nobody sets.
+now() { cut -d. -f1 /proc/uptime; }
+
+# Runs a command so that a signal is handled at once: in the foreground it would wait for the command's end.
+run() { "$@" & wait $!; }
+
+nap() { run sleep "$1" &>/dev/null; }
+
+within() { # SECONDS COMMAND...: until it succeeds
+    local end=$(($(now) + $1))
+    shift
+    until run "$@"; do
+        [ "$(now)" -lt "$end" ] || return 1
+        nap "$PAUSE_S"
+    done
+}
+
+retry() { # COMMAND...
+    run "$@" || { nap "$PAUSE_S" && run "$@"; } || { nap "$PAUSE_S" && run "$@"; }
+}
+
+s3() { timeout --kill-after=5 "$TRANSFER_S" aws s3 "$@" --only-show-errors --cli-connect-timeout 10; }
+
+# ---------------------------------------------------------------- who am I
+
+imds() { # PATH: what the instance metadata say, by IMDSv2.  A token a question: none can expire.
+    local at=http://169.254.169.254/latest token
+    token=$(curl -sf -m 2 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' $at/api/token) &&
+        curl -sf -m 2 -H "X-aws-ec2-metadata-token: $token" "$at/meta-data/$1"
+}
+
+place() { # this node's place in cluster.json, on a line; nothing, and failure, if it has none
+    python3 - "$INSTANCE" "$ROOT/cluster.json" <<'EOF'
+import json, sys
+cluster = json.load(open(sys.argv[2]))
+nodes = {node["rank"]: node for node in cluster["nodes"]}
+me = [node for node in nodes.values() if node["instance"] == sys.argv[1]]
+if not me:
+    sys.exit(1)
+print(me[0]["rank"], me[0]["address"], me[0]["data_volume"] or "none", len(nodes), nodes[0]["address"],
+      cluster["generation"], int(cluster["deadline"]))
+EOF
+}
+
+fetch_cluster() { s3 cp "$FOLDER/cluster.json" "$ROOT/cluster.json" 2>/dev/null; }
+
+fetch_place() { fetch_cluster && place >/dev/null; }
+
+take_place() {
+    read -r RANK ADDRESS VOLUME NODES HEAD GENERATION DEADLINE < <(place) ||
+        fail 21 cluster "cluster.json does not name $INSTANCE any more: it was replaced"
+    read -r _ INTERFACE _ < <(ip -o -4 address show to "$ADDRESS") ||
+        fail 21 cluster "no network interface has $ADDRESS, this node's address in cluster.json"
+    say "node $RANK of $NODES, generation $GENERATION: $ADDRESS on $INTERFACE, $HEAD is the head"
+    # Only ever sooner: a wrong clock or file must not let the node live longer.
+    local left=$(((DEADLINE - $(date +%s)) / 60)) most=$((MINUTES - ($(now) - BORN) / 60))
+    [ "$left" -lt "$most" ] || left=$most
+    shutdown -h "+$((left > 1 ? left : 1))"
+}
+
+# ---------------------------------------------------------------- data and image
+
+get_data() {
+    mkdir -p /data
+    if [ "$DATA_VOLUME" != none ]; then
+        local device=/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_${VOLUME/-/}
+        within "$VOLUME_S" test -e "$device" || fail 22 data "volume $VOLUME was not attached within $VOLUME_S s"
+        # noload: a snapshot's journal is rarely empty, and replaying it writes, also on a volume that others read.
+        mount -o ro,noload "$device" /data || fail 22 data "volume $VOLUME cannot be mounted"
+    elif [ -n "$DATA_S3" ]; then
+        mount_local_disk || say 'no local disk: the data go to the root volume'
+        retry aws s3 sync --only-show-errors "$DATA_S3" /data || fail 22 data "cannot copy $DATA_S3"
+    fi
+}
+
+mount_local_disk() {
+    local disk deep_learning_ami=/opt/dlami/nvme # which has taken the disks, and mounted them here
+    if mountpoint -q $deep_learning_ami; then
+        mkdir -p $deep_learning_ami/data && mount --bind $deep_learning_ami/data /data
+        return
+    fi
+    disk=$(find /dev/disk/by-id -name 'nvme-Amazon_EC2_NVMe_Instance_Storage_*' ! -name '*-part*' | sort | head -n 1)
+    [ -n "$disk" ] && mkfs.ext4 -q -F "$disk" && mount "$disk" /data
+}
+
+log_in() { aws ecr get-login-password | docker login --username AWS --password-stdin "$REGISTRY"; }
+
+get_image() {
+    [ -z "$REGISTRY" ] || retry log_in || fail 23 login "cannot log in to $REGISTRY"
+    retry docker pull --quiet "$IMAGE" || fail 24 image "cannot pull $IMAGE"
+}
+
+# ---------------------------------------------------------------- the run folder
+
+# Time, size and name of each file; the trainer writes a file under a hidden name first.
+list_files() { (cd "$RUN" && find . -type f ! -name '.*' -printf '%T@ %s %P\n' | sort); }
+
+names() { cut -d' ' -f3- "$@" | sort; }
+
+restore() {
+    rm -f "$UPLOADED" # until all is here, nothing is uploaded
+    # Without --exact-timestamps a file of the same size would stay, however old.
+    s3 sync --exact-timestamps "$FOLDER/run" "$RUN" && list_files >"$UPLOADED"
+}
+
+# Copies what changed here since it was last equal, and nothing else: only the node with rank 0 writes, and what
+# the others have is older than what the job folder has.
+upload_changes() {
+    [ -e "$UPLOADED" ] || return 0
+    list_files >"$UPLOADED.new"
+    each_file cp "$RUN" < <(comm -13 "$UPLOADED" "$UPLOADED.new" | names) &&
+        each_file rm < <(comm -23 <(names "$UPLOADED") <(names "$UPLOADED.new")) &&
+        mv "$UPLOADED.new" "$UPLOADED"
+}
+
+each_file() { # cp|rm [FROM]: does it in the job folder with the files that standard input names, all at once
+    local name only=()
+    while read -r name; do only+=(--include "$name"); done
+    [ ${#only[@]} = 0 ] || s3 "$@" "$FOLDER/run" --recursive --exclude '*' "${only[@]}"
+}
+
+finish_upload() {
+    [ -z "$UPLOAD" ] || wait "$UPLOAD" # an older one must not end after a newer one
+    UPLOAD=''
+    retry upload_changes
+}
+
+# ---------------------------------------------------------------- training
+
+start_container() { # SECONDS: to meet the other nodes
+    docker rm --force ddp &>/dev/null
+    # --pid host: torchrun knows a node by address and process id, and would take a new container, where it is
+    # always process 1, for the one that died.
+    # TORCH_DISABLE_SHARE_RDZV_TCP_STORE: with a shared store torchrun cannot replace a lost node.
+    # non-blocking: the training must not wait for CloudWatch.
+    docker run --rm --name ddp --network host --ipc host --pid host --ulimit memlock=-1 \
+        --log-driver awslogs --log-opt awslogs-region="$REGION" --log-opt awslogs-group="$LOG_GROUP" \
+        --log-opt awslogs-stream="$JOB/node-$RANK" --log-opt mode=non-blocking \
+        "${DOCKER_FLAGS[@]}" -v /data:/data:ro -v "$RUN:/job/run" \
+        -e TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
+        -e GLOO_SOCKET_IFNAME="$INTERFACE" -e NCCL_SOCKET_IFNAME="=$INTERFACE" \
+        "$IMAGE" python -m trainer.torchrun --nnodes "$NODES" --nproc-per-node "$NPROC" \
+        --rdzv-backend c10d --rdzv-endpoint "$HEAD:29400" --rdzv-id "$JOB" \
+        --rdzv-conf "join_timeout=$1,is_host=$((RANK == 0))" --local-addr "$ADDRESS" --max-restarts 0 \
+        -m trainer "${TRAIN[@]}" --run-dir /job/run >"$OUTPUT" 2>&1 &
+    CONTAINER=$!
+}
+
+# While the container runs: uploads now and then, and asks the training to save when EC2 is about to take the node.
+attend_container() {
+    local uploaded asked=''
+    uploaded=$(now)
+    while kill -0 "$CONTAINER" 2>/dev/null; do
+        # Asked once: a second SIGTERM would cut torchrun's waiting for its workers short.
+        [ -n "$asked" ] || ! spot_notice || ! docker kill --signal TERM ddp &>/dev/null || asked=yes
+        if [ $(($(now) - uploaded)) -ge "$UPLOAD_EVERY_S" ] && ! kill -0 "${UPLOAD:-none}" 2>/dev/null; then
+            upload_changes &
+            UPLOAD=$! uploaded=$(now)
+        fi
+        nap "$PAUSE_S"
+    done
+    wait "$CONTAINER"
+}
+
+spot_notice() { imds spot/instance-action >/dev/null; }
+
+last_words() { grep '^error: ' "$OUTPUT" | tail -n 1 | cut -d' ' -f2- | grep . || echo 'the training said no more'; }
+
+# Trains until it is done.  A try that ends because some node was lost is followed by another, of which there are
+# MAX_RESTARTS.  One whose nodes did not even meet is not counted: the launcher may still be replacing one of
+# them.  But without any training for MEET_S in a row this node gives up.
+train() {
+    local code trained left
+    trained=$(now)
+    while :; do
+        restore || fail 25 restore "cannot copy $FOLDER/run"
+        ! spot_notice || fail 75 spot 'EC2 takes this spot instance back'
+        left=$((MEET_S - ($(now) - trained)))
+        [ "$left" -gt 0 ] || fail 6 train "the nodes did not meet within $MEET_S s: $(last_words)"
+        start_container "$left"
+        attend_container
+        code=$? CONTAINER=''
+        say "the training ended with exit code $code"
+        [ "$code" = 0 ] || tail -n 20 "$OUTPUT"
+        finish_upload || say 'some results could not be uploaded'
+        case $code in
+            0) return ;;
+            6 | 75 | 134 | 137 | 139 | 143) ;; # trainer/contract.py, and 128 + a signal
+            *) fail "$code" train "$(last_words)" ;;
+        esac
+        ! spot_notice || fail 75 spot 'EC2 takes this spot instance back'
+        if ! grep -q 'the workers could not meet' "$OUTPUT"; then
+            [ "$RESTARTS" -lt "$MAX_RESTARTS" ] || fail "$code" train "no restart is left: $(last_words)"
+            RESTARTS=$((RESTARTS + 1)) trained=$(now)
+        fi
+        within "$REPLACED_S" is_replaced
+        take_place
+    done
+}
+
+is_replaced() { fetch_cluster && place | (read -r _ _ _ _ _ generation _ && [ "$generation" -gt "$GENERATION" ]); }
+
+# ---------------------------------------------------------------- the end, whatever happened
+
+finish() {
+    trap - EXIT
+    trap '' TERM INT HUP PIPE
+    say "step $STEP, exit code $CODE: $REASON"
+    if [ -n "$CONTAINER" ]; then
+        docker stop -t 60 ddp
+        wait "$CONTAINER"
+    fi
+    if ! finish_upload && [ "$CODE" = 0 ]; then
+        CODE=26 STEP=upload REASON='trained to the end, but some results could not be uploaded'
+    fi
+    exec >&3 2>&1 # closes tee's end, so that the log is whole
+    timeout 5 tail --pid="$TEE" -f /dev/null
+    s3 cp "$LOG" "$FOLDER/boot/$INSTANCE.log"
+    write_record >"$ROOT/exit.json"
+    s3 cp "$ROOT/exit.json" "$FOLDER/exits/$INSTANCE.json" # last: who reads it finds all the rest
+    shutdown -h now || poweroff -f
+}
+
+write_record() {
+    python3 - "$INSTANCE" "$STEP" "$REASON" "$RANK" "$GENERATION" "$CODE" "$RESTARTS" <<'EOF'
+import json, sys, time
+record = dict(zip(("instance", "step", "reason"), sys.argv[1:4]))
+record.update((name, int(text) if text else None) for name, text in
+              zip(("rank", "generation", "code", "restarts"), sys.argv[4:]))
+print(json.dumps({**record, "at": int(time.time())}))
+EOF
+}
+
+main() {
+    mkdir -p "$RUN"
+    exec 9>"$ROOT/lock"
+    flock --nonblock 9 || exit 0 # another one is at work
+    exec 3>&1 > >(trap '' TERM INT HUP && exec tee -a "$LOG") 2>&1
+    TEE=$!
+    BORN=$(now)
+    trap finish EXIT
+    trap 'fail 143 signal "the node was asked to stop"' TERM INT HUP
+
+    # A node that was restarted runs no user data again and has no timer any more: nothing but to turn it off.
+    printf '#!/bin/sh\nshutdown -h now\n' >/var/lib/cloud/scripts/per-boot/ddp &&
+        chmod +x /var/lib/cloud/scripts/per-boot/ddp
+
+    within "$METADATA_S" imds instance-id >"$ROOT/instance" || fail 20 metadata 'the instance metadata do not answer'
+    INSTANCE=$(<"$ROOT/instance")
+    within "$CLUSTER_S" fetch_place || fail 21 cluster "no cluster.json in $FOLDER named $INSTANCE within $CLUSTER_S s"
+    take_place
+    get_data
+    get_image
+    train
+    fail 0 train 'done'
+}
+
+main

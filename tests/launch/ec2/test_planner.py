@@ -1,0 +1,244 @@
+"""The plan of an EC2 job: the requests, the price, and what speaks against it."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import botocore.session
+import pytest
+from botocore.validate import ParamValidator
+
+from launch.ec2.facts import Quota, Reservation
+from launch.ec2.fleet import Thing
+from launch.ec2.requests import spec
+from launch.plan import Choice, Late, Plan, Request, as_json, as_text
+from tests.launch.ec2.known import FACTS, NAME, NOW, job, node, plan, with_nodes
+from trainer.config import TrainConfig
+
+
+def requests(made: Plan, operation: str) -> list[Request]:
+    return [request for request in made.requests if request.operation == operation]
+
+
+def launches(made: Plan) -> list[Mapping[str, Any]]:
+    return [request.params for request in requests(made, "RunInstances")]
+
+
+def plain(value: Any) -> Any:
+    """As it will be sent: values that only answers give stand for some text."""
+    if isinstance(value, Late):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {name: plain(item) for name, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def test_the_two_node_plan_is_as_it_was(golden: Callable[[str, str], None]) -> None:
+    golden("two-nodes.txt", as_text(plan()) + "\n")
+    golden("two-nodes.json", as_json(plan()) + "\n")
+
+
+def test_the_rendered_boot_script_is_as_it_was(golden: Callable[[str, str], None]) -> None:
+    golden("boot.sh", launches(plan())[0]["UserData"])
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        {},
+        {"spot": True, "instance_type": ("g5.2xlarge", "g6.2xlarge")},
+        {"instance_type": ("p4d.24xlarge",), "nproc_per_node": 8},
+        {"instance_type": ("g5.12xlarge",), "capacity_reservation": "cr-0123456789abcdef0"},
+        {"instance_type": ("p5e.48xlarge",), "capacity_block": "cr-0123456789abcdef0"},
+        {"data_volume": "multi-attach"},
+        {"data_s3": "s3://bucket/imagenet"},
+        {"nodes": 64, "placement_group": False, "security_group": "sg-1"},
+    ],
+    ids=lambda where: " ".join(where) or "default",
+)
+def test_aws_own_service_model_accepts_every_request(where: dict[str, Any]) -> None:
+    session, validator = botocore.session.Session(), ParamValidator()
+    made = plan(**where)
+    every = [*made.requests, *(request for _, group in made.later for request in group)]
+    assert len(every) >= 9
+    for request in every:
+        shape = session.get_service_model(request.service).operation_model(request.operation).input_shape
+        report = validator.validate(plain(request.params), shape)
+        assert not report.has_errors(), f"{request.operation}: {report.generate_report()}"
+
+
+def test_all_nodes_start_in_one_request_or_none_does() -> None:
+    (first, second) = launches(plan())
+    assert (first["MinCount"], first["MaxCount"]) == (2, 2)
+    assert [launch["NetworkInterfaces"][0]["SubnetId"] for launch in (first, second)] == ["subnet-a", "subnet-b"]
+
+
+def test_a_plan_for_64_nodes_makes_as_many_requests_as_one_for_2() -> None:
+    quota = {"Running On-Demand G and VT instances": Quota("Running On-Demand G and VT instances", 10_000, 0)}
+    few, many = plan(), plan(replace(FACTS, quotas=quota), nodes=64)
+    assert [request.operation for request in few.requests] == [request.operation for request in many.requests]
+
+
+def test_nodes_cannot_outlive_their_purpose() -> None:
+    (launch, _) = launches(plan())
+    assert launch["InstanceInitiatedShutdownBehavior"] == "terminate"
+    assert [disk["Ebs"]["DeleteOnTermination"] for disk in launch["BlockDeviceMappings"]] == [True, True]
+    assert [disk["Ebs"]["Encrypted"] for disk in launch["BlockDeviceMappings"]] == [True, True]
+    assert launch["MetadataOptions"]["HttpTokens"] == "required"
+    assert "KeyName" not in launch
+
+
+def test_the_time_limit_is_there_before_the_first_node() -> None:
+    operations = [request.operation for request in plan().requests]
+    assert operations.index("CreateSchedule") < operations.index("RunInstances")
+    (schedule,) = requests(plan(), "CreateSchedule")
+    assert schedule.params["ScheduleExpression"] == "at(2026-11-22T02:15:00)"
+    target = json.loads(schedule.params["Target"]["Input"])
+    assert target["Targets"] == [{"Key": "tag:aws-ddp-toolkit:job", "Values": [NAME]}]
+
+
+def test_every_resource_carries_the_jobs_tags_from_the_start() -> None:
+    specifications = launches(plan())[0]["TagSpecifications"]
+    assert [s["ResourceType"] for s in specifications] == ["instance", "volume", "network-interface"]
+    for specification in specifications:
+        tags = {tag["Key"]: tag["Value"] for tag in specification["Tags"]}
+        assert tags["aws-ddp-toolkit:job"] == NAME
+        assert tags["aws-ddp-toolkit:deadline"] == "2026-11-22T02:15:00Z"
+
+
+def test_nothing_comes_in_but_from_the_group_itself() -> None:
+    (ingress,) = requests(plan(), "AuthorizeSecurityGroupIngress")
+    group = Late("security group", "GroupId")
+    assert ingress.params["IpPermissions"] == [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}]
+
+
+def test_the_data_volume_comes_with_the_node_as_fast_as_it_can_read() -> None:
+    volume = launches(plan())[0]["BlockDeviceMappings"][1]
+    assert volume["DeviceName"] == "/dev/sdf"
+    assert volume["Ebs"]["SnapshotId"] == "snap-0123456789abcdef0"
+    assert (volume["Ebs"]["Throughput"], volume["Ebs"]["Iops"]) == (417, 3000)  # g5.2xlarge: 437.5 MB/s
+    assert volume["Ebs"]["VolumeInitializationRate"] == 300
+
+
+def test_zone_after_zone_and_then_the_next_type() -> None:
+    (choice,) = [step for step in plan(instance_type=("g5.2xlarge", "g6.2xlarge")).steps if isinstance(step, Choice)]
+    assert [attempt.label for attempt in choice.tries] == [
+        ("g5.2xlarge", "us-east-1a", "on demand"),
+        ("g5.2xlarge", "us-east-1b", "on demand"),
+        ("g6.2xlarge", "us-east-1b", "on demand"),  # not offered in 1a
+    ]
+
+
+def test_the_same_start_has_the_same_token_and_another_one_another() -> None:
+    (first, second), (again, _) = launches(plan()), launches(plan())
+    later = launches(plan(replace(FACTS, now=NOW.replace(hour=15))))[0]
+    tokens = [launch["ClientToken"] for launch in (first, second, later)]
+    assert first == again
+    assert len(set(tokens)) == 3
+    assert all(len(token) <= 64 for token in tokens)
+
+
+def test_a_start_that_broke_off_keeps_its_token_and_its_deadline() -> None:
+    """Whether its nodes exist is not known yet, so asking again must not start a second fleet."""
+    written = spec(plan().inner.cluster)
+    again = plan(replace(FACTS, now=NOW.replace(hour=15), spec=written))
+    assert launches(again) == launches(plan())
+    assert not again.problems
+
+
+def test_a_job_that_has_ended_starts_anew_with_a_limit_of_its_own() -> None:
+    written = {**spec(plan().inner.cluster), "ended": int(NOW.timestamp())}
+    again = plan(replace(FACTS, now=NOW.replace(hour=15), spec=written))
+    assert requests(again, "CreateSchedule")[0].params["ScheduleExpression"] == "at(2026-11-22T03:15:00)"
+
+
+def test_a_job_of_this_name_with_other_settings_is_refused() -> None:
+    written = spec(plan().inner.cluster)
+    (problem,) = plan(replace(FACTS, spec=written), max_restarts=1).problems
+    assert str(problem) == "job imagenet-1 was started with other settings; give another --job-name."
+    assert problem.code == 2
+
+
+def test_a_second_start_asks_only_for_the_nodes_that_are_missing_and_near_the_others() -> None:
+    made = plan(with_nodes(node(0), node(1, "terminated")))
+    (launch,) = launches(made)
+    assert (launch["MinCount"], launch["MaxCount"]) == (1, 1)
+    assert launch["NetworkInterfaces"][0]["SubnetId"] == "subnet-b"
+    assert {"Key": "aws-ddp-toolkit:generation", "Value": "2"} in launch["TagSpecifications"][0]["Tags"]
+
+
+def test_a_second_start_of_a_whole_job_starts_nothing() -> None:
+    assert launches(plan(with_nodes(node(0), node(1)))) == []
+
+
+def test_a_group_that_is_there_is_taken_again() -> None:
+    fleet = replace(FACTS.fleet, things=(Thing("security-group", "sg-1", NAME), Thing("placement-group", "pg", NAME)))
+    made = plan(replace(FACTS, fleet=fleet))
+    assert requests(made, "CreateSecurityGroup") == requests(made, "CreatePlacementGroup") == []
+    assert launches(made)[0]["NetworkInterfaces"][0]["Groups"] == ["sg-1"]
+
+
+def test_efa_takes_every_network_card() -> None:
+    interfaces = launches(plan(instance_type=("p4d.24xlarge",)))[0]["NetworkInterfaces"]
+    assert [(i["NetworkCardIndex"], i["DeviceIndex"], i["InterfaceType"]) for i in interfaces] == [
+        (0, 0, "efa"), (1, 1, "efa"), (2, 1, "efa"), (3, 1, "efa"),
+    ]  # fmt: skip
+    one = launches(plan(instance_type=("g5.2xlarge",)))[0]["NetworkInterfaces"]
+    assert [set(i) for i in one] == [{"DeviceIndex", "SubnetId", "Groups", "DeleteOnTermination"}]
+
+
+def test_spot_asks_for_machines_that_end_when_they_are_taken_back() -> None:
+    options = launches(plan(spot=True))[0]["InstanceMarketOptions"]
+    assert options == {
+        "MarketType": "spot",
+        "SpotOptions": {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"},
+    }
+
+
+def test_a_reservation_decides_the_zone() -> None:
+    reserved = replace(FACTS, reservation=Reservation("cr-1", "us-east-1b", "g5.2xlarge", 2))
+    (launch,) = launches(plan(reserved, capacity_reservation="cr-1"))
+    assert launch["NetworkInterfaces"][0]["SubnetId"] == "subnet-b"
+    assert "Placement" not in launch
+
+
+def test_one_volume_for_all_nodes_is_made_where_they_run() -> None:
+    made = plan(data_volume="multi-attach")
+    (volume,) = requests(made, "CreateVolume")
+    assert volume.params["MultiAttachEnabled"] is True
+    assert volume.params["AvailabilityZone"] == Late("nodes", "Instances[0].Placement.AvailabilityZone")
+    assert len(launches(made)[0]["BlockDeviceMappings"]) == 1
+
+
+def test_a_quota_without_room_is_a_problem_with_the_sum() -> None:
+    (problem,) = plan(nodes=8).problems
+    assert str(problem) == (
+        "8 x g5.2xlarge need 64 vCPUs, 8 run already, and the quota 'Running On-Demand G and VT instances' is 64; "
+        "ask for more under Service Quotas, or take fewer or smaller nodes."
+    )
+    assert problem.code == 4
+
+
+def test_a_type_that_no_zone_has_is_a_problem() -> None:
+    offered = {**FACTS.offered, "g5.2xlarge": frozenset({"us-east-1f"})}
+    (problem,) = plan(replace(FACTS, offered=offered)).problems
+    assert "g5.2xlarge is not offered where there are subnets (us-east-1a, us-east-1b)" in str(problem)
+
+
+def test_the_price_says_expected_and_at_most() -> None:
+    price = dict(plan().price)
+    assert price["g5.2xlarge"] == "2.52 USD per hour on demand, all nodes with their volumes"
+    assert price["  at most"] == "30.27 USD in 12 h; then the time limit ends it"
+    assert "limited by EBS" in price["  expected"]
+
+
+def test_the_data_are_looked_for_where_the_boot_script_mounts_them() -> None:
+    script = launches(plan())[0]["UserData"]
+    assert "--data-dir /data" in script
+    assert "--data-dir" not in launches(plan(train=TrainConfig(dataset="synthetic")))[0]["UserData"]
+
+
+def test_a_plan_is_made_without_asking_the_clock_or_the_machine() -> None:
+    assert as_json(plan()) == as_json(plan())
+    assert job().where.nodes == 2
