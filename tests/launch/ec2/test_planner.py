@@ -229,7 +229,7 @@ def test_a_type_that_no_zone_has_is_a_problem() -> None:
 def test_the_price_says_expected_and_at_most() -> None:
     price = dict(plan().price)
     assert price["g5.2xlarge"] == "2.52 USD per hour on demand, all nodes with their volumes"
-    assert price["  at most"] == "30.27 USD in 12 h; then the time limit ends it"
+    assert price["  at most"] == "30.26 USD in 12 h; then the time limit ends it"
     assert "limited by EBS" in price["  expected"]
 
 
