@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from launch.ec2 import checks, planner
+from launch.ec2 import checks
 from launch.ec2.cluster import members, volumes_missing
+from launch.ec2.describe import describe
 from launch.ec2.fleet import Fleet
 from launch.ec2.requests import Cluster
 from tests.launch.ec2.known import FACTS, NAME, data_volume, job, node
@@ -11,7 +12,7 @@ from tests.launch.ec2.known import FACTS, NAME, data_volume, job, node
 
 def cluster(**where: object) -> Cluster:
     asked = job(**where)
-    return planner.describe(asked, checks.settle(asked), NAME, FACTS)[0]
+    return describe(asked, checks.settle(asked), NAME, FACTS)[0]
 
 
 def fleet(*nodes: Any) -> Fleet:

@@ -1,0 +1,100 @@
+"""Job + facts -> the cluster that requests are made of, and why it cannot be had, if so.  Pure."""
+
+from datetime import UTC, datetime, timedelta
+
+from launch.catalog import Instance
+from launch.ec2 import requests
+from launch.ec2.checks import Settled, in_container
+from launch.ec2.facts import Ami, Facts, Snapshot
+from launch.ec2.names import Folder, bucket_of
+from launch.ec2.options import Ec2Options
+from launch.ec2.quotas import quota_of
+from launch.ec2.requests import Cluster
+from launch.errors import AwsError
+from launch.job import Job
+from launch.plan import Late
+from trainer.errors import SettingsError, TrainerError
+from trainer.flags import to_argv
+
+
+def describe(
+    job: Job[Ec2Options], settled: Settled, name: str, facts: Facts
+) -> tuple[Cluster, tuple[TrainerError, ...]]:
+    """The cluster, with texts in <> for what is unknown; and why it cannot be had, if so."""
+    options, account = settled.options, facts.account or "<account>"
+    started, deadline = _times(options, facts)
+    image = facts.image or f"<digest of {options.image}>"
+    registry = image.split("/")[0] if ".dkr.ecr." in image else ""
+    groups = facts.fleet.kind("security-group")
+    made = groups[0].id if groups else Late("security group", "GroupId")
+    cluster = Cluster(
+        job=name,
+        region=facts.region,
+        settled=settled,
+        folder=Folder(options.bucket or bucket_of(account, facts.region), name),
+        image=image,
+        registry=registry,
+        ami=facts.ami or Ami(options.ami or "<newest Deep Learning AMI>", "/dev/sda1"),
+        snapshot=_snapshot(settled, facts),
+        scheduler_role=facts.scheduler_role or f"<ARN of {options.scheduler_role}>",
+        started=started,
+        deadline=deadline,
+        train=tuple(to_argv(in_container(job.train, settled))),
+        security_group=options.security_group or made,
+    )
+    return cluster, _conflicts(cluster, facts)
+
+
+def _snapshot(settled: Settled, facts: Facts) -> Snapshot | None:
+    if settled.data_volume == "none":
+        return None
+    return facts.snapshot or Snapshot(settled.options.data_snapshot or "<newest snapshot of the data set>", 0)
+
+
+def _times(options: Ec2Options, facts: Facts) -> tuple[datetime, datetime]:
+    """When the job began and must end: as written down before, unless that start has ended; else from now."""
+    spec = facts.spec
+    if spec is not None and "ended" not in spec and (facts.fleet.living or _utc(spec["deadline"]) > facts.now):
+        return _utc(spec["started"]), _utc(spec["deadline"])
+    started = facts.now.astimezone(UTC).replace(microsecond=0)
+    # Node 0 still boots when the job's time begins, and its own timer begins then.
+    return started, started + timedelta(hours=options.max_hours, minutes=15)
+
+
+def _utc(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _conflicts(cluster: Cluster, facts: Facts) -> tuple[TrainerError, ...]:
+    """Why this cluster cannot be started, as far as facts tell."""
+    problems: list[TrainerError] = []
+    times = ("started", "deadline", "ended")
+    if facts.spec is not None:
+        asked = {key: value for key, value in requests.spec(cluster).items() if key not in times}
+        if asked != {key: value for key, value in facts.spec.items() if key not in times}:
+            problems.append(
+                SettingsError(f"job {cluster.job} was started with other settings; give another --job-name.")
+            )
+    reservation = facts.reservation
+    if reservation is not None and reservation.free < cluster.nodes - len(facts.fleet.living):
+        problems.append(
+            AwsError(f"reservation {reservation.id} has {reservation.free} machines free; --nodes asks for more.")
+        )
+    short = [_shortage(cluster, facts, instance) for instance in cluster.settled.instances]
+    if all(short):
+        problems += [problem for problem in short[:1] if problem]
+    return tuple(problems)
+
+
+def _shortage(cluster: Cluster, facts: Facts, instance: Instance) -> TrainerError | None:
+    """The quota that has no room for the missing nodes as `instance`, if any; capacity blocks have none."""
+    if cluster.settled.options.capacity_block:
+        return None
+    quota = facts.quotas.get(quota_of(instance, cluster.settled.options.spot).name)
+    need = (cluster.nodes - len(facts.fleet.living)) * instance.vcpus
+    if quota is None or need <= 0 or need + quota.running <= quota.limit:
+        return None
+    return AwsError(
+        f"{cluster.nodes} x {instance.name} need {need} vCPUs, {quota.running} run already, and the quota "
+        f"'{quota.name}' is {quota.limit:g}; ask for more under Service Quotas, or take fewer or smaller nodes."
+    )

@@ -1,0 +1,87 @@
+"""What a plan says beside its requests: facts, price and warnings, for a reader.  Pure."""
+
+from launch import catalog
+from launch.catalog import Instance
+from launch.ec2 import requests
+from launch.ec2.checks import Settled, highest_usd, hourly_usd
+from launch.ec2.facts import Facts
+from launch.ec2.quotas import quota_of
+from launch.ec2.requests import Cluster
+from launch.forecast import forecast
+from launch.price import usd
+from trainer.config import TrainConfig
+
+
+def facts_rows(cluster: Cluster, facts: Facts) -> tuple[tuple[str, str], ...]:
+    settled, snapshot = cluster.settled, cluster.snapshot
+    instance = settled.instances[0]
+    processes = cluster.nodes * settled.nproc(instance)
+    data = {
+        "none": settled.options.data_s3 or "in the image, or downloaded",
+        "per-node": f"a gp3 volume per node from {snapshot.id if snapshot else ''}",
+        "multi-attach": f"one io2 volume for all nodes from {snapshot.id if snapshot else ''}",
+    }[settled.data_volume]
+    rows = [
+        ("account", f"{facts.account or '<unknown>'}, {facts.region}"),
+        ("training", f"{processes} processes: " + " ".join(cluster.train)),
+        ("image", cluster.image),
+        ("machine image", cluster.ami.id),
+        ("data", data),
+        ("job folder", cluster.folder.uri),
+        ("tags", ", ".join(f"{tag['Key']}={tag['Value']}" for tag in cluster.tags)),
+        ("time limit", f"{settled.options.max_hours:g} h, until {cluster.deadline:%Y-%m-%d %H:%M} UTC"),
+    ]
+    rows += [("quota", _quota_row(settled, facts, i)) for i in settled.instances if _quota_row(settled, facts, i)]
+    if facts.fleet.living:
+        rows.append(("running", f"{len(facts.fleet.living)} nodes of this job; only what is missing is started"))
+    return tuple(rows)
+
+
+def _quota_row(settled: Settled, facts: Facts, instance: Instance) -> str:
+    quota = facts.quotas.get(quota_of(instance, settled.options.spot).name)
+    if quota is None:
+        return ""
+    need = settled.options.nodes * instance.vcpus
+    return f"{instance.name}: {need} vCPUs needed + {quota.running} running <= {quota.limit:g} ({quota.name})"
+
+
+def price_rows(train: TrainConfig, settled: Settled, facts: Facts, gib: int) -> tuple[tuple[str, str], ...]:
+    rows = []
+    for instance in settled.instances:
+        hourly, most = hourly_usd(settled, instance, gib), highest_usd(settled, instance, gib)
+        rows.append((instance.name, f"{usd(hourly)} per hour on demand, all nodes with their volumes"))
+        spot = facts.spot_usd_per_hour.get(instance.name)
+        if settled.options.spot:
+            now = f"{usd(hourly_usd(settled, instance, gib, spot))} per hour now" if spot else "not looked up"
+            rows.append(("  spot", f"{now}; it may rise to the price on demand"))
+        rows.append(("  expected", _expected(train, settled, instance, hourly_usd(settled, instance, gib, spot))))
+        rows.append(("  at most", f"{usd(most)} in {settled.options.max_hours:g} h; then the time limit ends it"))
+    rows.append(("not counted", "logs, S3, traffic between zones; prices are those of us-east-1"))
+    return tuple(rows)
+
+
+def _expected(train: TrainConfig, settled: Settled, instance: Instance, hourly: float) -> str:
+    on_ebs = settled.data_volume != "none"
+    guess = forecast(train, instance, settled.options.nodes, data_on_ebs=on_ebs)
+    if guess is None:
+        return f"no estimate for {train.model} on {train.dataset} with {instance.name}"
+    return (
+        f"{usd(hourly * guess.hours)} in {guess.hours:.1f} h: {guess.seconds_per_epoch:,.0f} s per epoch, "
+        f"{guess.images_per_s:,.0f} images/s, limited by {guess.limit}"
+    )
+
+
+def warnings(cluster: Cluster, facts: Facts) -> tuple[str, ...]:
+    settled, found = cluster.settled, list(facts.unknown)
+    found += [text for instance in settled.instances if (text := catalog.warning(instance))]
+    for instance in settled.instances:
+        if requests.uses_efa(settled, instance) and instance.efa > 1 and not settled.options.subnet:
+            found.append(
+                f"{instance.name} has {instance.efa} network cards, and AWS gives such machines no public address; "
+                "give a --subnet that reaches the internet through a NAT gateway, or the nodes cannot fetch the image."
+            )
+    if settled.data_volume == "per-node" and requests.initialization_rate(cluster.nodes) is None:
+        found.append("with so many nodes the volumes load lazily: the region's quota for initialization is too small.")
+    if "@" not in cluster.image and not cluster.image.startswith("<"):
+        found.append(f"{cluster.image} names no digest; nodes started later may run other code.")
+    return tuple(found)
