@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from launch.errors import AwsError, NoAnswer, NotSetUp
@@ -14,19 +16,25 @@ from trainer.errors import TrainerError
 
 if TYPE_CHECKING:
     import botocore.client
-    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.exceptions import BotoCoreError
 
 Answer = dict[str, Any]
 
 # A lost answer must be noticed while the user still watches, and RunInstances for many nodes takes a while.
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S, ATTEMPTS = 5, 60, 6
+METADATA_TIMEOUT_S = 0.2  # for each of two questions
 
 _DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "UnauthorizedException", "403"}
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
 _INVALID_KEYS = {"AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch",
-                 "InvalidAccessKeyId"}  # fmt: skip
-_BUSY = {"RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequestsException", "SlowDown",
-         "ServiceUnavailable", "InternalError", "InternalServerError", "InternalFailure", "Unavailable"}  # fmt: skip
+                 "InvalidAccessKeyId", "InvalidSignatureException", "RequestTimeTooSkewed"}  # fmt: skip
+# AWS may have done what it was asked to before it stumbled.  Answers to HEAD have no code but the status.
+_UNCLEAR = {"InternalError", "InternalServerError", "InternalFailure", "ServiceUnavailable", "Unavailable",
+            "500", "503"}  # fmt: skip
+_BUSY = {"RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequestsException", "SlowDown"} | _UNCLEAR
+# There are no machines; a second later there are none either, but perhaps in another zone.
+_IN_VAIN = {"InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity",
+            "InsufficientVolumeCapacity"}  # fmt: skip
 
 # AWS's code -> what it means and what to do.  {message} is AWS's own; {region} ours.
 _REMEDIES = {
@@ -35,6 +43,7 @@ _REMEDIES = {
     "InvalidAMIID.Malformed": "{message}; an AMI looks like ami-0123456789abcdef0.",
     "InvalidSubnetID.NotFound": "{message}; give subnets of {region} with --subnet, or leave it out.",
     "InvalidGroup.NotFound": "{message}; give a security group of the subnet's VPC, or leave --security-group out.",
+    "InvalidCapacityReservationId.NotFound": "{message}; give one of {region}, or leave it out.",
     "ParameterNotFound": "AWS has no AMI parameter {message} in {region}; give an AMI with --ami.",
     "RepositoryNotFoundException": "{message} Make it and push the image, or give another --image.",
     "ImageNotFoundException": "{message} Push the image, or give another --image.",
@@ -64,6 +73,7 @@ class Aws:
         self._region, self._profile = region, profile
         self._clients: dict[str, botocore.client.BaseClient] = {}
         self._session: Any = None
+        self._unclear = False  # whether an attempt of the present call may have taken effect without our knowing
 
     @property
     def session(self) -> Any:
@@ -72,14 +82,16 @@ class Aws:
             import boto3
             import botocore.exceptions
             import botocore.session
+            from botocore.configprovider import ConstantProvider
 
             core = botocore.session.Session(profile=self._profile)
             # On a laptop nobody answers at EC2's metadata address; botocore would wait seconds for it.
-            core.set_config_variable("metadata_service_timeout", 0.3)
+            settings = core.get_component("config_store")
+            settings.set_config_provider("metadata_service_timeout", ConstantProvider(METADATA_TIMEOUT_S))
             try:
                 self._session = boto3.Session(botocore_session=core, region_name=self._region)
-            except botocore.exceptions.ProfileNotFound as error:
-                raise NotSetUp(f"{error}; look into ~/.aws/config, or set AWS_PROFILE to another.") from error
+            except botocore.exceptions.BotoCoreError as error:
+                raise _not_set_up(error) from error
         return self._session
 
     @property
@@ -100,34 +112,43 @@ class Aws:
         Raises AwsError: AWS refused; NoAnswer: whether it took effect is unknown; NotSetUp.
         """
         import botocore
-        from botocore.exceptions import BotoCoreError, ClientError
 
-        client = self._client(service)
-        try:
-            answer: Answer = getattr(client, botocore.xform_name(operation))(**(params or {}))
-        except ClientError as error:
-            raise _refused(error, service, operation, self.region) from error
-        except BotoCoreError as error:
-            raise _failed(error, service, operation) from error
+        with self._in_words(service, operation):
+            send = getattr(self._client(service), botocore.xform_name(operation))
+            answer: Answer = send(**(params or {}))
+            if "Body" in answer:  # a stream, which can break off, too
+                self._unclear = True
+                answer["Body"] = BytesIO(answer["Body"].read())
         return answer
 
     def pages(self, service: str, operation: str, key: str, params: Mapping[str, Any] | None = None, /) -> list[Any]:
         """All items under `key` of a listing operation, over as many pages as it takes.  Raises as call() does."""
         import botocore
-        from botocore.exceptions import BotoCoreError, ClientError
 
-        client, items = self._client(service), list[Any]()
-        name = botocore.xform_name(operation)
-        try:
+        name, items = botocore.xform_name(operation), list[Any]()
+        with self._in_words(service, operation):
+            client = self._client(service)
             if not client.can_paginate(name):
                 return list(getattr(client, name)(**(params or {})).get(key, []))
             for page in client.get_paginator(name).paginate(**(params or {})):
                 items += page.get(key, [])
-        except ClientError as error:
-            raise _refused(error, service, operation, self.region) from error
-        except BotoCoreError as error:
-            raise _failed(error, service, operation) from error
         return items
+
+    @contextmanager
+    def _in_words(self, service: str, operation: str) -> Iterator[None]:
+        """Meanwhile errors of botocore become ours."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        self._unclear = False
+        try:
+            yield
+        except ClientError as error:
+            code, message = error.response["Error"].get("Code", ""), error.response["Error"].get("Message", "")
+            refused = NoAnswer if self._unclear else AwsError
+            words = sentence(code, message, f"{service}:{operation}", self.region)
+            raise refused(words, code, operation) from error
+        except BotoCoreError as error:
+            raise _failed(error, service, operation, self._unclear) from error
 
     def _client(self, service: str) -> Any:
         if service not in self._clients:
@@ -139,13 +160,31 @@ class Aws:
                 read_timeout=READ_TIMEOUT_S,
                 user_agent_extra="aws-ddp-toolkit",
             )
-            self._clients[service] = self.session.client(service, region_name=self.region, config=config)
+            client = self.session.client(service, region_name=self.region, config=config)
+            client.meta.events.register("response-received", self._note_attempt)
+            # Under the service's own name, as botocore's handler is: the more general are asked later.
+            name = client.meta.service_model.service_id.hyphenize()
+            client.meta.events.register_first(f"needs-retry.{name}", _is_in_vain)
+            self._clients[service] = client
         return self._clients[service]
 
+    def _note_attempt(self, exception: Exception | None, parsed_response: Answer | None, **_: Any) -> None:
+        """Every attempt counts: what the first brought about stays, even if the last one never left this machine."""
+        code = (parsed_response or {}).get("Error", {}).get("Code")
+        self._unclear |= code in _UNCLEAR or (exception is not None and not _never_sent(exception))
 
-def _refused(error: ClientError, service: str, operation: str, region: str) -> TrainerError:
-    code, message = error.response["Error"].get("Code", ""), error.response["Error"].get("Message", "")
-    return AwsError(sentence(code, message, f"{service}:{operation}", region), code, operation)
+
+def _is_in_vain(response: tuple[Any, Answer] | None, **_: Any) -> bool | None:
+    """False where botocore need not try again: it does so after every 5xx, for half a minute."""
+    return False if response and response[1].get("Error", {}).get("Code") in _IN_VAIN else None
+
+
+def _never_sent(error: Exception) -> bool:
+    """Whether the request cannot have reached AWS."""
+    from botocore import exceptions
+
+    unconnected = (exceptions.EndpointConnectionError, exceptions.ConnectTimeoutError, exceptions.ProxyConnectionError)
+    return isinstance(error, unconnected) or (isinstance(error, exceptions.SSLError) and "CERTIFICATE" in str(error))
 
 
 def sentence(code: str, message: str, action: str, region: str) -> str:
@@ -157,7 +196,10 @@ def sentence(code: str, message: str, action: str, region: str) -> str:
     if code in _EXPIRED:
         return "the AWS credentials have expired; get new ones (aws sso login), and start the same command again."
     if code in _INVALID_KEYS:
-        return "AWS does not know these credentials; run `aws sts get-caller-identity`, then aws configure."
+        return (
+            f"AWS does not accept these credentials in {region}; look at `aws sts get-caller-identity`, at this "
+            "machine's clock, and whether the account has that region enabled."
+        )
     if code in _BUSY:
         return f"AWS is busy: {action} was refused {ATTEMPTS} times ({code}); try again in a minute."
     if code in _REMEDIES:
@@ -176,7 +218,9 @@ _PERMISSIONS = {
 @cache
 def granted_by(action: str) -> str:
     """The file in infra/iam that grants `action`, such as ec2:RunInstances."""
-    for policy in sorted(files("infra").joinpath("iam").iterdir(), key=lambda file: file.name != "launcher.json"):
+    folder = files("infra").joinpath("iam")
+    policies = folder.iterdir() if folder.is_dir() else ()
+    for policy in sorted(policies, key=lambda file: file.name != "launcher.json"):
         if policy.name.endswith(".json") and action in set(_actions(json.loads(policy.read_text()))):
             return f"infra/iam/{policy.name}"
     return "infra/iam/launcher.json"
@@ -188,21 +232,36 @@ def _actions(policy: Mapping[str, Any]) -> Iterator[str]:
         yield from [actions] if isinstance(actions, str) else actions
 
 
-def _failed(error: BotoCoreError, service: str, operation: str) -> TrainerError:
-    """What never reached AWS, or never came back from it."""
+def _failed(error: BotoCoreError, service: str, operation: str, unclear: bool) -> TrainerError:
+    """What never reached AWS, or never came back from it.  unclear: whether AWS may have done it."""
     from botocore import exceptions
 
-    action, text = f"{service}:{operation}", " ".join(str(error).split())
-    if isinstance(error, (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)):
-        return NotSetUp("no AWS credentials; run aws configure or aws sso login, or set AWS_PROFILE.")
-    if isinstance(error, (exceptions.TokenRetrievalError, exceptions.UnauthorizedSSOTokenError,
-                          exceptions.SSOTokenLoadError, exceptions.CredentialRetrievalError)):  # fmt: skip
-        return NotSetUp(f"the AWS credentials cannot be had: {text}; run aws sso login.")
+    action, text = f"{service}:{operation}", " ".join(str(error).split()).rstrip(". ")
     if isinstance(error, exceptions.ParamValidationError):
         raise error  # our request is wrong: a bug, with its traceback
-    if isinstance(error, (exceptions.EndpointConnectionError, exceptions.ConnectTimeoutError)):
+    if unclear:
+        what = re.sub(r"[.:].*", "", text) or type(error).__name__
+        words = f"no answer to {action} ({what}): whether it took effect is not known; look at the network."
+        return NoAnswer(words, "", operation)
+    if isinstance(error, exceptions.SSLError):
+        words = f"AWS cannot be trusted for {action}: {text}; give your proxy's certificate with AWS_CA_BUNDLE."
+        return AwsError(words, "", operation)
+    if _never_sent(error):
         return AwsError(f"AWS cannot be reached for {action}: {text}; look at the network and --region.", "", operation)
-    what = re.sub(r"[.:].*", "", text) or type(error).__name__
-    return NoAnswer(
-        f"no answer to {action} ({what}): whether it took effect is not known; look at the network.", "", operation
-    )
+    return _not_set_up(error)
+
+
+def _not_set_up(error: BotoCoreError) -> NotSetUp:
+    """What is wrong on this machine."""
+    from botocore import exceptions
+
+    text = " ".join(str(error).split()).rstrip(".: ")
+    if isinstance(error, (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)):
+        return NotSetUp("no AWS credentials; run aws configure or aws sso login, or set AWS_PROFILE.")
+    if isinstance(error, (exceptions.TokenRetrievalError, exceptions.SSOError, exceptions.CredentialRetrievalError)):
+        return NotSetUp(f"the AWS credentials cannot be had: {text}; run aws sso login.")
+    if isinstance(error, exceptions.ProfileNotFound):
+        return NotSetUp(f"{text}; look into ~/.aws/config, or set AWS_PROFILE to another.")
+    if isinstance(error, exceptions.InvalidRegionError):
+        return NotSetUp(f"{text}; give --region us-east-1, or set AWS_REGION.")
+    return NotSetUp(f"AWS's own settings do not work: {text}; look into ~/.aws/config and the AWS_ variables.")

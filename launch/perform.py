@@ -12,6 +12,11 @@ Answer = Mapping[str, Any]
 Call = Callable[[str, str, Mapping[str, Any]], Answer]
 Say = Callable[[str], None]
 
+REMEDY = (
+    "Try later, or give more to choose from: --instance-type TYPE,TYPE, other --zones, another --region, fewer "
+    "--nodes, with or without --spot."
+)
+
 
 def perform(steps: Sequence[Step], call: Call, say: Say) -> dict[str, Answer]:
     """The answers by the requests' names.  Raises AwsError where AWS refuses; what was made until then stays.
@@ -54,14 +59,7 @@ def _choose(choice: Choice, answers: Mapping[str, Answer], call: Call, say: Say)
                 left_out.add(attempt.kind)
             tried.append((*attempt.label, words))
             say(f"  {', '.join(attempt.label)}: {words}")
-    raise AwsError(f"nowhere to start:\n{table(choice.columns, tried)}\n{_remedy(choice)}", "NothingLeftToTry")
-
-
-def _remedy(choice: Choice) -> str:
-    return (
-        "Try later, or give more to choose from: --instance-type TYPE,TYPE, other --zones, --region, fewer --nodes, "
-        f"{choice.tries[0].request.operation} with or without --spot."
-    )
+    raise AwsError(f"nowhere to start:\n{table(choice.columns, tried)}\n{REMEDY}", "NothingLeftToTry")
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

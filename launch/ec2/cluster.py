@@ -46,7 +46,7 @@ def ranks(nodes: Sequence[Node], before: Mapping[str, Any] | None) -> list[tuple
 
 
 def volumes_missing(cluster: Cluster, fleet: Fleet) -> bool:
-    """Whether EC2 does not yet show the data volumes of all nodes: it may do so a little later than the nodes."""
+    """Whether some node has no data volume yet, as far as EC2 shows: it may do so a little later than the nodes."""
     if cluster.settled.data_volume == "none":
         return False
     return any(_volume(cluster, fleet, node) is None for node in fleet.living)
@@ -57,7 +57,7 @@ def _volume(cluster: Cluster, fleet: Fleet, node: Node) -> str | None:
         return None
     volumes = fleet.kind("volume")
     if cluster.settled.data_volume == "multi-attach":
-        return next((volume.id for volume in volumes if volume.volume_type == "io2"), None)
+        return next((v.id for v in volumes if node.id in v.attached_to and v.volume_type == "io2"), None)
     return next((v.id for v in volumes if node.id in v.attached_to and v.device == DATA_DEVICE), None)
 
 

@@ -65,6 +65,7 @@ class Thing:
     device: str = ""
     iops: int = 0
     mib_per_s: int = 0
+    zone: str = ""
 
 
 @dataclass(frozen=True)
@@ -205,6 +206,7 @@ def _volume(described: Mapping[str, Any]) -> Thing:
         attachments[0]["Device"] if attachments else "",
         described.get("Iops", 0),
         described.get("Throughput", 0),
+        described["AvailabilityZone"],
     )
 
 

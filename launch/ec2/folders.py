@@ -31,14 +31,9 @@ def jobs_in(aws: Aws, bucket: str) -> list[str]:
 
 
 def is_known(aws: Aws, fleet: Fleet, folder: Folder) -> bool:
-    """Whether there is, or was, such a job.  Where S3 does not let us look, it counts as one."""
+    """Whether there is, or was, such a job.  Raises AwsError where only its folder can tell, and cannot be read."""
     own = fleet.of(folder.job)
-    if own.nodes or own.things:
-        return True
-    try:
-        return spec_of(aws, folder) is not None
-    except AwsError:
-        return True
+    return bool(own.nodes or own.things) or spec_of(aws, folder) is not None
 
 
 def refuse_unknown(aws: Aws, fleet: Fleet, folder: Folder) -> NoReturn:
@@ -50,7 +45,7 @@ def refuse_unknown(aws: Aws, fleet: Fleet, folder: Folder) -> NoReturn:
     )
 
 
-def needed(job: str | None, verb: str, aws: Aws, fleet: Fleet) -> str:
+def needed(job: str | None, verb: str, fleet: Fleet) -> str:
     """`job`, or SettingsError that names those there are."""
     if job is not None:
         return job

@@ -68,24 +68,12 @@ class LogTail:
 def follow(tail: LogTail, has_nodes: Callable[[], bool], clock: Clock, say: Say) -> None:
     """Shows lines as they come until the job has no nodes any more, and then what is still on its way."""
     quiet = 0
-    while quiet < QUIET_LOOKS:
+    while True:
         lives = has_nodes()  # before the lines, so that a last line is not missed
         lines = tail.new_lines()
         for line in lines:
             say(line)
         quiet = 0 if lives or lines else quiet + 1
+        if quiet == QUIET_LOOKS:
+            return
         clock.sleep(POLL_S)
-
-
-def ranks_with_logs(aws: Aws, job: str) -> list[int]:
-    """The ranks whose nodes have written something."""
-    prefix = node_stream(job, 0)[:-1]
-    query = {"logGroupName": LOG_GROUP, "logStreamNamePrefix": prefix}
-    try:
-        streams = aws.pages("logs", "DescribeLogStreams", "logStreams", query)
-    except AwsError as error:
-        if error.aws_code == "ResourceNotFoundException":
-            return []
-        raise
-    ranks = (stream["logStreamName"].removeprefix(prefix) for stream in streams)
-    return sorted(int(rank) for rank in ranks if rank.isdigit())

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TypeVar
 
-from launch.aws import Aws
+from launch.aws import Aws, granted_by
 from launch.ec2.checks import Settled
 from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot, Subnet
 from launch.ec2.fleet import Fleet, find, node
@@ -45,7 +45,7 @@ def look_up(aws: Aws, settled: Settled, job: str, dataset: str, now: datetime) -
         if settled.data_volume != "none"
         else None,
         quotas=may("vCPU quotas", lambda: _quotas(aws, settled), {}),
-        spot_usd_per_hour=may("spot prices", lambda: _spot_prices(aws, types), {}) if options.spot else {},
+        spot_usd_per_hour=may("spot prices", lambda: _spot_prices(aws, types, now), {}) if options.spot else {},
         reservation=need(lambda: _reservation(aws, options.capacity_reservation or options.capacity_block), None),
         scheduler_role=need(lambda: _role(aws, options.scheduler_role), None),
         fleet=need(lambda: find(aws, job), Fleet()),
@@ -136,11 +136,14 @@ def _ami(aws: Aws, wanted: str | None) -> Ami:
 
 def _image(aws: Aws, wanted: str, account: str, region: str) -> str:
     """The image with its digest, so that every node and every restart runs the same code."""
-    if "/" in wanted.split(":")[0] and "." in wanted.split("/")[0]:
+    host, slash, _ = wanted.partition("/")
+    if slash and ("." in host or ":" in host):
         return wanted  # a full URI, perhaps of somebody else's registry
-    repository, _, tag = wanted.partition(":")
-    wanted_image = {"repositoryName": repository, "imageIds": [{"imageTag": tag or "latest"}]}
-    details = aws.call("ecr", "DescribeImages", wanted_image)["imageDetails"]
+    repository, at, digest = wanted.partition("@")
+    repository, _, tag = repository.partition(":")
+    named = {"imageDigest": digest} if at else {"imageTag": tag or "latest"}
+    asked = {"repositoryName": repository, "imageIds": [named]}
+    details = aws.call("ecr", "DescribeImages", asked)["imageDetails"]
     return f"{account}.dkr.ecr.{region}.amazonaws.com/{repository}@{details[0]['imageDigest']}"
 
 
@@ -168,18 +171,19 @@ def _quotas(aws: Aws, settled: Settled) -> dict[str, Quota]:
     for family in wanted:
         asked = {"ServiceCode": "ec2", "QuotaCode": family.code}
         limit = aws.call("service-quotas", "GetServiceQuota", asked)["Quota"]["Value"]
-        used = [n.vcpus for n in map(node, rows) if n.type.startswith(family.letters) and n.spot == family.spot]
+        used = [n.vcpus for n in map(node, rows) if family.counts(n.type) and n.spot == family.spot]
         found[family.name] = Quota(family.name, float(limit), sum(used))
     return found
 
 
-def _spot_prices(aws: Aws, types: list[str]) -> dict[str, float]:
+def _spot_prices(aws: Aws, types: list[str], now: datetime) -> dict[str, float]:
     """The dearest zone's price of each type now."""
     rows = aws.pages(
         "ec2",
         "DescribeSpotPriceHistory",
         "SpotPriceHistory",
-        {"InstanceTypes": types, "ProductDescriptions": ["Linux/UNIX"], "MaxResults": 100},
+        # Without a beginning, AWS gives all prices of the last 90 days.
+        {"InstanceTypes": types, "ProductDescriptions": ["Linux/UNIX"], "StartTime": now},
     )
     newest = {(row["InstanceType"], row["AvailabilityZone"]): row for row in sorted(rows, key=lambda r: r["Timestamp"])}
     prices: dict[str, float] = {}
@@ -229,6 +233,11 @@ def _check_bucket(aws: Aws, bucket: str) -> None:
             ) from error
         if error.aws_code in ("301", "PermanentRedirect"):
             raise AwsError(_elsewhere(bucket, "another region", aws.region)) from error
+        if error.aws_code == "403":
+            raise AwsError(
+                f"these credentials may not look at bucket {bucket}; give your own account's with --bucket, or ask for "
+                f"the policy in {granted_by('s3:ListBucket')}."
+            ) from error
         raise
     region = answer.get("BucketRegion", aws.region)
     if region != aws.region:

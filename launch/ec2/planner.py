@@ -78,11 +78,14 @@ def _nowhere(settled: Settled, facts: Facts) -> TrainerError:
 
 
 def _tries(cluster: Cluster, facts: Facts, count: int, generation: int) -> tuple[Try, ...]:
-    """Zone after zone of the first type, then of the next; near living nodes, if there are any."""
+    """Zone after zone of the first type, then of the next; near living nodes and a volume for all, if there are any."""
     living, reservation = facts.fleet.living, facts.reservation
+    shared = [volume.zone for volume in facts.fleet.kind("volume") if volume.volume_type == "io2"]
     subnets = facts.subnets or (Subnet("<subnet>", "<zone>", "<vpc>"),)
     if living:
         subnets = tuple(s for s in subnets if s.id == living[0].subnet) or subnets
+    if shared:
+        subnets = tuple(s for s in subnets if s.zone in shared)
     if reservation is not None:
         subnets = tuple(s for s in subnets if s.zone == reservation.zone)
     market = "spot" if cluster.settled.options.spot else "on demand"

@@ -51,9 +51,9 @@ def stop(aws: Aws, job: str, clock: Clock, say: Say, *, unsure: bool = False) ->
             return len(removed)
         if clock.now() > until:
             raise AwsError(_what_stays(fleet, job))
-        removed |= {node.id for node in fleet.ending} | {thing.id for thing in fleet.things}
+        removed |= {node.id for node in fleet.ending} | {f"{thing.kind} {thing.id}" for thing in fleet.things}
         _terminate(aws, [node for node in fleet.living if node.id not in asked], asked, say)
-        if fleet.ending or not _delete(aws, fleet, say, is_sure=is_sure):
+        if fleet.ending or not is_sure or not _delete(aws, fleet, say):
             clock.sleep(LOOK_EVERY_S)
 
 
@@ -74,13 +74,13 @@ def _terminate(aws: Aws, nodes: Sequence[Node], asked: set[str], say: Say) -> No
             ids = [name for name in ids if name not in unknown] if unknown & set(ids) else []
 
 
-def _delete(aws: Aws, fleet: Fleet, say: Say, *, is_sure: bool) -> bool:
+def _delete(aws: Aws, fleet: Fleet, say: Say) -> bool:
     """Deletes what is left once no node runs; true if all of it went.  What something holds stays for the next time.
 
     The time limit goes last: if this fails half-way, it still ends the nodes.
     """
     others = [thing for thing in fleet.things if thing.kind != "schedule"]
-    due = sorted(others, key=lambda thing: ORDER.index(thing.kind)) or (fleet.things if is_sure else ())
+    due = sorted(others, key=lambda thing: ORDER.index(thing.kind)) or fleet.things
     gone = [_try_to_delete(aws, thing, say) for thing in due]
     return bool(gone) and all(gone)
 

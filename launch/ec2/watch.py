@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launch.aws import Aws
-from launch.ec2.fleet import LIVE, Fleet, find
+from launch.ec2.fleet import LIVE, Fleet, Node, find
 from launch.ec2.logs import LogTail
 from launch.ec2.lookup import read_json
 from launch.ec2.names import Folder
@@ -21,6 +21,10 @@ OUT_OF_REACH_S, NO_REPLACEMENT_S = 600.0, 600.0
 
 # Steps of an exit record, see infra/ec2/boot.sh, that say nothing against the node: AWS took it, or somebody ended it.
 TAKEN = ("spot", "signal")
+
+
+# Reasons that EC2 gives for nodes that ran.
+ENDED_ON_PURPOSE = ("Client.UserInitiated", "Client.InstanceInitiated")
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ def judge(
         # Of several, one that did not merely lose the others tells more.
         rank = min(failed, key=lambda rank: (records[rank]["code"] == Exit.MACHINE, rank))
         return Over(records[rank]["code"], _failed(rank, records[rank]))
+    if broken := [node for node in fleet.nodes if node.id in {r["instance"] for r in rows} and _never_started(node)]:
+        return Over(Exit.AWS, f"EC2 could not start {broken[0].id}: {broken[0].reason}")
     # A node that EC2 does not show yet is not lost: its listings follow its answers.
     gone = [row["rank"] for row in rows if state.get(row["instance"], "pending") not in LIVE]
     if any(record["code"] == 0 for record in records.values()):
@@ -69,6 +75,11 @@ def judge(
     if restarts_left <= 0:
         return Over(Exit.MACHINE, f"node {lost[0]} was lost, and no restart is left; see --max-restarts")
     return Replace(tuple(lost))
+
+
+def _never_started(node: Node) -> bool:
+    """Whether EC2 gave up on a node because of what was asked for, such as a key that the volumes cannot use."""
+    return not node.lives and node.reason.startswith("Client.") and not node.reason.startswith(ENDED_ON_PURPOSE)
 
 
 def _failed(rank: int, record: Mapping[str, Any]) -> str:

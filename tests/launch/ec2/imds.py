@@ -55,7 +55,7 @@ class Imds(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: Imds
 
-    def do_PUT(self) -> None:  # noqa: N802 (the base class's name)
+    def do_PUT(self) -> None:
         ttl_s = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds", "")
         if self.path != "/latest/api/token":
             self._send(404)
@@ -64,7 +64,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._send(200, self.server.new_token(int(ttl_s)), {"X-aws-ec2-metadata-token-ttl-seconds": ttl_s})
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         answer = self.server.answer(self.path.removeprefix("/latest/meta-data/"))
         if not self.server.knows(self.headers.get("X-aws-ec2-metadata-token")):
             self._send(401)

@@ -6,6 +6,7 @@ Everything that can be set, such as capacity and quotas, is on Rules; account.py
 import base64
 import copy
 import json
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from moto.core.exceptions import JsonRESTError
 from moto.core.responses import ActionResult, EmptyResult
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models import EC2Backend
+from moto.ec2.models.elastic_block_store import Volume
 from moto.ec2.models.elastic_network_interfaces import Attachment
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
 from moto.ec2.models.instances import Instance, InstanceState, StateReason
@@ -29,6 +31,8 @@ from moto.servicequotas.exceptions import NoSuchResource
 from moto.servicequotas.models import ServiceQuotasBackend
 
 USER_DATA_LIMIT = 16_384
+NO_CAPACITY = "InsufficientInstanceCapacity"
+_terminate_at_once = Instance.terminate  # moto's own
 USER_ASKED = "Client.UserInitiatedShutdown: User initiated shutdown"
 
 # Service Quotas' codes for vCPUs: the beginnings of the types' names, and whether they are spot.
@@ -65,7 +69,6 @@ class Rules:
     placement_groups: dict[str, SimpleNamespace] = field(default_factory=dict)
     reservations: dict[str, SimpleNamespace] = field(default_factory=dict)
     answered: dict[tuple[str, str, str], tuple[str, Any]] = field(default_factory=dict)  # by client token
-    terminate: Callable[[Any], Any] = Instance.terminate  # moto's own
 
 
 @contextmanager
@@ -80,6 +83,7 @@ def mended(rules: Rules) -> Iterator[None]:
         (EC2Response, "describe_placement_groups", _describe_placement_groups),
         (EC2Response, "delete_placement_group", _delete_placement_group),
         (EC2Response, "describe_capacity_reservations", _describe_capacity_reservations),
+        (EC2Backend, "describe_snapshots", _describe_snapshots),
         (EC2Backend, "delete_security_group", _delete_security_group),
         (EC2Backend, "attach_volume", _attach_volume),
         (EC2Backend, "detach_volume", _detach_volume),
@@ -94,6 +98,7 @@ def mended(rules: Rules) -> Iterator[None]:
         for owner, name, new in changes:
             stack.enter_context(_changed(owner, name, new, rules))
         stack.enter_context(mock.patch.object(Instance, "network_interfaces", property(_interfaces_of)))
+        stack.enter_context(mock.patch.object(Volume, "attachments", property(_attachments)))
         stack.enter_context(mock.patch.object(Instance, "cpu_options", property(_cpu_options), create=True))
         # Or every answer to RunInstances says pending, also one that is repeated much later.
         states = stack.enter_context(mock.patch.dict(EC2BaseResponse.RESPONSE_KEY_PATH_TO_TRANSFORMER))
@@ -114,8 +119,15 @@ def _changed(owner: type, name: str, new: Callable[..., Any], rules: Rules) -> A
 # ---- nodes
 
 
-def _run_instances(rules: Rules, original: Any, response: Any) -> ActionResult:
-    return _once(rules, response, lambda: _started(rules, original, response))
+def _run_instances(rules: Rules, original: Any, response: Any) -> Any:
+    try:
+        return _once(rules, response, lambda: _started(rules, original, response))
+    except EC2ClientError as error:
+        if error.code != NO_CAPACITY:
+            raise
+        # EC2 counts it among its own errors, which botocore would try again and again.
+        _, headers, body = response.serialized(ActionResult(error))
+        return 500, headers | {"status": 500}, body
 
 
 def _started(rules: Rules, original: Any, response: Any) -> ActionResult:
@@ -149,10 +161,8 @@ def _check_references(ask: Any, backend: Any, response: Any) -> None:
     """moto finds some of these out too late, when half of the nodes are there."""
     if len(base64.b64decode(ask("UserData") or "")) > USER_DATA_LIMIT:
         raise EC2ClientError("InvalidParameterValue", "User data is limited to 16384 bytes")
-    for mapping in ask("BlockDeviceMappings", []):
-        snapshot = mapping["Ebs"].get("SnapshotId")
-        if snapshot and snapshot not in backend.snapshots:
-            raise EC2ClientError("InvalidSnapshot.NotFound", f"The snapshot '{snapshot}' does not exist.")
+    disks = [mapping["Ebs"] for mapping in ask("BlockDeviceMappings", [])]
+    backend.describe_snapshots([disk["SnapshotId"] for disk in disks if disk.get("SnapshotId")])
     for interface in ask("NetworkInterfaces", []):
         for group in interface.get("Groups") or []:
             if backend.get_security_group_from_id(group) is None:
@@ -185,17 +195,21 @@ def _check_room(rules: Rules, ask: Any, backend: Any) -> None:
     if reservation:
         _take(rules, reservation, kind, zone, count)
         return
-    there = [node for node in backend.all_instances() if node.state != "terminated"]
+    _check_capacity(rules, backend, kind, zone, count)
+
+
+def _check_capacity(rules: Rules, backend: Any, kind: str, zone: str, count: int) -> None:
+    there = [
+        {node.instance_type, node.placement.zone} for node in backend.all_instances() if node.state != "terminated"
+    ]
     for key, limit in rules.capacity.items():
-        wanted_type, wanted_zone = key if isinstance(key, tuple) else (key, key)
-        if (wanted_type == kind or wanted_type == zone) and (wanted_zone == zone or wanted_zone == kind):
-            taken = [n for n in there if {wanted_type, wanted_zone} <= {n.instance_type, n.placement.zone}]
-            if len(taken) + count > limit:
-                raise EC2ClientError(
-                    "InsufficientInstanceCapacity",
-                    f"We currently do not have sufficient {kind} capacity in the Availability Zone you requested "
-                    f"({zone}). Our system will be working on provisioning additional capacity.",
-                )
+        of = {key} if isinstance(key, str) else set(key)
+        if of <= {kind, zone} and sum(of <= node for node in there) + count > limit:
+            raise EC2ClientError(
+                NO_CAPACITY,
+                f"We currently do not have sufficient {kind} capacity in the Availability Zone you requested "
+                f"({zone}). Our system will be working on provisioning additional capacity.",
+            )
 
 
 def _zone(ask: Any, backend: Any) -> str:
@@ -247,9 +261,7 @@ def _attachment(rules: Rules, original: Any, attachment: Any, interface: Any) ->
 
 
 def _describe_instances(rules: Rules, original: Any, response: Any) -> ActionResult:
-    for instance in response.ec2_backend.all_instances():
-        _grow_older(rules, instance)
-    hidden = {node.id for node in response.ec2_backend.all_instances() if getattr(node, "hidden_for", -1) >= 0}
+    hidden = {node.id for node in response.ec2_backend.all_instances() if not _shows(rules, node)}
     for name in response._get_param("InstanceIds", []):
         if name in hidden:
             raise EC2ClientError("InvalidInstanceID.NotFound", f"The instance ID '{name}' does not exist")
@@ -263,15 +275,17 @@ def _describe_instances(rules: Rules, original: Any, response: Any) -> ActionRes
     return result
 
 
-def _grow_older(rules: Rules, instance: Any) -> None:
-    if getattr(instance, "hidden_for", -1) >= 0:
+def _shows(rules: Rules, instance: Any) -> bool:
+    """Whether a node is in this answer; with every answer it gets on with its life."""
+    if getattr(instance, "hidden_for", 0) > 0:
         instance.hidden_for -= 1
-        return
+        return False
     instance.shown_for = getattr(instance, "shown_for", 0) - 1
     if instance.shown_for < 0 and instance.state == "pending":
         _set(instance, "running", 0)
     elif instance.shown_for < 0 and instance.state == "shutting-down":
         finish(rules, instance)
+    return True
 
 
 CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
@@ -299,7 +313,7 @@ def end(rules: Rules, instance: Any, reason: str) -> InstanceState:
 def finish(rules: Rules, instance: Any) -> None:
     """Ends a node; volumes and network interfaces go with it where they were told to."""
     reason, interfaces = instance.state_reason, instance.network_interfaces
-    rules.terminate(instance)
+    _terminate_at_once(instance)
     instance.state_reason = reason
     for interface in interfaces:
         if interface.delete_on_termination and interface.id in instance.ec2_backend.enis:
@@ -316,7 +330,7 @@ def _create_placement_group(rules: Rules, original: Any, response: Any) -> Actio
     tags = response._parse_tag_specification("placement-group").get("placement-group", {})
     group = SimpleNamespace(
         group_name=name,
-        group_id=f"pg-{len(rules.answered):x}{abs(hash(name)):017x}"[:20],
+        group_id=f"pg-{uuid.uuid4().hex[:17]}",
         state="available",
         strategy=response._get_param("Strategy"),
         tags=[{"Key": key, "Value": value} for key, value in tags.items()],
@@ -371,7 +385,7 @@ def _delete_security_group(
     if group is not None:
         others = [g for groups in backend.groups.values() for g in groups.values() if g.id != group.id]
         rules_of_others = [rule for other in others for rule in [*other.ingress_rules, *other.egress_rules]]
-        is_named = any(group.id == pair.get("GroupId") for rule in rules_of_others for pair in rule.source_groups)
+        is_named = any(rule.source_group.get("GroupId") == group.id for rule in rules_of_others)
         if is_named or any(group in interface._group_set for interface in backend.enis.values()):
             raise EC2ClientError("DependencyViolation", f"resource {group.id} has a dependent object")
     original(backend, name, group_id)
@@ -411,6 +425,15 @@ def _describe_spot_price_history(rules: Rules, original: Any, response: Any) -> 
 # ---- volumes
 
 
+def _describe_snapshots(
+    rules: Rules, original: Any, backend: Any, snapshot_ids: list[str] | None = None, filters: Any = None
+) -> list[Any]:
+    for name in snapshot_ids or ():
+        if name not in backend.snapshots:
+            raise EC2ClientError("InvalidSnapshot.NotFound", f"The snapshot '{name}' does not exist.")
+    return list(original(backend, snapshot_ids, filters))
+
+
 def _create_volume(rules: Rules, original: Any, response: Any) -> ActionResult:
     def create() -> ActionResult:
         result = original(response)
@@ -435,7 +458,7 @@ def _attach_volume(
     if instance.state != "running":
         raise EC2ClientError("IncorrectState", f"Instance '{instance_id}' is not 'running'.")
     made = original(backend, volume_id, instance_id, device_path, ends)
-    _show_attachments(volume, [*others, made])
+    _set_attachments(volume, [*others, made])
     return made
 
 
@@ -447,16 +470,16 @@ def _detach_volume(
     others = [a for a in _attachments(volume) if a.instance.id != instance_id]
     volume.attachment = mine[0] if mine else None
     gone = original(backend, volume_id, instance_id, device_path)
-    _show_attachments(volume, others)
+    _set_attachments(volume, others)
     return gone
 
 
 def _attachments(volume: Any) -> list[Any]:
-    return list(getattr(volume, "all_attachments", volume.attachments))
+    return list(getattr(volume, "all_attachments", ()))
 
 
-def _show_attachments(volume: Any, attachments: list[Any]) -> None:
-    """moto's own property `attachments` knows one only; this is what the serializer finds first."""
+def _set_attachments(volume: Any, attachments: list[Any]) -> None:
+    """moto itself knows of one at most."""
     volume.all_attachments = attachments
     volume.attachment = attachments[0] if attachments else None
 
@@ -464,9 +487,7 @@ def _show_attachments(volume: Any, attachments: list[Any]) -> None:
 # ---- whatever is not EC2
 
 
-def _get_service_quota(
-    rules: Rules, original: Any, backend: Any, service_code: str, quota_code: str
-) -> dict[str, Any]:
+def _get_service_quota(rules: Rules, original: Any, backend: Any, service_code: str, quota_code: str) -> dict[str, Any]:
     if service_code != "ec2":
         return dict(original(backend, service_code, quota_code))
     if quota_code not in rules.quota:

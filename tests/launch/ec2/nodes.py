@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import boto3
-from moto.server import ThreadedMotoServer
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from werkzeug.serving import make_server
 
 from tests.conftest import ROOT
 from tests.launch.ec2.imds import Imds
@@ -163,12 +164,12 @@ class Node:
 
     def processes(self, *words: str) -> list[int]:
         """Its processes whose command line has all of `words`."""
-        mine = os.readlink(f"/proc/{self.process.pid}/ns/pid_for_children")
+        mine = Path(f"/proc/{self.process.pid}/ns/pid_for_children").readlink()
         found = []
         for pid in [int(path.name) for path in Path("/proc").glob("[0-9]*")]:
             try:
                 line = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-                if os.readlink(f"/proc/{pid}/ns/pid") == mine and all(word in line for word in words):
+                if Path(f"/proc/{pid}/ns/pid").readlink() == mine and all(word in line for word in words):
                     found.append(pid)
             except OSError:  # it has just ended
                 continue
@@ -201,7 +202,7 @@ class Region:
             service, REGION, endpoint_url=self.endpoint, aws_access_key_id="test", aws_secret_access_key="test"
         )
 
-    def launch(self, user_data: str, *, volume: Volume | None = None, world: World = World()) -> Node:  # noqa: B008
+    def launch(self, user_data: str, *, volume: Volume | None = None, world: World = World()) -> Node:
         """Starts a node with `volume` attached; it boots at once."""
         index = len(self.nodes)
         instance, address = f"i-{index:017x}", f"10.77.0.{10 + index}"
@@ -226,8 +227,10 @@ class Region:
 
     def note_namespaces(self, process: subprocess.Popen[bytes]) -> None:
         """Remembers those of `process` that are not this process's, to see that they are gone in the end."""
-        mine = {os.readlink(link) for link in Path("/proc/self/ns").iterdir()}
-        self.namespaces |= {os.readlink(link) for link in Path(f"/proc/{process.pid}/ns").iterdir()} - mine
+        mine, its = (
+            {str(link.readlink()) for link in Path(f"/proc/{pid}/ns").iterdir()} for pid in ("self", process.pid)
+        )
+        self.namespaces |= its - mine
 
     def _plug_in(self, node: Node, index: int) -> None:
         bridge, pid = f"/proc/{self.switch.pid}/ns/net", node.process.pid
@@ -242,7 +245,9 @@ def region(folder: Path) -> Iterator[Region]:
     """An empty region with AWS in it.  Everything in it is gone afterwards, which is asserted."""
     folder.mkdir()
     with ExitStack() as stack:
-        switch = _held(["unshare", "--net", "sh", "-c", "echo ready; exec cat >/dev/null"], {"PATH": os.environ["PATH"]})
+        switch = _held(
+            ["unshare", "--net", "sh", "-c", "echo ready; exec cat >/dev/null"], {"PATH": os.environ["PATH"]}
+        )
         stack.callback(_let_go, switch)
         _ip(f"/proc/{switch.pid}/ns/net", "link set lo up", "link add bridge type bridge",
             f"addr add {CLOUD}/24 dev bridge", "link set bridge up")  # fmt: skip
@@ -270,9 +275,10 @@ def _left_now(folder: Path, namespaces: set[str]) -> list[str]:
         with suppress(OSError):
             left += [f"loop device {file}"] * (str(folder) in file.read_text())
     # Of threads as well: those of this process may have stayed in a node's network.
-    for link in Path("/proc").glob("[0-9]*/task/[0-9]*/ns/*"):
-        with suppress(OSError):  # it has just ended
-            left += [f"process {link}"] * (os.readlink(link) in namespaces)
+    for link in Path("/proc").glob("[0-9]*/task/[0-9]*/ns"):
+        for kind in ("net", "mnt", "pid", "uts"):
+            with suppress(OSError):  # it has just ended
+                left += [f"process {link}/{kind}"] * (str((link / kind).readlink()) in namespaces)
     return left
 
 
@@ -285,9 +291,10 @@ def _lay_out(root: Path, address: str, user_data: str, world: World) -> None:
     for link in [path for path in Path("/").iterdir() if path.is_symlink()]:
         (root / link.name).symlink_to(link.readlink())
     os.mkfifo(root / "ec2" / "switch")
-    name = f"ip-{address.replace('.', '-')}"
-    (root / "ec2" / "hostname").write_text(name)
-    (root / "ec2" / "hosts").write_text(f"127.0.0.1 localhost\n{address} {name}\n")
+    names = {f"10.77.0.{host}": f"ip-10-77-0-{host}" for host in range(1, 255)}
+    (root / "ec2" / "hostname").write_text(names[address])
+    # Instead of the VPC's name server.
+    (root / "ec2" / "hosts").write_text("127.0.0.1 localhost\n" + "".join(f"{a} {n}\n" for a, n in names.items()))
     (root / "ec2" / "docker-refuses").write_text(world.docker_refuses)
     (root / "ec2" / "docker-hangs").write_text(world.docker_hangs)
     if world.image:
@@ -313,7 +320,9 @@ def _write_program(path: Path, text: str) -> None:
 
 def _shown_folders() -> list[str]:
     """What of this machine a node sees: its programs, and Python with this checkout wherever they are."""
-    top = [str(path) for path in Path("/").iterdir() if path.is_dir() and not path.is_symlink() and path.name not in OWN]
+    top = [
+        str(path) for path in Path("/").iterdir() if path.is_dir() and not path.is_symlink() and path.name not in OWN
+    ]
     needed = {str(ROOT), sys.prefix, sys.base_prefix}
     return top + sorted(path for path in needed if Path(path).parts[1] in OWN)
 
@@ -348,7 +357,7 @@ def _in_network(pid: int, make: Callable[[], Result]) -> Result:
     results: list[Result] = []
 
     def enter_and_make() -> None:
-        with open(f"/proc/{pid}/ns/net") as namespace:
+        with Path(f"/proc/{pid}/ns/net").open() as namespace:
             if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), 0):
                 raise OSError(ctypes.get_errno(), "setns")
         results.append(make())
@@ -362,16 +371,21 @@ def _in_network(pid: int, make: Callable[[], Result]) -> Result:
 
 @contextmanager
 def _moto(address: str, port: int, network_of: int) -> Iterator[int]:
-    """AWS at `address`; all those of this process are one and the same.  Returns the port."""
+    """AWS at `address`, in the network of a process; gives the port.  All of this process are one and the same."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(address, port, verbose=False)
-    _in_network(network_of, server.start)
+    app = DomainDispatcherApplication(create_backend_app)
+    server = _in_network(
+        network_of, lambda: make_server(address, port, app, threaded=True, request_handler=MotoRequestHandler)
+    )
+    # moto's own ThreadedMotoServer takes half a second to stop, and leaves its socket open.
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
     try:
-        yield server.get_host_and_port()[1]
+        yield server.port
     finally:
-        server.stop()
-        assert server._server is not None
-        server._server.server_close()
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def _text(path: Path) -> str:

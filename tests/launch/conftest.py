@@ -1,0 +1,62 @@
+"""An AWS for the launchers' tests, and nothing of the developer's own: no credentials, no settings, no network."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from launch.aws import Aws
+    from tests.launch.ec2.account import Account
+    from tests.launch.faults import Faults
+
+# moto reads these when it is imported.  1,300 old AMIs would cost half a second per test.
+os.environ |= {
+    "MOTO_EC2_LOAD_DEFAULT_AMIS": "false",
+    "MOTO_ENABLE_AMI_VALIDATION": "true",
+    "MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION": "true",
+}
+
+
+@pytest.fixture(autouse=True)
+def nobodys_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Credentials that no AWS knows, and a home without settings."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    ours = {
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_CONFIG_FILE": str(tmp_path / "no-config"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "no-credentials"),
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_REGION": "us-east-1",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    for name, value in ours.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def account() -> Iterator["Account"]:
+    """An AWS account that is set up for launches."""
+    from tests.launch.ec2.account import Account
+
+    with Account.opened() as opened:
+        yield opened
+
+
+@pytest.fixture
+def aws(account: "Account") -> "Aws":
+    """A launcher's way into the account."""
+    return account.aws()
+
+
+@pytest.fixture
+def faults(account: "Account") -> Iterator["Faults"]:
+    """Faults on the way to the account; none until a test asks for some."""
+    from tests.launch.faults import Faults, injected
+
+    with injected(Faults()) as active:
+        yield active

@@ -1,0 +1,336 @@
+"""tests.launch.ec2.account and mended: that the stand-in does what AWS does where moto alone does not."""
+
+import base64
+from typing import Any
+
+import pytest
+
+from launch.aws import Aws
+from launch.errors import AwsError
+from tests.launch.ec2.account import Account
+
+TAGS = [{"Key": "aws-ddp-toolkit:job", "Value": "j"}]
+
+
+def launch(account: Account, aws: Aws, count: int = 1, **more: Any) -> list[str]:
+    """Starts nodes much as a plan does, and returns their ids."""
+    zone, kind = more.pop("zone", "us-east-1a"), more.pop("kind", "g5.2xlarge")
+    group = more.pop("group", None)
+    params = {
+        "ImageId": account.ami,
+        "InstanceType": kind,
+        "MinCount": count,
+        "MaxCount": count,
+        "ClientToken": "token",
+        "NetworkInterfaces": [{"DeviceIndex": 0, "SubnetId": account.subnets[zone], "DeleteOnTermination": True}
+                              | ({"Groups": [group]} if group else {})],
+        "BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 50, "DeleteOnTermination": True}}],
+        "TagSpecifications": [
+            {"ResourceType": kind, "Tags": TAGS} for kind in ("instance", "volume", "network-interface")
+        ],
+    }  # fmt: skip
+    return [i["InstanceId"] for i in aws.call("ec2", "RunInstances", params | more)["Instances"]]
+
+
+def states(aws: Aws) -> list[str]:
+    reservations = aws.pages("ec2", "DescribeInstances", "Reservations")
+    return [i["State"]["Name"] for r in reservations for i in r["Instances"]]
+
+
+def refusal(act: Any, *args: Any, **named: Any) -> str:
+    with pytest.raises(AwsError) as caught:
+        act(*args, **named)
+    return caught.value.aws_code
+
+
+def test_a_new_account_has_nothing_that_costs_money(account: Account) -> None:
+    assert account.left() == []
+    assert account.requests == []
+
+
+def test_a_node_is_pending_at_first_and_shutting_down_before_it_is_gone(account: Account, aws: Aws) -> None:
+    (node,) = launch(account, aws)
+    born = [states(aws), states(aws)]
+    aws.call("ec2", "TerminateInstances", {"InstanceIds": [node]})
+    ended = [states(aws), states(aws)]
+
+    assert born == [["pending"], ["running"]]
+    assert ended == [["shutting-down"], ["terminated"]]
+    assert account.left() == []
+
+
+def test_a_node_can_be_slow_to_show_up_and_quick_to_end(account: Account, aws: Aws) -> None:
+    account.slow.hidden, account.slow.ending = 2, 0
+    (node,) = launch(account, aws)
+
+    assert [states(aws), states(aws), states(aws), states(aws)] == [[], [], ["pending"], ["running"]]
+    account.kill(node)
+    assert states(aws) == ["terminated"]
+
+
+def test_a_node_that_is_killed_says_why(account: Account, aws: Aws) -> None:
+    (node,) = launch(account, aws)
+    account.kill(node)
+
+    (reservation,) = aws.call("ec2", "DescribeInstances")["Reservations"]
+    assert reservation["Instances"][0]["StateReason"] == {
+        "Code": "Server.SpotInstanceTermination",
+        "Message": "Server.SpotInstanceTermination: Spot instance termination",
+    }
+
+
+def test_ending_a_node_twice_is_fine_and_a_forgotten_one_is_unknown(account: Account, aws: Aws) -> None:
+    (node,) = launch(account, aws)
+    for _ in range(3):
+        aws.call("ec2", "TerminateInstances", {"InstanceIds": [node]})
+        states(aws)
+    account.forget(node)
+
+    assert refusal(aws.call, "ec2", "TerminateInstances", {"InstanceIds": [node]}) == "InvalidInstanceID.NotFound"
+
+
+def test_the_same_request_gets_the_same_nodes_in_their_present_state(account: Account, aws: Aws) -> None:
+    first = launch(account, aws, 2)
+    states(aws), states(aws)
+    again = aws.call("ec2", "RunInstances", account.asked("RunInstances")[0])["Instances"]
+
+    assert [i["InstanceId"] for i in again] == first
+    assert [i["State"]["Name"] for i in again] == ["running", "running"]
+    assert refusal(launch, account, aws, 3) == "IdempotentParameterMismatch"
+    assert len(account.nodes) == 2
+
+
+def test_the_same_request_gets_the_same_volume(account: Account, aws: Aws) -> None:
+    ask = {"AvailabilityZone": "us-east-1a", "Size": 10, "VolumeType": "gp3", "ClientToken": "v"}
+
+    assert aws.call("ec2", "CreateVolume", ask)["VolumeId"] == aws.call("ec2", "CreateVolume", ask)["VolumeId"]
+    assert refusal(aws.call, "ec2", "CreateVolume", ask | {"Size": 11}) == "IdempotentParameterMismatch"
+
+
+def test_everything_of_a_node_is_tagged_and_goes_with_it(account: Account, aws: Aws) -> None:
+    (node,) = launch(account, aws)
+    by_tag = {"Filters": [{"Name": "tag:aws-ddp-toolkit:job", "Values": ["j"]}]}
+    found = [
+        len(aws.call("ec2", "DescribeVolumes", by_tag)["Volumes"]),
+        len(aws.call("ec2", "DescribeNetworkInterfaces", by_tag)["NetworkInterfaces"]),
+    ]
+    account.slow.ending = 0
+    account.kill(node)
+
+    assert found == [1, 1]
+    assert account.left() == []
+
+
+def test_volumes_are_as_fast_as_asked(account: Account, aws: Aws) -> None:
+    disk = {"VolumeType": "gp3", "SnapshotId": account.snapshot, "Iops": 4000, "Throughput": 500,
+            "VolumeInitializationRate": 300, "DeleteOnTermination": True}  # fmt: skip
+    (node,) = launch(account, aws, BlockDeviceMappings=[{"DeviceName": "/dev/sdf", "Ebs": disk}])
+
+    (volume,) = [v for v in aws.call("ec2", "DescribeVolumes")["Volumes"] if v["Attachments"]]
+    assert (volume["Size"], volume["Iops"], volume["Throughput"], volume["VolumeInitializationRate"]) == (
+        150, 4000, 500, 300,
+    )  # fmt: skip
+    assert [(a["InstanceId"], a["Device"]) for a in volume["Attachments"]] == [(node, "/dev/sdf")]
+
+
+def test_every_network_card_has_an_interface_and_none_is_left(account: Account, aws: Aws) -> None:
+    cards = [
+        {"DeviceIndex": min(card, 1), "NetworkCardIndex": card, "InterfaceType": "efa", "DeleteOnTermination": True,
+         "SubnetId": account.subnets["us-east-1a"]}
+        for card in range(4)
+    ]  # fmt: skip
+    (node,) = launch(account, aws, kind="p4d.24xlarge", NetworkInterfaces=cards)
+    (reservation,) = aws.call("ec2", "DescribeInstances")["Reservations"]
+    shown = [
+        (i["InterfaceType"], i["Attachment"]["NetworkCardIndex"], i["Attachment"]["DeviceIndex"])
+        for i in reservation["Instances"][0]["NetworkInterfaces"]
+    ]
+    account.slow.ending = 0
+    account.kill(node)
+
+    assert shown == [("efa", 0, 0), ("efa", 1, 1), ("efa", 2, 1), ("efa", 3, 1)]
+    assert account.left() == []
+
+
+def test_a_volume_for_many_is_attached_to_running_nodes_of_its_zone(account: Account, aws: Aws) -> None:
+    ask = {"AvailabilityZone": "us-east-1a", "Size": 100, "VolumeType": "io2", "Iops": 1000, "MultiAttachEnabled": True}
+    volume = aws.call("ec2", "CreateVolume", ask)["VolumeId"]
+    here = launch(account, aws, 2)
+    (there,) = launch(account, aws, zone="us-east-1b", ClientToken="another")
+
+    def attach(node: str) -> Any:
+        return aws.call("ec2", "AttachVolume", {"VolumeId": volume, "InstanceId": node, "Device": "/dev/sdf"})
+
+    assert refusal(attach, here[0]) == "IncorrectState"
+    states(aws), states(aws)
+    for node in here:
+        attach(node)
+    assert refusal(attach, here[0]) == "VolumeInUse"
+    assert refusal(attach, there) == "InvalidVolume.ZoneMismatch"
+    (shown,) = aws.call("ec2", "DescribeVolumes", {"VolumeIds": [volume]})["Volumes"]
+    assert [a["InstanceId"] for a in shown["Attachments"]] == here
+
+    account.slow.ending = 0
+    account.kill(here[0])
+    assert refusal(aws.call, "ec2", "DeleteVolume", {"VolumeId": volume}) == "VolumeInUse"
+    account.kill(here[1])
+    aws.call("ec2", "DeleteVolume", {"VolumeId": volume})
+
+
+def test_a_volume_for_one_is_attached_once(account: Account, aws: Aws) -> None:
+    ask = {"AvailabilityZone": "us-east-1a", "Size": 100, "VolumeType": "gp3"}
+    volume = aws.call("ec2", "CreateVolume", ask)["VolumeId"]
+    first, second = launch(account, aws, 2)
+    states(aws), states(aws)
+    aws.call("ec2", "AttachVolume", {"VolumeId": volume, "InstanceId": first, "Device": "/dev/sdf"})
+
+    other = {"VolumeId": volume, "InstanceId": second, "Device": "/dev/sdf"}
+    assert refusal(aws.call, "ec2", "AttachVolume", other) == "VolumeInUse"
+
+
+def test_placement_groups_are_made_found_and_deleted_once_they_are_empty(account: Account, aws: Aws) -> None:
+    tags = [{"ResourceType": "placement-group", "Tags": TAGS}]
+    group = {"GroupName": "g", "Strategy": "cluster", "TagSpecifications": tags}
+    by_name = {"GroupName": "g"}
+    assert refusal(launch, account, aws, Placement=by_name) == "InvalidPlacementGroup.Unknown"
+    aws.call("ec2", "CreatePlacementGroup", group)
+    assert refusal(aws.call, "ec2", "CreatePlacementGroup", group) == "InvalidPlacementGroup.Duplicate"
+
+    by_tag = {"Filters": [{"Name": "tag-key", "Values": ["aws-ddp-toolkit:job"]}]}
+    (found,) = aws.call("ec2", "DescribePlacementGroups", by_tag)["PlacementGroups"]
+    assert (found["GroupName"], found["Strategy"], found["State"], found["Tags"]) == ("g", "cluster", "available", TAGS)
+    no_tag = {"Filters": [{"Name": "tag:aws-ddp-toolkit:job", "Values": ["other"]}]}
+    assert aws.call("ec2", "DescribePlacementGroups", no_tag)["PlacementGroups"] == []
+
+    (node,) = launch(account, aws, Placement=by_name)
+    (reservation,) = aws.call("ec2", "DescribeInstances")["Reservations"]
+    assert reservation["Instances"][0]["Placement"]["GroupName"] == "g"
+    account.kill(node)
+    states(aws)
+    assert refusal(aws.call, "ec2", "DeletePlacementGroup", by_name) == "InvalidPlacementGroup.InUse"
+    states(aws)
+    aws.call("ec2", "DeletePlacementGroup", by_name)
+    assert refusal(aws.call, "ec2", "DeletePlacementGroup", by_name) == "InvalidPlacementGroup.Unknown"
+
+
+def test_a_security_group_goes_after_its_nodes(account: Account, aws: Aws) -> None:
+    group = aws.call("ec2", "CreateSecurityGroup", {"GroupName": "g", "Description": "d"})["GroupId"]
+    (node,) = launch(account, aws, group=group)
+    account.kill(node)
+    states(aws)
+    assert refusal(aws.call, "ec2", "DeleteSecurityGroup", {"GroupId": group}) == "DependencyViolation"
+    states(aws)
+    aws.call("ec2", "DeleteSecurityGroup", {"GroupId": group})
+    assert refusal(aws.call, "ec2", "DeleteSecurityGroup", {"GroupId": group}) == "InvalidGroup.NotFound"
+
+
+@pytest.mark.parametrize(
+    ("capacity", "zone", "kind", "count", "starts"),
+    [
+        ({"us-east-1a": 0}, "us-east-1a", "g5.2xlarge", 1, False),
+        ({"us-east-1a": 0}, "us-east-1b", "g5.2xlarge", 1, True),
+        ({"us-east-1a": 2}, "us-east-1a", "g5.2xlarge", 2, True),
+        ({"us-east-1a": 2}, "us-east-1a", "g5.2xlarge", 3, False),
+        ({"g5.2xlarge": 0}, "us-east-1a", "g5.2xlarge", 1, False),
+        ({"g5.2xlarge": 0}, "us-east-1a", "g6.2xlarge", 1, True),
+        ({("g5.2xlarge", "us-east-1a"): 0}, "us-east-1a", "g5.2xlarge", 1, False),
+        ({("g5.2xlarge", "us-east-1a"): 0}, "us-east-1b", "g5.2xlarge", 1, True),
+        ({("g5.2xlarge", "us-east-1a"): 0}, "us-east-1a", "g6.2xlarge", 1, True),
+    ],
+)
+def test_capacity_is_by_zone_type_or_both(account, aws, capacity, zone, kind, count, starts) -> None:  # type: ignore[no-untyped-def]
+    account.capacity |= capacity
+
+    if starts:
+        assert len(launch(account, aws, count, zone=zone, kind=kind)) == count
+    else:
+        assert refusal(launch, account, aws, count, zone=zone, kind=kind) == "InsufficientInstanceCapacity"
+        assert account.left() == []
+
+
+def test_nodes_take_of_the_capacity_until_they_are_gone(account: Account, aws: Aws) -> None:
+    account.capacity["us-east-1a"] = 1
+    (node,) = launch(account, aws)
+    assert refusal(launch, account, aws, ClientToken="2") == "InsufficientInstanceCapacity"
+    account.slow.ending = 0
+    account.kill(node)
+    launch(account, aws, ClientToken="2")
+
+
+def test_the_quota_counts_vcpus_of_a_family_and_a_market(account: Account, aws: Aws) -> None:
+    account.quota["L-DB2E81BA"] = 16.0
+    account.quota["L-3819A6DF"] = 8.0
+    quota = aws.call("service-quotas", "GetServiceQuota", {"ServiceCode": "ec2", "QuotaCode": "L-DB2E81BA"})["Quota"]
+    launch(account, aws, 2)
+    spot = {"InstanceMarketOptions": {"MarketType": "spot"}}
+
+    assert quota["Value"] == 16.0
+    assert refusal(launch, account, aws, ClientToken="2") == "VcpuLimitExceeded"
+    launch(account, aws, ClientToken="3", **spot)
+    assert refusal(launch, account, aws, ClientToken="4", **spot) == "MaxSpotInstanceCountExceeded"
+    launch(account, aws, ClientToken="5", kind="c5.large")
+
+
+def test_the_vcpus_of_a_node_are_shown(account: Account, aws: Aws) -> None:
+    launch(account, aws)
+    (reservation,) = aws.call("ec2", "DescribeInstances")["Reservations"]
+
+    assert reservation["Instances"][0]["CpuOptions"] == {"CoreCount": 4, "ThreadsPerCore": 2}
+
+
+def test_a_reservation_is_found_and_used_up(account: Account, aws: Aws) -> None:
+    name = account.reserve("us-east-1a", "g5.2xlarge", 2)
+    into = {"CapacityReservationSpecification": {"CapacityReservationTarget": {"CapacityReservationId": name}}}
+    asked = {"CapacityReservationIds": [name]}
+
+    launch(account, aws, 2, **into)
+    (found,) = aws.call("ec2", "DescribeCapacityReservations", asked)["CapacityReservations"]
+    assert (found["AvailableInstanceCount"], found["State"]) == (0, "active")
+    assert refusal(launch, account, aws, ClientToken="2", **into) == "ReservationCapacityExceeded"
+    unknown = {"CapacityReservationIds": ["cr-1"]}
+    assert refusal(aws.call, "ec2", "DescribeCapacityReservations", unknown) == "InvalidCapacityReservationId.NotFound"
+
+
+@pytest.mark.parametrize(
+    ("code", "more"),
+    [
+        ("InvalidAMIID.NotFound", {"ImageId": "ami-0123456789abcdef0"}),
+        ("InvalidParameterValue", {"UserData": base64.b64encode(b"x" * 0).decode() + "x" * 16_385}),
+        ("InvalidParameterValue", {"IamInstanceProfile": {"Name": "nobody"}}),
+        ("InvalidGroup.NotFound", {"group": "sg-0123456789abcdef0"}),
+        ("Unsupported", {"kind": "g5.2xlarge", "zone": "us-east-1e"}),
+        (
+            "InvalidSnapshot.NotFound",
+            {"BlockDeviceMappings": [{"DeviceName": "/dev/sdf", "Ebs": {"SnapshotId": "snap-0123456789abcdef0"}}]},
+        ),
+    ],
+)
+def test_what_aws_would_refuse_is_refused_before_anything_starts(account, aws, code, more) -> None:  # type: ignore[no-untyped-def]
+    assert refusal(launch, account, aws, **more) == code
+    assert account.left() == []
+
+
+def test_schedules_stay_when_their_group_is_made_again(account: Account, aws: Aws) -> None:
+    in_group = {"GroupName": "g"}
+    assert refusal(aws.pages, "scheduler", "ListSchedules", "Schedules", in_group) == "ResourceNotFoundException"
+    aws.call("scheduler", "CreateScheduleGroup", {"Name": "g"})
+    schedule = {
+        "Name": "s", "GroupName": "g", "ScheduleExpression": "at(2030-01-01T00:00:00)",
+        "FlexibleTimeWindow": {"Mode": "OFF"}, "Target": {"Arn": "arn:aws:scheduler:::aws-sdk:ec2:x", "RoleArn": "r"},
+    }  # fmt: skip
+    aws.call("scheduler", "CreateSchedule", schedule)
+
+    assert refusal(aws.call, "scheduler", "CreateScheduleGroup", {"Name": "g"}) == "ConflictException"
+    assert refusal(aws.call, "scheduler", "CreateSchedule", schedule | in_group | {"GroupName": "other"}) == (
+        "ResourceNotFoundException"
+    )
+    assert [s["Name"] for s in aws.pages("scheduler", "ListSchedules", "Schedules", in_group)] == ["s"]
+    assert account.left() == ["schedule s"]
+
+
+def test_two_accounts_share_nothing() -> None:
+    with Account.opened() as first:
+        launch(first, first.aws())
+        first.capacity["us-east-1a"] = 0
+    with Account.opened() as second:
+        assert (second.left(), second.capacity) == ([], {})

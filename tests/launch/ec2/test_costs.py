@@ -1,0 +1,109 @@
+"""What a job costs, in numbers that can be checked by hand."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from launch.ec2.costs import (
+    cost_so_far,
+    duration,
+    is_whole,
+    most_it_cost,
+    node_usd,
+    thing_usd,
+    unpriced,
+    usd_per_hour,
+)
+from launch.ec2.fleet import Fleet, Thing
+from tests.launch.ec2.known import NAME, NOW, node
+
+# g5.2xlarge is 1.212 USD an hour on demand in us-east-1.
+HOUR = timedelta(hours=1)
+
+
+def disk(number: int, gib: int = 730, kind: str = "gp3", iops: int = 3000, mib_per_s: int = 125) -> Thing:
+    """Of 730 GiB, so that a month's 0.08 USD per GiB is an hour's 0.08 USD."""
+    return Thing("volume", f"vol-{number}", NAME, "in-use", NOW, gib, kind, iops=iops, mib_per_s=mib_per_s)
+
+
+def test_two_nodes_with_a_disk_each_cost_twice_of_both() -> None:
+    assert usd_per_hour(Fleet((node(0), node(1)), (disk(0), disk(1)))) == pytest.approx(2 * 1.212 + 2 * 0.08)
+
+
+@pytest.mark.parametrize(
+    ("state", "usd"),
+    [("pending", 1.212), ("running", 1.212), ("shutting-down", 0), ("terminated", 0), ("stopping", 0), ("stopped", 0)],
+)
+def test_a_node_costs_while_it_starts_and_runs(state: str, usd: float) -> None:
+    assert node_usd(node(0, state)) == usd
+
+
+@pytest.mark.parametrize(
+    ("volume", "usd_per_month"),
+    [
+        (disk(0, gib=150), 12.0),
+        (disk(0, gib=150, iops=4000), 12.0 + 5.0),
+        (disk(0, gib=150, mib_per_s=225), 12.0 + 4.0),
+        (disk(0, gib=100, kind="io2", iops=16_000, mib_per_s=0), 12.5 + 1040.0),
+        (disk(0, gib=150, kind="gp2", iops=450, mib_per_s=0), 12.0),
+        (Thing("security-group", "sg-0", NAME), 0.0),
+    ],
+)
+def test_a_volume_costs_by_size_and_what_it_promises(volume: Thing, usd_per_month: float) -> None:
+    assert thing_usd(volume) * 730 == pytest.approx(usd_per_month)
+
+
+def test_two_hours_of_two_nodes_with_disks_have_cost_this_much() -> None:
+    fleet = Fleet((node(0), node(1)), (disk(0), disk(1)))
+    assert cost_so_far(fleet, NOW + 2 * HOUR) == pytest.approx(2 * 2 * (1.212 + 0.08))
+
+
+def test_a_node_that_ended_costs_until_its_end() -> None:
+    ended = replace(node(0, "terminated"), ended_at=NOW + HOUR)
+    assert cost_so_far(Fleet((ended,)), NOW + 9 * HOUR) == pytest.approx(1.212)
+
+
+def test_a_node_whose_end_ec2_does_not_tell_counts_in_full() -> None:
+    assert cost_so_far(Fleet((node(0, "terminated"),)), NOW + 9 * HOUR) == pytest.approx(9 * 1.212)
+
+
+def test_nodes_of_an_earlier_start_are_not_counted() -> None:
+    before = replace(node(0, "terminated"), started=NOW - HOUR, launched_at=NOW - HOUR, ended_at=NOW)
+    now = replace(node(1), started=NOW)
+    assert cost_so_far(Fleet((before, now), started={NAME: NOW}), NOW + HOUR) == pytest.approx(1.212)
+
+
+def test_nothing_has_cost_nothing() -> None:
+    assert cost_so_far(Fleet(), NOW) == 0
+
+
+def test_a_clock_that_is_behind_makes_no_negative_costs() -> None:
+    assert cost_so_far(Fleet((node(0),), (disk(0),)), NOW - HOUR) == 0
+
+
+def test_ec2_forgets_replaced_nodes_so_the_sum_is_no_more_whole() -> None:
+    first, second = Fleet((node(0),)), Fleet((node(0), node(1, generation=2)))
+    assert is_whole(first, NOW + 9 * HOUR)
+    assert is_whole(second, NOW + timedelta(minutes=49))
+    assert not is_whole(second, NOW + timedelta(minutes=51))
+
+
+def test_a_type_without_a_price_is_named_and_not_guessed() -> None:
+    fleet = Fleet((node(0), replace(node(1), type="x99.huge")))
+    assert usd_per_hour(fleet) == pytest.approx(1.212)
+    assert unpriced(fleet) == ("x99.huge",)
+
+
+def test_a_job_that_is_over_cost_at_most_its_dearest_type_all_the_time() -> None:
+    spec = {"started": 0, "where": {"nodes": 2, "instance_type": ["g5.2xlarge", "g5.12xlarge"], "root_gb": 730}}
+    assert most_it_cost(spec, datetime.fromtimestamp(7200, UTC)) == pytest.approx(2 * 2 * (5.672 + 0.08))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-5, "0 s"), (0, "0 s"), (59.9, "59 s"), (60, "1 min"), (3599, "59 min"), (3600, "1 h 0 min"),
+     (12_000, "3 h 20 min"), (86_400 * 3 + 4 * 3600, "3 d 4 h")],
+)  # fmt: skip
+def test_a_time_span_is_written_in_its_two_largest_units(seconds: float, text: str) -> None:
+    assert duration(timedelta(seconds=seconds)) == text

@@ -1,0 +1,121 @@
+"""The promise of launch.ec2: whatever fails at whatever call, nothing is left that cannot be found and removed.
+
+For every call to AWS of a launch, of following it and taking it down, of a restart after a lost node, and of a stop,
+and for each way in which it can go wrong: the same command again leads to exactly N nodes, and `stop` leaves none.
+What is left is looked up in moto itself, not by the code under test.
+
+A call that only reads has no effect that could come before or after its failure, so for those one error and one
+death stand for all.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from tests.launch.ec2.account import Account
+from tests.launch.ec2.world import Stage
+from tests.launch.faults import EVERY, Died, Faults, Request, injected
+from trainer.errors import TrainerError
+
+NODES = 2
+READS = ("Describe", "Get", "List", "Head", "Filter")
+FOR_READS = ("error before", "died before")
+Act = Callable[[Stage], object]
+
+
+def launched(stage: Stage) -> None:
+    """A job whose nodes run, without anybody watching."""
+    stage.where = {"detach": True}
+    stage.launch()
+
+
+def launched_and_lost_one(stage: Stage) -> None:
+    launched(stage)
+    stage.lose_node(1)()
+
+
+def launched_and_ended(stage: Stage) -> None:
+    launched(stage)
+    stage.end_nodes()()
+
+
+def nothing(stage: Stage) -> None:
+    pass
+
+
+def follow(stage: Stage) -> None:
+    stage.where = {}
+    stage.attach()
+
+
+def stop(stage: Stage) -> None:
+    stage.stop()
+
+
+# What happened before, undisturbed; the command that is disturbed; whether it is one that brings N nodes about.
+COMMANDS: dict[str, tuple[Act, Act, bool]] = {
+    "launch": (nothing, launched, True),
+    "restart": (launched_and_lost_one, launched, True),
+    "follow and take down": (launched_and_ended, follow, False),
+    "stop": (launched, stop, False),
+}
+
+
+@contextmanager
+def staged(before: Act) -> Iterator[tuple[Stage, Faults]]:
+    with Account.opened() as account, injected(Faults()) as faults:
+        stage = Stage(account)
+        before(stage)
+        faults.clear()
+        yield stage, faults
+
+
+def calls_of(before: Act, act: Act) -> list[Request]:
+    with staged(before) as (stage, faults):
+        act(stage)
+        return list(faults.calls)
+
+
+def after_a_fault(command: str, number: int, kind: str, *, again: bool) -> str:
+    """What is wrong after the fault, and a stop; again: with the same launch in between.  Empty: nothing."""
+    before, act, _ = COMMANDS[command]
+    with staged(before) as (stage, faults):
+        faults.at(number, EVERY[kind]())
+        with suppress(TrainerError, Died):
+            act(stage)
+        if all(call.operation.startswith(READS) for call in faults.calls) and "after" not in kind:
+            return ""  # nothing was done, so what follows is as if nothing had been
+        faults.clear()
+        if again:
+            launched(stage)
+            if len(stage.account.nodes) != NODES:
+                return f"{len(stage.account.nodes)} nodes instead of {NODES}"
+        stage.stop()
+        return ", ".join(stage.account.left())
+
+
+@pytest.mark.parametrize("kind", EVERY)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_fault_at_any_call_leaks_and_the_same_launch_again_converges(
+    command: str, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, act, starts = COMMANDS[command]
+    calls = calls_of(before, act)
+    # After an error the launcher itself has cleaned up; after its death both ways to go on must work.
+    ways = ([True, False] if "died" in kind else [True]) if starts else [False]
+    cases = [
+        (number, again)
+        for number, call in enumerate(calls, 1)
+        if kind in FOR_READS or not call.operation.startswith(READS)
+        for again in ways
+    ]
+    wrong = {
+        f"{number}. {calls[number - 1]}": found
+        for number, again in cases
+        if (found := after_a_fault(command, number, kind, again=again))
+    }
+    with capsys.disabled():
+        print(f"\n{command}, {kind}: {len(calls)} calls, {len(cases)} cases, {len(wrong)} leaks", flush=True)
+    assert cases
+    assert wrong == {}

@@ -1,0 +1,224 @@
+"""What should not be there any more is found, priced and removed; what works is left alone."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from launch.ec2.fleet import Fleet, Node, Thing
+from launch.ec2.leaks import as_text, deletable, judge
+from tests.launch.ec2.account import Account
+from tests.launch.ec2.known import NAME, NOW, node
+from tests.launch.ec2.terminal import Terminal
+from tests.launch.faults import Faults, refused
+
+MINUTE = timedelta(minutes=1)
+GROUP = Thing("security-group", "sg-1", NAME)
+
+
+def verdict(fleet: Fleet, now: datetime) -> tuple[bool, str]:
+    (found,) = judge(fleet, "us-east-1", now)
+    return found.is_leak, found.why
+
+
+def fleet_of(*nodes: Node, things: tuple[Thing, ...] = (GROUP,)) -> Fleet:
+    """A job that started at NOW, with a time limit of an hour."""
+    return Fleet(nodes, things, {NAME: NOW}, {NAME: NOW + 60 * MINUTE})
+
+
+# ---- what is a leak
+
+
+def test_a_job_within_its_time_limit_is_no_leak() -> None:
+    assert verdict(fleet_of(node(0)), NOW + 60 * MINUTE) == (False, "within its time limit")
+
+
+def test_a_job_past_its_time_limit_is_a_leak() -> None:
+    assert verdict(fleet_of(node(0)), NOW + 61 * MINUTE) == (True, "past its time limit")
+
+
+def test_what_a_job_without_nodes_has_is_a_leak_after_a_quarter_of_an_hour() -> None:
+    assert verdict(fleet_of(), NOW + 14 * MINUTE) == (False, "between nodes")
+    assert verdict(fleet_of(), NOW + 16 * MINUTE) == (True, "no nodes left")
+
+
+def test_a_job_whose_nodes_are_being_replaced_is_no_leak() -> None:
+    lost = replace(node(0, "terminated"), ended_at=NOW + 30 * MINUTE)
+    assert verdict(fleet_of(lost), NOW + 40 * MINUTE) == (False, "between nodes")
+    assert verdict(fleet_of(lost), NOW + 46 * MINUTE) == (True, "no nodes left")
+
+
+def test_a_job_that_is_being_taken_down_is_no_leak() -> None:
+    assert verdict(fleet_of(node(0, "shutting-down")), NOW + 40 * MINUTE) == (False, "its nodes are shutting down")
+
+
+def test_a_stopped_node_past_the_limit_is_a_leak_as_its_volumes_cost() -> None:
+    assert verdict(fleet_of(node(0, "stopped")), NOW + 61 * MINUTE) == (True, "past its time limit")
+
+
+def test_nodes_without_a_time_limit_are_a_leak() -> None:
+    assert verdict(Fleet((node(0),)), NOW) == (True, "without a time limit")
+
+
+def test_a_schedule_without_anything_else_is_a_leak() -> None:
+    alone = Fleet((), (Thing("schedule", "aws-ddp-toolkit-x", "x", created=NOW),))
+    assert verdict(alone, NOW + 16 * MINUTE) == (True, "no nodes left")
+
+
+def test_terminated_nodes_alone_are_nothing() -> None:
+    assert judge(Fleet((node(0, "terminated"),)), "us-east-1", NOW) == ()
+
+
+@pytest.mark.parametrize("name", ["*", "", "a*", "demo?"])
+def test_a_tag_that_would_mean_other_jobs_is_shown_but_never_removed(name: str) -> None:
+    findings = judge(Fleet((replace(node(0), job=name),)), "us-east-1", NOW)
+    assert [(f.is_leak, f.why) for f in findings] == [(True, "a tag that is no job's name, so remove it by hand")]
+    assert deletable(findings, running=True) == ()
+
+
+def test_jobs_that_run_are_removed_only_if_asked() -> None:
+    findings = judge(fleet_of(node(0)), "us-east-1", NOW)
+    assert deletable(findings, running=False) == ()
+    assert deletable(findings, running=True) == findings
+
+
+def test_every_thing_is_listed_with_what_it_costs() -> None:
+    disk = Thing("volume", "vol-1", NAME, "in-use", NOW, 150, "gp3", iops=3000, mib_per_s=125)
+    late = Thing("security-group", "sg-2", "late")
+    fleet = Fleet((node(0),), (disk, GROUP, late), {NAME: NOW}, {NAME: NOW + 60 * MINUTE, "late": NOW})
+    now = NOW + 30 * MINUTE
+    assert (
+        as_text(judge(fleet, "us-east-1", now), now)
+        == """\
+  kind            id     job         region     age     USD/hour  why
+  node            i-0    imagenet-1  us-east-1  30 min  1.212     within its time limit
+  volume          vol-1  imagenet-1  us-east-1  30 min  0.016     within its time limit
+  security-group  sg-1   imagenet-1  us-east-1  30 min  0.000     within its time limit
+  security-group  sg-2   late        us-east-1  -       0.000     past its time limit
+
+1.23 USD per hour, of which leaks 0.00 USD"""
+    )
+
+
+# ---- python -m launch.ec2 leaks
+
+
+@pytest.fixture
+def terminal(account: Account) -> Terminal:
+    return Terminal(account)
+
+
+def test_an_account_without_anything_leaks_nothing(terminal: Terminal) -> None:
+    assert terminal.type("leaks") == 0
+    assert terminal.said == ["nothing of any job is there, so nothing leaks"]
+
+
+def test_a_job_that_runs_is_shown_and_is_no_leak(terminal: Terminal) -> None:
+    (name,) = terminal.start("demo", hours_ago=1)
+    assert terminal.type("leaks") == 0
+    kinds = [line.split()[0] for line in terminal.text.splitlines()[1:5]]
+    assert kinds == ["node", "volume", "network-interface", "security-group"]
+    assert name in terminal.text
+    assert terminal.said[-1].endswith("\n1.23 USD per hour, of which leaks 0.00 USD")
+
+
+def test_a_leak_ends_with_4_and_nothing_is_removed_unasked(terminal: Terminal) -> None:
+    terminal.start("late", hours_ago=9, hours_left=-1)
+    before = terminal.account.left()
+    assert terminal.type("leaks") == 4
+    assert terminal.said[-1] == "python -m launch.ec2 leaks --delete removes the leaks"
+    assert terminal.account.left() == before
+
+
+def test_delete_removes_the_leaks_and_leaves_what_runs(terminal: Terminal) -> None:
+    terminal.start("late", hours_ago=9, hours_left=-1)
+    terminal.start("empty", nodes=0, hours_ago=1)
+    (mine,) = terminal.start("mine", hours_ago=1)
+    assert terminal.type("leaks", "--delete") == 0
+    assert [node.id for node in terminal.account.nodes] == [mine]
+    assert [line for line in terminal.account.left() if "security group" in line] != []
+    assert {line.split()[2] for line in terminal.said[-1].splitlines()[1:5]} == {"mine"}
+
+
+def test_delete_running_removes_everything(terminal: Terminal) -> None:
+    terminal.start("late", hours_ago=9, hours_left=-1)
+    terminal.start("mine", nodes=2, hours_ago=1)
+    assert terminal.type("leaks", "--delete", "--running") == 0
+    assert terminal.account.left() == []
+    assert terminal.said[-1] == "nothing of any job is there, so nothing leaks"
+
+
+def test_running_alone_is_refused(terminal: Terminal) -> None:
+    terminal.start("mine")
+    error = terminal.refused("leaks", "running", "true")
+    assert (error.code, str(error)) == (2, "--running goes with --delete; without it, all jobs are shown anyway.")
+    assert len(terminal.account.nodes) == 1
+
+
+def test_folders_snapshots_and_logs_are_never_removed(terminal: Terminal) -> None:
+    terminal.account.aws().call("logs", "CreateLogGroup", {"logGroupName": "/aws-ddp-toolkit/ec2"})
+    terminal.start("late", hours_ago=9, hours_left=-1)
+    terminal.type("leaks", "--delete", "--running")
+    assert "jobs/late/job.json" in terminal.account.s3_keys()
+    writes = {name for name in terminal.account.operations if name.startswith("Delete")}
+    assert writes <= {"DeleteSecurityGroup", "DeleteVolume", "DeleteNetworkInterface", "DeleteSchedule"}
+
+
+def test_a_leak_that_stays_ends_with_4_and_says_why(terminal: Terminal, faults: Faults) -> None:
+    terminal.start("late", hours_ago=9, hours_left=-1)
+    faults.on("TerminateInstances", refused("UnauthorizedOperation", 403), nth=None)
+    assert terminal.type("leaks", "--delete") == 4
+    assert any("late in us-east-1: these credentials may not ec2:TerminateInstances" in line for line in terminal.said)
+    assert len(terminal.account.nodes) == 1
+
+
+def test_a_star_in_a_tag_removes_no_other_job(terminal: Terminal) -> None:
+    (mine,) = terminal.start("mine", hours_ago=1)
+    tag = {"Key": "aws-ddp-toolkit:job", "Value": "*"}
+    ec2 = terminal.account.aws()
+    volume = ec2.call("ec2", "CreateVolume", {
+        "AvailabilityZone": "us-east-1a", "Size": 1, "TagSpecifications": [{"ResourceType": "volume", "Tags": [tag]}],
+    })["VolumeId"]  # fmt: skip
+    assert terminal.type("leaks", "--delete", "--running", "--region", "us-east-1") == 4
+    assert mine not in [node.id for node in terminal.account.nodes]
+    assert f"volume {volume}" in terminal.account.left()
+    assert [params["InstanceIds"] for params in terminal.account.asked("TerminateInstances")] == [[mine]]
+
+
+def test_all_regions_are_asked_and_one_that_cannot_be_is_named(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from launch.aws import Aws
+    from launch.ec2 import leaks
+    from launch.errors import AwsError
+
+    asked = Aws.call
+
+    def call(self: Aws, service: str, operation: str, params: object = None, /) -> object:
+        if self.region == "eu-west-2" and operation == "DescribePlacementGroups":
+            raise AwsError("the organisation does not allow eu-west-2.")
+        return asked(self, service, operation, params)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Aws, "call", call)
+    monkeypatch.setattr(leaks, "regions_of", lambda aws: ["eu-west-1", "eu-west-2", "us-east-1"])
+    terminal.start("here", hours_ago=1)
+    terminal.start("far", hours_ago=9, hours_left=-1, region="eu-west-1")
+    assert terminal.type("leaks", "--all-regions") == 4
+    assert terminal.said[0] == "warning: eu-west-2 could not be asked: the organisation does not allow eu-west-2."
+    where = {tuple(line.split()[2:4]) for line in terminal.said[1].splitlines()[1:9]}
+    assert where == {("far", "eu-west-1"), ("here", "us-east-1")}
+
+
+def test_leaks_of_other_regions_are_removed_there(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    from launch.ec2 import leaks
+
+    monkeypatch.setattr(leaks, "regions_of", lambda aws: ["eu-west-1", "us-east-1"])
+    terminal.start("far", hours_ago=9, hours_left=-1, region="eu-west-1")
+    assert terminal.type("leaks", "--delete", "--all-regions") == 0
+    assert [line for line in terminal.account.left() if not line.startswith("snapshot")] == []  # of its machine image
+
+
+def test_the_regions_are_those_of_the_account(account: Account) -> None:
+    from launch.ec2.leaks import regions_of
+
+    assert {"us-east-1", "eu-central-1"} <= set(regions_of(account.aws()))

@@ -1,0 +1,261 @@
+"""Stopping removes everything of a job, makes sure of it, and can be done again at any time."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from launch.aws import Aws
+from launch.ec2.fleet import Fleet, Thing
+from launch.ec2.names import Folder
+from launch.ec2.remove import is_young
+from launch.ec2.stop import Clock, mark_ended, stop
+from launch.errors import AwsError
+from tests.launch.ec2.account import Account
+from tests.launch.ec2.known import NAME, NOW
+from tests.launch.ec2.terminal import Terminal
+from tests.launch.ec2.world import Stage
+from tests.launch.faults import Faults, refused, refused_after
+
+
+@pytest.fixture
+def terminal(account: Account) -> Terminal:
+    return Terminal(account)
+
+
+@pytest.fixture
+def aws(account: Account) -> Aws:
+    return account.aws()
+
+
+def detached(account: Account, **where: object) -> None:
+    """A job as launch.ec2 starts it, with everything that it makes; nobody follows it."""
+    assert Stage(account, where={"detach": True, **where}).launch() == 0
+
+
+# ---- the removal itself
+
+
+def test_everything_that_a_launch_makes_is_removed(terminal: Terminal, aws: Aws) -> None:
+    detached(terminal.account)
+    kinds = {line.split(" ")[0] for line in terminal.account.left()}
+    assert kinds == {"instance", "volume", "network", "security", "placement", "schedule"}
+    # 2 nodes with 2 volumes and an interface each, a security group, a placement group and the time limit.
+    assert stop(aws, NAME, terminal.clock, terminal.said.append) == 11
+    assert terminal.account.left() == []
+
+
+def test_a_shared_volume_is_removed_too(terminal: Terminal, aws: Aws) -> None:
+    detached(terminal.account, data_volume="multi-attach")
+    stop(aws, NAME, terminal.clock, terminal.said.append)
+    assert terminal.account.left() == []
+
+
+def test_nodes_that_end_slowly_are_waited_for(terminal: Terminal, aws: Aws) -> None:
+    terminal.account.slow.ending = 40
+    terminal.start("demo", nodes=2)
+    stop(aws, "demo", terminal.clock, terminal.said.append)
+    assert terminal.later_s >= 40 * 5
+    assert terminal.account.left() == []
+
+
+def test_nodes_are_asked_only_once_to_end(terminal: Terminal, aws: Aws) -> None:
+    terminal.account.slow.ending = 5
+    ids = terminal.start("demo", nodes=2)
+    stop(aws, "demo", terminal.clock, terminal.said.append)
+    assert [params["InstanceIds"] for params in terminal.account.asked("TerminateInstances")] == [ids]
+
+
+def test_other_jobs_are_left_alone(terminal: Terminal, aws: Aws) -> None:
+    (mine,) = terminal.start("demo")
+    (other,) = terminal.start("demo-2")
+    stop(aws, "demo", terminal.clock, terminal.said.append)
+    assert [node.id for node in terminal.account.nodes] == [other]
+    assert mine != other
+
+
+def test_an_empty_name_stops_nothing(terminal: Terminal, aws: Aws) -> None:
+    terminal.start("demo")
+    assert stop(aws, "", terminal.clock, terminal.said.append) == 0
+    assert len(terminal.account.nodes) == 1
+
+
+def test_nodes_that_show_up_late_are_still_ended(terminal: Terminal, aws: Aws) -> None:
+    terminal.account.slow.hidden = 2
+    terminal.start("demo")
+    stop(aws, "demo", terminal.clock, terminal.said.append, unsure=True)
+    assert terminal.account.left() == []
+
+
+def test_the_time_limit_is_removed_last(terminal: Terminal, aws: Aws) -> None:
+    detached(terminal.account)
+    stop(aws, NAME, terminal.clock, terminal.said.append)
+    assert terminal.said[-1] == f"removed schedule aws-ddp-toolkit-{NAME}"
+
+
+def test_a_group_that_something_still_holds_is_tried_again(terminal: Terminal, aws: Aws, faults: Faults) -> None:
+    terminal.start("demo")
+    faults.on("DeleteSecurityGroup", refused("DependencyViolation", 400))
+    stop(aws, "demo", terminal.clock, terminal.said.append)
+    assert faults.count("DeleteSecurityGroup") == 2
+    assert terminal.account.left() == []
+
+
+@pytest.mark.parametrize(
+    ("operation", "code"),
+    [("DeleteSecurityGroup", "InvalidGroup.NotFound"), ("DeleteSchedule", "ResourceNotFoundException"),
+     ("DeletePlacementGroup", "InvalidPlacementGroup.Unknown")],
+)  # fmt: skip
+def test_what_is_gone_already_does_not_stop_the_rest(
+    terminal: Terminal, aws: Aws, faults: Faults, operation: str, code: str
+) -> None:
+    detached(terminal.account)
+    faults.on(operation, refused_after(code, 400))
+    stop(aws, NAME, terminal.clock, terminal.said.append)
+    assert terminal.account.left() == []
+
+
+def test_what_stays_is_named_after_half_an_hour(terminal: Terminal, aws: Aws, faults: Faults) -> None:
+    terminal.start("demo")
+    faults.on("DeleteSecurityGroup", refused("DependencyViolation", 400), nth=None)
+    hasty = Clock(now=terminal.clock.now, sleep=lambda seconds: terminal.clock.sleep(60 * seconds))
+    with pytest.raises(AwsError, match=r"still there after 30 minutes: security-group sg-\w+; run .* stop demo again"):
+        stop(aws, "demo", hasty, terminal.said.append)
+
+
+def test_the_next_start_of_a_stopped_job_has_a_time_limit_of_its_own(account: Account, aws: Aws) -> None:
+    account.put_json("jobs/demo/job.json", {"job": "demo", "deadline": 1})
+    for now in (100.0, 200.0):
+        mark_ended(aws, Folder(account.bucket, "demo"), Clock(now=lambda now=now: now))  # type: ignore[misc]
+    assert account.s3("jobs/demo/job.json") == {"job": "demo", "deadline": 1, "ended": 100}
+
+
+# ---- python -m launch.ec2 stop
+
+
+def test_stop_says_what_it_removed_that_nothing_is_left_and_what_it_cost(terminal: Terminal) -> None:
+    (node,) = terminal.start("demo", hours_ago=1)
+    assert terminal.type("stop", "demo") == 0
+    assert terminal.said[0] == f"ending 1 node: {node}"
+    assert terminal.said[1].startswith("removed security-group sg-")
+    assert terminal.said[2:] == [
+        "4 resources of demo removed, and none is left in us-east-1; it cost about 0.00 USD",
+    ]
+    assert terminal.account.left() == []
+    assert terminal.account.s3("jobs/demo/job.json")["ended"] > 0
+
+
+def test_stopping_twice_is_fine(terminal: Terminal) -> None:
+    terminal.start("demo")
+    terminal.type("stop", "demo")
+    for _ in range(2):
+        assert terminal.type("stop", "demo") == 0
+        assert terminal.said == ["nothing of demo is left in us-east-1"]
+
+
+def test_stop_needs_no_job_folder(terminal: Terminal) -> None:
+    terminal.start("demo", write=False)
+    assert terminal.type("stop", "demo") == 0
+    assert terminal.account.left() == []
+
+
+def test_stop_needs_no_bucket(terminal: Terminal, faults: Faults) -> None:
+    terminal.start("demo")
+    faults.on("GetObject", refused("AccessDenied", 403), nth=None)
+    assert terminal.type("stop", "demo") == 0
+    assert terminal.account.left() == []
+    assert terminal.said[-1].startswith("warning: job.json still says that it runs: these credentials may not s3:")
+
+
+def test_a_job_that_never_was_is_nothing_to_stop(terminal: Terminal) -> None:
+    assert terminal.type("stop", "demo") == 0
+    assert terminal.said == ["nothing of demo is left in us-east-1"]
+
+
+def test_a_misspelt_job_stops_nothing_and_the_one_that_was_meant_is_named(terminal: Terminal) -> None:
+    terminal.start("imagenet-1")
+    assert terminal.type("stop", "imagnet-1") == 0
+    assert terminal.said == [
+        "nothing of imagnet-1 is left in us-east-1",
+        "warning: there was no job 'imagnet-1'; did you mean 'imagenet-1'? That one still costs money.",
+    ]
+    assert len(terminal.account.nodes) == 1
+
+
+def test_a_job_that_was_stopped_before_is_not_taken_for_a_misspelt_one(terminal: Terminal) -> None:
+    terminal.account.put_json("jobs/imagenet-2/job.json", {"job": "imagenet-2", "ended": 1})
+    terminal.start("imagenet-1")
+    terminal.type("stop", "imagenet-2")
+    assert terminal.said == ["nothing of imagenet-2 is left in us-east-1"]
+
+
+def test_a_launch_that_was_just_killed_is_looked_at_twice(terminal: Terminal) -> None:
+    terminal.account.slow.hidden = 3
+    terminal.start("demo", write=False)
+    assert terminal.type("stop", "demo") == 0
+    assert terminal.account.left() == []
+
+
+def test_stop_without_a_job_names_those_there_are(terminal: Terminal) -> None:
+    terminal.start("one")
+    terminal.start("two")
+    error = terminal.refused("stop")
+    assert (error.code, str(error)) == (2, "which job? python -m launch.ec2 stop JOB.  There are: one, two.")
+
+
+def test_all_jobs_are_shown_and_stay_without_yes(terminal: Terminal) -> None:
+    terminal.start("one")
+    terminal.start("two")
+    error = terminal.refused("stop", "all", "true")
+    assert (error.code, str(error)) == (2, "--all ends one, two; give --yes if you mean it.")
+    assert "2 jobs in us-east-1, " in terminal.text
+    assert len(terminal.account.nodes) == 2
+
+
+def test_all_jobs_of_the_region_are_stopped_with_yes(terminal: Terminal) -> None:
+    terminal.start("one", nodes=2)
+    terminal.start("two")
+    (far,) = terminal.start("far", region="eu-west-1")
+    assert terminal.type("stop", "--all", "--yes") == 0
+    assert terminal.account.nodes == []
+    assert "one: 7 resources of one removed, and none is left in us-east-1; it cost about 0.00 USD" in terminal.said
+    assert (
+        f"instance {far} (running)" in terminal.account.left() or f"instance {far} (pending)" in terminal.account.left()
+    )
+
+
+def test_one_job_that_cannot_be_stopped_does_not_keep_the_others(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one,) = terminal.start("one")
+    terminal.start("two")
+    ask = Aws.call
+
+    def call(self: Aws, service: str, operation: str, params: Mapping[str, Any] | None = None, /) -> dict[str, Any]:
+        if operation == "TerminateInstances" and params == {"InstanceIds": [one]}:
+            raise AwsError("EC2 does not want to end it.")
+        return ask(self, service, operation, params)
+
+    monkeypatch.setattr(Aws, "call", call)
+    assert terminal.type("stop", "--all", "--yes") == 4
+    assert [node.id for node in terminal.account.nodes] == [one]
+    assert terminal.said[-1] == "error: one in us-east-1: EC2 does not want to end it."
+
+
+def test_all_and_a_job_together_are_refused(terminal: Terminal) -> None:
+    terminal.start("one")
+    error = terminal.refused("stop", "job", "one", "all", "true")
+    assert str(error) == "--all and one do not go together; give one of them."
+
+
+def test_all_of_nothing_is_fine(terminal: Terminal) -> None:
+    assert terminal.type("stop", "--all") == 0
+    assert terminal.said == ["no job has anything in us-east-1"]
+
+
+def test_a_job_is_young_for_two_minutes() -> None:
+    schedule = Fleet((), (Thing("schedule", "s", NAME, created=NOW),))
+    assert is_young(schedule, NAME, NOW + timedelta(seconds=119))
+    assert not is_young(schedule, NAME, NOW + timedelta(seconds=121))
+    assert not is_young(Fleet(), NAME, NOW)

@@ -1,0 +1,107 @@
+"""A launch under test: an account, a clock whose sleeps are when things happen, and what was said."""
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from launch.aws import Aws
+from launch.ec2 import checks, planner
+from launch.ec2.lookup import look_up
+from launch.ec2.names import Folder
+from launch.ec2.start import World, attach, launch
+from launch.ec2.stop import Clock, mark_ended, stop
+from launch.plan import Plan
+from tests.launch.ec2.account import Account
+from tests.launch.ec2.known import NAME, job
+
+Event = Callable[[], None]
+
+
+@dataclass
+class Stage:
+    """events: what happens at each sleep, one after the other; after the last one nothing happens any more."""
+
+    account: Account
+    events: Iterator[Event] = field(default_factory=lambda: iter(()))
+    said: list[str] = field(default_factory=list)
+    may_detach: bool = False
+    where: dict[str, object] = field(default_factory=dict)
+    slept_s: float = 0.0
+
+    @cached_property
+    def aws(self) -> Aws:
+        """One for all commands: they keep nothing between calls, and making clients takes as long as ten calls."""
+        return self.account.aws()
+
+    def clock(self) -> Clock:
+        return Clock(now=lambda: time.time() + self.slept_s, sleep=self._sleep)
+
+    def _sleep(self, seconds: float) -> None:
+        self.slept_s += seconds
+        assert self.slept_s < 7_200, "nothing ever happens:\n" + "\n".join(self.said[-20:])
+        next(self.events, lambda: None)()
+
+    def plan(self) -> Plan:
+        """Looks everything up and plans, as the command line does."""
+        asked = job(**self.where)
+        settled = checks.settle(asked)
+        facts = look_up(self.aws, settled, NAME, asked.train.dataset, self.clock().utc())
+        return planner.plan(asked, settled, NAME, facts)
+
+    def world(self) -> World:
+        return World(self.aws, self.clock(), self.said.append, lambda: self.may_detach, self.plan)
+
+    def launch(self) -> int:
+        """python -m launch.ec2 ..."""
+        made = self.plan()
+        if made.problems:
+            raise made.problems[0]
+        return launch(made, self.world())
+
+    def attach(self) -> int:
+        """python -m launch.ec2 attach JOB"""
+        made = self.plan()
+        if made.problems:
+            raise made.problems[0]
+        return attach(made, self.world())
+
+    def stop(self) -> int:
+        """python -m launch.ec2 stop JOB"""
+        aws = self.aws
+        removed = stop(aws, NAME, self.clock(), self.said.append)
+        mark_ended(aws, Folder(self.account.bucket, NAME), self.clock())
+        return removed
+
+    def end_nodes(self, code: int = 0, step: str = "train", reason: str = "done") -> Event:
+        """An event: every node of cluster.json leaves its exit record and is gone."""
+
+        def end() -> None:
+            for row in self.cluster["nodes"]:
+                self.leave_record(row["instance"], code, step, reason)
+
+        return end
+
+    def leave_record(self, instance: str, code: int, step: str, reason: str) -> None:
+        """What boot.sh writes before it turns the node off."""
+        record = {"instance": instance, "rank": 0, "generation": 1, "code": code, "step": step, "reason": reason,
+                  "restarts": 0, "at": 0}  # fmt: skip
+        self.account.put_json(f"jobs/{NAME}/exits/{instance}.json", record)
+        self.account.kill(instance, "Client.InstanceInitiatedShutdown: Instance initiated shutdown")
+
+    def lose_node(self, rank: int) -> Event:
+        """An event: AWS takes the node with this rank back."""
+        return lambda: self.account.kill(self.cluster["nodes"][rank]["instance"])
+
+    @property
+    def cluster(self) -> dict[str, object]:
+        """cluster.json as the nodes read it."""
+        found = self.account.s3(f"jobs/{NAME}/cluster.json")
+        assert found is not None
+        return found
+
+
+def idle(looks: int) -> list[Event]:
+    """So many sleeps in which nothing happens."""
+    return list(itertools.repeat(lambda: None, looks))
