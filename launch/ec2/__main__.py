@@ -6,15 +6,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from launch import cli, plan
-from launch.aws import Aws
-from launch.ec2 import checks, planner
-from launch.ec2.lookup import look_up
-from launch.ec2.names import default_job_name
+from launch.cli import Verb
 from launch.ec2.options import Ec2Options
+from launch.ec2.verbs import StatusOptions, verbs
 from launch.job import Job
 
 if TYPE_CHECKING:
+    from launch.aws import Aws
     from launch.ec2.start import World
+    from launch.ec2.stop import Clock
 
 ABOUT = """\
 Starts EC2 nodes, trains across them, and takes everything down at the end.  Settings of the training go on the
@@ -23,6 +23,14 @@ same line.  --dry-run shows every request and the price before anything is spent
   python -m launch.ec2 --nodes 2 --dry-run
   python -m launch.ec2 --nodes 2 --max-usd 50 --dataset imagenet --model resnet50 --epochs 16 --batch-size 256
 """
+
+ATTACH = """\
+follows a detached job again, replaces nodes that it loses, and takes it down at its end
+
+  python -m launch.ec2 attach JOB
+"""
+
+say = partial(print, flush=True)  # through a pipe, too, at once
 
 # What most come here for; flags and --config win over it.
 DEFAULTS = {"dataset": "imagenet", "model": "resnet18", "batch_size": 256, "progress": False}
@@ -39,17 +47,37 @@ def main(argv: list[str]) -> int:
         show_json=plan.as_json,
         perform=_perform,
         problem=lambda made: made.problems[0] if made.problems else None,
+        verbs={**verbs(_aws, _clock, say), "attach": Verb(ATTACH, StatusOptions, _attach)},
         defaults=DEFAULTS,
     )
     return cli.main(backend, argv)
 
 
+# The rest is imported where it is used: --help needs none of it.
+
+
+def _aws(region: str | None) -> "Aws":
+    from launch.aws import Aws
+
+    return Aws(region)
+
+
+def _clock() -> "Clock":
+    from launch.ec2.stop import Clock
+
+    return Clock()
+
+
 def _plan(job: Job[Ec2Options]) -> plan.Plan:
     """Checks before any call, then looks everything up."""
+    from launch.ec2 import checks, planner
+    from launch.ec2.lookup import look_up
+    from launch.ec2.names import default_job_name
+
     settled, now = checks.settle(job), datetime.now(UTC)
     name = job.where.job_name or default_job_name(job.train.dataset, job.train.model, now.astimezone())
     job = Job(job.train, job.where.model_copy(update={"job_name": name}))
-    facts = look_up(Aws(job.where.region), settled, name, job.train.dataset, now)
+    facts = look_up(_aws(job.where.region), settled, name, job.train.dataset, now)
     return planner.plan(job, settled, name, facts)
 
 
@@ -59,13 +87,23 @@ def _perform(made: plan.Plan) -> int:
     return launch(made, _world(made))
 
 
-def _world(made: plan.Plan) -> "World":
-    from launch.ec2.start import World
-    from launch.ec2.stop import Clock
+def _attach(options: StatusOptions) -> int:
+    """Plans the job again from what was written down, so that lost nodes can be replaced, and follows it."""
+    from launch.ec2.spec import job_named
+    from launch.ec2.start import attach
 
-    todo = planner.inner(made)
-    say = partial(print, flush=True)
-    return World(Aws(todo.cluster.region), Clock(), say, _may_detach, partial(_plan, todo.job))
+    made = _plan(job_named(_aws(options.region), options.job, options.bucket))
+    if made.problems:
+        raise made.problems[0]
+    return attach(made, _world(made))
+
+
+def _world(made: plan.Plan) -> "World":
+    from launch.ec2.planner import inner
+    from launch.ec2.start import World
+
+    todo = inner(made)
+    return World(_aws(todo.cluster.region), _clock(), say, _may_detach, partial(_plan, todo.job))
 
 
 def _may_detach() -> bool:

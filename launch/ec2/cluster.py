@@ -65,7 +65,7 @@ def _restarts(cluster: Cluster, generation: int, before: Mapping[str, Any] | Non
     """How often this start of the job was given new nodes for lost ones."""
     if before is None or before["started"] != int(cluster.started.timestamp()):
         return 0
-    return int(before["restarts"]) + (generation != before["generation"])
+    return int(before["restarts"]) + int(generation != before["generation"])
 
 
 def _whole(cluster: Cluster, generation: int, restarts: int, rows: Sequence[Mapping[str, Any]]) -> Members:

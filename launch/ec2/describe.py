@@ -68,10 +68,9 @@ def _utc(seconds: int) -> datetime:
 def _conflicts(cluster: Cluster, facts: Facts) -> tuple[TrainerError, ...]:
     """Why this cluster cannot be started, as far as facts tell."""
     problems: list[TrainerError] = []
-    times = ("started", "deadline", "ended")
     if facts.spec is not None:
-        asked = {key: value for key, value in requests.spec(cluster).items() if key not in times}
-        if asked != {key: value for key, value in facts.spec.items() if key not in times}:
+        asked = requests.spec(cluster)
+        if any(asked[key] != facts.spec.get(key) for key in ("where", "train", "region")):
             problems.append(
                 SettingsError(f"job {cluster.job} was started with other settings; give another --job-name.")
             )

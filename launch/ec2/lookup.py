@@ -1,7 +1,7 @@
 """What must be asked of AWS before a launch.  Reads only; each question is one function."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -32,6 +32,9 @@ def look_up(aws: Aws, settled: Settled, job: str, dataset: str, now: datetime) -
     folder = Folder(options.bucket or bucket_of(account, region), job)
     need, may = asking.need, asking.may
     types = [instance.name for instance in settled.instances]
+    spec = need(lambda: spec_of(aws, folder), None)
+    # A start that has not ended goes on with what it began with.
+    begun: Mapping[str, Any] = spec if spec is not None and "ended" not in spec else {}
     offered: dict[str, frozenset[str]] = {}
     offered = may("the types' zones", lambda: _offered(aws, types), offered)
     facts = Facts(
@@ -39,9 +42,9 @@ def look_up(aws: Aws, settled: Settled, job: str, dataset: str, now: datetime) -
         account=account,
         offered=offered,
         subnets=need(lambda: _subnets(aws, options.subnet, options.zones), ()),
-        ami=need(lambda: _ami(aws, options.ami), None),
-        image=need(lambda: _image(aws, options.image, account, region), None),
-        snapshot=need(lambda: _snapshot(aws, options.data_snapshot, dataset), None)
+        ami=need(lambda: _ami(aws, options.ami or begun.get("ami")), None),
+        image=begun.get("image") or need(lambda: _image(aws, options.image, account, region), None),
+        snapshot=need(lambda: _snapshot(aws, options.data_snapshot or begun.get("snapshot"), dataset), None)
         if settled.data_volume != "none"
         else None,
         quotas=may("vCPU quotas", lambda: _quotas(aws, settled), {}),
@@ -49,7 +52,7 @@ def look_up(aws: Aws, settled: Settled, job: str, dataset: str, now: datetime) -
         reservation=need(lambda: _reservation(aws, options.capacity_reservation or options.capacity_block), None),
         scheduler_role=need(lambda: _role(aws, options.scheduler_role), None),
         fleet=need(lambda: find(aws, job), Fleet()),
-        spec=need(lambda: spec_of(aws, folder), None),
+        spec=spec,
         now=now,
     )
     need(lambda: _check_profile(aws, options.instance_profile), None)

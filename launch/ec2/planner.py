@@ -51,7 +51,8 @@ def plan(job: Job[Ec2Options], settled: Settled, name: str, facts: Facts) -> Pla
     tries = _tries(cluster, facts, missing, generation)
     if missing and not tries:
         problems = (*problems, _nowhere(settled, facts))
-    steps = [*_before(cluster, facts)]
+    # Nodes that run have everything that comes before them.
+    steps = _before(cluster, facts) if missing else []
     if missing and tries:
         steps.append(_choice(tries, missing))
     if settled.data_volume == "multi-attach" and not facts.fleet.kind("volume"):

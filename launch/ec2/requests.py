@@ -56,15 +56,22 @@ class Cluster:
         return tags(self.job, self.folder.bucket, self.started, self.deadline)
 
 
+# Options that may differ between two starts of one job, and those that have a place of their own in job.json.
+NOT_THE_JOB = {"detach", "max_usd", "max_nodes", "job_name", "region"}
+
+
 def spec(cluster: Cluster) -> dict[str, Any]:
     """job.json: what was asked for, so that a second start can tell whether it is the same job."""
-    options = cluster.settled.options.model_dump(mode="json", exclude={"detach", "max_usd", "max_nodes", "job_name"})
+    options = cluster.settled.options.model_dump(mode="json", exclude=NOT_THE_JOB)
     return {
         "job": cluster.job,
         "region": cluster.region,
         "where": options,
         "train": list(cluster.train),
+        # What a restart shall find again, though the newest of each may be another by then.
         "image": cluster.image,
+        "ami": cluster.ami.id,
+        "snapshot": cluster.snapshot.id if cluster.snapshot else None,
         "started": int(cluster.started.timestamp()),
         "deadline": int(cluster.deadline.timestamp()),
     }

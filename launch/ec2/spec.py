@@ -3,10 +3,24 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
+from launch.aws import Aws
+from launch.ec2.fleet import find
+from launch.ec2.folders import folder_of, needed, refuse_unknown
+from launch.ec2.lookup import spec_of
 from launch.ec2.options import Ec2Options
 from launch.job import Job
 from trainer import flags
 from trainer.config import TrainConfig
+
+
+def job_named(aws: Aws, name: str | None, bucket: str | None) -> Job[Ec2Options]:
+    """The job that was started as `name`.  Raises SettingsError with those there are."""
+    fleet = find(aws)
+    folder = folder_of(aws, fleet, needed(name, "attach", fleet), bucket)
+    spec = spec_of(aws, folder)
+    if spec is None:
+        refuse_unknown(aws, fleet, folder)
+    return job_of(spec)
 
 
 def job_of(spec: Mapping[str, Any]) -> Job[Ec2Options]:

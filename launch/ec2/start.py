@@ -75,7 +75,8 @@ def _live(plan: Plan, world: World, start: Callable[[], Mapping[str, Any]]) -> i
         over = Over(130, "stopped as asked")
         _take_down(cluster, world, unsure=not started)
     except TrainerError as error:
-        _take_down(cluster, world, unsure=isinstance(error, NoAnswer), instead=error)
+        if started or inner(plan).missing:  # else it is somebody's running job, which we could not even join
+            _take_down(cluster, world, unsure=isinstance(error, NoAnswer), instead=error)
         raise
     else:
         _take_down(cluster, world, unsure=False)

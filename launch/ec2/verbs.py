@@ -1,14 +1,17 @@
 """What can be done with jobs once they are started: status, logs, stop, leaks, ssh.  acts.py does it."""
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from launch.aws import Aws
 from launch.cli import Verb
-from launch.ec2.acts import Acts
-from launch.ec2.stop import Clock
-from launch.perform import Say
+
+if TYPE_CHECKING:
+    from launch.aws import Aws
+    from launch.ec2.stop import Clock
+
+Say = Callable[[str], None]
 
 
 class InRegion(BaseModel):
@@ -78,7 +81,7 @@ Logs, and the job's folder in S3 with its results, stay.  Stopping a job twice i
 """
 
 LEAKS = """\
-everything that jobs have in the account, what it costs, and what should not be there any more
+what jobs have in the account, what it costs, and what should not be there any more
 
   python -m launch.ec2 leaks --all-regions
   python -m launch.ec2 leaks --delete
@@ -94,13 +97,22 @@ the command that opens a shell on a node, without keys or open ports
 """
 
 
-def verbs(make_aws: Callable[[str | None], Aws], clock: Clock, say: Say) -> Mapping[str, Verb]:
+def verbs(make_aws: Callable[[str | None], "Aws"], clock: Callable[[], "Clock"], say: Say) -> Mapping[str, Verb]:
     """The verbs by name.  make_aws: a region, or None for the configured one -> calls to it."""
-    acts = Acts(make_aws, clock, say)
+
+    def act(name: str) -> Callable[[Any], int]:
+        def do(options: BaseModel) -> int:
+            from launch.ec2.acts import Acts  # --help needs none of it
+
+            done: int = getattr(Acts(make_aws, clock(), say), name)(options)
+            return done
+
+        return do
+
     return {
-        "status": Verb(STATUS, StatusOptions, acts.status),
-        "logs": Verb(LOGS, LogsOptions, acts.logs),
-        "stop": Verb(STOP, StopOptions, acts.stop),
-        "leaks": Verb(LEAKS, LeaksOptions, acts.leaks),
-        "ssh": Verb(SSH, SshOptions, acts.ssh),
+        "status": Verb(STATUS, StatusOptions, act("status")),
+        "logs": Verb(LOGS, LogsOptions, act("logs")),
+        "stop": Verb(STOP, StopOptions, act("stop")),
+        "leaks": Verb(LEAKS, LeaksOptions, act("leaks")),
+        "ssh": Verb(SSH, SshOptions, act("ssh")),
     }

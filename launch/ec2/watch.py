@@ -125,9 +125,16 @@ class Follower:
         # The records first: a node writes its own after its last line of log.
         exits = exit_records(self.aws, self.cluster.folder)
         fleet = find(self.aws, self.cluster.job)
-        for line in tail.new_lines():
-            self.say(line)
+        self._show(tail)
         return judge(members, fleet, exits, self.cluster.settled.options.max_restarts - members["restarts"])
+
+    def _show(self, tail: LogTail) -> None:
+        """Logs are good to have; a job does not end for want of them."""
+        try:
+            for line in tail.new_lines():
+                self.say(line)
+        except AwsError as error:
+            self.say(f"warning: {error}")
 
     def _replace(self, lost: Replace, members: Mapping[str, Any]) -> Mapping[str, Any]:
         """The new cluster.json, or the old one if there was nothing to replace the lost nodes with."""

@@ -17,7 +17,7 @@ from trainer.errors import SettingsError
 
 
 def job(dataset: str = "digits", train: dict[str, Any] | None = None, **where: Any) -> Job[Ec2Options]:
-    return Job(TrainConfig(dataset=dataset, batch_size=256, **(train or {})), Ec2Options.model_validate(where))
+    return Job(TrainConfig(dataset=dataset, **(train or {})), Ec2Options.model_validate(where))
 
 
 def settled(dataset: str = "digits", **where: Any) -> Settled:
@@ -112,8 +112,10 @@ def test_a_large_data_set_must_come_from_somewhere(dataset: str) -> None:
 
 
 def test_a_batch_that_does_not_divide_among_all_gpus_is_refused() -> None:
-    assert "256" in refusal(job(nodes=3))
-    settle(job(nodes=4))
+    assert refusal(job(train={"global_batch_size": 1024}, nodes=3)) == (
+        "a global batch of 1024 does not divide among 3 replicas x 1 accumulated passes; the nearest that does is 1023."
+    )
+    settle(job(train={"global_batch_size": 1024}, nodes=4))
 
 
 def test_a_limit_that_the_job_stays_under_is_no_hindrance() -> None:

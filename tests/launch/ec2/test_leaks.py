@@ -60,8 +60,9 @@ def test_nodes_without_a_time_limit_are_a_leak() -> None:
     assert verdict(Fleet((node(0),)), NOW) == (True, "without a time limit")
 
 
-def test_a_schedule_without_anything_else_is_a_leak() -> None:
+def test_a_schedule_without_anything_else_is_a_leak_once_a_launch_would_have_more() -> None:
     alone = Fleet((), (Thing("schedule", "aws-ddp-toolkit-x", "x", created=NOW),))
+    assert verdict(alone, NOW + 14 * MINUTE) == (False, "between nodes")
     assert verdict(alone, NOW + 16 * MINUTE) == (True, "no nodes left")
 
 

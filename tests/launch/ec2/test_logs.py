@@ -183,6 +183,12 @@ def test_a_job_is_followed_until_its_nodes_are_gone(terminal: Terminal, write: W
     ]
 
 
+def test_following_a_job_that_is_over_shows_its_logs_and_waits_for_nothing(terminal: Terminal, write: Write) -> None:
+    write("demo", 0, (T, "epoch 1"))
+    assert terminal.type("logs", "demo", "--follow") == 0
+    assert (terminal.said, terminal.later_s) == (["epoch 1"], 0)
+
+
 def test_ctrl_c_ends_the_following_and_not_the_job(terminal: Terminal, write: Write) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt

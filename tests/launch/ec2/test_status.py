@@ -279,6 +279,14 @@ def test_a_job_in_another_bucket_is_found_with_its_name(terminal: Terminal) -> N
     assert "s3://elsewhere/jobs/demo" in terminal.text
 
 
+def test_the_bucket_of_a_job_that_runs_is_known_by_its_tags(terminal: Terminal) -> None:
+    terminal.account.make_bucket("elsewhere")
+    terminal.start("demo", nodes=2, bucket="elsewhere")
+    terminal.type("status", "demo")
+    assert "s3://elsewhere/jobs/demo" in terminal.text
+    assert terminal.text.splitlines()[3].split()[0] == "0"
+
+
 def test_status_alone_lists_the_jobs_of_the_region(terminal: Terminal) -> None:
     terminal.start("one", nodes=2)
     terminal.start("two")

@@ -116,6 +116,15 @@ def test_what_is_gone_already_does_not_stop_the_rest(
     assert terminal.account.left() == []
 
 
+def test_the_time_limit_stays_as_long_as_anything_else_does(terminal: Terminal, aws: Aws, faults: Faults) -> None:
+    detached(terminal.account)
+    faults.on("DeletePlacementGroup", refused("InvalidPlacementGroup.InUse", 400), nth=None)
+    hasty = Clock(now=terminal.clock.now, sleep=lambda seconds: terminal.clock.sleep(60 * seconds))
+    with pytest.raises(AwsError, match="still there"):
+        stop(aws, NAME, hasty, terminal.said.append)
+    assert f"schedule aws-ddp-toolkit-{NAME}" in terminal.account.left()
+
+
 def test_what_stays_is_named_after_half_an_hour(terminal: Terminal, aws: Aws, faults: Faults) -> None:
     terminal.start("demo")
     faults.on("DeleteSecurityGroup", refused("DependencyViolation", 400), nth=None)
@@ -135,12 +144,13 @@ def test_the_next_start_of_a_stopped_job_has_a_time_limit_of_its_own(account: Ac
 
 
 def test_stop_says_what_it_removed_that_nothing_is_left_and_what_it_cost(terminal: Terminal) -> None:
-    (node,) = terminal.start("demo", hours_ago=1)
+    (node,) = terminal.start("demo", hours_left=20)
+    terminal.later_s = 10 * 3600  # of a g5.2xlarge for 1.212 USD and 150 GiB of gp3 for 12 USD a month
     assert terminal.type("stop", "demo") == 0
     assert terminal.said[0] == f"ending 1 node: {node}"
     assert terminal.said[1].startswith("removed security-group sg-")
     assert terminal.said[2:] == [
-        "4 resources of demo removed, and none is left in us-east-1; it cost about 0.00 USD",
+        "4 resources of demo removed, and none is left in us-east-1; it cost about 12.28 USD",
     ]
     assert terminal.account.left() == []
     assert terminal.account.s3("jobs/demo/job.json")["ended"] > 0

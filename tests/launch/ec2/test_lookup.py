@@ -1,0 +1,450 @@
+"""launch.ec2.lookup: every question that is asked of AWS before a launch, and what its failures mean for it."""
+
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from launch.aws import Aws
+from launch.ec2.checks import settle
+from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot
+from launch.ec2.fleet import Fleet
+from launch.ec2.lookup import look_up, read_json
+from launch.ec2.options import Ec2Options
+from launch.errors import AwsError, NoAnswer, NotSetUp
+from launch.job import Job
+from tests.launch.ec2.account import Account
+from tests.launch.faults import Faults, lost, refused
+from trainer.config import TrainConfig
+
+NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
+LookUp = Callable[..., Facts]
+
+
+@pytest.fixture
+def look(aws: Aws) -> LookUp:
+    """Looks up the facts for job j, with these options."""
+
+    def look(dataset: str = "imagenet", **where: Any) -> Facts:
+        return look_up(aws, settle(asked(dataset, **where)), "j", dataset, NOW)
+
+    return look
+
+
+def asked(dataset: str = "imagenet", **where: Any) -> Job[Ec2Options]:
+    return Job(TrainConfig(dataset=dataset), Ec2Options.model_validate(where))
+
+
+def problem(facts: Facts) -> str:
+    (only,) = facts.problems
+    return str(only)
+
+
+def test_an_account_that_is_set_up_has_all_facts_and_no_problems(account: Account, look: LookUp) -> None:
+    facts = look(nodes=2)
+
+    assert (facts.problems, facts.unknown) == ((), ())
+    assert (facts.region, facts.account, facts.now) == ("us-east-1", "123456789012", NOW)
+    assert {s.zone: s.id for s in facts.subnets} == account.subnets
+    assert len({s.vpc for s in facts.subnets}) == 1
+    zones = ("us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d", "us-east-1f")
+    assert facts.offered == {"g5.2xlarge": frozenset(zones)}
+    assert facts.ami == Ami(account.ami, "/dev/sda1")
+    registry = "123456789012.dkr.ecr.us-east-1.amazonaws.com"
+    assert facts.image == f"{registry}/aws-ddp-toolkit@{account.image_digest}"
+    assert facts.snapshot == Snapshot(account.snapshot, 150)
+    name = "Running On-Demand G and VT instances"
+    assert facts.quotas == {name: Quota(name, 768.0, 0)}
+    assert facts.scheduler_role == "arn:aws:iam::123456789012:role/aws-ddp-toolkit-scheduler"
+    assert (facts.spot_usd_per_hour, facts.reservation, facts.spec) == ({}, None, None)
+    assert facts.fleet == Fleet()
+    assert not facts.has_log_group
+
+
+def test_nothing_is_changed_by_looking(account: Account, look: LookUp) -> None:
+    look(nodes=2)
+
+    assert account.left() == []
+    reading = ("Describe", "Get", "List", "Head")
+    assert [operation for operation in account.operations if not operation.startswith(reading)] == []
+
+
+@pytest.mark.parametrize("more", [{}, {"instance_type": "g5.2xlarge,g6.2xlarge,p4d.24xlarge"}, {"spot": True}])
+def test_the_number_of_questions_does_not_grow_with_the_nodes(account: Account, look: LookUp, more: Any) -> None:
+    counts = []
+    for nodes in (2, 64):
+        account.requests.clear()
+        look(nodes=nodes, **more)
+        counts.append(len(account.requests))
+
+    assert counts[0] == counts[1] <= 22
+
+
+def test_a_job_without_a_data_volume_asks_for_no_snapshot(account: Account, look: LookUp) -> None:
+    assert look("digits").snapshot is None
+    assert "DescribeSnapshots" not in account.operations
+
+
+# ---- this machine cannot ask
+
+
+def test_without_credentials_the_facts_say_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        aws, settled = Aws("eu-west-1"), settle(asked())
+        assert aws.region == "eu-west-1"  # importing boto3 is not what is measured
+        started = time.monotonic()
+        facts = look_up(aws, settled, "j", "imagenet", NOW)
+
+    assert time.monotonic() - started < 1.0
+    assert [(type(p), p.code) for p in facts.problems] == [(NotSetUp, 2)]
+    assert problem(facts) == "no AWS credentials; run aws configure or aws sso login, or set AWS_PROFILE."
+    assert facts.unknown == (
+        "without an answer from AWS, nothing was looked up: account, zones, AMI, image, snapshot, quotas",
+    )
+    assert replace(facts, problems=(), unknown=()) == Facts("eu-west-1", now=NOW)
+
+
+def test_without_a_region_the_facts_are_for_some_region(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_REGION")
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    facts = look_up(Aws(), settle(asked()), "j", "imagenet", NOW)
+
+    assert facts.region == "us-east-1"
+    assert problem(facts) == "no AWS region; give --region us-east-1, or set AWS_REGION."
+
+
+def test_with_an_unknown_profile_the_facts_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "wrok")
+
+    assert problem(look_up(Aws(), settle(asked()), "j", "imagenet", NOW)) == (
+        "The config profile (wrok) could not be found; look into ~/.aws/config, or set AWS_PROFILE to another."
+    )
+
+
+def test_expired_credentials_end_the_questions(account: Account, look: LookUp, faults: Faults) -> None:
+    faults.on("GetCallerIdentity", refused("ExpiredToken", 403))
+
+    assert problem(look()).startswith("the AWS credentials have expired; get new ones (aws sso login)")
+    assert account.operations == ["GetCallerIdentity"]
+
+
+# ---- what a launch cannot do without
+
+
+@pytest.mark.parametrize(
+    ("where", "sentence"),
+    [
+        (
+            {"data_snapshot": "snap-0123456789abcdef0"},
+            "The snapshot 'snap-0123456789abcdef0' does not exist; give a snapshot of us-east-1, or copy it there: "
+            "aws ec2 copy-snapshot.",
+        ),
+        (
+            {"ami": "ami-0123456789abcdef0"},
+            "The image id '[ami-0123456789abcdef0]' does not exist; give an AMI of us-east-1 with --ami, or leave it "
+            "out.",
+        ),
+        (
+            {"subnet": "subnet-0123456789abcdef0"},
+            "The subnet ID 'subnet-0123456789abcdef0' does not exist; give subnets of us-east-1 with --subnet, "
+            "or leave it out.",
+        ),
+        (
+            {"zones": "us-east-1a,us-east-1z"},
+            "--zones us-east-1z: there is a subnet only in us-east-1a, us-east-1b, us-east-1c, us-east-1d, us-east-1e, "
+            "us-east-1f; take one of these.",
+        ),
+        (
+            {"capacity_reservation": "cr-0123456789abcdef0"},
+            "The capacity reservation 'cr-0123456789abcdef0' does not exist; give one of us-east-1, or leave it out.",
+        ),
+        (
+            {"scheduler_role": "nobody"},
+            "the account has no role nobody; make it as infra/README.md says, or give another with --scheduler-role.",
+        ),
+        (
+            {"instance_profile": "nobody"},
+            "the account has no instance profile nobody; make it as infra/README.md says, or give another with "
+            "--instance-profile.",
+        ),
+        (
+            {"bucket": "nothing-there"},
+            "there is no bucket nothing-there; make it (aws s3 mb s3://nothing-there), or give another with --bucket.",
+        ),
+    ],
+)
+def test_what_is_not_there_is_a_problem_with_a_remedy(look: LookUp, where: dict[str, Any], sentence: str) -> None:
+    facts = look(**where)
+
+    assert problem(facts) == sentence
+    assert facts.unknown == ()
+
+
+@pytest.mark.parametrize("image", ["nothing", "aws-ddp-toolkit:v0", "aws-ddp-toolkit@sha256:" + "0" * 64])
+def test_an_image_that_is_not_there_is_a_problem(look: LookUp, image: str) -> None:
+    facts = look(image=image)
+
+    assert problem(facts).endswith("push the image, or give another --image.") or problem(facts).endswith(
+        "Push the image, or give another --image."
+    )
+    assert facts.image is None
+
+
+def test_a_data_set_without_a_snapshot_is_a_problem(look: LookUp) -> None:
+    assert problem(look("cifar10", data_volume="per-node")) == (
+        "no snapshot in us-east-1 is tagged aws-ddp-toolkit:dataset=cifar10; give one with --data-snapshot, "
+        "or the data with --data-s3 (infra/README.md says how to make a snapshot)."
+    )
+
+
+def test_a_snapshot_that_is_still_being_made_is_a_problem(account: Account, look: LookUp) -> None:
+    pending = account.make_snapshot("imagenet", 160, state="pending")
+
+    assert problem(look()) == f"snapshot {pending} is pending; wait until it is completed."
+
+
+def test_a_region_without_a_default_vpc_is_a_problem(account: Account, look: LookUp) -> None:
+    for subnets in account.ec2.subnets.values():
+        subnets.clear()
+
+    assert problem(look()) == (
+        "us-east-1 has no default VPC; give your own subnets with --subnet subnet-...,subnet-..."
+    )
+
+
+def test_subnets_of_two_vpcs_are_a_problem(account: Account, aws: Aws, look: LookUp) -> None:
+    vpc = aws.call("ec2", "CreateVpc", {"CidrBlock": "10.0.0.0/16"})["Vpc"]["VpcId"]
+    other = aws.call("ec2", "CreateSubnet", {"VpcId": vpc, "CidrBlock": "10.0.1.0/24"})["Subnet"]["SubnetId"]
+
+    assert problem(look(subnet=f"{account.subnets['us-east-1a']},{other}")) == (
+        "the subnets of --subnet are in different VPCs; give those of one."
+    )
+
+
+def test_a_region_without_the_ami_parameter_is_a_problem(look: LookUp, faults: Faults) -> None:
+    faults.on("GetParameter", refused("ParameterNotFound", 400, "x"))
+
+    assert problem(look()) == "AWS has no AMI parameter x in us-east-1; give an AMI with --ami."
+
+
+def test_a_bucket_of_another_region_is_a_problem(account: Account, look: LookUp) -> None:
+    account.make_bucket("elsewhere", "eu-west-1")
+
+    assert problem(look(bucket="elsewhere")) == (
+        "bucket elsewhere is in eu-west-1 and the nodes would be in us-east-1; give one of us-east-1 with --bucket."
+    )
+
+
+def test_a_bucket_of_somebody_else_is_a_problem(look: LookUp, faults: Faults) -> None:
+    faults.on("HeadBucket", refused("403", 403, "Forbidden"))
+
+    assert problem(look(bucket="theirs")) == (
+        "these credentials may not look at bucket theirs; give your own account's with --bucket, or ask for the policy "
+        "in infra/iam/launcher.json."
+    )
+
+
+def test_a_reservation_that_is_over_is_a_problem(account: Account, look: LookUp) -> None:
+    name = account.reserve("us-east-1b", "g5.2xlarge", 2, state="expired")
+
+    assert problem(look(capacity_reservation=name)) == (
+        f"reservation {name} is expired; start the job once it is active."
+    )
+
+
+@pytest.mark.parametrize(
+    ("operation", "permission"),
+    [
+        ("DescribeSubnets", "ec2:DescribeSubnets"),
+        ("GetParameter", "ssm:GetParameter"),
+        ("DescribeSnapshots", "ec2:DescribeSnapshots"),
+        ("GetRole", "iam:GetRole"),
+        ("GetInstanceProfile", "iam:GetInstanceProfile"),
+        ("DescribePlacementGroups", "ec2:DescribePlacementGroups"),
+        ("GetObject", "s3:GetObject"),
+    ],
+)
+def test_a_permission_that_is_missing_is_a_problem(  # type: ignore[no-untyped-def]
+    look: LookUp, faults: Faults, operation, permission
+) -> None:
+    faults.on(operation, refused("AccessDenied", 403))
+
+    assert problem(look()) == (
+        f"these credentials may not {permission}; the policy in infra/iam/launcher.json allows it, ask for it."
+    )
+
+
+def test_all_problems_are_told_at_once_and_each_only_once(look: LookUp, faults: Faults) -> None:
+    faults.on("GetRole", lost())
+    facts = look(bucket="nothing-there", ami="ami-0123456789abcdef0", instance_profile="nobody")
+
+    assert [type(found) for found in facts.problems] == [AwsError, NoAnswer, AwsError, AwsError]
+
+
+# ---- what a launch can do without
+
+
+@pytest.mark.parametrize(
+    ("operation", "what"),
+    [
+        ("DescribeInstanceTypeOfferings", "the types' zones"),
+        ("GetServiceQuota", "vCPU quotas"),
+        ("DescribeSpotPriceHistory", "spot prices"),
+        ("DescribeLogGroups", "the log group"),
+    ],
+)
+def test_what_is_only_good_to_know_is_unknown_and_no_problem(  # type: ignore[no-untyped-def]
+    look: LookUp, faults: Faults, operation, what
+) -> None:
+    faults.on(operation, refused("AccessDenied", 403))
+    facts = look(spot=True)
+
+    assert facts.problems == ()
+    (unknown,) = facts.unknown
+    assert unknown.startswith(f"{what} could not be looked up: these credentials may not ")
+
+
+# ---- what was asked for
+
+
+def test_zones_and_subnets_come_in_the_order_they_were_given(account: Account, look: LookUp) -> None:
+    assert [s.zone for s in look(zones="us-east-1c,us-east-1a").subnets] == ["us-east-1c", "us-east-1a"]
+    given = look(subnet=f"{account.subnets['us-east-1d']},{account.subnets['us-east-1b']}").subnets
+    assert [s.zone for s in given] == ["us-east-1b", "us-east-1d"]
+
+
+@pytest.mark.parametrize(
+    ("image", "found"),
+    [
+        ("aws-ddp-toolkit", "123456789012.dkr.ecr.us-east-1.amazonaws.com/aws-ddp-toolkit@{digest}"),
+        ("aws-ddp-toolkit:latest", "123456789012.dkr.ecr.us-east-1.amazonaws.com/aws-ddp-toolkit@{digest}"),
+        ("aws-ddp-toolkit@{digest}", "123456789012.dkr.ecr.us-east-1.amazonaws.com/aws-ddp-toolkit@{digest}"),
+        ("nvcr.io/nvidia/pytorch:24.01-py3", "nvcr.io/nvidia/pytorch:24.01-py3"),
+        ("registry.example.org:5000/trainer:v1", "registry.example.org:5000/trainer:v1"),
+        ("localhost:5000/trainer", "localhost:5000/trainer"),
+    ],
+)
+def test_an_image_is_found_by_tag_digest_or_uri(account: Account, look: LookUp, image: str, found: str) -> None:
+    facts = look(image=image.format(digest=account.image_digest))
+
+    assert facts.problems == ()
+    assert facts.image == found.format(digest=account.image_digest)
+
+
+def test_an_image_may_lie_in_a_folder_of_the_registry(look: LookUp, faults: Faults) -> None:
+    look(image="team/trainer:v1")
+
+    (asked_for,) = [call.params for call in faults.calls if str(call) == "ecr:DescribeImages"]
+    assert asked_for == {"repositoryName": "team/trainer", "imageIds": [{"imageTag": "v1"}]}
+
+
+def test_the_newest_snapshot_of_the_data_set_is_taken(account: Account, look: LookUp) -> None:
+    newer = account.make_snapshot("imagenet", 160)
+    account.make_snapshot("cifar10", 10)
+
+    assert look().snapshot == Snapshot(newer, 160)
+    assert look(data_snapshot=account.snapshot).snapshot == Snapshot(account.snapshot, 150)
+
+
+def test_a_reservation_says_where_it_is_and_what_is_free(account: Account, look: LookUp) -> None:
+    name = account.reserve("us-east-1b", "g5.2xlarge", 2)
+    expected = Reservation(name, "us-east-1b", "g5.2xlarge", 2)
+
+    assert look(capacity_reservation=name).reservation == expected
+    assert look(capacity_block=name).reservation == expected
+
+
+def test_the_dearest_zones_spot_price_counts(account: Account, look: LookUp) -> None:
+    account.spot_usd |= {"us-east-1a": 0.4, "us-east-1b": 0.6, "us-east-1c": 0.5}
+
+    assert look(spot=True).spot_usd_per_hour == {"g5.2xlarge": 0.6}
+    assert account.asked("DescribeSpotPriceHistory") == [
+        {"InstanceTypes": ["g5.2xlarge"], "ProductDescriptions": ["Linux/UNIX"], "StartTime": NOW}
+    ]
+
+
+def test_quotas_count_what_runs_of_their_types_and_market(account: Account, aws: Aws, look: LookUp) -> None:
+    account.quota["L-DB2E81BA"] = 64.0
+    for kind, count, spot in (("g5.2xlarge", 2, False), ("g6.2xlarge", 1, False), ("g5.2xlarge", 1, True),
+                              ("c5.large", 1, False), ("p4d.24xlarge", 1, False)):  # fmt: skip
+        run(account, aws, kind, count, spot)
+    names = ["Running On-Demand G and VT instances", "Running On-Demand P instances"]
+    spot_names = ["All G and VT Spot Instance Requests"]
+
+    assert look(instance_type="g5.2xlarge,p4d.24xlarge").quotas == {
+        names[0]: Quota(names[0], 64.0, 24),
+        names[1]: Quota(names[1], 768.0, 96),
+    }
+    assert look(spot=True).quotas == {spot_names[0]: Quota(spot_names[0], 768.0, 8)}
+
+
+def run(account: Account, aws: Aws, kind: str, count: int = 1, spot: bool = False, tags: Any = ()) -> list[str]:
+    """Starts nodes that are nobody's, or that carry these tags."""
+    params = {"ImageId": account.ami, "InstanceType": kind, "MinCount": count, "MaxCount": count,
+              "SubnetId": account.subnets["us-east-1a"]}  # fmt: skip
+    market = {"InstanceMarketOptions": {"MarketType": "spot"}} if spot else {}
+    named = {"TagSpecifications": [{"ResourceType": "instance", "Tags": list(tags)}]} if tags else {}
+    return [i["InstanceId"] for i in aws.call("ec2", "RunInstances", params | market | named)["Instances"]]
+
+
+def test_only_what_is_of_the_same_job_is_in_its_fleet(account: Account, aws: Aws, look: LookUp) -> None:
+    def tagged(job: str) -> list[dict[str, str]]:
+        return [{"Key": "aws-ddp-toolkit:job", "Value": job}, {"Key": "aws-ddp-toolkit:generation", "Value": "2"}]
+
+    (mine,) = run(account, aws, "g5.2xlarge", tags=tagged("j"))
+    run(account, aws, "g5.2xlarge", tags=tagged("j2"))
+    run(account, aws, "g5.2xlarge")
+    fleet = look().fleet
+
+    assert [(n.id, n.job, n.type, n.zone, n.generation, n.spot, n.vcpus) for n in fleet.nodes] == [
+        (mine, "j", "g5.2xlarge", "us-east-1a", 2, False, 8)
+    ]
+
+
+def test_an_earlier_start_is_found_in_the_jobs_folder(account: Account, look: LookUp) -> None:
+    account.put_json("jobs/j/job.json", {"job": "j", "started": 1})
+
+    assert look().spec == {"job": "j", "started": 1}
+
+
+def test_the_log_group_is_found_by_its_whole_name(aws: Aws, look: LookUp) -> None:
+    aws.call("logs", "CreateLogGroup", {"logGroupName": "/aws-ddp-toolkit/ec2-old"})
+    assert not look().has_log_group
+    aws.call("logs", "CreateLogGroup", {"logGroupName": "/aws-ddp-toolkit/ec2"})
+    assert look().has_log_group
+
+
+# ---- reading from S3
+
+
+def test_a_file_that_is_not_there_is_nothing(account: Account, aws: Aws) -> None:
+    assert read_json(aws, account.bucket, "jobs/j/job.json") is None
+    assert read_json(aws, "nothing-there", "jobs/j/job.json") is None
+
+
+def test_a_file_that_cannot_be_read_is_an_error(account: Account, aws: Aws, faults: Faults) -> None:
+    faults.on("GetObject", refused("AccessDenied", 403))
+
+    with pytest.raises(AwsError, match="these credentials may not s3:GetObject"):
+        read_json(aws, account.bucket, "k")
+
+
+def test_a_file_that_breaks_off_is_an_error(account: Account, aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    from botocore.exceptions import ReadTimeoutError
+
+    def breaks_off(self: object) -> bytes:
+        raise ReadTimeoutError(endpoint_url="https://s3")
+
+    account.put_json("k", {"a": 1})
+    monkeypatch.setattr("botocore.response.StreamingBody.read", breaks_off)
+
+    with pytest.raises(NoAnswer, match=r"^no answer to s3:GetObject \(Read timeout on endpoint URL\)"):
+        read_json(aws, account.bucket, "k")
