@@ -10,6 +10,7 @@ from typing import Any, Generic, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from launch.errors import NotSetUp
 from launch.job import Job, Where
 from trainer import flags
 from trainer.config import SECTIONS, TrainConfig
@@ -76,6 +77,9 @@ def main(backend: Backend[Where, Plan], argv: Sequence[str]) -> int:
         return error.code
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # `... logs JOB | head` has read enough
+        sys.stdout = None
+        return Exit.DONE
 
 
 def _launch(backend: Backend[Where, Plan], argv: Sequence[str]) -> int:
@@ -84,7 +88,8 @@ def _launch(backend: Backend[Where, Plan], argv: Sequence[str]) -> int:
     problem = backend.problem(plan)
     if launch.dry_run:
         print(backend.show_json(plan) if launch.dry_run == "json" else backend.show(plan))
-        return problem.code if problem else Exit.DONE
+        # Without an account a plan is as good as it can be.
+        return problem.code if problem and not isinstance(problem, NotSetUp) else Exit.DONE
     if problem:
         raise problem
     return backend.perform(plan)
@@ -104,10 +109,10 @@ def _read(backend: Backend[Where, Plan], argv: Sequence[str]) -> tuple[LaunchOpt
 
 def _do(backend: Backend[Where, Plan], name: str, argv: Sequence[str]) -> int:
     verb = backend.verbs[name]
-    words = [SHORT.get(word, word) for word in argv]
-    if words and not words[0].startswith("-"):
+    words, takes_job = [SHORT.get(word, word) for word in argv], "job" in verb.options.model_fields
+    if takes_job and words and not words[0].startswith("-"):
         words = ["--job", *words]
-    prog = f"{backend.prog} {name} [JOB]"
+    prog = f"{backend.prog} {name} [JOB]" if takes_job else f"{backend.prog} {name}"
     (options,) = flags.parse(words, [verb.options], prog=prog, about=verb.about, sections={})
     return verb.act(options)
 

@@ -41,7 +41,7 @@ export AWS_DEFAULT_REGION=$REGION LC_ALL=C.UTF-8
 # The command line's defaults: one second for the role's credentials, and a minute for every connection.
 export AWS_METADATA_SERVICE_NUM_ATTEMPTS=3 AWS_RETRY_MODE=standard AWS_MAX_ATTEMPTS=4
 
-INSTANCE=$(hostname) # until the metadata tell
+INSTANCE=$HOSTNAME # until the metadata tell
 RANK='' GENERATION='' CONTAINER='' UPLOAD=''
 CODE=1 STEP=script REASON='the boot script broke; its log says where' RESTARTS=0
 
@@ -58,7 +58,7 @@ now() { cut -d. -f1 /proc/uptime; }
 # Runs a command so that a signal is handled at once: in the foreground it would wait for the command's end.
 run() { "$@" & wait $!; }
 
-nap() { run sleep "$1" &>/dev/null; }
+nap() { sleep "$1" &>/dev/null & wait $!; }
 
 within() { # SECONDS COMMAND...: until it succeeds
     local end=$(($(now) + $1))
@@ -83,6 +83,8 @@ imds() { # PATH: what the instance metadata say, by IMDSv2.  A token a question:
         curl -sf -m 2 -H "X-aws-ec2-metadata-token: $token" "$at/meta-data/$1"
 }
 
+fetch_instance() { imds instance-id >"$ROOT/instance"; }
+
 place() { # this node's place in cluster.json, on a line; nothing, and failure, if it has none
     python3 - "$INSTANCE" "$ROOT/cluster.json" <<'EOF'
 import json, sys
@@ -96,7 +98,7 @@ print(me[0]["rank"], me[0]["address"], me[0]["data_volume"] or "none", len(nodes
 EOF
 }
 
-fetch_cluster() { s3 cp "$FOLDER/cluster.json" "$ROOT/cluster.json" 2>/dev/null; }
+fetch_cluster() { s3 cp "$FOLDER/cluster.json" "$ROOT/cluster.json" 2>"$ROOT/cluster.error"; }
 
 fetch_place() { fetch_cluster && place >/dev/null; }
 
@@ -183,8 +185,8 @@ finish_upload() {
 
 start_container() { # SECONDS: to meet the other nodes
     docker rm --force ddp &>/dev/null
-    # --pid host: torchrun knows a node by address and process id, and would take a new container, where it is
-    # always process 1, for the one that died.
+    # --pid host: torchrun knows a node by address and process id, which is 1 in every container, and one that is
+    # started again must not pass for the one that died.  Also, process 1 misses a SIGTERM that comes too early.
     # TORCH_DISABLE_SHARE_RDZV_TCP_STORE: with a shared store torchrun cannot replace a lost node.
     # non-blocking: the training must not wait for CloudWatch.
     docker run --rm --name ddp --network host --ipc host --pid host --ulimit memlock=-1 \
@@ -299,9 +301,10 @@ main() {
     printf '#!/bin/sh\nshutdown -h now\n' >/var/lib/cloud/scripts/per-boot/ddp &&
         chmod +x /var/lib/cloud/scripts/per-boot/ddp
 
-    within "$METADATA_S" imds instance-id >"$ROOT/instance" || fail 20 metadata 'the instance metadata do not answer'
+    within "$METADATA_S" fetch_instance || fail 20 metadata 'the instance metadata do not answer'
     INSTANCE=$(<"$ROOT/instance")
-    within "$CLUSTER_S" fetch_place || fail 21 cluster "no cluster.json in $FOLDER named $INSTANCE within $CLUSTER_S s"
+    within "$CLUSTER_S" fetch_place || fail 21 cluster \
+        "no cluster.json in $FOLDER named $INSTANCE within $CLUSTER_S s; $(tail -n 1 "$ROOT/cluster.error")"
     take_place
     get_data
     get_image

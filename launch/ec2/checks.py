@@ -1,6 +1,7 @@
 """What a job's settings must fulfil before anything is asked of AWS.  Pure."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from launch import catalog
 from launch.catalog import Instance
@@ -41,6 +42,8 @@ def settle(job: Job[Ec2Options]) -> Settled:
     instances = tuple(_instance(name, options) for name in options.instance_type)
     if not instances:
         raise SettingsError("--instance-type names no type; give for example g5.2xlarge.")
+    if job.train.run_dir is not None or job.train.checkpoint_dir is not None:
+        raise SettingsError("--run-dir and --checkpoint-dir are the job folder's on EC2; leave them out.")
     settled = Settled(options, instances, _data_volume(job))
     for instance in instances:
         _check_processes(settled, instance)
@@ -64,7 +67,8 @@ def _instance(name: str, options: Ec2Options) -> Instance:
 def _check_processes(settled: Settled, instance: Instance) -> None:
     wanted = settled.options.nproc_per_node
     if wanted is not None and instance.is_gpu and wanted > instance.gpus:
-        raise SettingsError(f"--nproc-per-node {wanted}: {instance.name} has {instance.gpus} GPUs; give at most those.")
+        gpus = "1 GPU" if instance.gpus == 1 else f"{instance.gpus} GPUs"
+        raise SettingsError(f"--nproc-per-node {wanted}: {instance.name} has {gpus}; start one process per GPU.")
 
 
 def _data_volume(job: Job[Ec2Options]) -> str:
@@ -136,9 +140,5 @@ def io2_volume(gib: int) -> Volume:
 
 def in_container(train: TrainConfig, settled: Settled) -> TrainConfig:
     """The training as it runs on the nodes: data where boot.sh mounts it; it adds the run folder itself."""
-    from pathlib import Path
-
-    if train.run_dir is not None or train.checkpoint_dir is not None:
-        raise SettingsError("--run-dir and --checkpoint-dir are the job folder's on EC2; leave them out.")
     brings_data = settled.data_volume != "none" or settled.options.data_s3 is not None
     return train.model_copy(update={"data_dir": Path("/data")}) if brings_data else train

@@ -12,7 +12,7 @@ from launch.ec2.fleet import Fleet, find, node
 from launch.ec2.names import DATA_TAG, LOG_GROUP, Folder, bucket_of
 from launch.ec2.quotas import quota_of
 from launch.errors import AwsError, NotSetUp
-from trainer.errors import TrainerError
+from trainer.errors import SettingsError, TrainerError
 
 Found = TypeVar("Found")
 
@@ -118,13 +118,13 @@ def _subnets(aws: Aws, wanted: tuple[str, ...], zones: tuple[str, ...]) -> tuple
     rows = aws.pages("ec2", "DescribeSubnets", "Subnets", query)
     found = sorted((Subnet(r["SubnetId"], r["AvailabilityZone"], r["VpcId"]) for r in rows), key=lambda s: s.zone)
     if not found:
-        raise NotSetUp(f"{aws.region} has no default VPC; give your own subnets with --subnet subnet-...,subnet-...")
+        raise SettingsError(f"{aws.region} has no default VPC; give your own subnets with --subnet subnet-...")
     if len({subnet.vpc for subnet in found}) > 1:
-        raise NotSetUp("the subnets of --subnet are in different VPCs; give those of one.")
+        raise SettingsError("the subnets of --subnet are in different VPCs; give those of one.")
     there = [subnet.zone for subnet in found]
     for zone in zones:
         if zone not in there:
-            raise NotSetUp(f"--zones {zone}: there is a subnet only in {', '.join(there)}; take one of these.")
+            raise SettingsError(f"--zones {zone}: there is a subnet only in {', '.join(there)}; take one of these.")
     return tuple(sorted((s for s in found if s.zone in zones), key=lambda s: zones.index(s.zone)) if zones else found)
 
 
@@ -257,14 +257,17 @@ def spec_of(aws: Aws, folder: Folder) -> dict[str, Any] | None:
 
 
 def read_json(aws: Aws, bucket: str, key: str) -> dict[str, Any] | None:
-    """A JSON object in S3, or None if it is not there.  Raises AwsError."""
+    """A JSON object in S3, or None if it is not there.  Raises AwsError; with the code NotJson if it is damaged."""
     try:
         body = aws.call("s3", "GetObject", {"Bucket": bucket, "Key": key})["Body"]
     except AwsError as error:
         if error.aws_code in ("NoSuchKey", "NoSuchBucket"):
             return None
         raise
-    content: dict[str, Any] = json.loads(body.read())
+    try:
+        content: dict[str, Any] = json.loads(body.read())
+    except ValueError as error:
+        raise AwsError(f"s3://{bucket}/{key} is damaged: {error}; delete it.", "NotJson") from error
     return content
 
 

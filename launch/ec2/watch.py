@@ -99,7 +99,8 @@ class Follower:
 
     def follow(self) -> Over:
         """Shows the logs until the job is over.  Raises AwsError when AWS was out of reach for long."""
-        tail = LogTail(self.aws, self.cluster.job, since=self.cluster.started)
+        several = self.cluster.nodes > 1
+        tail = LogTail(self.aws, self.cluster.job, several=several, since=self.cluster.started)
         members = cluster_json(self.aws, self.cluster.folder)
         heard_at = complete_at = self.clock.now()
         while True:
@@ -162,5 +163,15 @@ def cluster_json(aws: Aws, folder: Folder) -> Mapping[str, Any]:
 def exit_records(aws: Aws, folder: Folder) -> dict[str, Mapping[str, Any]]:
     """The records that nodes leave when they end, by instance id."""
     listed = aws.pages("s3", "ListObjectsV2", "Contents", {"Bucket": folder.bucket, "Prefix": folder.exits})
-    records = (read_json(aws, folder.bucket, item["Key"]) for item in listed)
+    records = [_record(aws, folder.bucket, item["Key"]) for item in listed]
     return {record["instance"]: record for record in records if record is not None}
+
+
+def _record(aws: Aws, bucket: str, key: str) -> Mapping[str, Any] | None:
+    """A damaged record says no more than none: the node is gone."""
+    try:
+        return read_json(aws, bucket, key)
+    except AwsError as error:
+        if error.aws_code != "NotJson":
+            raise
+        return None

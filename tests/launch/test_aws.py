@@ -207,20 +207,17 @@ def test_a_missing_permission_is_named_with_the_policy_that_has_it(  # type: ign
     )
 
 
-def test_a_permission_that_iam_itself_refuses_is_named(account: Account, aws: Aws) -> None:
+def test_a_permission_that_iam_itself_refuses_is_named(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     from moto.core import set_initial_no_auth_action_count
 
-    session = aws.session
-    iam = session.client("iam")
-    iam.create_user(UserName="u")
-    key = iam.create_access_key(UserName="u")["AccessKey"]
-    session._session.set_credentials(key["AccessKeyId"], key["SecretAccessKey"])
-    with_rights = aws.in_region("us-east-1")
-    with_rights.session._session.set_credentials(key["AccessKeyId"], key["SecretAccessKey"])
+    aws.call("iam", "CreateUser", {"UserName": "u"})
+    key = aws.call("iam", "CreateAccessKey", {"UserName": "u"})["AccessKey"]
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
 
     @set_initial_no_auth_action_count(0)  # type: ignore[untyped-decorator]
     def ask() -> TrainerError:
-        return error_of(with_rights.call, "ec2", "DescribeVolumes")
+        return error_of(Aws("us-east-1").call, "ec2", "DescribeVolumes")
 
     assert str(ask()) == (
         "these credentials may not ec2:DescribeVolumes; the policy in infra/iam/launcher.json allows it, ask for it."
@@ -229,6 +226,12 @@ def test_a_permission_that_iam_itself_refuses_is_named(account: Account, aws: Aw
 
 def test_an_action_that_no_policy_grants_is_sent_to_the_launchers() -> None:
     assert granted_by("ec2:PurchaseHostReservation") == "infra/iam/launcher.json"
+
+
+def test_without_the_policies_at_hand_the_launchers_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("launch.aws.files", {"infra": tmp_path}.__getitem__)
+
+    assert granted_by.__wrapped__("ec2:RunInstances") == "infra/iam/launcher.json"
 
 
 @pytest.mark.parametrize(

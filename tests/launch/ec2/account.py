@@ -12,7 +12,7 @@ import gc
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -65,7 +65,7 @@ class Account:
         self.rules = rules
         self.capacity, self.quota, self.spot_usd = rules.capacity, rules.quota, rules.spot_usd
         self.requests: list[Request] = []
-        self.snapshot = self._make_snapshot("imagenet", 150)
+        self.snapshot = self.make_snapshot("imagenet", 150, hours_old=24)
         self.ami = self._make_ami()
         self.image_digest = self._make_image()
         self._make_roles()
@@ -105,12 +105,12 @@ class Account:
     @property
     def nodes(self) -> list[Any]:
         """moto's instances in the region that are not terminated: .id, .state, .instance_type, .placement.zone, ..."""
-        return [instance for instance in self._ec2.all_instances() if instance.state != "terminated"]
+        return [instance for instance in self.ec2.all_instances() if instance.state != "terminated"]
 
     @property
     def subnets(self) -> dict[str, str]:
         """The default VPC's subnets, by zone."""
-        return {zone: subnet.id for zone, subnet in sorted(self._ec2.get_default_subnets().items())}
+        return {zone: subnet.id for zone, subnet in sorted(self.ec2.get_default_subnets().items())}
 
     def left(self) -> list[str]:
         """What costs money or carries the toolkit's tag, in any region, beyond what was there at first.
@@ -147,17 +147,22 @@ class Account:
     # ---- what a test does to it
 
     @property
+    def ec2(self) -> Any:
+        """moto's own EC2 of the region, for what nothing here is for."""
+        return ec2_backends[self.id][self.region]
+
+    @property
     def slow(self) -> Slow:
         """How long nodes take to come and go."""
         return self.rules.slow
 
     def kill(self, instance_id: str, reason: str = SPOT_INTERRUPTION) -> None:
         """Ends a node from outside, as EC2 does with a spot node."""
-        end(self.rules, self._ec2.get_instance(instance_id), reason)
+        end(self.rules, self.ec2.get_instance(instance_id), reason)
 
     def forget(self, instance_id: str) -> None:
         """EC2 shows a terminated node for about an hour, and then knows nothing of it."""
-        for reservation in self._ec2.reservations.values():
+        for reservation in self.ec2.reservations.values():
             reservation.instances = [i for i in reservation.instances if i.id != instance_id]
 
     def reserve(self, zone: str, instance_type: str, count: int, state: str = "active") -> str:
@@ -181,20 +186,18 @@ class Account:
         """Another bucket."""
         s3_backends[self.id]["aws"].create_bucket(name, region)
 
-    # ---- how it is filled
-
-    @property
-    def _ec2(self) -> Any:
-        return ec2_backends[self.id][self.region]
-
-    def _make_snapshot(self, dataset: str, gib: int) -> str:
-        volume = self._ec2.create_volume(size=gib, zone_name=f"{self.region}a", volume_type="gp3")
-        snapshot = self._ec2.create_snapshot(volume.id, f"{dataset}, prepared")
+    def make_snapshot(self, dataset: str, gib: int, hours_old: float = 0, state: str = "completed") -> str:
+        """A snapshot that holds a data set."""
+        volume = self.ec2.create_volume(size=gib, zone_name=f"{self.region}a", volume_type="gp3")
+        snapshot = self.ec2.create_snapshot(volume.id, f"{dataset}, prepared")
+        snapshot.start_time, snapshot.status = snapshot.start_time - timedelta(hours=hours_old), state
         snapshot.add_tags({f"{TOOLKIT}:dataset": dataset})
         return str(snapshot.id)
 
+    # ---- how it is filled
+
     def _make_ami(self) -> str:
-        ec2 = self._ec2
+        ec2 = self.ec2
         ami = ec2.register_image(name="Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu 22.04) 20261101")
         ami.root_device_name = "/dev/sda1"
         # PutParameter refuses names under /aws.

@@ -42,14 +42,14 @@ class Terminal:
         self.said.clear()
         backend: cli.Backend[Ec2Options, None] = cli.Backend(
             prog="python -m launch.ec2", about="", options=Ec2Options, plan=nothing, show=nothing, show_json=nothing,
-            perform=nothing, verbs=verbs(self.account.aws, self.clock, self.said.append),
+            perform=nothing, verbs=verbs(self.account.aws, lambda: self.clock, self.said.append),
         )  # fmt: skip
         return cli.main(backend, words)
 
     def refused(self, *words: str) -> TrainerError:
         """The error that the command line `words` ends with."""
         self.said.clear()
-        acts = verbs(self.account.aws, self.clock, self.said.append)
+        acts = verbs(self.account.aws, lambda: self.clock, self.said.append)
         verb = acts[words[0]]
         values = dict(zip(words[1::2], words[2::2], strict=True))
         try:
@@ -70,36 +70,36 @@ class Terminal:
         hours_ago: float = 0.0,
         hours_left: float = 12.0,
         region: str = "us-east-1",
-        kind: str = "g5.2xlarge",
         write: bool = True,
+        bucket: str | None = None,
     ) -> list[str]:
         """A job in the middle of its life, as another terminal left it; returns its nodes' ids by rank."""
         now = datetime.now(UTC)
         started, deadline = now - timedelta(hours=hours_ago), now + timedelta(hours=hours_left)
-        bucket = self.account.bucket
+        bucket = bucket or self.account.bucket
         tagged, ec2 = tags(job, bucket, started, deadline), self.account.aws(region)
         made = ec2.call("ec2", "CreateSecurityGroup", {
             "GroupName": group_name(job), "Description": job,
             "TagSpecifications": [{"ResourceType": "security-group", "Tags": tagged}],
         })  # fmt: skip
-        ids = self._run(ec2, kind, nodes, made["GroupId"], tagged) if nodes else []
+        ids = self._run(ec2, nodes, made["GroupId"], tagged) if nodes else []
         if write:
             times = {"started": int(started.timestamp()), "deadline": int(deadline.timestamp())}
-            where = {"nodes": nodes, "instance_type": [kind], "root_gb": 150}
+            where = {"nodes": nodes, "instance_type": ["g5.2xlarge"], "root_gb": 150}
             spec = {"job": job, "region": region, "where": where, "train": ["--epochs", "8"], **times}
-            self.account.put_json(Folder(bucket, job).spec, spec)
+            self.account.put_json(Folder(bucket, job).spec, spec, bucket)
             rows = [{"rank": rank, "instance": name} for rank, name in enumerate(ids)]
-            self.account.put_json(Folder(bucket, job).cluster, {"job": job, **times, "nodes": rows})
+            self.account.put_json(Folder(bucket, job).cluster, {"job": job, **times, "nodes": rows}, bucket)
         return ids
 
-    def _run(self, aws: Any, kind: str, count: int, group: str, tagged: list[dict[str, str]]) -> list[str]:
+    def _run(self, aws: Any, count: int, group: str, tagged: list[dict[str, str]]) -> list[str]:
         image = self.account.ami
         if aws.region != "us-east-1":
             image = aws.call("ec2", "RegisterImage", {"Name": "some", "RootDeviceName": "/dev/sda1"})["ImageId"]
         subnet = aws.call("ec2", "DescribeSubnets")["Subnets"][0]["SubnetId"]
         disk = {"VolumeSize": 150, "VolumeType": "gp3", "DeleteOnTermination": True}
         answer = aws.call("ec2", "RunInstances", {
-            "ImageId": image, "InstanceType": kind, "MinCount": count, "MaxCount": count,
+            "ImageId": image, "InstanceType": "g5.2xlarge", "MinCount": count, "MaxCount": count,
             "NetworkInterfaces": [
                 {"DeviceIndex": 0, "SubnetId": subnet, "Groups": [group], "DeleteOnTermination": True}
             ],

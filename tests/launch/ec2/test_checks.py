@@ -51,7 +51,7 @@ def refusal(asked: Job[Ec2Options]) -> str:
         ),
         (
             {"instance_type": "g5.2xlarge", "nproc_per_node": 2},
-            "--nproc-per-node 2: g5.2xlarge has 1 GPUs; give at most those.",
+            "--nproc-per-node 2: g5.2xlarge has 1 GPU; start one process per GPU.",
         ),
         ({"data_s3": "bucket/folder"}, "--data-s3 bucket/folder: must look like s3://bucket/folder."),
         (
