@@ -21,6 +21,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-golden", action="store_true", help="rewrite the golden files; then read the diff")
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What tests/launch/ec2/test_crash_sweep.py counted, also when it ran on several workers."""
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.getreports(kind)]
+    rows = [row for report in reports for name, row in report.user_properties if name == "crash sweep"]
+    if rows:
+        terminalreporter.section("crash sweep")
+        for command, kind, calls, cases, leaks in sorted(rows):
+            terminalreporter.write_line(f"{command:<22}{kind:<18}{calls:>3} calls {cases:>4} cases {leaks:>3} leaks")
+        terminalreporter.write_line(f"{sum(row[3] for row in rows)} cases, {sum(row[4] for row in rows)} leaks")
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """Compares a long text with the file of that name in the golden/ folder beside the test."""

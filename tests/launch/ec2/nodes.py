@@ -155,7 +155,7 @@ class Node:
     def is_on(self) -> bool:
         return self.process.poll() is None
 
-    def wait_until_off(self, timeout_s: float = 120) -> None:
+    def wait_until_off(self, timeout_s: float = 300) -> None:
         """Returns when the node has turned itself off.  Fails, with its console, if it does not."""
         try:
             self.process.wait(timeout_s)

@@ -118,7 +118,7 @@ def log_of(here: Region, rank: int) -> list[str]:
     return [event["message"] for event in events]
 
 
-def wait_for(what: Callable[[], object], *nodes: Node, timeout_s: float = 90) -> None:
+def wait_for(what: Callable[[], object], *nodes: Node, timeout_s: float = 300) -> None:
     """Returns when `what` holds.  Fails, with the consoles, if it does not while the nodes are on."""
     end = time.monotonic() + timeout_s
     while not what():

@@ -98,7 +98,7 @@ def after_a_fault(command: str, number: int, kind: str, *, again: bool) -> str:
 @pytest.mark.parametrize("kind", EVERY)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_fault_at_any_call_leaks_and_the_same_launch_again_converges(
-    command: str, kind: str, capsys: pytest.CaptureFixture[str]
+    command: str, kind: str, record_property: Callable[[str, object], None]
 ) -> None:
     before, act, starts = COMMANDS[command]
     calls = calls_of(before, act)
@@ -115,7 +115,6 @@ def test_no_fault_at_any_call_leaks_and_the_same_launch_again_converges(
         for number, again in cases
         if (found := after_a_fault(command, number, kind, again=again))
     }
-    with capsys.disabled():
-        print(f"\n{command}, {kind}: {len(calls)} calls, {len(cases)} cases, {len(wrong)} leaks", flush=True)
+    record_property("crash sweep", (command, kind, len(calls), len(cases), len(wrong)))
     assert cases
     assert wrong == {}
