@@ -79,6 +79,7 @@ def mended(rules: Rules) -> Iterator[None]:
         (EC2Response, "create_volume", _create_volume),
         (EC2Response, "describe_instances", _describe_instances),
         (EC2Response, "describe_spot_price_history", _describe_spot_price_history),
+        (EC2Response, "delete_network_interface", _delete_network_interface),
         (EC2Response, "create_placement_group", _create_placement_group),
         (EC2Response, "describe_placement_groups", _describe_placement_groups),
         (EC2Response, "delete_placement_group", _delete_placement_group),
@@ -376,6 +377,13 @@ def _delete_placement_group(rules: Rules, original: Any, response: Any) -> Empty
 def _known_group(rules: Rules, name: str) -> None:
     if name not in rules.placement_groups:
         raise EC2ClientError("InvalidPlacementGroup.Unknown", f"The Placement Group '{name}' is unknown.")
+
+
+def _delete_network_interface(rules: Rules, original: Any, response: Any) -> Any:
+    interface = response.ec2_backend.enis.get(response._get_param("NetworkInterfaceId"))
+    if interface is not None and interface.instance is not None:
+        raise EC2ClientError("InvalidParameterValue", f"Network interface '{interface.id}' is currently in use.")
+    return original(response)
 
 
 def _delete_security_group(

@@ -224,6 +224,14 @@ def test_a_security_group_goes_after_its_nodes(account: Account, aws: Aws) -> No
     assert refusal(aws.call, "ec2", "DeleteSecurityGroup", {"GroupId": group}) == "InvalidGroup.NotFound"
 
 
+def test_an_interface_is_not_deleted_under_its_node(account: Account, aws: Aws) -> None:
+    launch(account, aws)
+    (interface,) = aws.call("ec2", "DescribeNetworkInterfaces")["NetworkInterfaces"]
+    name = {"NetworkInterfaceId": interface["NetworkInterfaceId"]}
+
+    assert refusal(aws.call, "ec2", "DeleteNetworkInterface", name) == "InvalidParameterValue"
+
+
 @pytest.mark.parametrize(
     ("capacity", "zone", "kind", "count", "starts"),
     [

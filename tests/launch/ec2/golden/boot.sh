@@ -185,8 +185,8 @@ finish_upload() {
 
 start_container() { # SECONDS: to meet the other nodes
     docker rm --force ddp &>/dev/null
-    # --pid host: torchrun knows a node by address and process id, and would take a new container, where it is
-    # always process 1, for the one that died.
+    # --pid host: torchrun knows a node by address and process id, which is 1 in every container, and one that is
+    # started again must not pass for the one that died.  Also, process 1 misses a SIGTERM that comes too early.
     # TORCH_DISABLE_SHARE_RDZV_TCP_STORE: with a shared store torchrun cannot replace a lost node.
     # non-blocking: the training must not wait for CloudWatch.
     docker run --rm --name ddp --network host --ipc host --pid host --ulimit memlock=-1 \
