@@ -49,7 +49,7 @@ def settle(job: Job[Ec2Options]) -> Settled:
         _check_processes(settled, instance)
         check_batches(job.train, options.nodes * settled.nproc(instance))
     _check_market(options, instances)
-    _check_price(settled)
+    check_price(settled, data_gib=0)
     return settled
 
 
@@ -100,10 +100,11 @@ def _check_market(options: Ec2Options, instances: tuple[Instance, ...]) -> None:
         raise SettingsError("a reservation holds one instance type; give one --instance-type.")
 
 
-def _check_price(settled: Settled) -> None:
+def check_price(settled: Settled, data_gib: int) -> None:
+    """Raises SettingsError if the job may cost more than --max-usd.  data_gib: 0 while the snapshot is not known."""
     options, limit = settled.options, settled.options.max_usd
     for instance in settled.instances:
-        most = highest_usd(settled, instance, data_gib=0)
+        most = highest_usd(settled, instance, data_gib)
         if limit is not None and most > limit:
             raise SettingsError(
                 f"{options.nodes} x {instance.name} for {options.max_hours:g} h may cost {most:,.2f} USD, over "
@@ -127,15 +128,19 @@ def highest_usd(settled: Settled, instance: Instance, data_gib: int) -> float:
 
 
 def data_volume(instance: Instance, gib: int) -> Volume:
-    """A gp3 volume as fast as the instance can read for a while."""
-    # MB/s -> MiB/s; gp3 allows 125 to 2000, and at most a quarter MiB/s per I/O operation a second.
-    throughput = int(min(2000, max(125, instance.ebs_mb_per_s.peak * 1e6 / 2**20)))
-    return replace(Volume(gib), throughput_mib_per_s=throughput, iops=max(3000, throughput * 4))
+    """A gp3 volume as fast as the instance can read for a while.
+
+    Limits: 3,000 to 80,000 I/O operations a second, at most 500 per GiB beyond the first 3,000; 125 to 2,000 MiB/s,
+    at most a quarter per operation: https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html
+    """
+    wanted = int(min(2000, max(125, instance.ebs_mb_per_s.peak * 1e6 / 2**20)))  # MB/s -> MiB/s
+    iops = max(3000, min(wanted * 4, 500 * gib or wanted * 4))  # 0 GiB: not known yet
+    return replace(Volume(gib), throughput_mib_per_s=min(wanted, iops // 4), iops=iops)
 
 
 def io2_volume(gib: int) -> Volume:
-    """One volume that all nodes read."""
-    return Volume(gib, kind="io2", iops=16_000, throughput_mib_per_s=0)
+    """One volume that all nodes read; io2 allows 500 operations a second per GiB."""
+    return Volume(gib, kind="io2", iops=max(100, min(16_000, 500 * gib or 16_000)), throughput_mib_per_s=0)
 
 
 def in_container(train: TrainConfig, settled: Settled) -> TrainConfig:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from launch.catalog import Instance
 from launch.ec2 import requests
-from launch.ec2.checks import Settled, in_container
+from launch.ec2.checks import Settled, check_price, in_container
 from launch.ec2.facts import Ami, Facts, Snapshot
 from launch.ec2.names import Folder, bucket_of
 from launch.ec2.options import Ec2Options
@@ -74,6 +74,10 @@ def _conflicts(cluster: Cluster, facts: Facts) -> tuple[TrainerError, ...]:
             problems.append(
                 SettingsError(f"job {cluster.job} was started with other settings; give another --job-name.")
             )
+    try:
+        check_price(cluster.settled, cluster.snapshot.gib if cluster.snapshot else 0)
+    except SettingsError as error:
+        problems.append(error)
     reservation = facts.reservation
     if reservation is not None and reservation.free < cluster.nodes - len(facts.fleet.living):
         problems.append(

@@ -151,7 +151,7 @@ def _image(aws: Aws, wanted: str, account: str, region: str) -> str:
 
 
 def _snapshot(aws: Aws, wanted: str | None, dataset: str) -> Snapshot:
-    """The snapshot given, or the newest of the account's that is tagged with the data set."""
+    """The snapshot given, or the newest completed one of the account's that is tagged with the data set."""
     tagged = {"OwnerIds": ["self"], "Filters": [{"Name": f"tag:{DATA_TAG}", "Values": [dataset]}]}
     rows = aws.pages("ec2", "DescribeSnapshots", "Snapshots", {"SnapshotIds": [wanted]} if wanted else tagged)
     if not rows:
@@ -159,7 +159,7 @@ def _snapshot(aws: Aws, wanted: str | None, dataset: str) -> Snapshot:
             f"no snapshot in {aws.region} is tagged {DATA_TAG}={dataset}; give one with --data-snapshot, "
             "or the data with --data-s3 (infra/README.md says how to make a snapshot)."
         )
-    newest = max(rows, key=lambda row: row["StartTime"])
+    newest = max(rows, key=lambda row: (row["State"] == "completed", row["StartTime"]))
     if newest["State"] != "completed":
         raise AwsError(f"snapshot {newest['SnapshotId']} is {newest['State']}; wait until it is completed.")
     return Snapshot(newest["SnapshotId"], newest["VolumeSize"])

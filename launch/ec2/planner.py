@@ -35,11 +35,14 @@ NO_QUOTA = {
 
 @dataclass(frozen=True)
 class Launch:
-    """What carrying out a plan needs beyond its requests.  missing: nodes to start; 0 if all are there."""
+    """What carrying out a plan needs beyond its requests.  missing: nodes to start, 0 if all are there, which are then
+    of this generation.
+    """
 
     job: Job[Ec2Options]
     cluster: Cluster
     missing: int
+    generation: int
 
 
 def plan(job: Job[Ec2Options], settled: Settled, name: str, facts: Facts) -> Plan:
@@ -66,7 +69,7 @@ def plan(job: Job[Ec2Options], settled: Settled, name: str, facts: Facts) -> Pla
         warnings=explain.warnings(cluster, facts),
         problems=(*facts.problems, *problems),
         later=_later(cluster),
-        inner=Launch(job, cluster, missing),
+        inner=Launch(job, cluster, missing, generation),
     )
 
 

@@ -13,7 +13,7 @@ from launch.ec2.cluster import members, volumes_missing
 from launch.ec2.costs import cost_so_far
 from launch.ec2.fleet import Fleet, find
 from launch.ec2.lookup import read_json
-from launch.ec2.planner import inner
+from launch.ec2.planner import Launch, inner
 from launch.ec2.requests import Cluster
 from launch.ec2.stop import Clock
 from launch.ec2.watch import Follower, Over, cluster_json
@@ -90,11 +90,17 @@ def _look_at(cluster: Cluster) -> str:
     return f"See python -m launch.ec2 logs {cluster.job}, and {cluster.folder.uri}/boot/ for how the nodes booted."
 
 
-def begin(plan: Plan, world: World) -> Mapping[str, Any]:
+def begin(plan: Plan, world: World, *, again: bool = False) -> Mapping[str, Any]:
     """Makes the requests of `plan` and tells the nodes of each other; returns cluster.json.  Converges if repeated."""
     cluster, aws = inner(plan).cluster, world.aws
-    perform(plan.steps, aws.call, world.say)
-    fleet = _wait_for_nodes(cluster, world)
+    try:
+        perform(plan.steps, aws.call, world.say)
+    except AwsError as error:
+        if error.aws_code != "InvalidGroup.Duplicate" or again:
+            raise
+        # An answer got lost and botocore asked a second time: the group is there, and will be found.
+        return begin(world.plan_again(), world, again=True)
+    fleet = _wait_for_nodes(inner(plan), world)
     before = read_json(aws, cluster.folder.bucket, cluster.folder.cluster)
     told = members(cluster, fleet, before)
     if told != before:
@@ -116,18 +122,17 @@ def _go_on(world: World) -> Mapping[str, Any]:
     return begin(plan, world)
 
 
-def _wait_for_nodes(cluster: Cluster, world: World) -> Fleet:
+def _wait_for_nodes(launched: Launch, world: World) -> Fleet:
     """All nodes, with their data volumes.  Raises AwsError if one ended at once, or does not show up."""
-    until = world.clock.now() + APPEAR_S
+    cluster, until = launched.cluster, world.clock.now() + APPEAR_S
     while True:
         fleet = find(world.aws, cluster.job)
         if cluster.settled.data_volume == "multi-attach":
             _attach_volume(fleet, world)
         if len(fleet.living) >= cluster.nodes and not volumes_missing(cluster, fleet):
             return fleet
-        newest = max((node.generation for node in fleet.nodes), default=0)
         for node in fleet.nodes:
-            if node.generation == newest and not node.lives:
+            if node.generation == launched.generation and not node.lives:
                 why = node.reason or "EC2 gives no reason"
                 raise AwsError(f"node {node.id} ended as soon as it was started: {why}.", "EndedAtOnce")
         if world.clock.now() > until:

@@ -4,8 +4,9 @@ For every call to AWS of a launch, of following it and taking it down, of a rest
 and for each way in which it can go wrong: the same command again leads to exactly N nodes, and `stop` leaves none.
 What is left is looked up in moto itself, not by the code under test.
 
-A call that only reads has no effect that could come before or after its failure, so for those one error and one
-death stand for all.
+EC2 shows new nodes one look late.  A call that only reads has no effect that could come before or after its failure,
+and a launcher keeps nothing between calls: for reads one error stands for all failures, and its death at a read
+leaves what its death after the last write left.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from trainer.errors import TrainerError
 
 NODES = 2
 READS = ("Describe", "Get", "List", "Head", "Filter")
-FOR_READS = ("error before", "died before")
+FOR_READS = "error before"
 Act = Callable[[Stage], object]
 
 
@@ -65,6 +66,7 @@ COMMANDS: dict[str, tuple[Act, Act, bool]] = {
 @contextmanager
 def staged(before: Act) -> Iterator[tuple[Stage, Faults]]:
     with Account.opened() as account, injected(Faults()) as faults:
+        account.slow.hidden = 1
         stage = Stage(account)
         before(stage)
         faults.clear()
@@ -107,7 +109,7 @@ def test_no_fault_at_any_call_leaks_and_the_same_launch_again_converges(
     cases = [
         (number, again)
         for number, call in enumerate(calls, 1)
-        if kind in FOR_READS or not call.operation.startswith(READS)
+        if kind == FOR_READS or not call.operation.startswith(READS)
         for again in ways
     ]
     wrong = {

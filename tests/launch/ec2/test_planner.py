@@ -9,7 +9,7 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
-from launch.ec2.facts import Quota, Reservation
+from launch.ec2.facts import Quota, Reservation, Snapshot
 from launch.ec2.fleet import Thing
 from launch.ec2.requests import spec
 from launch.plan import Choice, Late, Plan, Request, as_json, as_text
@@ -119,6 +119,19 @@ def test_the_data_volume_comes_with_the_node_as_fast_as_it_can_read() -> None:
     assert volume["Ebs"]["SnapshotId"] == "snap-0123456789abcdef0"
     assert (volume["Ebs"]["Throughput"], volume["Ebs"]["Iops"]) == (417, 3000)  # g5.2xlarge: 437.5 MB/s
     assert volume["Ebs"]["VolumeInitializationRate"] == 300
+
+
+def test_a_small_volume_is_only_as_fast_as_ebs_allows() -> None:
+    small = replace(FACTS, snapshot=Snapshot("snap-1", 10))
+    ebs = launches(plan(small, instance_type=("p4d.24xlarge",)))[0]["BlockDeviceMappings"][1]["Ebs"]
+    assert (ebs["Iops"], ebs["Throughput"]) == (5000, 1250)
+
+
+def test_a_price_with_the_data_volume_over_the_limit_is_a_problem() -> None:
+    assert not plan(max_usd=30.5).problems
+    (problem,) = plan(replace(FACTS, snapshot=Snapshot("snap-1", 5000)), max_usd=30.5).problems
+    assert "may cost" in str(problem)
+    assert "over --max-usd 30.5" in str(problem)
 
 
 def test_zone_after_zone_and_then_the_next_type() -> None:

@@ -1,6 +1,7 @@
 """The life of a job: started, followed, taken down, and nothing left, whatever happens."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from launch.errors import AwsError, Ended
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME
 from tests.launch.ec2.world import Stage, idle
+from tests.launch.faults import Died, Faults, died_after, injected, lost
 
 
 @pytest.fixture
@@ -144,9 +146,10 @@ def test_a_second_start_joins_the_first(stage: Stage) -> None:
 def test_stopping_twice_is_fine(stage: Stage) -> None:
     stage.where = {"detach": True}
     stage.launch()
-    assert stage.stop() > 0
-    assert stage.stop() == 0
+    stage.stop()
     assert stage.account.left() == []
+    stage.stop()
+    assert stage.said[-1] == f"nothing of {NAME} is left in us-east-1"
 
 
 def test_a_job_that_was_stopped_can_be_started_again(stage: Stage) -> None:
@@ -165,6 +168,34 @@ def test_a_node_that_ec2_could_not_start_ends_the_job_with_ec2s_reason(stage: St
         stage.launch()
     assert ended.value.code == 4
     assert stage.account.left() == []
+
+
+def test_nodes_that_ec2_shows_late_are_waited_for(stage: Stage) -> None:
+    """Also where the nodes of an earlier start are shown, which have ended."""
+    stage.account.slow.hidden = 2
+    stage.where = {"detach": True}
+    for _ in range(2):
+        assert stage.launch() == 0
+        assert len(stage.account.nodes) == 2
+        stage.stop()
+    assert stage.account.left() == []
+
+
+def test_a_stop_right_after_a_launch_that_died_waits_for_nodes_that_ec2_shows_late(stage: Stage) -> None:
+    stage.account.slow.hidden = 2
+    stage.where = {"detach": True}
+    with injected(Faults().on("RunInstances", died_after())), suppress(Died):
+        stage.launch()
+    assert len(stage.account.nodes) == 2
+    stage.stop()
+    assert stage.account.left() == []
+
+
+def test_a_lost_answer_about_the_security_group_is_made_up_for(stage: Stage) -> None:
+    stage.where = {"detach": True}
+    with injected(Faults().on("CreateSecurityGroup", lost(attempts=1))):
+        assert stage.launch() == 0
+    assert len(stage.account.nodes) == 2
 
 
 def test_one_volume_is_attached_to_all_nodes_and_goes_with_them(stage: Stage) -> None:

@@ -8,10 +8,11 @@ from functools import cached_property
 
 from launch.aws import Aws
 from launch.ec2 import checks, planner
+from launch.ec2.fleet import find
 from launch.ec2.lookup import look_up
-from launch.ec2.names import Folder
+from launch.ec2.remove import Target, remove
 from launch.ec2.start import World, attach, launch
-from launch.ec2.stop import Clock, mark_ended, stop
+from launch.ec2.stop import Clock
 from launch.plan import Plan
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME, job
@@ -67,12 +68,9 @@ class Stage:
             raise made.problems[0]
         return attach(made, self.world())
 
-    def stop(self) -> int:
+    def stop(self) -> None:
         """python -m launch.ec2 stop JOB"""
-        aws = self.aws
-        removed = stop(aws, NAME, self.clock(), self.said.append)
-        mark_ended(aws, Folder(self.account.bucket, NAME), self.clock())
-        return removed
+        remove(Target(self.aws, NAME, find(self.aws)), self.clock(), self.said.append)
 
     def end_nodes(self, code: int = 0, step: str = "train", reason: str = "done") -> Event:
         """An event: every node of cluster.json leaves its exit record and is gone."""
