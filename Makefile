@@ -10,7 +10,7 @@ demo: .venv/.installed
 	@$(BIN)/python -m launch.local --nproc-per-node 2 --config infra/jobs/demo.yaml
 
 test: check
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist worksteal
 
 check: .venv/.installed-for-tests
 	$(BIN)/ruff check
