@@ -77,7 +77,7 @@ def main(backend: Backend[Where, Plan], argv: Sequence[str]) -> int:
         return error.code
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # `... logs JOB | head` has read enough
+    except BrokenPipeError:  # `... status | head` has read enough
         sys.stdout = None
         return Exit.DONE
 

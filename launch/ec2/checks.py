@@ -25,6 +25,10 @@ class Settled:
     instances: tuple[Instance, ...]
     data_volume: str  # per-node, multi-attach or none
 
+    @property
+    def detaches(self) -> bool:
+        return self.options.detach or not self.options.wait
+
     def nproc(self, instance: Instance) -> int:
         """Processes on one node of a type."""
         return self.options.nproc_per_node or max(1, instance.gpus)

@@ -15,7 +15,10 @@ def members(cluster: Cluster, fleet: Fleet, before: Mapping[str, Any] | None) ->
 
     before: the last one.  Who was in it keeps its rank, and with it its log stream; the others fill the gaps.
     """
-    ranked = ranks(fleet.living[: cluster.nodes], before)
+    known = {row["instance"] for row in (before or {}).get("nodes", ())}
+    # Of more nodes than wanted, those that may be training already.
+    chosen = sorted(fleet.living, key=lambda node: node.id not in known)[: cluster.nodes]
+    ranked = ranks(chosen, before)
     rows = [
         {
             "rank": rank,
@@ -25,7 +28,7 @@ def members(cluster: Cluster, fleet: Fleet, before: Mapping[str, Any] | None) ->
         }
         for rank, node in ranked
     ]
-    generation = max((node.generation for node in fleet.living), default=1)
+    generation = max((node.generation for node in chosen), default=1)
     return _whole(cluster, generation, _restarts(cluster, generation, before), rows)
 
 

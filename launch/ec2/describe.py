@@ -57,8 +57,7 @@ def _times(options: Ec2Options, facts: Facts) -> tuple[datetime, datetime]:
     if spec is not None and "ended" not in spec and (facts.fleet.living or _utc(spec["deadline"]) > facts.now):
         return _utc(spec["started"]), _utc(spec["deadline"])
     started = facts.now.astimezone(UTC).replace(microsecond=0)
-    # Node 0 still boots when the job's time begins, and its own timer begins then.
-    return started, started + timedelta(hours=options.max_hours, minutes=15)
+    return started, started + timedelta(hours=options.max_hours)
 
 
 def _utc(seconds: int) -> datetime:
@@ -74,6 +73,12 @@ def _conflicts(cluster: Cluster, facts: Facts) -> tuple[TrainerError, ...]:
             problems.append(
                 SettingsError(f"job {cluster.job} was started with other settings; give another --job-name.")
             )
+    if facts.spec is not None and "ended" in facts.spec and facts.fleet.ending:
+        problems.append(
+            AwsError(f"job {cluster.job} is being taken down; run python -m launch.ec2 stop {cluster.job} to its end.")
+        )
+    if facts.ami is not None and facts.ami.gib > cluster.settled.options.root_gb:
+        problems.append(SettingsError(f"{facts.ami.id} needs --root-gb {facts.ami.gib} or more."))
     try:
         check_price(cluster.settled, cluster.snapshot.gib if cluster.snapshot else 0)
     except SettingsError as error:

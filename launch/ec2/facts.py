@@ -22,6 +22,7 @@ class Subnet:
 class Ami:
     id: str
     root_device: str
+    gib: int = 0  # the smallest system disk it fits on
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Facts:
     scheduler_role: str | None = None  # ARN
     fleet: Fleet = field(default_factory=Fleet)
     spec: Mapping[str, Any] | None = None  # job.json of an earlier start of this job
+    last_generation: int = 0  # of the nodes that the last cluster.json names
     has_log_group: bool = True
     now: datetime = datetime.min
     problems: tuple[TrainerError, ...] = ()

@@ -66,6 +66,7 @@ class Thing:
     iops: int = 0
     mib_per_s: int = 0
     zone: str = ""
+    goes_with: tuple[str, ...] = ()  # the nodes of attached_to that delete it when they end
 
 
 @dataclass(frozen=True)
@@ -207,6 +208,7 @@ def _volume(described: Mapping[str, Any]) -> Thing:
         described.get("Iops", 0),
         described.get("Throughput", 0),
         described["AvailabilityZone"],
+        tuple(a["InstanceId"] for a in attachments if a.get("DeleteOnTermination")),
     )
 
 

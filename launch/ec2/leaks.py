@@ -68,7 +68,7 @@ def deletable(findings: Iterable[Finding], *, running: bool) -> tuple[Finding, .
 
 def has_proper_name(job: str) -> bool:
     """Whether the toolkit may have made it.  To ask EC2 for the tag * would be to ask for every job."""
-    return re.match(JOB_NAME, job) is not None
+    return re.fullmatch(JOB_NAME, job) is not None
 
 
 def as_text(findings: Sequence[Finding], now: datetime) -> str:

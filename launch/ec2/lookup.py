@@ -53,6 +53,7 @@ def look_up(aws: Aws, settled: Settled, job: str, dataset: str, now: datetime) -
         scheduler_role=need(lambda: _role(aws, options.scheduler_role), None),
         fleet=need(lambda: find(aws, job), Fleet()),
         spec=spec,
+        last_generation=need(lambda: _last_generation(aws, folder), 0),
         now=now,
     )
     need(lambda: _check_profile(aws, options.instance_profile), None)
@@ -134,7 +135,9 @@ def _ami(aws: Aws, wanted: str | None) -> Ami:
     images = aws.call("ec2", "DescribeImages", {"ImageIds": [name]})["Images"]
     if not images:
         raise AwsError(f"AMI {name} is not in {aws.region}; give another with --ami, or leave it out.")
-    return Ami(name, images[0].get("RootDeviceName", "/dev/sda1"))
+    root = images[0].get("RootDeviceName", "/dev/sda1")
+    disks = [m.get("Ebs", {}) for m in images[0].get("BlockDeviceMappings", ()) if m.get("DeviceName") == root]
+    return Ami(name, root, max((disk.get("VolumeSize", 0) for disk in disks), default=0))
 
 
 def _image(aws: Aws, wanted: str, account: str, region: str) -> str:
@@ -254,6 +257,10 @@ def _elsewhere(bucket: str, region: str, here: str) -> str:
 def spec_of(aws: Aws, folder: Folder) -> dict[str, Any] | None:
     """The job.json of `folder`, or None if there is no such job."""
     return read_json(aws, folder.bucket, folder.spec)
+
+
+def _last_generation(aws: Aws, folder: Folder) -> int:
+    return int((read_json(aws, folder.bucket, folder.cluster) or {}).get("generation", 0))
 
 
 def read_json(aws: Aws, bucket: str, key: str) -> dict[str, Any] | None:

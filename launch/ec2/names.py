@@ -62,7 +62,7 @@ class Folder:
 
 def check_job_name(name: str) -> str:
     """`name`, if AWS takes it everywhere.  Raises SettingsError."""
-    if not re.match(JOB_NAME, name):
+    if not re.fullmatch(JOB_NAME, name):
         raise SettingsError(
             f"--job-name {name}: at most 48 letters, digits and hyphens, with a letter or digit at both ends."
         )

@@ -53,4 +53,7 @@ class Ec2Options(BaseModel):
 
     max_hours: float = Field(12.0, gt=0, le=168, description="after this the nodes end themselves, whatever happens")
     max_usd: float | None = Field(None, gt=0, description="refuse a job that may cost more")
-    detach: bool = Field(False, description="return when the nodes run; follow with logs, end with stop")
+    wait: bool = Field(True, description="follow the job to its end, and take it down")
+    detach: bool = Field(
+        False, description="as --no-wait: return when the nodes run; follow with attach, end with stop"
+    )

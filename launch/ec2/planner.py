@@ -9,7 +9,7 @@ from launch.ec2.checks import Settled
 from launch.ec2.cluster import members_of_plan
 from launch.ec2.describe import describe
 from launch.ec2.facts import Facts, Subnet
-from launch.ec2.names import group_name
+from launch.ec2.names import SCHEDULE_GROUP, group_name
 from launch.ec2.options import Ec2Options
 from launch.ec2.requests import Cluster
 from launch.errors import AwsError
@@ -23,7 +23,9 @@ NO_CAPACITY = {
     "InsufficientHostCapacity": "no capacity",
     "InsufficientReservedInstanceCapacity": "reservation full",
     "ReservationCapacityExceeded": "reservation full",
-    "Unsupported": "not in this zone",
+    "Unsupported": "not supported in this zone",
+    "InsufficientFreeAddressesInSubnet": "no addresses left in the subnet",
+    "InsufficientVolumeCapacity": "no room for the volumes",
     "SpotMaxPriceTooLow": "spot price over the limit",
 }
 NO_QUOTA = {
@@ -50,7 +52,8 @@ def plan(job: Job[Ec2Options], settled: Settled, name: str, facts: Facts) -> Pla
     cluster, problems = describe(job, settled, name, facts)
     living = facts.fleet.living
     missing = max(0, cluster.nodes - len(living))
-    generation = max((node.generation for node in facts.fleet.nodes), default=0) + 1
+    # EC2 forgets ended nodes after an hour, but not the tokens of the requests that made them.
+    generation = max([facts.last_generation, *(node.generation for node in facts.fleet.nodes)]) + 1
     tries = _tries(cluster, facts, missing, generation)
     if missing and not tries:
         problems = (*problems, _nowhere(settled, facts))
@@ -58,8 +61,10 @@ def plan(job: Job[Ec2Options], settled: Settled, name: str, facts: Facts) -> Pla
     steps = _before(cluster, facts) if missing else []
     if missing and tries:
         steps.append(_choice(tries, missing))
-    if settled.data_volume == "multi-attach" and not facts.fleet.kind("volume"):
-        steps += requests.shared_volume(cluster)
+    if settled.data_volume == "multi-attach" and not [v for v in facts.fleet.kind("volume") if v.volume_type == "io2"]:
+        there = [node.zone for node in facts.fleet.living]
+        zone = there[0] if there else Late("nodes", "Instances[0].Placement.AvailabilityZone")
+        steps += requests.shared_volume(cluster, zone)
     gib = cluster.snapshot.gib if cluster.snapshot else 0
     return Plan(
         title=f"{cluster.nodes} x {' or '.join(settled.options.instance_type)} on EC2, job {name}",
@@ -137,14 +142,15 @@ def _later(cluster: Cluster) -> tuple[tuple[str, tuple[Request, ...]], ...]:
     told = requests.put_cluster(cluster.folder, members_of_plan(cluster))
     run: list[Request] = [told]
     if cluster.settled.data_volume == "multi-attach":
-        run = [requests.attach(Late("data volume", "VolumeId"), Late("nodes", "Instances[*].InstanceId")), told]
+        run = [requests.attach(Late("data volume", "VolumeId"), "<each node>"), requests.end_with("<each node>"), told]
     end = [Request("ec2", "TerminateInstances", {"InstanceIds": ["<all nodes>"]}, "end the nodes, and their volumes")]
     name = {"GroupName": group_name(cluster.job)}
     if isinstance(cluster.security_group, Late) or cluster.settled.options.security_group is None:
         end.append(Request("ec2", "DeleteSecurityGroup", {"GroupId": str(cluster.security_group)}, "its group"))
     if requests.is_placed(cluster.settled):
         end.append(Request("ec2", "DeletePlacementGroup", name, "its placement group"))
-    end.append(Request("scheduler", "DeleteSchedule", {"Name": group_name(cluster.job)}, "and the time limit"))
+    limit = {"GroupName": SCHEDULE_GROUP, "Name": group_name(cluster.job)}
+    end.append(Request("scheduler", "DeleteSchedule", limit, "and the time limit"))
     return (("as soon as the nodes are started:", tuple(run)), ("at the end, whatever happened:", tuple(end)))
 
 

@@ -11,7 +11,6 @@ from launch.ec2.costs import cost_so_far
 from launch.ec2.fleet import Fleet
 from launch.ec2.folders import folder_of
 from launch.ec2.stop import Clock
-from launch.errors import AwsError
 from launch.perform import Say
 from launch.price import usd
 from trainer.errors import TrainerError
@@ -34,16 +33,13 @@ def remove(target: Target, clock: Clock, say: Say) -> None:
     """Removes all of a job and makes sure of it.  Raises AwsError if something stays."""
     aws, job, own = target.aws, target.job, target.fleet.of(target.job)
     cost = cost_so_far(own, clock.utc())
+    stop.mark_ended(aws, folder_of(aws, target.fleet, job, target.bucket), clock, say)
     removed = 0 if own.is_empty else stop.stop(aws, job, clock, say, unsure=is_young(own, job, clock.utc()))
     if removed:
         things = "1 resource" if removed == 1 else f"{removed} resources"
         say(f"{things} of {job} removed, and none is left in {aws.region}; it cost about {usd(cost)}")
     else:
         say(f"nothing of {job} is left in {aws.region}")
-    try:
-        stop.mark_ended(aws, folder_of(aws, target.fleet, job, target.bucket), clock)
-    except AwsError as error:
-        say(f"warning: job.json still says that it runs: {error}")
 
 
 def remove_all(targets: Sequence[Target], clock: Clock, say: Say) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from launch.catalog import Instance
@@ -24,6 +24,7 @@ from launch.plan import Late, Request
 from launch.templates import fill
 
 RETENTION_DAYS = 90
+GRACE = timedelta(minutes=5)
 HOP_LIMIT = 2  # also a container with a network of its own reaches the metadata service
 # Quota "EBS: provisioned rate for volume initialization" of a region, and what one volume may ask of it, in MiB/s.
 INITIALIZATION_QUOTA, INITIALIZATION_RANGE = 5000, (100, 300)
@@ -57,7 +58,7 @@ class Cluster:
 
 
 # Options that may differ between two starts of one job, and those that have a place of their own in job.json.
-NOT_THE_JOB = {"detach", "max_usd", "max_nodes", "job_name", "region"}
+NOT_THE_JOB = {"wait", "detach", "max_usd", "max_nodes", "job_name", "region"}
 
 
 def spec(cluster: Cluster) -> dict[str, Any]:
@@ -117,7 +118,8 @@ def time_limit(cluster: Cluster, exists: bool) -> list[Request]:
     schedule = {
         "Name": group_name(cluster.job),
         "GroupName": SCHEDULE_GROUP,
-        "ScheduleExpression": f"at({cluster.deadline:%Y-%m-%dT%H:%M:%S})",
+        # The nodes' own timers come first.
+        "ScheduleExpression": f"at({cluster.deadline + GRACE:%Y-%m-%dT%H:%M:%S})",
         "ScheduleExpressionTimezone": "UTC",
         "FlexibleTimeWindow": {"Mode": "OFF"},
         "ActionAfterCompletion": "DELETE",
@@ -284,12 +286,12 @@ def initialization_rate(nodes: int) -> int | None:
     return None if share < low else min(high, share)
 
 
-def shared_volume(cluster: Cluster) -> list[Request]:
+def shared_volume(cluster: Cluster, zone: str | Late) -> list[Request]:
     """One io2 volume for all nodes, in the zone where they run."""
     assert cluster.snapshot is not None
     volume = io2_volume(cluster.snapshot.gib)
     params = {
-        "AvailabilityZone": Late("nodes", "Instances[0].Placement.AvailabilityZone"),
+        "AvailabilityZone": zone,
         "SnapshotId": cluster.snapshot.id,
         "VolumeType": "io2",
         "Iops": volume.iops,
@@ -303,7 +305,14 @@ def shared_volume(cluster: Cluster) -> list[Request]:
 
 def attach(volume: str | Late, node: str | Late) -> Request:
     params = {"VolumeId": volume, "InstanceId": node, "Device": DATA_DEVICE}
-    return Request("ec2", "AttachVolume", params, "attach it", ("VolumeInUse",))
+    return Request("ec2", "AttachVolume", params, f"give it to {node}", ("VolumeInUse",))
+
+
+def end_with(node: str) -> Request:
+    """The volume ends with the last node that has it, as volumes of the launch do anyway."""
+    mapping = [{"DeviceName": DATA_DEVICE, "Ebs": {"DeleteOnTermination": True}}]
+    params = {"InstanceId": node, "BlockDeviceMappings": mapping}
+    return Request("ec2", "ModifyInstanceAttribute", params, f"and let it end with {node}")
 
 
 def user_data(cluster: Cluster, instance: Instance) -> str:

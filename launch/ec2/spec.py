@@ -11,6 +11,7 @@ from launch.ec2.options import Ec2Options
 from launch.job import Job
 from trainer import flags
 from trainer.config import TrainConfig
+from trainer.errors import SettingsError
 
 
 def job_named(aws: Aws, name: str | None, bucket: str | None) -> Job[Ec2Options]:
@@ -20,11 +21,14 @@ def job_named(aws: Aws, name: str | None, bucket: str | None) -> Job[Ec2Options]
     spec = spec_of(aws, folder)
     if spec is None:
         refuse_unknown(aws, fleet, folder)
+    if "ended" in spec:
+        raise SettingsError(f"job {name} is over; see python -m launch.ec2 status {name}, or stop what is left of it.")
     return job_of(spec)
 
 
 def job_of(spec: Mapping[str, Any]) -> Job[Ec2Options]:
     """The job that `spec`, the content of job.json, describes.  Raises SettingsError if another version wrote it."""
-    (where,) = flags.build({**spec["where"], "job_name": spec["job"], "region": spec["region"]}, [Ec2Options])
+    own = {"job_name": spec["job"], "region": spec["region"], "max_nodes": spec["where"]["nodes"]}
+    (where,) = flags.build({**spec["where"], **own}, [Ec2Options])
     (train,) = flags.parse(spec["train"], [TrainConfig], prog="job.json", about="", sections={})
     return Job(cast(TrainConfig, train), cast(Ec2Options, where))

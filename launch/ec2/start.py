@@ -1,10 +1,7 @@
 """Carries out a plan: starts the nodes, follows the job, takes everything down.  Read _live() first."""
 
-import signal
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 from launch.aws import Aws
@@ -12,11 +9,13 @@ from launch.ec2 import requests, stop
 from launch.ec2.cluster import members, volumes_missing
 from launch.ec2.costs import cost_so_far
 from launch.ec2.fleet import Fleet, find
+from launch.ec2.judge import Over
 from launch.ec2.lookup import read_json
 from launch.ec2.planner import Launch, inner
 from launch.ec2.requests import Cluster
+from launch.ec2.signals import Hangup, hangups, undeterred, undisturbed
 from launch.ec2.stop import Clock
-from launch.ec2.watch import Follower, Over, cluster_json
+from launch.ec2.watch import APPEAR_S, Follower, cluster_json
 from launch.errors import AwsError, Ended, NoAnswer
 from launch.perform import Say, perform
 from launch.plan import Plan
@@ -24,8 +23,7 @@ from launch.price import usd
 from trainer.contract import Exit
 from trainer.errors import TrainerError
 
-# From RunInstances' answer until EC2 shows all nodes with their volumes.
-APPEAR_S, LOOK_EVERY_S = 300.0, 3.0
+LOOK_EVERY_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -46,40 +44,47 @@ def launch(plan: Plan, world: World) -> int:
 
     Whatever happens, nothing is left, unless the user detaches.  Raises TrainerError after taking everything down.
     """
-    return _live(plan, world, lambda: begin(plan, world))
+    return _live(plan, world, lambda: begin(plan, world), lambda: _go_on(plan, world))
 
 
 def attach(plan: Plan, world: World) -> int:
     """launch() for a job that was started before; if none of its nodes is left, none is started."""
     launched = inner(plan)
     if launched.missing == launched.cluster.nodes:
-        return _live(plan, world, lambda: cluster_json(world.aws, launched.cluster.folder))
+        return _live(plan, world, lambda: cluster_json(world.aws, launched.cluster.folder), None)
     return launch(plan, world)
 
 
-def _live(plan: Plan, world: World, start: Callable[[], Mapping[str, Any]]) -> int:
+Change = Callable[[], Mapping[str, Any]]
+
+
+def _live(plan: Plan, world: World, start: Change, replace_lost: Change | None) -> int:
     """The life of a job from start() to its end."""
-    cluster, say = inner(plan).cluster, world.say
+    cluster, say, is_ours = inner(plan).cluster, undeterred(world.say), inner(plan).missing > 0
     say(f"job {cluster.job}; from any terminal: python -m launch.ec2 status|logs|stop {cluster.job}")
-    started = False
-    try:
-        with _signals_as_ctrl_c():
+    with hangups():
+        try:
             start()
-            started = True
-            if cluster.settled.options.detach:
+            is_ours = True
+            if cluster.settled.detaches:
                 return _detached(cluster, say)
-            over = Follower(cluster, world.aws, world.clock, say, lambda: _go_on(world)).follow()
-    except KeyboardInterrupt:
-        if started and world.may_detach():
-            return _detached(cluster, say)
-        over = Over(130, "stopped as asked")
-        _take_down(cluster, world, unsure=not started)
-    except TrainerError as error:
-        if started or inner(plan).missing:  # else it is somebody's running job, which we could not even join
-            _take_down(cluster, world, unsure=isinstance(error, NoAnswer), instead=error)
-        raise
-    else:
-        _take_down(cluster, world, unsure=False)
+            over = Follower(cluster, world.aws, world.clock, world.say, replace_lost).follow()
+        except KeyboardInterrupt:
+            if not is_ours:
+                raise  # somebody's running job, which we had not even joined
+            if world.may_detach():
+                return _detached(cluster, say)
+            over = Over(130, "stopped as asked")
+            _take_down(cluster, world, say, unsure=True)
+        except (Exception, Hangup) as error:  # also bugs: nothing may go on costing money
+            if is_ours:
+                unsure = not isinstance(error, AwsError) or isinstance(error, NoAnswer)
+                _take_down(cluster, world, say, unsure=unsure, instead=error)
+            if isinstance(error, (Hangup, BrokenPipeError)):
+                raise Ended(f"stopped, as nobody listens any more ({error})", 130) from error
+            raise
+        else:
+            _take_down(cluster, world, say, unsure=False)
     if over.code != Exit.DONE:
         raise Ended(f"{over.sentence}. {_look_at(cluster)}", over.code)
     say(f"{over.sentence}; results: aws s3 sync {cluster.folder.uri}/run runs/{cluster.job}")
@@ -106,20 +111,19 @@ def begin(plan: Plan, world: World, *, again: bool = False) -> Mapping[str, Any]
     if told != before:
         request = requests.put_cluster(cluster.folder, told)
         aws.call(request.service, request.operation, request.params)
-    chosen = {row["instance"] for row in told["nodes"]}
-    if surplus := [node.id for node in fleet.living if node.id not in chosen]:
-        aws.call("ec2", "TerminateInstances", {"InstanceIds": surplus})
     places = ", ".join(sorted({f"{node.type} in {node.zone}" for node in fleet.living}))
-    world.say(f"{len(chosen)} nodes are started ({places}); booting takes a few minutes")
+    world.say(f"{cluster.nodes} nodes are started ({places}); booting takes a few minutes")
     return told
 
 
-def _go_on(world: World) -> Mapping[str, Any]:
-    """Replaces lost nodes: what a second start of the job would do."""
-    plan = world.plan_again()
-    if plan.problems:
-        raise plan.problems[0]
-    return begin(plan, world)
+def _go_on(plan: Plan, world: World) -> Mapping[str, Any]:
+    """Replaces lost nodes of the start that `plan` is: what the same command again would do."""
+    again = world.plan_again()
+    if again.problems:
+        raise again.problems[0]
+    if inner(again).cluster.started != inner(plan).cluster.started:
+        raise AwsError(f"job {inner(plan).cluster.job} was ended or started anew meanwhile.")
+    return begin(again, world)
 
 
 def _wait_for_nodes(launched: Launch, world: World) -> Fleet:
@@ -128,7 +132,7 @@ def _wait_for_nodes(launched: Launch, world: World) -> Fleet:
     while True:
         fleet = find(world.aws, cluster.job)
         if cluster.settled.data_volume == "multi-attach":
-            _attach_volume(fleet, world)
+            _share_volume(fleet, world)
         if len(fleet.living) >= cluster.nodes and not volumes_missing(cluster, fleet):
             return fleet
         for node in fleet.nodes:
@@ -140,15 +144,16 @@ def _wait_for_nodes(launched: Launch, world: World) -> Fleet:
         world.clock.sleep(LOOK_EVERY_S)
 
 
-def _attach_volume(fleet: Fleet, world: World) -> None:
-    """Attaches the shared volume to every node that runs and does not have it yet."""
+def _share_volume(fleet: Fleet, world: World) -> None:
+    """Attaches the shared volume to every node that runs, and makes it go with the last of them."""
     for volume in fleet.kind("volume"):
         if volume.volume_type != "io2" or volume.state not in ("available", "in-use"):
             continue
         for node in fleet.living:
-            if node.state == "running" and node.id not in volume.attached_to:
-                request = requests.attach(volume.id, node.id)
-                world.aws.call(request.service, request.operation, request.params)
+            if node.id in volume.attached_to and node.id not in volume.goes_with:
+                perform([requests.end_with(node.id)], world.aws.call, world.say)
+            elif node.state == "running" and node.id not in volume.attached_to:
+                perform([requests.attach(volume.id, node.id)], world.aws.call, world.say)
 
 
 def _detached(cluster: Cluster, say: Say) -> int:
@@ -159,38 +164,23 @@ def _detached(cluster: Cluster, say: Say) -> int:
     return Exit.DONE
 
 
-def _take_down(cluster: Cluster, world: World, *, unsure: bool, instead: TrainerError | None = None) -> None:
+def _take_down(
+    cluster: Cluster, world: World, say: Say, *, unsure: bool, instead: Exception | Hangup | None = None
+) -> None:
     """Removes everything.  What goes wrong here is told, with what still ends the nodes."""
     aws, sooner = world.aws, f"python -m launch.ec2 stop {cluster.job}"
     try:
-        cost = cost_so_far(find(aws, cluster.job), world.clock.utc())
-        removed = stop.stop(aws, cluster.job, world.clock, world.say, unsure=unsure)
-        stop.mark_ended(aws, cluster.folder, world.clock)
+        with undisturbed():
+            cost = cost_so_far(find(aws, cluster.job), world.clock.utc())
+            stop.mark_ended(aws, cluster.folder, world.clock, say)
+            removed = stop.stop(aws, cluster.job, world.clock, say, unsure=unsure)
     except TrainerError as error:
         raise AwsError(
             f"{instead or 'the job is over.'} Taking it down failed too: {error} What still runs ends itself by "
             f"{cluster.deadline:%Y-%m-%d %H:%M} UTC; sooner with {sooner}"
         ) from error
     except KeyboardInterrupt:
-        world.say(f"taking down is not finished; do it with {sooner}")
+        say(f"taking down is not finished; do it with {sooner}")
         raise
     if removed:
-        world.say(f"{removed} resources removed, none is left; the job cost about {usd(cost)}")
-
-
-@contextmanager
-def _signals_as_ctrl_c() -> Iterator[None]:
-    """A closed terminal or a kill ends the job as Ctrl-C does, instead of leaving it behind."""
-
-    def interrupt(signum: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    except ValueError:  # not in the main thread: a notebook's worker
-        before = {}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        say(f"{removed} resources removed, none is left; the job cost about {usd(cost)}")

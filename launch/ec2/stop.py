@@ -119,10 +119,16 @@ def _what_stays(fleet: Fleet, job: str) -> str:
     )
 
 
-def mark_ended(aws: Aws, folder: Folder, clock: Clock) -> None:
-    """Writes into job.json that this start of the job is over; the next has a time limit of its own."""
-    spec = spec_of(aws, folder)
-    if spec is not None and "ended" not in spec:
+def mark_ended(aws: Aws, folder: Folder, clock: Clock, say: Say) -> None:
+    """Writes into job.json that this start of the job is over: who still follows it stops, and the next start has a
+    time limit of its own.  Before anything is ended, or a follower would replace it.
+    """
+    try:
+        spec = spec_of(aws, folder)
+        if spec is None or "ended" in spec:
+            return
         body = json.dumps({**spec, "ended": int(clock.now())}, indent=1)
         params = {"Bucket": folder.bucket, "Key": folder.spec, "Body": body, "ContentType": "application/json"}
         aws.call("s3", "PutObject", params)
+    except AwsError as error:
+        say(f"warning: job.json still says that the job runs: {error}")

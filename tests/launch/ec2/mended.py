@@ -314,6 +314,10 @@ def end(rules: Rules, instance: Any, reason: str) -> InstanceState:
 def finish(rules: Rules, instance: Any) -> None:
     """Ends a node; volumes and network interfaces go with it where they were told to."""
     reason, interfaces = instance.state_reason, instance.network_interfaces
+    for device, mapping in list(instance.block_device_mapping.items()):
+        volume = instance.ec2_backend.volumes.get(mapping.volume_id)
+        if volume is not None and len(_attachments(volume)) > 1:  # it goes with the last node that has it
+            instance.ec2_backend.detach_volume(mapping.volume_id, instance.id, device)
     _terminate_at_once(instance)
     instance.state_reason = reason
     for interface in interfaces:

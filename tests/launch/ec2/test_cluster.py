@@ -52,6 +52,12 @@ def test_nodes_beyond_the_number_wanted_are_left_out() -> None:
     assert [row["instance"] for row in told["nodes"]] == ["i-0", "i-1"]
 
 
+def test_of_too_many_nodes_those_that_train_already_are_kept() -> None:
+    before = members(cluster(), fleet(node(1), node(2)), None)
+    told = members(cluster(), fleet(node(0), node(1), node(2)), before)
+    assert told == before
+
+
 def test_nodes_are_told_only_once_their_volumes_are_known() -> None:
     assert volumes_missing(cluster(), Fleet((node(0), node(1)), (data_volume(0),)))
     assert not volumes_missing(cluster(), fleet(node(0), node(1)))

@@ -5,18 +5,26 @@ from typing import Any
 import pytest
 
 from launch.ec2.fleet import Fleet, Node
-from launch.ec2.watch import Over, Replace, Verdict, Waiting, judge
-from tests.launch.ec2.known import node
+from launch.ec2.judge import Over, Replace, Situation, Verdict, Waiting, judge, strays
+from tests.launch.ec2.known import NOW, node
 
-MEMBERS = {"nodes": [{"rank": 0, "instance": "i-0"}, {"rank": 1, "instance": "i-1"}]}
+DEADLINE = 1000
+MEMBERS = {
+    "nodes": [{"rank": 0, "instance": "i-0"}, {"rank": 1, "instance": "i-1"}], "restarts": 1, "deadline": DEADLINE,
+}  # fmt: skip
 
 
 def record(number: int, code: int, step: str = "train", reason: str = "loss is not finite") -> dict[str, Any]:
     return {"instance": f"i-{number}", "code": code, "step": step, "reason": reason}
 
 
-def verdict(*nodes: Node, records: tuple[dict[str, Any], ...] = (), restarts_left: int = 3) -> Verdict:
-    return judge(MEMBERS, Fleet(nodes), {r["instance"]: r for r in records}, restarts_left)
+def situation(*nodes: Node, records: tuple[dict[str, Any], ...] = (), **more: Any) -> Situation:
+    exits = {r["instance"]: r for r in records}
+    return Situation(**{"members": MEMBERS, "fleet": Fleet(nodes), "exits": exits, "spec": {}, "now": 0.0, **more})
+
+
+def verdict(*nodes: Node, records: tuple[dict[str, Any], ...] = (), max_restarts: int = 3, **more: Any) -> Verdict:
+    return judge(situation(*nodes, records=records, **more), max_restarts)
 
 
 def test_nodes_that_run_are_left_alone() -> None:
@@ -24,7 +32,11 @@ def test_nodes_that_run_are_left_alone() -> None:
 
 
 def test_a_node_that_ec2_does_not_show_yet_is_not_lost() -> None:
-    assert verdict(node(0)) == Waiting()
+    assert verdict(node(0), are_late=True) == Waiting()
+
+
+def test_a_node_that_ec2_does_not_show_any_more_is_lost() -> None:
+    assert verdict(node(0)) == Replace((1,))
 
 
 @pytest.mark.parametrize("state", ["shutting-down", "terminated"])
@@ -41,8 +53,22 @@ def test_all_nodes_can_be_replaced() -> None:
 
 
 def test_without_a_restart_left_a_lost_node_ends_the_job() -> None:
-    over = verdict(node(0), node(1, "terminated"), restarts_left=0)
+    over = verdict(node(0), node(1, "terminated"), max_restarts=1)
     assert over == Over(6, "node 1 was lost, and no restart is left; see --max-restarts")
+
+
+def test_nodes_that_end_at_the_time_limit_are_not_replaced() -> None:
+    over = verdict(node(0, "terminated"), node(1, "terminated"), now=DEADLINE)
+    assert over == Over(75, "the time limit ended the job; start it again with more --max-hours to go on")
+
+
+def test_nodes_that_outlive_the_time_limit_are_ended() -> None:
+    assert isinstance(verdict(node(0), node(1), now=DEADLINE), Over)
+
+
+def test_a_job_that_was_stopped_from_elsewhere_is_not_brought_back() -> None:
+    over = verdict(node(0, "terminated"), node(1, "terminated"), spec={"ended": 1})
+    assert over == Over(130, "the job was stopped from elsewhere")
 
 
 def test_the_job_is_over_when_all_nodes_say_so() -> None:
@@ -52,6 +78,17 @@ def test_the_job_is_over_when_all_nodes_say_so() -> None:
 
 def test_a_node_lost_after_the_training_was_done_is_not_missed() -> None:
     assert verdict(node(0), node(1, "terminated"), records=(record(0, 0),)) == Over(0, "the training is done")
+
+
+def test_a_training_whose_results_were_lost_at_the_last_moment_goes_on() -> None:
+    seen = verdict(node(0), node(1, "terminated"), records=(record(0, 0),), has_results=False)
+    assert seen == Replace((0, 1))
+
+
+def test_nodes_that_belong_to_no_start_are_strays_once_they_are_old_enough() -> None:
+    seen = situation(node(0), node(1), node(2), now=NOW.timestamp() + 301)
+    assert [stray.id for stray in strays(seen, 300)] == ["i-2"]
+    assert strays(situation(node(2), now=NOW.timestamp() + 299), 300) == []
 
 
 def test_a_node_that_failed_by_its_own_fault_is_not_restarted() -> None:

@@ -93,7 +93,7 @@ def test_the_time_limit_is_there_before_the_first_node() -> None:
     operations = [request.operation for request in plan().requests]
     assert operations.index("CreateSchedule") < operations.index("RunInstances")
     (schedule,) = requests(plan(), "CreateSchedule")
-    assert schedule.params["ScheduleExpression"] == "at(2026-11-22T02:15:00)"
+    assert schedule.params["ScheduleExpression"] == "at(2026-11-22T02:05:00)"
     target = json.loads(schedule.params["Target"]["Input"])
     assert target["Targets"] == [{"Key": "tag:aws-ddp-toolkit:job", "Values": [NAME]}]
 
@@ -104,7 +104,7 @@ def test_every_resource_carries_the_jobs_tags_from_the_start() -> None:
     for specification in specifications:
         tags = {tag["Key"]: tag["Value"] for tag in specification["Tags"]}
         assert tags["aws-ddp-toolkit:job"] == NAME
-        assert tags["aws-ddp-toolkit:deadline"] == "2026-11-22T02:15:00Z"
+        assert tags["aws-ddp-toolkit:deadline"] == "2026-11-22T02:00:00Z"
 
 
 def test_nothing_comes_in_but_from_the_group_itself() -> None:
@@ -163,7 +163,7 @@ def test_a_start_that_broke_off_keeps_its_token_and_its_deadline() -> None:
 def test_a_job_that_has_ended_starts_anew_with_a_limit_of_its_own() -> None:
     written = {**spec(plan().inner.cluster), "ended": int(NOW.timestamp())}
     again = plan(replace(FACTS, now=NOW.replace(hour=15), spec=written))
-    assert requests(again, "CreateSchedule")[0].params["ScheduleExpression"] == "at(2026-11-22T03:15:00)"
+    assert requests(again, "CreateSchedule")[0].params["ScheduleExpression"] == "at(2026-11-22T03:05:00)"
 
 
 def test_a_job_of_this_name_with_other_settings_is_refused() -> None:

@@ -2,15 +2,20 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from launch.ec2.signals import Hangup
+from launch.ec2.spec import job_named
+from launch.ec2.start import launch
 from launch.errors import AwsError, Ended
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME
 from tests.launch.ec2.world import Stage, idle
-from tests.launch.faults import Died, Faults, died_after, injected, lost
+from tests.launch.faults import Died, Faults, died_after, died_before, injected, lost, unreachable
+from trainer.errors import SettingsError
 
 
 @pytest.fixture
@@ -214,3 +219,193 @@ def test_as_many_calls_for_64_nodes_as_for_2() -> None:
             assert len(account.nodes) == count
             asked.append(account.operations)
     assert asked[0] == asked[1]
+
+
+# ---- what must not bring a job back, and what must not end it
+
+
+def test_nodes_that_end_at_the_time_limit_are_not_replaced(stage: Stage) -> None:
+    def limit() -> None:
+        stage.slept_s = 1801.0
+        for row in stage.cluster["nodes"]:
+            stage.account.kill(row["instance"], "Client.InstanceInitiatedShutdown: Instance initiated shutdown")
+
+    stage.where = {"max_hours": 0.5}
+    stage.events = iter([*idle(2), limit])
+    with pytest.raises(Ended, match="the time limit ended the job") as ended:
+        stage.launch()
+    assert ended.value.code == 75
+    assert len(stage.account.asked("RunInstances")) == 1
+    assert stage.account.left() == []
+
+
+def test_a_stop_from_another_terminal_is_not_undone_by_the_launcher_that_follows(stage: Stage) -> None:
+    stage.events = iter([*idle(2), stage.stop])
+    with pytest.raises(Ended, match="the job was stopped from elsewhere"):
+        stage.launch()
+    assert len(stage.account.asked("RunInstances")) == 1
+    assert stage.account.left() == []
+
+
+def test_attach_to_a_stopped_job_starts_nothing(stage: Stage) -> None:
+    stage.where = {"detach": True}
+    stage.launch()
+    stage.stop()
+    with pytest.raises(SettingsError, match=f"job {NAME} is over"):
+        job_named(stage.aws, NAME, None)
+    stage.where = {}
+    with pytest.raises(Ended):
+        stage.attach()
+    assert len(stage.account.asked("RunInstances")) == 1
+
+
+def test_attach_to_a_job_whose_nodes_are_gone_without_a_word_starts_nothing(stage: Stage) -> None:
+    stage.where = {"detach": True}
+    stage.launch()
+    for rank in range(2):
+        stage.lose_node(rank)()
+    stage.where = {}
+    with pytest.raises(Ended, match="its nodes are gone"):
+        stage.attach()
+    assert len(stage.account.asked("RunInstances")) == 1
+    assert stage.account.left() == []
+
+
+def test_a_closed_terminal_stops(stage: Stage) -> None:
+    """Every line that is printed after it fails, also those about the taking down."""
+    gone = False
+
+    def say(text: str) -> None:
+        if gone:
+            raise OSError(5, "Input/output error")
+
+    def hang_up() -> None:
+        nonlocal gone
+        gone = True
+        raise Hangup("SIGHUP")
+
+    stage.events = iter([*idle(2), hang_up])
+    with pytest.raises(Ended, match="nobody listens any more") as ended:
+        launch(stage.plan(), replace(stage.world(), say=say))
+    assert ended.value.code == 130
+    assert stage.account.left() == []
+
+
+def test_a_bug_of_ours_leaves_nothing_either(stage: Stage) -> None:
+    def bug() -> None:
+        raise KeyError("rank")
+
+    stage.events = iter([*idle(2), bug])
+    with pytest.raises(KeyError):
+        stage.launch()
+    assert stage.account.left() == []
+
+
+def test_ctrl_c_while_joining_leaves_somebodys_running_job_alone(stage: Stage) -> None:
+    stage.where = {"detach": True}
+    stage.launch()
+    made = stage.plan()
+    stage.account.slow.hidden = 3
+    stage.account.forget("i-nothing")
+    world = replace(stage.world(), aws=Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        launch(made, world)
+    assert len(stage.account.nodes) == 2
+
+
+class Interrupted:
+    """An AWS at whose first call the user presses Ctrl-C."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise KeyboardInterrupt
+
+
+def test_a_hiccup_of_aws_while_a_node_is_replaced_does_not_end_the_job(stage: Stage) -> None:
+    stage.events = iter([*idle(2), stage.lose_node(1), *idle(4), stage.end_nodes()])
+    with injected(Faults().on("GetRole", unreachable(), nth=2)):
+        assert stage.launch() == 0
+    assert [params["MinCount"] for params in stage.account.asked("RunInstances")] == [2, 1]
+
+
+def test_aws_out_of_reach_for_minutes_does_not_end_the_job(stage: Stage) -> None:
+    """DescribeInstances fails as often as it is tried in five minutes."""
+    faults = Faults()
+    for nth in range(8, 38):
+        faults.on("DescribeVolumes", unreachable(), nth=nth)
+    stage.events = iter([*idle(45), stage.end_nodes()])
+    with injected(faults):
+        assert stage.launch() == 0
+    assert any("trying again" in line for line in stage.said)
+
+
+def test_a_node_that_ec2_has_forgotten_is_replaced(stage: Stage) -> None:
+    stage.where = {"detach": True}
+    stage.launch()
+    lost = stage.cluster["nodes"][1]["instance"]
+    stage.account.kill(lost)
+    stage.aws.call("ec2", "DescribeInstances")  # ends it
+    stage.account.forget(lost)
+    stage.where = {}
+    stage.events = iter([*idle(2), stage.end_nodes()])
+    assert stage.attach() == 0
+    assert [params["MinCount"] for params in stage.account.asked("RunInstances")] == [2, 1]
+
+
+def test_no_token_is_used_twice_though_ec2_forgets_its_nodes(stage: Stage) -> None:
+    stage.where = {"detach": True}
+    stage.launch()
+    for _ in range(2):
+        lost = stage.cluster["nodes"][1]["instance"]
+        stage.account.kill(lost)
+        stage.aws.call("ec2", "DescribeInstances")
+        stage.account.forget(lost)
+        stage.launch()
+    tokens = [params["ClientToken"] for params in stage.account.asked("RunInstances")]
+    assert len(set(tokens)) == 3
+    assert stage.cluster["generation"] == 3
+
+
+def test_a_training_whose_results_were_lost_with_their_node_goes_on(stage: Stage) -> None:
+    def lost_before_the_upload() -> None:
+        head, other = (row["instance"] for row in stage.cluster["nodes"])
+        stage.leave_record(other, 0, "train", "done")
+        stage.account.kill(head)
+
+    stage.events = iter([*idle(2), lost_before_the_upload, *idle(4), stage.end_nodes()])
+    assert stage.launch() == 0
+    assert [params["MinCount"] for params in stage.account.asked("RunInstances")] == [2, 2]
+
+
+def test_nodes_that_nobody_needs_are_ended(stage: Stage) -> None:
+    """As when a launch was repeated before EC2 showed what the first one had started."""
+    stage.where = {"detach": True}
+    stage.launch()
+    request = dict(stage.account.asked("RunInstances")[0], ClientToken="another", MinCount=1, MaxCount=1)
+    stray = stage.aws.call("ec2", "RunInstances", request)["Instances"][0]["InstanceId"]
+
+    def later() -> None:
+        stage.slept_s += 400
+
+    stage.where = {}
+    stage.events = iter([*idle(1), later, *idle(3), stage.end_nodes()])
+    assert stage.attach() == 0
+    assert any(stray in line and "belong to no start" in line for line in stage.said)
+
+
+def test_a_launch_that_died_before_the_shared_volume_converges(stage: Stage) -> None:
+    stage.where = {"data_volume": "multi-attach", "detach": True}
+    with injected(Faults().on("CreateVolume", died_before())), suppress(Died):
+        stage.launch()
+    assert stage.launch() == 0
+    assert len(stage.account.nodes) == 2
+    assert len(stage.account.asked("AttachVolume")) == 2
+
+
+def test_the_shared_volume_goes_with_the_last_node_if_nobody_ever_looks_again(stage: Stage) -> None:
+    stage.where = {"data_volume": "multi-attach", "detach": True}
+    stage.launch()
+    for node in list(stage.account.nodes):
+        stage.account.kill(node.id)
+    stage.aws.call("ec2", "DescribeInstances")
+    stage.aws.call("ec2", "DescribeInstances")
+    assert not [thing for thing in stage.account.left() if thing.startswith("volume")]

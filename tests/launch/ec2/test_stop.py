@@ -136,7 +136,7 @@ def test_what_stays_is_named_after_half_an_hour(terminal: Terminal, aws: Aws, fa
 def test_the_next_start_of_a_stopped_job_has_a_time_limit_of_its_own(account: Account, aws: Aws) -> None:
     account.put_json("jobs/demo/job.json", {"job": "demo", "deadline": 1})
     for now in (100.0, 200.0):
-        mark_ended(aws, Folder(account.bucket, "demo"), Clock(now=lambda now=now: now))  # type: ignore[misc]
+        mark_ended(aws, Folder(account.bucket, "demo"), Clock(now=lambda now=now: now), print)  # type: ignore[misc]
     assert account.s3("jobs/demo/job.json") == {"job": "demo", "deadline": 1, "ended": 100}
 
 
@@ -175,7 +175,7 @@ def test_stop_needs_no_bucket(terminal: Terminal, faults: Faults) -> None:
     faults.on("GetObject", refused("AccessDenied", 403), nth=None)
     assert terminal.type("stop", "demo") == 0
     assert terminal.account.left() == []
-    assert terminal.said[-1].startswith("warning: job.json still says that it runs: these credentials may not s3:")
+    assert terminal.said[0].startswith("warning: job.json still says that the job runs: these credentials may not s3:")
 
 
 def test_a_job_that_never_was_is_nothing_to_stop(terminal: Terminal) -> None:
