@@ -59,6 +59,8 @@ _REMEDIES = {
     "MaxSpotInstanceCountExceeded": "the account's spot quota is used up; ask for more under Service Quotas, EC2.",
     "InvalidParameterCombination": "{message}; change the options it names.",
     "IdempotentParameterMismatch": "a job of this name was started with other settings; choose another --job-name.",
+    "AuthFailure.ServiceLinkedRoleCreationNotPermitted": "the account has never had spot machines; let its "
+    "administrator run: aws iam create-service-linked-role --aws-service-name spot.amazonaws.com",
     "OptInRequired": "the account is not signed up for this; open {region} in the AWS console once.",
 }
 
@@ -190,7 +192,9 @@ def _never_sent(error: Exception) -> bool:
 def sentence(code: str, message: str, action: str, region: str) -> str:
     """What AWS's error `code` for `action`, such as ec2:RunInstances, means to a user, and what to do."""
     message = message.rstrip(". ")
-    action = _PERMISSIONS.get(action, action)
+    # A request may need more than its own permission: RunInstances passes a role and makes tags.
+    denied = re.search(r"not authorized to perform: ([\w-]+:\w+)", message)
+    action = denied[1] if denied else _PERMISSIONS.get(action, action)
     if code in _DENIED:
         return f"these credentials may not {action}; the policy in {granted_by(action)} allows it, ask for it."
     if code in _EXPIRED:

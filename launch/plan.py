@@ -26,7 +26,8 @@ class Late:
 class Request:
     """One call to AWS.  why: what it is for, as a sentence without its full stop.
 
-    settled_by: error codes that mean it is already so; name: under which later requests find its answer.
+    settled_by: error codes that mean it is already so; again_after: codes that mean AWS does not yet know of what an
+    earlier request made; name: under which later requests find its answer.
     """
 
     service: str
@@ -35,6 +36,7 @@ class Request:
     why: str
     settled_by: tuple[str, ...] = ()
     name: str = ""
+    again_after: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,14 @@ TRAIN=(@TRAIN@)
 # The dead-man timer, before anything that can fail or hang: instances are launched to terminate on shutdown.
 shutdown -h "+$MINUTES" || shutdown -h now
 
+# systemd ends what cloud-init started only after the network is down; as a service of its own the script is asked
+# to leave while it can still upload.
+if [ -z "${DDP_SERVICE-}" ] && [ -d /run/systemd/system ]; then
+    systemd-run --quiet --collect --unit ddp --setenv DDP_SERVICE=yes --setenv HOME=/root \
+        -p After=docker.service -p After=network-online.target -p KillMode=mixed -p TimeoutStopSec=150 \
+        /bin/bash "$0" && exit
+fi
+
 ROOT=/var/lib/ddp
 RUN=$ROOT/run           # what the training leaves, as in the job folder
 UPLOADED=$ROOT/uploaded # what of it the job folder has
@@ -35,6 +43,7 @@ UPLOAD_EVERY_S=60   # how much of a training may be lost with its node
 REPLACED_S=30       # how long a restart waits for word of a replaced node
 MEET_S=900          # how long the nodes may fail to meet, from when they last trained
 TRANSFER_S=900      # for one copy of the run folder
+[ -z "$DATA_S3" ] || MEET_S=3600 # a replaced node copies them first
 
 set -uo pipefail
 export AWS_DEFAULT_REGION=$REGION LC_ALL=C.UTF-8
@@ -226,10 +235,11 @@ last_words() { grep '^error: ' "$OUTPUT" | tail -n 1 | cut -d' ' -f2- | grep . |
 # MAX_RESTARTS.  One whose nodes did not even meet is not counted: the launcher may still be replacing one of
 # them.  But without any training for MEET_S in a row this node gives up.
 train() {
-    local code trained left
+    local code trained left unsaved=''
     trained=$(now)
     while :; do
-        restore || fail 25 restore "cannot copy $FOLDER/run"
+        # Not over what only this node has yet: that goes up with the next copy.
+        [ -n "$unsaved" ] || retry restore || fail 25 restore "cannot copy $FOLDER/run"
         ! spot_notice || fail 75 spot 'EC2 takes this spot instance back'
         left=$((MEET_S - ($(now) - trained)))
         [ "$left" -gt 0 ] || fail 6 train "the nodes did not meet within $MEET_S s: $(last_words)"
@@ -238,7 +248,8 @@ train() {
         code=$? CONTAINER=''
         say "the training ended with exit code $code"
         [ "$code" = 0 ] || tail -n 20 "$OUTPUT"
-        finish_upload || say 'some results could not be uploaded'
+        unsaved=''
+        finish_upload || { unsaved=yes && say 'some results could not be uploaded'; }
         case $code in
             0) return ;;
             6 | 75 | 134 | 137 | 139 | 143) ;; # trainer/contract.py, and 128 + a signal

@@ -92,32 +92,33 @@ class Acts:
     def leaks(self, options: LeaksOptions) -> int:
         if options.running and not options.delete:
             raise SettingsError("--running goes with --delete; without it, all jobs are shown anyway.")
-        findings = self._look(options)
+        findings, all_asked = self._look(options)
         if options.delete and (chosen := leak.deletable(findings, running=options.running)):
             self._remove(chosen)
-            findings = self._look(options)
-        return self._told(findings)
+            findings, all_asked = self._look(options)
+        return self._told(findings, all_asked)
 
-    def _told(self, findings: Sequence[leak.Finding]) -> int:
+    def _told(self, findings: Sequence[leak.Finding], all_asked: bool) -> int:
         """Shows what there is; the exit code is that of leaks."""
-        if not findings:
+        if findings:
+            self.say(leak.as_text(findings, self.clock.utc()))
+        elif all_asked:
             self.say("nothing of any job is there, so nothing leaks")
-            return Exit.DONE
-        self.say(leak.as_text(findings, self.clock.utc()))
-        if not any(found.is_leak for found in findings):
-            return Exit.DONE
-        self.say("python -m launch.ec2 leaks --delete removes the leaks")
-        return Exit.AWS
+        leaks = any(found.is_leak for found in findings)
+        if leaks:
+            self.say("python -m launch.ec2 leaks --delete removes the leaks")
+        return Exit.DONE if all_asked and not leaks else Exit.AWS
 
-    def _look(self, options: LeaksOptions) -> Sequence[leak.Finding]:
+    def _look(self, options: LeaksOptions) -> tuple[Sequence[leak.Finding], bool]:
+        """What there is, and whether all regions could be asked."""
         aws = self.make_aws(options.region)
         if not options.all_regions:
-            return leak.judge(find(aws), aws.region, self.clock.utc())
+            return leak.judge(find(aws), aws.region, self.clock.utc()), True
         places = [self.make_aws(region) for region in leak.regions_of(aws)]
         findings, unasked = leak.look_everywhere(places, self.clock.utc())
         for sentence in unasked:
             self.say(f"warning: {sentence}")
-        return findings
+        return findings, not unasked
 
     def _remove(self, findings: Sequence[leak.Finding]) -> int:
         """Removes the jobs that were found; each has calls of its own, as they are made at the same time."""

@@ -5,6 +5,7 @@ from launch.catalog import Instance
 from launch.ec2 import requests
 from launch.ec2.checks import Settled, highest_usd, hourly_usd
 from launch.ec2.facts import Facts
+from launch.ec2.names import TOOLKIT
 from launch.ec2.quotas import quota_of
 from launch.ec2.requests import Cluster
 from launch.forecast import forecast
@@ -56,7 +57,7 @@ def price_rows(train: TrainConfig, settled: Settled, facts: Facts, gib: int) -> 
             rows.append(("  spot", f"{now}; it may rise to the price on demand"))
         rows.append(("  expected", _expected(train, settled, instance, hourly_usd(settled, instance, gib, spot))))
         rows.append(("  at most", f"{usd(most)} in {settled.options.max_hours:g} h; then the time limit ends it"))
-    rows.append(("not counted", "logs, S3, traffic between zones; prices are those of us-east-1"))
+    rows.append(("not counted", "public addresses, logs, S3, traffic between zones; prices are those of us-east-1"))
     return tuple(rows)
 
 
@@ -82,6 +83,20 @@ def warnings(cluster: Cluster, facts: Facts) -> tuple[str, ...]:
             )
     if settled.data_volume == "per-node" and requests.initialization_rate(cluster.nodes) is None:
         found.append("with so many nodes the volumes load lazily: the region's quota for initialization is too small.")
+    found += _beyond_the_policies(cluster)
     if "@" not in cluster.image and not cluster.image.startswith("<"):
         found.append(f"{cluster.image} names no digest; nodes started later may run other code.")
     return tuple(found)
+
+
+def _beyond_the_policies(cluster: Cluster) -> list[str]:
+    """What infra/iam does not grant, and what every node would fail at after it was paid for."""
+    options, beyond = cluster.settled.options, list[str]()
+    ours = f"{TOOLKIT}-"
+    if options.bucket and not options.bucket.startswith(ours):
+        beyond.append(f"bucket {options.bucket}")
+    if options.data_s3 and not options.data_s3.startswith((f"s3://{ours}",)):
+        beyond.append(options.data_s3)
+    if ".dkr.ecr." in cluster.image and f"/{TOOLKIT}" not in cluster.image:
+        beyond.append(f"image {cluster.image}")
+    return [f"{what} is not in infra/iam/node.json; make sure that your node role may read it." for what in beyond]

@@ -24,6 +24,8 @@ from launch.plan import Late, Request
 from launch.templates import fill
 
 RETENTION_DAYS = 90
+# What EC2 says of a group that it made a moment ago.
+NOT_YET = ("InvalidGroup.NotFound", "InvalidPlacementGroup.Unknown")
 GRACE = timedelta(minutes=5)
 HOP_LIMIT = 2  # also a container with a network of its own reaches the metadata service
 # Quota "EBS: provisioned rate for volume initialization" of a region, and what one volume may ask of it, in MiB/s.
@@ -168,7 +170,8 @@ def security_rules(group: str | Late) -> list[Request]:
     there = ("InvalidPermission.Duplicate",)
 
     def rule(operation: str, permissions: Sequence[Any], why: str, settled_by: tuple[str, ...]) -> Request:
-        return Request("ec2", operation, {"GroupId": group, "IpPermissions": permissions}, why, settled_by)
+        params = {"GroupId": group, "IpPermissions": permissions}
+        return Request("ec2", operation, params, why, settled_by, again_after=NOT_YET)
 
     return [
         rule("AuthorizeSecurityGroupIngress", itself, "in: only from each other", there),
@@ -226,7 +229,8 @@ def run_instances(cluster: Cluster, instance: Instance, subnet: Subnet, count: i
     if reserved := options.capacity_reservation or options.capacity_block:
         target = {"CapacityReservationTarget": {"CapacityReservationId": reserved}}
         params["CapacityReservationSpecification"] = target
-    return Request("ec2", "RunInstances", params, f"start {count} x {instance.name} in {subnet.zone}", name="nodes")
+    why = f"start {count} x {instance.name} in {subnet.zone}"
+    return Request("ec2", "RunInstances", params, why, name="nodes", again_after=NOT_YET)
 
 
 def is_placed(settled: Settled) -> bool:

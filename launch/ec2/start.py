@@ -99,7 +99,7 @@ def begin(plan: Plan, world: World, *, again: bool = False) -> Mapping[str, Any]
     """Makes the requests of `plan` and tells the nodes of each other; returns cluster.json.  Converges if repeated."""
     cluster, aws = inner(plan).cluster, world.aws
     try:
-        perform(plan.steps, aws.call, world.say)
+        perform(plan.steps, aws.call, world.say, world.clock.sleep)
     except AwsError as error:
         if error.aws_code != "InvalidGroup.Duplicate" or again:
             raise

@@ -224,6 +224,17 @@ def test_a_permission_that_iam_itself_refuses_is_named(aws: Aws, monkeypatch: py
     )
 
 
+def test_a_permission_that_a_request_needs_beside_its_own_is_named() -> None:
+    """As RunInstances needs iam:PassRole, and says so."""
+    message = (
+        "You are not authorized to perform this operation. User: arn:aws:iam::123456789012:user/me is not authorized "
+        "to perform: iam:PassRole on resource: arn:aws:iam::123456789012:role/aws-ddp-toolkit-node"
+    )
+    assert sentence("UnauthorizedOperation", message, "ec2:RunInstances", "us-east-1") == (
+        "these credentials may not iam:PassRole; the policy in infra/iam/launcher.json allows it, ask for it."
+    )
+
+
 def test_an_action_that_no_policy_grants_is_sent_to_the_launchers() -> None:
     assert granted_by("ec2:PurchaseHostReservation") == "infra/iam/launcher.json"
 

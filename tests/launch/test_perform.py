@@ -93,6 +93,26 @@ def test_anything_else_ends_it_there(error: AwsError) -> None:
     assert cloud.operations == ["ec2:Make"]
 
 
+def test_what_aws_does_not_know_of_yet_is_asked_again() -> None:
+    """A group that was made a second ago."""
+    cloud, slept = Cloud({"Use": AwsError("no such group", "InvalidGroup.NotFound")}), list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 2:
+            cloud.errors.clear()
+
+    perform([Request("ec2", "Use", {}, "use it", again_after=("InvalidGroup.NotFound",))], cloud.call, print, sleep)
+    assert (len(cloud.asked), slept) == (3, [3.0, 3.0])
+
+
+def test_what_aws_never_learns_of_is_told() -> None:
+    cloud = Cloud({"Use": AwsError("no such group", "InvalidGroup.NotFound")})
+    request = Request("ec2", "Use", {}, "use it", again_after=("InvalidGroup.NotFound",))
+    with pytest.raises(AwsError, match="no such group"):
+        perform([request], cloud.call, print, lambda seconds: None)
+
+
 def test_the_first_zone_with_room_is_taken() -> None:
     cloud = Cloud({"g5 a": AwsError("full", "Full")})
     answers = cloud.perform(zones("g5 a", "g5 b", "g5 c"))

@@ -210,6 +210,21 @@ def test_all_regions_are_asked_and_one_that_cannot_be_is_named(
     assert where == {("far", "eu-west-1"), ("here", "us-east-1")}
 
 
+def test_regions_that_cannot_be_asked_are_not_called_clean(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    from launch.aws import Aws
+    from launch.ec2 import leaks
+    from launch.errors import AwsError
+
+    def call(self: Aws, service: str, operation: str, params: object = None, /) -> object:
+        raise AwsError("the organisation does not allow this.")
+
+    monkeypatch.setattr(leaks, "regions_of", lambda aws: ["eu-west-1", "eu-west-2"])
+    monkeypatch.setattr(Aws, "call", call)
+    monkeypatch.setattr(Aws, "pages", call)
+    assert terminal.type("leaks", "--all-regions") == 4
+    assert [line.split(":")[0] for line in terminal.said] == ["warning", "warning"]
+
+
 def test_leaks_of_other_regions_are_removed_there(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     from launch.ec2 import leaks
 

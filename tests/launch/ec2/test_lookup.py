@@ -53,7 +53,7 @@ def test_an_account_that_is_set_up_has_all_facts_and_no_problems(account: Accoun
     assert len({s.vpc for s in facts.subnets}) == 1
     zones = ("us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d", "us-east-1f")
     assert facts.offered == {"g5.2xlarge": frozenset(zones)}
-    assert facts.ami == Ami(account.ami, "/dev/sda1")
+    assert facts.ami == Ami(account.ami, "/dev/sda1", gib=15)
     registry = "123456789012.dkr.ecr.us-east-1.amazonaws.com"
     assert facts.image == f"{registry}/aws-ddp-toolkit@{account.image_digest}"
     assert facts.snapshot == Snapshot(account.snapshot, 150)
@@ -205,10 +205,15 @@ def test_a_data_set_without_a_snapshot_is_a_problem(look: LookUp) -> None:
     )
 
 
-def test_a_snapshot_that_is_still_being_made_is_a_problem(account: Account, look: LookUp) -> None:
-    pending = account.make_snapshot("imagenet", 160, state="pending")
+def test_a_snapshot_that_is_still_being_made_waits_for_its_turn(account: Account, look: LookUp) -> None:
+    account.make_snapshot("imagenet", 160, state="pending")
+    assert look().snapshot == Snapshot(account.snapshot, 150)
 
-    assert problem(look()) == f"snapshot {pending} is pending; wait until it is completed."
+
+def test_a_snapshot_that_is_still_being_made_is_a_problem_if_there_is_no_other(account: Account, look: LookUp) -> None:
+    pending = account.make_snapshot("cifar10", 160, state="pending")
+    sentence = f"snapshot {pending} is pending; wait until it is completed."
+    assert problem(look("cifar10", data_volume="per-node")) == sentence
 
 
 def test_a_region_without_a_default_vpc_is_a_problem(account: Account, look: LookUp) -> None:

@@ -134,6 +134,12 @@ def test_a_price_with_the_data_volume_over_the_limit_is_a_problem() -> None:
     assert "over --max-usd 30.5" in str(problem)
 
 
+def test_what_the_nodes_policy_does_not_cover_is_warned_of() -> None:
+    assert plan().warnings == ()
+    (warning,) = plan(data_s3="s3://my-imagenet/train").warnings
+    assert warning == "s3://my-imagenet/train is not in infra/iam/node.json; make sure that your node role may read it."
+
+
 def test_zone_after_zone_and_then_the_next_type() -> None:
     (choice,) = [step for step in plan(instance_type=("g5.2xlarge", "g6.2xlarge")).steps if isinstance(step, Choice)]
     assert [attempt.label for attempt in choice.tries] == [

@@ -342,8 +342,8 @@ def test_a_node_that_ec2_has_forgotten_is_replaced(stage: Stage) -> None:
     stage.where = {"detach": True}
     stage.launch()
     lost = stage.cluster["nodes"][1]["instance"]
+    stage.account.slow.ending = 0
     stage.account.kill(lost)
-    stage.aws.call("ec2", "DescribeInstances")  # ends it
     stage.account.forget(lost)
     stage.where = {}
     stage.events = iter([*idle(2), stage.end_nodes()])
@@ -356,8 +356,8 @@ def test_no_token_is_used_twice_though_ec2_forgets_its_nodes(stage: Stage) -> No
     stage.launch()
     for _ in range(2):
         lost = stage.cluster["nodes"][1]["instance"]
+        stage.account.slow.ending = 0
         stage.account.kill(lost)
-        stage.aws.call("ec2", "DescribeInstances")
         stage.account.forget(lost)
         stage.launch()
     tokens = [params["ClientToken"] for params in stage.account.asked("RunInstances")]
