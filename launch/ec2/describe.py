@@ -16,6 +16,8 @@ from launch.plan import Late
 from trainer.errors import SettingsError, TrainerError
 from trainer.flags import to_argv
 
+USER_DATA_LIMIT = 16_384  # bytes, before base64
+
 
 def describe(
     job: Job[Ec2Options], settled: Settled, name: str, facts: Facts
@@ -76,6 +78,11 @@ def _conflicts(cluster: Cluster, facts: Facts) -> tuple[TrainerError, ...]:
     if facts.spec is not None and "ended" in facts.spec and facts.fleet.ending:
         problems.append(
             AwsError(f"job {cluster.job} is being taken down; run python -m launch.ec2 stop {cluster.job} to its end.")
+        )
+    longest = max(len(requests.user_data(cluster, instance).encode()) for instance in cluster.settled.instances)
+    if longest > USER_DATA_LIMIT:
+        problems.append(
+            SettingsError(f"the settings make a boot script of {longest:,} bytes, and EC2 takes 16,384; give fewer.")
         )
     if facts.ami is not None and facts.ami.gib > cluster.settled.options.root_gb:
         problems.append(SettingsError(f"{facts.ami.id} needs --root-gb {facts.ami.gib} or more."))

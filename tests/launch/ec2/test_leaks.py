@@ -215,7 +215,7 @@ def test_regions_that_cannot_be_asked_are_not_called_clean(terminal: Terminal, m
     from launch.ec2 import leaks
     from launch.errors import AwsError
 
-    def call(self: Aws, service: str, operation: str, params: object = None, /) -> object:
+    def call(self: Aws, *asked: object) -> object:
         raise AwsError("the organisation does not allow this.")
 
     monkeypatch.setattr(leaks, "regions_of", lambda aws: ["eu-west-1", "eu-west-2"])

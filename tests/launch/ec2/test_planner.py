@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import botocore.session
@@ -138,6 +139,12 @@ def test_what_the_nodes_policy_does_not_cover_is_warned_of() -> None:
     assert plan().warnings == ()
     (warning,) = plan(data_s3="s3://my-imagenet/train").warnings
     assert warning == "s3://my-imagenet/train is not in infra/iam/node.json; make sure that your node role may read it."
+
+
+def test_settings_too_long_for_user_data_are_refused() -> None:
+    long = TrainConfig(dataset="imagenet", cache_dir=Path("x" * 5000))
+    (problem,) = plan(train=long).problems
+    assert "EC2 takes 16,384; give fewer." in str(problem)
 
 
 def test_zone_after_zone_and_then_the_next_type() -> None:

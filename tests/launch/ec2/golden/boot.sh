@@ -21,8 +21,7 @@ TRAIN=(--dataset imagenet --data-dir /data --batch-size 256)
 # The dead-man timer, before anything that can fail or hang: instances are launched to terminate on shutdown.
 shutdown -h "+$MINUTES" || shutdown -h now
 
-# systemd ends what cloud-init started only after the network is down; as a service of its own the script is asked
-# to leave while it can still upload.
+# As a service it is asked to leave while it can still upload; what cloud-init started ends after the network.
 if [ -z "${DDP_SERVICE-}" ] && [ -d /run/systemd/system ]; then
     systemd-run --quiet --collect --unit ddp --setenv DDP_SERVICE=yes --setenv HOME=/root \
         -p After=docker.service -p After=network-online.target -p KillMode=mixed -p TimeoutStopSec=150 \
@@ -43,11 +42,10 @@ UPLOAD_EVERY_S=60   # how much of a training may be lost with its node
 REPLACED_S=30       # how long a restart waits for word of a replaced node
 MEET_S=900          # how long the nodes may fail to meet, from when they last trained
 TRANSFER_S=900      # for one copy of the run folder
-[ -z "$DATA_S3" ] || MEET_S=3600 # a replaced node copies them first
 
 set -uo pipefail
 export AWS_DEFAULT_REGION=$REGION LC_ALL=C.UTF-8
-# The command line's defaults: one second for the role's credentials, and a minute for every connection.
+# By default the role's credentials get one second.
 export AWS_METADATA_SERVICE_NUM_ATTEMPTS=3 AWS_RETRY_MODE=standard AWS_MAX_ATTEMPTS=4
 
 INSTANCE=$HOSTNAME # until the metadata tell
@@ -157,7 +155,7 @@ get_image() {
 
 # ---------------------------------------------------------------- the run folder
 
-# Time, size and name of each file; the trainer writes a file under a hidden name first.
+# Time, size and name of each file; while the trainer writes one its name is hidden.
 list_files() { (cd "$RUN" && find . -type f ! -name '.*' -printf '%T@ %s %P\n' | sort); }
 
 names() { cut -d' ' -f3- "$@" | sort; }
@@ -168,8 +166,7 @@ restore() {
     s3 sync --exact-timestamps "$FOLDER/run" "$RUN" && list_files >"$UPLOADED"
 }
 
-# Copies what changed here since it was last equal, and nothing else: only the node with rank 0 writes, and what
-# the others have is older than what the job folder has.
+# Copies only what changed here: rank 0's node writes, and what the others have is older than the job folder's.
 upload_changes() {
     [ -e "$UPLOADED" ] || return 0
     list_files >"$UPLOADED.new"
@@ -235,14 +232,15 @@ last_words() { grep '^error: ' "$OUTPUT" | tail -n 1 | cut -d' ' -f2- | grep . |
 # MAX_RESTARTS.  One whose nodes did not even meet is not counted: the launcher may still be replacing one of
 # them.  But without any training for MEET_S in a row this node gives up.
 train() {
-    local code trained left unsaved=''
+    local code trained left unsaved='' most=$MEET_S
+    [ -z "$DATA_S3" ] || most=$((MEET_S * 4)) # a new node copies the data first
     trained=$(now)
     while :; do
         # Not over what only this node has yet: that goes up with the next copy.
         [ -n "$unsaved" ] || retry restore || fail 25 restore "cannot copy $FOLDER/run"
         ! spot_notice || fail 75 spot 'EC2 takes this spot instance back'
-        left=$((MEET_S - ($(now) - trained)))
-        [ "$left" -gt 0 ] || fail 6 train "the nodes did not meet within $MEET_S s: $(last_words)"
+        left=$((most - ($(now) - trained)))
+        [ "$left" -gt 0 ] || fail 6 train "the nodes did not meet within $most s: $(last_words)"
         start_container "$left"
         attend_container
         code=$? CONTAINER=''
