@@ -9,6 +9,7 @@ and a launcher keeps nothing between calls: for reads one error stands for all f
 leaves what its death after the last write left.
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -122,4 +123,36 @@ def test_no_fault_at_any_call_leaks_and_the_same_launch_again_converges(
     }
     record_property("crash sweep", (command, kind, len(calls), len(cases), len(wrong)))
     assert cases
+    assert wrong == {}
+
+
+def follow_a_loss(stage: Stage) -> None:
+    """A job that is followed loses a node; once it has a new one, the training ends well."""
+
+    def end_once_replaced() -> None:
+        if stage.cluster["restarts"]:
+            stage.end_nodes()()
+
+    stage.where = {}
+    stage.events = itertools.chain([stage.lose_node(1)], itertools.repeat(end_once_replaced))
+    assert stage.attach() == 0
+
+
+def test_no_error_at_any_call_while_a_node_is_replaced_ends_the_job(
+    record_property: Callable[[str, object], None],
+) -> None:
+    calls = [call.operation for call in calls_of(launched, follow_a_loss)]
+    # From the second round of look-ups, the replacement's, until the nodes know each other again.
+    plans = [number for number, operation in enumerate(calls, 1) if operation == "GetCallerIdentity"]
+    told = max(number for number, operation in enumerate(calls, 1) if operation == "RunInstances") + 10
+    cases, wrong = range(plans[1], told), dict[int, str]()
+    for number in cases:
+        with staged(launched) as (stage, faults):
+            survivor = stage.cluster["nodes"][0]["instance"]
+            faults.at(number, EVERY["error before"]())
+            follow_a_loss(stage)
+            if survivor not in [row["instance"] for row in stage.cluster["nodes"]] or stage.account.left():
+                wrong[number] = f"{calls[number - 1]}: {stage.account.left()}"
+    record_property("crash sweep", ("replacement", "error before", len(calls), len(cases), len(wrong)))
+    assert len(cases) > 30
     assert wrong == {}

@@ -4,7 +4,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache
 
 from launch.aws import Aws
 from launch.ec2 import checks, planner
@@ -20,6 +20,12 @@ from tests.launch.ec2.known import NAME, job
 Event = Callable[[], None]
 
 
+@cache
+def one_aws() -> Aws:
+    """One for all commands of all stages: they keep nothing between calls, and clients take as long as ten calls."""
+    return Aws(Account.region)
+
+
 @dataclass
 class Stage:
     """events: what happens at each sleep, one after the other; after the last one nothing happens any more."""
@@ -31,10 +37,9 @@ class Stage:
     where: dict[str, object] = field(default_factory=dict)
     slept_s: float = 0.0
 
-    @cached_property
+    @property
     def aws(self) -> Aws:
-        """One for all commands: they keep nothing between calls, and making clients takes as long as ten calls."""
-        return self.account.aws()
+        return one_aws()
 
     def clock(self) -> Clock:
         return Clock(now=lambda: time.time() + self.slept_s, sleep=self._sleep)
