@@ -19,7 +19,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from trainer.contract import Exit
 from trainer.errors import MachineError, TrainerError
-from trainer.heartbeat import Heartbeat, end_process
+from trainer.heartbeat import LEFT, Heartbeat, end_process
 from trainer.ranks import Ranks
 
 Result = TypeVar("Result")
@@ -155,12 +155,14 @@ class Session:
         """
         if self.store is None:
             return
+        if self.heartbeat:
+            self.heartbeat.leave()
         with suppress(RuntimeError):  # it went with its host
-            self.store.add("left", 1)
+            self.store.add(LEFT, 1)
             if not self.ranks.is_head:
                 return
             until, living = time.monotonic() + SEE_OFF_S, self.ranks.world_size - len(lost)
-            while self.store.add("left", 0) < living and time.monotonic() < until:
+            while self.store.add(LEFT, 0) < living and time.monotonic() < until:
                 time.sleep(0.05)  # a store can be waited on for a key, not for a count
 
 
@@ -241,8 +243,16 @@ def _join(ranks: Ranks, device: torch.device, timeout_s: float) -> Session:
     shared = PrefixStore("toolkit", store)
     joined = Session(ranks, device, timeout_s, shared, control)
     limit_s = timeout_s + HEARTBEAT_MARGIN_S if device.type == "cuda" else float("inf")  # gloo itself keeps time
-    beat = Heartbeat(shared, ranks.rank, ranks.world_size, limit_s, partial(_end_hung_process, joined))
-    return replace(joined, heartbeat=beat)
+    beat = Heartbeat(
+        shared,
+        ranks.rank,
+        ranks.world_size,
+        limit_s,
+        lambda lost: _end_hung_process(whole, lost),
+        partial(_end_left_behind, shared),
+    )
+    whole = replace(joined, heartbeat=beat)
+    return whole
 
 
 def _store(ranks: Ranks, timeout: timedelta) -> Store:
@@ -263,6 +273,13 @@ def _end_hung_process(joined: Session, lost: list[int]) -> None:
     mine = joined.may_report()
     joined.see_off(lost)
     end_process(Exit.MACHINE, sentence if mine else None)
+
+
+def _end_left_behind(store: Store) -> None:
+    """Called by the heartbeat when another rank has told what failed, and the main thread still waits for it."""
+    with suppress(RuntimeError):  # it went with its host
+        store.add(LEFT, 1)
+    end_process(Exit.MACHINE, None)
 
 
 def _why_not_joined(ranks: Ranks, timeout_s: float, problem: str) -> str:

@@ -16,20 +16,32 @@ from torch.distributed.distributed_c10d import Store
 BEAT_EVERY_S = 1.0
 # Long enough for a living rank's beat to change, also on a busy machine.
 LISTEN_S = 3.5
+# How long a rank may take to see by itself that another has left a failed training.
+LEFT_BEHIND_S = 3.0
+# The store's key for that.
+LEFT = "left"
 
 Signs = Mapping[int, tuple[int, int]]  # rank -> (beat, step)
 
 
 class Heartbeat:
     """This rank's beat, and what it hears of the others'.  on_silence: called with the lost ranks, in a thread,
-    when this rank itself has not moved for timeout_s: its main thread then waits for ever.
+    when this rank itself has not moved for timeout_s: its main thread then waits for ever.  on_left_behind: called
+    when another rank has left a failed training, and this one still waits for it.
     """
 
     def __init__(
-        self, store: Store, rank: int, world_size: int, timeout_s: float, on_silence: Callable[[list[int]], None]
+        self,
+        store: Store,
+        rank: int,
+        world_size: int,
+        timeout_s: float,
+        on_silence: Callable[[list[int]], None],
+        on_left_behind: Callable[[], None] = lambda: None,
     ) -> None:
         self._store, self._rank, self._world_size = store, rank, world_size
-        self._timeout_s, self._on_silence = timeout_s, on_silence
+        self._timeout_s, self._on_silence, self._on_left_behind = timeout_s, on_silence, on_left_behind
+        self._leaving = threading.Event()
         self._beat = self._step = 0
         self._moved_at: float | None = None  # None: not to be watched
         self._over = threading.Event()
@@ -44,6 +56,10 @@ class Heartbeat:
     def rest(self) -> None:
         """What comes now may take as long as it likes."""
         self._moved_at = None
+
+    def leave(self) -> None:
+        """This rank leaves a failed training; it goes on beating until it is gone."""
+        self._leaving.set()
 
     def stop(self) -> None:
         """Ends the thread."""
@@ -70,9 +86,16 @@ class Heartbeat:
                     self.rest()
                     # In a thread of its own: who stops beating while it listens is taken for dead.
                     threading.Thread(target=lambda: self._on_silence(self.lost()), daemon=True).start()
+                if not self._leaving.is_set() and self._store.check([LEFT]):
+                    threading.Thread(target=self._catch_up, daemon=True).start()
+                    return
                 self._over.wait(BEAT_EVERY_S)
         except RuntimeError:
             return  # the store went with its host: the next collective tells
+
+    def _catch_up(self) -> None:
+        if not self._leaving.wait(LEFT_BEHIND_S) and not self._over.is_set():
+            self._on_left_behind()
 
 
 def lost_among(before: Signs, after: Signs, world_size: int, me: int) -> list[int]:

@@ -71,6 +71,22 @@ def test_a_rank_that_listens_for_the_lost_goes_on_beating(monkeypatch: pytest.Mo
     assert heard == {0: [2], 1: [2]}
 
 
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_rank_that_waits_for_one_that_left_is_ended_unless_it_leaves_itself(
+    leaves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its main thread hangs in a collective; the other has told what happened, and the store closes soon."""
+    monkeypatch.setattr(heartbeat, "BEAT_EVERY_S", 0.02)
+    monkeypatch.setattr(heartbeat, "LEFT_BEHIND_S", 0.2)
+    store, ended = distributed.HashStore(), threading.Event()
+    beat = Heartbeat(store, 1, 2, 60.0, lambda lost: None, ended.set)
+    store.add(heartbeat.LEFT, 1)
+    if leaves:
+        beat.leave()
+    assert ended.wait(timeout=1 if leaves else 10) is not leaves
+    beat.stop()
+
+
 def test_a_rank_that_moves_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat, "BEAT_EVERY_S", 0.01)
     heard: list[list[int]] = []
