@@ -68,37 +68,58 @@ def _utc(seconds: int) -> datetime:
 
 def _conflicts(cluster: Cluster, facts: Facts) -> tuple[TrainerError, ...]:
     """Why this cluster cannot be started, as far as facts tell."""
-    problems: list[TrainerError] = []
-    if facts.spec is not None:
-        asked = requests.spec(cluster)
-        if any(asked[key] != facts.spec.get(key) for key in ("where", "train", "region")):
-            problems.append(
-                SettingsError(f"job {cluster.job} was started with other settings; give another --job-name.")
-            )
-    if facts.spec is not None and "ended" in facts.spec and facts.fleet.ending:
-        problems.append(
-            AwsError(f"job {cluster.job} is being taken down; run python -m launch.ec2 stop {cluster.job} to its end.")
-        )
-    longest = max(len(requests.user_data(cluster, instance).encode()) for instance in cluster.settled.instances)
-    if longest > USER_DATA_LIMIT:
-        problems.append(
-            SettingsError(f"the settings make a boot script of {longest:,} bytes, and EC2 takes 16,384; give fewer.")
-        )
-    if facts.ami is not None and facts.ami.gib > cluster.settled.options.root_gb:
-        problems.append(SettingsError(f"{facts.ami.id} needs --root-gb {facts.ami.gib} or more."))
+    short = [_shortage(cluster, facts, instance) for instance in cluster.settled.instances]
+    found = [
+        _other_settings(cluster, facts),
+        _half_stopped(cluster, facts),
+        _too_long(cluster),
+        _too_dear(cluster),
+        _no_room_for_the_system(cluster, facts),
+        _reservation_too_small(cluster, facts),
+        short[0] if all(short) else None,
+    ]
+    return tuple(problem for problem in found if problem is not None)
+
+
+def _other_settings(cluster: Cluster, facts: Facts) -> TrainerError | None:
+    asked = requests.spec(cluster)
+    if facts.spec is None or all(asked[key] == facts.spec.get(key) for key in ("where", "train", "region")):
+        return None
+    return SettingsError(f"job {cluster.job} was started with other settings; give another --job-name.")
+
+
+def _half_stopped(cluster: Cluster, facts: Facts) -> TrainerError | None:
+    if facts.spec is None or "ended" not in facts.spec or not facts.fleet.ending:
+        return None
+    return AwsError(f"job {cluster.job} is being taken down; run python -m launch.ec2 stop {cluster.job} to its end.")
+
+
+def _too_long(cluster: Cluster) -> TrainerError | None:
+    size = max(len(requests.user_data(cluster, instance).encode()) for instance in cluster.settled.instances)
+    if size <= USER_DATA_LIMIT:
+        return None
+    return SettingsError(f"the settings make a boot script of {size:,} bytes, and EC2 takes 16,384; give fewer.")
+
+
+def _too_dear(cluster: Cluster) -> TrainerError | None:
     try:
         check_price(cluster.settled, cluster.snapshot.gib if cluster.snapshot else 0)
     except SettingsError as error:
-        problems.append(error)
+        return error
+    return None
+
+
+def _no_room_for_the_system(cluster: Cluster, facts: Facts) -> TrainerError | None:
+    if facts.ami is None or facts.ami.gib <= cluster.settled.options.root_gb:
+        return None
+    return SettingsError(f"{facts.ami.id} needs --root-gb {facts.ami.gib} or more.")
+
+
+def _reservation_too_small(cluster: Cluster, facts: Facts) -> TrainerError | None:
     reservation = facts.reservation
-    if reservation is not None and reservation.free < cluster.nodes - len(facts.fleet.living):
-        problems.append(
-            AwsError(f"reservation {reservation.id} has {reservation.free} machines free; --nodes asks for more.")
-        )
-    short = [_shortage(cluster, facts, instance) for instance in cluster.settled.instances]
-    if all(short):
-        problems += [problem for problem in short[:1] if problem]
-    return tuple(problems)
+    if reservation is None or reservation.free >= cluster.nodes - len(facts.fleet.living):
+        return None
+    return AwsError(f"reservation {reservation.id} has {reservation.free} machines free; --nodes asks for more.")
 
 
 def _shortage(cluster: Cluster, facts: Facts, instance: Instance) -> TrainerError | None:

@@ -104,13 +104,12 @@ def begin(plan: Plan, world: World, *, again: bool = False) -> Mapping[str, Any]
         if error.aws_code != "InvalidGroup.Duplicate" or again:
             raise
         # An answer got lost and botocore asked a second time: the group is there, and will be found.
-        return begin(world.plan_again(), world, again=True)
+        return begin(_planned_again(world), world, again=True)
     fleet = _wait_for_nodes(inner(plan), world)
     before = read_json(aws, cluster.folder.bucket, cluster.folder.cluster)
     told = members(cluster, fleet, before)
     if told != before:
-        request = requests.put_cluster(cluster.folder, told)
-        aws.call(request.service, request.operation, request.params)
+        perform([requests.put_cluster(cluster.folder, told)], aws.call, world.say)
     places = ", ".join(sorted({f"{node.type} in {node.zone}" for node in fleet.living}))
     world.say(f"{cluster.nodes} nodes are started ({places}); booting takes a few minutes")
     return told
@@ -118,12 +117,17 @@ def begin(plan: Plan, world: World, *, again: bool = False) -> Mapping[str, Any]
 
 def _go_on(plan: Plan, world: World) -> Mapping[str, Any]:
     """Replaces lost nodes of the start that `plan` is: what the same command again would do."""
-    again = world.plan_again()
-    if again.problems:
-        raise again.problems[0]
+    again = _planned_again(world)
     if inner(again).cluster.started != inner(plan).cluster.started:
         raise AwsError(f"job {inner(plan).cluster.job} was ended or started anew meanwhile.")
     return begin(again, world)
+
+
+def _planned_again(world: World) -> Plan:
+    plan = world.plan_again()
+    if plan.problems:
+        raise plan.problems[0]
+    return plan
 
 
 def _wait_for_nodes(launched: Launch, world: World) -> Fleet:
@@ -171,7 +175,7 @@ def _take_down(
     aws, sooner = world.aws, f"python -m launch.ec2 stop {cluster.job}"
     try:
         with undisturbed():
-            cost = cost_so_far(find(aws, cluster.job), world.clock.utc())
+            cost = _cost(cluster, world)
             stop.mark_ended(aws, cluster.folder, world.clock, say)
             removed = stop.stop(aws, cluster.job, world.clock, say, unsure=unsure)
     except TrainerError as error:
@@ -183,4 +187,12 @@ def _take_down(
         say(f"taking down is not finished; do it with {sooner}")
         raise
     if removed:
-        say(f"{removed} resources removed, none is left; the job cost about {usd(cost)}")
+        say(f"{removed} resources removed, none is left{cost}")
+
+
+def _cost(cluster: Cluster, world: World) -> str:
+    """A clause about it; nothing where AWS cannot be asked, for that must not keep the nodes running."""
+    try:
+        return f"; the job cost about {usd(cost_so_far(find(world.aws, cluster.job), world.clock.utc()))}"
+    except TrainerError:
+        return ""

@@ -11,7 +11,7 @@ from launch.aws import Aws
 from launch.ec2.fleet import Fleet, Node, Thing, find
 from launch.ec2.lookup import spec_of
 from launch.ec2.names import SCHEDULE_GROUP, Folder
-from launch.errors import AwsError
+from launch.errors import AwsError, NoAnswer
 from launch.perform import Say
 
 # Codes that mean: gone already.
@@ -25,6 +25,8 @@ HELD = {"DependencyViolation", "VolumeInUse", "InvalidPlacementGroup.InUse", "In
 LIMIT_S, LOOK_EVERY_S = 1800.0, 5.0
 # Newly started nodes may show up this much later: EC2's listings follow its answers.
 SETTLE_S = 20.0
+# How long AWS may be out of reach while nodes are being ended.
+PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -45,16 +47,31 @@ def stop(aws: Aws, job: str, clock: Clock, say: Say, *, unsure: bool = False) ->
     """
     removed, asked = set[str](), set[str]()
     until, sure_at = clock.now() + LIMIT_S, clock.now() + (SETTLE_S if unsure else 0.0)
+    trouble_since: float | None = None
     while True:
-        fleet, is_sure = find(aws, job), clock.now() >= sure_at
-        if fleet.is_empty and is_sure:
-            return len(removed)
-        if clock.now() > until:
-            raise AwsError(_what_stays(fleet, job))
-        removed |= {node.id for node in fleet.ending} | {f"{thing.kind} {thing.id}" for thing in fleet.things}
-        _terminate(aws, [node for node in fleet.living if node.id not in asked], asked, say)
-        if fleet.ending or not is_sure or not _delete(aws, fleet, say):
+        try:
+            fleet, is_sure = find(aws, job), clock.now() >= sure_at
+            if fleet.is_empty and is_sure:
+                return len(removed)
+            if clock.now() > until:
+                raise AwsError(_what_stays(fleet, job), "StillThere")
+            removed |= {node.id for node in fleet.ending} | {f"{thing.kind} {thing.id}" for thing in fleet.things}
+            _terminate(aws, [node for node in fleet.living if node.id not in asked], asked, say)
+            waits = bool(fleet.ending) or not is_sure or not _delete(aws, fleet, say)
+            trouble_since = None
+        except AwsError as error:
+            trouble_since = clock.now() if trouble_since is None else trouble_since
+            if not may_pass(error) or clock.now() - trouble_since > PATIENCE_S:
+                raise
+            say(f"warning: {error}\n  trying again")
+            waits = True
+        if waits:
             clock.sleep(LOOK_EVERY_S)
+
+
+def may_pass(error: AwsError) -> bool:
+    """Whether AWS did not refuse, but could not be reached, or stumbled."""
+    return isinstance(error, NoAnswer) or not error.aws_code
 
 
 def _terminate(aws: Aws, nodes: Sequence[Node], asked: set[str], say: Say) -> None:

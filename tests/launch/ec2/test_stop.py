@@ -16,7 +16,7 @@ from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME, NOW
 from tests.launch.ec2.terminal import Terminal
 from tests.launch.ec2.world import Stage
-from tests.launch.faults import Faults, refused, refused_after
+from tests.launch.faults import Faults, lost, refused, refused_after, unreachable
 
 
 @pytest.fixture
@@ -138,6 +138,17 @@ def test_the_next_start_of_a_stopped_job_has_a_time_limit_of_its_own(account: Ac
     for now in (100.0, 200.0):
         mark_ended(aws, Folder(account.bucket, "demo"), Clock(now=lambda now=now: now), print)  # type: ignore[misc]
     assert account.s3("jobs/demo/job.json") == {"job": "demo", "deadline": 1, "ended": 100}
+
+
+def test_a_stop_bears_two_minutes_without_aws_and_no_more(terminal: Terminal, aws: Aws, faults: Faults) -> None:
+    terminal.start("demo")
+    faults.on("TerminateInstances", unreachable(), nth=1).on("TerminateInstances", lost(), nth=2)
+    assert stop(aws, "demo", terminal.clock, terminal.said.append) > 0
+    assert terminal.account.left() == []
+    terminal.start("other")
+    faults.on("DescribeInstances", unreachable(), nth=None)
+    with pytest.raises(AwsError, match="AWS cannot be reached"):
+        stop(aws, "other", terminal.clock, terminal.said.append)
 
 
 # ---- python -m launch.ec2 stop
