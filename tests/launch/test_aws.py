@@ -62,13 +62,15 @@ def test_a_machine_outside_ec2_does_not_wait_for_credentials(monkeypatch: pytest
     monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
     with nobody_answers() as url:
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", url)
-        aws = Aws("us-east-1")
-        assert aws.region == "us-east-1"  # importing boto3 is not what is measured
-        started = time.monotonic()
-        error = error_of(aws.call, *WHO_AM_I)
+        took = []
+        for _ in range(3):  # the machine may be busy
+            aws = Aws("us-east-1")
+            assert aws.region == "us-east-1"  # importing boto3 is not what is measured
+            started = time.monotonic()
+            assert str(error_of(aws.call, *WHO_AM_I)) == NO_CREDENTIALS
+            took.append(time.monotonic() - started)
 
-    assert str(error) == NO_CREDENTIALS
-    assert time.monotonic() - started < 1.0
+    assert min(took) < 1.0
 
 
 def test_half_of_the_credentials_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
