@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from launch.catalog import Instance
-from launch.ec2 import requests
+from launch.ec2 import machines, requests
 from launch.ec2.checks import Settled, check_price, in_container
 from launch.ec2.facts import Ami, Facts, Snapshot
 from launch.ec2.names import Folder, bucket_of
@@ -95,7 +95,7 @@ def _half_stopped(cluster: Cluster, facts: Facts) -> TrainerError | None:
 
 
 def _too_long(cluster: Cluster) -> TrainerError | None:
-    size = max(len(requests.user_data(cluster, instance).encode()) for instance in cluster.settled.instances)
+    size = max(len(machines.user_data(cluster, instance).encode()) for instance in cluster.settled.instances)
     if size <= USER_DATA_LIMIT:
         return None
     return SettingsError(f"the settings make a boot script of {size:,} bytes, and EC2 takes 16,384; give fewer.")

@@ -2,7 +2,7 @@
 
 from launch import catalog
 from launch.catalog import Instance
-from launch.ec2 import requests
+from launch.ec2 import machines
 from launch.ec2.checks import Settled, highest_usd, hourly_usd
 from launch.ec2.facts import Facts
 from launch.ec2.names import TOOLKIT
@@ -76,12 +76,12 @@ def warnings(cluster: Cluster, facts: Facts) -> tuple[str, ...]:
     settled, found = cluster.settled, list(facts.unknown)
     found += [text for instance in settled.instances if (text := catalog.warning(instance))]
     for instance in settled.instances:
-        if requests.uses_efa(settled, instance) and instance.efa > 1 and not settled.options.subnet:
+        if machines.uses_efa(settled, instance) and instance.efa > 1 and not settled.options.subnet:
             found.append(
                 f"{instance.name} has {instance.efa} network cards, and AWS gives such machines no public address; "
                 "give a --subnet that reaches the internet through a NAT gateway, or the nodes cannot fetch the image."
             )
-    if settled.data_volume == "per-node" and requests.initialization_rate(cluster.nodes) is None:
+    if settled.data_volume == "per-node" and machines.initialization_rate(cluster.nodes) is None:
         found.append("with so many nodes the volumes load lazily: the region's quota for initialization is too small.")
     found += _beyond_the_policies(cluster)
     if "@" not in cluster.image and not cluster.image.startswith("<"):

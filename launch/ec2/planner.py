@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launch.ec2 import explain, requests
+from launch.ec2 import explain, machines, requests
 from launch.ec2.checks import Settled
 from launch.ec2.cluster import members_of_plan
 from launch.ec2.describe import describe
@@ -64,7 +64,7 @@ def plan(job: Job[Ec2Options], settled: Settled, name: str, facts: Facts) -> Pla
     if settled.data_volume == "multi-attach" and not [v for v in facts.fleet.kind("volume") if v.volume_type == "io2"]:
         there = [node.zone for node in facts.fleet.living]
         zone = there[0] if there else Late("nodes", "Instances[0].Placement.AvailabilityZone")
-        steps += requests.shared_volume(cluster, zone)
+        steps += machines.shared_volume(cluster, zone)
     gib = cluster.snapshot.gib if cluster.snapshot else 0
     return Plan(
         title=f"{cluster.nodes} x {' or '.join(settled.options.instance_type)} on EC2, job {name}",
@@ -100,7 +100,7 @@ def _tries(cluster: Cluster, facts: Facts, count: int, generation: int) -> tuple
     market = "spot" if cluster.settled.options.spot else "on demand"
     return tuple(
         Try(
-            requests.run_instances(cluster, instance, subnet, count, generation),
+            machines.run_instances(cluster, instance, subnet, count, generation),
             (instance.name, subnet.zone, market),
             instance.name,
         )
@@ -132,7 +132,7 @@ def _before(cluster: Cluster, facts: Facts) -> list[Step]:
             steps += requests.security_group(cluster, vpc)
         else:
             steps += requests.security_rules(cluster.security_group)
-    if requests.is_placed(settled) and not fleet.kind("placement-group"):
+    if machines.is_placed(settled) and not fleet.kind("placement-group"):
         steps.append(requests.placement_group(cluster))
     return steps
 
@@ -142,12 +142,12 @@ def _later(cluster: Cluster) -> tuple[tuple[str, tuple[Request, ...]], ...]:
     told = requests.put_cluster(cluster.folder, members_of_plan(cluster))
     run: list[Request] = [told]
     if cluster.settled.data_volume == "multi-attach":
-        run = [requests.attach(Late("data volume", "VolumeId"), "<each node>"), requests.end_with("<each node>"), told]
+        run = [machines.attach(Late("data volume", "VolumeId"), "<each node>"), machines.end_with("<each node>"), told]
     end = [Request("ec2", "TerminateInstances", {"InstanceIds": ["<all nodes>"]}, "end the nodes, and their volumes")]
     name = {"GroupName": group_name(cluster.job)}
     if isinstance(cluster.security_group, Late) or cluster.settled.options.security_group is None:
         end.append(Request("ec2", "DeleteSecurityGroup", {"GroupId": str(cluster.security_group)}, "its group"))
-    if requests.is_placed(cluster.settled):
+    if machines.is_placed(cluster.settled):
         end.append(Request("ec2", "DeletePlacementGroup", name, "its placement group"))
     limit = {"GroupName": SCHEDULE_GROUP, "Name": group_name(cluster.job)}
     end.append(Request("scheduler", "DeleteSchedule", limit, "and the time limit"))

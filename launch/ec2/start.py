@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launch.aws import Aws
-from launch.ec2 import requests, stop
+from launch.ec2 import machines, requests, stop
 from launch.ec2.cluster import members, volumes_missing
 from launch.ec2.costs import cost_so_far
 from launch.ec2.fleet import Fleet, find
@@ -155,9 +155,9 @@ def _share_volume(fleet: Fleet, world: World) -> None:
             continue
         for node in fleet.living:
             if node.id in volume.attached_to and node.id not in volume.goes_with:
-                perform([requests.end_with(node.id)], world.aws.call, world.say)
+                perform([machines.end_with(node.id)], world.aws.call, world.say)
             elif node.state == "running" and node.id not in volume.attached_to:
-                perform([requests.attach(volume.id, node.id)], world.aws.call, world.say)
+                perform([machines.attach(volume.id, node.id)], world.aws.call, world.say)
 
 
 def _detached(cluster: Cluster, say: Say) -> int:

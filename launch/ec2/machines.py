@@ -1,0 +1,166 @@
+"""The requests for machines and their volumes, one function each.  Pure."""
+
+from typing import Any
+
+from launch.catalog import Instance
+from launch.ec2.checks import Settled, data_volume, io2_volume
+from launch.ec2.facts import Subnet
+from launch.ec2.names import DATA_DEVICE, GENERATION_TAG, LOG_GROUP, client_token, group_name
+from launch.ec2.requests import NOT_YET, Cluster
+from launch.plan import Late, Request
+from launch.templates import fill
+
+HOP_LIMIT = 2  # also a container with a network of its own reaches the metadata service
+# Quota "EBS: provisioned rate for volume initialization" of a region, and what one volume may ask of it, in MiB/s.
+INITIALIZATION_QUOTA, INITIALIZATION_RANGE = 5000, (100, 300)
+
+
+def run_instances(cluster: Cluster, instance: Instance, subnet: Subnet, count: int, generation: int) -> Request:
+    """All missing nodes or none of them, in one zone, with their volumes and tags."""
+    options, tagged = cluster.settled.options, cluster.tags
+    # Everything that may differ between two requests of a job; see the idempotency rules of EC2's API.
+    token = client_token(cluster.job, generation, count, instance.name, subnet.id, int(cluster.started.timestamp()))
+    params: dict[str, Any] = {
+        "ImageId": cluster.ami.id,
+        "InstanceType": instance.name,
+        "MinCount": count,
+        "MaxCount": count,
+        "ClientToken": token,
+        "IamInstanceProfile": {"Name": options.instance_profile},
+        "InstanceInitiatedShutdownBehavior": "terminate",
+        "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled", "HttpPutResponseHopLimit": HOP_LIMIT},
+        "NetworkInterfaces": _interfaces(cluster, instance, subnet),
+        "BlockDeviceMappings": _disks(cluster, instance),
+        "TagSpecifications": [
+            {"ResourceType": "instance", "Tags": [*tagged, {"Key": GENERATION_TAG, "Value": str(generation)}]},
+            {"ResourceType": "volume", "Tags": tagged},
+            {"ResourceType": "network-interface", "Tags": tagged},
+        ],
+        "UserData": user_data(cluster, instance),
+    }
+    if is_placed(cluster.settled):
+        params["Placement"] = {"GroupName": group_name(cluster.job)}
+    if options.spot:
+        params["InstanceMarketOptions"] = {
+            "MarketType": "spot",
+            "SpotOptions": {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"},
+        }
+    if options.capacity_block:
+        params["InstanceMarketOptions"] = {"MarketType": "capacity-block"}
+    if reserved := options.capacity_reservation or options.capacity_block:
+        target = {"CapacityReservationTarget": {"CapacityReservationId": reserved}}
+        params["CapacityReservationSpecification"] = target
+    why = f"start {count} x {instance.name} in {subnet.zone}"
+    return Request("ec2", "RunInstances", params, why, name="nodes", again_after=NOT_YET)
+
+
+def is_placed(settled: Settled) -> bool:
+    """Whether the nodes get a placement group; reservations bring their own place."""
+    options = settled.options
+    return (
+        options.placement_group and options.nodes > 1 and not (options.capacity_block or options.capacity_reservation)
+    )
+
+
+def uses_efa(settled: Settled, instance: Instance) -> bool:
+    return settled.options.efa and instance.efa > 0 and settled.options.nodes > 1
+
+
+def _interfaces(cluster: Cluster, instance: Instance, subnet: Subnet) -> list[dict[str, Any]]:
+    """One interface, or with EFA one per network card; those after the first have device index 1 on their card."""
+    cards = instance.efa if uses_efa(cluster.settled, instance) else 1
+    kind = {"InterfaceType": "efa"} if uses_efa(cluster.settled, instance) else {}
+    place = {"SubnetId": subnet.id, "Groups": [cluster.security_group], "DeleteOnTermination": True}
+    return [
+        {"DeviceIndex": min(card, 1), **({"NetworkCardIndex": card} if cards > 1 else {}), **kind, **place}
+        for card in range(cards)
+    ]
+
+
+def _disks(cluster: Cluster, instance: Instance) -> list[dict[str, Any]]:
+    """The system disk, and the data volume: with DeleteOnTermination neither can outlive its node."""
+    root = {
+        "DeviceName": cluster.ami.root_device,
+        "Ebs": {
+            "VolumeSize": cluster.settled.options.root_gb,
+            "VolumeType": "gp3",
+            "Encrypted": True,
+            "DeleteOnTermination": True,
+        },
+    }
+    if cluster.settled.data_volume != "per-node" or cluster.snapshot is None:
+        return [root]
+    volume = data_volume(instance, cluster.snapshot.gib)
+    ebs: dict[str, Any] = {
+        "SnapshotId": cluster.snapshot.id,
+        "VolumeType": "gp3",
+        "Iops": volume.iops,
+        "Throughput": volume.throughput_mib_per_s,
+        "Encrypted": True,
+        "DeleteOnTermination": True,
+    }
+    if rate := initialization_rate(cluster.nodes):
+        ebs["VolumeInitializationRate"] = rate
+    return [root, {"DeviceName": DATA_DEVICE, "Ebs": ebs}]
+
+
+def initialization_rate(nodes: int) -> int | None:
+    """MiB/s at which each volume is filled from the snapshot, or None where so many nodes exceed the quota."""
+    low, high = INITIALIZATION_RANGE
+    share = INITIALIZATION_QUOTA // nodes
+    return None if share < low else min(high, share)
+
+
+def shared_volume(cluster: Cluster, zone: str | Late) -> list[Request]:
+    """One io2 volume for all nodes, in the zone where they run."""
+    assert cluster.snapshot is not None
+    volume = io2_volume(cluster.snapshot.gib)
+    params = {
+        "AvailabilityZone": zone,
+        "SnapshotId": cluster.snapshot.id,
+        "VolumeType": "io2",
+        "Iops": volume.iops,
+        "MultiAttachEnabled": True,
+        "Encrypted": True,
+        "ClientToken": client_token(cluster.job, "data", int(cluster.started.timestamp())),
+        "TagSpecifications": [{"ResourceType": "volume", "Tags": cluster.tags}],
+    }
+    return [Request("ec2", "CreateVolume", params, "one data volume that all nodes read", name="data volume")]
+
+
+def attach(volume: str | Late, node: str | Late) -> Request:
+    params = {"VolumeId": volume, "InstanceId": node, "Device": DATA_DEVICE}
+    return Request("ec2", "AttachVolume", params, f"give it to {node}", ("VolumeInUse",))
+
+
+def end_with(node: str) -> Request:
+    """The volume ends with the last node that has it, as volumes of the launch do anyway."""
+    mapping = [{"DeviceName": DATA_DEVICE, "Ebs": {"DeleteOnTermination": True}}]
+    params = {"InstanceId": node, "BlockDeviceMappings": mapping}
+    return Request("ec2", "ModifyInstanceAttribute", params, f"and let it end with {node}")
+
+
+def user_data(cluster: Cluster, instance: Instance) -> str:
+    """The boot script for a node of this type."""
+    settled, options = cluster.settled, cluster.settled.options
+    flags = ["--gpus", "all"] if instance.is_gpu else []
+    if uses_efa(settled, instance):
+        flags += ["--device", "/dev/infiniband"]
+    return fill(
+        "ec2/boot.sh",
+        {
+            "JOB": cluster.job,
+            "REGION": cluster.region,
+            "FOLDER": cluster.folder.uri,
+            "NPROC": str(settled.nproc(instance)),
+            "MINUTES": str(max(1, round(options.max_hours * 60))),
+            "IMAGE": cluster.image,
+            "REGISTRY": cluster.registry,
+            "LOG_GROUP": LOG_GROUP,
+            "DATA_VOLUME": settled.data_volume,
+            "DATA_S3": options.data_s3 or "",
+            "MAX_RESTARTS": str(options.max_restarts),
+            "DOCKER_FLAGS": flags,
+            "TRAIN": cluster.train,
+        },
+    )
