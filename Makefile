@@ -26,7 +26,7 @@ clean:
 .venv/.installed: pyproject.toml constraints.txt
 	@echo "Installing PyTorch and this toolkit into .venv: once, 5.4 GB on disk, about two minutes."
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/pip install -qq -c constraints.txt -e .
+	@$(BIN)/pip install -qq -c constraints.txt -e '.[aws]'
 	@touch $@
 
 .venv/.installed-for-tests: .venv/.installed

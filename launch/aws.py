@@ -81,7 +81,10 @@ class Aws:
     def session(self) -> Any:
         """The boto3 session, made when first needed: importing it takes a fifth of a second."""
         if self._session is None:
-            import boto3
+            try:
+                import boto3
+            except ModuleNotFoundError as error:
+                raise NotSetUp("boto3 is not installed; run pip install 'aws-ddp-toolkit[aws]'.") from error
             import botocore.exceptions
             import botocore.session
             from botocore.configprovider import ConstantProvider

@@ -4,8 +4,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jmespath
-
 from launch.errors import AwsError
 from launch.plan import Choice, Late, Request, Step
 
@@ -96,6 +94,8 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def filled(params: Any, answers: Mapping[str, Answer]) -> Any:
     """`params` with every Late value filled in from `answers`."""
     if isinstance(params, Late):
+        import jmespath  # comes with boto3, which is an extra
+
         return jmespath.search(params.path, answers[params.request])
     if isinstance(params, Mapping):
         return {name: filled(value, answers) for name, value in params.items()}

@@ -111,3 +111,17 @@ def test_without_a_region_a_launch_ends_with_a_sentence(nobody: dict[str, str]) 
     done = subprocess.run(command, cwd=ROOT, env=nobody, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: no AWS region; give --region us-east-1, or set AWS_REGION.\n"
+
+
+def test_without_boto3_the_user_learns_what_to_install(nobody: dict[str, str]) -> None:
+    program = (
+        "import sys; sys.modules |= dict.fromkeys(['boto3', 'botocore', 'jmespath'])\n"
+        "from launch.ec2.__main__ import main\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", program, "--nodes", "2"]
+    done = subprocess.run(command, cwd=ROOT, env=nobody, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: boto3 is not installed; run pip install 'aws-ddp-toolkit[aws]'.\n"
+    done = subprocess.run([*command, "--dry-run"], cwd=ROOT, env=nobody, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
