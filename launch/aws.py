@@ -107,10 +107,6 @@ class Aws:
             raise NotSetUp("no AWS region; give --region us-east-1, or set AWS_REGION.")
         return region
 
-    def in_region(self, region: str) -> Aws:
-        """The same account in another region."""
-        return Aws(region, self._profile)
-
     def call(self, service: str, operation: str, params: Mapping[str, Any] | None = None, /) -> Answer:
         """The answer of AWS's `operation`.  Throttled and failed calls are repeated with growing pauses.
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -87,8 +88,6 @@ class _Asking:
 
 
 def _with(facts: Facts, asking: _Asking, has_logs: bool) -> Facts:
-    from dataclasses import replace
-
     problems = {str(problem): problem for problem in asking.problems}
     return replace(facts, has_log_group=has_logs, problems=tuple(problems.values()), unknown=tuple(asking.unknown))
 

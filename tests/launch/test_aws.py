@@ -485,8 +485,9 @@ def test_a_page_that_fails_is_told_as_any_other_error(aws: Aws, faults: Faults) 
     )
 
 
-def test_another_region_is_the_same_account_elsewhere(aws: Aws) -> None:
-    there = aws.in_region("eu-west-1")
+@pytest.mark.usefixtures("account")
+def test_the_region_that_is_asked_for_goes_before_the_configured_one() -> None:
+    there = Aws("eu-west-1")
 
     assert there.region == "eu-west-1"
     assert there.call("ec2", "DescribeSubnets")["Subnets"][0]["AvailabilityZone"].startswith("eu-west-1")

@@ -305,8 +305,6 @@ def test_ctrl_c_while_joining_leaves_somebodys_running_job_alone(stage: Stage) -
     stage.where = {"detach": True}
     stage.launch()
     made = stage.plan()
-    stage.account.slow.hidden = 3
-    stage.account.forget("i-nothing")
     world = replace(stage.world(), aws=Interrupted())
     with pytest.raises(KeyboardInterrupt):
         launch(made, world)
@@ -328,7 +326,7 @@ def test_a_hiccup_of_aws_while_a_node_is_replaced_does_not_end_the_job(stage: St
 
 
 def test_aws_out_of_reach_for_minutes_does_not_end_the_job(stage: Stage) -> None:
-    """DescribeInstances fails as often as it is tried in five minutes."""
+    """Thirty looks, ten seconds apart, fail at their second call."""
     faults = Faults()
     for nth in range(8, 38):
         faults.on("DescribeVolumes", unreachable(), nth=nth)
