@@ -6,6 +6,7 @@ Errors become one sentence and an exit code here.  What a backend's plan is, and
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,6 +22,8 @@ from trainer.registry import did_you_mean
 Plan = TypeVar("Plan")
 
 SHORT = {"-f": "--follow"}
+
+say = partial(print, flush=True)  # through a pipe, too, at once
 
 
 class LaunchOptions(BaseModel):
@@ -122,3 +125,13 @@ def _verb_list(backend: Backend[Where, Plan]) -> str:
         return ""
     lines = [f"  {backend.prog} {name:<8} {verb.about.splitlines()[0]}" for name, verb in backend.verbs.items()]
     return "\n".join(["", "afterwards:", *lines, ""])
+
+
+def may_detach() -> bool:
+    """Asks the user who pressed Ctrl-C; without a terminal, or at a second Ctrl-C, the job is stopped."""
+    if not sys.stdin.isatty():
+        return False
+    try:
+        return input("\nstop the job, or detach and let it go on? [stop/detach] ").strip().lower().startswith("d")
+    except (KeyboardInterrupt, EOFError):
+        return False

@@ -13,8 +13,8 @@ from launch.job import Job
 
 if TYPE_CHECKING:
     from launch.aws import Aws
+    from launch.clock import Clock
     from launch.ec2.start import World
-    from launch.ec2.stop import Clock
 
 ABOUT = """\
 Starts EC2 nodes, trains across them, and takes everything down at the end.  Settings of the training go on the
@@ -29,8 +29,6 @@ follows a detached job again, replaces nodes that it loses, and takes it down at
 
   python -m launch.ec2 attach JOB
 """
-
-say = partial(print, flush=True)  # through a pipe, too, at once
 
 # What most come here for; flags and --config win over it.
 DEFAULTS = {"dataset": "imagenet", "model": "resnet18", "batch_size": 256, "progress": False}
@@ -47,7 +45,7 @@ def main(argv: list[str]) -> int:
         show_json=plan.as_json,
         perform=_perform,
         problem=lambda made: made.problems[0] if made.problems else None,
-        verbs={**verbs(_aws, _clock, say), "attach": Verb(ATTACH, StatusOptions, _attach)},
+        verbs={**verbs(_aws, _clock, cli.say), "attach": Verb(ATTACH, StatusOptions, _attach)},
         defaults=DEFAULTS,
     )
     return cli.main(backend, argv)
@@ -63,7 +61,7 @@ def _aws(region: str | None) -> "Aws":
 
 
 def _clock() -> "Clock":
-    from launch.ec2.stop import Clock
+    from launch.clock import Clock
 
     return Clock()
 
@@ -72,7 +70,7 @@ def _plan(job: Job[Ec2Options]) -> plan.Plan:
     """Checks before any call, then looks everything up."""
     from launch.ec2 import checks, planner
     from launch.ec2.lookup import look_up
-    from launch.ec2.names import default_job_name
+    from launch.names import default_job_name
 
     settled, now = checks.settle(job), datetime.now(UTC)
     name = job.where.job_name or default_job_name(job.train.dataset, job.train.model, now.astimezone())
@@ -103,17 +101,7 @@ def _world(made: plan.Plan) -> "World":
     from launch.ec2.start import World
 
     todo = inner(made)
-    return World(_aws(todo.cluster.region), _clock(), say, _may_detach, partial(_plan, todo.job))
-
-
-def _may_detach() -> bool:
-    """Asks the user who pressed Ctrl-C; without a terminal, or at a second Ctrl-C, the job is stopped."""
-    if not sys.stdin.isatty():
-        return False
-    try:
-        return input("\nstop the job, or detach and let it go on? [stop/detach] ").strip().lower().startswith("d")
-    except (KeyboardInterrupt, EOFError):
-        return False
+    return World(_aws(todo.cluster.region), _clock(), cli.say, cli.may_detach, partial(_plan, todo.job))
 
 
 if __name__ == "__main__":

@@ -8,16 +8,17 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from launch.aws import Aws
+from launch.clock import Clock
 from launch.ec2 import leaks as leak
-from launch.ec2 import logs as log
 from launch.ec2 import status as state
 from launch.ec2.fleet import Fleet, Node, find, nodes_of
 from launch.ec2.folders import folder_of, is_known, needed, refuse_unknown
-from launch.ec2.lookup import read_json
-from launch.ec2.names import Folder
+from launch.ec2.logs import streams_of
 from launch.ec2.remove import Target, remove, remove_all
-from launch.ec2.stop import Clock
 from launch.errors import AwsError
+from launch.logs import LogTail, follow
+from launch.lookup import read_json
+from launch.names import Folder
 from launch.perform import Say
 from trainer.contract import Exit
 from trainer.errors import SettingsError
@@ -53,13 +54,13 @@ class Acts:
         job = needed(options.job, "logs", fleet)
         living = fleet.of(job).living
         since = self.clock.utc() - timedelta(minutes=options.since) if options.since else None
-        tail = log.LogTail(aws, job, node=options.node, several=len(living) > 1, since=since)
+        tail = LogTail(aws, streams_of(job), only=options.node, several=len(living) > 1, since=since)
         lines = tail.new_lines()
         for line in lines or [_no_logs(aws, known_folder(aws, fleet, job, options.bucket), options)]:
             self.say(line)
         if options.follow and living:
             try:
-                log.follow(tail, lambda: any(node.lives for node in nodes_of(aws, job)), self.clock, self.say)
+                follow(tail, lambda: any(node.lives for node in nodes_of(aws, job)), self.clock, self.say)
             except KeyboardInterrupt:
                 self.say(f"the job goes on; end it with python -m launch.ec2 stop {job} --region {aws.region}")
                 return 130

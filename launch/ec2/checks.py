@@ -5,9 +5,9 @@ from pathlib import Path
 
 from launch import catalog
 from launch.catalog import Instance
-from launch.ec2.names import check_job_name
 from launch.ec2.options import Ec2Options
 from launch.job import Job
+from launch.names import check_job_name
 from launch.price import Volume, usd_per_hour
 from trainer.config import TrainConfig, check_batches
 from trainer.errors import SettingsError

@@ -67,17 +67,6 @@ def most_it_cost(spec: Mapping[str, Any], until: datetime) -> float:
     return float(where["nodes"] * one * _hours(datetime.fromtimestamp(spec["started"], UTC), until))
 
 
-def duration(span: timedelta) -> str:
-    """3 d 4 h, 3 h 20 min, 20 min or 40 s."""
-    seconds = max(0, int(span.total_seconds()))
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if days:
-        return f"{days} d {hours % 24} h"
-    if hours:
-        return f"{hours} h {minutes % 60} min"
-    return f"{minutes} min" if minutes else f"{seconds} s"
-
-
 def _price(instance_type: str) -> float:
     known = catalog.load().get(instance_type)
     return known.usd_per_hour if known else 0.0

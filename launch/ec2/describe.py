@@ -6,12 +6,12 @@ from launch.catalog import Instance
 from launch.ec2 import machines, requests
 from launch.ec2.checks import Settled, check_price, in_container
 from launch.ec2.facts import Ami, Facts, Snapshot
-from launch.ec2.names import Folder, bucket_of
 from launch.ec2.options import Ec2Options
 from launch.ec2.quotas import quota_of
 from launch.ec2.requests import Cluster
 from launch.errors import AwsError
 from launch.job import Job
+from launch.names import Folder, bucket_of
 from launch.plan import Late
 from trainer.errors import SettingsError, TrainerError
 from trainer.flags import to_argv

@@ -5,10 +5,10 @@ from launch.catalog import Instance
 from launch.ec2 import machines
 from launch.ec2.checks import Settled, highest_usd, hourly_usd
 from launch.ec2.facts import Facts
-from launch.ec2.names import TOOLKIT
 from launch.ec2.quotas import quota_of
 from launch.ec2.requests import Cluster
 from launch.forecast import forecast
+from launch.names import TOOLKIT
 from launch.price import usd
 from trainer.config import TrainConfig
 

@@ -5,9 +5,9 @@ from typing import Any, NoReturn
 
 from launch.aws import Aws
 from launch.ec2.fleet import Fleet
-from launch.ec2.lookup import spec_of
-from launch.ec2.names import Folder, bucket_of
 from launch.errors import AwsError
+from launch.lookup import spec_of
+from launch.names import Folder, bucket_of
 from trainer.errors import SettingsError
 from trainer.registry import did_you_mean
 

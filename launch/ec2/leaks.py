@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from launch.aws import Aws
-from launch.ec2.costs import duration, node_usd, thing_usd, usd_per_hour
+from launch.clock import duration
+from launch.ec2.costs import node_usd, thing_usd, usd_per_hour
 from launch.ec2.fleet import Fleet, find
-from launch.ec2.options import JOB_NAME
+from launch.names import JOB_NAME
 from launch.perform import table
 from launch.price import usd
 from trainer.errors import TrainerError

@@ -1,24 +1,21 @@
 """What must be asked of AWS before a launch.  Reads only; each question is one function."""
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
-from launch.aws import Aws, granted_by
+from launch.aws import Aws
 from launch.ec2.checks import Settled
 from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot, Subnet
 from launch.ec2.fleet import Fleet, find, node
-from launch.ec2.names import DATA_TAG, LOG_GROUP, Folder, bucket_of
+from launch.ec2.names import LOG_GROUP
 from launch.ec2.quotas import quota_of
-from launch.errors import AwsError, NotSetUp
+from launch.errors import AwsError
+from launch.lookup import Asking, check_bucket, missing, read_json, region_or_some, spec_of
+from launch.names import DATA_TAG, Folder, bucket_of
 from trainer.errors import SettingsError, TrainerError
 
-Found = TypeVar("Found")
-
-# Where a dry run without a configuration pretends to be: the catalog's prices are for it.
-SOME_REGION = "us-east-1"
 AMI_PARAMETER = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
 
 
@@ -28,8 +25,8 @@ def look_up(aws: Aws, settled: Settled, job: str, dataset: str, now: datetime) -
         region, account = aws.region, str(aws.call("sts", "GetCallerIdentity")["Account"])
     except TrainerError as problem:
         unknown = "without an answer from AWS, nothing was looked up: account, zones, AMI, image, snapshot, quotas"
-        return Facts(_region(aws), now=now, problems=(problem,), unknown=(unknown,))
-    options, asking = settled.options, _Asking()
+        return Facts(region_or_some(aws), now=now, problems=(problem,), unknown=(unknown,))
+    options, asking = settled.options, Asking()
     folder = Folder(options.bucket or bucket_of(account, region), job)
     need, may = asking.need, asking.may
     types = [instance.name for instance in settled.instances]
@@ -58,45 +55,14 @@ def look_up(aws: Aws, settled: Settled, job: str, dataset: str, now: datetime) -
         now=now,
     )
     need(lambda: _check_profile(aws, options.instance_profile), None)
-    need(lambda: _check_bucket(aws, folder.bucket), None)
+    need(lambda: check_bucket(aws, folder.bucket), None)
     has_logs = may("the log group", lambda: _has_log_group(aws), True)
     return _with(facts, asking, has_logs)
 
 
-class _Asking:
-    """Asks, and keeps what went wrong."""
-
-    def __init__(self) -> None:
-        self.problems: list[TrainerError] = []
-        self.unknown: list[str] = []
-
-    def need(self, ask: Callable[[], Found], otherwise: Found) -> Found:
-        """What ask() finds; a failure speaks against the launch."""
-        try:
-            return ask()
-        except TrainerError as problem:
-            self.problems.append(problem)
-            return otherwise
-
-    def may(self, what: str, ask: Callable[[], Found], otherwise: Found) -> Found:
-        """What ask() finds; the launch can do without."""
-        try:
-            return ask()
-        except TrainerError as problem:
-            self.unknown.append(f"{what} could not be looked up: {problem}")
-            return otherwise
-
-
-def _with(facts: Facts, asking: _Asking, has_logs: bool) -> Facts:
+def _with(facts: Facts, asking: Asking, has_logs: bool) -> Facts:
     problems = {str(problem): problem for problem in asking.problems}
     return replace(facts, has_log_group=has_logs, problems=tuple(problems.values()), unknown=tuple(asking.unknown))
-
-
-def _region(aws: Aws) -> str:
-    try:
-        return aws.region
-    except NotSetUp:
-        return SOME_REGION
 
 
 def _offered(aws: Aws, types: list[str]) -> dict[str, frozenset[str]]:
@@ -211,70 +177,18 @@ def _role(aws: Aws, name: str) -> str:
     try:
         return str(aws.call("iam", "GetRole", {"RoleName": name})["Role"]["Arn"])
     except AwsError as error:
-        raise _missing(error, f"role {name}", "--scheduler-role") from error
+        raise missing(error, f"role {name}", "--scheduler-role") from error
 
 
 def _check_profile(aws: Aws, name: str) -> None:
     try:
         aws.call("iam", "GetInstanceProfile", {"InstanceProfileName": name})
     except AwsError as error:
-        raise _missing(error, f"instance profile {name}", "--instance-profile") from error
-
-
-def _missing(error: AwsError, what: str, option: str) -> AwsError:
-    if error.aws_code != "NoSuchEntity":
-        return error
-    return AwsError(f"the account has no {what}; make it as infra/README.md says, or give another with {option}.")
-
-
-def _check_bucket(aws: Aws, bucket: str) -> None:
-    """Raises AwsError if job folders cannot lie there."""
-    try:
-        answer = aws.call("s3", "HeadBucket", {"Bucket": bucket})
-    except AwsError as error:
-        if error.aws_code in ("404", "NoSuchBucket"):
-            raise AwsError(
-                f"there is no bucket {bucket}; make it (aws s3 mb s3://{bucket}), or give another with --bucket."
-            ) from error
-        if error.aws_code in ("301", "PermanentRedirect"):
-            raise AwsError(_elsewhere(bucket, "another region", aws.region)) from error
-        if error.aws_code == "403":
-            raise AwsError(
-                f"these credentials may not look at bucket {bucket}; give your own account's with --bucket, or ask for "
-                f"the policy in {granted_by('s3:ListBucket')}."
-            ) from error
-        raise
-    region = answer.get("BucketRegion", aws.region)
-    if region != aws.region:
-        raise AwsError(_elsewhere(bucket, region, aws.region))
-
-
-def _elsewhere(bucket: str, region: str, here: str) -> str:
-    return f"bucket {bucket} is in {region} and the nodes would be in {here}; give one of {here} with --bucket."
-
-
-def spec_of(aws: Aws, folder: Folder) -> dict[str, Any] | None:
-    """The job.json of `folder`, or None if there is no such job."""
-    return read_json(aws, folder.bucket, folder.spec)
+        raise missing(error, f"instance profile {name}", "--instance-profile") from error
 
 
 def _last_generation(aws: Aws, folder: Folder) -> int:
     return int((read_json(aws, folder.bucket, folder.cluster) or {}).get("generation", 0))
-
-
-def read_json(aws: Aws, bucket: str, key: str) -> dict[str, Any] | None:
-    """A JSON object in S3, or None if it is not there.  Raises AwsError; with the code NotJson if it is damaged."""
-    try:
-        body = aws.call("s3", "GetObject", {"Bucket": bucket, "Key": key})["Body"]
-    except AwsError as error:
-        if error.aws_code in ("NoSuchKey", "NoSuchBucket"):
-            return None
-        raise
-    try:
-        content: dict[str, Any] = json.loads(body.read())
-    except ValueError as error:
-        raise AwsError(f"s3://{bucket}/{key} is damaged: {error}; delete it.", "NotJson") from error
-    return content
 
 
 def _has_log_group(aws: Aws) -> bool:

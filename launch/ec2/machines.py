@@ -5,8 +5,9 @@ from typing import Any
 from launch.catalog import Instance
 from launch.ec2.checks import Settled, data_volume, io2_volume
 from launch.ec2.facts import Subnet
-from launch.ec2.names import DATA_DEVICE, GENERATION_TAG, LOG_GROUP, client_token, group_name
+from launch.ec2.names import DATA_DEVICE, GENERATION_TAG, LOG_GROUP, group_name
 from launch.ec2.requests import NOT_YET, Cluster
+from launch.names import client_token
 from launch.plan import Late, Request
 from launch.templates import fill
 

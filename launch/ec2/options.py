@@ -1,18 +1,10 @@
 """What launch.ec2 adds to the trainer's settings; flags, YAML keys and help follow from it."""
 
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-
-def _words(value: Any) -> Any:
-    """'a,b' -> ['a', 'b']; anything else is left to the field's own type."""
-    return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
-
-
-Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
-
-JOB_NAME = r"^[A-Za-z0-9]([A-Za-z0-9-]{0,46}[A-Za-z0-9])?$"
+from launch.words import Words
 
 
 class Ec2Options(BaseModel):

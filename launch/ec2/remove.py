@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from launch.aws import Aws
+from launch.clock import Clock
 from launch.ec2 import stop
 from launch.ec2.costs import cost_so_far
 from launch.ec2.fleet import Fleet
 from launch.ec2.folders import folder_of
-from launch.ec2.stop import Clock
 from launch.perform import Say
 from launch.price import usd
 from trainer.errors import TrainerError

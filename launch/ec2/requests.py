@@ -11,14 +11,8 @@ from typing import Any
 
 from launch.ec2.checks import Settled
 from launch.ec2.facts import Ami, Snapshot
-from launch.ec2.names import (
-    JOB_TAG,
-    LOG_GROUP,
-    SCHEDULE_GROUP,
-    Folder,
-    group_name,
-    tags,
-)
+from launch.ec2.names import LOG_GROUP, SCHEDULE_GROUP, group_name
+from launch.names import JOB_TAG, Folder, tags
 from launch.plan import Late, Request
 
 RETENTION_DAYS = 90

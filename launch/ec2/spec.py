@@ -6,9 +6,9 @@ from typing import Any, cast
 from launch.aws import Aws
 from launch.ec2.fleet import find
 from launch.ec2.folders import folder_of, needed, refuse_unknown
-from launch.ec2.lookup import spec_of
 from launch.ec2.options import Ec2Options
 from launch.job import Job
+from launch.lookup import spec_of
 from trainer import flags
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError

@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from launch.aws import Aws
-from launch.ec2.costs import cost_so_far, duration, is_whole, most_it_cost, this_start, unpriced, usd_per_hour
+from launch.clock import duration
+from launch.ec2.costs import cost_so_far, is_whole, most_it_cost, this_start, unpriced, usd_per_hour
 from launch.ec2.fleet import Fleet, Node
 from launch.ec2.judge import TAKEN
-from launch.ec2.lookup import read_json, spec_of
-from launch.ec2.names import Folder
 from launch.ec2.watch import exit_records
 from launch.errors import AwsError
+from launch.lookup import read_json, spec_of
+from launch.names import Folder
 from launch.perform import table
 from launch.price import usd
 from trainer.config import TrainConfig

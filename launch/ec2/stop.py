@@ -2,16 +2,15 @@
 
 import json
 import re
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Sequence
 
 from launch.aws import Aws
+from launch.clock import Clock
 from launch.ec2.fleet import Fleet, Node, Thing, find
-from launch.ec2.lookup import spec_of
-from launch.ec2.names import SCHEDULE_GROUP, Folder
+from launch.ec2.names import SCHEDULE_GROUP
 from launch.errors import AwsError, NoAnswer
+from launch.lookup import spec_of
+from launch.names import Folder
 from launch.perform import Say
 
 # Codes that mean: gone already.
@@ -27,17 +26,6 @@ LIMIT_S, LOOK_EVERY_S = 1800.0, 5.0
 SETTLE_S = 20.0
 # How long AWS may be out of reach while nodes are being ended.
 PATIENCE_S = 120.0
-
-
-@dataclass(frozen=True)
-class Clock:
-    """Time as the tests want it."""
-
-    now: Callable[[], float] = time.time
-    sleep: Callable[[float], None] = time.sleep
-
-    def utc(self) -> datetime:
-        return datetime.fromtimestamp(self.now(), UTC)
 
 
 def stop(aws: Aws, job: str, clock: Clock, say: Say, *, unsure: bool = False) -> int:

@@ -3,29 +3,16 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from launch.cli import Verb
+from launch.verbs import InRegion, OfJob
 
 if TYPE_CHECKING:
     from launch.aws import Aws
-    from launch.ec2.stop import Clock
+    from launch.clock import Clock
 
 Say = Callable[[str], None]
-
-
-class InRegion(BaseModel):
-    """What every verb takes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
-
-    region: str | None = Field(None, description="AWS region; none: that of AWS's own configuration")
-
-
-class OfJob(InRegion):
-    """What a verb takes that is about one job."""
-
-    job: str | None = Field(None, description="its name; the flag may be left out")
 
 
 class StatusOptions(OfJob):

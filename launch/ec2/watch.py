@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from launch.aws import Aws
+from launch.clock import Clock
 from launch.ec2.fleet import find
 from launch.ec2.judge import Over, Replace, Situation, Verdict, judge, strays
-from launch.ec2.logs import LogTail
-from launch.ec2.lookup import read_json, spec_of
-from launch.ec2.names import Folder
+from launch.ec2.logs import streams_of
 from launch.ec2.requests import Cluster
-from launch.ec2.stop import Clock
 from launch.errors import AwsError
+from launch.logs import LogTail
+from launch.lookup import read_json, spec_of
+from launch.names import Folder
 from launch.perform import Say
 from trainer.contract import WEIGHTS, Exit
 from trainer.errors import TrainerError
@@ -39,7 +40,7 @@ class Follower:
     def follow(self) -> Over:
         """Shows the logs until the job is over.  Raises TrainerError if something went wrong for long."""
         several = self.cluster.nodes > 1
-        tail = LogTail(self.aws, self.cluster.job, several=several, since=self.cluster.started)
+        tail = LogTail(self.aws, streams_of(self.cluster.job), several=several, since=self.cluster.started)
         members, told_at = cluster_json(self.aws, self.cluster.folder), self.clock.now()
         trouble_since: float | None = None
         while True:

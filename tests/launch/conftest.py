@@ -1,7 +1,7 @@
 """An AWS for the launchers' tests, and nothing of the developer's own: no credentials, no settings, no network."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,3 +60,21 @@ def faults(account: "Account") -> Iterator["Faults"]:
 
     with injected(Faults()) as active:
         yield active
+
+
+@pytest.fixture
+def put_lines(aws: "Aws") -> Callable[..., None]:
+    """What CloudWatch gets of a machine: put_lines(group, stream, (milliseconds, "epoch 1"))."""
+    groups, known = set[str](), set[str]()
+
+    def put_lines(group: str, stream: str, *events: tuple[int, str]) -> None:
+        if group not in groups:
+            aws.call("logs", "CreateLogGroup", {"logGroupName": group})
+            groups.add(group)
+        if stream not in known:
+            aws.call("logs", "CreateLogStream", {"logGroupName": group, "logStreamName": stream})
+            known.add(stream)
+        lines = [{"timestamp": at, "message": text} for at, text in events]
+        aws.call("logs", "PutLogEvents", {"logGroupName": group, "logStreamName": stream, "logEvents": lines})
+
+    return put_lines

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 from pydantic import BaseModel, Field
 
-from launch.cli import Backend, main
+from launch.cli import Backend, main, may_detach
 from launch.job import Job
 from trainer.errors import MachineError
 
@@ -88,3 +88,17 @@ def test_help_has_the_launchers_flags_before_the_trainers(capsys: pytest.Capture
     assert text.startswith("usage: python -m launch.notes [--name value ...]\n\nTakes notes.\n")
     places = [text.index(word) for word in ("\nlaunch.notes:\n", "--dry-run", "--rooms N", "\nmodel:\n", "--epochs N")]
     assert places == sorted(places)
+
+
+@pytest.mark.parametrize(("answer", "detaches"), [("detach", True), (" D", True), ("stop", False), ("", False)])
+def test_ctrl_c_stops_the_job_unless_the_user_wants_it_to_go_on(
+    answer: str, detaches: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda question: answer)
+    assert may_detach() is detaches
+
+
+def test_without_a_terminal_nobody_is_asked_and_the_job_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False)
+    assert not may_detach()

@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from launch import cli
-from launch.ec2.names import Folder, group_name, tags
+from launch.clock import Clock
+from launch.ec2.names import group_name
 from launch.ec2.options import Ec2Options
-from launch.ec2.stop import Clock
 from launch.ec2.verbs import verbs
+from launch.names import Folder, tags
 from tests.launch.ec2.account import Account
 from trainer.errors import TrainerError
 

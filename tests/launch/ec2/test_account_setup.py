@@ -12,6 +12,7 @@ from moto.server import ThreadedMotoServer
 
 from launch.aws import Aws
 from launch.ec2 import lookup
+from launch.lookup import check_bucket
 from tests.conftest import ROOT
 
 
@@ -45,7 +46,7 @@ def test_the_commands_set_up_what_a_launch_looks_for(
     assert done.returncode == 0, done.stderr
 
     aws = Aws("us-east-1")
-    lookup._check_bucket(aws, "aws-ddp-toolkit-123456789012-us-east-1")
+    check_bucket(aws, "aws-ddp-toolkit-123456789012-us-east-1")
     lookup._check_profile(aws, "aws-ddp-toolkit-node")
     assert lookup._role(aws, "aws-ddp-toolkit-scheduler").endswith(":role/aws-ddp-toolkit-scheduler")
     assert aws.pages("ecr", "DescribeRepositories", "repositories")[0]["repositoryName"] == "aws-ddp-toolkit"

@@ -5,16 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from launch.ec2.costs import (
-    cost_so_far,
-    duration,
-    is_whole,
-    most_it_cost,
-    node_usd,
-    thing_usd,
-    unpriced,
-    usd_per_hour,
-)
+from launch.ec2.costs import cost_so_far, is_whole, most_it_cost, node_usd, thing_usd, unpriced, usd_per_hour
 from launch.ec2.fleet import Fleet, Thing
 from tests.launch.ec2.known import NAME, NOW, node
 
@@ -98,12 +89,3 @@ def test_a_type_without_a_price_is_named_and_not_guessed() -> None:
 def test_a_job_that_is_over_cost_at_most_its_dearest_type_all_the_time() -> None:
     spec = {"started": 0, "where": {"nodes": 2, "instance_type": ["g5.2xlarge", "g5.12xlarge"], "root_gb": 730}}
     assert most_it_cost(spec, datetime.fromtimestamp(7200, UTC)) == pytest.approx(2 * 2 * (5.672 + 0.08))
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(-5, "0 s"), (0, "0 s"), (59.9, "59 s"), (60, "1 min"), (3599, "59 min"), (3600, "1 h 0 min"),
-     (12_000, "3 h 20 min"), (86_400 * 3 + 4 * 3600, "3 d 4 h")],
-)  # fmt: skip
-def test_a_time_span_is_written_in_its_two_largest_units(seconds: float, text: str) -> None:
-    assert duration(timedelta(seconds=seconds)) == text

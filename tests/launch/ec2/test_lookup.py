@@ -13,7 +13,7 @@ from launch.aws import Aws
 from launch.ec2.checks import settle
 from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot
 from launch.ec2.fleet import Fleet
-from launch.ec2.lookup import look_up, read_json
+from launch.ec2.lookup import look_up
 from launch.ec2.options import Ec2Options
 from launch.errors import AwsError, NoAnswer, NotSetUp
 from launch.job import Job
@@ -241,23 +241,6 @@ def test_a_region_without_the_ami_parameter_is_a_problem(look: LookUp, faults: F
     assert problem(look()) == "AWS has no AMI parameter x in us-east-1; give an AMI with --ami."
 
 
-def test_a_bucket_of_another_region_is_a_problem(account: Account, look: LookUp) -> None:
-    account.make_bucket("elsewhere", "eu-west-1")
-
-    assert problem(look(bucket="elsewhere")) == (
-        "bucket elsewhere is in eu-west-1 and the nodes would be in us-east-1; give one of us-east-1 with --bucket."
-    )
-
-
-def test_a_bucket_of_somebody_else_is_a_problem(look: LookUp, faults: Faults) -> None:
-    faults.on("HeadBucket", refused("403", 403, "Forbidden"))
-
-    assert problem(look(bucket="theirs")) == (
-        "these credentials may not look at bucket theirs; give your own account's with --bucket, or ask for the policy "
-        "in infra/iam/launcher.json."
-    )
-
-
 def test_a_reservation_that_is_over_is_a_problem(account: Account, look: LookUp) -> None:
     name = account.reserve("us-east-1b", "g5.2xlarge", 2, state="expired")
 
@@ -426,31 +409,3 @@ def test_the_log_group_is_found_by_its_whole_name(aws: Aws, look: LookUp) -> Non
     assert not look().has_log_group
     aws.call("logs", "CreateLogGroup", {"logGroupName": "/aws-ddp-toolkit/ec2"})
     assert look().has_log_group
-
-
-# ---- reading from S3
-
-
-def test_a_file_that_is_not_there_is_nothing(account: Account, aws: Aws) -> None:
-    assert read_json(aws, account.bucket, "jobs/j/job.json") is None
-    assert read_json(aws, "nothing-there", "jobs/j/job.json") is None
-
-
-def test_a_file_that_cannot_be_read_is_an_error(account: Account, aws: Aws, faults: Faults) -> None:
-    faults.on("GetObject", refused("AccessDenied", 403))
-
-    with pytest.raises(AwsError, match="these credentials may not s3:GetObject"):
-        read_json(aws, account.bucket, "k")
-
-
-def test_a_file_that_breaks_off_is_an_error(account: Account, aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    from botocore.exceptions import ReadTimeoutError
-
-    def breaks_off(self: object) -> bytes:
-        raise ReadTimeoutError(endpoint_url="https://s3")
-
-    account.put_json("k", {"a": 1})
-    monkeypatch.setattr("botocore.response.StreamingBody.read", breaks_off)
-
-    with pytest.raises(NoAnswer, match=r"^no answer to s3:GetObject \(Read timeout on endpoint URL\)"):
-        read_json(aws, account.bucket, "k")

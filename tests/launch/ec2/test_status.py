@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from launch.ec2.fleet import Fleet, Node, Thing
-from launch.ec2.names import Folder
 from launch.ec2.status import View, all_as_text, as_text, how_it_went, training
+from launch.names import Folder
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME, NOW, node
 from tests.launch.ec2.terminal import Terminal

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from launch.ec2.signals import Hangup, hangups, undeterred, undisturbed
+from launch.signals import Hangup, hangups, undeterred, undisturbed
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,102 @@
+"""Names that a job of any backend leaves in the account: tags, keys in S3.  Tags are the truth; nothing is kept here.
+
+Pure.  infra/ec2/boot.sh and infra/iam know the same names.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from trainer.errors import SettingsError
+
+TOOLKIT = "aws-ddp-toolkit"
+JOB_TAG = f"{TOOLKIT}:job"
+STARTED_TAG = f"{TOOLKIT}:started"  # UTC
+DEADLINE_TAG = f"{TOOLKIT}:deadline"  # UTC: when the time limit ends the job
+BUCKET_TAG = f"{TOOLKIT}:bucket"  # where the job's folder lies
+DATA_TAG = f"{TOOLKIT}:dataset"  # on snapshots: which data set they hold
+
+TIME = "%Y-%m-%dT%H:%M:%SZ"
+JOB_NAME = r"^[A-Za-z0-9]([A-Za-z0-9-]{0,46}[A-Za-z0-9])?$"
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A job's folder in S3."""
+
+    bucket: str
+    job: str
+
+    @property
+    def prefix(self) -> str:
+        return f"jobs/{self.job}/"
+
+    @property
+    def uri(self) -> str:
+        return f"s3://{self.bucket}/jobs/{self.job}"
+
+    @property
+    def spec(self) -> str:
+        return self.prefix + "job.json"
+
+    @property
+    def cluster(self) -> str:
+        return self.prefix + "cluster.json"
+
+    @property
+    def exits(self) -> str:
+        return self.prefix + "exits/"
+
+    @property
+    def run(self) -> str:
+        return self.prefix + "run/"
+
+
+def check_job_name(name: str) -> str:
+    """`name`, if AWS takes it everywhere.  Raises SettingsError."""
+    if not re.fullmatch(JOB_NAME, name):
+        raise SettingsError(
+            f"--job-name {name}: at most 48 letters, digits and hyphens, with a letter or digit at both ends."
+        )
+    return name
+
+
+def default_job_name(dataset: str, model: str, now: datetime) -> str:
+    """imagenet-resnet18-20261121-134500."""
+    stem = re.sub(r"[^A-Za-z0-9]+", "-", f"{dataset}-{model}").strip("-")[:32].rstrip("-")
+    return f"{stem}-{now:%Y%m%d-%H%M%S}"
+
+
+def bucket_of(account: str, region: str) -> str:
+    """The bucket that infra/ makes."""
+    return f"{TOOLKIT}-{account}-{region}"
+
+
+def tags(job: str, bucket: str, started: datetime, deadline: datetime) -> list[dict[str, str]]:
+    """What every resource of a job carries, as AWS wants it."""
+    named: Mapping[str, str] = {
+        "Name": f"{TOOLKIT}-{job}",
+        JOB_TAG: job,
+        STARTED_TAG: started.strftime(TIME),
+        DEADLINE_TAG: deadline.strftime(TIME),
+        BUCKET_TAG: bucket,
+    }
+    return [{"Key": key, "Value": value} for key, value in named.items()]
+
+
+def tag_values(resource: Mapping[str, Any]) -> dict[str, str]:
+    """{key: value} of a described resource."""
+    return {tag["Key"]: tag["Value"] for tag in resource.get("Tags", resource.get("TagSet", ()))}
+
+
+def read_time(text: str) -> datetime:
+    """The time in a tag."""
+    return datetime.strptime(text, TIME).replace(tzinfo=UTC)
+
+
+def client_token(*parts: object) -> str:
+    """The same for the same parts, so that a request made again is not a second one.  64 characters."""
+    return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()

@@ -1,0 +1,13 @@
+"""The type of a setting that is a list of words: a,b on the command line, a list in YAML."""
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+
+def _words(value: Any) -> Any:
+    """'a,b' -> ['a', 'b']; anything else is left to the field's own type."""
+    return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
