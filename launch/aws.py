@@ -114,8 +114,8 @@ class Aws:
         """
         import botocore
 
-        with self._in_words(service, operation):
-            send = getattr(self._client(service), botocore.xform_name(operation))
+        with self.in_words(service, operation):
+            send = getattr(self.client(service), botocore.xform_name(operation))
             answer: Answer = send(**(params or {}))
             if "Body" in answer:  # a stream, which can break off, too
                 self._unclear = True
@@ -127,8 +127,8 @@ class Aws:
         import botocore
 
         name, items = botocore.xform_name(operation), list[Any]()
-        with self._in_words(service, operation):
-            client = self._client(service)
+        with self.in_words(service, operation):
+            client = self.client(service)
             if not client.can_paginate(name):
                 return list(getattr(client, name)(**(params or {})).get(key, []))
             for page in client.get_paginator(name).paginate(**(params or {})):
@@ -136,8 +136,8 @@ class Aws:
         return items
 
     @contextmanager
-    def _in_words(self, service: str, operation: str) -> Iterator[None]:
-        """Meanwhile errors of botocore become ours."""
+    def in_words(self, service: str, operation: str) -> Iterator[None]:
+        """Meanwhile errors of botocore become ours: those of `operation`, made through client()."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         self._unclear = False
@@ -151,7 +151,8 @@ class Aws:
         except BotoCoreError as error:
             raise _failed(error, service, operation, self._unclear) from error
 
-    def _client(self, service: str) -> Any:
+    def client(self, service: str) -> Any:
+        """boto3's client of `service`, for what makes its calls itself; in_words() goes around those."""
         if service not in self._clients:
             from botocore.config import Config
 

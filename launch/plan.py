@@ -3,6 +3,7 @@
 A plan is data.  --dry-run prints it and launch.perform carries it out, so the two cannot differ.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -73,7 +74,8 @@ class Plan:
     """facts and price: lines of a label and a text.
 
     problems: why it cannot be performed; later: requests that depend on what the steps bring about, under headings;
-    inner: what the backend itself still needs to carry it out, not shown.
+    arguments: of what makes requests for us, under headings; inner: what the backend itself still needs to carry it
+    out, not shown.
     """
 
     title: str
@@ -83,7 +85,11 @@ class Plan:
     warnings: tuple[str, ...] = ()
     problems: tuple[TrainerError, ...] = ()
     later: tuple[tuple[str, tuple[Request, ...]], ...] = ()
+    arguments: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     inner: Any = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return as_text(self)
 
     @property
     def requests(self) -> Iterator[Request]:
@@ -97,11 +103,13 @@ class Plan:
 
 def as_text(plan: Plan) -> str:
     """The plan for a reader."""
-    lines = [plan.title, "", *_columns(plan.facts), "", "requests, in this order:"]
+    lines = [plan.title, "", *_columns(plan.facts), "", "requests, in this order:" if plan.steps else "no requests"]
     for number, step in enumerate(plan.steps, 1):
         lines += _step(number, step)
     for heading, requests in plan.later:
         lines += ["", heading, *(line for request in requests for line in _request(" ", request))]
+    for heading, arguments in plan.arguments:
+        lines += ["", heading, *_shown(arguments)]
     lines += ["", "price:", *_columns(plan.price)]
     for word, sentences in (("warning", plan.warnings), ("problem", plan.problems)):
         lines += ["", *(f"{word}: {sentence}" for sentence in sentences)] if sentences else []
@@ -115,11 +123,19 @@ def as_json(plan: Plan) -> str:
         "facts": dict(plan.facts),
         "steps": [_plain_step(step) for step in plan.steps],
         "later": {heading: [_plain_step(request) for request in requests] for heading, requests in plan.later},
+        "arguments": dict(plan.arguments),
         "price": dict(plan.price),
         "warnings": list(plan.warnings),
         "problems": [str(problem) for problem in plan.problems],
     }
-    return json.dumps(content, indent=2, default=str)
+    return json.dumps(content, indent=2, default=_as_word)
+
+
+def _as_word(value: Any) -> str:
+    """What JSON has no word for; of bytes, which nobody wants to read, how many and which."""
+    if isinstance(value, bytes):
+        return f"{len(value):,} bytes, SHA-256 {hashlib.sha256(value).hexdigest()}"
+    return str(value)
 
 
 def _columns(rows: tuple[tuple[str, str], ...]) -> list[str]:
@@ -157,12 +173,13 @@ def _shown(params: Mapping[str, Any]) -> list[str]:
 
 
 def _plain(value: Any) -> str:
-    """Nested values on one line, without the quotes of JSON."""
+    """Nested values on one line, without the quotes of JSON; of a long list only its length."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{name}: {_plain(item)}" for name, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_plain, value)) + "]"
-    return str(value)
+        text = "[" + ", ".join(map(_plain, value)) + "]"
+        return text if len(text) < LONG else f"({len(value)} items; --dry-run=json shows them)"
+    return _as_word(value)
 
 
 def _plain_step(step: Step) -> dict[str, Any]:
