@@ -103,7 +103,7 @@ class Plan:
 
 def as_text(plan: Plan) -> str:
     """The plan for a reader."""
-    lines = [plan.title, "", *_columns(plan.facts), "", "requests, in this order:" if plan.steps else "no requests"]
+    lines = [plan.title, "", *_columns(plan.facts), "", "requests, in this order:"]
     for number, step in enumerate(plan.steps, 1):
         lines += _step(number, step)
     for heading, requests in plan.later:
@@ -123,7 +123,7 @@ def as_json(plan: Plan) -> str:
         "facts": dict(plan.facts),
         "steps": [_plain_step(step) for step in plan.steps],
         "later": {heading: [_plain_step(request) for request in requests] for heading, requests in plan.later},
-        "arguments": dict(plan.arguments),
+        **({"arguments": dict(plan.arguments)} if plan.arguments else {}),
         "price": dict(plan.price),
         "warnings": list(plan.warnings),
         "problems": [str(problem) for problem in plan.problems],

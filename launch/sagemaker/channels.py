@@ -1,0 +1,63 @@
+"""Where the container finds its data: in channels, which SageMaker mounts at /opt/ml/input/data/NAME.  Pure."""
+
+import re
+from dataclasses import dataclass
+
+from trainer.errors import SettingsError
+
+# One place for the whole data set, with train/ and val/ in it; trainer.sagemaker knows the name.
+WHOLE = "data"
+
+_NAMED = re.compile(r"(?P<name>[A-Za-z0-9._-]{1,64})=(?P<uri>(s3|fsx|efs)://.*)")
+_FILE_SYSTEM = re.compile(r"(?P<kind>fsx|efs)://(?P<id>fs-[0-9a-f]{8,})(?P<path>/.*)?")
+# SageMaker's names for them.
+FILE_SYSTEMS = {"fsx": "FSxLustre", "efs": "EFS"}
+
+
+@dataclass(frozen=True)
+class Channel:
+    """kind: s3, fsx or efs.  place: s3://bucket/folder, or a file system's id; path: the folder in a file system."""
+
+    name: str
+    kind: str
+    place: str
+    path: str = ""
+
+    @property
+    def uri(self) -> str:
+        return self.place if self.kind == "s3" else f"{self.kind}://{self.place}{self.path}"
+
+
+def read_channels(words: tuple[str, ...]) -> tuple[Channel, ...]:
+    """The channels of --data: one place, or NAME=PLACE,NAME=PLACE.  Raises SettingsError."""
+    channels = tuple(map(_channel, words))
+    names = [channel.name for channel in channels]
+    if len(set(names)) < len(names):
+        raise SettingsError(
+            "--data takes one place, or several with names: --data train=s3://BUCKET/train,val=s3://BUCKET/val."
+        )
+    if names and WHOLE not in names and not {"train", "val"} <= set(names) and not {"train", "test"} <= set(names):
+        raise SettingsError(
+            f"--data names {', '.join(names)}; name one of them data, with train/ and val/ in it, or two train and val."
+        )
+    return channels
+
+
+def _channel(word: str) -> Channel:
+    named = _NAMED.fullmatch(word)
+    name, uri = (named["name"], named["uri"]) if named else (WHOLE, word)
+    if re.fullmatch(r"s3://[a-z0-9.-]{3,63}(/.*)?", uri):
+        return Channel(name, "s3", uri)
+    system = _FILE_SYSTEM.fullmatch(uri)
+    if system is None:
+        raise SettingsError(
+            f"--data {uri}: must look like s3://bucket/folder, fsx://fs-0123456789abcdef0/mount/folder or "
+            "efs://fs-0123456789abcdef0/folder."
+        )
+    path = (system["path"] or "/").rstrip("/") or "/"
+    if system["kind"] == "fsx" and path == "/":
+        raise SettingsError(
+            f"--data {uri}: the folder of an FSx file system begins with its mount name, which aws fsx "
+            "describe-file-systems shows; for example fsx://fs-0123456789abcdef0/fsx/imagenet."
+        )
+    return Channel(name, system["kind"], system["id"], path)

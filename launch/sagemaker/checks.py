@@ -1,0 +1,203 @@
+"""What a job's settings must fulfil before anything is asked of AWS, and the choices that follow from them.  Pure."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from launch import catalog
+from launch.catalog import Instance
+from launch.job import Job
+from launch.names import TOOLKIT, check_job_name
+from launch.price import HOURS_PER_MONTH
+from launch.sagemaker.channels import Channel, read_channels
+from launch.sagemaker.images import check_image
+from launch.sagemaker.options import SageMakerOptions
+from trainer.config import TrainConfig, check_batches
+from trainer.errors import SettingsError
+
+NEED_DATA = ("imagenet", "imagefolder")
+DISK_GB, DATA_DISK_GB = 30, 250  # ImageNet takes 150 GB
+INPUT_FOLDER = "/opt/ml/input/data/"
+
+# us-east-1, USD per GB and month of a training job's own disk, as remembered on 2026-11-21.
+DISK_USD = 0.14
+
+# What gives a secret away.  Environment variables are shown to everybody who may describe the job.
+_SECRET = re.compile(r"SECRET|PASSWORD|PASSWD|TOKEN|API_?KEY|CREDENTIAL|PRIVATE_?KEY", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The options, with every choice that follows from them made.
+
+    disk_gb: of the disk that SageMaker adds to each instance, 0 where it has its own; max_wait_s: None on demand.
+    """
+
+    options: SageMakerOptions
+    instance: Instance
+    channels: tuple[Channel, ...]
+    tags: Mapping[str, str]
+    environment: Mapping[str, str]
+    disk_gb: int
+    max_run_s: int
+    max_wait_s: int | None
+
+    @property
+    def detaches(self) -> bool:
+        return self.options.detach or not self.options.wait
+
+    @property
+    def processes(self) -> int:
+        """Ranks of the whole job: AWS's toolkit starts one per GPU, and one on a CPU."""
+        return self.options.nodes * max(1, self.instance.gpus)
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Of all instances with their disks, on demand."""
+        disk = self.disk_gb * DISK_USD / HOURS_PER_MONTH
+        return self.options.nodes * ((self.instance.sagemaker_usd_per_hour or 0.0) + disk)
+
+    @property
+    def highest_usd(self) -> float:
+        """What the job costs if it runs into its time limit, and its machines are then kept in vain."""
+        return self.usd_per_hour * (self.max_run_s + self.options.warm_pool_s) / 3600
+
+
+def settle(job: Job[SageMakerOptions]) -> Settled:
+    """The job's choices.  Raises SettingsError for what cannot work or may cost too much."""
+    options = job.where
+    if options.nodes > options.max_nodes:
+        raise SettingsError(
+            f"--nodes {options.nodes} is over --max-nodes {options.max_nodes}; raise it if you mean it."
+        )
+    if options.job_name is not None:
+        check_job_name(options.job_name)
+    instance, channels = _instance(options), read_channels(options.data)
+    _check_paths(job.train)
+    _check_data(job.train, options, channels)
+    _check_network(options, channels)
+    _check_spot(options)
+    if options.image is not None:
+        check_image(options.image, instance)
+    max_run_s = math.ceil(options.max_hours * 3600)
+    settled = Settled(
+        options,
+        instance,
+        channels,
+        _tags(options.tags),
+        _environment(options.environment),
+        _disk_gb(options, instance, channels),
+        max_run_s,
+        math.ceil((options.max_wait_hours or 2 * options.max_hours) * 3600) if options.spot else None,
+    )
+    check_batches(job.train, settled.processes)
+    _check_price(settled)
+    return settled
+
+
+def _instance(options: SageMakerOptions) -> Instance:
+    name = options.instance_type
+    if not name.startswith(catalog.SAGEMAKER_PREFIX):
+        raise SettingsError(f"--instance-type {name} is EC2's name; SageMaker calls it ml.{name}.")
+    instance = catalog.find(name)
+    if not instance.is_gpu and not options.allow_cpu:
+        raise SettingsError(f"--instance-type {name} has no GPU; give --allow-cpu if you mean it.")
+    if instance.name == "p5.48xlarge" and options.distribution == "pytorchddp":
+        raise SettingsError(f"SageMaker's SDK takes no pytorchddp on {name}; give --distribution torch_distributed.")
+    return instance
+
+
+def _check_paths(train: TrainConfig) -> None:
+    """The container has its own folders."""
+    if train.run_dir is not None or train.checkpoint_dir is not None:
+        raise SettingsError("--run-dir and --checkpoint-dir are the container's on SageMaker; leave them out.")
+    if train.data_dir != TrainConfig.model_fields["data_dir"].default:
+        raise SettingsError("--data-dir is the container's on SageMaker; give the data with --data s3://BUCKET/FOLDER.")
+    if train.init_from is not None and not str(train.init_from).startswith(INPUT_FOLDER):
+        raise SettingsError(
+            f"--init-from {train.init_from} is not in the container; bring it as a channel: "
+            f"--data data=s3://...,weights=s3://BUCKET/FOLDER --init-from {INPUT_FOLDER}weights/model.pt."
+        )
+
+
+def _check_data(train: TrainConfig, options: SageMakerOptions, channels: tuple[Channel, ...]) -> None:
+    if train.dataset in NEED_DATA and not channels:
+        raise SettingsError(f"{train.dataset} must come from somewhere; give --data s3://BUCKET/FOLDER.")
+    if options.input_mode == "FastFile" and not any(channel.kind == "s3" for channel in channels):
+        raise SettingsError("--input-mode FastFile is for data in S3; give --data s3://BUCKET/FOLDER, or leave it out.")
+
+
+def _check_network(options: SageMakerOptions, channels: tuple[Channel, ...]) -> None:
+    if bool(options.subnet) != bool(options.security_group):
+        raise SettingsError("--subnet and --security-group go together: your VPC's, or leave both out.")
+    systems = [channel.uri for channel in channels if channel.kind != "s3"]
+    if systems and not options.subnet:
+        raise SettingsError(f"{systems[0]} lies in a VPC; give its --subnet and a --security-group that may reach it.")
+
+
+def _check_spot(options: SageMakerOptions) -> None:
+    if options.spot and options.warm_pool_s:
+        raise SettingsError("--warm-pool-s keeps machines and --spot gives them back; leave one of them out.")
+    if options.spot and not options.checkpoints:
+        raise SettingsError("--spot without checkpoints loses all at an interruption; leave --no-checkpoints out.")
+    if options.max_wait_hours is not None and not options.spot:
+        raise SettingsError("--max-wait-hours is how long a spot job may take, waiting included; add --spot.")
+    if options.max_wait_hours is not None and options.max_wait_hours < options.max_hours:
+        raise SettingsError(
+            f"--max-wait-hours {options.max_wait_hours:g} includes the training, of up to --max-hours "
+            f"{options.max_hours:g}; raise it, or lower --max-hours."
+        )
+
+
+def _disk_gb(options: SageMakerOptions, instance: Instance, channels: tuple[Channel, ...]) -> int:
+    """Instances with local disks take no others: https://docs.aws.amazon.com/sagemaker/latest/dg/host-instance-storage.html"""
+    if instance.nvme_gb:
+        if (options.volume_gb or 0) > instance.nvme_gb:
+            raise SettingsError(
+                f"--volume-gb {options.volume_gb}: ml.{instance.name} has {instance.nvme_gb} GB and takes no other "
+                "disk; lower it, take a larger type, or --input-mode FastFile."
+            )
+        return 0
+    is_copied = options.input_mode == "File" and any(channel.kind == "s3" for channel in channels)
+    return options.volume_gb or (DATA_DISK_GB if is_copied else DISK_GB)
+
+
+def _tags(words: Iterable[str]) -> dict[str, str]:
+    tags = _pairs("--tags", words)
+    for key in tags:
+        if key.lower().startswith(("aws:", f"{TOOLKIT}:")) or key == "Name":
+            raise SettingsError(f"--tags {key}: names like that are AWS's or the toolkit's own; choose another.")
+    return tags
+
+
+def _environment(words: Iterable[str]) -> dict[str, str]:
+    pairs = _pairs("--environment", words)
+    for name in pairs:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise SettingsError(f"--environment {name}: a name has letters, digits and _, and begins with no digit.")
+        if _SECRET.search(name):
+            raise SettingsError(
+                f"--environment {name} looks like a secret, and everybody who may look at the job would see it; "
+                "let the container fetch it with its role, from Secrets Manager."
+            )
+    return pairs
+
+
+def _pairs(option: str, words: Iterable[str]) -> dict[str, str]:
+    pairs = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise SettingsError(f"{option} {word}: write it as KEY=VALUE,KEY=VALUE.")
+        pairs[key] = value
+    return pairs
+
+
+def _check_price(settled: Settled) -> None:
+    options, limit, most = settled.options, settled.options.max_usd, settled.highest_usd
+    if limit is not None and most > limit:
+        raise SettingsError(
+            f"{options.nodes} x {options.instance_type} for {options.max_hours:g} h may cost {most:,.2f} USD, over "
+            f"--max-usd {limit:g}; lower --max-hours or --nodes, or raise --max-usd."
+        )

@@ -1,0 +1,119 @@
+"""What a plan says beside its requests: facts, price and warnings, for a reader.  Pure."""
+
+from launch import catalog
+from launch.forecast import forecast
+from launch.names import TOOLKIT, Folder
+from launch.price import usd
+from launch.sagemaker.bundle import Bundle
+from launch.sagemaker.checks import Settled
+from launch.sagemaker.estimator import Estimator
+from launch.sagemaker.facts import Facts
+from launch.sagemaker.images import Image, warnings_about
+from trainer import flags
+from trainer.config import TrainConfig
+
+# SageMaker's own data sheet says "up to"; what a job saved is known at its end.
+SPOT_SAVES = 0.9
+Rows = tuple[tuple[str, str], ...]
+
+
+def facts_rows(
+    settled: Settled, facts: Facts, train: TrainConfig, folder: Folder, estimator: Estimator, bundle: Bundle
+) -> Rows:
+    options = settled.options
+    data = ", ".join(f"{channel.name}: {channel.uri}" for channel in settled.channels)
+    mode = f" ({options.input_mode})" if any(channel.kind == "s3" for channel in settled.channels) else ""
+    rows = [
+        ("account", f"{facts.account or '<unknown>'}, {facts.region}"),
+        ("training", f"{settled.processes} processes by {_starter(options.distribution)}: {_command(train)}"),
+        ("image", estimator.arguments["image_uri"]),
+        ("role", f"{estimator.arguments['role']}{f' (from {facts.role_from})' if facts.role_from else ''}"),
+        ("data", f"{data}{mode}" if data else "in the image, or downloaded"),
+        ("job folder", folder.uri),
+        ("source", f"{len(bundle.names)} files, {len(bundle.content):,} bytes, SHA-256 {bundle.digest[:16]}"),
+        ("tags", ", ".join(f"{tag['Key']}={tag['Value']}" for tag in estimator.arguments["tags"])),
+        ("time limit", _time_limit(settled)),
+    ]
+    if facts.quota is not None:
+        rows.append(("quota", _quota_row(settled, facts)))
+    return tuple(rows)
+
+
+def _starter(distribution: str) -> str:
+    return "mpirun (pytorchddp)" if distribution == "pytorchddp" else "torchrun (torch_distributed)"
+
+
+def _command(train: TrainConfig) -> str:
+    return " ".join(flags.to_argv(train)) or "with default settings"
+
+
+def _time_limit(settled: Settled) -> str:
+    limit = f"{settled.options.max_hours:g} h of training"
+    if settled.max_wait_s is not None:
+        limit += f", {settled.max_wait_s / 3600:g} h with waiting for spare machines"
+    return limit + "; then SageMaker ends the job"
+
+
+def _quota_row(settled: Settled, facts: Facts) -> str:
+    quota = facts.quota
+    assert quota is not None
+    running = "an unknown number" if quota.running is None else str(quota.running)
+    return f"{settled.options.nodes} needed + {running} running <= {quota.limit:g} ({quota.name})"
+
+
+def price_rows(train: TrainConfig, settled: Settled) -> Rows:
+    options, hourly = settled.options, settled.usd_per_hour
+    rows = [(options.instance_type, f"{usd(hourly)} per hour on demand, {_machines(options.nodes)}")]
+    if options.spot:
+        rows.append(("  spot", f"up to {SPOT_SAVES:.0%} less; SageMaker tells at the end what it was"))
+    rows.append(("  expected", _expected(train, settled)))
+    if options.warm_pool_s:
+        rows.append(("  warm pool", f"the machines stay {options.warm_pool_s} s for a next job like this, and cost"))
+    rows.append(("  at most", f"{usd(settled.highest_usd)} in {options.max_hours:g} h; then the time limit ends it"))
+    rows.append(("not counted", "S3, logs, file systems, traffic; prices are those of us-east-1"))
+    return tuple(rows)
+
+
+def _machines(count: int) -> str:
+    return "with its disk" if count == 1 else f"all {count} with their disks"
+
+
+def _expected(train: TrainConfig, settled: Settled) -> str:
+    guess = forecast(train, settled.instance, settled.options.nodes, data_on_ebs=False)
+    if guess is None:
+        return f"no estimate for {train.model} on {train.dataset} with {settled.options.instance_type}"
+    amount = usd(settled.usd_per_hour * guess.hours)
+    return (
+        f"{amount} in {guess.hours:.1f} h: {guess.seconds_per_epoch:,.0f} s per epoch, "
+        f"{guess.images_per_s:,.0f} images/s, limited by {guess.limit}"
+    )
+
+
+def warnings(settled: Settled, facts: Facts, image: Image) -> tuple[str, ...]:
+    options, found = settled.options, list(facts.unknown)
+    if text := catalog.warning(settled.instance):
+        found.append(text)
+    if settled.instance.sagemaker_price_source != "list":
+        found.append(f"the price of {options.instance_type} is {_source(settled.instance.sagemaker_price_source)}.")
+    quota = facts.quota
+    if quota is not None and options.nodes + (quota.running or 0) > quota.limit:
+        found.append(
+            f"the quota {quota.name!r} is {quota.limit:g}: SageMaker will refuse the job. Ask for more under Service "
+            "Quotas, Amazon SageMaker."
+        )
+    found += warnings_about(options, image, facts.now.date())
+    if facts.bucket is not None and not facts.bucket.startswith(f"{TOOLKIT}-"):
+        found.append(f"bucket {facts.bucket} is not in infra/iam/sagemaker.json; make sure that the role may use it.")
+    if not options.checkpoints:
+        found.append("without checkpoints a job that ends early has lost everything.")
+    if options.encrypt_traffic and options.nodes > 1:
+        found.append("encrypted traffic between the nodes slows every all-reduce.")
+    return tuple(found)
+
+
+def _source(name: str) -> str:
+    return {
+        "capacity_block": "a capacity block's rate",
+        "old_list": "from an old price list",
+        "estimate": "an estimate: 1.15 times EC2's",
+    }.get(name, name)

@@ -1,0 +1,51 @@
+"""The toolkit's training jobs in a region, found by their tags.  Reads only."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from launch.aws import Aws
+from launch.sagemaker.runs import RUNNING, STOPPING, Run, describe, runs_of
+from trainer.errors import SettingsError
+from trainer.registry import did_you_mean
+
+RECENT = timedelta(days=1)
+
+
+def costing(aws: Aws) -> tuple[Run, ...]:
+    """Those that run, and those whose machines are kept.  Raises AwsError."""
+    queries = ({"StatusEquals": RUNNING}, {"StatusEquals": STOPPING}, {"WarmPoolStatusEquals": "Available"})
+    return _ours(aws, *queries)
+
+
+def recent(aws: Aws, now: datetime) -> tuple[Run, ...]:
+    """costing() and those of the last day, newest first.  Raises AwsError."""
+    queries = ({"StatusEquals": RUNNING}, {"StatusEquals": STOPPING}, {"CreationTimeAfter": now - RECENT})
+    return _ours(aws, *queries)
+
+
+def _ours(aws: Aws, *queries: dict[str, Any]) -> tuple[Run, ...]:
+    names = {
+        row["TrainingJobName"]: None
+        for query in queries
+        for row in aws.pages("sagemaker", "ListTrainingJobs", "TrainingJobSummaries", query)
+    }
+    found = [run for run in (describe(aws, name) for name in names) if run.is_ours]
+    return tuple(sorted(found, key=lambda run: run.created, reverse=True))
+
+
+def newest(aws: Aws, job: str | None, verb: str, now: datetime) -> Run:
+    """The last start of `job`.  Raises SettingsError with those there are."""
+    if job is None:
+        raise SettingsError(f"which job? python -m launch.sagemaker {verb} JOB.  {_there_are(recent(aws, now))}")
+    for seen in runs_of(aws, job):
+        run = describe(aws, seen.name)
+        if run.is_ours:
+            return run
+    there = recent(aws, now)
+    near = did_you_mean(job, sorted({run.job for run in there}))
+    raise SettingsError(f"no job {job!r} in {aws.region}{near or '.'} {_there_are(there)} See --region, too.")
+
+
+def _there_are(runs: tuple[Run, ...]) -> str:
+    names = list(dict.fromkeys(run.job for run in runs))
+    return f"Of the last day there are: {', '.join(names)}." if names else "There is none of the last day."

@@ -1,0 +1,119 @@
+"""What must be asked of AWS before a launch.  Reads only; each question is one function."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from launch.aws import Aws
+from launch.errors import AwsError
+from launch.lookup import Asking, check_bucket, missing, region_or_some
+from launch.names import TOOLKIT, bucket_of
+from launch.sagemaker.checks import Settled
+from launch.sagemaker.facts import Facts, Quota, Seen
+from launch.sagemaker.runs import RUNNING, runs_of
+from trainer.errors import SettingsError, TrainerError
+
+# The stack that infra/cloudformation makes, and what it tells.
+STACK, ROLE_OUTPUT, BUCKET_OUTPUT = TOOLKIT, "SageMakerRole", "Bucket"
+ROLE = f"{TOOLKIT}-sagemaker"
+
+
+def look_up(aws: Aws, settled: Settled, job: str, now: datetime) -> Facts:
+    """All facts for the planner.  Raises nothing of AWS's: what failed is among the problems."""
+    try:
+        region, caller = aws.region, aws.call("sts", "GetCallerIdentity")
+    except TrainerError as problem:
+        unknown = "without an answer from AWS, nothing was looked up: account, role, bucket, quota"
+        return Facts(region_or_some(aws), now, problems=(problem,), unknown=(unknown,))
+    options, account, asking = settled.options, str(caller["Account"]), Asking()
+    no_outputs: Mapping[str, str] = {}
+    outputs = asking.may("the outputs of the CloudFormation stack", lambda: _outputs(aws), no_outputs)
+    bucket = options.bucket or outputs.get(BUCKET_OUTPUT) or bucket_of(account, region)
+    nothing: tuple[str | None, str] = (None, "")
+    role, source = asking.need(lambda: _role(aws, options.role, outputs, caller), nothing)
+    asking.need(lambda: check_bucket(aws, bucket), None)
+    no_runs: tuple[Seen, ...] = ()
+    facts = Facts(
+        region,
+        now,
+        account=account,
+        role=role,
+        role_from=source,
+        bucket=bucket,
+        quota=asking.may("the quota", lambda: _quota(aws, settled), None),
+        runs=asking.need(lambda: runs_of(aws, job), no_runs),
+        outputs=outputs,
+    )
+    problems = {str(problem): problem for problem in asking.problems}
+    return replace(facts, problems=tuple(problems.values()), unknown=tuple(asking.unknown))
+
+
+def _outputs(aws: Aws) -> Mapping[str, str]:
+    """What the toolkit's own stack made; nothing where there is none."""
+    try:
+        (stack,) = aws.call("cloudformation", "DescribeStacks", {"StackName": STACK})["Stacks"]
+    except AwsError as error:
+        if error.aws_code == "ValidationError":  # how CloudFormation says that it does not exist
+            return {}
+        raise
+    return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", ())}
+
+
+def _role(aws: Aws, wanted: str | None, outputs: Mapping[str, str], caller: Mapping[str, Any]) -> tuple[str, str]:
+    """The ARN of what the job may do, and where it was found: the option, infra's stack, a notebook's own, by name."""
+    if wanted is not None:
+        return (wanted, "--role") if wanted.startswith("arn:") else (_arn_of(aws, wanted), "--role")
+    if ROLE_OUTPUT in outputs:
+        found = outputs[ROLE_OUTPUT]
+        return (found if found.startswith("arn:") else _arn_of(aws, found)), f"stack {STACK}"
+    own = _role_of_notebook(str(caller["Arn"]))
+    if own is not None:
+        return _arn_of(aws, own), "this notebook"
+    return _arn_of(aws, ROLE), "its name"
+
+
+def _role_of_notebook(arn: str) -> str | None:
+    """The role's name, if these are the credentials of SageMaker's own notebooks: their sessions are called so."""
+    kind, _, rest = arn.partition(":assumed-role/")
+    name, _, session = rest.partition("/")
+    return name if kind.startswith("arn:") and session == "SageMaker" else None
+
+
+def _arn_of(aws: Aws, name: str) -> str:
+    try:
+        return str(aws.call("iam", "GetRole", {"RoleName": name})["Role"]["Arn"])
+    except AwsError as error:
+        raise missing(error, f"role {name}", "--role") from error
+
+
+def quota_name(instance_type: str, *, spot: bool) -> str:
+    """What Service Quotas calls the limit of a type."""
+    return f"{instance_type} for {'spot ' if spot else ''}training job usage"
+
+
+def _quota(aws: Aws, settled: Settled) -> Quota:
+    """The limit of the instance type; Service Quotas finds it by its name only."""
+    name = quota_name(settled.options.instance_type, spot=settled.options.spot)
+    listed = aws.pages("service-quotas", "ListServiceQuotas", "Quotas", {"ServiceCode": "sagemaker"})
+    limits = [float(quota["Value"]) for quota in listed if quota["QuotaName"] == name]
+    if not limits:
+        raise SettingsError(f"Service Quotas knows no {name!r}.")
+    return Quota(name, limits[0], _running(aws, settled))
+
+
+# Describing each running job takes a call; with more than these, the sum stays unknown.
+MOST_DESCRIBED = 20
+
+
+def _running(aws: Aws, settled: Settled) -> int | None:
+    listed = aws.pages("sagemaker", "ListTrainingJobs", "TrainingJobSummaries", {"StatusEquals": RUNNING})
+    if len(listed) > MOST_DESCRIBED:
+        return None
+    jobs = [aws.call("sagemaker", "DescribeTrainingJob", {"TrainingJobName": s["TrainingJobName"]}) for s in listed]
+    return sum(
+        int(job["ResourceConfig"].get("InstanceCount", 0))
+        for job in jobs
+        if job["ResourceConfig"].get("InstanceType") == settled.options.instance_type
+        and bool(job.get("EnableManagedSpotTraining")) == settled.options.spot
+    )

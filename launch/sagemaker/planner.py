@@ -1,0 +1,120 @@
+"""Job + facts -> the plan: the estimator's arguments, every request in order, the price, what speaks against it.  Pure.
+
+What the SDK makes of the arguments is asked of it through `capture`, which sends nothing.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from launch.errors import NotSetUp
+from launch.job import Job
+from launch.names import TIME, Folder, bucket_of
+from launch.plan import Plan, Request
+from launch.sagemaker import explain
+from launch.sagemaker.bundle import Bundle, make_bundle
+from launch.sagemaker.checks import Settled
+from launch.sagemaker.estimator import Estimator, estimator_of, source_key
+from launch.sagemaker.facts import Facts, Seen
+from launch.sagemaker.images import choose, requirements_of
+from launch.sagemaker.options import SageMakerOptions
+from launch.sagemaker.runs import number_of, run_name
+from launch.sagemaker.sdk import OPERATION
+from trainer import flags
+from trainer.errors import TrainerError
+
+Capture = Callable[[Estimator, str], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What carrying out a plan needs beyond its requests.  running: the training job that is there already."""
+
+    settled: Settled
+    folder: Folder
+    region: str
+    estimator: Estimator
+    running: Seen | None
+
+
+def plan(job: Job[SageMakerOptions], settled: Settled, name: str, facts: Facts, capture: Capture) -> Plan:
+    """The plan for `job`, called `name`.  Raises SettingsError; what AWS lacks is among its problems."""
+    folder = Folder(facts.bucket or settled.options.bucket or bucket_of("<account>", facts.region), name)
+    running = next((run for run in facts.runs if run.lives), None)
+    image = choose(settled.options, settled.instance, facts.region)
+    bundle = make_bundle(requirements_of(settled.options, image, job.train))
+    estimator = estimator_of(
+        settled,
+        job.train,
+        running.name if running else _next_name(name, facts),
+        folder,
+        image,
+        bundle,
+        facts,
+    )
+    request, problems = _captured(estimator, facts.region, capture)
+    steps = () if running else (_spec(job, folder, facts), _source(folder, bundle), *_create(request))
+    return Plan(
+        title=_title(settled, name, estimator, running),
+        facts=explain.facts_rows(settled, facts, job.train, folder, estimator, bundle),
+        steps=steps,
+        price=explain.price_rows(job.train, settled),
+        warnings=explain.warnings(settled, facts, image),
+        problems=(*facts.problems, *problems),
+        arguments=(("the estimator, sagemaker.pytorch.PyTorch, which makes the last request:", estimator.arguments),),
+        inner=Launch(settled, folder, facts.region, estimator, running),
+    )
+
+
+def inner(made: Plan) -> Launch:
+    """What plan() left for whoever carries it out."""
+    launch: Any = made.inner
+    assert isinstance(launch, Launch)
+    return launch
+
+
+def _title(settled: Settled, name: str, estimator: Estimator, running: Seen | None) -> str:
+    what = f"{settled.options.nodes} x {settled.options.instance_type} on SageMaker, job {name}"
+    if running is not None:
+        return f"{what}: it is running, as {running.name}; nothing is started"
+    return what if estimator.name == name else f"{what}, started again as {estimator.name}"
+
+
+def _next_name(name: str, facts: Facts) -> str:
+    """SageMaker takes a name once and for all."""
+    numbers = [number_of(run.name, name) or 0 for run in facts.runs]
+    return run_name(name, max(numbers, default=0) + 1)
+
+
+def _captured(
+    estimator: Estimator, region: str, capture: Capture
+) -> tuple[Mapping[str, Any] | None, tuple[TrainerError, ...]]:
+    try:
+        return capture(estimator, region), ()
+    except NotSetUp as problem:
+        return None, (problem,)
+
+
+def _spec(job: Job[SageMakerOptions], folder: Folder, facts: Facts) -> Request:
+    content = {
+        "job": folder.job,
+        "backend": "sagemaker",
+        "region": facts.region,
+        "started": facts.now.strftime(TIME),
+        "train": flags.to_argv(job.train),
+        "where": job.where.model_dump(mode="json"),
+    }
+    body = json.dumps(content, indent=2)
+    return Request("s3", "PutObject", {"Bucket": folder.bucket, "Key": folder.spec, "Body": body}, "what the job is")
+
+
+def _source(folder: Folder, bundle: Bundle) -> Request:
+    params = {"Bucket": folder.bucket, "Key": source_key(folder, bundle), "Body": bundle.content}
+    return Request("s3", "PutObject", params, "the trainer, for the container to fetch")
+
+
+def _create(request: Mapping[str, Any] | None) -> tuple[Request, ...]:
+    if request is None:
+        return ()
+    return (Request("sagemaker", OPERATION, request, "start the job, through the SDK's estimator"),)
