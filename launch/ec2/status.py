@@ -1,6 +1,5 @@
 """How the jobs of a region are, or one of them: nodes, money, time left, the training, how it ended.  Reads only."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,10 +16,9 @@ from launch.lookup import read_json, spec_of
 from launch.names import Folder
 from launch.perform import table
 from launch.price import usd
+from launch.progress import Record, in_words, newest
 from trainer.config import TrainConfig
-from trainer.contract import METRICS, Exit
-
-Record = Mapping[str, Any]
+from trainer.contract import Exit
 
 # The launcher's clock writes when a job started, the nodes' clocks when they ended.
 CLOCKS_DIFFER_S = 600
@@ -68,27 +66,10 @@ def view(aws: Aws, fleet: Fleet, folder: Folder, now: datetime) -> View:
             spec=spec_of(aws, folder),
             members=read_json(aws, folder.bucket, folder.cluster),
             exits=exit_records(aws, folder),
-            epoch=_newest_epoch(aws, folder),
+            epoch=newest(aws, folder),
         )
     except AwsError as error:
         return replace(seen, unread=str(error))
-
-
-def _newest_epoch(aws: Aws, folder: Folder) -> Record | None:
-    """The last whole line of the run's metrics.jsonl, or None as long as there is none."""
-    try:
-        body = aws.call("s3", "GetObject", {"Bucket": folder.bucket, "Key": folder.run + METRICS})["Body"].read()
-    except AwsError as error:
-        if error.aws_code in ("NoSuchKey", "NoSuchBucket"):
-            return None
-        raise
-    for line in reversed(body.decode(errors="replace").splitlines()):
-        try:
-            record: Record = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        return record
-    return None
 
 
 def wanted(aws: Aws, fleet: Fleet) -> dict[str, int]:
@@ -217,7 +198,7 @@ def _end_rows(view: View) -> Iterator[tuple[str, ...]]:
 
 def _facts(view: View) -> Iterator[tuple[str, str]]:
     if view.epoch:
-        yield "training", training(view.epoch, _epochs(view.spec))
+        yield "training", in_words(view.epoch, _epochs(view.spec))
     elif view.fleet.living:
         yield "training", "no epoch is done yet"
     yield "cost", _cost(view)
@@ -228,14 +209,6 @@ def _facts(view: View) -> Iterator[tuple[str, str]]:
         yield "", f"it could not be read: {view.unread}"
     if view.fleet.things and not view.fleet.ending:
         yield "left", ", ".join(f"{thing.kind} {thing.id}" for thing in view.fleet.things)
-
-
-def training(record: Record, epochs: str) -> str:
-    """A line of metrics.jsonl in words, without what was not a number."""
-    formats = (("loss", "train_loss", ".4f"), ("accuracy", "train_top1", ".1%"), ("test accuracy", "eval_top1", ".1%"))
-    parts = [f"epoch {record['epoch']}/{epochs}"]
-    parts += [f"{label} {record[key]:{how}}" for label, key, how in formats if record.get(key) is not None]
-    return ", ".join([*parts, f"{record['images_per_s']:,.0f} images/s, {record['epoch_s']:.1f} s"])
 
 
 def _epochs(spec: Record | None) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from launch.ec2.fleet import Fleet, Node, Thing
-from launch.ec2.status import View, all_as_text, as_text, how_it_went, training
+from launch.ec2.status import View, all_as_text, as_text, how_it_went
 from launch.names import Folder
+from launch.progress import in_words
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME, NOW, node
 from tests.launch.ec2.terminal import Terminal
@@ -120,7 +121,7 @@ def test_before_the_first_epoch_is_done_that_is_said() -> None:
 
 def test_a_loss_that_is_not_a_number_is_left_out() -> None:
     record = {**EPOCH, "train_loss": None, "eval_top1": None}
-    assert training(record, "16") == "epoch 3/16, accuracy 51.2%, 2,450 images/s, 523.0 s"
+    assert in_words(record, "16") == "epoch 3/16, accuracy 51.2%, 2,450 images/s, 523.0 s"
 
 
 def test_the_trainers_default_counts_where_epochs_were_not_given() -> None:
