@@ -214,8 +214,10 @@ def sentence(code: str, message: str, action: str, region: str) -> str:
 # Operations whose permission has another name.
 _PERMISSIONS = {
     "s3:HeadBucket": "s3:ListBucket",
+    "s3:HeadObject": "s3:GetObject",
     "s3:ListObjectsV2": "s3:ListBucket",
     "service-quotas:GetServiceQuota": "servicequotas:GetServiceQuota",
+    "service-quotas:ListServiceQuotas": "servicequotas:ListServiceQuotas",
 }
 
 

@@ -190,6 +190,13 @@ def test_unknown_credentials_are_called_so(aws: Aws, faults: Faults, code: str) 
         ("s3", "ListObjectsV2", {"Bucket": "bucket"}, "AccessDenied", "s3:ListBucket"),
         (
             "service-quotas",
+            "ListServiceQuotas",
+            {"ServiceCode": "sagemaker"},
+            "AccessDeniedException",
+            "servicequotas:ListServiceQuotas",
+        ),
+        (
+            "service-quotas",
             "GetServiceQuota",
             {"ServiceCode": "ec2", "QuotaCode": "q"},
             "AccessDeniedException",

@@ -1,5 +1,6 @@
 """The commands of infra/README.md, typed as they stand: after them a launch finds nothing to complain of."""
 
+import json
 import os
 import re
 import subprocess
@@ -13,6 +14,7 @@ from moto.server import ThreadedMotoServer
 from launch.aws import Aws
 from launch.ec2 import lookup
 from launch.lookup import check_bucket
+from launch.sagemaker import lookup as sagemaker_lookup
 from tests.conftest import ROOT
 
 
@@ -49,4 +51,11 @@ def test_the_commands_set_up_what_a_launch_looks_for(
     check_bucket(aws, "aws-ddp-toolkit-123456789012-us-east-1")
     lookup._check_profile(aws, "aws-ddp-toolkit-node")
     assert lookup._role(aws, "aws-ddp-toolkit-scheduler").endswith(":role/aws-ddp-toolkit-scheduler")
+    role = sagemaker_lookup._arn_of(aws, sagemaker_lookup.ROLE)
+    assert role.endswith(":role/aws-ddp-toolkit-sagemaker")
+    assert aws.call("iam", "GetRole", {"RoleName": sagemaker_lookup.ROLE})["Role"]["AssumeRolePolicyDocument"] == (
+        json.loads((ROOT / "infra/iam/sagemaker-trust.json").read_text())
+    )
+    policy = {"RoleName": sagemaker_lookup.ROLE, "PolicyName": "sagemaker"}
+    assert aws.call("iam", "GetRolePolicy", policy)["PolicyDocument"]["Statement"]
     assert aws.pages("ecr", "DescribeRepositories", "repositories")[0]["repositoryName"] == "aws-ddp-toolkit"
