@@ -1,16 +1,19 @@
-"""`python -m trainer`: flags -> run(); the one place that reads the environment and maps errors to exit codes."""
+"""`python -m trainer`: flags -> run(); the one place that maps errors to exit codes.
+
+It and what else starts a process (torchrun.py, sagemaker.py) read the environment; nothing below them does.
+"""
 
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 from trainer import flags
 from trainer.config import SECTIONS, TrainConfig, check
-from trainer.errors import Interrupted, SettingsError, TrainerError
+from trainer.errors import SettingsError, TrainerError, tell
 from trainer.ranks import Ranks, read_ranks
 
 # How long a rank leaves the word to another: one that only has to print it, and one that may still import torch.
@@ -23,33 +26,43 @@ ABOUT = """Train an image classifier on one GPU, on several, or on a CPU.
   torchrun --nproc-per-node 2 -m trainer --dataset imagefolder --data-dir DIR --precision bf16"""
 
 
-def main(argv: list[str]) -> int:
+def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     """Runs one training and returns the exit code of trainer.contract.Exit."""
     ranks = Ranks()
     try:
-        (config,) = flags.parse(argv, [TrainConfig], prog="python -m trainer", about=ABOUT, sections=SECTIONS)
-        assert isinstance(config, TrainConfig)
+        config = read_settings(argv)
         check(config)
-        ranks = read_ranks(os.environ)
-        return _run(config, ranks)
+        ranks = read_ranks(env)
+        return _run(config, ranks, env)
     except TrainerError as error:
         sys.stdout.flush()
         if _is_mine_to_tell(error, ranks) or not _another_tells(error):
-            print(error if isinstance(error, Interrupted) else f"error: {error}", file=sys.stderr, flush=True)
+            tell(error.code, str(error))
         return error.code
     except KeyboardInterrupt:
         return 130
 
 
-def _run(config: TrainConfig, ranks: Ranks) -> int:
+def read_settings(argv: Sequence[str]) -> TrainConfig:
+    """The settings that a command line gives.  Raises SettingsError; exits for --help."""
+    (config,) = flags.parse(argv, [TrainConfig], prog="python -m trainer", about=ABOUT, sections=SECTIONS)
+    assert isinstance(config, TrainConfig)
+    return config
+
+
+def _run(config: TrainConfig, ranks: Ranks, env: Mapping[str, str]) -> int:
     if config.deterministic:
         # cuBLAS reads it when torch is imported: https://pytorch.org/docs/stable/notes/randomness.html
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     from trainer.run import run  # torch takes seconds to import; --help and wrong flags need not wait
 
-    say = partial(print, flush=True)  # through a pipe, too, at once
-    run(config, ranks, run_dir_of(config, os.environ), say, sys.stderr.isatty())
+    run(config, ranks, run_dir_of(config, env), _say, sys.stderr.isatty())
     return 0
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")  # one write: see tell()
+    sys.stdout.flush()  # through a pipe, too, at once
 
 
 def run_dir_of(config: TrainConfig, env: Mapping[str, str]) -> Path:
@@ -78,10 +91,14 @@ def _another_tells(error: TrainerError) -> bool:
     return agreed
 
 
-if __name__ == "__main__":
-    code = main(sys.argv[1:])
+def leave(code: int) -> NoReturn:
+    """Ends this process, at once."""
     sys.stdout.flush()
     sys.stderr.flush()
     # Not sys.exit: while the interpreter is torn down, torch's threads that still want it abort the process
     # (seen with gloo, a run in fifty), and NCCL may wait for a lost rank for ever.
     os._exit(code)
+
+
+if __name__ == "__main__":
+    leave(main(sys.argv[1:], os.environ))

@@ -20,7 +20,8 @@ def _pairs(value: Any) -> Any:
     """'0:512,2:2048' -> {0: 512, 2: 2048}; anything else is left to the field's own type."""
     if not isinstance(value, str):
         return value
-    pairs = [item.split(":", 1) for item in value.split(",") if item]
+    # SageMaker's toolkit writes a dictionary as 0=512,2=2048.
+    pairs = [item.replace("=", ":").split(":", 1) for item in value.split(",") if item]
     if any(len(pair) != 2 for pair in pairs):
         raise ValueError("write it as epoch:images,epoch:images, for example 0:512,2:2048")
     return dict(pairs)
@@ -28,7 +29,8 @@ def _pairs(value: Any) -> Any:
 
 def _numbers(value: Any) -> Any:
     """'30,60' -> ['30', '60']; anything else is left to the field's own type."""
-    return [item for item in value.split(",") if item] if isinstance(value, str) else value
+    # SageMaker's toolkit writes a list as [30, 60].
+    return [item for item in value.strip("[]").split(",") if item] if isinstance(value, str) else value
 
 
 Ramp = Annotated[dict[int, int], BeforeValidator(_pairs)]

@@ -3,6 +3,7 @@
 Torch-free, so a launcher may import it.  Nothing here acts.
 """
 
+import re
 from enum import IntEnum
 from pathlib import PurePosixPath
 
@@ -30,6 +31,14 @@ CHECKPOINTS = "checkpoints"
 # SageMaker's container layout: https://docs.aws.amazon.com/sagemaker/latest/dg/amazon-sagemaker-toolkits.html
 SAGEMAKER_MODEL = PurePosixPath("/opt/ml/model")
 SAGEMAKER_CHECKPOINTS = PurePosixPath("/opt/ml/checkpoints")
+# The entry point of the source bundle, beside the folder trainer/.
+SAGEMAKER_SCRIPT = "train.py"
+SAGEMAKER_SCRIPT_TEXT = "from trainer.sagemaker import start\n\nstart()\n"
+# How a rank says on standard error why it ends, so that it arrives in DescribeTrainingJob's FailureReason: AWS's
+# toolkit writes there what follows the first line that holds the name of a Python exception, and nothing else; and
+# its ExitCode is always 1 under torchrun.  So one line has both, and the launcher looks for it anywhere in the text.
+SAGEMAKER_FAILURE = "Exception: exit code {code}: {sentence}"
+SAGEMAKER_FAILURE_PATTERN = re.compile(r'Exception: exit code (?P<code>\d+): (?P<sentence>[^\n]*?)"?(?:\n|$)')
 
 # How a metric line starts; SageMaker's metric definitions and the sweep look for it.
 METRIC_PREFIX = "[METRIC]"

@@ -31,6 +31,8 @@ HEARTBEAT_MARGIN_S, NCCL_MARGIN_S = 20.0, 90.0
 CHECK_EVERY_S = 10.0
 # How long rank 0 keeps the store open for ranks that have not yet seen that the training failed.
 SEE_OFF_S = 10.0
+# How long one that was left behind lets the other leave first: mpirun and torchrun take that for the cause.
+LEAVE_FIRST_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -279,6 +281,7 @@ def _end_left_behind(store: Store) -> None:
     """Called by the heartbeat when another rank has told what failed, and the main thread still waits for it."""
     with suppress(RuntimeError):  # it went with its host
         store.add(LEFT, 1)
+    time.sleep(LEAVE_FIRST_S)
     end_process(Exit.MACHINE, None)
 
 

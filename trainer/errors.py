@@ -13,7 +13,14 @@ The tree, with the exit code each one ends the process with:
 A traceback means a bug of ours, never the user's mistake.
 """
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 from trainer.contract import Exit
+
+# Who else is told why the process ends: here and not passed down, for a thread tells where the main one hangs.
+_listeners: list[Callable[[int, str], None]] = []
 
 
 class TrainerError(Exception):
@@ -22,6 +29,10 @@ class TrainerError(Exception):
     code: int = Exit.BUG
     # Set by a session: whether this rank is the one that tells the user; None: there was no session.
     is_mine_to_tell: bool | None = None
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows, in notebooks too."""
+        return [f"{type(self).__name__}: {self}"]
 
 
 class SettingsError(TrainerError):
@@ -46,3 +57,22 @@ class CheckpointError(MachineError):
 
 class Interrupted(TrainerError):
     code = Exit.INTERRUPTED
+
+
+def tell(code: int, sentence: str) -> None:
+    """Says why this process ends with `code`: to the user, and to whoever listens."""
+    # One write, where print makes two if Python is unbuffered: torchrun and mpirun mix the ranks' output in between.
+    sys.stderr.write((sentence if code == Exit.INTERRUPTED else f"error: {sentence}") + "\n")
+    sys.stderr.flush()
+    for listener in _listeners:
+        listener(code, sentence)
+
+
+@contextmanager
+def told_to(listener: Callable[[int, str], None]) -> Iterator[None]:
+    """For as long as the block runs, `listener` hears the exit code and the sentence of what tell() says."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)

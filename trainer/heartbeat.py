@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 
 from torch.distributed.distributed_c10d import Store
 
+from trainer.errors import tell
+
 BEAT_EVERY_S = 1.0
 # Long enough for a living rank's beat to change, also on a busy machine.
 LISTEN_S = 3.5
@@ -112,5 +114,5 @@ def end_process(code: int, sentence: str | None) -> None:
     """Ends this process at once: for when its main thread hangs in a driver and will never see an exception."""
     if sentence:
         sys.stdout.flush()
-        print(f"error: {sentence}", file=sys.stderr, flush=True)
+        tell(code, sentence)
     os._exit(code)

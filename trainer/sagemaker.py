@@ -1,0 +1,104 @@
+"""The trainer in a SageMaker container: AWS's toolkit starts it, once per GPU, with the hyperparameters as flags.
+
+The toolkit fetches our source bundle, installs its requirements.txt, and runs the bundle's train.py below
+torchrun (distribution torch_distributed) or mpirun (pytorchddp).  Nothing here talks to AWS: SageMaker itself
+copies folders to and from S3.
+
+A container that is asked to stop gets SIGTERM, which ends at the toolkit: no rank sees it
+(https://github.com/aws/sagemaker-training-toolkit/issues/125).  So what survives a spot interruption is the
+newest checkpoint, and --checkpoint-every-s says how old that can be.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import NoReturn
+
+from trainer.__main__ import leave, read_settings
+from trainer.__main__ import main as train
+from trainer.config import TrainConfig
+from trainer.contract import (
+    CURVES,
+    METRICS,
+    SAGEMAKER_CHECKPOINTS,
+    SAGEMAKER_FAILURE,
+    SAGEMAKER_MODEL,
+    SETTINGS,
+    WEIGHTS,
+    Exit,
+)
+from trainer.errors import MachineError, tell, told_to
+from trainer.ranks import read_ranks
+
+# Everything but the checkpoints, which would make model.tar.gz several times as large.
+RESULTS = (WEIGHTS, METRICS, SETTINGS, CURVES)
+
+
+def start() -> NoReturn:
+    """All that train.py does; as good as a __main__, for the toolkit runs files and no modules."""
+    leave(main(sys.argv[1:], os.environ))
+
+
+def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
+    """Runs this rank of the training, and returns the exit code of trainer.contract.Exit.
+
+    argv: the hyperparameters as flags; env: what the toolkit says about the container.
+    """
+    flags = [*places(env), *argv]  # of two that say the same, the later counts
+    with told_to(_tell_toolkit):
+        try:
+            code = train(flags, env)
+            if code == Exit.DONE and read_ranks(env).is_head:
+                _hand_over(read_settings(flags), _model_dir(env))
+        except MachineError as error:
+            tell(error.code, str(error))
+            return error.code
+        except Exception as bug:
+            _tell_toolkit(Exit.BUG, f"{type(bug).__name__}: {bug}")  # first, for FailureReason is cut
+            traceback.print_exc()
+            return Exit.BUG
+    return code
+
+
+def places(env: Mapping[str, str]) -> list[str]:
+    """The flags that follow from where the container has things.
+
+    The run folder is the one that SageMaker copies to S3 while the job runs, and back when it starts again.
+    """
+    base = _model_dir(env).parent
+    flags = ["--run-dir", str(base / SAGEMAKER_CHECKPOINTS.name), "--progress", "false"]
+    if "SM_CHANNEL_DATA" in env:
+        return [*flags, "--data-dir", env["SM_CHANNEL_DATA"]]
+    if any(name.startswith("SM_CHANNEL_") for name in env):  # train and val, side by side
+        return [*flags, "--data-dir", str(PurePosixPath(env.get("SM_INPUT_DIR", base / "input")) / "data")]
+    return flags
+
+
+def _model_dir(env: Mapping[str, str]) -> PurePosixPath:
+    return PurePosixPath(env.get("SM_MODEL_DIR", SAGEMAKER_MODEL))
+
+
+def _hand_over(config: TrainConfig, model_dir: PurePosixPath) -> None:
+    """Copies the results to where SageMaker makes model.tar.gz from.  Raises MachineError."""
+    assert config.run_dir is not None
+    for name in RESULTS:
+        try:
+            if (config.run_dir / name).exists():
+                shutil.copy(config.run_dir / name, model_dir)
+        except OSError as error:
+            raise MachineError(
+                f"cannot copy {name} to {model_dir} ({error.strerror}); start again with a larger volume: "
+                "the training itself is done and saved."
+            ) from error
+
+
+def _tell_toolkit(code: int, sentence: str) -> None:
+    """The line that the toolkit takes into FailureReason."""
+    line = SAGEMAKER_FAILURE.format(code=int(code), sentence=" ".join(sentence.split()))
+    sys.stderr.write(line + "\n")  # one write: see tell()
+    sys.stderr.flush()
