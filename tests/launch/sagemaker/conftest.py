@@ -1,0 +1,35 @@
+"""The account of launch.sagemaker's tests, in the place of EC2's."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from launch.aws import Aws
+    from tests.launch.faults import Faults
+    from tests.launch.sagemaker.account import SageMakerAccount
+
+
+@pytest.fixture
+def account() -> Iterator["SageMakerAccount"]:
+    """An AWS account that is set up for SageMaker."""
+    from tests.launch.sagemaker.account import SageMakerAccount
+
+    with SageMakerAccount.opened() as opened:
+        yield opened
+
+
+@pytest.fixture
+def aws(account: "SageMakerAccount") -> "Aws":
+    """A launcher's way into the account."""
+    return account.aws()
+
+
+@pytest.fixture
+def faults(account: "SageMakerAccount") -> Iterator["Faults"]:
+    """Faults on the way to the account; none until a test asks for some."""
+    from tests.launch.faults import Faults, injected
+
+    with injected(Faults()) as active:
+        yield active

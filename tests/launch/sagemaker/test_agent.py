@@ -1,0 +1,259 @@
+"""tests.launch.sagemaker.agent: a job that is asked for through boto3 alone is trained, interrupted and kept."""
+
+import io
+import tarfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from tests.launch.sagemaker.agent import Agent, failure_reason, playing
+from tests.launch.sagemaker.container import Container
+from tests.launch.sagemaker.mended import MESSAGES
+
+KIND = "ml.g5.12xlarge"
+NO_ROOM = MESSAGES["No machines"]
+
+# Counts in checkpoints/; the first time it gets nowhere, the second time it ends well.
+TRAIN = """
+import os, pathlib, sys, time
+here = pathlib.Path(os.environ["SM_MODEL_DIR"]).parent / "checkpoints/step"
+data = pathlib.Path(os.environ["SM_CHANNEL_TRAIN"])
+step = int(here.read_text()) if here.exists() else 0
+print(f"starts at {step} with {sorted(p.name for p in data.rglob('*'))} {sys.argv[1:]} {os.environ['COLOUR']}")
+here.write_text(str(step + 1))
+print(f"[METRIC] loss={0.5 / (step + 1)}")
+if step == 0:
+    time.sleep(60)
+pathlib.Path(os.environ["SM_MODEL_DIR"], "model.pt").write_text("weights")
+pathlib.Path(os.environ["SM_OUTPUT_DATA_DIR"], "curves.txt").write_text("curves")
+"""
+
+
+def client(agent: Agent, service: str) -> Any:
+    return boto3.client(service, endpoint_url=agent.url, region_name="us-east-1")
+
+
+def bundle(script: str) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        entry = tarfile.TarInfo("train.py")
+        entry.size = len(script.encode())
+        tar.addfile(entry, io.BytesIO(script.encode()))
+    return packed.getvalue()
+
+
+def request(agent: Agent, name: str, **more: Any) -> dict[str, Any]:
+    """As the SDK asks for a script without torchrun."""
+    account = agent.account
+    source = {
+        "S3DataType": "S3Prefix",
+        "S3Uri": f"s3://{account.bucket}/data",
+        "S3DataDistributionType": "FullyReplicated",
+    }
+    code = account.put(f"code/{name}/sourcedir.tar.gz", bundle(TRAIN))
+    account.put("data/a/1.jpg", b"x")
+    return {
+        "TrainingJobName": name,
+        "AlgorithmSpecification": {
+            "TrainingImage": "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0",
+            "TrainingInputMode": "FastFile",
+            "MetricDefinitions": [{"Name": "loss", "Regex": r"loss=([0-9.]+)"}],
+        },
+        "RoleArn": account.role,
+        "HyperParameters": {
+            "epochs": "3",
+            "sagemaker_program": '"train.py"',
+            "sagemaker_submit_directory": f'"{code}"',
+            "sagemaker_region": '"us-east-1"',
+        },
+        "Environment": {"COLOUR": "green"},
+        "InputDataConfig": [{"ChannelName": "train", "DataSource": {"S3DataSource": source}, "InputMode": "FastFile"}],
+        "OutputDataConfig": {"S3OutputPath": f"s3://{account.bucket}/results"},
+        "ResourceConfig": {"InstanceType": KIND, "InstanceCount": 1, "VolumeSizeInGB": 30},
+        "StoppingCondition": {"MaxRuntimeInSeconds": 600, "MaxWaitTimeInSeconds": 600},
+        "EnableManagedSpotTraining": True,
+        "CheckpointConfig": {"S3Uri": f"s3://{account.bucket}/checkpoints/{name}", "LocalPath": "/opt/ml/checkpoints"},
+        **more,
+    }
+
+
+def until(condition: Any, timeout_s: float = 60) -> None:
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "nothing ever happens"
+        time.sleep(0.02)
+
+
+def test_a_spot_job_is_trained_interrupted_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    with playing(tmp_path, ranks=1) as agent:
+        sagemaker, account = client(agent, "sagemaker"), agent.account
+        sagemaker.create_training_job(**request(agent, "j"))
+        until(
+            lambda: f"s3://{account.bucket}/checkpoints/j/step" in account.under(f"s3://{account.bucket}/checkpoints")
+        )
+        running = sagemaker.describe_training_job(TrainingJobName="j")
+        agent.interrupt("j")
+        agent.wait("j")
+        told = sagemaker.describe_training_job(TrainingJobName="j")
+
+        lines = agent.log("j")
+        assert told["TrainingJobStatus"] == "Completed", lines
+        assert (running["TrainingJobStatus"], running["SecondaryStatus"]) == ("InProgress", "Training")
+        assert [row["Status"] for row in told["SecondaryStatusTransitions"]].count("Interrupted") == 1
+        assert "starts at 0 with ['1.jpg', 'a'] ['--epochs', '3'] green" in lines
+        assert "starts at 1 with" in lines
+        assert [row["Value"] for row in told["FinalMetricDataList"]] == [0.25]
+        streams = client(agent, "logs").describe_log_streams(
+            logGroupName="/aws/sagemaker/TrainingJobs", logStreamNamePrefix="j/algo-1-"
+        )["logStreams"]
+        assert len(streams) == 2
+        model = told["ModelArtifacts"]["S3ModelArtifacts"]
+        with tarfile.open(fileobj=io.BytesIO(account.get(model))) as tar:
+            assert tar.getnames() == ["model.pt"]
+        assert account.get(model.replace("model.tar.gz", "output.tar.gz"))
+        assert account.left() == []
+        assert account.requests[-1].operation == "DescribeLogStreams"  # the agent's own are not in it
+
+
+class Scripted:
+    """In place of Container: does what a test says, at once."""
+
+    code: int | None = None
+    text = ""
+
+    def __init__(self, told: Any, net: Any, on_line: Any) -> None:
+        self.told, self.exit_code = told, None
+        (told.base / "model").mkdir(parents=True)
+        (told.base / "model/model.pt").write_text("so far")
+        on_line("loss=0.75")
+        on_line("")
+        self.exit_code = type(self).code
+
+    @property
+    def failure(self) -> str:
+        return type(self).text
+
+    def wait(self, timeout_s: float) -> int:
+        assert self.exit_code is not None
+        return self.exit_code
+
+    def stop(self, grace_s: float = 120) -> int:
+        self.exit_code = -15 if self.exit_code is None else self.exit_code
+        return self.exit_code
+
+    def __enter__(self) -> "Scripted":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> type[Scripted]:
+    made = type("Scripted", (Scripted,), {})
+    monkeypatch.setattr("tests.launch.sagemaker.agent.Container", made)
+    return made
+
+
+def test_what_the_container_leaves_becomes_the_reason(scripted: type[Scripted], tmp_path: Path) -> None:
+    scripted.code, scripted.text = 6, 'ExecuteUserScriptError:\nExitCode 6\nErrorMessage "boom"'
+    with playing(tmp_path) as agent:
+        client(agent, "sagemaker").create_training_job(**request(agent, "j"))
+        told = agent.wait("j")
+
+    assert told["TrainingJobStatus"] == "Failed"
+    assert told["FailureReason"] == f"AlgorithmError: {scripted.text}, exit code: 6"
+    assert told["FinalMetricDataList"][0]["Value"] == 0.75
+
+
+def test_a_job_that_is_stopped_keeps_the_model_it_had(scripted: type[Scripted], tmp_path: Path) -> None:
+    with playing(tmp_path) as agent:
+        sagemaker = client(agent, "sagemaker")
+        sagemaker.create_training_job(**request(agent, "j"))
+        until(lambda: agent.account.jobs["j"].secondary == "Training")
+        sagemaker.stop_training_job(TrainingJobName="j")
+        told = agent.wait("j")
+
+        assert (told["TrainingJobStatus"], told["SecondaryStatus"]) == ("Stopped", "Stopped")
+        assert agent.account.get(told["ModelArtifacts"]["S3ModelArtifacts"])
+
+
+@pytest.mark.parametrize(
+    ("limit", "status"),
+    [("MaxRuntimeInSeconds", "MaxRuntimeExceeded"), ("MaxWaitTimeInSeconds", "MaxWaitTimeExceeded")],
+)
+def test_limits_are_kept(scripted: type[Scripted], tmp_path: Path, limit: str, status: str) -> None:
+    with playing(tmp_path) as agent:
+        asked = request(agent, "j")
+        client(agent, "sagemaker").create_training_job(**asked)
+        until(lambda: agent.account.jobs["j"].secondary == "Training")
+        agent.account.jobs["j"].described["StoppingCondition"][limit] = 0
+
+        assert agent.wait("j")["SecondaryStatus"] == status
+
+
+def test_a_spot_job_may_never_get_machines(scripted: type[Scripted], tmp_path: Path) -> None:
+    with playing(tmp_path) as agent:
+        agent.account.capacity[KIND] = 0
+        client(agent, "sagemaker").create_training_job(**request(agent, "j"))
+        until(lambda: agent.account.jobs["j"].described["SecondaryStatusTransitions"][-1]["StatusMessage"] == NO_ROOM)
+        agent.account.jobs["j"].described["StoppingCondition"]["MaxWaitTimeInSeconds"] = 0
+
+        assert agent.wait("j")["SecondaryStatus"] == "MaxWaitTimeExceeded"
+        assert agent.log("j") == ""
+
+
+def test_a_bucket_for_the_results_must_be_there(scripted: type[Scripted], tmp_path: Path) -> None:
+    scripted.code = 0
+    with playing(tmp_path) as agent:
+        client(agent, "sagemaker").create_training_job(
+            **request(agent, "j", OutputDataConfig={"S3OutputPath": "s3://nowhere/results"})
+        )
+
+        assert agent.wait("j")["FailureReason"] == "ClientError: The specified bucket does not exist"
+
+
+def test_whoever_leaves_leaves_nothing_that_runs(scripted: type[Scripted], tmp_path: Path) -> None:
+    before = threading.active_count()
+    with playing(tmp_path) as agent:
+        client(agent, "sagemaker").create_training_job(**request(agent, "j"))
+        until(lambda: agent.account.jobs["j"].secondary == "Training")
+
+        agent.close()
+        assert agent.account.left() == ["training job j (InProgress)"]
+    assert threading.active_count() == before
+
+
+def test_several_instances_share_the_data_and_fail_together(
+    scripted: type[Scripted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.launch.sagemaker.agent.why_no_network", lambda: "needs root")
+    with playing(tmp_path) as agent:
+        asked = request(agent, "j", ResourceConfig={"InstanceType": KIND, "InstanceCount": 2, "VolumeSizeInGB": 30})
+        source = asked["InputDataConfig"][0]["DataSource"]["S3DataSource"]
+        source["S3DataDistributionType"] = "ShardedByS3Key"
+        agent.account.put("data/b/2.jpg", b"y")
+        client(agent, "sagemaker").create_training_job(**asked)
+        told = agent.wait("j")
+        error = agent.errors.pop()
+
+    assert told["FailureReason"] == "InternalServerError: several instances: needs root"
+    assert "needs root" in error
+    assert [sorted(p.name for p in (tmp_path / f"1/1/algo-{n}/input/data/train").iterdir()) for n in (1, 2)] == [
+        ["a"],
+        ["b"],
+    ]
+
+
+def test_a_reason_is_as_long_as_aws_makes_it() -> None:
+    assert failure_reason("x" * 5_000, 1).endswith("x, exit code: 1")
+    assert len(failure_reason("x" * 5_000, 1)) == 1024
+    assert failure_reason("", -9) == "AlgorithmError: , exit code: 137"
+
+
+def test_the_scripted_container_has_what_the_real_one_has() -> None:
+    assert {name for name in vars(Scripted) if not name.startswith("_")} - {"code", "text"} <= set(dir(Container))

@@ -1,0 +1,263 @@
+"""The trainer in SageMaker's own toolkit, as a job's containers run it: real torchrun and mpirun, real collectives.
+
+A run takes 10 to 20 s, most of it Python's imports, so that tests share them.
+"""
+
+import io
+import json
+import os
+import signal
+import tarfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+import torch
+from moto.server import ThreadedMotoServer
+
+from launch.sagemaker.bundle import make_bundle
+from tests.launch.sagemaker.container import REGION, Container, Instance, network, why_no_network
+from trainer.contract import SAGEMAKER_FAILURE_PATTERN, SAGEMAKER_SCRIPT_TEXT
+from trainer.log import read_records
+
+pytestmark = pytest.mark.skipif(
+    find_spec("sagemaker_pytorch_container") is None, reason="needs sagemaker-pytorch-training"
+)
+
+# What the SDK adds to the hyperparameters for each distribution.
+DISTRIBUTIONS: dict[str, dict[str, Any]] = {
+    "torch_distributed": {"sagemaker_torch_distributed_enabled": True},
+    "pytorchddp": {
+        "sagemaker_distributed_dataparallel_enabled": True,
+        "sagemaker_distributed_dataparallel_custom_mpi_options": "",
+    },
+}
+SMALL: dict[str, Any] = {
+    "model": "cnn",
+    "dataset": "digits",
+    "amp": False,
+    "threads": 1,
+    "probe_steps": 0,
+    "plot": False,
+}
+QUICK = {**SMALL, "dataset": "synthetic", "synthetic_images": 512, "image_size": 8, "schedule": "constant"}
+HOSTS = ("algo-1", "algo-2")
+
+
+def hyperparameters(distribution: str, bundle: str, **settings: Any) -> dict[str, str]:
+    """As the SDK writes them into CreateTrainingJob."""
+    values = {"sagemaker_program": "train.py", "sagemaker_submit_directory": bundle, "sagemaker_region": REGION,
+              "sagemaker_job_name": "job-1", "sagemaker_container_log_level": 20,
+              **DISTRIBUTIONS[distribution], **settings}  # fmt: skip
+    return {name: json.dumps(value) for name, value in values.items()}
+
+
+def failure(container: Container) -> tuple[int, str]:
+    """The exit code and the sentence that arrive in DescribeTrainingJob's FailureReason."""
+    found = SAGEMAKER_FAILURE_PATTERN.search(container.failure[:1024])
+    assert found, container.failure + container.log
+    return int(found["code"]), found["sentence"]
+
+
+def run(told: Instance) -> Container:
+    """A container that has ended."""
+    with Container(told) as container:
+        container.wait(120)
+    return container
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A local one; its requirements are there, so that pip runs but finds nothing to do."""
+    file = tmp_path_factory.mktemp("source") / "sourcedir.tar.gz"
+    file.write_bytes(make_bundle("pyyaml\n").content)
+    return str(file)
+
+
+@pytest.fixture(scope="module")
+def in_s3(bundle: str) -> Iterator[tuple[str, int]]:
+    """The URI of the same bundle, and the port at which S3 has it."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    port = server.get_host_and_port()[1]
+    s3 = boto3.client("s3", REGION, endpoint_url=f"http://127.0.0.1:{port}", aws_access_key_id="test",
+                      aws_secret_access_key="test")  # fmt: skip
+    s3.create_bucket(Bucket="jobs")
+    s3.upload_file(bundle, "jobs", "source/sourcedir.tar.gz")
+    yield "s3://jobs/source/sourcedir.tar.gz", port
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory, in_s3: tuple[str, int]) -> Container:
+    """One epoch below torchrun, on two GPUs of one host."""
+    uri, port = in_s3
+    settings = hyperparameters("torch_distributed", uri, **SMALL | {"plot": True}, epochs=1)
+    env = {"S3_ENDPOINT_URL": f"http://127.0.0.1:{port}"}
+    return run(Instance(tmp_path_factory.mktemp("first") / "ml", settings, env=env))
+
+
+@pytest.fixture(scope="module")
+def second(first: Container, bundle: str) -> Container:
+    """Another epoch, below mpirun, in a new container with the first one's checkpoints."""
+    base = first.told.base.with_name("second")
+    base.mkdir()
+    (first.told.base / "checkpoints").rename(base / "checkpoints")  # as SageMaker does, through S3
+    return run(Instance(base, hyperparameters("pytorchddp", bundle, **SMALL, epochs=2)))
+
+
+def records(container: Container) -> list[dict[str, Any]]:
+    return read_records(container.told.base / "model" / "metrics.jsonl")
+
+
+def test_torchrun_trains_on_all_gpus_of_the_host(first: Container) -> None:
+    assert (first.exit_code, first.failure) == (0, ""), first.log
+    assert "torchrun --nnodes 1 --nproc_per_node 2 train.py" in first.log
+    assert [(record["epoch"], record["world_size"]) for record in records(first)] == [(1, 2)]
+
+
+def test_the_model_folder_has_the_results_and_no_checkpoints(first: Container) -> None:
+    names = sorted(path.name for path in (first.told.base / "model").iterdir())
+
+    assert names == ["config.yaml", "curves.png", "metrics.jsonl", "model.pt"], first.log
+    assert isinstance(torch.load(first.told.base / "model" / "model.pt"), Mapping)
+
+
+def test_mpirun_goes_on_from_the_checkpoints_of_another_container(second: Container) -> None:
+    assert (second.exit_code, second.failure) == (0, ""), second.log
+    assert "mpirun --host localhost -np 2" in second.log
+    assert "going on after 1 epochs" in second.log
+    assert [(record["epoch"], record["world_size"]) for record in records(second)] == [(1, 2), (2, 2)]
+    assert isinstance(torch.load(second.told.base / "model" / "model.pt"), Mapping)
+
+
+def test_metric_lines_are_whole_below_mpirun(second: Container) -> None:
+    (line,) = [line for line in second.log.splitlines() if "[METRIC]" in line]
+
+    assert line.startswith("[1,mpirank:0,algo-1]<stdout>:[METRIC] epoch=2 ")
+
+
+def test_a_wrong_setting_arrives_with_its_exit_code_below_torchrun(tmp_path: Path, bundle: str) -> None:
+    ended = run(Instance(tmp_path, hyperparameters("torch_distributed", bundle, bach_size=3)))
+
+    assert ended.exit_code == 1
+    assert ended.failure.startswith("ExecuteUserScriptError:\nExitCode 1\n")  # torchrun's
+    assert failure(ended) == (2, "unknown flag --bach-size; did you mean --batch-size? See --help for all of them.")
+
+
+def test_a_loss_that_explodes_arrives_with_its_exit_code_below_mpirun(tmp_path: Path, bundle: str) -> None:
+    ended = run(Instance(tmp_path, hyperparameters("pytorchddp", bundle, **QUICK, lr=1e30)))
+
+    code, sentence = failure(ended)
+    assert (ended.exit_code, code) == (1, 5)
+    assert ended.failure.startswith("ExecuteUserScriptError:\nExitCode 5\n")  # mpirun's
+    assert sentence.startswith("the loss is not finite from update ")
+    assert sentence.endswith("--warmup-epochs 1.")
+    assert list((tmp_path / "model").iterdir()) == []
+
+
+BUG = """
+import os
+import trainer.run
+work = trainer.run.train_one_epoch
+def fail(*args):
+    if os.environ["OMPI_COMM_WORLD_RANK"] == "0":
+        raise ValueError("boom")
+    return work(*args)
+trainer.run.train_one_epoch = fail
+"""
+
+
+def test_a_bug_of_one_rank_arrives_with_its_exit_code_below_mpirun(tmp_path: Path, bundle: str) -> None:
+    """The other rank, which ends with 6, must not be the first to leave: mpirun would end with its exit code."""
+    buggy = with_script(bundle, tmp_path / "buggy.tar.gz", BUG + SAGEMAKER_SCRIPT_TEXT)
+
+    ended = run(Instance(tmp_path / "ml", hyperparameters("pytorchddp", buggy, **QUICK)))
+
+    assert ended.failure.startswith("ExecuteUserScriptError:\nExitCode 1\n")
+    assert failure(ended) == (1, "ValueError: boom")
+    assert "in fail\n" in ended.failure[:1024]
+
+
+def test_a_stopped_container_leaves_nothing_behind(tmp_path: Path, bundle: str) -> None:
+    script = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('there')\ntime.sleep(600)\n"
+    stubborn = with_script(bundle, tmp_path / "stubborn.tar.gz", script)
+    with Container(Instance(tmp_path / "ml", hyperparameters("torch_distributed", stubborn))) as container:
+        until(lambda: container.log.count("there") == 2)
+        assert len(container.processes("train.py")) >= 2
+
+        code = container.stop(grace_s=0.5)
+
+        assert code == -signal.SIGTERM
+        assert container.processes() == []
+        assert container.failure == ""
+
+
+def with_script(bundle: str, path: Path, script: str) -> str:
+    """A copy of the bundle at `path` with another train.py, and nothing for pip."""
+    with tarfile.open(bundle) as source, tarfile.open(path, "w:gz") as copy:
+        for entry in source.getmembers():
+            if entry.name.startswith("trainer/"):
+                copy.addfile(entry, source.extractfile(entry))
+        entry = tarfile.TarInfo("train.py")
+        entry.size = len(script)
+        copy.addfile(entry, io.BytesIO(script.encode()))
+    return str(path)
+
+
+def until(condition: Any, timeout_s: float = 60) -> None:
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def two_hosts(tmp_path: Path, in_s3: tuple[str, int]) -> Iterator[Any]:
+    """Starts the containers of a job on two hosts with a GPU each; the bundle comes from S3."""
+    if why := why_no_network():
+        pytest.skip(why)
+    uri, port = in_s3
+    with ExitStack() as stack:
+        net = stack.enter_context(network(tmp_path / "net", HOSTS))
+        env = {"S3_ENDPOINT_URL": net.expose(port)}
+
+        def start(distribution: str, **settings: Any) -> list[Container]:
+            told = [
+                Instance(tmp_path / host, hyperparameters(distribution, uri, **settings), host, HOSTS, gpus=1, env=env)
+                for host in HOSTS
+            ]
+            for one in told:
+                one.base.mkdir()
+            return [stack.enter_context(Container(one, net)) for one in told]
+
+        yield start
+
+
+def test_torchrun_trains_on_two_hosts(two_hosts: Any) -> None:
+    head, other = two_hosts("torch_distributed", **SMALL, epochs=1)
+
+    assert (head.wait(120), other.wait(20)) == (0, 0), head.log + other.log
+    assert "torchrun --nnodes 2 --nproc_per_node 1 --master_addr algo-1 --master_port 7777" in other.log
+    assert [record["world_size"] for record in records(head)] == [2]
+    assert list((other.told.base / "model").iterdir()) == []
+
+
+def test_a_rank_on_the_other_host_that_is_asked_to_stop_arrives_as_75_below_mpirun(two_hosts: Any) -> None:
+    head, other = two_hosts("pytorchddp", **QUICK, epochs=100_000)
+    until(lambda: "[METRIC]" in head.log)
+
+    (rank,) = other.processes("mpi4py")
+    os.kill(rank, signal.SIGTERM)
+
+    assert head.wait(60) == 1
+    code, sentence = failure(head)
+    assert code == 75
+    assert sentence.startswith("stopped as asked, in epoch ")
+    assert list((head.told.base / "checkpoints" / "checkpoints").glob("epoch-*.pt"))
+    assert "mpirun --host algo-1:1,algo-2:1 -np 2" in head.log

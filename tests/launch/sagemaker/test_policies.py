@@ -1,0 +1,266 @@
+"""infra/iam: what the commands ask of AWS is granted, and little else is."""
+
+import json
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Any
+
+import pytest
+import yaml
+
+from launch.aws import _PERMISSIONS, granted_by
+from tests.conftest import ROOT
+from tests.launch.faults import Request
+from tests.launch.sagemaker.account import SageMakerAccount
+from tests.launch.sagemaker.known import NAME
+from tests.launch.sagemaker.mended import complete
+from tests.launch.sagemaker.world import Stage
+
+FOLDER = ROOT / "infra" / "iam"
+POLICIES = {path.name: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
+OF_ACCOUNT = f"us-east-1:{SageMakerAccount.id}"
+TAG = "aws-ddp-toolkit:job"
+
+# Statements that may change things of any name, and without a condition; why nothing narrower would do.
+WIDE = {
+    ("launcher.json", "StartNodesFromWhatIsThere"): "what RunInstances only looks at: images, snapshots, subnets",
+    ("launcher.json", "StartNodesInGroups"): "the groups of others, too: --security-group",
+    ("launcher.json", "ShellDocument"): "one document, of AWS's own",
+    ("scheduler.json", "StartTheAutomation"): "one document, of AWS's own, and its executions",
+    ("sagemaker.json", "JoinTheVpc"): "SageMaker makes interfaces in the user's subnets, with tags of its own",
+    ("sagemaker.json", "AndLeaveIt"): "the same; AWS documents no tag that they surely carry",
+}
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+# ---- who may do what, as IAM decides it
+
+
+def grants(policy: str, action: str, resource: str, **context: str) -> bool:
+    """Whether the policy allows it.  context: the values of condition keys."""
+    return any(
+        action in listed(statement["Action"])
+        and any(fnmatchcase(resource, pattern) for pattern in listed(statement["Resource"]))
+        and all(_holds(how, wanted, context) for how, wanted in statement.get("Condition", {}).items())
+        for statement in POLICIES[policy]["Statement"]
+    )
+
+
+def _holds(how: str, wanted: dict[str, Any], context: dict[str, str]) -> bool:
+    for key, values in wanted.items():
+        if how == "Null":
+            if (key in context) == (values == "true"):
+                return False
+        else:
+            assert how in ("StringEquals", "StringLike"), how
+            found = [str(value).replace("${aws:PrincipalAccount}", SageMakerAccount.id) for value in listed(values)]
+            if not any(fnmatchcase(context.get(key, ""), value) for value in found):
+                return False
+    return True
+
+
+def resource_of(call: Request) -> str:
+    """The ARN that IAM looks at."""
+    asked = call.params
+    if call.service == "s3":
+        return f"arn:aws:s3:::{asked['Bucket']}" + (f"/{asked['Key']}" if "Key" in asked else "")
+    if "TrainingJobName" in asked:
+        return f"arn:aws:sagemaker:{OF_ACCOUNT}:training-job/{asked['TrainingJobName']}"
+    found = {
+        "ListTags": lambda: asked["ResourceArn"],
+        "DescribeStacks": lambda: f"arn:aws:cloudformation:{OF_ACCOUNT}:stack/{asked['StackName']}/*",
+        "GetRole": lambda: f"arn:aws:iam::{SageMakerAccount.id}:role/{asked['RoleName']}",
+        "FilterLogEvents": lambda: f"arn:aws:logs:{OF_ACCOUNT}:log-group:{asked['logGroupName']}:log-stream:",
+    }
+    return str(found.get(call.operation, lambda: "*")())
+
+
+def context_of(call: Request, tagged: set[str]) -> dict[str, str]:
+    """tagged: the training jobs that carry the toolkit's tag."""
+    made = {f"aws:RequestTag/{tag['Key']}": tag["Value"] for tag in call.params.get("Tags", ())}
+    return made | ({f"aws:ResourceTag/{TAG}": "-"} if call.params.get("TrainingJobName") in tagged else {})
+
+
+# ---- the launcher
+
+
+@cache
+def every_call() -> tuple[list[Request], set[str]]:
+    """What every command asks of AWS, and the names of the training jobs that were made."""
+    with Stage.opened() as stage:
+        stage.settings = {"instance_type": "ml.g5.12xlarge"}
+        stage.account.log("other", "algo-1", ["so that there is a log group"])
+        stage.events = iter([stage.log("hello"), stage.complete()])
+        assert stage.launch() == 0
+        assert stage.type("status") == 0
+        assert stage.type("status", NAME) == 0
+        assert stage.type("logs", NAME) == 0
+        assert stage.type("attach", NAME) == 0
+        stage.started("runs")
+        assert stage.type("stop", "runs") == 0
+        complete(stage.started("warm", warm_pool_s=3600))
+        assert stage.type("leaks", "--delete", "--all-regions") == 0
+        assert stage.account.left() == []
+        return stage.account.requests, set(stage.account.jobs)
+
+
+def test_the_launchers_policy_grants_all_that_the_commands_ask_for() -> None:
+    requests, tagged = every_call()
+    asked = {call.operation for call in requests}
+    assert asked >= {"CreateTrainingJob", "StopTrainingJob", "UpdateTrainingJob", "FilterLogEvents", "HeadObject"}
+    assert asked >= {"DescribeStacks", "GetRole", "ListServiceQuotas", "ListTags", "DescribeRegions", "PutObject"}
+    refused = set()
+    for call in requests:
+        action = _PERMISSIONS.get(str(call), str(call))
+        if not grants("launcher.json", action, resource_of(call), **context_of(call, tagged)):
+            refused.add((action, resource_of(call)))
+        assert granted_by(action) == "infra/iam/launcher.json"
+    assert refused == set()
+
+
+def test_a_training_job_gets_its_tags_and_its_role_with_it() -> None:
+    """CreateTrainingJob needs both; they are no calls of ours."""
+    job = f"arn:aws:sagemaker:{OF_ACCOUNT}:training-job/j"
+    role = f"arn:aws:iam::{SageMakerAccount.id}:role/aws-ddp-toolkit-sagemaker"
+    assert grants("launcher.json", "sagemaker:AddTags", job, **{"sagemaker:TaggingAction": "CreateTrainingJob"})
+    assert grants("launcher.json", "iam:PassRole", role, **{"iam:PassedToService": "sagemaker.amazonaws.com"})
+
+
+def test_what_is_not_the_toolkits_stays_out_of_reach() -> None:
+    job = f"arn:aws:sagemaker:{OF_ACCOUNT}:training-job/j"
+    for action in ("CreateTrainingJob", "StopTrainingJob", "UpdateTrainingJob", "AddTags"):
+        assert not grants("launcher.json", f"sagemaker:{action}", job)
+    assert not grants("launcher.json", "s3:PutObject", "arn:aws:s3:::somebody-elses/jobs/j/job.json")
+
+
+def test_each_service_gets_one_role_and_no_other() -> None:
+    passed = [
+        (listed(statement["Resource"]), statement["Condition"])
+        for statement in POLICIES["launcher.json"]["Statement"]
+        if "iam:PassRole" in listed(statement["Action"])
+    ]
+    assert passed == [
+        ([f"arn:aws:iam::*:role/aws-ddp-toolkit-{name}"], {"StringEquals": {"iam:PassedToService": service}})
+        for name, service in (
+            ("node", "ec2.amazonaws.com"),
+            ("scheduler", "scheduler.amazonaws.com"),
+            ("sagemaker", "sagemaker.amazonaws.com"),
+        )
+    ]
+
+
+# ---- the training jobs' role
+
+MINE = {"s3:ResourceAccount": SageMakerAccount.id}
+BUCKET = f"arn:aws:s3:::{SageMakerAccount.bucket}"
+
+
+def test_the_role_may_do_what_sagemaker_does_with_a_job() -> None:
+    """By the request itself: the source, the checkpoints, the result, the image, the log."""
+    request = next(call.params for call in every_call()[0] if call.operation == "CreateTrainingJob")
+
+    def key(uri: str) -> str:
+        return uri.replace("s3://", "arn:aws:s3:::")
+
+    def may(action: str, resource: str, **context: str) -> bool:
+        return grants("sagemaker.json", action, resource, **MINE, **context)
+
+    source = key(json.loads(request["HyperParameters"]["sagemaker_submit_directory"]))
+    checkpoint = key(request["CheckpointConfig"]["S3Uri"]) + "/checkpoints/step-00000010.pt"
+    result = key(request["OutputDataConfig"]["S3OutputPath"]) + f"/{NAME}/output/model.tar.gz"
+    assert may("s3:GetObject", source)
+    assert may("s3:ListBucket", BUCKET, **{"s3:prefix": source.removeprefix(BUCKET + "/")})
+    assert all(may(f"s3:{action}Object", checkpoint) for action in ("Get", "Put", "Delete"))
+    assert may("s3:ListBucket", BUCKET, **{"s3:prefix": f"jobs/{NAME}/run"})
+    assert may("s3:PutObject", result)
+    assert may("s3:GetObject", f"{BUCKET}/data/imagenet/train/0.jpg")
+    assert may("logs:PutLogEvents", f"arn:aws:logs:{OF_ACCOUNT}:log-group:/aws/sagemaker/TrainingJobs:log-stream:j")
+    host, _, repository = request["AlgorithmSpecification"]["TrainingImage"].partition("/")
+    image = f"arn:aws:ecr:us-east-1:{host.partition('.')[0]}:repository/{repository.partition(':')[0]}"
+    assert may("ecr:BatchGetImage", image)
+
+
+@pytest.mark.parametrize(
+    ("action", "resource"),
+    [
+        ("s3:PutObject", f"{BUCKET}/data/imagenet/train/0.jpg"),
+        ("s3:PutObject", f"{BUCKET}/jobs/j/job.json"),
+        ("s3:PutObject", f"{BUCKET}/jobs/j/source/0123/sourcedir.tar.gz"),
+        ("s3:DeleteObject", f"{BUCKET}/jobs/j/output/j/output/model.tar.gz"),
+        ("s3:GetObject", "arn:aws:s3:::somebody-elses/jobs/j/job.json"),
+        ("s3:ListBucket", BUCKET),  # without a prefix
+        ("logs:PutLogEvents", f"arn:aws:logs:{OF_ACCOUNT}:log-group:/aws-ddp-toolkit/ec2:log-stream:j"),
+        ("ecr:BatchGetImage", f"arn:aws:ecr:us-east-1:{SageMakerAccount.id}:repository/other"),
+        ("cloudwatch:PutMetricData", "*"),  # without the namespace
+        ("ec2:TerminateInstances", "*"),
+    ],
+)
+def test_the_role_may_do_nothing_else(action: str, resource: str) -> None:
+    assert not grants("sagemaker.json", action, resource, **MINE)
+
+
+def test_the_role_touches_no_bucket_of_another_account() -> None:
+    """Names of buckets can be guessed, and taken before we make ours."""
+    assert not grants("sagemaker.json", "s3:PutObject", f"{BUCKET}/jobs/j/run/metrics.jsonl")
+
+
+def test_the_role_may_pull_from_every_registry_of_the_table() -> None:
+    registries = yaml.safe_load((ROOT / "infra/sagemaker/images.yaml").read_text())["registries"]
+    # China and GovCloud are partitions of their own: ARNs there do not begin with arn:aws:.
+    for region, account in {"us-east-1": registries["default"], **registries["exceptions"]}.items():
+        if region.startswith(("cn-", "us-gov-")):
+            continue
+        image = f"arn:aws:ecr:{region}:{account}:repository/pytorch-training"
+        assert grants("sagemaker.json", "ecr:BatchGetImage", image), region
+
+
+# ---- all of them
+
+
+def statements() -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, policy in POLICIES.items():
+        for statement in policy["Statement"]:
+            yield name, statement
+
+
+def test_every_policy_names_its_actions() -> None:
+    assert {"launcher.json", "node.json", "sagemaker.json", "scheduler.json"} <= POLICIES.keys()
+    for name, statement in statements():
+        assert statement["Effect"] == "Allow", name
+        assert not [action for action in listed(statement["Action"]) if "*" in action], name
+
+
+def test_what_changes_things_is_limited_by_name_or_condition() -> None:
+    reads = re.compile(r"\w+:(Describe|Get|List|Filter|BatchGet|BatchCheck)\w*")
+    wide = {
+        (name, statement["Sid"])
+        for name, statement in statements()
+        if "Resource" in statement
+        and any(not reads.fullmatch(action) for action in listed(statement["Action"]))
+        and not all(is_named(resource) for resource in listed(statement["Resource"]))
+        and "Condition" not in statement
+    }
+    assert wide == set(WIDE)
+
+
+def is_named(resource: str) -> bool:
+    return "aws-ddp-toolkit" in resource or ":log-group:/aws/sagemaker/TrainingJobs" in resource
+
+
+def test_aws_takes_the_policies_for_their_length() -> None:
+    """6,144 characters for a policy of its own, 10,240 for all in a role; AWS does not count white space."""
+    sizes = {name: len(re.sub(r"\s", "", (FOLDER / name).read_text())) for name in POLICIES}
+    assert sizes.pop("launcher.json") <= 6_144
+    assert max(sizes.values()) <= 10_240
+
+
+def test_only_the_service_takes_a_role_on() -> None:
+    for name, service in (("node", "ec2"), ("sagemaker", "sagemaker")):
+        (statement,) = POLICIES[f"{name}-trust.json"]["Statement"]
+        assert statement["Principal"] == {"Service": f"{service}.amazonaws.com"}
+        assert statement["Action"] == "sts:AssumeRole"
