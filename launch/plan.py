@@ -92,6 +92,11 @@ class Plan:
         return as_text(self)
 
     @property
+    def brief(self) -> str:
+        """Without the requests: what is started, what it costs, what speaks against it."""
+        return "\n".join([self.title, "", *_closing(self)])
+
+    @property
     def requests(self) -> Iterator[Request]:
         """Every request that may be made."""
         for step in self.steps:
@@ -110,10 +115,15 @@ def as_text(plan: Plan) -> str:
         lines += ["", heading, *(line for request in requests for line in _request(" ", request))]
     for heading, arguments in plan.arguments:
         lines += ["", heading, *_shown(arguments)]
-    lines += ["", "price:", *_columns(plan.price)]
+    return "\n".join([*lines, "", *_closing(plan)])
+
+
+def _closing(plan: Plan) -> list[str]:
+    """Price, warnings and problems."""
+    lines = ["price:", *_columns(plan.price)]
     for word, sentences in (("warning", plan.warnings), ("problem", plan.problems)):
         lines += ["", *(f"{word}: {sentence}" for sentence in sentences)] if sentences else []
-    return "\n".join(lines)
+    return lines
 
 
 def as_json(plan: Plan) -> str:

@@ -7,21 +7,30 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from trainer.errors import MachineError
 
 # torchrun starts every worker in a session of its own, out of reach of a signal to its process group.
 # They inherit this variable, and are found by it.
 MARK = "LAUNCH_SHELL_MARK"
+# How long what a command said last may take to arrive, when it is over.
+HEARD_OUT_S = 5.0
+_HEARD: Mapping[str, Any] = {
+    "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace",
+}  # fmt: skip
 
 
-def run(command: Sequence[str], env: Mapping[str, str], *, grace_s: float = 40.0) -> int:
+def run(
+    command: Sequence[str], env: Mapping[str, str], *, grace_s: float = 40.0, hear: Callable[[str], None] | None = None
+) -> int:
     """Runs `command` to its end and returns its exit code.  Call it from the main thread.
 
+    hear: gets each line that it says, in a thread of its own; without it they go where ours go.
     SIGINT, SIGTERM and SIGHUP are passed on.  Whatever is left of the command after grace_s, or at a
     second signal, is killed, and 128 + the first signal is returned.  The default is longer than the
     30 s that torchrun gives its workers to save.  Raises MachineError when somebody else killed it.
@@ -29,16 +38,37 @@ def run(command: Sequence[str], env: Mapping[str, str], *, grace_s: float = 40.0
     ending = _Ending(grace_s)
     with _handling(ending.on_signal):
         # No standard input: a process group in the background is suspended when it reads a terminal.
-        process = subprocess.Popen(command, env={**env, MARK: ending.mark}, stdin=subprocess.DEVNULL, process_group=0)
+        process = subprocess.Popen(
+            command,
+            env={**env, MARK: ending.mark},
+            stdin=subprocess.DEVNULL,
+            process_group=0,
+            **(_HEARD if hear else {}),
+        )
         ending.begin(process.pid)
+        listener = _listening(process.stdout, hear)
         code = process.wait()
         ending.finish(code)
+        listener.join(HEARD_OUT_S)
     if code >= 0:
         return code
     if ending.asked_by is None:
         name = signal.Signals(-code).name
         raise MachineError(f"{command[0]} was killed by {name}, not by us; what it had started was ended too.")
     return 128 + ending.asked_by
+
+
+def _listening(lines: Iterable[str] | None, hear: Callable[[str], None] | None) -> threading.Thread:
+    """Passes `lines` on, beside what else happens: whoever has outlived the command may keep them open."""
+
+    def listen() -> None:
+        for line in lines or ():
+            assert hear is not None
+            hear(line.rstrip("\n"))
+
+    listener = threading.Thread(target=listen, name="listener", daemon=True)
+    listener.start()
+    return listener
 
 
 class _Ending:

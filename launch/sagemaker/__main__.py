@@ -18,7 +18,7 @@ Starts a SageMaker training job through the SDK's PyTorch estimator, follows it,
 the training go on the same line.  --dry-run shows every request and the price before anything is spent.
 
   python -m launch.sagemaker --instance-type ml.p3.8xlarge --dry-run
-  python -m launch.sagemaker --instance-type ml.g5.12xlarge --spot --max-usd 20 --model resnet18 --dataset cifar10
+  python -m launch.sagemaker --instance-type ml.g5.12xlarge --spot --max-hours 2 --max-usd 20 --epochs 20
 """
 
 say = partial(print, flush=True)  # through a pipe, too, at once

@@ -96,7 +96,7 @@ class Acts:
         if findings:
             world.say(leak.as_text(findings, world.clock.utc()))
         elif all_asked:
-            world.say("no job costs anything, so nothing leaks")
+            world.say(leak.NONE)
         is_leaking = any(finding.is_leak for finding in findings)
         if is_leaking:
             world.say("python -m launch.sagemaker leaks --delete ends the leaks")

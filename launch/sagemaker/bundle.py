@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.abc import Traversable
 from importlib.resources import files
 
-ENTRY, ENTRY_SCRIPT = "train.py", "from trainer.sagemaker import start\n\nstart()\n"
+from trainer.contract import SAGEMAKER_SCRIPT, SAGEMAKER_SCRIPT_TEXT
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Bundle:
 
 def make_bundle(requirements: str) -> Bundle:
     """The source of a job.  requirements: the text of requirements.txt; none is added if it is empty."""
-    members = dict(sorted({ENTRY: ENTRY_SCRIPT.encode(), **dict(_package())}.items()))
+    members = dict(sorted({SAGEMAKER_SCRIPT: SAGEMAKER_SCRIPT_TEXT.encode(), **dict(_package())}.items()))
     if requirements:
         members["requirements.txt"] = requirements.encode()
     plain = _tar(members)

@@ -12,7 +12,7 @@ from launch.names import TOOLKIT, check_job_name
 from launch.price import HOURS_PER_MONTH
 from launch.sagemaker.channels import Channel, read_channels
 from launch.sagemaker.images import check_image
-from launch.sagemaker.options import SageMakerOptions
+from launch.sagemaker.options import MOST_HOURS, SageMakerOptions
 from trainer.config import TrainConfig, check_batches
 from trainer.errors import SettingsError
 
@@ -89,7 +89,7 @@ def settle(job: Job[SageMakerOptions]) -> Settled:
         _environment(options.environment),
         _disk_gb(options, instance, channels),
         max_run_s,
-        math.ceil((options.max_wait_hours or 2 * options.max_hours) * 3600) if options.spot else None,
+        math.ceil((options.max_wait_hours or min(2 * options.max_hours, MOST_HOURS)) * 3600) if options.spot else None,
     )
     check_batches(job.train, settled.processes)
     _check_price(settled)
@@ -179,7 +179,7 @@ def _environment(words: Iterable[str]) -> dict[str, str]:
         if _SECRET.search(name):
             raise SettingsError(
                 f"--environment {name} looks like a secret, and everybody who may look at the job would see it; "
-                "let the container fetch it with its role, from Secrets Manager."
+                "leave it out: wandb and MLflow work offline without one."
             )
     return pairs
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from launch.names import TOOLKIT, Folder, tags
-from launch.sagemaker.bundle import ENTRY, Bundle
+from launch.sagemaker.bundle import Bundle
 from launch.sagemaker.channels import Channel
 from launch.sagemaker.checks import Settled
 from launch.sagemaker.facts import Facts
@@ -14,7 +14,7 @@ from launch.sagemaker.images import Image
 from launch.sagemaker.options import SageMakerOptions
 from trainer.argparser import as_text
 from trainer.config import TrainConfig
-from trainer.contract import METRIC_PREFIX, SAGEMAKER_CHECKPOINTS
+from trainer.contract import METRIC_PREFIX, SAGEMAKER_CHECKPOINTS, SAGEMAKER_SCRIPT
 
 # What SageMaker draws, of the numbers in the trainer's [METRIC] lines; it takes 40 at most.
 METRICS = (
@@ -45,7 +45,7 @@ def estimator_of(
     deadline = started + timedelta(seconds=settled.max_wait_s or settled.max_run_s) + GRACE
     ours = tags(folder.job, folder.bucket, started, deadline)
     arguments: dict[str, Any] = {
-        "entry_point": ENTRY,
+        "entry_point": SAGEMAKER_SCRIPT,
         "source_dir": f"s3://{folder.bucket}/{source_key(folder, bundle)}",
         "role": facts.role or _likely_role(options, facts),
         "image_uri": image.uri,

@@ -1,5 +1,7 @@
 """What a plan says beside its requests: facts, price and warnings, for a reader.  Pure."""
 
+import re
+
 from launch import catalog
 from launch.forecast import forecast
 from launch.names import TOOLKIT, Folder
@@ -7,13 +9,14 @@ from launch.price import usd
 from launch.sagemaker.bundle import Bundle
 from launch.sagemaker.checks import Settled
 from launch.sagemaker.estimator import Estimator
-from launch.sagemaker.facts import Facts
+from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.images import Image, warnings_about
 from trainer import flags
 from trainer.config import TrainConfig
 
 # SageMaker's own data sheet says "up to"; what a job saved is known at its end.
 SPOT_SAVES = 0.9
+
 Rows = tuple[tuple[str, str], ...]
 
 
@@ -34,8 +37,7 @@ def facts_rows(
         ("tags", ", ".join(f"{tag['Key']}={tag['Value']}" for tag in estimator.arguments["tags"])),
         ("time limit", _time_limit(settled)),
     ]
-    if facts.quota is not None:
-        rows.append(("quota", _quota_row(settled, facts)))
+    rows += [("quota", _quota_row(settled, quota)) for quota in facts.quotas]
     return tuple(rows)
 
 
@@ -54,9 +56,7 @@ def _time_limit(settled: Settled) -> str:
     return limit + "; then SageMaker ends the job"
 
 
-def _quota_row(settled: Settled, facts: Facts) -> str:
-    quota = facts.quota
-    assert quota is not None
+def _quota_row(settled: Settled, quota: Quota) -> str:
     running = "an unknown number" if quota.running is None else str(quota.running)
     return f"{settled.options.nodes} needed + {running} running <= {quota.limit:g} ({quota.name})"
 
@@ -95,15 +95,18 @@ def warnings(settled: Settled, facts: Facts, image: Image) -> tuple[str, ...]:
         found.append(text)
     if settled.instance.sagemaker_price_source != "list":
         found.append(f"the price of {options.instance_type} is {_source(settled.instance.sagemaker_price_source)}.")
-    quota = facts.quota
-    if quota is not None and options.nodes + (quota.running or 0) > quota.limit:
-        found.append(
-            f"the quota {quota.name!r} is {quota.limit:g}: SageMaker will refuse the job. Ask for more under Service "
-            "Quotas, Amazon SageMaker."
-        )
+    for quota in facts.quotas:
+        if options.nodes + (quota.running or 0) > quota.limit:
+            found.append(
+                f"the quota {quota.name!r} is {quota.limit:g}: SageMaker will refuse the job. Ask for more under "
+                "Service Quotas, Amazon SageMaker."
+            )
     found += warnings_about(options, image, facts.now.date())
     if facts.bucket is not None and not facts.bucket.startswith(f"{TOOLKIT}-"):
         found.append(f"bucket {facts.bucket} is not in infra/iam/sagemaker.json; make sure that the role may use it.")
+    for channel in settled.channels:
+        if channel.kind == "s3" and not re.match(rf"s3://{TOOLKIT}-[^/]*/data/", channel.place + "/"):
+            found.append(f"{channel.place} is not in infra/iam/sagemaker.json; make sure that the role may read it.")
     if not options.checkpoints:
         found.append("without checkpoints a job that ends early has lost everything.")
     if options.encrypt_traffic and options.nodes > 1:

@@ -36,7 +36,7 @@ class Seen:
 class Facts:
     """What lookup.py found.  problems: what speaks against a launch; unknown: what was not found out, in sentences.
 
-    runs: what SageMaker has of this job, newest first; spot is in the quota's name.
+    runs: what SageMaker has of this job, newest first.
     """
 
     region: str
@@ -45,7 +45,7 @@ class Facts:
     role: str | None = None
     role_from: str = ""
     bucket: str | None = None
-    quota: Quota | None = None
+    quotas: tuple[Quota, ...] = ()
     runs: tuple[Seen, ...] = ()
     outputs: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[TrainerError, ...] = ()

@@ -1,6 +1,7 @@
 """How a training job ended, and why SageMaker refused one: AWS's words -> an exit code and a sentence.  Pure."""
 
 import re
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from launch.sagemaker.runs import Run
 from trainer.contract import SAGEMAKER_FAILURE_PATTERN, Exit
 
 STOPPED = 130
+SIGNALLED = 128  # and the signal: how shells and mpirun write it
 
 # FailureReason, as AWS begins it -> exit code and what to do.
 _REASONS = (
@@ -61,8 +63,20 @@ def _failed(run: Run) -> Over:
     for start, code, remedy in _REASONS:
         if reason.startswith(start):
             return Over(code, f"{reason}; {remedy}")
-    exited = re.search(r"[Ee]xit ?[Cc]ode:? (\d+)", reason)
-    return Over(int(exited[1]) if exited and int(exited[1]) else Exit.BUG, reason)
+    # The container's own says 1 of everything that the toolkit had to say, so the toolkit's goes first.
+    exited = re.search(r"ExitCode (\d+)", reason) or re.search(r"exit code: (\d+)", reason)
+    number = int(exited[1]) if exited else 0
+    if number > SIGNALLED:
+        return Over(Exit.MACHINE, f"a rank was killed by {_signal(number - SIGNALLED)}; start again to go on: {reason}")
+    return Over(number or Exit.BUG, reason)
+
+
+def _signal(number: int) -> str:
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    return f"{name}, for which the usual reason is too little memory" if number == signal.SIGKILL else name
 
 
 def console(run: Run) -> str:

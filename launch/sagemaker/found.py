@@ -10,17 +10,17 @@ from trainer.registry import did_you_mean
 
 RECENT = timedelta(days=1)
 
+_COSTING = ({"StatusEquals": RUNNING}, {"StatusEquals": STOPPING}, {"WarmPoolStatusEquals": "Available"})
+
 
 def costing(aws: Aws) -> tuple[Run, ...]:
     """Those that run, and those whose machines are kept.  Raises AwsError."""
-    queries = ({"StatusEquals": RUNNING}, {"StatusEquals": STOPPING}, {"WarmPoolStatusEquals": "Available"})
-    return _ours(aws, *queries)
+    return _ours(aws, *_COSTING)
 
 
 def recent(aws: Aws, now: datetime) -> tuple[Run, ...]:
     """costing() and those of the last day, newest first.  Raises AwsError."""
-    queries = ({"StatusEquals": RUNNING}, {"StatusEquals": STOPPING}, {"CreationTimeAfter": now - RECENT})
-    return _ours(aws, *queries)
+    return _ours(aws, *_COSTING, {"CreationTimeAfter": now - RECENT})
 
 
 def _ours(aws: Aws, *queries: dict[str, Any]) -> tuple[Run, ...]:

@@ -17,6 +17,8 @@ from launch.sagemaker.runs import Run
 from launch.sagemaker.status import rate
 from trainer.errors import TrainerError
 
+NONE = "no job costs anything, so nothing leaks"
+
 
 @dataclass(frozen=True)
 class Finding:

@@ -34,6 +34,7 @@ def look_up(aws: Aws, settled: Settled, job: str, now: datetime) -> Facts:
     role, source = asking.need(lambda: _role(aws, options.role, outputs, caller), nothing)
     asking.need(lambda: check_bucket(aws, bucket), None)
     no_runs: tuple[Seen, ...] = ()
+    no_quotas: tuple[Quota, ...] = ()
     facts = Facts(
         region,
         now,
@@ -41,7 +42,7 @@ def look_up(aws: Aws, settled: Settled, job: str, now: datetime) -> Facts:
         role=role,
         role_from=source,
         bucket=bucket,
-        quota=asking.may("the quota", lambda: _quota(aws, settled), None),
+        quotas=asking.may("the quotas", lambda: _quotas(aws, settled), no_quotas),
         runs=asking.need(lambda: runs_of(aws, job), no_runs),
         outputs=outputs,
     )
@@ -87,19 +88,23 @@ def _arn_of(aws: Aws, name: str) -> str:
         raise missing(error, f"role {name}", "--role") from error
 
 
-def quota_name(instance_type: str, *, spot: bool) -> str:
-    """What Service Quotas calls the limit of a type."""
-    return f"{instance_type} for {'spot ' if spot else ''}training job usage"
+def quota_names(settled: Settled) -> list[str]:
+    """What Service Quotas calls the limits that a job falls under."""
+    options = settled.options
+    names = [f"{options.instance_type} for {'spot ' if options.spot else ''}training job usage"]
+    return names + ([f"{options.instance_type} for training warm pool usage"] if options.warm_pool_s else [])
 
 
-def _quota(aws: Aws, settled: Settled) -> Quota:
-    """The limit of the instance type; Service Quotas finds it by its name only."""
-    name = quota_name(settled.options.instance_type, spot=settled.options.spot)
+def _quotas(aws: Aws, settled: Settled) -> tuple[Quota, ...]:
+    """The limits of the instance type; Service Quotas finds them by their names only."""
     listed = aws.pages("service-quotas", "ListServiceQuotas", "Quotas", {"ServiceCode": "sagemaker"})
-    limits = [float(quota["Value"]) for quota in listed if quota["QuotaName"] == name]
-    if not limits:
-        raise SettingsError(f"Service Quotas knows no {name!r}.")
-    return Quota(name, limits[0], _running(aws, settled))
+    limits = {quota["QuotaName"]: float(quota["Value"]) for quota in listed}
+    names = quota_names(settled)
+    for name in names:
+        if name not in limits:
+            raise SettingsError(f"Service Quotas knows no {name!r}.")
+    running = _running(aws, settled)
+    return tuple(Quota(name, limits[name], running) for name in names)
 
 
 # Describing each running job takes a call; with more than these, the sum stays unknown.

@@ -2,8 +2,11 @@
 
 from launch import sagemaker
 plan = sagemaker.plan(instance_type="ml.g5.12xlarge", dataset="cifar10", epochs=5)
+print(plan.brief)
 job = sagemaker.launch(plan)
 job.follow()
+
+All of it may raise TrainerError, which a notebook shows as one sentence.
 """
 
 from collections.abc import Mapping
@@ -20,9 +23,9 @@ if TYPE_CHECKING:
 
 
 def plan(**settings: Any) -> "Plan":
-    """The plan of a job, by the names that the command line has.  print() shows it; nothing is started.
+    """The plan of a job, by the names that the command line has; nothing is started.  Raises SettingsError.
 
-    Raises SettingsError.
+    print(plan.brief) shows what it costs, and print(plan) every request, too.
     """
     from typing import cast
 
@@ -64,12 +67,27 @@ def jobs(region: str | None = None) -> list["TrainingJob"]:
     return [TrainingJob(run, world) for run in recent(world.aws, world.clock.utc())]
 
 
-@dataclass
+def costs(region: str | None = None) -> str:
+    """What jobs cost now, and which of them should not be there any more: `python -m launch.sagemaker leaks`."""
+    from launch.sagemaker.found import costing
+    from launch.sagemaker.leaks import NONE, as_text, judge
+
+    world = _world(region)
+    now = world.clock.utc()
+    found = judge(costing(world.aws), now)
+    return as_text(found, now) if found else NONE
+
+
+@dataclass(repr=False)
 class TrainingJob:
     """A job that was started.  Everything is asked of AWS anew; all methods may raise AwsError."""
 
     _run: "Run"
     _world: "World"
+
+    def __repr__(self) -> str:
+        """As it was when it was last asked for."""
+        return f"<job {self.name}: {self._run.machines}, {self._run.detail or self._run.status}>"
 
     @property
     def name(self) -> str:
@@ -83,11 +101,16 @@ class TrainingJob:
         self._run = again(self._world.aws, self._run)
         return self._run
 
-    def follow(self) -> None:
-        """Shows the job until it is over.  Raises Ended if the training failed.  Interrupting leaves it running."""
-        from launch.sagemaker.start import follow
+    def follow(self, *, everything: bool = False, poll_s: float = 10.0) -> None:
+        """Shows the job until it is over.  Raises Ended if the training failed.  Interrupting leaves it running.
 
-        follow(self._run, self._world, fetch=False)
+        everything: the whole log and not only what the trainer says; poll_s: between looks.
+        """
+        from launch.sagemaker.start import follow
+        from launch.sagemaker.watch import anything, is_headline
+
+        shows = anything if everything else is_headline
+        follow(self._run, self._world, fetch=False, shows=shows, poll_s=poll_s)
 
     def status(self) -> str:
         """All about the job, as `python -m launch.sagemaker status` has it."""

@@ -9,6 +9,8 @@ from launch.words import Words
 # Of the training: what most come here for; flags and --config win over it.
 DEFAULTS = {"dataset": "cifar10", "model": "resnet18", "batch_size": 256, "progress": False}
 
+MOST_HOURS = 672  # 28 days: SageMaker's own limit
+
 
 class SageMakerOptions(BaseModel):
     """Which instances, for how long, with which data and image, and what it may cost."""
@@ -39,7 +41,7 @@ class SageMakerOptions(BaseModel):
 
     spot: bool = Field(False, description="spare machines, cheaper, that AWS may take back; the job then goes on later")
     max_wait_hours: float | None = Field(
-        None, gt=0, le=672, description="of a spot job, waiting included; none: twice --max-hours"
+        None, gt=0, le=MOST_HOURS, description="of a spot job, waiting included; none: twice --max-hours"
     )
     checkpoints: bool = Field(True, description="keep them in the job folder, from where a restart goes on")
     warm_pool_s: int = Field(0, ge=0, le=3600, description="seconds to keep the machines for the next job; they cost")
@@ -52,7 +54,7 @@ class SageMakerOptions(BaseModel):
     tags: Words = Field((), description="KEY=VALUE,... of your own on the job")
     environment: Words = Field((), description="KEY=VALUE,... in the container; never secrets, everybody sees them")
 
-    max_hours: float = Field(12.0, gt=0, le=672, description="of training; then SageMaker ends the job")
+    max_hours: float = Field(12.0, gt=0, le=MOST_HOURS, description="of training; then SageMaker ends the job")
     max_usd: float | None = Field(None, gt=0, description="refuse a job that may cost more")
     wait: bool = Field(True, description="follow the job to its end, and fetch the result")
     detach: bool = Field(False, description="as --no-wait: return once the job is there; follow with attach")

@@ -1,7 +1,9 @@
 """Fetches what a training job left: model.tar.gz, which holds the weights, the metrics and the picture."""
 
+import gzip
 import tarfile
 import tempfile
+import zlib
 from pathlib import Path
 
 from launch.aws import Aws
@@ -24,7 +26,7 @@ def fetch_result(aws: Aws, run: Run, folder: Path) -> Path:
             target.mkdir(parents=True, exist_ok=True)
             with tarfile.open(fileobj=packed, mode="r:gz") as tar:
                 tar.extractall(target, filter="data")  # nothing outside of it, no links, no devices
-        except tarfile.TarError as error:
+        except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise AwsError(f"{run.model} is damaged: {error}; the run folder is in {run.checkpoints}.") from error
         except OSError as error:
             raise MachineError(

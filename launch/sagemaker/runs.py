@@ -92,6 +92,10 @@ class Run:
         return self.status in OVER
 
     @property
+    def machines(self) -> str:
+        return f"{self.nodes} x {self.instance_type}{', spot' if self.is_spot else ''}"
+
+    @property
     def deadline(self) -> datetime | None:
         return read_time(self.tags[DEADLINE_TAG]) if DEADLINE_TAG in self.tags else None
 
@@ -114,6 +118,13 @@ class Run:
         if self.billed_s is not None:
             return timedelta(seconds=self.billed_s)
         return max(timedelta(0), (self.ended or now) - self.started) if self.started else timedelta(0)
+
+    @property
+    def saved(self) -> float | None:
+        """The share of the training's time that a spot job was not billed; None on demand, and before the end."""
+        if not self.is_spot or not self.trained_s or self.billed_s is None:
+            return None
+        return 1 - self.billed_s / self.trained_s
 
     def cost(self, now: datetime) -> float:
         """USD so far.  What spot saves is in billed_s, which SageMaker tells at the end."""

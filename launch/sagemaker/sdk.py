@@ -5,6 +5,7 @@ it is sent; the launch sends it, and makes sure that it is the one that was plan
 """
 
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -28,8 +29,9 @@ def capture(estimator: Estimator, region: str) -> dict[str, Any]:
 
     Raises NotSetUp without the SDK, SettingsError where it refuses the arguments.
     """
-    # A client of its own: what is done to it below must not happen to the launch's.
-    session = Aws(region).session
+    # A client of its own: what is done to it below must not happen to the launch's.  And credentials of its own, for
+    # every client looks for some, on a laptop also where EC2 would have them.
+    session = type(Aws(region).session)(aws_access_key_id="-", aws_secret_access_key="-", region_name=region)
     client, requests = session.client("sagemaker"), list[dict[str, Any]]()
 
     def keep(params: Mapping[str, Any], **_: Any) -> None:
@@ -40,9 +42,23 @@ def capture(estimator: Estimator, region: str) -> dict[str, Any]:
 
     client.meta.events.register(f"provide-client-params.sagemaker.{OPERATION}", keep)
     client.meta.events.register(f"before-call.sagemaker.{OPERATION}", answer)
-    _fit(estimator, session, client)
+    with _no_metadata():
+        _fit(estimator, session, client)
     (request,) = requests
     return request
+
+
+@contextmanager
+def _no_metadata() -> Iterator[None]:
+    """Meanwhile nobody asks EC2's metadata for credentials: the SDK makes clients of its own, also when imported."""
+    name = "AWS_EC2_METADATA_DISABLED"
+    before = os.environ.get(name)
+    os.environ[name] = "true"
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        os.environ |= {} if before is None else {name: before}
 
 
 class _Answered:
@@ -71,19 +87,22 @@ def send(estimator: Estimator, planned: Mapping[str, Any], aws: Aws) -> None:
 def _fit(estimator: Estimator, boto_session: Any, client: Any) -> None:
     """PyTorch(...).fit(wait=False)."""
     with _importing():
+        from sagemaker.estimator import EstimatorBase
         from sagemaker.pytorch import PyTorch
         from sagemaker.session import Session
     bucket = estimator.arguments["output_path"].removeprefix("s3://").partition("/")[0]
     inputs = {channel.name: _input(channel, estimator.input_mode) for channel in estimator.channels}
     with _quiet():
         session = Session(boto_session, sagemaker_client=client, default_bucket=bucket, sagemaker_config=CONFIGURATION)
+        session.sagemaker_config = {}  # there is nothing in it, and each of twenty looks would validate it anew
         try:
             # The SDK writes into what it is given.
             made = PyTorch(**deepcopy(dict(estimator.arguments)), sagemaker_session=session)
+            # fit() without what calls home, whose `return` in a `finally` would swallow a Ctrl-C.
+            EstimatorBase.fit.__wrapped__(made, inputs or None, wait=False, job_name=estimator.name)
         except ValueError as error:
             words = " ".join(str(error).split()).rstrip(".")
             raise SettingsError(f"SageMaker's SDK refuses the job: {words}.") from error
-        made.fit(inputs or None, wait=False, job_name=estimator.name)
 
 
 def _input(channel: Channel, mode: str) -> Any:
@@ -96,27 +115,27 @@ def _input(channel: Channel, mode: str) -> Any:
 
 @contextmanager
 def _importing() -> Iterator[None]:
-    """The SDK takes two seconds to import, talks about it, and changes how tracebacks and logs look."""
-    hook, root = sys.excepthook, logging.getLogger()
-    handlers, level = list(root.handlers), root.level
+    """Meanwhile the SDK may be missing."""
     try:
         with _quiet():
             yield
     except ModuleNotFoundError as error:
         raise NotSetUp(f"{error.name} is not installed; run pip install 'aws-ddp-toolkit[sagemaker]'.") from error
-    finally:
-        sys.excepthook, root.handlers[:] = hook, handlers
-        root.setLevel(level)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the SDK's advertisements: that there is a version 3, that it found no configuration, and more."""
-    before = logging.root.manager.disable
+    """Without what the SDK says (that there is a version 3, that it found no configuration), nor what it changes: how
+    tracebacks look, and what all loggers of this process show.
+    """
+    hook, root, before = sys.excepthook, logging.getLogger(), logging.root.manager.disable
+    handlers, level = list(root.handlers), root.level
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
+        sys.excepthook, root.handlers[:] = hook, handlers
+        root.setLevel(level)
         logging.disable(before)

@@ -6,7 +6,6 @@ on, or whose terminal is closed, leaves the job running; Ctrl-C asks.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from launch.sagemaker.planner import plan as make_plan
 from launch.sagemaker.result import fetch_result
 from launch.sagemaker.runs import Run, describe
 from launch.sagemaker.stop import end
-from launch.sagemaker.watch import Follower
+from launch.sagemaker.watch import POLL_S, Follower, anything
 from launch.signals import Hangup, hangups, undeterred
 from trainer.contract import Exit
 
@@ -115,9 +114,14 @@ def _undo(todo: Launch, world: World) -> None:
         end(world.aws, describe(world.aws, todo.estimator.name), world.clock, undeterred(world.say))
 
 
-def follow(run: Run, world: World, *, fetch: bool) -> int:
-    """Shows the job until it is over, and fetches the result.  Raises Ended if the training failed."""
-    say, follower = undeterred(world.say), Follower(world.aws, world.clock, world.say, run)
+def follow(
+    run: Run, world: World, *, fetch: bool, shows: Callable[[str], bool] = anything, poll_s: float = POLL_S
+) -> int:
+    """Shows the job until it is over, and fetches the result.  Raises Ended if the training failed.
+
+    shows: whether a line of the log is shown; poll_s: between looks.
+    """
+    say, follower = undeterred(world.say), Follower(world.aws, world.clock, world.say, run, shows, poll_s)
     with hangups():
         try:
             run = follower.follow()
@@ -163,9 +167,8 @@ def _cost(run: Run, world: World) -> str:
     """A clause: how long it was billed, what that costs, and what spot saved."""
     billed = run.billed(world.clock.utc())
     clause = f"; {duration(billed)} billed, about {usd(run.cost(world.clock.utc()))}"
-    if run.is_spot and run.trained_s:
-        saved = 1 - billed / timedelta(seconds=run.trained_s)
-        clause += f" ({saved:.0%} saved by spot)"
+    if run.saved is not None:
+        clause += f" ({run.saved:.0%} saved by spot)"
     return clause
 
 

@@ -36,16 +36,12 @@ def _row(run: Run, now: datetime) -> tuple[str, ...]:
     return (
         run.name,
         run.status if run.is_over else run.detail,
-        _machines(run),
+        run.machines,
         duration(now - run.created),
         f"{rate(run):.2f}",
         f"{run.cost(now):.2f}",
         "-" if run.is_over else left,
     )
-
-
-def _machines(run: Run) -> str:
-    return f"{run.nodes} x {run.instance_type}{', spot' if run.is_spot else ''}"
 
 
 def as_text(run: Run, epoch: Mapping[str, Any] | None, now: datetime) -> str:
@@ -70,7 +66,7 @@ def _facts(run: Run, epoch: Mapping[str, Any] | None, now: datetime) -> Iterator
         yield "SageMaker", run.said[-1][1]
     if epoch is not None:
         yield "training", in_words(epoch, _epochs(run))
-    yield "machines", _machines(run)
+    yield "machines", run.machines
     yield "cost", f"{'at most' if run.is_spot and not run.is_over else 'about'} {usd(run.cost(now))} so far"
     if run.deadline and not run.is_over:
         yield "time limit", f"{run.deadline:%Y-%m-%d %H:%M} UTC"

@@ -1,6 +1,8 @@
 """Follows a training job: what SageMaker says about it, and its logs, until it is over."""
 
+import re
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from launch.aws import Aws
@@ -18,6 +20,23 @@ PATIENCE_S = 600.0
 REMEMBERED = 1000  # lines, for what the failing rank said last
 
 
+# What the trainer says to its user, among what AWS's container toolkit, pip and mpirun write.
+_HEADLINE = re.compile(
+    r"(\[\d+\] )?(rank \d+: )?"
+    r"(warning: |error: |epoch \d+/|going on after |done: |.+ parameters, on |.+ [\d,]+ updates$)"
+)
+
+
+def is_headline(line: str) -> bool:
+    """Whether a line of a job's log is the trainer's, and for people."""
+    return _HEADLINE.match(line) is not None
+
+
+def anything(line: str) -> bool:
+    """Every line of a job's log."""
+    return True
+
+
 def streams_of(run: str) -> Streams:
     """Where the instances of the training job called `run` write: RUN/algo-1-1732180000."""
     return Streams(LOG_GROUP, f"{run}/algo-", end="-", rewrite=readable)
@@ -25,12 +44,17 @@ def streams_of(run: str) -> Streams:
 
 @dataclass
 class Follower:
-    """Follows one training job.  lines: the last ones that it showed."""
+    """Follows one training job.
+
+    shows: whether a line of the log is shown; poll_s: between looks; lines: the last ones of the log.
+    """
 
     aws: Aws
     clock: Clock
     say: Say
     run: Run
+    shows: Callable[[str], bool] = anything
+    poll_s: float = POLL_S
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     _said: int = 0
 
@@ -53,7 +77,7 @@ class Follower:
                 if now - trouble_since > PATIENCE_S:
                     raise
                 self.say(f"warning: {error}\n  trying again")
-            self.clock.sleep(POLL_S)
+            self.clock.sleep(self.poll_s)
 
     def _tell(self) -> None:
         """What SageMaker says that it did not say before."""
@@ -62,13 +86,13 @@ class Follower:
         self._said = len(self.run.said)
 
     def _show(self, tail: LogTail) -> int:
-        """Shows what is new; returns how many lines.  Logs are good to have; a job does not end for want of them."""
+        """Shows what is new; returns how many lines came.  Logs are good to have; no job ends for want of them."""
         try:
             lines = tail.new_lines()
         except AwsError as error:
             self.say(f"warning: {error}")
             return 0
-        for line in lines:
+        for line in filter(self.shows, lines):
             self.say(line)
         self.lines.extend(lines)
         return len(lines)
@@ -77,5 +101,5 @@ class Follower:
         """Lines arrive some seconds after they were written."""
         quiet = 0
         while quiet < QUIET_LOOKS:
-            self.clock.sleep(POLL_S / 2)
+            self.clock.sleep(self.poll_s / 2)
             quiet = 0 if self._show(tail) else quiet + 1
