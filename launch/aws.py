@@ -24,7 +24,7 @@ Answer = dict[str, Any]
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S, ATTEMPTS = 5, 60, 6
 METADATA_TIMEOUT_S = 0.2  # for each of two questions
 
-_DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "UnauthorizedException", "403"}
+DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "UnauthorizedException", "403"}
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
 _INVALID_KEYS = {"AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch",
                  "InvalidAccessKeyId", "InvalidSignatureException", "RequestTimeTooSkewed"}  # fmt: skip
@@ -195,7 +195,7 @@ def sentence(code: str, message: str, action: str, region: str) -> str:
     # A request may need more than its own permission: RunInstances passes a role and makes tags.
     denied = re.search(r"not authorized to perform: ([\w-]+:\w+)", message)
     action = denied[1] if denied else _PERMISSIONS.get(action, action)
-    if code in _DENIED:
+    if code in DENIED:
         return f"these credentials may not {action}; the policy in {granted_by(action)} allows it, ask for it."
     if code in _EXPIRED:
         return "the AWS credentials have expired; get new ones (aws sso login), and start the same command again."

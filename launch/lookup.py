@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from launch.aws import Aws, granted_by
 from launch.errors import AwsError, NotSetUp
 from launch.names import Folder
-from trainer.errors import TrainerError
+from trainer.errors import SettingsError, TrainerError
 
 Found = TypeVar("Found")
 
@@ -73,7 +73,7 @@ def check_bucket(aws: Aws, bucket: str) -> None:
 
 
 def _elsewhere(bucket: str, region: str, here: str) -> str:
-    return f"bucket {bucket} is in {region} and the nodes would be in {here}; give one of {here} with --bucket."
+    return f"bucket {bucket} is in {region} and the job would be in {here}; give one of {here} with --bucket."
 
 
 def missing(error: AwsError, what: str, option: str) -> AwsError:
@@ -83,9 +83,16 @@ def missing(error: AwsError, what: str, option: str) -> AwsError:
     return AwsError(f"the account has no {what}; make it as infra/README.md says, or give another with {option}.")
 
 
-def spec_of(aws: Aws, folder: Folder) -> dict[str, Any] | None:
-    """The job.json of `folder`, or None if there is no such job."""
-    return read_json(aws, folder.bucket, folder.spec)
+def spec_of(aws: Aws, folder: Folder, backend: str) -> dict[str, Any] | None:
+    """The job.json of `folder`, or None if there is no such job.  Raises SettingsError if it is another backend's."""
+    spec = read_json(aws, folder.bucket, folder.spec)
+    owner = (spec or {}).get("backend", backend)
+    if owner != backend:
+        raise SettingsError(
+            f"{folder.job} is a job of launch.{owner}: see python -m launch.{owner} status {folder.job}, or choose "
+            "another --job-name."
+        )
+    return spec
 
 
 def read_json(aws: Aws, bucket: str, key: str) -> dict[str, Any] | None:

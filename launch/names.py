@@ -15,7 +15,7 @@ from trainer.errors import SettingsError
 TOOLKIT = "aws-ddp-toolkit"
 JOB_TAG = f"{TOOLKIT}:job"
 STARTED_TAG = f"{TOOLKIT}:started"  # UTC
-DEADLINE_TAG = f"{TOOLKIT}:deadline"  # UTC: when the time limit ends the job
+DEADLINE_TAG = f"{TOOLKIT}:deadline"  # UTC: when the time limit ends the job; not where AWS itself sees to that
 BUCKET_TAG = f"{TOOLKIT}:bucket"  # where the job's folder lies
 DATA_TAG = f"{TOOLKIT}:dataset"  # on snapshots: which data set they hold
 
@@ -75,13 +75,13 @@ def bucket_of(account: str, region: str) -> str:
     return f"{TOOLKIT}-{account}-{region}"
 
 
-def tags(job: str, bucket: str, started: datetime, deadline: datetime) -> list[dict[str, str]]:
+def tags(job: str, bucket: str, started: datetime, deadline: datetime | None = None) -> list[dict[str, str]]:
     """What every resource of a job carries, as AWS wants it."""
     named: Mapping[str, str] = {
         "Name": f"{TOOLKIT}-{job}",
         JOB_TAG: job,
         STARTED_TAG: started.strftime(TIME),
-        DEADLINE_TAG: deadline.strftime(TIME),
+        **({DEADLINE_TAG: deadline.strftime(TIME)} if deadline else {}),
         BUCKET_TAG: bucket,
     }
     return [{"Key": key, "Value": value} for key, value in named.items()]

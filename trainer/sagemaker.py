@@ -74,7 +74,7 @@ def places(env: Mapping[str, str]) -> list[str]:
     flags = ["--run-dir", str(base / SAGEMAKER_CHECKPOINTS.name), "--progress", "false"]
     if "SM_CHANNEL_DATA" in env:
         return [*flags, "--data-dir", env["SM_CHANNEL_DATA"]]
-    if any(name.startswith("SM_CHANNEL_") for name in env):  # train and val, side by side
+    if "SM_CHANNEL_TRAIN" in env:  # and val, side by side
         return [*flags, "--data-dir", str(PurePosixPath(env.get("SM_INPUT_DIR", base / "input")) / "data")]
     return flags
 

@@ -5,6 +5,7 @@ from typing import Any, NoReturn
 
 from launch.aws import Aws
 from launch.ec2.fleet import Fleet
+from launch.ec2.names import BACKEND
 from launch.errors import AwsError
 from launch.lookup import spec_of
 from launch.names import Folder, bucket_of
@@ -33,7 +34,7 @@ def jobs_in(aws: Aws, bucket: str) -> list[str]:
 def is_known(aws: Aws, fleet: Fleet, folder: Folder) -> bool:
     """Whether there is, or was, such a job.  Raises AwsError where only its folder can tell, and cannot be read."""
     own = fleet.of(folder.job)
-    return bool(own.nodes or own.things) or spec_of(aws, folder) is not None
+    return bool(own.nodes or own.things) or spec_of(aws, folder, BACKEND) is not None
 
 
 def refuse_unknown(aws: Aws, fleet: Fleet, folder: Folder) -> NoReturn:

@@ -9,7 +9,7 @@ from launch.aws import Aws
 from launch.ec2.checks import Settled
 from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot, Subnet
 from launch.ec2.fleet import Fleet, find, node
-from launch.ec2.names import LOG_GROUP
+from launch.ec2.names import BACKEND, LOG_GROUP
 from launch.ec2.quotas import quota_of
 from launch.errors import AwsError
 from launch.lookup import Asking, check_bucket, missing, read_json, region_or_some, spec_of
@@ -30,7 +30,7 @@ def look_up(aws: Aws, settled: Settled, job: str, dataset: str, now: datetime) -
     folder = Folder(options.bucket or bucket_of(account, region), job)
     need, may = asking.need, asking.may
     types = [instance.name for instance in settled.instances]
-    spec = need(lambda: spec_of(aws, folder), None)
+    spec = need(lambda: spec_of(aws, folder, BACKEND), None)
     # A start that has not ended goes on with what it began with.
     begun: Mapping[str, Any] = spec if spec is not None and "ended" not in spec else {}
     offered: dict[str, frozenset[str]] = {}

@@ -5,6 +5,7 @@ Pure.  infra/ec2/boot.sh and infra/iam know the same names.
 
 from launch.names import TOOLKIT
 
+BACKEND = "ec2"
 GENERATION_TAG = f"{TOOLKIT}:generation"  # on instances: how often the job was given nodes
 
 LOG_GROUP = f"/{TOOLKIT}/ec2"

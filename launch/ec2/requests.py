@@ -11,7 +11,7 @@ from typing import Any
 
 from launch.ec2.checks import Settled
 from launch.ec2.facts import Ami, Snapshot
-from launch.ec2.names import LOG_GROUP, SCHEDULE_GROUP, group_name
+from launch.ec2.names import BACKEND, LOG_GROUP, SCHEDULE_GROUP, group_name
 from launch.names import JOB_TAG, Folder, tags
 from launch.plan import Late, Request
 
@@ -57,6 +57,7 @@ def spec(cluster: Cluster) -> dict[str, Any]:
     options = cluster.settled.options.model_dump(mode="json", exclude=NOT_THE_JOB)
     return {
         "job": cluster.job,
+        "backend": BACKEND,
         "region": cluster.region,
         "where": options,
         "train": list(cluster.train),

@@ -6,6 +6,7 @@ from typing import Any, cast
 from launch.aws import Aws
 from launch.ec2.fleet import find
 from launch.ec2.folders import folder_of, needed, refuse_unknown
+from launch.ec2.names import BACKEND
 from launch.ec2.options import Ec2Options
 from launch.job import Job
 from launch.lookup import spec_of
@@ -18,7 +19,7 @@ def job_named(aws: Aws, name: str | None, bucket: str | None) -> Job[Ec2Options]
     """The job that was started as `name`.  Raises SettingsError with those there are."""
     fleet = find(aws)
     folder = folder_of(aws, fleet, needed(name, "attach", fleet), bucket)
-    spec = spec_of(aws, folder)
+    spec = spec_of(aws, folder, BACKEND)
     if spec is None:
         refuse_unknown(aws, fleet, folder)
     if "ended" in spec:

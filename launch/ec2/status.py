@@ -10,6 +10,7 @@ from launch.clock import duration
 from launch.ec2.costs import cost_so_far, is_whole, most_it_cost, this_start, unpriced, usd_per_hour
 from launch.ec2.fleet import Fleet, Node
 from launch.ec2.judge import TAKEN
+from launch.ec2.names import BACKEND
 from launch.ec2.watch import exit_records
 from launch.errors import AwsError
 from launch.lookup import read_json, spec_of
@@ -63,7 +64,7 @@ def view(aws: Aws, fleet: Fleet, folder: Folder, now: datetime) -> View:
     try:
         return replace(
             seen,
-            spec=spec_of(aws, folder),
+            spec=spec_of(aws, folder, BACKEND),
             members=read_json(aws, folder.bucket, folder.cluster),
             exits=exit_records(aws, folder),
             epoch=newest(aws, folder),
@@ -80,7 +81,7 @@ def wanted(aws: Aws, fleet: Fleet) -> dict[str, int]:
 def _wanted(aws: Aws, fleet: Fleet, job: str) -> int:
     bucket = fleet.buckets.get(job)
     try:
-        spec = spec_of(aws, Folder(bucket, job)) if bucket else None
+        spec = spec_of(aws, Folder(bucket, job), BACKEND) if bucket else None
     except AwsError:
         spec = None
     return int(spec["where"]["nodes"]) if spec else len(this_start(fleet.of(job)))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from launch.aws import Aws
 from launch.clock import Clock
 from launch.ec2.fleet import Fleet, Node, Thing, find
-from launch.ec2.names import SCHEDULE_GROUP
+from launch.ec2.names import BACKEND, SCHEDULE_GROUP
 from launch.errors import AwsError, NoAnswer
 from launch.lookup import spec_of
 from launch.names import Folder
@@ -129,7 +129,7 @@ def mark_ended(aws: Aws, folder: Folder, clock: Clock, say: Say) -> None:
     time limit of its own.  Before anything is ended, or a follower would replace it.
     """
     try:
-        spec = spec_of(aws, folder)
+        spec = spec_of(aws, folder, BACKEND)
         if spec is None or "ended" in spec:
             return
         body = json.dumps({**spec, "ended": int(clock.now())}, indent=1)

@@ -9,6 +9,7 @@ from launch.clock import Clock
 from launch.ec2.fleet import find
 from launch.ec2.judge import Over, Replace, Situation, Verdict, judge, strays
 from launch.ec2.logs import streams_of
+from launch.ec2.names import BACKEND
 from launch.ec2.requests import Cluster
 from launch.errors import AwsError
 from launch.logs import LogTail
@@ -70,7 +71,7 @@ class Follower:
             members,
             find(self.aws, self.cluster.job),
             exits,
-            spec_of(self.aws, folder) or {},
+            spec_of(self.aws, folder, BACKEND) or {},
             now=self.clock.now(),
             has_results=bool(exits) and self._has_results(),
             are_late=self.clock.now() - told_at < APPEAR_S,

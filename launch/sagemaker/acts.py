@@ -17,7 +17,7 @@ from launch.sagemaker import leaks as leak
 from launch.sagemaker import status as state
 from launch.sagemaker.runs import Run, again
 from launch.sagemaker.start import World
-from launch.sagemaker.stop import end, stop
+from launch.sagemaker.stop import end
 from launch.sagemaker.watch import streams_of
 from trainer.contract import Exit
 from trainer.errors import SettingsError
@@ -68,7 +68,7 @@ class Acts:
         if options.all:
             return self._stop_all(options, world)
         job = found.newest(world.aws, options.job, "stop", world.clock.utc()).job
-        ended = stop(world.aws, job, world.clock, world.say)
+        ended = end(lambda _: world.aws, found.of_job(world.aws, job), world.clock, world.say)
         world.say(f"{job} is stopped, and nothing of it costs money" if ended else f"nothing of {job} was running")
         return Exit.DONE
 
@@ -83,16 +83,16 @@ class Acts:
             world.say(state.all_as_text(runs, world.aws.region, world.clock.utc()))
             names = ", ".join(run.name for run in runs)
             raise SettingsError(f"--all ends {names}; give --yes if you mean it.")
-        return _end(world, runs)
+        end(lambda _: world.aws, runs, world.clock, world.say)
+        return Exit.DONE
 
     def leaks(self, options: LeaksOptions) -> int:
+        world = self.make_world(options.region)
         findings, all_asked = self._look(options)
         leaking = [finding.run for finding in findings if finding.is_leak]
         if options.delete and leaking:
-            for run in leaking:
-                _end(self.make_world(run.region), [run])
+            end(lambda run: self.make_world(run.region).aws, leaking, world.clock, world.say)
             findings, all_asked = self._look(options)
-        world = self.make_world(options.region)
         if findings:
             world.say(leak.as_text(findings, world.clock.utc()))
         elif all_asked:
@@ -118,18 +118,6 @@ class Acts:
         world = self.make_world(options.region)
         run = found.newest(world.aws, options.job, "attach", world.clock.utc())
         return start.follow(run, world, fetch=options.fetch)
-
-
-def _end(world: World, runs: Sequence[Run]) -> int:
-    """Ends all of `runs`, also where one does not want to."""
-    code = Exit.DONE
-    for run in runs:
-        try:
-            end(world.aws, run, world.clock, world.say)
-        except AwsError as error:
-            world.say(f"error: {error}")
-            code = Exit.AWS
-    return code
 
 
 def _epoch(aws: Aws, run: Run) -> Mapping[str, Any] | None:

@@ -31,23 +31,26 @@ class Channel:
 def read_channels(words: tuple[str, ...]) -> tuple[Channel, ...]:
     """The channels of --data: one place, or NAME=PLACE,NAME=PLACE.  Raises SettingsError."""
     channels = tuple(map(_channel, words))
-    names = [channel.name for channel in channels]
-    if len(set(names)) < len(names):
+    names = {channel.name for channel in channels}
+    if len(names) < len(channels):
         raise SettingsError(
             "--data takes one place, or several with names: --data train=s3://BUCKET/train,val=s3://BUCKET/val."
         )
-    if names and WHOLE not in names and not {"train", "val"} <= set(names) and not {"train", "test"} <= set(names):
-        raise SettingsError(
-            f"--data names {', '.join(names)}; name one of them data, with train/ and val/ in it, or two train and val."
-        )
     return channels
+
+
+def hold_images(channels: tuple[Channel, ...]) -> bool:
+    """Whether they are a folder of images, for training and for evaluation."""
+    names = {channel.name for channel in channels}
+    return WHOLE in names or {"train", "val"} <= names or {"train", "test"} <= names
 
 
 def _channel(word: str) -> Channel:
     named = _NAMED.fullmatch(word)
     name, uri = (named["name"], named["uri"]) if named else (WHOLE, word)
     if re.fullmatch(r"s3://[a-z0-9.-]{3,63}(/.*)?", uri):
-        return Channel(name, "s3", uri)
+        # Without the slash SageMaker would also take what lies beside it, such as FOLDER-old/.
+        return Channel(name, "s3", uri.rstrip("/") + "/")
     system = _FILE_SYSTEM.fullmatch(uri)
     if system is None:
         raise SettingsError(

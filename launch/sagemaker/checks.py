@@ -10,8 +10,9 @@ from launch.catalog import Instance
 from launch.job import Job
 from launch.names import TOOLKIT, check_job_name
 from launch.price import HOURS_PER_MONTH
-from launch.sagemaker.channels import Channel, read_channels
+from launch.sagemaker.channels import Channel, hold_images, read_channels
 from launch.sagemaker.images import check_image
+from launch.sagemaker.names import job_of
 from launch.sagemaker.options import MOST_HOURS, SageMakerOptions
 from trainer.config import TrainConfig, check_batches
 from trainer.errors import SettingsError
@@ -20,11 +21,14 @@ NEED_DATA = ("imagenet", "imagefolder")
 DISK_GB, DATA_DISK_GB = 30, 250  # ImageNet takes 150 GB
 INPUT_FOLDER = "/opt/ml/input/data/"
 
+# Billing ends with the upload of the result, and a container that is told to stop has two minutes.
+ENDING_S = 600
+
 # us-east-1, USD per GB and month of a training job's own disk, as remembered on 2026-11-21.
 DISK_USD = 0.14
 
 # What gives a secret away.  Environment variables are shown to everybody who may describe the job.
-_SECRET = re.compile(r"SECRET|PASSWORD|PASSWD|TOKEN|API_?KEY|CREDENTIAL|PRIVATE_?KEY", re.IGNORECASE)
+_SECRET = re.compile(r"SECRET|PASSWORD|PASSWD|(^|_)TOKEN(_|$)|API_?KEY|CREDENTIAL|PRIVATE_?KEY", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class Settled:
     @property
     def highest_usd(self) -> float:
         """What the job costs if it runs into its time limit, and its machines are then kept in vain."""
-        return self.usd_per_hour * (self.max_run_s + self.options.warm_pool_s) / 3600
+        return self.usd_per_hour * (self.max_run_s + ENDING_S + self.options.warm_pool_s) / 3600
 
 
 def settle(job: Job[SageMakerOptions]) -> Settled:
@@ -73,6 +77,10 @@ def settle(job: Job[SageMakerOptions]) -> Settled:
         )
     if options.job_name is not None:
         check_job_name(options.job_name)
+        if job_of(options.job_name) != options.job_name:
+            raise SettingsError(
+                f"--job-name {options.job_name}: names that end so are for jobs started again; choose another."
+            )
     instance, channels = _instance(options), read_channels(options.data)
     _check_paths(job.train)
     _check_data(job.train, options, channels)
@@ -117,13 +125,16 @@ def _check_paths(train: TrainConfig) -> None:
     if train.init_from is not None and not str(train.init_from).startswith(INPUT_FOLDER):
         raise SettingsError(
             f"--init-from {train.init_from} is not in the container; bring it as a channel: "
-            f"--data data=s3://...,weights=s3://BUCKET/FOLDER --init-from {INPUT_FOLDER}weights/model.pt."
+            f"--data weights=s3://BUCKET/FOLDER --init-from {INPUT_FOLDER}weights/model.pt."
         )
 
 
 def _check_data(train: TrainConfig, options: SageMakerOptions, channels: tuple[Channel, ...]) -> None:
-    if train.dataset in NEED_DATA and not channels:
-        raise SettingsError(f"{train.dataset} must come from somewhere; give --data s3://BUCKET/FOLDER.")
+    if train.dataset in NEED_DATA and not hold_images(channels):
+        raise SettingsError(
+            f"{train.dataset} must come from somewhere; give --data s3://BUCKET/FOLDER with train/ and val/ in it, or "
+            "--data train=s3://BUCKET/FOLDER,val=s3://BUCKET/FOLDER."
+        )
     if options.input_mode == "FastFile" and not any(channel.kind == "s3" for channel in channels):
         raise SettingsError("--input-mode FastFile is for data in S3; give --data s3://BUCKET/FOLDER, or leave it out.")
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from launch.names import TOOLKIT, Folder, tags
@@ -23,9 +22,6 @@ METRICS = (
     "optimizer_ms", "all_reduce_gb_per_s", "peak_memory_mib", "gpu_utilization_percent",
 )  # fmt: skip
 
-# Beyond the time limit: until the machines are there, and until the result is uploaded.
-GRACE = timedelta(hours=1)
-
 
 @dataclass(frozen=True)
 class Estimator:
@@ -41,9 +37,7 @@ def estimator_of(
     settled: Settled, train: TrainConfig, run: str, folder: Folder, image: Image, bundle: Bundle, facts: Facts
 ) -> Estimator:
     """The estimator of the training job called `run`, of the job whose folder is `folder`."""
-    options, started = settled.options, facts.now
-    deadline = started + timedelta(seconds=settled.max_wait_s or settled.max_run_s) + GRACE
-    ours = tags(folder.job, folder.bucket, started, deadline)
+    options, ours = settled.options, tags(folder.job, folder.bucket, facts.now)
     arguments: dict[str, Any] = {
         "entry_point": SAGEMAKER_SCRIPT,
         "source_dir": f"s3://{folder.bucket}/{source_key(folder, bundle)}",

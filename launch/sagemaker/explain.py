@@ -7,7 +7,7 @@ from launch.forecast import forecast
 from launch.names import TOOLKIT, Folder
 from launch.price import usd
 from launch.sagemaker.bundle import Bundle
-from launch.sagemaker.checks import Settled
+from launch.sagemaker.checks import ENDING_S, Settled
 from launch.sagemaker.estimator import Estimator
 from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.images import Image, warnings_about
@@ -69,9 +69,15 @@ def price_rows(train: TrainConfig, settled: Settled) -> Rows:
     rows.append(("  expected", _expected(train, settled)))
     if options.warm_pool_s:
         rows.append(("  warm pool", f"the machines stay {options.warm_pool_s} s for a next job like this, and cost"))
-    rows.append(("  at most", f"{usd(settled.highest_usd)} in {options.max_hours:g} h; then the time limit ends it"))
+    rows.append(("  at most", f"{usd(settled.highest_usd)}: {_at_most(settled)}"))
     rows.append(("not counted", "S3, logs, file systems, traffic; prices are those of us-east-1"))
     return tuple(rows)
+
+
+def _at_most(settled: Settled) -> str:
+    pool = settled.options.warm_pool_s
+    kept = f", {pool} s of machines kept" if pool else ""
+    return f"{settled.options.max_hours:g} h until the time limit, {ENDING_S / 60:g} min to end{kept}"
 
 
 def _machines(count: int) -> str:

@@ -1,9 +1,9 @@
-"""What a launch must know of the account, and the training jobs that SageMaker has of one of ours."""
+"""What a launch must know of the account."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
+from launch.sagemaker.runs import Run
 from trainer.errors import TrainerError
 
 
@@ -20,23 +20,11 @@ class Quota:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A training job as SageMaker lists it."""
-
-    name: str
-    status: str  # InProgress, Completed, Failed, Stopping, Stopped
-    created: datetime
-
-    @property
-    def lives(self) -> bool:
-        return self.status in ("InProgress", "Stopping")
-
-
-@dataclass(frozen=True)
 class Facts:
     """What lookup.py found.  problems: what speaks against a launch; unknown: what was not found out, in sentences.
 
-    runs: what SageMaker has of this job, newest first.
+    taken: names that training jobs have already, of those that starts of this job may have; running: the start that has
+    not ended.
     """
 
     region: str
@@ -46,7 +34,7 @@ class Facts:
     role_from: str = ""
     bucket: str | None = None
     quotas: tuple[Quota, ...] = ()
-    runs: tuple[Seen, ...] = ()
-    outputs: Mapping[str, str] = field(default_factory=dict)
+    taken: tuple[str, ...] = ()
+    running: Run | None = None
     problems: tuple[TrainerError, ...] = ()
     unknown: tuple[str, ...] = ()

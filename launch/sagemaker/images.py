@@ -22,7 +22,11 @@ _TAG = re.compile(
     r":(?P<torch>\d+\.\d+)(\.\d+)?-((?P<device>gpu|cpu)-)?(py(?P<python>\d{2,3})-)?(cu(?P<cuda>\d{3})-)?.*$"
 )
 # What the trainer needs for these settings, beyond its own dependencies.
-_TRACKERS = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow-skinny"}
+_TRACKERS = {
+    "tensorboard": ("tensorboard",),
+    "wandb": ("wandb",),
+    "mlflow": ("mlflow-skinny", "sqlalchemy", "alembic"),
+}
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,8 @@ def choose(options: SageMakerOptions, instance: Instance, region: str) -> Image:
     images = [(row, _image(row, region)) for row in _table()["images"]]
     if options.image is not None:
         own = _same(options.image, [image for _, image in images])
-        # Nobody knows what is in it; pip leaves alone what is there.
-        return own or Image(options.image, lacks=tuple(_table()["requirements"]), known=False)
+        # Nobody knows what is in it, so pip is asked for all of them.
+        return own or Image(options.image, lacks=_lacking(images), known=False)
     for row, image in images:
         if not row.get("on_request") and _runs_on(image, instance):
             return image
@@ -57,14 +61,27 @@ def choose(options: SageMakerOptions, instance: Instance, region: str) -> Image:
     )
 
 
+def _lacking(images: list[tuple[Mapping[str, Any], Image]]) -> tuple[str, ...]:
+    """What some image of AWS's does not have."""
+    return tuple(sorted({name for _, image in images for name in image.lacks}))
+
+
 def _runs_on(image: Image, instance: Instance) -> bool:
     return instance.architecture in image.architectures if instance.is_gpu else not image.architectures
 
 
 def _same(uri: str, images: list[Image]) -> Image | None:
     """AWS's image that `uri` names, also with a patch number or in another region."""
+    if not _is_of_aws(uri):
+        return None
     found = [image for image in images if uri.partition("/")[2].startswith(image.uri.partition("/")[2])]
     return replace(found[0], uri=uri) if found else None
+
+
+def _is_of_aws(uri: str) -> bool:
+    """Whether it lies in one of AWS's registries for these images."""
+    registries = _table()["registries"]
+    return uri.partition(".dkr.ecr.")[0] in {registries["default"], *registries["exceptions"].values()}
 
 
 def _image(row: Mapping[str, Any], region: str) -> Image:
@@ -94,8 +111,8 @@ def requirements_of(options: SageMakerOptions, image: Image, train: TrainConfig)
     wanted = set(image.lacks)
     if options.distribution == "pytorchddp" and not image.mpi4py:
         wanted.add("mpi4py")
-    wanted |= {package for setting, package in _TRACKERS.items() if getattr(train, setting)}
-    return "".join(f"{name}=={pins[name]}\n" if name in pins else f"{name}\n" for name in sorted(wanted))
+    wanted |= {package for setting, packages in _TRACKERS.items() if getattr(train, setting) for package in packages}
+    return "".join(f"{name}=={pins[name]}\n" for name in sorted(wanted))
 
 
 def check_image(uri: str, instance: Instance) -> None:
@@ -103,8 +120,8 @@ def check_image(uri: str, instance: Instance) -> None:
     if uri.startswith("public.ecr.aws/"):
         raise SettingsError(f"--image {uri}: SageMaker takes images from ECR in your region, not from public.ecr.aws.")
     found = _TAG.search(uri)
-    if found is None or "pytorch" not in uri:
-        return  # somebody's own
+    if found is None or not _is_of_aws(uri):
+        return  # somebody's own, whatever its tag
     _check_age(uri, found)
     if "-sagemaker" not in uri:
         raise SettingsError(f"--image {uri} is AWS's image for EC2, which SageMaker cannot start; take ...-sagemaker.")

@@ -6,7 +6,7 @@ Jobs are found by tag, also those of somebody else's launcher.
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from launch.aws import Aws
 from launch.clock import duration
@@ -16,6 +16,9 @@ from launch.sagemaker.found import costing
 from launch.sagemaker.runs import Run
 from launch.sagemaker.status import rate
 from trainer.errors import TrainerError
+
+# How long SageMaker may take to end a job that is past its limit, and to upload its result.
+ENDING = timedelta(hours=1)
 
 NONE = "no job costs anything, so nothing leaks"
 
@@ -38,8 +41,9 @@ def _why(run: Run, now: datetime) -> tuple[bool, str]:
     if run.is_over:
         return True, "machines kept for a next job"
     if run.deadline is None:
-        return True, "without a time limit"
-    return (True, "past its time limit") if now > run.deadline else (False, "within its time limit")
+        return False, "waiting for machines"
+    is_late = now > run.deadline + ENDING
+    return (True, "past its time limit") if is_late else (False, "within its time limit")
 
 
 def as_text(findings: Sequence[Finding], now: datetime) -> str:

@@ -1,22 +1,27 @@
 """What must be asked of AWS before a launch.  Reads only; each question is one function."""
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
-from launch.aws import Aws
+from launch.aws import DENIED, Aws
 from launch.errors import AwsError
-from launch.lookup import Asking, check_bucket, missing, region_or_some
-from launch.names import TOOLKIT, bucket_of
+from launch.lookup import Asking, check_bucket, missing, region_or_some, spec_of
+from launch.names import TOOLKIT, Folder, bucket_of
 from launch.sagemaker.checks import Settled
-from launch.sagemaker.facts import Facts, Quota, Seen
-from launch.sagemaker.runs import RUNNING, runs_of
+from launch.sagemaker.facts import Facts, Quota
+from launch.sagemaker.names import BACKEND
+from launch.sagemaker.runs import RUNNING, Run, Seen, describe, runs_of
 from trainer.errors import SettingsError, TrainerError
 
 # The stack that infra/cloudformation makes, and what it tells.
 STACK, ROLE_OUTPUT, BUCKET_OUTPUT = TOOLKIT, "SageMakerRole", "Bucket"
 ROLE = f"{TOOLKIT}-sagemaker"
+METADATA = Path("/opt/ml/metadata/resource-metadata.json")
 
 
 def look_up(aws: Aws, settled: Settled, job: str, now: datetime) -> Facts:
@@ -34,6 +39,8 @@ def look_up(aws: Aws, settled: Settled, job: str, now: datetime) -> Facts:
     role, source = asking.need(lambda: _role(aws, options.role, outputs, caller), nothing)
     asking.need(lambda: check_bucket(aws, bucket), None)
     no_runs: tuple[Seen, ...] = ()
+    runs = asking.need(lambda: runs_of(aws, job), no_runs)
+    asking.need(lambda: spec_of(aws, Folder(bucket, job), BACKEND), None)
     no_quotas: tuple[Quota, ...] = ()
     facts = Facts(
         region,
@@ -43,8 +50,8 @@ def look_up(aws: Aws, settled: Settled, job: str, now: datetime) -> Facts:
         role_from=source,
         bucket=bucket,
         quotas=asking.may("the quotas", lambda: _quotas(aws, settled), no_quotas),
-        runs=asking.need(lambda: runs_of(aws, job), no_runs),
-        outputs=outputs,
+        taken=tuple(run.name for run in runs),
+        running=asking.need(lambda: _running_start(aws, job, runs), None),
     )
     problems = {str(problem): problem for problem in asking.problems}
     return replace(facts, problems=tuple(problems.values()), unknown=tuple(asking.unknown))
@@ -68,17 +75,43 @@ def _role(aws: Aws, wanted: str | None, outputs: Mapping[str, str], caller: Mapp
     if ROLE_OUTPUT in outputs:
         found = outputs[ROLE_OUTPUT]
         return (found if found.startswith("arn:") else _arn_of(aws, found)), f"stack {STACK}"
-    own = _role_of_notebook(str(caller["Arn"]))
+    own = _role_of_notebook(aws, str(caller["Arn"]))
     if own is not None:
-        return _arn_of(aws, own), "this notebook"
+        return own, "this notebook"
     return _arn_of(aws, ROLE), "its name"
 
 
-def _role_of_notebook(arn: str) -> str | None:
-    """The role's name, if these are the credentials of SageMaker's own notebooks: their sessions are called so."""
-    kind, _, rest = arn.partition(":assumed-role/")
-    name, _, session = rest.partition("/")
-    return name if kind.startswith("arn:") and session == "SageMaker" else None
+def _running_start(aws: Aws, job: str, runs: Sequence[Seen]) -> Run | None:
+    """The start of `job` that has not ended; one of somebody else's that has such a name only takes the name."""
+    living = (describe(aws, run.name) for run in runs if run.lives)
+    return next((run for run in living if run.is_ours and run.job == job), None)
+
+
+def _role_of_notebook(aws: Aws, arn: str) -> str | None:
+    """The role's ARN, if these are the credentials of SageMaker's own notebooks: their sessions are called so."""
+    match = re.fullmatch(r"arn:(?P<partition>[^:]+):sts::(?P<account>\d+):assumed-role/(?P<name>[^/]+)/SageMaker", arn)
+    if match is None:
+        return None
+    told = _told_to_notebook()
+    if told is not None:
+        return told
+    try:
+        return _arn_of(aws, match["name"])
+    except AwsError as error:
+        if error.aws_code not in DENIED:
+            raise
+    # A notebook's role may rarely ask about itself; the console makes such roles under this path.
+    path = "service-role/" if match["name"].startswith("AmazonSageMaker-ExecutionRole") else ""
+    return f"arn:{match['partition']}:iam::{match['account']}:role/{path}{match['name']}"
+
+
+def _told_to_notebook() -> str | None:
+    """What SageMaker Studio writes down for its apps."""
+    try:
+        told: str | None = json.loads(METADATA.read_text()).get("ExecutionRoleArn")
+    except (OSError, ValueError):
+        return None
+    return told
 
 
 def _arn_of(aws: Aws, name: str) -> str:
@@ -97,12 +130,12 @@ def quota_names(settled: Settled) -> list[str]:
 
 def _quotas(aws: Aws, settled: Settled) -> tuple[Quota, ...]:
     """The limits of the instance type; Service Quotas finds them by their names only."""
-    listed = aws.pages("service-quotas", "ListServiceQuotas", "Quotas", {"ServiceCode": "sagemaker"})
+    listed = aws.pages("service-quotas", "ListServiceQuotas", "Quotas", {"ServiceCode": "sagemaker", "MaxResults": 100})
     limits = {quota["QuotaName"]: float(quota["Value"]) for quota in listed}
     names = quota_names(settled)
     for name in names:
         if name not in limits:
-            raise SettingsError(f"Service Quotas knows no {name!r}.")
+            raise SettingsError(f"Service Quotas has no value of this account's for {name!r}.")
     running = _running(aws, settled)
     return tuple(Quota(name, limits[name], running) for name in names)
 

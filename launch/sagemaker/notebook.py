@@ -140,7 +140,7 @@ class TrainingJob:
         """Ends the job, and gives kept machines back.  Doing it twice is fine."""
         from launch.sagemaker.stop import end
 
-        end(self._world.aws, self.run, self._world.clock, self._world.say)
+        end(lambda _: self._world.aws, [self.run], self._world.clock, self._world.say)
 
 
 def _world(region: str | None) -> "World":

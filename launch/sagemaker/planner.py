@@ -15,14 +15,15 @@ from launch.plan import Plan, Request
 from launch.sagemaker import explain
 from launch.sagemaker.bundle import Bundle, make_bundle
 from launch.sagemaker.checks import Settled
-from launch.sagemaker.estimator import Estimator, estimator_of, source_key
-from launch.sagemaker.facts import Facts, Seen
+from launch.sagemaker.estimator import Estimator, estimator_of, hyperparameters, source_key
+from launch.sagemaker.facts import Facts
 from launch.sagemaker.images import choose, requirements_of
+from launch.sagemaker.names import BACKEND, number_of, run_name
 from launch.sagemaker.options import SageMakerOptions
-from launch.sagemaker.runs import number_of, run_name
+from launch.sagemaker.runs import Run
 from launch.sagemaker.sdk import OPERATION
 from trainer import flags
-from trainer.errors import TrainerError
+from trainer.errors import SettingsError, TrainerError
 
 Capture = Callable[[Estimator, str], dict[str, Any]]
 
@@ -35,13 +36,13 @@ class Launch:
     folder: Folder
     region: str
     estimator: Estimator
-    running: Seen | None
+    running: Run | None
 
 
 def plan(job: Job[SageMakerOptions], settled: Settled, name: str, facts: Facts, capture: Capture) -> Plan:
     """The plan for `job`, called `name`.  Raises SettingsError; what AWS lacks is among its problems."""
     folder = Folder(facts.bucket or settled.options.bucket or bucket_of("<account>", facts.region), name)
-    running = next((run for run in facts.runs if run.lives), None)
+    running = facts.running
     image = choose(settled.options, settled.instance, facts.region)
     bundle = make_bundle(requirements_of(settled.options, image, job.train))
     estimator = estimator_of(
@@ -61,7 +62,7 @@ def plan(job: Job[SageMakerOptions], settled: Settled, name: str, facts: Facts, 
         steps=steps,
         price=explain.price_rows(job.train, settled),
         warnings=explain.warnings(settled, facts, image),
-        problems=(*facts.problems, *problems),
+        problems=(*facts.problems, *problems, *_differences(job, settled, running)),
         arguments=(("the estimator, sagemaker.pytorch.PyTorch, which makes the last request:", estimator.arguments),),
         inner=Launch(settled, folder, facts.region, estimator, running),
     )
@@ -74,7 +75,7 @@ def inner(made: Plan) -> Launch:
     return launch
 
 
-def _title(settled: Settled, name: str, estimator: Estimator, running: Seen | None) -> str:
+def _title(settled: Settled, name: str, estimator: Estimator, running: Run | None) -> str:
     what = f"{settled.options.nodes} x {settled.options.instance_type} on SageMaker, job {name}"
     if running is not None:
         return f"{what}: it is running, as {running.name}; nothing is started"
@@ -83,8 +84,20 @@ def _title(settled: Settled, name: str, estimator: Estimator, running: Seen | No
 
 def _next_name(name: str, facts: Facts) -> str:
     """SageMaker takes a name once and for all."""
-    numbers = [number_of(run.name, name) or 0 for run in facts.runs]
+    numbers = [number_of(taken, name) or 0 for taken in facts.taken]
     return run_name(name, max(numbers, default=0) + 1)
+
+
+def _differences(job: Job[SageMakerOptions], settled: Settled, running: Run | None) -> tuple[TrainerError, ...]:
+    """Why the start that runs is not what is asked for now."""
+    if running is None:
+        return ()
+    options = settled.options
+    asked = (options.instance_type, options.nodes, options.spot, hyperparameters(job.train))
+    if asked == (running.instance_type, running.nodes, running.is_spot, running.settings):
+        return ()
+    sentence = f"job {running.job} is running with other settings; choose another --job-name, or stop it first."
+    return (SettingsError(sentence),)
 
 
 def _captured(
@@ -99,7 +112,7 @@ def _captured(
 def _spec(job: Job[SageMakerOptions], folder: Folder, facts: Facts) -> Request:
     content = {
         "job": folder.job,
-        "backend": "sagemaker",
+        "backend": BACKEND,
         "region": facts.region,
         "started": facts.now.strftime(TIME),
         "train": flags.to_argv(job.train),

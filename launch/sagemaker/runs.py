@@ -1,6 +1,6 @@
 """The training jobs that SageMaker has of a job: its names are used once, so a job started again is another there."""
 
-import re
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -8,45 +8,43 @@ from typing import Any
 
 from launch import catalog
 from launch.aws import Aws
-from launch.names import DEADLINE_TAG, JOB_TAG, STARTED_TAG, read_time
+from launch.errors import AwsError
+from launch.names import JOB_TAG, STARTED_TAG
 from launch.price import HOURS_PER_MONTH
 from launch.sagemaker.checks import DISK_USD
-from launch.sagemaker.facts import Seen
+from launch.sagemaker.names import job_of, number_of, run_name
 
 RUNNING, STOPPING = "InProgress", "Stopping"
 OVER = ("Completed", "Failed", "Stopped")
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
-# How SageMaker names jobs of other tools, too; ours carry the tag.
-_AGAIN = "--"
 
 
-def run_name(job: str, number: int) -> str:
-    """What SageMaker calls the job's `number`-th start, from 1: JOB, JOB--2, ..."""
-    return job if number == 1 else f"{job}{_AGAIN}{number}"
+@dataclass(frozen=True)
+class Seen:
+    """A training job as SageMaker lists it."""
 
+    name: str
+    status: str  # InProgress, Completed, Failed, Stopping, Stopped
 
-def number_of(name: str, job: str) -> int | None:
-    """The start of `job` that SageMaker calls `name`; None if it is another job's."""
-    if name == job:
-        return 1
-    found = re.fullmatch(re.escape(job + _AGAIN) + r"(\d{1,4})", name)
-    return int(found[1]) if found else None
-
-
-def job_of(name: str) -> str:
-    """The job whose start SageMaker calls `name`."""
-    return re.sub(re.escape(_AGAIN) + r"\d{1,4}$", "", name)
+    @property
+    def lives(self) -> bool:
+        return self.status in ("InProgress", "Stopping")
 
 
 def runs_of(aws: Aws, job: str) -> tuple[Seen, ...]:
-    """What SageMaker has of `job`, newest first.  Raises AwsError."""
+    """The training jobs whose names starts of `job` may have, newest first.  Raises AwsError."""
     listed = aws.pages("sagemaker", "ListTrainingJobs", "TrainingJobSummaries", {"NameContains": job})
-    found = [
-        (number, Seen(row["TrainingJobName"], row["TrainingJobStatus"], row["CreationTime"]))
+    found = {
+        number: Seen(row["TrainingJobName"], row["TrainingJobStatus"])
         for row in listed
         if (number := number_of(row["TrainingJobName"], job)) is not None
-    ]
-    return tuple(seen for _, seen in sorted(found, key=lambda pair: -pair[0]))
+    }
+    # A listing may not yet have what was started a moment ago.
+    following = max(found, default=0) + 1
+    while (described := described_as(aws, run_name(job, following))) is not None:
+        found[following] = Seen(described["TrainingJobName"], described["TrainingJobStatus"])
+        following += 1
+    return tuple(found[number] for number in sorted(found, reverse=True))
 
 
 @dataclass(frozen=True)
@@ -72,6 +70,9 @@ class Run:
     nodes: int
     disk_gb: int
     is_spot: bool
+    max_run_s: int
+    max_wait_s: int | None
+    keep_s: int  # how long its machines are kept after it
     model: str | None
     checkpoints: str | None
     hyperparameters: Mapping[str, str]
@@ -97,12 +98,21 @@ class Run:
 
     @property
     def deadline(self) -> datetime | None:
-        return read_time(self.tags[DEADLINE_TAG]) if DEADLINE_TAG in self.tags else None
+        """When SageMaker ends it; None while it waits for machines on demand, which costs nothing."""
+        if self.max_wait_s is not None:
+            return self.created + timedelta(seconds=self.max_wait_s)
+        return self.started + timedelta(seconds=self.max_run_s) if self.started else None
 
     @property
     def token(self) -> str:
         """What tells one start from another that happens to have the same name."""
         return self.tags.get(STARTED_TAG, "")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the trainer was told, without what SageMaker's SDK adds."""
+        own = {name: text for name, text in self.hyperparameters.items() if not name.startswith("sagemaker_")}
+        return {name: json.loads(text) for name, text in own.items()}
 
     @property
     def usd_per_hour(self) -> float:
@@ -132,9 +142,28 @@ class Run:
         return self.usd_per_hour * hours
 
 
+def described_as(aws: Aws, name: str) -> Mapping[str, Any] | None:
+    """What SageMaker says of the training job called `name`, or None if there is none.  Raises AwsError."""
+    try:
+        return aws.call("sagemaker", "DescribeTrainingJob", {"TrainingJobName": name})
+    except AwsError as error:
+        if error.aws_code in ("ValidationException", "ResourceNotFound") and "not found" in str(error).lower():
+            return None
+        raise
+
+
+def find(aws: Aws, name: str) -> Run | None:
+    """The training job that SageMaker calls `name`, or None if there is none.  Raises AwsError."""
+    described = described_as(aws, name)
+    return None if described is None else _tagged(aws, described)
+
+
 def describe(aws: Aws, name: str) -> Run:
     """The training job that SageMaker calls `name`.  Raises AwsError."""
-    described = aws.call("sagemaker", "DescribeTrainingJob", {"TrainingJobName": name})
+    return _tagged(aws, aws.call("sagemaker", "DescribeTrainingJob", {"TrainingJobName": name}))
+
+
+def _tagged(aws: Aws, described: Mapping[str, Any]) -> Run:
     tags = aws.pages("sagemaker", "ListTags", "Tags", {"ResourceArn": described["TrainingJobArn"]})
     return read_run(described, {tag["Key"]: tag["Value"] for tag in tags}, aws.region)
 
@@ -148,6 +177,7 @@ def again(aws: Aws, run: Run) -> Run:
 def read_run(described: Mapping[str, Any], tags: Mapping[str, str], region: str) -> Run:
     """DescribeTrainingJob's answer as a Run."""
     resources, pool = described.get("ResourceConfig", {}), described.get("WarmPoolStatus", {})
+    limits = described.get("StoppingCondition", {})
     said: Sequence[Mapping[str, Any]] = described.get("SecondaryStatusTransitions", ())
     return Run(
         name=described["TrainingJobName"],
@@ -165,6 +195,9 @@ def read_run(described: Mapping[str, Any], tags: Mapping[str, str], region: str)
         nodes=resources.get("InstanceCount", 0),
         disk_gb=resources.get("VolumeSizeInGB", 0),
         is_spot=bool(described.get("EnableManagedSpotTraining")),
+        max_run_s=limits.get("MaxRuntimeInSeconds", 0),
+        max_wait_s=limits.get("MaxWaitTimeInSeconds"),
+        keep_s=resources.get("KeepAlivePeriodInSeconds", 0),
         model=described.get("ModelArtifacts", {}).get("S3ModelArtifacts"),
         checkpoints=described.get("CheckpointConfig", {}).get("S3Uri"),
         hyperparameters=described.get("HyperParameters", {}),

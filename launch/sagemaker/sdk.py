@@ -130,7 +130,7 @@ def _quiet() -> Iterator[None]:
     """
     hook, root, before = sys.excepthook, logging.getLogger(), logging.root.manager.disable
     handlers, level = list(root.handlers), root.level
-    logging.disable(logging.WARNING)
+    logging.disable(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

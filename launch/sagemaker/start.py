@@ -26,11 +26,15 @@ from launch.sagemaker.options import SageMakerOptions
 from launch.sagemaker.planner import Launch, inner
 from launch.sagemaker.planner import plan as make_plan
 from launch.sagemaker.result import fetch_result
-from launch.sagemaker.runs import Run, describe
+from launch.sagemaker.runs import Run, again, find
 from launch.sagemaker.stop import end
 from launch.sagemaker.watch import POLL_S, Follower, anything
-from launch.signals import Hangup, hangups, undeterred
+from launch.signals import Hangup, hangups, undeterred, undisturbed
 from trainer.contract import Exit
+from trainer.errors import SettingsError, TrainerError
+
+# How long AWS may be out of reach before it is left open whether a job was started.
+SURE_S, LOOK_EVERY_S = 60.0, 3.0
 
 
 @dataclass(frozen=True)
@@ -56,62 +60,93 @@ def launch(plan: Plan, world: World) -> int:
 
     Raises Ended if the training failed, and TrainerError.
     """
-    todo = inner(plan)
-    with hangups():
-        try:
-            run = begin(plan, world)
-        except (KeyboardInterrupt, Hangup) as asked:
-            _undo(todo, world)
-            raise Ended("stopped before the job was seen to start", 130) from asked
-    if todo.settled.detaches:
+    run, settled = begin(plan, world), inner(plan).settled
+    if settled.detaches:
         return _detached(run, world.say)
-    return follow(run, world, fetch=todo.settled.options.fetch)
+    return follow(run, world, fetch=settled.options.fetch)
 
 
 def begin(plan: Plan, world: World) -> Run:
-    """Makes the requests of `plan`; returns the training job.  If it runs already, nothing is requested."""
+    """Makes the requests of `plan`; returns the training job.  If it runs already, nothing is requested.
+
+    Interrupted before the job is seen to start, it ends it.  Raises TrainerError.
+    """
     todo = inner(plan)
     if todo.running is not None:
         world.say(f"{todo.running.name} is running already")
-        return describe(world.aws, todo.running.name)
+        return todo.running
+    # Before anything can cost money: whatever happens, this is how to look after it.
+    world.say(f"job {todo.folder.job}; from any terminal: {_command('status|logs|stop', todo.folder.job)}")
 
     def call(service: str, operation: str, params: Mapping[str, Any]) -> Answer:
-        if operation == sdk.OPERATION:
-            _create(todo.estimator, params, world.aws)
-            return {}
-        return world.aws.call(service, operation, params)
+        if operation != sdk.OPERATION:
+            return world.aws.call(service, operation, params)
+        _create(todo.estimator, params, world)
+        return {}
 
-    perform(plan.steps, call, world.say, world.clock.sleep)
-    run = describe(world.aws, todo.estimator.name)
-    world.say(f"job {run.job} is started; from any terminal: python -m launch.sagemaker status|logs|stop {run.job}")
-    world.say(f"  {console(run)}")
+    with hangups():
+        try:
+            perform(plan.steps, call, world.say, world.clock.sleep)
+            run = _sought(todo.estimator, world, must_be=True)
+        except (KeyboardInterrupt, Hangup) as asked:
+            raise _undone(todo, world) from asked
+    assert run is not None
+    world.say(f"{run.name} is started: {console(run)}")
     return run
 
 
-def _create(estimator: Estimator, request: Mapping[str, Any], aws: Aws) -> None:
+def _create(estimator: Estimator, request: Mapping[str, Any], world: World) -> None:
     """Starts the training job, once.  Raises AwsError."""
     try:
-        sdk.send(estimator, request, aws)
+        sdk.send(estimator, request, world.aws)
     except AwsError as error:
         # An answer got lost, and botocore may have asked a second time.
-        if (isinstance(error, NoAnswer) or error.aws_code == "ResourceInUse") and _is_there(estimator, aws):
-            return
-        raise refused(error) from error
+        unclear = isinstance(error, NoAnswer) or error.aws_code == "ResourceInUse"
+        run = _sought(estimator, world) if unclear else None
+        if run is None:
+            raise refused(error) from error
+        if run.is_over:
+            raise SettingsError(f"{run.name} was started from this plan before, and is over; plan again.") from error
 
 
-def _is_there(estimator: Estimator, aws: Aws) -> bool:
-    """Whether the training job exists, and is this one and not an earlier one of the same name."""
-    started: str = {tag["Key"]: tag["Value"] for tag in estimator.arguments["tags"]}[STARTED_TAG]
+def _sought(estimator: Estimator, world: World, *, must_be: bool = False) -> Run | None:
+    """The training job, if it exists and is this one, not an earlier one of that name.  Raises AwsError if that cannot
+    be found out.  must_be: AWS has said that it made it.
+    """
+    started = {tag["Key"]: tag["Value"] for tag in estimator.arguments["tags"]}[STARTED_TAG]
+    until = world.clock.now() + SURE_S
+    while True:
+        try:
+            run = find(world.aws, estimator.name)
+            if run is not None or not must_be:
+                return run if run is not None and run.token == started else None
+            trouble: TrainerError = AwsError("SageMaker does not show it.")
+        except TrainerError as error:
+            trouble = error
+        if world.clock.now() > until:
+            stop_it = _command("stop", estimator.name)
+            raise AwsError(f"{trouble} So {estimator.name} may be running; end it with {stop_it}") from trouble
+        world.clock.sleep(LOOK_EVERY_S)
+
+
+def _undone(todo: Launch, world: World) -> Ended:
+    """Ends the job if it was started; whether it was, we may not have been told.  Returns what to end with."""
+    with undisturbed():
+        run = _sought(todo.estimator, world)
+        if run is None:
+            return Ended("stopped before the job was started", 130)
+        _stop(run, world)
+    return Ended(f"{run.name} was started, and is stopped as asked", 130)
+
+
+def _stop(run: Run, world: World) -> None:
+    """Ends `run`; further signals but Ctrl-C are not heard meanwhile.  Raises AwsError."""
     try:
-        return describe(aws, estimator.name).token == started
-    except AwsError:
-        return False
-
-
-def _undo(todo: Launch, world: World) -> None:
-    """Ends the job if it was started; whether it was, we may not have been told."""
-    if todo.running is None and _is_there(todo.estimator, world.aws):
-        end(world.aws, describe(world.aws, todo.estimator.name), world.clock, undeterred(world.say))
+        with undisturbed():
+            end(lambda _: world.aws, [run], world.clock, undeterred(world.say))
+    except KeyboardInterrupt:
+        world.say(f"{run.name} may not have stopped yet; make sure with {_command('stop', run.job)}")
+        raise
 
 
 def follow(
@@ -122,37 +157,49 @@ def follow(
     shows: whether a line of the log is shown; poll_s: between looks.
     """
     say, follower = undeterred(world.say), Follower(world.aws, world.clock, world.say, run, shows, poll_s)
+    attach = _command("attach", run.job)
     with hangups():
         try:
             run = follower.follow()
         except KeyboardInterrupt:
-            if world.may_detach():
+            if _may_detach(world):
                 return _detached(run, say)
-            end(world.aws, run, world.clock, say)
-            raise Ended(f"stopped as asked{_cost(run, world)}", 130) from None
+            _stop(run, world)
+            raise Ended(f"stopped as asked{_cost(again(world.aws, run), world)}", 130) from None
         except (Hangup, BrokenPipeError) as error:
-            raise Ended(f"nobody listens any more ({error}); the job goes on", 130) from error
-        except AwsError as error:
-            raise AwsError(f"{error} The job goes on: python -m launch.sagemaker attach {run.job}") from error
+            raise Ended(f"nobody listens any more ({error}); the job goes on: {attach}", 130) from error
+        except TrainerError as error:
+            raise AwsError(f"{error} The job goes on: {attach}") from error
     return _ended(run, world, list(follower.lines), fetch=fetch)
+
+
+def _may_detach(world: World) -> bool:
+    """Asks; a terminal that is closed instead of an answer leaves the job alone."""
+    try:
+        return world.may_detach()
+    except Hangup:
+        return True
+
+
+def _command(verb: str, job: str) -> str:
+    return f"python -m launch.sagemaker {verb} {job}"
 
 
 def _ended(run: Run, world: World, lines: list[str], *, fetch: bool) -> int:
     over, cost = verdict(run), _cost(run, world)
+    if run.keep_s and run.pool in (None, "InUse", "Available"):  # also after a failure
+        kept = f"the machines are kept up to {run.keep_s} s for a next job, and cost"
+        world.say(f"{kept}; give them back with {_command('stop', run.job)}")
     if over.code != Exit.DONE:
         for line in _account_of(run, lines):
             world.say(line)
-        see = f"See python -m launch.sagemaker logs {run.job}, and {console(run)}"
+        see = f"See {_command('logs', run.job)}, and {console(run)}"
         raise Ended(f"{over.sentence}{cost}. {see}", over.code)
     world.say(f"{over.sentence}{cost}")
     if fetch:
         world.say(f"result: {fetch_result(world.aws, run, world.results)}")
     if run.checkpoints is not None:
         world.say(f"checkpoints: {run.checkpoints}")
-    if run.pool == "Available":
-        world.say(
-            f"the machines are kept for the next job; give them back with python -m launch.sagemaker stop {run.job}"
-        )
     return Exit.DONE
 
 
@@ -175,5 +222,5 @@ def _cost(run: Run, world: World) -> str:
 def _detached(run: Run, say: Say) -> int:
     say("the job goes on without this terminal, and ends by itself.")
     for verb, what in (("attach", "follow it, and fetch its result"), ("stop", "end it")):
-        say(f"  python -m launch.sagemaker {verb} {run.job}   {what}")
+        say(f"  {_command(verb, run.job)}   {what}")
     return Exit.DONE

@@ -32,7 +32,9 @@ def rate(run: Run) -> float:
 
 
 def _row(run: Run, now: datetime) -> tuple[str, ...]:
-    left = duration(run.deadline - now) + " left" if run.deadline and run.deadline > now else "passed"
+    left = "-"
+    if run.deadline and not run.is_over:
+        left = duration(run.deadline - now) + " left" if run.deadline > now else "passed"
     return (
         run.name,
         run.status if run.is_over else run.detail,
@@ -40,7 +42,7 @@ def _row(run: Run, now: datetime) -> tuple[str, ...]:
         duration(now - run.created),
         f"{rate(run):.2f}",
         f"{run.cost(now):.2f}",
-        "-" if run.is_over else left,
+        left,
     )
 
 

@@ -57,6 +57,7 @@ class Follower:
     poll_s: float = POLL_S
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     _said: int = 0
+    _warned: str = ""
 
     def follow(self) -> Run:
         """Shows what happens until the job is over; returns how it is then.  Raises TrainerError after long trouble."""
@@ -70,13 +71,13 @@ class Follower:
                 if self.run.is_over:
                     self._drain(tail)
                     return self.run
-                trouble_since = None
+                trouble_since, self._warned = None, ""
             except TrainerError as error:
                 now = self.clock.now()
                 trouble_since = now if trouble_since is None else trouble_since
                 if now - trouble_since > PATIENCE_S:
                     raise
-                self.say(f"warning: {error}\n  trying again")
+                self._warn(f"{error}\n  trying again")
             self.clock.sleep(self.poll_s)
 
     def _tell(self) -> None:
@@ -90,12 +91,18 @@ class Follower:
         try:
             lines = tail.new_lines()
         except AwsError as error:
-            self.say(f"warning: {error}")
+            self._warn(str(error))
             return 0
         for line in filter(self.shows, lines):
             self.say(line)
         self.lines.extend(lines)
         return len(lines)
+
+    def _warn(self, text: str) -> None:
+        """Says it once, and not at every look."""
+        if text != self._warned:
+            self.say(f"warning: {text}")
+        self._warned = text
 
     def _drain(self, tail: LogTail) -> None:
         """Lines arrive some seconds after they were written."""

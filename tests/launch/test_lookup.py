@@ -48,7 +48,7 @@ def test_a_bucket_of_another_region_is_a_problem(account: Account, aws: Aws) -> 
     with pytest.raises(AwsError) as problem:
         check_bucket(aws, "elsewhere")
     assert str(problem.value) == (
-        "bucket elsewhere is in eu-west-1 and the nodes would be in us-east-1; give one of us-east-1 with --bucket."
+        "bucket elsewhere is in eu-west-1 and the job would be in us-east-1; give one of us-east-1 with --bucket."
     )
 
 
@@ -103,5 +103,5 @@ def test_a_file_that_breaks_off_is_an_error(account: Account, aws: Aws, monkeypa
 def test_the_spec_is_the_folders_job_json(account: Account, aws: Aws) -> None:
     account.put_json("jobs/j/job.json", {"job": "j"})
 
-    assert spec_of(aws, Folder(account.bucket, "j")) == {"job": "j"}
-    assert spec_of(aws, Folder(account.bucket, "k")) is None
+    assert spec_of(aws, Folder(account.bucket, "j"), "ec2") == {"job": "j"}
+    assert spec_of(aws, Folder(account.bucket, "k"), "ec2") is None
