@@ -58,4 +58,4 @@ class SageMakerOptions(BaseModel):
     max_usd: float | None = Field(None, gt=0, description="refuse a job that may cost more")
     wait: bool = Field(True, description="follow the job to its end, and fetch the result")
     detach: bool = Field(False, description="as --no-wait: return once the job is there; follow with attach")
-    fetch: bool = Field(True, description="fetch the result into runs/JOB at the end")
+    fetch: bool = Field(True, description="fetch the result into runs/ at the end")

@@ -29,7 +29,7 @@ class LeaksOptions(InRegion):
 
 
 class AttachOptions(OfJob):
-    fetch: bool = Field(True, description="fetch the result into runs/JOB at the end")
+    fetch: bool = Field(True, description="fetch the result into runs/ at the end")
 
 
 STATUS = """\

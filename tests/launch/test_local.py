@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from launch import local
 from launch.cli import LaunchOptions
 from launch.job import Job
 from launch.local.options import LocalOptions
@@ -101,3 +102,45 @@ def test_ctrl_c_ends_launcher_agent_and_workers(tmp_path: Path) -> None:
     launcher.communicate(timeout=60)
     assert launcher.returncode == 130
     assert left_of(f"TEST_JOB={tmp_path}") == []
+
+
+# ---- from Python
+
+
+TINY: dict[str, Any] = {"model": "cnn", "dataset": "synthetic", "synthetic_images": 64, "image_size": 8,
+                        "batch_size": 8, "precision": "fp32", "plot": False, "threads": 1}  # fmt: skip
+
+
+@pytest.fixture
+def on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in trainer_env().items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("on_the_path")
+def test_train_returns_a_record_an_epoch_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    records = local.train(**TINY, epochs=2, show=True)
+
+    assert [record["epoch"] for record in records] == [1, 2]
+    assert list(tmp_path.iterdir()) == []
+    said = capsys.readouterr().out
+    assert "epoch 2/2" in said
+    assert "[METRIC]" not in said
+
+
+@pytest.mark.usefixtures("on_the_path")
+def test_train_raises_the_trainers_own_sentence(tmp_path: Path) -> None:
+    with pytest.raises(local.TrainingError, match=r"^the loss is not finite .* lower --lr"):
+        local.train(**TINY, epochs=2, lr=1e12)
+    with pytest.raises(local.TrainerError, match=r"no folder .*nowhere; point --data-dir") as caught:
+        local.train(dataset="imagefolder", data_dir=tmp_path / "nowhere")
+    assert caught.value.code == 3
+
+
+def test_train_refuses_a_wrong_name_before_it_starts_anything() -> None:
+    with pytest.raises(SettingsError, match="unknown setting 'epoch'; did you mean 'epochs'"):
+        local.train(epoch=2)

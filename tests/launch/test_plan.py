@@ -108,3 +108,16 @@ def test_a_program_sees_every_request_with_all_its_parameters() -> None:
 
 def test_every_request_that_may_be_made_is_counted() -> None:
     assert [request.why for request in PLAN.requests] == ["a group", "start in a", "start in b"]
+
+
+def test_in_brief_a_plan_is_what_it_starts_and_costs_and_what_speaks_against_it() -> None:
+    assert PLAN.brief.splitlines() == [
+        "2 x g5 on EC2, job j",
+        "",
+        "price:",
+        "  g5  2.42 USD per hour",
+        "",
+        "warning: it is Tuesday",
+        "",
+        "problem: no quota",
+    ]

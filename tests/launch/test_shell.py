@@ -146,3 +146,13 @@ def test_our_own_handlers_are_back_afterwards() -> None:
     run([sys.executable, "-c", ""], os.environ)
 
     assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
+
+
+def test_what_a_command_says_is_heard_line_by_line(capfd: pytest.CaptureFixture[str]) -> None:
+    heard: list[str] = []
+    said = "import sys; print('one'); print('two', file=sys.stderr, flush=True); raise SystemExit(3)"
+
+    assert run([sys.executable, "-u", "-c", said], os.environ, hear=heard.append) == 3
+
+    assert heard == ["one", "two"]
+    assert capfd.readouterr() == ("", "")

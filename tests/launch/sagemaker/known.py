@@ -1,0 +1,87 @@
+"""A job and the facts of an account, as literals: what the planner's tests plan with."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+from launch.job import Job
+from launch.plan import Plan
+from launch.sagemaker import checks, planner, sdk
+from launch.sagemaker.facts import Facts, Quota
+from launch.sagemaker.options import DEFAULTS, SageMakerOptions
+from launch.sagemaker.runs import Run
+from trainer import flags
+from trainer.config import TrainConfig
+
+NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
+NAME = "cifar10-1"
+ROLE = "arn:aws:iam::123456789012:role/aws-ddp-toolkit-sagemaker"
+BUCKET = "aws-ddp-toolkit-123456789012-us-east-1"
+
+FACTS = Facts(
+    region="us-east-1",
+    now=NOW,
+    account="123456789012",
+    role=ROLE,
+    role_from="stack aws-ddp-toolkit",
+    bucket=BUCKET,
+    quotas=(Quota("ml.g5.2xlarge for training job usage", 4, 1),),
+)
+
+RUN = Run(
+    name=NAME,
+    region="us-east-1",
+    status="InProgress",
+    detail="Training",
+    said=(("Training", "Training image download completed. Training in progress."),),
+    created=NOW - timedelta(hours=1),
+    started=NOW - timedelta(minutes=50),
+    ended=None,
+    trained_s=None,
+    billed_s=None,
+    failure="",
+    instance_type="ml.g5.12xlarge",
+    nodes=2,
+    disk_gb=0,
+    is_spot=False,
+    max_run_s=86_400,
+    max_wait_s=None,
+    keep_s=0,
+    model=None,
+    checkpoints=f"s3://{BUCKET}/jobs/{NAME}/run",
+    hyperparameters={"epochs": '"3"', "sagemaker_program": '"train.py"'},
+    pool=None,
+    pool_s=0,
+    tags={"aws-ddp-toolkit:job": NAME},
+)
+
+
+def run(**changes: Any) -> Run:
+    """A training job as SageMaker describes it."""
+    return replace(RUN, **changes)
+
+
+def job(**settings: Any) -> Job[SageMakerOptions]:
+    """What the command line makes of these settings."""
+    where, train = flags.build({**DEFAULTS, "job_name": NAME, **settings}, [SageMakerOptions, TrainConfig])
+    return Job(cast(TrainConfig, train), cast(SageMakerOptions, where))
+
+
+def settle(**settings: Any) -> checks.Settled:
+    return checks.settle(job(**settings))
+
+
+def no_sdk(estimator: Any, region: str) -> dict[str, Any]:
+    """In the place of sdk.capture, for what does not look at its request."""
+    return {"TrainingJobName": estimator.name}
+
+
+def plan(facts: Facts = FACTS, capture: planner.Capture = no_sdk, **settings: Any) -> Plan:
+    asked = job(**settings)
+    return planner.plan(asked, checks.settle(asked), asked.where.job_name or NAME, facts, capture)
+
+
+def request(**settings: Any) -> Mapping[str, Any]:
+    """The SDK's CreateTrainingJob for these settings."""
+    return plan(capture=sdk.capture, **settings).steps[-1].params  # type: ignore[union-attr]

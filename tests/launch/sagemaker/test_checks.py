@@ -1,0 +1,185 @@
+"""What cannot work, or may cost too much, is refused in a sentence before AWS is asked anything."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from launch.sagemaker.checks import DATA_DISK_GB, DISK_GB, ENDING_S
+from tests.launch.sagemaker.known import settle
+from tests.launch.sagemaker.world import Stage
+from trainer.errors import SettingsError
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    with Stage.opened() as stage:
+        yield stage
+
+
+VPC = "--subnet subnet-1 --security-group sg-1"
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        # names
+        ("--node 2", "unknown flag --node; did you mean --nodes?"),
+        ("--instance-type ml.g5.2xlage", "unknown instance type 'ml.g5.2xlage'; did you mean 'ml.g5.2xlarge'?"),
+        ("--instance-type g5.2xlarge", "--instance-type g5.2xlarge is EC2's name; SageMaker calls it ml.g5.2xlarge."),
+        ("--model resnt18", "did you mean 'resnet18'?"),
+        ("--dataset cifar11", "did you mean 'cifar10'?"),
+        ("--job-name my_job", "--job-name my_job: at most 48 letters, digits and hyphens"),
+        ("--job-name j--2", "--job-name j--2: names that end so are for jobs started again; choose another."),
+        ("statsu", "unknown verb 'statsu'; did you mean 'status'?"),
+        # sizes and prices
+        ("--nodes 0", "--nodes 0: must be greater than or equal to 1."),
+        ("--nodes 65", "--nodes 65 is over --max-nodes 64; raise it if you mean it."),
+        ("--instance-type ml.c5.2xlarge", "--instance-type ml.c5.2xlarge has no GPU; give --allow-cpu if you mean it."),
+        ("--nodes 2 --max-usd 20", "2 x ml.g5.2xlarge for 12 h may cost 36.87 USD, over --max-usd 20; lower"),
+        ("--max-usd 20 --warm-pool-s 3600 --max-hours 13", "1 x ml.g5.2xlarge for 13 h may cost 21.46 USD"),
+        ("--max-hours 673", "--max-hours 673: must be less than or equal to 672."),
+        ("--warm-pool-s 3601", "--warm-pool-s 3601: must be less than or equal to 3600."),
+        ("--volume-gb 451", "--volume-gb 451: ml.g5.2xlarge has 450 GB and takes no other disk; lower it"),
+        # who starts the ranks
+        ("--distribution smddp", "--distribution smddp"),
+        (
+            "--instance-type ml.p5.48xlarge",
+            "SageMaker's SDK takes no pytorchddp on ml.p5.48xlarge; give --distribution torch_distributed.",
+        ),
+        # the container's folders
+        ("--run-dir /tmp/x", "--run-dir and --checkpoint-dir are the container's on SageMaker; leave them out."),
+        ("--checkpoint-dir /tmp/x", "--run-dir and --checkpoint-dir are the container's on SageMaker; leave them out."),
+        ("--data-dir /tmp/x", "--data-dir is the container's on SageMaker; give the data with --data s3://BUCKET/"),
+        ("--init-from runs/a/model.pt", "--init-from runs/a/model.pt is not in the container; bring it as a channel"),
+        # data
+        ("--dataset imagenet", "imagenet must come from somewhere; give --data s3://BUCKET/FOLDER with train/ and"),
+        ("--dataset imagefolder", "imagefolder must come from somewhere; give --data s3://BUCKET/FOLDER with"),
+        ("--dataset imagenet --data train=s3://bucket/a", "imagenet must come from somewhere; give --data s3://"),
+        ("--dataset imagenet --data weights=s3://bucket/a", "imagenet must come from somewhere; give --data s3://"),
+        ("--input-mode FastFile", "--input-mode FastFile is for data in S3; give --data"),
+        (
+            f"--input-mode FastFile --data efs://fs-0123456789abcdef0 {VPC}",
+            "--input-mode FastFile is for data in S3; give --data",
+        ),
+        # network
+        ("--subnet subnet-1", "--subnet and --security-group go together: your VPC's, or leave both out."),
+        ("--security-group sg-1", "--subnet and --security-group go together: your VPC's, or leave both out."),
+        (
+            "--data fsx://fs-0123456789abcdef0/fsx/a",
+            "fsx://fs-0123456789abcdef0/fsx/a lies in a VPC; give its --subnet and a --security-group",
+        ),
+        ("--data efs://fs-0123456789abcdef0", "efs://fs-0123456789abcdef0/ lies in a VPC; give its --subnet"),
+        # spot
+        ("--spot --warm-pool-s 600", "--warm-pool-s keeps machines and --spot gives them back; leave one of them out."),
+        ("--spot --no-checkpoints", "--spot without checkpoints loses all at an interruption; leave --no-checkpoints"),
+        ("--max-wait-hours 20", "--max-wait-hours is how long a spot job may take, waiting included; add --spot."),
+        (
+            "--spot --max-hours 10 --max-wait-hours 9.5",
+            "--max-wait-hours 9.5 includes the training, of up to --max-hours 10; raise it, or lower --max-hours.",
+        ),
+        # tags and environment
+        ("--tags aws:x=1", "--tags aws:x: names like that are AWS's or the toolkit's own; choose another."),
+        ("--tags aws-ddp-toolkit:job=x", "--tags aws-ddp-toolkit:job: names like that are AWS's or the toolkit's own"),
+        ("--tags AWS-DDP-Toolkit:job=x", "--tags AWS-DDP-Toolkit:job: names like that are AWS's or the toolkit's own"),
+        ("--tags Name=x", "--tags Name: names like that are AWS's or the toolkit's own; choose another."),
+        ("--tags team", "--tags team: write it as KEY=VALUE,KEY=VALUE."),
+        ("--environment =x", "--environment =x: write it as KEY=VALUE,KEY=VALUE."),
+        ("--environment 1A=x", "--environment 1A: a name has letters, digits and _, and begins with no digit."),
+        ("--environment WANDB_API_KEY=x", "--environment WANDB_API_KEY looks like a secret"),
+        ("--environment A=1,db_password=x", "--environment db_password looks like a secret, and everybody who may"),
+        ("--environment AWS_SECRET_ACCESS_KEY=x", "--environment AWS_SECRET_ACCESS_KEY looks like a secret"),
+        ("--environment HF_TOKEN=x", "--environment HF_TOKEN looks like a secret"),
+        # the training
+        ("--warmup-epochs 9 --epochs 5", "--warmup-epochs 9 leaves nothing of 5 epochs"),
+        (
+            "--instance-type ml.g5.12xlarge --nodes 2 --batch-ramp 0:256,2:252",
+            "a global batch of 252 does not divide among 8 replicas x 1 accumulated passes; the nearest that does is",
+        ),
+        # images
+        ("--image public.ecr.aws/deep-learning-containers/pytorch:2.8.0", "SageMaker takes images from ECR in your"),
+    ],
+)
+@pytest.mark.parametrize("more", [[], ["--dry-run"]], ids=["launch", "dry run"])
+def test_what_cannot_work_is_refused_before_any_call(
+    argv: str, sentence: str, more: list[str], stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert stage.type(*argv.split(), *more) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert sentence in err
+    assert stage.account.requests == []
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_batch_for_all_must_divide_among_all_gpus_of_the_job(nodes: int) -> None:
+    ranks = 4 * nodes
+    assert settle(instance_type="ml.g5.12xlarge", nodes=nodes, batch_ramp={0: ranks * 16}).processes == ranks
+    with pytest.raises(SettingsError, match=f"does not divide among {ranks} replicas"):
+        settle(instance_type="ml.g5.12xlarge", nodes=nodes, batch_ramp={0: ranks * 16 + 1})
+
+
+def test_a_type_without_a_gpu_has_one_process_per_node() -> None:
+    assert settle(instance_type="ml.c5.2xlarge", allow_cpu=True, nodes=2).processes == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "disk_gb"),
+    [
+        ({}, 0),  # g5's own disks
+        ({"volume_gb": 400}, 0),
+        ({"instance_type": "ml.p3.8xlarge"}, DISK_GB),
+        ({"instance_type": "ml.p3.8xlarge", "data": "s3://bucket/x"}, DATA_DISK_GB),
+        ({"instance_type": "ml.p3.8xlarge", "data": "s3://bucket/x", "input_mode": "FastFile"}, DISK_GB),
+        ({"instance_type": "ml.p3.8xlarge", "data": "s3://bucket/x", "volume_gb": 500}, 500),
+    ],
+)
+def test_the_disk_is_asked_for_where_the_type_has_none(settings: dict[str, object], disk_gb: int) -> None:
+    assert settle(**settings).disk_gb == disk_gb
+
+
+def test_the_highest_price_counts_every_node_its_disk_and_the_kept_machines() -> None:
+    one = settle(instance_type="ml.p3.8xlarge", max_hours=10)
+    assert one.usd_per_hour == pytest.approx(14.688 + 30 * 0.14 / 730)
+    ending_h = ENDING_S / 3600
+    assert one.highest_usd == pytest.approx((10 + ending_h) * one.usd_per_hour)
+    two = settle(instance_type="ml.p3.8xlarge", max_hours=10, nodes=2, warm_pool_s=1800)
+    assert two.highest_usd == pytest.approx(2 * (10.5 + ending_h) * one.usd_per_hour)
+
+
+def test_a_price_just_at_the_limit_is_accepted() -> None:
+    most = settle(nodes=2).highest_usd
+    assert settle(nodes=2, max_usd=most).highest_usd == most
+    with pytest.raises(SettingsError, match="over --max-usd"):
+        settle(nodes=2, max_usd=most - 0.01)
+
+
+def test_spot_waits_as_long_again_unless_it_is_told() -> None:
+    assert settle(spot=True, max_hours=3).max_wait_s == 6 * 3600
+    assert settle(spot=True, max_hours=3, max_wait_hours=3).max_wait_s == 3 * 3600
+    assert settle().max_wait_s is None
+
+
+@pytest.mark.parametrize("hours", [336.5, 672])
+def test_the_longest_spot_job_is_within_sagemakers_limit(hours: float) -> None:
+    waits_s = settle(spot=True, max_hours=hours).max_wait_s
+    assert waits_s is not None
+    assert hours * 3600 <= waits_s <= 28 * 86_400
+
+
+def test_weights_come_from_a_channel() -> None:
+    place = "/opt/ml/input/data/weights/model.pt"
+    settled = settle(init_from=place, data="weights=s3://bucket/w")
+    assert [channel.name for channel in settled.channels] == ["weights"]
+
+
+def test_own_tags_and_environment_are_kept_with_their_equals_signs() -> None:
+    settled = settle(tags="team=vision,cost=a=b", environment="NCCL_DEBUG=INFO,MAX_TOKENS=-x=1")
+    assert settled.tags == {"team": "vision", "cost": "a=b"}
+    assert settled.environment == {"NCCL_DEBUG": "INFO", "MAX_TOKENS": "-x=1"}
+
+
+@pytest.mark.parametrize(("settings", "detaches"), [({}, False), ({"detach": True}, True), ({"wait": False}, True)])
+def test_no_wait_is_another_word_for_detach(settings: dict[str, bool], detaches: bool) -> None:
+    assert settle(**settings).detaches is detaches

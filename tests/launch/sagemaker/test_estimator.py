@@ -1,0 +1,135 @@
+"""The estimator's arguments: what the user asked for, and nothing that costs GPU time unasked."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from launch.sagemaker.estimator import METRICS, hyperparameters, metric_definitions
+from launch.sagemaker.planner import inner
+from tests.conftest import ROOT
+from tests.launch.sagemaker.known import BUCKET, FACTS, NAME, ROLE, job, plan
+from trainer import flags
+from trainer.config import TrainConfig
+from trainer.contract import SAGEMAKER_CHECKPOINTS
+from trainer.log import MetricLines
+
+
+def arguments(**settings: Any) -> dict[str, Any]:
+    return dict(inner(plan(**settings)).estimator.arguments)
+
+
+def test_only_what_differs_from_the_trainers_defaults_is_passed_by_its_flags_name() -> None:
+    given = hyperparameters(job(epochs=3, batch_size=64, label_smoothing=0.1).train)
+    assert given == {
+        "dataset": "cifar10",
+        "epochs": "3",
+        "batch-size": "64",
+        "label-smoothing": "0.1",
+        "progress": "false",
+    }
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"amp": True, "compile": True, "plot": False, "lr": 1e-5, "milestones": [2, 3], "schedule": "multistep"},
+        {"batch_ramp": {0: 512, 2: 2048}, "wandb": "a project", "tensorboard": True, "max_steps": 7},
+        {"init_from": "/opt/ml/input/data/weights/model.pt", "data": "data=s3://bucket/a,weights=s3://bucket/b"},
+    ],
+    ids=lambda settings: " ".join(settings) or "default",
+)
+def test_the_trainer_reads_its_settings_back_from_the_hyperparameters(settings: dict[str, Any]) -> None:
+    train = job(**settings).train
+    words = [word for name, value in hyperparameters(train).items() for word in (f"--{name}", value)]
+    (read,) = flags.parse(words, [TrainConfig], prog="trainer", about="", sections={})
+    assert read == train
+
+
+def test_hyperparameters_are_within_sagemakers_limits() -> None:
+    for name, value in hyperparameters(job(batch_ramp=dict.fromkeys(range(5), 512)).train).items():
+        assert len(name) <= 256
+        assert len(value) <= 2500
+
+
+def test_profiler_and_debugger_are_off() -> None:
+    given = arguments()
+    assert given["disable_profiler"] is True
+    assert given["debugger_hook_config"] is False
+
+
+@pytest.mark.parametrize("name", ["pytorchddp", "torch_distributed"])
+def test_the_distribution_is_the_one_asked_for(name: str) -> None:
+    assert arguments(distribution=name)["distribution"] == {name: {"enabled": True}}
+
+
+def test_checkpoints_lie_in_the_run_folder_unless_switched_off() -> None:
+    given = arguments()
+    assert given["checkpoint_s3_uri"] == f"s3://{BUCKET}/jobs/{NAME}/run"
+    assert given["checkpoint_local_path"] == str(SAGEMAKER_CHECKPOINTS)
+    assert "checkpoint_s3_uri" not in arguments(checkpoints=False)
+
+
+def test_the_tags_say_whose_the_job_is_and_where_its_folder_lies() -> None:
+    tags = {tag["Key"]: tag["Value"] for tag in arguments(max_hours=2, tags="team=vision")["tags"]}
+    assert tags == {
+        "Name": f"aws-ddp-toolkit-{NAME}",
+        "aws-ddp-toolkit:job": NAME,
+        "aws-ddp-toolkit:started": "2026-11-21T14:00:00Z",
+        "aws-ddp-toolkit:bucket": BUCKET,
+        "team": "vision",
+    }
+
+
+def test_a_spot_job_has_both_its_limits() -> None:
+    given = arguments(spot=True, max_hours=2, max_wait_hours=5)
+    assert (given["use_spot_instances"], given["max_run"], given["max_wait"]) == (True, 7200, 18_000)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"warm_pool_s": 600}, {"keep_alive_period_in_seconds": 600}),
+        ({"max_restarts": 0}, {"max_retry_attempts": None}),
+        ({"encrypt_traffic": True}, {"encrypt_inter_container_traffic": True}),
+        ({"environment": "A=1"}, {"environment": {"A": "1"}}),
+        ({"subnet": "subnet-1,subnet-2", "security_group": "sg-1"},
+         {"subnets": ["subnet-1", "subnet-2"], "security_group_ids": ["sg-1"]}),
+        ({"kms_key": "alias/k"}, {"output_kms_key": "alias/k", "volume_kms_key": None}),
+        ({"kms_key": "alias/k", "instance_type": "ml.p3.8xlarge"}, {"output_kms_key": "alias/k",
+                                                                    "volume_kms_key": "alias/k", "volume_size": 30}),
+    ],
+    ids=lambda value: " ".join(value),
+)  # fmt: skip
+def test_an_option_becomes_an_argument(settings: dict[str, Any], expected: dict[str, Any]) -> None:
+    plain, given = arguments(), arguments(**settings)
+    assert {name: given.get(name) for name in expected} == expected
+    assert given != plain
+
+
+def test_without_an_account_a_plan_has_the_likely_role_as_an_arn() -> None:
+    nobody = replace(FACTS, account=None, role=None, bucket=None)
+    roles = [inner(plan(nobody, **s)).estimator.arguments["role"] for s in ({}, {"role": "mine"}, {"role": ROLE})]
+    assert roles == [
+        "arn:aws:iam::<account>:role/aws-ddp-toolkit-sagemaker", "arn:aws:iam::<account>:role/mine", ROLE,
+    ]  # fmt: skip
+
+
+def test_sagemaker_finds_the_numbers_in_the_trainers_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    values = {name: number + 0.5 for number, name in enumerate(METRICS)} | {"train_loss": 1.25e-7, "epoch": 3}
+    MetricLines().write(values)
+    line = capsys.readouterr().out
+    # As mpirun tags it, too.
+    for written in (line, f"[1,mpirank:0,algo-1]<stdout>:{line}"):
+        for definition in metric_definitions():
+            found = re.search(definition["Regex"], written)
+            assert found is not None, definition
+            assert float(found[1]) == values[definition["Name"]]
+
+
+def test_every_metric_is_one_that_the_trainer_writes_and_there_are_not_too_many() -> None:
+    written = (ROOT / "trainer/record.py").read_text()
+    assert [name for name in METRICS if f'"{name}"' not in written] == []
+    assert len(METRICS) == len(set(METRICS)) <= 40

@@ -1,0 +1,250 @@
+"""The container of a job: one with kernels for its GPU, in every region, and what it lacks."""
+
+import json
+import re
+from dataclasses import replace
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from launch import catalog
+from launch.sagemaker.images import Image, check_image, choose, registry, requirements_of, warnings_about
+from launch.sagemaker.options import SageMakerOptions
+from launch.sagemaker.sdk import _importing
+from tests.conftest import ROOT
+from trainer.config import TrainConfig
+from trainer.errors import SettingsError
+
+ON_SAGEMAKER = [instance for instance in catalog.load().values() if instance.sagemaker_name]
+GPUS = [instance.name for instance in ON_SAGEMAKER if instance.is_gpu]
+CPUS = [instance.name for instance in ON_SAGEMAKER if not instance.is_gpu]
+AWS = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
+
+
+def options(**given: Any) -> SageMakerOptions:
+    return SageMakerOptions.model_validate(given)
+
+
+def chosen(instance: str, region: str = "us-east-1", **given: Any) -> Image:
+    return choose(options(**given), catalog.load()[instance], region)
+
+
+@cache
+def table() -> list[dict[str, Any]]:
+    images: list[dict[str, Any]] = yaml.safe_load((ROOT / "infra/sagemaker/images.yaml").read_text())["images"]
+    return images
+
+
+@cache
+def sdk_table() -> dict[str, Any]:
+    """What the installed SDK knows of AWS's PyTorch images."""
+    with _importing():
+        import sagemaker.image_uris
+    content: dict[str, Any] = json.loads(
+        (Path(sagemaker.image_uris.__file__).parent / "image_uri_config/pytorch.json").read_text()
+    )["training"]["versions"]
+    return content
+
+
+# ---- the choice
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_every_gpu_gets_an_image_with_kernels_for_it(name: str) -> None:
+    image = chosen(name)
+    assert catalog.load()[name].architecture in image.architectures
+    assert image.known
+    assert "-gpu-" in image.uri
+
+
+@pytest.mark.parametrize("name", CPUS)
+def test_a_machine_without_gpu_gets_an_image_without(name: str) -> None:
+    assert "-cpu-" in chosen(name).uri
+
+
+@pytest.mark.parametrize("name", ["p3.2xlarge", "p3.8xlarge", "p3.16xlarge", "p3dn.24xlarge"])
+def test_a_v100_gets_the_last_image_that_was_built_for_it(name: str) -> None:
+    image = chosen(name)
+    assert image.uri == f"{AWS}/pytorch-training:2.8.0-gpu-py312-cu129-ubuntu22.04-sagemaker"
+    assert image.cuda == "12.9"
+
+
+def test_a_gpu_for_which_no_image_is_built_is_told() -> None:
+    old = replace(catalog.load()["p3.8xlarge"], architecture="sm_37", gpu_model="K80")
+    with pytest.raises(SettingsError, match=r"no image with kernels for K80 \(sm_37\); give an --image"):
+        choose(options(), old, "us-east-1")
+
+
+def test_an_own_image_is_taken_as_it_is_and_gets_all_that_the_trainer_needs() -> None:
+    image = chosen("g5.2xlarge", image="123456789012.dkr.ecr.us-east-1.amazonaws.com/ours:1")
+    assert image.uri == "123456789012.dkr.ecr.us-east-1.amazonaws.com/ours:1"
+    assert not image.known
+    assert {"simplejpeg", "pytorch_optimizer", "nvidia-ml-py"} <= set(image.lacks)
+
+
+def test_one_of_awss_images_is_known_also_with_a_patch_number() -> None:
+    uri = f"{AWS}/pytorch-training:2.9.0-gpu-py312-cu130-ubuntu22.04-sagemaker-v1.4"
+    image = chosen("g5.2xlarge", image=uri)
+    assert (image.uri, image.torch, image.known) == (uri, "2.9.0", True)
+
+
+# ---- against the SDK's own table
+
+
+def test_the_registries_are_the_sdks_own_in_every_region_it_knows() -> None:
+    known = sdk_table()["2.8.0"]["registries"]
+    assert len(known) > 30
+    assert {region: registry(region).partition(".")[0] for region in known} == known
+
+
+def test_the_host_names_end_as_the_sdk_ends_them() -> None:
+    with _importing():
+        from sagemaker.image_uris import retrieve
+    for region in ("us-east-1", "eu-central-2", "cn-north-1", "us-gov-west-1"):
+        with _importing():
+            uri = retrieve("pytorch", region, version="2.8.0", py_version="py312",
+                           instance_type="ml.g5.2xlarge", image_scope="training")  # fmt: skip
+        assert uri.partition("/")[0] == registry(region)
+
+
+@pytest.mark.parametrize("row", table(), ids=lambda row: row["tag"])
+def test_the_images_of_versions_that_the_sdk_knows_are_the_ones_it_gives(row: dict[str, Any]) -> None:
+    version = sdk_table().get(row["torch"])
+    if version is None:  # newer than the SDK
+        newest = max(tuple(map(int, name.split("."))) for name in sdk_table())
+        assert tuple(map(int, row["torch"].split("."))) > newest
+        return
+    with _importing():
+        from sagemaker.image_uris import retrieve
+    kind = "ml.g5.2xlarge" if "cuda" in row else "ml.c5.2xlarge"
+    with _importing():
+        uri = retrieve("pytorch", "us-east-1", version=row["torch"], py_version=f"py{row['python'].replace('.', '')}",
+                       instance_type=kind, image_scope="training")  # fmt: skip
+    # The SDK leaves out what is behind the Python version: the registry has both names.
+    assert f"{AWS}/pytorch-training:{row['tag']}".startswith(uri)
+
+
+@pytest.mark.parametrize("row", table(), ids=lambda row: row["tag"])
+def test_a_row_of_the_table_agrees_with_its_tag(row: dict[str, Any]) -> None:
+    tag = row["tag"]
+    assert tag.startswith(row["torch"] + "-")
+    assert tag.endswith("-sagemaker")
+    python = re.search(r"-py(\d)(\d+)-", tag)
+    assert python is None or f"{python[1]}.{python[2]}" == row["python"]
+    assert ("-cu" in tag) == ("architectures" in row)
+    assert isinstance(row["patched_until"], date)
+
+
+# ---- --image
+
+
+@pytest.mark.parametrize(
+    ("tag", "instance", "sentence"),
+    [
+        ("2.9.0-gpu-py312-cu130-ubuntu22.04-sagemaker", "p3.8xlarge",
+         "its PyTorch has no kernels for V100 (sm_70) of ml.p3.8xlarge; leave --image out for one that has."),
+        ("2.10.0-gpu-py313-cu130-ubuntu22.04-sagemaker", "p3.16xlarge", "has no kernels for V100 (sm_70)"),
+        ("2.5.1-gpu-py311-cu124-ubuntu22.04-sagemaker", "g5.2xlarge",
+         "is too old: the trainer needs PyTorch 2.6 and Python 3.11 or newer; leave --image out"),
+        ("2.6.0-gpu-py310-cu126-ubuntu22.04-sagemaker", "g5.2xlarge", "is too old: the trainer needs PyTorch 2.6 and"),
+        ("1.13.1-gpu-py39-cu117-ubuntu20.04-sagemaker", "g5.2xlarge", "is too old"),
+        ("2.8.0-gpu-py312-cu129-ubuntu22.04-ec2", "g5.2xlarge",
+         "is AWS's image for EC2, which SageMaker cannot start; take ...-sagemaker."),
+        ("2.8.0-cpu-py312-ubuntu22.04-sagemaker", "g5.2xlarge",
+         "is for machines without a GPU; take the -gpu- one, or leave --image out."),
+        ("2.8.0-gpu-py312-cu129-ubuntu22.04-sagemaker", "c5.2xlarge",
+         "is for GPUs, and ml.c5.2xlarge has none; leave --image out."),
+    ],
+)  # fmt: skip
+def test_an_image_that_cannot_work_is_refused_by_its_name(tag: str, instance: str, sentence: str) -> None:
+    uri = f"{AWS}/pytorch-training:{tag}"
+    with pytest.raises(SettingsError) as error:
+        check_image(uri, catalog.load()[instance])
+    assert str(error.value).startswith(f"--image {uri}")
+    assert sentence in str(error.value)
+
+
+def test_sagemaker_takes_no_image_from_the_public_registry() -> None:
+    with pytest.raises(SettingsError, match=r"not from public\.ecr\.aws"):
+        check_image("public.ecr.aws/deep-learning-containers/pytorch-training:2.8.0", catalog.load()["g5.2xlarge"])
+
+
+@pytest.mark.parametrize(
+    ("uri", "instance"),
+    [
+        (f"{AWS}/pytorch-training:2.8.0-gpu-py312-cu129-ubuntu22.04-sagemaker", "p3.8xlarge"),
+        (f"{AWS}/pytorch-training:2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker", "p3.8xlarge"),
+        (f"{AWS}/pytorch:2.11.0-cu130-amzn2023-sagemaker", "g5.2xlarge"),
+        (f"{AWS}/pytorch-training:2.10.0-cpu-py313-ubuntu22.04-sagemaker", "c5.2xlarge"),
+        ("123456789012.dkr.ecr.us-east-1.amazonaws.com/ours:2.5-gpu-py39", "p3.8xlarge"),
+        ("123456789012.dkr.ecr.us-east-1.amazonaws.com/pytorch-ours:latest", "g5.2xlarge"),
+    ],
+)
+def test_an_image_that_may_work_is_accepted(uri: str, instance: str) -> None:
+    check_image(uri, catalog.load()[instance])
+    assert chosen(instance, image=uri).uri == uri
+
+
+# ---- what an image lacks
+
+
+def requirements(instance: str = "g5.2xlarge", train: TrainConfig | None = None, **given: Any) -> list[str]:
+    wanted = options(**given)
+    return requirements_of(
+        wanted, choose(wanted, catalog.load()[instance], "us-east-1"), train or TrainConfig()
+    ).split()
+
+
+def test_requirements_are_what_the_image_lacks_pinned() -> None:
+    assert requirements() == ["nvidia-ml-py==13.615.71", "pytorch_optimizer==4.1.0", "simplejpeg==1.9.0"]
+
+
+def test_mpi4py_is_added_where_mpirun_needs_it_and_the_image_has_none() -> None:
+    bare = f"{AWS}/pytorch:2.11.0-cu130-amzn2023-sagemaker"
+    assert "mpi4py==4.1.2" in requirements(image=bare)
+    assert "mpi4py==4.1.2" not in requirements(image=bare, distribution="torch_distributed")
+    assert "mpi4py==4.1.2" not in requirements()
+
+
+@pytest.mark.parametrize(
+    ("tracker", "package"), [("tensorboard", "tensorboard"), ("wandb", "wandb"), ("mlflow", "mlflow-skinny")]
+)
+def test_trackers_are_added_when_they_are_asked_for(tracker: str, package: str) -> None:
+    value: Any = True if TrainConfig.model_fields[tracker].annotation is bool else "x"
+    added = set(requirements(train=TrainConfig.model_validate({tracker: value}))) - set(requirements())
+    assert package in {line.partition("==")[0] for line in added}
+    assert all("==" in line for line in added)
+
+
+def test_the_pins_are_those_of_our_own_constraints() -> None:
+    pinned = (ROOT / "constraints.txt").read_text().lower().replace("_", "-").splitlines()
+    for line in requirements():
+        assert line.replace("_", "-") in pinned
+
+
+# ---- warnings
+
+
+def test_an_image_that_aws_patches_no_more_is_told() -> None:
+    image = chosen("p3.8xlarge")
+    (sentence,) = warnings_about(options(), image, date(2026, 8, 7))
+    assert sentence == "AWS patches 2.8.0-gpu-py312-cu129-ubuntu22.04-sagemaker no more since 2026-08-06."
+    assert warnings_about(options(), image, date(2026, 8, 6)) == []
+
+
+def test_an_unknown_image_is_told_what_it_must_have() -> None:
+    own = Image("ours:1", known=False)
+    (sentence,) = warnings_about(options(), own, date(2026, 1, 1))
+    assert sentence.endswith("it needs AWS's sagemaker-training toolkit, mpirun and mpi4py.")
+    (sentence,) = warnings_about(options(distribution="torch_distributed"), own, date(2026, 1, 1))
+    assert sentence.endswith("it needs AWS's sagemaker-training toolkit.")
+
+
+def test_mpirun_in_an_image_that_is_not_made_for_it_is_told() -> None:
+    image = chosen("g5.2xlarge", image=f"{AWS}/pytorch:2.11.0-cu130-amzn2023-sagemaker")
+    (sentence,) = warnings_about(options(), image, date(2026, 1, 1))
+    assert "is not made for mpirun; take --distribution torch_distributed." in sentence

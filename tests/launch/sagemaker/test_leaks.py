@@ -1,0 +1,171 @@
+"""leaks finds what costs money and should not, in any region, and ends it when told to."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from unittest import mock
+
+import pytest
+
+from launch.errors import AwsError
+from launch.sagemaker import leaks
+from launch.sagemaker.leaks import judge
+from tests.launch.faults import Faults, injected, refused
+from tests.launch.sagemaker.known import NAME, NOW, run
+from tests.launch.sagemaker.mended import complete
+from tests.launch.sagemaker.test_stop import foreign
+from tests.launch.sagemaker.world import Stage, one_aws
+
+DAY_S = 86_400
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    with Stage.opened() as stage:
+        yield stage
+
+
+# ---- judging
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_leak", "why"),
+    [
+        ({}, False, "within its time limit"),
+        # It trains for 50 minutes, and has an hour to end.
+        ({"max_run_s": -601}, True, "past its time limit"),
+        ({"max_run_s": -600}, False, "within its time limit"),
+        ({"started": None}, False, "waiting for machines"),
+        ({"started": None, "max_wait_s": 0}, False, "within its time limit"),
+        ({"started": None, "max_wait_s": -1}, True, "past its time limit"),
+        ({"status": "Completed", "pool": "Available"}, True, "machines kept for a next job"),
+    ],
+)
+def test_a_leak_is_what_nobody_waits_for(changes: dict[str, object], is_leak: bool, why: str) -> None:
+    (found,) = judge([run(**changes)], NOW)
+    assert (found.is_leak, found.why) == (is_leak, why)
+
+
+# ---- the verb
+
+
+def test_nothing_there_is_no_leak(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stage.type("leaks") == 0
+    assert capsys.readouterr().out == f"{leaks.NONE}\n"
+
+
+def test_a_job_within_its_time_is_shown_with_its_price_and_no_leak(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.started(nodes=2)
+    assert stage.type("leaks") == 0
+    out = capsys.readouterr().out
+    assert f"  {NAME}  us-east-1  InProgress  2 x ml.g5.2xlarge  " in out
+    assert "within its time limit" in out
+    assert out.endswith("3.03 USD per hour, of which leaks 0.00 USD\n")
+
+
+def test_a_job_past_its_deadline_is_a_leak_and_delete_ends_it(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    stage.started("old", max_hours=2.0)
+    stage.slept_s += 3 * 3600 + 60
+    stage.started("young")
+    assert stage.type("leaks") == 4
+    out = capsys.readouterr().out
+    assert "past its time limit" in out
+    assert out.endswith(
+        "3.03 USD per hour, of which leaks 1.51 USD\npython -m launch.sagemaker leaks --delete ends the leaks\n"
+    )
+    assert stage.type("leaks", "--delete") == 0
+    assert stage.account.left() == ["training job young (InProgress)"]
+    assert "old" not in capsys.readouterr().out.splitlines()[-3]
+
+
+def test_machines_kept_after_a_job_are_a_leak_and_are_given_back(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    complete(stage.started(warm_pool_s=600))
+    assert stage.type("leaks") == 4
+    out = capsys.readouterr().out
+    assert "machines kept for a next job" in out
+    assert "Available" in out
+    assert stage.type("leaks", "--delete") == 0
+    assert stage.account.left() == []
+    assert capsys.readouterr().out.endswith(f"{leaks.NONE}\n")
+
+
+def test_what_is_within_its_time_survives_delete(stage: Stage) -> None:
+    stage.started()
+    assert stage.type("leaks", "--delete") == 0
+    assert stage.account.left() == [f"training job {NAME} (InProgress)"]
+
+
+def test_jobs_without_the_toolkits_tag_are_neither_shown_nor_ended(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    foreign(stage)
+    stage.slept_s += 30 * DAY_S
+    assert stage.type("leaks", "--delete") == 0
+    assert "theirs" not in capsys.readouterr().out
+    assert stage.account.left() == ["training job theirs (InProgress)"]
+
+
+def test_a_leak_that_cannot_be_ended_stays_one(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("one", "two"):
+        stage.started(name)
+    stage.slept_s += 2 * DAY_S
+    with injected(Faults()) as faults:
+        faults.on("StopTrainingJob", refused("AccessDeniedException", 403))
+        assert stage.type("leaks", "--delete") == 4
+    assert "these credentials may not sagemaker:StopTrainingJob" in capsys.readouterr().err
+    assert len(stage.account.left()) == 1
+
+
+def test_every_region_is_asked(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    """Jobs of other regions are put beside ours, for roles and buckets of the account know no regions here."""
+    there = one_aws("eu-west-1")
+    stage.started("here")
+    with mock.patch.object(type(stage), "aws", there):
+        stage.account.region = "eu-west-1"  # where to look for what was made
+        stage.started("there")
+        stage.account.region = "us-east-1"
+    stage.slept_s += 2 * DAY_S
+    assert stage.type("leaks") == 4
+    assert "there" not in capsys.readouterr().out
+    assert stage.type("leaks", "--all-regions") == 4
+    out = capsys.readouterr().out
+    assert "  here   us-east-1  " in out
+    assert "  there  eu-west-1  " in out
+    assert stage.type("leaks", "--all-regions", "--delete") == 0
+    assert stage.account.left() == []
+
+
+def test_a_region_that_cannot_be_asked_is_told_and_counts(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    regions = {"Regions": [{"RegionName": "us-east-1"}, {"RegionName": "eu-west-1"}]}
+    call, costing = type(stage.aws).call, leaks.costing
+
+    def two(aws: object, service: str, operation: str, *params: object) -> object:
+        return regions if operation == "DescribeRegions" else call(aws, service, operation, *params)  # type: ignore[arg-type]
+
+    def refuse(aws: object) -> object:
+        if aws.region == "eu-west-1":  # type: ignore[attr-defined]
+            raise AwsError("not enabled.")
+        return costing(aws)  # type: ignore[arg-type]
+
+    stage.started()
+    with mock.patch.object(type(stage.aws), "call", two), mock.patch.object(leaks, "costing", refuse):
+        assert stage.type("leaks", "--all-regions") == 4
+    out = capsys.readouterr().out
+    assert out.startswith("warning: eu-west-1 could not be asked: not enabled.\n")
+    assert NAME in out
+
+
+def test_what_the_user_may_not_ask_is_an_error(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    with injected(Faults()) as faults:
+        faults.on("ListTrainingJobs", refused("AccessDeniedException", 403), nth=None)
+        assert stage.type("leaks") == 4
+    assert capsys.readouterr().err.startswith("error: these credentials may not sagemaker:ListTrainingJobs; the policy")
+
+
+def test_a_deadline_has_an_hour_of_grace(stage: Stage) -> None:
+    stage.started(max_hours=2.0)
+    stage.slept_s += timedelta(hours=3).total_seconds() - 30
+    assert stage.type("leaks") == 0

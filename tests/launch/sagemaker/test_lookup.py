@@ -1,0 +1,253 @@
+"""What is asked of AWS before a launch: role, bucket, quota, and what SageMaker has of the job already."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from launch.sagemaker.facts import Facts, Quota
+from launch.sagemaker.lookup import look_up, quota_names
+from tests.launch.faults import Faults, injected, refused
+from tests.launch.sagemaker.known import NAME, NOW, ROLE, settle
+from tests.launch.sagemaker.mended import complete
+from tests.launch.sagemaker.test_stop import foreign
+from tests.launch.sagemaker.world import Stage
+
+QUOTA = "ml.g5.2xlarge for training job usage"
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    with Stage.opened() as stage:
+        yield stage
+
+
+@pytest.fixture
+def faults(stage: Stage) -> Iterator[Faults]:
+    with injected(Faults()) as active:
+        yield active
+
+
+def facts(stage: Stage, name: str = NAME, **settings: Any) -> Facts:
+    return look_up(stage.aws, settle(**settings), name, NOW)
+
+
+def problems(found: Facts) -> list[str]:
+    return [str(problem) for problem in found.problems]
+
+
+# ---- role and bucket
+
+
+def test_an_account_that_is_set_up_has_nothing_against_a_launch(stage: Stage) -> None:
+    found = facts(stage)
+    assert (found.problems, found.unknown) == ((), ())
+    assert (found.region, found.account) == ("us-east-1", "123456789012")
+    assert found.quotas == (Quota(QUOTA, 20, 0),)
+
+
+def test_nothing_is_written(stage: Stage) -> None:
+    facts(stage)
+    assert stage.account.operations
+    assert not [name for name in stage.account.operations if not name.startswith(("Describe", "Get", "List", "Head"))]
+
+
+def test_the_role_is_the_one_given_before_all_others(stage: Stage) -> None:
+    mine, arn = stage.account.make_role("mine"), "arn:aws:iam::999999999999:role/theirs"
+    stage.account.make_stack()
+    assert (facts(stage, role="mine").role, facts(stage, role="mine").role_from) == (mine, "--role")
+    assert facts(stage, role=arn).role == arn
+
+
+def test_a_role_can_come_from_the_yaml_file(stage: Stage, tmp_path: Any) -> None:
+    mine = stage.account.make_role("mine")
+    (tmp_path / "job.yaml").write_text("role: mine\nbucket: none-such\n")
+    assert stage.type("--config", str(tmp_path / "job.yaml"), "--dry-run") == 4
+    assert stage.type("--config", str(tmp_path / "job.yaml"), "--bucket", stage.account.bucket, "--dry-run") == 0
+    assert stage.account.asked("GetRole") == [{"RoleName": "mine"}, {"RoleName": "mine"}]
+    assert mine.endswith(":role/mine")
+
+
+def test_then_the_stacks(stage: Stage) -> None:
+    other = stage.account.make_role("other")
+    stage.account.make_bucket("other-bucket")
+    stage.account.make_stack(SageMakerRole=other, Bucket="other-bucket")
+    found = facts(stage)
+    assert (found.role, found.role_from, found.bucket) == (other, "stack aws-ddp-toolkit", "other-bucket")
+    assert found.problems == ()
+
+
+def test_a_stack_may_name_the_role_by_its_name(stage: Stage) -> None:
+    other = stage.account.make_role("other")
+    stage.account.make_stack(SageMakerRole="other")
+    assert facts(stage).role == other
+
+
+def caller(stage: Stage, monkeypatch: pytest.MonkeyPatch, arn: str) -> None:
+    call = type(stage.aws).call
+
+    def who(aws: Any, service: str, operation: str, *params: Any) -> Any:
+        if operation == "GetCallerIdentity":
+            return {"Account": stage.account.id, "Arn": arn}
+        return call(aws, service, operation, *params)
+
+    monkeypatch.setattr(type(stage.aws), "call", who)
+
+
+def test_then_the_notebooks_own(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = stage.account.make_role("NotebookRole")
+    caller(stage, monkeypatch, "arn:aws:sts::123456789012:assumed-role/NotebookRole/SageMaker")
+    assert (facts(stage).role, facts(stage).role_from) == (own, "this notebook")
+    stage.account.make_stack()
+    assert facts(stage).role_from == "stack aws-ddp-toolkit"
+
+
+def test_then_the_name_that_infra_gives_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    for arn in ("arn:aws:sts::123456789012:assumed-role/Admin/jane", "arn:aws:iam::123456789012:user/SageMaker"):
+        caller(stage, monkeypatch, arn)
+        found = facts(stage)
+        assert (found.role, found.role_from) == (ROLE, "its name")
+        assert found.bucket == stage.account.bucket
+
+
+def test_a_role_that_is_missing_is_told_with_the_option(stage: Stage) -> None:
+    assert problems(facts(stage, role="mien")) == [
+        "the account has no role mien; make it as infra/README.md says, or give another with --role."
+    ]
+    stage.account.delete_role()
+    (sentence,) = problems(facts(stage))
+    assert sentence.startswith("the account has no role aws-ddp-toolkit-sagemaker; make it as infra/README.md says")
+    assert facts(stage).problems[0].code == 4
+
+
+def test_a_bucket_that_is_missing_is_told_with_the_option(stage: Stage) -> None:
+    assert problems(facts(stage, bucket="none-such")) == [
+        "there is no bucket none-such; make it (aws s3 mb s3://none-such), or give another with --bucket."
+    ]
+
+
+def test_every_problem_is_told_at_once(stage: Stage) -> None:
+    assert len(problems(facts(stage, bucket="none-such", role="mien"))) == 2
+
+
+# ---- quota
+
+
+def test_a_quota_is_found_by_its_name(stage: Stage) -> None:
+    stage.account.quota["ml.g5.2xlarge for spot training job usage"] = 7
+    assert facts(stage, spot=True).quotas == (Quota("ml.g5.2xlarge for spot training job usage", 7, 0),)
+
+
+def test_a_warm_pool_has_a_quota_of_its_own(stage: Stage) -> None:
+    stage.account.quota["ml.g5.2xlarge for training warm pool usage"] = 0
+    assert quota_names(settle(warm_pool_s=60)) == [QUOTA, "ml.g5.2xlarge for training warm pool usage"]
+    stage.settings = {"warm_pool_s": 60}
+    (warning,) = stage.plan().warnings
+    assert warning.startswith("the quota 'ml.g5.2xlarge for training warm pool usage' is 0: SageMaker will refuse")
+
+
+def test_what_runs_is_counted_against_the_quota_of_its_own_market_and_type(stage: Stage) -> None:
+    stage.started("one", nodes=2)
+    stage.started("two", spot=True, nodes=4)
+    stage.started("three", instance_type="ml.g5.12xlarge")
+    complete(stage.started("four"))
+    assert facts(stage).quotas == (Quota(QUOTA, 20, 2),)
+    assert facts(stage, spot=True).quotas == (Quota("ml.g5.2xlarge for spot training job usage", 20, 4),)
+
+
+def test_with_very_many_jobs_the_sum_stays_unknown(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("launch.sagemaker.lookup.MOST_DESCRIBED", 1)
+    stage.started("one")
+    stage.started("two")
+    assert facts(stage).quotas == (Quota(QUOTA, 20, None),)
+    assert "1 needed + an unknown number running <= 20" in str(stage.plan())
+
+
+def test_a_quota_that_aws_does_not_list_is_a_warning(stage: Stage) -> None:
+    del stage.account.quota[QUOTA]
+    found = facts(stage)
+    assert found.problems == ()
+    assert found.unknown == (
+        f"the quotas could not be looked up: Service Quotas has no value of this account's for {QUOTA!r}.",
+    )
+
+
+# ---- what may not be looked up
+
+
+@pytest.mark.parametrize(
+    ("operation", "permission", "what"),
+    [
+        ("DescribeStacks", "cloudformation:DescribeStacks", "the outputs of the CloudFormation stack"),
+        ("ListServiceQuotas", "service-quotas:ListServiceQuotas", "the quotas"),
+    ],
+)
+def test_what_a_launch_can_do_without_is_a_warning(
+    stage: Stage, faults: Faults, operation: str, permission: str, what: str
+) -> None:
+    faults.on(operation, refused("AccessDenied", 403), nth=None)
+    found = facts(stage)
+    assert found.problems == ()
+    (sentence,) = found.unknown
+    assert sentence.startswith(f"{what} could not be looked up: these credentials may not ")
+    assert operation in sentence
+    assert found.role == ROLE
+    assert permission.endswith(operation)
+
+
+@pytest.mark.parametrize(
+    ("operation", "code", "permission"),
+    [
+        ("GetRole", "AccessDenied", "iam:GetRole"),
+        ("HeadBucket", "403", "bucket"),
+        ("ListTrainingJobs", "AccessDeniedException", "sagemaker:ListTrainingJobs"),
+    ],
+)
+def test_what_a_launch_needs_and_may_not_see_speaks_against_it(
+    stage: Stage, faults: Faults, operation: str, code: str, permission: str
+) -> None:
+    faults.on(operation, refused(code, 403), nth=None)
+    found = facts(stage)
+    assert any("these credentials may not" in sentence and permission in sentence for sentence in problems(found))
+
+
+def test_one_who_may_not_look_up_roles_can_give_an_arn(stage: Stage, faults: Faults) -> None:
+    faults.on("GetRole", refused("AccessDenied", 403), nth=None)
+    assert facts(stage, role=ROLE).problems == ()
+
+
+def test_without_credentials_nothing_is_looked_up_and_nothing_raised(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    found = look_up(stage.account.aws(), settle(), NAME, NOW)
+    assert problems(found) == ["no AWS credentials; run aws configure or aws sso login, or set AWS_PROFILE."]
+    assert found.unknown == ("without an answer from AWS, nothing was looked up: account, role, bucket, quota",)
+    assert (found.region, found.role, found.bucket) == ("us-east-1", None, None)
+
+
+# ---- what there is of the job
+
+
+def test_the_starts_of_a_job_are_found_newest_first_and_no_others(stage: Stage) -> None:
+    for name in (NAME, f"{NAME}0", f"my-{NAME}"):
+        complete(stage.started(name))
+    complete(stage.started(NAME))
+    stage.started(NAME)
+    found = facts(stage)
+    assert found.taken == (f"{NAME}--3", f"{NAME}--2", NAME)
+    assert found.running is not None
+    assert (found.running.name, found.running.status) == (f"{NAME}--3", "InProgress")
+
+
+def test_a_job_of_another_backend_is_not_taken_over(stage: Stage) -> None:
+    stage.account.put_json(f"jobs/{NAME}/job.json", {"job": NAME, "backend": "ec2"})
+    (sentence,) = problems(facts(stage))
+    assert sentence.startswith(f"{NAME} is a job of launch.ec2: see python -m launch.ec2 status {NAME}, or choose")
+
+
+def test_somebody_elses_job_only_takes_the_name(stage: Stage) -> None:
+    foreign(stage, NAME)
+    found = facts(stage)
+    assert (found.taken, found.running, found.problems) == ((NAME,), None, ())

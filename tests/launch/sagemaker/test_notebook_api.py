@@ -1,0 +1,144 @@
+"""from launch import sagemaker: the command line's jobs with values instead of text."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from launch import sagemaker
+from launch.errors import AwsError, Ended
+from launch.sagemaker import leaks
+from launch.sagemaker.start import World
+from tests.launch.sagemaker.known import NAME
+from tests.launch.sagemaker.mended import complete, fail
+from tests.launch.sagemaker.world import Stage, interrupt
+from trainer.errors import SettingsError
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    def world(region: str | None) -> World:
+        made = stage.world(region)
+        return World(made.aws, made.clock, made.say, lambda: True, made.results)
+
+    with Stage.opened() as stage, mock.patch("launch.sagemaker.notebook._world", world):
+        yield stage
+
+
+def test_a_plan_is_the_command_lines(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    made = sagemaker.plan(job_name=NAME, instance_type="ml.g5.12xlarge", epochs=3)
+    stage.type("--job-name", NAME, "--instance-type", "ml.g5.12xlarge", "--epochs", "3", "--dry-run")
+    typed = capsys.readouterr().out
+
+    def timeless(text: str) -> list[str]:
+        return [line for line in text.splitlines() if "aws-ddp-toolkit:started" not in line]
+
+    assert timeless(str(made) + "\n") == timeless(typed)
+    assert stage.account.jobs == {}
+
+
+def test_a_plan_in_brief_has_price_and_warnings_and_no_requests(stage: Stage) -> None:
+    brief = sagemaker.plan(instance_type="ml.p3.8xlarge").brief
+    assert "at most" in brief
+    assert "p3.8xlarge is at its end" in brief
+    assert "PutObject" not in brief
+    assert stage.account.jobs == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"epoch": 3}, "did you mean 'epochs'?"),
+        ({"epochs": "three"}, "must be a whole number"),
+        ({"spot": True, "warm_pool_s": 60}, "leave one of them out"),
+    ],
+)
+def test_a_wrong_setting_is_refused_before_any_call(stage: Stage, settings: dict[str, object], sentence: str) -> None:
+    with pytest.raises(SettingsError, match=sentence.replace("?", r"\?")):
+        sagemaker.plan(**settings)
+    assert stage.account.requests == []
+
+
+def test_launch_returns_at_once_and_the_job_can_be_asked(stage: Stage) -> None:
+    job = sagemaker.launch(sagemaker.plan(job_name=NAME, epochs=3))
+    assert stage.slept_s == 0
+    assert (job.name, job.run.status) == (NAME, "InProgress")
+    assert repr(job) == f"<job {NAME}: 1 x ml.g5.2xlarge, Starting>"
+    assert job.cost() == 0
+    assert job.metrics() == []
+    assert job.status().startswith(f"job {NAME} in us-east-1: Starting, started ")
+
+
+def test_a_plan_with_problems_is_not_launched(stage: Stage) -> None:
+    made = sagemaker.plan(bucket="none-such")
+    with pytest.raises(AwsError, match="there is no bucket none-such"):
+        sagemaker.launch(made)
+    assert stage.account.jobs == {}
+
+
+def test_a_job_is_followed_measured_and_fetched(stage: Stage, tmp_path: Path) -> None:
+    stage.started(epochs=3)
+    job = sagemaker.attach(NAME)
+    stage.account.put(
+        f"jobs/{NAME}/run/metrics.jsonl",
+        "".join(json.dumps({"epoch": e, "images_per_s": 1.0, "epoch_s": 1.0}) + "\n" for e in (1, 2, 3)),
+    )
+    stage.events = iter([stage.log("Collecting x", "epoch 1/3  loss 1"), stage.complete(seconds=3600)])
+    stage.said.clear()
+    assert job.follow() is None
+    assert "epoch 1/3  loss 1" in stage.said
+    assert "Collecting x" not in stage.said
+    assert list(stage.results.iterdir()) == []
+    assert [record["epoch"] for record in job.metrics()] == [1, 2, 3]
+    assert "epoch 3/3" in job.status()
+    assert job.cost() == pytest.approx(1.515, abs=0.01)
+    assert (job.result(tmp_path) / "model.pt").read_text() == "the weights"
+
+
+def test_following_everything_shows_the_whole_log(stage: Stage) -> None:
+    stage.started()
+    stage.events = iter([stage.log("Collecting x"), stage.complete()])
+    sagemaker.attach(NAME).follow(everything=True)
+    assert "Collecting x" in stage.said
+
+
+def test_following_a_job_that_fails_raises_with_its_code(stage: Stage) -> None:
+    made = stage.started()
+    reason = 'AlgorithmError: ErrorMessage "Exception: exit code 5: the loss is not finite"'
+    stage.events = iter([lambda: fail(made, reason)])
+    with pytest.raises(Ended, match="the loss is not finite") as ended:
+        sagemaker.attach(NAME).follow()
+    assert ended.value.code == 5
+
+
+def test_interrupting_a_cell_leaves_the_job_running(stage: Stage) -> None:
+    stage.started()
+    stage.events = iter([interrupt])
+    sagemaker.attach(NAME).follow()
+    assert stage.account.left() == [f"training job {NAME} (InProgress)"]
+
+
+def test_stopping_twice_is_fine(stage: Stage) -> None:
+    stage.started(warm_pool_s=600)
+    job = sagemaker.attach(NAME)
+    job.stop()
+    job.stop()
+    assert stage.account.left() == []
+    assert job.run.status == "Stopped"
+
+
+def test_the_jobs_there_are_are_newest_first_and_cost_what_leaks_says(stage: Stage) -> None:
+    assert sagemaker.jobs() == []
+    assert sagemaker.costs() == leaks.NONE
+    complete(stage.started("one"))
+    stage.started("two")
+    assert [job.name for job in sagemaker.jobs()] == ["two", "one"]
+    assert sagemaker.costs().endswith("1.51 USD per hour, of which leaks 0.00 USD")
+
+
+def test_an_unknown_job_is_told_with_the_nearest(stage: Stage) -> None:
+    stage.started("imagenet-1")
+    with pytest.raises(SettingsError, match="no job 'imagenet-2' in us-east-1; did you mean 'imagenet-1'"):
+        sagemaker.attach("imagenet-2")

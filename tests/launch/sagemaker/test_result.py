@@ -1,0 +1,95 @@
+"""The result is unpacked where it belongs, and nowhere else."""
+
+import io
+import tarfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from launch.errors import AwsError
+from launch.sagemaker.result import fetch_result
+from tests.launch.faults import Faults, injected, refused
+from tests.launch.sagemaker.known import BUCKET, NAME, run
+from tests.launch.sagemaker.world import Stage, tar_gz
+from trainer.errors import MachineError
+
+KEY = f"jobs/{NAME}/output/{NAME}/output/model.tar.gz"
+DONE = run(status="Completed", model=f"s3://{BUCKET}/{KEY}")
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    with Stage.opened() as stage:
+        yield stage
+
+
+def test_the_result_is_unpacked_into_the_jobs_folder(stage: Stage, tmp_path: Path) -> None:
+    stage.account.put(KEY, tar_gz({"model.pt": "w", "metrics.jsonl": "{}\n"}))
+    assert fetch_result(stage.aws, DONE, tmp_path / "runs") == tmp_path / "runs" / NAME
+    found = {path.name: path.read_text() for path in (tmp_path / "runs" / NAME).iterdir()}
+    assert found == {"model.pt": "w", "metrics.jsonl": "{}\n"}
+
+
+def test_fetching_twice_leaves_the_newer_one(stage: Stage, tmp_path: Path) -> None:
+    for weights in ("old", "new"):
+        stage.account.put(KEY, tar_gz({"model.pt": weights}))
+        fetch_result(stage.aws, DONE, tmp_path)
+    assert (tmp_path / NAME / "model.pt").read_text() == "new"
+
+
+def test_a_job_without_a_result_is_told(stage: Stage, tmp_path: Path) -> None:
+    with pytest.raises(AwsError, match=rf"{NAME} left no result\."):
+        fetch_result(stage.aws, run(status="Failed", model=None), tmp_path)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_damaged_archive_is_told_with_where_else_to_look(stage: Stage, tmp_path: Path) -> None:
+    whole = tar_gz({"model.pt": "".join(map(str, range(10_000)))})
+    middle = len(whole) // 2
+    for damaged in (b"no archive", b"", whole[:middle], whole[:middle] + bytes(middle)):
+        stage.account.put(KEY, damaged)
+        with pytest.raises(AwsError, match=rf"is damaged: .*; the run folder is in s3://{BUCKET}/jobs/{NAME}/run\."):
+            fetch_result(stage.aws, DONE, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../outside", "/tmp/outside-of-it"])
+def test_nothing_is_written_outside_of_the_folder(stage: Stage, tmp_path: Path, name: str) -> None:
+    stage.account.put(KEY, tar_gz({name: "x"}))
+    with suppress(AwsError):
+        fetch_result(stage.aws, DONE, tmp_path / "runs")
+    # What begins with / lies in the folder then, as tar does it.
+    assert [path for path in tmp_path.rglob("outside*") if not path.is_relative_to(tmp_path / "runs" / NAME)] == []
+    assert not Path("/tmp/outside-of-it").exists()
+
+
+def test_a_link_out_of_the_folder_is_refused(stage: Stage, tmp_path: Path) -> None:
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w:gz") as tar:
+        link = tarfile.TarInfo("link")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc"
+        tar.addfile(link)
+    stage.account.put(KEY, whole.getvalue())
+    with pytest.raises(AwsError, match="is damaged"):
+        fetch_result(stage.aws, DONE, tmp_path)
+    assert not (tmp_path / NAME / "link").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_told_with_the_way_around(stage: Stage, tmp_path: Path) -> None:
+    stage.account.put(KEY, tar_gz({"model.pt": "w"}))
+    (tmp_path / "runs").write_text("a file in the way")
+    with pytest.raises(MachineError, match=rf"cannot write to .*; .*python -m launch.sagemaker attach {NAME}"):
+        fetch_result(stage.aws, DONE, tmp_path / "runs")
+
+
+def test_a_result_that_is_gone_or_may_not_be_read_is_told(stage: Stage, tmp_path: Path) -> None:
+    with pytest.raises(AwsError) as gone:
+        fetch_result(stage.aws, DONE, tmp_path)
+    assert gone.value.code == 4
+    stage.account.put(KEY, tar_gz({"model.pt": "w"}))
+    with injected(Faults()) as faults:
+        faults.on("GetObject", refused("AccessDenied", 403), nth=None)
+        with pytest.raises(AwsError, match="these credentials may not s3:"):
+            fetch_result(stage.aws, DONE, tmp_path)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -1,0 +1,116 @@
+"""A job's starts, their names, what each costs, and what SageMaker says of it."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from launch.sagemaker.names import job_of, number_of, run_name
+from launch.sagemaker.runs import again, describe, runs_of
+from tests.launch.sagemaker.known import BUCKET, NAME, NOW, RUN, run
+from tests.launch.sagemaker.mended import complete
+from tests.launch.sagemaker.world import Stage
+
+PRICE = 7.09  # USD per hour of ml.g5.12xlarge
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    with Stage.opened() as stage:
+        yield stage
+
+
+@pytest.mark.parametrize(("number", "name"), [(1, "j"), (2, "j--2"), (12, "j--12"), (1000, "j--1000")])
+def test_the_names_of_a_jobs_starts_are_read_back(number: int, name: str) -> None:
+    assert run_name("j", number) == name
+    assert number_of(name, "j") == number
+    assert job_of(name) == "j"
+
+
+@pytest.mark.parametrize("name", ["jj", "j-2", "j--x", "j--", "j--20000", "a-j", "j--2-x"])
+def test_other_jobs_are_not_starts_of_this_one(name: str) -> None:
+    assert number_of(name, "j") is None
+
+
+def test_the_longest_name_of_a_job_leaves_room_for_its_starts() -> None:
+    assert len(run_name("j" * 48, 9999)) <= 63
+
+
+def test_the_starts_of_a_job_are_listed_newest_first_over_all_pages(stage: Stage) -> None:
+    for _ in range(12):
+        complete(stage.started())
+    found = runs_of(stage.aws, NAME)
+    assert [seen.name for seen in found] == [*(f"{NAME}--{number}" for number in range(12, 1, -1)), NAME]
+
+
+def test_a_described_job_has_what_the_verbs_need(stage: Stage) -> None:
+    made = stage.started(spot=True, nodes=2, epochs=3)
+    training = describe(stage.aws, NAME)
+    assert (training.status, training.detail) == ("InProgress", "Training")
+    assert (training.is_over, training.is_ours) == (False, True)
+    assert (training.instance_type, training.nodes, training.is_spot) == ("ml.g5.2xlarge", 2, True)
+    assert (training.job, training.model, training.billed_s) == (NAME, None, None)
+    assert training.hyperparameters["epochs"] == '"3"'
+    assert training.checkpoints == f"s3://{BUCKET}/jobs/{NAME}/run"
+    assert training.said[-1] == ("Training", "Training image download completed. Training in progress.")
+    complete(made, seconds=100, billable=30)
+    done = again(stage.aws, training)
+    assert (done.status, done.trained_s, done.billed_s, done.model) == ("Completed", 100, 30, made.model)
+    assert done.tags == training.tags
+
+
+def test_a_job_ends_at_the_latest_when_its_limit_says_so() -> None:
+    assert run(max_run_s=3600).deadline == NOW + timedelta(minutes=10)
+    assert run(max_run_s=3600, started=None).deadline is None  # it waits for machines, which costs nothing
+    assert run(max_run_s=3600, max_wait_s=7200, started=None).deadline == NOW + timedelta(hours=1)
+
+
+# ---- money
+
+
+def test_while_it_trains_it_costs_since_the_training_began() -> None:
+    assert RUN.usd_per_hour == pytest.approx(2 * PRICE)
+    assert RUN.billed(NOW) == timedelta(minutes=50)
+    assert RUN.cost(NOW) == pytest.approx(2 * PRICE * 50 / 60)
+
+
+def test_before_it_trains_it_costs_nothing() -> None:
+    assert run(started=None).cost(NOW) == 0
+
+
+def test_at_the_end_it_costs_what_sagemaker_billed_of_each_instance() -> None:
+    assert run(status="Completed", ended=NOW, trained_s=3000, billed_s=1200).cost(NOW) == pytest.approx(2 * PRICE / 3)
+
+
+def test_a_job_that_sagemaker_did_not_bill_yet_costs_until_its_end() -> None:
+    ended = run(status="Failed", ended=NOW - timedelta(minutes=20))
+    assert ended.cost(NOW) == pytest.approx(2 * PRICE * 30 / 60)
+
+
+def test_machines_that_were_kept_cost_too() -> None:
+    kept = run(status="Completed", billed_s=3600, pool="Available", pool_s=1800)
+    assert kept.cost(NOW) == pytest.approx(2 * PRICE * 1.5)
+
+
+def test_a_disk_costs_where_the_type_has_none_of_its_own() -> None:
+    p3 = run(instance_type="ml.p3.8xlarge", nodes=1, disk_gb=730)
+    assert p3.usd_per_hour == pytest.approx(14.688 + 0.14)
+    assert run(nodes=1, disk_gb=730).usd_per_hour == pytest.approx(PRICE)
+
+
+def test_a_type_that_the_catalog_does_not_know_has_no_price() -> None:
+    assert run(instance_type="ml.trn1.2xlarge").cost(NOW) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "saved"),
+    [
+        ({"is_spot": True, "trained_s": 1000, "billed_s": 250}, 0.75),
+        ({"is_spot": True, "trained_s": 1000, "billed_s": 0}, 1.0),
+        ({"is_spot": False, "trained_s": 1000, "billed_s": 1000}, None),
+        ({"is_spot": True, "trained_s": None, "billed_s": None}, None),
+        ({"is_spot": True, "trained_s": 0, "billed_s": 0}, None),
+    ],
+)
+def test_what_spot_saved_is_known_at_the_end(changes: dict[str, object], saved: float | None) -> None:
+    assert run(**changes).saved == saved

@@ -1,0 +1,327 @@
+"""SageMaker's SDK: asked for a request it sends nothing, and it changes nothing of ours."""
+
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import botocore.session
+import pytest
+import requests
+from botocore.validate import ParamValidator
+
+from launch.errors import NotSetUp
+from launch.sagemaker import sdk
+from launch.sagemaker.estimator import Estimator
+from launch.sagemaker.planner import inner
+from tests.conftest import ROOT
+from tests.launch.faults import Died, Faults, died_after, died_before, injected
+from tests.launch.sagemaker.known import NAME, plan, request
+from tests.launch.sagemaker.world import Stage, quick_sdk
+from trainer.errors import SettingsError
+
+
+@pytest.fixture(autouse=True)
+def quick() -> Iterator[None]:
+    with quick_sdk():
+        yield
+
+
+def estimator(**settings: Any) -> Estimator:
+    return inner(plan(**settings)).estimator
+
+
+@contextmanager
+def nobody_is_called() -> Iterator[list[object]]:
+    """Meanwhile whoever opens a connection, or tells the SDK's maker anything, fails and is noted."""
+    called: list[object] = []
+
+    def refuse(*args: Any, **named: Any) -> Any:
+        called.append((args, named))
+        raise AssertionError(f"called {args} {named}")
+
+    from sagemaker.telemetry import telemetry_logging
+
+    targets: list[tuple[Any, str]] = [
+        (socket.socket, "connect"), (socket.socket, "connect_ex"), (socket, "create_connection"),
+        (requests, "get"), (requests, "request"), (requests.Session, "send"), (requests.Session, "request"),
+        (telemetry_logging, "_send_telemetry_request"), (telemetry_logging, "_requests_helper"),
+    ]  # fmt: skip
+    with mock.patch.multiple(socket.socket, connect=refuse, connect_ex=refuse):
+        patches = [mock.patch.object(owner, name, refuse) for owner, name in targets[2:]]
+        for patch in patches:
+            patch.start()
+        try:
+            yield called
+        finally:
+            for patch in patches:
+                patch.stop()
+
+
+# ---- capture
+
+
+@pytest.fixture
+def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine that never heard of AWS."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.usefixtures("nobody")
+@pytest.mark.parametrize("region", ["us-east-1", "eu-central-2"])
+def test_capture_sends_nothing_and_needs_neither_credentials_nor_region(region: str) -> None:
+    asked = estimator()
+    sdk.capture(asked, region)  # imports what it needs
+    # boto3 has one session for all who do not bring theirs, and it may know credentials of other tests.
+    with mock.patch("boto3.DEFAULT_SESSION", None), nobody_is_called() as called:
+        captured = sdk.capture(asked, region)
+    assert called == []
+    assert captured["TrainingJobName"] == NAME
+
+
+def test_the_guard_itself_sees_a_call() -> None:
+    sdk.capture(estimator(), "us-east-1")
+    with nobody_is_called() as called:
+        with pytest.raises(AssertionError):
+            requests.get("https://127.0.0.1:9/")
+        with pytest.raises(AssertionError):
+            socket.create_connection(("127.0.0.1", 9))
+    assert len(called) == 2
+
+
+def test_a_launch_tells_the_sdks_maker_nothing() -> None:
+    with Stage.opened(detach=True) as stage:
+        stage.plan()
+        with nobody_is_called() as called:
+            assert stage.launch() == 0
+        assert called == []
+        assert list(stage.account.jobs) == [NAME]
+
+
+def test_the_sdk_is_also_told_not_to_call_home() -> None:
+    from sagemaker.config.config_schema import TELEMETRY_OPT_OUT_PATH
+    from sagemaker.utils import get_config_value
+
+    assert get_config_value(TELEMETRY_OPT_OUT_PATH, sdk.CONFIGURATION) is True
+
+
+def test_the_same_arguments_give_the_same_request() -> None:
+    asked = estimator(spot=True, nodes=2)
+    assert sdk.capture(asked, "us-east-1") == sdk.capture(asked, "us-east-1")
+
+
+def test_the_sdk_does_not_change_the_arguments() -> None:
+    asked = estimator(data="s3://bucket/x", environment="A=1", tags="a=b", kms_key="alias/k")
+    before = deepcopy(asked)
+    sdk.capture(asked, "us-east-1")
+    assert asked == before
+
+
+def test_what_the_user_configured_for_the_sdk_does_not_change_the_request(nobody: Path) -> None:
+    without = request()
+    config = {
+        "SchemaVersion": "1.0",
+        "SageMaker": {
+            "TrainingJob": {
+                "RoleArn": "arn:aws:iam::111111111111:role/theirs",
+                "VpcConfig": {"Subnets": ["subnet-9"], "SecurityGroupIds": ["sg-9"]},
+                "Environment": {"THEIRS": "1"},
+                "Tags": [{"Key": "theirs", "Value": "1"}],
+                "EnableInterContainerTrafficEncryption": True,
+            }
+        },
+    }
+    for folder in (".config/sagemaker", "Library/Application Support/sagemaker"):
+        (nobody / folder).mkdir(parents=True)
+        (nobody / folder / "config.yaml").write_text(json.dumps(config))
+    from sagemaker.config import config as module
+
+    # What the SDK takes for the user's file was settled when it was imported.
+    with (
+        mock.patch.object(module, "_DEFAULT_USER_CONFIG_FILE_PATH", str(nobody / ".config/sagemaker/config.yaml")),
+        mock.patch.dict(os.environ, {"SAGEMAKER_USER_CONFIG_OVERRIDE": str(nobody / ".config/sagemaker/config.yaml")}),
+    ):
+        assert module.load_sagemaker_config()["SageMaker"]["TrainingJob"]["Environment"] == {"THEIRS": "1"}
+        assert request() == without
+
+
+EVERYTHING: dict[str, Any] = {
+    "instance_type": "ml.p3.8xlarge",
+    "nodes": 2,
+    "distribution": "torch_distributed",
+    "data": "train=s3://bucket/train,val=s3://bucket/val",
+    "input_mode": "FastFile",
+    "spot": True,
+    "max_wait_hours": 30,
+    "kms_key": "alias/ours",
+    "subnet": "subnet-0123456789abcdef0,subnet-0123456789abcdef1",
+    "security_group": "sg-0123456789abcdef0",
+    "encrypt_traffic": True,
+    "tags": "team=vision",
+    "environment": "NCCL_DEBUG=INFO",
+}
+FILE_SYSTEMS: dict[str, Any] = {
+    "data": "fsx://fs-0123456789abcdef0/fsx/imagenet",
+    "warm_pool_s": 1800,
+    "subnet": "subnet-0123456789abcdef0",
+    "security_group": "sg-0123456789abcdef0",
+}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"instance_type": "ml.p3.16xlarge", "nodes": 2},
+        {"instance_type": "ml.c5.2xlarge", "allow_cpu": True},
+        {"instance_type": "ml.p5.48xlarge", "distribution": "torch_distributed"},
+        {"checkpoints": False, "max_restarts": 0},
+        EVERYTHING,
+        FILE_SYSTEMS,
+        {**FILE_SYSTEMS, "data": "data=efs://fs-0123456789abcdef0,weights=s3://bucket/w"},
+    ],
+    ids=["default", "p3", "cpu", "p5", "bare", "everything", "fsx", "efs"],
+)
+def test_aws_own_service_model_accepts_the_request(settings: dict[str, Any]) -> None:
+    model = botocore.session.Session().get_service_model("sagemaker")
+    report = ParamValidator().validate(dict(request(**settings)), model.operation_model(sdk.OPERATION).input_shape)
+    assert not report.has_errors(), report.generate_report()
+
+
+@pytest.mark.parametrize("name", ["pytorchddp", "torch_distributed"])
+def test_the_toolkit_in_the_container_is_told_who_starts_the_ranks(name: str) -> None:
+    given = request(distribution=name)["HyperParameters"]
+    ddp, torchrun = "sagemaker_distributed_dataparallel_enabled", "sagemaker_torch_distributed_enabled"
+    assert {ddp, torchrun} & set(given) == {ddp if name == "pytorchddp" else torchrun}
+    assert given["sagemaker_program"] == '"train.py"'
+
+
+def test_no_profiler_debugger_or_metric_repository_is_switched_on() -> None:
+    asked = request()
+    assert asked["ProfilerConfig"] == {"DisableProfiler": True}
+    assert not {"DebugHookConfig", "DebugRuleConfigurations", "ProfilerRuleConfigurations", "ExperimentConfig"} & set(
+        asked
+    )
+
+
+def test_what_the_sdk_refuses_becomes_a_sentence() -> None:
+    asked = estimator()
+    wrong = replace(asked, arguments={**asked.arguments, "distribution": {"pytorchddp": {"enabled": 7, "x": 1}},
+                                      "instance_type": "ml.p5.48xlarge"})  # fmt: skip
+    with pytest.raises(SettingsError, match=r"^SageMaker's SDK refuses the job: .*[^.]\.$"):
+        sdk.capture(wrong, "us-east-1")
+
+
+# ---- send
+
+
+def test_a_request_that_differs_from_the_plan_is_not_sent() -> None:
+    with Stage.opened() as stage:
+        made = stage.plan()
+        planned = dict(made.steps[-1].params)  # type: ignore[union-attr]
+        for other in ({**planned, "RoleArn": "arn:aws:iam::123456789012:role/x"}, {**planned, "X": 1}):
+            with pytest.raises(RuntimeError, match="would send another request than planned"):
+                sdk.send(inner(made).estimator, other, stage.aws)
+        assert stage.account.jobs == {}
+        sdk.send(inner(made).estimator, planned, stage.aws)
+        assert list(stage.account.jobs) == [NAME]
+
+
+def test_sending_leaves_nothing_on_the_client() -> None:
+    with Stage.opened() as stage:
+        made = stage.plan()
+        planned = made.steps[-1].params  # type: ignore[union-attr]
+        sdk.send(inner(made).estimator, planned, stage.aws)
+        other = {**planned, "TrainingJobName": "another"}
+        stage.aws.call("sagemaker", sdk.OPERATION, other)
+        assert list(stage.account.jobs) == [NAME, "another"]
+
+
+@pytest.mark.parametrize("fault", [died_before, died_after])
+def test_the_sdk_does_not_swallow_what_ends_the_process(fault: Any) -> None:
+    with Stage.opened() as stage, injected(Faults()) as faults:
+        made = stage.plan()
+        faults.on(sdk.OPERATION, fault())
+        with pytest.raises(Died):
+            sdk.send(inner(made).estimator, made.steps[-1].params, stage.aws)  # type: ignore[union-attr]
+
+
+# ---- the import
+
+
+def python(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.mark.usefixtures("nobody")
+def test_the_sdks_import_calls_nobody_prints_nothing_and_changes_neither_tracebacks_nor_logs() -> None:
+    done = python(
+        "import logging, os, socket, sys, warnings\n"
+        "called = []\n"
+        "socket.socket.connect = lambda self, address: called.append(address)\n"
+        "def state():\n"
+        "    root = logging.root\n"
+        "    return sys.excepthook, list(root.handlers), root.level, root.manager.disable, dict(os.environ)\n"
+        "before, filters = state(), list(warnings.filters)\n"
+        "from tests.launch.sagemaker.known import request\n"
+        "request()\n"
+        "assert called == [], called\n"
+        "assert before == state(), (before, state())\n"
+        "assert [f for f in warnings.filters if f in filters] == filters\n"
+        "assert 'sagemaker.pytorch' in sys.modules\n"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_in_this_process_too_logs_are_as_they_were() -> None:
+    handlers, level = list(logging.root.handlers), logging.root.level
+    request(spot=True)
+    assert (logging.root.handlers, logging.root.level, logging.root.manager.disable) == (handlers, level, 0)
+
+
+def test_help_and_checks_do_without_the_sdk() -> None:
+    done = python(
+        "import sys\n"
+        "from launch.sagemaker.__main__ import main\n"
+        "main(['--nodes', '65'])\n"
+        "assert not {'sagemaker', 'boto3', 'yaml'} & set(sys.modules)\n"
+    )
+    assert done.stderr == "error: --nodes 65 is over --max-nodes 64; raise it if you mean it.\n"
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("module", ["sagemaker", "sagemaker.pytorch"])
+def test_without_the_sdk_or_with_its_version_3_the_user_learns_what_to_install(module: str) -> None:
+    with mock.patch.dict(sys.modules, {module: None, "sagemaker.estimator": None}), pytest.raises(NotSetUp) as error:
+        sdk.capture(estimator(), "us-east-1")
+    assert str(error.value).endswith("is not installed; run pip install 'aws-ddp-toolkit[sagemaker]'.")
+
+
+def test_without_the_sdk_a_dry_run_still_shows_the_plan_and_a_launch_ends_with_the_sentence(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    missing = {name: None for name in list(sys.modules) if name.partition(".")[0] == "sagemaker"}
+    with Stage.opened() as stage, mock.patch.dict(sys.modules, {**missing, "sagemaker": None}):
+        assert stage.type("--job-name", NAME, "--dry-run") == 0
+        out, err = capsys.readouterr()
+        assert err == ""
+        assert out.startswith(f"1 x ml.g5.2xlarge on SageMaker, job {NAME}\n")
+        assert "the estimator, sagemaker.pytorch.PyTorch" in out
+        assert out.endswith("is not installed; run pip install 'aws-ddp-toolkit[sagemaker]'.\n")
+        assert stage.type("--job-name", NAME) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.endswith("is not installed; run pip install 'aws-ddp-toolkit[sagemaker]'.\n")
+        assert not {"PutObject", sdk.OPERATION} & set(stage.account.operations)

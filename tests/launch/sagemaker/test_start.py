@@ -1,0 +1,494 @@
+"""The life of a job: started, followed, its result fetched; and what is told and left when something goes wrong."""
+
+import dataclasses
+from collections.abc import Iterator
+from unittest import mock
+
+import pytest
+
+from launch.errors import AwsError, Ended
+from launch.sagemaker import sdk
+from launch.sagemaker import start as start_module
+from launch.signals import Hangup
+from tests.launch.faults import (
+    Died,
+    Faults,
+    died_after,
+    died_before,
+    injected,
+    lost,
+    refused,
+    refused_after,
+    unreachable,
+)
+from tests.launch.sagemaker.known import BUCKET, NAME
+from tests.launch.sagemaker.mended import NO_CAPACITY, advance, complete, fail, interrupt, time_out
+from tests.launch.sagemaker.world import Event, Stage, idle
+from tests.launch.sagemaker.world import interrupt as ctrl_c
+from trainer.errors import SettingsError
+
+CONSOLE = f"https://us-east-1.console.aws.amazon.com/sagemaker/home?region=us-east-1#/jobs/{NAME}"
+FAILED = 'AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage "{}"\nCommand "mpirun --host algo-1"'
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    with Stage.opened() as stage:
+        yield stage
+
+
+@pytest.fixture
+def faults(stage: Stage) -> Iterator[Faults]:
+    with injected(Faults()) as active:
+        yield active
+
+
+def train(stage: Stage) -> Event:
+    """An event: the training begins."""
+    return lambda: advance(stage.job(), "Training")
+
+
+def ended(stage: Stage) -> Ended:
+    with pytest.raises(Ended) as error:
+        stage.launch()
+    return error.value
+
+
+# ---- it goes well
+
+
+def test_a_job_is_started_followed_and_its_result_fetched(stage: Stage) -> None:
+    stage.events = iter([train(stage), stage.log("epoch 1"), stage.log("epoch 2"), stage.complete(seconds=3600)])
+    assert stage.launch() == 0
+    assert stage.account.left() == []
+    assert stage.said == [
+        f"job {NAME}; from any terminal: python -m launch.sagemaker status|logs|stop {NAME}",
+        "what the job is",
+        "the trainer, for the container to fetch",
+        "start the job, through the SDK's estimator",
+        f"{NAME} is started: {CONSOLE}",
+        "Starting: Starting the training job",
+        "Downloading: Downloading the training image",
+        "Training: Training image download completed. Training in progress.",
+        "epoch 1",
+        "epoch 2",
+        "Uploading: Uploading generated training model",
+        "Completed: Training job completed",
+        "the training is done; 1 h 0 min billed, about 1.51 USD",
+        f"result: {stage.results / NAME}",
+        f"checkpoints: s3://{BUCKET}/jobs/{NAME}/run",
+    ]
+    assert (stage.results / NAME / "model.pt").read_text() == "the weights"
+
+
+def test_the_request_that_arrives_is_the_one_that_was_planned(stage: Stage) -> None:
+    stage.settings = {"detach": True}
+    made = stage.plan()
+    start_module.launch(made, stage.world())
+    (create,) = stage.account.asked("CreateTrainingJob")
+    assert create == made.steps[-1].params  # type: ignore[union-attr]
+
+
+def test_the_source_and_the_spec_lie_in_the_jobs_folder(stage: Stage) -> None:
+    stage.settings = {"detach": True, "epochs": 3}
+    stage.launch()
+    (source,) = [key for key in stage.account.s3_keys() if key.endswith("sourcedir.tar.gz")]
+    submitted = stage.job().asked["HyperParameters"]["sagemaker_submit_directory"]
+    assert submitted == f'"s3://{BUCKET}/{source}"'
+    spec = stage.account.s3(f"jobs/{NAME}/job.json")
+    assert (spec["job"], spec["backend"], spec["region"]) == (NAME, "sagemaker", "us-east-1")
+    assert "--epochs 3" in " ".join(spec["train"])
+
+
+def test_lines_of_several_machines_are_marked(stage: Stage) -> None:
+    stage.settings = {"nodes": 2}
+    stage.events = iter([train(stage), stage.log("a"), stage.log("b", host="algo-2"), stage.complete()])
+    assert stage.launch() == 0
+    assert [line for line in stage.said if line in ("[1] a", "[2] b")] == ["[1] a", "[2] b"]
+
+
+def test_a_line_that_arrives_after_the_end_is_shown(stage: Stage) -> None:
+    stage.events = iter([train(stage), stage.complete(), *idle(1), stage.log("the last")])
+    assert stage.launch() == 0
+    assert "the last" in stage.said
+
+
+def test_without_fetch_the_result_stays_where_it_is(stage: Stage) -> None:
+    stage.settings = {"fetch": False}
+    stage.events = iter([train(stage), stage.complete()])
+    assert stage.launch() == 0
+    assert list(stage.results.iterdir()) == []
+    assert not [params for params in stage.account.asked("GetObject") if params["Key"].endswith("model.tar.gz")]
+
+
+@pytest.mark.parametrize("settings", [{"detach": True}, {"wait": False}], ids=["--detach", "--no-wait"])
+def test_a_detached_launch_returns_at_once_and_says_how_to_go_on(stage: Stage, settings: dict[str, bool]) -> None:
+    stage.settings = dict(settings)
+    assert stage.launch() == 0
+    assert stage.account.left() == [f"training job {NAME} (InProgress)"]
+    assert stage.slept_s == 0
+    assert stage.said[-3:] == [
+        "the job goes on without this terminal, and ends by itself.",
+        f"  python -m launch.sagemaker attach {NAME}   follow it, and fetch its result",
+        f"  python -m launch.sagemaker stop {NAME}   end it",
+    ]
+
+
+def test_what_spot_saved_is_told(stage: Stage) -> None:
+    def taken() -> None:
+        interrupt(stage.job())
+
+    stage.settings = {"spot": True}
+    stage.events = iter([train(stage), taken, train(stage), stage.complete(seconds=1000, billable=250)])
+    assert stage.launch() == 0
+    assert "the training is done; 4 min billed, about 0.11 USD (75% saved by spot)" in stage.said
+    assert any(line.startswith("Interrupted: ") for line in stage.said)
+
+
+def test_machines_that_are_kept_are_told(stage: Stage) -> None:
+    stage.settings = {"warm_pool_s": 600}
+    stage.events = iter([train(stage), stage.complete()])
+    assert stage.launch() == 0
+    assert (
+        "the machines are kept up to 600 s for a next job, and cost; give them back with python -m launch.sagemaker "
+        f"stop {NAME}"
+    ) in stage.said
+    assert stage.account.left() == [f"warm pool of {NAME}"]
+
+
+# ---- it goes wrong
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "sentence"),
+    [
+        (FAILED.format("Exception: exit code 5: the loss is not finite"), 5, "the loss is not finite"),
+        (FAILED.format("Exception: exit code 3: no folder train in /opt/ml/input/data/data."), 3, "no folder train in"),
+        (FAILED.format("Exception: exit code 6: rank 3 was lost; start again."), 6, "rank 3 was lost; start again"),
+        (FAILED.format("Exception: exit code 2: unknown flag --x"), 2, "unknown flag --x"),
+        (FAILED.format("KeyError: 'x'"), 1, "AlgorithmError: ExecuteUserScriptError: ExitCode 1 ErrorMessage"),
+        (
+            "AlgorithmError: , exit code: 137",
+            6,
+            "a rank was killed by SIGKILL, for which the usual reason is too little",
+        ),
+        (NO_CAPACITY, 4, "AWS has no free machines of this type here: try later, another --instance-type"),
+        ("InternalServerError: We encountered an internal error.  Please try again.", 6, "SageMaker itself failed"),
+        ("ClientError: Data download failed:NoSuchKey (404): no such thing", 3, "look at --data"),
+        ("ClientError: Cannot pull algorithm container. Either the image does not exist", 4, "look at --image"),
+        ("ClientError: Artifact upload failed:AccessDenied", 4, "what the role may write in the job's bucket"),
+    ],
+)
+def test_a_job_that_failed_is_told_with_its_code_sagemakers_reason_and_where_to_look(
+    stage: Stage, reason: str, code: int, sentence: str
+) -> None:
+    stage.events = iter([train(stage), lambda: fail(stage.job(), reason, seconds=7200)])
+    error = ended(stage)
+    assert error.code == code
+    assert sentence in str(error)
+    assert "; 2 h 0 min billed, about 3.03 USD. " in str(error)
+    assert str(error).endswith(f"See python -m launch.sagemaker logs {NAME}, and {CONSOLE}")
+    assert f"FailureReason: {' '.join(reason.split())}" in stage.said
+    assert stage.account.left() == []
+
+
+def test_the_last_lines_of_the_rank_that_failed_are_shown_and_no_others(stage: Stage) -> None:
+    sentence = "Exception: exit code 5: the loss is not finite"
+    lines = [f"[1,mpirank:{rank},algo-1]<stderr>:step {step} of {rank}" for step in range(30) for rank in range(3)]
+    lines += [f"[1,mpirank:2,algo-1]<stderr>:{sentence}", "[1,mpirank:0,algo-1]<stderr>:Terminated"]
+    stage.events = iter([train(stage), stage.log(*lines), lambda: fail(stage.job(), FAILED.format(sentence))])
+    assert ended(stage).code == 5
+    place = stage.said.index("what the rank that failed said last:")
+    assert stage.said[place + 1 :] == [
+        *(f"  rank 2: step {step} of 2" for step in range(16, 30)),
+        f"  rank 2: {sentence}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "limit", "option"),
+    [
+        ({}, "MaxRuntimeExceeded", "--max-hours"),
+        ({"spot": True}, "MaxRuntimeExceeded", "--max-hours"),
+        ({"spot": True}, "MaxWaitTimeExceeded", "--max-wait-hours"),
+    ],
+)
+def test_a_time_limit_ends_with_the_code_that_says_go_on(
+    stage: Stage, settings: dict[str, bool], limit: str, option: str
+) -> None:
+    stage.settings = dict(settings)
+    stage.events = iter([train(stage), lambda: time_out(stage.job(), limit)])
+    error = ended(stage)
+    assert error.code == 75
+    assert str(error).startswith(f"the time limit ended it; the same command with more {option} goes on; ")
+
+
+def test_a_job_that_somebody_stopped_is_told(stage: Stage) -> None:
+    stop = {"TrainingJobName": NAME}
+    stage.events = iter([train(stage), lambda: stage.aws.call("sagemaker", "StopTrainingJob", stop)])
+    error = ended(stage)
+    assert (error.code, str(error).partition(";")[0]) == (130, "it was stopped")
+
+
+# ---- it is refused
+
+
+def refusal(stage: Stage) -> AwsError:
+    with pytest.raises(AwsError) as error:
+        stage.launch()
+    return error.value
+
+
+def test_a_role_that_sagemaker_cannot_assume_is_told_and_nothing_is_left(stage: Stage) -> None:
+    other = stage.account.make_role("other", {"Version": "2012-10-17", "Statement": []})
+    stage.settings = {"role": "other"}
+    error = refusal(stage)
+    assert error.code == 4
+    assert str(error).startswith(
+        f"SageMaker cannot assume role {other}: its trust policy must name sagemaker.amazonaws"
+    )
+    assert (stage.account.left(), stage.account.jobs) == ([], {})
+
+
+def test_a_quota_that_is_used_up_is_told_and_nothing_is_left(stage: Stage) -> None:
+    stage.account.quota["ml.g5.2xlarge for training job usage"] = 1
+    stage.settings = {"nodes": 2}
+    assert any("SageMaker will refuse the job" in warning for warning in stage.plan().warnings)
+    error = refusal(stage)
+    assert (error.code, error.aws_code) == (4, "ResourceLimitExceeded")
+    assert str(error).startswith("the account's quota 'ml.g5.2xlarge for training job usage' is 1; ask for more under")
+    assert (stage.account.left(), stage.account.jobs) == ([], {})
+
+
+def test_data_that_are_missing_are_told_and_nothing_is_left(stage: Stage) -> None:
+    stage.account.rules.refuses_missing_data = True
+    stage.settings = {"data": f"s3://{BUCKET}/no-such"}
+    assert str(refusal(stage)) == f"there is nothing under s3://{BUCKET}/no-such/; look at --data."
+    assert stage.account.jobs == {}
+
+
+def test_a_permission_that_is_missing_is_named(stage: Stage, faults: Faults) -> None:
+    faults.on("CreateTrainingJob", refused("AccessDeniedException", 403), nth=None)
+    assert "these credentials may not sagemaker:CreateTrainingJob; the policy in infra/iam/" in str(refusal(stage))
+    assert stage.account.jobs == {}
+
+
+def test_a_plan_with_problems_makes_no_request(stage: Stage) -> None:
+    stage.settings = {"bucket": "none-such"}
+    assert "there is no bucket none-such" in str(refusal(stage))
+    assert not {"PutObject", "CreateTrainingJob"} & set(stage.account.operations)
+
+
+# ---- an answer is lost
+
+
+@pytest.mark.parametrize("attempts", [1, None], ids=["once", "for good"])
+def test_a_lost_answer_leads_to_one_job_which_is_followed(stage: Stage, faults: Faults, attempts: int | None) -> None:
+    faults.on("CreateTrainingJob", lost(attempts))
+    stage.events = iter([train(stage), stage.complete()])
+    assert stage.launch() == 0
+    assert list(stage.account.jobs) == [NAME]
+    assert (stage.results / NAME / "model.pt").exists()
+
+
+def test_an_error_after_the_job_was_made_leads_to_one_job(stage: Stage, faults: Faults) -> None:
+    faults.on("CreateTrainingJob", refused_after())
+    stage.events = iter([train(stage), stage.complete()])
+    assert stage.launch() == 0
+    assert list(stage.account.jobs) == [NAME]
+
+
+def test_a_request_that_never_arrived_leaves_no_job(stage: Stage, faults: Faults) -> None:
+    faults.on("CreateTrainingJob", unreachable())
+    assert "AWS cannot be reached for sagemaker:CreateTrainingJob" in str(refusal(stage))
+    assert stage.account.jobs == {}
+
+
+@pytest.mark.parametrize("tags", [[], [{"Key": "aws-ddp-toolkit:job", "Value": NAME},
+                                       {"Key": "aws-ddp-toolkit:started", "Value": "2020-01-01T00:00:00Z"}]],
+                         ids=["not of the toolkit", "started by another"])  # fmt: skip
+def test_a_job_of_that_name_that_is_somebody_elses_is_not_taken_for_ours(
+    stage: Stage, tags: list[dict[str, str]]
+) -> None:
+    made = stage.plan()
+    request = {**made.steps[-1].params, "Tags": tags}  # type: ignore[union-attr]
+    stage.aws.call("sagemaker", "CreateTrainingJob", request)
+    with pytest.raises(AwsError) as error:
+        start_module.launch(made, stage.world())
+    assert error.value.aws_code == "ResourceInUse"
+    assert stage.job().status == "InProgress"
+    assert not stage.account.asked("StopTrainingJob")
+
+
+# ---- it is started again
+
+
+def test_the_same_launch_while_the_job_runs_follows_it_and_starts_none(stage: Stage) -> None:
+    stage.started()
+    stage.account.requests.clear()
+    stage.events = iter([stage.complete()])
+    assert f"it is running, as {NAME}; nothing is started" in stage.plan().title
+    assert stage.launch() == 0
+    assert not {"PutObject", "CreateTrainingJob"} & set(stage.account.operations)
+    assert stage.said.count(f"{NAME} is running already") == 1
+    assert list(stage.account.jobs) == [NAME]
+
+
+def test_a_job_that_has_ended_is_started_again_under_the_next_name_with_its_checkpoints(stage: Stage) -> None:
+    stage.settings = {"detach": True}
+    for _ in range(3):
+        assert stage.launch() == 0
+        complete(next(reversed(stage.account.jobs.values())))
+    assert list(stage.account.jobs) == [NAME, f"{NAME}--2", f"{NAME}--3"]
+    runs = [job.asked["CheckpointConfig"]["S3Uri"] for job in stage.account.jobs.values()]
+    assert runs == [f"s3://{BUCKET}/jobs/{NAME}/run"] * 3
+    tags = [{tag["Key"]: tag["Value"] for tag in job.tags} for job in stage.account.jobs.values()]
+    assert [tag["aws-ddp-toolkit:job"] for tag in tags] == [NAME] * 3
+
+
+# ---- whoever watches leaves
+
+
+def test_ctrl_c_stops(stage: Stage) -> None:
+    stage.events = iter([train(stage), *idle(2), ctrl_c])
+    error = ended(stage)
+    assert (error.code, str(error).partition(";")[0]) == (130, "stopped as asked")
+    assert stage.account.left() == []
+    assert stage.job().status == "Stopped"
+
+
+def test_ctrl_c_gives_kept_machines_back(stage: Stage) -> None:
+    stage.settings = {"warm_pool_s": 600}
+    stage.events = iter([train(stage), *idle(2), ctrl_c])
+    assert ended(stage).code == 130
+    assert stage.account.left() == []
+
+
+def test_ctrl_c_detaches_if_the_user_says_so_and_attach_follows_again(stage: Stage) -> None:
+    stage.may_detach = True
+    stage.events = iter([train(stage), ctrl_c])
+    assert stage.launch() == 0
+    assert stage.account.left() == [f"training job {NAME} (InProgress)"]
+    assert stage.said[-1] == f"  python -m launch.sagemaker stop {NAME}   end it"
+    stage.events = iter([stage.complete()])
+    assert stage.attach() == 0
+    assert (stage.results / NAME / "model.pt").exists()
+
+
+def test_a_closed_terminal_leaves_the_job_running(stage: Stage) -> None:
+    def hang_up() -> None:
+        raise Hangup("SIGHUP")
+
+    stage.events = iter([train(stage), hang_up])
+    error = ended(stage)
+    assert (error.code, str(error)) == (
+        130, f"nobody listens any more (SIGHUP); the job goes on: python -m launch.sagemaker attach {NAME}",
+    )  # fmt: skip
+    assert stage.account.left() == [f"training job {NAME} (InProgress)"]
+
+
+@pytest.mark.parametrize("asked", [KeyboardInterrupt, Hangup], ids=["Ctrl-C", "hangup"])
+@pytest.mark.parametrize("fault", [died_before, died_after])
+def test_who_leaves_while_the_job_is_being_made_leaves_none(
+    stage: Stage, faults: Faults, asked: type[BaseException], fault: object
+) -> None:
+    """The answer never comes, for the user does not wait for it."""
+    send = sdk.send
+
+    def sent(*args: object) -> None:
+        try:
+            send(*args)  # type: ignore[arg-type]
+        except Died as died:
+            raise asked("SIGHUP") from died
+
+    faults.on("CreateTrainingJob", fault())  # type: ignore[operator]
+    with mock.patch.object(sdk, "send", sent):
+        error = ended(stage)
+    before = "stopped before the job was started"
+    assert (error.code, str(error)) == (
+        130, before if fault is died_before else f"{NAME} was started, and is stopped as asked",
+    )  # fmt: skip
+    assert stage.account.left() == []
+
+
+def test_aws_out_of_reach_for_a_while_is_a_warning(stage: Stage, faults: Faults) -> None:
+    def cut() -> None:
+        faults.on("DescribeTrainingJob", unreachable(), nth=None)
+
+    stage.events = iter([train(stage), cut, *idle(20), faults.clear, stage.complete()])
+    assert stage.launch() == 0
+    assert stage.text.count("warning: AWS cannot be reached for sagemaker:DescribeTrainingJob") == 1
+
+
+def test_aws_out_of_reach_for_long_leaves_the_job_running_and_says_so(stage: Stage, faults: Faults) -> None:
+    stage.events = iter([train(stage), lambda: faults.on("DescribeTrainingJob", unreachable(), nth=None)])
+    error = refusal(stage)
+    assert str(error).endswith(f"The job goes on: python -m launch.sagemaker attach {NAME}")
+    assert 540 < stage.slept_s < 700
+    assert stage.account.left() == [f"training job {NAME} (InProgress)"]
+
+
+def test_logs_out_of_reach_are_a_warning_and_no_end(stage: Stage, faults: Faults) -> None:
+    faults.on("FilterLogEvents", refused("AccessDeniedException", 403), nth=None)
+    stage.events = iter([train(stage), stage.complete()])
+    assert stage.launch() == 0
+    assert "warning: these credentials may not logs:FilterLogEvents" in stage.text
+
+
+def test_a_result_that_cannot_be_fetched_is_told(stage: Stage) -> None:
+    stage.events = iter([train(stage), lambda: complete(stage.job())])
+    error = refusal(stage)
+    assert error.code == 4
+    assert error.operation == "GetObject"
+
+
+# ---- doubts
+
+
+def test_a_plan_whose_job_is_over_is_not_carried_out_again(stage: Stage) -> None:
+    stage.settings = {"detach": True}
+    made = stage.plan()
+    assert start_module.launch(made, stage.world()) == 0
+    complete(stage.job())
+    with pytest.raises(SettingsError, match=f"{NAME} was started from this plan before, and is over; plan again"):
+        start_module.launch(made, stage.world())
+    assert list(stage.account.jobs) == [NAME]
+
+
+def test_a_plan_whose_job_runs_leads_to_no_second_one(stage: Stage) -> None:
+    stage.settings = {"detach": True}
+    made = stage.plan()
+    assert [start_module.launch(made, stage.world()) for _ in range(2)] == [0, 0]
+    assert list(stage.account.jobs) == [NAME]
+
+
+def test_where_it_cannot_be_found_out_whether_the_job_was_started_the_user_learns_how_to_end_it(
+    stage: Stage, faults: Faults
+) -> None:
+    made = stage.plan()
+    faults.on("CreateTrainingJob", lost()).on("DescribeTrainingJob", unreachable(), nth=None)
+    with pytest.raises(AwsError) as error:
+        start_module.launch(made, stage.world())
+    assert str(error.value).endswith(f"So {NAME} may be running; end it with python -m launch.sagemaker stop {NAME}")
+    faults.clear()
+    assert stage.type("stop", NAME) == 0
+    assert stage.account.left() == []
+
+
+def test_a_terminal_that_is_closed_instead_of_an_answer_leaves_the_job_running(stage: Stage) -> None:
+    def closed() -> bool:
+        raise Hangup("SIGHUP")
+
+    stage.events = iter([train(stage), ctrl_c])
+    made = stage.plan()
+    world = dataclasses.replace(stage.world(), may_detach=closed)
+    assert start_module.launch(made, world) == 0
+    assert stage.account.left() == [f"training job {NAME} (InProgress)"]
+
+
+def test_the_same_job_with_other_settings_is_refused_while_it_runs(stage: Stage) -> None:
+    stage.started()
+    stage.settings = {"epochs": 7}
+    with pytest.raises(SettingsError, match="is running with other settings; choose another --job-name"):
+        stage.launch()
+    assert list(stage.account.jobs) == [NAME]

@@ -1,0 +1,185 @@
+"""How the jobs are, or one of them: what it costs, how far it is, how it ended, what to type next."""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from launch.sagemaker import status
+from tests.launch.faults import Faults, injected, refused
+from tests.launch.sagemaker.known import BUCKET, NAME, NOW, run
+from tests.launch.sagemaker.mended import complete, fail
+from tests.launch.sagemaker.test_stop import foreign
+from tests.launch.sagemaker.world import Stage
+
+EPOCH = {
+    "epoch": 2, "train_loss": 1.5, "train_top1": 0.444, "eval_top1": 0.5, "images_per_s": 31_000.4, "epoch_s": 12.3,
+}  # fmt: skip
+DONE = {"status": "Completed", "detail": "Completed", "ended": NOW - timedelta(minutes=5), "billed_s": 1800}
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    with Stage.opened() as stage:
+        yield stage
+
+
+# ---- text
+
+
+def test_all_jobs_are_rows_with_what_they_cost_an_hour() -> None:
+    runs = [
+        run(),
+        run(name="b", nodes=1, is_spot=True, started=None, max_wait_s=172_800, detail="Starting"),
+        run(name="c", **DONE),
+    ]
+    text = status.all_as_text(runs, "us-east-1", NOW)
+    assert [re.sub(" +", " ", line) for line in text.splitlines()[1:4]] == [
+        " cifar10-1 Training 2 x ml.g5.12xlarge 1 h 0 min 14.18 11.82 23 h 10 min left",
+        " b Starting 1 x ml.g5.12xlarge, spot 1 h 0 min 0.00 0.00 1 d 23 h left",
+        " c Completed 2 x ml.g5.12xlarge 1 h 0 min 0.00 7.09 -",
+    ]
+    assert text.endswith("\n\n14.18 USD per hour in us-east-1")
+
+
+def test_kept_machines_cost_and_a_passed_time_limit_is_told() -> None:
+    kept = run(**{**DONE, "pool": "Available"})
+    late = run(max_run_s=600)
+    assert status.rate(kept) == pytest.approx(14.18)
+    assert status.all_as_text([late], "us-east-1", NOW).splitlines()[1].endswith("  passed")
+
+
+def test_a_running_job_in_full() -> None:
+    assert status.as_text(run(), EPOCH, NOW).splitlines() == [
+        f"job {NAME} in us-east-1: Training, started 1 h 0 min ago",
+        "",
+        "  SageMaker    Training image download completed. Training in progress.",
+        "  training     epoch 2/3, loss 1.5000, accuracy 44.4%, test accuracy 50.0%, 31,000 images/s, 12.3 s",
+        "  machines     2 x ml.g5.12xlarge",
+        "  cost         about 11.82 USD so far",
+        "  time limit   2026-11-22 13:10 UTC",
+        f"  checkpoints  s3://{BUCKET}/jobs/{NAME}/run",
+        f"  console      https://us-east-1.console.aws.amazon.com/sagemaker/home?region=us-east-1#/jobs/{NAME}",
+        "",
+        "next:",
+        f"  python -m launch.sagemaker logs {NAME} --follow --region us-east-1",
+        f"  python -m launch.sagemaker attach {NAME} --region us-east-1",
+        f"  python -m launch.sagemaker stop {NAME} --region us-east-1",
+    ]
+
+
+def test_a_job_that_is_over_says_how_and_where_its_result_is() -> None:
+    text = status.as_text(run(name=f"{NAME}--2", **{**DONE, "model": "s3://b/model.tar.gz"}), None, NOW)
+    assert text.splitlines()[0] == (
+        f"job {NAME} in us-east-1 (as {NAME}--2) is over, since 5 min: the training is done"
+    )
+    assert "  result       s3://b/model.tar.gz" in text
+    assert "time limit" not in text
+    assert "--follow" not in text
+    assert " stop " not in text
+    assert "training  " not in text
+
+
+def test_of_a_spot_job_only_the_most_is_known_before_its_end() -> None:
+    assert "  cost         at most 11.82 USD so far" in status.as_text(run(is_spot=True), None, NOW)
+    assert "  cost         about 7.09 USD so far" in status.as_text(run(is_spot=True, **DONE), None, NOW)
+
+
+def test_kept_machines_can_be_given_back() -> None:
+    text = status.as_text(run(**{**DONE, "pool": "Available"}), None, NOW)
+    assert "  warm pool    Available" in text
+    assert f"  python -m launch.sagemaker stop {NAME} --region us-east-1" in text
+
+
+@pytest.mark.parametrize(("given", "shown"), [({"epochs": '"7"'}, "2/7"), ({"epochs": '"70"'}, "2/70"), ({}, "2/5")])
+def test_how_many_epochs_there_shall_be_is_the_jobs_own_setting(given: dict[str, str], shown: str) -> None:
+    assert f"epoch {shown}, " in status.as_text(run(hyperparameters=given), EPOCH, NOW)
+
+
+# ---- the verb
+
+
+def test_without_jobs_it_says_where_older_ones_are(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stage.type("status") == 0
+    assert capsys.readouterr().out.startswith("no job in us-east-1 in the last day.  An older one is shown by its name")
+
+
+def test_jobs_of_the_last_day_and_those_that_cost_are_listed_and_nobody_elses(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    foreign(stage)
+    complete(stage.started("done"))
+    stage.started("runs")
+    assert stage.type("status") == 0
+    out = capsys.readouterr().out
+    assert [line.split()[0] for line in out.splitlines()[1:3]] == ["runs", "done"]
+    assert "theirs" not in out
+
+
+def test_a_job_of_the_day_before_is_not_listed_unless_it_still_runs(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    complete(stage.started("done"))
+    stage.started("runs")
+    stage.slept_s += 2 * 86_400
+    assert stage.type("status") == 0
+    out = capsys.readouterr().out
+    assert "runs" in out
+    assert "done" not in out
+    assert stage.type("status", "done") == 0
+    assert "job done in us-east-1 is over" in capsys.readouterr().out
+
+
+def test_machines_that_are_kept_are_listed_however_old_the_job_is(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    complete(stage.started("warm", warm_pool_s=600))
+    stage.slept_s += 2 * 86_400
+    assert stage.type("status") == 0
+    assert "warm" in capsys.readouterr().out
+
+
+def test_the_newest_start_is_shown_with_the_newest_epoch(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    complete(stage.started(epochs=3))
+    stage.started(epochs=3)
+    stage.account.put(f"jobs/{NAME}/run/metrics.jsonl", json.dumps({**EPOCH, "epoch": 1}) + "\n" + json.dumps(EPOCH))
+    assert stage.type("status", NAME) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"job {NAME} in us-east-1 (as {NAME}--2): Training, started ")
+    assert "  training     epoch 2/3, loss 1.5000" in out
+
+
+def test_metrics_that_cannot_be_read_are_left_out(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    stage.started()
+    with injected(Faults()) as faults:
+        faults.on("GetObject", refused("AccessDenied", 403), nth=None)
+        assert stage.type("status", NAME) == 0
+    assert "  training  " not in capsys.readouterr().out
+
+
+def test_a_job_that_failed_says_why(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    fail(stage.started(), 'AlgorithmError: ExecuteUserScriptError:\nErrorMessage "Exception: exit code 3: no images."')
+    assert stage.type("status", NAME) == 0
+    assert re.match(rf"job {NAME} in us-east-1 is over, since \d+ s: no images\n", capsys.readouterr().out)
+
+
+def test_an_unknown_job_is_told_with_the_nearest(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    stage.started("imagenet-1")
+    assert stage.type("status", "imagnet-1") == 2
+    assert "no job 'imagnet-1' in us-east-1; did you mean 'imagenet-1'?" in capsys.readouterr().err
+    assert stage.type("status", "imagenet-1", "--region", "eu-west-1") == 2
+    assert "no job 'imagenet-1' in eu-west-1. There is none of the last day. See --region, too." in (
+        capsys.readouterr().err
+    )
+
+
+def test_looking_changes_nothing(stage: Stage) -> None:
+    stage.started()
+    stage.account.requests.clear()
+    assert stage.type("status") == 0
+    assert stage.type("status", NAME) == 0
+    assert stage.type("leaks") == 0
+    assert stage.type("logs", NAME) == 0
+    assert not [name for name in stage.account.operations if not name.startswith(("Describe", "Get", "List", "Filter"))]

@@ -1,0 +1,206 @@
+"""stop ends a job and all that it costs, makes sure of it, and touches nothing else."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from launch.errors import AwsError
+from launch.sagemaker.runs import describe
+from launch.sagemaker.stop import end
+from tests.launch.faults import Faults, injected, lost, refused
+from tests.launch.sagemaker.known import NAME
+from tests.launch.sagemaker.mended import complete
+from tests.launch.sagemaker.world import Stage
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    with Stage.opened() as stage:
+        yield stage
+
+
+def foreign(stage: Stage, name: str = "theirs") -> None:
+    """A job that somebody started without the toolkit."""
+    stage.started(name)
+    arn = stage.job(name).arn
+    keys = [tag["Key"] for tag in stage.job(name).tags]
+    stage.aws.call("sagemaker", "DeleteTags", {"ResourceArn": arn, "TagKeys": keys})
+    assert describe(stage.aws, name).tags == {}
+    stage.account.requests.clear()
+
+
+def test_a_job_is_stopped_and_waited_for(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    stage.account.slow.stopping = 3
+    stage.started()
+    assert stage.type("stop", NAME) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"stopping {NAME}",
+        f"{NAME} is stopped, and nothing of it costs money",
+    ]
+    assert stage.account.left() == []
+    assert stage.slept_s > 0
+
+
+def test_stopping_twice_is_fine(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    stage.started()
+    assert stage.type("stop", NAME) == 0
+    capsys.readouterr()
+    assert stage.type("stop", NAME) == 0
+    assert capsys.readouterr().out == f"nothing of {NAME} was running\n"
+    assert len(stage.account.asked("StopTrainingJob")) == 1
+
+
+def test_every_start_of_a_job_is_stopped_and_no_other_job(stage: Stage) -> None:
+    complete(stage.started(warm_pool_s=600))
+    stage.started(nodes=2)
+    stage.started("other", nodes=3)
+    assert stage.account.left() == [
+        f"training job {NAME}--2 (InProgress)", "training job other (InProgress)", f"warm pool of {NAME}",
+    ]  # fmt: skip
+    assert stage.type("stop", NAME) == 0
+    assert stage.account.left() == ["training job other (InProgress)"]
+
+
+def test_machines_that_are_kept_are_given_back(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    complete(stage.started(warm_pool_s=600))
+    assert stage.type("stop", NAME) == 0
+    assert capsys.readouterr().out.startswith(f"giving back the machines kept after {NAME}\n")
+    assert stage.account.left() == []
+    assert stage.account.asked("UpdateTrainingJob") == [
+        {"TrainingJobName": NAME, "ResourceConfig": {"KeepAlivePeriodInSeconds": 0}}
+    ]
+
+
+def test_a_job_that_is_stopping_already_is_waited_for(stage: Stage) -> None:
+    stage.started()
+    stage.account.slow.stopping = 2
+    stage.aws.call("sagemaker", "StopTrainingJob", {"TrainingJobName": NAME})
+    stage.account.requests.clear()
+    assert stage.type("stop", NAME) == 0
+    assert stage.account.asked("StopTrainingJob") == []
+    assert stage.account.left() == []
+
+
+def test_a_job_that_ends_meanwhile_is_fine(stage: Stage) -> None:
+    stage.started()
+    seen = describe(stage.aws, NAME)
+    complete(stage.job())
+    assert end(lambda _: stage.aws, [seen], stage.clock(), stage.said.append) == 1
+    assert stage.account.left() == []
+
+
+def test_a_job_that_does_not_stop_is_told_after_a_while(
+    stage: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launch.sagemaker.stop.LIMIT_S", 300.0)
+    stage.account.slow.stopping = None
+    stage.started()
+    assert stage.type("stop", NAME) == 4
+    assert capsys.readouterr().err == (
+        f"error: {NAME}: it is Stopping (Stopping) after 5 minutes; look into the console. Once more: "
+        f"python -m launch.sagemaker stop {NAME}\n"
+    )
+    assert 240 < stage.slept_s < 310
+
+
+def test_a_job_without_the_toolkits_tag_is_never_stopped(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    foreign(stage)
+    assert stage.type("stop", "theirs") == 2
+    assert "no job 'theirs' in us-east-1" in capsys.readouterr().err
+    assert stage.type("stop", "--all", "--yes") == 0
+    assert end(lambda _: stage.aws, [describe(stage.aws, "theirs")], stage.clock(), stage.said.append) == 0
+    assert stage.account.left() == ["training job theirs (InProgress)"]
+    assert stage.account.asked("StopTrainingJob") == []
+
+
+def test_an_unknown_job_is_told_with_the_nearest(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    stage.started("imagenet-1")
+    assert stage.type("stop", "imagenet-2") == 2
+    assert capsys.readouterr().err == (
+        "error: no job 'imagenet-2' in us-east-1; did you mean 'imagenet-1'? Of the last day there are: imagenet-1. "
+        "See --region, too.\n"
+    )
+    assert stage.account.left() == ["training job imagenet-1 (InProgress)"]
+
+
+def test_without_a_job_those_there_are_are_named(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    stage.started("one")
+    assert stage.type("stop") == 2
+    assert capsys.readouterr().err == (
+        "error: which job? python -m launch.sagemaker stop JOB.  Of the last day there are: one.\n"
+    )
+
+
+# ---- all of them
+
+
+def test_all_shows_what_it_would_end_and_wants_to_be_sure(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    stage.started("one")
+    stage.started("two", nodes=2)
+    assert stage.type("stop", "--all") == 2
+    out, err = capsys.readouterr()
+    assert "2 x ml.g5.2xlarge" in out
+    assert err == "error: --all ends two, one; give --yes if you mean it.\n"
+    assert len(stage.account.left()) == 2
+
+
+def test_all_ends_everything_of_the_toolkits_and_nothing_else(stage: Stage) -> None:
+    foreign(stage)
+    complete(stage.started("warm", warm_pool_s=600))
+    for name in ("one", "two"):
+        stage.started(name)
+    assert stage.type("stop", "--all", "--yes") == 0
+    assert stage.account.left() == ["training job theirs (InProgress)"]
+
+
+def test_all_with_nothing_there_is_fine(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stage.type("stop", "--all") == 0
+    assert capsys.readouterr().out == "no job costs anything in us-east-1\n"
+
+
+def test_all_and_a_job_do_not_go_together(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stage.type("stop", NAME, "--all") == 2
+    assert capsys.readouterr().err == f"error: --all and {NAME} do not go together; give one of them.\n"
+
+
+def test_one_that_does_not_want_to_end_does_not_save_the_others(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("one", "two"):
+        stage.started(name)
+    with injected(Faults()) as faults:
+        faults.on("StopTrainingJob", refused("AccessDeniedException", 403))
+        assert stage.type("stop", "--all", "--yes") == 4
+    assert "these credentials may not sagemaker:StopTrainingJob" in capsys.readouterr().err
+    assert len(stage.account.left()) == 1
+
+
+# ---- trouble
+
+
+@pytest.mark.parametrize("attempts", [1, None], ids=["once", "for good"])
+def test_a_lost_answer_needs_at_most_a_second_stop(stage: Stage, attempts: int | None) -> None:
+    stage.started()
+    with injected(Faults()) as faults:
+        faults.on("StopTrainingJob", lost(attempts))
+        assert stage.type("stop", NAME) in (0, 4)
+    assert stage.type("stop", NAME) == 0
+    assert stage.account.left() == []
+
+
+def test_a_pool_that_cannot_be_given_back_is_told(stage: Stage) -> None:
+    complete(stage.started(warm_pool_s=600))
+    with injected(Faults()) as faults:
+        faults.on("UpdateTrainingJob", refused("ValidationException", 400), nth=None)
+        with pytest.raises(AwsError):
+            end(lambda _: stage.aws, [describe(stage.aws, NAME)], stage.clock(), stage.said.append)
+    assert stage.account.left() == [f"warm pool of {NAME}"]
+
+
+def test_a_pool_that_ended_meanwhile_is_fine(stage: Stage) -> None:
+    complete(stage.started(warm_pool_s=600))
+    seen = describe(stage.aws, NAME)
+    assert stage.type("stop", NAME) == 0
+    assert seen.pool == "Available"
+    assert end(lambda _: stage.aws, [seen], stage.clock(), stage.said.append) == 1
+    assert stage.account.left() == []

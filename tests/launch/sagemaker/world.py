@@ -1,0 +1,218 @@
+"""A launch under test: an account, a clock whose sleeps are when things happen, and what was said."""
+
+import io
+import itertools
+import json
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import jsonschema
+
+from launch.aws import Aws
+from launch.clock import Clock
+from launch.names import tags
+from launch.plan import Plan
+from launch.sagemaker import sdk, start
+from launch.sagemaker.__main__ import main
+from launch.sagemaker.estimator import Estimator
+from launch.sagemaker.names import number_of, run_name
+from launch.sagemaker.runs import describe
+from launch.sagemaker.start import World
+from tests.launch.ec2.account import _shared_loader
+from tests.launch.sagemaker.account import SageMakerAccount
+from tests.launch.sagemaker.known import NAME, job, request
+from tests.launch.sagemaker.mended import TrainingJob, advance, complete
+
+Event = Callable[[], object]
+
+BEGAN = time.time()  # for all stages: time passes by sleeping only
+
+WEIGHTS: Mapping[str, str] = {"model.pt": "the weights"}
+
+_check_schema = jsonschema.validate
+_passed: list[Any] = []
+
+
+def _validate_once(instance: Any, schema: Any) -> None:
+    if instance not in _passed:
+        _check_schema(instance, schema)
+        _passed.append(deepcopy(instance))
+
+
+@contextmanager
+def quick_sdk() -> Iterator[None]:
+    """Meanwhile the SDK does not check its configuration 22 times a job, which takes it two seconds, but once for all.
+
+    What it checks is ours and always the same; a configuration that differs is checked as ever.
+    """
+    with (
+        mock.patch("jsonschema.validate", _validate_once),
+        mock.patch("botocore.session.create_loader", _shared_loader),
+    ):
+        yield
+
+
+_capture = sdk.capture
+_captured: dict[str, dict[str, Any]] = {}
+
+
+def _capture_once(estimator: Estimator, region: str) -> dict[str, Any]:
+    """The SDK's request, asked of it once for all stages: no time passes between them, so many plan the same."""
+    key = repr((estimator, region))
+    if key not in _captured or sys.modules.get("sagemaker", sys) is None:  # as if it were not installed
+        _captured[key] = _capture(estimator, region)
+    return deepcopy(_captured[key])
+
+
+@cache
+def one_aws(region: str) -> Aws:
+    """One for all commands of all stages: they keep nothing between calls, and clients take as long as ten calls."""
+    return Aws(region)
+
+
+@cache
+def _request(settings: tuple[tuple[str, Any], ...]) -> str:
+    return json.dumps(request(**dict(settings)))
+
+
+@dataclass
+class Stage:
+    """events: what happens at each sleep, one after the other; after the last one nothing happens any more.
+
+    settings: of the job, by the names that the command line has; results: the folder that they are fetched into.
+    """
+
+    account: SageMakerAccount
+    results: Path
+    events: Iterator[Event] = field(default_factory=lambda: iter(()))
+    said: list[str] = field(default_factory=list)
+    may_detach: bool = False
+    settings: dict[str, Any] = field(default_factory=dict)
+    slept_s: float = 0.0
+    sleeps: int = 0
+
+    @classmethod
+    @contextmanager
+    def opened(cls, **settings: Any) -> Iterator["Stage"]:
+        """A stage with a new account, until the end of the block."""
+        with ExitStack() as stack:
+            stack.enter_context(quick_sdk())
+            stack.enter_context(mock.patch.object(sdk, "capture", _capture_once))
+            account = stack.enter_context(SageMakerAccount.opened())
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            # The others fill seven answers of Service Quotas.
+            for name in [name for name in account.quota if not name.startswith(("ml.g5.", "ml.p3."))]:
+                del account.quota[name]
+            yield cls(account, Path(folder), settings=settings)
+
+    @property
+    def aws(self) -> Aws:
+        return one_aws(self.account.region)
+
+    @property
+    def text(self) -> str:
+        """What was said."""
+        return "\n".join(self.said)
+
+    def clock(self) -> Clock:
+        return Clock(now=lambda: BEGAN + self.slept_s, sleep=self._sleep)
+
+    def _sleep(self, seconds: float) -> None:
+        self.slept_s += seconds
+        self.sleeps += 1
+        assert self.sleeps < 500, "nothing ever happens:\n" + "\n".join(self.said[-20:])
+        next(self.events, lambda: None)()
+
+    def world(self, region: str | None = None) -> World:
+        aws = one_aws(region or self.account.region)
+        return World(aws, self.clock(), self.said.append, lambda: self.may_detach, self.results)
+
+    def plan(self) -> Plan:
+        """Looks everything up and plans, as the command line does."""
+        return start.prepare(job(**self.settings), self.world())
+
+    def launch(self) -> int:
+        """python -m launch.sagemaker ..."""
+        made = self.plan()
+        if made.problems:
+            raise made.problems[0]
+        return start.launch(made, self.world())
+
+    def attach(self, name: str = NAME) -> int:
+        """python -m launch.sagemaker attach JOB"""
+        return start.follow(describe(self.aws, name), self.world(), fetch=True)
+
+    def type(self, *words: str) -> int:
+        """A command line after `python -m launch.sagemaker`; its exit code.  What it says goes to stdout, too."""
+
+        def say(text: str) -> None:
+            self.said.append(text)
+            print(text)
+
+        def world(region: str | None) -> World:
+            return World(one_aws(region or self.account.region), self.clock(), say, lambda: False, self.results)
+
+        with mock.patch("launch.sagemaker.__main__._world", world):
+            return main(list(words))
+
+    def started(self, name: str = NAME, to: str = "Training", **settings: Any) -> TrainingJob:
+        """A job that was started and left alone, as launch() does it, but quicker."""
+        asked = json.loads(_request(tuple(settings.items())).replace(NAME, name))
+        starts = [number_of(job, name) or 0 for job in self.account.jobs]
+        asked["TrainingJobName"] = run_name(name, max(starts, default=0) + 1)
+        asked["Tags"] = tags(name, self.account.bucket, self.clock().utc())
+        self.aws.call("sagemaker", "CreateTrainingJob", asked)
+        made = self.account.jobs[asked["TrainingJobName"]]
+        advance(made, to)
+        return made
+
+    def job(self, name: str = NAME) -> TrainingJob:
+        return self.account.jobs[name]
+
+    def log(self, *lines: str, host: str = "algo-1", name: str = NAME) -> Event:
+        """An event: a container says something."""
+        return lambda: self.account.log(name, host, lines)
+
+    def complete(self, name: str = NAME, seconds: float = 3600, billable: float | None = None) -> Event:
+        """An event: the training ends well, and leaves its result."""
+
+        def end() -> None:
+            self.leave_result(name)
+            complete(self.job(name), seconds, billable)
+
+        return end
+
+    def leave_result(self, name: str = NAME, files: Mapping[str, str] = WEIGHTS) -> None:
+        """Uploads a model.tar.gz."""
+        self.account.put(self.job(name).model.removeprefix(f"s3://{self.account.bucket}/"), tar_gz(files))
+
+
+def tar_gz(files: Mapping[str, str]) -> bytes:
+    """An archive of these files, by name."""
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w:gz") as tar:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(text)
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    return whole.getvalue()
+
+
+def idle(looks: int) -> list[Event]:
+    """So many sleeps in which nothing happens."""
+    return list(itertools.repeat(lambda: None, looks))
+
+
+def interrupt() -> None:
+    """An event: Ctrl-C."""
+    raise KeyboardInterrupt
