@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 Models = Sequence[type["BaseModel"]]
 
+# Settings that say the same as another, each in its own way: a default of the one is none where the other is given.
+RIVALS = MappingProxyType({"batch_size": "global_batch_size"})
+
 NONE: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -46,7 +49,13 @@ def parse(
     given = vars(parser.parse_args(list(argv)))
     config_file = given.pop("config", None)
     values = read_yaml(Path(config_file), models) if config_file else {}
-    return build({**defaults, **values, **given}, models)
+    return build(over(defaults, {**values, **given}), models)
+
+
+def over(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """`values`, and of `defaults` what they leave open."""
+    ruled_out = {name for name, rival in RIVALS.items() if values.get(name) is None and values.get(rival) is not None}
+    return {**{name: value for name, value in defaults.items() if name not in ruled_out}, **values}
 
 
 def build(values: Mapping[str, Any], models: Models) -> list[BaseModel]:

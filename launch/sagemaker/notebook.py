@@ -35,7 +35,7 @@ def plan(**settings: Any) -> "Plan":
     from trainer import flags
     from trainer.config import TrainConfig
 
-    where, train = flags.build({**DEFAULTS, **settings}, [SageMakerOptions, TrainConfig])
+    where, train = flags.build(flags.over(DEFAULTS, settings), [SageMakerOptions, TrainConfig])
     job = Job(cast(TrainConfig, train), cast(SageMakerOptions, where))
     return prepare(job, _world(job.where.region))
 

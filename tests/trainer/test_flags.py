@@ -242,3 +242,18 @@ def test_help_shows_every_setting_with_its_default_under_headings(capsys: pytest
     assert [name for name in OTHER if f"  --{name.replace('_', '-')}" not in text] == []
     assert "--epochs N" in text
     assert "passes over the training set [5]" in text
+
+
+def test_a_launchers_default_gives_way_to_a_setting_that_says_the_same() -> None:
+    defaults = {"batch_size": 256, "epochs": 3}
+
+    def read(*argv: str) -> TrainConfig:
+        (config,) = parse(argv, [TrainConfig], prog="x", about="", sections=SECTIONS, defaults=defaults)
+        assert isinstance(config, TrainConfig)
+        return config
+
+    assert read().batch_size == 256
+    together = read("--global-batch-size", "1024")
+    assert (together.global_batch_size, together.epochs) == (1024, 3)
+    assert "batch_size" not in together.model_fields_set
+    assert read("--global-batch-size", "1024", "--batch-size", "64").batch_size == 64
