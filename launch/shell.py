@@ -7,11 +7,11 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import IO, Any
 
 from trainer.errors import MachineError
 
@@ -46,10 +46,9 @@ def run(
             **(_HEARD if hear else {}),
         )
         ending.begin(process.pid)
-        listener = _listening(process.stdout, hear)
-        code = process.wait()
-        ending.finish(code)
-        listener.join(HEARD_OUT_S)
+        with _passed_on(process.stdout, hear):
+            code = process.wait()
+            ending.finish(code)
     if code >= 0:
         return code
     if ending.asked_by is None:
@@ -58,17 +57,22 @@ def run(
     return 128 + ending.asked_by
 
 
-def _listening(lines: Iterable[str] | None, hear: Callable[[str], None] | None) -> threading.Thread:
-    """Passes `lines` on, beside what else happens: whoever has outlived the command may keep them open."""
+@contextmanager
+def _passed_on(lines: IO[str] | None, hear: Callable[[str], None] | None) -> Iterator[None]:
+    """Meanwhile `hear` gets the lines.  They are not waited for: who outlives the command may keep them open."""
+    if lines is None or hear is None:
+        yield
+        return
 
     def listen() -> None:
-        for line in lines or ():
-            assert hear is not None
-            hear(line.rstrip("\n"))
+        with lines:
+            for line in lines:
+                hear(line.rstrip("\n"))
 
     listener = threading.Thread(target=listen, name="listener", daemon=True)
     listener.start()
-    return listener
+    yield
+    listener.join(HEARD_OUT_S)
 
 
 class _Ending:

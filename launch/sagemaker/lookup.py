@@ -84,7 +84,7 @@ def _role(aws: Aws, wanted: str | None, outputs: Mapping[str, str], caller: Mapp
 def _running_start(aws: Aws, job: str, runs: Sequence[Seen]) -> Run | None:
     """The start of `job` that has not ended; one of somebody else's that has such a name only takes the name."""
     living = (describe(aws, run.name) for run in runs if run.lives)
-    return next((run for run in living if run.is_ours and run.job == job), None)
+    return next((run for run in living if run.is_ours and run.job == job and not run.is_over), None)
 
 
 def _role_of_notebook(aws: Aws, arn: str) -> str | None:

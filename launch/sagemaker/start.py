@@ -13,7 +13,7 @@ from launch.aws import Aws
 from launch.clock import Clock, duration
 from launch.errors import AwsError, Ended, NoAnswer
 from launch.job import Job
-from launch.names import STARTED_TAG, default_job_name
+from launch.names import JOB_TAG, STARTED_TAG, default_job_name
 from launch.perform import Answer, Say, perform
 from launch.plan import Plan
 from launch.price import usd
@@ -113,18 +113,20 @@ def _sought(estimator: Estimator, world: World, *, must_be: bool = False) -> Run
     """The training job, if it exists and is this one, not an earlier one of that name.  Raises AwsError if that cannot
     be found out.  must_be: AWS has said that it made it.
     """
-    started = {tag["Key"]: tag["Value"] for tag in estimator.arguments["tags"]}[STARTED_TAG]
+    tags = {tag["Key"]: tag["Value"] for tag in estimator.arguments["tags"]}
     until = world.clock.now() + SURE_S
     while True:
         try:
             run = find(world.aws, estimator.name)
-            if run is not None or not must_be:
-                return run if run is not None and run.token == started else None
-            trouble: TrainerError = AwsError("SageMaker does not show it.")
+            if run is not None and run.token == tags[STARTED_TAG]:
+                return run
+            if not must_be:
+                return None
+            trouble: TrainerError = AwsError("SageMaker does not show it.")  # or not yet with its tags
         except TrainerError as error:
             trouble = error
         if world.clock.now() > until:
-            stop_it = _command("stop", estimator.name)
+            stop_it = _command("stop", tags[JOB_TAG])
             raise AwsError(f"{trouble} So {estimator.name} may be running; end it with {stop_it}") from trouble
         world.clock.sleep(LOOK_EVERY_S)
 
@@ -132,7 +134,12 @@ def _sought(estimator: Estimator, world: World, *, must_be: bool = False) -> Run
 def _undone(todo: Launch, world: World) -> Ended:
     """Ends the job if it was started; whether it was, we may not have been told.  Returns what to end with."""
     with undisturbed():
-        run = _sought(todo.estimator, world)
+        try:
+            run = _sought(todo.estimator, world)
+        except KeyboardInterrupt:
+            stop_it = _command("stop", todo.folder.job)
+            world.say(f"{todo.estimator.name} may be running; make sure with {stop_it}")
+            raise
         if run is None:
             return Ended("stopped before the job was started", 130)
         _stop(run, world)

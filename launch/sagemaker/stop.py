@@ -7,6 +7,7 @@ from launch.clock import Clock
 from launch.errors import AwsError
 from launch.perform import Say
 from launch.sagemaker.runs import RUNNING, Run, again
+from trainer.errors import TrainerError
 
 # SageMaker gives a container two minutes to end, and uploads what it has.
 LIMIT_S, LOOK_EVERY_S = 1800.0, 5.0
@@ -29,7 +30,7 @@ def end(aws_of: Callable[[Run], Aws], runs: Sequence[Run], clock: Clock, say: Sa
         for run in among:
             try:
                 made.append(act(run) or run)
-            except AwsError as error:
+            except TrainerError as error:
                 failures.append(f"{run.name}: {error}")
         return made
 

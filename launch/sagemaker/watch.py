@@ -71,7 +71,7 @@ class Follower:
                 if self.run.is_over:
                     self._drain(tail)
                     return self.run
-                trouble_since, self._warned = None, ""
+                trouble_since = None
             except TrainerError as error:
                 now = self.clock.now()
                 trouble_since = now if trouble_since is None else trouble_since
@@ -93,6 +93,7 @@ class Follower:
         except AwsError as error:
             self._warn(str(error))
             return 0
+        self._warned = ""
         for line in filter(self.shows, lines):
             self.say(line)
         self.lines.extend(lines)

@@ -1,0 +1,116 @@
+"""The notebooks: run from top to bottom with small settings, and as they are committed."""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.notebooks.run import NAMES, Notebook, aws_here, execute, faults, read, shown, with_parameters
+
+# What a reader has or installs beside Python and this toolkit's own `launch`.
+MAY_IMPORT = {"matplotlib", "torch", "IPython", "PIL", "sklearn", "launch"}
+
+
+def code(notebook: Notebook) -> list[Notebook]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def text_of(notebook: Notebook) -> str:
+    return "\n".join(shown(cell) for cell in code(notebook))
+
+
+def pictures(notebook: Notebook) -> int:
+    outputs = [output for cell in code(notebook) for output in cell.outputs]
+    return sum("image/png" in output.get("data", {}) for output in outputs)
+
+
+def kinds_shown(notebook: Notebook) -> list[set[str]]:
+    """What kinds of output each cell has."""
+    return [
+        {"picture" if "image/png" in o.get("data", {}) else "text" for o in cell.outputs} for cell in code(notebook)
+    ]
+
+
+def losses(text: str) -> list[float]:
+    return [float(number) for number in re.findall(r"^epoch .* loss (\d+\.\d+)  accuracy", text, re.MULTILINE)]
+
+
+def test_sagemaker_trains_on_demand_and_on_spot_and_leaves_nothing(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    small = {"epochs": 2, "settings": {"lr": 0.05, "max_hours": 1, "threads": 1, "probe_steps": 0}, "poll_s": 0.5}
+    with aws_here(tmp_path / "sagemaker") as agent:
+        notebook = execute(with_parameters(read("sagemaker"), **small), work)
+        jobs = agent.account.jobs
+        assert [(job.status, job.is_spot) for job in jobs.values()] == [("Completed", False), ("Completed", True)]
+        assert agent.account.left() == []
+
+    text = text_of(notebook)
+    first, second, *again = losses(text)
+    assert first > second > 0
+    assert again == [first, second]  # the same training
+    assert text.count("7.09 USD per hour on demand") == 3
+    assert re.search(r"^spot +\d+\.\d% +\d+ s +\d+ s +0\.\d+ USD +[67]\d%$", text, re.MULTILINE)
+    assert "no job costs anything" in text
+    assert pictures(notebook) == 1
+    assert "[METRIC]" not in text
+    assert "sagemaker-training-toolkit" not in text
+    assert faults(notebook) == []
+    assert kinds_shown(notebook) == kinds_shown(read("sagemaker"))
+    (result,) = (work / "runs").iterdir()
+    weights = torch.load(result / "model.pt", weights_only=True)
+    assert f"{sum(weight.numel() for weight in weights.values()):,} parameters" in text
+
+
+def test_single_gpu_measures_chooses_and_trains(tmp_path: Path) -> None:
+    small = {"image_size": 72, "jpegs": 300, "jpeg_side": 96, "trial_images": 64, "batch_sizes": [8, 16],
+             "workers": [1, 2], "epochs": 2}  # fmt: skip
+    notebook = execute(with_parameters(read("single_gpu"), **small), tmp_path)
+
+    text = text_of(notebook)
+    assert "240 training and 60 evaluation images of 72 px" in text
+    first, second = losses(text)
+    assert first > second > 0
+    assert re.search(r"^ +8 +[\d,]+\.\d +[\d,]+\.\d +[\d,]+\.\d +[\d,]+\.\d +(-|\d+\.\d)$", text, re.MULTILINE)
+    assert re.search(r"^batch size (8|16): ", text, re.MULTILINE)
+    assert re.search(r"^workers [12]: ", text, re.MULTILINE)
+    assert pictures(notebook) == 3
+    assert faults(notebook) == []
+    assert kinds_shown(notebook) == kinds_shown(read("single_gpu"))
+    assert (tmp_path / "runs/single-gpu/model.pt").exists()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_committed_was_run_from_top_to_bottom_and_shows_nothing_of_the_machine(name: str) -> None:
+    notebook = read(name)
+    assert faults(notebook) == []
+    assert any(cell.outputs for cell in code(notebook))
+    assert notebook.metadata == {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_imports_only_what_its_reader_has(name: str) -> None:
+    tree = ast.parse("\n".join(cell.source for cell in code(read(name))))
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {module.split(".")[0] for module in imported} - sys.stdlib_module_names <= MAY_IMPORT
+    # From `launch` itself come its backends; what they export is public.
+    assert {module for module in imported if module.startswith("launch")} == {"launch"}
+    private = [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr.startswith("_")]
+    assert private == []
+
+
+def test_a_notebook_shows_an_error_as_one_sentence(tmp_path: Path) -> None:
+    notebook = read("single_gpu")
+    notebook.cells = [code(notebook)[0], code(notebook)[1]]
+    notebook.cells[
+        1
+    ].source = "try:\n    local.train(epoch=2)\nexcept local.TrainerError:\n    get_ipython().showtraceback()"
+    (output,) = execute(notebook, Path.cwd()).cells[1].outputs
+    assert output.traceback == ["SettingsError: unknown setting 'epoch'; did you mean 'epochs'?"]
