@@ -118,7 +118,6 @@ class Aws:
             send = getattr(self.client(service), botocore.xform_name(operation))
             answer: Answer = send(**(params or {}))
             if "Body" in answer:  # a stream, which can break off, too
-                self._unclear = True
                 answer["Body"] = BytesIO(answer["Body"].read())
         return answer
 
@@ -245,7 +244,8 @@ def _failed(error: BotoCoreError, service: str, operation: str, unclear: bool) -
     action, text = f"{service}:{operation}", " ".join(str(error).split()).rstrip(". ")
     if isinstance(error, exceptions.ParamValidationError):
         raise error  # our request is wrong: a bug, with its traceback
-    if unclear:
+    broken_off = (exceptions.ReadTimeoutError, exceptions.ResponseStreamingError, exceptions.IncompleteReadError)
+    if unclear or isinstance(error, broken_off):
         what = re.sub(r"[.:].*", "", text) or type(error).__name__
         words = f"no answer to {action} ({what}): whether it took effect is not known; look at the network."
         return NoAnswer(words, "", operation)

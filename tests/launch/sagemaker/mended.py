@@ -76,12 +76,14 @@ class Rules:
     """What AWS has and allows.  quota: instances by its name; capacity: instances by type, without limit if missing.
 
     refuses_missing_data: CreateTrainingJob looks for input data, as it has been seen to; otherwise the job fails later.
+    unlisted: names of jobs that listings do not have yet.
     """
 
     quota: dict[str, float] = field(default_factory=_quotas)
     capacity: dict[str, int] = field(default_factory=dict)
     slow: Slow = field(default_factory=Slow)
     refuses_missing_data: bool = False
+    unlisted: set[str] = field(default_factory=set)
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     lock: Any = field(default_factory=threading.RLock)  # the server has threads
 
@@ -482,7 +484,8 @@ SORTED_BY = {"Name": lambda job: job.name, "CreationTime": lambda job: job.descr
 
 def _list(rules: Rules, original: Any, response: Any) -> ActionResult:
     """Newest first unless asked otherwise.  With MaxResults the status is looked at page by page, as AWS does it."""
-    ask, jobs = response._get_param, list(response.sagemaker_backend.training_jobs.values())
+    ask, known = response._get_param, list(response.sagemaker_backend.training_jobs.values())
+    jobs = [job for job in known if job.name not in rules.unlisted]
     shape = _model().operation_model("ListTrainingJobs").input_shape
     _check_shape(shape, {key: value for key, value in response.params.items() if key in shape.members}, "")
     status, size = ask("StatusEquals"), int(ask("MaxResults") or 0)

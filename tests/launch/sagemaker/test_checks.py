@@ -8,6 +8,7 @@ from launch.sagemaker.checks import DATA_DISK_GB, DISK_GB, ENDING_S
 from tests.launch.sagemaker.known import settle
 from tests.launch.sagemaker.world import Stage
 from trainer.errors import SettingsError
+from trainer.sagemaker import places
 
 
 @pytest.fixture
@@ -168,16 +169,18 @@ def test_the_longest_spot_job_is_within_sagemakers_limit(hours: float) -> None:
     assert hours * 3600 <= waits_s <= 28 * 86_400
 
 
-def test_weights_come_from_a_channel() -> None:
+def test_weights_come_from_a_channel_and_the_data_set_from_elsewhere() -> None:
     place = "/opt/ml/input/data/weights/model.pt"
-    settled = settle(init_from=place, data="weights=s3://bucket/w")
+    settled = settle(dataset="cifar10", init_from=place, data="weights=s3://bucket/w")
     assert [channel.name for channel in settled.channels] == ["weights"]
+    assert "--data-dir" not in places({"SM_CHANNEL_WEIGHTS": "/opt/ml/input/data/weights"})
 
 
 def test_own_tags_and_environment_are_kept_with_their_equals_signs() -> None:
-    settled = settle(tags="team=vision,cost=a=b", environment="NCCL_DEBUG=INFO,MAX_TOKENS=-x=1")
+    given = {"NCCL_DEBUG": "INFO", "MAX_TOKENS": "-x=1", "TOKENIZERS_PARALLELISM": "false"}
+    settled = settle(tags="team=vision,cost=a=b", environment=",".join(f"{name}={given[name]}" for name in given))
     assert settled.tags == {"team": "vision", "cost": "a=b"}
-    assert settled.environment == {"NCCL_DEBUG": "INFO", "MAX_TOKENS": "-x=1"}
+    assert settled.environment == given
 
 
 @pytest.mark.parametrize(("settings", "detaches"), [({}, False), ({"detach": True}, True), ({"wait": False}, True)])

@@ -15,6 +15,7 @@ from tests.conftest import ROOT
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.sagemaker.known import BUCKET, NAME
 from tests.launch.sagemaker.mended import advance, complete, fail
+from tests.launch.sagemaker.test_stop import foreign
 from tests.launch.sagemaker.world import Stage, idle, interrupt, quick_sdk
 
 VERBS = ["status", "logs", "stop", "leaks", "attach"]
@@ -86,6 +87,19 @@ def test_settings_come_from_a_file_and_flags_win(
     text = capsys.readouterr().out
     assert text.startswith("1 x ml.g5.12xlarge on SageMaker, job cifar10-cnn-")
     assert "EnableManagedSpotTraining: True" in text
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]], ids=["launch", "dry run"])
+def test_a_job_of_launch_ec2_is_not_taken_over(
+    stage: Stage, more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.account.put_json(f"jobs/{NAME}/job.json", {"job": NAME, "backend": "ec2"})
+    assert stage.type("--job-name", NAME, *more) == 2
+    assert f"{NAME} is a job of launch.ec2: see python -m launch.ec2 status {NAME}, or choose another --job-name." in (
+        "".join(capsys.readouterr())
+    )
+    assert stage.account.jobs == {}
+    assert stage.account.s3(f"jobs/{NAME}/job.json") == {"job": NAME, "backend": "ec2"}
 
 
 # ---- machines that are not set up
@@ -212,6 +226,25 @@ def test_an_unknown_job_is_told_by_every_verb(stage: Stage, verb: str, capsys: p
     assert capsys.readouterr().err == (
         "error: no job 'no-such' in us-east-1. There is none of the last day. See --region, too.\n"
     )
+
+
+@pytest.mark.parametrize("verb", ["status", "logs", "stop", "attach"])
+@pytest.mark.parametrize("name", ["my_job", "arn:aws:sagemaker", "j" * 49, "j-"])
+def test_what_is_no_name_of_a_job_is_refused_before_aws_is_asked(
+    stage: Stage, verb: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert stage.type(verb, name) == 2
+    assert capsys.readouterr().err.startswith(f"error: --job-name {name}: at most 48 letters, digits and hyphens")
+    assert stage.account.requests == []
+
+
+@pytest.mark.parametrize("verb", ["status", "logs", "attach"])
+def test_somebody_elses_job_of_that_name_is_no_job_of_ours(
+    stage: Stage, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    foreign(stage, NAME)
+    assert stage.type(verb, NAME) == 2
+    assert capsys.readouterr().err.startswith(f"error: no job '{NAME}' in us-east-1")
 
 
 # ---- logs

@@ -182,11 +182,33 @@ def test_sagemaker_takes_no_image_from_the_public_registry() -> None:
         (f"{AWS}/pytorch-training:2.10.0-cpu-py313-ubuntu22.04-sagemaker", "c5.2xlarge"),
         ("123456789012.dkr.ecr.us-east-1.amazonaws.com/ours:2.5-gpu-py39", "p3.8xlarge"),
         ("123456789012.dkr.ecr.us-east-1.amazonaws.com/pytorch-ours:latest", "g5.2xlarge"),
+        ("123456789012.dkr.ecr.us-east-1.amazonaws.com/ours:1.13-cpu-py39", "g5.2xlarge"),
+        ("123456789012.dkr.ecr.us-east-1.amazonaws.com/ours:2.9.0-gpu-py312-cu130", "c5.2xlarge"),
+        ("123456789012.dkr.ecr.us-east-1.amazonaws.com/ours@sha256:0123456789abcdef", "g5.2xlarge"),
+        # AWS's images, copied into somebody's own registry: what was done to them, nobody knows
+        (
+            "123456789012.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.5.1-gpu-py311-cu124-ubuntu22.04-ec2",
+            "p3.8xlarge",
+        ),
     ],
 )
 def test_an_image_that_may_work_is_accepted(uri: str, instance: str) -> None:
     check_image(uri, catalog.load()[instance])
     assert chosen(instance, image=uri).uri == uri
+
+
+def test_a_copy_of_an_image_of_awss_is_somebodys_own() -> None:
+    tag = "pytorch-training:2.8.0-gpu-py312-cu129-ubuntu22.04-sagemaker"
+    assert chosen("g5.2xlarge", image=f"{AWS}/{tag}").known
+    copied = chosen("g5.2xlarge", image=f"123456789012.dkr.ecr.us-east-1.amazonaws.com/{tag}")
+    assert not copied.known
+    assert {"simplejpeg", "pytorch_optimizer", "nvidia-ml-py"} <= set(copied.lacks)
+
+
+def test_awss_image_is_known_in_every_region() -> None:
+    tag = "pytorch-training:2.8.0-gpu-py312-cu129-ubuntu22.04-sagemaker"
+    for region in ("eu-central-2", "cn-north-1", "us-gov-west-1"):
+        assert chosen("g5.2xlarge", image=f"{registry(region)}/{tag}").known
 
 
 # ---- what an image lacks
@@ -222,7 +244,9 @@ def test_trackers_are_added_when_they_are_asked_for(tracker: str, package: str) 
 
 def test_the_pins_are_those_of_our_own_constraints() -> None:
     pinned = (ROOT / "constraints.txt").read_text().lower().replace("_", "-").splitlines()
-    for line in requirements():
+    tracked = requirements(train=TrainConfig.model_validate({"tensorboard": True, "wandb": "x", "mlflow": "x"}))
+    assert {"alembic", "sqlalchemy", "wandb"} <= {line.partition("==")[0] for line in tracked}
+    for line in tracked:
         assert line.replace("_", "-") in pinned
 
 

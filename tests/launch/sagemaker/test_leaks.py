@@ -9,9 +9,9 @@ import pytest
 from launch.errors import AwsError
 from launch.sagemaker import leaks
 from launch.sagemaker.leaks import judge
-from tests.launch.faults import Faults, injected, refused
+from tests.launch.faults import Faults, injected, refused, throttled
 from tests.launch.sagemaker.known import NAME, NOW, run
-from tests.launch.sagemaker.mended import complete
+from tests.launch.sagemaker.mended import advance, complete
 from tests.launch.sagemaker.test_stop import foreign
 from tests.launch.sagemaker.world import Stage, one_aws
 
@@ -37,6 +37,12 @@ def stage() -> Iterator[Stage]:
         ({"started": None}, False, "waiting for machines"),
         ({"started": None, "max_wait_s": 0}, False, "within its time limit"),
         ({"started": None, "max_wait_s": -1}, True, "past its time limit"),
+        # However long it waited for machines, its time begins with the training.
+        ({"created": NOW - timedelta(days=9), "max_run_s": 3600}, False, "within its time limit"),
+        ({"created": NOW - timedelta(days=9), "started": None}, False, "waiting for machines"),
+        # A spot job's limit counts from its creation an hour ago, however often it was interrupted.
+        ({"is_spot": True, "max_run_s": 60, "max_wait_s": 7200}, False, "within its time limit"),
+        ({"is_spot": True, "max_run_s": 86_400, "max_wait_s": -1}, True, "past its time limit"),
         ({"status": "Completed", "pool": "Available"}, True, "machines kept for a next job"),
     ],
 )
@@ -163,6 +169,42 @@ def test_what_the_user_may_not_ask_is_an_error(stage: Stage, capsys: pytest.Capt
         faults.on("ListTrainingJobs", refused("AccessDeniedException", 403), nth=None)
         assert stage.type("leaks") == 4
     assert capsys.readouterr().err.startswith("error: these credentials may not sagemaker:ListTrainingJobs; the policy")
+
+
+def test_a_job_that_waited_long_for_machines_is_no_leak(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    made = stage.started(to="Starting", max_hours=2.0)
+    stage.slept_s += 3 * DAY_S
+    assert stage.type("leaks") == 0
+    assert "waiting for machines" in capsys.readouterr().out
+    advance(made)
+    made.described["TrainingStartTime"] += timedelta(days=3)
+    assert stage.type("leaks") == 0
+    stage.slept_s += 3 * 3600 - 60
+    assert stage.type("leaks") == 0
+    stage.slept_s += 120
+    assert stage.type("leaks") == 4
+
+
+@pytest.mark.parametrize("words", [("leaks",), ("status",), ("stop", "--all", "--yes")], ids=lambda words: words[0])
+def test_a_job_that_we_may_not_look_at_is_left_out(stage: Stage, words: tuple[str, ...]) -> None:
+    stage.started("ours")
+    foreign(stage, "theirs")  # the newer one is listed first
+    with injected(Faults()) as faults:
+        faults.on("DescribeTrainingJob", refused("AccessDeniedException", 403))
+        assert stage.type(*words) == 0
+    assert "ours" in stage.text
+    assert "theirs" not in stage.text
+
+
+@pytest.mark.parametrize("verb", ["leaks", "status"])
+def test_a_job_that_cannot_be_looked_at_for_another_reason_is_an_error(
+    stage: Stage, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.started("one")
+    with injected(Faults()) as faults:
+        faults.on("DescribeTrainingJob", throttled())
+        assert stage.type(verb) == 4
+    assert capsys.readouterr().err.startswith("error: AWS is busy: sagemaker:DescribeTrainingJob was refused")
 
 
 def test_a_deadline_has_an_hour_of_grace(stage: Stage) -> None:

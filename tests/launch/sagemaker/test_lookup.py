@@ -1,12 +1,15 @@
 """What is asked of AWS before a launch: role, bucket, quota, and what SageMaker has of the job already."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from launch.sagemaker import lookup
 from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.lookup import look_up, quota_names
+from launch.sagemaker.runs import Seen
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.sagemaker.known import NAME, NOW, ROLE, settle
 from tests.launch.sagemaker.mended import complete
@@ -100,6 +103,43 @@ def test_then_the_notebooks_own(stage: Stage, monkeypatch: pytest.MonkeyPatch) -
     assert (facts(stage).role, facts(stage).role_from) == (own, "this notebook")
     stage.account.make_stack()
     assert facts(stage).role_from == "stack aws-ddp-toolkit"
+
+
+def notebook(stage: Stage, monkeypatch: pytest.MonkeyPatch, role: str, partition: str = "aws") -> None:
+    caller(stage, monkeypatch, f"arn:{partition}:sts::123456789012:assumed-role/{role}/SageMaker")
+
+
+def test_a_notebook_is_told_its_role_in_a_file(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stage.account.make_role("NotebookRole")
+    notebook(stage, monkeypatch, "NotebookRole")
+    monkeypatch.setattr(lookup, "METADATA", tmp_path / "resource-metadata.json")
+    lookup.METADATA.write_text('{"ExecutionRoleArn": "arn:aws:iam::123456789012:role/team/Told"}')
+    assert facts(stage).role == "arn:aws:iam::123456789012:role/team/Told"
+    assert stage.account.asked("GetRole") == []
+    for nothing in ('{"ResourceName": "an older notebook"}', "{"):
+        lookup.METADATA.write_text(nothing)
+        assert facts(stage).role == "arn:aws:iam::123456789012:role/NotebookRole"
+
+
+@pytest.mark.parametrize("partition", ["aws", "aws-cn"])
+@pytest.mark.parametrize(
+    ("role", "arn"),
+    [
+        (
+            "AmazonSageMaker-ExecutionRole-20261121T140000",
+            "arn:{}:iam::123456789012:role/service-role/AmazonSageMaker-ExecutionRole-20261121T140000",
+        ),
+        ("NotebookRole", "arn:{}:iam::123456789012:role/NotebookRole"),
+    ],
+)
+def test_a_notebook_that_may_not_ask_for_its_role_has_one_by_its_name(
+    stage: Stage, faults: Faults, monkeypatch: pytest.MonkeyPatch, partition: str, role: str, arn: str
+) -> None:
+    notebook(stage, monkeypatch, role, partition)
+    faults.on("GetRole", refused("AccessDenied", 403), nth=None)
+    found = facts(stage)
+    assert (found.role, found.role_from) == (arn.format(partition), "this notebook")
+    assert found.problems == ()
 
 
 def test_then_the_name_that_infra_gives_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,3 +291,10 @@ def test_somebody_elses_job_only_takes_the_name(stage: Stage) -> None:
     foreign(stage, NAME)
     found = facts(stage)
     assert (found.taken, found.running, found.problems) == ((NAME,), None, ())
+
+
+def test_a_job_that_has_ended_since_it_was_listed_does_not_run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    complete(stage.started())
+    monkeypatch.setattr(lookup, "runs_of", lambda *_: (Seen(NAME, "InProgress"),))
+    found = facts(stage)
+    assert (found.taken, found.running) == ((NAME,), None)

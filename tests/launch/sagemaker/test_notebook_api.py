@@ -3,13 +3,14 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 
 from launch import sagemaker
 from launch.errors import AwsError, Ended
-from launch.sagemaker import leaks
+from launch.sagemaker import leaks, sdk
 from launch.sagemaker.start import World
 from tests.launch.sagemaker.known import NAME
 from tests.launch.sagemaker.mended import complete, fail
@@ -76,6 +77,27 @@ def test_a_plan_with_problems_is_not_launched(stage: Stage) -> None:
     with pytest.raises(AwsError, match="there is no bucket none-such"):
         sagemaker.launch(made)
     assert stage.account.jobs == {}
+
+
+def test_interrupting_a_launch_leaves_no_job(stage: Stage) -> None:
+    send = sdk.send
+
+    def sent(*args: Any) -> None:
+        send(*args)
+        raise KeyboardInterrupt
+
+    made = sagemaker.plan(job_name=NAME)
+    with mock.patch.object(sdk, "send", sent), pytest.raises(Ended, match=f"{NAME} was started, and is stopped as"):
+        sagemaker.launch(made)
+    assert stage.account.left() == []
+
+
+def test_the_same_plan_is_not_launched_twice(stage: Stage) -> None:
+    made = sagemaker.plan(job_name=NAME)
+    sagemaker.launch(made).stop()
+    with pytest.raises(SettingsError, match=f"{NAME} was started from this plan before, and is over; plan again"):
+        sagemaker.launch(made)
+    assert list(stage.account.jobs) == [NAME]
 
 
 def test_a_job_is_followed_measured_and_fetched(stage: Stage, tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def every_call() -> tuple[list[Request], set[str]]:
 def test_the_launchers_policy_grants_all_that_the_commands_ask_for() -> None:
     requests, tagged = every_call()
     asked = {call.operation for call in requests}
-    assert asked >= {"CreateTrainingJob", "StopTrainingJob", "UpdateTrainingJob", "FilterLogEvents", "HeadObject"}
+    assert asked >= {"CreateTrainingJob", "StopTrainingJob", "UpdateTrainingJob", "FilterLogEvents", "GetObject"}
     assert asked >= {"DescribeStacks", "GetRole", "ListServiceQuotas", "ListTags", "DescribeRegions", "PutObject"}
     refused = set()
     for call in requests:

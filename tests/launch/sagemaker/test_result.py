@@ -1,12 +1,16 @@
 """The result is unpacked where it belongs, and nowhere else."""
 
+import errno
 import io
+import os
 import tarfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+from botocore.exceptions import ReadTimeoutError
 
 from launch.errors import AwsError
 from launch.sagemaker.result import fetch_result
@@ -52,6 +56,60 @@ def test_a_damaged_archive_is_told_with_where_else_to_look(stage: Stage, tmp_pat
         stage.account.put(KEY, damaged)
         with pytest.raises(AwsError, match=rf"is damaged: .*; the run folder is in s3://{BUCKET}/jobs/{NAME}/run\."):
             fetch_result(stage.aws, DONE, tmp_path)
+    assert files_in(tmp_path) == []
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_damaged_archive_leaves_an_earlier_result_as_it_was(stage: Stage, tmp_path: Path) -> None:
+    stage.account.put(KEY, tar_gz({"model.pt": "old"}))
+    fetch_result(stage.aws, DONE, tmp_path)
+    whole = tar_gz({"model.pt": "new", "other": "".join(map(str, range(10_000)))})
+    stage.account.put(KEY, whole[:-100])
+    with pytest.raises(AwsError, match="is damaged"):
+        fetch_result(stage.aws, DONE, tmp_path)
+    assert (tmp_path / NAME / "model.pt").read_text() == "old"
+    assert files_in(tmp_path) == [f"{NAME}/model.pt"]
+
+
+def is_full(*_: object, **__: object) -> NoReturn:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class FullDisk(io.BytesIO):
+    write = is_full
+
+
+@pytest.mark.parametrize("when", ["while it is downloaded", "while it is unpacked"])
+def test_a_full_disk_is_told_and_leaves_nothing_half_made(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    stage.account.put(KEY, tar_gz({"model.pt": "w" * 1000, "metrics.jsonl": "{}"}))
+    if when == "while it is downloaded":
+        monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: FullDisk())
+    else:
+        monkeypatch.setattr("tarfile.copyfileobj", is_full)
+    with pytest.raises(MachineError, match=r"\(No space left on device\); free some space, and fetch it with") as error:
+        fetch_result(stage.aws, DONE, tmp_path)
+    assert error.value.code == 6
+    assert str(error.value).endswith(f"python -m launch.sagemaker attach {NAME}")
+    assert files_in(tmp_path) == []
+
+
+def test_a_download_that_breaks_off_is_told_and_leaves_nothing_half_made(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks_off(*_: object) -> NoReturn:
+        raise ReadTimeoutError(endpoint_url="s3")
+
+    stage.account.put(KEY, tar_gz({"model.pt": "w"}))
+    monkeypatch.setattr("botocore.response.StreamingBody.read", breaks_off)
+    with pytest.raises(AwsError, match="no answer to s3:GetObject") as error:
+        fetch_result(stage.aws, DONE, tmp_path)
+    assert error.value.code == 4
+    assert files_in(tmp_path) == []
 
 
 @pytest.mark.parametrize("name", ["../outside", "/tmp/outside-of-it"])

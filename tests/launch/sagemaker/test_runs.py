@@ -43,6 +43,15 @@ def test_the_starts_of_a_job_are_listed_newest_first_over_all_pages(stage: Stage
     assert [seen.name for seen in found] == [*(f"{NAME}--{number}" for number in range(12, 1, -1)), NAME]
 
 
+def test_starts_that_are_not_listed_yet_are_found(stage: Stage) -> None:
+    for _ in range(3):
+        complete(stage.started())
+    for listed in range(3):
+        names = [run_name(NAME, number) for number in (1, 2, 3)]
+        stage.account.rules.unlisted = set(names[listed:])
+        assert [seen.name for seen in runs_of(stage.aws, NAME)] == names[::-1]
+
+
 def test_a_described_job_has_what_the_verbs_need(stage: Stage) -> None:
     made = stage.started(spot=True, nodes=2, epochs=3)
     training = describe(stage.aws, NAME)

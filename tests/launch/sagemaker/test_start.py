@@ -1,17 +1,21 @@
 """The life of a job: started, followed, its result fetched; and what is told and left when something goes wrong."""
 
 import dataclasses
+import os
+import signal
 from collections.abc import Iterator
+from typing import Any
 from unittest import mock
 
 import pytest
 
-from launch.errors import AwsError, Ended
+from launch.errors import AwsError, Ended, NotSetUp
 from launch.sagemaker import sdk
 from launch.sagemaker import start as start_module
 from launch.signals import Hangup
 from tests.launch.faults import (
     Died,
+    Fault,
     Faults,
     died_after,
     died_before,
@@ -23,6 +27,7 @@ from tests.launch.faults import (
 )
 from tests.launch.sagemaker.known import BUCKET, NAME
 from tests.launch.sagemaker.mended import NO_CAPACITY, advance, complete, fail, interrupt, time_out
+from tests.launch.sagemaker.test_stop import foreign
 from tests.launch.sagemaker.world import Event, Stage, idle
 from tests.launch.sagemaker.world import interrupt as ctrl_c
 from trainer.errors import SettingsError
@@ -154,6 +159,18 @@ def test_machines_that_are_kept_are_told(stage: Stage) -> None:
         f"stop {NAME}"
     ) in stage.said
     assert stage.account.left() == [f"warm pool of {NAME}"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "kept"),
+    [("AlgorithmError: , exit code: 1", True), ("InternalServerError: We encountered an internal error.", False)],
+)
+def test_machines_that_are_kept_after_a_failure_are_told_too(stage: Stage, reason: str, kept: bool) -> None:
+    stage.settings = {"warm_pool_s": 600}
+    stage.events = iter([train(stage), lambda: fail(stage.job(), reason)])
+    ended(stage)
+    assert (f"give them back with python -m launch.sagemaker stop {NAME}" in stage.text) == kept
+    assert stage.account.left() == ([f"warm pool of {NAME}"] if kept else [])
 
 
 # ---- it goes wrong
@@ -346,6 +363,30 @@ def test_a_job_that_has_ended_is_started_again_under_the_next_name_with_its_chec
     assert [tag["aws-ddp-toolkit:job"] for tag in tags] == [NAME] * 3
 
 
+@pytest.mark.parametrize("theirs", [NAME, f"{NAME}--2"])
+def test_somebody_elses_job_of_a_name_that_ours_may_have_is_neither_followed_nor_touched(
+    stage: Stage, theirs: str
+) -> None:
+    foreign(stage, theirs)
+    ours = f"{NAME}--2" if theirs == NAME else f"{NAME}--3"
+    stage.events = iter([lambda: advance(stage.job(ours)), stage.complete(ours)])
+    assert stage.launch() == 0
+    assert (stage.results / ours / "model.pt").exists()
+    assert stage.account.left() == [f"training job {theirs} (InProgress)"]
+    complete(stage.job(theirs))
+    stage.settings = {"detach": True}
+    assert stage.launch() == 0
+    assert list(stage.account.jobs) == [theirs, ours, f"{NAME}--{int(ours[-1]) + 1}"]
+
+
+def test_a_start_that_is_not_listed_yet_is_followed_and_no_second_one_made(stage: Stage) -> None:
+    stage.started()
+    stage.account.rules.unlisted.add(NAME)
+    stage.events = iter([stage.complete()])
+    assert stage.launch() == 0
+    assert list(stage.account.jobs) == [NAME]
+
+
 # ---- whoever watches leaves
 
 
@@ -373,6 +414,43 @@ def test_ctrl_c_detaches_if_the_user_says_so_and_attach_follows_again(stage: Sta
     stage.events = iter([stage.complete()])
     assert stage.attach() == 0
     assert (stage.results / NAME / "model.pt").exists()
+
+
+def test_a_second_ctrl_c_ends_the_waiting_and_says_how_to_make_sure(stage: Stage) -> None:
+    stage.account.slow.stopping = None
+    stage.events = iter([train(stage), ctrl_c, ctrl_c])
+    with pytest.raises(KeyboardInterrupt):
+        stage.launch()
+    assert stage.said[-1] == f"{NAME} may not have stopped yet; make sure with python -m launch.sagemaker stop {NAME}"
+    assert stage.account.asked("StopTrainingJob") == [{"TrainingJobName": NAME}]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_kill_or_a_closed_terminal_while_the_job_is_stopped_changes_nothing(
+    stage: Stage, number: signal.Signals
+) -> None:
+    stage.account.slow.stopping = 3
+    stage.events = iter([train(stage), ctrl_c, lambda: os.kill(os.getpid(), number)])
+    error = ended(stage)
+    assert (error.code, str(error).partition(";")[0]) == (130, "stopped as asked")
+    assert stage.account.left() == []
+
+
+@pytest.mark.parametrize("trouble", ["refused", "no credentials"])
+def test_a_job_that_cannot_be_stopped_is_told_with_the_command_that_does(
+    stage: Stage, faults: Faults, trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leave() -> None:
+        if trouble == "refused":
+            faults.on("StopTrainingJob", refused("AccessDeniedException", 403))
+        else:
+            without_credentials(stage, monkeypatch)
+        raise KeyboardInterrupt
+
+    stage.events = iter([train(stage), leave])
+    error = refusal(stage)
+    assert error.code == 4
+    assert str(error).endswith(f"Once more: python -m launch.sagemaker stop {NAME}")
 
 
 def test_a_closed_terminal_leaves_the_job_running(stage: Stage) -> None:
@@ -428,11 +506,39 @@ def test_aws_out_of_reach_for_long_leaves_the_job_running_and_says_so(stage: Sta
     assert stage.account.left() == [f"training job {NAME} (InProgress)"]
 
 
+def without_credentials(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on there are none on this machine."""
+
+    def call(*_: object) -> Any:
+        raise NotSetUp("the AWS credentials cannot be had; run aws sso login.")
+
+    monkeypatch.setattr(type(stage.aws), "call", call)
+
+
+@pytest.mark.parametrize("expired", [True, False], ids=["expired", "gone"])
+def test_credentials_that_end_before_the_job_leave_it_running(
+    stage: Stage, faults: Faults, expired: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end() -> None:
+        if expired:
+            faults.on("DescribeTrainingJob", refused("ExpiredTokenException", 400), nth=None)
+        else:
+            without_credentials(stage, monkeypatch)
+
+    stage.events = iter([train(stage), end])
+    error = refusal(stage)
+    assert error.code == 4
+    assert "run aws sso login" in str(error) or "(aws sso login)" in str(error)
+    assert str(error).endswith(f"The job goes on: python -m launch.sagemaker attach {NAME}")
+    assert stage.text.count("warning: ") == 1
+    assert stage.account.left() == [f"training job {NAME} (InProgress)"]
+
+
 def test_logs_out_of_reach_are_a_warning_and_no_end(stage: Stage, faults: Faults) -> None:
     faults.on("FilterLogEvents", refused("AccessDeniedException", 403), nth=None)
-    stage.events = iter([train(stage), stage.complete()])
+    stage.events = iter([train(stage), *idle(5), stage.complete()])
     assert stage.launch() == 0
-    assert "warning: these credentials may not logs:FilterLogEvents" in stage.text
+    assert stage.text.count("warning: these credentials may not logs:FilterLogEvents") == 1
 
 
 def test_a_result_that_cannot_be_fetched_is_told(stage: Stage) -> None:
@@ -462,17 +568,114 @@ def test_a_plan_whose_job_runs_leads_to_no_second_one(stage: Stage) -> None:
     assert list(stage.account.jobs) == [NAME]
 
 
-def test_where_it_cannot_be_found_out_whether_the_job_was_started_the_user_learns_how_to_end_it(
-    stage: Stage, faults: Faults
+def test_the_job_and_how_to_look_after_it_are_told_before_it_is_asked_for(stage: Stage) -> None:
+    told: list[str] = []
+
+    def sent(*_: object) -> None:
+        told.extend(stage.said)
+        raise KeyboardInterrupt
+
+    with mock.patch.object(sdk, "send", sent), pytest.raises(Ended, match="stopped before the job was started"):
+        stage.launch()
+    assert told[0] == f"job {NAME}; from any terminal: python -m launch.sagemaker status|logs|stop {NAME}"
+
+
+OUT_OF_SIGHT = pytest.mark.parametrize(
+    ("look", "created"),
+    [("DescribeTrainingJob", None), ("ListTags", None), ("DescribeTrainingJob", lost)],
+    ids=["no status", "no tags", "answer lost"],
+)
+
+
+def out_of_sight(faults: Faults, look: str, created: Any) -> None:
+    """CreateTrainingJob succeeds, whether its answer gets lost or not, and then the job cannot be looked at."""
+    if created:
+        faults.on("CreateTrainingJob", created())
+    faults.on(look, unreachable(), nth=None)
+
+
+@OUT_OF_SIGHT
+def test_a_job_that_cannot_be_looked_at_for_a_while_after_its_start_is_followed(
+    stage: Stage, faults: Faults, look: str, created: Any
 ) -> None:
     made = stage.plan()
-    faults.on("CreateTrainingJob", lost()).on("DescribeTrainingJob", unreachable(), nth=None)
+    out_of_sight(faults, look, created)
+    stage.events = iter([*idle(5), faults.clear, train(stage), stage.complete()])
+    assert start_module.launch(made, stage.world()) == 0
+    assert list(stage.account.jobs) == [NAME]
+
+
+@OUT_OF_SIGHT
+@pytest.mark.parametrize("name", [NAME, f"{NAME}--2"])
+def test_where_it_cannot_be_found_out_whether_the_job_was_started_the_user_learns_how_to_end_it(
+    stage: Stage, faults: Faults, look: str, created: Any, name: str
+) -> None:
+    if name != NAME:
+        complete(stage.started())
+    made = stage.plan()
+    out_of_sight(faults, look, created)
     with pytest.raises(AwsError) as error:
         start_module.launch(made, stage.world())
-    assert str(error.value).endswith(f"So {NAME} may be running; end it with python -m launch.sagemaker stop {NAME}")
+    assert error.value.code == 4
+    before, stop_it = str(error.value).split("; end it with python -m launch.sagemaker ")
+    assert before.endswith(f"So {name} may be running")
+    assert stage.account.left() == [f"training job {name} (InProgress)"]
     faults.clear()
-    assert stage.type("stop", NAME) == 0
+    assert stage.type(*stop_it.split()) == 0
     assert stage.account.left() == []
+
+
+def test_a_job_whose_tags_are_not_there_yet_is_ours_a_little_later(stage: Stage, faults: Faults) -> None:
+    faults.on("ListTags", Fault(lambda *_: (200, {}, '{"Tags": []}'), takes_effect=False))
+    stage.events = iter([train(stage), stage.complete()])
+    assert stage.launch() == 0
+    assert list(stage.account.jobs) == [NAME]
+
+
+LEAVES = pytest.mark.parametrize("leaves", [KeyboardInterrupt, Hangup], ids=["Ctrl-C", "hangup"])
+
+
+def leaving(leaves: type[BaseException]) -> Any:
+    """The user leaves when the job has just been made."""
+    send = sdk.send
+
+    def sent(*args: Any) -> None:
+        send(*args)
+        raise leaves("SIGHUP")
+
+    return mock.patch.object(sdk, "send", sent)
+
+
+@LEAVES
+def test_who_leaves_while_the_job_is_being_made_and_cannot_be_looked_at_leaves_none(
+    stage: Stage, faults: Faults, leaves: type[BaseException]
+) -> None:
+    made = stage.plan()
+    faults.on("DescribeTrainingJob", unreachable(), nth=None)
+    stage.events = iter([*idle(3), faults.clear])
+    with leaving(leaves), pytest.raises(Ended, match=f"{NAME} was started, and is stopped as asked"):
+        start_module.launch(made, stage.world())
+    assert stage.account.left() == []
+
+
+@LEAVES
+def test_who_leaves_a_job_that_cannot_be_looked_at_learns_how_to_end_it(
+    stage: Stage, faults: Faults, leaves: type[BaseException]
+) -> None:
+    made = stage.plan()
+    faults.on("DescribeTrainingJob", unreachable(), nth=None)
+    with leaving(leaves), pytest.raises(AwsError) as error:
+        start_module.launch(made, stage.world())
+    assert str(error.value).endswith(f"So {NAME} may be running; end it with python -m launch.sagemaker stop {NAME}")
+
+
+def test_who_leaves_twice_a_job_that_cannot_be_looked_at_learns_how_to_make_sure(stage: Stage, faults: Faults) -> None:
+    made = stage.plan()
+    faults.on("DescribeTrainingJob", unreachable(), nth=None)
+    stage.events = iter([ctrl_c])
+    with leaving(KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        start_module.launch(made, stage.world())
+    assert stage.said[-1] == f"{NAME} may be running; make sure with python -m launch.sagemaker stop {NAME}"
 
 
 def test_a_terminal_that_is_closed_instead_of_an_answer_leaves_the_job_running(stage: Stage) -> None:

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -68,6 +69,19 @@ def test_a_running_job_in_full() -> None:
         f"  python -m launch.sagemaker attach {NAME} --region us-east-1",
         f"  python -m launch.sagemaker stop {NAME} --region us-east-1",
     ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "limit"),
+    [
+        ({"created": NOW - timedelta(days=3)}, "2026-11-22 13:10 UTC"),
+        ({"max_wait_s": 7200, "is_spot": True}, "2026-11-21 15:00 UTC"),
+        ({"started": None}, None),  # it waits for machines
+    ],
+)
+def test_the_time_limit_is_sagemakers_own(changes: dict[str, Any], limit: str | None) -> None:
+    lines = status.as_text(run(**changes), None, NOW).splitlines()
+    assert [line.split(maxsplit=2)[2] for line in lines if "time limit" in line] == ([limit] if limit else [])
 
 
 def test_a_job_that_is_over_says_how_and_where_its_result_is() -> None:

@@ -6,11 +6,11 @@ import pytest
 
 from launch.errors import AwsError
 from launch.sagemaker.runs import describe
-from launch.sagemaker.stop import end
+from launch.sagemaker.stop import POOL_S, end
 from tests.launch.faults import Faults, injected, lost, refused
 from tests.launch.sagemaker.known import NAME
 from tests.launch.sagemaker.mended import complete
-from tests.launch.sagemaker.world import Stage
+from tests.launch.sagemaker.world import Stage, idle
 
 
 @pytest.fixture
@@ -61,6 +61,38 @@ def test_every_start_of_a_job_is_stopped_and_no_other_job(stage: Stage) -> None:
     assert stage.account.left() == ["training job other (InProgress)"]
 
 
+def test_a_foreign_job_whose_name_looks_like_another_start_is_left_alone(stage: Stage) -> None:
+    stage.started()
+    foreign(stage, f"{NAME}--2")
+    stage.started()
+    assert stage.type("status", NAME) == 0
+    assert f"(as {NAME}--3)" in stage.text
+    assert stage.type("stop", NAME) == 0
+    assert stage.account.left() == [f"training job {NAME}--2 (InProgress)"]
+    assert stage.account.asked("StopTrainingJob") == [
+        {"TrainingJobName": f"{NAME}--3"}, {"TrainingJobName": NAME},
+    ]  # fmt: skip
+
+
+def test_a_start_that_is_not_listed_yet_is_stopped(stage: Stage) -> None:
+    complete(stage.started())
+    stage.started()
+    for unlisted in ({f"{NAME}--2"}, {NAME, f"{NAME}--2"}):
+        stage.account.rules.unlisted.update(unlisted)
+        assert stage.type("stop", NAME) == 0
+        assert stage.account.left() == []
+        stage.started()
+
+
+def test_all_are_asked_to_stop_before_any_is_waited_for(stage: Stage) -> None:
+    runs = [describe(stage.aws, stage.started(name).name) for name in ("one", "two", "three")]
+    stage.account.slow.stopping = 2
+    stage.account.requests.clear()
+    assert end(lambda _: stage.aws, runs, stage.clock(), stage.said.append) == 3
+    assert stage.account.operations[:3] == ["StopTrainingJob"] * 3
+    assert "StopTrainingJob" not in stage.account.operations[3:]
+
+
 def test_machines_that_are_kept_are_given_back(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     complete(stage.started(warm_pool_s=600))
     assert stage.type("stop", NAME) == 0
@@ -69,6 +101,31 @@ def test_machines_that_are_kept_are_given_back(stage: Stage, capsys: pytest.Capt
     assert stage.account.asked("UpdateTrainingJob") == [
         {"TrainingJobName": NAME, "ResourceConfig": {"KeepAlivePeriodInSeconds": 0}}
     ]
+
+
+@pytest.mark.parametrize("said", ["InUse", None])
+def test_machines_are_given_back_also_where_it_takes_a_while_to_be_told_that_they_are_kept(
+    stage: Stage, said: str | None
+) -> None:
+    complete(stage.started(warm_pool_s=600))
+    pool = stage.job().described.pop("WarmPoolStatus")
+    if said:
+        stage.job().described["WarmPoolStatus"] = {"Status": said}
+
+    def told() -> None:
+        stage.job().described["WarmPoolStatus"] = pool
+
+    stage.events = iter([*idle(3), told])
+    assert stage.type("stop", NAME) == 0
+    assert stage.account.left() == []
+    assert stage.account.asked("UpdateTrainingJob")
+
+
+def test_machines_of_which_nothing_is_ever_told_are_not_waited_for_long(stage: Stage) -> None:
+    complete(stage.started(warm_pool_s=600))
+    del stage.job().described["WarmPoolStatus"]
+    assert stage.type("stop", NAME) == 0
+    assert stage.slept_s == POOL_S
 
 
 def test_a_job_that_is_stopping_already_is_waited_for(stage: Stage) -> None:
