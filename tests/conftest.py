@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 ROOT = Path(__file__).parent.parent
@@ -47,7 +49,22 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 @pytest.fixture
 def train(tmp_path: Path) -> Run:
-    """Runs `python -m trainer` with small settings, or torchrun with `ranks` > 1; results go to tmp_path/run."""
+    """Runs `python -m trainer` with small settings; results go to tmp_path/run.
+
+    So many `ranks` find each other without a launcher around them.
+    """
+
+    def run(*flags: object, ranks: int = 1, timeout_s: float = 120, env: dict[str, str] | None = None):  # type: ignore[no-untyped-def]
+        job = start_ranks(tmp_path, *flags, ranks=ranks, env=env)
+        out, err = job.communicate(timeout_s)
+        return subprocess.CompletedProcess(["trainer", *map(str, flags)], job.returncode, out, err)
+
+    return run
+
+
+@pytest.fixture
+def start_trainer(tmp_path: Path) -> Run:
+    """As `train`, but with the Python, and the torchrun for several `ranks`, that a user starts."""
 
     def run(*flags: object, ranks: int = 1, timeout_s: float = 120, env: dict[str, str] | None = None):  # type: ignore[no-untyped-def]
         return subprocess.run(
@@ -58,11 +75,22 @@ def train(tmp_path: Path) -> Run:
     return run
 
 
+def start_ranks(folder: Path, *flags: object, ranks: int = 1, env: dict[str, str] | None = None) -> warm.Job:
+    """Starts what `train` runs."""
+    places = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_PORT": str(warm.free_port())}
+    envs = [places | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)] if ranks > 1 else [{}]
+    return warm.Job(trainer_words(folder, *flags), folder, [trainer_env(place | (env or {})) for place in envs])
+
+
+def trainer_words(folder: Path, *flags: object) -> list[str]:
+    """The flags of a small training with results in folder/run."""
+    return [*SMALL, "--run-dir", str(folder / "run"), "--cache-dir", str(folder / "cache"), *map(str, flags)]
+
+
 def trainer_command(folder: Path, *flags: object, ranks: int = 1) -> list[str]:
-    """The command line of a small training with results in folder/run."""
+    """The command line of such a training."""
     launcher = ["-m", "trainer.torchrun", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
-    places = ["--run-dir", str(folder / "run"), "--cache-dir", str(folder / "cache")]
-    return [sys.executable, *launcher, "-m", "trainer", *SMALL, *places, *map(str, flags)]
+    return [sys.executable, *launcher, "-m", "trainer", *trainer_words(folder, *flags)]
 
 
 def trainer_env(more: dict[str, str] | None = None) -> dict[str, str]:

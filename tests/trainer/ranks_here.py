@@ -1,34 +1,23 @@
 """Runs a function as the ranks of one job: real processes, real gloo collectives."""
 
-import multiprocessing
 import pickle
-import socket
 import traceback
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from tests import warm
 from trainer.distributed import Session, session
 from trainer.ranks import Ranks
 
 
-def free_port() -> int:
-    """A port nobody listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def on_ranks(world_size: int, function: Callable[..., Any], *args: Any, timeout_s: float = 60.0) -> list[Any]:
     """function(session, *args) on each of `world_size` ranks; their results in rank order."""
-    context = multiprocessing.get_context("spawn")
-    results: Any = context.Queue()
-    port = free_port()
+    results = warm.queue()
+    port = warm.free_port()
     ranks = [Ranks(rank, world_size, rank, world_size, master_port=port, source="test") for rank in range(world_size)]
-    processes = [context.Process(target=_one, args=(r, results, function, args, timeout_s)) for r in ranks]
-    for process in processes:
-        process.start()
+    processes = [warm.start(_one, rank, results, function, args, timeout_s) for rank in ranks]
     answers = {rank: pickle.loads(answer) for rank, answer in (results.get(timeout=120) for _ in processes)}
     for process in processes:
         process.join(timeout=30)

@@ -18,7 +18,7 @@ IMAGES = 1003  # prime-ish: divides by no world size and no batch size used here
 
 def config(folder: Path, **settings: object) -> TrainConfig:
     return TrainConfig(
-        dataset="synthetic", synthetic_images=10 * IMAGES, image_size=8, device="cpu", precision="fp32",
+        dataset="synthetic", synthetic_images=100, image_size=8, device="cpu", precision="fp32",
         cache_dir=folder, **settings,
     )  # fmt: skip
 
@@ -48,9 +48,10 @@ def score(session: Session, settings: TrainConfig) -> Score:
     return evaluate_exactly(training_on_noise(session, settings))
 
 
-def expected(settings: TrainConfig) -> tuple[float, float, float]:
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[float, float, float]:
     """The slow truth: image by image, in float64, on one process."""
-    training = training_on_noise(alone(), settings)
+    training = training_on_noise(alone(), config(tmp_path_factory.mktemp("cache"), model="cnn", strategy="single"))
     model = training.wrapped.plain.eval()
     (images, labels) = next(Noise().eval_batches(range(IMAGES), IMAGES))
     with torch.no_grad():
@@ -64,9 +65,11 @@ def expected(settings: TrainConfig) -> tuple[float, float, float]:
 
 
 @pytest.mark.parametrize(("world_size", "strategy"), [(1, "single"), (2, "ddp"), (3, "ddp"), (3, "fsdp")])
-def test_evaluation_counts_every_image_once_at_any_world_size(world_size: int, strategy: str, tmp_path: Path) -> None:
+def test_evaluation_counts_every_image_once_at_any_world_size(
+    world_size: int, strategy: str, tmp_path: Path, expected: tuple[float, float, float]
+) -> None:
     settings = config(tmp_path, model="cnn", strategy=strategy, eval_batch_size=64)
-    loss, top1, top5 = expected(config(tmp_path, model="cnn", strategy="single"))
+    loss, top1, top5 = expected
     scores = [score(alone(), settings)] if world_size == 1 else on_ranks(world_size, score, settings)
     for found in scores:
         assert (found.images, found.top1, found.top5) == (IMAGES, top1, top5)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, Run, trainer_command, trainer_env
-from tests.trainer.ranks_here import free_port
+from tests.conftest import ROOT, Run, start_ranks, trainer_command, trainer_env, trainer_words
+from tests.warm import Job, free_port
 from trainer.log import read_records
 
 
@@ -54,17 +54,13 @@ def test_ranks_that_contradict_each_other_are_refused(train: Run) -> None:
     refused(train(env={"RANK": "3", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}), 2, "rank 3", "world of 2")
 
 
-def test_several_ranks_with_strategy_single_are_refused(train: Run) -> None:
-    refused(train("--strategy", "single", ranks=2), 2, "would train 2 models")
-
-
-def test_a_refusal_is_told_though_the_rank_that_tells_is_slow(train: Run, tmp_path: Path) -> None:
+def test_a_refusal_is_told_though_the_rank_that_tells_is_slow(start_trainer: Run, tmp_path: Path) -> None:
     """torchrun ends all ranks when the first has left; rank 0 may still be importing torch."""
     (tmp_path / "sitecustomize.py").write_text(
         "import os, time\nif os.environ.get('LOCAL_RANK') == '0':\n    time.sleep(3)\n"
     )
     slow = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    refused(train("--strategy", "single", ranks=2, env=slow), 2, "would train 2 models")
+    refused(start_trainer("--strategy", "single", ranks=2, env=slow), 2, "would train 2 models")
 
 
 def test_a_loss_that_explodes_stops_the_run_and_keeps_the_last_checkpoint(train: Run, tmp_path: Path) -> None:
@@ -95,10 +91,6 @@ def test_a_full_disk_is_told_and_the_checkpoints_stay(tmp_path: Path) -> None:
 
 def test_a_full_disk_when_leaving_is_not_called_saved(tmp_path: Path) -> None:
     """Two ranks are asked to stop, and rank 0 cannot write: nobody may claim that all is saved."""
-    first = subprocess.run(
-        trainer_command(tmp_path, "--epochs", "1"), capture_output=True, text=True, cwd=tmp_path, env=trainer_env()
-    )
-    assert first.returncode == 0, first.stderr
     process = subprocess.Popen(
         ["prlimit", "--fsize=1000000", *trainer_command(tmp_path, "--epochs", "1000", "--model", "shufflenet_v2_x0_5",
          "--image-size", "32", "--run-dir", tmp_path / "other", "--checkpoint-every-s", "1000", ranks=2)],
@@ -130,15 +122,15 @@ def test_ranks_that_never_come_are_counted(train: Run) -> None:
     refused(train("--timeout-s", "2", env=ranks), 6, "fewer than 2 ranks", "within 2 s", "check that all were started")
 
 
-def world(folder: Path, size: int, *flags: object) -> list[subprocess.Popen[str]]:
-    """So many ranks without torchrun around them, which would end the one when the other dies."""
+def world(folder: Path, size: int) -> list[Job]:
+    """So many ranks, each a job of its own: the end of one does not end the others, as it would under torchrun."""
     port = str(free_port())
     return [
-        subprocess.Popen(
-            trainer_command(folder, "--epochs", "500", "--timeout-s", "8", *flags),
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder,
-            env=trainer_env({"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank),
-                             "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}),
+        Job(
+            trainer_words(folder, "--epochs", "500", "--timeout-s", "8"),
+            folder,
+            [trainer_env({"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank),
+                          "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})],
         )
         for rank in range(size)
     ]  # fmt: skip
@@ -147,9 +139,8 @@ def world(folder: Path, size: int, *flags: object) -> list[subprocess.Popen[str]
 def test_of_four_ranks_only_the_dead_one_is_named(tmp_path: Path) -> None:
     """The others notice at different moments; those that have not yet are alive all the same."""
     ranks = world(tmp_path, 4)
-    assert ranks[0].stdout is not None
     next(line for line in ranks[0].stdout if line.startswith("epoch 1/"))
-    ranks[2].kill()
+    ranks[2].send_signal(signal.SIGKILL)
     errors = [rank.communicate(timeout=90)[1] for rank in ranks]
     told = [line for err in errors for line in err.splitlines() if line.startswith("error: ")]
     assert told == [
@@ -161,18 +152,17 @@ def test_of_four_ranks_only_the_dead_one_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP], ids=["dies", "hangs"])
 def test_a_rank_that_is_lost_is_named(sent: signal.Signals, tmp_path: Path) -> None:
     head, other = world(tmp_path, 2)
-    assert head.stdout is not None
     next(line for line in head.stdout if line.startswith("epoch 1/"))
     other.send_signal(sent)
     _, err = head.communicate(timeout=60)
-    other.kill()
+    other.send_signal(signal.SIGKILL)
     other.communicate()
     assert head.returncode == 6
     assert re.search(r"error: rank 1 of 2 died or hung \(no answer; limit 8 s\); start again", err), err
     assert "Traceback" not in err
 
 
-def test_a_corrupt_image_on_one_rank_is_told_once(train: Run, tmp_path: Path) -> None:
+def test_a_corrupt_image_on_one_rank_is_told_once(start_trainer: Run, train: Run, tmp_path: Path) -> None:
     """Each rank reads its own share of a streamed set; the one that meets the bad image speaks."""
     from PIL import Image
 
@@ -183,22 +173,18 @@ def test_a_corrupt_image_on_one_rank_is_told_once(train: Run, tmp_path: Path) ->
                 Image.new("RGB", (80, 80), (number, 0, 0)).save(tmp_path / "set" / part / label / f"{number}.jpg")
     (tmp_path / "set" / "train" / "a" / "0.jpg").write_bytes(b"\xff\xd8\xff\xe0 not a whole image")
     flags = ("--dataset", "imagefolder", "--data-dir", tmp_path / "set", "--image-size", "72", "--batch-size", "4")
-    refused(train(*flags, ranks=2), 3, "a/0.jpg", "--max-bad-images")
+    refused(start_trainer(*flags, ranks=2), 3, "a/0.jpg", "--max-bad-images")
     skipped = train(*flags, "--max-bad-images", "1", ranks=2)
     assert skipped.returncode == 0, skipped.stderr
     assert read_records(tmp_path / "run" / "metrics.jsonl")[-1]["bad_images"] == 1
 
 
 def test_ctrl_c_saves_and_leaves(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        trainer_command(tmp_path, "--epochs", "1000"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        cwd=tmp_path, env=trainer_env(),
-    )  # fmt: skip
-    assert process.stdout is not None
-    next(line for line in process.stdout if line.startswith("epoch 1/"))
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 75
+    job = start_ranks(tmp_path, "--epochs", "1000")
+    next(line for line in job.stdout if line.startswith("epoch 1/"))
+    job.send_signal(signal.SIGINT)
+    _, err = job.communicate(timeout=60)
+    assert job.returncode == 75
     assert "stopped as asked, in epoch" in err
 
 

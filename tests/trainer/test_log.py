@@ -18,14 +18,14 @@ from trainer.trackers import Wandb
 RECORD = {"epoch": 1, "train_loss": 0.5, "eval_top1": None, "peak_memory_mib_by_rank": [1.0], "images_per_s": 1234.5678}
 
 
-def test_a_run_leaves_metrics_a_picture_weights_and_its_settings(train: Run, tmp_path: Path) -> None:
-    done = train("--plot")
+def test_a_run_leaves_metrics_a_picture_weights_and_its_settings(start_trainer: Run, tmp_path: Path) -> None:
+    done = start_trainer("--plot")
     assert done.returncode == 0, done.stderr
     files = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"metrics.jsonl", "curves.png", "model.pt", "config.yaml", "checkpoints"} <= files
     assert (tmp_path / "run" / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert str(tmp_path / "run" / "curves.png") in done.stdout
-    again = train("--config", tmp_path / "run" / "config.yaml", "--run-dir", tmp_path / "again")
+    again = start_trainer("--config", tmp_path / "run" / "config.yaml", "--run-dir", tmp_path / "again")
     assert again.returncode == 0, again.stderr
 
 

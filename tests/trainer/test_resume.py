@@ -2,7 +2,6 @@
 
 import json
 import signal
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.conftest import Run, trainer_command, trainer_env
+from tests.conftest import Run, start_ranks
 from trainer.checkpoint import load, read
 from trainer.log import read_records
 
@@ -45,21 +44,13 @@ def newest(run: Path) -> dict[str, Any]:
     return load(read(max((run / "checkpoints").glob("epoch*.pt"))))
 
 
-def stop_in_epoch_two(folder: Path, flags: Sequence[object], ranks: int) -> subprocess.CompletedProcess[str]:
+def stop_in_epoch_two(folder: Path, flags: Sequence[object], ranks: int) -> tuple[int, str]:
     """Starts a run and sends SIGTERM to all its ranks as soon as the first epoch's line is out."""
-    process = subprocess.Popen(
-        trainer_command(folder, *flags, ranks=ranks),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, env=trainer_env(),
-    )  # fmt: skip
-    assert process.stdout is not None
-    seen = ""
-    for line in process.stdout:
-        seen += line
-        if line.startswith("epoch 1/"):
-            process.send_signal(signal.SIGTERM)
-            break
-    out, err = process.communicate(timeout=100)
-    return subprocess.CompletedProcess(process.args, process.returncode, seen + out, err)
+    job = start_ranks(folder, *flags, ranks=ranks)
+    next(line for line in job.stdout if line.startswith("epoch 1/"))
+    job.send_signal(signal.SIGTERM)
+    _, err = job.communicate(timeout=100)
+    return job.returncode, err
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -72,9 +63,9 @@ def test_a_run_stopped_mid_epoch_and_resumed_is_bit_identical(
         folder.mkdir()
     whole = train(*settings, "--run-dir", unbroken / "run", ranks=ranks)
     assert whole.returncode == 0, whole.stderr
-    stopped = stop_in_epoch_two(broken, settings, ranks)
-    assert stopped.returncode == 75, stopped.stderr
-    assert "stopped as asked, in epoch" in stopped.stderr
+    code, told = stop_in_epoch_two(broken, settings, ranks)
+    assert code == 75, told
+    assert "stopped as asked, in epoch" in told
     progress = newest(broken / "run")["progress"]
     assert progress["epoch"] == 1
     assert 0 < progress["images"] < IMAGES, "the stop must fall inside an epoch"

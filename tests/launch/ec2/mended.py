@@ -5,6 +5,7 @@ Everything that can be set, such as capacity and quotas, is on Rules; account.py
 
 import base64
 import copy
+import functools
 import json
 import uuid
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from moto.core import responses
 from moto.core.exceptions import JsonRESTError
 from moto.core.responses import ActionResult, EmptyResult
 from moto.ec2.exceptions import EC2ClientError
@@ -26,6 +28,7 @@ from moto.ec2.responses import EC2Response
 from moto.ec2.responses._base_response import EC2BaseResponse
 from moto.ec2.utils import filter_iam_instance_profiles
 from moto.iam.exceptions import NotFoundException
+from moto.kms import models as kms
 from moto.scheduler.models import EventBridgeSchedulerBackend
 from moto.servicequotas.exceptions import NoSuchResource
 from moto.servicequotas.models import ServiceQuotasBackend
@@ -104,7 +107,14 @@ def mended(rules: Rules) -> Iterator[None]:
         # Or every answer to RunInstances says pending, also one that is repeated much later.
         states = stack.enter_context(mock.patch.dict(EC2BaseResponse.RESPONSE_KEY_PATH_TO_TRANSFORMER))
         del states["RunInstances.Reservation.Instances.Instance.State"]
+        # moto looks through all methods of a service for each request, and makes an RSA key for each account.
+        methods = functools.cache(responses.method_names_from_class)
+        stack.enter_context(mock.patch.object(responses, "method_names_from_class", methods))
+        stack.enter_context(mock.patch.object(kms, "generate_private_key", _kms_key))
         yield
+
+
+_kms_key = functools.cache(kms.generate_private_key)
 
 
 def _changed(owner: type, name: str, new: Callable[..., Any], rules: Rules) -> Any:

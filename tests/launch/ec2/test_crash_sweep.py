@@ -12,9 +12,11 @@ leaves what its death after the last write left.
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 import pytest
 
+from tests.launch.copies import Copies
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.world import Stage
 from tests.launch.faults import EVERY, Died, Faults, Request, injected
@@ -66,9 +68,20 @@ COMMANDS: dict[str, tuple[Act, Act, bool]] = {
 }
 
 
+@dataclass
+class Watched(Faults):
+    """at_each: told of every call before a fault is looked for."""
+
+    at_each: Callable[[Request], None] = lambda _call: None
+
+    def begin(self, call: Request, protocol: str) -> None:
+        self.at_each(call)
+        super().begin(call, protocol)
+
+
 @contextmanager
-def staged(before: Act) -> Iterator[tuple[Stage, Faults]]:
-    with Account.opened() as account, injected(Faults()) as faults:
+def staged(before: Act) -> Iterator[tuple[Stage, Watched]]:
+    with Account.opened() as account, injected(Watched()) as faults:
         account.slow.hidden = 1
         stage = Stage(account)
         before(stage)
@@ -76,53 +89,50 @@ def staged(before: Act) -> Iterator[tuple[Stage, Faults]]:
         yield stage, faults
 
 
-def calls_of(before: Act, act: Act) -> list[Request]:
-    with staged(before) as (stage, faults):
-        act(stage)
-        return list(faults.calls)
+def what_is_wrong(stage: Stage, faults: Faults, kind: str, *, again: bool) -> str:
+    """After a fault, and a stop; again: with the same launch in between.  Empty: nothing."""
+    if all(call.operation.startswith(READS) for call in faults.calls) and "after" not in kind:
+        return ""  # nothing was done, so what follows is as if nothing had been
+    faults.clear()
+    if again:
+        launched(stage)
+        if len(stage.account.nodes) != NODES:
+            return f"{len(stage.account.nodes)} nodes instead of {NODES}"
+    if stage.account.left():
+        stage.slept_s += SOON_S
+        stage.stop()
+    return ", ".join(stage.account.left())
 
 
-def after_a_fault(command: str, number: int, kind: str, *, again: bool) -> str:
-    """What is wrong after the fault, and a stop; again: with the same launch in between.  Empty: nothing."""
-    before, act, _ = COMMANDS[command]
-    with staged(before) as (stage, faults):
-        faults.at(number, EVERY[kind]())
-        with suppress(TrainerError, Died):
-            act(stage)
-        if all(call.operation.startswith(READS) for call in faults.calls) and "after" not in kind:
-            return ""  # nothing was done, so what follows is as if nothing had been
-        faults.clear()
-        if again:
-            launched(stage)
-            if len(stage.account.nodes) != NODES:
-                return f"{len(stage.account.nodes)} nodes instead of {NODES}"
-        if stage.account.left():
-            stage.slept_s += SOON_S
-            stage.stop()
-        return ", ".join(stage.account.left())
-
-
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("kind", EVERY)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_fault_at_any_call_leaks_and_the_same_launch_again_converges(
     command: str, kind: str, record_property: Callable[[str, object], None]
 ) -> None:
     before, act, starts = COMMANDS[command]
-    calls = calls_of(before, act)
     # After a launcher's death both ways to go on must work; after an error it has taken everything down itself.
     ways = ([True, False] if "died" in kind else [True]) if starts else [False]
-    cases = [
-        (number, again)
-        for number, call in enumerate(calls, 1)
-        for again in ([False] * (kind == FOR_READS) if call.operation.startswith(READS) else ways)
-    ]
-    wrong = {
-        f"{number}. {calls[number - 1]}": found
-        for number, again in cases
-        if (found := after_a_fault(command, number, kind, again=again))
-    }
-    record_property("crash sweep", (command, kind, len(calls), len(cases), len(wrong)))
-    assert cases
+    copies, again = Copies(), False
+
+    def fail_in_a_copy(call: Request) -> None:
+        nonlocal again
+        number = len(faults.calls) + 1
+        for again in [False] * (kind == FOR_READS) if call.operation.startswith(READS) else ways:
+            if not copies.is_copy and copies.make(f"{number}. {call}" + ", again" * again):
+                faults.at(number, EVERY[kind]())
+                return
+
+    with staged(before) as (stage, faults), copies.end_here():
+        faults.at_each = fail_in_a_copy
+        with suppress(TrainerError, Died):
+            act(stage)
+        if copies.is_copy:
+            copies.report(what_is_wrong(stage, faults, kind, again=again))
+        calls = len(faults.calls)
+    wrong = {call: found for call, found in copies.reports.items() if found}
+    record_property("crash sweep", (command, kind, calls, len(copies.reports), len(wrong)))
+    assert copies.reports
     assert wrong == {}
 
 
@@ -138,21 +148,33 @@ def follow_a_loss(stage: Stage) -> None:
     assert stage.attach() == 0
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_no_error_at_any_call_while_a_node_is_replaced_ends_the_job(
     record_property: Callable[[str, object], None],
 ) -> None:
-    calls = [call.operation for call in calls_of(launched, follow_a_loss)]
-    # From the second round of look-ups, the replacement's, until the nodes know each other again.
-    plans = [number for number, operation in enumerate(calls, 1) if operation == "GetCallerIdentity"]
-    told = max(number for number, operation in enumerate(calls, 1) if operation == "RunInstances") + 10
-    cases, wrong = range(plans[1], told), dict[int, str]()
-    for number in cases:
-        with staged(launched) as (stage, faults):
-            survivor = stage.cluster["nodes"][0]["instance"]
-            faults.at(number, EVERY["error before"]())
-            follow_a_loss(stage)
-            if survivor not in [row["instance"] for row in stage.cluster["nodes"]] or stage.account.left():
-                wrong[number] = f"{calls[number - 1]}: {stage.account.left()}"
-    record_property("crash sweep", ("replacement", "error before", len(calls), len(cases), len(wrong)))
-    assert len(cases) > 30
+    copies, calls_after = Copies(), 0
+
+    def fail_in_a_copy(call: Request) -> None:
+        """From the second round of look-ups, the replacement's, until the nodes know each other again."""
+        nonlocal calls_after
+        if copies.is_copy or faults.count("GetCallerIdentity") + (call.operation == "GetCallerIdentity") < 2:
+            return
+        calls_after += faults.count("RunInstances") > 0
+        if calls_after <= 10:
+            number = len(faults.calls) + 1
+            if copies.make(f"{number}. {call}"):
+                faults.at(number, EVERY["error before"]())
+
+    with staged(launched) as (stage, faults), copies.end_here():
+        survivor = stage.cluster["nodes"][0]["instance"]
+        faults.at_each = fail_in_a_copy
+        follow_a_loss(stage)
+        kept = survivor in [row["instance"] for row in stage.cluster["nodes"]]
+        if copies.is_copy:
+            copies.report(", ".join(stage.account.left()) if kept else "the survivor was replaced")
+        calls = len(faults.calls)
+        assert kept
+    wrong = {call: found for call, found in copies.reports.items() if found}
+    record_property("crash sweep", ("replacement", "error before", calls, len(copies.reports), len(wrong)))
+    assert len(copies.reports) > 30
     assert wrong == {}

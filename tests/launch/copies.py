@@ -1,0 +1,59 @@
+"""What would become of this process if something else happened now: a copy of it, by fork, finds out."""
+
+import gc
+import multiprocessing
+import os
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import NoReturn
+
+
+@dataclass
+class Copies:
+    """One at a time.  reports: what each said in the end, by the name that it was given."""
+
+    reports: dict[str, str] = field(default_factory=dict)
+    _to_original: Connection | None = None
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether this process is one."""
+        return self._to_original is not None
+
+    def make(self, name: str) -> bool:
+        """Returns twice: with True in the copy, and with False in the original once the copy has reported."""
+        mine, its = multiprocessing.Pipe(duplex=False)
+        pid = os.fork()
+        if pid == 0:
+            self._to_original = its
+            gc.disable()  # it would touch, and thereby copy, all memory
+            return True
+        its.close()
+        with mine:
+            try:
+                self.reports[name] = mine.recv()
+            except EOFError:
+                self.reports[name] = "it ended without a report"
+        os.waitpid(pid, 0)
+        return False
+
+    def report(self, text: str) -> NoReturn:
+        """Ends this copy."""
+        assert self._to_original is not None
+        self._to_original.send(text)
+        os._exit(0)
+
+    @contextmanager
+    def end_here(self) -> Iterator[None]:
+        """No copy leaves this block: one that raises reports that."""
+        try:
+            yield
+        except BaseException:
+            if self.is_copy:
+                self.report(traceback.format_exc())
+            raise
+        if self.is_copy:
+            self.report("it reported nothing")

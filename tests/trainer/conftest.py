@@ -1,0 +1,5 @@
+"""The trainer's tests run beside each other: one thread each, instead of one for every core."""
+
+import torch
+
+torch.set_num_threads(1)
