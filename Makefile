@@ -30,6 +30,6 @@ clean:
 	@touch $@
 
 .venv/.installed-for-tests: .venv/.installed
-	@echo "Installing what the tests need: once, 0.5 GB on disk, about half a minute."
+	@echo "Installing what the tests need: once, 1.2 GB on disk, about a minute; takes gcc and Python.h."
 	@$(BIN)/pip install -qq -c constraints.txt -e '.[test]'
 	@touch $@

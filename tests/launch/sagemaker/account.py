@@ -8,7 +8,6 @@ with SageMakerAccount.opened() as account:
 """
 
 import json
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -121,7 +120,7 @@ class SageMakerAccount:
     def log(self, name: str, host: str, lines: Iterable[str], stream: str = "") -> str:
         """Puts lines into the job's stream of `host`, such as algo-1, or into `stream`; returns the stream's name."""
         with self.rules.lock:  # agent.py's jobs have several hosts
-            logs, now_ms = logs_backends[self.id][self.region], int(time.time() * 1000)
+            logs, now_ms = logs_backends[self.id][self.region], int(self.rules.now().timestamp() * 1000)
             if LOG_GROUP not in logs.groups:  # AWS makes it for the first job
                 logs.create_log_group(LOG_GROUP, {})
             streams = logs.groups[LOG_GROUP].streams
