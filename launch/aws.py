@@ -104,7 +104,7 @@ class Aws:
         """The region of all calls.  Raises NotSetUp if none is configured."""
         region: str | None = self.session.region_name
         if not region:
-            raise NotSetUp("no AWS region; give --region us-east-1, or set AWS_REGION.")
+            raise NotSetUp("no AWS region; give --region us-east-1, or set AWS_DEFAULT_REGION.")
         return region
 
     def call(self, service: str, operation: str, params: Mapping[str, Any] | None = None, /) -> Answer:
@@ -269,5 +269,5 @@ def _not_set_up(error: BotoCoreError) -> NotSetUp:
     if isinstance(error, exceptions.ProfileNotFound):
         return NotSetUp(f"{text}; look into ~/.aws/config, or set AWS_PROFILE to another.")
     if isinstance(error, exceptions.InvalidRegionError):
-        return NotSetUp(f"{text}; give --region us-east-1, or set AWS_REGION.")
+        return NotSetUp(f"{text}; give --region us-east-1, or set AWS_DEFAULT_REGION.")
     return NotSetUp(f"AWS's own settings do not work: {text}; look into ~/.aws/config and the AWS_ variables.")

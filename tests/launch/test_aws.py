@@ -85,7 +85,7 @@ def test_without_a_region_the_user_learns_how_to_give_one(monkeypatch: pytest.Mo
     error = error_of(Aws().call, *WHO_AM_I)
 
     assert (type(error), error.code) == (NotSetUp, 2)
-    assert str(error) == "no AWS region; give --region us-east-1, or set AWS_REGION."
+    assert str(error) == "no AWS region; give --region us-east-1, or set AWS_DEFAULT_REGION."
 
 
 def test_a_region_that_is_none_is_refused_before_anything_is_asked() -> None:
@@ -93,7 +93,8 @@ def test_a_region_that_is_none_is_refused_before_anything_is_asked() -> None:
 
     assert (type(error), error.code) == (NotSetUp, 2)
     assert str(error) == (
-        "Provided region_name 'us east 1' doesn't match a supported format; give --region us-east-1, or set AWS_REGION."
+        "Provided region_name 'us east 1' doesn't match a supported format; give --region us-east-1, or set "
+        "AWS_DEFAULT_REGION."
     )
 
 

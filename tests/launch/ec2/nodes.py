@@ -249,7 +249,8 @@ def region(folder: Path) -> Iterator[Region]:
             ["unshare", "--net", "sh", "-c", "echo ready; exec cat >/dev/null"], {"PATH": os.environ["PATH"]}
         )
         stack.callback(_let_go, switch)
-        _ip(f"/proc/{switch.pid}/ns/net", "link set lo up", "link add bridge type bridge",
+        # With an address of its own: otherwise it has one of its ports', and is out of reach when that node goes.
+        _ip(f"/proc/{switch.pid}/ns/net", "link set lo up", "link add bridge address 02:00:00:00:00:01 type bridge",
             f"addr add {CLOUD}/24 dev bridge", "link set bridge up")  # fmt: skip
         stack.enter_context(_moto(CLOUD, PORT, switch.pid))
         port = stack.enter_context(_moto("127.0.0.1", 0, os.getpid()))

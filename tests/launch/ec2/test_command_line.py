@@ -97,7 +97,7 @@ def test_a_dry_run_needs_no_credentials_and_marks_what_it_could_not_look_up(nobo
     assert (done.returncode, done.stderr) == (0, "")
     assert "machine image  <newest Deep Learning AMI>" in done.stdout
     assert "warning: without an answer from AWS, nothing was looked up" in done.stdout
-    assert done.stdout.endswith("problem: no AWS region; give --region us-east-1, or set AWS_REGION.\n")
+    assert done.stdout.endswith("problem: no AWS region; give --region us-east-1, or set AWS_DEFAULT_REGION.\n")
 
 
 @pytest.mark.usefixtures("nobody")
@@ -110,7 +110,7 @@ def test_without_a_region_a_launch_ends_with_a_sentence(nobody: dict[str, str]) 
     command = [sys.executable, "-m", "launch.ec2", "--nodes", "2"]
     done = subprocess.run(command, cwd=ROOT, env=nobody, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: no AWS region; give --region us-east-1, or set AWS_REGION.\n"
+    assert done.stderr == "error: no AWS region; give --region us-east-1, or set AWS_DEFAULT_REGION.\n"
 
 
 def test_without_boto3_the_user_learns_what_to_install(nobody: dict[str, str]) -> None:

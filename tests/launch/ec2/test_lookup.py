@@ -121,7 +121,7 @@ def test_without_a_region_the_facts_are_for_some_region(monkeypatch: pytest.Monk
     facts = look_up(Aws(), settle(asked()), "j", "imagenet", NOW)
 
     assert facts.region == "us-east-1"
-    assert problem(facts) == "no AWS region; give --region us-east-1, or set AWS_REGION."
+    assert problem(facts) == "no AWS region; give --region us-east-1, or set AWS_DEFAULT_REGION."
 
 
 def test_with_an_unknown_profile_the_facts_say_so(monkeypatch: pytest.MonkeyPatch) -> None:

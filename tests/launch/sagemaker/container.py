@@ -238,7 +238,8 @@ def network(folder: Path, names: Sequence[str]) -> Iterator[Network]:
             ["unshare", "--net", "sh", "-c", "echo ready; exec cat >/dev/null"], {"PATH": os.environ["PATH"]}
         )
         stack.callback(_let_go, switch)
-        _ip(f"/proc/{switch.pid}/ns/net", "link set lo up", "link add bridge type bridge",
+        # With an address of its own: otherwise it has one of its ports', and is out of reach when that node goes.
+        _ip(f"/proc/{switch.pid}/ns/net", "link set lo up", "link add bridge address 02:00:00:00:00:01 type bridge",
             f"addr add {CLOUD}/24 dev bridge", "link set bridge up")  # fmt: skip
         made = Network(folder, names, switch)
         yield made

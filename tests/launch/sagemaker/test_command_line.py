@@ -121,14 +121,14 @@ def test_a_dry_run_needs_no_credentials_and_a_launch_does(nobody: dict[str, str]
     assert "account     <unknown>, us-east-1" in done.stdout
     assert "sagemaker:CreateTrainingJob" in done.stdout
     assert "warning: without an answer from AWS, nothing was looked up" in done.stdout
-    assert done.stdout.endswith("problem: no AWS region; give --region us-east-1, or set AWS_REGION.\n")
+    assert done.stdout.endswith("problem: no AWS region; give --region us-east-1, or set AWS_DEFAULT_REGION.\n")
 
 
 @pytest.mark.usefixtures("nobody")
 def test_without_a_region_a_launch_ends_with_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     with quick_sdk():
         assert main(["--nodes", "2"]) == 2
-    assert capsys.readouterr() == ("", "error: no AWS region; give --region us-east-1, or set AWS_REGION.\n")
+    assert capsys.readouterr() == ("", "error: no AWS region; give --region us-east-1, or set AWS_DEFAULT_REGION.\n")
 
 
 def test_without_boto3_the_user_learns_what_to_install(nobody: dict[str, str]) -> None:
