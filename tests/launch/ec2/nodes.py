@@ -259,10 +259,11 @@ def region(folder: Path) -> Iterator[Region]:
         urllib.request.urlopen(f"{made.endpoint}/moto-api/reset", b"").close()
         stack.callback(lambda: [node.pull_the_plug() for node in made.nodes])
         yield made
-    assert left_of(folder, made.namespaces) == []
+    left = left_of(folder, made.namespaces)
+    assert left == [], left
 
 
-def left_of(folder: Path, namespaces: set[str], within_s: float = 10.0) -> list[str]:
+def left_of(folder: Path, namespaces: set[str], within_s: float = 60.0) -> list[str]:
     """What a region in `folder` has left on this machine; the dead need a moment to go."""
     end = time.monotonic() + within_s
     while (left := _left_now(folder, namespaces)) and time.monotonic() < end:
