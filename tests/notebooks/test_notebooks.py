@@ -112,5 +112,5 @@ def test_a_notebook_shows_an_error_as_one_sentence(tmp_path: Path) -> None:
     notebook.cells[
         1
     ].source = "try:\n    local.train(epoch=2)\nexcept local.TrainerError:\n    get_ipython().showtraceback()"
-    (output,) = execute(notebook, Path.cwd()).cells[1].outputs
+    (output,) = execute(notebook, tmp_path).cells[1].outputs
     assert output.traceback == ["SettingsError: unknown setting 'epoch'; did you mean 'epochs'?"]
