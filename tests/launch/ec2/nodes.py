@@ -263,7 +263,7 @@ def region(folder: Path) -> Iterator[Region]:
     assert left == [], left
 
 
-def left_of(folder: Path, namespaces: set[str], within_s: float = 60.0) -> list[str]:
+def left_of(folder: Path, namespaces: set[str], within_s: float = 10.0) -> list[str]:
     """What a region in `folder` has left on this machine; the dead need a moment to go."""
     end = time.monotonic() + within_s
     while (left := _left_now(folder, namespaces)) and time.monotonic() < end:
