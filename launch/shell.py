@@ -149,3 +149,63 @@ def _marked(mark: str) -> list[int]:
             if mark.encode() in environment.read_bytes():
                 found.append(int(environment.parent.name))
     return found
+
+
+class Held:
+    """A process that lives no longer than we do: it ends when its standard input is closed, as it is at our end."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def tell(self, line: str) -> None:
+        """Writes a line to its standard input."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n".encode())
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it ends by itself within that time."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout_s)
+        return not self.is_alive
+
+    def let_go(self, grace_s: float = 0.0) -> None:
+        """Closes its standard input, gives it so long to end by itself, and kills it."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        if not grace_s or not self.wait(grace_s):
+            self._process.kill()
+        self._process.wait()
+        self._process.stdout.close()
+
+
+def hold(command: Sequence[str], env: Mapping[str, str]) -> Held:
+    """Starts `command`, which must read its standard input to the end; returns once it says that it is ready.
+
+    In a session of its own, so that Ctrl-C ends us first, and we it.  Raises MachineError if it ends instead.
+    """
+    process = subprocess.Popen(
+        command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, bufsize=0
+    )
+    assert process.stdout is not None
+    if process.stdout.readline() != b"ready\n":
+        Held(process).let_go(5.0)
+        raise MachineError(f"{command[0]} ended with {process.returncode} before it was ready; its error is above.")
+    return Held(process)
+
+
+def ask(command: Sequence[str], tell: str = "") -> str:
+    """What a short command says that is told `tell`.  Raises MachineError with its own words if it fails."""
+    ended = subprocess.run(command, input=tell, text=True, capture_output=True, check=False)
+    if ended.returncode:
+        said = " ".join(ended.stderr.split()) or f"exit code {ended.returncode}"
+        raise MachineError(f"{command[0]} failed: {said}")
+    return ended.stdout

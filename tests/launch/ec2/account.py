@@ -28,7 +28,7 @@ from moto.scheduler.models import scheduler_backends
 from moto.ssm.models import Parameter, ssm_backends
 
 from launch.aws import Aws
-from tests.launch.ec2.mended import Rules, Slow, end, mended
+from launch.rehearse.ec2 import Rules, Slow, end, mended
 from tests.launch.faults import Request, listen, watched
 
 # Written out and not imported: these are promises to whoever set up the account by hand.

@@ -30,7 +30,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from tests.launch.ec2.nodes import _held, _in_network, _ip, _let_go
+from launch import shell
+from launch.rehearse.namespaces import in_network, ip
+from launch.shell import Held
 from tests.processes import left_of, processes_with
 
 HOST = Path(__file__).parent / "host"
@@ -194,7 +196,7 @@ class Network:
 
     folder: Path
     names: Sequence[str]
-    switch: subprocess.Popen[bytes]
+    switch: Held
     servers: list[socketserver.BaseServer] = field(default_factory=list)
 
     @property
@@ -203,7 +205,7 @@ class Network:
 
     def expose(self, port: int) -> str:
         """A URL at which the hosts reach what listens at 127.0.0.1:port on this machine, such as moto."""
-        server = _in_network(self.switch.pid, lambda: _Relay(port))
+        server = in_network(self.switch.pid, lambda: _Relay(port))
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         self.servers.append(server)
         return f"http://{CLOUD}:{server.server_address[1]}"
@@ -216,10 +218,10 @@ class Network:
             raise RuntimeError(f"{name} did not start: {process.stdout.read().decode()}")
         index = self.names.index(name)
         (self.folder / f"{name}.pid").write_text(str(process.pid))
-        _ip(f"/proc/{self.switch.pid}/ns/net",
-            f"link add port{index} type veth peer name eth0 netns {process.pid}",
+        ip(f"/proc/{self.switch.pid}/ns/net",
+           f"link add port{index} type veth peer name eth0 netns {process.pid}",
             f"link set port{index} master bridge up")  # fmt: skip
-        _ip(f"/proc/{process.pid}/ns/net", "link set lo up", f"addr add {_address(index)}/24 dev eth0",
+        ip(f"/proc/{process.pid}/ns/net", "link set lo up", f"addr add {_address(index)}/24 dev eth0",
             "link set eth0 up")  # fmt: skip
         process.stdin.write(b"on\n")
 
@@ -234,12 +236,10 @@ def network(folder: Path, names: Sequence[str]) -> Iterator[Network]:
     for name in names:
         (folder / f"{name}.environment").touch()
     with ExitStack() as stack:
-        switch = _held(
-            ["unshare", "--net", "sh", "-c", "echo ready; exec cat >/dev/null"], {"PATH": os.environ["PATH"]}
-        )
-        stack.callback(_let_go, switch)
+        switch = shell.hold(["unshare", "--net", "sh", "-c", "echo ready; exec cat >/dev/null"], dict(os.environ))
+        stack.callback(switch.let_go)
         # With an address of its own: otherwise it has one of its ports', and is out of reach when that node goes.
-        _ip(f"/proc/{switch.pid}/ns/net", "link set lo up", "link add bridge address 02:00:00:00:00:01 type bridge",
+        ip(f"/proc/{switch.pid}/ns/net", "link set lo up", "link add bridge address 02:00:00:00:00:01 type bridge",
             f"addr add {CLOUD}/24 dev bridge", "link set bridge up")  # fmt: skip
         made = Network(folder, names, switch)
         yield made

@@ -16,8 +16,8 @@ class Imds(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, instance: str) -> None:
-        super().__init__(ADDRESS, _Handler)
+    def __init__(self, instance: str, address: tuple[str, int] = ADDRESS) -> None:
+        super().__init__(address, _Handler)
         self._tokens: dict[str, float] = {}  # until when each is good, monotonic
         self._answers = {
             "instance-id": instance,

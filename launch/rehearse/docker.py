@@ -1,4 +1,4 @@
-"""docker, as far as infra/ec2/boot.sh uses it, on a node of tests/launch/ec2/nodes.py.
+"""docker, as far as infra/ec2/boot.sh uses it, on a node of a rehearsal: a program, which nothing here imports.
 
 Runs a container's command for real, with this Python and this checkout as the image: in a mount namespace
 of its own that has the volumes, in a process namespace of its own unless --pid host, with no environment
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 HERE = Path("/ec2")
-CHECKOUT = Path(__file__).resolve().parents[3]
+CHECKOUT = Path(__file__).resolve().parents[2]
 CONTAINERS = Path("/run/containers")
 VALUES = {  # of each flag of run that takes one; None: any
     "--name": None, "--network": {"host"}, "--ipc": {"host"}, "--pid": {"host"}, "--ulimit": {"memlock=-1"},

@@ -1,0 +1,251 @@
+"""EC2 nodes on this machine, so that user data runs for real: no AWS, no Docker, nothing left behind.  Linux, root.
+
+A node is a process tree in namespaces of its own (network, mounts, host name, processes), on a root folder
+that shows this machine's programs read-only.  All nodes are on one bridge, with AWS at its own address.  No
+namespace has a name and no loop device outlives its node, so that even a rehearsal that is killed leaves none: a
+node runs only as long as we hold its plug.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from launch import shell
+from launch.rehearse.imds import Imds
+from launch.rehearse.node import Volume, World, programs, text_of, write_program
+from launch.shell import Held
+
+Result = TypeVar("Result")
+
+NEEDED = ("ip", "nsenter", "unshare", "losetup", "mkfs.ext4", "debugfs", "curl", "flock")
+
+# What of this machine a node has of its own; the rest it sees, read-only.
+OWN = {"data", "dev", "lost+found", "media", "mnt", "proc", "run", "srv", "sys", "tmp", "var"}
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+DIFFERENCES = (
+    "A node is a process tree in its own network, mount, host name and process namespaces, on this machine's kernel.",
+    "docker is a stand-in: it runs the container's command with this Python and this checkout, without GPUs.",
+)
+
+# Builds the node's root and becomes its first process.  stdin is the plug: a line when the network is there, and
+# the node goes off when it is closed.
+POWER_ON = """
+set -eu
+root=$1 image=$2 volume=$3; shift 3
+mount --bind "$root" "$root"
+for folder; do
+    mkdir -p "$root$folder"
+    mount --rbind "$folder" "$root$folder"
+    mount -o remount,bind,ro "$root$folder"
+done
+mount --bind "$root/ec2/hosts" "$root/etc/hosts"
+mount -t proc proc "$root/proc"
+mount -t sysfs -o ro sysfs "$root/sys"
+mount -t tmpfs tmpfs "$root/dev"
+for device in null zero full random urandom tty; do
+    : > "$root/dev/$device"
+    mount --bind "/dev/$device" "$root/dev/$device"
+done
+ln -s /proc/self/fd "$root/dev/fd"
+mkdir -p "$root/dev/shm" "$root/dev/disk/by-id"
+mount -t tmpfs tmpfs "$root/dev/shm"
+if [ -n "$image" ]; then
+    # Read-only, so that whoever writes fails; open and then detached, so that it goes with its last user.
+    loop=$(losetup --find --show --read-only "$image")
+    exec 4< "$loop"
+    losetup --detach "$loop"
+    : > "$root/dev/nvme1n1"
+    mount --bind "$loop" "$root/dev/nvme1n1"
+    ln -s ../../nvme1n1 "$root/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_$volume"
+fi
+hostname "$(cat "$root/ec2/hostname")"
+exec chroot "$root" /bin/bash -c '
+    exec 3<&0
+    echo ready
+    read -r _ <&3
+    cat <&3 >/dev/null & plug=$!
+    (: </ec2/switch) & switch=$!
+    /var/lib/cloud/instance/scripts/part-001 </dev/null >/ec2/console 2>&1 &
+    wait -n $plug $switch'
+"""
+
+# Once the power is off nothing is left to return to.
+SHUTDOWN = """#!/bin/bash
+echo "$*" >> /ec2/shutdown-calls
+case ${!#} in now | -f) : > /ec2/switch && sleep 60 ;; esac
+"""
+
+
+def why_not_here() -> str | None:
+    """Why nodes cannot be made on this machine, or None."""
+    missing = [name for name in NEEDED if shutil.which(name) is None]
+    if missing:
+        return f"needs {', '.join(missing)} (Debian: iproute2, util-linux, mount, e2fsprogs, curl)"
+    return None if os.geteuid() == 0 else "needs root, for namespaces and mounts"
+
+
+@dataclass
+class Node:
+    """One instance.  Its files are under `root`, also while it runs; process: the whole of it."""
+
+    instance: str
+    address: str
+    root: Path
+    volume: Volume | None
+    process: Held
+    imds: Imds | None = None
+
+    @property
+    def console(self) -> str:
+        return text_of(self.root / "ec2" / "console")
+
+    @property
+    def is_on(self) -> bool:
+        return self.process.is_alive
+
+    def pull_the_plug(self) -> None:
+        """Ends it at once, whatever runs; twice is fine."""
+        self.process.let_go()
+        if self.imds:
+            self.imds.close()
+            self.imds = None
+
+
+@dataclass
+class Network:
+    """A bridge with AWS and nodes on it.  cloud: AWS's address with the network's width, such as 10.77.0.1/24."""
+
+    folder: Path
+    cloud: str
+    switch: Held
+    nodes: list[Node] = field(default_factory=list)
+    namespaces: set[str] = field(default_factory=set)  # that were made for it
+
+    differences = DIFFERENCES
+
+    @property
+    def gateway(self) -> str:
+        """AWS's address, for the nodes."""
+        return self.cloud.partition("/")[0]
+
+    def place(self, make: Callable[[], Result]) -> Result:
+        """What `make` returns on the bridge: its sockets stay there."""
+        return in_network(self.switch.pid, make)
+
+    def power_on(
+        self, instance: str, address: str, user_data: str, world: World, volume: Volume | None = None
+    ) -> Node:
+        """Starts a node with `volume` attached; it boots at once."""
+        root = self.folder / instance
+        _lay_out(root, address, self.folder / "hosts", user_data, world)
+        process = shell.hold(
+            ["unshare", "--net", "--mount", "--uts", "--pid", "--fork", "--kill-child", "bash", "-c", POWER_ON, "bash",
+             str(root), str(volume.image) if volume else "", volume.id.replace("-", "") if volume else "",
+             *_shown_folders()],
+            {"PATH": "/ec2/bin:/usr/sbin:/usr/bin:/sbin:/bin", "AWS_ENDPOINT_URL": world.aws},
+        )  # fmt: skip
+        node = Node(instance, address, root, volume, process)
+        self.nodes.append(node)
+        self.note_namespaces(process.pid)
+        self._plug_in(node, len(self.nodes))
+        if world.has_metadata:
+            node.imds = in_network(process.pid, lambda: Imds(instance))
+        process.tell("on")
+        return node
+
+    def note_namespaces(self, pid: int) -> None:
+        """Remembers those of process `pid` that are not this process's, to see that they are gone in the end."""
+        mine, its = ({str(link.readlink()) for link in Path(f"/proc/{p}/ns").iterdir()} for p in ("self", pid))
+        self.namespaces |= its - mine
+
+    def _plug_in(self, node: Node, index: int) -> None:
+        bridge, pid = f"/proc/{self.switch.pid}/ns/net", node.process.pid
+        width = self.cloud.partition("/")[2]
+        ip(bridge, f"link add port{index} type veth peer name eth0 netns {pid}",
+           f"link set port{index} master bridge up")  # fmt: skip
+        ip(f"/proc/{pid}/ns/net", "link set lo up", "addr add 169.254.169.254/32 dev lo",
+           f"addr add {node.address}/{width} dev eth0", "link set eth0 up")  # fmt: skip
+
+
+@contextmanager
+def network(folder: Path, cloud: str) -> Iterator[Network]:
+    """An empty network, whose nodes keep their files in `folder`.  Afterwards no node runs."""
+    folder.mkdir(exist_ok=True)
+    (folder / "hosts").write_text("127.0.0.1 localhost\n")
+    switch = shell.hold(
+        ["unshare", "--net", "sh", "-c", "echo ready; exec cat >/dev/null"], {"PATH": os.defpath}
+    )
+    made = Network(folder, cloud, switch)
+    try:
+        made.note_namespaces(switch.pid)
+        ip(f"/proc/{switch.pid}/ns/net", "link set lo up", "link add bridge type bridge",
+           f"addr add {cloud} dev bridge", "link set bridge up")  # fmt: skip
+        yield made
+    finally:
+        for node in made.nodes:
+            node.pull_the_plug()
+        switch.let_go()
+
+
+def _lay_out(root: Path, address: str, hosts: Path, user_data: str, world: World) -> None:
+    """The node's own files."""
+    for name in ("ec2/bin", "var/lib/cloud/scripts/per-boot", "run", "data", "dev", "proc", "sys", "tmp", "job"):
+        (root / name).mkdir(parents=True)
+    (root / "tmp").chmod(0o1777)
+    for link in [path for path in Path("/").iterdir() if path.is_symlink()]:
+        (root / link.name).symlink_to(link.readlink())
+    os.mkfifo(root / "ec2" / "switch")
+    name = f"ip-{address.replace('.', '-')}"
+    (root / "ec2" / "hostname").write_text(name)
+    # Instead of the VPC's name server: one file for all, so that nodes know also those that come later.
+    with hosts.open("a") as file:
+        file.write(f"{address} {name}\n")
+    (root / "ec2" / "hosts").hardlink_to(hosts)
+    (root / "ec2" / "docker-refuses").write_text(world.docker_refuses)
+    (root / "ec2" / "docker-hangs").write_text(world.docker_hangs)
+    if world.image:
+        shutil.copytree(world.image, root / "ec2" / "image")
+    for command, text in {**programs(), "shutdown": SHUTDOWN, "poweroff": SHUTDOWN}.items():
+        write_program(root / "ec2/bin" / command, text)
+    write_program(root / "var/lib/cloud/instance/scripts/part-001", user_data)
+
+
+def _shown_folders() -> list[str]:
+    """What of this machine a node sees: its programs, and Python with this checkout wherever they are."""
+    top = [
+        str(path) for path in Path("/").iterdir() if path.is_dir() and not path.is_symlink() and path.name not in OWN
+    ]
+    needed = {str(CHECKOUT), sys.prefix, sys.base_prefix}
+    return top + sorted(path for path in needed if Path(path).parts[1] in OWN)
+
+
+def ip(network_of: str, *lines: str) -> None:
+    """Runs ip's commands in a network namespace."""
+    shell.ask(["nsenter", f"--net={network_of}", "ip", "-batch", "-"], "\n".join(lines))
+
+
+def in_network(pid: int, make: Callable[[], Result]) -> Result:
+    """What `make` returns in the network of process `pid`: its sockets and threads stay there."""
+    results: list[Result] = []
+
+    def enter_and_make() -> None:
+        with Path(f"/proc/{pid}/ns/net").open() as namespace:
+            if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), 0):
+                raise OSError(ctypes.get_errno(), "setns")
+        results.append(make())
+
+    # A thread, for only it changes its network.
+    thread = threading.Thread(target=enter_and_make)
+    thread.start()
+    thread.join()
+    return results[0]

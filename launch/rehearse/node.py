@@ -1,0 +1,100 @@
+"""What every kind of node has: its volume, its programs, and how the rest of a rehearsal sees it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from launch import shell
+from launch.rehearse.imds import Imds
+
+HERE = Path(__file__).resolve().parent
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Volume:
+    """An EBS volume with the data of `folder`; image: an ext4 image of it, for nodes that can mount one."""
+
+    id: str
+    image: Path
+
+    @classmethod
+    def of(cls, folder: Path, volume_id: str, image: Path, mib: int = 16) -> Volume:
+        """With a journal that was not closed, as in most snapshots."""
+        shell.ask(["mkfs.ext4", "-qF", "-d", str(folder), str(image), f"{mib}M"])
+        shell.ask(["debugfs", "-w", "-R", "feature needs_recovery", str(image)])
+        return cls(volume_id, image)
+
+
+@dataclass(frozen=True)
+class World:
+    """What a node finds, where that is not as it should be.
+
+    aws: where the node looks for it; image: a folder that containers find in the place of this checkout;
+    docker_refuses, docker_hangs: commands of docker, in words, that fail or never end.
+    """
+
+    aws: str
+    has_metadata: bool = True
+    image: Path | None = None
+    docker_refuses: str = ""
+    docker_hangs: str = ""
+
+
+class Node(Protocol):
+    """A node that was started.  root: where its files are on this machine."""
+
+    instance: str
+    address: str
+    root: Path
+    imds: Imds | None
+
+    @property
+    def is_on(self) -> bool: ...
+
+    @property
+    def console(self) -> str: ...
+
+    def pull_the_plug(self) -> None: ...
+
+
+class Machines(Protocol):
+    """What makes nodes, and where AWS is for them.  differences: from EC2's, a sentence each."""
+
+    @property
+    def differences(self) -> Sequence[str]: ...
+
+    @property
+    def gateway(self) -> str: ...
+
+    def place(self, make: Callable[[], Result]) -> Result: ...
+
+    def power_on(
+        self, instance: str, address: str, user_data: str, world: World, volume: Volume | None = None
+    ) -> Node: ...
+
+
+def programs() -> dict[str, str]:
+    """The programs of a node that are not this machine's own, by name."""
+    python = sys.executable
+    return {
+        "python": f'#!/bin/sh\nexec {python} "$@"\n',
+        "python3": f'#!/bin/sh\nexec {python} "$@"\n',
+        "aws": f'#!/bin/sh\nexec {python} -m awscli "$@"\n',
+        "docker": f'#!/bin/sh\nexec {python} -P {HERE / "docker.py"} "$@"\n',
+    }
+
+
+def write_program(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def text_of(path: Path) -> str:
+    """A file's text; nothing where there is none."""
+    return path.read_text(errors="replace") if path.exists() else ""
