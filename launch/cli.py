@@ -6,13 +6,16 @@ Errors become one sentence and an exit code here.  What a backend's plan is, and
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from launch.errors import NotSetUp
 from launch.job import Job, Where
+from launch.words import Words
 from trainer import flags
 from trainer.config import SECTIONS, TrainConfig
 from trainer.contract import Exit
@@ -22,6 +25,8 @@ from trainer.registry import did_you_mean
 Plan = TypeVar("Plan")
 
 SHORT = {"-f": "--follow"}
+# What is rehearsed unless the command line says otherwise: real images that every machine has.
+REHEARSED = {"dataset": "digits", "model": "cnn", "batch_size": 32}
 
 say = partial(print, flush=True)  # through a pipe, too, at once
 
@@ -34,6 +39,16 @@ class LaunchOptions(BaseModel):
     dry_run: bool | Literal["json"] = Field(
         False, description="print the plan and do nothing; --dry-run=json for programs"
     )
+
+
+class RehearsalOptions(BaseModel):
+    """What a launcher takes whose jobs can be rehearsed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    rehearse: bool = Field(False, description="the job's whole life on this machine, against an AWS of its own: no account")
+    inject: Words = Field((), description="faults for --rehearse, such as node-dies@epoch:1 or no-capacity:zone-a")
+    rehearse_data: Path | None = Field(None, description="folder with train/ and val/ that the rehearsed volumes hold")
 
 
 @dataclass(frozen=True)
@@ -54,6 +69,7 @@ class Backend(Generic[Where, Plan]):
 
     problem: why a plan cannot be performed, if so; defaults: of the training, where they differ from the trainer's.
     perform returns the exit code of its command line; all of them may raise TrainerError.
+    rehearsed_in: the environment for rehearsals; None: there are none.
     """
 
     prog: str
@@ -66,6 +82,7 @@ class Backend(Generic[Where, Plan]):
     problem: Callable[[Plan], TrainerError | None] = lambda plan: None
     verbs: Mapping[str, Verb] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    rehearsed_in: Mapping[str, str] | None = None
 
 
 def main(backend: Backend[Where, Plan], argv: Sequence[str]) -> int:
@@ -86,7 +103,11 @@ def main(backend: Backend[Where, Plan], argv: Sequence[str]) -> int:
 
 
 def _launch(backend: Backend[Where, Plan], argv: Sequence[str]) -> int:
-    launch, job = _read(backend, argv)
+    launch, rehearsal, job = _read(backend, argv)
+    if rehearsal.rehearse:
+        return _rehearse(backend, argv, rehearsal, job)
+    if rehearsal.inject:
+        raise SettingsError("--inject makes faults in a rehearsal, and this would be the real AWS; add --rehearse.")
     plan = backend.plan(job)
     problem = backend.problem(plan)
     if launch.dry_run:
@@ -98,16 +119,45 @@ def _launch(backend: Backend[Where, Plan], argv: Sequence[str]) -> int:
     return backend.perform(plan)
 
 
-def _read(backend: Backend[Where, Plan], argv: Sequence[str]) -> tuple[LaunchOptions, Job[Where]]:
+def _rehearse(
+    backend: Backend[Where, Plan], argv: Sequence[str], rehearsal: RehearsalOptions, job: Job[Where]
+) -> int:
+    """The same command line, in a process of its own that finds another AWS."""
+    from launch.names import default_job_name
+    from launch.rehearse.faults import parse
+    from launch.rehearse.rehearsal import Asked, rehearse
+
+    options = job.where.model_dump()
+    now = datetime.now()
+    asked = Asked(
+        module=backend.prog.removeprefix("python -m "),
+        argv=(*argv, *(word for name in REHEARSED for word in (flags.flag(name), str(getattr(job.train, name))))),
+        job=options.get("job_name") or default_job_name(job.train.dataset, job.train.model, now),
+        options=options,
+        dataset=job.train.dataset,
+        epochs=job.train.epochs,
+        env=backend.rehearsed_in or {},
+        faults=parse(rehearsal.inject),
+        data=rehearsal.rehearse_data,
+    )
+    return rehearse(asked, is_terminal=sys.stdout.isatty())
+
+
+def _read(
+    backend: Backend[Where, Plan], argv: Sequence[str]
+) -> tuple[LaunchOptions, RehearsalOptions, Job[Where]]:
     about = backend.about + _verb_list(backend)
     sections = {"dry_run": backend.prog.removeprefix("python -m "), **SECTIONS}
-    models: list[type[BaseModel]] = [LaunchOptions, backend.options, TrainConfig]
+    rehearsal = [] if backend.rehearsed_in is None else [RehearsalOptions]
+    models: list[type[BaseModel]] = [LaunchOptions, *rehearsal, backend.options, TrainConfig]
     if argv and not argv[0].startswith("-") and backend.verbs:
         raise SettingsError(f"unknown verb {argv[0]!r}{did_you_mean(argv[0], backend.verbs) or '.'}")
-    launch, where, train = flags.parse(
-        argv, models, prog=backend.prog, about=about, sections=sections, defaults=backend.defaults
+    defaults = {**backend.defaults, **REHEARSED} if rehearsal and "--rehearse" in argv else backend.defaults
+    launch, *more, where, train = flags.parse(
+        argv, models, prog=backend.prog, about=about, sections=sections, defaults=defaults
     )
-    return cast(LaunchOptions, launch), Job(cast(TrainConfig, train), cast(Where, where))
+    rehearsed = cast(RehearsalOptions, more[0]) if more else RehearsalOptions()
+    return cast(LaunchOptions, launch), rehearsed, Job(cast(TrainConfig, train), cast(Where, where))
 
 
 def _do(backend: Backend[Where, Plan], name: str, argv: Sequence[str]) -> int:

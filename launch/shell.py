@@ -26,11 +26,17 @@ _HEARD: Mapping[str, Any] = {
 
 
 def run(
-    command: Sequence[str], env: Mapping[str, str], *, grace_s: float = 40.0, hear: Callable[[str], None] | None = None
+    command: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    grace_s: float = 40.0,
+    hear: Callable[[str], None] | None = None,
+    born: Callable[[int], None] | None = None,
 ) -> int:
     """Runs `command` to its end and returns its exit code.  Call it from the main thread.
 
     hear: gets each line that it says, in a thread of its own; without it they go where ours go.
+    born: gets its process id.
     SIGINT, SIGTERM and SIGHUP are passed on.  Whatever is left of the command after grace_s, or at a
     second signal, is killed, and 128 + the first signal is returned.  The default is longer than the
     30 s that torchrun gives its workers to save.  Raises MachineError when somebody else killed it.
@@ -46,6 +52,8 @@ def run(
             **(_HEARD if hear else {}),
         )
         ending.begin(process.pid)
+        if born:
+            born(process.pid)
         with _passed_on(process.stdout, hear):
             code = process.wait()
             ending.finish(code)

@@ -1,5 +1,6 @@
 """`python -m launch.ec2`: the clock, the terminal and AWS, handed to what decides."""
 
+import os
 import sys
 from datetime import UTC, datetime
 from functools import partial
@@ -47,6 +48,7 @@ def main(argv: list[str]) -> int:
         problem=lambda made: made.problems[0] if made.problems else None,
         verbs={**verbs(_aws, _clock, cli.say), "attach": Verb(ATTACH, StatusOptions, _attach)},
         defaults=DEFAULTS,
+        rehearsed_in=os.environ,
     )
     return cli.main(backend, argv)
 

@@ -113,6 +113,11 @@ class Node:
     def is_on(self) -> bool:
         return self.process.is_alive
 
+    @property
+    def has_container(self) -> bool:
+        containers = self.root / "run" / "containers"
+        return containers.exists() and any(containers.iterdir())
+
     def pull_the_plug(self) -> None:
         """Ends it at once, whatever runs; twice is fine."""
         self.process.let_go()
@@ -131,6 +136,7 @@ class Network:
     nodes: list[Node] = field(default_factory=list)
     namespaces: set[str] = field(default_factory=set)  # that were made for it
 
+    kind = "network namespaces"
     differences = DIFFERENCES
 
     @property

@@ -57,6 +57,9 @@ class Node(Protocol):
     def is_on(self) -> bool: ...
 
     @property
+    def has_container(self) -> bool: ...
+
+    @property
     def console(self) -> str: ...
 
     def pull_the_plug(self) -> None: ...
@@ -64,6 +67,9 @@ class Node(Protocol):
 
 class Machines(Protocol):
     """What makes nodes, and where AWS is for them.  differences: from EC2's, a sentence each."""
+
+    @property
+    def kind(self) -> str: ...
 
     @property
     def differences(self) -> Sequence[str]: ...

@@ -1,0 +1,97 @@
+"""Shows a rehearsal while it runs: the launcher's lines, and the nodes; a table on a terminal, else a line a change."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+import time
+
+from launch.perform import table
+from launch.rehearse.account import Account
+from launch.rehearse.progress import records
+from launch.rehearse.watcher import Life, Watcher, ranks
+from trainer.contract import METRIC_PREFIX
+
+COLUMNS = ("node", "state", "address", "rank", "epoch", "loss", "images/s", "time")
+
+
+class Display:
+    """Everything it writes goes to standard output, a whole line at a time."""
+
+    def __init__(
+        self, account: Account, watcher: Watcher, job: str, bucket: str | None, epochs: int, is_terminal: bool
+    ) -> None:
+        self._account, self._watcher, self._job, self._bucket = account, watcher, job, bucket
+        self._epochs, self._is_terminal = epochs, is_terminal
+        self._lock, self._shown, self._drawn = threading.Lock(), dict[str, str](), 0
+        self._began = self._looked = time.monotonic()
+
+    def line(self, text: str) -> None:
+        """A line of the launcher's; what is for machines is in the table."""
+        if METRIC_PREFIX not in text:
+            self._write([f"  | {text}"])
+
+    def note(self, text: str) -> None:
+        """A line of the rehearsal's own."""
+        self._write([f"{time.monotonic() - self._began:5.1f} s  {text}"])
+
+    def look(self) -> None:
+        """Shows what has changed."""
+        if self._is_terminal:
+            if time.monotonic() - self._looked > 0.5:
+                self._looked = time.monotonic()
+                self._write([])
+            return
+        known = ranks(self._account, self._bucket, self._job)
+        for life in list(self._watcher.lives.values()):
+            state = self._state(life, life.instance in known)
+            if self._shown.get(life.instance) != state:
+                self._shown[life.instance] = state
+                rank = f"rank {known[life.instance]}, " if life.instance in known else ""
+                self.note(f"node {life.instance} ({rank}{life.address}) {state}")
+
+    def close(self) -> None:
+        """Leaves the table as it is."""
+        self.look()
+        self._drawn = 0
+        self._is_terminal = False
+
+    def _write(self, lines: list[str]) -> None:
+        with self._lock:
+            if not self._is_terminal:
+                print(*lines, sep="\n", flush=True)
+                return
+            drawn = self._table()
+            width = shutil.get_terminal_size().columns
+            up = f"\x1b[{self._drawn}A\x1b[J" if self._drawn else ""
+            sys.stdout.write(up + "".join(f"{text}\n" for text in [*lines, *(row[:width] for row in drawn)]))
+            sys.stdout.flush()
+            self._drawn = len(drawn)
+
+    def _table(self) -> list[str]:
+        lives = list(self._watcher.lives.values())
+        if not lives:
+            return []
+        known, found = ranks(self._account, self._bucket, self._job), records(self._account)
+        last = found[-1] if found else None
+        rows = [
+            (
+                life.instance,
+                self._state(life, life.instance in known),
+                life.address,
+                str(known.get(life.instance, "")),
+                f"{last['epoch']:.0f}/{self._epochs}" if last else "",
+                f"{last['train_loss']:.4f}" if last else "",
+                f"{last['images_per_s']:,.0f}" if last else "",
+                f"{life.seconds:.0f} s",
+            )
+            for life in lives
+        ]
+        return ["", *table(COLUMNS, rows).splitlines()]
+
+    def _state(self, life: Life, is_member: bool) -> str:
+        if life.ended is not None:
+            return f"off ({life.how})" if life.how else "off"
+        trains = life.node.has_container
+        return "trains" if trains else "boots"

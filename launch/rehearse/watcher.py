@@ -1,0 +1,106 @@
+"""Turns the instances of the embedded AWS into nodes as they appear, and gives each one's state back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from launch.rehearse.account import Account
+from launch.rehearse.ec2 import end
+from launch.rehearse.node import Machines, Node, Volume, World
+
+LOOK_EVERY_S = 0.1
+SHUT_DOWN = "Client.InstanceInitiatedShutdown: Instance initiated shutdown"
+LIVE, ENDING = ("pending", "running"), ("shutting-down", "terminated")
+
+
+@dataclass
+class Life:
+    """One node from its start to its end, by the monotonic clock, in s."""
+
+    instance: str
+    type: str
+    zone: str
+    address: str
+    node: Node
+    gib: int  # of its volumes
+    began: float = field(default_factory=time.monotonic)
+    ended: float | None = None
+    how: str = ""  # it ended
+
+    @property
+    def seconds(self) -> float:
+        return (self.ended or time.monotonic()) - self.began
+
+
+@dataclass
+class Watcher:
+    """Looks until it is closed.  data: what volumes from a snapshot hold; tell: is called after each look;
+    give_up: when this machine makes no node, with why."""
+
+    account: Account
+    machines: Machines
+    world: World
+    data: Callable[[str], Volume | None] = lambda volume: None
+    edit: Callable[[str], str] = lambda user_data: user_data
+    tell: Callable[[], None] = lambda: None
+    lives: dict[str, Life] = field(default_factory=dict)
+    give_up: Callable[[str], None] = lambda trouble: None
+    trouble: str = ""
+
+    def __post_init__(self) -> None:
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._look_on, name="watcher", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Looks no more, and takes all nodes off."""
+        self._closing.set()
+        self._thread.join()
+        for life in self.lives.values():
+            self._take_off(life, "the rehearsal was over")
+
+    def _look_on(self) -> None:
+        while not self._closing.wait(LOOK_EVERY_S):
+            try:
+                self._look()
+                self.tell()
+            except Exception as error:  # a launcher whose nodes never begin would wait for a quarter of an hour
+                self.trouble = f"{type(error).__name__}: {error}"
+                self.give_up(self.trouble)
+                return
+
+    def _look(self) -> None:
+        for instance in list(self.account.ec2.all_instances()):
+            life = self.lives.get(instance.id)
+            if life is None and instance.state in LIVE:
+                self.lives[instance.id] = self._begin(instance)
+            elif life is not None and instance.state in ENDING:
+                self._take_off(life, instance.state_reason.code if instance.state_reason else "")
+            elif life is not None and not life.node.is_on:
+                end(self.account.rules, instance, SHUT_DOWN)
+                self._take_off(life, SHUT_DOWN.split(":")[0])
+
+    def _begin(self, instance: Any) -> Life:
+        volumes = [self.account.ec2.volumes[m.volume_id] for m in instance.block_device_mapping.values()]
+        held = [self.data(volume.id) for volume in volumes if volume.snapshot_id]
+        text = self.edit(instance.user_data.decode())
+        node = self.machines.power_on(instance.id, instance.private_ip, text, self.world, next(iter(held), None))
+        return Life(
+            instance.id, instance.instance_type, instance.placement.zone, instance.private_ip, node,
+            sum(volume.size for volume in volumes),
+        )  # fmt: skip
+
+    def _take_off(self, life: Life, how: str) -> None:
+        if life.ended is None:
+            life.node.pull_the_plug()
+            life.ended, life.how = time.monotonic(), how
+
+
+def ranks(account: Account, bucket: str, job: str) -> Mapping[str, int]:
+    """Each instance's rank, as cluster.json has it now."""
+    cluster = account.s3(f"jobs/{job}/cluster.json", bucket) or {"nodes": ()}
+    return {row["instance"]: row["rank"] for row in cluster["nodes"]}
