@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from launch import shell
 from launch.rehearse.imds import Imds
-from launch.rehearse.node import Volume, World, programs, text_of, write_program
+from launch.rehearse.node import Volume, World, pin, programs, text_of, write_program
 from launch.shell import Held
 
 Result = TypeVar("Result")
@@ -166,6 +166,9 @@ class Network:
         self._plug_in(node, len(self.nodes))
         if world.has_metadata:
             node.imds = in_network(process.pid, lambda: Imds(instance))
+        # The shell that waits for its plug, and not only the first process, which has started it already.
+        for pid in (process.pid, *children(process.pid)):
+            pin(pid, world.cores)
         process.tell("on")
         return node
 
@@ -233,6 +236,11 @@ def _shown_folders() -> list[str]:
     ]
     needed = {str(CHECKOUT), sys.prefix, sys.base_prefix}
     return top + sorted(path for path in needed if Path(path).parts[1] in OWN)
+
+
+def children(pid: int) -> list[int]:
+    """The processes that `pid` has started, as Linux lists them."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def ip(network_of: str, *lines: str) -> None:

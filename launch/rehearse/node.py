@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,7 +36,8 @@ class World:
     """What a node finds, where that is not as it should be.
 
     aws: where the node looks for it; image: a folder that containers find in the place of this checkout;
-    docker_refuses, docker_hangs: commands of docker, in words, that fail or never end.
+    docker_refuses, docker_hangs: commands of docker, in words, that fail or never end; cores: of this machine, that
+    the node has for itself; none: all.
     """
 
     aws: str
@@ -43,6 +45,7 @@ class World:
     image: Path | None = None
     docker_refuses: str = ""
     docker_hangs: str = ""
+    cores: tuple[int, ...] = ()
 
 
 class Node(Protocol):
@@ -82,6 +85,22 @@ class Machines(Protocol):
     def power_on(
         self, instance: str, address: str, user_data: str, world: World, volume: Volume | None = None
     ) -> Node: ...
+
+
+def pin(pid: int, cores: Sequence[int]) -> None:
+    """Lets a process, and what it starts from now on, run on these cores only, where the system can do that.
+
+    Two nodes that both take all cores wait for each other's threads: a training takes forty times as long.
+    """
+    if cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(pid, cores)
+
+
+def share_of_cores(slot: int, nodes: int) -> tuple[int, ...]:
+    """The cores of the node in place `slot` of so many."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    each = max(1, len(cores) // nodes)
+    return tuple(cores[(slot * each + number) % len(cores)] for number in range(each)) if cores else ()
 
 
 def programs() -> dict[str, str]:

@@ -175,7 +175,7 @@ def _stage(asked: Asked, is_terminal: bool) -> Iterator[Stage]:
         stack.enter_context(served(requests, machines.gateway, PORT, machines.place))
         port = stack.enter_context(served(requests))
         world = World(f"http://{machines.gateway}:{PORT}")
-        watcher = Watcher(account, machines, world, data=_data(asked, folder))
+        watcher = Watcher(account, machines, world, asked.options.get("nodes") or 1, data=_data(asked, folder))
         stack.callback(watcher.close)
         display = Display(account, watcher, asked.job, asked.options.get("bucket"), asked.epochs, is_terminal)
         injection = Injection(asked.faults, account, watcher, display.note)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from launch.rehearse.account import Account
 from launch.rehearse.ec2 import end
-from launch.rehearse.node import Machines, Node, Volume, World
+from launch.rehearse.node import Machines, Node, Volume, World, share_of_cores
 
 LOOK_EVERY_S = 0.1
 SHUT_DOWN = "Client.InstanceInitiatedShutdown: Instance initiated shutdown"
@@ -27,6 +27,7 @@ class Life:
     address: str
     node: Node
     gib: int  # of its volumes
+    slot: int  # among the nodes that are on at a time
     began: float = field(default_factory=time.monotonic)
     ended: float | None = None
     how: str = ""  # it ended
@@ -38,12 +39,13 @@ class Life:
 
 @dataclass
 class Watcher:
-    """Looks until it is closed.  data: what volumes from a snapshot hold; tell: is called after each look;
+    """Looks until it is closed.  nodes: how many there are at a time, to share this machine's cores; data: what volumes from a snapshot hold; tell: is called after each look;
     give_up: when this machine makes no node, with why."""
 
     account: Account
     machines: Machines
     world: World
+    nodes: int
     data: Callable[[str], Volume | None] = lambda volume: None
     edit: Callable[[str], str] = lambda user_data: user_data
     tell: Callable[[], None] = lambda: None
@@ -88,10 +90,13 @@ class Watcher:
         volumes = [self.account.ec2.volumes[m.volume_id] for m in instance.block_device_mapping.values()]
         held = [self.data(volume.id) for volume in volumes if volume.snapshot_id]
         text = self.edit(instance.user_data.decode())
-        node = self.machines.power_on(instance.id, instance.private_ip, text, self.world, next(iter(held), None))
+        taken = {life.slot for life in self.lives.values() if life.ended is None}
+        slot = next(number for number in range(len(taken) + 1) if number not in taken)
+        world = replace(self.world, cores=share_of_cores(slot, self.nodes))
+        node = self.machines.power_on(instance.id, instance.private_ip, text, world, next(iter(held), None))
         return Life(
             instance.id, instance.instance_type, instance.placement.zone, instance.private_ip, node,
-            sum(volume.size for volume in volumes),
+            sum(volume.size for volume in volumes), slot,
         )  # fmt: skip
 
     def _take_off(self, life: Life, how: str) -> None:
