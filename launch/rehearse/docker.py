@@ -20,9 +20,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-HERE = Path("/ec2")
+# On a node of namespaces.py the whole disk is its own; one of processes.py has a folder, and shares the rest.
+ROOT = Path(os.environ.get("EC2_ROOT", "/"))
+IS_ALONE = "EC2_ROOT" not in os.environ
+HERE = ROOT / "ec2"
 CHECKOUT = Path(__file__).resolve().parents[2]
-CONTAINERS = Path("/run/containers")
+CONTAINERS = ROOT / "run/containers"
 VALUES = {  # of each flag of run that takes one; None: any
     "--name": None, "--network": {"host"}, "--ipc": {"host"}, "--pid": {"host"}, "--ulimit": {"memlock=-1"},
     "--log-driver": {"awslogs"}, "--log-opt": None, "-v": None, "-e": None, "--gpus": {"all"}, "--device": None,
@@ -34,9 +37,9 @@ PR_SET_CHILD_SUBREAPER = 36
 def main(words: list[str]) -> int:
     with (HERE / "docker-calls").open("a") as calls:
         calls.write(json.dumps(words) + "\n")
-    if words[0] in (HERE / "docker-refuses").read_text().split():
+    if words[0] in told("docker-refuses"):
         return complain(1, f"{words[0]}: refused")
-    if words[0] in (HERE / "docker-hangs").read_text().split():
+    if words[0] in told("docker-hangs"):
         signal.pause()
     match words:
         case ["run", *rest]:
@@ -52,6 +55,12 @@ def main(words: list[str]) -> int:
         case ["rm", "--force", container]:
             return send(container, signal.SIGKILL) or end(container, 10)
     return complain(125, f"unknown command: {shlex.join(words)}")
+
+
+def told(name: str) -> list[str]:
+    """The commands in a file that a test may have left."""
+    file = HERE / name
+    return file.read_text().split() if file.exists() else []
 
 
 def complain(code: int, sentence: str) -> int:
@@ -104,16 +113,18 @@ def run(words: list[str]) -> int:
 
 
 def run_container(name: str, command: list[str], options: dict[str, list[str]], log: dict[str, str]) -> int:
-    # What processes leave when they die comes here instead of to the node's init, and ends with the container.
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    if sys.platform == "linux":
+        # What processes leave when they die comes here instead of to the node's init, and ends with the container.
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     awslogs = AwsLogs(log)
     try:
         awslogs.begin()
     except Exception as error:  # as docker does: no log, no container
         return complain(125, f"failed to initialize logging driver: {error}")
     own_pids = not options["--pid"]
-    isolated = ["unshare", "--mount", *["--pid", "--fork", "--kill-child", "--mount-proc"] * own_pids]
-    script = "".join(f"{mount(volume)}\n" for volume in options["-v"]) + 'cd /job && exec "$@"'
+    isolated = ["unshare", "--mount", *["--pid", "--fork", "--kill-child", "--mount-proc"] * own_pids] * IS_ALONE
+    attach = mount if IS_ALONE else link
+    script = "".join(f"{attach(volume)}\n" for volume in options["-v"]) + f'cd {ROOT / "job"} && exec "$@"'
     process = subprocess.Popen(
         [*isolated, "sh", "-euc", script, "sh", *command],
         env=image_environment() | dict(option.split("=", 1) for option in options["-e"]),
@@ -137,6 +148,12 @@ def mount(volume: str) -> str:
     return f"mkdir -p {target} && mount --bind {source} {target}{read_only}"
 
 
+def link(volume: str) -> str:
+    """Where nothing can be mounted, the place in the container is a link, or the same as outside."""
+    source, target, *_mode = volume.split(":")
+    return f"[ {source} = {target} ] || ln -sfn {source} {target}"
+
+
 def first_process(unshare: int) -> int:
     """The first process of a new namespace: the only child of `unshare --fork`."""
     children = Path(f"/proc/{unshare}/task/{unshare}/children")
@@ -147,7 +164,7 @@ def first_process(unshare: int) -> int:
 
 def kill_descendants() -> None:
     children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
-    while left := children.read_text().split():
+    while left := children.read_text().split() if children.exists() else []:  # elsewhere torchrun's own must do
         for pid in left:
             with suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
@@ -159,7 +176,8 @@ def image_environment() -> dict[str, str]:
     other_image = HERE / "image"  # a test's own, instead of this checkout
     return {
         "PATH": f"{HERE}/bin:/usr/bin:/bin",
-        "HOME": "/tmp",
+        "HOME": str(ROOT / "tmp"),
+        "TMPDIR": str(ROOT / "tmp"),
         "LANG": "C.UTF-8",
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(other_image if other_image.exists() else CHECKOUT),

@@ -63,12 +63,15 @@ class Slow:
 
 @dataclass
 class Rules:
-    """What AWS has and allows.  capacity: machines by zone, type or (type, zone); quota: vCPUs by code."""
+    """What AWS has and allows.  capacity: machines by zone, type or (type, zone); quota: vCPUs by code; address: the
+    address that a node has in place of moto's.
+    """
 
     capacity: dict[str | tuple[str, str], int] = field(default_factory=dict)
     quota: dict[str, float] = field(default_factory=lambda: dict.fromkeys(QUOTAS, 768.0))
     spot_usd: dict[str, float] = field(default_factory=dict)  # by zone
     slow: Slow = field(default_factory=Slow)
+    address: Callable[[str], str] = lambda moto: moto
     placement_groups: dict[str, SimpleNamespace] = field(default_factory=dict)
     reservations: dict[str, SimpleNamespace] = field(default_factory=dict)
     answered: dict[tuple[str, str, str], tuple[str, Any]] = field(default_factory=dict)  # by client token
@@ -153,6 +156,8 @@ def _started(rules: Rules, original: Any, response: Any) -> ActionResult:
         instance.hidden_for = rules.slow.hidden
         for interface, asked in zip(instance.network_interfaces, ask("NetworkInterfaces", []), strict=False):
             interface.add_tags(tags)
+            interface.private_ip_address = rules.address(interface.private_ip_address)
+            interface.private_ip_addresses = [{"Primary": True, "PrivateIpAddress": interface.private_ip_address}]
             interface.interface_type = asked.get("InterfaceType", "interface")
             interface.card = asked.get("NetworkCardIndex", 0)
         for mapping in ask("BlockDeviceMappings", []):

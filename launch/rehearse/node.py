@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Volume:
-    """An EBS volume with the data of `folder`; image: an ext4 image of it, for nodes that can mount one."""
+    """An EBS volume; image: an ext4 image of what it holds, or the folder itself for nodes that cannot mount."""
 
     id: str
     image: Path
@@ -69,7 +69,9 @@ class Node(Protocol):
 
 
 class Machines(Protocol):
-    """What makes nodes, and where AWS is for them.  differences: from EC2's, a sentence each."""
+    """What makes nodes.  gateway: where AWS is for them; address: which one a node has that would have `private` on AWS;
+    differences: from EC2's, a sentence each.
+    """
 
     @property
     def kind(self) -> str: ...
@@ -79,6 +81,8 @@ class Machines(Protocol):
 
     @property
     def gateway(self) -> str: ...
+
+    def address(self, private: str) -> str: ...
 
     def place(self, make: Callable[[], Result]) -> Result: ...
 

@@ -172,10 +172,13 @@ def _stage(asked: Asked, is_terminal: bool) -> Iterator[Stage]:
         stack.enter_context(mended(account.rules))
         _fill(account, asked)
         machines = stack.enter_context(_machines(folder))
-        stack.enter_context(served(requests, machines.gateway, PORT, machines.place))
+        account.rules.address = machines.address
         port = stack.enter_context(served(requests))
-        world = World(f"http://{machines.gateway}:{PORT}")
-        watcher = Watcher(account, machines, world, asked.options.get("nodes") or 1, data=_data(asked, folder))
+        inside = port if machines.gateway == "127.0.0.1" else stack.enter_context(
+            served(requests, machines.gateway, PORT, machines.place)
+        )
+        world = World(f"http://{machines.gateway}:{inside}")
+        watcher = Watcher(account, machines, world, asked.options.get("nodes") or 1, data=_data(asked, folder, machines.kind != "processes"))
         stack.callback(watcher.close)
         display = Display(account, watcher, asked.job, asked.options.get("bucket"), asked.epochs, is_terminal)
         injection = Injection(asked.faults, account, watcher, display.note)
@@ -200,21 +203,28 @@ def _fill(account: Account, asked: Asked) -> None:
 
 @contextmanager
 def _machines(folder: Path) -> Iterator[Machines]:
-    from launch.rehearse import namespaces
+    """Namespaces where they can be made, else processes."""
+    from launch.rehearse import namespaces, processes
 
-    if why := namespaces.why_not_here():
-        raise SettingsError(f"nodes cannot be rehearsed on this machine: {why}")
-    with namespaces.network(folder / "nodes", f"{GATEWAY}/16") as made:
-        yield made
+    if namespaces.why_not_here() is None:
+        with namespaces.network(folder / "nodes", f"{GATEWAY}/16") as network:
+            yield network
+    elif why := processes.why_not_here():
+        raise SettingsError(f"nodes cannot be rehearsed on this machine: it {why}.")
+    else:
+        with processes.processes(folder / "nodes") as made:
+            yield made
 
 
-def _data(asked: Asked, folder: Path) -> Callable[[str], Volume | None]:
+def _data(asked: Asked, folder: Path, makes_images: bool) -> Callable[[str], Volume | None]:
     """Makes the data volumes of nodes."""
     from launch.rehearse.node import Volume
 
     def volume(name: str) -> Volume | None:
         if asked.data is None:
             return None
+        if not makes_images:
+            return Volume(name, asked.data.resolve())
         image = folder / "data.img"
         if not image.exists():
             size = sum(file.stat().st_size for file in asked.data.rglob("*") if file.is_file())
