@@ -46,7 +46,9 @@ class RehearsalOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-    rehearse: bool = Field(False, description="the job's whole life on this machine, against an AWS of its own: no account")
+    rehearse: bool = Field(
+        False, description="the job's whole life on this machine, against an AWS of its own: no account"
+    )
     inject: Words = Field((), description="faults for --rehearse, such as node-dies@epoch:1 or no-capacity:zone-a")
     rehearse_data: Path | None = Field(None, description="folder with train/ and val/ that the rehearsed volumes hold")
 
@@ -119,9 +121,7 @@ def _launch(backend: Backend[Where, Plan], argv: Sequence[str]) -> int:
     return backend.perform(plan)
 
 
-def _rehearse(
-    backend: Backend[Where, Plan], argv: Sequence[str], rehearsal: RehearsalOptions, job: Job[Where]
-) -> int:
+def _rehearse(backend: Backend[Where, Plan], argv: Sequence[str], rehearsal: RehearsalOptions, job: Job[Where]) -> int:
     """The same command line, in a process of its own that finds another AWS."""
     from launch.names import default_job_name
     from launch.rehearse.faults import parse
@@ -131,7 +131,10 @@ def _rehearse(
     now = datetime.now()
     asked = Asked(
         module=backend.prog.removeprefix("python -m "),
-        argv=(*argv, *(word for name in REHEARSED for word in (flags.flag(name), str(getattr(job.train, name))))),
+        argv=(
+            *argv,
+            *(word for name in REHEARSED for word in (f"--{name.replace('_', '-')}", str(getattr(job.train, name)))),
+        ),
         job=options.get("job_name") or default_job_name(job.train.dataset, job.train.model, now),
         options=options,
         dataset=job.train.dataset,
@@ -143,9 +146,7 @@ def _rehearse(
     return rehearse(asked, is_terminal=sys.stdout.isatty())
 
 
-def _read(
-    backend: Backend[Where, Plan], argv: Sequence[str]
-) -> tuple[LaunchOptions, RehearsalOptions, Job[Where]]:
+def _read(backend: Backend[Where, Plan], argv: Sequence[str]) -> tuple[LaunchOptions, RehearsalOptions, Job[Where]]:
     about = backend.about + _verb_list(backend)
     sections = {"dry_run": backend.prog.removeprefix("python -m "), **SECTIONS}
     rehearsal = [] if backend.rehearsed_in is None else [RehearsalOptions]
@@ -156,7 +157,7 @@ def _read(
     launch, *more, where, train = flags.parse(
         argv, models, prog=backend.prog, about=about, sections=sections, defaults=defaults
     )
-    rehearsed = cast(RehearsalOptions, more[0]) if more else RehearsalOptions()
+    rehearsed = cast(RehearsalOptions, more[0]) if more else RehearsalOptions.model_construct()
     return cast(LaunchOptions, launch), rehearsed, Job(cast(TrainConfig, train), cast(Where, where))
 
 

@@ -73,10 +73,10 @@ class Account:
         ami = self.ec2.register_image(name=AMI_NAME)
         ami.root_device_name = "/dev/sda1"
         # PutParameter refuses names under /aws.
-        parameter = Parameter(
+        parameter = Parameter(  # type: ignore[abstract]
             account_id=self.id, name=AMI_PARAMETER, value=ami.id, parameter_type="String", description=None,
             allowed_pattern=None, keyid=None, last_modified_date=datetime.now(UTC), version=1, data_type="text",
-        )  # type: ignore[no-untyped-call,unused-ignore]  # fmt: skip
+        )  # fmt: skip
         ssm_backends[self.id][self.region]._parameters[AMI_PARAMETER].append(parameter)
         return str(ami.id)
 
@@ -98,7 +98,7 @@ class Account:
     # ---- what is in it
 
     def resources(self) -> set[str]:
-        """What costs money or carries the toolkit's tag, in any region.  S3 and logs are meant to stay, and not in it."""
+        """What costs money or carries the toolkit's tag, in any region; not S3 and logs, which are meant to stay."""
         return set(self._resources())
 
     def _resources(self) -> Iterator[str]:

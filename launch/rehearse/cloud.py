@@ -118,7 +118,9 @@ def operation_of(environ: dict[str, Any]) -> tuple[str, str]:
 
 
 @contextmanager
-def served(requests: Requests, address: str = "127.0.0.1", port: int = 0, place: Place = lambda make: make()) -> Iterator[int]:
+def served(
+    requests: Requests, address: str = "127.0.0.1", port: int = 0, place: Place = lambda make: make()
+) -> Iterator[int]:
     """AWS at `address`; gives the port.  All of this process are one and the same.  place: where its socket is made."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     app = Watched(DomainDispatcherApplication(create_backend_app), requests)

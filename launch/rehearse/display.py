@@ -45,11 +45,11 @@ class Display:
             return
         known = ranks(self._account, self._bucket, self._job)
         for life in list(self._watcher.lives.values()):
-            state = self._state(life, life.instance in known)
+            state = _words(life)
             if self._shown.get(life.instance) != state:
                 self._shown[life.instance] = state
-                rank = f"rank {known[life.instance]}, " if life.instance in known else ""
-                self.note(f"node {life.instance} ({rank}{life.address}) {state}")
+                rank = f", rank {known[life.instance]}" if life.instance in known else ""
+                self.note(f"node {life.instance} at {life.address}{rank}: {state}")
 
     def close(self) -> None:
         """Leaves the table as it is."""
@@ -78,7 +78,7 @@ class Display:
         rows = [
             (
                 life.instance,
-                self._state(life, life.instance in known),
+                _words(life),
                 life.address,
                 str(known.get(life.instance, "")),
                 f"{last['epoch']:.0f}/{self._epochs}" if last else "",
@@ -90,8 +90,7 @@ class Display:
         ]
         return ["", *table(COLUMNS, rows).splitlines()]
 
-    def _state(self, life: Life, is_member: bool) -> str:
-        if life.ended is not None:
-            return f"off ({life.how})" if life.how else "off"
-        trains = life.node.has_container
-        return "trains" if trains else "boots"
+
+def _words(life: Life) -> str:
+    """Its state, and how it ended."""
+    return f"{life.state} ({life.how})" if life.how else life.state

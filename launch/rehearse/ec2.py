@@ -80,7 +80,7 @@ class Rules:
 @contextmanager
 def mended(rules: Rules) -> Iterator[None]:
     """Meanwhile moto is as AWS would be under `rules`."""
-    changes = [
+    changes: list[tuple[type, str, Any]] = [
         (EC2Response, "run_instances", _run_instances),
         (EC2Response, "create_volume", _create_volume),
         (EC2Response, "describe_instances", _describe_instances),
@@ -148,7 +148,7 @@ def _started(rules: Rules, original: Any, response: Any) -> ActionResult:
     ask, backend = response._get_param, response.ec2_backend
     _check_references(ask, backend, response)
     _check_room(rules, ask, backend)
-    result = original(response)
+    result: ActionResult = original(response)
     tags = response._parse_tag_specification().get("network-interface", {})
     for instance in result.result.instances:
         instance._placement.group_name = ask("Placement.GroupName", "")
@@ -281,7 +281,7 @@ def _describe_instances(rules: Rules, original: Any, response: Any) -> ActionRes
     for name in response._get_param("InstanceIds", []):
         if name in hidden:
             raise EC2ClientError("InvalidInstanceID.NotFound", f"The instance ID '{name}' does not exist")
-    result = original(response)
+    result: ActionResult = original(response)
     shown = []
     for reservation in result.result["Reservations"]:
         seen = copy.copy(reservation)
@@ -317,7 +317,7 @@ def _terminate(rules: Rules, original: Any, instance: Any) -> InstanceState:
 
 def end(rules: Rules, instance: Any, reason: str) -> InstanceState:
     """Begins to end a node for `reason`, as EC2 words it; one that ends already stays as it is."""
-    before = copy.copy(instance._state)
+    before: InstanceState = copy.copy(instance._state)
     if before.name not in ("shutting-down", "terminated"):
         _set(instance, "shutting-down", rules.slow.ending)
         instance.state_reason = StateReason(reason, reason.split(":")[0])
@@ -443,7 +443,7 @@ def _take(rules: Rules, name: str, kind: str, zone: str, count: int) -> None:
 
 
 def _describe_spot_price_history(rules: Rules, original: Any, response: Any) -> ActionResult:
-    result = original(response)
+    result: ActionResult = original(response)
     for row in result.result["SpotPriceHistory"]:
         row["SpotPrice"] = f"{rules.spot_usd.get(row['AvailabilityZone'], 0.00001):.6f}"
     return result
@@ -463,7 +463,7 @@ def _describe_snapshots(
 
 def _create_volume(rules: Rules, original: Any, response: Any) -> ActionResult:
     def create() -> ActionResult:
-        result = original(response)
+        result: ActionResult = original(response)
         _tune(result.result, response.params)
         return result
 

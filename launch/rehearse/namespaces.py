@@ -152,9 +152,7 @@ class Network:
         """What `make` returns on the bridge: its sockets stay there."""
         return in_network(self.switch.pid, make)
 
-    def power_on(
-        self, instance: str, address: str, user_data: str, world: World, volume: Volume | None = None
-    ) -> Node:
+    def power_on(self, instance: str, address: str, user_data: str, world: World, volume: Volume | None = None) -> Node:
         """Starts a node with `volume` attached; it boots at once."""
         root = self.folder / instance
         _lay_out(root, address, self.folder / "hosts", user_data, world)
@@ -195,9 +193,7 @@ def network(folder: Path, cloud: str) -> Iterator[Network]:
     """An empty network, whose nodes keep their files in `folder`.  Afterwards no node runs."""
     folder.mkdir(exist_ok=True)
     (folder / "hosts").write_text("127.0.0.1 localhost\n")
-    switch = shell.hold(
-        ["unshare", "--net", "sh", "-c", "echo ready; exec cat >/dev/null"], {"PATH": os.defpath}
-    )
+    switch = shell.hold(["unshare", "--net", "sh", "-c", "echo ready; exec cat >/dev/null"], {"PATH": os.defpath})
     made = Network(folder, cloud, switch)
     try:
         made.note_namespaces(switch.pid)
@@ -222,7 +218,8 @@ def _lay_out(root: Path, address: str, hosts: Path, user_data: str, world: World
     (root / "ec2" / "hostname").write_text(name)
     # Instead of the VPC's name server: one file for all, so that nodes know also those that come later.
     with hosts.open("a") as file:
-        file.write(f"{address} {name}\n")
+        # The second, because torch asks for the names of addresses that it sees as IPv6.
+        file.write(f"{address} {name}\n::ffff:{address} {name}.ec2.internal\n")
     (root / "ec2" / "hosts").hardlink_to(hosts)
     (root / "ec2" / "docker-refuses").write_text(world.docker_refuses)
     (root / "ec2" / "docker-hangs").write_text(world.docker_hangs)

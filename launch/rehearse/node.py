@@ -69,8 +69,10 @@ class Node(Protocol):
 
 
 class Machines(Protocol):
-    """What makes nodes.  gateway: where AWS is for them; address: which one a node has that would have `private` on AWS;
-    differences: from EC2's, a sentence each.
+    """What makes nodes.
+
+    gateway: where AWS is for them; address: the one of a node that would have `private` on AWS; differences: from
+    EC2's, a sentence each.
     """
 
     @property

@@ -23,7 +23,7 @@ def main(root: Path) -> None:
     off = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: off.set())
     print("ready", flush=True)
-    sys.stdin.buffer.raw.readline()
+    os.read(0, 100)  # the line that it may begin
     threading.Thread(target=_wait_for_plug, args=[off], daemon=True).start()
     with (root / "ec2" / "console").open("wb") as console:
         subprocess.Popen(

@@ -34,8 +34,8 @@ GNU = ("flock", "timeout", "find", "tail")
 
 DIFFERENCES = (
     "A node is a process tree in a folder of its own, with a loopback address; all share this machine's disk and user.",
-    "In the boot script that a node runs, its folder stands before /var/lib, /data, /dev/disk and /job, and the metadata "
-    "service and the nodes' meeting have other ports; the rest is the real one.",
+    "In the boot script that a node runs, its folder stands before /var/lib, /data, /dev/disk and /job, and the "
+    "metadata service and the nodes' meeting have other ports; the rest is the real one.",
     "docker, mount, ip and shutdown are stand-ins: docker runs the container's command with this Python and this "
     "checkout, without GPUs.",
 )
@@ -121,9 +121,7 @@ class Processes:
         """172.31.16.4 -> 127.BLOCK.16.4."""
         return f"127.{self.block}.{private.split('.', 2)[2]}" if self.block else LOCALHOST
 
-    def power_on(
-        self, instance: str, address: str, user_data: str, world: World, volume: Volume | None = None
-    ) -> Node:
+    def power_on(self, instance: str, address: str, user_data: str, world: World, volume: Volume | None = None) -> Node:
         """Starts a node with `volume` attached; it boots at once."""
         root = self.folder / instance
         imds = Imds(instance, (LOCALHOST, 0))

@@ -24,6 +24,11 @@ def records(account: Account) -> list[Mapping[str, float]]:
     return sorted(found, key=lambda record: record["epoch"])
 
 
+def has_begun(account: Account) -> bool:
+    """Whether some rank has said something; torch itself may warn before the ranks have met."""
+    return any(not line.startswith("[W") for lines in account.logs().values() for line in lines)
+
+
 def newest_epoch(account: Account) -> int:
     """The last epoch that was trained; 0 before the first."""
     return int(max((record["epoch"] for record in records(account)), default=0))

@@ -82,12 +82,18 @@ def as_text(receipt: Receipt) -> str:
             f"{count} x {kind}" + (f", {receipt.left[kind]} LEFT" if kind in receipt.left else "")
             for kind, count in sorted(receipt.made.items())
         ],
-        f"on AWS: about {receipt.usd:.4f} USD": ["nodes and volumes, by these seconds and on-demand prices in us-east-1"],
-        "kept": [f"{receipt.kept}/", f"{receipt.kept}/logs/    what the nodes said", f"{receipt.kept}/job/     the job folder"],
+        f"on AWS: about {receipt.usd:.4f} USD": ["nodes and volumes for these seconds, on demand in us-east-1"],
+        "kept": [
+            f"{receipt.kept}/          metrics, picture, weights, checkpoints",
+            f"{receipt.kept}/logs/     what the ranks said",
+            f"{receipt.kept}/job/      the rest of the job folder: plan, cluster, exit records, boot logs",
+        ],
         "what differs from AWS": list(receipt.differences),
         "trouble": [receipt.trouble] if receipt.trouble else [],
     }  # fmt: skip
-    blocks = ["\n".join([title, *(f"  {line.strip()}" for line in lines)]) for title, lines in sections.items() if lines]
+    blocks = [
+        "\n".join([title, *(f"  {line.strip()}" for line in lines)]) for title, lines in sections.items() if lines
+    ]
     return "\n\n".join(blocks)
 
 
@@ -99,7 +105,6 @@ def kinds(resources: set[str]) -> dict[str, int]:
 def phases(stage: Stage) -> dict[str, float]:
     """Seconds of each phase.  One that never began took none, and its time belongs to the one before."""
     seen = stage.requests.seen
-    end = stage.said[-1][0] if stage.said else stage.began
 
     def first(by_launcher: bool, operation: str, path: str = "") -> float | None:
         return next(
@@ -112,10 +117,10 @@ def phases(stage: Stage) -> dict[str, float]:
         first(True, "PutObject"),
         min((life.began for life in stage.watcher.lives.values()), default=None),
         first(False, "CreateLogStream"),
-        first(False, "PutLogEvents"),
+        stage.met,
         max(exits, default=first(True, "TerminateInstances")),
     ]
-    return dict(zip(PHASES, spans(starts, end), strict=True))
+    return dict(zip(PHASES, spans(starts, stage.ended), strict=True))
 
 
 def spans(starts: Sequence[float | None], end: float) -> list[float]:

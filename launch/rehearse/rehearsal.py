@@ -92,22 +92,29 @@ class Stage:
     made: set[str]
     began: float = field(default_factory=time.monotonic)
     commands: list[tuple[str, int]] = field(default_factory=list)
-    said: list[tuple[float, str]] = field(default_factory=list)
+    ended: float = 0.0
+    met: float | None = None  # when the ranks had met
 
     def run(self, *words: str) -> int:
         """`python -m launch.ec2 words...` against the embedded AWS, to its end; its exit code, 137 if it was killed."""
         command = [sys.executable, "-m", "launch.rehearse.leash", self.asked.module, *words]
         name = words[0] if words[0].isalpha() else "launch"
         try:
-            code = shell.run(command, self._env(), grace_s=GRACE_S, hear=self._hear, born=self.injection.aim)
+            code = shell.run(command, self._env(), grace_s=GRACE_S, hear=self.display.line, born=self.injection.aim)
         except MachineError:
             code = 137
         self.commands.append((name, code))
+        self.ended = time.monotonic()
         return code
 
-    def _hear(self, line: str) -> None:
-        self.said.append((time.monotonic(), line))
-        self.display.line(line)
+    def look(self) -> None:
+        """Now and then: what has happened."""
+        from launch.rehearse.progress import has_begun
+
+        self.injection.look()
+        if self.met is None and has_begun(self.account):
+            self.met = time.monotonic()
+        self.display.look()
 
     def _env(self) -> dict[str, str]:
         kept = {name: value for name, value in self.asked.env.items() if not name.startswith("AWS_")}
@@ -174,11 +181,19 @@ def _stage(asked: Asked, is_terminal: bool) -> Iterator[Stage]:
         machines = stack.enter_context(_machines(folder))
         account.rules.address = machines.address
         port = stack.enter_context(served(requests))
-        inside = port if machines.gateway == "127.0.0.1" else stack.enter_context(
-            served(requests, machines.gateway, PORT, machines.place)
+        inside = (
+            port
+            if machines.gateway == "127.0.0.1"
+            else stack.enter_context(served(requests, machines.gateway, PORT, machines.place))
         )
         world = World(f"http://{machines.gateway}:{inside}")
-        watcher = Watcher(account, machines, world, asked.options.get("nodes") or 1, data=_data(asked, folder, machines.kind != "processes"))
+        watcher = Watcher(
+            account,
+            machines,
+            world,
+            asked.options.get("nodes") or 1,
+            data=_data(asked, folder, machines.kind != "processes"),
+        )
         stack.callback(watcher.close)
         display = Display(account, watcher, asked.job, asked.options.get("bucket"), asked.epochs, is_terminal)
         injection = Injection(asked.faults, account, watcher, display.note)
@@ -188,7 +203,7 @@ def _stage(asked: Asked, is_terminal: bool) -> Iterator[Stage]:
         )
         requests.before, watcher.give_up = injection.refuse, injection.give_up
         requests.after = lambda seen: stage.made.update(account.resources() - at_first)
-        watcher.tell = lambda: (injection.look(), display.look())  # type: ignore[assignment,return-value,func-returns-value]
+        watcher.tell = stage.look
         display.note(f"an AWS in this process, {asked.region}; nodes: {machines.kind}; job {asked.job}")
         yield stage
 

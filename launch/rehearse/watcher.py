@@ -31,6 +31,17 @@ class Life:
     began: float = field(default_factory=time.monotonic)
     ended: float | None = None
     how: str = ""  # it ended
+    has_trained: bool = False
+
+    @property
+    def state(self) -> str:
+        """boots, trains, leaves or off."""
+        if self.ended is not None:
+            return "off"
+        if self.node.has_container:
+            self.has_trained = True
+            return "trains"
+        return "leaves" if self.has_trained else "boots"
 
     @property
     def seconds(self) -> float:
@@ -39,15 +50,17 @@ class Life:
 
 @dataclass
 class Watcher:
-    """Looks until it is closed.  nodes: how many there are at a time, to share this machine's cores; data: what volumes from a snapshot hold; tell: is called after each look;
-    give_up: when this machine makes no node, with why."""
+    """Looks until it is closed.
+
+    nodes: how many there are at a time, to share this machine's cores; data: what volumes from a snapshot hold;
+    tell: is called after each look; give_up: when this machine makes no node, with why.
+    """
 
     account: Account
     machines: Machines
     world: World
     nodes: int
     data: Callable[[str], Volume | None] = lambda volume: None
-    edit: Callable[[str], str] = lambda user_data: user_data
     tell: Callable[[], None] = lambda: None
     lives: dict[str, Life] = field(default_factory=dict)
     give_up: Callable[[str], None] = lambda trouble: None
@@ -89,7 +102,7 @@ class Watcher:
     def _begin(self, instance: Any) -> Life:
         volumes = [self.account.ec2.volumes[m.volume_id] for m in instance.block_device_mapping.values()]
         held = [self.data(volume.id) for volume in volumes if volume.snapshot_id]
-        text = self.edit(instance.user_data.decode())
+        text = instance.user_data.decode()
         taken = {life.slot for life in self.lives.values() if life.ended is None}
         slot = next(number for number in range(len(taken) + 1) if number not in taken)
         world = replace(self.world, cores=share_of_cores(slot, self.nodes))
@@ -105,7 +118,7 @@ class Watcher:
             life.ended, life.how = time.monotonic(), how
 
 
-def ranks(account: Account, bucket: str, job: str) -> Mapping[str, int]:
+def ranks(account: Account, bucket: str | None, job: str) -> Mapping[str, int]:
     """Each instance's rank, as cluster.json has it now."""
     cluster = account.s3(f"jobs/{job}/cluster.json", bucket) or {"nodes": ()}
     return {row["instance"]: row["rank"] for row in cluster["nodes"]}
