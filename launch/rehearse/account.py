@@ -99,6 +99,11 @@ class Account:
 
     def resources(self) -> set[str]:
         """What costs money or carries the toolkit's tag, in any region; not S3 and logs, which are meant to stay."""
+        for _ in range(10):
+            try:
+                return set(self._resources())
+            except RuntimeError:  # a request has just changed what is being listed
+                continue
         return set(self._resources())
 
     def _resources(self) -> Iterator[str]:

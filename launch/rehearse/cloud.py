@@ -25,9 +25,10 @@ Place = Callable[[Callable[[], Any]], Any]
 
 @dataclass(frozen=True)
 class Seen:
-    """One request: when it came (monotonic, s), who made it, and what AWS answered.  path: of REST services."""
+    """One request: when it came (monotonic, s), how long it took (s), who made it, and what AWS answered.  path: of REST services."""
 
     at: float
+    took: float
     by_launcher: bool
     service: str
     operation: str
@@ -93,7 +94,15 @@ class Watched:
             headers, text = refusal.body(service)
             start(f"{refusal.status} refused", [*headers, ("Content-Length", str(len(text)))])
             body = [text]
-        seen = Seen(at, by_launcher, service, operation, environ.get("PATH_INFO", ""), (answered or [200])[0])
+        seen = Seen(
+            at,
+            time.monotonic() - at,
+            by_launcher,
+            service,
+            operation,
+            environ.get("PATH_INFO", ""),
+            (answered or [200])[0],
+        )
         with self._lock:
             self._requests.seen.append(seen)
             self._requests.after(seen)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 from moto.core import responses
@@ -148,7 +148,7 @@ def _started(rules: Rules, original: Any, response: Any) -> ActionResult:
     ask, backend = response._get_param, response.ec2_backend
     _check_references(ask, backend, response)
     _check_room(rules, ask, backend)
-    result: ActionResult = original(response)
+    result = original(response)
     tags = response._parse_tag_specification().get("network-interface", {})
     for instance in result.result.instances:
         instance._placement.group_name = ask("Placement.GroupName", "")
@@ -163,7 +163,7 @@ def _started(rules: Rules, original: Any, response: Any) -> ActionResult:
         for mapping in ask("BlockDeviceMappings", []):
             volume = backend.get_volume(instance.block_device_mapping[mapping["DeviceName"]].volume_id)
             _tune(volume, mapping["Ebs"])
-    return result
+    return cast(ActionResult, result)
 
 
 def _tune(volume: Any, asked: Any) -> None:
@@ -281,14 +281,14 @@ def _describe_instances(rules: Rules, original: Any, response: Any) -> ActionRes
     for name in response._get_param("InstanceIds", []):
         if name in hidden:
             raise EC2ClientError("InvalidInstanceID.NotFound", f"The instance ID '{name}' does not exist")
-    result: ActionResult = original(response)
+    result = original(response)
     shown = []
     for reservation in result.result["Reservations"]:
         seen = copy.copy(reservation)
         seen.instances = [node for node in reservation.instances if node.id not in hidden]
         shown += [seen] if seen.instances else []
     result.result["Reservations"] = shown
-    return result
+    return cast(ActionResult, result)
 
 
 def _shows(rules: Rules, instance: Any) -> bool:
@@ -443,10 +443,10 @@ def _take(rules: Rules, name: str, kind: str, zone: str, count: int) -> None:
 
 
 def _describe_spot_price_history(rules: Rules, original: Any, response: Any) -> ActionResult:
-    result: ActionResult = original(response)
+    result = original(response)
     for row in result.result["SpotPriceHistory"]:
         row["SpotPrice"] = f"{rules.spot_usd.get(row['AvailabilityZone'], 0.00001):.6f}"
-    return result
+    return cast(ActionResult, result)
 
 
 # ---- volumes
@@ -463,9 +463,9 @@ def _describe_snapshots(
 
 def _create_volume(rules: Rules, original: Any, response: Any) -> ActionResult:
     def create() -> ActionResult:
-        result: ActionResult = original(response)
+        result = original(response)
         _tune(result.result, response.params)
-        return result
+        return cast(ActionResult, result)
 
     return _once(rules, response, create)
 
@@ -567,4 +567,4 @@ def _once(rules: Rules, response: Any, act: Callable[[], ActionResult]) -> Actio
     result = act()
     if token:
         rules.answered[key] = (asked, result.result)
-    return result
+    return cast(ActionResult, result)

@@ -197,7 +197,8 @@ def network(folder: Path, cloud: str) -> Iterator[Network]:
     made = Network(folder, cloud, switch)
     try:
         made.note_namespaces(switch.pid)
-        ip(f"/proc/{switch.pid}/ns/net", "link set lo up", "link add bridge type bridge",
+        # With an address of its own: otherwise it has one of its ports', and is out of reach when that node goes.
+        ip(f"/proc/{switch.pid}/ns/net", "link set lo up", "link add bridge address 02:00:00:00:00:01 type bridge",
            f"addr add {cloud} dev bridge", "link set bridge up")  # fmt: skip
         yield made
     finally:

@@ -86,6 +86,7 @@ def as_text(receipt: Receipt) -> str:
         "kept": [
             f"{receipt.kept}/          metrics, picture, weights, checkpoints",
             f"{receipt.kept}/logs/     what the ranks said",
+            f"{receipt.kept}/requests.jsonl",
             f"{receipt.kept}/job/      the rest of the job folder: plan, cluster, exit records, boot logs",
         ],
         "what differs from AWS": list(receipt.differences),

@@ -157,7 +157,7 @@ def _tell(stage: Stage) -> None:
     from launch.rehearse.receipt import Receipt, as_text
     from launch.rehearse.results import save
 
-    kept = save(stage.account, stage.asked.options.get("bucket"), stage.asked.job, stage.asked.env)
+    kept = save(stage.account, stage.asked.options.get("bucket"), stage.asked.job, stage.requests.seen)
     print("\n" + as_text(Receipt.of(stage, kept)), flush=True)
 
 

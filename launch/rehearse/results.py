@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from launch.rehearse.account import Account
+from launch.rehearse.cloud import Seen
 
 
-def save(account: Account, bucket: str | None, job: str, env: Mapping[str, str]) -> Path:
-    """Writes runs/JOB: the run folder itself, job/ with the rest of the job folder, logs/ with CloudWatch's streams."""
+def save(account: Account, bucket: str | None, job: str, seen: Sequence[Seen]) -> Path:
+    """Writes runs/JOB: the run folder itself, job/ with the rest of the job folder, logs/ with CloudWatch's streams,
+    and requests.jsonl with every request.
+    """
     kept = Path("runs") / job
+    _write(kept / "requests.jsonl", "".join(f"{json.dumps(asdict(one))}\n" for one in seen).encode())
     for key, found in list(account.objects(bucket).items()):
         name = key.removeprefix(f"jobs/{job}/")
         inside = Path(name).relative_to("run") if name.startswith("run/") else Path("job") / name
