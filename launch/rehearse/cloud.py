@@ -25,7 +25,10 @@ Place = Callable[[Callable[[], Any]], Any]
 
 @dataclass(frozen=True)
 class Seen:
-    """One request: when it came (monotonic, s), how long it took (s), who made it, and what AWS answered.  path: of REST services."""
+    """One request: when it came (monotonic, s), how long it took (s), who made it, and what AWS answered.
+
+    path: of REST services.
+    """
 
     at: float
     took: float

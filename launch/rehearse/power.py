@@ -48,7 +48,7 @@ def _kill_all() -> None:
     """Until nothing is left, for one of them may just be starting another."""
     give_up = time.monotonic() + 4.0
     while (left := _descendants()) and time.monotonic() < give_up:
-        for pid in left:
+        for pid in sorted(left):  # a parent first, so that it does not say what became of its child
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         with suppress(ChildProcessError):

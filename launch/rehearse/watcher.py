@@ -35,13 +35,13 @@ class Life:
 
     @property
     def state(self) -> str:
-        """boots, trains, leaves or off."""
+        """boots, trains, uploads (what a training left), or off."""
         if self.ended is not None:
             return "off"
         if self.node.has_container:
             self.has_trained = True
             return "trains"
-        return "leaves" if self.has_trained else "boots"
+        return "uploads" if self.has_trained else "boots"
 
     @property
     def seconds(self) -> float:
