@@ -56,8 +56,9 @@ class Account:
         self.make_roles()
         self.make_bucket(self.bucket)
 
-    def make_bucket(self, name: str) -> None:
-        s3_backends[self.id]["aws"].create_bucket(name, self.region)
+    def make_bucket(self, name: str, region: str | None = None) -> None:
+        """Another bucket; region: if in another than the account's."""
+        s3_backends[self.id]["aws"].create_bucket(name, region or self.region)
 
     def make_snapshot(self, dataset: str, gib: int, hours_old: float = 0, state: str = "completed") -> str:
         """A snapshot that holds a data set."""

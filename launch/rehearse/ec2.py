@@ -567,4 +567,4 @@ def _once(rules: Rules, response: Any, act: Callable[[], ActionResult]) -> Actio
     result = act()
     if token:
         rules.answered[key] = (asked, result.result)
-    return cast(ActionResult, result)
+    return result

@@ -38,6 +38,12 @@ class Injection:
             account.rules.capacity[account.region + fault.where.removeprefix("zone-")] = 0
             self._done(fault, f"{account.region}{fault.where.removeprefix('zone-')} has no machines")
 
+    def summary(self) -> list[str]:
+        """What happened not once, but again and again; and what never came about."""
+        often = [f"throttle: {self.throttled} requests of the launcher were refused"] if self._throttles else []
+        never = [f"{fault}: it did not come to that" for fault in self._due if fault.kind != "throttle"]
+        return often + never
+
     def aim(self, launcher: int) -> None:
         """The launcher's process id."""
         self._launcher = launcher

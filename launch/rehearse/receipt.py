@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from launch import catalog
@@ -15,6 +16,7 @@ from launch.price import Volume, usd_per_hour
 if TYPE_CHECKING:
     from launch.rehearse.rehearsal import Stage
 
+WIDTH, NO_BREAK = 110, "\0"
 PHASES = ("plan", "provision", "boot", "rendezvous", "train", "tear down")
 
 
@@ -46,7 +48,10 @@ class Receipt:
         return cls(
             job=stage.asked.job,
             commands=stage.commands,
-            faults=[f"{at - began:5.1f} s  {what}" for at, what in stage.injection.happened],
+            faults=[
+                *(f"{at - began:.1f} s  {what}" for at, what in stage.injection.happened),
+                *stage.injection.summary(),
+            ],
             seconds=phases(stage),
             launcher_requests=Counter(one.name for one in seen if one.by_launcher),
             node_requests=Counter(one.name for one in seen if not one.by_launcher),
@@ -134,7 +139,11 @@ def spans(starts: Sequence[float | None], end: float) -> list[float]:
 
 
 def _counts(who: str, requests: Mapping[str, int]) -> list[str]:
-    return [f"{who}: " + ", ".join(f"{name} {count}" for name, count in sorted(requests.items()))] if requests else []
+    """Wrapped; the first word is a heading."""
+    if not requests:
+        return []
+    words = ", ".join(f"{name} {count}".replace(" ", NO_BREAK) for name, count in sorted(requests.items()))
+    return [line.replace(NO_BREAK, " ") for line in wrap(f"{who}: {words}", WIDTH)]
 
 
 def _price(instance_type: str) -> float:

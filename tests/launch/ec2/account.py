@@ -1,4 +1,4 @@
-"""An AWS account as a launch finds it: moto in this process, mended (mended.py) and filled.
+"""An AWS account as a launch finds it: that of a rehearsal, for launchers in this process.
 
 with Account.opened() as account:
     account.capacity["us-east-1a"] = 0
@@ -12,7 +12,6 @@ import gc
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -20,21 +19,18 @@ from unittest import mock
 import botocore.loaders
 from moto import mock_aws
 from moto.core.models import DEFAULT_ACCOUNT_ID
-from moto.ec2.models import ec2_backends
-from moto.ecr.models import ecr_backends
-from moto.iam.models import iam_backends
 from moto.s3.models import s3_backends
-from moto.scheduler.models import scheduler_backends
-from moto.ssm.models import Parameter, ssm_backends
 
 from launch.aws import Aws
-from launch.rehearse.ec2 import Rules, Slow, end, mended
+from launch.rehearse import account as rehearsed
+from launch.rehearse.account import AMI_PARAMETER, PROFILE, SCHEDULER_ROLE
+from launch.rehearse.ec2 import Rules, Slow, mended
 from tests.launch.faults import Request, listen, watched
 
-# Written out and not imported: these are promises to whoever set up the account by hand.
+__all__ = ["AMI_PARAMETER", "PROFILE", "SCHEDULER_ROLE", "SPOT_INTERRUPTION", "TOOLKIT", "Account"]
+
+# Written out and not imported: a promise to whoever set up the account by hand.
 TOOLKIT = "aws-ddp-toolkit"
-PROFILE, SCHEDULER_ROLE = f"{TOOLKIT}-node", f"{TOOLKIT}-scheduler"
-AMI_PARAMETER = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
 SPOT_INTERRUPTION = "Server.SpotInstanceTermination: Spot instance termination"
 
 _loader = functools.cache(botocore.loaders.create_loader)
@@ -54,7 +50,7 @@ def _leave_what_stays_alone() -> None:
     gc.freeze()
 
 
-class Account:
+class Account(rehearsed.Account):
     """capacity, quota, spot_usd, slow: see mended.Rules.  requests: every call since it was opened."""
 
     id = DEFAULT_ACCOUNT_ID
@@ -62,15 +58,15 @@ class Account:
     bucket = f"{TOOLKIT}-{DEFAULT_ACCOUNT_ID}-us-east-1"
 
     def __init__(self, rules: Rules) -> None:
-        self.rules = rules
+        super().__init__(self.region, rules)
         self.capacity, self.quota, self.spot_usd = rules.capacity, rules.quota, rules.spot_usd
         self.requests: list[Request] = []
         self.snapshot = self.make_snapshot("imagenet", 150, hours_old=24)
-        self.ami = self._make_ami()
-        self.image_digest = self._make_image()
-        self._make_roles()
+        self.ami = self.make_ami()
+        self.image_digest = self.make_image(TOOLKIT)
+        self.make_roles()
         self.make_bucket(self.bucket)
-        self._at_first = set(self._everything())
+        self._at_first = self.resources()
 
     @classmethod
     @contextmanager
@@ -117,28 +113,7 @@ class Account:
 
         Looks into moto; S3 and logs are meant to stay and are not in it.
         """
-        return sorted(set(self._everything()) - self._at_first)
-
-    def _everything(self) -> list[str]:
-        found: list[str] = []
-        for backend in ec2_backends[self.id].values():
-            found += [f"instance {i.id} ({i.state})" for i in backend.all_instances() if i.state != "terminated"]
-            found += [f"volume {v.id}" for v in backend.volumes.values()]
-            found += [f"network interface {i.id}" for i in backend.enis.values()]
-            found += [f"address {a.allocation_id}" for a in backend.addresses]
-            found += [f"snapshot {s.id}" for s in backend.snapshots.values()]
-            groups = [group for vpc in backend.groups.values() for group in vpc.values() if group.name != "default"]
-            found += [f"security group {group.id}" for group in groups]
-        found += [f"placement group {name}" for name in self.rules.placement_groups]
-        for backend in scheduler_backends[self.id].values():
-            names = [name for group in backend.schedule_groups.values() for name in group.schedules]
-            found += [f"schedule {name}" for name in names]
-        return found
-
-    def s3(self, key: str, bucket: str | None = None) -> Any:
-        """The JSON under `key`, or None."""
-        found = s3_backends[self.id]["aws"].buckets[bucket or self.bucket].keys.get(key)
-        return None if found is None else json.loads(found.value)
+        return sorted(self.resources() - self._at_first)
 
     def s3_keys(self, bucket: str | None = None) -> list[str]:
         """The keys in a bucket."""
@@ -147,18 +122,13 @@ class Account:
     # ---- what a test does to it
 
     @property
-    def ec2(self) -> Any:
-        """moto's own EC2 of the region, for what nothing here is for."""
-        return ec2_backends[self.id][self.region]
-
-    @property
     def slow(self) -> Slow:
         """How long nodes take to come and go."""
         return self.rules.slow
 
     def kill(self, instance_id: str, reason: str = SPOT_INTERRUPTION) -> None:
         """Ends a node from outside, as EC2 does with a spot node."""
-        end(self.rules, self.ec2.get_instance(instance_id), reason)
+        super().kill(instance_id, reason)
 
     def forget(self, instance_id: str) -> None:
         """EC2 shows a terminated node for about an hour, and then knows nothing of it."""
@@ -181,43 +151,3 @@ class Account:
     def put_json(self, key: str, content: Any, bucket: str | None = None) -> None:
         """Writes into a bucket, as a node would."""
         s3_backends[self.id]["aws"].put_object(bucket or self.bucket, key, json.dumps(content).encode())
-
-    def make_bucket(self, name: str, region: str = "us-east-1") -> None:
-        """Another bucket."""
-        s3_backends[self.id]["aws"].create_bucket(name, region)
-
-    def make_snapshot(self, dataset: str, gib: int, hours_old: float = 0, state: str = "completed") -> str:
-        """A snapshot that holds a data set."""
-        volume = self.ec2.create_volume(size=gib, zone_name=f"{self.region}a", volume_type="gp3")
-        snapshot = self.ec2.create_snapshot(volume.id, f"{dataset}, prepared")
-        snapshot.start_time, snapshot.status = snapshot.start_time - timedelta(hours=hours_old), state
-        snapshot.add_tags({f"{TOOLKIT}:dataset": dataset})
-        return str(snapshot.id)
-
-    # ---- how it is filled
-
-    def _make_ami(self) -> str:
-        ec2 = self.ec2
-        ami = ec2.register_image(name="Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu 22.04) 20261101")
-        ami.root_device_name = "/dev/sda1"
-        # PutParameter refuses names under /aws.
-        parameter = Parameter(
-            account_id=self.id, name=AMI_PARAMETER, value=ami.id, parameter_type="String", description=None,
-            allowed_pattern=None, keyid=None, last_modified_date=datetime.now(UTC), version=1, data_type="text",
-        )  # fmt: skip
-        ssm_backends[self.id][self.region]._parameters[AMI_PARAMETER].append(parameter)
-        return str(ami.id)
-
-    def _make_image(self) -> str:
-        ecr, media = ecr_backends[self.id][self.region], "application/vnd.docker.distribution.manifest.v2+json"
-        ecr.create_repository(TOOLKIT, None, None, None, None, None)
-        manifest = {"schemaVersion": 2, "mediaType": media, "layers": [], "config": {"digest": "sha256:1"}}
-        image = ecr.put_image(TOOLKIT, json.dumps(manifest), "latest", media)
-        return str(image.get_image_digest())
-
-    def _make_roles(self) -> None:
-        iam, trust = iam_backends[self.id]["aws"], {"Version": "2012-10-17", "Statement": []}
-        for name in (PROFILE, SCHEDULER_ROLE):
-            iam.create_role(name, json.dumps(trust), "/", None, "", [], 3600)
-        iam.create_instance_profile(PROFILE, "/", [])
-        iam.add_role_to_instance_profile(PROFILE, PROFILE)

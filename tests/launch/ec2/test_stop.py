@@ -243,9 +243,7 @@ def test_all_jobs_of_the_region_are_stopped_with_yes(terminal: Terminal) -> None
     assert terminal.type("stop", "--all", "--yes") == 0
     assert terminal.account.nodes == []
     assert "one: 7 resources of one removed, and none is left in us-east-1; it cost about 0.00 USD" in terminal.said
-    assert (
-        f"instance {far} (running)" in terminal.account.left() or f"instance {far} (pending)" in terminal.account.left()
-    )
+    assert f"instance {far}" in terminal.account.left()
 
 
 def test_one_job_that_cannot_be_stopped_does_not_keep_the_others(

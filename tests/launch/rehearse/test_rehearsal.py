@@ -17,11 +17,20 @@ from typing import Any
 import pytest
 import torch
 
+from launch.rehearse import processes
 from launch.rehearse.namespaces import why_not_here
 from tests.conftest import ROOT
 from tests.processes import processes_with
 
 SETTINGS = ("--nodes", "2", "--rehearse", "--epochs", "8", "--precision", "fp32", "--no-plot", "--job-name", "job")
+# As somebody who is not root, although the tests may be.
+WITHOUT_ROOT = """
+import sys
+from launch.ec2.__main__ import main
+from launch.rehearse import namespaces
+namespaces.why_not_here = lambda: "not asked for"
+sys.exit(main(sys.argv[1:]))
+"""
 needs_namespaces = pytest.mark.skipif(why_not_here() is not None, reason=why_not_here() or "")
 
 
@@ -79,7 +88,7 @@ class Terminal:
         return [f"process {pid}: {command_of(pid)!r}" for pid in sorted(found)]
 
     def weights(self) -> dict[str, torch.Tensor]:
-        return {k: v for k, v in flat(torch.load(self.folder / "runs/job/model.pt", weights_only=True))}
+        return dict(flat(torch.load(self.folder / "runs/job/model.pt", weights_only=True)))
 
     def epochs(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.folder / "runs/job/metrics.jsonl").read_text().splitlines()]
@@ -108,12 +117,12 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """Starts `python -m launch.ec2 --rehearse ...` in a folder of its own."""
     started: list[Terminal] = []
 
-    def begin(*words: str) -> Terminal:
+    def begin(*words: str, code: tuple[str, ...] = ("-m", "launch.ec2")) -> Terminal:
         folder, mark = tmp_path_factory.mktemp("rehearsal"), f"TEST_MARK={uuid.uuid4().hex}"
         (folder / "tmp").mkdir()
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "MOTO_"))}
         process = subprocess.Popen(
-            [sys.executable, "-m", "launch.ec2", *SETTINGS, *words],
+            [sys.executable, *code, *SETTINGS, *words],
             cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
             env={**clean, **dict([mark.split("=")]), "PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "tmp")},
         )  # fmt: skip
@@ -168,6 +177,31 @@ def test_after_faults_the_weights_are_those_of_an_undisturbed_run(
     assert [row["epoch"] for row in terminal.epochs()] == list(range(1, 9))
     before, after = undisturbed.weights(), terminal.weights()
     assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@needs_namespaces
+def test_a_node_with_a_spot_notice_leaves_and_is_replaced(undisturbed: Terminal, start: Start) -> None:
+    terminal = start("--spot", "--inject", "spot-notice@epoch:1", "--epochs", "60")
+
+    assert terminal.end() == 0, terminal.text
+
+    assert "spot-notice@epoch:1: i-" in terminal.text
+    assert "3 x instance" in terminal.text
+    assert [row["epoch"] for row in terminal.epochs()] == list(range(1, 61))
+    assert terminal.left() == []
+
+
+@pytest.mark.skipif(processes.why_not_here() is not None, reason=processes.why_not_here() or "")
+def test_without_root_nodes_are_processes_and_train_the_same(undisturbed: Terminal, start: Start) -> None:
+    terminal = start(code=("-c", WITHOUT_ROOT))
+
+    assert terminal.end() == 0, terminal.text
+
+    assert "nodes: processes" in terminal.text
+    assert "resources: 9 made, 9 removed, 0 left" in terminal.text
+    assert terminal.left() == []
+    before, after = undisturbed.weights(), terminal.weights()
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
