@@ -125,7 +125,8 @@ def _rehearse(backend: Backend[Where, Plan], argv: Sequence[str], rehearsal: Reh
     """The same command line, in a process of its own that finds another AWS."""
     from launch.names import default_job_name
     from launch.rehearse.faults import parse
-    from launch.rehearse.rehearsal import Asked, rehearse
+    from launch.rehearse.rehearsal import rehearse
+    from launch.rehearse.scene import Asked
 
     options = job.where.model_dump()
     now = datetime.now()

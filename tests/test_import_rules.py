@@ -16,7 +16,8 @@ COMMANDS = ["trainer", *(f"launch.{path.parent.name}" for path in sorted((ROOT /
 
 
 # The embedded AWS is moto, which is written on boto3: only what rehearses loads it.
-EMBEDDED = {"account", "cloud", "display", "ec2", "injection", "progress", "results", "watcher"}
+EMBEDDED = {"account", "cloud", "display", "injection", "progress", "results", "ec2.account", "ec2.mended", "ec2.scene",
+            "ec2.watcher"}  # fmt: skip
 
 
 def loaded_by(modules: list[str]) -> list[str]:

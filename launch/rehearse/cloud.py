@@ -6,7 +6,7 @@ import io
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -110,6 +110,11 @@ class Watched:
             self._requests.seen.append(seen)
             self._requests.after(seen)
         return body
+
+
+def first(seen: Sequence[Seen], operation: str, *, by_launcher: bool = True) -> float | None:
+    """When the first such request came, by the monotonic clock, in s."""
+    return next((one.at for one in seen if (one.by_launcher, one.operation) == (by_launcher, operation)), None)
 
 
 def operation_of(environ: dict[str, Any]) -> tuple[str, str]:

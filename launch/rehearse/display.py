@@ -8,9 +8,8 @@ import threading
 import time
 
 from launch.perform import table
-from launch.rehearse.account import Account
 from launch.rehearse.progress import records
-from launch.rehearse.watcher import Life, Watcher, ranks
+from launch.rehearse.scene import Life, Scene
 from trainer.contract import METRIC_PREFIX
 
 COLUMNS = ("node", "state", "address", "rank", "epoch", "loss", "images/s", "time")
@@ -19,11 +18,8 @@ COLUMNS = ("node", "state", "address", "rank", "epoch", "loss", "images/s", "tim
 class Display:
     """Everything it writes goes to standard output, a whole line at a time."""
 
-    def __init__(
-        self, account: Account, watcher: Watcher, job: str, bucket: str | None, epochs: int, is_terminal: bool
-    ) -> None:
-        self._account, self._watcher, self._job, self._bucket = account, watcher, job, bucket
-        self._epochs, self._is_terminal = epochs, is_terminal
+    def __init__(self, scene: Scene, epochs: int, is_terminal: bool) -> None:
+        self._scene, self._epochs, self._is_terminal = scene, epochs, is_terminal
         self._lock, self._shown, self._drawn = threading.Lock(), dict[str, str](), 0
         self._began = self._looked = time.monotonic()
 
@@ -43,13 +39,13 @@ class Display:
                 self._looked = time.monotonic()
                 self._write([])
             return
-        known = ranks(self._account, self._bucket, self._job)
-        for life in list(self._watcher.lives.values()):
+        known = self._scene.ranks()
+        for life in list(self._scene.lives.values()):
             state = _words(life)
-            if self._shown.get(life.instance) != state:
-                self._shown[life.instance] = state
-                rank = f", rank {known[life.instance]}" if life.instance in known else ""
-                self.note(f"node {life.instance} at {life.address}{rank}: {state}")
+            if self._shown.get(life.name) != state:
+                self._shown[life.name] = state
+                rank = f", rank {known[life.name]}" if life.name in known else ""
+                self.note(f"node {life.name} at {life.address}{rank}: {state}")
 
     def close(self) -> None:
         """Leaves the table as it is."""
@@ -70,17 +66,17 @@ class Display:
             self._drawn = len(drawn)
 
     def _table(self) -> list[str]:
-        lives = list(self._watcher.lives.values())
+        lives = list(self._scene.lives.values())
         if not lives:
             return []
-        known, found = ranks(self._account, self._bucket, self._job), records(self._account)
+        known, found = self._scene.ranks(), records(self._scene.account)
         last = found[-1] if found else None
         rows = [
             (
-                life.instance,
+                life.name,
                 _words(life),
                 life.address,
-                str(known.get(life.instance, "")),
+                str(known.get(life.name, "")),
                 f"{last['epoch']:.0f}/{self._epochs}" if last else "",
                 f"{last['train_loss']:.4f}" if last else "",
                 f"{last['images_per_s']:,.0f}" if last else "",

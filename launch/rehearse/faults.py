@@ -1,26 +1,37 @@
-"""What --inject asks for: faults by name, with when they happen.  Pure; rehearsal.py lets them happen."""
+"""What --inject asks for: faults by name, with when or where they happen.  Pure; injection.py lets them happen."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainer.errors import SettingsError
 from trainer.registry import did_you_mean
 
-# Each with the form that its when or where takes, and what it is.
+# Each with its form, and what it is.
 KINDS = {
     "node-dies": ("@epoch:N", "the last node is gone once epoch N is trained"),
-    "spot-notice": ("@epoch:N", "EC2 takes the last node back, two minutes after it said so"),
+    "spot-notice": ("[@epoch:N]", "AWS takes the last node back, once epoch N (1) is trained"),
+    "disk-full": ("[@epoch:N]", "the disk of the first node is full, once epoch N (1) is trained"),
     "no-capacity": (":zone-X", "this zone has no machines"),
+    "slow-network": (":RATE", "the nodes' network takes no more than RATE, such as 1gbit or 200mbit"),
     "launcher-killed": ("@call:N", "the launcher gets SIGKILL at its Nth request; then it is started again"),
     "throttle": ("", "AWS refuses every third request of the launcher as one too many"),
+}
+PATTERNS = {
+    "@epoch:N": r"@epoch:(?P<number>[1-9]\d*)",
+    "[@epoch:N]": r"(@epoch:(?P<number>[1-9]\d*))?",
+    "@call:N": r"@call:(?P<number>[1-9]\d*)",
+    ":zone-X": r":(?P<where>zone-[a-z])",
+    ":RATE": r":(?P<where>[1-9]\d*[kmg]bit)",
+    "": "",
 }
 
 
 @dataclass(frozen=True)
 class Fault:
-    """number: of the epoch or call; where: such as zone-a."""
+    """number: of the epoch or call, 0: none; where: such as zone-a, or the rate of a network."""
 
     kind: str
     number: int = 0
@@ -30,6 +41,11 @@ class Fault:
         at = f"@{'call' if self.kind == 'launcher-killed' else 'epoch'}:{self.number}" if self.number else ""
         return f"{self.kind}{at}{':' + self.where if self.where else ''}"
 
+    @property
+    def has_epoch(self) -> bool:
+        """Whether it waits for an epoch."""
+        return "epoch" in KINDS[self.kind][0]
+
 
 def parse(words: Sequence[str]) -> tuple[Fault, ...]:
     """The faults that `words` name.  Raises SettingsError with the form of the one that is wrong."""
@@ -37,19 +53,15 @@ def parse(words: Sequence[str]) -> tuple[Fault, ...]:
 
 
 def _parse(word: str) -> Fault:
-    kind = word.partition("@")[0].partition(":")[0]
+    kind = re.split("[@:]", word)[0]
     if kind not in KINDS:
         raise SettingsError(f"--inject {word}: unknown fault{did_you_mean(kind, KINDS) or '.'} {_known()}")
-    form, rest = KINDS[kind][0], word.removeprefix(kind)
-    if not form and not rest:
-        return Fault(kind)
-    start = form.rstrip("NX")
-    value = rest.removeprefix(start)
-    if form.endswith("N") and rest.startswith(start) and value.isdigit() and int(value) > 0:
-        return Fault(kind, number=int(value))
-    if form.endswith("X") and rest.startswith(start) and value.isalpha() and len(value) == 1:
-        return Fault(kind, where=rest[1:])
-    raise SettingsError(f"--inject {word}: must look like {kind}{form}. {_known()}")
+    form, _ = KINDS[kind]
+    found = re.fullmatch(PATTERNS[form], word.removeprefix(kind))
+    if found is None:
+        raise SettingsError(f"--inject {word}: must look like {kind}{form}. {_known()}")
+    told = found.groupdict()
+    return Fault(kind, int(told.get("number") or ("epoch" in form)), told.get("where") or "")
 
 
 def _known() -> str:

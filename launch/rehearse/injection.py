@@ -9,34 +9,29 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from launch.rehearse.account import Account
 from launch.rehearse.cloud import Refusal
 from launch.rehearse.faults import Fault
 from launch.rehearse.progress import newest_epoch
-from launch.rehearse.watcher import Life, Watcher
+from launch.rehearse.scene import Scene
 
-HOST_FAILED = "Server.InternalError: Internal error"
-SPOT_TAKEN = "Server.SpotInstanceTermination: Spot instance termination"
-NOTICE_S = 120.0
 THROTTLED = Refusal(503, "RequestLimitExceeded", "Request limit exceeded.")
+SLOW_DOWN = Refusal(503, "SlowDown", "Please reduce your request rate.")  # S3's word for it
 
 
 class Injection:
     """happened: what was done, with when (monotonic, s); killed: whether the launcher was, by us."""
 
-    def __init__(
-        self, faults: Sequence[Fault], account: Account, watcher: Watcher, note: Callable[[str], None]
-    ) -> None:
+    def __init__(self, faults: Sequence[Fault], scene: Scene, note: Callable[[str], None]) -> None:
+        """Raises SettingsError for a fault that cannot happen in this scene."""
         self.happened: list[tuple[float, str]] = []
         self.killed = False
-        self._account, self._watcher, self._note = account, watcher, note
-        self._due, self._calls, self._launcher = list(faults), 0, 0
-        self._taken: list[tuple[float, Life]] = []
-        self._throttles = [fault for fault in faults if fault.kind == "throttle"]
         self.throttled = 0
-        for fault in [fault for fault in faults if fault.kind == "no-capacity"]:
-            account.rules.capacity[account.region + fault.where.removeprefix("zone-")] = 0
-            self._done(fault, f"{account.region}{fault.where.removeprefix('zone-')} has no machines")
+        self._scene, self._note = scene, note
+        self._due, self._calls, self._launcher = list(faults), 0, 0
+        self._throttles = any(fault.kind == "throttle" for fault in faults)
+        for fault in faults:
+            if what := scene.set_up(fault):
+                self._done(fault, what)
 
     def summary(self) -> list[str]:
         """What happened not once, but again and again; and what never came about."""
@@ -65,39 +60,21 @@ class Injection:
             os.kill(self._launcher, signal.SIGKILL)
         if self._throttles and self._calls % 3 == 0:
             self.throttled += 1
-            return THROTTLED if service != "s3" else Refusal(503, "SlowDown", "Please reduce your request rate.")
+            return SLOW_DOWN if service == "s3" else THROTTLED
         return None
 
     def look(self) -> None:
         """Now and then: whether an epoch is reached at which something happens."""
-        self._take()
-        waiting = [fault for fault in self._due if fault.kind in ("node-dies", "spot-notice")]
+        waiting = [fault for fault in self._due if fault.has_epoch]
         if not waiting:
             return
-        epoch = newest_epoch(self._account)
+        epoch = newest_epoch(self._scene.account)
         for fault in [fault for fault in waiting if fault.number <= epoch]:
-            on = [life for life in self._watcher.lives.values() if life.ended is None]
-            if not on:
-                continue
-            last = on[-1]
-            if fault.kind == "node-dies":
-                self._done(fault, f"{last.instance} is dead, after epoch {epoch}")
-                last.node.pull_the_plug()
-                self._account.kill(last.instance, HOST_FAILED)
-            elif last.node.imds:
-                self._done(fault, f"{last.instance} has two minutes, after epoch {epoch}")
-                last.node.imds.give_spot_notice()
-                self._taken.append((time.monotonic() + NOTICE_S, last))
-
-    def _take(self) -> None:
-        for due, life in list(self._taken):
-            if time.monotonic() > due and life.ended is None:
-                self._taken.remove((due, life))
-                self._account.kill(life.instance, SPOT_TAKEN)
+            if what := self._scene.strike(fault):
+                self._done(fault, f"{what}, after epoch {epoch}")
 
     def _done(self, fault: Fault, what: str) -> None:
-        with suppress(ValueError):
-            self._due.remove(fault)
+        self._due.remove(fault)
         self.happened.append((time.monotonic(), f"{fault}: {what}"))
         # Not in the thread that answers a request: the display asks AWS.
         threading.Thread(target=self._note, args=[f"injected {fault}: {what}"], daemon=True).start()

@@ -9,15 +9,13 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from launch import catalog
 from launch.perform import table
-from launch.price import Volume, usd_per_hour
+from launch.rehearse.scene import PHASES
 
 if TYPE_CHECKING:
     from launch.rehearse.rehearsal import Stage
 
 WIDTH, NO_BREAK = 110, "\0"
-PHASES = ("plan", "provision", "boot", "rendezvous", "train", "tear down")
 
 
 @dataclass(frozen=True)
@@ -42,8 +40,8 @@ class Receipt:
     @classmethod
     def of(cls, stage: Stage, kept: Path) -> Receipt:
         seen = stage.requests.seen
-        lives = list(stage.watcher.lives.values())
-        left = stage.account.resources() - stage.at_first
+        lives = list(stage.scene.lives.values())
+        left = stage.scene.account.resources() - stage.at_first
         began = stage.began
         return cls(
             job=stage.asked.job,
@@ -59,13 +57,13 @@ class Receipt:
             made=kinds(stage.made),
             left=kinds(left),
             nodes=[
-                (x.instance, x.type, x.zone, x.address, f"{x.began - began:.1f} s", f"{x.seconds:.1f} s", x.how)
+                (x.name, x.type, x.zone, x.address, f"{x.began - began:.1f} s", f"{x.seconds:.1f} s", x.how)
                 for x in lives
             ],
-            usd=sum(x.seconds / 3600 * (_price(x.type) + usd_per_hour(Volume(x.gib))) for x in lives),
+            usd=sum(x.seconds / 3600 * x.usd_per_hour for x in lives),
             kept=kept,
-            differences=stage.watcher.machines.differences,
-            trouble=stage.watcher.trouble,
+            differences=stage.scene.differences,
+            trouble=stage.scene.trouble,
         )
 
 
@@ -110,23 +108,8 @@ def kinds(resources: set[str]) -> dict[str, int]:
 
 def phases(stage: Stage) -> dict[str, float]:
     """Seconds of each phase.  One that never began took none, and its time belongs to the one before."""
-    seen = stage.requests.seen
-
-    def first(by_launcher: bool, operation: str, path: str = "") -> float | None:
-        return next(
-            (s.at for s in seen if s.by_launcher == by_launcher and s.operation == operation and path in s.path), None
-        )
-
-    exits = [s.at for s in seen if not s.by_launcher and s.operation == "PutObject" and "/exits/" in s.path]
-    starts = [
-        stage.began,
-        first(True, "PutObject"),
-        min((life.began for life in stage.watcher.lives.values()), default=None),
-        first(False, "CreateLogStream"),
-        stage.met,
-        max(exits, default=first(True, "TerminateInstances")),
-    ]
-    return dict(zip(PHASES, spans(starts, stage.ended), strict=True))
+    found = {"plan": stage.began, "rendezvous": None, "train": stage.met, **stage.scene.starts(stage.requests.seen)}
+    return dict(zip(PHASES, spans([found[name] for name in PHASES], stage.ended), strict=True))
 
 
 def spans(starts: Sequence[float | None], end: float) -> list[float]:
@@ -144,8 +127,3 @@ def _counts(who: str, requests: Mapping[str, int]) -> list[str]:
         return []
     words = ", ".join(f"{name} {count}".replace(" ", NO_BREAK) for name, count in sorted(requests.items()))
     return [line.replace(NO_BREAK, " ") for line in wrap(f"{who}: {words}", WIDTH)]
-
-
-def _price(instance_type: str) -> float:
-    known = catalog.load().get(instance_type)
-    return known.usd_per_hour if known else 0.0

@@ -10,27 +10,24 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from launch import shell
 from launch.errors import NotSetUp
-from launch.rehearse.faults import Fault
+from launch.rehearse.scene import CREDENTIALS, Asked, Opened, Scene
 from trainer.contract import Exit
-from trainer.errors import MachineError, SettingsError
+from trainer.errors import MachineError
 
 if TYPE_CHECKING:
-    from launch.rehearse.account import Account
     from launch.rehearse.cloud import Requests
     from launch.rehearse.display import Display
     from launch.rehearse.injection import Injection
-    from launch.rehearse.node import Machines, Volume
-    from launch.rehearse.watcher import Watcher
 
-NETWORK, GATEWAY, PORT = "172.31.0.0/16", "172.31.255.254", 5000  # moto's default VPC, and its last address
 GRACE_S = 120.0  # a launcher that is asked to stop takes the job down first
 # moto reads these when it is used; 1,300 old AMIs would take half a second.
 MOTO = {
@@ -38,43 +35,8 @@ MOTO = {
     "MOTO_ENABLE_AMI_VALIDATION": "true",
     "MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION": "true",
 }
-# Of the child's environment; the user's own settings of AWS are none of its business.
-CREDENTIALS = {
-    "AWS_ACCESS_KEY_ID": "rehearsal",
-    "AWS_SECRET_ACCESS_KEY": "rehearsal",
-    "AWS_CONFIG_FILE": os.devnull,
-    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-    "AWS_EC2_METADATA_DISABLED": "true",
-    "NO_PROXY": "*",
-}
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What is rehearsed.
-
-    module: the backend's, such as launch.ec2; argv: its command line; options: its settings by name;
-    data: a folder that volumes of the data set hold.
-    """
-
-    module: str
-    argv: tuple[str, ...]
-    job: str
-    options: Mapping[str, Any]
-    dataset: str
-    epochs: int
-    env: Mapping[str, str]
-    faults: tuple[Fault, ...] = ()
-    data: Path | None = None
-
-    @property
-    def region(self) -> str:
-        return self.options.get("region") or "us-east-1"
-
-    @property
-    def launch(self) -> list[str]:
-        """The command line again, without the rehearsal: later flags win, also over those in a --config."""
-        return [*self.argv, "--job-name", self.job, "--no-rehearse", "--inject", ""]
+# Where each backend's jobs are rehearsed, by its module: adding one is a line.
+SCENES = {"launch.ec2": "launch.rehearse.ec2.scene"}
 
 
 @dataclass
@@ -82,14 +44,12 @@ class Stage:
     """What a rehearsal plays on, and what happened there.  commands: each launcher's command with its exit code."""
 
     asked: Asked
-    account: Account
+    scene: Scene
     requests: Requests
-    watcher: Watcher
     display: Display
     injection: Injection
-    endpoint: str
     at_first: set[str]
-    made: set[str]
+    made: set[str] = field(default_factory=set)
     began: float = field(default_factory=time.monotonic)
     commands: list[tuple[str, int]] = field(default_factory=list)
     ended: float = 0.0
@@ -112,13 +72,13 @@ class Stage:
         from launch.rehearse.progress import has_begun
 
         self.injection.look()
-        if self.met is None and has_begun(self.account):
+        if self.met is None and has_begun(self.scene.account):
             self.met = time.monotonic()
         self.display.look()
 
     def _env(self) -> dict[str, str]:
         kept = {name: value for name, value in self.asked.env.items() if not name.startswith("AWS_")}
-        return {**kept, **CREDENTIALS, "AWS_ENDPOINT_URL": self.endpoint, "AWS_DEFAULT_REGION": self.asked.region}
+        return {**kept, **CREDENTIALS, "AWS_ENDPOINT_URL": self.scene.endpoint, "AWS_DEFAULT_REGION": self.asked.region}
 
 
 def rehearse(asked: Asked, *, is_terminal: bool = False) -> int:
@@ -129,7 +89,7 @@ def rehearse(asked: Asked, *, is_terminal: bool = False) -> int:
     _need_moto()
     with _stage(asked, is_terminal) as stage:
         code = _play(stage)
-        stage.watcher.close()
+        stage.scene.close()
         stage.display.close()
         _tell(stage)
         return code
@@ -144,10 +104,10 @@ def _play(stage: Stage) -> int:
         code = stage.run(*asked.launch)
     elif code == 137:
         display.note(f"the launcher was killed; `python -m {asked.module} attach {asked.job}` would go on with the job")
-    elif code == Exit.DONE and any(life.ended is None for life in stage.watcher.lives.values()):
+    elif code == Exit.DONE and any(life.ended is None for life in stage.scene.lives.values()):
         display.note("the launcher has left the job alone; following it to its end")
         code = stage.run("attach", asked.job)
-    if stage.account.resources() - stage.at_first:
+    if stage.scene.account.resources() - stage.at_first:
         display.note(f"something is left: python -m {asked.module} stop {asked.job}")
         stage.run("stop", asked.job)
     return code
@@ -157,96 +117,30 @@ def _tell(stage: Stage) -> None:
     from launch.rehearse.receipt import Receipt, as_text
     from launch.rehearse.results import save
 
-    kept = save(stage.account, stage.asked.options.get("bucket"), stage.asked.job, stage.requests.seen)
+    kept = save(stage.scene.account, stage.asked.bucket, stage.asked.job, stage.requests.seen)
     print("\n" + as_text(Receipt.of(stage, kept)), flush=True)
 
 
 @contextmanager
 def _stage(asked: Asked, is_terminal: bool) -> Iterator[Stage]:
-    """AWS, the network and the watcher; nothing of them is left afterwards."""
+    """AWS, its nodes, and who watches them; nothing of them is left afterwards."""
     os.environ.update(MOTO)
-    from launch.rehearse.account import Account
-    from launch.rehearse.cloud import Requests, served
+    from launch.rehearse.cloud import Requests
     from launch.rehearse.display import Display
-    from launch.rehearse.ec2 import mended
     from launch.rehearse.injection import Injection
-    from launch.rehearse.node import World
-    from launch.rehearse.watcher import Watcher
 
-    account, requests = Account(asked.region), Requests()
-    with ExitStack() as stack:
-        folder = stack.enter_context(_folder())
-        stack.enter_context(mended(account.rules))
-        _fill(account, asked)
-        machines = stack.enter_context(_machines(folder))
-        account.rules.address = machines.address
-        port = stack.enter_context(served(requests))
-        inside = (
-            port
-            if machines.gateway == "127.0.0.1"
-            else stack.enter_context(served(requests, machines.gateway, PORT, machines.place))
-        )
-        world = World(f"http://{machines.gateway}:{inside}")
-        watcher = Watcher(
-            account,
-            machines,
-            world,
-            asked.options.get("nodes") or 1,
-            data=_data(asked, folder, machines.kind != "processes"),
-        )
-        stack.callback(watcher.close)
-        display = Display(account, watcher, asked.job, asked.options.get("bucket"), asked.epochs, is_terminal)
-        injection = Injection(asked.faults, account, watcher, display.note)
-        at_first = account.resources()
-        stage = Stage(
-            asked, account, requests, watcher, display, injection, f"http://127.0.0.1:{port}", at_first, set()
-        )
-        requests.before, watcher.give_up = injection.refuse, injection.give_up
-        requests.after = lambda seen: stage.made.update(account.resources() - at_first)
-        watcher.tell = stage.look
-        display.note(f"an AWS in this process, {asked.region}; nodes: {machines.kind}; job {asked.job}")
+    opened: Opened = import_module(SCENES[asked.module]).opened
+    requests = Requests()
+    with _folder() as folder, opened(asked, folder, requests) as scene:
+        display = Display(scene, asked.epochs, is_terminal)
+        injection = Injection(asked.faults, scene, display.note)
+        at_first = scene.account.resources()
+        stage = Stage(asked, scene, requests, display, injection, at_first)
+        requests.before = injection.refuse
+        requests.after = lambda seen: stage.made.update(scene.account.resources() - at_first)
+        scene.watch(stage.look, injection.give_up)
+        display.note(f"an AWS in this process, {asked.region}; nodes: {scene.nodes}; job {asked.job}")
         yield stage
-
-
-def _fill(account: Account, asked: Asked) -> None:
-    """The account as infra/README.md makes it, and what the command line names."""
-    account.fill()
-    account.make_snapshot(asked.dataset, 8)
-    if bucket := asked.options.get("bucket"):
-        account.make_bucket(bucket)
-
-
-@contextmanager
-def _machines(folder: Path) -> Iterator[Machines]:
-    """Namespaces where they can be made, else processes."""
-    from launch.rehearse import namespaces, processes
-
-    if namespaces.why_not_here() is None:
-        with namespaces.network(folder / "nodes", f"{GATEWAY}/16") as network:
-            yield network
-    elif why := processes.why_not_here():
-        raise SettingsError(f"nodes cannot be rehearsed on this machine: it {why}.")
-    else:
-        with processes.processes(folder / "nodes") as made:
-            yield made
-
-
-def _data(asked: Asked, folder: Path, makes_images: bool) -> Callable[[str], Volume | None]:
-    """Makes the data volumes of nodes."""
-    from launch.rehearse.node import Volume
-
-    def volume(name: str) -> Volume | None:
-        if asked.data is None:
-            return None
-        if not makes_images:
-            return Volume(name, asked.data.resolve())
-        image = folder / "data.img"
-        if not image.exists():
-            size = sum(file.stat().st_size for file in asked.data.rglob("*") if file.is_file())
-            Volume.of(asked.data, name, image, mib=32 + 2 * (size >> 20))
-        return Volume(name, image)
-
-    return volume
 
 
 @contextmanager

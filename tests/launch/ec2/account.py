@@ -22,9 +22,9 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 
 from launch.aws import Aws
-from launch.rehearse import account as rehearsed
-from launch.rehearse.account import AMI_PARAMETER, PROFILE, SCHEDULER_ROLE
-from launch.rehearse.ec2 import Rules, Slow, mended
+from launch.rehearse.ec2 import account as rehearsed
+from launch.rehearse.ec2.account import AMI_PARAMETER, PROFILE, SCHEDULER_ROLE
+from launch.rehearse.ec2.mended import Rules, Slow, mended
 from tests.launch.faults import Request, listen, watched
 
 __all__ = ["AMI_PARAMETER", "PROFILE", "SCHEDULER_ROLE", "SPOT_INTERRUPTION", "TOOLKIT", "Account"]
@@ -58,7 +58,7 @@ class Account(rehearsed.Account):
     bucket = f"{TOOLKIT}-{DEFAULT_ACCOUNT_ID}-us-east-1"
 
     def __init__(self, rules: Rules) -> None:
-        super().__init__(self.region, rules)
+        super().__init__(self.region, rules=rules)
         self.capacity, self.quota, self.spot_usd = rules.capacity, rules.quota, rules.spot_usd
         self.requests: list[Request] = []
         self.snapshot = self.make_snapshot("imagenet", 150, hours_old=24)

@@ -17,10 +17,10 @@ from typing import Any
 import boto3
 
 from launch.rehearse.cloud import Requests, served
-from launch.rehearse.namespaces import Network, network, why_not_here
-from launch.rehearse.namespaces import Node as Machine
-from launch.rehearse.node import Volume, text_of
-from launch.rehearse.node import World as AnyWorld
+from launch.rehearse.ec2.namespaces import Network, network, why_not_here
+from launch.rehearse.ec2.namespaces import Node as Machine
+from launch.rehearse.ec2.node import Volume, text_of
+from launch.rehearse.ec2.node import World as AnyWorld
 
 __all__ = ["Node", "Region", "Volume", "World", "left_of", "region", "why_not_here"]
 
@@ -30,7 +30,7 @@ PORT = 5000
 
 
 def World(aws: str = f"http://{CLOUD}:{PORT}", **others: Any) -> AnyWorld:  # noqa: N802
-    """launch.rehearse.node.World, with AWS where it is here."""
+    """launch.rehearse.ec2.node.World, with AWS where it is here."""
     return AnyWorld(aws, **others)
 
 

@@ -350,7 +350,7 @@ def test_a_node_asked_to_stop_while_it_pulls_says_so(here: Region) -> None:
     put_cluster(here, node)
     wait_for(lambda: any(call[0] == "pull" for call in node.docker_calls), node)
 
-    ask_to_stop(node, str(ROOT / "launch/rehearse/docker.py"))
+    ask_to_stop(node, str(ROOT / "launch/rehearse/ec2/docker.py"))
 
     left = record(here, node)
     assert (left["code"], left["step"]) == (143, "signal")

@@ -7,18 +7,25 @@ from trainer.errors import SettingsError
 
 
 def test_every_form_is_understood_and_written_back() -> None:
-    words = ["node-dies@epoch:1", "spot-notice@epoch:12", "no-capacity:zone-a", "launcher-killed@call:5", "throttle"]
+    words = ["node-dies@epoch:1", "spot-notice@epoch:12", "disk-full@epoch:2", "no-capacity:zone-a",
+             "slow-network:1gbit", "launcher-killed@call:5", "throttle"]  # fmt: skip
 
     faults = parse(words)
 
     assert faults == (
         Fault("node-dies", number=1),
         Fault("spot-notice", number=12),
+        Fault("disk-full", number=2),
         Fault("no-capacity", where="zone-a"),
+        Fault("slow-network", where="1gbit"),
         Fault("launcher-killed", number=5),
         Fault("throttle"),
     )
     assert [str(fault) for fault in faults] == words
+
+
+def test_what_comes_at_an_epoch_comes_after_the_first_unless_told() -> None:
+    assert parse(["spot-notice", "disk-full"]) == (Fault("spot-notice", number=1), Fault("disk-full", number=1))
 
 
 @pytest.mark.parametrize(
@@ -29,6 +36,7 @@ def test_every_form_is_understood_and_written_back() -> None:
         ("node-dies@epoch:0", "must look like node-dies@epoch:N."),
         ("launcher-killed@epoch:1", "must look like launcher-killed@call:N."),
         ("no-capacity:us-east-1a", "must look like no-capacity:zone-X."),
+        ("slow-network:fast", "must look like slow-network:RATE."),
         ("throttle@call:1", "must look like throttle."),
     ],
 )

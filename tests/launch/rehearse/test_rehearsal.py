@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import torch
 
-from launch.rehearse import processes
-from launch.rehearse.namespaces import why_not_here
+from launch.rehearse.ec2 import processes
+from launch.rehearse.ec2.namespaces import why_not_here
 from tests.conftest import ROOT
 from tests.processes import processes_with
 
@@ -27,7 +27,7 @@ SETTINGS = ("--nodes", "2", "--rehearse", "--epochs", "8", "--precision", "fp32"
 WITHOUT_ROOT = """
 import sys
 from launch.ec2.__main__ import main
-from launch.rehearse import namespaces
+from launch.rehearse.ec2 import namespaces
 namespaces.why_not_here = lambda: "not asked for"
 sys.exit(main(sys.argv[1:]))
 """

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from launch import shell
-from launch.rehearse.namespaces import in_network, ip
+from launch.rehearse.ec2.namespaces import in_network, ip
 from launch.shell import Held
 from tests.processes import left_of, processes_with
 

@@ -29,7 +29,7 @@ from moto.servicequotas.exceptions import NoSuchResource
 from moto.servicequotas.models import ServiceQuotasBackend
 from moto.servicequotas.responses import ServiceQuotasResponse
 
-from launch.rehearse.ec2 import _changed
+from launch.rehearse.ec2.mended import _changed
 
 SERVICE = "sagemaker.amazonaws.com"
 ON_DEMAND, SPOT, WARM = "training job usage", "spot training job usage", "training warm pool usage"

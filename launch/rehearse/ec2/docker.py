@@ -24,7 +24,7 @@ from typing import IO
 ROOT = Path(os.environ.get("EC2_ROOT", "/"))
 IS_ALONE = "EC2_ROOT" not in os.environ
 HERE = ROOT / "ec2"
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).resolve().parents[3]
 CONTAINERS = ROOT / "run/containers"
 VALUES = {  # of each flag of run that takes one; None: any
     "--name": None, "--network": {"host"}, "--ipc": {"host"}, "--pid": {"host"}, "--ulimit": {"memlock=-1"},

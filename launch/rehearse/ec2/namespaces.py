@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from launch import shell
-from launch.rehearse.imds import Imds
-from launch.rehearse.node import Volume, World, pin, programs, text_of, write_program
+from launch.rehearse.ec2.imds import Imds
+from launch.rehearse.ec2.node import Volume, World, pin, programs, text_of, write_program
 from launch.shell import Held
 
 Result = TypeVar("Result")
@@ -30,7 +30,7 @@ NEEDED = ("ip", "nsenter", "unshare", "losetup", "mkfs.ext4", "debugfs", "curl",
 
 # What of this machine a node has of its own; the rest it sees, read-only.
 OWN = {"data", "dev", "lost+found", "media", "mnt", "proc", "run", "srv", "sys", "tmp", "var"}
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).resolve().parents[3]
 
 DIFFERENCES = (
     "A node is a process tree in its own network, mount, host name and process namespaces, on this machine's kernel.",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from launch import shell
-from launch.rehearse.imds import Imds
+from launch.rehearse.ec2.imds import Imds
 
 HERE = Path(__file__).resolve().parent
 Result = TypeVar("Result")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.rehearse.node import Volume, World
-from launch.rehearse.processes import Node, Processes, changed, processes, why_not_here
+from launch.rehearse.ec2.node import Volume, World
+from launch.rehearse.ec2.processes import Node, Processes, changed, processes, why_not_here
 from tests.conftest import ROOT
 from tests.launch.ec2.test_boot import user_data
 from tests.processes import left_of, processes_with
@@ -118,7 +118,7 @@ def test_programs_for_systems_without_gnus_do_the_same(command: list[str], tmp_p
     (tmp_path / "a").write_text("one\ntwo\n")
     (tmp_path / "deep" / "b").write_text("three")
     (tmp_path / ".hidden").write_text("four")
-    ours = [sys.executable, "-P", str(ROOT / "launch/rehearse/programs.py"), *command]
+    ours = [sys.executable, "-P", str(ROOT / "launch/rehearse/ec2/programs.py"), *command]
 
     ends = [subprocess.run(one, cwd=tmp_path, capture_output=True, text=True, check=False) for one in (command, ours)]
 
@@ -128,7 +128,7 @@ def test_programs_for_systems_without_gnus_do_the_same(command: list[str], tmp_p
 
 
 def test_only_one_has_the_lock(tmp_path: Path) -> None:
-    flock = f"{sys.executable} -P {ROOT / 'launch/rehearse/programs.py'} flock --nonblock 9"
+    flock = f"{sys.executable} -P {ROOT / 'launch/rehearse/ec2/programs.py'} flock --nonblock 9"
     first = subprocess.Popen(["bash", "-c", f"exec 9>lock; {flock} && echo locked; read -r"], cwd=tmp_path,
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # fmt: skip
     with first:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from launch.rehearse.account import Account
-from launch.rehearse.ec2 import end
-from launch.rehearse.node import Machines, Node, Volume, World, share_of_cores
+from launch import catalog, price
+from launch.rehearse.ec2.account import Account
+from launch.rehearse.ec2.mended import end
+from launch.rehearse.ec2.node import Machines, Node, Volume, World, share_of_cores
 
 LOOK_EVERY_S = 0.1
 SHUT_DOWN = "Client.InstanceInitiatedShutdown: Instance initiated shutdown"
@@ -44,16 +45,24 @@ class Life:
         return "uploads" if self.has_trained else "boots"
 
     @property
+    def name(self) -> str:
+        return self.instance
+
+    @property
     def seconds(self) -> float:
         return (self.ended or time.monotonic()) - self.began
+
+    @property
+    def usd_per_hour(self) -> float:
+        known = catalog.load().get(self.type)
+        return (known.usd_per_hour if known else 0.0) + price.usd_per_hour(price.Volume(self.gib))
 
 
 @dataclass
 class Watcher:
     """Looks until it is closed.
 
-    nodes: how many there are at a time, to share this machine's cores; data: what volumes from a snapshot hold;
-    tell: is called after each look; give_up: when this machine makes no node, with why.
+    nodes: how many there are at a time, to share this machine's cores; data: what volumes from a snapshot hold.
     """
 
     account: Account
@@ -61,31 +70,32 @@ class Watcher:
     world: World
     nodes: int
     data: Callable[[str], Volume | None] = lambda volume: None
-    tell: Callable[[], None] = lambda: None
     lives: dict[str, Life] = field(default_factory=dict)
-    give_up: Callable[[str], None] = lambda trouble: None
     trouble: str = ""
+    _closing: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
 
-    def __post_init__(self) -> None:
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._look_on, name="watcher", daemon=True)
+    def watch(self, tell: Callable[[], None], give_up: Callable[[str], None]) -> None:
+        """Looks from now on.  tell: is called after each look; give_up: when this machine makes no node, with why."""
+        self._thread = threading.Thread(target=self._look_on, args=[tell, give_up], name="watcher", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Looks no more, and takes all nodes off."""
         self._closing.set()
-        self._thread.join()
+        if self._thread:
+            self._thread.join()
         for life in self.lives.values():
             self._take_off(life, "the rehearsal was over")
 
-    def _look_on(self) -> None:
+    def _look_on(self, tell: Callable[[], None], give_up: Callable[[str], None]) -> None:
         while not self._closing.wait(LOOK_EVERY_S):
             try:
                 self._look()
-                self.tell()
+                tell()
             except Exception as error:  # a launcher whose nodes never begin would wait for a quarter of an hour
                 self.trouble = f"{type(error).__name__}: {error}"
-                self.give_up(self.trouble)
+                give_up(self.trouble)
                 return
 
     def _look(self) -> None:
@@ -116,9 +126,3 @@ class Watcher:
         if life.ended is None:
             life.node.pull_the_plug()
             life.ended, life.how = time.monotonic(), how
-
-
-def ranks(account: Account, bucket: str | None, job: str) -> Mapping[str, int]:
-    """Each instance's rank, as cluster.json has it now."""
-    cluster = account.s3(f"jobs/{job}/cluster.json", bucket) or {"nodes": ()}
-    return {row["instance"]: row["rank"] for row in cluster["nodes"]}

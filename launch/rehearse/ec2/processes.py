@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from launch import shell
-from launch.rehearse.imds import Imds
-from launch.rehearse.node import HERE, Volume, World, pin, programs, text_of, write_program
+from launch.rehearse.ec2.imds import Imds
+from launch.rehearse.ec2.node import HERE, Volume, World, pin, programs, text_of, write_program
 from launch.shell import Held
 
 Result = TypeVar("Result")

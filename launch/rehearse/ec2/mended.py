@@ -15,9 +15,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 from unittest import mock
 
-from moto.core import responses
 from moto.core.exceptions import JsonRESTError
 from moto.core.responses import ActionResult, EmptyResult
+from moto.core.utils import method_names_from_class
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models import EC2Backend
 from moto.ec2.models.elastic_block_store import Volume
@@ -28,7 +28,7 @@ from moto.ec2.responses import EC2Response
 from moto.ec2.responses._base_response import EC2BaseResponse
 from moto.ec2.utils import filter_iam_instance_profiles
 from moto.iam.exceptions import NotFoundException
-from moto.kms import models as kms
+from moto.kms.utils import generate_private_key
 from moto.scheduler.models import EventBridgeSchedulerBackend
 from moto.servicequotas.exceptions import NoSuchResource
 from moto.servicequotas.models import ServiceQuotasBackend
@@ -111,13 +111,13 @@ def mended(rules: Rules) -> Iterator[None]:
         states = stack.enter_context(mock.patch.dict(EC2BaseResponse.RESPONSE_KEY_PATH_TO_TRANSFORMER))
         del states["RunInstances.Reservation.Instances.Instance.State"]
         # moto looks through all methods of a service for each request, and makes an RSA key for each account.
-        methods = functools.cache(responses.method_names_from_class)
-        stack.enter_context(mock.patch.object(responses, "method_names_from_class", methods))
-        stack.enter_context(mock.patch.object(kms, "generate_private_key", _kms_key))
+        methods = functools.cache(method_names_from_class)
+        stack.enter_context(mock.patch("moto.core.responses.method_names_from_class", methods))
+        stack.enter_context(mock.patch("moto.kms.models.generate_private_key", _kms_key))
         yield
 
 
-_kms_key = functools.cache(kms.generate_private_key)
+_kms_key = functools.cache(generate_private_key)
 
 
 def _changed(owner: type, name: str, new: Callable[..., Any], rules: Rules) -> Any:
