@@ -1,4 +1,4 @@
-"""`python -m launch.rehearse.leash MODULE FLAGS...`: that module's command, which ends when whoever started it is gone.
+"""`python -m launch.rehearse.leash PID MODULE FLAGS...`: that module's command, which ends when its parent PID is gone.
 
 A launcher that is rehearsed would go on looking for its AWS for ten minutes after a rehearsal that was killed.
 """
@@ -15,8 +15,8 @@ LOOK_EVERY_S = 0.5
 
 def main() -> None:
     """Becomes the module that the command line names."""
-    threading.Thread(target=_watch, args=[os.getppid()], daemon=True).start()
-    module, *sys.argv[1:] = sys.argv[1:]
+    threading.Thread(target=_watch, args=[int(sys.argv[1])], daemon=True).start()
+    module, *sys.argv[1:] = sys.argv[2:]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

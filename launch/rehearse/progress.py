@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from launch.rehearse.account import Account
 from trainer.contract import METRIC_PREFIX
 
+VALUE = re.compile(r"(\S+)=(-?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|inf|nan))(?!\S)", re.IGNORECASE)
+
 
 def metrics(lines: Iterable[str]) -> list[Mapping[str, float]]:
-    """The epochs among the lines of a log."""
-    return [_values(line) for line in lines if line.startswith(METRIC_PREFIX)]
+    """The epochs among the lines of a log, where mpirun may have put its mark before each."""
+    found = [_values(line) for line in lines if METRIC_PREFIX in line]
+    return [values for values in found if "epoch" in values]  # ranks that write at once may tear a line
 
 
 def _values(line: str) -> dict[str, float]:
-    pairs = (pair.partition("=") for pair in line.removeprefix(METRIC_PREFIX).split())
-    return {name: float(value) for name, _, value in pairs}
+    return {name: float(value) for name, value in VALUE.findall(line.partition(METRIC_PREFIX)[2])}
 
 
 def records(account: Account) -> list[Mapping[str, float]]:

@@ -1,104 +1,182 @@
-"""What a rehearsal says at its end.  as_text is pure."""
+"""What a rehearsal came to: the facts, which receipt_text.py and receipt_page.py show."""
 
 from __future__ import annotations
 
+import math
+import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from launch.perform import table
 from launch.rehearse.scene import PHASES
 
 if TYPE_CHECKING:
+    from launch.rehearse.cloud import Seen
+    from launch.rehearse.recording import Change, Epoch, Line
     from launch.rehearse.rehearsal import Stage
 
-WIDTH, NO_BREAK = 110, "\0"
+# How the names of AWS's requests begin that change nothing.
+READS = ("BatchGet", "Describe", "Filter", "Get", "Head", "List", "Query", "Scan", "Search")
+ENDS = {0: "done", 2: "refused: settings", 3: "failed: data", 4: "failed: AWS refused", 5: "failed: training",
+        6: "failed: machine", 75: "interrupted", 130: "stopped by Ctrl-C", 137: "the launcher was killed",
+        143: "stopped by SIGTERM"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Requests:
+    """All requests of one name that launcher or nodes made.  errors: how many had each HTTP status of 400 and more."""
+
+    name: str
+    by_launcher: bool
+    at: tuple[float, ...]
+    errors: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        return len(self.at)
+
+    @property
+    def wrote(self) -> bool:
+        return not self.name.rpartition(":")[2].startswith(READS)
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node's whole life.  began, ended: s since the rehearsal began; how: it ended, in AWS's words."""
+
+    name: str
+    rank: int | None
+    type: str
+    zone: str
+    address: str
+    began: float
+    ended: float
+    how: str
+    usd: float
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """seconds: by phase; requests: by name, of the launcher and of the nodes; made, left: resources by kind."""
+    """All times in s since the rehearsal began.
+
+    backend: its module; command: as it was typed; code: the job's exit code; seconds: by phase; faults: when and what,
+    without a time for what happened again and again or never; made, left: resources by kind; kept: the folder with
+    all of it; files: bytes by path in there.
+    """
 
     job: str
+    backend: str
+    command: str
+    place: str
+    recorded: datetime
+    code: int
     commands: Sequence[tuple[str, int]]
-    faults: Sequence[str]
     seconds: Mapping[str, float]
-    launcher_requests: Mapping[str, int]
-    node_requests: Mapping[str, int]
-    refused: int
+    faults: Sequence[tuple[float | None, str]]
+    requests: Sequence[Requests]
     made: Mapping[str, int]
     left: Mapping[str, int]
-    nodes: Sequence[tuple[str, ...]]
-    usd: float
+    nodes: Sequence[Node]
+    lines: Sequence[Line]
+    changes: Sequence[Change]
+    epochs: Sequence[Epoch]
     kept: Path
+    files: Mapping[str, int]
     differences: Sequence[str]
     trouble: str
 
     @classmethod
-    def of(cls, stage: Stage, kept: Path) -> Receipt:
-        seen = stage.requests.seen
-        lives = list(stage.scene.lives.values())
-        left = stage.scene.account.resources() - stage.at_first
-        began = stage.began
+    def of(cls, stage: Stage, code: int, kept: Path, files: Mapping[str, int]) -> Receipt:
+        began, recorder = stage.began, stage.display.recorder
+        newest = recorder.newest()
         return cls(
             job=stage.asked.job,
+            backend=stage.asked.module,
+            command=shlex.join(["python", "-m", stage.asked.module, *stage.asked.argv]),
+            place=f"{stage.asked.region}; nodes: {stage.scene.nodes}",
+            recorded=datetime.now().astimezone(),
+            code=code,
             commands=stage.commands,
-            faults=[
-                *(f"{at - began:.1f} s  {what}" for at, what in stage.injection.happened),
-                *stage.injection.summary(),
-            ],
             seconds=phases(stage),
-            launcher_requests=Counter(one.name for one in seen if one.by_launcher),
-            node_requests=Counter(one.name for one in seen if not one.by_launcher),
-            refused=sum(one.status >= 500 for one in seen),
-            made=kinds(stage.made),
-            left=kinds(left),
-            nodes=[
-                (x.name, x.type, x.zone, x.address, f"{x.began - began:.1f} s", f"{x.seconds:.1f} s", x.how)
-                for x in lives
+            faults=[
+                *((max(0.0, at - began), what) for at, what in stage.injection.happened),
+                *((None, what) for what in stage.injection.summary()),
             ],
-            usd=sum(x.seconds / 3600 * x.usd_per_hour for x in lives),
+            requests=requests(stage.requests.seen, began),
+            made=kinds(stage.made),
+            left=kinds(stage.scene.account.resources() - stage.at_first),
+            nodes=[
+                Node(
+                    life.name, newest[life.name].rank if life.name in newest else None, life.type, life.zone,
+                    life.address, life.began - began, life.began - began + life.seconds, life.how,
+                    life.seconds / 3600 * life.usd_per_hour,
+                )
+                for life in stage.scene.lives.values()
+            ],
+            lines=sorted(recorder.lines, key=lambda line: line.at),
+            changes=list(recorder.changes),
+            epochs=list(recorder.epochs),
             kept=kept,
+            files=files,
             differences=stage.scene.differences,
             trouble=stage.scene.trouble,
+        )  # fmt: skip
+
+    @property
+    def total(self) -> float:
+        """The whole rehearsal, in s."""
+        return math.fsum(self.seconds.values())
+
+    @property
+    def usd(self) -> float:
+        return math.fsum(node.usd for node in self.nodes)
+
+    @property
+    def outcome(self) -> str:
+        """In a few words."""
+        return "the rehearsal itself failed" if self.trouble else ENDS.get(self.code, f"failed: exit code {self.code}")
+
+    @property
+    def at_a_time(self) -> int:
+        """How many nodes there were at most."""
+        return max((sum(b.began <= a.began < b.ended for b in self.nodes) for a in self.nodes), default=0)
+
+    @property
+    def best(self) -> float | None:
+        """The best accuracy of an evaluation."""
+        told = [epoch.values.get("eval_top1", math.nan) for epoch in self.epochs]
+        return max((value for value in told if math.isfinite(value)), default=None)
+
+    def resources(self) -> str:
+        made, left = sum(self.made.values()), sum(self.left.values())
+        return f"{made} made, {made - left} removed, {left} left"
+
+    def asked(self) -> str:
+        wrote = sum(one.count for one in self.requests if one.wrote)
+        every = sum(one.count for one in self.requests)
+        return f"{every}, of which {wrote} wrote and {every - wrote} read"
+
+    def of_requests(self, *, by_launcher: bool, wrote: bool) -> list[Requests]:
+        return [one for one in self.requests if (one.by_launcher, one.wrote) == (by_launcher, wrote)]
+
+
+def requests(seen: Iterable[Seen], began: float) -> list[Requests]:
+    """By name, those of the launcher first."""
+    found: dict[tuple[bool, str], list[Seen]] = {}
+    for one in seen:
+        found.setdefault((not one.by_launcher, one.name), []).append(one)
+    return [
+        Requests(
+            name,
+            not by_node,
+            tuple(one.at - began for one in every),
+            dict(sorted(Counter(one.status for one in every if one.status >= 400).items())),
         )
-
-
-def as_text(receipt: Receipt) -> str:
-    """The receipt for a reader."""
-    made, left = sum(receipt.made.values()), sum(receipt.left.values())
-    total = sum(receipt.seconds.values())
-    asked, nodes = sum(receipt.launcher_requests.values()), sum(receipt.node_requests.values())
-    sections = {
-        f"receipt of job {receipt.job}": [f"{name}: exit code {code}" for name, code in receipt.commands],
-        "faults": list(receipt.faults),
-        f"time: {total:.1f} s": [f"{name:<11}{receipt.seconds[name]:6.1f} s" for name in PHASES],
-        "nodes": table(("node", "type", "zone", "address", "from", "for", "end"), receipt.nodes).splitlines(),
-        f"requests: {asked} of the launcher, {nodes} of the nodes": [
-            *_counts("launcher", receipt.launcher_requests), *_counts("nodes", receipt.node_requests),
-            *([f"{receipt.refused} of them got an error of AWS's own"] if receipt.refused else []),
-        ],
-        f"resources: {made} made, {made - left} removed, {left} left": [
-            f"{count} x {kind}" + (f", {receipt.left[kind]} LEFT" if kind in receipt.left else "")
-            for kind, count in sorted(receipt.made.items())
-        ],
-        f"on AWS: about {receipt.usd:.4f} USD": ["nodes and volumes for these seconds, on demand in us-east-1"],
-        "kept": [
-            f"{receipt.kept}/          metrics, picture, weights, checkpoints",
-            f"{receipt.kept}/logs/     what the ranks said",
-            f"{receipt.kept}/requests.jsonl",
-            f"{receipt.kept}/job/      the rest of the job folder: plan, cluster, exit records, boot logs",
-        ],
-        "what differs from AWS": list(receipt.differences),
-        "trouble": [receipt.trouble] if receipt.trouble else [],
-    }  # fmt: skip
-    blocks = [
-        "\n".join([title, *(f"  {line.strip()}" for line in lines)]) for title, lines in sections.items() if lines
+        for (by_node, name), every in sorted(found.items())
     ]
-    return "\n\n".join(blocks)
 
 
 def kinds(resources: set[str]) -> dict[str, int]:
@@ -119,11 +197,3 @@ def spans(starts: Sequence[float | None], end: float) -> list[float]:
         later = [moment for moment in starts[place + 1 :] if moment is not None]
         found.append(0.0 if start is None else max(0.0, (later[0] if later else end) - start))
     return found
-
-
-def _counts(who: str, requests: Mapping[str, int]) -> list[str]:
-    """Wrapped; the first word is a heading."""
-    if not requests:
-        return []
-    words = ", ".join(f"{name} {count}".replace(" ", NO_BREAK) for name, count in sorted(requests.items()))
-    return [line.replace(NO_BREAK, " ") for line in wrap(f"{who}: {words}", WIDTH)]

@@ -11,21 +11,18 @@ from launch.rehearse.account import Account
 from launch.rehearse.cloud import Seen
 
 
-def save(account: Account, bucket: str | None, job: str, seen: Sequence[Seen]) -> Path:
+def save(account: Account, bucket: str | None, job: str, seen: Sequence[Seen]) -> tuple[Path, dict[str, int]]:
     """Writes runs/JOB: the run folder itself, job/ with the rest of the job folder, logs/ with CloudWatch's streams,
-    and requests.jsonl with every request.
+    and requests.jsonl with every request.  Gives the folder, and bytes by path in it: there may be older files.
     """
-    kept = Path("runs") / job
-    _write(kept / "requests.jsonl", "".join(f"{json.dumps(asdict(one))}\n" for one in seen).encode())
-    for key, found in list(account.objects(bucket).items()):
+    found = {"requests.jsonl": "".join(f"{json.dumps(asdict(one))}\n" for one in seen).encode()}
+    for key, thing in list(account.objects(bucket).items()):
         name = key.removeprefix(f"jobs/{job}/")
-        inside = Path(name).relative_to("run") if name.startswith("run/") else Path("job") / name
-        _write(kept / inside, found.value)
+        found[name.removeprefix("run/") if name.startswith("run/") else f"job/{name}"] = thing.value
     for stream, lines in account.logs().items():
-        _write(kept / "logs" / f"{stream.removeprefix(f'{job}/')}.log", "".join(f"{s}\n" for s in lines).encode())
-    return kept
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
+        found[f"logs/{stream.removeprefix(f'{job}/')}.log"] = "".join(f"{line}\n" for line in lines).encode()
+    kept = Path("runs") / job
+    for name, content in found.items():
+        (kept / name).parent.mkdir(parents=True, exist_ok=True)
+        (kept / name).write_bytes(content)
+    return kept, {name: len(content) for name, content in found.items()}

@@ -1,0 +1,39 @@
+"""What a rehearsal takes over from the user's environment."""
+
+import os
+
+from launch.rehearse.environment import cleaned, entered
+
+THE_USERS = {
+    "AWS_PROFILE": "prod",
+    "AWS_ACCESS_KEY_ID": "AKIAREAL",
+    "AWS_SECRET_ACCESS_KEY": "real",
+    "AWS_SESSION_TOKEN": "real",
+    "AWS_ENDPOINT_URL_S3": "https://s3.example.com",
+    "AWS_CA_BUNDLE": "/corp.pem",
+    "MOTO_ACCOUNT_ID": "1",
+    "TEST_SERVER_MODE": "yes",
+    "https_proxy": "http://proxy.example.com",
+    "HTTP_PROXY": "http://proxy.example.com",
+    "no_proxy": ".example.com",
+}
+
+
+def test_nothing_of_the_users_own_account_or_proxy_is_taken_over() -> None:
+    found = cleaned({**THE_USERS, "PATH": "/bin", "OMP_NUM_THREADS": "2"})
+
+    assert (found["PATH"], found["OMP_NUM_THREADS"]) == ("/bin", "2")
+    assert (found["AWS_ACCESS_KEY_ID"], found["no_proxy"]) == ("rehearsal", "*")
+    assert found["AWS_CONFIG_FILE"] == found["AWS_SHARED_CREDENTIALS_FILE"] == os.devnull
+    assert set(THE_USERS.values()).isdisjoint(found.values())
+
+
+def test_this_process_has_its_own_environment_back_afterwards() -> None:
+    before = dict(os.environ)
+
+    with entered({"PATH": "/bin", **THE_USERS}):
+        inside = dict(os.environ)
+
+    assert (inside["PATH"], inside["AWS_SECRET_ACCESS_KEY"]) == ("/bin", "rehearsal")
+    assert "AWS_PROFILE" not in inside
+    assert dict(os.environ) == before

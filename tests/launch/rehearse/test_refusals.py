@@ -1,0 +1,53 @@
+"""What is refused before anything starts, in one sentence."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+
+def rehearse(folder: Path, *words: str, module: str = "launch.ec2") -> tuple[int, str]:
+    """Exit code and last words."""
+    ended = subprocess.run(
+        [sys.executable, "-m", module, "--rehearse", *words],
+        cwd=folder, env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert ended.stdout == ""
+    return ended.returncode, ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--dry-run"], "error: --dry-run prints the plan and --rehearse plays it; leave one of them out.\n"),
+        (["--job-name", "../escaped"], "error: --job-name ../escaped: at most 48 letters, digits and hyphens, "
+                                       "with a letter or digit at both ends.\n"),
+        (["--job-name", "mine"], "error: runs/mine is there from an earlier run; take another --job-name.\n"),
+    ],
+)  # fmt: skip
+def test_one_sentence_and_nothing_made(words: list[str], sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+
+    assert rehearse(tmp_path, *words) == (2, sentence)
+
+    assert [path.name for path in tmp_path.rglob("*")] == ["runs", "mine"]
+
+
+def test_an_unknown_instance_type_is_named_with_the_nearest(tmp_path: Path) -> None:
+    code, said = rehearse(tmp_path, "--instance-type", "g5.2xlagre")
+
+    assert code == 2
+    assert "g5.2xlarge" in said
+    assert said.count("\n") == 1
+
+
+def test_where_nothing_can_be_kept_nothing_starts(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("no folder")
+
+    code, said = rehearse(tmp_path, "--job-name", "mine")
+
+    assert code == 6
+    assert said == "error: cannot make runs/mine (Not a directory); go to a folder that you may write to.\n"
