@@ -1,5 +1,6 @@
 """`python -m launch.sagemaker`: the clock, the terminal and AWS, handed to what decides."""
 
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ Starts a SageMaker training job through the SDK's PyTorch estimator, follows it,
 the training go on the same line.  --dry-run shows every request and the price before anything is spent.
 
   python -m launch.sagemaker --instance-type ml.p3.8xlarge --dry-run
+  python -m launch.sagemaker --instance-type ml.p3.8xlarge --rehearse
   python -m launch.sagemaker --instance-type ml.g5.12xlarge --spot --max-hours 2 --max-usd 20 --epochs 20
 """
 
@@ -37,11 +39,19 @@ def main(argv: list[str]) -> int:
         problem=lambda made: made.problems[0] if made.problems else None,
         verbs=verbs(_world),
         defaults=DEFAULTS,
+        check=_check,
+        rehearsed_in=os.environ,
     )
     return cli.main(backend, argv)
 
 
 # The rest is imported where it is used: --help needs none of it.
+
+
+def _check(job: "Job[SageMakerOptions]") -> None:
+    from launch.sagemaker.checks import settle
+
+    settle(job)
 
 
 def _plan(job: "Job[SageMakerOptions]") -> plan.Plan:

@@ -10,9 +10,10 @@ from typing import Any
 import boto3
 import pytest
 
-from tests.launch.sagemaker.agent import Agent, failure_reason, playing
-from tests.launch.sagemaker.container import Container
-from tests.launch.sagemaker.mended import MESSAGES
+from launch.rehearse.sagemaker.container import Container
+from launch.rehearse.sagemaker.jobs import MESSAGES
+from launch.rehearse.sagemaker.run import failure_reason
+from tests.launch.sagemaker.agent import Agent, playing
 
 KIND = "ml.g5.12xlarge"
 NO_ROOM = MESSAGES["No machines"]
@@ -54,8 +55,8 @@ def request(agent: Agent, name: str, **more: Any) -> dict[str, Any]:
         "S3Uri": f"s3://{account.bucket}/data",
         "S3DataDistributionType": "FullyReplicated",
     }
-    code = account.put(f"code/{name}/sourcedir.tar.gz", bundle(TRAIN))
-    account.put("data/a/1.jpg", b"x")
+    code = account.write(f"code/{name}/sourcedir.tar.gz", bundle(TRAIN))
+    account.write("data/a/1.jpg", b"x")
     return {
         "TrainingJobName": name,
         "AlgorithmSpecification": {
@@ -124,6 +125,7 @@ class Scripted:
 
     code: int | None = None
     text = ""
+    disk = None
 
     def __init__(self, told: Any, net: Any, on_line: Any) -> None:
         self.told, self.exit_code = told, None
@@ -155,7 +157,7 @@ class Scripted:
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> type[Scripted]:
     made = type("Scripted", (Scripted,), {})
-    monkeypatch.setattr("tests.launch.sagemaker.agent.Container", made)
+    monkeypatch.setattr("launch.rehearse.sagemaker.run.Container", made)
     return made
 
 
@@ -168,6 +170,29 @@ def test_what_the_container_leaves_becomes_the_reason(scripted: type[Scripted], 
     assert told["TrainingJobStatus"] == "Failed"
     assert told["FailureReason"] == f"AlgorithmError: {scripted.text}, exit code: 6"
     assert told["FinalMetricDataList"][0]["Value"] == 0.75
+
+
+@pytest.mark.parametrize(("retries", "ends"), [(1, "Restarting"), (0, "Failed")])
+def test_a_job_whose_machine_dies_starts_again_as_often_as_it_may(
+    scripted: type[Scripted], tmp_path: Path, retries: int, ends: str
+) -> None:
+    with playing(tmp_path) as agent:
+        more = {"RetryStrategy": {"MaximumRetryAttempts": retries}} if retries else {}
+        client(agent, "sagemaker").create_training_job(**request(agent, "j", **more))
+        job = agent.account.jobs["j"]
+        until(lambda: job.secondary == "Training")
+        assert agent.runs["j"].strike("died")
+
+        assert ends in job.statuses
+        assert (agent.machines[0].how, agent.machines[0].state) == (
+            "InternalServerError" if retries else "Failed",
+            "off",
+        )
+        if retries:
+            until(lambda: job.secondary == "Training")
+            assert agent.machines[1].name == "algo-1 (2)"
+        else:
+            assert job.described["FailureReason"].startswith("InternalServerError: ")
 
 
 def test_a_job_that_is_stopped_keeps_the_model_it_had(scripted: type[Scripted], tmp_path: Path) -> None:
@@ -231,12 +256,12 @@ def test_whoever_leaves_leaves_nothing_that_runs(scripted: type[Scripted], tmp_p
 def test_several_instances_share_the_data_and_fail_together(
     scripted: type[Scripted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.launch.sagemaker.agent.why_no_network", lambda: "needs root")
+    monkeypatch.setattr("launch.rehearse.sagemaker.run.why_no_network", lambda: "needs root")
     with playing(tmp_path) as agent:
         asked = request(agent, "j", ResourceConfig={"InstanceType": KIND, "InstanceCount": 2, "VolumeSizeInGB": 30})
         source = asked["InputDataConfig"][0]["DataSource"]["S3DataSource"]
         source["S3DataDistributionType"] = "ShardedByS3Key"
-        agent.account.put("data/b/2.jpg", b"y")
+        agent.account.write("data/b/2.jpg", b"y")
         client(agent, "sagemaker").create_training_job(**asked)
         told = agent.wait("j")
         error = agent.errors.pop()

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from launch.rehearse.sagemaker.jobs import advance, complete, fail
 from launch.sagemaker.__main__ import main
 from tests.conftest import ROOT
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.sagemaker.known import BUCKET, NAME
-from tests.launch.sagemaker.mended import advance, complete, fail
 from tests.launch.sagemaker.test_stop import foreign
 from tests.launch.sagemaker.world import Stage, idle, interrupt, quick_sdk
 

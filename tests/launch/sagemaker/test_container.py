@@ -20,8 +20,10 @@ import pytest
 import torch
 from moto.server import ThreadedMotoServer
 
+from launch.rehearse.sagemaker.container import Container, Instance
+from launch.rehearse.sagemaker.network import network, why_no_network
 from launch.sagemaker.bundle import make_bundle
-from tests.launch.sagemaker.container import REGION, Container, Instance, network, why_no_network
+from tests.processes import processes_with
 from trainer.contract import SAGEMAKER_FAILURE_PATTERN, SAGEMAKER_SCRIPT_TEXT
 from trainer.log import read_records
 
@@ -47,6 +49,7 @@ SMALL: dict[str, Any] = {
 }
 QUICK = {**SMALL, "dataset": "synthetic", "synthetic_images": 512, "image_size": 8, "schedule": "constant"}
 HOSTS = ("algo-1", "algo-2")
+REGION = "us-east-1"
 
 
 def hyperparameters(distribution: str, bundle: str, **settings: Any) -> dict[str, str]:
@@ -109,6 +112,18 @@ def second(first: Container, bundle: str) -> Container:
     base.mkdir()
     (first.told.base / "checkpoints").rename(base / "checkpoints")  # as SageMaker does, through S3
     return run(Instance(base, hyperparameters("pytorchddp", bundle, **SMALL, epochs=2)))
+
+
+def processes(container: Container, word: str = "") -> list[int]:
+    """Those of a container's processes whose command line has `word`."""
+    return [pid for pid in processes_with(container.mark) if word in command_line(pid)]
+
+
+def command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:  # it has just ended
+        return ""
 
 
 def records(container: Container) -> list[dict[str, Any]]:
@@ -190,12 +205,12 @@ def test_a_stopped_container_leaves_nothing_behind(tmp_path: Path, bundle: str) 
     stubborn = with_script(bundle, tmp_path / "stubborn.tar.gz", script)
     with Container(Instance(tmp_path / "ml", hyperparameters("torch_distributed", stubborn))) as container:
         until(lambda: container.log.count("there") == 2)
-        assert len(container.processes("train.py")) >= 2
+        assert len(processes(container, "train.py")) >= 2
 
         code = container.stop(grace_s=0.5)
 
         assert code == -signal.SIGTERM
-        assert container.processes() == []
+        assert processes(container) == []
         assert container.failure == ""
 
 
@@ -253,7 +268,7 @@ def test_a_rank_on_the_other_host_that_is_asked_to_stop_arrives_as_75_below_mpir
     head, other = two_hosts("pytorchddp", **QUICK, epochs=100_000)
     until(lambda: "[METRIC]" in head.log)
 
-    (rank,) = other.processes("mpi4py")
+    (rank,) = processes(other, "mpi4py")
     os.kill(rank, signal.SIGTERM)
 
     assert head.wait(60) == 1

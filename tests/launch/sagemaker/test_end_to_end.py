@@ -18,11 +18,11 @@ import torch
 from launch.aws import Aws
 from launch.clock import Clock
 from launch.job import Job
+from launch.rehearse.sagemaker.network import why_no_network
 from launch.sagemaker.options import DEFAULTS, SageMakerOptions
 from launch.sagemaker.start import World, launch, prepare
 from tests.conftest import ROOT
 from tests.launch.sagemaker.agent import Agent, playing
-from tests.launch.sagemaker.container import why_no_network
 from trainer import flags
 from trainer.config import TrainConfig
 from trainer.log import read_records

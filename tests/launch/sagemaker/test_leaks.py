@@ -7,11 +7,11 @@ from unittest import mock
 import pytest
 
 from launch.errors import AwsError
+from launch.rehearse.sagemaker.jobs import advance, complete
 from launch.sagemaker import leaks
 from launch.sagemaker.leaks import judge
 from tests.launch.faults import Faults, injected, refused, throttled
 from tests.launch.sagemaker.known import NAME, NOW, run
-from tests.launch.sagemaker.mended import advance, complete
 from tests.launch.sagemaker.test_stop import foreign
 from tests.launch.sagemaker.world import Stage, one_aws
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from launch.rehearse.sagemaker.jobs import complete
 from launch.sagemaker import lookup
 from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.lookup import look_up, quota_names
 from launch.sagemaker.runs import Seen
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.sagemaker.known import NAME, NOW, ROLE, settle
-from tests.launch.sagemaker.mended import complete
 from tests.launch.sagemaker.test_stop import foreign
 from tests.launch.sagemaker.world import Stage
 

@@ -8,9 +8,7 @@ import pytest
 
 from launch.aws import Aws
 from launch.errors import AwsError
-from tests.launch.faults import Faults, lost
-from tests.launch.sagemaker.account import LOG_GROUP, SageMakerAccount
-from tests.launch.sagemaker.mended import (
+from launch.rehearse.sagemaker.jobs import (
     MESSAGES,
     NO_CAPACITY,
     advance,
@@ -22,6 +20,8 @@ from tests.launch.sagemaker.mended import (
     stopped,
     time_out,
 )
+from tests.launch.faults import Faults, lost
+from tests.launch.sagemaker.account import LOG_GROUP, SageMakerAccount
 
 KIND = "ml.g5.12xlarge"
 SPOT = {
@@ -125,7 +125,7 @@ def test_a_job_whose_data_are_missing_is_accepted_and_fails(account: SageMakerAc
     advance(start(account, aws, InputDataConfig=channels))
     account.rules.refuses_missing_data = True
     refused = refusal(start, account, aws, "j2", InputDataConfig=channels)
-    account.put("data/train/1.jpg", b"x")
+    account.write("data/train/1.jpg", b"x")
     advance(start(account, aws, "j3", InputDataConfig=channels))
 
     assert describe(aws)["FailureReason"].startswith("ClientError: Data download failed:NoSuchKey")

@@ -10,10 +10,10 @@ import pytest
 
 from launch import sagemaker
 from launch.errors import AwsError, Ended
+from launch.rehearse.sagemaker.jobs import complete, fail
 from launch.sagemaker import leaks, sdk
 from launch.sagemaker.start import World
 from tests.launch.sagemaker.known import NAME
-from tests.launch.sagemaker.mended import complete, fail
 from tests.launch.sagemaker.world import Stage, interrupt
 from trainer.errors import SettingsError
 
@@ -103,7 +103,7 @@ def test_the_same_plan_is_not_launched_twice(stage: Stage) -> None:
 def test_a_job_is_followed_measured_and_fetched(stage: Stage, tmp_path: Path) -> None:
     stage.started(epochs=3)
     job = sagemaker.attach(NAME)
-    stage.account.put(
+    stage.account.write(
         f"jobs/{NAME}/run/metrics.jsonl",
         "".join(json.dumps({"epoch": e, "images_per_s": 1.0, "epoch_s": 1.0}) + "\n" for e in (1, 2, 3)),
     )

@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from launch.aws import _PERMISSIONS, granted_by
+from launch.rehearse.sagemaker.jobs import complete
 from tests.conftest import ROOT
 from tests.launch.faults import Request
 from tests.launch.sagemaker.account import SageMakerAccount
 from tests.launch.sagemaker.known import NAME
-from tests.launch.sagemaker.mended import complete
 from tests.launch.sagemaker.world import Stage
 
 FOLDER = ROOT / "infra" / "iam"

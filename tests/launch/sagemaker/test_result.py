@@ -30,7 +30,7 @@ def stage() -> Iterator[Stage]:
 
 
 def test_the_result_is_unpacked_into_the_jobs_folder(stage: Stage, tmp_path: Path) -> None:
-    stage.account.put(KEY, tar_gz({"model.pt": "w", "metrics.jsonl": "{}\n"}))
+    stage.account.write(KEY, tar_gz({"model.pt": "w", "metrics.jsonl": "{}\n"}))
     assert fetch_result(stage.aws, DONE, tmp_path / "runs") == tmp_path / "runs" / NAME
     found = {path.name: path.read_text() for path in (tmp_path / "runs" / NAME).iterdir()}
     assert found == {"model.pt": "w", "metrics.jsonl": "{}\n"}
@@ -38,7 +38,7 @@ def test_the_result_is_unpacked_into_the_jobs_folder(stage: Stage, tmp_path: Pat
 
 def test_fetching_twice_leaves_the_newer_one(stage: Stage, tmp_path: Path) -> None:
     for weights in ("old", "new"):
-        stage.account.put(KEY, tar_gz({"model.pt": weights}))
+        stage.account.write(KEY, tar_gz({"model.pt": weights}))
         fetch_result(stage.aws, DONE, tmp_path)
     assert (tmp_path / NAME / "model.pt").read_text() == "new"
 
@@ -53,7 +53,7 @@ def test_a_damaged_archive_is_told_with_where_else_to_look(stage: Stage, tmp_pat
     whole = tar_gz({"model.pt": "".join(map(str, range(10_000)))})
     middle = len(whole) // 2
     for damaged in (b"no archive", b"", whole[:middle], whole[:middle] + bytes(middle)):
-        stage.account.put(KEY, damaged)
+        stage.account.write(KEY, damaged)
         with pytest.raises(AwsError, match=rf"is damaged: .*; the run folder is in s3://{BUCKET}/jobs/{NAME}/run\."):
             fetch_result(stage.aws, DONE, tmp_path)
     assert files_in(tmp_path) == []
@@ -64,10 +64,10 @@ def files_in(folder: Path) -> list[str]:
 
 
 def test_a_damaged_archive_leaves_an_earlier_result_as_it_was(stage: Stage, tmp_path: Path) -> None:
-    stage.account.put(KEY, tar_gz({"model.pt": "old"}))
+    stage.account.write(KEY, tar_gz({"model.pt": "old"}))
     fetch_result(stage.aws, DONE, tmp_path)
     whole = tar_gz({"model.pt": "new", "other": "".join(map(str, range(10_000)))})
-    stage.account.put(KEY, whole[:-100])
+    stage.account.write(KEY, whole[:-100])
     with pytest.raises(AwsError, match="is damaged"):
         fetch_result(stage.aws, DONE, tmp_path)
     assert (tmp_path / NAME / "model.pt").read_text() == "old"
@@ -86,7 +86,7 @@ class FullDisk(io.BytesIO):
 def test_a_full_disk_is_told_and_leaves_nothing_half_made(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    stage.account.put(KEY, tar_gz({"model.pt": "w" * 1000, "metrics.jsonl": "{}"}))
+    stage.account.write(KEY, tar_gz({"model.pt": "w" * 1000, "metrics.jsonl": "{}"}))
     if when == "while it is downloaded":
         monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: FullDisk())
     else:
@@ -104,7 +104,7 @@ def test_a_download_that_breaks_off_is_told_and_leaves_nothing_half_made(
     def breaks_off(*_: object) -> NoReturn:
         raise ReadTimeoutError(endpoint_url="s3")
 
-    stage.account.put(KEY, tar_gz({"model.pt": "w"}))
+    stage.account.write(KEY, tar_gz({"model.pt": "w"}))
     monkeypatch.setattr("botocore.response.StreamingBody.read", breaks_off)
     with pytest.raises(AwsError, match="no answer to s3:GetObject") as error:
         fetch_result(stage.aws, DONE, tmp_path)
@@ -114,7 +114,7 @@ def test_a_download_that_breaks_off_is_told_and_leaves_nothing_half_made(
 
 @pytest.mark.parametrize("name", ["../outside", "/tmp/outside-of-it"])
 def test_nothing_is_written_outside_of_the_folder(stage: Stage, tmp_path: Path, name: str) -> None:
-    stage.account.put(KEY, tar_gz({name: "x"}))
+    stage.account.write(KEY, tar_gz({name: "x"}))
     with suppress(AwsError):
         fetch_result(stage.aws, DONE, tmp_path / "runs")
     # What begins with / lies in the folder then, as tar does it.
@@ -128,14 +128,14 @@ def test_a_link_out_of_the_folder_is_refused(stage: Stage, tmp_path: Path) -> No
         link = tarfile.TarInfo("link")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc"
         tar.addfile(link)
-    stage.account.put(KEY, whole.getvalue())
+    stage.account.write(KEY, whole.getvalue())
     with pytest.raises(AwsError, match="is damaged"):
         fetch_result(stage.aws, DONE, tmp_path)
     assert not (tmp_path / NAME / "link").exists()
 
 
 def test_a_folder_that_cannot_be_written_is_told_with_the_way_around(stage: Stage, tmp_path: Path) -> None:
-    stage.account.put(KEY, tar_gz({"model.pt": "w"}))
+    stage.account.write(KEY, tar_gz({"model.pt": "w"}))
     (tmp_path / "runs").write_text("a file in the way")
     with pytest.raises(MachineError, match=rf"cannot write to .*; .*python -m launch.sagemaker attach {NAME}"):
         fetch_result(stage.aws, DONE, tmp_path / "runs")
@@ -145,7 +145,7 @@ def test_a_result_that_is_gone_or_may_not_be_read_is_told(stage: Stage, tmp_path
     with pytest.raises(AwsError) as gone:
         fetch_result(stage.aws, DONE, tmp_path)
     assert gone.value.code == 4
-    stage.account.put(KEY, tar_gz({"model.pt": "w"}))
+    stage.account.write(KEY, tar_gz({"model.pt": "w"}))
     with injected(Faults()) as faults:
         faults.on("GetObject", refused("AccessDenied", 403), nth=None)
         with pytest.raises(AwsError, match="these credentials may not s3:"):

@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
+from launch.rehearse.sagemaker.jobs import complete
 from launch.sagemaker.names import job_of, number_of, run_name
 from launch.sagemaker.runs import again, describe, runs_of
 from tests.launch.sagemaker.known import BUCKET, NAME, NOW, RUN, run
-from tests.launch.sagemaker.mended import complete
 from tests.launch.sagemaker.world import Stage
 
 PRICE = 7.09  # USD per hour of ml.g5.12xlarge

@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 from launch.errors import AwsError, Ended, NotSetUp
+from launch.rehearse.sagemaker.jobs import NO_CAPACITY, advance, complete, fail, interrupt, time_out
 from launch.sagemaker import sdk
 from launch.sagemaker import start as start_module
 from launch.signals import Hangup
@@ -26,7 +27,6 @@ from tests.launch.faults import (
     unreachable,
 )
 from tests.launch.sagemaker.known import BUCKET, NAME
-from tests.launch.sagemaker.mended import NO_CAPACITY, advance, complete, fail, interrupt, time_out
 from tests.launch.sagemaker.test_stop import foreign
 from tests.launch.sagemaker.world import Event, Stage, idle
 from tests.launch.sagemaker.world import interrupt as ctrl_c

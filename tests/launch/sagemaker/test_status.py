@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from launch.rehearse.sagemaker.jobs import complete, fail
 from launch.sagemaker import status
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.sagemaker.known import BUCKET, NAME, NOW, run
-from tests.launch.sagemaker.mended import complete, fail
 from tests.launch.sagemaker.test_stop import foreign
 from tests.launch.sagemaker.world import Stage
 
@@ -158,7 +158,7 @@ def test_machines_that_are_kept_are_listed_however_old_the_job_is(
 def test_the_newest_start_is_shown_with_the_newest_epoch(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     complete(stage.started(epochs=3))
     stage.started(epochs=3)
-    stage.account.put(f"jobs/{NAME}/run/metrics.jsonl", json.dumps({**EPOCH, "epoch": 1}) + "\n" + json.dumps(EPOCH))
+    stage.account.write(f"jobs/{NAME}/run/metrics.jsonl", json.dumps({**EPOCH, "epoch": 1}) + "\n" + json.dumps(EPOCH))
     assert stage.type("status", NAME) == 0
     out = capsys.readouterr().out
     assert out.startswith(f"job {NAME} in us-east-1 (as {NAME}--2): Training, started ")

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 from launch.errors import AwsError
+from launch.rehearse.sagemaker.jobs import complete
 from launch.sagemaker.runs import describe
 from launch.sagemaker.stop import POOL_S, end
 from tests.launch.faults import Faults, injected, lost, refused
 from tests.launch.sagemaker.known import NAME
-from tests.launch.sagemaker.mended import complete
 from tests.launch.sagemaker.world import Stage, idle
 
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 from launch.errors import AwsError
+from launch.rehearse.sagemaker.jobs import MESSAGES, complete, interrupt
 from launch.sagemaker.runs import describe
 from launch.sagemaker.watch import PATIENCE_S, Follower, is_headline, streams_of
 from tests.launch.faults import Faults, injected, unreachable
 from tests.launch.sagemaker.known import NAME
-from tests.launch.sagemaker.mended import MESSAGES, complete, interrupt
 from tests.launch.sagemaker.world import Stage, idle
 
 

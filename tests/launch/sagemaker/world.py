@@ -23,6 +23,7 @@ from launch.aws import Aws
 from launch.clock import Clock
 from launch.names import tags
 from launch.plan import Plan
+from launch.rehearse.sagemaker.jobs import TrainingJob, advance, complete
 from launch.sagemaker import sdk, start
 from launch.sagemaker.__main__ import main
 from launch.sagemaker.estimator import Estimator
@@ -32,7 +33,6 @@ from launch.sagemaker.start import World
 from tests.launch.ec2.account import _shared_loader
 from tests.launch.sagemaker.account import SageMakerAccount
 from tests.launch.sagemaker.known import NAME, job, request
-from tests.launch.sagemaker.mended import TrainingJob, advance, complete
 
 Event = Callable[[], object]
 
@@ -198,7 +198,7 @@ class Stage:
 
     def leave_result(self, name: str = NAME, files: Mapping[str, str] = WEIGHTS) -> None:
         """Uploads a model.tar.gz."""
-        self.account.put(self.job(name).model.removeprefix(f"s3://{self.account.bucket}/"), tar_gz(files))
+        self.account.write(self.job(name).model.removeprefix(f"s3://{self.account.bucket}/"), tar_gz(files))
 
 
 def tar_gz(files: Mapping[str, str]) -> bytes:

@@ -1,0 +1,1 @@
+"""SageMaker on this machine: training jobs become containers that run AWS's own training toolkit."""

@@ -1,0 +1,70 @@
+"""What SageMaker has and allows in a rehearsal.  account.py hands it to whoever sets it."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from moto.core.utils import get_service_model
+
+ON_DEMAND, SPOT, WARM = "training job usage", "spot training job usage", "training warm pool usage"
+DEFAULT_QUOTA = 20.0
+
+
+@dataclass
+class Slow:
+    """In how many answers of DescribeTrainingJob a job is Stopping; None: until stopped() is called."""
+
+    stopping: int | None = 1
+
+
+def _quotas() -> dict[str, float]:
+    return {f"{kind} for {usage}": DEFAULT_QUOTA for kind in instance_types() for usage in (ON_DEMAND, SPOT, WARM)}
+
+
+@dataclass
+class Rules:
+    """What AWS has and allows.  quota: instances by its name; capacity: instances by type, without limit if missing.
+
+    refuses_missing_data: CreateTrainingJob looks for input data, as it has been seen to; otherwise the job fails later.
+    unlisted: names of jobs that listings do not have yet; roles: ARNs that SageMaker may take on, beside the account's.
+    """
+
+    quota: dict[str, float] = field(default_factory=_quotas)
+    capacity: dict[str, int] = field(default_factory=dict)
+    slow: Slow = field(default_factory=Slow)
+    refuses_missing_data: bool = False
+    unlisted: set[str] = field(default_factory=set)
+    roles: set[str] = field(default_factory=set)
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    lock: Any = field(default_factory=threading.RLock)  # the server has threads
+
+
+@functools.cache
+def _model() -> Any:
+    return get_service_model("sagemaker")
+
+
+def operation_input(name: str) -> Any:
+    """The shape of what an operation of SageMaker's takes, in AWS's own model."""
+    return _model().operation_model(name).input_shape
+
+
+def instance_types() -> list[str]:
+    """Every type that SageMaker trains on."""
+    return list(_model().shape_for("TrainingInstanceType").enum)
+
+
+def alone(act: Callable[..., Any]) -> Callable[..., Any]:
+    """`act`, which gets the rules or a job first, with nobody else at the jobs."""
+
+    @functools.wraps(act)
+    def act_alone(first: Any, *args: Any, **named: Any) -> Any:
+        with getattr(first, "rules", first).lock:
+            return act(first, *args, **named)
+
+    return act_alone

@@ -1,0 +1,91 @@
+"""The command `train` of AWS's training toolkit, on a machine that is no container: its stdin is the plug.
+
+A program, which nothing here imports.  Only what belongs to a host is replaced, never what the toolkit decides or
+starts: the ssh server, the 30 s it leaves other hosts to notice the end, its preload of a host name from /opt/ml, and
+a port and a /tmp of its own.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+
+def main() -> None:
+    """Becomes `train`; ends with its exit code."""
+    from sagemaker_pytorch_container import training
+    from sagemaker_training import mpi, smdataparallel
+    from sagemaker_training.cli.train import main as train
+
+    modules: list[Any] = [smdataparallel, mpi]
+    for module in modules:
+        module._start_sshd_daemon = open_for_ssh
+        module._can_connect = answers
+        module.time = SimpleNamespace(sleep=a_moment, time=time.time)
+        module.getfile = lambda module: ""
+        module.MPI_FINISHED_STATUS_FILE = f"{os.environ['TMPDIR']}/done"
+    training.MASTER_PORT = os.environ.get("STAND_IN_PORT", training.MASTER_PORT)
+    sys.exit(train())
+
+
+def hold_plug() -> None:
+    """Ends this container with whoever holds the other end; not on descriptor 0, which mpirun reads."""
+    held = os.dup(0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    mark = f"STAND_IN_CONTAINER={os.environ['STAND_IN_CONTAINER']}".encode()
+    threading.Thread(target=go_off_without, args=[held, mark], daemon=True).start()
+
+
+def go_off_without(plug: int, mark: bytes) -> None:
+    """Waits for the end of `plug`, and ends this container."""
+    while os.read(plug, 1):
+        pass
+    give_up = time.monotonic() + 5
+    # Again and again, because one of them may just be starting another.
+    while (others := others_with(mark)) and time.monotonic() < give_up:
+        for pid in others:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def others_with(mark: bytes) -> list[int]:
+    """The other processes of this container."""
+    found = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if has(path, mark)]
+    return [pid for pid in found if pid != os.getpid()]
+
+
+def has(environment: Path, mark: bytes) -> bool:
+    try:
+        return mark in environment.read_bytes().split(b"\0")
+    except OSError:  # it has just ended
+        return False
+
+
+def answers(host: str, port: int = 22) -> bool:
+    """Whether the ssh server of `host` runs."""
+    return door(host).exists()
+
+
+def open_for_ssh() -> None:
+    if "STAND_IN_NETWORK" in os.environ:
+        door(os.environ["SM_CURRENT_HOST"]).touch()
+
+
+def door(host: str) -> Path:
+    return Path(os.environ["STAND_IN_NETWORK"]) / f"{host}.ssh"
+
+
+def a_moment(seconds: float) -> None:
+    time.sleep(min(seconds, 0.2))
+
+
+if __name__ == "__main__":
+    hold_plug()
+    main()

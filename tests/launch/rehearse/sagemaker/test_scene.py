@@ -1,0 +1,98 @@
+"""launch.rehearse.sagemaker.scene: what it refuses, in a sentence with a remedy."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from moto import mock_aws
+
+from launch.errors import NotSetUp
+from launch.rehearse.cloud import Requests
+from launch.rehearse.faults import parse
+from launch.rehearse.sagemaker import scene
+from launch.rehearse.sagemaker.refusals import check_role
+from launch.rehearse.sagemaker.scene import SageMaker, opened
+from launch.rehearse.scene import Asked
+from trainer.errors import SettingsError
+
+
+def asked(**options: Any) -> Asked:
+    return Asked("launch.sagemaker", (), "job", {"instance_type": "ml.p3.8xlarge", **options}, "digits", 4, {})
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[SageMaker]:
+    with mock_aws(), opened(asked(nodes=1), tmp_path, Requests()) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("no-capacity:zone-a", "SageMaker chooses a zone with room by itself."),
+        ("spot-notice@epoch:1", "AWS takes spot machines back, and no others; add --spot."),
+        ("slow-network:1gbit", "one instance needs no network; add --nodes 2."),
+    ],
+)
+def test_what_cannot_happen_is_refused(here: SageMaker, word: str, told: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        here.set_up(parse([word])[0])
+
+    assert str(refused.value) == f"--inject {word}: {told}"
+
+
+def test_a_full_disk_takes_a_host_of_its_own(here: SageMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scene, "why_no_network", lambda: "needs root")
+    here.agent.in_network = False
+
+    with pytest.raises(SettingsError, match="a disk that is the instance's own needs root"):
+        here.set_up(parse(["disk-full@epoch:1"])[0])
+
+
+def test_several_instances_take_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scene, "why_no_network", lambda: "needs root")
+
+    with pytest.raises(SettingsError, match="it needs root; rehearse --nodes 1, or as root"):
+        opened(asked(nodes=2), tmp_path, Requests()).__enter__()
+
+
+def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scene, "find_spec", lambda name: None if name == "mpi4py" else True)
+
+    with pytest.raises(NotSetUp, match=r"needs mpi4py; run pip install .*rehearse-sagemaker"):
+        opened(asked(nodes=1), tmp_path, Requests()).__enter__()
+
+
+def test_an_instance_has_as_many_ranks_as_gpus(here: SageMaker) -> None:
+    assert here.agent.ranks == 4
+
+
+def test_many_ranks_are_fewer_on_few_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scene.os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(scene, "why_no_network", lambda: None)
+
+    with mock_aws(), opened(asked(nodes=2), tmp_path, Requests()) as made:
+        assert made.agent.ranks == 2
+        assert any("2 on each instance, and not 4 as on AWS" in line for line in made.differences)
+
+
+def test_data_lies_where_the_command_line_says(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train/1.jpg").write_bytes(b"x")
+    job = replace(asked(nodes=1, data=("s3://pictures/all",)), data=tmp_path)
+    with mock_aws(), opened(job, tmp_path / "rehearsal", Requests()) as made:
+        assert made.account.get("s3://pictures/all/train/1.jpg") == b"x"
+
+
+@pytest.mark.parametrize("role", ["mine", "aws-ddp-toolkit-sagemaker"])
+def test_a_role_that_the_command_line_names_is_there(tmp_path: Path, role: str) -> None:
+    with mock_aws(), opened(asked(nodes=1, role=role), tmp_path, Requests()) as made:
+        check_role(f"arn:aws:iam::{made.account.id}:role/{role}", made.account.id)
+
+
+def test_a_role_may_be_of_another_account(tmp_path: Path) -> None:
+    arn = "arn:aws:iam::999999999999:role/team/mine"
+    with mock_aws(), opened(asked(nodes=1, role=arn), tmp_path, Requests()) as made:
+        assert arn in made.account.rules.roles
