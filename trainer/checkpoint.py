@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from trainer.errors import CheckpointError, MachineError
+from trainer.errors import CheckpointError, not_written
 
 NAME = "epoch-{epoch:04d}-step-{step:06d}.pt"
 BEST = "best.pt"
@@ -94,7 +94,7 @@ def write(path: Path, data: bytes) -> None:
         _replace(path, data)
         _replace(_digest_file(path), f"{hashlib.sha256(data).hexdigest()}  {path.name}\n".encode())
     except OSError as error:
-        raise MachineError(_why_not_written(path, len(data), error)) from error
+        raise not_written(error, _why_not_written(path, len(data), error)) from error
 
 
 def read(path: Path) -> bytes:

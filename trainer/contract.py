@@ -17,7 +17,8 @@ class Exit(IntEnum):
     DATA = 3  # the same data will fail again
     AWS = 4  # launchers only: AWS refused
     TRAINING = 5  # NaN loss, out of memory: the same training will fail again
-    MACHINE = 6  # a lost rank, a full disk, a taken port: may work on another try
+    MACHINE = 6  # a lost rank, a taken port: may work on another try
+    DISK = 7  # full: will fail again until it has room
     INTERRUPTED = 75  # saved on request; start again to go on (EX_TEMPFAIL of sysexits.h)
 
 

@@ -18,7 +18,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from trainer.contract import Exit
-from trainer.errors import MachineError, TrainerError
+from trainer.errors import MachineError, TrainerError, not_written
 from trainer.heartbeat import LEFT, Heartbeat, end_process
 from trainer.ranks import Ranks
 
@@ -125,8 +125,10 @@ class Session:
                 check_at = time.monotonic() + CHECK_EVERY_S
 
     def _raise_together(self, problem: TrainerError | None) -> None:
-        for raised in self.gather(problem):
+        for rank, raised in enumerate(self.gather(problem)):
             if raised is not None:
+                # Who met it tells it: otherwise a full disk would be told by a node that has room.
+                raised.is_mine_to_tell = rank == self.ranks.rank
                 raise raised
 
     def moved(self) -> None:
@@ -186,7 +188,7 @@ def _attempt(action: Callable[[], Result]) -> tuple[Result | None, TrainerError 
     except TrainerError as error:
         return None, error
     except OSError as error:
-        return None, MachineError(f"{error.filename or 'a file'}: {error.strerror or error}.")
+        return None, not_written(error, f"{error.filename or 'a file'}: {error.strerror or error}.")
 
 
 @contextmanager
@@ -209,7 +211,7 @@ def session(ranks: Ranks, device: torch.device, timeout_s: float, *, connect: bo
         failed = False
     except TrainerError as error:
         joined.heartbeat.rest()
-        error.is_mine_to_tell = joined.may_report()
+        error.is_mine_to_tell = error.is_mine_to_tell is not False and joined.may_report()
         raise
     except RuntimeError as error:
         joined.heartbeat.rest()

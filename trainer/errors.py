@@ -8,11 +8,13 @@ The tree, with the exit code each one ends the process with:
   + TrainingError      5  the training itself went wrong: NaN, out of memory
   + MachineError       6  disk, network or another rank: may work on another try
     - CheckpointError  6  no readable checkpoint where one must be
+    - FullDisk         7  no room to write: will fail again until there is some
   + Interrupted       75  asked to stop; everything is saved
 
 A traceback means a bug of ours, never the user's mistake.
 """
 
+import errno
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,7 +29,7 @@ class TrainerError(Exception):
     """Something the user can act on.  Its text is shown as it is, without a traceback."""
 
     code: int = Exit.BUG
-    # Set by a session: whether this rank is the one that tells the user; None: there was no session.
+    # Set by a session: whether this rank is the one that tells the user; None: not yet, or there was no session.
     is_mine_to_tell: bool | None = None
 
     def _render_traceback_(self) -> list[str]:
@@ -55,8 +57,22 @@ class CheckpointError(MachineError):
     pass
 
 
+class FullDisk(MachineError):
+    code = Exit.DISK
+
+
 class Interrupted(TrainerError):
     code = Exit.INTERRUPTED
+
+
+def is_full(error: OSError) -> bool:
+    """Whether the disk, or what this user may have of it, was too small."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def not_written(error: OSError, sentence: str) -> MachineError:
+    """`sentence` as the error for a file that could not be written."""
+    return FullDisk(sentence) if is_full(error) else MachineError(sentence)
 
 
 def tell(code: int, sentence: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainer.config import TrainConfig
 from trainer.contract import METRIC_PREFIX, METRICS
-from trainer.errors import MachineError
+from trainer.errors import not_written
 from trainer.trackers import Record, Sink, is_number, open_trackers
 
 
@@ -59,9 +59,8 @@ class JsonLines:
             with self._path.open("a") as file:
                 file.write(line)  # one write: a reader never sees half a line
         except OSError as error:
-            raise MachineError(
-                f"cannot write {self._path} ({error.strerror}); free some space, then start again."
-            ) from error
+            sentence = f"cannot write {self._path} ({error.strerror}); free some space, then start again."
+            raise not_written(error, sentence) from error
 
     def close(self) -> None:
         pass

@@ -15,7 +15,7 @@ from trainer.contract import CHECKPOINTS, CURVES, METRICS, SETTINGS, WEIGHTS
 from trainer.curves import draw
 from trainer.distributed import Session, session
 from trainer.epoch import measure_communication, refuse_empty_epochs, train_one_epoch
-from trainer.errors import Interrupted, MachineError, SettingsError, TrainingError
+from trainer.errors import Interrupted, SettingsError, TrainingError, not_written
 from trainer.evaluation import evaluate_exactly
 from trainer.flags import to_yaml
 from trainer.gpu_use import GpuUse
@@ -127,8 +127,8 @@ def _folders(config: TrainConfig, joined: Session, run_dir: Path) -> Path:
                 trial.touch()
                 trial.unlink()
             except OSError as error:
-                raise MachineError(
-                    f"cannot write to {needed} ({error.strerror}); choose another --run-dir or --checkpoint-dir."
+                raise not_written(
+                    error, f"cannot write to {needed} ({error.strerror}); choose another --run-dir or --checkpoint-dir."
                 ) from error
 
     joined.once_per_node(make)

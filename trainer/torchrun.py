@@ -49,6 +49,8 @@ def cause(deaths: Sequence[Death]) -> Death:
 def main(argv: Sequence[str], *, verbose: bool = False) -> int:
     """Runs the workers that torchrun's flags describe; returns the exit code.  verbose: keep torchrun's own log."""
     _leave_quietly_when_asked()
+    if not verbose:  # or the end of one node is a page about stack frames on every other
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     # Imported here because it takes seconds, and a signal meanwhile must end this quietly.
     from torch.distributed import DistError, run
     from torch.distributed.elastic.multiprocessing.api import SignalException

@@ -9,6 +9,8 @@ from trainer.contract import Exit
 
 # Steps of an exit record, see infra/ec2/boot.sh, that say nothing against the node: AWS took it, or somebody ended it.
 TAKEN = ("spot", "signal")
+# What a record says where the training left the word to another node, see boot.sh, and how long that may take.
+SILENT, WORD_S = "the training said no more", 60.0
 # Reasons that EC2 gives for nodes that ran.
 ENDED_ON_PURPOSE = ("Client.UserInitiated", "Client.InstanceInitiated")
 
@@ -62,7 +64,9 @@ def judge(seen: Situation, max_restarts: int) -> Verdict:
     failed = [rank for rank, record in records.items() if record["code"] != 0 and record["step"] not in TAKEN]
     if failed:
         # Of several, one that did not merely lose the others tells more.
-        rank = min(failed, key=lambda rank: (records[rank]["code"] == Exit.MACHINE, rank))
+        rank = min(failed, key=lambda rank: _says_little(rank, records[rank]))
+        if _may_tell_more(seen, records[rank], others=len(rows) - len({*records, *_gone(seen)})):
+            return Waiting()
         return Over(records[rank]["code"], _failed(rank, records[rank]))
     gone = _gone(seen)
     trained = [rank for rank, record in records.items() if record["code"] == 0]
@@ -106,6 +110,17 @@ def _never_started(node: Node) -> bool:
     return not node.lives and node.reason.startswith("Client.") and not node.reason.startswith(ENDED_ON_PURPOSE)
 
 
+def _says_little(rank: int, record: Mapping[str, Any]) -> tuple[bool, bool, int]:
+    """The lower, the more the record of a failure tells."""
+    return record["code"] == Exit.MACHINE, record["reason"] == SILENT, rank
+
+
+def _may_tell_more(seen: Situation, record: Mapping[str, Any], others: int) -> bool:
+    """Whether one of `others`, the nodes without a record, is about to say what this one does not."""
+    return record["reason"] == SILENT and others > 0 and seen.now < record.get("at", 0.0) + WORD_S
+
+
 def _failed(rank: int, record: Mapping[str, Any]) -> str:
     where = f"node {rank} ({record['instance']}) failed in step {record['step']}"
-    return f"{where} with code {record['code']}: {record['reason']}"
+    remedy = "; --root-gb gives it a larger one" if record["code"] == Exit.DISK else ""
+    return f"{where} with code {record['code']}: {record['reason'].rstrip('.')}{remedy}"

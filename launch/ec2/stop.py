@@ -21,7 +21,7 @@ HELD = {"DependencyViolation", "VolumeInUse", "InvalidPlacementGroup.InUse", "In
         "InvalidParameterValue", "IncorrectState"}  # fmt: skip
 
 # Terminating takes a minute or two; p4d and larger take up to twenty.
-LIMIT_S, LOOK_EVERY_S = 1800.0, 5.0
+LIMIT_S, LOOK_EVERY_S = 1800.0, 3.0
 # Newly started nodes may show up this much later: EC2's listings follow its answers.
 SETTLE_S = 20.0
 # How long AWS may be out of reach while nodes are being ended.

@@ -19,7 +19,7 @@ from launch.perform import Say
 from trainer.contract import WEIGHTS, Exit
 from trainer.errors import TrainerError
 
-POLL_S = 10.0
+POLL_S = 5.0
 # How long AWS may be out of reach, or have no machines for lost nodes, before we give up.
 PATIENCE_S = 600.0
 # How long after they were started nodes may be missing in EC2's listings.

@@ -1,5 +1,6 @@
 """What the ranks can say to each other, and what a failure of one does to the others."""
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -34,7 +35,19 @@ def conversation(session: Session, folder: Path) -> dict[str, object]:
             return f"{type(error).__name__}: {error}"
         return "none"
 
+    def tells(attempt) -> bool | None:  # type: ignore[no-untyped-def]
+        try:
+            attempt()
+        except TrainerError as error:
+            return error.is_mine_to_tell
+        return None
+
+    def fill() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "model.pt")
+
     return {
+        "full disk": failure(lambda: session.on_head(fill)),
+        "tells of the head's disk": tells(lambda: session.on_head(fill)),
         "sum": session.sum(torch.tensor([float(rank), 1.0])).tolist(),
         "highest": session.highest([float(rank), -float(rank)]),
         "gathered": session.gather({"rank": rank}),
@@ -66,6 +79,8 @@ def heard(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
         ("on head", ["head", None, None]),
         ("once per node", ["loaded by 0", "loaded by 1", "loaded by 2"]),
         ("was there", [[False], [True], [True]]),
+        ("full disk", ["FullDisk: model.pt: No space left on device."] * 3),
+        ("tells of the head's disk", [True, False, False]),
         ("failed on head", ["DataError: no space"] * 3),
         ("failed once per node", ["DataError: no space"] * 3),
     ],

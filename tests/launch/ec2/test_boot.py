@@ -1,5 +1,6 @@
 """infra/ec2/boot.sh, run as user data by nodes that are namespaces of this machine."""
 
+import dataclasses
 import json
 import os
 import re
@@ -262,13 +263,40 @@ def test_a_node_that_fails_says_where_and_turns_itself_off(
 
     node.wait_until_off()
 
-    left = json.loads((node.root / "var/lib/ddp/exit.json").read_text())
+    left = json.loads((node.root / "run/ddp/exit.json").read_text())
     assert (left["code"], left["step"], left["restarts"]) == (code, step, 0)
     assert words in left["reason"]
     assert node.shutdowns[-1] == "-h now"
     if world.has_metadata:  # without them it has no name, and no right to write
         assert json.loads(get(here, f"exits/{node.instance}.json")) == left
         assert words in get(here, f"boot/{node.instance}.log")
+
+
+@needs_nodes
+def test_a_full_disk_ends_the_job_and_what_was_uploaded_stays(here: Region, tmp_path: Path) -> None:
+    """The lists of what is uploaded must be whole, though the disk is not: what they lack is removed from S3."""
+    code = """
+        import os
+        (run / "kept.pt").write_bytes(bytes(100_000))
+        print("has begun", flush=True)
+        while os.statvfs(run).f_bfree:
+            time.sleep(0.05)
+        time.sleep(3)  # some copies are due meanwhile
+        print("error: the disk is full.", file=sys.stderr)
+        sys.exit(7)
+    """
+    world = dataclasses.replace(image_of(tmp_path, code), has_own_disk=True)
+    node = here.launch(user_data(seconds={"UPLOAD_EVERY_S": 1}), world=world)
+    put_cluster(here, node)
+    wait_for(lambda: "run/kept.pt" in keys(here), node)
+
+    node.machine.fill_disk()
+
+    left = record(here, node)
+    assert (left["code"], left["step"], left["restarts"]) == (7, "train", 0)
+    assert left["reason"] == "the disk is full."
+    assert {"run/kept.pt", "run/try-0"} <= keys(here)
+    assert len(get(here, "run/kept.pt")) == 100_000
 
 
 @needs_nodes

@@ -8,7 +8,7 @@ from launch.ec2.fleet import Fleet, Node
 from launch.ec2.judge import Over, Replace, Situation, Verdict, Waiting, judge, strays
 from tests.launch.ec2.known import NOW, node
 
-DEADLINE = 1000
+DEADLINE, NOW_S = 1000, 500.0
 MEMBERS = {
     "nodes": [{"rank": 0, "instance": "i-0"}, {"rank": 1, "instance": "i-1"}], "restarts": 1, "deadline": DEADLINE,
 }  # fmt: skip
@@ -99,3 +99,21 @@ def test_a_node_that_failed_by_its_own_fault_is_not_restarted() -> None:
 def test_the_cause_is_told_rather_than_what_followed_from_it() -> None:
     over = verdict(node(0), node(1), records=(record(0, 6, reason="lost rank 1"), record(1, 22, "data", "no volume")))
     assert over == Over(22, "node 1 (i-1) failed in step data with code 22: no volume")
+
+
+def test_a_node_that_left_the_word_to_another_is_given_time_to_hear_it() -> None:
+    silent = {**record(1, 7, reason="the training said no more"), "at": NOW_S}
+    told = {**record(0, 7, reason="cannot write model.pt; free some space."), "at": NOW_S}
+
+    assert verdict(node(0), node(1), records=(silent,), now=NOW_S + 5) == Waiting()
+    over = verdict(node(0), node(1), records=(told, silent), now=NOW_S + 10)
+    assert over == Over(7, "node 0 (i-0) failed in step train with code 7: cannot write model.pt; free some space; "
+                           "--root-gb gives it a larger one")  # fmt: skip
+
+
+def test_a_node_that_stays_silent_is_told_of_nevertheless() -> None:
+    silent = {**record(1, 125, reason="the training said no more"), "at": NOW_S}
+    sentence = "node 1 (i-1) failed in step train with code 125: the training said no more"
+
+    assert verdict(node(0), node(1), records=(silent,), now=NOW_S + 61) == Over(125, sentence)
+    assert verdict(node(0, "terminated"), node(1), records=(silent,), now=NOW_S) == Over(125, sentence)

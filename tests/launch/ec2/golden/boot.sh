@@ -28,10 +28,11 @@ if [ -z "${DDP_SERVICE-}" ] && [ -d /run/systemd/system ]; then
         /bin/bash "$0" && exit
 fi
 
-ROOT=/var/lib/ddp
-RUN=$ROOT/run           # what the training leaves, as in the job folder
-UPLOADED=$ROOT/uploaded # what of it the job folder has
-LOG=$ROOT/boot.log
+DISK=/var/lib/ddp
+RUN=$DISK/run           # what the training leaves, as in the job folder
+LOG=$DISK/boot.log
+ROOT=/run/ddp           # in memory, for the disk may get full
+UPLOADED=$ROOT/uploaded # what of RUN the job folder has
 OUTPUT=$ROOT/output.log # the container's
 
 PAUSE_S=5           # between two looks, and two tries
@@ -67,6 +68,8 @@ run() { "$@" & wait $!; }
 
 nap() { sleep "$1" &>/dev/null & wait $!; }
 
+nap_beside() { timeout "$1" tail --pid="$2" -s 0.2 -f /dev/null &>/dev/null & wait $!; } # SECONDS PID
+
 within() { # SECONDS COMMAND...: until it succeeds
     local end=$(($(now) + $1))
     shift
@@ -82,7 +85,7 @@ retry() { # COMMAND...
 
 s3() { timeout --kill-after=5 "$TRANSFER_S" aws s3 "$@" --only-show-errors --cli-connect-timeout 10; }
 
-# ---------------------------------------------------------------- who am I
+# ---- who am I
 
 imds() { # PATH: what the instance metadata say, by IMDSv2.  A token a question: none can expire.
     local at=http://169.254.169.254/latest token
@@ -121,7 +124,7 @@ take_place() {
     shutdown -h "+$((left > 1 ? left : 1))"
 }
 
-# ---------------------------------------------------------------- data and image
+# ---- data and image
 
 get_data() {
     mkdir -p /data
@@ -153,7 +156,7 @@ get_image() {
     retry docker pull --quiet "$IMAGE" || fail 24 image "cannot pull $IMAGE"
 }
 
-# ---------------------------------------------------------------- the run folder
+# ---- the run folder
 
 # Time, size and name of each file; while the trainer writes one its name is hidden.
 list_files() { (cd "$RUN" && find . -type f ! -name '.*' -printf '%T@ %s %P\n' | sort); }
@@ -169,7 +172,7 @@ restore() {
 # Copies only what changed here: rank 0's node writes, and what the others have is older than the job folder's.
 upload_changes() {
     [ -e "$UPLOADED" ] || return 0
-    list_files >"$UPLOADED.new"
+    list_files >"$UPLOADED.new" || return 1 # what a list lacks is removed
     each_file cp "$RUN" < <(comm -13 "$UPLOADED" "$UPLOADED.new" | names) &&
         each_file rm < <(comm -23 <(names "$UPLOADED") <(names "$UPLOADED.new")) &&
         mv "$UPLOADED.new" "$UPLOADED"
@@ -187,7 +190,7 @@ finish_upload() {
     retry upload_changes
 }
 
-# ---------------------------------------------------------------- training
+# ---- training
 
 start_container() { # SECONDS: to meet the other nodes
     docker rm --force ddp &>/dev/null
@@ -219,7 +222,7 @@ attend_container() {
             upload_changes &
             UPLOAD=$! uploaded=$(now)
         fi
-        nap "$PAUSE_S"
+        nap_beside "$PAUSE_S" "$CONTAINER"
     done
     wait "$CONTAINER"
 }
@@ -265,7 +268,7 @@ train() {
 
 is_replaced() { fetch_cluster && place | (read -r _ _ _ _ _ generation _ && [ "$generation" -gt "$GENERATION" ]); }
 
-# ---------------------------------------------------------------- the end, whatever happened
+# ---- the end, whatever happened
 
 finish() {
     trap - EXIT
@@ -297,7 +300,7 @@ EOF
 }
 
 main() {
-    mkdir -p "$RUN"
+    mkdir -p "$RUN" "$ROOT"
     exec 9>"$ROOT/lock"
     flock --nonblock 9 || exit 0 # another one is at work
     exec 3>&1 > >(trap '' TERM INT HUP && exec tee -a "$LOG") 2>&1
