@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: demo test check clean
 
 demo: .venv/.installed
-	@$(BIN)/python -m launch.local --nproc-per-node 2 --config infra/jobs/demo.yaml
+	@$(BIN)/python -m launch.ec2 --nodes 2 --rehearse --config infra/jobs/demo.yaml
 
 test: check
 	$(BIN)/pytest -n auto --dist worksteal
@@ -26,7 +26,7 @@ clean:
 .venv/.installed: pyproject.toml constraints.txt
 	@echo "Installing PyTorch and this toolkit into .venv: once, 5.4 GB on disk, about two minutes."
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/pip install -qq -c constraints.txt -e '.[aws]'
+	@$(BIN)/pip install -qq -c constraints.txt -e '.[rehearse]'
 	@touch $@
 
 .venv/.installed-for-tests: .venv/.installed

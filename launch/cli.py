@@ -71,6 +71,7 @@ class Backend(Generic[Where, Plan]):
 
     problem: why a plan cannot be performed, if so; defaults: of the training, where they differ from the trainer's.
     perform returns the exit code of its command line; all of them may raise TrainerError.
+    check: raises SettingsError for a job that cannot work, without a call.
     rehearsed_in: the environment for rehearsals; None: there are none.
     """
 
@@ -84,6 +85,7 @@ class Backend(Generic[Where, Plan]):
     problem: Callable[[Plan], TrainerError | None] = lambda plan: None
     verbs: Mapping[str, Verb] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    check: Callable[[Job[Where]], object] = lambda job: None
     rehearsed_in: Mapping[str, str] | None = None
 
 
@@ -106,6 +108,8 @@ def main(backend: Backend[Where, Plan], argv: Sequence[str]) -> int:
 
 def _launch(backend: Backend[Where, Plan], argv: Sequence[str]) -> int:
     launch, rehearsal, job = _read(backend, argv)
+    if rehearsal.rehearse and launch.dry_run:
+        raise SettingsError("--dry-run prints the plan and --rehearse plays it; leave one of them out.")
     if rehearsal.rehearse:
         return _rehearse(backend, argv, rehearsal, job)
     if rehearsal.inject:
@@ -128,6 +132,7 @@ def _rehearse(backend: Backend[Where, Plan], argv: Sequence[str], rehearsal: Reh
     from launch.rehearse.rehearsal import rehearse
     from launch.rehearse.scene import Asked
 
+    backend.check(job)
     options = job.where.model_dump()
     now = datetime.now()
     asked = Asked(
@@ -140,7 +145,7 @@ def _rehearse(backend: Backend[Where, Plan], argv: Sequence[str], rehearsal: Reh
         options=options,
         dataset=job.train.dataset,
         epochs=job.train.epochs,
-        env=backend.rehearsed_in or {},
+        env=dict(backend.rehearsed_in or {}),
         faults=parse(rehearsal.inject),
         data=rehearsal.rehearse_data,
     )
@@ -154,11 +159,11 @@ def _read(backend: Backend[Where, Plan], argv: Sequence[str]) -> tuple[LaunchOpt
     models: list[type[BaseModel]] = [LaunchOptions, *rehearsal, backend.options, TrainConfig]
     if argv and not argv[0].startswith("-") and backend.verbs:
         raise SettingsError(f"unknown verb {argv[0]!r}{did_you_mean(argv[0], backend.verbs) or '.'}")
-    defaults = {**backend.defaults, **REHEARSED} if rehearsal and "--rehearse" in argv else backend.defaults
-    launch, *more, where, train = flags.parse(
-        argv, models, prog=backend.prog, about=about, sections=sections, defaults=defaults
-    )
+    parse = partial(flags.parse, argv, models, prog=backend.prog, about=about, sections=sections)
+    launch, *more, where, train = parse(defaults=backend.defaults)
     rehearsed = cast(RehearsalOptions, more[0]) if more else RehearsalOptions.model_construct()
+    if rehearsed.rehearse:  # which --config may say, too
+        launch, *_, where, train = parse(defaults={**backend.defaults, **REHEARSED})
     return cast(LaunchOptions, launch), rehearsed, Job(cast(TrainConfig, train), cast(Where, where))
 
 

@@ -20,6 +20,7 @@ from trainer.errors import MachineError
 MARK = "LAUNCH_SHELL_MARK"
 # How long what a command said last may take to arrive, when it is over.
 HEARD_OUT_S = 5.0
+SAME_REQUEST_S = 1.0
 _HEARD: Mapping[str, Any] = {
     "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace",
 }  # fmt: skip
@@ -38,7 +39,7 @@ def run(
     hear: gets each line that it says, in a thread of its own; without it they go where ours go.
     born: gets its process id.
     SIGINT, SIGTERM and SIGHUP are passed on.  Whatever is left of the command after grace_s, or at a
-    second signal, is killed, and 128 + the first signal is returned.  The default is longer than the
+    second Ctrl-C, is killed, and 128 + the first signal is returned.  The default is longer than the
     30 s that torchrun gives its workers to save.  Raises MachineError when somebody else killed it.
     """
     ending = _Ending(grace_s)
@@ -84,11 +85,12 @@ def _passed_on(lines: IO[str] | None, hear: Callable[[str], None] | None) -> Ite
 
 
 class _Ending:
-    """How one command is brought to its end: asked at the first signal, killed at the second or after the grace."""
+    """How one command is brought to its end: asked at the first signal, killed at the next or after the grace."""
 
     def __init__(self, grace_s: float) -> None:
         self.mark = uuid.uuid4().hex
         self.asked_by: int | None = None
+        self._asked_at = 0.0
         self._group: int | None = None
         self._grace_s = grace_s
         self._killer = threading.Timer(grace_s, self._kill)
@@ -101,9 +103,11 @@ class _Ending:
 
     def on_signal(self, signum: int, _frame: FrameType | None) -> None:
         if self.asked_by is not None:
-            self._kill()
+            # Who asks once may send two signals: `timeout` does, and a terminal that is closed.
+            if signum == signal.SIGINT or time.monotonic() - self._asked_at > SAME_REQUEST_S:
+                self._kill()
             return
-        self.asked_by = signum
+        self.asked_by, self._asked_at = signum, time.monotonic()
         if self._group is not None:
             self._ask(signum)
 
@@ -121,13 +125,18 @@ class _Ending:
     def _kill(self) -> None:
         """Kills the process group, and every process that carries the mark."""
         _send(signal.SIGKILL, self._group)
-        give_up = time.monotonic() + 5.0
-        # Again and again, because one of them may just be starting another.
-        while (left := _marked(self.mark)) and time.monotonic() < give_up:
-            for pid in left:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.02)
+        kill_marked(self.mark)
+
+
+def kill_marked(mark: str) -> None:
+    """Kills every process that has `mark` in its environment."""
+    give_up = time.monotonic() + 5.0
+    # Again and again, because one of them may just be starting another.
+    while (left := _marked(mark)) and time.monotonic() < give_up:
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
 
 
 def _send(signum: int, group: int | None) -> None:
@@ -172,6 +181,20 @@ class Held:
     @property
     def is_alive(self) -> bool:
         return self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it is alive; minus the signal where one ended it."""
+        return self._process.poll()
+
+    def lines(self) -> Iterator[bytes]:
+        """What it says after "ready", until nobody is left who could say more."""
+        assert self._process.stdout is not None
+        return iter(self._process.stdout)
+
+    def send(self, signum: int) -> None:
+        """Signals it, if it is still there."""
+        self._process.send_signal(signum)
 
     def tell(self, line: str) -> None:
         """Writes a line to its standard input."""

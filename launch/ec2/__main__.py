@@ -48,6 +48,7 @@ def main(argv: list[str]) -> int:
         problem=lambda made: made.problems[0] if made.problems else None,
         verbs={**verbs(_aws, _clock, cli.say), "attach": Verb(ATTACH, StatusOptions, _attach)},
         defaults=DEFAULTS,
+        check=_check,
         rehearsed_in=os.environ,
     )
     return cli.main(backend, argv)
@@ -66,6 +67,12 @@ def _clock() -> "Clock":
     from launch.clock import Clock
 
     return Clock()
+
+
+def _check(job: Job[Ec2Options]) -> None:
+    from launch.ec2.checks import settle
+
+    settle(job)
 
 
 def _plan(job: Job[Ec2Options]) -> plan.Plan:

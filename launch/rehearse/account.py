@@ -33,6 +33,10 @@ class Account:
         """Another bucket; region: if in another than the account's."""
         s3_backends[self.id]["aws"].create_bucket(name, region or self.region)
 
+    def put(self, bucket: str, key: str, content: bytes) -> None:
+        """An object."""
+        s3_backends[self.id]["aws"].put_object(bucket, key, content)
+
     def resources(self) -> set[str]:
         """What costs money or carries the toolkit's tag, in any region; not S3 and logs, which are meant to stay."""
         for _ in range(10):

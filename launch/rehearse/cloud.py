@@ -63,7 +63,7 @@ class Refusal:
     def body(self, service: str) -> tuple[list[tuple[str, str]], bytes]:
         """Headers and text, as the service's protocol words it."""
         text = f"<Code>{self.code}</Code><Message>{self.message}</Message>"
-        if service in ("ec2", "s3", "iam", "sts"):
+        if service in ("ec2", "s3", "iam", "sts", "cloudformation"):
             whole = {
                 "ec2": f"<Response><Errors><Error>{text}</Error></Errors><RequestID>r</RequestID></Response>",
                 "s3": f"<Error>{text}<RequestId>r</RequestId></Error>",

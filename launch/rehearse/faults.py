@@ -52,6 +52,15 @@ def parse(words: Sequence[str]) -> tuple[Fault, ...]:
     return tuple(_parse(word) for word in words)
 
 
+def check(faults: Sequence[Fault], epochs: int) -> None:
+    """Raises SettingsError for one that would come when the training of so many epochs is over."""
+    for fault in faults:
+        if fault.has_epoch and fault.number >= epochs:
+            raise SettingsError(
+                f"--inject {fault}: the training ends with epoch {epochs}; name an earlier one, or give more --epochs."
+            )
+
+
 def _parse(word: str) -> Fault:
     kind = re.split("[@:]", word)[0]
     if kind not in KINDS:

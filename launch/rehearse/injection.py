@@ -12,22 +12,24 @@ from contextlib import suppress
 from launch.rehearse.cloud import Refusal
 from launch.rehearse.faults import Fault
 from launch.rehearse.progress import newest_epoch
-from launch.rehearse.scene import Scene
+from launch.rehearse.scene import KILLED, Scene
+from trainer.contract import Exit
 
 THROTTLED = Refusal(503, "RequestLimitExceeded", "Request limit exceeded.")
 SLOW_DOWN = Refusal(503, "SlowDown", "Please reduce your request rate.")  # S3's word for it
 
 
 class Injection:
-    """happened: what was done, with when (monotonic, s); killed: whether the launcher was, by us."""
+    """happened: what was done, with when (monotonic, s)."""
 
     def __init__(self, faults: Sequence[Fault], scene: Scene, note: Callable[[str], None]) -> None:
         """Raises SettingsError for a fault that cannot happen in this scene."""
         self.happened: list[tuple[float, str]] = []
-        self.killed = False
+        self._killed = False
         self.throttled = 0
         self._scene, self._note = scene, note
-        self._due, self._calls, self._launcher = list(faults), 0, 0
+        self._due, self._calls = list(faults), 0
+        self._launcher: int | None = None
         self._throttles = any(fault.kind == "throttle" for fault in faults)
         for fault in faults:
             if what := scene.set_up(fault):
@@ -39,15 +41,21 @@ class Injection:
         never = [f"{fault}: it did not come to that" for fault in self._due if fault.kind != "throttle"]
         return often + never
 
-    def aim(self, launcher: int) -> None:
-        """The launcher's process id."""
+    def mend(self, code: int) -> str | None:
+        """After a command that ended with `code`: what is over now, so that the same command again goes on; or None."""
+        if code == KILLED:
+            was_us, self._killed = self._killed, False
+            return "the launcher was killed" if was_us else None
+        return None if code == Exit.DONE else self._scene.mend()
+
+    def aim(self, launcher: int | None) -> None:
+        """The process id of the launcher that runs, if one does."""
         self._launcher = launcher
 
     def give_up(self, trouble: str) -> None:
         """Lets the launcher take everything down."""
+        self._send(signal.SIGTERM)
         self._note(f"the rehearsal itself fails: {trouble}")
-        with suppress(ProcessLookupError):
-            os.kill(self._launcher, signal.SIGTERM)
 
     def refuse(self, by_launcher: bool, service: str, operation: str) -> Refusal | None:
         """Before each request: what AWS answers instead, if anything."""
@@ -56,8 +64,8 @@ class Injection:
         self._calls += 1
         for fault in [f for f in self._due if f.kind == "launcher-killed" and f.number == self._calls]:
             self._done(fault, f"the launcher is killed at request {self._calls}, {service}:{operation}")
-            self.killed = True
-            os.kill(self._launcher, signal.SIGKILL)
+            self._killed = True
+            self._send(signal.SIGKILL)
         if self._throttles and self._calls % 3 == 0:
             self.throttled += 1
             return SLOW_DOWN if service == "s3" else THROTTLED
@@ -72,6 +80,11 @@ class Injection:
         for fault in [fault for fault in waiting if fault.number <= epoch]:
             if what := self._scene.strike(fault):
                 self._done(fault, f"{what}, after epoch {epoch}")
+
+    def _send(self, signum: int) -> None:
+        if self._launcher is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self._launcher, signum)
 
     def _done(self, fault: Fault, what: str) -> None:
         self._due.remove(fault)

@@ -35,7 +35,8 @@ def as_text(receipt: Receipt) -> str:
         f"resources: {receipt.resources()}": [
             f"{count} x {kind}" + (f", {receipt.left[kind]} LEFT" if kind in receipt.left else "")
             for kind, count in sorted(receipt.made.items())
-        ] + ["not counted: the job folder and the logs, which stay on AWS, too"] * bool(receipt.made),
+        ]
+        + ["not counted: the job folder and the logs, which stay on AWS, too"] * bool(receipt.made),
         f"on AWS: about {receipt.usd:.4f} USD": ["nodes and volumes for these seconds, on demand in us-east-1"],
         f"kept in {receipt.kept}": [f"{name:<16}{what}" for name, what in kept.items() if name in there],
         "what differs from AWS": [row for text in receipt.differences for row in _wrapped(text)],

@@ -6,22 +6,26 @@ The launcher is the real one, in a process of its own: nothing in it knows that 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launch import shell
 from launch.errors import NotSetUp
-from launch.rehearse.scene import CREDENTIALS, Asked, Opened, Scene
+from launch.rehearse.environment import cleaned, entered
+from launch.rehearse.faults import check
+from launch.rehearse.scene import KILLED, Asked, Opened, Scene
 from trainer.contract import Exit
-from trainer.errors import MachineError
+from trainer.errors import MachineError, SettingsError
 
 if TYPE_CHECKING:
     from launch.rehearse.cloud import Requests
@@ -29,14 +33,8 @@ if TYPE_CHECKING:
     from launch.rehearse.injection import Injection
 
 GRACE_S = 120.0  # a launcher that is asked to stop takes the job down first
-# moto reads these when it is used; 1,300 old AMIs would take half a second.
-MOTO = {
-    "MOTO_EC2_LOAD_DEFAULT_AMIS": "false",
-    "MOTO_ENABLE_AMI_VALIDATION": "true",
-    "MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION": "true",
-}
 # Where each backend's jobs are rehearsed, by its module: adding one is a line.
-SCENES = {"launch.ec2": "launch.rehearse.ec2.scene"}
+SCENES = {"launch.ec2": "launch.rehearse.ec2.scene", "launch.sagemaker": "launch.rehearse.sagemaker.scene"}
 
 
 @dataclass
@@ -57,28 +55,33 @@ class Stage:
 
     def run(self, *words: str) -> int:
         """`python -m launch.ec2 words...` against the embedded AWS, to its end; its exit code, 137 if it was killed."""
-        command = [sys.executable, "-m", "launch.rehearse.leash", self.asked.module, *words]
+        command = [sys.executable, "-m", "launch.rehearse.leash", str(os.getpid()), self.asked.module, *words]
         name = words[0] if words[0].isalpha() else "launch"
         try:
             code = shell.run(command, self._env(), grace_s=GRACE_S, hear=self.display.line, born=self.injection.aim)
         except MachineError:
-            code = 137
+            code = KILLED
+        self.injection.aim(None)
         self.commands.append((name, code))
         self.ended = time.monotonic()
         return code
+
+    def left(self) -> set[str]:
+        """What costs money now and did not when the rehearsal began."""
+        return self.scene.account.resources() - self.at_first
 
     def look(self) -> None:
         """Now and then: what has happened."""
         from launch.rehearse.progress import has_begun
 
+        self.display.look()  # before a fault: an epoch is shown, and then what happens after it
         self.injection.look()
         if self.met is None and has_begun(self.scene.account):
             self.met = time.monotonic()
-        self.display.look()
 
     def _env(self) -> dict[str, str]:
-        kept = {name: value for name, value in self.asked.env.items() if not name.startswith("AWS_")}
-        return {**kept, **CREDENTIALS, "AWS_ENDPOINT_URL": self.scene.endpoint, "AWS_DEFAULT_REGION": self.asked.region}
+        there = {"AWS_ENDPOINT_URL": self.scene.endpoint, "AWS_DEFAULT_REGION": self.asked.region}
+        return {**cleaned(self.asked.env), **there}
 
 
 def rehearse(asked: Asked, *, is_terminal: bool = False) -> int:
@@ -86,53 +89,77 @@ def rehearse(asked: Asked, *, is_terminal: bool = False) -> int:
 
     Raises NotSetUp without the extra `rehearse`, and SettingsError for what cannot be rehearsed.
     """
-    _need_moto()
-    with _stage(asked, is_terminal) as stage:
+    check(asked.faults, asked.epochs)
+    with _run_folder(Path("runs") / asked.job), entered(asked.env), _stage(asked, is_terminal) as stage:
         code = _play(stage)
         stage.scene.close()
         stage.display.close()
-        _tell(stage)
+        _tell(stage, code)
         return code
+
+
+@contextmanager
+def _run_folder(folder: Path) -> Iterator[None]:
+    """A new folder, for what the job leaves; it goes again if that is nothing."""
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        raise SettingsError(f"{folder} is there from an earlier run; take another --job-name.") from None
+    except OSError as error:
+        raise MachineError(f"cannot make {folder} ({error.strerror}); go to a folder that you may write to.") from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # it is not empty
+            folder.rmdir()
 
 
 def _play(stage: Stage) -> int:
     """The launcher, and whatever must follow it so that nothing is left; the exit code of the job."""
     asked, display = stage.asked, stage.display
     code = stage.run(*asked.launch)
-    if code == 137 and stage.injection.killed:
-        display.note(f"the launcher was killed; the same command again goes on with job {asked.job}")
+    while what := stage.injection.mend(code):
+        display.note(f"{what}; the same command again goes on with job {asked.job}")
         code = stage.run(*asked.launch)
-    elif code == 137:
-        display.note(f"the launcher was killed; `python -m {asked.module} attach {asked.job}` would go on with the job")
-    elif code == Exit.DONE and any(life.ended is None for life in stage.scene.lives.values()):
+    if code == Exit.DONE and asked.leaves and stage.left():
         display.note("the launcher has left the job alone; following it to its end")
         code = stage.run("attach", asked.job)
-    if stage.scene.account.resources() - stage.at_first:
-        display.note(f"something is left: python -m {asked.module} stop {asked.job}")
-        stage.run("stop", asked.job)
-    return code
+    if not (left := stage.left()):
+        return code
+    killed = f"the launcher was killed; on AWS `python -m {asked.module} attach {asked.job}` would go on; here "
+    display.note(f"{killed if code == KILLED else ''}{len(left)} resources are left, which `stop` removes")
+    stage.run("stop", asked.job)
+    return code or Exit.MACHINE  # a launcher that calls it a success must not leave anything
 
 
-def _tell(stage: Stage) -> None:
-    from launch.rehearse.receipt import Receipt, as_text
+def _tell(stage: Stage, code: int) -> None:
+    from launch.rehearse.receipt import Receipt
+    from launch.rehearse.receipt_page import write
+    from launch.rehearse.receipt_text import as_text
     from launch.rehearse.results import save
 
-    kept = save(stage.scene.account, stage.asked.bucket, stage.asked.job, stage.requests.seen)
-    print("\n" + as_text(Receipt.of(stage, kept)), flush=True)
+    kept, files = save(stage.scene.account, stage.asked.bucket, stage.asked.job, stage.requests.seen)
+    receipt = Receipt.of(stage, code, kept, files)
+    stage.display.say("\n" + as_text(receipt))
+    write(receipt)
 
 
 @contextmanager
 def _stage(asked: Asked, is_terminal: bool) -> Iterator[Stage]:
     """AWS, its nodes, and who watches them; nothing of them is left afterwards."""
-    os.environ.update(MOTO)
+    _need_moto()
+    from moto.core.model_instances import reset_model_data
+
     from launch.rehearse.cloud import Requests
     from launch.rehearse.display import Display
     from launch.rehearse.injection import Injection
 
+    reset_model_data()  # of an earlier rehearsal in this process
     opened: Opened = import_module(SCENES[asked.module]).opened
     requests = Requests()
     with _folder() as folder, opened(asked, folder, requests) as scene:
-        display = Display(scene, asked.epochs, is_terminal)
+        has_colours = is_terminal and not asked.env.get("NO_COLOR") and asked.env.get("TERM") != "dumb"
+        display = Display(scene, asked.epochs, is_terminal, has_colours)
         injection = Injection(asked.faults, scene, display.note)
         at_first = scene.account.resources()
         stage = Stage(asked, scene, requests, display, injection, at_first)
@@ -146,7 +173,9 @@ def _stage(asked: Asked, is_terminal: bool) -> Iterator[Stage]:
 @contextmanager
 def _folder() -> Iterator[Path]:
     """A folder that goes with us, also if we are killed."""
-    folder = Path(tempfile.mkdtemp(prefix="rehearsal-"))
+    where = tempfile.gettempdir()
+    # The boot script names it without quotes, as it may on AWS.
+    folder = Path(tempfile.mkdtemp(prefix="rehearsal-", dir=where if re.fullmatch(r"[\w/.-]+", where) else "/tmp"))
     sweep = 'echo ready; cat >/dev/null; for _ in 1 2 3 4 5 6 7 8 9; do rm -rf -- "$1" && exit; sleep 0.5; done'
     sweeper = shell.hold(["sh", "-c", sweep, "sh", str(folder)], {"PATH": os.defpath})
     try:
@@ -157,8 +186,6 @@ def _folder() -> Iterator[Path]:
 
 
 def _need_moto() -> None:
-    try:
-        import flask  # noqa: F401
-        import moto  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise NotSetUp(f"a rehearsal needs {error.name}; run pip install 'aws-ddp-toolkit[rehearse]'.") from error
+    for name in ("awscli", "boto3", "flask", "flask_cors", "jinja2", "moto"):
+        if find_spec(name) is None:
+            raise NotSetUp(f"a rehearsal needs {name}; run pip install -c constraints.txt -e .[rehearse]")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,17 +14,8 @@ if TYPE_CHECKING:
     from launch.rehearse.account import Account
     from launch.rehearse.cloud import Requests, Seen
 
+KILLED = 137  # the exit code of a launcher that got SIGKILL
 PHASES = ("plan", "provision", "boot", "rendezvous", "train", "tear down")
-
-# Of the launcher's environment; the user's own settings of AWS are none of its business.
-CREDENTIALS = {
-    "AWS_ACCESS_KEY_ID": "rehearsal",
-    "AWS_SECRET_ACCESS_KEY": "rehearsal",
-    "AWS_CONFIG_FILE": os.devnull,
-    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-    "AWS_EC2_METADATA_DISABLED": "true",
-    "NO_PROXY": "*",
-}
 
 
 @dataclass(frozen=True)
@@ -48,12 +38,19 @@ class Asked:
 
     @property
     def region(self) -> str:
-        return self.options.get("region") or "us-east-1"
+        """The one that the job would run in."""
+        told = (self.options.get("region"), self.env.get("AWS_REGION"), self.env.get("AWS_DEFAULT_REGION"))
+        return next((region for region in told if region), "us-east-1")
 
     @property
     def bucket(self) -> str | None:
         """The user's own, if the job has one."""
         return self.options.get("bucket")
+
+    @property
+    def leaves(self) -> bool:
+        """Whether the launcher is told to leave the job alone."""
+        return bool(self.options.get("detach")) or self.options.get("wait") is False
 
     @property
     def launch(self) -> list[str]:
@@ -138,6 +135,13 @@ class Scene(Protocol):
 
     def strike(self, fault: Fault) -> str | None:
         """Lets a fault happen whose epoch has come; what it did, in words, or None: there is nobody to hit now."""
+        ...
+
+    def mend(self) -> str | None:
+        """After a command that failed: puts right what made it fail, and says what, if the same command again goes on.
+
+        None: nothing that was injected keeps the job from ending well.
+        """
         ...
 
     def starts(self, seen: Sequence[Seen]) -> Mapping[str, float | None]:

@@ -112,6 +112,18 @@ def test_a_second_ctrl_c_kills_at_once() -> None:
     assert [pid for pid in processes if is_alive(pid)] == []
 
 
+def test_two_signals_at_once_are_one_request() -> None:
+    """As `timeout` sends them: to its child, and to the group that the child is in."""
+    save = "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), worker.kill(), sys.exit(7)))"
+    launcher, _ = start(AGENT.format(agent=save, worker=DEAF), grace_s=60)
+
+    launcher.send_signal(signal.SIGTERM)
+    wait_for_the_first_to_arrive(launcher.pid)
+    launcher.send_signal(signal.SIGTERM)
+
+    assert launcher.communicate(timeout=10)[0] == "code 7\n"
+
+
 def wait_for_the_first_to_arrive(pid: int) -> None:
     """Two equal signals that wait to be handled are one.  The first starts the timer, which is a thread."""
     end = time.monotonic() + 10

@@ -68,20 +68,33 @@ class Account(account.Account):
         ssm_backends[self.id][self.region]._parameters[AMI_PARAMETER].append(parameter)
         return str(ami.id)
 
-    def make_image(self, repository: str, tag: str = "latest") -> str:
-        """The container's digest."""
+    def make_image(self, repository: str, tag: str = "latest", digest: str = "") -> str:
+        """The container's digest; digest: the one that it shall have."""
         ecr = ecr_backends[self.id][self.region]
-        ecr.create_repository(repository, None, None, None, None, None)  # type: ignore[arg-type,unused-ignore]
-        manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "layers": [], "config": {"digest": "sha256:1"}}
-        return str(ecr.put_image(repository, json.dumps(manifest), tag, MANIFEST).get_image_digest())
+        if repository not in ecr.repositories:
+            ecr.create_repository(repository, None, None, None, None, None)  # type: ignore[arg-type,unused-ignore]
+        manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "layers": [], "config": {"digest": f"{tag}{digest}"}}
+        image = ecr.put_image(repository, json.dumps(manifest), tag, MANIFEST)
+        if digest:
+            image._image_digest = digest
+        return str(image.get_image_digest())
 
     def make_roles(self) -> None:
         """Those of nodes and time limits."""
-        iam, trust = iam_backends[self.id]["aws"], {"Version": "2012-10-17", "Statement": []}
-        for name in (PROFILE, SCHEDULER_ROLE):
-            iam.create_role(name, json.dumps(trust), "/", None, "", [], 3600)  # type: ignore[arg-type,unused-ignore]
-        iam.create_instance_profile(PROFILE, "/", [])
-        iam.add_role_to_instance_profile(PROFILE, PROFILE)
+        self.make_profile(PROFILE)
+        self.make_role(SCHEDULER_ROLE)
+
+    def make_role(self, name: str) -> None:
+        """One that allows nothing, which moto does not check."""
+        trust = json.dumps({"Version": "2012-10-17", "Statement": []})
+        iam_backends[self.id]["aws"].create_role(name, trust, "/", None, "", [], 3600)  # type: ignore[arg-type,unused-ignore]
+
+    def make_profile(self, name: str) -> None:
+        """A role, in the form in which nodes have one."""
+        self.make_role(name)
+        iam = iam_backends[self.id]["aws"]
+        iam.create_instance_profile(name, "/", [])
+        iam.add_role_to_instance_profile(name, name)
 
     # ---- what is in it
 

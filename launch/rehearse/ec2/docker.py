@@ -44,8 +44,8 @@ def main(words: list[str]) -> int:
     match words:
         case ["run", *rest]:
             return run(rest)
-        case ["pull", "--quiet", image]:
-            return 0 if "@sha256:" in image else complain(1, f"{image} is not pinned by its digest")
+        case ["pull", "--quiet", _image]:
+            return 0
         case ["login", "--username", "AWS", "--password-stdin", _registry]:
             return 0 if sys.stdin.read().strip() else complain(1, "login: no password")
         case ["kill", "--signal", name, container]:

@@ -33,6 +33,8 @@ from moto.scheduler.models import EventBridgeSchedulerBackend
 from moto.servicequotas.exceptions import NoSuchResource
 from moto.servicequotas.models import ServiceQuotasBackend
 
+from launch.rehearse.mending import changed
+
 USER_DATA_LIMIT = 16_384
 NO_CAPACITY = "InsufficientInstanceCapacity"
 _terminate_at_once = Instance.terminate  # moto's own
@@ -103,7 +105,7 @@ def mended(rules: Rules) -> Iterator[None]:
     ]
     with ExitStack() as stack:
         for owner, name, new in changes:
-            stack.enter_context(_changed(owner, name, new, rules))
+            stack.enter_context(changed(owner, name, new, rules))
         stack.enter_context(mock.patch.object(Instance, "network_interfaces", property(_interfaces_of)))
         stack.enter_context(mock.patch.object(Volume, "attachments", property(_attachments)))
         stack.enter_context(mock.patch.object(Instance, "cpu_options", property(_cpu_options), create=True))
@@ -118,16 +120,6 @@ def mended(rules: Rules) -> Iterator[None]:
 
 
 _kms_key = functools.cache(generate_private_key)
-
-
-def _changed(owner: type, name: str, new: Callable[..., Any], rules: Rules) -> Any:
-    """`new` in place of owner.name: it gets the rules, moto's own method and its arguments."""
-    original = getattr(owner, name, None)
-
-    def method(self: Any, *args: Any, **named: Any) -> Any:
-        return new(rules, original, self, *args, **named)
-
-    return mock.patch.object(owner, name, method, create=True)
 
 
 # ---- nodes
@@ -163,6 +155,7 @@ def _started(rules: Rules, original: Any, response: Any) -> ActionResult:
         for mapping in ask("BlockDeviceMappings", []):
             volume = backend.get_volume(instance.block_device_mapping[mapping["DeviceName"]].volume_id)
             _tune(volume, mapping["Ebs"])
+        instance.is_whole = True  # moto lists it long before it has its disks
     return cast(ActionResult, result)
 
 

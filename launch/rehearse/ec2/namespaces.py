@@ -12,17 +12,18 @@ import ctypes
 import os
 import shutil
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from launch import shell
 from launch.rehearse.ec2.imds import Imds
-from launch.rehearse.ec2.node import Volume, World, pin, programs, text_of, write_program
+from launch.rehearse.ec2.node import Volume, World, environment, pin, programs, text_of, write_program
 from launch.shell import Held
+from trainer.errors import MachineError
 
 Result = TypeVar("Result")
 
@@ -37,12 +38,24 @@ DIFFERENCES = (
     "docker is a stand-in: it runs the container's command with this Python and this checkout, without GPUs.",
 )
 
+DISK = "/ec2/disk"  # of a node that has one of its own
+
 # Builds the node's root and becomes its first process.  stdin is the plug: a line when the network is there, and
 # the node goes off when it is closed.
 POWER_ON = """
 set -eu
-root=$1 image=$2 volume=$3; shift 3
+root=$1 image=$2 volume=$3 disk=$4; shift 4
 mount --bind "$root" "$root"
+if [ -n "$disk" ]; then
+    # A file system of its own in place of the system disk, where user data writes to it.
+    mkdir "$root$disk"
+    mount -t tmpfs tmpfs "$root$disk"
+    mkdir -p "$root/var/lib/ddp"
+    for folder in /var/lib/ddp /tmp; do
+        mkdir -m 1777 "$root$disk/$(basename "$folder")"
+        mount --bind "$root$disk/$(basename "$folder")" "$root$folder"
+    done
+fi
 for folder; do
     mkdir -p "$root$folder"
     mount --rbind "$folder" "$root$folder"
@@ -91,7 +104,22 @@ def why_not_here() -> str | None:
     missing = [name for name in NEEDED if shutil.which(name) is None]
     if missing:
         return f"needs {', '.join(missing)} (Debian: iproute2, util-linux, mount, e2fsprogs, curl)"
-    return None if os.geteuid() == 0 else "needs root, for namespaces and mounts"
+    if os.geteuid() != 0:
+        return "needs root, for namespaces and mounts"
+    try:  # root of a container may lack the capabilities for it
+        shell.ask(["unshare", "--net", "--mount", "--uts", "--pid", "--fork", "sh", "-c", TRY])
+    except MachineError as error:
+        return f"needs namespaces, mounts and loop devices ({error})"
+    return None
+
+
+# What building a node takes, in namespaces that go at once.
+TRY = """
+set -e
+ip link add bridge type bridge
+mount -t tmpfs tmpfs /mnt
+losetup --find >/dev/null
+"""
 
 
 @dataclass
@@ -117,6 +145,14 @@ class Node:
     def has_container(self) -> bool:
         containers = self.root / "run" / "containers"
         return containers.exists() and any(containers.iterdir())
+
+    def fill_disk(self) -> None:
+        """Leaves no room on its own disk, which it must have; what is removed later makes no room either."""
+        with suppress(OSError, MachineError):  # the node has just gone, or the disk has got fuller than that
+            disk = os.statvfs(f"/proc/{self.process.pid}/root{self.root}{DISK}")
+            used = max(1, disk.f_blocks - disk.f_bfree) * disk.f_frsize
+            shell.ask(["nsenter", f"--mount=/proc/{self.process.pid}/ns/mnt", "mount", "-o", f"remount,size={used}",
+                       f"{self.root}{DISK}"])  # fmt: skip
 
     def pull_the_plug(self) -> None:
         """Ends it at once, whatever runs; twice is fine."""
@@ -159,13 +195,13 @@ class Network:
         process = shell.hold(
             ["unshare", "--net", "--mount", "--uts", "--pid", "--fork", "--kill-child", "bash", "-c", POWER_ON, "bash",
              str(root), str(volume.image) if volume else "", volume.id.replace("-", "") if volume else "",
-             *_shown_folders()],
-            {"PATH": "/ec2/bin:/usr/sbin:/usr/bin:/sbin:/bin", "AWS_ENDPOINT_URL": world.aws},
+             DISK if world.has_own_disk else "", *_shown_folders()],
+            environment(world, "/ec2/bin:/usr/sbin:/usr/bin:/sbin:/bin", "/tmp"),
         )  # fmt: skip
         node = Node(instance, address, root, volume, process)
         self.nodes.append(node)
         self.note_namespaces(process.pid)
-        self._plug_in(node, len(self.nodes))
+        self._plug_in(node, len(self.nodes), world.rate)
         if world.has_metadata:
             node.imds = in_network(process.pid, lambda: Imds(instance))
         # The shell that waits for its plug, and not only the first process, which has started it already.
@@ -179,13 +215,26 @@ class Network:
         mine, its = ({str(link.readlink()) for link in Path(f"/proc/{p}/ns").iterdir()} for p in ("self", pid))
         self.namespaces |= its - mine
 
-    def _plug_in(self, node: Node, index: int) -> None:
+    def _plug_in(self, node: Node, index: int, rate: str) -> None:
         bridge, pid = f"/proc/{self.switch.pid}/ns/net", node.process.pid
         width = self.cloud.partition("/")[2]
         ip(bridge, f"link add port{index} type veth peer name eth0 netns {pid}",
            f"link set port{index} master bridge up")  # fmt: skip
         ip(f"/proc/{pid}/ns/net", "link set lo up", "addr add 169.254.169.254/32 dev lo",
            f"addr add {node.address}/{width} dev eth0", "link set eth0 up")  # fmt: skip
+        if rate:  # what a node sends is held back at its own end, what it gets at the bridge's
+            slow_down(f"/proc/{pid}/ns/net", "eth0", rate)
+            slow_down(bridge, f"port{index}", rate)
+
+    def why_not_slow(self) -> str | None:
+        """Why no network here can be slowed down, or None."""
+        if shutil.which("tc") is None:
+            return "needs tc (Debian: iproute2)"
+        try:
+            slow_down(f"/proc/{self.switch.pid}/ns/net", "bridge", "100gbit")
+        except MachineError as error:
+            return f"needs a kernel with token buckets (sch_tbf): {error}"
+        return None
 
 
 @contextmanager
@@ -250,18 +299,24 @@ def ip(network_of: str, *lines: str) -> None:
     shell.ask(["nsenter", f"--net={network_of}", "ip", "-batch", "-"], "\n".join(lines))
 
 
+def slow_down(network_of: str, device: str, rate: str) -> None:
+    """Lets `device` of a network namespace send no more than `rate`, such as 20mbit."""
+    # The bucket holds ten milliseconds, but at least one packet, which is up to 64 kB before the card cuts it.
+    number, unit = int(rate[:-4]), {"k": 10**3, "m": 10**6, "g": 10**9}[rate[-4]]
+    bucket = max(80_000, number * unit // 800)
+    shell.ask(["nsenter", f"--net={network_of}", "tc", "qdisc", "replace", "dev", device, "root", "tbf",
+               "rate", rate, "burst", str(bucket), "latency", "400ms"])  # fmt: skip
+
+
 def in_network(pid: int, make: Callable[[], Result]) -> Result:
     """What `make` returns in the network of process `pid`: its sockets and threads stay there."""
-    results: list[Result] = []
 
-    def enter_and_make() -> None:
+    def enter_and_make() -> Result:
         with Path(f"/proc/{pid}/ns/net").open() as namespace:
             if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), 0):
                 raise OSError(ctypes.get_errno(), "setns")
-        results.append(make())
+        return make()
 
     # A thread, for only it changes its network.
-    thread = threading.Thread(target=enter_and_make)
-    thread.start()
-    thread.join()
-    return results[0]
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(enter_and_make).result()

@@ -7,10 +7,12 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Protocol, TypeVar
 
 from launch import shell
 from launch.rehearse.ec2.imds import Imds
+from launch.rehearse.environment import NO_ACCOUNT
 
 HERE = Path(__file__).resolve().parent
 Result = TypeVar("Result")
@@ -37,7 +39,7 @@ class World:
 
     aws: where the node looks for it; image: a folder that containers find in the place of this checkout;
     docker_refuses, docker_hangs: commands of docker, in words, that fail or never end; cores: of this machine, that
-    the node has for itself; none: all.
+    the node has for itself; none: all; rate: of its network, as tc writes it; has_own_disk: so that it can be full.
     """
 
     aws: str
@@ -46,6 +48,8 @@ class World:
     docker_refuses: str = ""
     docker_hangs: str = ""
     cores: tuple[int, ...] = ()
+    rate: str = ""
+    has_own_disk: bool = False
 
 
 class Node(Protocol):
@@ -111,13 +115,18 @@ def share_of_cores(slot: int, nodes: int) -> tuple[int, ...]:
 
 def programs() -> dict[str, str]:
     """The programs of a node that are not this machine's own, by name."""
-    python = sys.executable
+    python, docker = quote(sys.executable), quote(str(HERE / "docker.py"))
     return {
         "python": f'#!/bin/sh\nexec {python} "$@"\n',
         "python3": f'#!/bin/sh\nexec {python} "$@"\n',
         "aws": f'#!/bin/sh\nexec {python} -m awscli "$@"\n',
-        "docker": f'#!/bin/sh\nexec {python} -P {HERE / "docker.py"} "$@"\n',
+        "docker": f'#!/bin/sh\nexec {python} -P {docker} "$@"\n',
     }
+
+
+def environment(world: World, path: str, home: Path | str) -> dict[str, str]:
+    """What every program of a node finds: this AWS, and no account of this machine's user."""
+    return {**NO_ACCOUNT, "PATH": path, "HOME": str(home), "AWS_ENDPOINT_URL": world.aws}
 
 
 def write_program(path: Path, text: str) -> None:

@@ -10,17 +10,19 @@ import os
 import random
 import re
 import shutil
+import site
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import TypeVar
 
 from launch import shell
 from launch.rehearse.ec2.imds import Imds
-from launch.rehearse.ec2.node import HERE, Volume, World, pin, programs, text_of, write_program
+from launch.rehearse.ec2.node import HERE, Volume, World, environment, pin, programs, text_of, write_program
 from launch.shell import Held
 
 Result = TypeVar("Result")
@@ -34,7 +36,7 @@ GNU = ("flock", "timeout", "find", "tail")
 
 DIFFERENCES = (
     "A node is a process tree in a folder of its own, with a loopback address; all share this machine's disk and user.",
-    "In the boot script that a node runs, its folder stands before /var/lib, /data, /dev/disk and /job, and the "
+    "In the boot script that a node runs, its folder stands before /var/lib, /data, /dev/disk, /job and /run, and the "
     "metadata service and the nodes' meeting have other ports; the rest is the real one.",
     "docker, mount, ip and shutdown are stand-ins: docker runs the container's command with this Python and this "
     "checkout, without GPUs.",
@@ -63,10 +65,15 @@ def why_not_here() -> str | None:
     missing = [name for name in ("bash", "curl") if shutil.which(name) is None]
     if missing:
         return f"needs {', '.join(missing)}"
-    version = shell.ask(["bash", "-c", 'echo "${BASH_VERSINFO[0]} ${BASH_VERSINFO[1]}"']).split()
+    version = shell.ask([_bash(), "-c", 'echo "${BASH_VERSINFO[0]} ${BASH_VERSINFO[1]}"']).split()
     if tuple(map(int, version)) < BASH:
         return f"needs bash 4.4 or newer, and has {'.'.join(version)}; on macOS: brew install bash"
     return None
+
+
+def _bash() -> str:
+    """The user's own, which on macOS is not the system's."""
+    return shutil.which("bash") or "bash"
 
 
 @dataclass
@@ -155,20 +162,23 @@ def processes(folder: Path) -> Iterator[Processes]:
 def changed(user_data: str, root: Path, metadata: str, meeting: int) -> str:
     """The boot script for a node whose disk is `root`.  A place that it does not name any more raises KeyError."""
     changes = {
-        r"/var/lib/(ddp|cloud)": rf"{root}/var/lib/\1",
+        r"/var/lib/(?=ddp|cloud)": f"{root}/var/lib/",
         r"(?<![\w/.-])/data\b": f"{root}/data",
         r"/dev/disk/by-id": f"{root}/dev/disk/by-id",
         r"/job/run": f"{root}/job/run",
+        r"(?<![\w/])/run/ddp": f"{root}/run/ddp",
         r"http://169\.254\.169\.254": metadata,
         rf"(?<=:){PORT}\b": str(meeting),
     }
     if not Path("/proc/uptime").exists():
         changes[r"cut -d\. -f1 /proc/uptime"] = "date +%s"
-    for pattern, new in changes.items():
-        user_data, count = re.subn(pattern, new, user_data)
-        if not count:
+    for pattern in changes:
+        if not re.search(pattern, user_data):
             raise KeyError(pattern)
-    return user_data
+    # All at once: `root` itself may have such a name in it.
+    every = re.compile("|".join(f"({pattern})" for pattern in changes))
+    new = list(changes.values())
+    return every.sub(lambda found: new[(found.lastindex or 1) - 1], user_data)
 
 
 def _lay_out(root: Path, user_data: str, volume: Volume | None) -> None:
@@ -178,13 +188,15 @@ def _lay_out(root: Path, user_data: str, volume: Volume | None) -> None:
         device = root / f"dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_{volume.id.replace('-', '')}"
         device.symlink_to(volume.image)
     interface = "lo" if sys.platform == "linux" else "lo0"
+    gnus = f"{quote(sys.executable)} -P {quote(str(HERE / 'programs.py'))}"
     stand_ins = {
         **programs(),
-        **{name: f'#!/bin/sh\nexec {sys.executable} -P {HERE / "programs.py"} {name} "$@"\n' for name in _missing()},
+        **{name: f'#!/bin/sh\nexec {gnus} {name} "$@"\n' for name in _missing()},
         "shutdown": SHUTDOWN, "poweroff": SHUTDOWN, "mount": MOUNT, "ip": ADDRESS.format(interface=interface),
     }  # fmt: skip
     for command, text in stand_ins.items():
         write_program(root / "ec2/bin" / command, text)
+    (root / "ec2/bin/bash").symlink_to(_bash())
     write_program(root / "ec2/user-data", user_data)
 
 
@@ -195,16 +207,14 @@ def _missing() -> tuple[str, ...]:
 
 def _environment(root: Path, world: World, metadata: str) -> Mapping[str, str]:
     return {
-        "PATH": f"{root}/ec2/bin:{os.defpath}:/usr/local/bin:/opt/homebrew/bin:/usr/sbin:/sbin",
-        "HOME": f"{root}/tmp",
+        **environment(
+            world, f"{root}/ec2/bin:{os.defpath}:/usr/local/bin:/opt/homebrew/bin:/usr/sbin:/sbin", root / "tmp"
+        ),
         "TMPDIR": f"{root}/tmp",
+        "PYTHONUSERBASE": site.getuserbase(),  # which follows HOME
         "EC2_ROOT": str(root),
         "DDP_SERVICE": "yes",  # this machine's systemd is not the node's
-        "AWS_ENDPOINT_URL": world.aws,
         "AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata,
-        "AWS_CONFIG_FILE": os.devnull,
-        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-        "NO_PROXY": "*",
     }
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from launch.rehearse.cloud import Requests, Seen, first, served
-from launch.rehearse.ec2 import namespaces, processes
+from launch.rehearse.ec2 import named, namespaces, processes
 from launch.rehearse.ec2.account import Account
 from launch.rehearse.ec2.mended import mended
 from launch.rehearse.ec2.node import Machines, Volume, World
@@ -27,10 +27,11 @@ NOTICE_S = 120.0
 @contextmanager
 def opened(asked: Asked, folder: Path, requests: Requests) -> Iterator[Ec2]:
     """EC2, and nothing left of it afterwards."""
+    named.check(asked)
     account = Account(asked.region)
     with ExitStack() as stack:
         stack.enter_context(mended(account.rules))
-        _fill(account, asked)
+        named.fill(account, asked)
         machines = stack.enter_context(_machines(folder))
         account.rules.address = machines.address
         port = inside = stack.enter_context(served(requests))
@@ -38,7 +39,8 @@ def opened(asked: Asked, folder: Path, requests: Requests) -> Iterator[Ec2]:
             inside = stack.enter_context(served(requests, machines.gateway, PORT, machines.place))
         world = World(f"http://{machines.gateway}:{inside}")
         data = _data(asked, folder, makes_images=machines.kind != processes.Processes.kind)
-        watcher = Watcher(account, machines, world, asked.options.get("nodes") or 1, data)
+        shared = asked.options.get("data_volume") == "multi-attach"
+        watcher = Watcher(account, machines, world, asked.options.get("nodes") or 1, data, awaits_volume=shared)
         scene = Ec2(asked, account, machines, watcher, f"http://{processes.LOCALHOST}:{port}")
         stack.callback(scene.close)
         yield scene
@@ -54,6 +56,7 @@ class Ec2:
     watcher: Watcher
     endpoint: str
     taken: list[tuple[float, Life]] = field(default_factory=list)  # nodes that EC2 takes back, and when
+    full: list[namespaces.Node] = field(default_factory=list)  # nodes without room on their disks
 
     @property
     def nodes(self) -> str:
@@ -74,6 +77,9 @@ class Ec2:
     def watch(self, tell: Callable[[], None], give_up: Callable[[str], None]) -> None:
         def look() -> None:
             self._take_back()
+            for node in list(self.full):
+                if node.is_on:
+                    node.fill_disk()  # again: what was removed meanwhile must not make room
             tell()
 
         self.watcher.watch(look, give_up)
@@ -86,16 +92,43 @@ class Ec2:
         return {row["instance"]: row["rank"] for row in cluster["nodes"]}
 
     def set_up(self, fault: Fault) -> str | None:
-        if fault.kind != "no-capacity":
-            return None
-        zone = self.account.region + fault.where.removeprefix("zone-")
-        self.account.rules.capacity[zone] = 0
-        return f"{zone} has no machines"
+        match fault.kind:
+            case "no-capacity":
+                zone = self.account.region + fault.where.removeprefix("zone-")
+                if zone not in (known := named.zones(self.account)):
+                    raise SettingsError(f"--inject {fault}: {self.account.region} has {', '.join(known)}.")
+                self.account.rules.capacity[zone] = 0
+                return f"{zone} has no machines"
+            case "spot-notice" if not self.asked.options.get("spot"):
+                raise SettingsError(f"--inject {fault}: AWS gives spot nodes notice, and no others; add --spot.")
+            case "disk-full":
+                self._need_namespaces(fault, "a node a disk of its own")
+                self.watcher.world = replace(self.watcher.world, has_own_disk=True)
+            case "slow-network":
+                network = self._need_namespaces(fault, "nodes a network of their own")
+                if why := network.why_not_slow():
+                    raise SettingsError(f"--inject {fault}: this machine {why}.")
+                self.watcher.world = replace(self.watcher.world, rate=fault.where)
+                return f"every node sends and gets {fault.where} at most"
+        return None
+
+    def _need_namespaces(self, fault: Fault, what: str) -> namespaces.Network:
+        if not isinstance(self.machines, namespaces.Network):
+            why = namespaces.why_not_here()
+            raise SettingsError(f"--inject {fault}: to give {what}, a rehearsal {why}; here nodes are processes.")
+        return self.machines
 
     def strike(self, fault: Fault) -> str | None:
         on = [life for life in self.lives.values() if life.ended is None]
         if not on:
             return None
+        if fault.kind == "disk-full":
+            ranks = self.ranks()
+            head = min(on, key=lambda life: ranks.get(life.name, len(on)))
+            assert isinstance(head.node, namespaces.Node)
+            head.node.fill_disk()
+            self.full.append(head.node)
+            return f"{head.instance} has no room left on its disk"
         last = on[-1]
         if fault.kind == "node-dies":
             last.node.pull_the_plug()
@@ -106,6 +139,12 @@ class Ec2:
         last.node.imds.give_spot_notice()
         self.taken.append((time.monotonic() + NOTICE_S, last))
         return f"{last.instance} has two minutes"
+
+    def mend(self) -> str | None:
+        if not self.full:
+            return None
+        self.full.clear()
+        return "there is room on the disk again"
 
     def starts(self, seen: Sequence[Seen]) -> Mapping[str, float | None]:
         exits = [s.at for s in seen if not s.by_launcher and s.operation == "PutObject" and "/exits/" in s.path]
@@ -121,14 +160,6 @@ class Ec2:
             if time.monotonic() > due and life.ended is None:
                 self.taken.remove((due, life))
                 self.account.kill(life.instance, SPOT_TAKEN)
-
-
-def _fill(account: Account, asked: Asked) -> None:
-    """The account as infra/README.md makes it, and what the command line names."""
-    account.fill()
-    account.make_snapshot(asked.dataset, 8)
-    if asked.bucket:
-        account.make_bucket(asked.bucket)
 
 
 @contextmanager

@@ -62,7 +62,8 @@ class Life:
 class Watcher:
     """Looks until it is closed.
 
-    nodes: how many there are at a time, to share this machine's cores; data: what volumes from a snapshot hold.
+    nodes: how many there are at a time, to share this machine's cores; data: what volumes from a snapshot hold;
+    awaits_volume: nodes get theirs after their start, and what was attached later would not be seen in them.
     """
 
     account: Account
@@ -70,6 +71,7 @@ class Watcher:
     world: World
     nodes: int
     data: Callable[[str], Volume | None] = lambda volume: None
+    awaits_volume: bool = False
     lives: dict[str, Life] = field(default_factory=dict)
     trouble: str = ""
     _closing: threading.Event = field(default_factory=threading.Event)
@@ -101,7 +103,7 @@ class Watcher:
     def _look(self) -> None:
         for instance in list(self.account.ec2.all_instances()):
             life = self.lives.get(instance.id)
-            if life is None and instance.state in LIVE:
+            if life is None and instance.state in LIVE and self._is_whole(instance):
                 self.lives[instance.id] = self._begin(instance)
             elif life is not None and instance.state in ENDING:
                 self._take_off(life, instance.state_reason.code if instance.state_reason else "")
@@ -111,7 +113,7 @@ class Watcher:
 
     def _begin(self, instance: Any) -> Life:
         volumes = [self.account.ec2.volumes[m.volume_id] for m in instance.block_device_mapping.values()]
-        held = [self.data(volume.id) for volume in volumes if volume.snapshot_id]
+        held = [self.data(name) for name in self._volumes(instance)]
         text = instance.user_data.decode()
         taken = {life.slot for life in self.lives.values() if life.ended is None}
         slot = next(number for number in range(len(taken) + 1) if number not in taken)
@@ -121,6 +123,15 @@ class Watcher:
             instance.id, instance.instance_type, instance.placement.zone, instance.private_ip, node,
             sum(volume.size for volume in volumes), slot,
         )  # fmt: skip
+
+    def _is_whole(self, instance: Any) -> bool:
+        """Whether all is there that the node is born with."""
+        return getattr(instance, "is_whole", False) and (not self.awaits_volume or bool(self._volumes(instance)))
+
+    def _volumes(self, instance: Any) -> list[str]:
+        """Those with data."""
+        mapped = [self.account.ec2.volumes[m.volume_id] for m in list(instance.block_device_mapping.values())]
+        return [volume.id for volume in mapped if volume.snapshot_id]
 
     def _take_off(self, life: Life, how: str) -> None:
         if life.ended is None:

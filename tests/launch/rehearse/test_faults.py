@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.rehearse.faults import Fault, parse
+from launch.rehearse.faults import Fault, check, parse
 from trainer.errors import SettingsError
 
 
@@ -45,3 +45,13 @@ def test_a_wrong_one_is_refused_with_its_form(word: str, sentence: str) -> None:
         parse([word])
 
     assert sentence in str(refused.value)
+
+
+def test_one_that_comes_after_the_end_is_refused() -> None:
+    check(parse(["node-dies@epoch:3", "throttle"]), epochs=4)
+
+    with pytest.raises(SettingsError) as refused:
+        check(parse(["node-dies@epoch:4"]), epochs=4)
+
+    sentence = "--inject node-dies@epoch:4: the training ends with epoch 4; name an earlier one, or give more --epochs."
+    assert str(refused.value) == sentence

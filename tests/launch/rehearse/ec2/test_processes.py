@@ -18,7 +18,7 @@ from tests.processes import left_of, processes_with
 pytestmark = pytest.mark.skipif(why_not_here() is not None, reason=why_not_here() or "")
 
 # Every place that boot.sh names, so that changed() finds it.
-PLACES = ": /var/lib/ddp /data /dev/disk/by-id /job/run http://169.254.169.254 head:29400\n"
+PLACES = ": /var/lib/ddp /run/ddp /data /dev/disk/by-id /job/run http://169.254.169.254 head:29400\n"
 
 
 @pytest.fixture

@@ -1,0 +1,118 @@
+"""A rehearsal as a user starts it: in a folder of its own, whose output is read, and what it leaves on this machine."""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.processes import processes_with
+
+
+@dataclass
+class Kept:
+    """What a rehearsal said, and what is in its folder."""
+
+    folder: Path
+    said: list[str]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.said)
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        return dict(flat(torch.load(self.folder / "runs/job/model.pt", weights_only=True)))
+
+    def epochs(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / "runs/job/metrics.jsonl").read_text().splitlines()]
+
+
+@dataclass
+class Terminal:
+    """Where a rehearsal was started.  said: its lines so far."""
+
+    folder: Path
+    process: subprocess.Popen[str]
+    mark: str
+    said: list[str] = field(default_factory=list)
+
+    @property
+    def kept(self) -> Kept:
+        return Kept(self.folder, self.said)
+
+    @property
+    def text(self) -> str:
+        return self.kept.text
+
+    def wait_for(self, words: str) -> None:
+        """Reads until a line has `words`."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said.append(line.rstrip("\n"))
+            if words in line:
+                return
+        raise AssertionError(f"{words!r} was never said:\n{self.text}")
+
+    def end(self) -> int:
+        """Reads the rest; the exit code."""
+        assert self.process.stdout is not None
+        self.said += self.process.stdout.read().splitlines()
+        return self.process.wait()
+
+    def launcher(self) -> int:
+        """The process id of the launcher in it."""
+        found = [pid for pid in processes_with(self.mark) if b"launch.rehearse.leash" in command_of(pid)]
+        return min(found)
+
+    def left(self) -> list[str]:
+        """What it has left on this machine."""
+        give_up = time.monotonic() + 15
+        while (left := self._left_now()) and time.monotonic() < give_up:
+            time.sleep(0.1)  # the dead need a moment to go, and the folder goes after them
+        return left
+
+    def _left_now(self) -> list[str]:
+        loops = []
+        for file in Path("/sys/block").glob("loop*/loop/backing_file"):
+            with suppress(OSError):
+                loops += [str(file)] * (str(self.folder) in file.read_text())
+        return self.processes() + loops + [str(path) for path in (self.folder / "tmp").iterdir()]
+
+    def processes(self) -> list[str]:
+        """Whoever carries the mark, or has its files in this folder: nodes have an environment of their own."""
+        found = set(processes_with(self.mark))
+        for path in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # it has just ended
+                root = str((path / "root").readlink())
+                if str(self.folder).encode() in command_of(int(path.name)) or root.startswith(str(self.folder)):
+                    found.add(int(path.name))
+        return [f"process {pid}: {command_of(pid)!r}" for pid in sorted(found)]
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        return self.kept.weights()
+
+    def epochs(self) -> list[dict[str, Any]]:
+        return self.kept.epochs()
+
+
+def flat(content: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(content, torch.Tensor):
+        yield name, content
+    elif isinstance(content, dict):
+        for key, value in content.items():
+            yield from flat(value, f"{name}.{key}")
+
+
+def command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+Start = Callable[..., Terminal]  # words of the command line; module; code: instead of `-m module`
