@@ -8,12 +8,10 @@ node runs only as long as we hold its plug.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +20,7 @@ from typing import TypeVar
 from launch import shell
 from launch.rehearse.ec2.imds import Imds
 from launch.rehearse.ec2.node import Volume, World, environment, pin, programs, text_of, write_program
+from launch.rehearse.network import in_network, ip, slow_down, why_no_namespaces
 from launch.shell import Held
 from trainer.errors import MachineError
 
@@ -104,22 +103,7 @@ def why_not_here() -> str | None:
     missing = [name for name in NEEDED if shutil.which(name) is None]
     if missing:
         return f"needs {', '.join(missing)} (Debian: iproute2, util-linux, mount, e2fsprogs, curl)"
-    if os.geteuid() != 0:
-        return "needs root, for namespaces and mounts"
-    try:  # root of a container may lack the capabilities for it
-        shell.ask(["unshare", "--net", "--mount", "--uts", "--pid", "--fork", "sh", "-c", TRY])
-    except MachineError as error:
-        return f"needs namespaces, mounts and loop devices ({error})"
-    return None
-
-
-# What building a node takes, in namespaces that go at once.
-TRY = """
-set -e
-ip link add bridge type bridge
-mount -t tmpfs tmpfs /mnt
-losetup --find >/dev/null
-"""
+    return why_no_namespaces()
 
 
 @dataclass
@@ -292,31 +276,3 @@ def _shown_folders() -> list[str]:
 def children(pid: int) -> list[int]:
     """The processes that `pid` has started, as Linux lists them."""
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def ip(network_of: str, *lines: str) -> None:
-    """Runs ip's commands in a network namespace."""
-    shell.ask(["nsenter", f"--net={network_of}", "ip", "-batch", "-"], "\n".join(lines))
-
-
-def slow_down(network_of: str, device: str, rate: str) -> None:
-    """Lets `device` of a network namespace send no more than `rate`, such as 20mbit."""
-    # The bucket holds ten milliseconds, but at least one packet, which is up to 64 kB before the card cuts it.
-    number, unit = int(rate[:-4]), {"k": 10**3, "m": 10**6, "g": 10**9}[rate[-4]]
-    bucket = max(80_000, number * unit // 800)
-    shell.ask(["nsenter", f"--net={network_of}", "tc", "qdisc", "replace", "dev", device, "root", "tbf",
-               "rate", rate, "burst", str(bucket), "latency", "400ms"])  # fmt: skip
-
-
-def in_network(pid: int, make: Callable[[], Result]) -> Result:
-    """What `make` returns in the network of process `pid`: its sockets and threads stay there."""
-
-    def enter_and_make() -> Result:
-        with Path(f"/proc/{pid}/ns/net").open() as namespace:
-            if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), 0):
-                raise OSError(ctypes.get_errno(), "setns")
-        return make()
-
-    # A thread, for only it changes its network.
-    with ThreadPoolExecutor(1) as threads:
-        return threads.submit(enter_and_make).result()

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from launch import shell
-from launch.rehearse.ec2.namespaces import in_network, ip, slow_down
+from launch.rehearse.network import in_network, ip, slow_down, why_no_namespaces
 from launch.shell import Held
 from trainer.errors import MachineError
 
@@ -53,7 +53,7 @@ def why_no_network() -> str | None:
         return f"needs {', '.join(missing)} (Debian: iproute2, util-linux)"
     if not Path("/etc/environment").exists():
         return "needs an /etc/environment to mount over (Debian: libpam-modules)"
-    return None if os.geteuid() == 0 else "needs root, for namespaces and mounts"
+    return why_no_namespaces()
 
 
 def why_not_slow() -> str | None:

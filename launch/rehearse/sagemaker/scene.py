@@ -264,6 +264,6 @@ def _need_toolkit() -> None:
     missing += [] if shutil.which("mpirun", path=path) else ["mpirun"]
     if missing:
         raise NotSetUp(
-            f"a rehearsal on SageMaker needs {', '.join(missing)}; run pip install "
-            "'aws-ddp-toolkit[rehearse-sagemaker]'."
+            f"a rehearsal on SageMaker needs {', '.join(missing)}; "
+            "run pip install -c constraints.txt -e .[rehearse-sagemaker]"
         )
