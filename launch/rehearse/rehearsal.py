@@ -101,6 +101,7 @@ def rehearse(asked: Asked, *, is_terminal: bool = False) -> int:
 @contextmanager
 def _run_folder(folder: Path) -> Iterator[None]:
     """A new folder, for what the job leaves; it goes again if that is nothing."""
+    is_first = not folder.parent.exists()
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
@@ -112,6 +113,8 @@ def _run_folder(folder: Path) -> Iterator[None]:
     finally:
         with suppress(OSError):  # it is not empty
             folder.rmdir()
+            if is_first:
+                folder.parent.rmdir()
 
 
 def _play(stage: Stage) -> int:

@@ -36,6 +36,14 @@ def test_one_sentence_and_nothing_made(words: list[str], sentence: str, tmp_path
     assert [path.name for path in tmp_path.rglob("*")] == ["runs", "mine"]
 
 
+def test_a_fault_that_cannot_be_leaves_no_folder_behind(tmp_path: Path) -> None:
+    code, said = rehearse(tmp_path, "--inject", "spot-notice")
+
+    assert code == 2
+    assert said == "error: --inject spot-notice@epoch:1: AWS gives spot nodes notice, and no others; add --spot.\n"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_unknown_instance_type_is_named_with_the_nearest(tmp_path: Path) -> None:
     code, said = rehearse(tmp_path, "--instance-type", "g5.2xlagre")
 
