@@ -16,10 +16,13 @@ COMMANDS = ["trainer", *(f"launch.{path.parent.name}" for path in sorted((ROOT /
 
 
 # The embedded AWS is moto, which is written on boto3: only what rehearses loads it.
-EMBEDDED = {"account", "cloud", "display", "injection", "progress", "recording", "results", "ec2.account", "ec2.mended",
-            "ec2.named", "ec2.scene", "ec2.watcher",
-            *(f"sagemaker.{part}" for part in ("account", "agent", "files", "jobs", "machine", "mended", "refusals",
-                                               "rules", "run", "scene"))}  # fmt: skip
+EMBEDDED = {
+    *("account", "cloud", "display", "injection", "progress", "recording", "results"),
+    *(f"ec2.{part}" for part in ("account", "around", "instances", "mended", "named", "once", "scene", "services",
+                                 "volumes", "watcher")),
+    *(f"sagemaker.{part}" for part in ("account", "agent", "files", "jobs", "machine", "mended", "refusals",
+                                       "rules", "run", "scene")),
+}  # fmt: skip
 
 
 def loaded_by(modules: list[str]) -> list[str]:

@@ -19,7 +19,8 @@ from moto.ssm.models import Parameter, ssm_backends
 
 from launch.names import DATA_TAG, TOOLKIT
 from launch.rehearse import account
-from launch.rehearse.ec2.mended import Rules, end
+from launch.rehearse.ec2.instances import end
+from launch.rehearse.ec2.rules import Rules
 
 PROFILE, SCHEDULER_ROLE = f"{TOOLKIT}-node", f"{TOOLKIT}-scheduler"
 AMI_PARAMETER = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"

@@ -10,7 +10,7 @@ from typing import Any
 
 from launch import catalog, price
 from launch.rehearse.ec2.account import Account
-from launch.rehearse.ec2.mended import end
+from launch.rehearse.ec2.instances import end
 from launch.rehearse.ec2.node import Machines, Node, Volume, World, share_of_cores
 
 LOOK_EVERY_S = 0.1

@@ -24,7 +24,8 @@ from moto.s3.models import s3_backends
 from launch.aws import Aws
 from launch.rehearse.ec2 import account as rehearsed
 from launch.rehearse.ec2.account import AMI_PARAMETER, PROFILE, SCHEDULER_ROLE
-from launch.rehearse.ec2.mended import Rules, Slow, mended
+from launch.rehearse.ec2.mended import mended
+from launch.rehearse.ec2.rules import Rules, Slow
 from tests.launch.faults import Request, listen, watched
 
 __all__ = ["AMI_PARAMETER", "PROFILE", "SCHEDULER_ROLE", "SPOT_INTERRUPTION", "TOOLKIT", "Account"]
@@ -51,7 +52,7 @@ def _leave_what_stays_alone() -> None:
 
 
 class Account(rehearsed.Account):
-    """capacity, quota, spot_usd, slow: see mended.Rules.  requests: every call since it was opened."""
+    """capacity, quota, spot_usd, slow: see rules.Rules.  requests: every call since it was opened."""
 
     id = DEFAULT_ACCOUNT_ID
     region = "us-east-1"
