@@ -9,8 +9,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 demo: .venv/.installed
 	@$(BIN)/python -m launch.ec2 --nodes 2 --rehearse --config infra/jobs/demo.yaml
 
+# A worker more than cores: many tests wait for processes of their own.
 test: check
-	$(BIN)/pytest -n auto --dist worksteal
+	$(BIN)/pytest -n $$(($$($(PYTHON) -c 'import os; print(os.cpu_count())') + 1)) --dist worksteal
 
 check: .venv/.installed-for-tests
 	$(BIN)/ruff check
