@@ -2,6 +2,7 @@
 
 import os
 
+from launch.rehearse.ec2.node import World, environment
 from launch.rehearse.environment import cleaned, entered
 
 THE_USERS = {
@@ -26,6 +27,13 @@ def test_nothing_of_the_users_own_account_or_proxy_is_taken_over() -> None:
     assert (found["AWS_ACCESS_KEY_ID"], found["no_proxy"]) == ("rehearsal", "*")
     assert found["AWS_CONFIG_FILE"] == found["AWS_SHARED_CREDENTIALS_FILE"] == os.devnull
     assert set(THE_USERS.values()).isdisjoint(found.values())
+
+
+def test_a_node_finds_neither_the_users_profiles_nor_a_program_that_hands_out_credentials() -> None:
+    found = environment(World("http://127.0.0.1:1"), "/bin", "/tmp")
+
+    assert found["AWS_CONFIG_FILE"] == found["AWS_SHARED_CREDENTIALS_FILE"] == os.devnull
+    assert (found["HOME"], found["AWS_ENDPOINT_URL"]) == ("/tmp", "http://127.0.0.1:1")
 
 
 def test_this_process_has_its_own_environment_back_afterwards() -> None:
