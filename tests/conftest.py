@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     parts = []
     for worker in range(workers):
         share = jobs[worker::workers]
-        parts += [*share, *islice(others, len(items) // workers - len(share))]
+        parts += [*share, *islice(others, max(0, len(items) // workers - len(share)))]
     items[:] = [*parts, *others]
 
 

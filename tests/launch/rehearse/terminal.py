@@ -1,6 +1,8 @@
 """A rehearsal as a user starts it: in a folder of its own, whose output is read, and what it leaves on this machine."""
 
+import fcntl
 import json
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from tests.processes import processes_with
@@ -116,3 +119,22 @@ def command_of(pid: int) -> bytes:
 
 
 Start = Callable[..., Terminal]  # words of the command line; module; code: instead of `-m module`
+
+
+def played_once(name: str, play: Callable[[], Terminal], folders: pytest.TempPathFactory) -> Kept:
+    """What is kept of a rehearsal in which nothing goes wrong: whichever test process comes first plays it."""
+    place = folders.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        place = place.parent
+    note = place / f"{name}.json"
+    with (place / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not note.exists():
+            terminal = play()
+            assert terminal.end() == 0, terminal.text
+            note.write_text(json.dumps({
+                "folder": str(terminal.folder), "said": terminal.said, "left": terminal.left(),
+            }))  # fmt: skip
+    known = json.loads(note.read_text())
+    assert known["left"] == []
+    return Kept(Path(known["folder"]), known["said"])
