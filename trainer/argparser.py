@@ -25,7 +25,7 @@ def as_text(value: Any) -> str:
     if isinstance(value, dict):
         return ",".join(f"{key}:{item}" for key, item in value.items())
     if isinstance(value, (tuple, list)):
-        return ",".join(str(item).removesuffix(".0") for item in value)
+        return ",".join(str(item).removesuffix(".0") if isinstance(item, float) else str(item) for item in value)
     return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 

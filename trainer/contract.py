@@ -41,5 +41,8 @@ SAGEMAKER_SCRIPT_TEXT = "from trainer.sagemaker import start\n\nstart()\n"
 SAGEMAKER_FAILURE = "Exception: exit code {code}: {sentence}"
 SAGEMAKER_FAILURE_PATTERN = re.compile(r'Exception: exit code (?P<code>\d+): (?P<sentence>[^\n]*?)"?(?:\n|$)')
 
+# What a job's environment variable is called that says where the value of another one is kept.
+SAGEMAKER_SECRET = "DDP_SECRET_"  # nosec B105  # a name
+
 # How a metric line starts; SageMaker's metric definitions and the sweep look for it.
 METRIC_PREFIX = "[METRIC]"

@@ -136,6 +136,11 @@ class Session:
         if self.heartbeat:
             self.heartbeat.moved()
 
+    def leave(self) -> None:
+        """This rank ends by itself, in its own time: it waits for nobody who may have left."""
+        if self.heartbeat:
+            self.heartbeat.leave()
+
     def may_report(self) -> bool:
         """True for the first rank that asks: one rank speaks for all of them."""
         if self.store is None:
@@ -159,8 +164,7 @@ class Session:
         """
         if self.store is None:
             return
-        if self.heartbeat:
-            self.heartbeat.leave()
+        self.leave()
         with suppress(RuntimeError):  # it went with its host
             self.store.add(LEFT, 1)
             if not self.ranks.is_head:
@@ -209,6 +213,10 @@ def session(ranks: Ranks, device: torch.device, timeout_s: float, *, connect: bo
         # Without a last meeting one rank may close its sockets while another still reads (gloo aborts).
         joined.barrier()
         failed = False
+        # Nor may rank 0 leave, with the store, while another's heartbeat still asks it (torch complains on stderr).
+        joined.heartbeat.stop()
+        with suppress(RuntimeError):  # all is done: a rank that dies now has lost nothing
+            joined.barrier()
     except TrainerError as error:
         joined.heartbeat.rest()
         error.is_mine_to_tell = error.is_mine_to_tell is not False and joined.may_report()

@@ -24,6 +24,11 @@ def pick_device(wanted: str, ranks: Ranks) -> torch.device:
     return torch.device("cuda", ranks.local_rank)
 
 
+def device_name(device: torch.device) -> str:
+    """What the ranks compute on: 'NVIDIA A10G', or 'CPU'."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+
+
 def share_of_cores(local_world_size: int) -> int:
     """How many of the cores this process may use belong to one rank; at least one."""
     return max(1, _usable_cores() // local_world_size)

@@ -108,8 +108,8 @@ def _slurm(env: Mapping[str, str]) -> Ranks:
         node_rank=node_rank,
         nodes=nodes,
         master_addr=env.get("MASTER_ADDR") or (first_host(node_list) if nodes > 1 else "127.0.0.1"),
-        # Jobs that share a node must not share a port; every rank can compute this one.
-        master_port=_number(env, "MASTER_PORT", "Slurm", 15_000 + job % 20_000),
+        # Jobs that share a node must not share a port; every rank can compute this one.  Below those that Linux lends.
+        master_port=_number(env, "MASTER_PORT", "Slurm", 15_000 + job % 17_000),
         source="Slurm",
     )
 

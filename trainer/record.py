@@ -4,10 +4,11 @@ from typing import Any
 
 from trainer.epoch import EpochResult
 from trainer.evaluation import Score
+from trainer.machine import device_name
 from trainer.metrics import peak_memory_mib
 from trainer.probe import Communication
 from trainer.schedule import count_updates
-from trainer.training import Training
+from trainer.training import Training, strategy_name
 
 
 def epoch_record(
@@ -43,6 +44,12 @@ def epoch_record(
         "peak_memory_mib_by_rank": peaks,
         "gpu_utilization_percent": gpu_percent,
         "world_size": session.ranks.world_size,
+        "replicas": training.wrapped.replicas,
+        "nodes": session.ranks.nodes,
+        "device": device_name(session.device),
+        "strategy": strategy_name(training.config, session.ranks.world_size),
+        "precision": training.precision,
+        "parameters": sum(weight.numel() for weight in training.wrapped.plain.parameters()),
         "bad_images": len({name for names in bad for name in names}),
     }
 

@@ -54,6 +54,8 @@ def run(config: TrainConfig, ranks: Ranks, run_dir: Path, say: Callable[[str], N
         _warn_of_few_updates(training, tell)
         journal = joined.on_head(lambda: _journal(training, run_dir)) or Journal([])
         stack.callback(journal.close)
+        # After a failure a tracker may still take long to send its last: no other rank waits, so none may end this one.
+        stack.push(lambda failed, *_: joined.leave() if failed else None)
         pulse = Pulse(
             joined, asked, time.monotonic, save_every_s=config.checkpoint_every_s, at_most_every=config.log_every
         )

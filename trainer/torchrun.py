@@ -23,7 +23,7 @@ from trainer.contract import Exit
 
 # What a worker ends with because another one is gone: it lost a rank, or torchrun asked it to leave.
 # The higher the number, the less such an end explains.
-_FOLLOWS = {Exit.MACHINE: 1, Exit.INTERRUPTED: 2, -signal.SIGTERM: 2}
+_FOLLOWS = {Exit.MACHINE: 1, Exit.INTERRUPTED: 2, -signal.SIGTERM: 2, -signal.SIGUSR1: 2}
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,8 @@ def main(argv: Sequence[str], *, verbose: bool = False) -> int:
 
 def _report(death: Death) -> int:
     """The exit code for `death`, after a line about it where its worker printed none."""
+    if death.code == -signal.SIGUSR1:  # asked to leave before it could listen: there was nothing to save
+        return Exit.INTERRUPTED
     if death.code < 0:
         name = signal.Signals(-death.code).name
         hint = "; the usual reason is too little memory" if death.code == -signal.SIGKILL else ""
@@ -97,8 +99,8 @@ def _complain(code: int, sentence: str) -> int:
 
 
 def _code_when_stopped_by(signum: int) -> int:
-    """SIGTERM means save and leave, which the workers have done; other signals end as in a shell."""
-    return Exit.INTERRUPTED if signum == signal.SIGTERM else 128 + signum
+    """SIGTERM and SIGUSR1 mean save and leave, which the workers have done; other signals end as in a shell."""
+    return Exit.INTERRUPTED if signum in (signal.SIGTERM, signal.SIGUSR1) else 128 + signum
 
 
 def _leave_quietly_when_asked() -> None:
@@ -107,16 +109,29 @@ def _leave_quietly_when_asked() -> None:
     def leave(signum: int, _frame: FrameType | None) -> NoReturn:
         sys.exit(_code_when_stopped_by(signum))
 
+    def pass_on(signum: int, frame: FrameType | None) -> None:
+        if not _signal_workers(signum):
+            leave(signum, frame)
+
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, leave)
+    # As the trainer: save and leave.  torchrun does not know it, and gives workers 30 s where it ends them itself.
+    signal.signal(signal.SIGUSR1, pass_on)
 
 
 def _kill_workers_left() -> None:
     """Ends workers that torchrun forgot: those it was just starting, or stopping, when a signal came."""
+    _signal_workers(signal.SIGKILL)
+
+
+def _signal_workers(signum: int) -> bool:
+    """Signals every worker there is; whether there is one."""
     children = Path("/proc/thread-self/children")  # Linux only
-    for pid in children.read_text().split() if children.exists() else ():
+    workers = children.read_text().split() if children.exists() else []
+    for pid in workers:
         with suppress(ProcessLookupError):
-            os.kill(int(pid), signal.SIGKILL)
+            os.kill(int(pid), signum)
+    return bool(workers)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ class Dispensable:
         except ModuleNotFoundError as error:
             raise SettingsError(
                 f"--{package} needs a package that is not installed ({error.name}); "
-                f"run pip install 'aws-ddp-toolkit[{package}]' or drop the flag."
+                f"run pip install -c constraints.txt -e '.[{package}]' in the checkout, or drop the flag."
             ) from error
         except Exception as error:
             self._drop(error)

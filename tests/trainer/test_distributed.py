@@ -3,10 +3,12 @@
 import errno
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
 import torch
+from torch import distributed
 
 from tests.trainer.ranks_here import alone, on_ranks
 from trainer.distributed import Session, why_failed
@@ -140,3 +142,29 @@ def test_ranks_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
     assert [share_of_cores(n) for n in (1, 3, 16, 32)] == [16, 5, 1, 1]
+
+
+def leave_slowly(session: Session, folder: Path) -> None:
+    """Rank 1 is late to stop its heartbeat; has rank 0, with whose process the store goes, left by then?"""
+    assert session.heartbeat is not None
+    close, stop = distributed.destroy_process_group, session.heartbeat.stop
+
+    def close_and_note() -> None:
+        (folder / "closed").touch()
+        close()
+
+    def stop_late() -> None:
+        if not (folder / "seen").exists():
+            time.sleep(0.5)  # that something does not happen cannot be waited for
+            (folder / "seen").write_text(f"closed: {(folder / 'closed').exists()}")
+        stop()
+
+    if session.ranks.is_head:
+        distributed.destroy_process_group = close_and_note
+    else:
+        session.heartbeat.stop = stop_late  # type: ignore[method-assign]
+
+
+def test_rank_0_keeps_the_store_until_no_heartbeat_asks_it(tmp_path: Path) -> None:
+    on_ranks(2, leave_slowly, tmp_path)
+    assert (tmp_path / "seen").read_text() == "closed: False"

@@ -106,7 +106,7 @@ def test_mlflow_without_a_server_stays_in_the_run_folder(tmp_path: Path, monkeyp
 
 def test_a_missing_package_is_named_with_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)  # importing it now raises ModuleNotFoundError
-    with pytest.raises(SettingsError, match=r"--mlflow needs .* pip install 'aws-ddp-toolkit\[mlflow\]'"):
+    with pytest.raises(SettingsError, match=r"--mlflow needs .* pip install -c constraints.txt -e '\.\[mlflow\]'"):
         open_journal(TrainConfig(mlflow="experiment"), tmp_path, 0)
 
 

@@ -21,6 +21,7 @@ def save(signum, frame):
     sys.exit(75)
 if word == "wait":
     signal.signal(signal.SIGTERM, save)
+    signal.signal(signal.SIGUSR1, save)
     signal.signal(signal.SIGINT, save)
     os.write(1, b"waiting\\n")  # in one piece, for there are two of us
     time.sleep(60)
@@ -61,6 +62,10 @@ def test_ranks_that_saved_and_left_end_with_75(tmp_path: Path) -> None:
     assert run(tmp_path, "75", "75") == (75, "")
 
 
+def test_ranks_asked_by_usr1_before_they_listened_end_with_75(tmp_path: Path) -> None:
+    assert run(tmp_path, "SIGUSR1", "SIGUSR1") == (75, "")
+
+
 def test_a_killed_rank_is_named(tmp_path: Path) -> None:
     assert run(tmp_path, "0", "SIGKILL") == (
         6,
@@ -89,7 +94,10 @@ def test_a_wrong_flag_of_torchrun_is_no_traceback() -> None:
     assert ended.stderr == "error: torchrun refused its flags: Unsupported nproc_per_node value: many\n"
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+ASKED = [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)]
+
+
+@pytest.mark.parametrize(("signum", "code"), ASKED)
 def test_a_signal_to_the_launcher_ends_it_quietly(tmp_path: Path, signum: signal.Signals, code: int) -> None:
     job = subprocess.Popen(
         command(tmp_path, "wait", "wait"), cwd=ROOT, env=trainer_env(), text=True,
@@ -119,7 +127,7 @@ def test_a_signal_while_workers_are_started_leaves_none_behind(tmp_path: Path) -
     assert left_of(f"TEST_JOB={tmp_path}") == []
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("signum", "code"), ASKED)
 def test_a_signal_while_torch_is_imported_is_as_quiet(tmp_path: Path, signum: signal.Signals, code: int) -> None:
     job = subprocess.Popen(
         command(tmp_path, "0"), cwd=ROOT, env=trainer_env(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT

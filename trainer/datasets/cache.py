@@ -5,7 +5,7 @@ either whole or absent.  What is kept must be rebuildable: a damaged file counts
 import hashlib
 import logging
 import os
-import pickle
+import pickle  # nosec B403  # only for its error
 import tempfile
 from collections.abc import Callable
 from pathlib import Path

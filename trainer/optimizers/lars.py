@@ -18,7 +18,8 @@ def build(model: nn.Module, config: TrainConfig, device: torch.device) -> torch.
         from pytorch_optimizer import LARS  # here, because it takes 1.6 s
     except ImportError as error:
         raise SettingsError(
-            "--optimizer lars needs the package pytorch_optimizer; pip install 'aws-ddp-toolkit' brings it."
+            "--optimizer lars needs the package pytorch_optimizer; "
+            "pip install -c constraints.txt -e . in the checkout brings it."
         ) from error
     if config.fused:
         raise SettingsError("lars has no fused kernels; drop --fused, or take --optimizer sgd.")

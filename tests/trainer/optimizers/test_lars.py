@@ -55,7 +55,7 @@ def test_norms_and_biases_take_plain_steps_without_decay() -> None:
 
 def test_without_its_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pytorch_optimizer", None)
-    with pytest.raises(SettingsError, match="pip install 'aws-ddp-toolkit'"):
+    with pytest.raises(SettingsError, match=r"pip install -c constraints\.txt -e \. in the checkout"):
         build(nn.Linear(2, 2), TrainConfig(optimizer="lars"), CPU)
 
 
