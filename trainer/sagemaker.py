@@ -1,11 +1,12 @@
 """The trainer in a SageMaker container: AWS's toolkit starts it, once per GPU, with the hyperparameters as flags.
 
 The toolkit fetches our source bundle, installs its requirements.txt, and runs the bundle's train.py below
-torchrun (distribution torch_distributed) or mpirun (pytorchddp).  Nothing here talks to AWS: SageMaker itself
-copies folders to and from S3.
+torchrun (distribution torch_distributed) or mpirun (pytorchddp).  In an image that has the trainer and no toolkit,
+container.py does the same.  Nothing here talks to AWS, but for secrets.py: SageMaker itself copies folders to and
+from S3.
 
 A container that is asked to stop gets SIGTERM, which ends at the toolkit: no rank sees it
-(https://github.com/aws/sagemaker-training-toolkit/issues/125).  So what survives a spot interruption is the
+(https://github.com/aws/sagemaker-training-toolkit/issues/125).  So what survives a spot interruption there is the
 newest checkpoint, and --checkpoint-every-s says how old that can be.
 """
 
@@ -15,7 +16,7 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import PurePosixPath
 from typing import NoReturn
 
@@ -32,30 +33,33 @@ from trainer.contract import (
     WEIGHTS,
     Exit,
 )
-from trainer.errors import MachineError, tell, told_to
+from trainer.errors import MachineError, TrainerError, tell, told_to
 from trainer.ranks import read_ranks
+from trainer.secrets import read_secrets
 
 # Everything but the checkpoints, which would make model.tar.gz several times as large.
 RESULTS = (WEIGHTS, METRICS, SETTINGS, CURVES)
 
 
 def start() -> NoReturn:
-    """All that train.py does; as good as a __main__, for the toolkit runs files and no modules."""
+    """All that train.py does: the toolkit runs files and no modules."""
     leave(main(sys.argv[1:], os.environ))
 
 
-def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
+def main(argv: Sequence[str], env: MutableMapping[str, str]) -> int:
     """Runs this rank of the training, and returns the exit code of trainer.contract.Exit.
 
-    argv: the hyperparameters as flags; env: what the toolkit says about the container.
+    argv: the hyperparameters as flags; env: what the toolkit says about the container; the secrets
+    that it names are added.
     """
     flags = [*places(env), *argv]  # of two that say the same, the later counts
     with told_to(_tell_toolkit):
         try:
+            env.update(read_secrets(env))
             code = train(flags, env)
             if code == Exit.DONE and read_ranks(env).is_head:
                 _hand_over(read_settings(flags), _model_dir(env))
-        except MachineError as error:
+        except TrainerError as error:
             tell(error.code, str(error))
             return error.code
         except Exception as bug:
@@ -102,3 +106,7 @@ def _tell_toolkit(code: int, sentence: str) -> None:
     line = SAGEMAKER_FAILURE.format(code=int(code), sentence=" ".join(sentence.split()))
     sys.stderr.write(line + "\n")  # one write: see tell()
     sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    start()

@@ -1,0 +1,222 @@
+"""Builds and runs the real Dockerfile with buildah, podman and runc: no Docker engine, no registry of somebody else's.
+
+The base is made here in a second: this machine's Python and packages by links, which volumes fill when something
+runs, without those that AWS's images lack.  So the sizes are those of what the Dockerfile adds.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launch.image import commands
+from launch.image.options import Target
+from launch.image.source import read_source
+from launch.rehearse.ec2.node import write_program
+from tests.conftest import ROOT
+
+PROGRAMS = ("buildah", "podman", "runc")
+# Of infra/sagemaker/images.yaml, and by what names they lie in site-packages.
+LACKING = ("simplejpeg", "pytorch_optimizer", "nvidia-ml-py")
+FILES = ("simplejpeg", "pytorch_optimizer", "nvidia_ml_py", "pynvml", "aws_ddp_toolkit", "__editable__", "jupyterlab-")
+BASE, IMAGE = "localhost/base", "localhost/ddp"
+
+CONF = """
+[containers]
+volumes = [{volumes}]
+default_ulimits = ["nofile=1024:1024", "nproc=1000:1000"]
+log_driver = "k8s-file"
+pids_limit = 0
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "none"
+"""
+TRAIN = "#!/opt/base/bin/python\nfrom sagemaker_training.cli.train import main\n\nmain()\n"
+STORAGE = '[storage]\ndriver = "overlay"\ngraphroot = "{folder}/storage"\nrunroot = "{folder}/run"\n'
+REGISTRIES = '[[registry]]\nlocation = "{host}"\ninsecure = true\n'
+
+
+def why_not_here() -> str | None:
+    """Why images cannot be built and run on this machine, or None."""
+    missing = [name for name in PROGRAMS if shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") is None]
+    if missing:
+        return f"needs {', '.join(missing)} (Debian: packages of these names)"
+    return None if os.geteuid() == 0 else "needs root, for mounts"
+
+
+def shown() -> list[str]:
+    """What of this machine a container sees, read-only: its programs, Python, and the packages."""
+    return ["/usr", sys.base_prefix, sysconfig.get_path("purelib")]
+
+
+def volumes() -> list[str]:
+    """The same for containers.conf, and -v."""
+    return [f"{folder}:{folder}:ro" for folder in shown()]
+
+
+def conf(folder: Path, host: str = "") -> dict[str, str]:
+    """Writes podman's settings to `folder`; returns the variables that name them.  host: a registry without TLS."""
+    quoted = ", ".join(f'"{volume}"' for volume in volumes())
+    (folder / "containers.conf").write_text(CONF.format(volumes=quoted))
+    (folder / "registries.conf").write_text(REGISTRIES.format(host=host) if host else "")
+    return {
+        "CONTAINERS_CONF": str(folder / "containers.conf"),
+        "CONTAINERS_REGISTRIES_CONF": str(folder / "registries.conf"),
+    }
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A place for images.  folder: all of it; wheels: what pip finds."""
+
+    folder: Path
+    wheels: Path
+
+    @property
+    def own(self) -> Path:
+        """A folder of this worker's: the images are everybody's, but settings and logins are not."""
+        place = self.folder / f"worker-{os.getpid()}"
+        place.mkdir(exist_ok=True)
+        return place
+
+    def buildah(self, *words: object) -> str:
+        """What buildah says.  Fails with its errors."""
+        return self.say("buildah", *words)
+
+    def build(self, tag: str, target: Target = "trainer", base: str = BASE) -> None:
+        """Builds the Dockerfile with launch.image's own command."""
+        command, verb, *words = commands.build("buildah", read_source(ROOT, target, base), tag)
+        self.say(command, verb, *self.here, *words)
+
+    @property
+    def here(self) -> list[str]:
+        """What a build takes beyond launch.image's words, on this machine."""
+        seen = [*volumes(), f"{self.wheels}:/wheels:ro"]
+        return [
+            "--quiet", "--isolation", "chroot", "--pull-never",
+            *(word for volume in seen for word in ("-v", volume)),
+            *("--build-arg", "PIP_NO_INDEX=1", "--build-arg", "PIP_FIND_LINKS=/wheels"),
+        ]  # fmt: skip
+
+    def as_docker(self) -> str:
+        """A program that takes docker's words.  The layers are those of the other builds by the time in every file."""
+        build = shlex.join(["buildah", "build", "--format", "docker", "--timestamp", commands.EPOCH, *self.here])
+        return f'#!/bin/sh\nverb=$1\nshift\n[ "$verb" = build ] && exec {build} "$@"\nexec podman "$verb" "$@"\n'
+
+    def base_with(self, folder: Path, setting: str) -> str:
+        """A base that has this folder, too, as /opt/more, and an environment variable, NAME=value."""
+        container = self.buildah("from", BASE).strip()
+        self.buildah("add", "--quiet", container, folder, "/opt/more")
+        self.buildah("config", "--env", setting, container)
+        self.buildah("commit", "--quiet", "--rm", container, name := f"{BASE}-{folder.name}")
+        return name
+
+    def run(self, image: str, *words: str, flags: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+        """Runs a container to its end.  flags: of podman run."""
+        command = ["podman", "run", "--rm", "--pull", "never", "--network", "host", *flags, image, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=self.env(), timeout=120)
+
+    def inspect(self, image: str) -> dict[str, Any]:
+        """The image as buildah describes it, in Docker's words."""
+        described: dict[str, Any] = json.loads(self.buildah("inspect", "--type", "image", image))["Docker"]
+        return described
+
+    def layers(self, image: str) -> dict[str, int]:
+        """The size of each layer, uncompressed, in bytes, by its digest."""
+        place = self.own / "layers"
+        self.buildah("push", "--quiet", "--disable-compression", image, f"dir:{place}")
+        found = json.loads((place / "manifest.json").read_text())["layers"]
+        shutil.rmtree(place)
+        return {layer["digest"]: layer["size"] for layer in found}
+
+    def files_of(self, image: str, layer: str) -> list[str]:
+        """The files in one of its layers; not the folders and the empty files over which something was mounted."""
+        place = self.own / "layers"
+        self.buildah("push", "--quiet", "--disable-compression", image, f"dir:{place}")
+        with tarfile.open(place / layer.removeprefix("sha256:")) as tar:
+            names = [member.name for member in tar if member.size]
+        shutil.rmtree(place)
+        return names
+
+    def say(self, *words: object, tell: str = "", host: str = "") -> str:
+        """What a program says that has its images here.  Fails with its errors.  host: a registry without TLS."""
+        ended = subprocess.run(
+            [str(word) for word in words], input=tell, env=self.env(host), capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout
+
+    def env(self, host: str = "") -> dict[str, str]:
+        """For podman and buildah."""
+        if not (auth := self.own / "auth.json").exists():
+            auth.write_text("{}")
+        (self.own / "storage.conf").write_text(STORAGE.format(folder=self.folder))
+        return {
+            "PATH": f"{os.environ['PATH']}:/usr/sbin",
+            "HOME": str(self.own),
+            "CONTAINERS_STORAGE_CONF": str(self.own / "storage.conf"),
+            "REGISTRY_AUTH_FILE": str(auth),
+            **conf(self.own, host),
+        }
+
+
+@contextmanager
+def engine_in(folder: Path) -> Iterator[Engine]:
+    """With the base and, as IMAGE, the image in it; whoever comes second finds them there."""
+    made = Engine(folder, folder / "wheels")
+    with (folder.parent / f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "ready").exists():
+            fetch_wheels(made.wheels, *LACKING, "setuptools==84.2.1")
+            make_base(made)
+            made.build(IMAGE)
+            (folder / "ready").touch()
+    yield made
+
+
+def make_base(engine: Engine) -> None:
+    """Makes the base image: Python, pip, torch and most of what the trainer needs."""
+    root = engine.folder / "base"
+    packages = root / "opt/base/lib/python{}.{}/site-packages".format(*sys.version_info)
+    for folder in (packages, root / "opt/base/bin", *(root / name for name in ("usr", "etc", "tmp", "var/tmp", "run"))):
+        folder.mkdir(parents=True)
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if not path.name.startswith(FILES):
+            (packages / path.name).symlink_to(path)
+    python = Path(sys.executable).resolve()
+    (root / "opt/base/bin/python").symlink_to(python)
+    write_program(root / "opt/base/bin/train", TRAIN)  # as in AWS's images
+    write_program(root / "opt/base/bin/which", '#!/bin/sh\ncommand -v "$1"\n')  # Debian's needs more of /etc
+    (root / "opt/base/pyvenv.cfg").write_text(f"home = {python.parent}\ninclude-system-site-packages = false\n")
+    for link in [path for path in Path("/").iterdir() if path.is_symlink()]:  # /bin and /lib
+        (root / link.name).symlink_to(link.readlink())
+    (root / "tmp").chmod(0o1777)
+    (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+    (root / "etc/group").write_text("root:x:0:\n")
+    container = engine.buildah("from", "scratch").strip()
+    engine.buildah("add", "--quiet", container, root, "/")
+    env = ("PATH=/opt/base/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+           "SAGEMAKER_TRAINING_MODULE=sagemaker_pytorch_container.training:main")  # fmt: skip
+    engine.buildah("config", *(word for setting in env for word in ("--env", setting)), container)
+    engine.buildah("commit", "--quiet", "--timestamp", commands.EPOCH, "--rm", container, BASE)
+    shutil.rmtree(root)
+
+
+def fetch_wheels(folder: Path, *wanted: str, with_all: bool = False) -> None:
+    """What pip would get from PyPI in the build, as pip here is set up to get it.  with_all: with dependencies."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary", ":all:"]
+    command += [] if with_all else ["--no-deps"]
+    subprocess.run([*command, "--dest", folder, "--constraint", ROOT / "constraints.txt", *wanted], check=True)

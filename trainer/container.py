@@ -1,0 +1,144 @@
+"""SageMaker's `train` for an image without AWS's toolkit: `python -m trainer.container`, on each host of a job.
+
+SageMaker says in files what the job is.  Its hyperparameters become flags as AWS's toolkit writes them, and torchrun
+starts a rank on each GPU of each host, each as in that toolkit (sagemaker.py).  Two things are better here: a request
+to stop reaches the ranks, so that they save and leave, and the exit code is the training's own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+from trainer.contract import SAGEMAKER_FAILURE, SAGEMAKER_FAILURE_PATTERN, SAGEMAKER_MODEL, Exit
+from trainer.errors import MachineError, TrainerError, tell
+from trainer.told import PORT, command, read_told, variables
+
+WAIT_S, LOOK_EVERY_S = 900.0, 0.5  # for the names of the other hosts, which may start later
+LAST_WORDS_S = 5.0  # after the end, for what is still in the pipe
+
+
+def main(env: Mapping[str, str]) -> int:
+    """Runs this host's part of the training; returns the exit code of trainer.contract.Exit."""
+    base = Path(env.get("SAGEMAKER_BASE_DIR", SAGEMAKER_MODEL.parent))  # the toolkit's name for it
+    relay, heard = Relay(), deque[str](maxlen=200)
+    signal.signal(signal.SIGTERM, relay)  # first: without a handler, process 1 gets no SIGTERM at all
+    try:
+        told = read_told(base)
+        if source := told.settings.get("sagemaker_submit_directory"):
+            print(f"The trainer is the image's own; the source in {source} is left out.", flush=True)
+        wait_for(told.hosts, relay)
+        if relay.asked:
+            return Exit.INTERRUPTED
+        places = {**variables(told, base), **env}
+        code = attend(command(told, count_gpus(), env.get("MASTER_PORT", PORT)), places, relay, heard.append)
+    except TrainerError as error:
+        code = error.code
+        heard.append(f"error: {error}")
+        tell(code, str(error))
+    if code not in (Exit.DONE, Exit.INTERRUPTED):
+        leave_word(base, code, sentence_of(code, heard))
+    return code
+
+
+def sentence_of(code: int, lines: Collection[str]) -> str:
+    """Why it ended with `code`, in the words of the rank or of torchrun."""
+    return next(_said(code, lines), f"the training ended with exit code {code}; its log says more.")
+
+
+def _said(code: int, lines: Collection[str]) -> Iterator[str]:
+    found = [SAGEMAKER_FAILURE_PATTERN.search(f"{line}\n") for line in lines]
+    yield from (told["sentence"] for told in found if told and int(told["code"]) == code)
+    yield from (line.removeprefix("error: ") for line in [*lines][::-1] if line.startswith("error: "))
+
+
+class Relay:
+    """Passes SIGTERM on to `process`, which may come later; once, for a second cuts torchrun's waiting short."""
+
+    def __init__(self) -> None:
+        self.asked, self._told = False, False
+        self._process: subprocess.Popen[str] | None = None
+
+    def __call__(self, signum: int, frame: FrameType | None) -> None:
+        self.asked = True
+        self._pass_on()
+
+    def to(self, process: subprocess.Popen[str]) -> None:
+        """Whom to tell."""
+        self._process = process
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        if self.asked and self._process is not None and not self._told:
+            self._told = True
+            self._process.terminate()
+
+
+def count_gpus() -> int:
+    """Of this machine, without the seconds that torch takes."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        return int(pynvml.nvmlDeviceGetCount())
+    except Exception:  # NVML has an error of its own for each way to have no GPU, and is not in every image
+        return 0
+
+
+def wait_for(hosts: Sequence[str], relay: Relay) -> None:
+    """Returns when all names are known, or when asked to stop.  Raises MachineError."""
+    end = time.monotonic() + WAIT_S
+    for host in hosts:
+        while not relay.asked:
+            try:
+                socket.gethostbyname(host)
+                break
+            except OSError as error:
+                if time.monotonic() > end:
+                    raise MachineError(f"host {host} has no address after {WAIT_S:g} s; start again.") from error
+                time.sleep(LOOK_EVERY_S)
+
+
+def attend(words: Sequence[str], env: Mapping[str, str], relay: Relay, hear: Callable[[str], object]) -> int:
+    """Runs a command to its end; its exit code.  hear: gets the lines of its standard error, which go to ours, too."""
+    process = subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True, errors="replace")
+    # A thread, for whatever the ranks have left running may hold the pipe, and this machine costs money.
+    listener = threading.Thread(target=_listen, args=(process, hear), daemon=True)
+    listener.start()
+    relay.to(process)
+    code = process.wait()
+    listener.join(LAST_WORDS_S)
+    if code == -signal.SIGTERM and relay.asked:  # before torchrun was far enough to pass it on
+        return Exit.INTERRUPTED
+    return code if code >= 0 else 128 - code
+
+
+def _listen(process: subprocess.Popen[str], hear: Callable[[str], object]) -> None:
+    assert process.stderr is not None
+    with process.stderr:
+        for line in process.stderr:
+            sys.stderr.write(line)
+            sys.stderr.flush()
+            hear(line.rstrip("\n"))
+
+
+def leave_word(base: Path, code: int, sentence: str) -> None:
+    """The file of which SageMaker makes FailureReason."""
+    with suppress(OSError):  # the log has it, too
+        (base / "output").mkdir(parents=True, exist_ok=True)
+        line = SAGEMAKER_FAILURE.format(code=int(code), sentence=" ".join(sentence.split()))
+        (base / "output/failure").write_text(f"{line}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ))
