@@ -1,0 +1,104 @@
+"""What SageMaker says to a container, and the flags, variables and command that follow, as in AWS's toolkit.
+
+Pure, but for reading the files.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainer.errors import SettingsError
+
+PORT = "7777"  # the toolkit's
+
+# Not the user's: https://github.com/aws/sagemaker-training-toolkit/blob/master/src/sagemaker_training/params.py
+_SDKS, _ALSO_SDKS = "sagemaker_", ("_tuning_objective_metric", "default_user_module_name")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What SageMaker says to this container.  settings: the hyperparameters' values; hosts: in rank order."""
+
+    host: str
+    hosts: tuple[str, ...]
+    interface: str
+    channels: tuple[str, ...]
+    settings: Mapping[str, Any]
+
+
+def read_told(base: Path) -> Told:
+    """What the files in `base`/input/config say.  Raises SettingsError."""
+    resources, settings, inputs = (
+        _read(base / "input/config" / f"{name}.json")
+        for name in ("resourceconfig", "hyperparameters", "inputdataconfig")
+    )
+    try:
+        hosts = tuple(sorted(resources["hosts"]))
+        host = resources["current_host"]
+        hosts.index(host)
+    except (KeyError, ValueError) as error:
+        raise SettingsError(
+            f"{base}/input/config/resourceconfig.json does not say which host this is; `train` is for SageMaker: "
+            "elsewhere give the trainer's flags instead."
+        ) from error
+    interface = resources.get("network_interface_name", "eth0")
+    return Told(host, hosts, interface, tuple(sorted(inputs)), {name: value_of(v) for name, v in settings.items()})
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text()) if file.exists() else {}
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"cannot read {file}: {error}; SageMaker writes it, so start the job again.") from error
+    assert isinstance(found, dict)
+    return found
+
+
+def value_of(text: Any) -> Any:
+    """A hyperparameter's value: the SDK writes JSON, others write text."""
+    try:
+        return json.loads(text)
+    except (ValueError, TypeError):
+        return text
+
+
+def flags(settings: Mapping[str, Any]) -> list[str]:
+    """The trainer's flags, as the toolkit would write them."""
+    ours = [name for name in sorted(settings) if not name.startswith(_SDKS) and name not in _ALSO_SDKS]
+    return [word for name in ours for word in (f"{'--' if len(name) > 1 else '-'}{name}", _text(settings[name]))]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ",".join(f"{key}={inner}" for key, inner in sorted(value.items()))
+    return "" if value is None else str(value)
+
+
+def variables(told: Told, base: Path) -> dict[str, str]:
+    """What the toolkit says to the ranks, as far as anybody here reads it."""
+    channels = {f"SM_CHANNEL_{name.upper()}": str(base / "input/data" / name) for name in told.channels}
+    return {
+        "SM_MODEL_DIR": str(base / "model"),
+        "SM_INPUT_DIR": str(base / "input"),
+        "SM_OUTPUT_DIR": str(base / "output"),
+        "SM_HOSTS": json.dumps(told.hosts),
+        "SM_CURRENT_HOST": told.host,
+        "NCCL_SOCKET_IFNAME": told.interface,
+        "GLOO_SOCKET_IFNAME": told.interface,  # else it looks its own host name up, which is not told.host
+        **channels,
+    }
+
+
+def command(told: Told, gpus: int, port: str) -> list[str]:
+    """torchrun for this host.  gpus: of this machine; without any there is one rank."""
+    ranks = told.settings.get("sagemaker_mpi_num_of_processes_per_host") or gpus or 1
+    return [
+        sys.executable, "-m", "trainer.torchrun", "--nnodes", str(len(told.hosts)), "--nproc-per-node", str(ranks),
+        "--node-rank", str(told.hosts.index(told.host)), "--master-addr", told.hosts[0], "--master-port", port,
+        "-m", "trainer.sagemaker", *flags(told.settings),
+    ]  # fmt: skip
