@@ -1,0 +1,1 @@
+"""`python -m launch.image`: the container, built and pushed to the account's repository."""

@@ -1,0 +1,1 @@
+"""The account's one-time set-up, as one CloudFormation stack per region."""

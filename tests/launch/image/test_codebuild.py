@@ -1,0 +1,308 @@
+"""python -m launch.image push where nothing builds: by CodeBuild, on moto."""
+
+from __future__ import annotations
+
+import signal
+import zipfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from io import BytesIO
+from typing import Any
+
+import botocore.session
+import pytest
+import yaml
+from botocore.validate import ParamValidator
+
+from launch.aws import Aws
+from launch.image import codebuild, commands, planner
+from launch.image.context import pack
+from launch.image.facts import Facts
+from launch.image.options import PushOptions
+from launch.image.source import read_source
+from launch.plan import Late
+from tests.conftest import ROOT
+from tests.launch.faults import Faults, injected, lost, refused
+from tests.launch.image.builds import BUCKET, LOG_GROUP, PROJECT, Builds
+from tests.launch.image.machine import AWSS, HOST, PASSWORD, TAG, Machine, digests, put
+
+SOURCE = read_source(ROOT, "trainer", None)
+
+
+def started(machine: Machine) -> list[dict[str, Any]]:
+    return [call.params for call in machine.requests if call.operation == "StartBuild"]
+
+
+def variables(machine: Machine) -> dict[str, str]:
+    return {row["name"]: row["value"] for row in started(machine)[0]["environmentVariablesOverride"]}
+
+
+# ---- it builds
+
+
+def test_without_a_program_codebuild_builds_and_pushes(machine: Machine, builds: Builds) -> None:
+    machine.happens = iter([builds.reach("BUILD"), builds.say("#7 [installed 2/5] RUN", "chatter"), builds.end()])
+
+    assert machine.type("push") == 0
+
+    (asked,) = started(machine)
+    (key,) = builds.uploaded
+    assert (asked["projectName"], asked["sourceLocationOverride"]) == (PROJECT, f"{BUCKET}/{key}")
+    assert machine.ran == []
+    assert digests()["latest"] == digests()[TAG]
+    for line in (f"{builds.row['id']} is started", "  BUILD\n", "          #7 [installed 2/5] RUN\n", "  COMPLETED\n"):
+        assert line in machine.out
+    assert "chatter" not in machine.out
+    assert f"pushed: {digests()[TAG]}\n" in machine.out
+
+
+def test_it_runs_the_very_commands_of_docker(machine: Machine, builds: Builds) -> None:
+    machine.happens = iter([builds.end()])
+    machine.type("push")
+    there = variables(machine)
+    machine.has("docker")
+
+    assert machine.type("push", "--again") == 0
+
+    build, push = (f"docker {' '.join(line.partition('|')[0].split()[1:])}" for line in machine.ran[2:4])
+    assert there["BUILD"] == build.replace(str(ROOT), ".")
+    assert there["PUSH"] == push
+    assert (there["DOCKER_BUILDKIT"], there["BUILDX_NO_DEFAULT_ATTESTATIONS"]) == ("1", "1")
+    assert there["LOG_IN"] == " && ".join(
+        f"aws ecr get-login-password --region us-east-1 | docker login --username AWS --password-stdin {host}"
+        for host in (HOST, AWSS)
+    )
+
+
+def test_the_buildspec_runs_what_it_is_given_and_nothing_else() -> None:
+    spec = yaml.safe_load((ROOT / "infra/container/buildspec.yaml").read_text())
+    given = codebuild.variables(SOURCE, "name", {})
+
+    assert (spec["version"], spec["env"]) == (0.2, {"shell": "bash"})
+    assert {phase: content["commands"] for phase, content in spec["phases"].items()} == {
+        "pre_build": ['set -o pipefail && eval "$LOG_IN"'],
+        "build": ['eval "$BUILD" && eval "$PUSH"'],
+    }
+    assert given.keys() == {"LOG_IN", "BUILD", "PUSH", *commands.environment({})}
+
+
+def test_no_password_is_in_a_request(machine: Machine, builds: Builds) -> None:
+    machine.happens = iter([builds.end()])
+    machine.type("push")
+
+    assert PASSWORD not in str(machine.requests) + machine.out
+    assert "ecr:GetAuthorizationToken" not in machine.asked  # the build's own role gets it
+
+
+def test_what_is_there_needs_no_codebuild(machine: Machine, builds: Builds) -> None:
+    put()
+
+    assert machine.type("push") == 0
+
+    assert not [call for call in machine.asked if call.startswith(("codebuild", "s3"))]
+
+
+# ---- what is uploaded
+
+
+def test_the_context_is_exactly_the_source_and_always_the_same_bytes() -> None:
+    context = pack(SOURCE)
+    with zipfile.ZipFile(BytesIO(context.content)) as file:
+        assert tuple(file.namelist()) == SOURCE.names
+        assert all(file.read(name) == (ROOT / name).read_bytes() for name in SOURCE.names)
+        assert {info.date_time for info in file.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+
+    assert "Dockerfile" in SOURCE.names
+    assert "infra/container/buildspec.yaml" in SOURCE.names  # where the project looks for it
+    assert pack(SOURCE) == context
+
+
+def test_the_same_context_is_uploaded_once(machine: Machine, builds: Builds) -> None:
+    machine.happens = iter([builds.end()])
+    machine.type("push")
+    builds.rows.clear()
+    machine.happens = iter([builds.end()])
+
+    assert machine.type("push", "--again") == 0
+
+    assert machine.asked.count("s3:PutObject") == 1
+    first, second = started(machine)
+    assert first["idempotencyToken"] != second["idempotencyToken"]
+
+
+# ---- dry run
+
+
+def test_a_dry_run_shows_every_request_and_what_it_costs_and_makes_none(machine: Machine, builds: Builds) -> None:
+    assert machine.type("push", "--dry-run") == 0
+
+    assert machine.asked == ["sts:GetCallerIdentity", "ecr:DescribeImages", "ecr:DescribeImages",
+                             "ecr:BatchGetImage", "s3:ListObjectsV2", "codebuild:BatchGetProjects"]  # fmt: skip
+    assert "  builder     codebuild, for there is no docker, podman or buildah here\n" in machine.out
+    for call in ("s3:PutObject", "codebuild:StartBuild", "codebuild:BatchGetBuilds", "codebuild:StopBuild",
+                 "logs:FilterLogEvents", "ecr:PutImage"):  # fmt: skip
+        assert f" {call}  " in machine.out
+    assert "0.005 USD a minute, at most 0.30 USD in 60 minutes" in machine.out
+
+
+def plain(value: Any) -> Any:
+    """With a text for what only an earlier answer gives."""
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    return (
+        [plain(item) for item in value] if isinstance(value, list) else str(value) if isinstance(value, Late) else value
+    )
+
+
+def test_aws_own_service_model_accepts_every_request() -> None:
+    facts = Facts("codebuild", "us-east-1", "123456789012", context=pack(SOURCE))
+    made = planner.plan_push(PushOptions(), SOURCE, facts, datetime(2026, 11, 21, tzinfo=UTC))
+    session, validator = botocore.session.Session(), ParamValidator()
+    every = [*made.requests, *(request for _, group in made.later for request in group)]
+
+    assert len(every) == 7
+    for request in every:
+        shape = session.get_service_model(request.service).operation_model(request.operation).input_shape
+        report = validator.validate(plain(dict(request.params)), shape)
+        assert not report.has_errors(), f"{request.operation}: {report.generate_report()}"
+
+
+# ---- what goes wrong
+
+CASES: list[Any] = [
+    pytest.param("FAILED", "BUILD", "Reason: exit status 1.", "the build failed in BUILD: Reason: exit status 1; its "
+                 f"whole log: aws logs tail {LOG_GROUP} --since 1d --log-stream-names ", id="docker fails"),
+    pytest.param("FAILED", "DOWNLOAD_SOURCE", "AccessDenied", "the build could not begin, in DOWNLOAD_SOURCE: "
+                 "AccessDenied; run python -m launch.infra up, and start the same command again.", id="no source"),
+    pytest.param("TIMED_OUT", "BUILD", "", "the build was not done after 60 minutes and was ended, in BUILD; take a "
+                 "smaller --base, or build where docker is; its whole log: ", id="too slow"),
+    pytest.param("FAULT", "PROVISIONING", "no hosts", "CodeBuild itself failed in PROVISIONING: no hosts; start the "
+                 "same command again.", id="CodeBuild's own"),
+    pytest.param("STOPPED", "BUILD", "", "somebody else stopped the build; start the same command again.", id="ended"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "phase", "said", "sentence"), CASES)
+def test_a_build_that_fails_says_why_with_its_last_lines(
+    status: str, phase: str, said: str, sentence: str, machine: Machine, builds: Builds
+) -> None:
+    machine.happens = iter([builds.say("RUN python", "no matching distribution"), builds.end(status, phase, said)])
+
+    assert machine.type("push") == 4
+
+    assert "what it said last:\n  RUN python\n  no matching distribution\n" in machine.out
+    assert machine.err.startswith(f"error: {sentence}")
+    assert "latest" not in digests()
+
+
+REFUSED: list[Any] = [
+    pytest.param("BatchGetProjects", "AccessDeniedException", "these credentials may not codebuild:BatchGetProjects; "
+                 "the policy in infra/iam/builder.json allows it, ask for it.", id="no permission"),
+    pytest.param("PutObject", "AccessDenied", "these credentials may not s3:PutObject; the policy in "
+                 "infra/iam/builder.json allows it, ask for it.", id="no permission to upload"),
+    pytest.param("StartBuild", "ThrottlingException", "AWS is busy: codebuild:StartBuild was refused 6 times "
+                 "(ThrottlingException); try again in a minute.", id="throttled"),
+    pytest.param("StartBuild", "AccountLimitExceededException", "the account may not build more at a time: injected; "
+                 "wait for other builds, or ask for more under Service Quotas, CodeBuild.", id="quota"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("operation", "code", "sentence"), REFUSED)
+def test_what_aws_refuses_is_said_in_a_sentence(
+    operation: str, code: str, sentence: str, machine: Machine, builds: Builds
+) -> None:
+    with injected(Faults().on(operation, refused(code, 400), nth=None)):
+        assert (machine.type("push"), machine.err) == (4, f"error: {sentence}\n")
+    assert builds.rows == {}
+
+
+def test_without_the_account_set_up_it_says_what_to_run(machine: Machine) -> None:
+    machine.has()
+
+    assert machine.type("push") == 4
+    assert (
+        machine.err
+        == f"error: there is no bucket {BUCKET}, where CodeBuild looks; make it (python -m launch.infra up).\n"
+    )
+
+
+def test_an_older_stack_has_no_project(machine: Machine, builds: Builds, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("launch.image.lookup.PROJECT", "other")
+
+    assert machine.type("push") == 4
+    assert (
+        machine.err == "error: there is no CodeBuild project other in us-east-1; make it (python -m launch.infra up).\n"
+    )
+
+
+def test_it_pushes_to_the_stacks_repository_only(machine: Machine, builds: Builds) -> None:
+    Aws("us-east-1").call("ecr", "CreateRepository", {"repositoryName": "aws-ddp-toolkit-mine"})
+
+    assert machine.type("push", "--repository", "aws-ddp-toolkit-mine") == 2
+    assert machine.err.startswith("error: CodeBuild may push to aws-ddp-toolkit only, not to aws-ddp-toolkit-mine;")
+    assert builds.rows == {}
+
+
+# ---- asked to leave
+
+
+def leave(how: signal.Signals) -> Callable[[], None]:
+    return lambda: signal.raise_signal(how)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_whoever_leaves_ends_the_build(how: signal.Signals, machine: Machine, builds: Builds) -> None:
+    machine.happens = iter([builds.reach("BUILD"), leave(how)])
+
+    assert machine.type("push") == 130
+
+    assert builds.row["buildStatus"] == "STOPPED"
+    assert machine.err == f"error: {builds.row['id']} was started, and is stopped as asked\n"
+
+
+def test_interrupted_before_the_id_is_heard_the_build_is_found_by_its_token(
+    machine: Machine, builds: Builds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call, interrupted = Aws.call, list[str]()
+
+    def interrupting(aws: Aws, service: str, operation: str, params: Any = None, /) -> Any:
+        answer = call(aws, service, operation, params)
+        if operation == "StartBuild" and not interrupted:
+            interrupted.append(operation)
+            raise KeyboardInterrupt
+        return answer
+
+    monkeypatch.setattr(Aws, "call", interrupting)
+
+    assert machine.type("push") == 130
+
+    assert builds.row["buildStatus"] == "STOPPED"  # and there is one only
+
+
+def test_an_answer_lost_once_starts_one_build(machine: Machine, builds: Builds) -> None:
+    machine.happens = iter([builds.end()])
+    with injected(Faults().on("StartBuild", lost(attempts=1))):
+        assert machine.type("push") == 0
+    assert len(builds.rows) == 1
+
+
+def test_a_build_that_aws_loses_sight_of_is_looked_for_again(machine: Machine, builds: Builds) -> None:
+    machine.happens = iter([builds.vanish(), builds.appear(), builds.end()])
+    assert machine.type("push") == 0
+    assert "warning: CodeBuild does not know aws-ddp-toolkit-images:" in machine.out
+
+
+def test_an_answer_lost_for_good_says_how_long_a_build_may_cost(machine: Machine, builds: Builds) -> None:
+    with injected(Faults().on("StartBuild", lost())):
+        assert machine.type("push") == 4
+    assert (
+        "A build that it did start ends after 60 minutes at most: aws codebuild list-builds-for-project" in machine.err
+    )
+
+
+def test_a_build_that_cannot_be_stopped_is_told_with_the_command_that_does(machine: Machine, builds: Builds) -> None:
+    machine.happens = iter([leave(signal.SIGINT)])
+    with injected(Faults().on("StopBuild", refused("AccessDeniedException", 400))):
+        assert machine.type("push") == 4
+    stop = f"end it with aws codebuild stop-build --id {builds.row['id']} --region us-east-1\n"
+    assert machine.err.endswith(f"The build may go on for 60 minutes; {stop}")

@@ -1,0 +1,271 @@
+"""python -m launch.image, typed against moto: what each verb runs, asks for, says and refuses.
+
+docker is a stand-in that notes its words and what it is told.  The registry itself is not there: what a push would
+bring is put into moto when docker is told to push.  tests/container builds and pushes for real.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from launch.aws import Aws, granted_by
+from launch.image import __main__ as command
+from launch.image.lookup import MANIFESTS
+from launch.image.source import read_source
+from tests.conftest import ROOT
+from tests.launch.image.machine import AWSS, HOST, PASSWORD, REPOSITORY, TAG, URI, Machine, digests, put
+from tests.launch.sagemaker.test_policies import grants
+
+# ---- push
+
+
+def test_push_builds_uploads_and_lets_latest_name_it(machine: Machine) -> None:
+    assert machine.type("push") == 0
+
+    build = f"docker build --platform linux/amd64 --target trainer --build-arg REVISION={TAG[8:]} --tag {URI}:{TAG} "
+    assert machine.ran == [
+        f"docker login --username AWS --password-stdin {HOST}|{PASSWORD}",
+        f"docker login --username AWS --password-stdin {AWSS}|{PASSWORD}",
+        f"{build}{ROOT}|",
+        f"docker push {URI}:{TAG}|",
+        f"docker logout {AWSS}|",
+        f"docker logout {HOST}|",
+    ]
+    there = digests()
+    assert there["latest"] == there[TAG]
+    assert f"pushed: {there[TAG]}\n" in machine.out
+    assert f"use it: python -m launch.ec2 --image {URI}@{there[TAG]}\n" in machine.out
+
+
+def test_what_is_there_already_is_not_built_again(machine: Machine) -> None:
+    machine.type("push")
+    machine.log.unlink()
+    machine.has()  # not even docker is needed
+
+    assert machine.type("push") == 0
+
+    assert machine.ran == []
+    assert machine.out.startswith(f"already there: {digests()[TAG]}\n")
+
+
+def test_latest_goes_back_to_an_earlier_content_without_an_upload(machine: Machine) -> None:
+    earlier = put()
+    put(content="other layers", tag="latest")
+
+    assert machine.type("push") == 0
+
+    assert (machine.ran, digests()["latest"]) == ([], earlier)
+
+
+def test_again_builds_what_is_there(machine: Machine) -> None:
+    put()
+
+    assert machine.type("push", "--again") == 0
+
+    assert [line.split()[1] for line in machine.ran] == ["login", "login", "build", "push", "logout", "logout"]
+
+
+def test_what_is_for_sagemaker_has_tags_of_its_own(machine: Machine) -> None:
+    assert machine.type("push", "--target", "sagemaker") == 0
+
+    there = digests()
+    assert set(there) == {"sagemaker", read_source(ROOT, "sagemaker", None).tag}
+    assert f"use it: python -m launch.sagemaker --image {URI}@{there['sagemaker']}\n" in machine.out
+
+
+def test_a_base_of_everybodys_wants_no_login_and_is_told_to_the_build(machine: Machine) -> None:
+    machine.type("push", "--base", "pytorch/pytorch:1")
+
+    assert [line for line in machine.ran if "login" in line] == [
+        f"docker login --username AWS --password-stdin {HOST}|{PASSWORD}"
+    ]
+    assert any("--build-arg BASE_IMAGE=pytorch/pytorch:1 " in line for line in machine.ran)
+
+
+@pytest.mark.parametrize("builder", ["podman", "buildah"])
+def test_the_others_build_in_dockers_format_and_without_todays_time(builder: str, machine: Machine) -> None:
+    machine.has(builder)
+    machine.type("push")  # which fails in the end, for nothing arrives in moto
+
+    assert f"{builder} build --platform linux/amd64 --format docker --timestamp 315532800 --target" in machine.ran[2]
+    assert machine.ran[3] == f"{builder} push {URI}:{TAG} docker://{URI}:{TAG}|"
+    assert machine.err == (f"error: the push ended well, but {URI} has no {TAG}; start it again.\n")
+
+
+# ---- a base that was patched
+
+
+def patch(content: str) -> str:
+    """AWS's own registry has another base of the same name from now on; returns its digest."""
+    aws, name = Aws("us-east-1"), read_source(ROOT, "trainer", None).base.partition("/")[2]
+    repository, _, tag = name.partition(":")
+    if not content:
+        aws.call("ecr", "CreateRepository", {"repositoryName": repository})
+    manifest = {"schemaVersion": 2, "mediaType": MANIFESTS[0], "layers": [{"digest": f"base {content}"}]}
+    image = {"repositoryName": repository, "imageTag": tag, "imageManifest": json.dumps(manifest)}
+    return str(aws.call("ecr", "PutImage", image)["image"]["imageId"]["imageDigest"])
+
+
+def test_a_patched_base_is_noticed_and_again_builds_on_it(machine: Machine) -> None:
+    before = patch("")
+    machine.type("push")
+    assert "--pull " in machine.ran[2]  # or docker would take the one that it has
+    assert f"{TAG}-on-{before[7:19]}" in digests()
+
+    machine.type("push")
+    assert machine.out.startswith(f"already there: {digests()[TAG]}\n")
+    after = patch("patched")
+    machine.type("push", "--dry-run")
+    assert f"  there       {digests()[TAG]}, but its base has been patched since; --again builds anew\n" in machine.out
+    machine.type("push")
+    assert machine.out.startswith(
+        f"already there: {digests()[TAG]}, but its base has been patched since; --again builds anew\n"
+    )
+
+    assert machine.type("push", "--again") == 0
+    assert f"{TAG}-on-{after[7:19]}" in digests()
+
+
+def test_the_bases_registry_is_asked_in_its_own_name(machine: Machine) -> None:
+    patch("")
+    machine.type("push", "--dry-run")
+
+    (asked,) = [call.params for call in machine.requests if call.operation == "BatchGetImage"]
+    assert (asked["registryId"], asked["repositoryName"]) == ("763104351884", "pytorch-training")
+
+
+@pytest.mark.parametrize("base", ["pytorch/pytorch:1", f"{AWSS}/pytorch-training@sha256:{'0' * 64}"])
+def test_a_base_elsewhere_or_by_digest_is_not_asked_for(base: str, machine: Machine) -> None:
+    machine.type("push", "--dry-run", "--base", base)
+
+    assert "ecr:BatchGetImage" not in machine.asked
+
+
+# ---- nothing leaks
+
+
+def test_the_password_is_in_no_command_line_no_plan_and_no_message(machine: Machine) -> None:
+    machine.type("push", "--dry-run=json")
+    plan = machine.out
+    machine.type("push")
+
+    assert PASSWORD not in plan + machine.out + machine.err
+    assert [line.partition("|")[0] for line in machine.ran if PASSWORD in line.partition("|")[0]] == []
+
+
+@pytest.mark.parametrize("refuses", ["login", "build", "push"])
+def test_what_the_builder_refuses_ends_with_a_sentence_and_no_login_stays(refuses: str, machine: Machine) -> None:
+    machine.has("docker", refuses=refuses)
+
+    assert machine.type("push") == 6
+
+    words = [line.split()[1] for line in machine.ran]
+    assert words.count("logout") == (0 if refuses == "login" else 2)
+    said = "docker failed: denied: not today" if refuses == "login" else f"docker {refuses} ended with exit code 1"
+    assert machine.err.startswith("error: ") or "denied" in machine.err
+    assert said in machine.err
+    assert "latest" not in digests()
+
+
+# ---- dry run
+
+
+def test_a_dry_run_changes_nothing_and_shows_all(machine: Machine) -> None:
+    assert machine.type("push", "--dry-run") == 0
+
+    assert machine.ran == []
+    assert machine.asked == ["sts:GetCallerIdentity", "ecr:DescribeImages", "ecr:DescribeImages", "ecr:BatchGetImage"]
+    assert "  there       no\n" in machine.out
+    assert f"       4: docker push {URI}:{TAG}\n" in machine.out
+    assert "     ecr:PutImage  let latest name it, too\n" in machine.out
+
+
+def test_a_dry_run_works_without_an_account(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+
+    assert machine.type("push", "--dry-run") == 0
+
+    assert "account     never looked up; 123456789012 stands for it\n" in machine.out
+    assert machine.out.endswith(
+        "problem: no AWS credentials; run aws configure or aws sso login, or set AWS_PROFILE.\n"
+    )
+
+
+# ---- build and show
+
+
+def test_build_makes_an_image_here_and_asks_aws_only_for_its_base(machine: Machine) -> None:
+    assert machine.type("build", "--base", "python:3.12-slim") == 0
+
+    (built,) = machine.ran
+    tag = read_source(ROOT, "trainer", "python:3.12-slim").tag
+    assert f"--tag aws-ddp-toolkit:{tag} " in built
+    assert machine.asked == []
+    assert machine.out.endswith(
+        f"try it: docker run --rm aws-ddp-toolkit:{tag} --model cnn --dataset digits --epochs 1\n"
+    )
+
+
+def test_show_lists_what_the_repository_has(machine: Machine) -> None:
+    machine.type("show")
+    assert machine.out == f"{REPOSITORY} in us-east-1 is empty; python -m launch.image push fills it\n"
+
+    machine.type("push")
+    machine.type("show")
+
+    assert re.search(rf"^  latest, {TAG}  \d{{4}}-\d\d-\d\d \d\d:\d\d  +[\d,]+ +sha256:", machine.out, re.MULTILINE)
+
+
+# ---- refusals
+
+
+REFUSALS: list[Any] = [
+    pytest.param(["build"], [], 2, "there is no docker, podman or buildah here; install one of them, or python -m "
+                 "launch.image push --builder codebuild.", id="no builder"),
+    pytest.param(["build", "--builder", "codebuild"], ["docker"], 2, "CodeBuild builds only what is pushed: python -m "
+                 "launch.image push --builder codebuild, or build with a program that is here.", id="not here"),
+    pytest.param(["build", "--builder", "podman"], ["docker"], 2,
+                 "there is no podman here; install it, or leave --builder out.", id="not this builder"),
+    pytest.param(["push", "--repository", "other"], ["docker"], 4,
+                 "there is no repository other in us-east-1; make it (aws ecr create-repository --repository-name "
+                 "other), or give another with --repository.", id="no repository"),
+    *(pytest.param(["show", "--repository", name], [], 2, f"--repository {name}: two small letters or digits at least; "
+                   "between them . _ - and /.", id=name) for name in ("x", "Mine", "a//b")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "programs", "code", "sentence"), REFUSALS)
+def test_what_cannot_be_is_said_in_a_sentence(
+    words: list[str], programs: list[str], code: int, sentence: str, machine: Machine
+) -> None:
+    machine.has(*programs)
+
+    assert (machine.type(*words), machine.err) == (code, f"error: {sentence}\n")
+    assert machine.ran == []
+
+
+def test_without_a_checkout_there_is_nothing_to_build(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "__file__", "/nowhere/launch/image/__main__.py")
+
+    assert machine.type("build") == 2
+
+    assert machine.err.startswith("error: no Dockerfile in /nowhere: the image is built from a checkout of the toolkit")
+
+
+# ---- who may
+
+
+def test_every_call_is_granted_by_the_builders_policy_and_no_push_to_another_repository(machine: Machine) -> None:
+    machine.type("push")
+    machine.type("show")
+
+    wide, repository = {"sts:GetCallerIdentity", "ecr:GetAuthorizationToken"}, "arn:aws:ecr:us-east-1:1:repository/{}"
+    for action in set(machine.asked):
+        assert grants("builder.json", action, "*" if action in wide else repository.format(REPOSITORY)), action
+    assert not grants("builder.json", "ecr:PutImage", repository.format("other"))
+    assert granted_by("ecr:PutImage") == "infra/iam/builder.json"

@@ -1,0 +1,76 @@
+"""What an image is made of, and that the Dockerfile says the same."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from launch.catalog import find
+from launch.image.source import read_source
+from launch.sagemaker.images import choose
+from launch.sagemaker.options import SageMakerOptions
+from tests.conftest import ROOT
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of what an image is made of, and more."""
+    for name in ("Dockerfile", ".dockerignore", "LICENSE", "pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    for name in ("trainer", "launch", "infra", "notebooks"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def test_the_same_content_has_the_same_tag(checkout: Path) -> None:
+    (checkout / "trainer/__pycache__").mkdir(exist_ok=True)
+    (checkout / "trainer/__pycache__/loop.pyc").write_text("compiled")
+    (checkout / "README.md").write_text("other words")
+
+    assert read_source(checkout, "trainer", None).tag == read_source(ROOT, "trainer", None).tag
+    assert re.fullmatch(r"trainer-[0-9a-f]{16}", read_source(ROOT, "trainer", None).tag)
+
+
+@pytest.mark.parametrize(
+    "name", ["Dockerfile", "infra/locks/notebook.txt", "infra/container/entry.sh", "trainer/loop.py"]
+)
+def test_other_content_has_another_tag(name: str, checkout: Path) -> None:
+    before = {target: read_source(checkout, target, None).tag for target in ("trainer", "sagemaker", "jupyter")}
+
+    with (checkout / name).open("a") as file:
+        file.write("\n# more\n")
+
+    assert all(read_source(checkout, target, None).tag != tag for target, tag in before.items())
+
+
+def test_what_only_launches_is_part_of_the_lab_alone(checkout: Path) -> None:
+    trainer, lab = (read_source(checkout, target, None).tag for target in ("trainer", "jupyter"))
+
+    (checkout / "launch/plan.py").write_text("")
+
+    assert read_source(checkout, "trainer", None).tag == trainer
+    assert read_source(checkout, "jupyter", None).tag != lab
+
+
+def test_another_base_gives_another_tag() -> None:
+    assert read_source(ROOT, "trainer", "python:3.12-slim").tag != read_source(ROOT, "trainer", None).tag
+
+
+def test_all_that_the_dockerfile_copies_is_counted_and_let_in() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    copied = [word for line in re.findall(r"^COPY (.*)$", text, re.MULTILINE) for word in line.split()[:-1]]
+    let_in = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    counted = Path(read_source.__code__.co_filename).read_text()
+
+    for name in (word for word in copied if not word.startswith("--")):
+        assert any(name == place or name.startswith(f"{place}/") for place in let_in), name
+        assert f'"{name}"' in counted or f'"{Path(name).parent}"' in counted, name
+
+
+def test_the_base_is_the_image_that_launch_sagemaker_takes() -> None:
+    options = SageMakerOptions(instance_type="ml.g5.2xlarge")
+
+    chosen = choose(options, find("g5.2xlarge"), "us-east-1")
+
+    assert read_source(ROOT, "trainer", None).base == chosen.uri

@@ -1,0 +1,130 @@
+"""An AWS account that is not set up yet: moto in this process, mended where CloudFormation is told otherwise.
+
+with NewAccount.opened() as account:
+    assert account.type("up") == 0
+    assert "CREATE_COMPLETE" in account.out
+"""
+
+import contextlib
+import functools
+import io
+import logging
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+from moto import mock_aws
+from moto.cloudformation.models import cloudformation_backends
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.iam.models import IAMBackend
+
+from launch import cli, clock
+from launch.aws import Aws
+from launch.clock import Clock
+from launch.ec2.leaks import regions_of
+from launch.infra import __main__, acts
+from launch.rehearse.ec2 import mended as ec2
+from tests.launch.ec2.account import _leave_what_stays_alone, _shared_loader
+from tests.launch.faults import Request, listen, watched
+from tests.launch.infra.mended import mended
+from tests.launch.privilege.watch import granted
+from trainer.errors import SettingsError
+
+
+@dataclass
+class NewAccount:
+    """requests: every call since it was opened; happens: what happens at each sleep, in turn; answer: what the user
+    says who is asked; questions: what was asked.
+    """
+
+    id: str = DEFAULT_ACCOUNT_ID
+    region: str = "us-east-1"
+    bucket: str = f"aws-ddp-toolkit-{DEFAULT_ACCOUNT_ID}-us-east-1"
+    requests: list[Request] = field(default_factory=list)
+    happens: Iterator[Callable[[], None]] = field(default_factory=lambda: iter(()))
+    answer: str = "yes"
+    questions: list[str] = field(default_factory=list)
+    out: str = ""
+    err: str = ""
+
+    @classmethod
+    @contextmanager
+    def opened(cls) -> Iterator["NewAccount"]:
+        """A new account, until the end of the block.  Only one at a time."""
+        listen()
+        account = cls()
+        logging.getLogger("moto").setLevel(logging.ERROR)  # of what it does not know
+        with ExitStack() as stack:
+            stack.enter_context(warnings.catch_warnings())
+            warnings.filterwarnings("ignore", "Tried to parse AWS::")
+            stack.enter_context(mock.patch("botocore.session.create_loader", _shared_loader))
+            stack.enter_context(mock_aws(config={"core": {"mock_credentials": False}}))
+            stack.enter_context(ec2.mended(ec2.Rules()))
+            stack.enter_context(mended())
+            # No role has any of AWS's own policies; moto would read all 1,600 of them.
+            stack.enter_context(mock.patch.object(IAMBackend, "_init_aws_policies", return_value=[]))
+            stack.enter_context(mock.patch.object(clock, "Clock", account._clock))
+            stack.enter_context(mock.patch.object(acts, "regions_of", _two_regions))
+            stack.enter_context(mock.patch.object(__main__, "_aws", way_in))
+            stack.enter_context(mock.patch.object(cli, "confirm", account._confirm))
+            stack.enter_context(watched(lambda call, _protocol: account.requests.append(call)))
+            stack.enter_context(granted())
+            yield account
+        _leave_what_stays_alone()
+
+    def aws(self, region: str | None = None) -> Aws:
+        """A way into this account."""
+        return way_in(region or self.region)
+
+    def type(self, *words: str) -> int:
+        """python -m launch.infra ...; what it said is in `out` and `err`."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = __main__.main(list(words))
+        self.out, self.err = out.getvalue(), err.getvalue()
+        return code
+
+    @property
+    def asked(self) -> list[str]:
+        """Every call, as service:Operation."""
+        return [str(request) for request in self.requests]
+
+    @property
+    def stacks(self) -> list[Any]:
+        """moto's stacks."""
+        return list(cloudformation_backends[self.id][self.region].stacks.values())
+
+    @property
+    def roles(self) -> list[str]:
+        """The names of all roles."""
+        return sorted(role["RoleName"] for role in self.aws().pages("iam", "ListRoles", "Roles"))
+
+    def _clock(self) -> Clock:
+        """Sleeping takes no time, but the clock does not know."""
+        slept = [0.0]
+
+        def sleep(seconds: float) -> None:
+            slept[0] += seconds
+            next(self.happens, lambda: None)()
+
+        return Clock(lambda: time.time() + slept[0], sleep)
+
+    def _confirm(self, what: str) -> None:
+        self.questions.append(what)
+        if self.answer != "yes":
+            raise SettingsError("not confirmed")
+
+
+@functools.cache
+def way_in(region: str | None) -> Aws:
+    """One for all accounts and commands: it keeps nothing between calls, and clients take as long as ten calls."""
+    return Aws(region, policy="administrator")
+
+
+def _two_regions(aws: Aws) -> list[str]:
+    """Of the account's: asking moto for all of them takes seconds."""
+    return [region for region in regions_of(aws) if region in ("eu-west-1", "us-east-1")]

@@ -1,0 +1,66 @@
+"""The promise of infra/README.md: after `launch.infra up`, and with an image and data, launchers find all they need."""
+
+import json
+from datetime import UTC, datetime
+
+from moto.ecr.models import ecr_backends
+
+from launch.ec2 import checks
+from launch.ec2.lookup import look_up
+from launch.ec2.options import Ec2Options
+from launch.job import Job
+from launch.rehearse.ec2 import account as rehearsed
+from launch.rehearse.sagemaker.mended import mended
+from launch.rehearse.sagemaker.rules import Rules
+from launch.sagemaker import checks as sagemaker_checks
+from launch.sagemaker.lookup import look_up as look_up_sagemaker
+from launch.sagemaker.options import SageMakerOptions
+from tests.conftest import ROOT
+from tests.launch.infra.account import NewAccount
+from trainer.config import TrainConfig
+
+NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
+
+
+def push_image(new: NewAccount) -> str:
+    """What `docker push` leaves, in the repository that is there."""
+    kind = rehearsed.MANIFEST
+    manifest = {"schemaVersion": 2, "mediaType": kind, "layers": [], "config": {"digest": "sha256:1"}}
+    image = ecr_backends[new.id][new.region].put_image("aws-ddp-toolkit", json.dumps(manifest), "latest", kind)
+    return str(image.get_image_digest())
+
+
+def test_a_launch_on_ec2_finds_everything(new: NewAccount) -> None:
+    assert new.type("up") == 0
+    digest = push_image(new)
+    aws_side = rehearsed.Account(new.region)  # what is AWS's own, or the user's data
+    aws_side.make_ami()
+    aws_side.make_snapshot("imagenet", 150)
+    job = Job(TrainConfig(dataset="imagenet"), Ec2Options(nodes=2))
+    facts = look_up(new.aws(), checks.settle(job), "j", "imagenet", NOW)
+
+    assert (facts.problems, facts.unknown) == ((), ())
+    assert facts.image == f"123456789012.dkr.ecr.us-east-1.amazonaws.com/aws-ddp-toolkit@{digest}"
+    assert facts.scheduler_role == "arn:aws:iam::123456789012:role/aws-ddp-toolkit-scheduler"
+    assert facts.has_log_group
+
+
+def test_a_launch_on_sagemaker_finds_everything(new: NewAccount) -> None:
+    assert new.type("up") == 0
+    job = Job(TrainConfig(dataset="cifar10"), SageMakerOptions.model_validate({"instance_type": "ml.g5.12xlarge"}))
+    with mended(Rules()):
+        facts = look_up_sagemaker(new.aws(), sagemaker_checks.settle(job), "j", NOW)
+
+    assert (facts.problems, facts.unknown) == ((), ())
+    assert (facts.role, facts.role_from) == (
+        "arn:aws:iam::123456789012:role/aws-ddp-toolkit-sagemaker",
+        "stack aws-ddp-toolkit",
+    )
+    assert facts.bucket == new.bucket
+
+
+def test_the_page_names_the_commands() -> None:
+    page = (ROOT / "infra/README.md").read_text()
+    (section,) = [part for part in page.split("\n## ") if part.startswith("Set the account up")]
+    for command in ("plan", "up", "show", "down"):
+        assert f"python -m launch.infra {command}" in section

@@ -1,0 +1,574 @@
+"""python -m launch.infra, typed against moto: what each verb says, makes, refuses and leaves."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from moto.cloudformation.models import cloudformation_backends
+
+from launch.aws import Aws
+from launch.errors import Forbidden
+from launch.infra import __main__, regions
+from launch.infra.regions import Region
+from tests.launch.faults import Faults, injected, refused
+from tests.launch.infra.account import NewAccount
+
+ROLES = ["aws-ddp-toolkit-image-builder", "aws-ddp-toolkit-node", "aws-ddp-toolkit-sagemaker",
+         "aws-ddp-toolkit-scheduler", "aws-ddp-toolkit-sweeper"]  # fmt: skip
+READING = ("Describe", "Get", "List", "Head")
+
+
+def written(account: NewAccount) -> list[str]:
+    """The calls that change something."""
+    return [call for call in account.asked if not call.partition(":")[2].startswith(READING)]
+
+
+# ---- plan
+
+
+def test_plan_says_what_would_be_made_and_leaves_nothing(new: NewAccount) -> None:
+    assert new.type("plan") == 0
+
+    assert "  create  JobBucket         S3 Bucket\n" in new.out
+    assert "  create  SweeperSchedule   Scheduler Schedule\n" in new.out
+    assert "Budget" not in new.out
+    assert "JobBucket        0.023 USD per GB and month" in new.out
+    assert new.out.endswith("to do it: python -m launch.infra up\n")
+    assert (new.stacks, new.roles) == ([], [])
+    assert written(new) == ["cloudformation:CreateChangeSet", "cloudformation:DeleteStack"]
+
+
+def test_plan_of_an_account_that_is_set_up_says_that_nothing_changes(new: NewAccount) -> None:
+    new.type("up")
+    new.requests.clear()
+    assert new.type("plan") == 0
+
+    assert "changes: none, all is as it shall be" in new.out
+    assert "cloudformation:DeleteStack" not in new.asked
+    assert len(new.stacks) == 1
+
+
+def test_plan_says_what_a_flag_would_change(new: NewAccount) -> None:
+    new.type("up")
+    assert new.type("plan", "--log-days", "60") == 0
+
+    assert "  change  NodeLogs   Logs LogGroup" in new.out
+    assert [group["retentionInDays"] for group in new.aws().call("logs", "DescribeLogGroups")["logGroups"]] == [30, 30]
+
+
+def test_plan_without_an_account_says_what_the_stack_would_hold(
+    new: NewAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setattr(__main__, "_aws", Aws)  # with no clients yet
+    assert new.type("plan", "--monthly-usd", "500", "--email", "a@example.org") == 0
+
+    assert "stack    never looked up\n" in new.out
+    assert "  Budget            Budgets Budget" in new.out
+    assert "problem: no AWS credentials; run aws configure or aws sso login, or set AWS_PROFILE." in new.out
+    assert new.asked == ["sts:GetCallerIdentity"]
+
+
+def test_a_plan_that_aws_refuses_leaves_nothing(new: NewAccount) -> None:
+    with injected(Faults()) as faults:
+        faults.on("DescribeChangeSet", refused("AccessDenied", 403))
+        assert new.type("plan") == 4
+
+    assert new.err == (
+        "error: these credentials may not cloudformation:DescribeChangeSet; the policy in "
+        "infra/iam/administrator.json allows it, ask for it.\n"
+    )
+    assert new.stacks == []
+
+
+# ---- up
+
+
+def test_up_shows_the_changes_makes_them_and_says_the_outputs(new: NewAccount) -> None:
+    assert new.type("up") == 0
+
+    shown, made = new.out.index("  create  JobBucket"), new.out.index("CREATE_COMPLETE")
+    assert shown < made < new.out.index(f"  Bucket          {new.bucket}")
+    assert set(ROLES) <= set(new.roles)
+    assert new.aws().call("ecr", "DescribeRepositories")["repositories"][0]["repositoryName"] == "aws-ddp-toolkit"
+    document = new.aws().call("ssm", "GetDocument", {"Name": "ddp-toolkit-sweeper"})
+    assert "def sweep(" in document["Content"]
+
+
+def test_up_again_changes_nothing(new: NewAccount) -> None:
+    new.type("up")
+    new.requests.clear()
+    assert new.type("up") == 0
+
+    assert "changes: none" in new.out
+    assert "cloudformation:ExecuteChangeSet" not in new.asked
+    assert f"  Bucket          {new.bucket}" in new.out
+
+
+def test_up_with_a_flag_changes_that_and_keeps_the_rest(new: NewAccount) -> None:
+    new.type("up", "--log-days", "60", "--old-version-days", "3")
+    assert new.type("up", "--log-days", "90") == 0
+
+    assert [group["retentionInDays"] for group in new.aws().call("logs", "DescribeLogGroups")["logGroups"]] == [90, 90]
+    (stack,) = new.stacks
+    assert stack.resource_map.resolved_parameters["OldVersionDays"] == 3
+
+
+def test_up_asks_before_it_deletes_something_and_leaves_nothing_if_not_meant(new: NewAccount) -> None:
+    (vpc,) = new.aws().call("ec2", "DescribeVpcs")["Vpcs"]
+    new.type("up", "--vpc-id", vpc["VpcId"], "--security-group")
+    assert new.questions == []
+    new.answer = "no"
+    assert new.type("up", "--no-security-group") == 2
+
+    assert new.questions == ["this deletes or replaces NodeGroup, NodeGroupIn"]  # moto knows no rules out
+    assert new.asked[-1] == "cloudformation:DeleteChangeSet"
+    assert new.type("up", "--no-security-group", "--yes") == 0
+
+
+def test_up_that_aws_refuses_leaves_no_change_set(new: NewAccount) -> None:
+    with injected(Faults()) as faults:
+        faults.on("DescribeChangeSet", refused("AccessDenied", 403))
+        assert new.type("up") == 4
+    assert new.stacks == []
+
+
+def test_dry_run_prints_every_request_and_makes_none(new: NewAccount) -> None:
+    assert new.type("up", "--dry-run=json") == 0
+
+    steps = json.loads(new.out)["steps"]
+    assert [step["call"] for step in steps] == [
+        "cloudformation:CreateChangeSet",
+        "cloudformation:ExecuteChangeSet",
+        "iam:CreateServiceLinkedRole",
+    ]
+    assert written(new) == []
+
+
+def test_what_holds_data_already_is_adopted_with_it(new: NewAccount) -> None:
+    aws = new.aws()
+    aws.call("s3", "CreateBucket", {"Bucket": new.bucket})
+    aws.call("s3", "PutObject", {"Bucket": new.bucket, "Key": "jobs/j/job.json", "Body": b"{}"})
+    assert new.type("up") == 0
+
+    assert "  adopt   JobBucket" in new.out
+    assert "warning: what is adopted keeps its settings at first" in new.out
+    (asked,) = [call.params for call in new.requests if call.operation == "CreateChangeSet"]
+    assert asked["ImportExistingResources"] is True
+    assert {call.params["ExpectedBucketOwner"] for call in new.requests if call.operation == "HeadBucket"} == {new.id}
+    assert aws.call("s3", "GetObject", {"Bucket": new.bucket, "Key": "jobs/j/job.json"})["Body"].read() == b"{}"
+    new.type("up")
+    asked = [call.params for call in new.requests if call.operation == "CreateChangeSet"][-1]
+    assert asked["DeploymentMode"] == "REVERT_DRIFT"
+
+
+def test_a_bucket_of_another_account_is_told() -> None:
+    with NewAccount.opened() as new, injected(Faults()) as faults:
+        faults.on("HeadBucket", refused("403", 403, "Forbidden"))
+        assert new.type("up") == 4
+
+    assert new.err == (
+        f"error: bucket {new.bucket} is there and closed to these credentials: ask for infra/iam/administrator.json; "
+        "if you have it, the bucket is another account's, so set up another --region, and tell AWS.\n"
+    )
+
+
+def test_a_repository_under_a_key_of_ones_own_cannot_be_adopted(new: NewAccount) -> None:
+    how = {"repositoryName": "aws-ddp-toolkit", "encryptionConfiguration": {"encryptionType": "KMS"}}
+    new.aws().call("ecr", "CreateRepository", how)
+    new.requests.clear()
+    assert new.type("up") == 4
+
+    assert new.err == (
+        "error: repository aws-ddp-toolkit was made by hand and is encrypted with KMS, the stack's is with AES256, and "
+        "neither can be changed; delete it with its images: aws ecr delete-repository --force --repository-name "
+        "aws-ddp-toolkit\n"
+    )
+    assert written(new) == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (
+            ["--email", "nonsense"],
+            "--email 'nonsense' is no address; give one such as you@example.org, or '' for none.",
+        ),
+        (
+            ["--log-days", "31"],
+            "--log-days 31 is not among what CloudWatch offers; give 30 or 60.",
+        ),
+        (
+            ["--region", "us-gov-west-1"],
+            "us-gov-west-1 is not in AWS's main partition, which the policies are for; give another --region.",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused_before_any_call(new: NewAccount, flags: list[str], sentence: str) -> None:
+    for verb in ("plan", "up"):
+        assert new.type(verb, *flags) == 2
+        assert new.err == f"error: {sentence}\n"
+    assert new.asked == []
+
+
+def test_endpoints_can_be_taken_back(new: NewAccount) -> None:
+    aws = new.aws()
+    (vpc,), subnet = aws.call("ec2", "DescribeVpcs")["Vpcs"], aws.call("ec2", "DescribeSubnets")["Subnets"][0]
+    new.type("up", "--vpc-id", vpc["VpcId"], "--endpoint-subnets", subnet["SubnetId"])
+    assert new.type("plan", "--endpoint-subnets", "") == 0
+
+    assert "  delete  LogsEndpoint" in new.out
+    assert "USD per month for 5" not in new.out
+
+
+def test_roles_made_by_hand_are_in_the_way_and_named_before_anything_is_made(new: NewAccount) -> None:
+    trust = {"Version": "2012-10-17", "Statement": []}
+    params = {"RoleName": "aws-ddp-toolkit-node", "AssumeRolePolicyDocument": json.dumps(trust)}
+    new.aws().call("iam", "CreateRole", params)
+    new.requests.clear()
+    assert new.type("up") == 4
+
+    assert new.err == (
+        "error: made by hand, so the stack cannot make them: role aws-ddp-toolkit-node; delete them in the IAM "
+        "console (roles and policies hold no data), while no job runs, and start python -m launch.infra up again.\n"
+    )
+    assert written(new) == []
+
+
+def test_a_second_region_takes_the_roles_of_the_first(new: NewAccount) -> None:
+    new.type("up")
+    assert new.type("up", "--region", "eu-west-1") == 0
+
+    assert "roles    in the stack of us-east-1" in new.out
+    assert "SageMakerRole   arn:aws:iam::123456789012:role/aws-ddp-toolkit-sagemaker" in new.out
+    assert "NodeRole" not in new.out
+    assert new.type("down", "--region", "eu-west-1") == 0
+    assert set(ROLES) <= set(new.roles)
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--monthly-usd", "5"], "a budget takes both --monthly-usd and --email; give the other one, too."),
+        (["--security-group"], "--security-group lies in a VPC; give --vpc-id, too."),
+        (["--endpoint-subnets", "subnet-1"], "--endpoint-subnets lie in a VPC; give --vpc-id, too."),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(new: NewAccount, flags: list[str], sentence: str) -> None:
+    assert new.type("up", *flags) == 2
+    assert new.err == f"error: {sentence}\n"
+    assert written(new) == []
+
+
+def test_a_vpc_gets_its_way_to_s3_a_group_and_endpoints(new: NewAccount) -> None:
+    aws = new.aws()
+    (vpc,) = aws.call("ec2", "DescribeVpcs")["Vpcs"]
+    subnet = aws.call("ec2", "DescribeSubnets")["Subnets"][0]["SubnetId"]
+    code = new.type("up", "--vpc-id", vpc["VpcId"], "--security-group", "--endpoint-subnets", subnet)
+
+    assert (code, new.err) == (0, "")
+    endpoints = {e["ServiceName"]: e for e in aws.call("ec2", "DescribeVpcEndpoints")["VpcEndpoints"]}
+    tables = {table["RouteTableId"] for table in aws.call("ec2", "DescribeRouteTables")["RouteTables"]}
+    assert set(endpoints["com.amazonaws.us-east-1.s3"]["RouteTableIds"]) == tables
+    assert len(endpoints) == 6
+    assert "36.50 USD per month for 5 in 1 subnets" in new.out
+    (group,) = [word for word in new.out.split() if word.startswith("sg-")]
+    (found,) = aws.call("ec2", "DescribeSecurityGroups", {"GroupIds": [group]})["SecurityGroups"]
+    assert [rule["UserIdGroupPairs"][0]["GroupId"] for rule in found["IpPermissions"]] == [group]
+    # Another stack's way to S3 in the same route table would be refused, so our own is not taken for one.
+    assert new.type("up") == 0
+    assert "changes: none" in new.out
+
+
+def test_a_vpc_that_is_not_there_is_told(new: NewAccount) -> None:
+    assert new.type("up", "--vpc-id", "vpc-0123456789abcdef0") == 4
+    assert "vpc-0123456789abcdef0" in new.err
+
+
+def test_up_that_finds_aws_at_work_follows_it_first(new: NewAccount) -> None:
+    new.type("up")
+    (stack,) = new.stacks
+    stack.status = "UPDATE_IN_PROGRESS"
+    new.happens = iter([lambda: setattr(stack, "status", "UPDATE_COMPLETE")])
+    assert new.type("up") == 0
+
+    assert new.out.startswith("AWS is still at UPDATE_IN_PROGRESS:\n")
+    assert "changes: none" in new.out
+
+
+def fails(new: NewAccount, *, status: str, reason: str) -> Callable[..., None]:
+    """What moto cannot: CloudFormation cannot make the repository, and takes the stack back."""
+
+    def execute(self: Any, change_set_name: str, stack_name: str | None = None) -> None:
+        (stack,) = new.stacks
+        stack._add_stack_event("CREATE_IN_PROGRESS")
+        for name, kind, why in (("Repository", "AWS::ECR::Repository", reason),
+                                ("NodeRole", "AWS::IAM::Role", "Resource creation cancelled")):  # fmt: skip
+            stack._add_stack_event("CREATE_FAILED", resource_status_reason=why)
+            stack.events[-1].logical_resource_id, stack.events[-1].resource_type = name, kind
+            stack.events[-1].physical_resource_id = name
+        stack._add_stack_event(status)
+        stack.status = status
+
+    return execute
+
+
+def test_a_stack_that_failed_is_one_sentence_with_the_first_reason(
+    new: NewAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reason = (
+        "User: arn:aws:iam::1:user/u is not authorized to perform: ecr:CreateRepository (Service: Ecr, Status: 400)"
+    )
+    backend = type(cloudformation_backends[new.id][new.region])
+    with monkeypatch.context() as patched:
+        patched.setattr(backend, "execute_change_set", fails(new, status="ROLLBACK_COMPLETE", reason=reason))
+        assert new.type("up") == 4
+
+    assert new.err == (
+        "error: Repository (ECR Repository) failed: User: arn:aws:iam::1:user/u is not authorized to perform: "
+        "ecr:CreateRepository; AWS has taken everything back; ask for the policy in "
+        "infra/iam/administrator-stack.json, and start the same command again.\n"
+    )
+    assert "  CREATE_FAILED        Repository: User: arn" in new.out
+    # AWS deletes such a stack, as it was told to; moto does not.
+    assert new.type("up") == 4
+    assert new.err == (
+        "error: the stack is in ROLLBACK_COMPLETE; run python -m launch.infra down --keep-data, then "
+        "python -m launch.infra up again.\n"
+    )
+
+
+# ---- show
+
+
+def test_show_without_a_stack_says_how_to_make_one(new: NewAccount) -> None:
+    assert new.type("show") == 4
+    assert new.err == "error: there is no stack aws-ddp-toolkit in us-east-1; make it with python -m launch.infra up.\n"
+
+
+def test_show_says_state_outputs_parameters_and_resources(new: NewAccount) -> None:
+    new.type("up")
+    assert new.type("show") == 0
+
+    assert new.out.startswith("stack aws-ddp-toolkit in us-east-1: CREATE_COMPLETE\n")
+    assert "changed by hand: not looked for; --drift does\n" in new.out
+    for line in (f"  Bucket          {new.bucket}", "  LogDays         30", "  NodeRole          aws-ddp-toolkit-node"):
+        assert line + "\n" in new.out
+
+
+# ---- down
+
+
+def test_down_deletes_the_stack_and_what_it_left_empty(new: NewAccount) -> None:
+    new.type("up")
+    assert new.type("down") == 0
+
+    assert new.out.endswith("the stack aws-ddp-toolkit is gone\n")
+    assert (new.stacks, [role for role in new.roles if role in ROLES]) == ([], [])
+    assert new.aws().call("s3", "ListBuckets")["Buckets"] == []
+    assert new.aws().call("ecr", "DescribeRepositories")["repositories"] == []
+    assert new.aws().call("logs", "DescribeLogGroups")["logGroups"] == []
+    assert new.type("down") == 0
+    assert new.out == "there is no stack aws-ddp-toolkit in us-east-1\n"
+
+
+def test_down_refuses_to_delete_data_and_says_how_much_there_is(new: NewAccount) -> None:
+    new.type("up")
+    aws = new.aws()
+    aws.call("s3", "PutBucketVersioning", {"Bucket": new.bucket, "VersioningConfiguration": {"Status": "Enabled"}})
+    for body in (b"1234", b"5678"):
+        aws.call("s3", "PutObject", {"Bucket": new.bucket, "Key": "jobs/j/model.pt", "Body": body})
+    aws.call("s3", "DeleteObject", {"Bucket": new.bucket, "Key": "jobs/j/model.pt"})
+    kind = "application/vnd.docker.distribution.manifest.v2+json"
+    manifest = {"schemaVersion": 2, "mediaType": kind, "layers": [], "config": {"digest": "sha256:1"}}
+    image = {"repositoryName": "aws-ddp-toolkit", "imageTag": "latest", "imageManifest": json.dumps(manifest)}
+    aws.call("ecr", "PutImage", image)
+    assert new.type("down") == 4
+
+    assert f"bucket {new.bucket} holds objects and old versions: 3 (0.00 GB)\n" in new.err
+    assert "repository aws-ddp-toolkit holds images: 1 (" in new.err
+    assert (
+        f'python -c \'import boto3; boto3.resource("s3").Bucket("{new.bucket}").object_versions.delete()\'' in new.err
+    )
+    assert "aws ecr delete-repository --force --repository-name aws-ddp-toolkit --region us-east-1" in new.err
+    assert len(new.stacks) == 1
+
+
+def test_the_command_that_empties_the_bucket_does(new: NewAccount) -> None:
+    new.type("up")
+    new.aws().call("s3", "PutObject", {"Bucket": new.bucket, "Key": "jobs/j/model.pt", "Body": b"1"})
+    new.type("down")
+    (line,) = [line for line in new.err.splitlines() if "python -c" in line]
+    exec(line.partition("python -c '")[2].removesuffix("'"), {})
+    assert new.type("down") == 0
+
+
+def test_with_keep_data_the_rest_goes_and_the_next_up_takes_the_data_back(new: NewAccount) -> None:
+    new.type("up")
+    new.aws().call("s3", "PutObject", {"Bucket": new.bucket, "Key": "jobs/j/model.pt", "Body": b"1"})
+    assert new.type("down", "--keep-data") == 0
+
+    assert "still there, and taken over by the next up:" in new.out
+    assert new.stacks == []
+    assert new.type("up") == 0
+    assert "  adopt   JobBucket" in new.out
+
+
+def test_logs_stay_where_there_are_any(new: NewAccount) -> None:
+    new.type("up")
+    group = {"logGroupName": "/aws-ddp-toolkit/ec2"}
+    new.aws().call("logs", "CreateLogStream", {**group, "logStreamName": "j/node-0"})
+    assert new.type("down") == 0
+
+    assert "aws logs delete-log-group --log-group-name /aws-ddp-toolkit/ec2 --region us-east-1" in new.out
+    assert len(new.aws().call("logs", "DescribeLogGroups")["logGroups"]) == 1
+
+
+@pytest.mark.parametrize("region", ["us-east-1", "eu-west-1"])
+def test_down_refuses_while_a_job_runs_in_any_region(new: NewAccount, region: str) -> None:
+    new.type("up")
+    tags = [
+        {"Key": "aws-ddp-toolkit:job", "Value": "j"},
+        {"Key": "aws-ddp-toolkit:deadline", "Value": "2999-01-01T00:00:00Z"},
+    ]
+    volume = {
+        "AvailabilityZone": f"{region}a",
+        "Size": 1,
+        "TagSpecifications": [{"ResourceType": "volume", "Tags": tags}],
+    }
+    new.aws(region).call("ec2", "CreateVolume", volume)
+    assert new.type("down", "--keep-data") == 4
+
+    assert new.err == (
+        f"error: jobs still have something: j in {region} (python -m launch.ec2 stop j --region {region}); stop them "
+        "first.\n"
+    )
+    assert len(new.stacks) == 1
+
+
+def test_down_refuses_if_it_cannot_see_whether_jobs_run(new: NewAccount) -> None:
+    new.type("up")
+    with injected(Faults()) as faults:
+        faults.on("DescribeInstances", refused("UnauthorizedOperation", 403), nth=None)
+        assert new.type("down") == 4
+
+    assert new.err.startswith("error: whether jobs run is not known: us-east-1 could not be asked: these credentials")
+    assert len(new.stacks) == 1
+
+
+def test_down_goes_on_where_the_organization_has_closed_a_region(new: NewAccount) -> None:
+    new.type("up")
+    closed = Region("eu-west-1", problems=(Forbidden("the organization forbids it", "AccessDenied"),))
+    with patch.object(regions, "_look", lambda aws, _now: closed if aws.region == "eu-west-1" else Region(aws.region)):
+        assert new.type("down") == 0
+
+    assert "warning: not asked, for the organization forbids it, so that no job can be there: eu-west-1." in new.out
+    assert new.stacks == []
+
+
+def test_down_refuses_while_another_region_needs_the_roles(new: NewAccount) -> None:
+    new.type("up")
+    new.type("up", "--region", "eu-west-1")
+    assert new.type("down") == 4
+
+    assert new.err == (
+        "error: the roles in this stack aws-ddp-toolkit are the account's, and the stacks of other regions need them; "
+        "take those down first, and this one (us-east-1) last:\n  python -m launch.infra down --region eu-west-1\n"
+    )
+    assert set(ROLES) <= set(new.roles)
+    assert new.type("down", "--region", "eu-west-1") == 0
+    assert new.type("down") == 0
+
+
+def test_down_refuses_while_a_policy_of_the_stack_is_attached_and_says_how_to_detach_it(new: NewAccount) -> None:
+    new.type("up")
+    aws, arn = new.aws(), f"arn:aws:iam::{new.id}:policy/aws-ddp-toolkit-launcher"
+    aws.call("iam", "CreateUser", {"UserName": "ann"})
+    aws.call("iam", "CreateGroup", {"GroupName": "team"})
+    aws.call("iam", "AttachUserPolicy", {"UserName": "ann", "PolicyArn": arn})
+    aws.call("iam", "AttachGroupPolicy", {"GroupName": "team", "PolicyArn": arn})
+    assert new.type("down") == 4
+
+    assert new.err == (
+        "error: others use the stack's policies, or have added to its roles, so AWS would stop halfway. Look who needs "
+        "that, and detach it with these commands:\n"
+        f"  aws iam detach-user-policy --user-name ann --policy-arn {arn}\n"
+        f"  aws iam detach-group-policy --group-name team --policy-arn {arn}\n"
+    )
+    assert "cloudformation:DeleteStack" not in new.asked
+    aws.call("iam", "DetachUserPolicy", {"UserName": "ann", "PolicyArn": arn})
+    aws.call("iam", "DetachGroupPolicy", {"GroupName": "team", "PolicyArn": arn})
+    assert new.type("down") == 0
+
+
+def test_down_refuses_while_others_have_added_to_a_role_of_the_stack(new: NewAccount) -> None:
+    new.type("up")
+    aws, role = new.aws(), {"RoleName": "aws-ddp-toolkit-node"}
+    allow = {"Effect": "Allow", "Action": "s3:ListAllMyBuckets", "Resource": "*"}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [allow]})
+    arn = aws.call("iam", "CreatePolicy", {"PolicyName": "more", "PolicyDocument": document})["Policy"]["Arn"]
+    aws.call("iam", "AttachRolePolicy", {**role, "PolicyArn": arn})
+    aws.call("iam", "PutRolePolicy", {**role, "PolicyName": "extra", "PolicyDocument": document})
+    assert new.type("down") == 4
+
+    assert f"  aws iam detach-role-policy --role-name aws-ddp-toolkit-node --policy-arn {arn}\n" in new.err
+    assert "  aws iam delete-role-policy --role-name aws-ddp-toolkit-node --policy-name extra\n" in new.err
+    assert "--policy-name node" not in new.err
+    assert len(new.stacks) == 1
+
+
+def test_down_shows_what_goes_and_asks_first(new: NewAccount) -> None:
+    new.type("up")
+    new.answer = "no"
+    assert new.type("down") == 2
+
+    assert "  delete           LauncherPolicy" in new.out
+    assert "  delete if empty  JobBucket" in new.out
+    assert "warning: the roles are the account's: launches from other regions use them, too." in new.out
+    assert new.questions == ["this deletes the stack aws-ddp-toolkit in us-east-1"]
+    assert len(new.stacks) == 1
+    assert new.type("down", "--yes") == 0
+    assert len(new.questions) == 1
+
+
+def test_down_touches_nothing_that_merely_has_the_name(new: NewAccount) -> None:
+    new.aws().call("s3", "CreateBucket", {"Bucket": new.bucket})
+    assert new.type("down") == 0
+
+    assert [bucket["Name"] for bucket in new.aws().call("s3", "ListBuckets")["Buckets"]] == [new.bucket]
+
+
+def test_down_dry_run_prints_every_request_and_makes_none(new: NewAccount) -> None:
+    new.type("up")
+    new.requests.clear()
+    assert new.type("down", "--dry-run") == 0
+
+    for call in ("cloudformation:DeleteStack", "s3:DeleteBucket", "ecr:DeleteRepository", "logs:DeleteLogGroup"):
+        assert call in new.out
+    assert written(new) == []
+
+
+# ---- the command line itself
+
+
+def test_an_unknown_verb_names_the_nearest(new: NewAccount) -> None:
+    assert new.type("pln") == 2
+    assert new.err.startswith("error: unknown verb 'pln'; did you mean 'plan'?")
+
+
+def test_without_a_verb_it_says_what_there_is(new: NewAccount) -> None:
+    assert new.type() == 2
+    assert "python -m launch.infra down     deletes the stack; refuses while jobs run" in new.out
+    assert new.type("--help") == 0
+
+
+def test_template_prints_what_is_sent(new: NewAccount) -> None:
+    assert new.type("template", "--region", "eu-west-1") == 0
+    assert 'BucketName: "aws-ddp-toolkit-123456789012-eu-west-1"' in new.out
+    assert new.type("template", "--account", "12") == 2
+    assert new.err == "error: --account '12' is no account; give its 12 digits, such as 123456789012.\n"
+    assert new.type("template", "--region", "cn-north-1") == 2
+    assert new.asked == []

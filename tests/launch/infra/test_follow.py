@@ -1,0 +1,203 @@
+"""What is said of CloudFormation at work: each event once, patience, and one sentence if it failed."""
+
+from typing import Any
+
+import pytest
+
+from launch.aws import Aws
+from launch.clock import Clock
+from launch.errors import AwsError, NoAnswer
+from launch.infra.changes import Change, _change, as_text
+from launch.infra.facts import Stack
+from launch.infra.follow import failure, follow
+from launch.infra.show import detect_drift, drifted
+
+ARN = "arn:aws:cloudformation:us-east-1:1:stack/aws-ddp-toolkit/1"
+STACK_TYPE = "AWS::CloudFormation::Stack"
+
+
+def event(status: str, name: str = "aws-ddp-toolkit", kind: str = STACK_TYPE, why: str = "") -> dict[str, str]:
+    physical = ARN if kind == STACK_TYPE else name
+    return {"EventId": f"{name} {status}", "ResourceStatus": status, "LogicalResourceId": name, "ResourceType": kind,
+            "PhysicalResourceId": physical, "ResourceStatusReason": why}  # fmt: skip
+
+
+class Scripted:
+    """An AWS whose stack is in one state after the other; an error in its place is raised."""
+
+    def __init__(self, *states: tuple[str, list[dict[str, str]]] | Exception) -> None:
+        self.states, self.events, self.status = list(states), list[dict[str, str]](), ""
+
+    def call(self, _service: str, operation: str, _params: Any) -> dict[str, Any]:
+        if operation == "DescribeStacks":
+            state = self.states.pop(0)
+            if isinstance(state, Exception):
+                raise state
+            self.status, self.events = state[0], state[1][::-1] + self.events
+            return {"Stacks": [{"StackStatus": self.status}]}
+        return {"StackEvents": self.events}
+
+
+def watch(aws: Scripted, known: set[str] | None = None) -> list[str]:
+    said, now = list[str](), [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    follow(aws, ARN, set() if known is None else known, Clock(lambda: now[0], sleep), said.append)  # type: ignore[arg-type]
+    return said
+
+
+def test_each_event_is_said_once_and_in_order() -> None:
+    begun, made, done = event("CREATE_IN_PROGRESS"), event("CREATE_COMPLETE", "NodeRole", "AWS::IAM::Role"), event(
+        "CREATE_COMPLETE"
+    )  # fmt: skip
+    old = event("DELETE_COMPLETE", "Old")
+    aws = Scripted(("CREATE_IN_PROGRESS", [old, begun]), ("CREATE_IN_PROGRESS", [made]), ("CREATE_COMPLETE", [done]))
+    assert watch(aws, {old["EventId"]}) == [
+        "  CREATE_IN_PROGRESS   aws-ddp-toolkit",
+        "  CREATE_COMPLETE      NodeRole",
+        "  CREATE_COMPLETE      aws-ddp-toolkit",
+    ]
+
+
+def test_the_state_of_before_is_not_taken_for_the_end() -> None:
+    before, begun = ("UPDATE_COMPLETE", []), event("UPDATE_IN_PROGRESS")
+    done = event("UPDATE_COMPLETE")
+    aws = Scripted(before, before, ("UPDATE_IN_PROGRESS", [begun]), ("UPDATE_COMPLETE", [done]))
+    assert watch(aws) == ["  UPDATE_IN_PROGRESS   aws-ddp-toolkit", "  UPDATE_COMPLETE      aws-ddp-toolkit"]
+    assert watch(Scripted(*[before] * 8)) == []  # it had ended before anybody looked
+
+
+def test_two_minutes_without_aws_are_borne_and_no_more() -> None:
+    away = NoAnswer("no answer", "", "DescribeStacks")
+    done = ("CREATE_COMPLETE", [event("CREATE_COMPLETE")])
+    assert len(watch(Scripted(away, away, done))) == 1
+    with pytest.raises(NoAnswer):
+        watch(Scripted(*[away] * 30))
+    with pytest.raises(AwsError, match="may not"):
+        watch(Scripted(AwsError("you may not", "AccessDenied"), done))
+
+
+def test_a_new_stack_that_was_taken_back_is_a_failure_although_it_is_gone() -> None:
+    events = [
+        event("CREATE_FAILED", "Repository", "AWS::ECR::Repository", "aws-ddp-toolkit already exists"),
+        event("ROLLBACK_IN_PROGRESS"),
+        event("DELETE_COMPLETE"),
+    ]
+    with pytest.raises(AwsError) as failed:
+        watch(Scripted(("DELETE_COMPLETE", events)))
+    assert str(failed.value) == (
+        "Repository (ECR Repository) failed: aws-ddp-toolkit already exists; AWS has taken everything back; it was "
+        "made in another way: delete it, or rename yours, and start the same command again."
+    )
+
+
+def test_a_stack_that_was_deleted_as_asked_is_none() -> None:
+    events = [event("DELETE_IN_PROGRESS"), event("DELETE_SKIPPED", "JobBucket"), event("DELETE_COMPLETE")]
+    assert len(watch(Scripted(("DELETE_COMPLETE", events)))) == 3
+
+
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [
+        (
+            "User: u is not authorized to perform: iam:CreateRole",
+            "ask for the policy in infra/iam/administrator-stack.json",
+        ),
+        ("The maximum limit of 10 budgets", "ask for more under Service Quotas"),
+        ("The bucket you tried to delete is not empty", "empty it first"),
+        (
+            "Cannot delete a policy attached to entities",
+            "detach it from whoever has it, as python -m launch.infra down says",
+        ),
+        ("Invalid request", "mend that"),
+    ],
+)
+def test_the_first_reason_has_a_remedy(reason: str, remedy: str) -> None:
+    events = [
+        event("CREATE_FAILED", "A", "AWS::IAM::Role", f"{reason} (Service: X, Status Code: 400)"),
+        event("CREATE_FAILED", "B", "AWS::IAM::Role", "Resource creation cancelled"),
+    ]
+    assert str(failure(events, "UPDATE_ROLLBACK_COMPLETE")) == (
+        f"A (IAM Role) failed: {reason}; AWS has taken everything back; {remedy}, and start the same command again."
+    )
+
+
+def test_a_failure_without_a_reason_says_so() -> None:
+    assert str(failure([], "UPDATE_ROLLBACK_FAILED")) == (
+        "it failed, and no event says why; the stack is in UPDATE_ROLLBACK_FAILED. See python -m launch.infra show."
+    )
+
+
+# ---- change sets in words
+
+
+@pytest.mark.parametrize(
+    ("row", "action", "what"),
+    [
+        ({"Action": "Add"}, "create", ""),
+        ({"Action": "Import", "PhysicalResourceId": "b"}, "adopt", "b"),
+        ({"Action": "Remove"}, "delete", ""),
+        ({"Action": "Remove", "PolicyAction": "Retain"}, "keep", ""),
+        ({"Action": "Modify", "Replacement": "True"}, "replace", ""),
+        ({"Action": "Modify", "Replacement": "Conditional"}, "replace?", ""),
+        (
+            {
+                "Action": "Modify",
+                "Replacement": "False",
+                "Details": [
+                    {"Target": {"Attribute": "Properties", "Name": "RetentionInDays"}},
+                    {"Target": {"Attribute": "Properties", "Name": "RetentionInDays"}},
+                    {"Target": {"Attribute": "Tags"}},
+                ],
+            },
+            "change",
+            "RetentionInDays, Tags",
+        ),
+    ],
+)
+def test_a_change_is_told_in_our_words(row: dict[str, Any], action: str, what: str) -> None:
+    named = {"LogicalResourceId": "Thing", "ResourceType": "AWS::IAM::Role"}
+    assert _change({**named, **row}) == Change(action, "Thing", "IAM Role", what)
+
+
+def test_changes_of_nothing_but_tags_are_changes() -> None:
+    assert as_text(()) == "changes: of tags and outputs only"
+    assert as_text(None) == "changes: none, all is as it shall be"
+
+
+# ---- drift, which moto does not know
+
+
+class Drifting:
+    """An AWS that looks for drift, and finds a bucket that is no longer encrypted."""
+
+    def __init__(self) -> None:
+        self.looks = ["DETECTION_IN_PROGRESS", "DETECTION_COMPLETE"]
+
+    def call(self, _service: str, operation: str, _params: Any) -> dict[str, Any]:
+        if operation == "DetectStackDrift":
+            return {"StackDriftDetectionId": "d"}
+        return {"DetectionStatus": self.looks.pop(0), "StackDriftStatus": "DRIFTED"}
+
+    def pages(self, *_: Any) -> list[dict[str, Any]]:
+        return [
+            {
+                "LogicalResourceId": "JobBucket",
+                "StackResourceDriftStatus": "MODIFIED",
+                "PropertyDifferences": [{"PropertyPath": "/BucketEncryption"}],
+            },
+            {"LogicalResourceId": "Sweeper", "StackResourceDriftStatus": "DELETED"},
+        ]
+
+
+def test_what_was_changed_by_hand_is_named() -> None:
+    aws: Any = Drifting()
+    stack = detect_drift(aws, Stack(ARN, "CREATE_COMPLETE"), Clock(lambda: 0.0, lambda _: None))
+    assert stack.drift == "DRIFTED"
+    assert drifted(aws, stack) == [("JobBucket", "/BucketEncryption"), ("Sweeper", "deleted")]
+
+
+def test_the_scripted_aws_has_the_real_ones_methods() -> None:
+    assert {"call", "pages"} <= set(dir(Aws))

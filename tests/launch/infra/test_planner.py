@@ -1,0 +1,159 @@
+"""The requests of launch.infra, checked against AWS's own model of its services, and what they are made of."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import botocore.session
+import pytest
+from botocore.validate import ParamValidator
+
+from launch.infra import planner
+from launch.infra.facts import Facts, Stack, Vpc
+from launch.infra.options import SetUpOptions
+from launch.infra.template import KEPT
+from launch.plan import Plan, as_text
+
+NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
+STACK = Stack(
+    "arn:aws:cloudformation:us-east-1:1:stack/aws-ddp-toolkit/1",
+    "CREATE_COMPLETE",
+    {"LogDays": "30", "MonthlyUsd": "500", "Email": "a@example.org", "Forgotten": "of an older template"},
+    resources={name: name for name in (*KEPT, "NodeRole")},
+)
+NEW = Facts("us-east-1", "123456789012")
+THERE = replace(NEW, stack=STACK)
+
+
+def made(facts: Facts, **asked: Any) -> Plan:
+    return planner.plan(SetUpOptions.model_validate(asked), facts, NOW)
+
+
+def request(facts: Facts, **asked: Any) -> Mapping[str, Any]:
+    return planner.inner(made(facts, **asked)).create.params
+
+
+def values(facts: Facts, **asked: Any) -> dict[str, str]:
+    return {p["ParameterKey"]: p.get("ParameterValue", "<as it was>") for p in request(facts, **asked)["Parameters"]}
+
+
+VPC = replace(THERE, vpc=Vpc("10.0.0.0/16", ("rtb-1", "rtb-2")), adopted=("JobBucket",))
+
+
+@pytest.mark.parametrize("plan", [made(NEW), made(VPC, vpc_id="vpc-1"), planner.down(THERE, keep_data=False)])
+def test_aws_knows_every_request(plan: Plan) -> None:
+    session, validator = botocore.session.Session(), ParamValidator()
+    requests = list(plan.requests)
+    assert len(requests) >= 3
+    for request in requests:
+        shape = session.get_service_model(request.service).operation_model(request.operation).input_shape
+        assert validator.validate(dict(request.params), shape).generate_report() == "", request.operation
+
+
+def test_a_new_stack_gets_the_templates_defaults_and_goes_if_it_fails() -> None:
+    params = request(NEW)
+    assert (params["ChangeSetType"], params["OnStackFailure"]) == ("CREATE", "DELETE")
+    assert values(NEW) == {"AccountWide": "yes"}
+    assert "ImportExistingResources" not in params
+
+
+def test_what_is_not_given_stays_as_it_is() -> None:
+    assert values(THERE, log_days=90) == {
+        "AccountWide": "yes", "LogDays": "90", "MonthlyUsd": "<as it was>", "Email": "<as it was>",
+        "BudgetName": "aws-ddp-toolkit-35a54385",
+    }  # fmt: skip
+
+
+def test_what_was_changed_by_hand_is_changed_back() -> None:
+    assert request(THERE)["DeploymentMode"] == "REVERT_DRIFT"
+    assert "OnStackFailure" not in request(THERE)
+
+
+def test_what_is_there_is_adopted() -> None:
+    assert request(replace(NEW, adopted=("JobBucket",)))["ImportExistingResources"] is True
+
+
+def test_flags_become_parameters() -> None:
+    asked = {"monthly_usd": 500.0, "email": "a@example.org", "old_version_days": 3, "sweep_minutes": 30,
+             "vpc_id": "vpc-1", "endpoint_subnets": "subnet-1,subnet-2", "security_group": True}  # fmt: skip
+    assert values(replace(NEW, vpc=Vpc("10.0.0.0/16", ("rtb-1", "rtb-2"))), **asked) == {
+        "MonthlyUsd": "500", "Email": "a@example.org", "OldVersionDays": "3", "SweepMinutes": "30", "VpcId": "vpc-1",
+        "SubnetIds": "subnet-1,subnet-2", "SecurityGroup": "yes", "AccountWide": "yes", "VpcCidr": "10.0.0.0/16",
+        "RouteTableIds": "rtb-1,rtb-2", "BudgetName": "aws-ddp-toolkit-35a54385",
+    }  # fmt: skip
+
+
+def test_another_address_is_another_budget_for_its_name_cannot_be_had_twice() -> None:
+    first, second = (values(NEW, monthly_usd=5, email=mail)["BudgetName"] for mail in ("a@x.org", "b@x.org"))
+    assert first != second
+    assert first == values(NEW, monthly_usd=7, email="a@x.org")["BudgetName"]  # the amount can be changed
+
+
+def test_amounts_are_sent_in_full() -> None:
+    sent = [values(NEW, monthly_usd=usd, email="a@x.org")["MonthlyUsd"] for usd in (1234567, 1234567.89, 0.5)]
+    assert sent == ["1234567", "1234567.89", "0.5"]
+
+
+def test_what_is_empty_is_told_from_what_is_not_given() -> None:
+    given = values(NEW, endpoint_subnets=None, vpc_id=None, email=None)  # as '' on the command line is read
+    assert (given["SubnetIds"], given["VpcId"], given["Email"]) == ("", "", "")
+    assert not {"SubnetIds", "VpcId", "Email"} & values(NEW).keys()
+
+
+def test_endpoints_that_are_there_already_are_in_the_way() -> None:
+    vpc = Vpc("10.0.0.0/16", (), named=("com.amazonaws.us-east-1.logs", "com.amazonaws.us-east-1.sqs"))
+    (problem,) = made(replace(NEW, vpc=vpc), vpc_id="vpc-1", endpoint_subnets="subnet-1").problems
+    assert str(problem) == (
+        "the VPC has endpoints with private names for com.amazonaws.us-east-1.logs, and can have one of each; leave "
+        "--endpoint-subnets out and use those, or delete them."
+    )
+    assert made(replace(NEW, vpc=vpc), vpc_id="vpc-1").problems == ()
+
+
+def test_ranges_of_the_vpc_that_the_endpoints_do_not_let_in_are_named() -> None:
+    vpc = Vpc("10.0.0.0/16", (), other_cidrs=("10.1.0.0/16",))
+    assert made(replace(NEW, vpc=vpc), vpc_id="vpc-1", endpoint_subnets="subnet-1").warnings == (
+        "the endpoints let in 10.0.0.0/16 only; nodes in 10.1.0.0/16 need a way to the internet.",
+    )
+
+
+def test_a_second_regions_budget_is_the_first_ones() -> None:
+    there = replace(NEW, owner="eu-west-1")
+    assert ("budget", "in the stack of eu-west-1, if any") in made(there).facts
+    (problem,) = made(there, monthly_usd=5, email="a@x.org").problems
+    assert str(problem) == ("the budget is the account's; give --monthly-usd and --email with --region eu-west-1.")
+
+
+def test_the_price_of_the_sweeper_goes_by_how_often_it_runs() -> None:
+    prices = dict(made(NEW).price), dict(made(NEW, sweep_minutes=15).price)
+    assert [price["Sweeper"][:14] for price in prices] == ["about 1.57 USD", "about 6.28 USD"]
+
+
+def test_down_never_says_of_what_it_could_not_look_up_that_it_is_not_there() -> None:
+    shown = as_text(planner.down(Facts("us-east-1"), keep_data=False))
+    assert "  stack    never looked up\n\nrequests: none\n" in shown
+
+
+def test_the_same_change_set_asked_for_again_is_no_error() -> None:
+    assert planner.inner(made(NEW)).create.settled_by == ("AlreadyExistsException",)
+
+
+@pytest.mark.parametrize("status", ["ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "DELETE_FAILED", "IMPORT_ROLLBACK_FAILED"])
+def test_a_stack_that_takes_no_change_has_to_go_first(status: str) -> None:
+    (problem,) = made(replace(NEW, stack=replace(STACK, status=status))).problems
+    assert str(problem) == (
+        f"the stack is in {status}; run python -m launch.infra down --keep-data, then python -m launch.infra up again."
+    )
+
+
+def test_a_stack_that_could_not_go_back_has_a_command() -> None:
+    (problem,) = made(replace(NEW, stack=replace(STACK, status="UPDATE_ROLLBACK_FAILED"))).problems
+    assert "aws cloudformation continue-update-rollback --stack-name aws-ddp-toolkit" in str(problem)
+
+
+def test_down_deletes_only_what_is_the_stacks() -> None:
+    calls = [request.operation for request in planner.down(THERE, keep_data=False).requests]
+    assert calls == ["DeleteStack", "DeleteBucket", "DeleteRepository", "DeleteLogGroup"]
+    assert [request.operation for request in planner.down(THERE, keep_data=True).requests] == ["DeleteStack"]
+    assert list(planner.down(replace(NEW, adopted=KEPT), keep_data=False).requests) == []

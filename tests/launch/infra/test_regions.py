@@ -1,0 +1,49 @@
+"""What speaks against taking the roles of all regions away, and what only has to be said."""
+
+import pytest
+
+from launch.errors import AwsError, Forbidden
+from launch.infra.regions import Region, check
+
+CLOSED = Forbidden("the organization forbids it", "AccessDenied")
+HERE = Region("us-east-1", has_stack=True)
+
+
+def refusal(*regions: Region) -> str:
+    with pytest.raises(AwsError) as refused:
+        check((HERE, *regions), "us-east-1")
+    return str(refused.value)
+
+
+def test_a_stack_here_alone_needs_nobody() -> None:
+    assert check((HERE, Region("eu-west-1")), "us-east-1") == ()
+
+
+def test_a_closed_region_is_said_and_holds_nothing_up() -> None:
+    assert check((HERE, Region("eu-west-1", problems=(CLOSED, CLOSED))), "us-east-1") == (
+        "not asked, for the organization forbids it, so that no job can be there: eu-west-1.",
+    )
+
+
+def test_a_region_that_could_not_be_asked_for_another_reason_does() -> None:
+    away = AwsError("AWS cannot be reached")
+    assert refusal(Region("eu-west-1", problems=(CLOSED, away))) == (
+        "whether jobs run is not known: eu-west-1 could not be asked: AWS cannot be reached"
+    )
+
+
+def test_what_is_known_of_a_half_closed_region_counts() -> None:
+    assert "j in eu-west-1" in refusal(Region("eu-west-1", ("j in eu-west-1",), problems=(CLOSED,)))
+
+
+def test_of_many_jobs_three_are_named() -> None:
+    assert refusal(Region("eu-west-1", ("a", "b", "c", "d"))) == (
+        "jobs still have something: a, b, c and 1 more; stop them first."
+    )
+
+
+def test_stacks_elsewhere_go_first() -> None:
+    assert refusal(Region("ap-south-1", has_stack=True), Region("eu-west-1", has_stack=True)).endswith(
+        "take those down first, and this one (us-east-1) last:\n  python -m launch.infra down --region ap-south-1\n"
+        "  python -m launch.infra down --region eu-west-1"
+    )

@@ -1,0 +1,83 @@
+"""infra/cloudformation/sweep.py, run as AWS runs it: the text of the document's step, against moto's EC2."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from launch.aws import Aws
+from launch.infra.template import filled, read
+from launch.names import TIME
+from tests.launch.ec2.account import Account
+from tests.launch.faults import Faults, refused
+
+NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
+
+
+def script() -> dict[str, Any]:
+    """The functions of the script in the template."""
+    content = read(filled("123456789012", "us-east-1"))["Resources"]["Sweeper"]["Properties"]["Content"]
+    names: dict[str, Any] = {}
+    exec(content["mainSteps"][0]["inputs"]["Script"], names)
+    return names
+
+
+def node(name: str, state: str = "running", **tags: str) -> dict[str, Any]:
+    named = [{"Key": f"aws-ddp-toolkit:{key}", "Value": value} for key, value in tags.items()]
+    return {"InstanceId": name, "State": {"Name": state}, "Tags": named}
+
+
+@pytest.mark.parametrize(
+    ("late_by", "is_late"),
+    [(timedelta(minutes=-1), False), (timedelta(minutes=14), False), (timedelta(minutes=16), True)],
+)
+def test_a_node_is_late_a_quarter_of_an_hour_after_its_deadline(late_by: timedelta, is_late: bool) -> None:
+    nodes = [node("i-1", job="j", deadline=(NOW - late_by).strftime(TIME))]
+    assert script()["judge"](nodes, NOW) == (["i-1"] if is_late else [], [])
+
+
+def test_only_what_carries_both_tags_and_lives_is_ended() -> None:
+    over = "2026-11-20T14:00:00Z"
+    nodes = [
+        node("i-others", deadline=over),
+        node("i-without", job="j"),
+        node("i-odd", job="j", deadline="tomorrow"),
+        node("i-gone", "terminated", job="j", deadline=over),
+        node("i-stopped", "stopped", job="j", deadline=over),
+    ]
+    assert script()["judge"](nodes, NOW) == (["i-stopped"], ["i-without", "i-odd"])
+
+
+def start(account: Account, aws: Aws, **tags: str) -> str:
+    params = {"ImageId": account.ami, "InstanceType": "g5.2xlarge", "MinCount": 1, "MaxCount": 1,
+              "SubnetId": account.subnets["us-east-1a"]}  # fmt: skip
+    named = [{"Key": f"aws-ddp-toolkit:{key}", "Value": value} for key, value in tags.items()]
+    tagged = {"TagSpecifications": [{"ResourceType": "instance", "Tags": named}]} if named else {}
+    return str(aws.call("ec2", "RunInstances", params | tagged)["Instances"][0]["InstanceId"])
+
+
+def living(account: Account) -> list[str]:
+    """Who has not been told to end."""
+    return sorted(node.id for node in account.nodes if node.state in ("pending", "running"))
+
+
+def test_it_ends_the_late_ones_and_no_other(account: Account, aws: Aws) -> None:
+    late = [start(account, aws, job="j", deadline="2020-01-01T00:00:00Z") for _ in range(2)]
+    others = [
+        start(account, aws, job="k", deadline="2999-01-01T00:00:00Z"),
+        start(account, aws, job="l"),
+        start(account, aws),
+    ]
+
+    assert script()["sweep"]({}, {}) == {"ended": late, "unreadable": []}
+    assert living(account) == sorted(others)
+    assert script()["sweep"]({}, {}) == {"ended": [], "unreadable": []}
+
+
+def test_one_that_cannot_be_ended_does_not_save_the_others(account: Account, aws: Aws, faults: Faults) -> None:
+    protected, _ = [start(account, aws, job="j", deadline="2020-01-01T00:00:00Z") for _ in range(2)]
+    faults.on("TerminateInstances", refused("OperationNotPermitted", 400))
+
+    with pytest.raises(RuntimeError, match="OperationNotPermitted"):
+        script()["sweep"]({}, {})
+    assert living(account) == [protected]

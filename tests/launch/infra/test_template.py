@@ -1,0 +1,256 @@
+"""infra/cloudformation/account.yaml as it is sent: it says what infra/iam says, and what launchers look for."""
+
+import fnmatch
+import json
+from typing import Any
+
+import pytest
+from moto.cloudformation.parsing import resource_class_from_type
+
+from launch.ec2.names import LOG_GROUP
+from launch.ec2.options import Ec2Options
+from launch.image import codebuild
+from launch.image.context import PREFIX
+from launch.infra.template import KEPT, POLICIES, WITH_THEM, Resource, costs, filled, read, resources
+from launch.names import DEADLINE_TAG, JOB_TAG, TIME, bucket_of
+from launch.sagemaker.lookup import BUCKET_OUTPUT, ROLE, ROLE_OUTPUT
+from tests.conftest import ROOT
+from tests.launch.infra.mended import UNKNOWN_TO_MOTO
+
+TEXT = filled("123456789012", "eu-west-1")
+TEMPLATE: dict[str, Any] = read(TEXT)
+THINGS: dict[str, Any] = TEMPLATE["Resources"]
+
+
+def policy(name: str) -> Any:
+    return json.loads((ROOT / f"infra/iam/{name}.json").read_text().replace("@ACCOUNT@", "123456789012"))
+
+
+def ids(**parameters: str) -> set[str]:
+    return {thing.id for thing in resources(TEMPLATE, parameters)}
+
+
+@pytest.mark.parametrize("role", ["image-builder", "node", "sagemaker", "scheduler", "sweeper"])
+def test_each_role_has_the_statements_of_its_file_and_no_others(role: str) -> None:
+    (found,) = [
+        row["Properties"] for row in THINGS.values() if row["Properties"].get("RoleName") == f"aws-ddp-toolkit-{role}"
+    ]
+    trust = "scheduler" if role == "sweeper" else role  # who starts it is the same
+
+    assert found["AssumeRolePolicyDocument"] == policy(f"{trust}-trust")
+    assert found["Policies"] == [{"PolicyName": role, "PolicyDocument": policy(role)}]
+    assert "ManagedPolicyArns" not in found  # AWS's own grant more; Session Manager's, all parameters
+
+
+@pytest.mark.parametrize("name", ["launcher", "builder"])
+def test_the_policy_of_a_person_is_its_file(name: str) -> None:
+    properties = THINGS[f"{name.title()}Policy"]["Properties"]
+    assert properties["PolicyDocument"] == policy(name)
+    assert TEMPLATE["Outputs"][f"{name.title()}Policy"]["Value"]["Fn::Sub"].endswith(
+        f":policy/{properties['ManagedPolicyName']}"
+    )
+
+
+def test_services_take_the_schedules_roles_on_for_this_account_only() -> None:
+    (statement,) = THINGS["SchedulerRole"]["Properties"]["AssumeRolePolicyDocument"]["Statement"]
+    assert statement["Condition"] == {"StringEquals": {"aws:SourceAccount": "123456789012"}}
+
+
+def test_every_file_in_iam_is_in_the_template_but_the_administrators() -> None:
+    files = {path.stem for path in (ROOT / "infra/iam").glob("*.json")}
+    assert files == {*POLICIES, "administrator", "administrator-stack"}
+
+
+def test_names_are_those_that_launchers_look_for() -> None:
+    options = Ec2Options()
+    names = {thing.id: thing.name for thing in resources(TEMPLATE, {})}
+
+    assert names["JobBucket"] == bucket_of("123456789012", "eu-west-1")
+    assert names["Repository"] == options.image.partition(":")[0]
+    assert names["NodeLogs"] == LOG_GROUP
+    assert names["NodeProfile"] == options.instance_profile
+    assert names["SchedulerRole"] == options.scheduler_role
+    assert names["SageMakerRole"] == ROLE
+    assert {BUCKET_OUTPUT, ROLE_OUTPUT} <= TEMPLATE["Outputs"].keys()
+
+
+def test_every_parameter_is_described_and_may_be_left_out() -> None:
+    for name, slot in TEMPLATE["Parameters"].items():
+        assert slot["Description"], name
+        assert "Default" in slot, name
+    assert all(output["Description"] for output in TEMPLATE["Outputs"].values())
+
+
+def test_what_can_carry_tags_carries_ours() -> None:
+    without = {"AWS::S3::BucketPolicy", "AWS::IAM::InstanceProfile", "AWS::IAM::ManagedPolicy", "AWS::Budgets::Budget",
+               "AWS::Scheduler::Schedule", "AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgress",
+               "AWS::EC2::VPCEndpoint"}  # endpoints get the stack's own, the others can have none  # fmt: skip
+    for name, row in THINGS.items():
+        tags = [tag["Key"] for tag in row["Properties"].get("Tags", ())]
+        ours = [] if row["Type"] in without else ["aws-ddp-toolkit:stack"]
+        # What launchers may start nodes in says so.
+        assert tags == ([*ours, "aws-ddp-toolkit:allowed"] if name == "NodeGroup" else ours), name
+
+
+def test_what_holds_data_outlives_the_stack_and_can_be_adopted() -> None:
+    kept = [name for name, row in THINGS.items() if row.get("DeletionPolicy", "Delete") != "Delete"]
+    assert sorted(kept) == sorted([*KEPT, *WITH_THEM])
+    # Plain Retain would leave them, too, where the first `up` fails.
+    assert {THINGS[name]["DeletionPolicy"] for name in kept} == {"RetainExceptOnCreate"}
+    assert THINGS["JobBucketPolicy"]["Properties"]["Bucket"] == THINGS["JobBucket"]["Properties"]["BucketName"]
+    for thing in resources(TEMPLATE, {}):
+        if thing.id in KEPT:
+            assert isinstance(thing.name, str)
+            assert not thing.name.startswith("{")  # a function, which CloudFormation does not adopt
+            assert THINGS[thing.id]["UpdateReplacePolicy"] == "Retain"
+
+
+def test_the_bucket_is_private_encrypted_versioned_and_over_tls_only() -> None:
+    bucket = THINGS["JobBucket"]["Properties"]
+    (deny,) = THINGS["JobBucketPolicy"]["Properties"]["PolicyDocument"]["Statement"]
+    rules = {rule["Id"]: rule for rule in bucket["LifecycleConfiguration"]["Rules"]}
+
+    assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
+    assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
+    assert bucket["BucketEncryption"]
+    assert (deny["Effect"], deny["Condition"]) == ("Deny", {"Bool": {"aws:SecureTransport": "false"}})
+    assert rules["old-versions"]["NoncurrentVersionExpiration"] == {"NoncurrentDays": {"Ref": "OldVersionDays"}}
+    assert rules["incomplete-uploads"]["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 3}
+
+
+def test_aws_takes_the_template_for_its_length() -> None:
+    assert len(TEXT.encode()) <= 51_200
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "infra/iam").glob("*.json")))
+def test_aws_takes_each_policy_for_its_length(name: str) -> None:
+    """https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html, which does not count white space."""
+    alone = {"administrator", "administrator-stack", "builder", "launcher"}  # managed policies, to attach to people
+    limit = 6_144 if name in alone else 2_048 if name.endswith("-trust") else 10_240  # all that is in one role
+    assert len("".join((ROOT / f"infra/iam/{name}.json").read_text().split())) <= limit
+
+
+@pytest.mark.filterwarnings("ignore:Tried to parse AWS")
+def test_moto_can_make_all_of_it_but_what_is_listed() -> None:
+    """What no test has made: see infra/README.md and AWS."""
+    types = {row["Type"] for row in THINGS.values()}
+    assert {kind for kind in types if resource_class_from_type(kind) is None} == set(UNKNOWN_TO_MOTO)
+
+
+# ---- what is there under which conditions
+
+BASE = {"ImageBuilder", "ImageLogs", "JobBucket", "JobBucketPolicy", "Repository", "NodeLogs", "Sweeper",
+        "SweeperSchedule"}  # fmt: skip
+WIDE = {"BuilderPolicy", "ImageBuilderRole", "NodeRole", "NodeProfile", "SageMakerRole", "SchedulerRole",
+        "SweeperRole", "LauncherPolicy"}  # fmt: skip
+
+
+def test_without_parameters_there_are_no_network_and_no_budget() -> None:
+    assert ids() == BASE | WIDE
+
+
+def test_what_is_the_accounts_is_made_once() -> None:
+    assert ids(AccountWide="no", MonthlyUsd="5", Email="a@b") == BASE
+
+
+def test_a_budget_takes_an_amount_and_an_address() -> None:
+    assert ids(MonthlyUsd="5", Email="a@b") - BASE - WIDE == {"Budget"}
+    assert ids(MonthlyUsd="5") == ids(Email="a@b") == ids(MonthlyUsd="0", Email="a@b") == BASE | WIDE
+
+
+def test_the_network_is_made_as_far_as_it_is_asked_for() -> None:
+    assert ids(VpcId="vpc-1", RouteTableIds="rtb-1") - BASE - WIDE == {"WayToS3"}
+    assert ids(VpcId="vpc-1", SecurityGroup="yes") - BASE - WIDE == {"NodeGroup", "NodeGroupIn", "NodeGroupOut"}
+    found = ids(VpcId="vpc-1", SubnetIds="subnet-1,subnet-2") - BASE - WIDE
+    assert found == {"EndpointGroup", "EcrApiEndpoint", "EcrImagesEndpoint", "LogsEndpoint", "SsmEndpoint",
+                     "SsmMessagesEndpoint"}  # fmt: skip
+    assert ids(SubnetIds="subnet-1", RouteTableIds="rtb-1", SecurityGroup="yes") == BASE | WIDE
+
+
+def test_costs_are_in_the_plan() -> None:
+    assert costs({"JobBucket": "AWS::S3::Bucket", "NodeRole": "AWS::IAM::Role"}, 2, 5, 60.0) == (
+        ("JobBucket", "0.023 USD per GB and month"),
+        ("Sweeper", "about 1.57 USD a month for 730 runs; --sweep-minutes makes them fewer or more"),
+        ("endpoints", "73.00 USD per month for 5 in 2 subnets, and 0.01 per GB"),
+        ("everything else", "free"),
+    )
+
+
+def test_a_sweep_every_quarter_of_an_hour_costs_four_times_as_much() -> None:
+    assert ("Sweeper", "about 6.28 USD a month for 2,920 runs; --sweep-minutes makes them fewer or more") in costs(
+        {}, 0, 0, 15.0
+    )
+
+
+def test_a_resources_kind_is_readable() -> None:
+    assert Resource("NodeRole", "AWS::IAM::Role", "aws-ddp-toolkit-node", False).kind == "IAM Role"
+
+
+# ---- the container
+
+
+def test_codebuild_builds_as_launch_image_says() -> None:
+    project, role = THINGS["ImageBuilder"]["Properties"], THINGS["ImageBuilderRole"]["Properties"]["RoleName"]
+
+    assert project["Name"] == codebuild.PROJECT
+    assert THINGS["ImageLogs"]["Properties"]["LogGroupName"] == codebuild.LOG_GROUP
+    assert project["TimeoutInMinutes"] == codebuild.LIMIT_MINUTES
+    assert project["Environment"]["ComputeType"] == "BUILD_GENERAL1_SMALL"  # whose price codebuild.py has
+    assert project["Environment"]["PrivilegedMode"] is True
+    assert project["ServiceRole"]["Fn::If"][2]["Fn::Sub"].endswith(f":role/{role}")
+    assert "Triggers" not in project
+    assert (ROOT / project["Source"]["BuildSpec"]).is_file()
+
+
+def test_what_codebuild_built_from_goes_after_some_days() -> None:
+    rules = THINGS["JobBucket"]["Properties"]["LifecycleConfiguration"]["Rules"]
+    (rule,) = [rule for rule in rules if "ExpirationInDays" in rule]  # and nothing else in the bucket does
+    assert (rule["Prefix"], rule["ExpirationInDays"]) == (PREFIX, 7)
+
+
+def expired(images: list[set[str]]) -> list[set[str]]:
+    """Of images with these tags, oldest first, those that ECR would remove: an image that a rule matches is touched by
+    no later rule.  https://docs.aws.amazon.com/AmazonECR/latest/userguide/LifecyclePolicies.html
+    """
+    text = THINGS["Repository"]["Properties"]["LifecyclePolicy"]["LifecyclePolicyText"]
+    rules = sorted(json.loads(text)["rules"], key=lambda rule: rule["rulePriority"])
+    left, gone = list(images), list[set[str]]()
+    for selection in (rule["selection"] for rule in rules if rule["selection"]["tagStatus"] == "tagged"):
+        (pattern,) = selection["tagPatternList"]
+        all_matched = [tags for tags in images if fnmatch.filter(tags, pattern)]
+        gone += [tags for tags in all_matched[: -selection["countNumber"]] if tags in left]
+        left = [tags for tags in left if tags not in all_matched]
+    return gone
+
+
+def test_the_newest_images_of_each_kind_stay_and_whatever_a_moving_tag_names() -> None:
+    images = [{f"{kind}-{number:016x}"} for number in range(12) for kind in ("trainer", "sagemaker", "jupyter")]
+    images[0].add("latest")  # it went back to the oldest of all
+    images[-2].add("sagemaker")
+
+    assert expired(images) == [images[3], images[1], images[4], images[2], images[5]]
+
+
+# ---- the sweeper
+
+
+def test_the_document_runs_the_script_with_the_sweepers_role() -> None:
+    document = THINGS["Sweeper"]["Properties"]
+    (step,) = document["Content"]["mainSteps"]
+
+    assert step["inputs"]["Script"] == (ROOT / "infra/cloudformation/sweep.py").read_text()
+    assert (step["action"], step["inputs"]["Handler"]) == ("aws:executeScript", "sweep")
+    assert document["Content"]["assumeRole"]["Fn::Sub"].endswith(":role/aws-ddp-toolkit-sweeper")
+    assert f":document/{document['Name']}" in json.dumps(policy("sweeper"))
+    assert not document["Name"].startswith(("aws", "amazon", "amzn"))  # AWS refuses those
+
+
+def test_the_schedule_starts_the_document() -> None:
+    target = THINGS["SweeperSchedule"]["Properties"]["Target"]
+    assert target["Arn"] == "arn:aws:scheduler:::aws-sdk:ssm:startAutomationExecution"
+    assert json.loads(target["Input"]["Fn::Sub"].replace("${Sweeper}", "x")) == {"DocumentName": "x"}
+
+
+def test_the_script_knows_the_same_tags() -> None:
+    script = (ROOT / "infra/cloudformation/sweep.py").read_text()
+    assert f'JOB_TAG, DEADLINE_TAG, TIME = "{JOB_TAG}", "{DEADLINE_TAG}", "{TIME}"' in script
