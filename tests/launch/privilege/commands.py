@@ -1,0 +1,195 @@
+"""Every documented command, once, as a user with the launcher's policy types it."""
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+from unittest import mock
+
+from moto.ec2.models import EC2Backend
+
+from launch.aws import Aws
+from launch.clock import Clock
+from launch.ec2 import __main__ as ec2
+from launch.names import ALLOWED_TAG
+from launch.rehearse.sagemaker.jobs import complete
+from tests.launch.ec2.account import Account
+from tests.launch.privilege.documented import Words
+from tests.launch.privilege.enforced import Watch, enforced
+from tests.launch.sagemaker import world
+from tests.launch.sagemaker.known import NAME
+from tests.launch.sagemaker.world import Stage
+
+Event = Callable[[], None]
+
+
+@dataclass
+class Shell:
+    """events: what happens at each of the next command's sleeps, one after the other; typed: every command line."""
+
+    account: Account
+    typed: list[Words] = field(default_factory=list)
+    events: Iterator[Event] = field(default_factory=lambda: iter(()))
+    later_s: float = 0.0
+
+    def type(self, *words: str, events: tuple[Event, ...] = ()) -> int:
+        """python -m launch.ec2 WORDS"""
+        self.typed.append(words)
+        self.events = iter(events)
+        clock = Clock(lambda: time.time() + self.later_s, self._sleep)
+        with mock.patch.object(ec2, "_clock", return_value=clock):
+            return ec2.main(list(words))
+
+    def _sleep(self, seconds: float) -> None:
+        self.later_s += seconds
+        assert self.later_s < 7 * 86_400, "nothing ever happens"
+        next(self.events, lambda: None)()
+
+    def nodes_of(self, job: str) -> list[dict[str, Any]]:
+        """The rows of cluster.json."""
+        rows: list[dict[str, Any]] = self.account.s3(f"jobs/{job}/cluster.json")["nodes"]
+        return rows
+
+    def end(self, job: str) -> Event:
+        """An event: every node leaves its exit record and turns itself off."""
+
+        def end() -> None:
+            for row in self.nodes_of(job):
+                record = {"instance": row["instance"], "rank": row["rank"], "generation": 1, "code": 0,
+                          "step": "train", "reason": "done", "restarts": 0, "at": 0}  # fmt: skip
+                self.account.put_json(f"jobs/{job}/exits/{row['instance']}.json", record)
+                self.account.kill(row["instance"], "Client.InstanceInitiatedShutdown: Instance initiated shutdown")
+
+        return end
+
+    def lose(self, job: str) -> Event:
+        """An event: AWS takes the last node back."""
+        return lambda: self.account.kill(self.nodes_of(job)[-1]["instance"])
+
+
+def idle(looks: int) -> list[Event]:
+    return list(itertools.repeat(lambda: None, looks))
+
+
+@contextmanager
+def on_ec2() -> Iterator[tuple[Shell, Watch]]:
+    """A new account, and a user with infra/iam/launcher.json in it."""
+    with (
+        Account.opened() as account,
+        enforced(account) as watch,
+        two_regions(),
+        mock.patch.object(ec2, "_aws", cache(Aws)),  # one for all commands: clients take as long as ten calls
+    ):
+        yield Shell(account), watch
+
+
+@contextmanager
+def on_sagemaker(**settings: Any) -> Iterator[tuple[Stage, Watch]]:
+    """The same for SageMaker."""
+    with (
+        Stage.opened(**settings) as stage,
+        enforced(stage.account) as watch,
+        two_regions(),
+        mock.patch.object(world, "one_aws", cache(Aws)),  # the tests' others have the keys of somebody who may do all
+    ):
+        yield stage, watch
+
+
+@contextmanager
+def two_regions() -> Iterator[None]:
+    """Meanwhile the account has no more: asking moto for all takes half a minute, and some are other partitions'."""
+    all_of_them = EC2Backend.describe_regions
+
+    def describe(backend: EC2Backend, *asked: Any, **more: Any) -> Any:
+        found = all_of_them(backend, *asked, **more)
+        return [region for region in found if region.name in ("eu-west-1", "us-east-1")]
+
+    with mock.patch.object(EC2Backend, "describe_regions", describe):
+        yield
+
+
+def every_command_on_ec2(shell: Shell) -> list[Words]:
+    """What is documented, with each kind of data, groups and machines; fails where a command does.
+
+    Returns what was typed: documented.py knows whether that is all.
+    """
+    account = shell.account
+    assert shell.type("--nodes", "2", "--dry-run") == 0
+    # A job to its end, with a node lost on the way.
+    events = (*idle(4), shell.lose("one"), *idle(20), shell.end("one"))
+    training = ("--dataset", "imagenet", "--model", "resnet18", "--epochs", "3", "--batch-size", "64")
+    assert shell.type("--nodes", "2", "--job-name", "one", "--max-usd", "400", *training, events=events) == 0
+    # One that is left alone, looked after from another terminal, started again after a loss, and followed.
+    spot = ("--nodes", "2", "--spot", "--job-name", "two", "--detach", "--instance-type", "g5.2xlarge,g6.2xlarge")
+    assert shell.type(*spot) == 0
+    logs = ("logs", "two", "--node", "1", "--since", "30")
+    for words in (("status",), ("status", "two"), logs, ("ssh", "two", "--node", "1"), ("leaks",)):
+        assert shell.type(*words) == 0
+    shell.lose("two")()
+    assert shell.type(*spot) == 0
+    assert shell.type("attach", "two", events=(*idle(4), shell.end("two"))) == 0
+    assert shell.type("logs", "two", "-f") == 0
+    # One volume for all nodes, and machines of a reservation.
+    shared = ("--nodes", "2", "--data-volume", "multi-attach", "--job-name", "three")
+    assert shell.type(*shared, events=(*idle(6), shell.end("three"))) == 0
+    reserved = account.reserve("us-east-1a", "g5.2xlarge", 2)
+    assert shell.type("--capacity-reservation", reserved, "--job-name", "four", "--detach") == 0
+    assert shell.type("stop", "four") == 0
+    tracked = ("--wandb", "project", "--secret", "WANDB_API_KEY=ssm:/ddp-toolkit/wandb")
+    assert shell.type("--job-name", "five", "--detach", "--security-group", _group(account), *tracked) == 0
+    assert shell.type("stop", "--all", "--yes") == 0
+    leave_leaks(account)
+    assert shell.type("leaks", "--delete", "--all-regions") == 0
+    assert account.left() == []
+    return shell.typed
+
+
+def every_command_on_sagemaker(stage: Stage) -> list[Words]:
+    """The same for SageMaker."""
+    typed = list[Words]()
+
+    def type_in(*words: str) -> None:
+        typed.append(words)
+        assert stage.type(*words) == 0, stage.text
+
+    stage.account.make_stack()
+    stage.account.log("other", "algo-1", ["so that there is a log group"])
+    machines = ("--instance-type", "ml.g5.12xlarge", "--epochs", "3", "--max-hours", "2")
+    type_in(*machines, "--dry-run")
+    stage.events = iter([stage.log("hello"), stage.complete()])
+    tracked = ("--wandb", "project", "--secret", "WANDB_API_KEY=secretsmanager:ddp-toolkit/wandb")
+    type_in(*machines, *tracked, "--job-name", NAME, "--max-usd", "100")
+    for words in (("status",), ("status", NAME), ("attach", NAME), ("logs", NAME, "-f"),
+                  ("logs", NAME, "--node", "1", "--since", "30")):  # fmt: skip
+        type_in(*words)
+    type_in(*machines, "--spot", "--max-wait-hours", "4", "--job-name", "spare", "--detach")
+    type_in("stop", "spare")
+    type_in(*machines, "--warm-pool-s", "3600", "--job-name", "warm", "--detach")
+    complete(stage.account.jobs["warm"])
+    type_in("leaks", "--delete", "--all-regions")
+    stage.started("runs")
+    type_in("stop", "--all", "--yes")
+    assert stage.account.left() == []
+    return typed
+
+
+def _group(account: Account) -> str:
+    """The default VPC's own, which somebody has given to launchers."""
+    group = account.ec2.get_default_security_group()
+    group.add_tags({ALLOWED_TAG: "yes"})
+    return str(group.id)
+
+
+def leave_leaks(account: Account) -> None:
+    """A job of yesterday left a disk and a network interface, which ends with nothing."""
+    yesterday = datetime.now(UTC) - timedelta(days=1)
+    tags = {"aws-ddp-toolkit:job": "old", "aws-ddp-toolkit:bucket": account.bucket,
+            "aws-ddp-toolkit:started": f"{yesterday:%Y-%m-%dT%H:%M:%SZ}",
+            "aws-ddp-toolkit:deadline": f"{yesterday:%Y-%m-%dT%H:%M:%SZ}"}  # fmt: skip
+    subnet = account.ec2.get_subnet(account.subnets["us-east-1a"])
+    account.ec2.create_volume(size=1, zone_name="us-east-1a", volume_type="gp3").add_tags(tags)
+    account.ec2.create_network_interface(subnet, "10.0.0.77", tags=tags).add_tags(tags)

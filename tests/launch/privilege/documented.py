@@ -1,0 +1,40 @@
+"""What the documentation and --help promise of a launcher: its verbs, and the flags that are shown with each."""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from launch.cli import SHORT
+from tests.conftest import ROOT
+
+Words = tuple[str, ...]
+# A verb, or "" for a launch, and one of its flags, or "" for none.
+Use = tuple[str, str]
+
+PAGES = ("README.md", "infra/README.md", "notebooks/README.md", "trainer/README.md", "launch/rehearse/README.md")
+# What these would do here is another account's: an embedded one.
+REHEARSED = {"--rehearse", "--inject"}
+
+
+def documented(module: str) -> set[Use]:
+    """Those of `python -m MODULE ...`, wherever a page or the module's --help has it, but for rehearsals."""
+    folder = ROOT / module.replace(".", "/")
+    places = [*(ROOT / page for page in PAGES), folder / "__main__.py", folder / "verbs.py"]
+    commands = [words for place in places for words in _commands(place.read_text(), module)]
+    return uses(words for words in commands if not REHEARSED & {*words})
+
+
+def uses(commands: Iterable[Words]) -> set[Use]:
+    """All of those of command lines."""
+    found = set[Use]()
+    for words in commands:
+        verb = words[0] if words and not words[0].startswith("-") else ""
+        flags = [word.partition("=")[0] for word in words if re.match(r"-+[a-z]", word)]
+        found |= {(verb, ""), *((verb, SHORT.get(flag, flag)) for flag in flags)}
+    return found
+
+
+def _commands(text: str, module: str) -> Iterator[Words]:
+    """Its words after the module; `status|logs JOB` is two commands."""
+    for line in re.findall(rf"python -m {re.escape(module)}(?![\w.])([^`#\n\"]*)", text):
+        first, *rest = line.split() or [""]
+        yield from ((word, *rest) if word else () for word in first.split("|"))

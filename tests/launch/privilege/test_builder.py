@@ -1,0 +1,167 @@
+"""Least privilege of launch.image, proven: a user with infra/iam/builder.json and nothing else pushes, with docker and
+with CodeBuild, on a moto that asks IAM about every call; and what CodeBuild's own role may do.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest import mock
+
+import pytest
+
+from launch import clock
+from launch.aws import Aws
+from launch.clock import Clock
+from launch.errors import AwsError
+from launch.image import __main__ as command
+from launch.rehearse.ec2.node import write_program
+from tests.launch.ec2.account import Account
+from tests.launch.faults import Request
+from tests.launch.image import builds as on_codebuild
+from tests.launch.image.builds import BUCKET, LOG_GROUP, PROJECT, Builds
+from tests.launch.image.machine import STAND_IN
+from tests.launch.privilege.enforced import Watch, enforced
+from tests.launch.privilege.needs import World, needs
+from tests.launch.privilege.policies import Need, actions, allows, policy
+
+WORLD = World("123456789012", "us-east-1", lambda _name: {}, lambda _profile: [])
+
+# Grants that no call of launch.image needs, and why they are there.
+BY_DOCKER = {
+    "ecr:BatchCheckLayerAvailability": "docker push and pull, as AWS documents them: there is no registry in the tests",
+    "ecr:CompleteLayerUpload": "the same",
+    "ecr:GetDownloadUrlForLayer": "the same",
+    "ecr:InitiateLayerUpload": "the same",
+    "ecr:UploadLayerPart": "the same",
+}
+ARGUED_OF_ROLE = {
+    **BY_DOCKER,
+    "ecr:BatchGetImage": "the same",
+    "ecr:GetAuthorizationToken": "aws ecr get-login-password",
+    "ecr:PutImage": "docker push",
+    "logs:CreateLogStream": "CodeBuild, in the role's name",
+    "logs:PutLogEvents": "the same",
+    "s3:GetBucketAcl": "CodeBuild looks whose the bucket is, as AWS documents it",
+    "s3:GetBucketLocation": "and where",
+    "s3:GetObject": "the context",
+    "s3:GetObjectVersion": "the same: the bucket keeps versions",
+}
+
+
+@contextmanager
+def opened() -> Iterator[tuple[Builds, Watch]]:
+    """An account that is set up, and a user with infra/iam/builder.json in it."""
+    with Account.opened() as account, on_codebuild.mended() as builds:
+        builds.set_up()
+        with enforced(account, "builder") as watch:
+            yield builds, watch
+
+
+@cache
+def all_commands() -> Watch:
+    """What they asked for; fails where one does."""
+    with TemporaryDirectory() as folder, opened() as (builds, watch), ExitStack() as stack:
+        events = iter([builds.say("#7 [installed 2/5] RUN"), builds.end(), lambda: None, lambda: None, interrupt])
+        time = Clock(sleep=lambda _seconds: next(events)())
+        stack.enter_context(mock.patch.object(clock, "Clock", return_value=time))
+        stack.enter_context(mock.patch.dict("os.environ", {"PATH": folder}))
+        assert command.main(["push"]) == 0
+        builds.rows.clear()
+        assert command.main(["push", "--again"]) == 130
+        write_program(Path(folder) / "docker", STAND_IN.format(log="/dev/null", refuses=""))
+        assert command.main(["push", "--again"]) == 0
+        assert command.main(["show"]) == 0
+        return watch
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_every_command_works_with_the_builders_policy_alone() -> None:
+    assert all_commands().refused == []
+    assert len(all_commands().calls) > 20
+
+
+def test_every_grant_is_needed_by_a_command_or_argued() -> None:
+    needed = {need.action for need in all_commands().granted}
+    assert actions("builder") - needed == BY_DOCKER.keys()
+
+
+def test_no_statement_is_there_for_nothing() -> None:
+    idle = {
+        statement["Sid"]
+        for statement in policy("builder")["Statement"]
+        if not any(allows([{"Statement": [statement]}], need) for need in all_commands().granted)
+    }
+    assert idle == set()
+
+
+@pytest.mark.parametrize(
+    ("service", "operation", "params"),
+    [
+        ("s3", "PutObject", {"Bucket": BUCKET, "Key": "jobs/j/source/0123/sourcedir.tar.gz"}),
+        ("s3", "GetObject", {"Bucket": BUCKET, "Key": "jobs/j/job.json"}),
+        ("s3", "ListObjectsV2", {"Bucket": BUCKET, "Prefix": "jobs/"}),
+        ("s3", "ListObjectsV2", {"Bucket": BUCKET}),
+        ("codebuild", "StartBuild", {"projectName": "payroll"}),
+        ("codebuild", "StopBuild", {"id": "payroll:1"}),
+        ("codebuild", "BatchGetBuilds", {"ids": [f"{PROJECT}:1", "payroll:1"]}),
+        ("logs", "FilterLogEvents", {"logGroupName": "/aws-ddp-toolkit/ec2"}),
+        ("ec2", "RunInstances", {"MinCount": 1, "MaxCount": 1}),
+    ],
+)  # fmt: skip
+def test_what_is_not_the_images_stays_out_of_reach(service: str, operation: str, params: dict[str, object]) -> None:
+    call = Request(service, operation, {"ImageId": "ami-1", **params} if service == "ec2" else params)
+    assert not all(allows([policy("builder")], need) for need in needs(call, WORLD))
+
+
+def test_iam_refuses_it_as_well() -> None:
+    with opened() as (_, watch):
+        with pytest.raises(AwsError, match="may not codebuild:StartBuild"):
+            Aws("us-east-1").call("codebuild", "StartBuild", {"projectName": "payroll"})
+        assert len(watch.refused) == 1
+
+
+# ---- CodeBuild's own role
+
+
+def of_role(action: str, resource: str) -> bool:
+    mine = {"s3:ResourceAccount": WORLD.account, "aws:PrincipalAccount": WORLD.account}
+    return allows([policy("image-builder")], Need(action, resource, mine))
+
+
+def test_every_grant_of_the_role_is_argued() -> None:
+    assert actions("image-builder") == ARGUED_OF_ROLE.keys()
+
+
+def test_the_role_reads_contexts_pushes_one_image_and_writes_one_log() -> None:
+    ecr = "arn:aws:ecr:us-east-1:{}:repository/{}"
+    assert of_role("s3:GetObject", f"arn:aws:s3:::{BUCKET}/images/0.zip")
+    assert of_role("ecr:PutImage", ecr.format(WORLD.account, "aws-ddp-toolkit"))
+    assert of_role("ecr:GetDownloadUrlForLayer", ecr.format("763104351884", "pytorch-training"))
+    assert of_role("logs:PutLogEvents", WORLD.arn("logs", f"log-group:{LOG_GROUP}:log-stream:1"))
+
+
+@pytest.mark.parametrize(
+    ("action", "resource"),
+    [
+        ("s3:GetObject", f"arn:aws:s3:::{BUCKET}/jobs/j/job.json"),
+        ("s3:PutObject", f"arn:aws:s3:::{BUCKET}/images/0.zip"),
+        ("ecr:PutImage", "arn:aws:ecr:us-east-1:123456789012:repository/aws-ddp-toolkit-mine"),
+        ("ecr:PutImage", "arn:aws:ecr:us-east-1:123456789012:repository/pytorch-training"),
+        ("ecr:BatchDeleteImage", "arn:aws:ecr:us-east-1:123456789012:repository/aws-ddp-toolkit"),
+        ("logs:PutLogEvents", "arn:aws:logs:us-east-1:123456789012:log-group:/aws-ddp-toolkit/ec2:log-stream:1"),
+        ("codebuild:StartBuild", f"arn:aws:codebuild:us-east-1:123456789012:project/{PROJECT}"),
+        ("iam:PassRole", "arn:aws:iam::123456789012:role/aws-ddp-toolkit-node"),
+    ],
+)
+def test_the_role_may_do_nothing_else(action: str, resource: str) -> None:
+    assert not of_role(action, resource)
+
+
+def test_only_codebuild_takes_the_role_on() -> None:
+    (statement,) = policy("image-builder-trust")["Statement"]
+    assert (statement["Principal"], statement["Action"]) == ({"Service": "codebuild.amazonaws.com"}, "sts:AssumeRole")

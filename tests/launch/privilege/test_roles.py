@@ -1,0 +1,217 @@
+"""Least privilege of what has no person behind it: nodes, time limits and SageMaker's training jobs."""
+
+import pytest
+
+from tests.launch.faults import Request
+from tests.launch.privilege.needs import World, needs
+from tests.launch.privilege.policies import Need, actions, allows, policy
+
+WORLD = World("123456789012", "us-east-1", lambda _name: {}, lambda _profile: [])
+BUCKET = "aws-ddp-toolkit-123456789012-us-east-1"
+RUN, GROUP = "jobs/j/run/checkpoints/best.pt", "/aws-ddp-toolkit/ec2"
+STREAM = {"logGroupName": GROUP, "logStreamName": "j/node-0"}
+
+# What infra/ec2/boot.sh asks for, with its docker's log driver: rehearsals show that this is all, see
+# tests/launch/rehearse/ec2/test_least_privilege.py.
+BOOT = [
+    Request("s3", "HeadObject", {"Bucket": BUCKET, "Key": "jobs/j/cluster.json"}),
+    Request("s3", "GetObject", {"Bucket": BUCKET, "Key": "jobs/j/cluster.json"}),
+    Request("s3", "ListObjectsV2", {"Bucket": BUCKET, "Prefix": "jobs/j/run/"}),
+    Request("s3", "ListObjectsV2", {"Bucket": BUCKET, "Prefix": "jobs/j/run"}),
+    Request("s3", "GetObject", {"Bucket": BUCKET, "Key": RUN}),
+    Request("s3", "PutObject", {"Bucket": BUCKET, "Key": RUN}),
+    Request("s3", "UploadPart", {"Bucket": BUCKET, "Key": RUN}),
+    Request("s3", "AbortMultipartUpload", {"Bucket": BUCKET, "Key": RUN}),
+    Request("s3", "DeleteObject", {"Bucket": BUCKET, "Key": RUN}),
+    Request("s3", "PutObject", {"Bucket": BUCKET, "Key": "jobs/j/boot/i-1.log"}),
+    Request("s3", "PutObject", {"Bucket": BUCKET, "Key": "jobs/j/exits/i-1.json"}),
+    Request("s3", "ListObjectsV2", {"Bucket": BUCKET, "Prefix": "data/imagenet/"}),  # --data-s3
+    Request("s3", "GetObject", {"Bucket": BUCKET, "Key": "data/imagenet/train/0.jpg"}),
+    Request("ecr", "GetAuthorizationToken", {}),
+    Request("logs", "CreateLogStream", STREAM),
+    Request("logs", "PutLogEvents", STREAM),
+]
+# Grants beyond that, and why they are there.
+ARGUED = {
+    "node": {
+        "ecr:BatchCheckLayerAvailability": "docker pull, as AWS documents it: there is no registry in the tests",
+        "ecr:BatchGetImage": "the same",
+        "ecr:GetDownloadUrlForLayer": "the same",
+        "ssm:UpdateInstanceInformation": "Session Manager's agent, which says that it is there: AWS's least policy for "
+        "`ssh`, https://docs.aws.amazon.com/systems-manager/latest/userguide/getting-started-create-iam-instance-"
+        "profile.html.  The other actions of its own take no resource and no condition that would say more",
+        "ssmmessages:CreateControlChannel": "the same, which waits for somebody to open a shell",
+        "ssmmessages:OpenControlChannel": "the same",
+        "ssmmessages:CreateDataChannel": "the same, for the shell itself",
+        "ssmmessages:OpenDataChannel": "the same",
+    },
+    "scheduler": {
+        "ssm:StartAutomationExecution": "what EventBridge calls at the time limit",
+        "iam:PassRole": "it calls in its own name, and hands itself to the automation",
+        "tag:GetResources": "the automation's target is a tag",
+        "ec2:DescribeInstances": "AWS-TerminateEC2Instance looks at what it ends, and waits for it",
+        "ec2:DescribeInstanceStatus": "the same",
+        "ec2:TerminateInstances": "and ends it",
+        "ssm:DescribeAutomationExecutions": "an automation with targets follows its children",
+        "ssm:GetAutomationExecution": "the same",
+    },
+    "sagemaker": {
+        "cloudwatch:PutMetricData": "SageMaker's documented execution role, as all that follows: metrics",
+        "ec2:CreateNetworkInterface": "jobs in a VPC",
+        "ec2:CreateNetworkInterfacePermission": "the same",
+        "ec2:DeleteNetworkInterface": "the same",
+        "ec2:DeleteNetworkInterfacePermission": "the same",
+        "ec2:DescribeDhcpOptions": "the same",
+        "ec2:DescribeNetworkInterfaces": "the same",
+        "ec2:DescribeSecurityGroups": "the same",
+        "ec2:DescribeSubnets": "the same",
+        "ec2:DescribeVpcs": "the same",
+        "ecr:BatchCheckLayerAvailability": "the image, pulled in the role's name",
+        "ecr:BatchGetImage": "the same",
+        "ecr:GetAuthorizationToken": "the same",
+        "ecr:GetDownloadUrlForLayer": "the same",
+        "logs:CreateLogGroup": "what the containers say",
+        "logs:CreateLogStream": "the same",
+        "logs:DescribeLogStreams": "the same",
+        "logs:PutLogEvents": "the same",
+        "s3:AbortMultipartUpload": "checkpoints and results that are large",
+        "s3:DeleteObject": "checkpoints that the trainer deleted, in the copy",
+        "s3:GetBucketLocation": "the SDK's toolkit in the container, before it fetches the source",
+        "s3:GetObject": "source, data, checkpoints",
+        "s3:ListBucket": "data and checkpoints",
+        "s3:PutObject": "checkpoints and results",
+    },
+}
+# What --secret reads, of both kinds of training.
+SECRETS = {"ssm:GetParameter", "secretsmanager:GetSecretValue"}
+
+
+def granted_to(name: str, call: Request) -> bool:
+    return all(allows([policy(name)], need) for need in needs(call, WORLD))
+
+
+@pytest.mark.parametrize("call", BOOT, ids=lambda call: f"{call} {call.params.get('Key', '')}")
+def test_a_node_may_do_what_its_boot_script_does(call: Request) -> None:
+    assert granted_to("node", call)
+
+
+def test_every_grant_of_a_role_is_needed_or_argued() -> None:
+    boot = {need.action for call in BOOT for need in needs(call, WORLD)}
+    assert actions("node") - boot - SECRETS == ARGUED["node"].keys()
+    assert actions("scheduler") == ARGUED["scheduler"].keys()
+    assert actions("sagemaker") - SECRETS == ARGUED["sagemaker"].keys()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        Request("s3", "PutObject", {"Bucket": BUCKET, "Key": "jobs/j/job.json"}),
+        Request("s3", "PutObject", {"Bucket": BUCKET, "Key": "jobs/j/cluster.json"}),
+        Request("s3", "PutObject", {"Bucket": BUCKET, "Key": "data/imagenet/train/0.jpg"}),
+        Request("s3", "DeleteObject", {"Bucket": BUCKET, "Key": "jobs/j/exits/i-1.json"}),
+        Request("s3", "ListObjectsV2", {"Bucket": BUCKET, "Prefix": "exports/"}),
+        Request("s3", "ListObjectsV2", {"Bucket": BUCKET}),
+        Request("s3", "GetObject", {"Bucket": "payroll", "Key": "jobs/j/job.json"}),
+        Request("logs", "PutLogEvents", {"logGroupName": "/aws/lambda/payroll", "logStreamName": "s"}),
+        Request("logs", "CreateLogGroup", {"logGroupName": GROUP}),
+        Request("ec2", "DescribeInstances", {}),
+        Request("ec2", "TerminateInstances", {"InstanceIds": ["i-1"]}),
+        Request("sts", "AssumeRole", {}),
+        Request("ssm", "GetParameter", {"Name": "/payroll/password"}),
+        Request("ssm", "GetParameters", {"Names": ["/payroll/password"]}),
+        Request("ssm", "GetParametersByPath", {"Path": "/ddp-toolkit"}),
+        Request("ssm", "GetDocument", {"Name": "payroll"}),
+        Request("ssm", "SendCommand", {"DocumentName": "AWS-RunShellScript"}),
+        Request("ssm", "StartSession", {"Target": "i-2"}),
+        Request("secretsmanager", "GetSecretValue", {"SecretId": "payroll"}),
+    ],
+    ids=lambda call: f"{call} {' '.join(map(str, call.params.values()))}",
+)
+@pytest.mark.parametrize("role", ["node", "sagemaker"])
+def test_what_runs_a_training_reaches_nothing_else(role: str, call: Request) -> None:
+    assert not granted_to(role, call)
+
+
+@pytest.mark.parametrize(
+    ("who", "action", "path", "context"),
+    [
+        *((who, "s3:GetObject", "/jobs/j/cluster.json", {}) for who in ("launcher", "node", "sagemaker")),
+        *((who, "s3:ListBucket", "", {"s3:prefix": "jobs/j"}) for who in ("launcher", "node", "sagemaker")),
+        ("launcher", "s3:PutObject", "/jobs/j/job.json", {}),
+        ("node", "s3:PutObject", "/jobs/j/run/model.pt", {}),
+        ("node", "s3:DeleteObject", "/jobs/j/run/model.pt", {}),
+        ("sagemaker", "s3:PutObject", "/jobs/j/run/model.pt", {}),
+    ],
+)
+def test_nobody_uses_a_bucket_of_another_account_whatever_its_name(
+    who: str, action: str, path: str, context: dict[str, str]
+) -> None:
+    """Our names can be guessed, and are anybody's to take first."""
+
+    def may(owner: str) -> bool:
+        accounts = {"s3:ResourceAccount": owner, "aws:PrincipalAccount": "123456789012"}
+        return allows([policy(who)], Need(action, f"arn:aws:s3:::{BUCKET}{path}", accounts | context))
+
+    assert may("123456789012")
+    assert not may("999999999999")
+
+
+def test_the_time_limit_ends_only_what_carries_the_toolkits_tag() -> None:
+    def may(**tags: str) -> bool:
+        world = World("123456789012", "us-east-1", lambda _name: tags, lambda _profile: [])
+        call = Request("ec2", "TerminateInstances", {"InstanceIds": ["i-1"]})
+        return all(allows([policy("scheduler")], need) for need in needs(call, world))
+
+    assert may(**{"aws-ddp-toolkit:job": "j"})
+    assert not may(Name="database")
+    assert not may()
+
+
+@pytest.mark.parametrize(
+    ("role", "service", "may"),
+    [("scheduler", "ssm", True), ("scheduler", "ec2", False), ("node", "ssm", False), ("admin", "ssm", False)],
+)
+def test_the_time_limit_hands_on_its_own_role_only(role: str, service: str, may: bool) -> None:
+    arn = f"arn:aws:iam::123456789012:role/{role if role == 'admin' else f'aws-ddp-toolkit-{role}'}"
+    need = Need("iam:PassRole", arn, {"iam:PassedToService": f"{service}.amazonaws.com"})
+    assert allows([policy("scheduler")], need) is may
+
+
+# ---- what decides in these tests
+
+
+@pytest.mark.parametrize(
+    ("statement", "context", "expected"),
+    [
+        ({}, {}, True),
+        ({"Effect": "Deny"}, {}, False),
+        ({"Action": ["s3:Get*"]}, {}, True),
+        ({"Action": "s3:PutObject"}, {}, False),
+        ({"Resource": "arn:aws:s3:::b/?ey"}, {}, True),
+        ({"Resource": "arn:aws:s3:::b/[k]ey"}, {}, False),
+        ({"Resource": "arn:aws:s3:::b/${aws:userid}"}, {"aws:userid": "key"}, True),
+        ({"Resource": "arn:aws:s3:::b/${aws:userid}"}, {}, False),
+        ({"Condition": {"Null": {"t": "false"}}}, {"t": ""}, True),
+        ({"Condition": {"Null": {"t": "false"}}}, {}, False),
+        ({"Condition": {"Null": {"t": "true"}}}, {}, True),
+        ({"Condition": {"StringEquals": {"t": ["a", "b"]}}}, {"t": "b"}, True),
+        ({"Condition": {"StringEquals": {"t": "a*"}}}, {"t": "ab"}, False),
+        ({"Condition": {"StringLike": {"t": "a*"}}}, {"t": "ab"}, True),
+        ({"Condition": {"StringLike": {"t": "*"}}}, {}, False),
+        ({"Condition": {"Null": {"t": "false"}, "StringEquals": {"u": "1"}}}, {"t": "1"}, False),
+    ],
+)
+def test_a_policy_is_read_as_iam_reads_it(
+    statement: dict[str, object], context: dict[str, str], expected: bool
+) -> None:
+    whole = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*", **statement}
+    assert allows([{"Statement": [whole]}], Need("s3:GetObject", "arn:aws:s3:::b/key", context)) is expected
+
+
+def test_a_denial_wins_and_what_is_unknown_is_no_guess() -> None:
+    allow = {"Effect": "Allow", "Action": "*", "Resource": "*"}
+    need = Need("s3:GetObject")
+    assert allows([{"Statement": [allow]}], need)
+    assert not allows([{"Statement": [allow]}, {"Statement": [{**allow, "Effect": "Deny"}]}], need)
+    with pytest.raises(KeyError):
+        allows([{"Statement": [{**allow, "Condition": {"IpAddress": {"aws:SourceIp": "10.0.0.0/8"}}}]}], need)
