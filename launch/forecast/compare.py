@@ -1,0 +1,148 @@
+"""What each candidate would take and cost, and which to take.  Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from launch import catalog
+from launch.catalog import SAGEMAKER_PREFIX, Instance
+from launch.estimate.calibrate import Calibrated, Measured, calibrate
+from launch.estimate.figure import Figure, figure
+from launch.estimate.forecast import Forecast, forecast
+from launch.estimate.formulas import Layout
+from launch.estimate.rates import rates_of
+from launch.estimate.tables import data_set, table
+from launch.estimate.training import Images, training
+from launch.forecast.options import ForecastOptions
+from trainer.config import TrainConfig, batches_at, check, check_batches
+from trainer.errors import SettingsError
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """So many nodes of a type, and what they come to.  name: as it was asked for, with ml. or without."""
+
+    name: str
+    instance: Instance
+    layout: Layout
+    usd_per_hour: float  # of all nodes, on demand
+    forecast: Forecast
+
+    @property
+    def usd(self) -> float:
+        return self.forecast.usd(self.usd_per_hour)
+
+    @property
+    def usd_range(self) -> tuple[float, float]:
+        low, high = self.forecast.hours_range
+        return low * self.usd_per_hour, high * self.usd_per_hour
+
+    @property
+    def spot_usd(self) -> Figure:
+        """Of the job, at what spare machines may cost; they may be taken away, which is not counted."""
+        low, high = self.usd_range
+        share = spot_share()
+        return Figure(self.usd * share.value, low * share.best, high * share.worst, "estimated")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """candidates: the best first; left_out: those that cannot be, with a reason; said: what --from-run
+    did, and did not."""
+
+    config: TrainConfig
+    options: ForecastOptions
+    candidates: tuple[Candidate, ...]
+    left_out: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def spot_share() -> Figure:
+    """Of the price on demand."""
+    return figure(table("rates")["spot_share"])
+
+
+def compare(config: TrainConfig, options: ForecastOptions, runs: Sequence[Measured]) -> Comparison:
+    """Every type with every number of nodes.  Raises SettingsError where nothing can be said at all."""
+    check(config)
+    found, left_out = list[Candidate](), list[str]()
+    said, notes = dict[str, None](), dict[str, None]()  # each once, in this order
+    for name in dict.fromkeys(options.instance_type):
+        instance = catalog.find(name)
+        for nodes in dict.fromkeys(options.nodes):
+            if why := _cannot(config, options, instance, nodes):
+                left_out.append(f"{nodes} x {name}: {why}")
+                continue
+            candidate, calibrated = _candidate(config, options, runs, name, nodes)
+            found.append(candidate)
+            said |= dict.fromkeys(f"{name}: {sentence}" for sentence in _told(calibrated))
+            notes |= dict.fromkeys(candidate.forecast.notes)
+        if text := catalog.warning(instance):
+            notes[text] = None
+    if not found:
+        raise SettingsError("\n".join(left_out))
+    ranked = tuple(sorted(found, key=lambda candidate: _rank(candidate, options)))
+    return Comparison(config, options, ranked, tuple(left_out), tuple(said), tuple(notes))
+
+
+def _told(calibrated: Calibrated) -> list[str]:
+    """What runs corrected of a candidate, and which of them could not, by the reason."""
+    by_reason: dict[str, list[str]] = {}
+    for run, why in calibrated.refused:
+        by_reason.setdefault(why, []).append(run)
+    told = list(calibrated.said)
+    for why, names in by_reason.items():
+        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        told.append(f"nothing from {names[0]}{others}, which {why}")
+    return told
+
+
+def _rank(candidate: Candidate, options: ForecastOptions) -> tuple[float, float]:
+    price = candidate.spot_usd.value if options.spot else candidate.usd
+    hours = candidate.forecast.hours
+    return (hours, price) if options.sort == "time" else (price, hours)
+
+
+def _cannot(config: TrainConfig, options: ForecastOptions, instance: Instance, nodes: int) -> str | None:
+    """Why such a candidate is none."""
+    gpus = options.gpus_per_node
+    if config.strategy in ("single", "dp") and nodes > 1:
+        return f"--strategy {config.strategy} is for one node."
+    if gpus and instance.is_gpu and gpus > instance.gpus:
+        return f"it has {instance.gpus} GPUs, not {gpus}."
+    replicas = nodes * (gpus or max(1, instance.gpus)) if config.strategy != "single" else 1
+    try:
+        check_batches(config, replicas)
+    except SettingsError as error:
+        return str(error)
+    images, most = _images(config, options), _most_per_update(config, replicas)
+    if images is not None and images < most:
+        return f"an update takes {most:,} images, and {config.dataset} has {images:,}; lower --batch-size."
+    return None
+
+
+def _images(config: TrainConfig, options: ForecastOptions) -> int | None:
+    """To train on; None where nobody knows."""
+    if config.dataset == "synthetic":
+        return config.synthetic_images
+    known = data_set(config.dataset)
+    return options.images or (known.train if known else None)
+
+
+def _most_per_update(config: TrainConfig, replicas: int) -> int:
+    """The largest global batch of the run."""
+    starts = {0, *(config.batch_ramp or {})}
+    return max(batches_at(config, epoch, replicas).per_update for epoch in starts)
+
+
+def _candidate(
+    config: TrainConfig, options: ForecastOptions, runs: Sequence[Measured], name: str, nodes: int
+) -> tuple[Candidate, Calibrated]:
+    instance = catalog.find(name)
+    images = Images(options.images, options.image_kb * 1e3) if options.images else None
+    trained = training(config, instance, nodes, gpus=options.gpus_per_node, on_ebs=options.ebs, images=images)
+    calibrated = calibrate(rates_of(instance, trained.cost, trained.kind), trained, instance, runs)
+    hourly = instance.sagemaker_usd_per_hour if name.startswith(SAGEMAKER_PREFIX) else instance.usd_per_hour
+    assert hourly is not None
+    guess = forecast(trained, instance, calibrated.rates)
+    return Candidate(name, instance, trained.layout, nodes * hourly, guess), calibrated

@@ -1,0 +1,122 @@
+"""The forecast against results that others have published (infra/published.yaml): how far off, row by row.  Pure."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from launch import catalog
+from launch.catalog import Instance, Rate
+from launch.estimate.calibrate import COMPUTE, INPUT, as_measured, solve
+from launch.estimate.figure import Side, exactly
+from launch.estimate.forecast import evaluation_s
+from launch.estimate.formulas import Layout, Work, step
+from launch.estimate.rates import FOREVER, Rates, rates_of
+from launch.estimate.tables import table
+from launch.estimate.training import Training, training
+from trainer.config import TrainConfig
+
+# A machine of which only the link between its GPUs is known.
+UNKNOWN = Instance("g5.xlarge", 1, 8, 1024, 0, 0, Rate(10, 10), Rate(1000, 1000), 0.0, True)
+
+
+@dataclass(frozen=True)
+class Row:
+    """seconds: of an epoch.  given: what the forecast was told of this row, if anything; limit: of the forecast."""
+
+    gpus: int
+    nodes: int
+    published_s: float
+    forecast_s: float
+    range_s: tuple[float, float]
+    given: str
+    limit: str
+
+    @property
+    def error(self) -> float:
+        """0.1: a tenth too long."""
+        return self.forecast_s / self.published_s - 1
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    source: str
+    rows: tuple[Row, ...]
+    bound: float | None  # share that the rows that were not given may be off
+    unknown: str = ""
+
+
+def cases() -> list[Case]:
+    """Every published case, forecast."""
+    return [_case(written) for written in table("published")["cases"]]
+
+
+def _case(written: Mapping[str, Any]) -> Case:
+    told, rates = dict[int, str](), None
+    for name in ("compute_row", "network_row"):
+        if number := written.get(name):
+            rates, told[number] = _told(written, written["rows"][number - 1], name, rates)
+    rows = tuple(_row(written, row, rates, told.get(number, "")) for number, row in enumerate(written["rows"], 1))
+    bound = written.get("bound_percent")
+    return Case(written["name"], written["source"], rows, bound and bound / 100, written.get("unknown", ""))
+
+
+def _row(written: Mapping[str, Any], row: Mapping[str, Any], rates: Rates | None, given: str) -> Row:
+    trained = _training(written, row)
+    rates = rates or _rates(written, trained)
+    low, high = _epoch_s(written, trained, rates, "best"), _epoch_s(written, trained, rates, "worst")
+    expected = _epoch_s(written, trained, rates)
+    limit = step(_work(written, trained), rates.at("value"), trained.layout).limit
+    return Row(row["gpus"], row.get("nodes", 1), _seconds(row, trained), expected, (low, high), given, limit)
+
+
+def _told(written: Mapping[str, Any], row: Mapping[str, Any], what: str, rates: Rates | None) -> tuple[Rates, str]:
+    """Rates at which `row` comes out as published, and what of them it changed."""
+    trained = _training(written, row)
+    before, wanted = rates or _rates(written, trained), _seconds(row, trained)
+
+    def solved(slower: Callable[[float], Rates]) -> Rates:
+        return slower(solve(wanted, lambda factor: _epoch_s(written, trained, slower(factor))))
+
+    if what == "network_row":
+        return solved(lambda factor: as_measured(before, ("inner_per_s",), 1 / factor)), "network"
+    fed = replace(before, decoded_per_s=FOREVER, read_per_s=FOREVER)
+    if trained.kind.decodes and wanted > _epoch_s(written, trained, fed, "worst"):
+        # No GPU of that model is so slow: it waited for its images.
+        return solved(lambda factor: as_measured(before, INPUT, 1 / factor)), "input"
+    return solved(lambda factor: as_measured(before, COMPUTE, factor)), "compute"
+
+
+def _training(written: Mapping[str, Any], row: Mapping[str, Any]) -> Training:
+    names = ("model", "dataset", "precision", "batch_size")
+    config = TrainConfig(epochs=1, **{name: written[name] for name in names})
+    return training(config, _instance(written), row.get("nodes", 1), gpus=row["gpus"])
+
+
+def _instance(written: Mapping[str, Any]) -> Instance:
+    return catalog.find(written["instance_type"]) if "instance_type" in written else UNKNOWN
+
+
+def _rates(written: Mapping[str, Any], trained: Training) -> Rates:
+    rates = rates_of(_instance(written), trained.cost, trained.kind)
+    if written.get("input") == "elsewhere":
+        rates = replace(rates, decoded_per_s=FOREVER, read_per_s=FOREVER)
+    if "gb_per_s" in written:
+        rates = replace(rates, inner_per_s=exactly(written["gb_per_s"] * 1e9))
+    return rates
+
+
+def _work(written: Mapping[str, Any], trained: Training) -> Work:
+    work = trained.work()
+    return replace(work, wire_bytes=written["gradient_mb"] * 1e6) if "gradient_mb" in written else work
+
+
+def _epoch_s(written: Mapping[str, Any], trained: Training, rates: Rates, side: Side = "value") -> float:
+    speeds, layout, data = rates.at(side), trained.layout, trained.data
+    trains_s = trained.updates() * step(_work(written, trained), speeds, layout, side=side).step_s
+    evaluating = {"nobody": None, "one": Layout(), "all": layout}[written["evaluation"]]
+    return trains_s + (evaluation_s(data, speeds, evaluating) if evaluating else 0.0)
+
+
+def _seconds(row: Mapping[str, Any], trained: Training) -> float:
+    return float(row["seconds"] if "seconds" in row else trained.data.train / row["images_per_s"])

@@ -1,0 +1,168 @@
+"""`python -m launch.forecast`: the ranked table, what runs it was told, and what it refuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from launch.forecast.__main__ import main
+from launch.forecast.measured import read
+from launch.runs import Run, write
+
+Capture = pytest.CaptureFixture[str]
+EXAMPLE = ("--instance-type", "g5.2xlarge,g5.12xlarge,p4d.24xlarge", "--nodes", "1,2,4", "--model", "resnet18",
+           "--dataset", "imagenet")  # fmt: skip
+
+
+def answer(capsys: Capture, *argv: str) -> dict[str, Any]:
+    assert main([*argv, "--json"]) == 0
+    return dict(json.loads(capsys.readouterr().out))
+
+
+def test_nine_candidates_are_ranked_by_price_and_two_are_recommended(capsys: Capture) -> None:
+    assert main([*EXAMPLE, "--epochs", "90"]) == 0
+
+    said = capsys.readouterr().out
+    rows = [line for line in said.splitlines() if line.startswith(("g5", "p4d"))]
+    assert len(rows) == 9
+    assert said.count("\nCheapest: ") == 1
+    prices = [candidate["usd"] for candidate in answer(capsys, *EXAMPLE)["candidates"]]
+    assert prices == sorted(prices)
+
+
+def test_it_ranks_by_time_and_by_spot_prices_too(capsys: Capture) -> None:
+    hours = [row["hours"] for row in answer(capsys, *EXAMPLE, "--sort", "time")["candidates"]]
+    spot = answer(capsys, *EXAMPLE, "--spot")["candidates"]
+
+    assert hours == sorted(hours)
+    assert [row["spot_usd"] for row in spot] == sorted(row["spot_usd"] for row in spot)
+    assert {row["spot_usd_source"] for row in spot} == {"estimated"}
+
+
+def test_sagemakers_names_have_sagemakers_prices(capsys: Capture) -> None:
+    found = answer(capsys, "--instance-type", "g5.2xlarge,ml.g5.2xlarge", "--nodes", "2")["candidates"]
+
+    assert {row["instance_type"]: row["usd_per_hour"] for row in found} == {
+        "g5.2xlarge": 2 * 1.212,
+        "ml.g5.2xlarge": 2 * 1.515,
+    }
+
+
+def test_what_cannot_be_is_left_out_with_its_reason(capsys: Capture) -> None:
+    found = answer(capsys, "--instance-type", "g5.2xlarge", "--nodes", "1,3", "--global-batch-size", "256")
+
+    assert [row["nodes"] for row in found["candidates"]] == [1]
+    (reason,) = found["left_out"]
+    assert reason.startswith("3 x g5.2xlarge: a global batch of 256 does not divide among 3 replicas")
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["--instance-type", "g5.2xlrge"], "unknown instance type 'g5.2xlrge'; did you mean 'g5.2xlarge'?"),
+        (["--model", "resnt18"], "unknown model 'resnt18'; did you mean 'resnet18'?"),
+        (
+            ["--dataset", "imagefolder"],
+            "nobody knows how many images it has; `python -m launch.forecast` takes --images.",
+        ),
+        (["--nodes", "0"], "--nodes 0: must be greater than or equal to 1.\n"),
+        (["--nodes", ","], ": must be one at least."),
+        (["--nodes", "two"], "--nodes two: must be a whole number"),
+        (["--strategy", "dp", "--nodes", "2"], "--strategy dp is for one node."),
+        (["--from-run", "nowhere"], "there is no folder nowhere"),
+        (["publish"], "unknown verb 'publish'; did you mean 'published'?"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(argv: list[str], sentence: str, capsys: Capture) -> None:
+    assert main(argv) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_model_that_nobody_counted_says_how_to_count_it(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    from launch.estimate import tables
+
+    read = tables.table
+    known = {name: sizes for name, sizes in read("models").items() if name != "resnet50"}
+    monkeypatch.setattr(tables, "table", lambda name: known if name == "models" else read(name))
+
+    assert main(["--model", "resnet50", "--dataset", "cifar10"]) == 2
+    assert "Add what `python -m trainer.count resnet50` prints." in capsys.readouterr().err
+
+
+def test_a_run_on_this_kind_of_gpu_calibrates_and_another_does_not(tmp_path: Path, capsys: Capture) -> None:
+    a_run(tmp_path / "run", "NVIDIA A10G")
+    told = ("--model", "resnet18", "--dataset", "cifar10", "--nodes", "1", "--from-run", str(tmp_path))
+
+    fits = answer(capsys, *told, "--instance-type", "g5.2xlarge")
+    differs = answer(capsys, *told, "--instance-type", "p4d.24xlarge")
+
+    assert fits["candidates"][0]["images_per_s"] == pytest.approx(128 / 0.025)
+    assert fits["candidates"][0]["source"] == "measured"
+    assert fits["said"] == ["g5.2xlarge: compute: 25.0 ms a step of 128 images, from run"]
+    assert differs["said"] == [
+        "p4d.24xlarge: nothing from run, which ran on NVIDIA A10G, and p4d.24xlarge computes on A100"
+    ]
+
+
+def test_a_run_that_says_nothing_of_one_candidate_is_named_there(tmp_path: Path, capsys: Capture) -> None:
+    for name in ("a", "b"):
+        a_run(tmp_path / name, "NVIDIA A10G")
+    told = ("--model", "resnet18", "--dataset", "cifar10", "--nodes", "1", "--from-run", str(tmp_path))
+
+    both = answer(capsys, *told, "--instance-type", "g5.2xlarge,p4d.24xlarge")
+
+    assert both["said"] == [
+        "g5.2xlarge: compute: 25.0 ms a step of 128 images, from a",
+        "p4d.24xlarge: nothing from a and 1 more, which ran on NVIDIA A10G, and p4d.24xlarge computes on A100",
+    ]
+
+
+def test_of_a_batch_ramp_only_epochs_at_the_last_batch_count(tmp_path: Path) -> None:
+    a_run(tmp_path / "run", "NVIDIA A10G")
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    first, *_, last = map(json.loads, metrics.read_text().splitlines())
+    epochs = [first, {**last, "global_batch": 64, "step_ms": 13.0}, {**last, "global_batch": 64, "step_ms": 13.0}, last]
+    metrics.write_text("".join(json.dumps(epoch) + "\n" for epoch in epochs))
+
+    (found,) = read([tmp_path])
+
+    assert (found.batch, found.step_s) == (128, 0.0255)
+
+
+def test_a_type_at_its_end_is_a_note_and_said_once(capsys: Capture) -> None:
+    found = answer(capsys, "--instance-type", "p3.8xlarge,ml.p3.8xlarge", "--nodes", "1", "--dataset", "cifar10")
+
+    assert found["left_out"] == []
+    (note,) = found["notes"]
+    assert note.startswith("p3.8xlarge is at its end")
+
+
+def test_more_gpus_than_there_are_images_for_are_left_out(capsys: Capture) -> None:
+    argv = ("--dataset", "digits", "--instance-type", "g5.12xlarge", "--nodes", "1,4")
+
+    assert [row["nodes"] for row in answer(capsys, *argv)["candidates"]] == [1]
+    assert answer(capsys, *argv)["left_out"] == [
+        "4 x g5.12xlarge: an update takes 2,048 images, and digits has 1,437; lower --batch-size."
+    ]
+
+
+def a_run(folder: Path, device: str) -> None:
+    """A folder as the trainer and a sweep leave it: the first epoch slow, the others not."""
+    record = {"global_batch": 128, "world_size": 1, "replicas": 1, "nodes": 1, "device": device, "precision": "bf16",
+              "data_wait_ms": 0.5, "communication_ms": 0.0, "all_reduce_gb_per_s": None}  # fmt: skip
+    settings = {"model": "resnet18", "dataset": "cifar10", "batch_size": 128}
+    write(Run(name=folder.name, folder=folder, settings=settings, options={"instance_type": "g5.2xlarge"}))
+    (folder / "config.yaml").write_text(yaml.safe_dump(settings))
+    epochs = [{**record, "step_ms": ms, "images_per_s": 128e3 / ms} for ms in (90.0, 25.5, 25.5)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(epoch) + "\n" for epoch in epochs))
+
+
+def test_published_prints_every_error_and_its_bound(capsys: Capture) -> None:
+    assert main(["published"]) == 0
+
+    said = capsys.readouterr().out
+    assert "ResNet-18 on CIFAR-10, DDP" in said
+    assert said.count("bound: 15%") == 2
+    assert said.count("what it cannot know:") == 1

@@ -1,0 +1,50 @@
+"""The forecast against published results: how far it may be off."""
+
+import pytest
+
+from launch.forecast.published import Case, cases
+
+
+def case(start: str) -> Case:
+    (found,) = [case for case in cases() if case.name.startswith(start) and not case.name.endswith("rows given")]
+    return found
+
+
+@pytest.mark.parametrize("name", ["ResNet-18 on CIFAR-10", "ResNet-18 on ImageNet"])
+def test_told_the_first_row_the_others_are_within_15_percent(name: str) -> None:
+    found = case(name)
+
+    assert found.bound == 0.15
+    assert [bool(row.given) for row in found.rows] == [True] + [False] * (len(found.rows) - 1)
+    assert all(abs(row.error) < 0.15 for row in found.rows)
+
+
+def test_the_first_row_is_what_it_was_told() -> None:
+    (first, *_) = case("ResNet-18 on CIFAR-10").rows
+
+    assert first.given == "compute"
+    assert first.forecast_s == pytest.approx(101.7)
+
+
+def test_the_imagenet_epoch_of_75_minutes_is_seen_to_wait_for_its_input() -> None:
+    one, two = case("ResNet-18 on ImageNet").rows
+
+    assert (one.given, two.limit) == ("input", "EBS")
+    assert two.forecast_s == pytest.approx(2250)
+
+
+def test_a_second_row_tells_what_one_cannot() -> None:
+    (told_one,) = [case for case in cases() if case.name == "VGG11 on CIFAR-10, ml.p3.8xlarge"]
+    (told_two,) = [case for case in cases() if case.name.endswith("two rows given")]
+
+    assert told_one.rows[2].error < -0.3
+    assert told_one.unknown
+    assert [row.given for row in told_two.rows] == ["compute", "network", ""]
+    assert abs(told_two.rows[2].error) < 0.1
+
+
+def test_what_was_published_for_known_machines_lies_within_the_range_that_is_given() -> None:
+    known = [row for case in cases() if "DGX" in case.name for row in case.rows]
+
+    assert len(known) == 4
+    assert all(row.range_s[0] <= row.published_s <= row.range_s[1] for row in known)

@@ -1,0 +1,143 @@
+"""What training a model costs, counted rather than timed: `python -m trainer.count > infra/models.yaml`.
+
+Every operation of a forward and a backward pass is looked at, on shapes alone (the meta device): its floating-point
+operations, and the numbers it reads and writes.  Launchers forecast from the table, for they do not import torch.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+from trainer import models, registry
+from trainer.errors import SettingsError
+
+# Sizes of the trainer's own models, with the classes of the data sets that have them; all others at 224 px.
+SIZES = {"cnn": (32, 224), "resnet18": (32, 224), "vgg11": (32, 224)}
+CLASSES = {32: 10, 224: 1000}
+
+HEAD = """\
+# What training costs, a model and an image size at a time.  Written by `python -m trainer.count > infra/models.yaml`,
+# which counts the operations of one forward and one backward pass; tests/trainer/test_count.py counts some again.
+#
+#   classes      of the last layer;  parameters: weights with it;  gradients are 4 bytes each
+#   gflop        10^9 floating-point operations of training on one image: forward, and twice that backward
+#   matmul       10^6 numbers that convolutions and matrix products read and write for one image
+#   other        10^6 numbers that everything else does, such as normalisation and activations
+#   operators    operations of one pass forward and backward, however many images it takes
+"""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The columns of the table above."""
+
+    classes: int
+    parameters: int
+    gflop: float
+    matmul: float
+    other: float
+    operators: int
+
+    def as_yaml(self) -> str:
+        return (
+            f"{{classes: {self.classes}, parameters: {self.parameters}, gflop: {self.gflop:.4g}, "
+            f"matmul: {self.matmul:.4g}, other: {self.other:.4g}, operators: {self.operators}}}"
+        )
+
+
+def cost(name: str, image_size: int, classes: int) -> Cost:
+    """What one image costs `name` at `image_size` px.  Raises SettingsError for a size that it cannot take."""
+    model = _on_meta(name, image_size, classes)
+    # Two batches, so that what a pass costs once, such as reading the weights, falls out.
+    two, four = _counted(model, image_size, 2), _counted(model, image_size, 4)
+    return Cost(
+        classes,
+        sum(weight.numel() for weight in model.parameters()),
+        (four.flop - two.flop) / 2 / 1e9,
+        (four.matmul - two.matmul) / 2 / 1e6,
+        (four.other - two.other) / 2 / 1e6,
+        four.operators,
+    )
+
+
+def _on_meta(name: str, image_size: int, classes: int) -> nn.Module:
+    build = registry.load("model", name, models.TABLE)
+    try:
+        with torch.device("meta"):
+            model: nn.Module = build(name, classes, image_size)
+    except NotImplementedError:  # regnets compute their widths with tensors
+        model = build(name, classes, image_size).to("meta")
+    return model.train()
+
+
+def _counted(model: nn.Module, image_size: int, batch: int) -> "_Counter":
+    images = torch.empty(batch, 3, image_size, image_size, device="meta")
+    labels = torch.zeros(batch, dtype=torch.long, device="meta")
+    counter = _Counter()
+    with counter:
+        nn.functional.cross_entropy(model(images), labels).backward()
+    model.zero_grad(set_to_none=True)
+    return counter
+
+
+class _Counter(TorchDispatchMode):
+    """Adds up what the operations inside do.
+
+    Not torch's FlopCounterMode alone: backward, it takes grouped convolutions for dense ones, which gives
+    MobileNetV2 seven times its operations.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's
+        self.flop, self.matmul, self.other, self.operators = 0, 0, 0, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func.is_view or func.overloadpacket.__name__ in ("detach", "empty", "empty_like", "_unsafe_view"):
+            return out
+        numbers = sum(leaf.numel() for leaf in tree_leaves((args, kwargs, out)) if isinstance(leaf, Tensor))
+        flop = _flop(func, args, kwargs or {}, out)
+        self.operators += 1
+        self.flop += flop
+        if flop:
+            self.matmul += numbers
+        else:
+            self.other += numbers
+        return out
+
+
+def _flop(func: Any, args: Any, kwargs: Any, out: Any) -> int:
+    """Floating-point operations of one call; a multiplication and an addition are two."""
+    match func.overloadpacket.__name__:
+        case "convolution":
+            return 2 * int(out.numel()) * int(prod(args[1].shape[1:]))
+        case "convolution_backward":
+            wanted = sum(args[-1][:2])  # of the gradients of images and weights
+            return 2 * int(args[0].numel()) * int(prod(args[2].shape[1:])) * int(wanted)
+    counted = flop_registry.get(func.overloadpacket)
+    return int(counted(*args, **kwargs, out_val=out)) if counted else 0
+
+
+def lines(names: Sequence[str]) -> Iterator[str]:
+    """The table's entries for `names`, as YAML."""
+    for name in names:
+        yield f"{name}:"
+        for size in SIZES.get(name, (224,)):
+            yield f"  {size}: {cost(name, size, CLASSES[size]).as_yaml()}"
+
+
+if __name__ == "__main__":
+    try:
+        print(HEAD)
+        for line in lines(sys.argv[1:] or sorted(models.NAMES)):
+            print(line, flush=True)
+    except SettingsError as error:
+        sys.exit(f"error: {error}")
