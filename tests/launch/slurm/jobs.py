@@ -1,0 +1,36 @@
+"""Jobs of every kind that a script is rendered for."""
+
+from pathlib import Path
+from typing import Any
+
+from launch.job import Job
+from launch.slurm.checks import settle
+from launch.slurm.lookup import Folder
+from launch.slurm.options import SlurmOptions
+from launch.slurm.planner import Facts, SlurmPlan, plan
+from launch.slurm.script import Placed
+from trainer.config import TrainConfig
+
+GPUS: dict[str, Any] = {"nodes": 2, "gpus_per_node": 2, "cpus_per_task": 2, "time": "20", "job_name": "digits"}
+EVERY_KIND: dict[str, dict[str, Any]] = {
+    "srun": GPUS | {"gpu_type": "a100", "mem": "1G", "constraint": "fast", "mail": "me@example.org",
+                    "sbatch": "--switches=1 --nice=5", "setup": "module load cuda && export A='b c'"},
+    "torchrun": GPUS | {"launcher": "torchrun", "partition": "main", "exclusive": True, "nodelist": ("n0", "n1")},
+    "pyxis": GPUS | {"container_image": "ghcr.io#me/toolkit:1", "container_mounts": ("/data/imagenet:/data:ro",)},
+    "edf": GPUS | {"container_image": "/images/toolkit.sqsh", "container_runtime": "edf", "launcher": "torchrun"},
+    "own-edf": GPUS | {"container_edf": Path("toolkit")},
+}  # fmt: skip
+
+
+def planned(options: dict[str, Any], cwd: Path = Path("/home/me"), **train: Any) -> SlurmPlan:
+    """The plan of a job, without Slurm and in an empty folder."""
+    job = Job(TrainConfig(**train), SlurmOptions(**options))
+    settled, processes = settle(job)
+    name = settled.job_name or "digits-cnn"
+    folder = Folder(cwd / "runs" / name, exists=False, script=None, ids=(), starts=())
+    return plan(job, settled, processes, name, Facts(folder, cwd, "/venv/bin/python"))
+
+
+def placed(kind: str, cwd: Path = Path("/home/me")) -> Placed:
+    """A job of that kind, with everything settled."""
+    return planned(EVERY_KIND[kind], cwd, model="cnn", dataset="cifar10", epochs=3).placed

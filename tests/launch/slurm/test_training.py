@@ -1,0 +1,59 @@
+"""Whole trainings in a real Slurm: two ranks on two nodes, asked to end half-way, as before a time limit."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from launch.slurm import __main__ as command_line
+from tests.conftest import start_ranks
+from tests.launch.slurm.cluster import Cluster
+from tests.launch.slurm.test_real_slurm import log, starts, wait_for
+
+TRAINING = ("--model", "cnn", "--dataset", "digits", "--image-size", "8", "--epochs", "6", "--batch-size", "128",
+            "--precision", "fp32", "--threads", "1", "--no-plot", "--probe-steps", "0", "--device", "cpu",
+            "--log-every", "1")  # fmt: skip
+
+# What a record says of the training, and not of the machine.
+LASTING = ("epoch", "updates", "learning_rate", "train_loss", "train_top1", "eval_loss", "eval_top1", "eval_images",
+           "world_size")  # fmt: skip
+
+
+def records(run: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{name: line[name] for name in LASTING} for line in lines]
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of the same training, as two ranks without Slurm, all at once."""
+    folder = tmp_path_factory.mktemp("unbroken")
+    ranks = start_ranks(folder, *TRAINING, ranks=2)
+    _, err = ranks.communicate(timeout=120)
+    assert ranks.returncode == 0, err
+    return folder / "run"
+
+
+@pytest.mark.parametrize("launcher", ["srun", "torchrun"])
+def test_a_job_that_is_asked_to_end_saves_and_goes_on_to_the_same_weights(
+    launcher: str, cluster: Cluster, unbroken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = ("--job-name", "job", "--nodes", "2", "--launcher", launcher, "--time", "20", "--cpus-per-task", "2")
+    assert command_line.main([*job, *TRAINING, "--cache-dir", str(tmp_path / "cache")]) == 0
+    wait_for(lambda: "[METRIC]" in log(), within_s=240)
+
+    # Slurm's own word, as ahead of a time limit.
+    cluster.tell("scancel", "--batch", "--signal=USR1", cluster.tell("squeue", "-h", "-o", "%i").strip())
+
+    assert command_line.main(["attach", "job"]) == 0
+    assert [(start["code"], start["then"]) for start in starts()] == [(75, "requeue"), (0, "done")]
+    run = Path("runs/job")
+    assert "going on after" in log()
+    assert records(run) == records(unbroken)
+    ours, theirs = (torch.load(folder / "model.pt") for folder in (run, unbroken))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    capsys.readouterr()
+    assert command_line.main(["status", "job"]) == 0
+    assert "training  epoch 6/6" in capsys.readouterr().out
