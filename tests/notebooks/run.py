@@ -1,6 +1,6 @@
 """Runs the notebooks without a browser, and saves them with what they showed.
 
-    python -m tests.notebooks.run [sagemaker] [single_gpu]
+    python -m tests.notebooks.run [sagemaker] [scaling_analysis] [single_gpu]
 
 sagemaker.ipynb runs against SageMaker as tests/launch/sagemaker/agent.py plays it, with two ranks on the CPU.
 """
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 Notebook = nbformat.NotebookNode
 
 FOLDER = ROOT / "notebooks"
-NAMES = ("sagemaker", "single_gpu")
+NAMES = ("sagemaker", "scaling_analysis", "single_gpu")
+BESIDE = ("scaling_runs",)  # what a notebook finds in its own folder
 TIMEOUT_S = 600  # of a cell
 
 NOBODYS_AWS = {
@@ -62,6 +63,8 @@ def execute(notebook: Notebook, folder: Path) -> Notebook:
         "IPYTHONDIR": str(folder / ".ipython"),
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",  # it warns of Python's own frozen modules
     }
+    for name in BESIDE:
+        (folder / name).symlink_to(FOLDER / name)
     resources = {"metadata": {"path": str(folder)}}
     client = NotebookClient(
         notebook,
@@ -90,7 +93,11 @@ def aws_here(folder: Path) -> Iterator["Agent"]:
             yield agent
 
 
-WORLDS: Mapping[str, Callable[[Path], AbstractContextManager[Any]]] = {"sagemaker": aws_here, "single_gpu": nullcontext}
+WORLDS: Mapping[str, Callable[[Path], AbstractContextManager[Any]]] = {
+    "sagemaker": aws_here,
+    "scaling_analysis": nullcontext,
+    "single_gpu": nullcontext,
+}
 
 
 def shown(cell: Notebook) -> str:

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.notebooks.run import NAMES, Notebook, aws_here, execute, faults, read, shown, with_parameters
+from launch import runs
+from launch.report.findings import find
+from launch.report.series import speedup
+from tests.notebooks.run import FOLDER, NAMES, Notebook, aws_here, execute, faults, read, shown, with_parameters
 
 # What a reader has or installs beside Python and this toolkit's own `launch`.
 MAY_IMPORT = {"matplotlib", "torch", "IPython", "PIL", "sklearn", "launch"}
@@ -83,6 +86,28 @@ def test_single_gpu_measures_chooses_and_trains(tmp_path: Path) -> None:
     assert (tmp_path / "runs/single-gpu/model.pt").exists()
 
 
+def test_scaling_analysis_reckons_by_hand_what_the_report_says(tmp_path: Path) -> None:
+    notebook = execute(read("scaling_analysis"), tmp_path)
+
+    text = text_of(notebook)
+    found = find(runs.find([FOLDER / "scaling_runs"]))
+    for one in found.series:
+        if one.label == "ddp" and (one.kind, one.batch) in (("weak", 64), ("strong", 128)):
+            rate, fast = one.points[-1].images_per_s, speedup(one.points[-1], one.base)
+            assert rate is not None
+            assert fast is not None
+            serial = next(fitted.serial for fit_of, fitted in found.fits if fit_of is one)
+            assert re.search(
+                rf"^{one.kind} +2 ranks +{rate.value:,.0f} images/s  speedup {fast.value:.2f} ", text, re.M
+            )
+            assert re.search(rf"^{one.kind} +serial part +{serial:.1%}, ", text, re.MULTILINE)
+    assert "19 of 20 runs have numbers" in text
+    assert re.search(r"^too-large +failed +the training set has 1437 images", text, re.MULTILINE)
+    assert pictures(notebook) == 2
+    assert faults(notebook) == []
+    assert kinds_shown(notebook) == kinds_shown(read("scaling_analysis"))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_committed_was_run_from_top_to_bottom_and_shows_nothing_of_the_machine(name: str) -> None:
     notebook = read(name)
@@ -101,7 +126,7 @@ def test_a_notebook_imports_only_what_its_reader_has(name: str) -> None:
     imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert {module.split(".")[0] for module in imported} - sys.stdlib_module_names <= MAY_IMPORT
     # From `launch` itself come its backends; what they export is public.
-    assert {module for module in imported if module.startswith("launch")} == {"launch"}
+    assert {module for module in imported if module.startswith("launch")} <= {"launch"}
     private = [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr.startswith("_")]
     assert private == []
 

@@ -1,0 +1,39 @@
+"""`python -m launch.report`: the command line and the time, handed to what makes the report."""
+
+import sys
+from datetime import datetime
+from itertools import takewhile
+from pathlib import Path
+
+from launch import cli
+from launch.report.options import ReportOptions
+from trainer import flags
+
+PROG = "python -m launch.report"
+ABOUT = """\
+Makes a report of runs: speedup, efficiency, where the time goes, accuracy, memory and cost, as one page, pictures and
+a table.  Give folders of runs or of sweeps first; every run in and below them counts.
+
+  python -m launch.report runs/ --out report
+  python -m launch.report runs/sweep-a runs/sweep-b --title "g5 against p4d" --format png,pdf
+"""
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command line and returns its exit code."""
+    places = list(takewhile(lambda word: not word.startswith("-"), argv))
+
+    def act() -> int:
+        (options,) = flags.parse(
+            argv[len(places) :], [ReportOptions], prog=f"{PROG} RUNS...", about=ABOUT, sections={"out": "report"}
+        )
+        from launch.report.acts import report  # --help needs none of it
+
+        assert isinstance(options, ReportOptions)
+        return report([Path(place) for place in places], options, datetime.now().astimezone(), cli.say)
+
+    return cli.coded(act)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

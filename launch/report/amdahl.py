@@ -1,0 +1,66 @@
+"""Amdahl's law, fitted to measured speedups: how much of the work does not spread over GPUs.  Pure."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fit:
+    """T(n) = one * (serial + (1 - serial) / n).  worst: the largest relative error of a point; counts: how many n."""
+
+    serial: float
+    one: float
+    worst: float
+    counts: int
+
+    @property
+    def limit(self) -> float:
+        """The speedup that no number of GPUs exceeds."""
+        return 1 / self.serial if self.serial > 0 else math.inf
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether there is a point more than the law has unknowns: a line through two points always fits."""
+        return self.counts > 2
+
+    def time(self, count: float) -> float:
+        return self.one * (self.serial + (1 - self.serial) / count)
+
+    def speedup(self, count: float) -> float:
+        return self.one / self.time(count)
+
+
+def fit(times: Sequence[tuple[int, float]]) -> Fit | None:
+    """The least squares of relative errors, so that short times count as much as long ones.
+
+    times: (number of GPUs, time of the same work, in any unit).  None with fewer than two different numbers of GPUs.
+    A serial part below 0 (faster than ideal) becomes 0, and one above 1 (slower with every GPU) becomes 1.
+    """
+    counts = len({count for count, _ in times})
+    if counts < 2:
+        return None
+    serial_s, parallel_s = _two(times)
+    if serial_s < 0:
+        serial_s, parallel_s = 0.0, _one([1 / count / time for count, time in times])
+    elif parallel_s < 0:
+        serial_s, parallel_s = _one([1 / time for _, time in times]), 0.0
+    one = serial_s + parallel_s
+    found = Fit(serial_s / one, one, 0.0, counts)
+    return Fit(found.serial, one, max(abs(found.time(n) / time - 1) for n, time in times), counts)
+
+
+def _two(times: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    """a and b of the smallest sum of ((a + b / n) / time - 1) squared: the normal equations."""
+    u = [1 / time for _, time in times]
+    v = [1 / count / time for count, time in times]
+    uu, uv, vv = (math.fsum(map(math.prod, zip(p, q, strict=True))) for p, q in ((u, u), (u, v), (v, v)))
+    determinant = uu * vv - uv * uv
+    a = (math.fsum(u) * vv - math.fsum(v) * uv) / determinant
+    b = (math.fsum(v) * uu - math.fsum(u) * uv) / determinant
+    return a, b
+
+
+def _one(rates: Sequence[float]) -> float:
+    """c of the smallest sum of (c * rate - 1) squared."""
+    return math.fsum(rates) / math.fsum(rate * rate for rate in rates)

@@ -1,0 +1,100 @@
+"""The report as one page of HTML that needs nothing else: infra/report/ has its template and style."""
+
+import base64
+import math
+from collections.abc import Sequence
+from datetime import datetime
+from importlib.resources import files
+
+from launch.report import findings
+from launch.report.charts import TIMES, Bars, Chart, figure
+from launch.report.cost import cost
+from launch.report.findings import Findings
+from launch.report.series import efficiency, speedup
+from launch.report.tables import Table
+
+# In every page's head: it was made here.
+MARK = '<meta name="generator" content="launch.report">'
+# Headings, with the charts below them and the table at their end.
+SECTIONS = (
+    ("Scaling", ("speedup", "efficiency", "time_per_epoch", "weak_scaling", "amdahl"), "series"),
+    ("Where the time goes", ("breakdown", "compute_communication", "all_reduce", "memory"), "points"),
+    ("What is learnt", ("accuracy_over_time", "accuracy_over_epochs", "accuracy", "loss"), ""),
+    ("Large batches", ("large_batch", "large_batch_gap"), "batches"),
+    ("Cost", ("cost_per_epoch", "cost_per_accuracy"), "costs"),
+)
+
+
+def as_html(
+    found: Findings,
+    charts: Sequence[tuple[Chart, str]],
+    missing: Sequence[str],
+    tables: dict[str, Table],
+    *,
+    title: str | None,
+    made: datetime,
+) -> str:
+    """The whole page.  charts: each with its SVG; missing: why others are not there; title: the user's own."""
+    from jinja2 import Environment, StrictUndefined
+
+    folder = files("infra").joinpath("report")
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(folder.joinpath("report.html.j2").read_text(encoding="utf-8"))
+    pictures = {chart.name: (chart, _data(svg), isinstance(chart, Bars), alt(chart)) for chart, svg in charts}
+    sections = [
+        (heading, [pictures[name] for name in names if name in pictures], tables.get(table))
+        for heading, names, table in SECTIONS
+    ]
+    return template.render(
+        title=title,
+        finding=findings.title(found),
+        sentences=findings.sentences(found),
+        tiles=tiles(found),
+        sections=[section for section in sections if section[1] or section[2]],
+        runs=tables.get("runs"),
+        missing=missing,
+        made=made,
+        mark=MARK,
+        style=folder.joinpath("report.css").read_text(encoding="utf-8"),
+    )
+
+
+def alt(chart: Chart) -> str:
+    """What a picture shows, for who does not see it."""
+    if isinstance(chart, Bars):
+        rows = "; ".join(f"{bar.label}: {bar.text}" for bar in chart.rows)
+        return f"{chart.title}. Bars of {chart.x_label}. {rows}."
+    rows = "; ".join(
+        f"{line.label}: " + ", ".join(f"{figure(value.value)} at {x:g}" for x, value in line.points[-4:])
+        for line in chart.lines
+        if not line.is_curve
+    )
+    return f"{chart.title}. {chart.y_label} over {chart.x_label}. {rows}."
+
+
+def tiles(found: Findings) -> list[tuple[str, str, str]]:
+    """(what, its figure, a word on it) of what a reader looks for first."""
+    done = sum(run.state == "done" for run in found.runs)
+    made = [("Runs", str(len(found.runs)), f"{done} done" if done < len(found.runs) else "all done")]
+    if best := found.best:
+        last = best.points[-1]
+        fast, share = speedup(last, best.base), efficiency(last, best.base)
+        if fast and share:
+            made.append(("Speedup", f"{figure(fast.value)}{TIMES}", f"on {last.replicas} {found.unit}s"))
+            made.append(("Efficiency", f"{share.value:.0f}%", "of ideal"))
+        fitted = next((fitted for one, fitted in found.fits if one is best), None)
+        if fitted:
+            limit = "" if math.isinf(fitted.limit) else f"at most {figure(fitted.limit)}{TIMES}"
+            made.append(("Serial part", f"{fitted.serial:.1%}", limit))
+    scores = [end.value for point in found.points if (end := point.ended_with("eval_top1"))]
+    if scores:
+        made.append(("Test accuracy, best", f"{max(scores):.1%}", ""))
+    costs = [one.per_epoch.value for point in found.points if (one := cost(point)) and one.per_epoch]
+    if costs:
+        made.append(("Cheapest epoch", figure(min(costs)), "USD"))
+    return made
+
+
+def _data(svg: str) -> str:
+    """As the address of an image: its ids and styles stay its own."""
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()

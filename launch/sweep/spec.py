@@ -1,0 +1,152 @@
+"""A sweep's file: what it says, read and checked for its shape.  What the settings mean is not its business."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from launch.sweep.backends import BACKENDS
+from trainer.errors import SettingsError
+from trainer.registry import check_name, did_you_mean
+
+KEYS = ("name", "about", "backend", "rehearse", "options", "fixed", "grid", "runs", "skip", "small")
+# What `small` may change.
+IN_SMALL = ("backend", "rehearse", "options", "fixed", "grid", "runs", "skip")
+NAME = r"[A-Za-z0-9]([A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """options: by backend; fixed: settings of every run; grid: values of each axis; runs: points beside the grid;
+    skip: points to leave out, each by some of its values.
+    """
+
+    name: str
+    about: str
+    backend: str
+    rehearse: bool
+    options: Mapping[str, Values]
+    fixed: Values
+    grid: Mapping[str, list[Any]]
+    runs: tuple[Values, ...]
+    skip: tuple[Values, ...]
+
+
+def presets() -> list[str]:
+    """The names of the sweeps that come with the toolkit."""
+    return sorted(file.name.removesuffix(".yaml") for file in _folder().iterdir() if file.name.endswith(".yaml"))
+
+
+def _folder() -> Traversable:
+    return files("infra").joinpath("sweeps")
+
+
+def read(where: str, *, small: bool = False) -> Spec:
+    """The sweep in a file, or of a preset's name.  small: with what it says under `small`.  Raises SettingsError."""
+    import yaml  # a while to import, and --help may not need it
+
+    path: Path | Traversable = Path(where)
+    if not where.endswith((".yaml", ".yml")) and not Path(where).is_file():
+        check_name("sweep", where, presets())
+        path = _folder().joinpath(f"{where}.yaml")
+    try:
+        content = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise SettingsError(
+            f"{where}: {error.strerror}; give a YAML file, or one of: {', '.join(presets())}."
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{where} is not YAML: {' '.join(str(error).split())}") from error
+    return parse(content, where, small=small)
+
+
+def parse(content: Any, where: str, *, small: bool = False) -> Spec:
+    """The sweep that a file's `content` describes.  where: its name, for errors.  Raises SettingsError."""
+    told = _mapping(content, where)
+    _refuse_unknown(told, KEYS, where)
+    lesser = _mapping(told.pop("small", {}), f"{where}, small")
+    _refuse_unknown(lesser, IN_SMALL, f"{where}, small")
+    if small:
+        if not lesser:
+            raise SettingsError(f"{where} has no `small:` version; leave --small out, or write one.")
+        told = _merged(told, {"backend": "local", "rehearse": False, **lesser}, where)
+    backend = str(told.get("backend", "local"))
+    check_name("backend", backend, BACKENDS)
+    return Spec(
+        name=_name(str(told.get("name", Path(where).stem)), where),
+        about=str(told.get("about", "")).strip(),
+        backend=backend,
+        rehearse=_boolean(told.get("rehearse", False), f"{where}, rehearse"),
+        options=_by_backend(told.get("options", {}), where),
+        fixed=_mapping(told.get("fixed", {}), f"{where}, fixed"),
+        grid={name: _values(given) for name, given in _mapping(told.get("grid", {}), f"{where}, grid").items()},
+        runs=tuple(_each(told.get("runs", ()), f"{where}, runs")),
+        skip=tuple(_each(told.get("skip", ()), f"{where}, skip")),
+    )
+
+
+def _merged(told: dict[str, Any], lesser: dict[str, Any], where: str) -> dict[str, Any]:
+    """`told` with what `lesser` says instead: single settings of mappings, and lists as a whole."""
+    merged = dict(told)
+    for key, value in lesser.items():
+        merged[key] = value
+        if value and key in ("options", "fixed", "grid"):
+            merged[key] = {**_mapping(told.get(key), f"{where}, {key}"), **_mapping(value, f"{where}, small, {key}")}
+    return merged
+
+
+def _mapping(content: Any, where: str) -> dict[str, Any]:
+    """Its lines, names spelt with underscores."""
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise SettingsError(f"{where} must hold `name: value` lines, not {content!r}.")
+    return {str(name).replace("-", "_"): value for name, value in content.items()}
+
+
+def _boolean(given: Any, where: str) -> bool:
+    if not isinstance(given, bool):
+        raise SettingsError(f"{where} must be true or false, not {given!r}.")
+    return given
+
+
+def _each(content: Any, where: str) -> Iterator[dict[str, Any]]:
+    if content is None:
+        return
+    if not isinstance(content, (list, tuple)):
+        raise SettingsError(f"{where} must be a list, such as `- {{strategy: dp, gpus: 4}}`.")
+    yield from (_mapping(item, where) for item in content)
+
+
+def _values(given: Any) -> list[Any]:
+    return given if isinstance(given, list) else [given]
+
+
+def _by_backend(content: Any, where: str) -> dict[str, Values]:
+    options = _mapping(content, f"{where}, options")
+    for name, value in options.items():
+        if name not in BACKENDS:
+            raise SettingsError(
+                f"{where}: options are given by backend, such as `options: {{ec2: {{instance_type: g5.12xlarge}}}}`, "
+                f"and there is no backend {name!r}{did_you_mean(name, BACKENDS) or '.'}"
+            )
+        options[name] = _mapping(value, f"{where}, options, {name}")
+    return options
+
+
+def _refuse_unknown(names: Iterable[str], known: Iterable[str], where: str) -> None:
+    for name in names:
+        if name not in known:
+            raise SettingsError(f"unknown key {name!r} in {where}{did_you_mean(name, known) or '.'} Known: "
+                                f"{', '.join(known)}.")  # fmt: skip
+
+
+def _name(name: str, where: str) -> str:
+    if not re.fullmatch(NAME, name):
+        raise SettingsError(f"{where}: name {name!r} must be letters, digits and hyphens, at most 32.")
+    return name

@@ -1,0 +1,184 @@
+"""The command: what it writes and says, and what it refuses."""
+
+import csv
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launch.report.__main__ import main
+from launch.report.acts import all_charts, report
+from launch.report.charts import Lines
+from launch.report.findings import find, sentences, title
+from launch.report.options import ReportOptions
+from launch.runs import RUN
+from tests.launch.report.conftest import FAILED, NOON, Made
+from tests.launch.report.made import EVERYTHING, SCALED, kept, kept_bare, run
+from trainer.contract import METRICS
+
+
+@pytest.fixture
+def lean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures take seconds and are tested elsewhere."""
+    monkeypatch.setattr("launch.report.acts.all_charts", lambda found: ["speedup: not today."])
+
+
+def told(folder: Path, out: Path, **options: object) -> str:
+    said: list[str] = []
+    assert report([folder], ReportOptions(out=out, **options), NOON, said.append) == 0  # type: ignore[arg-type]
+    return "\n".join(said)
+
+
+def test_it_writes_a_page_pictures_and_a_table_and_says_so(made: Made) -> None:
+    assert made.said.startswith("8 GPUs train 4.71× as fast as 1 GPU: 59% efficiency\n")  # noqa: RUF001
+    assert "failed: oom: rank 3 ran out of GPU memory; lower --batch-size.\n" in made.said
+    assert re.search(r"^ddp, 100 per GPU +weak +8 +4,706 +2.13 +4.71 +59% +10.0% +10.0$", made.said, re.MULTILINE)
+    names = ["report.html", "table.csv", "figures", "overview.png"]
+    assert made.said.endswith("\nwritten:\n" + "\n".join(f"  {made.out / name}" for name in names))
+    assert sorted(path.name for path in made.out.iterdir()) == sorted(names)
+    assert {path.suffix for path in (made.out / "figures").iterdir()} == {".png"}
+    assert len(list((made.out / "figures").iterdir())) == 17
+
+
+def test_the_sentences_say_speedup_serial_part_communication_accuracy_and_cost() -> None:
+    found = find(EVERYTHING)
+
+    assert title(found) == "8 GPUs train 4.71× as fast as 1 GPU: 59% efficiency"  # noqa: RUF001
+    assert sentences(found) == [
+        "Best series, ddp, 100 per GPU: 1,000 images/s on 1 GPU, 4,706 on 8; speedup 4.71, efficiency 59%.",
+        "Amdahl's law: 10.0% of the work is serial, so no number of GPUs is more than 10.0× as fast as one "  # noqa: RUF001
+        "(fitted to 4 numbers of GPUs, off by at most 0.0%).",
+        "Communication takes 20% of an update.",
+        "Best final test accuracy: 90.0% (ddp, 1 × 100 images per GPU).",  # noqa: RUF001
+        "With 8,000 images per update, lars comes to −5.0 points, sgd to −20.0, against 90.0% with 100.",  # noqa: RUF001
+        "Cheapest epoch: 0.00550 USD (ddp, 1 × 100 images per GPU).",  # noqa: RUF001
+        "Cheapest point of accuracy: 0.000300 USD (ddp, 1 × 100 images per GPU).",  # noqa: RUF001
+    ]
+
+
+def test_slower_on_more_gpus_is_not_called_a_speedup() -> None:
+    assert title(find([run("a"), run("b", 2, rate=800)])) == (
+        "2 GPUs are slower than 1 GPU: 0.800× its speed"  # noqa: RUF001
+    )
+
+
+def test_one_run_is_reported_without_scaling() -> None:
+    found = find([run("a")])
+
+    assert title(found) == "1 run on 1 GPU"
+    assert sentences(found)[0] == (
+        "No scaling can be shown: that needs the same settings on at least two numbers of GPUs."
+    )
+
+
+def test_the_baseline_can_be_any_run() -> None:
+    found = find(EVERYTHING, "ddp-2")
+
+    assert title(found) == "8 GPUs train 2.59× as fast as 2 GPUs: 65% efficiency"  # noqa: RUF001
+
+
+@pytest.mark.usefixtures("lean")
+def test_the_table_has_a_line_a_run_failed_ones_too(tmp_path: Path) -> None:
+    told(kept(tmp_path / "runs", *SCALED[:2], replace(FAILED, point={"gpus": 8})), tmp_path / "out")
+
+    with (tmp_path / "out/table.csv").open() as file:
+        rows = {row["run"]: row for row in csv.DictReader(file)}
+    assert list(rows) == ["ddp-1", "ddp-2", "oom"]
+    one = rows["ddp-2"]
+    assert (one["replicas"], one["global_batch"], one["precision"], one["eval_top1"]) == ("2", "200", "bf16", "0.9")
+    assert float(one["images_per_s"]) == pytest.approx(1818.18, abs=0.01)
+    assert (one["speedup"], one["efficiency"]) == ("1.81818", "0.909091")
+    assert float(one["usd_per_epoch"]) == pytest.approx(0.0065)
+    assert (rows["oom"]["state"], rows["oom"]["point.gpus"]) == ("failed", "8")
+    assert rows["oom"]["reason"] == "rank 3 ran out of GPU memory; lower --batch-size."
+
+
+@pytest.mark.usefixtures("lean")
+def test_folders_that_the_trainer_alone_wrote_count_as_well(tmp_path: Path) -> None:
+    kept_bare(tmp_path / "runs", SCALED[0])
+    kept_bare(tmp_path / "runs", SCALED[1])
+
+    assert told(tmp_path / "runs", tmp_path / "out").startswith("2 GPUs train 1.82")
+
+
+@pytest.mark.usefixtures("lean")
+def test_a_price_per_gpu_gives_costs(tmp_path: Path) -> None:
+    runs = kept(tmp_path / "runs", run("a"))
+
+    assert "Cheapest" not in told(runs, tmp_path / "out")
+    assert "Cheapest epoch: 0.0110 USD" in told(runs, tmp_path / "out", usd_per_gpu_hour=3.6)
+
+
+def test_runs_that_all_failed_make_a_page_with_their_reasons(tmp_path: Path) -> None:
+    said = told(kept(tmp_path / "runs", FAILED), tmp_path / "out")
+
+    assert said.startswith("Nothing was measured: 1 run, none with an epoch\n")
+    assert "rank 3 ran out of GPU memory" in (tmp_path / "out/report.html").read_text()
+    assert not (tmp_path / "out/overview.png").exists()
+
+
+@pytest.mark.usefixtures("lean")
+def test_pictures_of_an_earlier_report_are_removed_and_nobody_elses(tmp_path: Path) -> None:
+    runs, out = kept(tmp_path / "runs", run("a")), tmp_path / "out"
+    (out / "figures").mkdir(parents=True)
+    names = ("overview.png", "figures/speedup.png", "figures/amdahl.pdf", "figures/mine.png")
+    for name in names:
+        (out / name).touch()
+
+    told(runs, out)
+    assert all((out / name).exists() for name in names)  # there was no report of ours
+    told(runs, out)
+    assert [name for name in names if (out / name).exists()] == ["figures/mine.png"]
+
+
+def test_without_a_run_on_one_gpu_it_says_what_the_speedup_is_over() -> None:
+    found = find([run("a", 2, rate=1800), run("b", 4, rate=3000)])
+
+    assert "speedup 3.33, efficiency 83%, taking 2 GPUs for 2.00×." in sentences(found)[0]  # noqa: RUF001
+    chart = next(chart for chart in all_charts(found) if isinstance(chart, Lines) and chart.name == "speedup")
+    assert chart.note == "Without a run on one GPU: the fewest GPUs of a series, or the baseline, count as ideal."
+
+
+def test_every_refusal_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs, empty, broken = kept(tmp_path / "runs", *SCALED[:2], FAILED), tmp_path / "empty", tmp_path / "broken"
+    empty.mkdir()
+    broken.mkdir()
+    (broken / RUN).write_text("{")
+    (tmp_path / "file").write_text("")
+    for words, sentence in (
+        ([], "give the folders of runs first: python -m launch.report runs/ [--out DIR]."),
+        ([tmp_path / "none"], f"there is no folder {tmp_path / 'none'}; give one that a run or a sweep wrote."),
+        ([empty], f"{empty} holds no run: there is no {METRICS} below it."),
+        ([broken], f"{broken} has a run that cannot be read"),
+        ([runs, "--format", "gif"], "--format gif: must be png, svg, pdf, or several with commas between."),
+        ([runs, "--baseline", "dpp-1"], "--baseline dpp-1: no run has that name; did you mean 'ddp-1'?"),
+        ([runs, "--baseline", "oom"], "--baseline oom has no measured epoch; name a run that has, or leave it out."),
+        ([runs, "--titel", "x"], "unknown flag --titel; did you mean --title? See --help for all of them."),
+        ([runs, "--usd-per-gpu-hour", "0"], "--usd-per-gpu-hour 0: must be greater than 0."),
+    ):
+        assert main([str(word) for word in words]) == 2
+        assert capsys.readouterr().err.startswith(f"error: {sentence}")
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = kept(tmp_path / "runs", FAILED)
+    (tmp_path / "file").write_text("")
+
+    assert main([str(runs), "--out", str(tmp_path / "file")]) == 6
+    assert capsys.readouterr().err == (
+        f"error: {tmp_path / 'file'} cannot be written: Not a directory; name another with --out.\n"
+    )
+
+
+@pytest.mark.usefixtures("lean")
+def test_a_line_that_was_cut_off_and_numbers_that_are_missing_do_no_harm(tmp_path: Path) -> None:
+    runs = kept(tmp_path / "runs", *SCALED[:2])
+    with (runs / "ddp-1" / METRICS).open("a") as file:
+        file.write('{"epoch": 5, "ima')
+    bare = {"epoch": 1, "world_size": 1, "train_loss": 0.5}
+    (runs / "bare").mkdir()
+    (runs / "bare" / METRICS).write_text(json.dumps(bare))
+
+    assert told(runs, tmp_path / "out").startswith("2 GPUs train 1.82")

@@ -1,0 +1,227 @@
+"""Sweeps that train here: what they leave, how failures look, and that nothing is done twice or lost."""
+
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from launch import runs, shell
+from launch.clock import Clock
+from launch.errors import Ended
+from launch.runs import Run, State
+from launch.sweep import one, sequence
+from launch.sweep.one import Stage
+from launch.sweep.planned import plan_runs
+from launch.sweep.price import Price
+from launch.sweep.sequence import earlier, hopeless, left
+from launch.sweep.spec import parse
+from tests.launch.sweep.sweeps import TINY, rows, start, sweep, written
+from tests.processes import left_of, processes_with
+from trainer.errors import SettingsError, TrainerError
+
+# A signal meets it at work.
+LONG = {**TINY, "epochs": 100_000}
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(tmp_path: Path) -> Iterator[None]:
+    """No training goes on after a test that failed."""
+    yield
+    shell.kill_marked(f"TEST_SWEEP={tmp_path}\0")
+
+
+def test_a_sweep_leaves_a_row_a_run_and_is_not_run_again(tmp_path: Path) -> None:
+    path, out = written(tmp_path, grid={"gpus": [1]}, runs=[{"name": "wild", "lr": 1e12}]), tmp_path / "out"
+
+    first = sweep(tmp_path, path, "--out", out, "--usd-per-hour", 36)
+    again = sweep(tmp_path, path, "--out", out)
+
+    assert first.returncode == 0, first.stdout + first.stderr
+    found = rows(out)
+    assert [(row["state"], row["gpus"], row["replicas"]) for row in found.values()] == [
+        ("done", "1", "1"), ("failed", "", ""),
+    ]  # fmt: skip
+    assert found["wild"]["reason"].startswith("the loss is not finite")
+    assert found["wild"]["exit_code"] == "5"
+    one = runs.read(out / "gpus-1")
+    assert float(found["gpus-1"]["seconds_per_epoch"]) == one.epochs[0]["epoch_s"]
+    assert float(found["gpus-1"]["usd"]) == pytest.approx((one.seconds or 0) / 100)
+    assert float(found["gpus-1"]["usd_per_epoch"]) == pytest.approx(
+        (one.epochs[0]["epoch_s"] + one.epochs[0]["eval_s"]) / 100
+    )
+    assert (one.settings["model"], one.options, one.point) == ("cnn", {"nproc_per_node": 1}, {"gpus": 1})
+    assert "[METRIC]" in (out / "gpus-1" / "log.txt").read_text()
+    assert f"python -m launch.report {out}" in first.stdout
+    assert "tiny, on local: 0 of 2 runs to do" in again.stdout
+    assert again.returncode == 0
+
+
+def test_other_settings_in_the_same_folder_are_refused(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    runs.write(Run("gpus-1", out / "gpus-1", {"epochs": 9}, options={"nproc_per_node": 1}))
+
+    refused = sweep(tmp_path, written(tmp_path, grid={"gpus": [1]}), "--out", out)
+
+    assert refused.returncode == 2
+    assert "has a run with other settings (epochs was 9, now 1" in refused.stderr
+
+
+def test_a_sweep_that_was_killed_or_stopped_goes_on_and_nothing_of_it_is_left_running(tmp_path: Path) -> None:
+    path, out = written(tmp_path, fixed=LONG, grid={"seed": [0, 1]}), tmp_path / "out"
+    metrics, log = out / "seed-0" / "metrics.jsonl", out / "seed-0" / "log.txt"
+    killed = start(tmp_path, path, "--out", out, TEST_SWEEP=str(tmp_path))
+    wait_until(lambda: metrics.exists() and metrics.stat().st_size > 0)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.communicate(timeout=60)
+    before, orphans = runs.read(out / "seed-0"), set(processes_with(f"TEST_SWEEP={tmp_path}"))
+    assert before.state == "running"
+    assert orphans
+
+    again = start(tmp_path, path, "--out", out, "--only", "seed-0", TEST_SWEEP=str(tmp_path))
+    wait_until(lambda: "going on after" in log.read_text())
+    assert not orphans & set(processes_with(f"TEST_SWEEP={tmp_path}"))
+    size = metrics.stat().st_size
+    wait_until(lambda: metrics.stat().st_size > size)
+    again.send_signal(signal.SIGINT)
+    _, err = again.communicate(timeout=60)
+
+    assert again.returncode == 130, err
+    assert "stopped in run seed-0; the same command goes on with it" in err
+    assert left_of(f"TEST_SWEEP={tmp_path}") == []
+    assert [row["state"] for row in rows(out).values()] == ["interrupted", "planned"]
+    after = runs.read(out / "seed-0")
+    assert [epoch["epoch"] for epoch in after.epochs] == list(range(1, len(after.epochs) + 1))
+    assert after.epochs[: len(before.epochs)] == before.epochs  # they were not trained again
+    assert after.started == before.started
+
+
+def test_two_sweeps_do_not_work_in_one_folder(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with (tmp_path / "out" / ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+        refused = sweep(tmp_path, written(tmp_path, grid={"gpus": [1]}), "--out", "out")
+
+    assert refused.returncode == 2
+    assert "another sweep is at work in out" in refused.stderr
+
+
+Sweep = Callable[..., list[Run]]
+
+
+@pytest.fixture
+def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sweep]:
+    """Sweeps over runs whose launchers are these lines of shell; also below a shell that ignores Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def play(*launchers: str) -> list[Run]:
+        spec = parse({"name": "tiny", "fixed": TINY, "grid": {"seed": list(range(len(launchers)))}}, "sweep.yaml")
+        planned = plan_runs(spec, {}, ())
+        said = {run.name: ["sh", "-c", launcher] for run, launcher in zip(planned, launchers, strict=True)}
+        monkeypatch.setattr(one, "command", lambda run, stage: said[run.name])
+        stage = Stage("tiny", "id", tmp_path, tmp_path / "runs", os.environ, Clock(), False, lambda line: None)
+        return sequence.sweep(planned, planned, {run.name: Price() for run in planned}, {}, stage)
+
+    yield play
+    signal.signal(signal.SIGINT, before)
+
+
+def states(out: Path) -> list[str]:
+    return [row["state"] for row in rows(out).values()]
+
+
+def test_failures_that_the_others_would_share_end_the_sweep(played: Sweep, tmp_path: Path) -> None:
+    fails = "echo error: no folder nowhere.; exit 3"
+
+    with pytest.raises(Ended, match=r"two runs failed alike.* no folder nowhere\. Not begun: 1\.") as ended:
+        played(fails, fails, fails)
+
+    assert ended.value.code == 3
+    assert states(tmp_path) == ["failed", "failed", "planned"]
+
+
+def test_a_run_that_its_time_limit_ends_is_a_row_and_the_next_begins(played: Sweep) -> None:
+    ended = played("echo error: the time limit ended the job.; exit 75", "exit 0")
+
+    assert [(run.state, run.reason) for run in ended] == [
+        ("interrupted", "the time limit ended the job."), ("done", ""),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "code"), [("INT", 130), ("TERM", 75)])
+def test_who_stops_a_sweep_just_as_a_run_ends_gets_no_next_one(
+    name: str, code: int, played: Sweep, tmp_path: Path
+) -> None:
+    with pytest.raises(TrainerError, match="stopped after run seed-0; the same command goes on") as stopped:
+        played(f"trap '' {name}; kill -{name} $PPID; exit 0", "exit 0")
+
+    assert stopped.value.code == code
+    assert states(tmp_path) == ["done", "planned"]
+
+
+def test_a_launcher_that_cannot_take_its_machines_down_says_so(played: Sweep, tmp_path: Path) -> None:
+    with pytest.raises(Ended, match="stopped in run seed-0"):
+        played("trap '' INT; kill -INT $PPID; echo error: a machine is left.; exit 4")
+
+    assert rows(tmp_path)["seed-0"]["reason"] == "a machine is left."
+
+
+@pytest.mark.parametrize(
+    ("ends", "is_hopeless"),
+    [
+        ([(4, "no credentials")], True),
+        ([(0, ""), (4, "no machines")], False),
+        ([(0, ""), (4, "no machines"), (4, "no machines")], True),
+        ([(2, "a"), (2, "b")], False),
+        ([(5, "a"), (5, "a")], False),
+        ([(7, "full")], True),
+    ],
+)
+def test_a_sweep_ends_early_only_where_the_next_run_fails_too(ends: list[tuple[int, str]], is_hopeless: bool) -> None:
+    started = [
+        Run("a", Path(), {}, state="failed" if code else "done", reason=reason, exit_code=code) for code, reason in ends
+    ]
+
+    assert bool(hopeless(started)) == is_hopeless
+
+
+def test_only_what_is_done_or_failed_is_left_out_and_failures_only_until_asked_for() -> None:
+    planned = plan_runs(parse({"name": "tiny", "fixed": TINY, "grid": {"seed": [0, 1, 2, 3]}}, ""), {}, ())
+    kinds: tuple[State, ...] = ("done", "failed", "interrupted", "running")
+    before = {run.name: Run(run.name, Path(), {}, state=state) for run, state in zip(planned, kinds, strict=True)}
+
+    assert [run.name for run in left(planned, before, retry_failed=False)] == ["seed-2", "seed-3"]
+    assert [run.name for run in left(planned, before, retry_failed=True)] == ["seed-1", "seed-2", "seed-3"]
+
+
+def test_a_time_limit_may_change_and_so_may_what_kept_a_run_from_its_first_epoch(tmp_path: Path) -> None:
+    content = {"name": "tiny", "backend": "ec2", "fixed": TINY, "grid": {"gpus": [1]}}
+    (run,) = plan_runs(parse(content, ""), {"max_hours": "2"}, ())
+    options = {**run.shown_options, "max_hours": 1.0}
+    runs.write(Run(run.name, tmp_path / run.name, run.settings, backend="ec2", options=options, state="failed"))
+
+    assert list(earlier([run], tmp_path, retry_failed=False)) == ["gpus-1"]
+    runs.write(Run(run.name, tmp_path / run.name, {"epochs": 9}, backend="ec2", options=options, state="failed"))
+    assert list(earlier([run], tmp_path, retry_failed=True)) == ["gpus-1"]
+    with pytest.raises(SettingsError, match="other settings"):
+        earlier([run], tmp_path, retry_failed=False)
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    (tmp_path / "out" / "runs.csv").mkdir(parents=True)
+
+    refused = sweep(tmp_path, written(tmp_path, grid={"gpus": [1]}), "--out", "out")
+
+    assert refused.returncode == 6
+    assert "error: cannot write to out (Is a directory, out/runs.csv" in refused.stderr
+
+
+def wait_until(condition: Callable[[], bool], within_s: float = 90.0) -> None:
+    end = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < end, "it did not come to that in time"
+        time.sleep(0.02)
