@@ -11,7 +11,7 @@ from importlib.resources import files
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from launch.errors import AwsError, NoAnswer, NotSetUp
+from launch.errors import AwsError, Forbidden, NoAnswer, NotSetUp
 from trainer.errors import TrainerError
 
 if TYPE_CHECKING:
@@ -45,8 +45,9 @@ _REMEDIES = {
     "InvalidGroup.NotFound": "{message}; give a security group of the subnet's VPC, or leave --security-group out.",
     "InvalidCapacityReservationId.NotFound": "{message}; give one of {region}, or leave it out.",
     "ParameterNotFound": "AWS has no AMI parameter {message} in {region}; give an AMI with --ami.",
-    "RepositoryNotFoundException": "{message} Make it and push the image, or give another --image.",
-    "ImageNotFoundException": "{message} Push the image, or give another --image.",
+    "RepositoryNotFoundException": "{message} Make it (python -m launch.infra up) and push the image (python -m "
+    "launch.image push), or give another --image.",
+    "ImageNotFoundException": "{message} Push the image (python -m launch.image push), or give another --image.",
     "NoSuchBucket": "there is no such bucket; make it (aws s3 mb s3://NAME --region {region}), or give another "
     "--bucket.",
     "PermanentRedirect": "the bucket is in another region than {region}; give one of {region} with --bucket, "
@@ -61,6 +62,8 @@ _REMEDIES = {
     "IdempotentParameterMismatch": "a job of this name was started with other settings; choose another --job-name.",
     "AuthFailure.ServiceLinkedRoleCreationNotPermitted": "the account has never had spot machines; let its "
     "administrator run: aws iam create-service-linked-role --aws-service-name spot.amazonaws.com",
+    "AccountLimitExceededException": "the account may not build more at a time: {message}; wait for other builds, or "
+    "ask for more under Service Quotas, CodeBuild.",
     "OptInRequired": "the account is not signed up for this; open {region} in the AWS console once.",
 }
 
@@ -68,11 +71,13 @@ _REMEDIES = {
 class Aws:
     """Calls to one region of one account.  endpoint and credentials come as usual, from the environment or ~/.aws.
 
+    policy: the file in infra/iam that is for whoever asks; errors name it.
+
     Raises NotSetUp at the first call without credentials.
     """
 
-    def __init__(self, region: str | None = None, profile: str | None = None) -> None:
-        self._region, self._profile = region, profile
+    def __init__(self, region: str | None = None, profile: str | None = None, policy: str = "launcher") -> None:
+        self._region, self._profile, self._policy = region, profile, policy
         self._clients: dict[str, botocore.client.BaseClient] = {}
         self._session: Any = None
         self._unclear = False  # whether an attempt of the present call may have taken effect without our knowing
@@ -84,7 +89,8 @@ class Aws:
             try:
                 import boto3
             except ModuleNotFoundError as error:
-                raise NotSetUp("boto3 is not installed; run pip install 'aws-ddp-toolkit[aws]'.") from error
+                words = "boto3 is not installed; run pip install -c constraints.txt -e '.[aws]' in the checkout."
+                raise NotSetUp(words) from error
             import botocore.exceptions
             import botocore.session
             from botocore.configprovider import ConstantProvider
@@ -144,8 +150,8 @@ class Aws:
             yield
         except ClientError as error:
             code, message = error.response["Error"].get("Code", ""), error.response["Error"].get("Message", "")
-            refused = NoAnswer if self._unclear else AwsError
-            words = sentence(code, message, f"{service}:{operation}", self.region)
+            refused = NoAnswer if self._unclear else Forbidden if _is_forbidden(code, message) else AwsError
+            words = sentence(code, message, f"{service}:{operation}", self.region, self._policy)
             raise refused(words, code, operation) from error
         except BotoCoreError as error:
             raise _failed(error, service, operation, self._unclear) from error
@@ -188,14 +194,16 @@ def _never_sent(error: Exception) -> bool:
     return isinstance(error, unconnected) or (isinstance(error, exceptions.SSLError) and "CERTIFICATE" in str(error))
 
 
-def sentence(code: str, message: str, action: str, region: str) -> str:
+def sentence(code: str, message: str, action: str, region: str, policy: str = "launcher") -> str:
     """What AWS's error `code` for `action`, such as ec2:RunInstances, means to a user, and what to do."""
     message = message.rstrip(". ")
     # A request may need more than its own permission: RunInstances passes a role and makes tags.
     denied = re.search(r"not authorized to perform: ([\w-]+:\w+)", message)
     action = denied[1] if denied else _PERMISSIONS.get(action, action)
+    if _is_forbidden(code, message):
+        return f"the organization forbids {action} in {region} to everybody in the account; choose another region."
     if code in DENIED:
-        return f"these credentials may not {action}; the policy in {granted_by(action)} allows it, ask for it."
+        return f"these credentials may not {action}; the policy in {granted_by(action, policy)} allows it, ask for it."
     if code in _EXPIRED:
         return "the AWS credentials have expired; get new ones (aws sso login), and start the same command again."
     if code in _INVALID_KEYS:
@@ -210,6 +218,13 @@ def sentence(code: str, message: str, action: str, region: str) -> str:
     return f"AWS refused {action}: {message or 'no reason given'} ({code})."
 
 
+def _is_forbidden(code: str, message: str) -> bool:
+    """Whether a policy of the organization says no, which nobody in the account can change.
+    https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot_access-denied.html
+    """
+    return code in DENIED and "explicit deny in a service control policy" in message
+
+
 # Operations whose permission has another name.
 _PERMISSIONS = {
     "s3:HeadBucket": "s3:ListBucket",
@@ -221,13 +236,13 @@ _PERMISSIONS = {
 
 
 @cache
-def granted_by(action: str) -> str:
-    """The file in infra/iam that grants `action`, such as ec2:RunInstances."""
+def granted_by(action: str, policy: str = "launcher") -> str:
+    """The file in infra/iam that grants `action`, such as ec2:RunInstances; `policy` if several do."""
     folder = files("infra").joinpath("iam")
     policies = folder.iterdir() if folder.is_dir() else ()
-    for policy in sorted(policies, key=lambda file: file.name != "launcher.json"):
-        if policy.name.endswith(".json") and action in set(_actions(json.loads(policy.read_text()))):
-            return f"infra/iam/{policy.name}"
+    for file in sorted(policies, key=lambda file: (file.name != f"{policy}.json", file.name != "launcher.json")):
+        if file.name.endswith(".json") and action in set(_actions(json.loads(file.read_text()))):
+            return f"infra/iam/{file.name}"
     return "infra/iam/launcher.json"
 
 

@@ -17,6 +17,7 @@ from launch.errors import NotSetUp
 from launch.job import Job, Where
 from launch.words import Words
 from trainer import flags
+from trainer.argparser import flag
 from trainer.config import SECTIONS, TrainConfig
 from trainer.contract import Exit
 from trainer.errors import SettingsError, TrainerError
@@ -91,10 +92,33 @@ class Backend(Generic[Where, Plan]):
 
 def main(backend: Backend[Where, Plan], argv: Sequence[str]) -> int:
     """Does what the command line asks of `backend`; returns the exit code."""
-    try:
+
+    def act() -> int:
         if argv and argv[0] in backend.verbs:
-            return _do(backend, argv[0], argv[1:])
+            return _do(backend.prog, backend.verbs, argv[0], argv[1:])
         return _launch(backend, argv)
+
+    return coded(act)
+
+
+def main_of_verbs(prog: str, about: str, verbs: Mapping[str, Verb], argv: Sequence[str]) -> int:
+    """The same for a command that starts no job and has verbs only."""
+
+    def act() -> int:
+        if argv and argv[0] in verbs:
+            return _do(prog, verbs, argv[0], argv[1:])
+        if not argv or argv[0] in ("-h", "--help"):
+            say(f"usage: {prog} VERB [-h] ...\n\n{about}\nverbs:\n{_listed(prog, verbs)}")
+            return Exit.DONE if argv else Exit.SETTINGS
+        raise _unknown(argv[0], verbs)
+
+    return coded(act)
+
+
+def coded(act: Callable[[], int]) -> int:
+    """What act() returns, or the exit code of what it raises, which is told."""
+    try:
+        return act()
     except TrainerError as error:
         sys.stdout.flush()
         print(f"error: {error}", file=sys.stderr)
@@ -139,7 +163,7 @@ def _rehearse(backend: Backend[Where, Plan], argv: Sequence[str], rehearsal: Reh
         module=backend.prog.removeprefix("python -m "),
         argv=(
             *argv,
-            *(word for name in REHEARSED for word in (f"--{name.replace('_', '-')}", str(getattr(job.train, name)))),
+            *(word for name in _said(job.train) for word in (flag(name), str(getattr(job.train, name)))),
         ),
         job=options.get("job_name") or default_job_name(job.train.dataset, job.train.model, now),
         options=options,
@@ -152,13 +176,19 @@ def _rehearse(backend: Backend[Where, Plan], argv: Sequence[str], rehearsal: Reh
     return rehearse(asked, is_terminal=sys.stdout.isatty())
 
 
+def _said(train: TrainConfig) -> list[str]:
+    """Settings that a rehearsal has other defaults for, as far as nothing else says them."""
+    ruled_out = {name for name, rival in flags.RIVALS.items() if getattr(train, rival) is not None}
+    return [name for name in REHEARSED if name not in ruled_out]
+
+
 def _read(backend: Backend[Where, Plan], argv: Sequence[str]) -> tuple[LaunchOptions, RehearsalOptions, Job[Where]]:
     about = backend.about + _verb_list(backend)
     sections = {"dry_run": backend.prog.removeprefix("python -m "), **SECTIONS}
     rehearsal = [] if backend.rehearsed_in is None else [RehearsalOptions]
     models: list[type[BaseModel]] = [LaunchOptions, *rehearsal, backend.options, TrainConfig]
     if argv and not argv[0].startswith("-") and backend.verbs:
-        raise SettingsError(f"unknown verb {argv[0]!r}{did_you_mean(argv[0], backend.verbs) or '.'}")
+        raise _unknown(argv[0], backend.verbs)
     parse = partial(flags.parse, argv, models, prog=backend.prog, about=about, sections=sections)
     launch, *more, where, train = parse(defaults=backend.defaults)
     rehearsed = cast(RehearsalOptions, more[0]) if more else RehearsalOptions.model_construct()
@@ -167,12 +197,16 @@ def _read(backend: Backend[Where, Plan], argv: Sequence[str]) -> tuple[LaunchOpt
     return cast(LaunchOptions, launch), rehearsed, Job(cast(TrainConfig, train), cast(Where, where))
 
 
-def _do(backend: Backend[Where, Plan], name: str, argv: Sequence[str]) -> int:
-    verb = backend.verbs[name]
+def _unknown(word: str, verbs: Mapping[str, Verb]) -> SettingsError:
+    return SettingsError(f"unknown verb {word!r}{did_you_mean(word, verbs) or '.'}")
+
+
+def _do(prog: str, verbs: Mapping[str, Verb], name: str, argv: Sequence[str]) -> int:
+    verb = verbs[name]
     words, takes_job = [SHORT.get(word, word) for word in argv], "job" in verb.options.model_fields
     if takes_job and words and not words[0].startswith("-"):
         words = ["--job", *words]
-    prog = f"{backend.prog} {name} [JOB]" if takes_job else f"{backend.prog} {name}"
+    prog = f"{prog} {name} [JOB]" if takes_job else f"{prog} {name}"
     (options,) = flags.parse(words, [verb.options], prog=prog, about=verb.about, sections={})
     return verb.act(options)
 
@@ -180,8 +214,23 @@ def _do(backend: Backend[Where, Plan], name: str, argv: Sequence[str]) -> int:
 def _verb_list(backend: Backend[Where, Plan]) -> str:
     if not backend.verbs:
         return ""
-    lines = [f"  {backend.prog} {name:<8} {verb.about.splitlines()[0]}" for name, verb in backend.verbs.items()]
-    return "\n".join(["", "afterwards:", *lines, ""])
+    return "\n".join(["", "afterwards:", _listed(backend.prog, backend.verbs), ""])
+
+
+def _listed(prog: str, verbs: Mapping[str, Verb]) -> str:
+    return "\n".join(f"  {prog} {name:<8} {verb.about.splitlines()[0]}" for name, verb in verbs.items())
+
+
+def confirm(what: str) -> None:
+    """Asks the user whether `what` is meant.  Raises SettingsError if not, and without a terminal; --yes spares it."""
+    if not sys.stdin.isatty():
+        raise SettingsError(f"{what}; give --yes if you mean it.")
+    try:
+        answer = input(f"\n{what}; do it? [yes/no] ").strip().lower()
+    except EOFError:
+        answer = "no"
+    if answer not in ("y", "yes"):
+        raise SettingsError("not confirmed, so nothing was changed; say yes, or give --yes.")
 
 
 def may_detach() -> bool:

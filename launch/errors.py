@@ -5,6 +5,7 @@
     - NotSetUp           2  no credentials, no region: this machine cannot ask AWS
   + AwsError             4  AWS refused or could not be reached
     - NoAnswer           4  a request was sent, and whether it took effect is not known
+    - Forbidden          4  the organization forbids it to everybody in the account
   + Ended                   a job failed or was stopped; its exit code is that of the training, or 130
 """
 
@@ -27,6 +28,10 @@ class AwsError(TrainerError):
 
 
 class NoAnswer(AwsError):
+    pass
+
+
+class Forbidden(AwsError):
     pass
 
 

@@ -9,13 +9,15 @@ from typing import Any, TypeVar
 
 from launch.aws import Aws, granted_by
 from launch.errors import AwsError, NotSetUp
-from launch.names import Folder
+from launch.names import TOOLKIT, Folder
 from trainer.errors import SettingsError, TrainerError
 
 Found = TypeVar("Found")
 
 # Where a dry run without a configuration pretends to be: the catalog's prices are for it.
 SOME_REGION = "us-east-1"
+
+SET_UP = "python -m launch.infra up"
 
 
 class Asking:
@@ -50,21 +52,24 @@ def region_or_some(aws: Aws) -> str:
         return SOME_REGION
 
 
-def check_bucket(aws: Aws, bucket: str) -> None:
-    """Raises AwsError if job folders cannot lie there."""
+def check_bucket(aws: Aws, bucket: str, account: str) -> None:
+    """Raises AwsError if job folders cannot lie there.
+
+    Names of buckets can be guessed and are anybody's to take, and what lies in a job's folder is believed: so the
+    bucket must be the account's own.
+    """
     try:
-        answer = aws.call("s3", "HeadBucket", {"Bucket": bucket})
+        answer = aws.call("s3", "HeadBucket", {"Bucket": bucket, "ExpectedBucketOwner": account})
     except AwsError as error:
         if error.aws_code in ("404", "NoSuchBucket"):
-            raise AwsError(
-                f"there is no bucket {bucket}; make it (aws s3 mb s3://{bucket}), or give another with --bucket."
-            ) from error
+            make = SET_UP if bucket.startswith(TOOLKIT) else f"aws s3 mb s3://{bucket}"
+            raise AwsError(f"there is no bucket {bucket}; make it ({make}), or give another with --bucket.") from error
         if error.aws_code in ("301", "PermanentRedirect"):
             raise AwsError(_elsewhere(bucket, "another region", aws.region)) from error
         if error.aws_code == "403":
             raise AwsError(
-                f"these credentials may not look at bucket {bucket}; give your own account's with --bucket, or ask for "
-                f"the policy in {granted_by('s3:ListBucket')}."
+                f"bucket {bucket} is another account's, or these credentials may not look at it; give one of {account} "
+                f"with --bucket, or ask for the policy in {granted_by('s3:ListBucket')}."
             ) from error
         raise
     region = answer.get("BucketRegion", aws.region)
@@ -80,7 +85,7 @@ def missing(error: AwsError, what: str, option: str) -> AwsError:
     """`error`, or, if it says that a role or profile is not there, one with a remedy.  what: 'role NAME'."""
     if error.aws_code != "NoSuchEntity":
         return error
-    return AwsError(f"the account has no {what}; make it as infra/README.md says, or give another with {option}.")
+    return AwsError(f"the account has no {what}; make it with {SET_UP}, or give another with {option}.")
 
 
 def spec_of(aws: Aws, folder: Folder, backend: str) -> dict[str, Any] | None:

@@ -18,6 +18,7 @@ STARTED_TAG = f"{TOOLKIT}:started"  # UTC
 DEADLINE_TAG = f"{TOOLKIT}:deadline"  # UTC: when the time limit ends the job; not where AWS itself sees to that
 BUCKET_TAG = f"{TOOLKIT}:bucket"  # where the job's folder lies
 DATA_TAG = f"{TOOLKIT}:dataset"  # on snapshots: which data set they hold
+ALLOWED_TAG = f"{TOOLKIT}:allowed"  # on security groups and AMIs of the user's own: launchers may start nodes with them
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 JOB_NAME = r"^[A-Za-z0-9]([A-Za-z0-9-]{0,46}[A-Za-z0-9])?$"

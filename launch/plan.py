@@ -108,7 +108,7 @@ class Plan:
 
 def as_text(plan: Plan) -> str:
     """The plan for a reader."""
-    lines = [plan.title, "", *_columns(plan.facts), "", "requests, in this order:"]
+    lines = [plan.title, "", *_columns(plan.facts), "", "requests, in this order:" if plan.steps else "requests: none"]
     for number, step in enumerate(plan.steps, 1):
         lines += _step(number, step)
     for heading, requests in plan.later:

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
@@ -33,11 +34,13 @@ def run(
     grace_s: float = 40.0,
     hear: Callable[[str], None] | None = None,
     born: Callable[[int], None] | None = None,
+    asked: Callable[[int], None] | None = None,
 ) -> int:
     """Runs `command` to its end and returns its exit code.  Call it from the main thread.
 
     hear: gets each line that it says, in a thread of its own; without it they go where ours go.
     born: gets its process id.
+    asked: gets the first signal that asks us to end it, which it may answer with any exit code.
     SIGINT, SIGTERM and SIGHUP are passed on.  Whatever is left of the command after grace_s, or at a
     second Ctrl-C, is killed, and 128 + the first signal is returned.  The default is longer than the
     30 s that torchrun gives its workers to save.  Raises MachineError when somebody else killed it.
@@ -58,6 +61,8 @@ def run(
         with _passed_on(process.stdout, hear):
             code = process.wait()
             ending.finish(code)
+    if asked and ending.asked_by is not None:
+        asked(ending.asked_by)
     if code >= 0:
         return code
     if ending.asked_by is None:
@@ -233,10 +238,28 @@ def hold(command: Sequence[str], env: Mapping[str, str]) -> Held:
     return Held(process)
 
 
-def ask(command: Sequence[str], tell: str = "") -> str:
-    """What a short command says that is told `tell`.  Raises MachineError with its own words if it fails."""
-    ended = subprocess.run(command, input=tell, text=True, capture_output=True, check=False)
+def ask(command: Sequence[str], tell: str = "", env: Mapping[str, str] | None = None) -> str:
+    """What a short command says that is told `tell`.  Raises MachineError with its own words if it fails.
+
+    env: its environment, if not ours.  Raises FileNotFoundError where there is no such command.
+    """
+    ended = subprocess.run(command, input=tell, text=True, capture_output=True, check=False, env=env)
     if ended.returncode:
         said = " ".join(ended.stderr.split()) or f"exit code {ended.returncode}"
         raise MachineError(f"{command[0]} failed: {said}")
     return ended.stdout
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What a command said and ended with."""
+
+    code: int
+    out: str
+    err: str
+
+
+def hear_all(command: Sequence[str], env: Mapping[str, str]) -> Heard:
+    """What a short command says, which may fail; from any thread."""
+    ended = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, text=True, capture_output=True, check=False)
+    return Heard(ended.returncode, ended.stdout, ended.stderr)

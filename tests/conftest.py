@@ -15,11 +15,19 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 ROOT = Path(__file__).parent.parent
 
+# moto reads these when it is imported, by whichever test is first.  1,300 old AMIs would cost half a second per test.
+os.environ |= {
+    "MOTO_EC2_LOAD_DEFAULT_AMIS": "false",
+    "MOTO_ENABLE_AMI_VALIDATION": "true",
+    "MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION": "true",
+}
+
 # They take about a minute each.
 WHOLE_JOBS = (
     "tests/launch/rehearse/ec2/",
     "tests/launch/rehearse/sagemaker/",
     "tests/launch/sagemaker/test_end_to_end",
+    "tests/launch/slurm/test_training",
     "tests/notebooks/",
 )
 
@@ -29,6 +37,7 @@ SMALL = ("--model", "cnn", "--dataset", "synthetic", "--synthetic-images", "64",
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--lab", action="store_true", help="build the container with JupyterLab, too: a minute")
     parser.addoption("--write-golden", action="store_true", help="rewrite the golden files; then read the diff")
 
 
@@ -45,8 +54,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What tests/launch/ec2/test_crash_sweep.py counted, also when it ran on several workers."""
+    """What test_crash_sweep.py counted and test_container.py measured, also when they ran on several workers."""
     reports = [report for kind in ("passed", "failed") for report in terminalreporter.getreports(kind)]
+    for size in [value for report in reports for name, value in report.user_properties if name == "image"]:
+        terminalreporter.section("container")
+        terminalreporter.write_line(size)
     rows = [row for report in reports for name, row in report.user_properties if name == "crash sweep"]
     if rows:
         terminalreporter.section("crash sweep")

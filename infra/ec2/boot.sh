@@ -1,7 +1,8 @@
 #!/bin/bash
 # What a node of launch.ec2 runs at boot, as its user data: it finds its place in the job, gets the data and
 # the image, trains, uploads what came of it, and turns itself off, which terminates it.
-# launch/templates.py fills in these values, quoted for the shell.  Read main(), at the end, first.
+# launch/templates.py fills in these values, quoted for the shell, and leaves the comments out.
+# Read main(), at the end, first.
 # shellcheck disable=SC2329  # within, retry and trap call functions by name
 
 JOB=@JOB@
@@ -14,6 +15,7 @@ REGISTRY=@REGISTRY@        # to log in to; empty: none
 LOG_GROUP=@LOG_GROUP@
 DATA_VOLUME=@DATA_VOLUME@  # per-node, multi-attach or none
 DATA_S3=@DATA_S3@          # to copy to this node; empty: nothing
+SECRETS=(@SECRETS@)        # NAME=ssm:PARAMETER, NAME=secretsmanager:SECRET: variables, and where AWS keeps them
 MAX_RESTARTS=@MAX_RESTARTS@
 DOCKER_FLAGS=(@DOCKER_FLAGS@)
 TRAIN=(@TRAIN@)
@@ -50,6 +52,7 @@ export AWS_DEFAULT_REGION=$REGION LC_ALL=C.UTF-8
 export AWS_METADATA_SERVICE_NUM_ATTEMPTS=3 AWS_RETRY_MODE=standard AWS_MAX_ATTEMPTS=4
 
 INSTANCE=$HOSTNAME # until the metadata tell
+HELD=()            # the secrets, as NAME=VALUE
 RANK='' GENERATION='' CONTAINER='' UPLOAD=''
 CODE=1 STEP=script REASON='the boot script broke; its log says where' RESTARTS=0
 
@@ -156,6 +159,27 @@ get_image() {
     retry docker pull --quiet "$IMAGE" || fail 24 image "cannot pull $IMAGE"
 }
 
+# ---- secrets
+
+secret() { # REFERENCE: its value; nothing, if it is bytes and no text
+    case $1 in
+        ssm:*) timeout 60 aws ssm get-parameter --with-decryption --name "${1#*:}" --query Parameter.Value --output text ;;
+        *) timeout 60 aws secretsmanager get-secret-value --secret-id "${1#*:}" \
+            --query '[SecretString][?@]' --output text ;;
+    esac
+}
+
+get_secrets() {
+    local word value
+    for word in "${SECRETS[@]}"; do
+        value=$(retry secret "${word#*=}") || fail 27 secret "cannot read ${word#*=} for ${word%%=*}"
+        [ -n "$value" ] ||
+            fail 27 secret "--secret ${word%%=*}: ${word#*=} holds bytes and no text; store it as text."
+        HELD+=("${word%%=*}=$value")
+        DOCKER_FLAGS+=(-e "${word%%=*}") # without its value: docker takes it from its own environment
+    done
+}
+
 # ---- the run folder
 
 # Time, size and name of each file; while the trainer writes one its name is hidden.
@@ -166,7 +190,8 @@ names() { cut -d' ' -f3- "$@" | sort; }
 restore() {
     rm -f "$UPLOADED" # until all is here, nothing is uploaded
     # Without --exact-timestamps a file of the same size would stay, however old.
-    s3 sync --exact-timestamps "$FOLDER/run" "$RUN" && list_files >"$UPLOADED"
+    # The image's user, whoever that is, goes on with these files.
+    s3 sync --exact-timestamps "$FOLDER/run" "$RUN" && chmod -R a+rwX "$RUN" && list_files >"$UPLOADED"
 }
 
 # Copies only what changed here: rank 0's node writes, and what the others have is older than the job folder's.
@@ -198,16 +223,21 @@ start_container() { # SECONDS: to meet the other nodes
     # started again must not pass for the one that died.  Also, process 1 misses a SIGTERM that comes too early.
     # TORCH_DISABLE_SHARE_RDZV_TCP_STORE: with a shared store torchrun cannot replace a lost node.
     # non-blocking: the training must not wait for CloudWatch.
-    docker run --rm --name ddp --network host --ipc host --pid host --ulimit memlock=-1 \
-        --log-driver awslogs --log-opt awslogs-region="$REGION" --log-opt awslogs-group="$LOG_GROUP" \
-        --log-opt awslogs-stream="$JOB/node-$RANK" --log-opt mode=non-blocking \
-        "${DOCKER_FLAGS[@]}" -v /data:/data:ro -v "$RUN:/job/run" \
-        -e TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
-        -e GLOO_SOCKET_IFNAME="$INTERFACE" -e NCCL_SOCKET_IFNAME="=$INTERFACE" \
-        "$IMAGE" python -m trainer.torchrun --nnodes "$NODES" --nproc-per-node "$NPROC" \
-        --rdzv-backend c10d --rdzv-endpoint "$HEAD:29400" --rdzv-id "$JOB" \
-        --rdzv-conf "join_timeout=$1,is_host=$((RANK == 0))" --local-addr "$ADDRESS" --max-restarts 0 \
-        -m trainer "${TRAIN[@]}" --run-dir /job/run >"$OUTPUT" 2>&1 &
+    {
+        # Here and no sooner: no other program of this node gets them, and no command line shows them.
+        [ ${#HELD[@]} = 0 ] || export "${HELD[@]}"
+        exec docker run --rm --name ddp --network host --ipc host --pid host --ulimit memlock=-1 \
+            --security-opt no-new-privileges \
+            --log-driver awslogs --log-opt awslogs-region="$REGION" --log-opt awslogs-group="$LOG_GROUP" \
+            --log-opt awslogs-stream="$JOB/node-$RANK" --log-opt mode=non-blocking \
+            "${DOCKER_FLAGS[@]}" -v /data:/data:ro -v "$RUN:/job/run" \
+            -e TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
+            -e GLOO_SOCKET_IFNAME="$INTERFACE" -e NCCL_SOCKET_IFNAME="=$INTERFACE" \
+            "$IMAGE" python -m trainer.torchrun --nnodes "$NODES" --nproc-per-node "$NPROC" \
+            --rdzv-backend c10d --rdzv-endpoint "$HEAD:29400" --rdzv-id "$JOB" \
+            --rdzv-conf "join_timeout=$1,is_host=$((RANK == 0))" --local-addr "$ADDRESS" --max-restarts 0 \
+            -m trainer "${TRAIN[@]}" --run-dir /job/run
+    } >"$OUTPUT" 2>&1 &
     CONTAINER=$!
 }
 
@@ -320,6 +350,7 @@ main() {
     take_place
     get_data
     get_image
+    get_secrets
     train
     fail 0 train 'done'
 }

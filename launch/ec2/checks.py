@@ -9,6 +9,7 @@ from launch.ec2.options import Ec2Options
 from launch.job import Job
 from launch.names import check_job_name
 from launch.price import Volume, usd_per_hour
+from launch.secrets import read_references
 from trainer.config import TrainConfig, check_batches
 from trainer.errors import SettingsError
 
@@ -48,6 +49,7 @@ def settle(job: Job[Ec2Options]) -> Settled:
         raise SettingsError("--instance-type names no type; give for example g5.2xlarge.")
     if job.train.run_dir is not None or job.train.checkpoint_dir is not None:
         raise SettingsError("--run-dir and --checkpoint-dir are the job folder's on EC2; leave them out.")
+    read_references(options.secret)
     settled = Settled(options, instances, _data_volume(job))
     for instance in instances:
         _check_processes(settled, instance)

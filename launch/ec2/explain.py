@@ -1,13 +1,13 @@
 """What a plan says beside its requests: facts, price and warnings, for a reader.  Pure."""
 
-from launch import catalog
+from launch import catalog, secrets
 from launch.catalog import Instance
 from launch.ec2 import machines
 from launch.ec2.checks import Settled, highest_usd, hourly_usd
 from launch.ec2.facts import Facts
 from launch.ec2.quotas import quota_of
 from launch.ec2.requests import Cluster
-from launch.forecast import forecast
+from launch.estimate.words import expected
 from launch.names import TOOLKIT
 from launch.price import usd
 from trainer.config import TrainConfig
@@ -32,6 +32,7 @@ def facts_rows(cluster: Cluster, facts: Facts) -> tuple[tuple[str, str], ...]:
         ("tags", ", ".join(f"{tag['Key']}={tag['Value']}" for tag in cluster.tags)),
         ("time limit", f"{settled.options.max_hours:g} h, until {cluster.deadline:%Y-%m-%d %H:%M} UTC"),
     ]
+    rows += secrets.row(settled.options.secret)
     rows += [("quota", _quota_row(settled, facts, i)) for i in settled.instances if _quota_row(settled, facts, i)]
     if facts.fleet.living:
         rows.append(("running", f"{len(facts.fleet.living)} nodes of this job; only what is missing is started"))
@@ -62,14 +63,8 @@ def price_rows(train: TrainConfig, settled: Settled, facts: Facts, gib: int) -> 
 
 
 def _expected(train: TrainConfig, settled: Settled, instance: Instance, hourly: float) -> str:
-    on_ebs = settled.data_volume != "none"
-    guess = forecast(train, instance, settled.options.nodes, data_on_ebs=on_ebs)
-    if guess is None:
-        return f"no estimate for {train.model} on {train.dataset} with {instance.name}"
-    return (
-        f"{usd(hourly * guess.hours)} in {guess.hours:.1f} h: {guess.seconds_per_epoch:,.0f} s per epoch, "
-        f"{guess.images_per_s:,.0f} images/s, limited by {guess.limit}"
-    )
+    on_ebs, gpus = settled.data_volume != "none", settled.nproc(instance)
+    return expected(train, instance, settled.options.nodes, hourly, gpus=gpus, on_ebs=on_ebs)
 
 
 def warnings(cluster: Cluster, facts: Facts) -> tuple[str, ...]:
@@ -99,4 +94,5 @@ def _beyond_the_policies(cluster: Cluster) -> list[str]:
         beyond.append(options.data_s3)
     if ".dkr.ecr." in cluster.image and f"/{TOOLKIT}" not in cluster.image:
         beyond.append(f"image {cluster.image}")
+    beyond += secrets.beyond_the_policies(options.secret)
     return [f"{what} is not in infra/iam/node.json; make sure that your node role may read it." for what in beyond]

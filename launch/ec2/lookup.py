@@ -30,7 +30,8 @@ def look_up(aws: Aws, settled: Settled, job: str, dataset: str, now: datetime) -
     folder = Folder(options.bucket or bucket_of(account, region), job)
     need, may = asking.need, asking.may
     types = [instance.name for instance in settled.instances]
-    spec = need(lambda: spec_of(aws, folder, BACKEND), None)
+    need(lambda: check_bucket(aws, folder.bucket, account), None)
+    spec = None if asking.problems else need(lambda: spec_of(aws, folder, BACKEND), None)
     # A start that has not ended goes on with what it began with.
     begun: Mapping[str, Any] = spec if spec is not None and "ended" not in spec else {}
     offered: dict[str, frozenset[str]] = {}
@@ -55,7 +56,6 @@ def look_up(aws: Aws, settled: Settled, job: str, dataset: str, now: datetime) -
         now=now,
     )
     need(lambda: _check_profile(aws, options.instance_profile), None)
-    need(lambda: check_bucket(aws, folder.bucket), None)
     has_logs = may("the log group", lambda: _has_log_group(aws), True)
     return _with(facts, asking, has_logs)
 

@@ -9,9 +9,10 @@ from launch.ec2.names import DATA_DEVICE, GENERATION_TAG, LOG_GROUP, group_name
 from launch.ec2.requests import NOT_YET, Cluster
 from launch.names import client_token
 from launch.plan import Late, Request
+from launch.secrets import read_references
 from launch.templates import fill
 
-HOP_LIMIT = 2  # also a container with a network of its own reaches the metadata service
+HOP_LIMIT = 1  # the node, and containers that share its network as ours does; no others get at the role
 # Quota "EBS: provisioned rate for volume initialization" of a region, and what one volume may ask of it, in MiB/s.
 INITIALIZATION_QUOTA, INITIALIZATION_RANGE = 5000, (100, 300)
 
@@ -160,6 +161,7 @@ def user_data(cluster: Cluster, instance: Instance) -> str:
             "LOG_GROUP": LOG_GROUP,
             "DATA_VOLUME": settled.data_volume,
             "DATA_S3": options.data_s3 or "",
+            "SECRETS": [f"{name}={where}" for name, where in read_references(options.secret).items()],
             "MAX_RESTARTS": str(options.max_restarts),
             "DOCKER_FLAGS": flags,
             "TRAIN": cluster.train,

@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from launch.secrets import References
 from launch.words import Words
 
 
@@ -36,6 +37,9 @@ class Ec2Options(BaseModel):
     scheduler_role: str = Field("aws-ddp-toolkit-scheduler", description="what the time limit in EventBridge may do")
     bucket: str | None = Field(None, description="for job folders; none: aws-ddp-toolkit-ACCOUNT-REGION")
     root_gb: int = Field(150, ge=50, le=16_384, description="GB of each node's system disk, for image and checkpoints")
+    secret: References = Field(
+        (), description="NAME=ssm:/PARAMETER,NAME=secretsmanager:SECRET: variables read at run time"
+    )
 
     data_volume: Literal["auto", "per-node", "multi-attach", "none"] = Field(
         "auto", description="EBS volumes from the snapshot; auto: per-node for imagenet and imagefolder"

@@ -13,8 +13,13 @@ from typing import Any
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.logs.models import logs_backends
 from moto.s3.models import s3_backends
+from moto.secretsmanager.models import secretsmanager_backends
+from moto.ssm.models import ssm_backends
 
 from launch.names import bucket_of
+from launch.secrets import read_references
+
+REHEARSED = "rehearsed"  # every secret
 
 
 @dataclass
@@ -36,6 +41,20 @@ class Account:
     def put(self, bucket: str, key: str, content: bytes) -> None:
         """An object."""
         s3_backends[self.id]["aws"].put_object(bucket, key, content)
+
+    def make_secrets(self, words: Iterable[str]) -> None:
+        """What --secret names, with a value of the rehearsal's: none of the user's is read."""
+        for reference in dict.fromkeys(read_references(words).values()):
+            service, _, name = reference.partition(":")
+            if service == "ssm":
+                kind = {"parameter_type": "SecureString", "data_type": "text", "allowed_pattern": "", "keyid": ""}
+                ssm_backends[self.id][self.region].put_parameter(
+                    name, "", REHEARSED, **kind, overwrite=True, tags=[], tier=None, policies=None
+                )
+            else:
+                secretsmanager_backends[self.id][self.region].create_secret(
+                    name, REHEARSED, None, None, None, None, None, [], True
+                )
 
     def resources(self) -> set[str]:
         """What costs money or carries the toolkit's tag, in any region; not S3 and logs, which are meant to stay."""

@@ -18,7 +18,7 @@ NO_ACCOUNT = {
 CREDENTIALS = {
     **NO_ACCOUNT,
     "AWS_ACCESS_KEY_ID": "rehearsal",
-    "AWS_SECRET_ACCESS_KEY": "rehearsal",
+    "AWS_SECRET_ACCESS_KEY": "rehearsal",  # nosec B105  # moto takes any
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 # moto reads these when it is used; 1,300 old AMIs would take half a second.

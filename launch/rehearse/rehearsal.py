@@ -178,7 +178,8 @@ def _folder() -> Iterator[Path]:
     """A folder that goes with us, also if we are killed."""
     where = tempfile.gettempdir()
     # The boot script names it without quotes, as it may on AWS.
-    folder = Path(tempfile.mkdtemp(prefix="rehearsal-", dir=where if re.fullmatch(r"[\w/.-]+", where) else "/tmp"))
+    where = where if re.fullmatch(r"[\w/.-]+", where) else "/tmp"  # nosec B108  # mkdtemp's folder is nobody else's
+    folder = Path(tempfile.mkdtemp(prefix="rehearsal-", dir=where))
     sweep = 'echo ready; cat >/dev/null; for _ in 1 2 3 4 5 6 7 8 9; do rm -rf -- "$1" && exit; sleep 0.5; done'
     sweeper = shell.hold(["sh", "-c", sweep, "sh", str(folder)], {"PATH": os.defpath})
     try:

@@ -14,6 +14,7 @@ from launch.sagemaker.channels import Channel, hold_images, read_channels
 from launch.sagemaker.images import check_image
 from launch.sagemaker.names import job_of
 from launch.sagemaker.options import MOST_HOURS, SageMakerOptions
+from launch.secrets import read_references
 from trainer.config import TrainConfig, check_batches
 from trainer.errors import SettingsError
 
@@ -43,6 +44,7 @@ class Settled:
     channels: tuple[Channel, ...]
     tags: Mapping[str, str]
     environment: Mapping[str, str]
+    secrets: Mapping[str, str]
     disk_gb: int
     max_run_s: int
     max_wait_s: int | None
@@ -95,6 +97,7 @@ def settle(job: Job[SageMakerOptions]) -> Settled:
         channels,
         _tags(options.tags),
         _environment(options.environment),
+        read_references(options.secret),
         _disk_gb(options, instance, channels),
         max_run_s,
         math.ceil((options.max_wait_hours or min(2 * options.max_hours, MOST_HOURS)) * 3600) if options.spot else None,
@@ -190,7 +193,7 @@ def _environment(words: Iterable[str]) -> dict[str, str]:
         if _SECRET.search(name):
             raise SettingsError(
                 f"--environment {name} looks like a secret, and everybody who may look at the job would see it; "
-                "leave it out: wandb and MLflow work offline without one."
+                f"store it in AWS, and give --secret {name}=ssm:/ddp-toolkit/..., or leave it out."
             )
     return pairs
 

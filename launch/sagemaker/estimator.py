@@ -13,7 +13,7 @@ from launch.sagemaker.images import Image
 from launch.sagemaker.options import SageMakerOptions
 from trainer.argparser import as_text
 from trainer.config import TrainConfig
-from trainer.contract import METRIC_PREFIX, SAGEMAKER_CHECKPOINTS, SAGEMAKER_SCRIPT
+from trainer.contract import METRIC_PREFIX, SAGEMAKER_CHECKPOINTS, SAGEMAKER_SCRIPT, SAGEMAKER_SECRET
 
 # What SageMaker draws, of the numbers in the trainer's [METRIC] lines; it takes 40 at most.
 METRICS = (
@@ -57,8 +57,10 @@ def estimator_of(
         **_storage(settled, folder),
         **_network(settled),
     }
-    if settled.environment:
-        arguments["environment"] = dict(settled.environment)
+    # Not the secrets: where each is kept, for the trainer to read it there.
+    where = {f"{SAGEMAKER_SECRET}{name}": reference for name, reference in settled.secrets.items()}
+    if settled.environment or where:
+        arguments["environment"] = {**settled.environment, **where}
     if options.max_restarts:
         arguments["max_retry_attempts"] = options.max_restarts
     if options.spot:

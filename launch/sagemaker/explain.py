@@ -2,8 +2,8 @@
 
 import re
 
-from launch import catalog
-from launch.forecast import forecast
+from launch import catalog, secrets
+from launch.estimate.words import expected
 from launch.names import TOOLKIT, Folder
 from launch.price import usd
 from launch.sagemaker.bundle import Bundle
@@ -37,6 +37,7 @@ def facts_rows(
         ("tags", ", ".join(f"{tag['Key']}={tag['Value']}" for tag in estimator.arguments["tags"])),
         ("time limit", _time_limit(settled)),
     ]
+    rows += secrets.row(options.secret)
     rows += [("quota", _quota_row(settled, quota)) for quota in facts.quotas]
     return tuple(rows)
 
@@ -85,14 +86,9 @@ def _machines(count: int) -> str:
 
 
 def _expected(train: TrainConfig, settled: Settled) -> str:
-    guess = forecast(train, settled.instance, settled.options.nodes, data_on_ebs=False)
-    if guess is None:
-        return f"no estimate for {train.model} on {train.dataset} with {settled.options.instance_type}"
-    amount = usd(settled.usd_per_hour * guess.hours)
-    return (
-        f"{amount} in {guess.hours:.1f} h: {guess.seconds_per_epoch:,.0f} s per epoch, "
-        f"{guess.images_per_s:,.0f} images/s, limited by {guess.limit}"
-    )
+    nodes = settled.options.nodes
+    gpus = settled.processes // nodes
+    return expected(train, settled.instance, nodes, settled.usd_per_hour, gpus=gpus, on_ebs=False)
 
 
 def warnings(settled: Settled, facts: Facts, image: Image) -> tuple[str, ...]:
@@ -110,14 +106,21 @@ def warnings(settled: Settled, facts: Facts, image: Image) -> tuple[str, ...]:
     found += warnings_about(options, image, facts.now.date())
     if facts.bucket is not None and not facts.bucket.startswith(f"{TOOLKIT}-"):
         found.append(f"bucket {facts.bucket} is not in infra/iam/sagemaker.json; make sure that the role may use it.")
-    for channel in settled.channels:
-        if channel.kind == "s3" and not re.match(rf"s3://{TOOLKIT}-[^/]*/data/", channel.place + "/"):
-            found.append(f"{channel.place} is not in infra/iam/sagemaker.json; make sure that the role may read it.")
+    for what in _beyond_the_policy(settled):
+        found.append(f"{what} is not in infra/iam/sagemaker.json; make sure that the role may read it.")
     if not options.checkpoints:
         found.append("without checkpoints a job that ends early has lost everything.")
     if options.encrypt_traffic and options.nodes > 1:
         found.append("encrypted traffic between the nodes slows every all-reduce.")
     return tuple(found)
+
+
+def _beyond_the_policy(settled: Settled) -> list[str]:
+    """Data and secrets that infra/iam does not grant."""
+    ours = re.compile(rf"s3://{TOOLKIT}-[^/]*/data/")
+    places = [channel.place for channel in settled.channels if channel.kind == "s3"]
+    beyond = [place for place in places if not ours.match(place + "/")]
+    return beyond + secrets.beyond_the_policies(settled.options.secret)
 
 
 def _source(name: str) -> str:

@@ -159,7 +159,7 @@ def warnings_about(options: SageMakerOptions, image: Image, today: date) -> list
         found.append(f"AWS patches {image.uri.rpartition(':')[2]} no more since {image.patched_until}.")
     if not image.known:
         found.append(
-            "the toolkit does not know this image; it needs AWS's sagemaker-training toolkit"
+            "the toolkit does not know this image; it must be launch.image's, or needs AWS's sagemaker-training toolkit"
             + (", mpirun and mpi4py." if options.distribution == "pytorchddp" else ".")
         )
     elif options.distribution == "pytorchddp" and not image.mpi4py:

@@ -37,7 +37,7 @@ def look_up(aws: Aws, settled: Settled, job: str, now: datetime) -> Facts:
     bucket = options.bucket or outputs.get(BUCKET_OUTPUT) or bucket_of(account, region)
     nothing: tuple[str | None, str] = (None, "")
     role, source = asking.need(lambda: _role(aws, options.role, outputs, caller), nothing)
-    asking.need(lambda: check_bucket(aws, bucket), None)
+    asking.need(lambda: check_bucket(aws, bucket, account), None)
     no_runs: tuple[Seen, ...] = ()
     runs = asking.need(lambda: runs_of(aws, job), no_runs)
     asking.need(lambda: spec_of(aws, Folder(bucket, job), BACKEND), None)

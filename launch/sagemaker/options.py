@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from launch.secrets import References
 from launch.words import Words
 
 # Of the training: what most come here for; flags and --config win over it.
@@ -52,7 +53,10 @@ class SageMakerOptions(BaseModel):
     kms_key: str | None = Field(None, description="key for disk and results; none: AWS's own")
     encrypt_traffic: bool = Field(False, description="between the nodes, too; slows the all-reduce")
     tags: Words = Field((), description="KEY=VALUE,... of your own on the job")
-    environment: Words = Field((), description="KEY=VALUE,... in the container; never secrets, everybody sees them")
+    environment: Words = Field((), description="KEY=VALUE,... in the container; everybody sees them: see --secret")
+    secret: References = Field(
+        (), description="NAME=ssm:/PARAMETER,NAME=secretsmanager:SECRET: variables read at run time"
+    )
 
     max_hours: float = Field(12.0, gt=0, le=MOST_HOURS, description="of training; then SageMaker ends the job")
     max_usd: float | None = Field(None, gt=0, description="refuse a job that may cost more")

@@ -31,7 +31,8 @@ def capture(estimator: Estimator, region: str) -> dict[str, Any]:
     """
     # A client of its own: what is done to it below must not happen to the launch's.  And credentials of its own, for
     # every client looks for some, on a laptop also where EC2 would have them.
-    session = type(Aws(region).session)(aws_access_key_id="-", aws_secret_access_key="-", region_name=region)
+    nobody = {"aws_access_key_id": "-", "aws_secret_access_key": "-"}  # nosec B105  # nothing is signed for anybody
+    session = type(Aws(region).session)(**nobody, region_name=region)
     client, requests = session.client("sagemaker"), list[dict[str, Any]]()
 
     def keep(params: Mapping[str, Any], **_: Any) -> None:
@@ -120,7 +121,8 @@ def _importing() -> Iterator[None]:
         with _quiet():
             yield
     except ModuleNotFoundError as error:
-        raise NotSetUp(f"{error.name} is not installed; run pip install 'aws-ddp-toolkit[sagemaker]'.") from error
+        remedy = "run pip install -c constraints.txt -e '.[sagemaker]' in the checkout."
+        raise NotSetUp(f"{error.name} is not installed; {remedy}") from error
 
 
 @contextmanager

@@ -12,13 +12,6 @@ if TYPE_CHECKING:
     from tests.launch.ec2.account import Account
     from tests.launch.faults import Faults
 
-# moto reads these when it is imported.  1,300 old AMIs would cost half a second per test.
-os.environ |= {
-    "MOTO_EC2_LOAD_DEFAULT_AMIS": "false",
-    "MOTO_ENABLE_AMI_VALIDATION": "true",
-    "MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION": "true",
-}
-
 
 @pytest.fixture(autouse=True)
 def nobodys_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

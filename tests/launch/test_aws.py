@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from launch.aws import Aws, granted_by, sentence
-from launch.errors import AwsError, NoAnswer, NotSetUp
+from launch.errors import AwsError, Forbidden, NoAnswer, NotSetUp
 from tests.launch.ec2.account import Account
-from tests.launch.faults import Faults, lost, refused, throttled, unreachable
+from tests.launch.faults import Faults, injected, lost, refused, throttled, unreachable
 from trainer.errors import TrainerError
 
 NO_CREDENTIALS = "no AWS credentials; run aws configure or aws sso login, or set AWS_PROFILE."
@@ -245,6 +245,22 @@ def test_a_permission_that_a_request_needs_beside_its_own_is_named() -> None:
     )
 
 
+def test_what_the_organization_forbids_is_told_apart_and_sends_nobody_for_a_policy() -> None:
+    message = (
+        "User: arn:aws:sts::123456789012:assumed-role/r/me is not authorized to perform: sts:GetCallerIdentity with an "
+        "explicit deny in a service control policy"
+    )
+    with Account.opened(), injected(Faults()) as faults:
+        faults.on("GetCallerIdentity", refused("AccessDenied", 403, message))
+        error = error_of(Aws("eu-west-1").call, *WHO_AM_I)
+
+    assert isinstance(error, Forbidden)
+    assert str(error) == (
+        "the organization forbids sts:GetCallerIdentity in eu-west-1 to everybody in the account; choose another "
+        "region."
+    )
+
+
 def test_an_action_that_no_policy_grants_is_sent_to_the_launchers() -> None:
     assert granted_by("ec2:PurchaseHostReservation") == "infra/iam/launcher.json"
 
@@ -289,15 +305,16 @@ def test_without_the_policies_at_hand_the_launchers_is_named(monkeypatch: pytest
             "ecr",
             "DescribeImages",
             {"repositoryName": "nothing", "imageIds": [{"imageTag": "latest"}]},
-            "The repository with name 'nothing' does not exist in the registry with id '123456789012' Make it and "
-            "push the image, or give another --image.",
+            "The repository with name 'nothing' does not exist in the registry with id '123456789012' Make it "
+            "(python -m launch.infra up) and push the image (python -m launch.image push), or give another --image.",
         ),
         (
             "ecr",
             "DescribeImages",
             {"repositoryName": "aws-ddp-toolkit", "imageIds": [{"imageTag": "v0"}]},
             "The image with imageId {imageDigest:'null', imageTag:'v0'} does not exist within the repository with "
-            "name 'aws-ddp-toolkit' in the registry with id '123456789012' Push the image, or give another --image.",
+            "name 'aws-ddp-toolkit' in the registry with id '123456789012' Push the image "
+            "(python -m launch.image push), or give another --image.",
         ),
         (
             "s3",

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 import pytest
 from pydantic import BaseModel, Field
 
-from launch.cli import Backend, main, may_detach
+from launch.cli import Backend, confirm, main, may_detach
 from launch.job import Job
-from trainer.errors import MachineError
+from launch.rehearse.scene import Asked
+from trainer.errors import MachineError, SettingsError
 
 
 class Where(BaseModel):
@@ -102,3 +103,45 @@ def test_ctrl_c_stops_the_job_unless_the_user_wants_it_to_go_on(
 def test_without_a_terminal_nobody_is_asked_and_the_job_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: False)
     assert not may_detach()
+
+
+# ---- questions
+
+
+@pytest.mark.parametrize(("answer", "is_meant"), [("yes", True), (" Y ", True), ("no", False), ("", False)])
+def test_what_is_lost_is_asked_about(monkeypatch: pytest.MonkeyPatch, answer: str, is_meant: bool) -> None:
+    asked = list[str]()
+
+    def reply(question: str) -> str:
+        asked.append(question)
+        return answer
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", reply)
+    if is_meant:
+        confirm("this deletes it")
+    else:
+        with pytest.raises(SettingsError, match=r"^not confirmed, so nothing was changed; say yes, or give --yes"):
+            confirm("this deletes it")
+    assert asked == ["\nthis deletes it; do it? [yes/no] "]
+
+
+def test_without_a_terminal_nobody_is_asked_and_the_flag_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False)
+    with pytest.raises(SettingsError, match=r"^this deletes it; give --yes if you mean it"):
+        confirm("this deletes it")
+
+
+def test_a_rehearsal_says_no_batch_size_where_a_global_one_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    played: list[Asked] = []
+    monkeypatch.setattr("launch.rehearse.rehearsal.rehearse", lambda asked, is_terminal: played.append(asked) or 0)
+    notes = Notes()
+    backend = Backend(
+        prog="python -m launch.notes", about="Takes notes.", options=Where,
+        plan=notes.plan, show=str.upper, show_json=json.dumps, perform=notes.perform, rehearsed_in={},
+    )  # fmt: skip
+
+    assert main(backend, ["--rehearse", "--global-batch-size", "64"]) == 0
+    assert main(backend, ["--rehearse"]) == 0
+
+    assert ["--batch-size" in asked.argv for asked in played] == [False, True]

@@ -39,28 +39,32 @@ def test_some_region_is_taken_only_where_none_is_configured(monkeypatch: pytest.
 
 
 def test_a_bucket_that_is_there_is_fine(account: Account, aws: Aws) -> None:
-    check_bucket(aws, account.bucket)
+    check_bucket(aws, account.bucket, account.id)
 
 
 def test_a_bucket_of_another_region_is_a_problem(account: Account, aws: Aws) -> None:
     account.make_bucket("elsewhere", "eu-west-1")
 
     with pytest.raises(AwsError) as problem:
-        check_bucket(aws, "elsewhere")
+        check_bucket(aws, "elsewhere", account.id)
     assert str(problem.value) == (
         "bucket elsewhere is in eu-west-1 and the job would be in us-east-1; give one of us-east-1 with --bucket."
     )
 
 
-def test_a_bucket_of_somebody_else_is_a_problem(aws: Aws, faults: Faults) -> None:
+def test_a_bucket_of_somebody_else_is_a_problem(account: Account, aws: Aws, faults: Faults) -> None:
+    """AWS refuses to look at a bucket whose owner is not who is expected, however public it is."""
     faults.on("HeadBucket", refused("403", 403, "Forbidden"))
 
     with pytest.raises(AwsError) as problem:
-        check_bucket(aws, "theirs")
+        check_bucket(aws, "theirs", "123456789012")
     assert str(problem.value) == (
-        "these credentials may not look at bucket theirs; give your own account's with --bucket, or ask for the policy "
-        "in infra/iam/launcher.json."
+        "bucket theirs is another account's, or these credentials may not look at it; give one of 123456789012 with "
+        "--bucket, or ask for the policy in infra/iam/launcher.json."
     )
+    assert [call.params for call in account.requests if call.operation == "HeadBucket"] == [
+        {"Bucket": "theirs", "ExpectedBucketOwner": "123456789012"}
+    ]
 
 
 def test_only_what_is_missing_is_called_so() -> None:
@@ -68,7 +72,7 @@ def test_only_what_is_missing_is_called_so() -> None:
 
     assert missing(other, "role x", "--role") is other
     assert str(missing(AwsError("not there", "NoSuchEntity"), "role x", "--role")) == (
-        "the account has no role x; make it as infra/README.md says, or give another with --role."
+        "the account has no role x; make it with python -m launch.infra up, or give another with --role."
     )
 
 

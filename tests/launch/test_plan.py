@@ -64,7 +64,7 @@ def test_a_plan_without_more_to_say_ends_with_its_price() -> None:
     bare = Plan("nothing", (), (), (("g5", "0.00 USD"),))
 
     assert as_text(bare).splitlines() == [
-        "nothing", "", "", "requests, in this order:", "", "price:", "  g5  0.00 USD",
+        "nothing", "", "", "requests: none", "", "price:", "  g5  0.00 USD",
     ]  # fmt: skip
 
 

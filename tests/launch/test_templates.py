@@ -4,9 +4,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from launch import templates
-from launch.templates import fill
+from launch.templates import fill, fill_yaml
 
 NASTY = 'it\'s $HOME `id` "x" \\ ; & | * \n two lines, @JOB@ and ümlaut'
 
@@ -50,6 +51,16 @@ def test_a_value_that_looks_like_a_name_is_left_alone(script: Path) -> None:
     assert fill("script.sh", {"A": "@B@", "B": "b"}) == "@B@ b"
 
 
+def test_comments_stay_behind_but_for_those_that_a_program_reads(script: Path) -> None:
+    script.write_text(
+        "#!/bin/bash\n# why\n#SBATCH --nodes=1\nif true; then\n    # why\n    #\n    echo @A@  # where\nfi\n"
+    )
+
+    rendered = fill("script.sh", {"A": "one\n# two\n"})
+
+    assert rendered == "#!/bin/bash\n#SBATCH --nodes=1\nif true; then\n    echo 'one\n# two\n'  # where\nfi\n"
+
+
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
@@ -64,3 +75,17 @@ def test_a_name_that_is_missing_or_not_used_is_a_bug(script: Path, values: dict[
     with pytest.raises(KeyError) as caught:
         fill("script.sh", values)
     assert caught.value.args == (sentence,)
+
+
+@pytest.mark.parametrize("value", [NASTY, {"Statement": [{"Resource": "${aws:PrincipalAccount}"}]}, [1, None, True]])
+def test_a_quoted_name_in_yaml_becomes_the_value_whatever_is_in_it(script: Path, value: object) -> None:
+    script.write_text('before: 1\nit: "@IT@"  # why\nafter: [2]\n')
+
+    assert yaml.safe_load(fill_yaml("script.sh", {"IT": value})) == {"before": 1, "it": value, "after": [2]}
+
+
+@pytest.mark.parametrize("values", [{}, {"IT": 1, "THAT": 2}])
+def test_a_name_in_yaml_that_is_missing_or_unused_is_an_error(script: Path, values: dict[str, int]) -> None:
+    script.write_text('it: "@IT@"')
+    with pytest.raises(KeyError):
+        fill_yaml("script.sh", values)

@@ -60,7 +60,7 @@ class Account(account.Account):
     def make_ami(self) -> str:
         """The AMI that AWS's parameter names."""
         ami = self.ec2.register_image(name=AMI_NAME)
-        ami.root_device_name = "/dev/sda1"
+        ami.root_device_name, ami.owner_alias = "/dev/sda1", "amazon"
         # PutParameter refuses names under /aws.
         parameter = Parameter(  # type: ignore[abstract]
             account_id=self.id, name=AMI_PARAMETER, value=ami.id, parameter_type="String", description=None,

@@ -3,8 +3,7 @@
 Runs a container's command for real, with this Python and this checkout as the image: in a mount namespace
 of its own that has the volumes, in a process namespace of its own unless --pid host, with no environment
 but the image's and -e, and with its output in CloudWatch.  Anything else than what boot.sh says is refused
-with docker's own exit code, 125.  Every call is noted in /ec2/docker-calls; commands listed in
-/ec2/docker-refuses fail, and in /ec2/docker-hangs never end.
+with docker's own exit code, 125.  Every call is noted in /ec2/docker-calls.
 """
 
 import ctypes
@@ -28,7 +27,8 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 CONTAINERS = ROOT / "run/containers"
 VALUES = {  # of each flag of run that takes one; None: any
     "--name": None, "--network": {"host"}, "--ipc": {"host"}, "--pid": {"host"}, "--ulimit": {"memlock=-1"},
-    "--log-driver": {"awslogs"}, "--log-opt": None, "-v": None, "-e": None, "--gpus": {"all"}, "--device": None,
+    "--security-opt": {"no-new-privileges"}, "--log-driver": {"awslogs"}, "--log-opt": None,
+    "-v": None, "-e": None, "--gpus": {"all"}, "--device": None,
 }  # fmt: skip
 LOG_OPTIONS = {"awslogs-region", "awslogs-group", "awslogs-stream", "mode"}
 PR_SET_CHILD_SUBREAPER = 36
@@ -37,10 +37,6 @@ PR_SET_CHILD_SUBREAPER = 36
 def main(words: list[str]) -> int:
     with (HERE / "docker-calls").open("a") as calls:
         calls.write(json.dumps(words) + "\n")
-    if words[0] in told("docker-refuses"):
-        return complain(1, f"{words[0]}: refused")
-    if words[0] in told("docker-hangs"):
-        signal.pause()
     match words:
         case ["run", *rest]:
             return run(rest)
@@ -55,12 +51,6 @@ def main(words: list[str]) -> int:
         case ["rm", "--force", container]:
             return send(container, signal.SIGKILL) or end(container, 10)
     return complain(125, f"unknown command: {shlex.join(words)}")
-
-
-def told(name: str) -> list[str]:
-    """The commands in a file that a test may have left."""
-    file = HERE / name
-    return file.read_text().split() if file.exists() else []
 
 
 def complain(code: int, sentence: str) -> int:
@@ -127,7 +117,7 @@ def run_container(name: str, command: list[str], options: dict[str, list[str]], 
     script = "".join(f"{attach(volume)}\n" for volume in options["-v"]) + f'cd {ROOT / "job"} && exec "$@"'
     process = subprocess.Popen(
         [*isolated, "sh", "-euc", script, "sh", *command],
-        env=image_environment() | dict(option.split("=", 1) for option in options["-e"]),
+        env=image_environment() | given(options["-e"]),
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
     CONTAINERS.mkdir(exist_ok=True)
@@ -140,6 +130,14 @@ def run_container(name: str, command: list[str], options: dict[str, list[str]], 
     reader.join()
     (CONTAINERS / name).unlink()
     return code if code >= 0 else 128 - code
+
+
+def given(words: list[str]) -> dict[str, str]:
+    """The variables of -e NAME=VALUE, and of -e NAME, whose value is that of docker's own."""
+    named = (word.partition("=") for word in words)
+    return {
+        name: value if equals else os.environ[name] for name, equals, value in named if equals or name in os.environ
+    }
 
 
 def mount(volume: str) -> str:

@@ -92,7 +92,7 @@ def _credentials() -> dict[str, str]:
         "Type": "AWS-HMAC",
         "AccessKeyId": "ASIATESTTESTTESTTEST",
         "SecretAccessKey": "not-a-secret",
-        "Token": "not-a-token",
+        "Token": "not-a-token",  # nosec B105  # a rehearsal has no secrets
         "LastUpdated": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "Expiration": (now + timedelta(hours=6)).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }

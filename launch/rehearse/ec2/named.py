@@ -77,6 +77,7 @@ def fill(account: Account, asked: Asked) -> None:
     snapshot = account.make_snapshot(asked.dataset, GIB)
     if bucket := options.get("bucket"):
         account.make_bucket(bucket)
+    account.make_secrets(options.get("secret") or ())
     _make_roles(account, options)
     _make_image(account, options.get("image") or TOOLKIT)
     if ami := options.get("ami"):

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from launch import shell
 from launch.rehearse.ec2.imds import Imds
-from launch.rehearse.ec2.node import Volume, World, environment, pin, programs, text_of, write_program
+from launch.rehearse.ec2.node import Node, Volume, World, environment, pin, programs, write_program
 from launch.rehearse.network import in_network, ip, slow_down, why_no_namespaces
 from launch.shell import Held
 from trainer.errors import MachineError
@@ -106,44 +106,13 @@ def why_not_here() -> str | None:
     return why_no_namespaces()
 
 
-@dataclass
-class Node:
-    """One instance.  Its files are under `root`, also while it runs; process: the whole of it."""
-
-    instance: str
-    address: str
-    root: Path
-    volume: Volume | None
-    process: Held
-    imds: Imds | None = None
-
-    @property
-    def console(self) -> str:
-        return text_of(self.root / "ec2" / "console")
-
-    @property
-    def is_on(self) -> bool:
-        return self.process.is_alive
-
-    @property
-    def has_container(self) -> bool:
-        containers = self.root / "run" / "containers"
-        return containers.exists() and any(containers.iterdir())
-
-    def fill_disk(self) -> None:
-        """Leaves no room on its own disk, which it must have; what is removed later makes no room either."""
-        with suppress(OSError, MachineError):  # the node has just gone, or the disk has got fuller than that
-            disk = os.statvfs(f"/proc/{self.process.pid}/root{self.root}{DISK}")
-            used = max(1, disk.f_blocks - disk.f_bfree) * disk.f_frsize
-            shell.ask(["nsenter", f"--mount=/proc/{self.process.pid}/ns/mnt", "mount", "-o", f"remount,size={used}",
-                       f"{self.root}{DISK}"])  # fmt: skip
-
-    def pull_the_plug(self) -> None:
-        """Ends it at once, whatever runs; twice is fine."""
-        self.process.let_go()
-        if self.imds:
-            self.imds.close()
-            self.imds = None
+def fill_disk(node: Node) -> None:
+    """Leaves no room on its own disk, which it must have; what is removed later makes no room either."""
+    with suppress(OSError, MachineError):  # the node has just gone, or the disk has got fuller than that
+        disk = os.statvfs(f"/proc/{node.process.pid}/root{node.root}{DISK}")
+        used = max(1, disk.f_blocks - disk.f_bfree) * disk.f_frsize
+        shell.ask(["nsenter", f"--mount=/proc/{node.process.pid}/ns/mnt", "mount", "-o", f"remount,size={used}",
+                   f"{node.root}{DISK}"])  # fmt: skip
 
 
 @dataclass
@@ -180,7 +149,7 @@ class Network:
             ["unshare", "--net", "--mount", "--uts", "--pid", "--fork", "--kill-child", "bash", "-c", POWER_ON, "bash",
              str(root), str(volume.image) if volume else "", volume.id.replace("-", "") if volume else "",
              DISK if world.has_own_disk else "", *_shown_folders()],
-            environment(world, "/ec2/bin:/usr/sbin:/usr/bin:/sbin:/bin", "/tmp"),
+            environment(world, "/ec2/bin:/usr/sbin:/usr/bin:/sbin:/bin", "/tmp"),  # nosec B108  # the node's own
         )  # fmt: skip
         node = Node(instance, address, root, volume, process)
         self.nodes.append(node)
@@ -255,11 +224,9 @@ def _lay_out(root: Path, address: str, hosts: Path, user_data: str, world: World
         # The second, because torch asks for the names of addresses that it sees as IPv6.
         file.write(f"{address} {name}\n::ffff:{address} {name}.ec2.internal\n")
     (root / "ec2" / "hosts").hardlink_to(hosts)
-    (root / "ec2" / "docker-refuses").write_text(world.docker_refuses)
-    (root / "ec2" / "docker-hangs").write_text(world.docker_hangs)
     if world.image:
         shutil.copytree(world.image, root / "ec2" / "image")
-    for command, text in {**programs(), "shutdown": SHUTDOWN, "poweroff": SHUTDOWN}.items():
+    for command, text in {**programs(), "shutdown": SHUTDOWN, "poweroff": SHUTDOWN, **world.programs}.items():
         write_program(root / "ec2/bin" / command, text)
     write_program(root / "var/lib/cloud/instance/scripts/part-001", user_data)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 from typing import Protocol, TypeVar
@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 from launch import shell
 from launch.rehearse.ec2.imds import Imds
 from launch.rehearse.environment import NO_ACCOUNT
+from launch.shell import Held
 
 HERE = Path(__file__).resolve().parent
 Result = TypeVar("Result")
@@ -37,39 +38,54 @@ class Volume:
 class World:
     """What a node finds, where that is not as it should be.
 
-    aws: where the node looks for it; image: a folder that containers find in the place of this checkout;
-    docker_refuses, docker_hangs: commands of docker, in words, that fail or never end; cores: of this machine, that
-    the node has for itself; none: all; rate: of its network, as tc writes it; has_own_disk: so that it can be full.
+    aws: where the node looks for it; image: a folder that containers find in the place of this checkout; programs:
+    instead of its own of these names, or beside them; cores: of this machine, that the node has for itself; none: all;
+    rate: of its network, as tc writes it; has_own_disk: so that it can be full.
     """
 
     aws: str
     has_metadata: bool = True
     image: Path | None = None
-    docker_refuses: str = ""
-    docker_hangs: str = ""
+    programs: Mapping[str, str] = field(default_factory=dict)
     cores: tuple[int, ...] = ()
     rate: str = ""
     has_own_disk: bool = False
 
 
-class Node(Protocol):
-    """A node that was started.  root: where its files are on this machine."""
+@dataclass
+class Node:
+    """An instance that was started.  root: where its files are on this machine, also while it runs.
+
+    process: what keeps it on; grace_s: how long it gets to end its processes by itself.
+    """
 
     instance: str
     address: str
     root: Path
-    imds: Imds | None
+    volume: Volume | None
+    process: Held
+    imds: Imds | None = None
+    grace_s: float = 0.0
 
     @property
-    def is_on(self) -> bool: ...
+    def console(self) -> str:
+        return text_of(self.root / "ec2" / "console")
 
     @property
-    def has_container(self) -> bool: ...
+    def is_on(self) -> bool:
+        return self.process.is_alive
 
     @property
-    def console(self) -> str: ...
+    def has_container(self) -> bool:
+        containers = self.root / "run" / "containers"
+        return containers.exists() and any(containers.iterdir())
 
-    def pull_the_plug(self) -> None: ...
+    def pull_the_plug(self) -> None:
+        """Ends it at once, whatever runs; twice is fine."""
+        self.process.let_go(self.grace_s)
+        if self.imds:
+            self.imds.close()
+            self.imds = None
 
 
 class Machines(Protocol):

@@ -22,8 +22,7 @@ from typing import TypeVar
 
 from launch import shell
 from launch.rehearse.ec2.imds import Imds
-from launch.rehearse.ec2.node import HERE, Volume, World, environment, pin, programs, text_of, write_program
-from launch.shell import Held
+from launch.rehearse.ec2.node import HERE, Node, Volume, World, environment, pin, programs, write_program
 
 Result = TypeVar("Result")
 
@@ -77,37 +76,6 @@ def _bash() -> str:
 
 
 @dataclass
-class Node:
-    """One instance.  Its files are under `root`; process: what keeps it on."""
-
-    instance: str
-    address: str
-    root: Path
-    process: Held
-    imds: Imds | None
-
-    @property
-    def console(self) -> str:
-        return text_of(self.root / "ec2" / "console")
-
-    @property
-    def is_on(self) -> bool:
-        return self.process.is_alive
-
-    @property
-    def has_container(self) -> bool:
-        containers = self.root / "run" / "containers"
-        return containers.exists() and any(containers.iterdir())
-
-    def pull_the_plug(self) -> None:
-        """Ends it at once, whatever runs; twice is fine."""
-        self.process.let_go(GRACE_S)
-        if self.imds:
-            self.imds.close()
-            self.imds = None
-
-
-@dataclass
 class Processes:
     """Makes nodes that are processes.  block: the second number of their addresses; 0: all have this machine's own."""
 
@@ -134,13 +102,13 @@ class Processes:
         imds = Imds(instance, (LOCALHOST, 0))
         try:
             metadata = f"http://{LOCALHOST}:{imds.server_address[1]}"
-            _lay_out(root, changed(user_data, root, metadata, self.meeting), volume)
+            _lay_out(root, changed(user_data, root, metadata, self.meeting), world, volume)
             command = [sys.executable, "-P", str(HERE / "power.py"), str(root)]
             process = shell.hold(command, _environment(root, world, metadata))
         except BaseException:
             imds.close()
             raise
-        node = Node(instance, address, root, process, imds)
+        node = Node(instance, address, root, volume, process, imds, GRACE_S)
         self.nodes.append(node)
         pin(process.pid, world.cores)
         process.tell("on")
@@ -181,7 +149,7 @@ def changed(user_data: str, root: Path, metadata: str, meeting: int) -> str:
     return every.sub(lambda found: new[(found.lastindex or 1) - 1], user_data)
 
 
-def _lay_out(root: Path, user_data: str, volume: Volume | None) -> None:
+def _lay_out(root: Path, user_data: str, world: World, volume: Volume | None) -> None:
     for name in ("ec2/bin", "var/lib/cloud/scripts/per-boot", "run", "tmp", "job", "data", "dev/disk/by-id"):
         (root / name).mkdir(parents=True)
     if volume:
@@ -193,6 +161,7 @@ def _lay_out(root: Path, user_data: str, volume: Volume | None) -> None:
         **programs(),
         **{name: f'#!/bin/sh\nexec {gnus} {name} "$@"\n' for name in _missing()},
         "shutdown": SHUTDOWN, "poweroff": SHUTDOWN, "mount": MOUNT, "ip": ADDRESS.format(interface=interface),
+        **world.programs,
     }  # fmt: skip
     for command, text in stand_ins.items():
         write_program(root / "ec2/bin" / command, text)
@@ -210,7 +179,7 @@ def _environment(root: Path, world: World, metadata: str) -> Mapping[str, str]:
         **environment(
             world, f"{root}/ec2/bin:{os.defpath}:/usr/local/bin:/opt/homebrew/bin:/usr/sbin:/sbin", root / "tmp"
         ),
-        "TMPDIR": f"{root}/tmp",
+        "TMPDIR": f"{root}/tmp",  # nosec B108  # the node's own
         "PYTHONUSERBASE": site.getuserbase(),  # which follows HOME
         "EC2_ROOT": str(root),
         "DDP_SERVICE": "yes",  # this machine's systemd is not the node's
@@ -220,7 +189,7 @@ def _environment(root: Path, world: World, metadata: str) -> Mapping[str, str]:
 
 def _free_block() -> int:
     """The second number of addresses that this machine has, and nobody meets at; 0 where it has but one."""
-    for block in random.sample(range(1, 255), 20):
+    for block in random.sample(range(1, 255), 20):  # nosec B311  # nobody needs to guess it
         if _can_listen(f"127.{block}.0.1", PORT):
             return block
     return 0

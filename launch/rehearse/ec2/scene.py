@@ -12,7 +12,7 @@ from launch.rehearse.cloud import Requests, Seen, first, served
 from launch.rehearse.ec2 import named, namespaces, processes
 from launch.rehearse.ec2.account import Account
 from launch.rehearse.ec2.mended import mended
-from launch.rehearse.ec2.node import Machines, Volume, World
+from launch.rehearse.ec2.node import Machines, Node, Volume, World
 from launch.rehearse.ec2.watcher import Life, Watcher
 from launch.rehearse.faults import Fault
 from launch.rehearse.scene import Asked
@@ -56,7 +56,7 @@ class Ec2:
     watcher: Watcher
     endpoint: str
     taken: list[tuple[float, Life]] = field(default_factory=list)  # nodes that EC2 takes back, and when
-    full: list[namespaces.Node] = field(default_factory=list)  # nodes without room on their disks
+    full: list[Node] = field(default_factory=list)  # nodes without room on their disks
 
     @property
     def nodes(self) -> str:
@@ -79,7 +79,7 @@ class Ec2:
             self._take_back()
             for node in list(self.full):
                 if node.is_on:
-                    node.fill_disk()  # again: what was removed meanwhile must not make room
+                    namespaces.fill_disk(node)  # again: what was removed meanwhile must not make room
             tell()
 
         self.watcher.watch(look, give_up)
@@ -125,8 +125,7 @@ class Ec2:
         if fault.kind == "disk-full":
             ranks = self.ranks()
             head = min(on, key=lambda life: ranks.get(life.name, len(on)))
-            assert isinstance(head.node, namespaces.Node)
-            head.node.fill_disk()
+            namespaces.fill_disk(head.node)
             self.full.append(head.node)
             return f"{head.instance} has no room left on its disk"
         last = on[-1]

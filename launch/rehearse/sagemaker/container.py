@@ -221,7 +221,7 @@ def _environment(told: Instance, ml: Path, network: Network | None) -> dict[str,
         "TRAINING_JOB_NAME": told.job,
         "AWS_REGION": told.region,
         "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",  # nosec B105  # moto takes any
         "AWS_EC2_METADATA_DISABLED": "true",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "PIP_NO_INDEX": "1",  # what is installed here belongs to the user

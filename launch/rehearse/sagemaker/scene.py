@@ -237,6 +237,7 @@ def _fill(account: Account, asked: Asked) -> None:
     account.fill()
     if asked.bucket and asked.bucket not in account.buckets():
         account.make_bucket(asked.bucket)
+    account.make_secrets(asked.options.get("secret") or ())
     if role := asked.options.get("role"):
         account.make_known(str(role))
     for word in asked.options.get("data") or ():

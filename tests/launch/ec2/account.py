@@ -27,6 +27,7 @@ from launch.rehearse.ec2.account import AMI_PARAMETER, PROFILE, SCHEDULER_ROLE
 from launch.rehearse.ec2.mended import mended
 from launch.rehearse.ec2.rules import Rules, Slow
 from tests.launch.faults import Request, listen, watched
+from tests.launch.privilege.watch import granted
 
 __all__ = ["AMI_PARAMETER", "PROFILE", "SCHEDULER_ROLE", "SPOT_INTERRUPTION", "TOOLKIT", "Account"]
 
@@ -81,6 +82,7 @@ class Account(rehearsed.Account):
             stack.enter_context(mended(rules))
             account = cls(rules)
             stack.enter_context(watched(lambda call, _protocol: account.requests.append(call)))
+            stack.enter_context(granted())
             yield account
         _leave_what_stays_alone()
 

@@ -6,6 +6,7 @@ Nothing is left behind, which is asserted.
 from __future__ import annotations
 
 import json
+import os
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -18,11 +19,11 @@ import boto3
 
 from launch.rehearse.cloud import Requests, served
 from launch.rehearse.ec2.namespaces import Network, network, why_not_here
-from launch.rehearse.ec2.namespaces import Node as Machine
+from launch.rehearse.ec2.node import Node as Machine
 from launch.rehearse.ec2.node import Volume, text_of
 from launch.rehearse.ec2.node import World as AnyWorld
 
-__all__ = ["Node", "Region", "Volume", "World", "left_of", "region", "why_not_here"]
+__all__ = ["Node", "Region", "Volume", "World", "held", "left_of", "region", "why_not_here"]
 
 REGION = "us-east-1"
 CLOUD = "10.77.0.1"  # where the nodes see AWS
@@ -77,6 +78,7 @@ class Region:
 
     endpoint: str  # of AWS, for this process
     network: Network
+    held: ExitStack  # what is let go once nothing is left
     nodes: list[Node] = field(default_factory=list)
 
     @property
@@ -94,21 +96,43 @@ class Region:
         instance, address = f"i-{index:017x}", f"10.77.0.{10 + index}"
         node = Node(self.network.power_on(instance, address, user_data, world or World(), volume))
         self.nodes.append(node)
+        self.held.enter_context(held(self.namespaces))
         return node
 
 
 @contextmanager
 def region(folder: Path) -> Iterator[Region]:
     """An empty region with AWS in it.  Everything in it is gone afterwards, which is asserted."""
-    with ExitStack() as stack:
-        made = stack.enter_context(network(folder, f"{CLOUD}/24"))
-        stack.enter_context(served(Requests(), CLOUD, PORT, made.place))
-        port = stack.enter_context(served(Requests()))
-        here = Region(f"http://127.0.0.1:{port}", made)
-        urllib.request.urlopen(f"{here.endpoint}/moto-api/reset", b"").close()
-        yield here
-    left = left_of(folder, made.namespaces)
-    assert left == [], left
+    with ExitStack() as until_checked:
+        with ExitStack() as stack:
+            made = stack.enter_context(network(folder, f"{CLOUD}/24"))
+            until_checked.enter_context(held(made.namespaces))
+            stack.enter_context(served(Requests(), CLOUD, PORT, made.place))
+            port = stack.enter_context(served(Requests()))
+            here = Region(f"http://127.0.0.1:{port}", made, until_checked)
+            urllib.request.urlopen(f"{here.endpoint}/moto-api/reset", b"").close()
+            yield here
+        left = left_of(folder, made.namespaces)
+        assert left == [], left
+
+
+@contextmanager
+def held(namespaces: set[str]) -> Iterator[None]:
+    """Meanwhile these keep their numbers: the kernel gives those of the dead to the next, such as another test's node.
+
+    Not those of mounts, which would keep a node's loop devices.
+    """
+    opened = set[int]()
+    for kind in ("net", "uts", "pid_for_children"):
+        for link in Path("/proc").glob(f"[0-9]*/ns/{kind}"):
+            with suppress(OSError):  # it has just ended
+                if str(link.readlink()) in namespaces:
+                    opened.add(os.open(link, os.O_RDONLY))
+    try:
+        yield
+    finally:
+        for file in opened:
+            os.close(file)
 
 
 def left_of(folder: Path, namespaces: set[str], within_s: float = 10.0) -> list[str]:
@@ -126,7 +150,7 @@ def _left_now(folder: Path, namespaces: set[str]) -> list[str]:
             left += [f"loop device {file}"] * (str(folder) in file.read_text())
     # Of threads as well: those of this process may have stayed in a node's network.
     for link in Path("/proc").glob("[0-9]*/task/[0-9]*/ns"):
-        for kind in ("net", "mnt", "pid", "uts"):
+        for kind in ("net", "pid", "uts"):  # all that a node's processes have; see held()
             with suppress(OSError):  # it has just ended
                 left += [f"process {link}/{kind}"] * (str((link / kind).readlink()) in namespaces)
     return left

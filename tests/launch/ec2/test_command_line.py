@@ -122,6 +122,7 @@ def test_without_boto3_the_user_learns_what_to_install(nobody: dict[str, str]) -
     command = [sys.executable, "-c", program, "--nodes", "2"]
     done = subprocess.run(command, cwd=ROOT, env=nobody, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: boto3 is not installed; run pip install 'aws-ddp-toolkit[aws]'.\n"
+    remedy = "run pip install -c constraints.txt -e '.[aws]' in the checkout."
+    assert done.stderr == f"error: boto3 is not installed; {remedy}\n"
     done = subprocess.run([*command, "--dry-run"], cwd=ROOT, env=nobody, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -171,11 +171,12 @@ def test_expired_credentials_end_the_questions(account: Account, look: LookUp, f
         ),
         (
             {"scheduler_role": "nobody"},
-            "the account has no role nobody; make it as infra/README.md says, or give another with --scheduler-role.",
+            "the account has no role nobody; make it with python -m launch.infra up, or give another with "
+            "--scheduler-role.",
         ),
         (
             {"instance_profile": "nobody"},
-            "the account has no instance profile nobody; make it as infra/README.md says, or give another with "
+            "the account has no instance profile nobody; make it with python -m launch.infra up, or give another with "
             "--instance-profile.",
         ),
         (
@@ -195,9 +196,7 @@ def test_what_is_not_there_is_a_problem_with_a_remedy(look: LookUp, where: dict[
 def test_an_image_that_is_not_there_is_a_problem(look: LookUp, image: str) -> None:
     facts = look(image=image)
 
-    assert problem(facts).endswith("push the image, or give another --image.") or problem(facts).endswith(
-        "Push the image, or give another --image."
-    )
+    assert problem(facts).endswith("ush the image (python -m launch.image push), or give another --image.")
     assert facts.image is None
 
 
@@ -275,7 +274,7 @@ def test_all_problems_are_told_at_once_and_each_only_once(look: LookUp, faults: 
     faults.on("GetRole", lost())
     facts = look(bucket="nothing-there", ami="ami-0123456789abcdef0", instance_profile="nobody")
 
-    assert [type(found) for found in facts.problems] == [AwsError, NoAnswer, AwsError, AwsError]
+    assert [type(found) for found in facts.problems] == [AwsError, AwsError, NoAnswer, AwsError]
 
 
 # ---- what a launch can do without

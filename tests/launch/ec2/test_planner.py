@@ -114,6 +114,16 @@ def test_nothing_comes_in_but_from_the_group_itself() -> None:
     assert ingress.params["IpPermissions"] == [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}]
 
 
+def test_out_go_https_and_what_the_nodes_say_to_each_other() -> None:
+    (egress,) = requests(plan(), "AuthorizeSecurityGroupEgress")
+    (revoked,) = requests(plan(), "RevokeSecurityGroupEgress")
+    each_other, https = egress.params["IpPermissions"]
+
+    assert each_other.keys() == {"IpProtocol", "UserIdGroupPairs"}
+    assert (https["IpProtocol"], https["FromPort"], https["ToPort"]) == ("tcp", 443, 443)
+    assert revoked.params["IpPermissions"][0]["IpProtocol"] == "-1"  # AWS's own rule: everywhere, anything
+
+
 def test_the_data_volume_comes_with_the_node_as_fast_as_it_can_read() -> None:
     volume = launches(plan())[0]["BlockDeviceMappings"][1]
     assert volume["DeviceName"] == "/dev/sdf"

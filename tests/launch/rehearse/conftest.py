@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conftest import ROOT
+from tests.launch.privilege.rehearsed import ungranted
 from tests.launch.rehearse.terminal import Start, Terminal
 
 
@@ -33,3 +34,5 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     for terminal in started:
         terminal.process.kill()
         terminal.process.communicate()
+        for requests in terminal.folder.glob("runs/*/requests.jsonl"):
+            assert ungranted(requests) == set()

@@ -26,6 +26,7 @@ from launch.rehearse.sagemaker.mended import mended
 from launch.rehearse.sagemaker.rules import Rules, Slow
 from tests.launch.ec2.account import TOOLKIT, _leave_what_stays_alone, _shared_loader
 from tests.launch.faults import Request, listen, watched
+from tests.launch.privilege.watch import granted
 
 __all__ = ["LOG_GROUP", "TRUST", "SageMakerAccount"]
 
@@ -56,6 +57,7 @@ class SageMakerAccount(rehearsed.Account):
             stack.enter_context(mended(rules))
             account = cls(rules)
             stack.enter_context(watched(lambda call, _protocol: account.requests.append(call)))
+            stack.enter_context(granted())
             yield account
         _leave_what_stays_alone()
 

@@ -263,9 +263,9 @@ def test_an_image_that_aws_patches_no_more_is_told() -> None:
 def test_an_unknown_image_is_told_what_it_must_have() -> None:
     own = Image("ours:1", known=False)
     (sentence,) = warnings_about(options(), own, date(2026, 1, 1))
-    assert sentence.endswith("it needs AWS's sagemaker-training toolkit, mpirun and mpi4py.")
+    assert sentence.endswith("launch.image's, or needs AWS's sagemaker-training toolkit, mpirun and mpi4py.")
     (sentence,) = warnings_about(options(distribution="torch_distributed"), own, date(2026, 1, 1))
-    assert sentence.endswith("it needs AWS's sagemaker-training toolkit.")
+    assert sentence.endswith("it must be launch.image's, or needs AWS's sagemaker-training toolkit.")
 
 
 def test_mpirun_in_an_image_that_is_not_made_for_it_is_told() -> None:

@@ -152,11 +152,13 @@ def test_then_the_name_that_infra_gives_it(stage: Stage, monkeypatch: pytest.Mon
 
 def test_a_role_that_is_missing_is_told_with_the_option(stage: Stage) -> None:
     assert problems(facts(stage, role="mien")) == [
-        "the account has no role mien; make it as infra/README.md says, or give another with --role."
+        "the account has no role mien; make it with python -m launch.infra up, or give another with --role."
     ]
     stage.account.delete_role()
     (sentence,) = problems(facts(stage))
-    assert sentence.startswith("the account has no role aws-ddp-toolkit-sagemaker; make it as infra/README.md says")
+    assert sentence.startswith(
+        "the account has no role aws-ddp-toolkit-sagemaker; make it with python -m launch.infra up"
+    )
     assert facts(stage).problems[0].code == 4
 
 

@@ -22,13 +22,17 @@ FOLDER = ROOT / "infra" / "iam"
 POLICIES = {path.name: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
 OF_ACCOUNT = f"us-east-1:{SageMakerAccount.id}"
 TAG = "aws-ddp-toolkit:job"
+MINE = {"s3:ResourceAccount": SageMakerAccount.id}
 
 # Statements that may change things of any name, and without a condition; why nothing narrower would do.
 WIDE = {
-    ("launcher.json", "StartNodesFromWhatIsThere"): "what RunInstances only looks at: images, snapshots, subnets",
-    ("launcher.json", "StartNodesInGroups"): "the groups of others, too: --security-group",
+    ("launcher.json", "StartInAnyNetwork"): "--subnet: what a node may reach there is for security groups to say",
     ("launcher.json", "ShellDocument"): "one document, of AWS's own",
+    ("launcher.json", "OwnShells"): "sessions of the user's own, by the user's id",
+    ("node.json", "SayThatAShellCanBeOpened"): "Session Manager's agent: a node's name is not known before it is",
+    ("node.json", "CarryTheShell"): "the same; its channels are no resource to IAM",
     ("scheduler.json", "StartTheAutomation"): "one document, of AWS's own, and its executions",
+    ("sweeper.json", "StartTheSweeper"): "one document, of our own, and its executions",
     ("sagemaker.json", "JoinTheVpc"): "SageMaker makes interfaces in the user's subnets, with tags of its own",
     ("sagemaker.json", "AndLeaveIt"): "the same; AWS documents no tag that they surely carry",
 }
@@ -57,7 +61,7 @@ def _holds(how: str, wanted: dict[str, Any], context: dict[str, str]) -> bool:
             if (key in context) == (values == "true"):
                 return False
         else:
-            assert how in ("StringEquals", "StringLike"), how
+            assert how in ("ArnLike", "StringEquals", "StringLike"), how
             found = [str(value).replace("${aws:PrincipalAccount}", SageMakerAccount.id) for value in listed(values)]
             if not any(fnmatchcase(context.get(key, ""), value) for value in found):
                 return False
@@ -117,7 +121,7 @@ def test_the_launchers_policy_grants_all_that_the_commands_ask_for() -> None:
     refused = set()
     for call in requests:
         action = _PERMISSIONS.get(str(call), str(call))
-        if not grants("launcher.json", action, resource_of(call), **context_of(call, tagged)):
+        if not grants("launcher.json", action, resource_of(call), **context_of(call, tagged), **MINE):
             refused.add((action, resource_of(call)))
         assert granted_by(action) == "infra/iam/launcher.json"
     assert refused == set()
@@ -156,7 +160,6 @@ def test_each_service_gets_one_role_and_no_other() -> None:
 
 # ---- the training jobs' role
 
-MINE = {"s3:ResourceAccount": SageMakerAccount.id}
 BUCKET = f"arn:aws:s3:::{SageMakerAccount.bucket}"
 
 

@@ -29,6 +29,8 @@ from tests.launch.sagemaker.known import NAME, plan, request
 from tests.launch.sagemaker.world import Stage, quick_sdk
 from trainer.errors import SettingsError
 
+REMEDY = " is not installed; run pip install -c constraints.txt -e '.[sagemaker]' in the checkout."
+
 
 @pytest.fixture(autouse=True)
 def quick() -> Iterator[None]:
@@ -306,7 +308,7 @@ def test_help_and_checks_do_without_the_sdk() -> None:
 def test_without_the_sdk_or_with_its_version_3_the_user_learns_what_to_install(module: str) -> None:
     with mock.patch.dict(sys.modules, {module: None, "sagemaker.estimator": None}), pytest.raises(NotSetUp) as error:
         sdk.capture(estimator(), "us-east-1")
-    assert str(error.value).endswith("is not installed; run pip install 'aws-ddp-toolkit[sagemaker]'.")
+    assert str(error.value).endswith(REMEDY)
 
 
 def test_without_the_sdk_a_dry_run_still_shows_the_plan_and_a_launch_ends_with_the_sentence(
@@ -319,9 +321,9 @@ def test_without_the_sdk_a_dry_run_still_shows_the_plan_and_a_launch_ends_with_t
         assert err == ""
         assert out.startswith(f"1 x ml.g5.2xlarge on SageMaker, job {NAME}\n")
         assert "the estimator, sagemaker.pytorch.PyTorch" in out
-        assert out.endswith("is not installed; run pip install 'aws-ddp-toolkit[sagemaker]'.\n")
+        assert out.endswith(f"{REMEDY}\n")
         assert stage.type("--job-name", NAME) == 2
         out, err = capsys.readouterr()
         assert out == ""
-        assert err.endswith("is not installed; run pip install 'aws-ddp-toolkit[sagemaker]'.\n")
+        assert err.endswith(f"{REMEDY}\n")
         assert not {"PutObject", sdk.OPERATION} & set(stage.account.operations)

@@ -1,8 +1,4 @@
 #!/bin/bash
-# What a node of launch.ec2 runs at boot, as its user data: it finds its place in the job, gets the data and
-# the image, trains, uploads what came of it, and turns itself off, which terminates it.
-# launch/templates.py fills in these values, quoted for the shell.  Read main(), at the end, first.
-# shellcheck disable=SC2329  # within, retry and trap call functions by name
 
 JOB=imagenet-1
 REGION=us-east-1
@@ -14,14 +10,13 @@ REGISTRY=123456789012.dkr.ecr.us-east-1.amazonaws.com        # to log in to; emp
 LOG_GROUP=/aws-ddp-toolkit/ec2
 DATA_VOLUME=per-node  # per-node, multi-attach or none
 DATA_S3=''          # to copy to this node; empty: nothing
+SECRETS=()        # NAME=ssm:PARAMETER, NAME=secretsmanager:SECRET: variables, and where AWS keeps them
 MAX_RESTARTS=3
 DOCKER_FLAGS=(--gpus all)
 TRAIN=(--dataset imagenet --data-dir /data --batch-size 256)
 
-# The dead-man timer, before anything that can fail or hang: instances are launched to terminate on shutdown.
 shutdown -h "+$MINUTES" || shutdown -h now
 
-# As a service it is asked to leave while it can still upload; what cloud-init started ends after the network.
 if [ -z "${DDP_SERVICE-}" ] && [ -d /run/systemd/system ]; then
     systemd-run --quiet --collect --unit ddp --setenv DDP_SERVICE=yes --setenv HOME=/root \
         -p After=docker.service -p After=network-online.target -p KillMode=mixed -p TimeoutStopSec=150 \
@@ -46,10 +41,10 @@ TRANSFER_S=900      # for one copy of the run folder
 
 set -uo pipefail
 export AWS_DEFAULT_REGION=$REGION LC_ALL=C.UTF-8
-# By default the role's credentials get one second.
 export AWS_METADATA_SERVICE_NUM_ATTEMPTS=3 AWS_RETRY_MODE=standard AWS_MAX_ATTEMPTS=4
 
 INSTANCE=$HOSTNAME # until the metadata tell
+HELD=()            # the secrets, as NAME=VALUE
 RANK='' GENERATION='' CONTAINER='' UPLOAD=''
 CODE=1 STEP=script REASON='the boot script broke; its log says where' RESTARTS=0
 
@@ -60,10 +55,8 @@ fail() { # CODE STEP REASON
     exit "$CODE"
 }
 
-# Seconds, by a clock that nobody sets.
 now() { cut -d. -f1 /proc/uptime; }
 
-# Runs a command so that a signal is handled at once: in the foreground it would wait for the command's end.
 run() { "$@" & wait $!; }
 
 nap() { sleep "$1" &>/dev/null & wait $!; }
@@ -85,7 +78,6 @@ retry() { # COMMAND...
 
 s3() { timeout --kill-after=5 "$TRANSFER_S" aws s3 "$@" --only-show-errors --cli-connect-timeout 10; }
 
-# ---- who am I
 
 imds() { # PATH: what the instance metadata say, by IMDSv2.  A token a question: none can expire.
     local at=http://169.254.169.254/latest token
@@ -118,20 +110,17 @@ take_place() {
     read -r _ INTERFACE _ < <(ip -o -4 address show to "$ADDRESS") ||
         fail 21 cluster "no network interface has $ADDRESS, this node's address in cluster.json"
     say "node $RANK of $NODES, generation $GENERATION: $ADDRESS on $INTERFACE, $HEAD is the head"
-    # Only ever sooner: a wrong clock or file must not let the node live longer.
     local left=$(((DEADLINE - $(date +%s)) / 60)) most=$((MINUTES - ($(now) - BORN) / 60))
     [ "$left" -lt "$most" ] || left=$most
     shutdown -h "+$((left > 1 ? left : 1))"
 }
 
-# ---- data and image
 
 get_data() {
     mkdir -p /data
     if [ "$DATA_VOLUME" != none ]; then
         local device=/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_${VOLUME/-/}
         within "$VOLUME_S" test -e "$device" || fail 22 data "volume $VOLUME was not attached within $VOLUME_S s"
-        # noload: a snapshot's journal is rarely empty, and replaying it writes, also on a volume that others read.
         mount -o ro,noload "$device" /data || fail 22 data "volume $VOLUME cannot be mounted"
     elif [ -n "$DATA_S3" ]; then
         mount_local_disk || say 'no local disk: the data go to the root volume'
@@ -156,20 +145,36 @@ get_image() {
     retry docker pull --quiet "$IMAGE" || fail 24 image "cannot pull $IMAGE"
 }
 
-# ---- the run folder
 
-# Time, size and name of each file; while the trainer writes one its name is hidden.
+secret() { # REFERENCE: its value; nothing, if it is bytes and no text
+    case $1 in
+        ssm:*) timeout 60 aws ssm get-parameter --with-decryption --name "${1#*:}" --query Parameter.Value --output text ;;
+        *) timeout 60 aws secretsmanager get-secret-value --secret-id "${1#*:}" \
+            --query '[SecretString][?@]' --output text ;;
+    esac
+}
+
+get_secrets() {
+    local word value
+    for word in "${SECRETS[@]}"; do
+        value=$(retry secret "${word#*=}") || fail 27 secret "cannot read ${word#*=} for ${word%%=*}"
+        [ -n "$value" ] ||
+            fail 27 secret "--secret ${word%%=*}: ${word#*=} holds bytes and no text; store it as text."
+        HELD+=("${word%%=*}=$value")
+        DOCKER_FLAGS+=(-e "${word%%=*}") # without its value: docker takes it from its own environment
+    done
+}
+
+
 list_files() { (cd "$RUN" && find . -type f ! -name '.*' -printf '%T@ %s %P\n' | sort); }
 
 names() { cut -d' ' -f3- "$@" | sort; }
 
 restore() {
     rm -f "$UPLOADED" # until all is here, nothing is uploaded
-    # Without --exact-timestamps a file of the same size would stay, however old.
-    s3 sync --exact-timestamps "$FOLDER/run" "$RUN" && list_files >"$UPLOADED"
+    s3 sync --exact-timestamps "$FOLDER/run" "$RUN" && chmod -R a+rwX "$RUN" && list_files >"$UPLOADED"
 }
 
-# Copies only what changed here: rank 0's node writes, and what the others have is older than the job folder's.
 upload_changes() {
     [ -e "$UPLOADED" ] || return 0
     list_files >"$UPLOADED.new" || return 1 # what a list lacks is removed
@@ -190,33 +195,30 @@ finish_upload() {
     retry upload_changes
 }
 
-# ---- training
 
 start_container() { # SECONDS: to meet the other nodes
     docker rm --force ddp &>/dev/null
-    # --pid host: torchrun knows a node by address and process id, which is 1 in every container, and one that is
-    # started again must not pass for the one that died.  Also, process 1 misses a SIGTERM that comes too early.
-    # TORCH_DISABLE_SHARE_RDZV_TCP_STORE: with a shared store torchrun cannot replace a lost node.
-    # non-blocking: the training must not wait for CloudWatch.
-    docker run --rm --name ddp --network host --ipc host --pid host --ulimit memlock=-1 \
-        --log-driver awslogs --log-opt awslogs-region="$REGION" --log-opt awslogs-group="$LOG_GROUP" \
-        --log-opt awslogs-stream="$JOB/node-$RANK" --log-opt mode=non-blocking \
-        "${DOCKER_FLAGS[@]}" -v /data:/data:ro -v "$RUN:/job/run" \
-        -e TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
-        -e GLOO_SOCKET_IFNAME="$INTERFACE" -e NCCL_SOCKET_IFNAME="=$INTERFACE" \
-        "$IMAGE" python -m trainer.torchrun --nnodes "$NODES" --nproc-per-node "$NPROC" \
-        --rdzv-backend c10d --rdzv-endpoint "$HEAD:29400" --rdzv-id "$JOB" \
-        --rdzv-conf "join_timeout=$1,is_host=$((RANK == 0))" --local-addr "$ADDRESS" --max-restarts 0 \
-        -m trainer "${TRAIN[@]}" --run-dir /job/run >"$OUTPUT" 2>&1 &
+    {
+        [ ${#HELD[@]} = 0 ] || export "${HELD[@]}"
+        exec docker run --rm --name ddp --network host --ipc host --pid host --ulimit memlock=-1 \
+            --security-opt no-new-privileges \
+            --log-driver awslogs --log-opt awslogs-region="$REGION" --log-opt awslogs-group="$LOG_GROUP" \
+            --log-opt awslogs-stream="$JOB/node-$RANK" --log-opt mode=non-blocking \
+            "${DOCKER_FLAGS[@]}" -v /data:/data:ro -v "$RUN:/job/run" \
+            -e TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
+            -e GLOO_SOCKET_IFNAME="$INTERFACE" -e NCCL_SOCKET_IFNAME="=$INTERFACE" \
+            "$IMAGE" python -m trainer.torchrun --nnodes "$NODES" --nproc-per-node "$NPROC" \
+            --rdzv-backend c10d --rdzv-endpoint "$HEAD:29400" --rdzv-id "$JOB" \
+            --rdzv-conf "join_timeout=$1,is_host=$((RANK == 0))" --local-addr "$ADDRESS" --max-restarts 0 \
+            -m trainer "${TRAIN[@]}" --run-dir /job/run
+    } >"$OUTPUT" 2>&1 &
     CONTAINER=$!
 }
 
-# While the container runs: uploads now and then, and asks the training to save when EC2 is about to take the node.
 attend_container() {
     local uploaded asked=''
     uploaded=$(now)
     while kill -0 "$CONTAINER" 2>/dev/null; do
-        # Asked once: a second SIGTERM would cut torchrun's waiting for its workers short.
         [ -n "$asked" ] || ! spot_notice || ! docker kill --signal TERM ddp &>/dev/null || asked=yes
         if [ $(($(now) - uploaded)) -ge "$UPLOAD_EVERY_S" ] && ! kill -0 "${UPLOAD:-none}" 2>/dev/null; then
             upload_changes &
@@ -231,15 +233,11 @@ spot_notice() { imds spot/instance-action >/dev/null; }
 
 last_words() { grep '^error: ' "$OUTPUT" | tail -n 1 | cut -d' ' -f2- | grep . || echo 'the training said no more'; }
 
-# Trains until it is done.  A try that ends because some node was lost is followed by another, of which there are
-# MAX_RESTARTS.  One whose nodes did not even meet is not counted: the launcher may still be replacing one of
-# them.  But without any training for MEET_S in a row this node gives up.
 train() {
     local code trained left unsaved='' most=$MEET_S
     [ -z "$DATA_S3" ] || most=$((MEET_S * 4)) # a new node copies the data first
     trained=$(now)
     while :; do
-        # Not over what only this node has yet: that goes up with the next copy.
         [ -n "$unsaved" ] || retry restore || fail 25 restore "cannot copy $FOLDER/run"
         ! spot_notice || fail 75 spot 'EC2 takes this spot instance back'
         left=$((most - ($(now) - trained)))
@@ -268,7 +266,6 @@ train() {
 
 is_replaced() { fetch_cluster && place | (read -r _ _ _ _ _ generation _ && [ "$generation" -gt "$GENERATION" ]); }
 
-# ---- the end, whatever happened
 
 finish() {
     trap - EXIT
@@ -309,7 +306,6 @@ main() {
     trap finish EXIT
     trap 'fail 143 signal "the node was asked to stop"' TERM INT HUP
 
-    # A node that was restarted runs no user data again and has no timer any more: nothing but to turn it off.
     printf '#!/bin/sh\nshutdown -h now\n' >/var/lib/cloud/scripts/per-boot/ddp &&
         chmod +x /var/lib/cloud/scripts/per-boot/ddp
 
@@ -320,6 +316,7 @@ main() {
     take_place
     get_data
     get_image
+    get_secrets
     train
     fail 0 train 'done'
 }

@@ -6,11 +6,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from launch.rehearse.ec2.node import Volume, World
-from launch.rehearse.ec2.processes import Node, Processes, changed, processes, why_not_here
+from launch.rehearse.ec2.node import Node, Volume, World
+from launch.rehearse.ec2.processes import Processes, changed, processes, why_not_here
 from tests.conftest import ROOT
 from tests.launch.ec2.test_boot import user_data
 from tests.processes import left_of, processes_with
@@ -27,8 +28,8 @@ def machines(tmp_path: Path) -> Iterator[Processes]:
         yield made
 
 
-def start(machines: Processes, script: str, volume: Volume | None = None) -> Node:
-    return machines.power_on("i-1", "127.0.0.1", PLACES + script, World("http://127.0.0.1:9"), volume)
+def start(machines: Processes, script: str, volume: Volume | None = None, **others: Any) -> Node:
+    return machines.power_on("i-1", "127.0.0.1", PLACES + script, World("http://127.0.0.1:9", **others), volume)
 
 
 def wait_until(what: object, timeout_s: float = 10) -> None:
@@ -65,6 +66,14 @@ def test_a_node_that_shuts_down_is_off_and_all_it_started_is_gone(machines: Proc
     assert left_of(mark) == []
     assert (node.root / "ec2/shutdown-calls").read_text() == "-h +9\n-h now\n"
     assert node.console == ""
+
+
+def test_a_node_finds_the_programs_of_its_world_instead_of_its_own(machines: Processes) -> None:
+    node = start(machines, "docker run; shutdown -h now", programs={"docker": '#!/bin/sh\necho "$1: ours"\n'})
+
+    wait_until(lambda: not node.is_on)
+
+    assert node.console == "run: ours\n"
 
 
 def test_a_node_whose_plug_is_pulled_takes_all_with_it(machines: Processes) -> None:
