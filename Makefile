@@ -4,6 +4,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Hundreds of processes of the tests would each compile this toolkit anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # --no-build-isolation: what comes as source is built with the lock's setuptools.  pip would fetch another without a hash.
 INSTALL := install -qq --require-hashes --no-deps --no-build-isolation --use-pep517
