@@ -31,6 +31,15 @@ def nobodys_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv(name, value)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def botocores_models_are_read_once() -> Iterator[None]:
+    """They take longer to read than most tests."""
+    from tests.launch import loader
+
+    with loader.shared():
+        yield
+
+
 @pytest.fixture
 def account() -> Iterator["Account"]:
     """An AWS account that is set up for launches."""

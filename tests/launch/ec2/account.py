@@ -14,9 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
-import botocore.loaders
 from moto import mock_aws
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
@@ -34,15 +32,6 @@ __all__ = ["AMI_PARAMETER", "PROFILE", "SCHEDULER_ROLE", "SPOT_INTERRUPTION", "T
 # Written out and not imported: a promise to whoever set up the account by hand.
 TOOLKIT = "aws-ddp-toolkit"
 SPOT_INTERRUPTION = "Server.SpotInstanceTermination: Spot instance termination"
-
-_loader = functools.cache(botocore.loaders.create_loader)
-
-
-def _shared_loader(path: str | None = None) -> Any:
-    """botocore's reader of its models, which keeps what it has read: that takes longer than a launch under moto."""
-    loader = _loader(path)
-    loader.search_paths[:] = dict.fromkeys(loader.search_paths)  # every boto3 session adds its own
-    return loader
 
 
 @functools.cache
@@ -77,7 +66,6 @@ class Account(rehearsed.Account):
         listen()
         rules = Rules()
         with ExitStack() as stack:
-            stack.enter_context(mock.patch("botocore.session.create_loader", _shared_loader))
             stack.enter_context(mock_aws(config={"core": {"mock_credentials": False}}))
             stack.enter_context(mended(rules))
             account = cls(rules)

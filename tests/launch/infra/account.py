@@ -30,7 +30,7 @@ from launch.clock import Clock
 from launch.ec2.leaks import regions_of
 from launch.infra import __main__, acts
 from launch.rehearse.ec2 import mended as ec2
-from tests.launch.ec2.account import _leave_what_stays_alone, _shared_loader
+from tests.launch.ec2.account import _leave_what_stays_alone
 from tests.launch.faults import Request, listen, watched
 from tests.launch.infra.mended import mended
 from tests.launch.privilege.watch import granted
@@ -70,7 +70,6 @@ class NewAccount:
         with ExitStack() as stack:
             stack.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", "Tried to parse AWS::")
-            stack.enter_context(mock.patch("botocore.session.create_loader", _shared_loader))
             stack.enter_context(mock_aws(config={"core": {"mock_credentials": False}}))
             stack.enter_context(ec2.mended(ec2.Rules()))
             stack.enter_context(mended())

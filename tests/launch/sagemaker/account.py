@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
-from unittest import mock
 
 from moto import mock_aws
 from moto.cloudformation.models import cloudformation_backends
@@ -24,7 +23,7 @@ from launch.rehearse.sagemaker import account as rehearsed
 from launch.rehearse.sagemaker.account import LOG_GROUP, TRUST
 from launch.rehearse.sagemaker.mended import mended
 from launch.rehearse.sagemaker.rules import Rules, Slow
-from tests.launch.ec2.account import TOOLKIT, _leave_what_stays_alone, _shared_loader
+from tests.launch.ec2.account import TOOLKIT, _leave_what_stays_alone
 from tests.launch.faults import Request, listen, watched
 from tests.launch.privilege.watch import granted
 
@@ -52,7 +51,6 @@ class SageMakerAccount(rehearsed.Account):
         listen()
         rules = Rules()
         with ExitStack() as stack:
-            stack.enter_context(mock.patch("botocore.session.create_loader", _shared_loader))
             stack.enter_context(mock_aws(config={"core": {"mock_credentials": False}}))
             stack.enter_context(mended(rules))
             account = cls(rules)

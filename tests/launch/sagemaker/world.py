@@ -30,7 +30,6 @@ from launch.sagemaker.estimator import Estimator
 from launch.sagemaker.names import number_of, run_name
 from launch.sagemaker.runs import describe
 from launch.sagemaker.start import World
-from tests.launch.ec2.account import _shared_loader
 from tests.launch.sagemaker.account import SageMakerAccount
 from tests.launch.sagemaker.known import NAME, job, request
 
@@ -56,10 +55,7 @@ def quick_sdk() -> Iterator[None]:
 
     What it checks is ours and always the same; a configuration that differs is checked as ever.
     """
-    with (
-        mock.patch("jsonschema.validate", _validate_once),
-        mock.patch("botocore.session.create_loader", _shared_loader),
-    ):
+    with mock.patch("jsonschema.validate", _validate_once):
         yield
 
 
