@@ -11,10 +11,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
 
-from trainer import flags
 from trainer.config import SECTIONS, TrainConfig, check
+from trainer.distributed.ranks import Ranks, read_ranks
 from trainer.errors import SettingsError, TrainerError, tell
-from trainer.ranks import Ranks, read_ranks
+from trainer.settings import flags
 
 # How long a rank leaves the word to another: one that only has to print it, and one that may still import torch.
 LET_SPEAK_S, LET_REFUSE_S = 2.0, 30.0

@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from trainer import datasets, models, optimizers, strategies
 from trainer.errors import SettingsError
-from trainer.registry import check_name
+from trainer.settings.registry import check_name
 
 
 def _pairs(value: Any) -> Any:

@@ -22,7 +22,7 @@ from types import FrameType
 
 from trainer.contract import SAGEMAKER_FAILURE, SAGEMAKER_FAILURE_PATTERN, SAGEMAKER_MODEL, Exit
 from trainer.errors import MachineError, TrainerError, tell
-from trainer.told import PORT, command, read_told, variables
+from trainer.process.sagemaker_inputs import PORT, command, read_told, variables
 
 WAIT_S, LOOK_EVERY_S = 900.0, 0.5  # for the names of the other hosts, which may start later
 LAST_WORDS_S = 5.0  # after the end, for what is still in the pipe

@@ -7,13 +7,13 @@ from time import perf_counter
 
 from trainer.config import Batches, batches_at
 from trainer.datasets.base import Batch
+from trainer.distributed.probe import Communication, measure
+from trainer.distributed.pulse import Pulse
+from trainer.distributed.sampler import Order, positions, steps_per_epoch
 from trainer.errors import Interrupted, SettingsError, TrainingError
 from trainer.loop import train_epoch
-from trainer.metrics import Stopwatch
-from trainer.probe import Communication, measure
-from trainer.progress import Bar
-from trainer.pulse import Pulse
-from trainer.sampler import Order, positions, steps_per_epoch
+from trainer.metrics.counters import Stopwatch
+from trainer.metrics.progress import Bar
 from trainer.schedule import learning_rate, peak_lr
 from trainer.training import Training
 

@@ -10,9 +10,9 @@ import torch
 
 from trainer.config import batches_at
 from trainer.datasets.base import UNREADABLE, Batch
+from trainer.distributed.sampler import shard
 from trainer.errors import TrainingError
 from trainer.loop import evaluate
-from trainer.sampler import shard
 from trainer.schedule import peak_lr
 from trainer.training import Training
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from trainer.metrics import Stopwatch, Totals, tally
+from trainer.metrics.counters import Stopwatch, Totals, tally
 from trainer.precision import Stepper
 
 Batches = Iterable[tuple[Tensor, Tensor]]

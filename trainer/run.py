@@ -8,26 +8,26 @@ from pathlib import Path
 
 import torch
 
-from trainer import snapshot
-from trainer.checkpoint import Checkpoints, load, save_weights
 from trainer.config import TrainConfig, batches_at
 from trainer.contract import CHECKPOINTS, CURVES, METRICS, SETTINGS, WEIGHTS
-from trainer.curves import draw
-from trainer.distributed import Session, session
+from trainer.distributed.probe import Communication
+from trainer.distributed.pulse import Pulse
+from trainer.distributed.ranks import Ranks
+from trainer.distributed.session import Session, session
 from trainer.epoch import measure_communication, refuse_empty_epochs, train_one_epoch
 from trainer.errors import Interrupted, SettingsError, TrainingError, not_written
 from trainer.evaluation import evaluate_exactly
-from trainer.flags import to_yaml
-from trainer.gpu_use import GpuUse
-from trainer.interrupt import watch
-from trainer.log import Journal, open_journal, read_records
-from trainer.machine import pick_device, set_up
-from trainer.probe import Communication
-from trainer.progress import Bar
-from trainer.pulse import Pulse
-from trainer.ranks import Ranks
-from trainer.record import epoch_record, headline, opening
+from trainer.metrics.curves import draw
+from trainer.metrics.gpu_use import GpuUse
+from trainer.metrics.log import Journal, open_journal, read_records
+from trainer.metrics.progress import Bar
+from trainer.metrics.record import epoch_record, headline, opening
+from trainer.process.interrupt import watch
+from trainer.process.machine import pick_device, set_up
 from trainer.schedule import count_updates, warning_for_few_updates
+from trainer.settings.flags import to_yaml
+from trainer.state import snapshot
+from trainer.state.checkpoint import Checkpoints, load, save_weights
 from trainer.training import Training, assemble, strategy_name
 
 

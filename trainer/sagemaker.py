@@ -33,9 +33,9 @@ from trainer.contract import (
     WEIGHTS,
     Exit,
 )
+from trainer.distributed.ranks import read_ranks
 from trainer.errors import MachineError, TrainerError, tell, told_to
-from trainer.ranks import read_ranks
-from trainer.secrets import read_secrets
+from trainer.process.secrets import read_secrets
 
 # Everything but the checkpoints, which would make model.tar.gz several times as large.
 RESULTS = (WEIGHTS, METRICS, SETTINGS, CURVES)

@@ -12,17 +12,17 @@ from torch import nn
 from torch.optim import Optimizer
 
 from trainer import datasets, models, optimizers, strategies
-from trainer.checkpoint import load, read
 from trainer.config import TrainConfig
 from trainer.datasets.base import Data, Request
-from trainer.distributed import Session
-from trainer.ema import WeightAverage
+from trainer.distributed.session import Session
 from trainer.errors import CheckpointError, SettingsError
 from trainer.loop import Trainee
-from trainer.machine import share_of_cores
-from trainer.metrics import Totals
+from trainer.metrics.counters import Totals
 from trainer.precision import Stepper, autocast, gradient_scaler, pick_precision
-from trainer.registry import load as load_from
+from trainer.process.machine import share_of_cores
+from trainer.settings.registry import load as load_from
+from trainer.state.checkpoint import load, read
+from trainer.state.ema import WeightAverage
 from trainer.strategies.base import Wrapped
 
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # What a node of launch.ec2 runs at boot, as its user data: it finds its place in the job, gets the data and
 # the image, trains, uploads what came of it, and turns itself off, which terminates it.
-# launch/templates.py fills in these values, quoted for the shell, and leaves the comments out.
+# launch/core/templates.py fills in these values, quoted for the shell, and leaves the comments out.
 # Read main(), at the end, first.
 # shellcheck disable=SC2329  # within, retry and trap call functions by name
 

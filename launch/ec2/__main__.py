@@ -6,15 +6,15 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from launch import cli, plan
-from launch.cli import Verb
+from launch.core import cli, plan
+from launch.core.cli import Verb
+from launch.core.job import Job
 from launch.ec2.options import Ec2Options
 from launch.ec2.verbs import StatusOptions, verbs
-from launch.job import Job
 
 if TYPE_CHECKING:
-    from launch.aws import Aws
-    from launch.clock import Clock
+    from launch.core.aws import Aws
+    from launch.core.clock import Clock
     from launch.ec2.start import World
 
 ABOUT = """\
@@ -58,13 +58,13 @@ def main(argv: list[str]) -> int:
 
 
 def _aws(region: str | None) -> "Aws":
-    from launch.aws import Aws
+    from launch.core.aws import Aws
 
     return Aws(region)
 
 
 def _clock() -> "Clock":
-    from launch.clock import Clock
+    from launch.core.clock import Clock
 
     return Clock()
 
@@ -77,9 +77,9 @@ def _check(job: Job[Ec2Options]) -> None:
 
 def _plan(job: Job[Ec2Options]) -> plan.Plan:
     """Checks before any call, then looks everything up."""
+    from launch.core.names import default_job_name
     from launch.ec2 import checks, planner
     from launch.ec2.lookup import look_up
-    from launch.names import default_job_name
 
     settled, now = checks.settle(job), datetime.now(UTC)
     name = job.where.job_name or default_job_name(job.train.dataset, job.train.model, now.astimezone())

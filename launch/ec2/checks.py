@@ -3,13 +3,13 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from launch import catalog
-from launch.catalog import Instance
+from launch.core import catalog
+from launch.core.catalog import Instance
+from launch.core.job import Job
+from launch.core.names import check_job_name
+from launch.core.price import Volume, usd_per_hour
+from launch.core.secrets import read_references
 from launch.ec2.options import Ec2Options
-from launch.job import Job
-from launch.names import check_job_name
-from launch.price import Volume, usd_per_hour
-from launch.secrets import read_references
 from trainer.config import TrainConfig, check_batches
 from trainer.errors import SettingsError
 

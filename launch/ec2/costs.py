@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from launch import catalog
+from launch.core import catalog
+from launch.core.price import GIB, Volume
+from launch.core.price import usd_per_hour as volume_usd_per_hour
 from launch.ec2.fleet import Fleet, Node, Thing
-from launch.price import GIB, Volume
-from launch.price import usd_per_hour as volume_usd_per_hour
 
 # From a stopped node on, only its volumes cost.  A pending one is about to.
 BILLED = ("pending", "running")

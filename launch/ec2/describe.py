@@ -2,19 +2,19 @@
 
 from datetime import UTC, datetime, timedelta
 
-from launch.catalog import Instance
+from launch.core.catalog import Instance
+from launch.core.errors import AwsError
+from launch.core.job import Job
+from launch.core.names import Folder, bucket_of
+from launch.core.plan import Late
 from launch.ec2 import machines, requests
 from launch.ec2.checks import Settled, check_price, in_container
 from launch.ec2.facts import Ami, Facts, Snapshot
 from launch.ec2.options import Ec2Options
 from launch.ec2.quotas import quota_of
 from launch.ec2.requests import Cluster
-from launch.errors import AwsError
-from launch.job import Job
-from launch.names import Folder, bucket_of
-from launch.plan import Late
 from trainer.errors import SettingsError, TrainerError
-from trainer.flags import to_argv
+from trainer.settings.flags import to_argv
 
 USER_DATA_LIMIT = 16_384  # bytes, before base64
 

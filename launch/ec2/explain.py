@@ -1,15 +1,15 @@
 """What a plan says beside its requests: facts, price and warnings, for a reader.  Pure."""
 
-from launch import catalog, secrets
-from launch.catalog import Instance
+from launch.core import catalog, secrets
+from launch.core.catalog import Instance
+from launch.core.estimate.words import expected
+from launch.core.names import TOOLKIT
+from launch.core.price import usd
 from launch.ec2 import machines
 from launch.ec2.checks import Settled, highest_usd, hourly_usd
 from launch.ec2.facts import Facts
 from launch.ec2.quotas import quota_of
 from launch.ec2.requests import Cluster
-from launch.estimate.words import expected
-from launch.names import TOOLKIT
-from launch.price import usd
 from trainer.config import TrainConfig
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from launch.aws import Aws
+from launch.core.aws import Aws
+from launch.core.errors import AwsError
+from launch.core.names import BUCKET_TAG, DEADLINE_TAG, JOB_TAG, STARTED_TAG, TOOLKIT, read_time, tag_values
 from launch.ec2.names import GENERATION_TAG, SCHEDULE_GROUP, group_name
-from launch.errors import AwsError
-from launch.names import BUCKET_TAG, DEADLINE_TAG, JOB_TAG, STARTED_TAG, TOOLKIT, read_time, tag_values
 
 # AWS shows a terminated instance for about an hour; it costs nothing from shutting-down on.
 LIVE = ("pending", "running", "stopping", "stopped")

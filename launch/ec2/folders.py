@@ -3,14 +3,14 @@
 from collections.abc import Collection
 from typing import Any, NoReturn
 
-from launch.aws import Aws
+from launch.core.aws import Aws
+from launch.core.errors import AwsError
+from launch.core.lookup import spec_of
+from launch.core.names import Folder, bucket_of
 from launch.ec2.fleet import Fleet
 from launch.ec2.names import BACKEND
-from launch.errors import AwsError
-from launch.lookup import spec_of
-from launch.names import Folder, bucket_of
 from trainer.errors import SettingsError
-from trainer.registry import did_you_mean
+from trainer.settings.registry import did_you_mean
 
 
 def folder_of(aws: Aws, fleet: Fleet, job: str, bucket: str | None) -> Folder:

@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from launch.aws import Aws
-from launch.clock import duration
+from launch.core.aws import Aws
+from launch.core.clock import duration
+from launch.core.names import JOB_NAME
+from launch.core.perform import table
+from launch.core.price import usd
 from launch.ec2.costs import node_usd, thing_usd, usd_per_hour
 from launch.ec2.fleet import Fleet, find
-from launch.names import JOB_NAME
-from launch.perform import table
-from launch.price import usd
 from trainer.errors import TrainerError
 
 # A launch makes groups and a time limit before its nodes, and brings lost nodes back: for so long that is no leak.

@@ -1,7 +1,7 @@
-"""Where the nodes' containers write what they say; launch/logs.py reads it."""
+"""Where the nodes' containers write what they say; launch/core/logs.py reads it."""
 
+from launch.core.logs import Streams
 from launch.ec2.names import LOG_GROUP, node_streams
-from launch.logs import Streams
 
 
 def streams_of(job: str) -> Streams:

@@ -5,15 +5,15 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from launch.aws import Aws
+from launch.core.aws import Aws
+from launch.core.errors import AwsError
+from launch.core.lookup import Asking, check_bucket, missing, read_json, region_or_some, spec_of
+from launch.core.names import DATA_TAG, Folder, bucket_of
 from launch.ec2.checks import Settled
 from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot, Subnet
 from launch.ec2.fleet import Fleet, find, node
 from launch.ec2.names import BACKEND, LOG_GROUP
 from launch.ec2.quotas import quota_of
-from launch.errors import AwsError
-from launch.lookup import Asking, check_bucket, missing, read_json, region_or_some, spec_of
-from launch.names import DATA_TAG, Folder, bucket_of
 from trainer.errors import SettingsError, TrainerError
 
 AMI_PARAMETER = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from launch.catalog import Instance
+from launch.core.catalog import Instance
+from launch.core.names import client_token
+from launch.core.plan import Late, Request
+from launch.core.secrets import read_references
+from launch.core.templates import fill
 from launch.ec2.checks import Settled, data_volume, io2_volume
 from launch.ec2.facts import Subnet
 from launch.ec2.names import DATA_DEVICE, GENERATION_TAG, LOG_GROUP, group_name
 from launch.ec2.requests import NOT_YET, Cluster
-from launch.names import client_token
-from launch.plan import Late, Request
-from launch.secrets import read_references
-from launch.templates import fill
 
 HOP_LIMIT = 1  # the node, and containers that share its network as ours does; no others get at the role
 # Quota "EBS: provisioned rate for volume initialization" of a region, and what one volume may ask of it, in MiB/s.

@@ -1,9 +1,9 @@
-"""Names that only a job on EC2 leaves in the account.  launch/names.py has those of every job.
+"""Names that only a job on EC2 leaves in the account.  launch/core/names.py has those of every job.
 
 Pure.  infra/ec2/boot.sh and infra/iam know the same names.
 """
 
-from launch.names import TOOLKIT
+from launch.core.names import TOOLKIT
 
 BACKEND = "ec2"
 GENERATION_TAG = f"{TOOLKIT}:generation"  # on instances: how often the job was given nodes

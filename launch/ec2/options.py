@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from launch.secrets import References
-from launch.words import Words
+from launch.core.secrets import References
+from launch.core.words import Words
 
 
 class Ec2Options(BaseModel):

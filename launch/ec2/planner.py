@@ -4,17 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from launch.core.errors import AwsError
+from launch.core.job import Job
+from launch.core.plan import Choice, Late, Plan, Request, Step, Try
 from launch.ec2 import explain, machines, requests
 from launch.ec2.checks import Settled
-from launch.ec2.cluster import members_of_plan
 from launch.ec2.describe import describe
 from launch.ec2.facts import Facts, Subnet
 from launch.ec2.names import SCHEDULE_GROUP, group_name
 from launch.ec2.options import Ec2Options
 from launch.ec2.requests import Cluster
-from launch.errors import AwsError
-from launch.job import Job
-from launch.plan import Choice, Late, Plan, Request, Step, Try
+from launch.ec2.roster import members_of_plan
 from trainer.errors import TrainerError
 
 # RunInstances' errors after which another zone may do, and after which only another type may.

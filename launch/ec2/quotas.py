@@ -6,7 +6,7 @@ Codes and names: https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instan
 import re
 from dataclasses import dataclass
 
-from launch.catalog import Instance
+from launch.core.catalog import Instance
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from launch.aws import Aws
-from launch.clock import Clock
+from launch.core.aws import Aws
+from launch.core.clock import Clock
+from launch.core.perform import Say
+from launch.core.price import usd
 from launch.ec2 import stop
 from launch.ec2.costs import cost_so_far
 from launch.ec2.fleet import Fleet
 from launch.ec2.folders import folder_of
-from launch.perform import Say
-from launch.price import usd
 from trainer.errors import TrainerError
 
 # A launch this young may have asked for nodes that EC2 does not list yet.

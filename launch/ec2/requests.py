@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from launch.core.names import JOB_TAG, Folder, tags
+from launch.core.plan import Late, Request
 from launch.ec2.checks import Settled
 from launch.ec2.facts import Ami, Snapshot
 from launch.ec2.names import BACKEND, LOG_GROUP, SCHEDULE_GROUP, group_name
-from launch.names import JOB_TAG, Folder, tags
-from launch.plan import Late, Request
 
 RETENTION_DAYS = 90
 # What EC2 says of a group that it made a moment ago.

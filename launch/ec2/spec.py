@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-from launch.aws import Aws
+from launch.core.aws import Aws
+from launch.core.job import Job
+from launch.core.lookup import spec_of
 from launch.ec2.fleet import find
 from launch.ec2.folders import folder_of, needed, refuse_unknown
 from launch.ec2.names import BACKEND
 from launch.ec2.options import Ec2Options
-from launch.job import Job
-from launch.lookup import spec_of
-from trainer import flags
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
+from trainer.settings import flags
 
 
 def job_named(aws: Aws, name: str | None, bucket: str | None) -> Job[Ec2Options]:

@@ -4,22 +4,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launch.aws import Aws
-from launch.clock import Clock
+from launch.core.aws import Aws
+from launch.core.clock import Clock
+from launch.core.errors import AwsError, Ended, NoAnswer
+from launch.core.lookup import read_json
+from launch.core.perform import Say, perform
+from launch.core.plan import Plan
+from launch.core.price import usd
+from launch.core.signals import Hangup, hangups, undeterred, undisturbed
 from launch.ec2 import machines, requests, stop
-from launch.ec2.cluster import members, volumes_missing
 from launch.ec2.costs import cost_so_far
 from launch.ec2.fleet import Fleet, find
 from launch.ec2.judge import Over
 from launch.ec2.planner import Launch, inner
 from launch.ec2.requests import Cluster
+from launch.ec2.roster import members, volumes_missing
 from launch.ec2.watch import APPEAR_S, Follower, cluster_json
-from launch.errors import AwsError, Ended, NoAnswer
-from launch.lookup import read_json
-from launch.perform import Say, perform
-from launch.plan import Plan
-from launch.price import usd
-from launch.signals import Hangup, hangups, undeterred, undisturbed
 from trainer.contract import Exit
 from trainer.errors import TrainerError
 

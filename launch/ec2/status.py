@@ -5,19 +5,19 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from launch.aws import Aws
-from launch.clock import duration
+from launch.core.aws import Aws
+from launch.core.clock import duration
+from launch.core.errors import AwsError
+from launch.core.lookup import read_json, spec_of
+from launch.core.names import Folder
+from launch.core.perform import table
+from launch.core.price import usd
+from launch.core.progress import Record, in_words, newest
 from launch.ec2.costs import cost_so_far, is_whole, most_it_cost, this_start, unpriced, usd_per_hour
 from launch.ec2.fleet import Fleet, Node
 from launch.ec2.judge import TAKEN
 from launch.ec2.names import BACKEND
 from launch.ec2.watch import exit_records
-from launch.errors import AwsError
-from launch.lookup import read_json, spec_of
-from launch.names import Folder
-from launch.perform import table
-from launch.price import usd
-from launch.progress import Record, in_words, newest
 from trainer.config import TrainConfig
 from trainer.contract import Exit
 

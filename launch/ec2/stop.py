@@ -4,14 +4,14 @@ import json
 import re
 from collections.abc import Sequence
 
-from launch.aws import Aws
-from launch.clock import Clock
+from launch.core.aws import Aws
+from launch.core.clock import Clock
+from launch.core.errors import AwsError, NoAnswer
+from launch.core.lookup import spec_of
+from launch.core.names import Folder
+from launch.core.perform import Say
 from launch.ec2.fleet import Fleet, Node, Thing, find
 from launch.ec2.names import BACKEND, SCHEDULE_GROUP
-from launch.errors import AwsError, NoAnswer
-from launch.lookup import spec_of
-from launch.names import Folder
-from launch.perform import Say
 
 # Codes that mean: gone already.
 GONE = {"InvalidInstanceID.NotFound", "InvalidVolume.NotFound", "InvalidGroup.NotFound",

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field
 
-from launch.cli import Verb
-from launch.verbs import InRegion, OfJob
+from launch.core.cli import Verb
+from launch.core.verbs import InRegion, OfJob
 
 if TYPE_CHECKING:
-    from launch.aws import Aws
-    from launch.clock import Clock
+    from launch.core.aws import Aws
+    from launch.core.clock import Clock
 
 Say = Callable[[str], None]
 
@@ -89,7 +89,7 @@ def verbs(make_aws: Callable[[str | None], "Aws"], clock: Callable[[], "Clock"],
 
     def act(name: str) -> Callable[[Any], int]:
         def do(options: BaseModel) -> int:
-            from launch.ec2.acts import Acts  # --help needs none of it
+            from launch.ec2.commands import Acts  # --help needs none of it
 
             done: int = getattr(Acts(make_aws, clock(), say), name)(options)
             return done

@@ -4,18 +4,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launch.aws import Aws
-from launch.clock import Clock
+from launch.core.aws import Aws
+from launch.core.clock import Clock
+from launch.core.errors import AwsError
+from launch.core.logs import LogTail
+from launch.core.lookup import read_json, spec_of
+from launch.core.names import Folder
+from launch.core.perform import Say
 from launch.ec2.fleet import find
 from launch.ec2.judge import Over, Replace, Situation, Verdict, judge, strays
 from launch.ec2.logs import streams_of
 from launch.ec2.names import BACKEND
 from launch.ec2.requests import Cluster
-from launch.errors import AwsError
-from launch.logs import LogTail
-from launch.lookup import read_json, spec_of
-from launch.names import Folder
-from launch.perform import Say
 from trainer.contract import WEIGHTS, Exit
 from trainer.errors import TrainerError
 

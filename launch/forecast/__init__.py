@@ -1,1 +1,1 @@
-"""`python -m launch.forecast`: which instance to take, before anything runs.  The arithmetic is launch.estimate's."""
+"""`python -m launch.forecast`: which instance to take.  The arithmetic is launch.core.estimate's."""

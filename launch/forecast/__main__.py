@@ -3,13 +3,13 @@
 import sys
 from typing import TYPE_CHECKING, Any
 
-from launch import cli
-from launch.cli import Backend, Verb
+from launch.core import cli
+from launch.core.cli import Backend, Verb
 from launch.forecast.options import ForecastOptions, PublishedOptions
 
 if TYPE_CHECKING:
+    from launch.core.job import Job
     from launch.forecast.compare import Comparison
-    from launch.job import Job
 
 PROG = "python -m launch.forecast"
 

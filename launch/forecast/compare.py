@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from launch import catalog
-from launch.catalog import SAGEMAKER_PREFIX, Instance
-from launch.estimate.calibrate import Calibrated, Measured, calibrate
-from launch.estimate.figure import Figure, figure
-from launch.estimate.forecast import Forecast, forecast
-from launch.estimate.formulas import Layout
-from launch.estimate.rates import rates_of
-from launch.estimate.tables import data_set, table
-from launch.estimate.training import Images, training
+from launch.core import catalog
+from launch.core.catalog import SAGEMAKER_PREFIX, Instance
+from launch.core.estimate.calibrate import Calibrated, Measured, calibrate
+from launch.core.estimate.figure import Figure, figure
+from launch.core.estimate.forecast import Forecast, forecast
+from launch.core.estimate.formulas import Layout
+from launch.core.estimate.rates import rates_of
+from launch.core.estimate.tables import data_set, table
+from launch.core.estimate.training import Images, training
 from launch.forecast.options import ForecastOptions
 from trainer.config import TrainConfig, batches_at, check, check_batches
 from trainer.errors import SettingsError

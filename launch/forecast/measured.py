@@ -1,15 +1,15 @@
-"""What runs say of the machines they ran on: from their folders to launch.estimate's terms."""
+"""What runs say of the machines they ran on: from their folders to launch.core.estimate's terms."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from launch import runs
-from launch.estimate.calibrate import Measured
-from launch.estimate.formulas import Layout
-from launch.estimate.tables import data_set
-from launch.estimate.training import FOLDER_PX, SYNTHETIC_PX
-from launch.runs import Run, number
+from launch.core import runs
+from launch.core.estimate.calibrate import Measured
+from launch.core.estimate.formulas import Layout
+from launch.core.estimate.tables import data_set
+from launch.core.estimate.training import FOLDER_PX, SYNTHETIC_PX
+from launch.core.runs import Run, number
 from trainer.errors import SettingsError
 
 NEEDED = ("step_ms", "images_per_s", "global_batch")

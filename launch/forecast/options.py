@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from launch.words import Words, split
+from launch.core.words import Words, split
 
 
 def _some(values: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from launch import catalog
-from launch.catalog import Instance, Rate
-from launch.estimate.calibrate import COMPUTE, INPUT, as_measured, solve
-from launch.estimate.figure import Side, exactly
-from launch.estimate.forecast import evaluation_s
-from launch.estimate.formulas import Layout, Work, step
-from launch.estimate.rates import FOREVER, Rates, rates_of
-from launch.estimate.tables import table
-from launch.estimate.training import Training, training
+from launch.core import catalog
+from launch.core.catalog import Instance, Rate
+from launch.core.estimate.calibrate import COMPUTE, INPUT, as_measured, solve
+from launch.core.estimate.figure import Side, exactly
+from launch.core.estimate.forecast import evaluation_s
+from launch.core.estimate.formulas import Layout, Work, step
+from launch.core.estimate.rates import FOREVER, Rates, rates_of
+from launch.core.estimate.tables import table
+from launch.core.estimate.training import Training, training
 from trainer.config import TrainConfig
 
 # A machine of which only the link between its GPUs is known.

@@ -6,10 +6,10 @@ from dataclasses import asdict
 from math import floor, log10
 from typing import Any
 
-from launch.estimate.words import hours, seconds
+from launch.core.estimate.words import hours, seconds
+from launch.core.price import usd
 from launch.forecast.compare import Candidate, Comparison, spot_share
 from launch.forecast.published import Case
-from launch.price import usd
 
 HEADS = ("instance", "nodes", "GPUs", "s/epoch", "range", "images/s", "efficiency", "limited by", "that is",
          "job", "USD/epoch", "USD", "range", "spot")  # fmt: skip

@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launch import cli
-from launch.cli import Verb
+from launch.core import cli
+from launch.core.cli import Verb
 from launch.image.options import BuildOptions, PushOptions, ShowOptions
 
 if TYPE_CHECKING:
-    from launch.aws import Aws
+    from launch.core.aws import Aws
 
 ABOUT = """\
 Builds the container with docker, podman or buildah, or where there is none of them CodeBuild, and pushes it to the
@@ -59,8 +59,8 @@ def main(argv: list[str]) -> int:
 
 def _act(name: str) -> Callable[[Any], int]:
     def do(options: Any) -> int:
-        from launch.clock import Clock  # --help needs none of it
-        from launch.image.acts import Acts
+        from launch.core.clock import Clock  # --help needs none of it
+        from launch.image.commands import Acts
 
         checkout = Path(__file__).resolve().parents[2]
         which = partial(shutil.which, path=os.environ.get("PATH"))
@@ -71,7 +71,7 @@ def _act(name: str) -> Callable[[Any], int]:
 
 
 def _aws(region: str | None) -> "Aws":
-    from launch.aws import Aws
+    from launch.core.aws import Aws
 
     return Aws(region, policy="builder")
 

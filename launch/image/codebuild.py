@@ -1,6 +1,6 @@
 """CodeBuild, which builds where there is no docker: its requests, what they cost, what the end of a build means.  Pure.
 
-The commands are those of commands.py; infra/container/buildspec.yaml runs them, in the project that launch.infra makes.
+The commands are those of engines.py; infra/container/buildspec.yaml runs them, in the project that launch.infra makes.
 """
 
 import shlex
@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from launch.errors import AwsError
-from launch.image import commands
+from launch.core.errors import AwsError
+from launch.core.lookup import SET_UP
+from launch.core.names import TOOLKIT
+from launch.core.plan import Late, Request
+from launch.core.price import usd
+from launch.image import engines
 from launch.image.context import Context
 from launch.image.source import Source
-from launch.lookup import SET_UP
-from launch.names import TOOLKIT
-from launch.plan import Late, Request
-from launch.price import usd
 
 PROJECT, LOG_GROUP = f"{TOOLKIT}-images", f"/{TOOLKIT}/images"
 # As account.yaml has it.  USD of us-east-1 for BUILD_GENERAL1_SMALL, from AWS's price page as remembered on 2026-11-21.
@@ -46,15 +46,15 @@ class Order:
 def variables(source: Source, name: str, regions: Mapping[str, str]) -> dict[str, str]:
     """What the buildspec wants for the image called `name`.  regions: of the registries that want a login."""
     log_in = [
-        f"{shlex.join(commands.password(region))} | {shlex.join(commands.log_in('docker', host))}"
+        f"{shlex.join(engines.password(region))} | {shlex.join(engines.log_in('docker', host))}"
         for host, region in regions.items()
     ]
     return {
         "LOG_IN": " && ".join(log_in),
         # The context is where the commands start.
-        "BUILD": shlex.join(commands.build("docker", replace(source, folder=Path()), name)),
-        "PUSH": shlex.join(commands.push("docker", name)),
-        **commands.environment({}),
+        "BUILD": shlex.join(engines.build("docker", replace(source, folder=Path()), name)),
+        "PUSH": shlex.join(engines.push("docker", name)),
+        **engines.environment({}),
     }
 
 

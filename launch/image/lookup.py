@@ -5,16 +5,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from launch.aws import Aws
-from launch.errors import AwsError
+from launch.core.aws import Aws
+from launch.core.errors import AwsError
+from launch.core.lookup import SET_UP, Asking, region_or_some
+from launch.core.names import TOOLKIT, bucket_of
 from launch.image.codebuild import PROJECT
-from launch.image.commands import PROGRAMS
 from launch.image.context import pack
+from launch.image.engines import PROGRAMS
 from launch.image.facts import Facts
 from launch.image.options import Builder, BuildOptions, PushOptions
 from launch.image.source import Source
-from launch.lookup import SET_UP, Asking, region_or_some
-from launch.names import TOOLKIT, bucket_of
 from trainer.errors import TrainerError
 
 _BASE = re.compile(

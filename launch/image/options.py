@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from launch.names import TOOLKIT
-from launch.verbs import InRegion
+from launch.core.names import TOOLKIT
+from launch.core.verbs import InRegion
 
 Target = Literal["trainer", "sagemaker", "jupyter"]
 Program = Literal["docker", "podman", "buildah"]

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from launch.image import codebuild, commands
+from launch.core.names import TOOLKIT, bucket_of, client_token
+from launch.core.plan import Late, Plan, Request
+from launch.image import codebuild, engines
 from launch.image.codebuild import Order
 from launch.image.facts import BUILT_ON, Facts, short
 from launch.image.lookup import MANIFESTS, region_of
 from launch.image.options import Builder, BuildOptions, Program, PushOptions
 from launch.image.source import Source
-from launch.names import TOOLKIT, bucket_of, client_token
-from launch.plan import Late, Plan, Request
 from trainer.errors import SettingsError, TrainerError
 
 SOME_ACCOUNT = "123456789012"  # where there is none to ask
@@ -33,8 +33,8 @@ class Making:
     @property
     def lines(self) -> list[str]:
         """All commands, to be read."""
-        all_of = [commands.log_in(self.builder, host) for host in self.hosts] + [self.build, self.push]
-        return [shlex.join(words) for words in [*all_of, *(commands.log_out(self.builder, h) for h in self.hosts)]]
+        all_of = [engines.log_in(self.builder, host) for host in self.hosts] + [self.build, self.push]
+        return [shlex.join(words) for words in [*all_of, *(engines.log_out(self.builder, h) for h in self.hosts)]]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def local_name(source: Source) -> str:
 
 def plan_build(source: Source, builder: Program) -> Plan:
     """The plan for an image on this machine."""
-    line = shlex.join(commands.build(builder, source, local_name(source)))
+    line = shlex.join(engines.build(builder, source, local_name(source)))
     return Plan(
         f"image {local_name(source)}, on this machine",
         _facts_rows(source, builder),
@@ -131,9 +131,9 @@ def _making(source: Source, facts: Facts, uri: str, now: datetime) -> Making | O
     if facts.context is None:
         # The first of them, where there is none.
         here = None if facts.builder == "codebuild" else facts.builder
-        program = here or commands.PROGRAMS[0]
-        build = commands.build(program, source, name, fresh=bool(facts.base))
-        return Making(program, build, commands.push(program, name), hosts)
+        program = here or engines.PROGRAMS[0]
+        build = engines.build(program, source, name, fresh=bool(facts.base))
+        return Making(program, build, engines.push(program, name), hosts)
     given = codebuild.variables(source, name, {host: str(region_of(host)) for host in hosts})
     bucket = bucket_of(facts.account or SOME_ACCOUNT, facts.region)
     # Another command is another build, also of the same content: the first may have failed.
@@ -193,7 +193,7 @@ def _moves(options: PushOptions, source: Source, facts: Facts, made: bool) -> tu
 def _builder_row(options: PushOptions, facts: Facts) -> str:
     if facts.builder == "codebuild" and not options.builder:
         return "codebuild, for there is no docker, podman or buildah here"
-    return facts.builder or commands.PROGRAMS[0]
+    return facts.builder or engines.PROGRAMS[0]
 
 
 def _facts_rows(source: Source, builder: str) -> tuple[tuple[str, str], ...]:

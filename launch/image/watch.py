@@ -5,9 +5,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from launch.aws import DENIED, Aws
-from launch.clock import Clock, duration
-from launch.errors import AwsError, Ended, NoAnswer
+from launch.core.aws import DENIED, Aws
+from launch.core.clock import Clock, duration
+from launch.core.errors import AwsError, Ended, NoAnswer
+from launch.core.logs import QUIET_LOOKS, LogTail, Streams
+from launch.core.perform import Say, perform
+from launch.core.signals import Hangup, hangups, undeterred, undisturbed
 from launch.image.codebuild import (
     DONE,
     LIMIT_MINUTES,
@@ -21,9 +24,6 @@ from launch.image.codebuild import (
     stop_by_hand,
     stream_of,
 )
-from launch.logs import QUIET_LOOKS, LogTail, Streams
-from launch.perform import Say, perform
-from launch.signals import Hangup, hangups, undeterred, undisturbed
 from trainer.errors import TrainerError
 
 # How long AWS may be out of reach.

@@ -4,12 +4,12 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from launch import cli
-from launch.cli import Verb
+from launch.core import cli
+from launch.core.cli import Verb
 from launch.infra.options import DownOptions, PlanOptions, ShowOptions, TemplateOptions, UpOptions
 
 if TYPE_CHECKING:
-    from launch.aws import Aws
+    from launch.core.aws import Aws
 
 ABOUT = """\
 Sets an account up for launches, once per region: bucket, repository, roles, logs, leak sweeper, as one CloudFormation
@@ -74,8 +74,8 @@ def main(argv: list[str]) -> int:
 
 def _act(name: str) -> Callable[[Any], int]:
     def do(options: Any) -> int:
-        from launch.clock import Clock  # --help needs none of it
-        from launch.infra.acts import Acts
+        from launch.core.clock import Clock  # --help needs none of it
+        from launch.infra.commands import Acts
 
         done: int = getattr(Acts(_aws, Clock(), cli.say, cli.confirm), name)(options)
         return done
@@ -84,7 +84,7 @@ def _act(name: str) -> Callable[[Any], int]:
 
 
 def _aws(region: str | None) -> "Aws":
-    from launch.aws import Aws
+    from launch.core.aws import Aws
 
     return Aws(region, policy="administrator")
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from launch.aws import Aws
-from launch.errors import AwsError
+from launch.core.aws import Aws
+from launch.core.errors import AwsError
+from launch.core.names import TOOLKIT
 from launch.infra.facts import Stack
 from launch.infra.lookup import unless_absent
-from launch.names import TOOLKIT
 
 # What stacks of before gave their nodes themselves; CloudFormation takes off what it put on.
 OURS = {"arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore"}

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launch.aws import Aws
-from launch.clock import Clock
-from launch.errors import AwsError
+from launch.core.aws import Aws
+from launch.core.clock import Clock
+from launch.core.errors import AwsError
+from launch.core.perform import table
+from launch.core.plan import Request
 from launch.infra.lookup import stack_of
 from launch.infra.template import KEPT, STACK, WITH_THEM
-from launch.perform import table
-from launch.plan import Request
 
 LOOK_EVERY_S, LIMIT_S = 2.0, 600.0
 # How CloudFormation says that all is as it shall be.

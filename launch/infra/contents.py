@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from launch.aws import Aws
-from launch.errors import AwsError
+from launch.core.aws import Aws
+from launch.core.errors import AwsError
 from launch.infra.facts import Stack
 
 # So many are counted; nobody needs to know by how many a bucket with a million objects is not empty.

@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from launch.aws import Aws
-from launch.clock import Clock
-from launch.errors import AwsError, NoAnswer
+from launch.core.aws import Aws
+from launch.core.clock import Clock
+from launch.core.errors import AwsError, NoAnswer
 from launch.infra.facts import PLANNED
 from launch.infra.template import STACK
 from trainer.errors import TrainerError

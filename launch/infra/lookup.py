@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from launch.aws import Aws
-from launch.errors import AwsError
+from launch.core.aws import Aws
+from launch.core.errors import AwsError
+from launch.core.lookup import Asking, region_or_some
+from launch.core.names import tag_values
 from launch.infra.checks import check_region
 from launch.infra.facts import PLANNED, Facts, Stack, Vpc
 from launch.infra.template import KEPT, STACK, STACK_TAG, Resource, filled, read, resources
-from launch.lookup import Asking, region_or_some
-from launch.names import tag_values
 from trainer.errors import SettingsError, TrainerError
 
 # Error codes that mean: it is not there.

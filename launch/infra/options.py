@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from launch.verbs import InRegion
-from launch.words import Words
+from launch.core.verbs import InRegion
+from launch.core.words import Words
 
 
 class SetUpOptions(InRegion):

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from launch.errors import AwsError
+from launch.core.errors import AwsError
+from launch.core.names import bucket_of, client_token
+from launch.core.plan import Plan, Request
 from launch.infra.facts import Facts, Stack
 from launch.infra.options import SetUpOptions, parameters
 from launch.infra.template import (
@@ -20,8 +22,6 @@ from launch.infra.template import (
     read,
     resources,
 )
-from launch.names import bucket_of, client_token
-from launch.plan import Plan, Request
 from trainer.errors import SettingsError, TrainerError
 
 # The account that a plan without an account is for.

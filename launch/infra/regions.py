@@ -5,13 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 
-from launch.aws import Aws
+from launch.core.aws import Aws
+from launch.core.errors import AwsError, Forbidden
+from launch.core.lookup import Asking
 from launch.ec2 import fleet, leaks
-from launch.errors import AwsError, Forbidden
 from launch.infra.lookup import stack_of
 from launch.infra.template import STACK
-from launch.lookup import Asking
-from launch.sagemaker import found as trainings
+from launch.sagemaker import training_jobs as trainings
 from trainer.errors import TrainerError
 
 

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from launch.aws import Aws
-from launch.clock import Clock
-from launch.errors import AwsError
+from launch.core.aws import Aws
+from launch.core.clock import Clock
+from launch.core.errors import AwsError
+from launch.core.perform import table
 from launch.infra.facts import Stack
 from launch.infra.template import STACK
-from launch.perform import table
 
 LOOK_EVERY_S, LIMIT_S = 3.0, 600.0
 

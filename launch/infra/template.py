@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from launch.names import TOOLKIT, bucket_of
-from launch.templates import fill_yaml
+from launch.core.names import TOOLKIT, bucket_of
+from launch.core.templates import fill_yaml
 
 STACK = TOOLKIT
 STACK_TAG = f"{TOOLKIT}:stack"  # on what a stack makes: its region

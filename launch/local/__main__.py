@@ -7,7 +7,7 @@ import sys
 from datetime import datetime
 from functools import partial
 
-from launch import cli, shell
+from launch.core import cli, shell
 from launch.local.options import LocalOptions
 from launch.local.planner import plan
 

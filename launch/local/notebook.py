@@ -27,9 +27,9 @@ def train(*, show: bool = False, **settings: Any) -> list[dict[str, Any]]:
     from pathlib import Path
     from typing import cast
 
-    from launch import shell
-    from trainer import flags
+    from launch.core import shell
     from trainer.config import TrainConfig, check
+    from trainer.settings import flags
 
     with tempfile.TemporaryDirectory() as folder:
         (built,) = flags.build({"run_dir": Path(folder, "run"), **settings}, [TrainConfig])

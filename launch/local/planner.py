@@ -3,10 +3,10 @@
 from datetime import datetime
 from pathlib import Path
 
-from launch.job import Job
+from launch.core.job import Job
 from launch.local.options import LocalOptions
 from trainer.config import TrainConfig, check_batches
-from trainer.flags import to_argv
+from trainer.settings.flags import to_argv
 
 
 def plan(job: Job[LocalOptions], *, python: str, now: datetime) -> tuple[str, ...]:

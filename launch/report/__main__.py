@@ -5,9 +5,9 @@ from datetime import datetime
 from itertools import takewhile
 from pathlib import Path
 
-from launch import cli
+from launch.core import cli
 from launch.report.options import ReportOptions
-from trainer import flags
+from trainer.settings import flags
 
 PROG = "python -m launch.report"
 ABOUT = """\
@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
         (options,) = flags.parse(
             argv[len(places) :], [ReportOptions], prog=f"{PROG} RUNS...", about=ABOUT, sections={"out": "report"}
         )
-        from launch.report.acts import report  # --help needs none of it
+        from launch.report.commands import report  # --help needs none of it
 
         assert isinstance(options, ReportOptions)
         return report([Path(place) for place in places], options, datetime.now().astimezone(), cli.say)

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import median
 
+from launch.core.runs import Run
 from launch.report.points import Measured, Point, final, of, seconds_of
-from launch.runs import Run
 
 HOUR_S = 3600
 

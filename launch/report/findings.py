@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from launch.core.runs import Run
 from launch.report.amdahl import Fit, fit
 from launch.report.charts import TIMES, figure, signed
 from launch.report.cost import cost
@@ -11,9 +12,8 @@ from launch.report.identity import counted, short, unit
 from launch.report.largebatch import Comparison, compare
 from launch.report.points import Point, points
 from launch.report.series import Series, efficiency, named, scaling, speedup
-from launch.runs import Run
 from trainer.errors import SettingsError
-from trainer.registry import did_you_mean
+from trainer.settings.registry import did_you_mean
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from launch.runs import Run
+from launch.core.runs import Run
 
 # Change nothing about what is trained or how fast; a seed makes a repetition.
 APART = frozenset({

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from launch.words import Words
+from launch.core.words import Words
 
 
 class ReportOptions(BaseModel):

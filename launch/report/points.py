@@ -8,8 +8,8 @@ from itertools import accumulate
 from statistics import median
 from typing import Any
 
+from launch.core.runs import Run, number
 from launch.report.identity import Family, family, key
-from launch.runs import Run, number
 
 SPREAD_FROM = 3  # epochs: of fewer, the range says nothing
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from io import StringIO
 from typing import Any
 
+from launch.core.runs import Run
 from launch.report.charts import DASH, figure, signed
 from launch.report.cost import cost, per_accuracy, per_epoch, whole
 from launch.report.findings import Findings
 from launch.report.identity import short
 from launch.report.points import Measured, Point, newest, per_update
 from launch.report.series import Series, efficiency, speedup
-from launch.runs import Run
 
 # Medians over a run's steady epochs, as trainer/README.md has them.
 TYPICAL = ("epoch_s", "images_per_s", "step_ms", "data_wait_ms", "forward_ms", "backward_ms", "communication_ms",

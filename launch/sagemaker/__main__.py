@@ -6,12 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch import cli, plan
+from launch.core import cli, plan
 from launch.sagemaker.options import DEFAULTS, SageMakerOptions
 from launch.sagemaker.verbs import verbs
 
 if TYPE_CHECKING:
-    from launch.job import Job
+    from launch.core.job import Job
     from launch.sagemaker.start import World
 
 ABOUT = """\
@@ -68,8 +68,8 @@ def _perform(made: plan.Plan) -> int:
 
 
 def _world(region: str | None) -> "World":
-    from launch.aws import Aws
-    from launch.clock import Clock
+    from launch.core.aws import Aws
+    from launch.core.clock import Clock
     from launch.sagemaker.start import World
 
     return World(Aws(region), Clock(), say, cli.may_detach, Path("runs"))

@@ -5,16 +5,16 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from launch import catalog
-from launch.catalog import Instance
-from launch.job import Job
-from launch.names import TOOLKIT, check_job_name
-from launch.price import HOURS_PER_MONTH
+from launch.core import catalog
+from launch.core.catalog import Instance
+from launch.core.job import Job
+from launch.core.names import TOOLKIT, check_job_name
+from launch.core.price import HOURS_PER_MONTH
+from launch.core.secrets import read_references
 from launch.sagemaker.channels import Channel, hold_images, read_channels
 from launch.sagemaker.images import check_image
 from launch.sagemaker.names import job_of
 from launch.sagemaker.options import MOST_HOURS, SageMakerOptions
-from launch.secrets import read_references
 from trainer.config import TrainConfig, check_batches
 from trainer.errors import SettingsError
 

@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launch.names import TOOLKIT, Folder, tags
+from launch.core.names import TOOLKIT, Folder, tags
 from launch.sagemaker.bundle import Bundle
 from launch.sagemaker.channels import Channel
 from launch.sagemaker.checks import Settled
 from launch.sagemaker.facts import Facts
 from launch.sagemaker.images import Image
 from launch.sagemaker.options import SageMakerOptions
-from trainer.argparser import as_text
 from trainer.config import TrainConfig
 from trainer.contract import METRIC_PREFIX, SAGEMAKER_CHECKPOINTS, SAGEMAKER_SCRIPT, SAGEMAKER_SECRET
+from trainer.settings.argparser import as_text
 
 # What SageMaker draws, of the numbers in the trainer's [METRIC] lines; it takes 40 at most.
 METRICS = (

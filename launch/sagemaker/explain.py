@@ -2,17 +2,17 @@
 
 import re
 
-from launch import catalog, secrets
-from launch.estimate.words import expected
-from launch.names import TOOLKIT, Folder
-from launch.price import usd
+from launch.core import catalog, secrets
+from launch.core.estimate.words import expected
+from launch.core.names import TOOLKIT, Folder
+from launch.core.price import usd
 from launch.sagemaker.bundle import Bundle
 from launch.sagemaker.checks import ENDING_S, Settled
 from launch.sagemaker.estimator import Estimator
 from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.images import Image, warnings_about
-from trainer import flags
 from trainer.config import TrainConfig
+from trainer.settings import flags
 
 # SageMaker's own data sheet says "up to"; what a job saved is known at its end.
 SPOT_SAVES = 0.9

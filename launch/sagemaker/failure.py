@@ -5,7 +5,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from launch.errors import AwsError
+from launch.core.errors import AwsError
 from launch.sagemaker.runs import Run
 from trainer.contract import SAGEMAKER_FAILURE_PATTERN, Exit
 

@@ -10,7 +10,7 @@ from datetime import date
 from functools import cache
 from typing import Any
 
-from launch.catalog import Instance
+from launch.core.catalog import Instance
 from launch.sagemaker.options import SageMakerOptions
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError

@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from launch.aws import Aws
-from launch.clock import duration
-from launch.perform import table
-from launch.price import usd
-from launch.sagemaker.found import costing
+from launch.core.aws import Aws
+from launch.core.clock import duration
+from launch.core.perform import table
+from launch.core.price import usd
 from launch.sagemaker.runs import Run
 from launch.sagemaker.status import rate
+from launch.sagemaker.training_jobs import costing
 from trainer.errors import TrainerError
 
 # How long SageMaker may take to end a job that is past its limit, and to upload its result.

@@ -8,10 +8,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from launch.aws import DENIED, Aws
-from launch.errors import AwsError
-from launch.lookup import Asking, check_bucket, missing, region_or_some, spec_of
-from launch.names import TOOLKIT, Folder, bucket_of
+from launch.core.aws import DENIED, Aws
+from launch.core.errors import AwsError
+from launch.core.lookup import Asking, check_bucket, missing, region_or_some, spec_of
+from launch.core.names import TOOLKIT, Folder, bucket_of
 from launch.sagemaker.checks import Settled
 from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.names import BACKEND

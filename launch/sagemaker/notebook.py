@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from launch.plan import Plan
+    from launch.core.plan import Plan
     from launch.sagemaker.runs import Run
     from launch.sagemaker.start import World
 
@@ -29,11 +29,11 @@ def plan(**settings: Any) -> "Plan":
     """
     from typing import cast
 
-    from launch.job import Job
+    from launch.core.job import Job
     from launch.sagemaker.options import DEFAULTS, SageMakerOptions
     from launch.sagemaker.start import prepare
-    from trainer import flags
     from trainer.config import TrainConfig
+    from trainer.settings import flags
 
     where, train = flags.build(flags.over(DEFAULTS, settings), [SageMakerOptions, TrainConfig])
     job = Job(cast(TrainConfig, train), cast(SageMakerOptions, where))
@@ -53,7 +53,7 @@ def launch(plan: "Plan") -> "TrainingJob":
 
 def attach(name: str, region: str | None = None) -> "TrainingJob":
     """The job of that name, its last start.  Raises SettingsError if there is none."""
-    from launch.sagemaker.found import newest
+    from launch.sagemaker.training_jobs import newest
 
     world = _world(region)
     return TrainingJob(newest(world.aws, name, "attach", world.clock.utc()), world)
@@ -61,7 +61,7 @@ def attach(name: str, region: str | None = None) -> "TrainingJob":
 
 def jobs(region: str | None = None) -> list["TrainingJob"]:
     """The toolkit's jobs that cost money now, and those of the last day, newest first."""
-    from launch.sagemaker.found import recent
+    from launch.sagemaker.training_jobs import recent
 
     world = _world(region)
     return [TrainingJob(run, world) for run in recent(world.aws, world.clock.utc())]
@@ -69,8 +69,8 @@ def jobs(region: str | None = None) -> list["TrainingJob"]:
 
 def costs(region: str | None = None) -> str:
     """What jobs cost now, and which of them should not be there any more: `python -m launch.sagemaker leaks`."""
-    from launch.sagemaker.found import costing
     from launch.sagemaker.leaks import NONE, as_text, judge
+    from launch.sagemaker.training_jobs import costing
 
     world = _world(region)
     now = world.clock.utc()
@@ -121,8 +121,8 @@ class TrainingJob:
 
     def metrics(self) -> list[Mapping[str, Any]]:
         """One record an epoch; see trainer/README.md.  While the job runs they arrive with the checkpoints."""
-        from launch.names import BUCKET_TAG, Folder
-        from launch.progress import records
+        from launch.core.names import BUCKET_TAG, Folder
+        from launch.core.progress import records
 
         return records(self._world.aws, Folder(self._run.tags[BUCKET_TAG], self._run.job))
 
@@ -146,8 +146,8 @@ class TrainingJob:
 def _world(region: str | None) -> "World":
     from functools import partial
 
-    from launch.aws import Aws
-    from launch.clock import Clock
+    from launch.core.aws import Aws
+    from launch.core.clock import Clock
     from launch.sagemaker.start import World
 
     # Interrupting a cell ends the looking, not the job.

@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from launch.secrets import References
-from launch.words import Words
+from launch.core.secrets import References
+from launch.core.words import Words
 
 # Of the training: what most come here for; flags and --config win over it.
 DEFAULTS = {"dataset": "cifar10", "model": "resnet18", "batch_size": 256, "progress": False}

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launch.errors import NotSetUp
-from launch.job import Job
-from launch.names import TIME, Folder, bucket_of
-from launch.plan import Plan, Request
+from launch.core.errors import NotSetUp
+from launch.core.job import Job
+from launch.core.names import TIME, Folder, bucket_of
+from launch.core.plan import Plan, Request
 from launch.sagemaker import explain
 from launch.sagemaker.bundle import Bundle, make_bundle
 from launch.sagemaker.checks import Settled
@@ -22,8 +22,8 @@ from launch.sagemaker.names import BACKEND, number_of, run_name
 from launch.sagemaker.options import SageMakerOptions
 from launch.sagemaker.runs import Run
 from launch.sagemaker.sdk import OPERATION
-from trainer import flags
 from trainer.errors import SettingsError, TrainerError
+from trainer.settings import flags
 
 Capture = Callable[[Estimator, str], dict[str, Any]]
 

@@ -8,8 +8,8 @@ import zlib
 from pathlib import Path
 from typing import IO
 
-from launch.aws import Aws
-from launch.errors import AwsError
+from launch.core.aws import Aws
+from launch.core.errors import AwsError
 from launch.sagemaker.runs import Run
 from trainer.errors import MachineError
 

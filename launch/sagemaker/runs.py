@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from launch import catalog
-from launch.aws import Aws
-from launch.errors import AwsError
-from launch.names import JOB_TAG, STARTED_TAG
-from launch.price import HOURS_PER_MONTH
+from launch.core import catalog
+from launch.core.aws import Aws
+from launch.core.errors import AwsError
+from launch.core.names import JOB_TAG, STARTED_TAG
+from launch.core.price import HOURS_PER_MONTH
 from launch.sagemaker.checks import DISK_USD
 from launch.sagemaker.names import job_of, number_of, run_name
 

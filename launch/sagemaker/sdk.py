@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
 
-from launch.aws import Aws
-from launch.errors import NotSetUp
+from launch.core.aws import Aws
+from launch.core.errors import NotSetUp
 from launch.sagemaker.channels import FILE_SYSTEMS, Channel
 from launch.sagemaker.estimator import Estimator
 from trainer.errors import SettingsError

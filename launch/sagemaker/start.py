@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launch.aws import Aws
-from launch.clock import Clock, duration
-from launch.errors import AwsError, Ended, NoAnswer
-from launch.job import Job
-from launch.names import JOB_TAG, STARTED_TAG, default_job_name
-from launch.perform import Answer, Say, perform
-from launch.plan import Plan
-from launch.price import usd
+from launch.core.aws import Aws
+from launch.core.clock import Clock, duration
+from launch.core.errors import AwsError, Ended, NoAnswer
+from launch.core.job import Job
+from launch.core.names import JOB_TAG, STARTED_TAG, default_job_name
+from launch.core.perform import Answer, Say, perform
+from launch.core.plan import Plan
+from launch.core.price import usd
+from launch.core.signals import Hangup, hangups, undeterred, undisturbed
 from launch.sagemaker import sdk
 from launch.sagemaker.checks import settle
 from launch.sagemaker.estimator import Estimator
@@ -29,7 +30,6 @@ from launch.sagemaker.result import fetch_result
 from launch.sagemaker.runs import Run, again, find
 from launch.sagemaker.stop import end
 from launch.sagemaker.watch import POLL_S, Follower, anything
-from launch.signals import Hangup, hangups, undeterred, undisturbed
 from trainer.contract import Exit
 from trainer.errors import SettingsError, TrainerError
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from launch.clock import duration
-from launch.perform import table
-from launch.price import usd
-from launch.progress import in_words
+from launch.core.clock import duration
+from launch.core.perform import table
+from launch.core.price import usd
+from launch.core.progress import in_words
 from launch.sagemaker.failure import console, verdict
 from launch.sagemaker.runs import Run
 from trainer.config import TrainConfig

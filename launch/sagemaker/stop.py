@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
-from launch.aws import Aws
-from launch.clock import Clock
-from launch.errors import AwsError
-from launch.perform import Say
+from launch.core.aws import Aws
+from launch.core.clock import Clock
+from launch.core.errors import AwsError
+from launch.core.perform import Say
 from launch.sagemaker.runs import RUNNING, Run, again
 from trainer.errors import TrainerError
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field
 
-from launch.cli import Verb
-from launch.verbs import InRegion, OfJob
+from launch.core.cli import Verb
+from launch.core.verbs import InRegion, OfJob
 
 if TYPE_CHECKING:
     from launch.sagemaker.start import World
@@ -79,7 +79,7 @@ def verbs(make_world: Callable[[str | None], "World"]) -> Mapping[str, Verb]:
 
     def act(name: str) -> Callable[[Any], int]:
         def do(options: BaseModel) -> int:
-            from launch.sagemaker.acts import Acts  # --help needs none of it
+            from launch.sagemaker.commands import Acts  # --help needs none of it
 
             done: int = getattr(Acts(make_world), name)(options)
             return done

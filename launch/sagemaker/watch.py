@@ -5,11 +5,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from launch.aws import Aws
-from launch.clock import Clock
-from launch.errors import AwsError
-from launch.logs import QUIET_LOOKS, LogTail, Streams
-from launch.perform import Say
+from launch.core.aws import Aws
+from launch.core.clock import Clock
+from launch.core.errors import AwsError
+from launch.core.logs import QUIET_LOOKS, LogTail, Streams
+from launch.core.perform import Say
 from launch.sagemaker.failure import readable
 from launch.sagemaker.runs import LOG_GROUP, Run, again
 from trainer.errors import TrainerError

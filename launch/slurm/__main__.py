@@ -5,14 +5,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch import cli
-from launch.job import Job
+from launch.core import cli
+from launch.core.job import Job
 from launch.slurm.options import SlurmOptions
 from launch.slurm.verbs import verbs
 from trainer.errors import TrainerError
 
 if TYPE_CHECKING:
-    from launch.slurm.acts import Acts
+    from launch.slurm.commands import Acts
     from launch.slurm.planner import Facts, SlurmPlan
     from launch.slurm.submit import World
 
@@ -52,7 +52,7 @@ def _plan(job: Job[SlurmOptions]) -> "SlurmPlan":
     """Checks before Slurm is asked, then looks everything up, and asks Slurm whether it would take the job."""
     from datetime import datetime
 
-    from launch.names import default_job_name
+    from launch.core.names import default_job_name
     from launch.slurm import checks, planner
     from launch.slurm.lookup import Slurm, environment
     from launch.slurm.script import directives
@@ -111,13 +111,13 @@ def _perform(made: "SlurmPlan") -> int:
 
 
 def _acts() -> "Acts":
-    from launch.slurm.acts import Acts
+    from launch.slurm.commands import Acts
 
     return Acts(_world(), Path.cwd())
 
 
 def _world() -> "World":
-    from launch.clock import Clock
+    from launch.core.clock import Clock
     from launch.slurm.submit import World
 
     return World(os.environ, Clock(), cli.say)

@@ -6,15 +6,15 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from launch.job import Job
-from launch.names import check_job_name
+from launch.core.job import Job
+from launch.core.names import check_job_name
 from launch.slurm import container
 from launch.slurm.listing import Partition
 from launch.slurm.options import SlurmOptions
 from launch.slurm.times import limit_s
 from trainer.config import check_batches
 from trainer.errors import SettingsError
-from trainer.registry import did_you_mean
+from trainer.settings.registry import did_you_mean
 
 _TEXTS = ("gpu_type", "mem", "partition", "account", "qos", "constraint", "reservation", "mail", "time", "sbatch",
           "nodelist", "exclude")  # fmt: skip

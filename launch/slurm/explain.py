@@ -1,6 +1,6 @@
 """What Slurm's commands complain of, in a sentence with what to do.  Pure."""
 
-from launch.errors import NotSetUp
+from launch.core.errors import NotSetUp
 from launch.slurm.options import SlurmOptions
 from trainer.errors import MachineError, SettingsError, TrainerError
 

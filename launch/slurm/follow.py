@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.clock import Clock
-from launch.perform import Say
+from launch.core.clock import Clock
+from launch.core.perform import Say
 from launch.slurm.ended import Over, by_itself, by_slurm
 from launch.slurm.explain import waits
 from launch.slurm.listing import Queued

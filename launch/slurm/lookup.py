@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launch import shell
+from launch.core import shell
 from launch.slurm import listing
 from launch.slurm.explain import explained, missing
 from launch.slurm.listing import Partition, Queued

@@ -5,7 +5,7 @@ infra/slurm/job.sbatch knows the same files.
 
 from pathlib import Path
 
-from launch.names import TOOLKIT
+from launch.core.names import TOOLKIT
 
 BACKEND = "slurm"
 COMMENT = f"{TOOLKIT}:"

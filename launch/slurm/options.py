@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from launch.words import Words
+from launch.core.words import Words
 
 
 class SlurmOptions(BaseModel):

@@ -6,12 +6,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from launch import catalog
-from launch.clock import duration
-from launch.estimate.forecast import forecast
-from launch.estimate.training import training
-from launch.estimate.words import hours, speed
-from launch.job import Job
+from launch.core import catalog
+from launch.core.clock import duration
+from launch.core.estimate.forecast import forecast
+from launch.core.estimate.training import training
+from launch.core.estimate.words import hours, speed
+from launch.core.job import Job
 from launch.slurm import container
 from launch.slurm.checks import against_cluster
 from launch.slurm.listing import Partition, Queued

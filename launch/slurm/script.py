@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch import templates
+from launch.core import templates
 from launch.slurm import container
 from launch.slurm.names import LOG, comment_of
 from launch.slurm.options import SlurmOptions
 from trainer.config import TrainConfig
-from trainer.flags import to_argv
+from trainer.settings.flags import to_argv
 
 # How long after its first task's end srun lets the others go on: a rank that never started is waited for no longer.
 WAIT_S = 180

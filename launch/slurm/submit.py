@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from launch.clock import Clock
-from launch.errors import Ended
-from launch.perform import Say
+from launch.core.clock import Clock
+from launch.core.errors import Ended
+from launch.core.perform import Say
 from launch.slurm.follow import Follower, Tail
 from launch.slurm.listing import job_id
 from launch.slurm.lookup import Slurm, environment, read_folder

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from launch.cli import Verb
+from launch.core.cli import Verb
 
 if TYPE_CHECKING:
-    from launch.slurm.acts import Acts
+    from launch.slurm.commands import Acts
 
 
 class OfJob(BaseModel):

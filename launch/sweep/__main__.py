@@ -4,8 +4,8 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from launch import cli
-from launch.sweep.asked import read
+from launch.core import cli
+from launch.sweep.cli import read
 
 
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from launch import catalog
-from launch.catalog import Instance
+from launch.core import catalog
+from launch.core.catalog import Instance
 from trainer.errors import SettingsError
 
 # Their options' models, by name; imported on use, as a backend may need more than --help should.

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from launch import cli
-from launch.clock import Clock
-from launch.price import usd
-from launch.runs import Run
+from launch.core import cli
+from launch.core.clock import Clock
+from launch.core.price import usd
+from launch.core.runs import Run
 from launch.sweep import table
-from launch.sweep.asked import Asked
 from launch.sweep.backends import BILLED
+from launch.sweep.cli import Asked
 from launch.sweep.folder import opened
 from launch.sweep.one import Stage
 from launch.sweep.planned import Planned, plan_runs
@@ -19,7 +19,7 @@ from launch.sweep.price import Price, prices, total
 from launch.sweep.sequence import earlier, left, sweep
 from trainer.contract import Exit
 from trainer.errors import FullDisk, MachineError, SettingsError, TrainerError, is_full
-from trainer.registry import did_you_mean
+from trainer.settings.registry import did_you_mean
 
 
 @dataclass(frozen=True)

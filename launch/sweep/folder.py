@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from launch.runs import read_epochs
+from launch.core.runs import read_epochs
 from launch.slurm.lookup import read_folder
 from launch.sweep.spec import Spec
 from trainer.contract import METRICS
 from trainer.errors import MachineError, SettingsError
 
 SWEEP, LOCK = "sweep.json", ".lock"
-JOB_NAME_LENGTH = 48  # of launch.names
+JOB_NAME_LENGTH = 48  # of launch.core.names
 
 
 @contextmanager

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from launch import runs, shell
-from launch.clock import Clock
-from launch.runs import Run
+from launch.core import runs, shell
+from launch.core.clock import Clock
+from launch.core.runs import Run
 from launch.sweep.backends import BILLED, SHARES_FOLDERS, machine
 from launch.sweep.folder import bring, job_name, keep_records, on_nodes_s
-from launch.sweep.heard import Listener, open_log
+from launch.sweep.output import Listener, open_log
 from launch.sweep.planned import Planned
 from launch.sweep.price import Price
 from trainer.contract import METRICS, Exit

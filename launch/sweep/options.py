@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from launch.words import Words
+from launch.core.words import Words
 
 
 def _counts(value: Any) -> Any:

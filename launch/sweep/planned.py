@@ -9,11 +9,11 @@ from pydantic import BaseModel
 from launch.sweep.backends import OURS, options_of, place
 from launch.sweep.grid import Point, points
 from launch.sweep.spec import Spec
-from trainer import flags
-from trainer.argparser import as_text, flag
 from trainer.config import TrainConfig, check, check_batches
 from trainer.errors import SettingsError
-from trainer.registry import did_you_mean
+from trainer.settings import flags
+from trainer.settings.argparser import as_text, flag
+from trainer.settings.registry import did_you_mean
 
 Values = Mapping[str, Any]
 

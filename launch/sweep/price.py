@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from launch import shell
-from launch.shell import Heard
+from launch.core import shell
+from launch.core.shell import Heard
 from launch.sweep.planned import Planned
 from trainer.contract import Exit
 from trainer.errors import SettingsError

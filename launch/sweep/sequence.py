@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from launch import runs
-from launch.errors import Ended
-from launch.runs import RUN, Run
+from launch.core import runs
+from launch.core.errors import Ended
+from launch.core.runs import RUN, Run
 from launch.sweep import table
 from launch.sweep.one import Stage, perform
 from launch.sweep.planned import SIZES, Planned

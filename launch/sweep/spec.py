@@ -10,7 +10,7 @@ from typing import Any
 
 from launch.sweep.backends import BACKENDS
 from trainer.errors import SettingsError
-from trainer.registry import check_name, did_you_mean
+from trainer.settings.registry import check_name, did_you_mean
 
 KEYS = ("name", "about", "backend", "rehearse", "options", "fixed", "grid", "runs", "skip", "small")
 # What `small` may change.

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launch.runs import Run
+from launch.core.runs import Run
 from launch.sweep.one import LOG
 from launch.sweep.planned import Planned
 from launch.sweep.price import Price, total

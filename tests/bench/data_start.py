@@ -12,10 +12,10 @@ from pathlib import Path
 from tests.bench.report import machine, say
 from trainer import datasets
 from trainer.config import TrainConfig
-from trainer.distributed import Session
-from trainer.machine import pick_device
-from trainer.ranks import Ranks
-from trainer.registry import load
+from trainer.distributed.ranks import Ranks
+from trainer.distributed.session import Session
+from trainer.process.machine import pick_device
+from trainer.settings.registry import load
 from trainer.training import data_request
 
 

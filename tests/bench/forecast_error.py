@@ -17,18 +17,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from launch import shell
-from launch.catalog import Instance, Rate
-from launch.estimate.calibrate import Measured, calibrate
-from launch.estimate.forecast import Forecast, forecast
-from launch.estimate.rates import rates_of
-from launch.estimate.training import training
+from launch.core import shell
+from launch.core.catalog import Instance, Rate
+from launch.core.estimate.calibrate import Measured, calibrate
+from launch.core.estimate.forecast import Forecast, forecast
+from launch.core.estimate.rates import rates_of
+from launch.core.estimate.training import training
 from launch.forecast.measured import read
-from launch.rehearse.network import ip, slow_down, why_no_namespaces
+from launch.rehearse.nodes.network import ip, slow_down, why_no_namespaces
 from tests.bench.report import machine, say
 from tests.warm import free_port
 from trainer.config import TrainConfig
-from trainer.flags import to_argv
+from trainer.settings.flags import to_argv
 
 ADDRESSES = ("10.97.0.1", "10.97.0.2")
 

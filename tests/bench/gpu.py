@@ -14,8 +14,8 @@ import torch
 
 from tests.bench.report import machine, say
 from trainer.config import TrainConfig
-from trainer.log import read_records
-from trainer.ranks import Ranks
+from trainer.distributed.ranks import Ranks
+from trainer.metrics.log import read_records
 from trainer.run import run
 
 Record = dict[str, Any]

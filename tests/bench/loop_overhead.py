@@ -16,15 +16,15 @@ import torch
 
 from tests.bench.report import machine, say
 from trainer.config import TrainConfig
-from trainer.distributed import Session
+from trainer.distributed.pulse import Pulse
+from trainer.distributed.ranks import Ranks
+from trainer.distributed.session import Session
 from trainer.epoch import train_one_epoch
-from trainer.interrupt import Interrupt
-from trainer.machine import pick_device, set_up
+from trainer.metrics.progress import Bar
 from trainer.models.resnet18 import build
 from trainer.precision import autocast
-from trainer.progress import Bar
-from trainer.pulse import Pulse
-from trainer.ranks import Ranks
+from trainer.process.interrupt import Interrupt
+from trainer.process.machine import pick_device, set_up
 from trainer.run import begin_next_epoch
 from trainer.training import assemble
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.report import machine, say
-from trainer.log import read_records
+from trainer.metrics.log import read_records
 
 
 def measure(ranks: int, given: argparse.Namespace) -> dict[str, Any]:

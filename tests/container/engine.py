@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launch.image import commands
+from launch.image import engines
 from launch.image.options import Target
 from launch.image.source import read_source
-from launch.rehearse.ec2.node import write_program
+from launch.rehearse.nodes.ec2.node import write_program
 from tests.conftest import ROOT
 
 PROGRAMS = ("buildah", "podman", "runc")
@@ -98,7 +98,7 @@ class Engine:
 
     def build(self, tag: str, target: Target = "trainer", base: str = BASE) -> None:
         """Builds the Dockerfile with launch.image's own command."""
-        command, verb, *words = commands.build("buildah", read_source(ROOT, target, base), tag)
+        command, verb, *words = engines.build("buildah", read_source(ROOT, target, base), tag)
         self.say(command, verb, *self.here, *words)
 
     @property
@@ -113,7 +113,7 @@ class Engine:
 
     def as_docker(self) -> str:
         """A program that takes docker's words.  The layers are those of the other builds by the time in every file."""
-        build = shlex.join(["buildah", "build", "--format", "docker", "--timestamp", commands.EPOCH, *self.here])
+        build = shlex.join(["buildah", "build", "--format", "docker", "--timestamp", engines.EPOCH, *self.here])
         return f'#!/bin/sh\nverb=$1\nshift\n[ "$verb" = build ] && exec {build} "$@"\nexec podman "$verb" "$@"\n'
 
     def base_with(self, folder: Path, setting: str) -> str:
@@ -211,7 +211,7 @@ def make_base(engine: Engine) -> None:
     env = ("PATH=/opt/base/bin:/usr/sbin:/usr/bin:/sbin:/bin",
            "SAGEMAKER_TRAINING_MODULE=sagemaker_pytorch_container.training:main")  # fmt: skip
     engine.buildah("config", *(word for setting in env for word in ("--env", setting)), container)
-    engine.buildah("commit", "--quiet", "--timestamp", commands.EPOCH, "--rm", container, BASE)
+    engine.buildah("commit", "--quiet", "--timestamp", engines.EPOCH, "--rm", container, BASE)
     shutil.rmtree(root)
 
 

@@ -17,13 +17,13 @@ from zipfile import ZipFile
 import pytest
 import yaml
 
-from launch.image import codebuild, commands
+from launch.image import codebuild, engines
 from launch.image.context import pack
 from launch.image.options import Program
 from launch.image.source import read_source
-from launch.rehearse.ec2.node import World as AnyWorld
-from launch.rehearse.ec2.node import write_program
-from launch.rehearse.sagemaker.container import Instance, _write_files
+from launch.rehearse.nodes.ec2.node import World as AnyWorld
+from launch.rehearse.nodes.ec2.node import write_program
+from launch.rehearse.nodes.sagemaker.container import Instance, _write_files
 from tests.conftest import ROOT
 from tests.container.engine import BASE, IMAGE, Engine, conf, engine_in, fetch_wheels, why_not_here
 from tests.container.registry import Registry, digest_of, serving
@@ -250,11 +250,11 @@ def pushed(engine: Engine, builder: Program = "podman") -> tuple[Registry, str]:
     with serving(registry.server("127.0.0.1", 0)) as host:
         name = f"{host}/aws-ddp-toolkit:latest"
         engine.say(builder, "tag", IMAGE, name)
-        program, verb, *words = commands.log_in(builder, host)
+        program, verb, *words = engines.log_in(builder, host)
         # buildah alone does not look up there whether the registry has TLS.
         engine.say(program, verb, *["--tls-verify=false"] * (builder == "buildah"), *words, tell=PASSWORD, host=host)
-        engine.say(*commands.push(builder, name), host=host)
-        engine.say(*commands.log_out(builder, host), host=host)
+        engine.say(*engines.push(builder, name), host=host)
+        engine.say(*engines.log_out(builder, host), host=host)
     return registry, next(tag for tag in registry.manifests if tag.startswith("sha256:"))
 
 

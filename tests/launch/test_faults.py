@@ -2,8 +2,8 @@
 
 import pytest
 
-from launch.aws import Aws
-from launch.errors import AwsError, NoAnswer
+from launch.core.aws import Aws
+from launch.core.errors import AwsError, NoAnswer
 from tests.launch.ec2.account import Account
 from tests.launch.faults import (
     EVERY,

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from launch import local
-from launch.cli import LaunchOptions
-from launch.job import Job
+from launch.core.cli import LaunchOptions
+from launch.core.job import Job
 from launch.local.options import LocalOptions
 from launch.local.planner import plan
 from tests.conftest import SMALL, trainer_env

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from launch.runs import RUN
+from launch.core.runs import RUN
 from tests.conftest import ROOT, trainer_env
 from trainer.contract import METRICS, SETTINGS
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from launch import runs
+from launch.core import runs
 from launch.report.findings import find
 from launch.report.series import speedup
 from tests.notebooks.run import FOLDER, NAMES, Notebook, aws_here, execute, faults, read, shown, with_parameters

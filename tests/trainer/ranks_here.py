@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from tests import warm
-from trainer.distributed import Session, session
-from trainer.ranks import Ranks
+from trainer.distributed.ranks import Ranks
+from trainer.distributed.session import Session, session
 
 
 def on_ranks(world_size: int, function: Callable[..., Any], *args: Any, timeout_s: float = 60.0) -> list[Any]:

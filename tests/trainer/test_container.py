@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from trainer import container, told
+from trainer import container
 from trainer.container import Relay, attend, leave_word, sentence_of, wait_for
 from trainer.contract import SAGEMAKER_FAILURE_PATTERN, Exit
 from trainer.errors import MachineError, SettingsError
-from trainer.told import Told, command, flags, read_told, value_of, variables
+from trainer.process import sagemaker_inputs
+from trainer.process.sagemaker_inputs import Told, command, flags, read_told, value_of, variables
 
 TWO = {"current_host": "algo-2", "hosts": ["algo-2", "algo-1"], "network_interface_name": "eth0"}
 
@@ -209,5 +210,5 @@ def test_who_is_asked_to_stop_waits_for_nobody() -> None:
     assert time.monotonic() - begun < 1
 
 
-def test_told_imports_nothing_that_acts() -> None:
-    assert not {"subprocess", "socket", "os"} & set(vars(told))
+def test_sagemaker_inputs_imports_nothing_that_acts() -> None:
+    assert not {"subprocess", "socket", "os"} & set(vars(sagemaker_inputs))

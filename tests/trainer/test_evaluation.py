@@ -9,7 +9,7 @@ from torch import nn
 from tests.trainer.ranks_here import alone, on_ranks
 from trainer.config import TrainConfig
 from trainer.datasets.base import Batch
-from trainer.distributed import Session
+from trainer.distributed.session import Session
 from trainer.evaluation import Score, evaluate_exactly
 from trainer.training import Training, assemble
 

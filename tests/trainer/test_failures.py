@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import ROOT, Run, start_ranks, trainer_command, trainer_env, trainer_words
 from tests.warm import Job, free_port
-from trainer.log import read_records
+from trainer.metrics.log import read_records
 
 
 def refused(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:

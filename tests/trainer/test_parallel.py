@@ -7,11 +7,11 @@ import torch
 
 from tests.trainer.ranks_here import alone, on_ranks
 from trainer.config import TrainConfig, batches_at
-from trainer.distributed import Session
+from trainer.distributed.sampler import Order, positions
+from trainer.distributed.session import Session
 from trainer.loop import train_epoch
-from trainer.metrics import Stopwatch, Totals
-from trainer.sampler import Order, positions
-from trainer.snapshot import whole_weights
+from trainer.metrics.counters import Stopwatch, Totals
+from trainer.state.snapshot import whole_weights
 from trainer.training import assemble
 
 STEPS = 20

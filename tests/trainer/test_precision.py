@@ -6,7 +6,7 @@ from torch import nn
 
 from tests.trainer.ranks_here import on_ranks
 from trainer.config import TrainConfig
-from trainer.distributed import Session
+from trainer.distributed.session import Session
 from trainer.errors import SettingsError
 from trainer.optimizers.sgd import build
 from trainer.precision import Stepper, gradient_scaler, pick_precision

@@ -12,8 +12,8 @@ import torch
 from PIL import Image
 
 from tests.conftest import Run, start_ranks
-from trainer.checkpoint import load, read
-from trainer.log import read_records
+from trainer.metrics.log import read_records
+from trainer.state.checkpoint import load, read
 
 # Batch norm, augmentation, momentum, schedule and EMA all have state that must come back.
 SETTINGS = (

@@ -12,9 +12,9 @@ import torch
 from tests.conftest import SMALL, Run, trainer_env
 from tests.processes import processes_with
 from trainer.config import TrainConfig
+from trainer.distributed.ranks import Ranks
 from trainer.errors import SettingsError, TrainingError
-from trainer.log import read_records
-from trainer.ranks import Ranks
+from trainer.metrics.log import read_records
 from trainer.run import torch_errors_in_words
 
 

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from tests.conftest import trainer_env
-from tests.trainer.test_flags import BOOLEANS, OTHER, read
-from trainer import heartbeat, sagemaker
-from trainer.argparser import as_text
+from tests.trainer.settings.test_flags import BOOLEANS, OTHER, read
+from trainer import sagemaker
 from trainer.config import TrainConfig
 from trainer.contract import SAGEMAKER_FAILURE_PATTERN, SAGEMAKER_SCRIPT_TEXT, Exit
+from trainer.distributed import heartbeat
 from trainer.errors import told_to
+from trainer.settings.argparser import as_text
 
 # The toolkit's own functions, for many jobs: hyperparameters.json -> the flags of train.py.
 TOOLKIT = """

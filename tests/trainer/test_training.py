@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from tests.trainer.ranks_here import alone
-from trainer.checkpoint import save_weights
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
+from trainer.state.checkpoint import save_weights
 from trainer.training import _load_weights, data_request, read_weights
 
 WEIGHTS = {"weight": torch.ones(2, 3), "bias": torch.zeros(2)}

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from trainer.sampler import Order
+from trainer.distributed.sampler import Order
 
 # The label of an image that could not be read: cross_entropy's default ignore_index, so it weighs nothing.
 UNREADABLE = -100

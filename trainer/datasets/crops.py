@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainer.sampler import Order
+from trainer.distributed.sampler import Order
 
 # RandomResizedCrop of Szegedy et al. 2014 (arXiv:1409.4842), with torchvision's defaults.
 SCALE = (0.08, 1.0)

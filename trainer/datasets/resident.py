@@ -14,8 +14,8 @@ from torch.nn.functional import interpolate, pad
 from trainer.datasets.base import Batch, Data, Request
 from trainer.datasets.normalisation import Normalisation, Normaliser
 from trainer.datasets.unreadable import refuse_too_many
+from trainer.distributed.sampler import Order
 from trainer.errors import DataError
-from trainer.sampler import Order
 
 SHIFT = 4  # pixels, after He et al. 2015 (arXiv:1512.03385), section 4.2
 AUGMENTATION = 1  # the order's stream of random numbers; 0 is the permutation's

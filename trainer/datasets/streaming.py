@@ -19,7 +19,7 @@ from trainer.datasets.index import indexed_files
 from trainer.datasets.normalisation import IMAGENET, Normaliser
 from trainer.datasets.tree import Files, Tree
 from trainer.datasets.unreadable import UnreadableError, refuse_too_many
-from trainer.sampler import Order
+from trainer.distributed.sampler import Order
 
 SIDE = 224
 AHEAD = 3  # batches in the making while one is trained on

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from trainer.datasets.base import Batch, Data, Request
-from trainer.sampler import Order
+from trainer.distributed.sampler import Order
 
 SIDE = 32
 POOL_BYTES = 64 * 2**20

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from trainer.config import TrainConfig
-from trainer.distributed import Session
+from trainer.distributed.session import Session
 from trainer.strategies.base import Wrapped
 from trainer.strategies.hooks import register_hook
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer.config import TrainConfig
-from trainer.distributed import Session
+from trainer.distributed.session import Session
 from trainer.errors import SettingsError
 from trainer.precision import autocast, pick_precision
 from trainer.strategies.base import Wrapped

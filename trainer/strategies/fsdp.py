@@ -12,7 +12,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from trainer.config import TrainConfig
-from trainer.distributed import Session
+from trainer.distributed.session import Session
 from trainer.strategies.base import Wrapped
 
 # Smaller parts are gathered with their parent: below this a collective costs more than it saves.

@@ -3,7 +3,7 @@
 from torch import nn
 
 from trainer.config import TrainConfig
-from trainer.distributed import Session
+from trainer.distributed.session import Session
 from trainer.errors import SettingsError
 from trainer.strategies.base import Wrapped
 

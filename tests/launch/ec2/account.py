@@ -19,11 +19,11 @@ from moto import mock_aws
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 
-from launch.aws import Aws
-from launch.rehearse.ec2 import account as rehearsed
-from launch.rehearse.ec2.account import AMI_PARAMETER, PROFILE, SCHEDULER_ROLE
-from launch.rehearse.ec2.mended import mended
-from launch.rehearse.ec2.rules import Rules, Slow
+from launch.core.aws import Aws
+from launch.rehearse.aws.ec2 import account as rehearsed
+from launch.rehearse.aws.ec2.account import AMI_PARAMETER, PROFILE, SCHEDULER_ROLE
+from launch.rehearse.aws.ec2.moto_patches import mended
+from launch.rehearse.aws.ec2.rules import Rules, Slow
 from tests.launch.faults import Request, listen, watched
 from tests.launch.privilege.watch import granted
 

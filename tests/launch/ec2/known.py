@@ -3,12 +3,12 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from launch.core.job import Job
+from launch.core.plan import Plan
 from launch.ec2 import checks, planner
 from launch.ec2.facts import Ami, Facts, Quota, Snapshot, Subnet
 from launch.ec2.fleet import Fleet, Node, Thing
 from launch.ec2.options import Ec2Options
-from launch.job import Job
-from launch.plan import Plan
 from trainer.config import TrainConfig
 
 NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)

@@ -17,11 +17,11 @@ from typing import Any
 
 import boto3
 
-from launch.rehearse.cloud import Requests, served
-from launch.rehearse.ec2.namespaces import Network, network, why_not_here
-from launch.rehearse.ec2.node import Node as Machine
-from launch.rehearse.ec2.node import Volume, text_of
-from launch.rehearse.ec2.node import World as AnyWorld
+from launch.rehearse.aws.server import Requests, served
+from launch.rehearse.nodes.ec2.namespaces import Network, network, why_not_here
+from launch.rehearse.nodes.ec2.node import Node as Machine
+from launch.rehearse.nodes.ec2.node import Volume, text_of
+from launch.rehearse.nodes.ec2.node import World as AnyWorld
 
 __all__ = ["Node", "Region", "Volume", "World", "held", "left_of", "region", "why_not_here"]
 
@@ -31,7 +31,7 @@ PORT = 5000
 
 
 def World(aws: str = f"http://{CLOUD}:{PORT}", **others: Any) -> AnyWorld:  # noqa: N802
-    """launch.rehearse.ec2.node.World, with AWS where it is here."""
+    """launch.rehearse.nodes.ec2.node.World, with AWS where it is here."""
     return AnyWorld(aws, **others)
 
 

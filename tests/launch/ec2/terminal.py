@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from launch import cli
-from launch.clock import Clock
+from launch.core import cli
+from launch.core.clock import Clock
+from launch.core.names import Folder, tags
 from launch.ec2.names import group_name
 from launch.ec2.options import Ec2Options
 from launch.ec2.verbs import verbs
-from launch.names import Folder, tags
 from tests.launch.ec2.account import Account
 from trainer.errors import TrainerError
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from launch.aws import Aws
-from launch.errors import AwsError
+from launch.core.aws import Aws
+from launch.core.errors import AwsError
 from tests.launch.ec2.account import Account
 
 TAGS = [{"Key": "aws-ddp-toolkit:job", "Value": "j"}]

@@ -18,9 +18,9 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from launch.rehearse.ec2.namespaces import fill_disk
-from launch.rehearse.ec2.node import programs
-from launch.templates import fill
+from launch.core.templates import fill
+from launch.rehearse.nodes.ec2.namespaces import fill_disk
+from launch.rehearse.nodes.ec2.node import programs
 from tests.conftest import ROOT
 from tests.launch.ec2.nodes import REGION, Node, Region, Volume, World, held, left_of, region, text_of, why_not_here
 
@@ -368,7 +368,7 @@ def test_a_secret_of_bytes_ends_the_node_and_no_training_gets_none_for_it(here: 
     left = record(here, node)
 
     assert (left["code"], left["step"]) == (27, "secret")
-    # As trainer/secrets.py says it.
+    # As trainer/process/secrets.py says it.
     assert left["reason"] == "--secret KEY: secretsmanager:ddp-toolkit/bytes holds bytes and no text; store it as text."
     assert not any(call[0] == "run" for call in node.docker_calls)
     assert "planted" not in get(here, f"boot/{node.instance}.log")

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from launch import catalog
+from launch.core import catalog
+from launch.core.job import Job
+from launch.core.price import Volume, usd, usd_per_hour
 from launch.ec2.checks import Settled, data_volume, highest_usd, hourly_usd, in_container, io2_volume, settle
 from launch.ec2.machines import initialization_rate
 from launch.ec2.options import Ec2Options
 from launch.ec2.quotas import quota_of
-from launch.job import Job
-from launch.price import Volume, usd, usd_per_hour
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 

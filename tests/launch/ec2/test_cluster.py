@@ -3,10 +3,10 @@
 from typing import Any
 
 from launch.ec2 import checks
-from launch.ec2.cluster import members, volumes_missing
 from launch.ec2.describe import describe
 from launch.ec2.fleet import Fleet
 from launch.ec2.requests import Cluster
+from launch.ec2.roster import members, volumes_missing
 from tests.launch.ec2.known import FACTS, NAME, data_volume, job, node
 
 

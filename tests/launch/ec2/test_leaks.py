@@ -189,9 +189,9 @@ def test_a_star_in_a_tag_removes_no_other_job(terminal: Terminal) -> None:
 def test_all_regions_are_asked_and_one_that_cannot_be_is_named(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from launch.aws import Aws
+    from launch.core.aws import Aws
+    from launch.core.errors import AwsError
     from launch.ec2 import leaks
-    from launch.errors import AwsError
 
     asked = Aws.call
 
@@ -211,9 +211,9 @@ def test_all_regions_are_asked_and_one_that_cannot_be_is_named(
 
 
 def test_regions_that_cannot_be_asked_are_not_called_clean(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    from launch.aws import Aws
+    from launch.core.aws import Aws
+    from launch.core.errors import AwsError
     from launch.ec2 import leaks
-    from launch.errors import AwsError
 
     def call(self: Aws, *asked: object) -> object:
         raise AwsError("the organisation does not allow this.")

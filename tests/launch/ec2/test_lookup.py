@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from launch.aws import Aws
+from launch.core.aws import Aws
+from launch.core.errors import AwsError, NoAnswer, NotSetUp
+from launch.core.job import Job
 from launch.ec2.checks import settle
 from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot
 from launch.ec2.fleet import Fleet
 from launch.ec2.lookup import look_up
 from launch.ec2.options import Ec2Options
-from launch.errors import AwsError, NoAnswer, NotSetUp
-from launch.job import Job
 from tests.launch.ec2.account import Account
 from tests.launch.faults import Faults, lost, refused
 from trainer.config import TrainConfig

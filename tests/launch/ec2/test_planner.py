@@ -10,10 +10,10 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
+from launch.core.plan import Choice, Late, Plan, Request, as_json, as_text
 from launch.ec2.facts import Quota, Reservation, Snapshot
 from launch.ec2.fleet import Thing
 from launch.ec2.requests import spec
-from launch.plan import Choice, Late, Plan, Request, as_json, as_text
 from tests.launch.ec2.known import FACTS, NAME, NOW, job, node, plan, with_nodes
 from trainer.config import TrainConfig
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from launch.core.errors import AwsError, Ended
+from launch.core.signals import Hangup
 from launch.ec2.spec import job_named
 from launch.ec2.start import launch
-from launch.errors import AwsError, Ended
-from launch.signals import Hangup
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME
 from tests.launch.ec2.world import Stage, idle

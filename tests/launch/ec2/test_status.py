@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from launch.core.names import Folder
+from launch.core.progress import in_words
 from launch.ec2.fleet import Fleet, Node, Thing
 from launch.ec2.status import View, all_as_text, as_text, how_it_went
-from launch.names import Folder
-from launch.progress import in_words
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME, NOW, node
 from tests.launch.ec2.terminal import Terminal

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from launch.aws import Aws
-from launch.clock import Clock
+from launch.core.aws import Aws
+from launch.core.clock import Clock
+from launch.core.errors import AwsError
+from launch.core.names import Folder
 from launch.ec2.fleet import Fleet, Thing
 from launch.ec2.remove import is_young
 from launch.ec2.stop import mark_ended, stop
-from launch.errors import AwsError
-from launch.names import Folder
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME, NOW
 from tests.launch.ec2.terminal import Terminal

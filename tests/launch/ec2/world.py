@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
-from launch.aws import Aws
-from launch.clock import Clock
+from launch.core.aws import Aws
+from launch.core.clock import Clock
+from launch.core.plan import Plan
 from launch.ec2 import checks, planner
 from launch.ec2.fleet import find
 from launch.ec2.lookup import look_up
 from launch.ec2.remove import Target, remove
 from launch.ec2.start import World, attach, launch
-from launch.plan import Plan
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME, job
 

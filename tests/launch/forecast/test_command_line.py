@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
+from launch.core.runs import Run, write
 from launch.forecast.__main__ import main
 from launch.forecast.measured import read
-from launch.runs import Run, write
 
 Capture = pytest.CaptureFixture[str]
 EXAMPLE = ("--instance-type", "g5.2xlarge,g5.12xlarge,p4d.24xlarge", "--nodes", "1,2,4", "--model", "resnet18",
@@ -81,7 +81,7 @@ def test_what_is_wrong_is_said_in_a_sentence(argv: list[str], sentence: str, cap
 
 
 def test_a_model_that_nobody_counted_says_how_to_count_it(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    from launch.estimate import tables
+    from launch.core.estimate import tables
 
     read = tables.table
     known = {name: sizes for name, sizes in read("models").items() if name != "resnet50"}

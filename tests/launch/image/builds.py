@@ -14,8 +14,8 @@ from moto.core.responses import ActionResult
 from moto.logs.models import logs_backends
 from moto.s3.models import s3_backends
 
-from launch.aws import Aws
-from launch.clock import Clock
+from launch.core.aws import Aws
+from launch.core.clock import Clock
 from tests.launch.image.machine import put
 
 BUCKET = "aws-ddp-toolkit-123456789012-us-east-1"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from moto import mock_aws
 
-from launch import cli, clock
-from launch.aws import Aws
-from launch.clock import Clock
+from launch.core import cli, clock
+from launch.core.aws import Aws
+from launch.core.clock import Clock
 from tests.launch.faults import listen, watched
 from tests.launch.image.builds import Builds, mended
 from tests.launch.image.machine import REPOSITORY, Machine, put

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launch.aws import Aws
+from launch.core.aws import Aws
 from launch.image import __main__ as command
 from launch.image.source import read_source
-from launch.rehearse.ec2.node import write_program
+from launch.rehearse.nodes.ec2.node import write_program
 from tests.conftest import ROOT
 from tests.launch.faults import Request
 

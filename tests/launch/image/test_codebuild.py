@@ -14,13 +14,13 @@ import pytest
 import yaml
 from botocore.validate import ParamValidator
 
-from launch.aws import Aws
-from launch.image import codebuild, commands, planner
+from launch.core.aws import Aws
+from launch.core.plan import Late
+from launch.image import codebuild, engines, planner
 from launch.image.context import pack
 from launch.image.facts import Facts
 from launch.image.options import PushOptions
 from launch.image.source import read_source
-from launch.plan import Late
 from tests.conftest import ROOT
 from tests.launch.faults import Faults, injected, lost, refused
 from tests.launch.image.builds import BUCKET, LOG_GROUP, PROJECT, Builds
@@ -83,7 +83,7 @@ def test_the_buildspec_runs_what_it_is_given_and_nothing_else() -> None:
         "pre_build": ['set -o pipefail && eval "$LOG_IN"'],
         "build": ['eval "$BUILD" && eval "$PUSH"'],
     }
-    assert given.keys() == {"LOG_IN", "BUILD", "PUSH", *commands.environment({})}
+    assert given.keys() == {"LOG_IN", "BUILD", "PUSH", *engines.environment({})}
 
 
 def test_no_password_is_in_a_request(machine: Machine, builds: Builds) -> None:

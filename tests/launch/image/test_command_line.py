@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from launch.aws import Aws, granted_by
+from launch.core.aws import Aws, granted_by
 from launch.image import __main__ as command
 from launch.image.lookup import MANIFESTS
 from launch.image.source import read_source

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.catalog import find
+from launch.core.catalog import find
 from launch.image.source import read_source
 from launch.sagemaker.images import choose
 from launch.sagemaker.options import SageMakerOptions
@@ -47,7 +47,7 @@ def test_other_content_has_another_tag(name: str, checkout: Path) -> None:
 def test_what_only_launches_is_part_of_the_lab_alone(checkout: Path) -> None:
     trainer, lab = (read_source(checkout, target, None).tag for target in ("trainer", "jupyter"))
 
-    (checkout / "launch/plan.py").write_text("")
+    (checkout / "launch/core/plan.py").write_text("")
 
     assert read_source(checkout, "trainer", None).tag == trainer
     assert read_source(checkout, "jupyter", None).tag != lab

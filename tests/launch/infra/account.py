@@ -24,12 +24,12 @@ from moto.cloudformation.utils import yaml_tag_constructor
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.iam.models import IAMBackend
 
-from launch import cli, clock
-from launch.aws import Aws
-from launch.clock import Clock
+from launch.core import cli, clock
+from launch.core.aws import Aws
+from launch.core.clock import Clock
 from launch.ec2.leaks import regions_of
-from launch.infra import __main__, acts
-from launch.rehearse.ec2 import mended as ec2
+from launch.infra import __main__, commands
+from launch.rehearse.aws.ec2 import moto_patches as ec2
 from tests.launch.ec2.account import _leave_what_stays_alone
 from tests.launch.faults import Request, listen, watched
 from tests.launch.infra.mended import mended
@@ -77,7 +77,7 @@ class NewAccount:
             stack.enter_context(mock.patch.object(IAMBackend, "_init_aws_policies", return_value=[]))
             stack.enter_context(mock.patch("yaml.Loader", _Parser))
             stack.enter_context(mock.patch.object(clock, "Clock", account._clock))
-            stack.enter_context(mock.patch.object(acts, "regions_of", _two_regions))
+            stack.enter_context(mock.patch.object(commands, "regions_of", _two_regions))
             stack.enter_context(mock.patch.object(__main__, "_aws", way_in))
             stack.enter_context(mock.patch.object(cli, "confirm", account._confirm))
             stack.enter_context(watched(lambda call, _protocol: account.requests.append(call)))

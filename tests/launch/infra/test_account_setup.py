@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 
 from moto.ecr.models import ecr_backends
 
+from launch.core.job import Job
 from launch.ec2 import checks
 from launch.ec2.lookup import look_up
 from launch.ec2.options import Ec2Options
-from launch.job import Job
-from launch.rehearse.ec2 import account as rehearsed
-from launch.rehearse.sagemaker.mended import mended
-from launch.rehearse.sagemaker.rules import Rules
+from launch.rehearse.aws.ec2 import account as rehearsed
+from launch.rehearse.aws.sagemaker.moto_patches import mended
+from launch.rehearse.aws.sagemaker.rules import Rules
 from launch.sagemaker import checks as sagemaker_checks
 from launch.sagemaker.lookup import look_up as look_up_sagemaker
 from launch.sagemaker.options import SageMakerOptions

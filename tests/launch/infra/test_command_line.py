@@ -8,8 +8,8 @@ from unittest.mock import patch
 import pytest
 from moto.cloudformation.models import cloudformation_backends
 
-from launch.aws import Aws
-from launch.errors import Forbidden
+from launch.core.aws import Aws
+from launch.core.errors import Forbidden
 from launch.infra import __main__, regions
 from launch.infra.regions import Region
 from tests.launch.faults import Faults, injected, refused

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from launch.aws import Aws
-from launch.clock import Clock
-from launch.errors import AwsError, NoAnswer
+from launch.core.aws import Aws
+from launch.core.clock import Clock
+from launch.core.errors import AwsError, NoAnswer
 from launch.infra.changes import Change, _change, as_text
 from launch.infra.facts import Stack
 from launch.infra.follow import failure, follow

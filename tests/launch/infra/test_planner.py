@@ -9,11 +9,11 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
+from launch.core.plan import Plan, as_text
 from launch.infra import planner
 from launch.infra.facts import Facts, Stack, Vpc
 from launch.infra.options import SetUpOptions
 from launch.infra.template import KEPT
-from launch.plan import Plan, as_text
 
 NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
 STACK = Stack(

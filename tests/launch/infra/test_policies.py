@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from launch.aws import _PERMISSIONS, granted_by
+from launch.core.aws import _PERMISSIONS, granted_by
 from launch.infra.template import filled, read
 from tests.conftest import ROOT
 from tests.launch.faults import Request

@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.errors import AwsError, Forbidden
+from launch.core.errors import AwsError, Forbidden
 from launch.infra.regions import Region, check
 
 CLOSED = Forbidden("the organization forbids it", "AccessDenied")

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from launch.aws import Aws
+from launch.core.aws import Aws
+from launch.core.names import TIME
 from launch.infra.template import filled, read
-from launch.names import TIME
 from tests.launch.ec2.account import Account
 from tests.launch.faults import Faults, refused
 

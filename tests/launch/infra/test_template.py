@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from moto.cloudformation.parsing import resource_class_from_type
 
+from launch.core.names import DEADLINE_TAG, JOB_TAG, TIME, bucket_of
 from launch.ec2.names import LOG_GROUP
 from launch.ec2.options import Ec2Options
 from launch.image import codebuild
 from launch.image.context import PREFIX
 from launch.infra.template import KEPT, POLICIES, WITH_THEM, Resource, costs, filled, read, resources
-from launch.names import DEADLINE_TAG, JOB_TAG, TIME, bucket_of
 from launch.sagemaker.lookup import BUCKET_OUTPUT, ROLE, ROLE_OUTPUT
 from tests.conftest import ROOT
 from tests.launch.infra.mended import UNKNOWN_TO_MOTO

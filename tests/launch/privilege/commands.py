@@ -12,11 +12,11 @@ from unittest import mock
 
 from moto.ec2.models import EC2Backend
 
-from launch.aws import Aws
-from launch.clock import Clock
+from launch.core.aws import Aws
+from launch.core.clock import Clock
+from launch.core.names import ALLOWED_TAG
 from launch.ec2 import __main__ as ec2
-from launch.names import ALLOWED_TAG
-from launch.rehearse.sagemaker.jobs import complete
+from launch.rehearse.aws.sagemaker.jobs import complete
 from tests.launch.ec2.account import Account
 from tests.launch.privilege.documented import Words
 from tests.launch.privilege.enforced import Watch, enforced

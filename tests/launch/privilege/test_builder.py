@@ -11,12 +11,12 @@ from unittest import mock
 
 import pytest
 
-from launch import clock
-from launch.aws import Aws
-from launch.clock import Clock
-from launch.errors import AwsError
+from launch.core import clock
+from launch.core.aws import Aws
+from launch.core.clock import Clock
+from launch.core.errors import AwsError
 from launch.image import __main__ as command
-from launch.rehearse.ec2.node import write_program
+from launch.rehearse.nodes.ec2.node import write_program
 from tests.launch.ec2.account import Account
 from tests.launch.faults import Request
 from tests.launch.image import builds as on_codebuild

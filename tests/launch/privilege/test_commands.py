@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from launch.aws import DENIED, Aws
-from launch.errors import AwsError
-from launch.names import ALLOWED_TAG, DATA_TAG
+from launch.core.aws import DENIED, Aws
+from launch.core.errors import AwsError
+from launch.core.names import ALLOWED_TAG, DATA_TAG
 from tests.launch.ec2.account import Account
 from tests.launch.faults import Request
 from tests.launch.privilege import watch

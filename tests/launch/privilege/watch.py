@@ -13,8 +13,8 @@ from tests.launch.privilege.needs import World, needs
 from tests.launch.privilege.policies import actions
 
 # Through these a call goes on its way from who makes it; the first other module in the stack is who.
-CARRIERS = ("botocore", "boto3", "contextlib", "launch.aws", "launch.perform", "s3transfer", "tests.launch.faults",
-            "tests.launch.privilege.watch")  # fmt: skip
+CARRIERS = ("botocore", "boto3", "contextlib", "launch.core.aws", "launch.core.perform", "s3transfer",
+            "tests.launch.faults", "tests.launch.privilege.watch")  # fmt: skip
 ANYWHERE = World("123456789012", "us-east-1", lambda _name: {}, lambda profile: [f"arn:aws:iam::1:role/{profile}"])
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from launch.rehearse.scene import Scene
+from launch.rehearse.stage.scene import Scene
 
 METRIC = "[METRIC] epoch={epoch} train_loss=1.5 eval_top1=0.75 images_per_s=1234.5"
 

@@ -69,7 +69,7 @@ class Terminal:
 
     def launcher(self) -> int:
         """The process id of the launcher in it."""
-        found = [pid for pid in processes_with(self.mark) if b"launch.rehearse.leash" in command_of(pid)]
+        found = [pid for pid in processes_with(self.mark) if b"launch.rehearse.stage.leash" in command_of(pid)]
         return min(found)
 
     def left(self) -> list[str]:

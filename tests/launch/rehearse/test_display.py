@@ -6,7 +6,7 @@ import re
 import pyte
 import pytest
 
-from launch.rehearse.display import Display, fitted
+from launch.rehearse.stage.display import Display, fitted
 from tests.launch.rehearse.stand_in import StandIn
 
 FIRST, SECOND = "i-4a579d6d2ee1191b1", "i-3d9be81a6cc485bb6"

@@ -2,8 +2,8 @@
 
 import os
 
-from launch.rehearse.ec2.node import World, environment
-from launch.rehearse.environment import cleaned, entered
+from launch.rehearse.nodes.ec2.node import World, environment
+from launch.rehearse.stage.environment import cleaned, entered
 
 THE_USERS = {
     "AWS_PROFILE": "prod",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.rehearse.faults import Fault, check, parse
+from launch.rehearse.stage.faults import Fault, check, parse
 from trainer.errors import SettingsError
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from launch.rehearse.cloud import Seen
-from launch.rehearse.receipt import Requests, kinds, requests, spans
+from launch.rehearse.aws.server import Seen
+from launch.rehearse.receipt.facts import Requests, kinds, requests, spans
 from tests.launch.rehearse.receipts import RECEIPT
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from launch.rehearse.receipt_page import LINE_CHARACTERS, LOG_CHARACTERS, as_html, scale, write
-from launch.rehearse.recording import Epoch, Line
+from launch.rehearse.receipt.page import LINE_CHARACTERS, LOG_CHARACTERS, as_html, scale, write
+from launch.rehearse.stage.recording import Epoch, Line
 from tests.launch.rehearse.receipts import DEAD, FIRST, HOSTILE, RECEIPT, SECOND, THIRD
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from launch.rehearse.receipt_text import as_text
+from launch.rehearse.receipt.text import as_text
 from tests.launch.rehearse.receipts import RECEIPT
 
 EXPECTED = """\

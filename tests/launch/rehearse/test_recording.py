@@ -2,7 +2,7 @@
 
 from itertools import count
 
-from launch.rehearse.recording import Recorder
+from launch.rehearse.stage.recording import Recorder
 from tests.launch.rehearse.stand_in import StandIn
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.report.acts import report
+from launch.report.commands import report
 from launch.report.options import ReportOptions
 from tests.launch.report.made import EVERYTHING, kept, run
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import yaml
 
-from launch import runs
-from launch.runs import Run
+from launch.core import runs
+from launch.core.runs import Run
 from trainer.contract import METRICS, SETTINGS
 
 RATE = 1000.0  # images/s of one GPU

@@ -8,12 +8,12 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
+from launch.core.runs import Run
 from launch.report import findings
-from launch.report.acts import all_charts
 from launch.report.charts import LINES, Bars, Chart, Lines, doublings, figure, lines_of, round_ticks
+from launch.report.commands import all_charts
 from launch.report.drawing import _look, _settle, figure_of, save, save_overview
 from launch.report.drawn_lines import COLOURS, MARKERS, STYLES
-from launch.runs import Run
 from tests.launch.report.made import EVERYTHING, SCALED, run
 
 

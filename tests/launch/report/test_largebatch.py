@@ -2,9 +2,9 @@
 
 import pytest
 
+from launch.core.runs import Run
 from launch.report.largebatch import Comparison, compare
 from launch.report.points import points
-from launch.runs import Run
 from tests.launch.report.made import run
 
 SMALL = run("small", 1, 100, accuracy=0.92)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from launch.core.runs import RUN
 from launch.report.__main__ import main
-from launch.report.acts import all_charts, report
 from launch.report.charts import Lines
+from launch.report.commands import all_charts, report
 from launch.report.findings import find, sentences, title
 from launch.report.options import ReportOptions
-from launch.runs import RUN
 from tests.launch.report.conftest import FAILED, NOON, Made
 from tests.launch.report.made import EVERYTHING, SCALED, kept, kept_bare, run
 from trainer.contract import METRICS
@@ -22,7 +22,7 @@ from trainer.contract import METRICS
 @pytest.fixture
 def lean(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures take seconds and are tested elsewhere."""
-    monkeypatch.setattr("launch.report.acts.all_charts", lambda found: ["speedup: not today."])
+    monkeypatch.setattr("launch.report.commands.all_charts", lambda found: ["speedup: not today."])
 
 
 def told(folder: Path, out: Path, **options: object) -> str:

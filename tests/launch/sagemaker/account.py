@@ -18,11 +18,11 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.iam.models import iam_backends
 from moto.sagemaker.models import sagemaker_backends
 
-from launch.aws import Aws
-from launch.rehearse.sagemaker import account as rehearsed
-from launch.rehearse.sagemaker.account import LOG_GROUP, TRUST
-from launch.rehearse.sagemaker.mended import mended
-from launch.rehearse.sagemaker.rules import Rules, Slow
+from launch.core.aws import Aws
+from launch.rehearse.aws.sagemaker import account as rehearsed
+from launch.rehearse.aws.sagemaker.account import LOG_GROUP, TRUST
+from launch.rehearse.aws.sagemaker.moto_patches import mended
+from launch.rehearse.aws.sagemaker.rules import Rules, Slow
 from tests.launch.ec2.account import TOOLKIT, _leave_what_stays_alone
 from tests.launch.faults import Request, listen, watched
 from tests.launch.privilege.watch import granted

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from launch.rehearse.cloud import Requests, served
-from launch.rehearse.sagemaker import agent as rehearsed
-from launch.rehearse.sagemaker.agent import GRACE_S
+from launch.rehearse.aws.server import Requests, served
+from launch.rehearse.nodes.sagemaker import agent as rehearsed
+from launch.rehearse.nodes.sagemaker.agent import GRACE_S
 from tests.launch.sagemaker.account import SageMakerAccount
 
 

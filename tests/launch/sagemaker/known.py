@@ -5,14 +5,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
-from launch.job import Job
-from launch.plan import Plan
+from launch.core.job import Job
+from launch.core.plan import Plan
 from launch.sagemaker import checks, planner, sdk
 from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.options import DEFAULTS, SageMakerOptions
 from launch.sagemaker.runs import Run
-from trainer import flags
 from trainer.config import TrainConfig
+from trainer.settings import flags
 
 NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
 NAME = "cifar10-1"

@@ -10,9 +10,9 @@ from typing import Any
 import boto3
 import pytest
 
-from launch.rehearse.sagemaker.container import Container
-from launch.rehearse.sagemaker.jobs import MESSAGES
-from launch.rehearse.sagemaker.run import failure_reason
+from launch.rehearse.aws.sagemaker.jobs import MESSAGES
+from launch.rehearse.nodes.sagemaker.container import Container
+from launch.rehearse.nodes.sagemaker.run import failure_reason
 from tests.launch.sagemaker.agent import Agent, playing
 
 KIND = "ml.g5.12xlarge"
@@ -157,7 +157,7 @@ class Scripted:
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> type[Scripted]:
     made = type("Scripted", (Scripted,), {})
-    monkeypatch.setattr("launch.rehearse.sagemaker.run.Container", made)
+    monkeypatch.setattr("launch.rehearse.nodes.sagemaker.run.Container", made)
     return made
 
 
@@ -256,7 +256,7 @@ def test_whoever_leaves_leaves_nothing_that_runs(scripted: type[Scripted], tmp_p
 def test_several_instances_share_the_data_and_fail_together(
     scripted: type[Scripted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("launch.rehearse.sagemaker.run.why_no_network", lambda: "needs root")
+    monkeypatch.setattr("launch.rehearse.nodes.sagemaker.run.why_no_network", lambda: "needs root")
     with playing(tmp_path) as agent:
         asked = request(agent, "j", ResourceConfig={"InstanceType": KIND, "InstanceCount": 2, "VolumeSizeInGB": 30})
         source = asked["InputDataConfig"][0]["DataSource"]["S3DataSource"]

@@ -20,12 +20,12 @@ import pytest
 import torch
 from moto.server import ThreadedMotoServer
 
-from launch.rehearse.sagemaker.container import Container, Instance
-from launch.rehearse.sagemaker.network import network, why_no_network
+from launch.rehearse.nodes.sagemaker.container import Container, Instance
+from launch.rehearse.nodes.sagemaker.network import network, why_no_network
 from launch.sagemaker.bundle import make_bundle
 from tests.processes import processes_with
 from trainer.contract import SAGEMAKER_FAILURE_PATTERN, SAGEMAKER_SCRIPT_TEXT
-from trainer.log import read_records
+from trainer.metrics.log import read_records
 
 pytestmark = pytest.mark.skipif(
     find_spec("sagemaker_pytorch_container") is None, reason="needs sagemaker-pytorch-training"

@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 import torch
 
-from launch.aws import Aws
-from launch.clock import Clock
-from launch.job import Job
-from launch.rehearse.sagemaker.network import why_no_network
+from launch.core.aws import Aws
+from launch.core.clock import Clock
+from launch.core.job import Job
+from launch.rehearse.nodes.sagemaker.network import why_no_network
 from launch.sagemaker.options import DEFAULTS, SageMakerOptions
 from launch.sagemaker.start import World, launch, prepare
 from tests.conftest import ROOT
 from tests.launch.sagemaker.agent import Agent, playing
-from trainer import flags
 from trainer.config import TrainConfig
-from trainer.log import read_records
+from trainer.metrics.log import read_records
+from trainer.settings import flags
 
 # Two ranks on two cores, a second an epoch.
 SMALL = {"dataset": "digits", "model": "cnn", "batch_size": 64, "threads": 1, "probe_steps": 0, "device": "cpu"}

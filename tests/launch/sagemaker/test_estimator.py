@@ -10,10 +10,10 @@ from launch.sagemaker.estimator import METRICS, hyperparameters, metric_definiti
 from launch.sagemaker.planner import inner
 from tests.conftest import ROOT
 from tests.launch.sagemaker.known import BUCKET, FACTS, NAME, ROLE, job, plan
-from trainer import flags
 from trainer.config import TrainConfig
 from trainer.contract import SAGEMAKER_CHECKPOINTS
-from trainer.log import MetricLines
+from trainer.metrics.log import MetricLines
+from trainer.settings import flags
 
 
 def arguments(**settings: Any) -> dict[str, Any]:
@@ -130,6 +130,6 @@ def test_sagemaker_finds_the_numbers_in_the_trainers_lines(capsys: pytest.Captur
 
 
 def test_every_metric_is_one_that_the_trainer_writes_and_there_are_not_too_many() -> None:
-    written = (ROOT / "trainer/record.py").read_text()
+    written = (ROOT / "trainer/metrics/record.py").read_text()
     assert [name for name in METRICS if f'"{name}"' not in written] == []
     assert len(METRICS) == len(set(METRICS)) <= 40

@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.errors import AwsError, NoAnswer
+from launch.core.errors import AwsError, NoAnswer
 from launch.sagemaker.failure import console, last_words, readable, refused, verdict
 from tests.launch.sagemaker.known import NAME, run
 from trainer.contract import SAGEMAKER_FAILURE, Exit

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from launch import catalog
+from launch.core import catalog
 from launch.sagemaker.images import Image, check_image, choose, registry, requirements_of, warnings_about
 from launch.sagemaker.options import SageMakerOptions
 from launch.sagemaker.sdk import _importing

@@ -6,8 +6,8 @@ from unittest import mock
 
 import pytest
 
-from launch.errors import AwsError
-from launch.rehearse.sagemaker.jobs import advance, complete
+from launch.core.errors import AwsError
+from launch.rehearse.aws.sagemaker.jobs import advance, complete
 from launch.sagemaker import leaks
 from launch.sagemaker.leaks import judge
 from tests.launch.faults import Faults, injected, refused, throttled

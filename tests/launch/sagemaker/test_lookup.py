@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from launch.rehearse.sagemaker.jobs import complete
+from launch.rehearse.aws.sagemaker.jobs import complete
 from launch.sagemaker import lookup
 from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.lookup import look_up, quota_names

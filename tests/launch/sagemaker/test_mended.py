@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from launch.aws import Aws
-from launch.errors import AwsError
-from launch.rehearse.sagemaker.jobs import (
+from launch.core.aws import Aws
+from launch.core.errors import AwsError
+from launch.rehearse.aws.sagemaker.jobs import (
     MESSAGES,
     NO_CAPACITY,
     advance,

@@ -9,8 +9,8 @@ from unittest import mock
 import pytest
 
 from launch import sagemaker
-from launch.errors import AwsError, Ended
-from launch.rehearse.sagemaker.jobs import complete, fail
+from launch.core.errors import AwsError, Ended
+from launch.rehearse.aws.sagemaker.jobs import complete, fail
 from launch.sagemaker import leaks, sdk
 from launch.sagemaker.start import World
 from tests.launch.sagemaker.known import NAME

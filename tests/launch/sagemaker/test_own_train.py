@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import torch
 
-from launch.rehearse.sagemaker import container as rehearsed
-from launch.rehearse.sagemaker.container import Container, Instance
-from launch.rehearse.sagemaker.network import network, why_no_network
+from launch.rehearse.nodes.sagemaker import container as rehearsed
+from launch.rehearse.nodes.sagemaker.container import Container, Instance
+from launch.rehearse.nodes.sagemaker.network import network, why_no_network
 from tests.conftest import ROOT
 from tests.launch.sagemaker.test_container import HOSTS, SMALL, failure, hyperparameters
 from trainer.contract import Exit
-from trainer.log import read_records
+from trainer.metrics.log import read_records
 
 pytestmark = pytest.mark.skipif(why_no_network() is not None, reason=why_no_network() or "")
 
@@ -27,7 +27,7 @@ BUNDLE = "s3://jobs/source/sourcedir.tar.gz"
 # What entry.sh starts, after what lets this machine be a container: see toolkit.py.
 PROGRAM = """
 import runpy
-from launch.rehearse.sagemaker.toolkit import hold_plug
+from launch.rehearse.nodes.sagemaker.toolkit import hold_plug
 
 hold_plug()
 runpy.run_module("trainer.container", run_name="__main__")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from launch.errors import AwsError, NotSetUp
-from launch.plan import Plan, as_json, as_text
+from launch.core.errors import AwsError, NotSetUp
+from launch.core.plan import Plan, as_json, as_text
 from launch.sagemaker import sdk
 from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.planner import inner

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from launch.aws import _PERMISSIONS, granted_by
-from launch.rehearse.sagemaker.jobs import complete
+from launch.core.aws import _PERMISSIONS, granted_by
+from launch.rehearse.aws.sagemaker.jobs import complete
 from tests.conftest import ROOT
 from tests.launch.faults import Request
 from tests.launch.sagemaker.account import SageMakerAccount

@@ -12,7 +12,7 @@ from typing import NoReturn
 import pytest
 from botocore.exceptions import ReadTimeoutError
 
-from launch.errors import AwsError
+from launch.core.errors import AwsError
 from launch.sagemaker.result import fetch_result
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.sagemaker.known import BUCKET, NAME, run

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from launch.rehearse.sagemaker.jobs import complete
+from launch.rehearse.aws.sagemaker.jobs import complete
 from launch.sagemaker.names import job_of, number_of, run_name
 from launch.sagemaker.runs import again, describe, runs_of
 from tests.launch.sagemaker.known import BUCKET, NAME, NOW, RUN, run

@@ -19,7 +19,7 @@ import pytest
 import requests
 from botocore.validate import ParamValidator
 
-from launch.errors import NotSetUp
+from launch.core.errors import NotSetUp
 from launch.sagemaker import sdk
 from launch.sagemaker.estimator import Estimator
 from launch.sagemaker.planner import inner

@@ -9,11 +9,11 @@ from unittest import mock
 
 import pytest
 
-from launch.errors import AwsError, Ended, NotSetUp
-from launch.rehearse.sagemaker.jobs import NO_CAPACITY, advance, complete, fail, interrupt, time_out
+from launch.core.errors import AwsError, Ended, NotSetUp
+from launch.core.signals import Hangup
+from launch.rehearse.aws.sagemaker.jobs import NO_CAPACITY, advance, complete, fail, interrupt, time_out
 from launch.sagemaker import sdk
 from launch.sagemaker import start as start_module
-from launch.signals import Hangup
 from tests.launch.faults import (
     Died,
     Fault,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from launch.rehearse.sagemaker.jobs import complete, fail
+from launch.rehearse.aws.sagemaker.jobs import complete, fail
 from launch.sagemaker import status
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.sagemaker.known import BUCKET, NAME, NOW, run

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from launch.errors import AwsError
-from launch.rehearse.sagemaker.jobs import complete
+from launch.core.errors import AwsError
+from launch.rehearse.aws.sagemaker.jobs import complete
 from launch.sagemaker.runs import describe
 from launch.sagemaker.stop import POOL_S, end
 from tests.launch.faults import Faults, injected, lost, refused

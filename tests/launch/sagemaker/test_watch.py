@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from launch.errors import AwsError
-from launch.rehearse.sagemaker.jobs import MESSAGES, complete, interrupt
+from launch.core.errors import AwsError
+from launch.rehearse.aws.sagemaker.jobs import MESSAGES, complete, interrupt
 from launch.sagemaker.runs import describe
 from launch.sagemaker.watch import PATIENCE_S, Follower, is_headline, streams_of
 from tests.launch.faults import Faults, injected, unreachable

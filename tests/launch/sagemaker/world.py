@@ -19,11 +19,11 @@ from unittest import mock
 
 import jsonschema
 
-from launch.aws import Aws
-from launch.clock import Clock
-from launch.names import tags
-from launch.plan import Plan
-from launch.rehearse.sagemaker.jobs import TrainingJob, advance, complete
+from launch.core.aws import Aws
+from launch.core.clock import Clock
+from launch.core.names import tags
+from launch.core.plan import Plan
+from launch.rehearse.aws.sagemaker.jobs import TrainingJob, advance, complete
 from launch.sagemaker import sdk, start
 from launch.sagemaker.__main__ import main
 from launch.sagemaker.estimator import Estimator

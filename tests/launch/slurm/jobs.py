@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from launch.job import Job
+from launch.core.job import Job
 from launch.slurm.checks import settle
 from launch.slurm.lookup import Folder
 from launch.slurm.options import SlurmOptions

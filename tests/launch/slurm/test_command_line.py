@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from launch.cli import LaunchOptions
+from launch.core.cli import LaunchOptions
 from launch.slurm import __main__ as command_line
 from launch.slurm.options import SlurmOptions
 from tests.conftest import trainer_env

@@ -5,11 +5,11 @@ import json
 import subprocess
 from pathlib import Path
 
-from launch import runs
-from launch.names import check_job_name
+from launch.core import runs
+from launch.core.names import check_job_name
 from launch.sweep.folder import bring, job_name, keep_records, on_nodes_s
-from launch.sweep.heard import Listener, numbers
 from launch.sweep.one import end_left_over
+from launch.sweep.output import Listener, numbers
 from tests.processes import left_of
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from launch import shell
-from launch.shell import Heard
+from launch.core import shell
+from launch.core.shell import Heard
 from launch.sweep.planned import plan_runs
 from launch.sweep.price import prices, read
 from launch.sweep.spec import parse

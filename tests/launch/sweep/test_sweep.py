@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from launch import runs, shell
-from launch.clock import Clock
-from launch.errors import Ended
-from launch.runs import Run, State
+from launch.core import runs, shell
+from launch.core.clock import Clock
+from launch.core.errors import Ended
+from launch.core.runs import Run, State
 from launch.sweep import one, sequence
 from launch.sweep.one import Stage
 from launch.sweep.planned import plan_runs

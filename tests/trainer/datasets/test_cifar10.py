@@ -11,8 +11,8 @@ import torch
 from torchvision.datasets import cifar
 
 from trainer.datasets import cifar10
+from trainer.distributed.sampler import Order
 from trainer.errors import DataError
-from trainer.sampler import Order
 
 TRAIN, TEST = [f"data_batch_{n}" for n in range(1, 6)], ["test_batch"]
 

@@ -1,5 +1,5 @@
 from trainer.datasets.crops import Crop, keyed_generator, middle_crop, random_crop
-from trainer.sampler import Order
+from trainer.distributed.sampler import Order
 
 
 def test_middle_crop_is_the_224_of_256() -> None:

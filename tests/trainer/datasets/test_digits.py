@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from trainer.datasets import digits
-from trainer.sampler import Order
+from trainer.distributed.sampler import Order
 
 
 def test_four_fifths_train_and_every_class_is_held_out_alike(ask) -> None:

@@ -6,8 +6,8 @@ from trainer.config import Batches
 from trainer.datasets.base import Batch
 from trainer.datasets.normalisation import Normalisation, Normaliser
 from trainer.datasets.resident import Images, ResidentSplit, draw, fits, resized
+from trainer.distributed.sampler import Order, positions, shard, steps_per_epoch
 from trainer.errors import DataError
-from trainer.sampler import Order, positions, shard, steps_per_epoch
 
 SIDE, SIZE = 8, 24
 PLAIN = Normalisation((0.0, 0.0, 0.0), (1 / 255, 1 / 255, 1 / 255))  # leaves 0..255 as they are

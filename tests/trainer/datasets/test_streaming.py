@@ -10,8 +10,8 @@ from trainer.config import Batches
 from trainer.datasets import imagenet
 from trainer.datasets.base import UNREADABLE, Batch, Request
 from trainer.datasets.streaming import mirror, random_view
+from trainer.distributed.sampler import Order, positions, shard
 from trainer.errors import DataError
-from trainer.sampler import Order, positions, shard
 
 MEAN, STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
 

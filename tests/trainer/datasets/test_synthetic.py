@@ -4,7 +4,7 @@ from trainer.config import Batches
 from trainer.datasets import synthetic
 from trainer.datasets.base import Batch
 from trainer.datasets.synthetic import SyntheticSplit
-from trainer.sampler import Order, positions, shard
+from trainer.distributed.sampler import Order, positions, shard
 
 
 def test_shapes_are_the_asked_ones(ask) -> None:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from trainer.config import TrainConfig
 from trainer.optimizers import NAMES, PEAK_LR, TABLE, WEIGHT_DECAY
-from trainer.registry import load
+from trainer.settings.registry import load
 
 CPU = torch.device("cpu")
 HERE = [name for name in NAMES if name != "muon" or hasattr(torch.optim, "Muon")]  # muon came with torch 2.9

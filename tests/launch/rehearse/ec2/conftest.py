@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.rehearse.ec2 import namespaces
+from launch.rehearse.nodes.ec2 import namespaces
 from tests.launch.rehearse.terminal import Kept, Start, played_once
 
 # A low rate: with a high one rounding alone leads to other weights, where the ranks add up in another order.

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from moto import mock_aws
 
-from launch.aws import Aws
+from launch.core.aws import Aws
+from launch.core.job import Job
 from launch.ec2.checks import settle
 from launch.ec2.facts import Facts
 from launch.ec2.lookup import look_up
 from launch.ec2.options import Ec2Options
-from launch.job import Job
-from launch.rehearse.ec2 import named
-from launch.rehearse.ec2.account import Account
-from launch.rehearse.ec2.mended import mended
-from launch.rehearse.scene import Asked
+from launch.rehearse.aws.ec2 import seed
+from launch.rehearse.aws.ec2.account import Account
+from launch.rehearse.aws.ec2.moto_patches import mended
+from launch.rehearse.stage.scene import Asked
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 
@@ -45,8 +45,8 @@ def asked(dataset: str = "digits", data: Path | None = None, **where: Any) -> As
 
 def found(account: Account, what: Asked) -> Facts:
     """What a launcher finds in the account that is filled for `what`."""
-    named.check(what)
-    named.fill(account, what)
+    seed.check(what)
+    seed.fill(account, what)
     job = Job(TrainConfig(dataset=what.dataset), Ec2Options.model_validate(what.options))
     return look_up(Aws("us-east-1"), settle(job), "job", what.dataset, NOW)
 
@@ -114,6 +114,6 @@ def test_data_in_s3_are_those_of_the_folder(account: Account, tmp_path: Path) ->
 )  # fmt: skip
 def test_what_a_rehearsal_has_not_is_refused_with_what_to_do(what: Asked, sentence: str) -> None:
     with pytest.raises(SettingsError) as refused:
-        named.check(what)
+        seed.check(what)
 
     assert str(refused.value) == sentence

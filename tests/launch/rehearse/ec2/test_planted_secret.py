@@ -1,8 +1,8 @@
 """A whole rehearsal with secrets in AWS and in the user's own environment, and what it leaves on this machine."""
 
+from tests.launch.core.test_secrets import PLANTED, WORDS, assert_nowhere
 from tests.launch.rehearse.ec2.conftest import TRAINING, needs_namespaces
 from tests.launch.rehearse.terminal import Start
-from tests.launch.test_secrets import PLANTED, WORDS, assert_nowhere
 
 # The value of every secret that its AWS holds.
 WITH_SECRETS = f"""

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from launch.rehearse.ec2.node import Node, Volume, World
-from launch.rehearse.ec2.processes import Processes, changed, processes, why_not_here
+from launch.rehearse.nodes.ec2.node import Node, Volume, World
+from launch.rehearse.nodes.ec2.processes import Processes, changed, processes, why_not_here
 from tests.conftest import ROOT
 from tests.launch.ec2.test_boot import user_data
 from tests.processes import left_of, processes_with
@@ -127,7 +127,7 @@ def test_programs_for_systems_without_gnus_do_the_same(command: list[str], tmp_p
     (tmp_path / "a").write_text("one\ntwo\n")
     (tmp_path / "deep" / "b").write_text("three")
     (tmp_path / ".hidden").write_text("four")
-    ours = [sys.executable, "-P", str(ROOT / "launch/rehearse/ec2/programs.py"), *command]
+    ours = [sys.executable, "-P", str(ROOT / "launch/rehearse/nodes/ec2/programs.py"), *command]
 
     ends = [subprocess.run(one, cwd=tmp_path, capture_output=True, text=True, check=False) for one in (command, ours)]
 
@@ -137,7 +137,7 @@ def test_programs_for_systems_without_gnus_do_the_same(command: list[str], tmp_p
 
 
 def test_only_one_has_the_lock(tmp_path: Path) -> None:
-    flock = f"{sys.executable} -P {ROOT / 'launch/rehearse/ec2/programs.py'} flock --nonblock 9"
+    flock = f"{sys.executable} -P {ROOT / 'launch/rehearse/nodes/ec2/programs.py'} flock --nonblock 9"
     first = subprocess.Popen(["bash", "-c", f"exec 9>lock; {flock} && echo locked; read -r"], cwd=tmp_path,
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # fmt: skip
     with first:

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from launch.rehearse.ec2 import processes
+from launch.rehearse.nodes.ec2 import processes
 from tests.launch.rehearse.ec2.conftest import SETTINGS, needs_namespaces
 from tests.launch.rehearse.terminal import Kept, Start, Terminal
 

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from launch.rehearse.sagemaker.network import why_no_network
+from launch.rehearse.nodes.sagemaker.network import why_no_network
 from tests.launch.rehearse.terminal import Kept, Start, Terminal, played_once
 
 SETTINGS = ("--rehearse", "--epochs", "4", "--precision", "fp32", "--no-plot", "--job-name", "job")

@@ -1,4 +1,4 @@
-"""launch.rehearse.sagemaker.scene: what it refuses, in a sentence with a remedy."""
+"""launch.rehearse.stage.sagemaker: what it refuses, in a sentence with a remedy."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from moto import mock_aws
 
-from launch.errors import NotSetUp
-from launch.rehearse.cloud import Requests
-from launch.rehearse.faults import parse
-from launch.rehearse.sagemaker import scene
-from launch.rehearse.sagemaker.refusals import check_role
-from launch.rehearse.sagemaker.scene import SageMaker, opened
-from launch.rehearse.scene import Asked
+from launch.core.errors import NotSetUp
+from launch.rehearse.aws.sagemaker.refusals import check_role
+from launch.rehearse.aws.server import Requests
+from launch.rehearse.stage import sagemaker
+from launch.rehearse.stage.faults import parse
+from launch.rehearse.stage.sagemaker import SageMaker, opened
+from launch.rehearse.stage.scene import Asked
 from trainer.errors import SettingsError
 
 
@@ -44,7 +44,7 @@ def test_what_cannot_happen_is_refused(here: SageMaker, word: str, told: str) ->
 
 
 def test_a_full_disk_takes_a_host_of_its_own(here: SageMaker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scene, "why_no_network", lambda: "needs root")
+    monkeypatch.setattr(sagemaker, "why_no_network", lambda: "needs root")
     here.agent.in_network = False
 
     with pytest.raises(SettingsError, match="a disk that is the instance's own needs root"):
@@ -52,14 +52,14 @@ def test_a_full_disk_takes_a_host_of_its_own(here: SageMaker, monkeypatch: pytes
 
 
 def test_several_instances_take_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scene, "why_no_network", lambda: "needs root")
+    monkeypatch.setattr(sagemaker, "why_no_network", lambda: "needs root")
 
     with pytest.raises(SettingsError, match="it needs root; rehearse --nodes 1, or as root"):
         opened(asked(nodes=2), tmp_path, Requests()).__enter__()
 
 
 def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scene, "find_spec", lambda name: None if name == "mpi4py" else True)
+    monkeypatch.setattr(sagemaker, "find_spec", lambda name: None if name == "mpi4py" else True)
 
     with pytest.raises(NotSetUp, match=r"needs mpi4py; run pip install .*rehearse-sagemaker"):
         opened(asked(nodes=1), tmp_path, Requests()).__enter__()
@@ -70,8 +70,8 @@ def test_an_instance_has_as_many_ranks_as_gpus(here: SageMaker) -> None:
 
 
 def test_many_ranks_are_fewer_on_few_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scene.os, "cpu_count", lambda: 1)
-    monkeypatch.setattr(scene, "why_no_network", lambda: None)
+    monkeypatch.setattr(sagemaker.os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(sagemaker, "why_no_network", lambda: None)
 
     with mock_aws(), opened(asked(nodes=2), tmp_path, Requests()) as made:
         assert made.agent.ranks == 2

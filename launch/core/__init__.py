@@ -1,0 +1,1 @@
+"""What every backend and tool uses: the command line, plans, prices, AWS, processes.  It imports no backend."""

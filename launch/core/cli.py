@@ -1,0 +1,243 @@
+"""The command line of every backend: settings in, a plan shown or performed, verbs for the life of a job after that.
+
+Errors become one sentence and an exit code here.  What a backend's plan is, and how it is made, is its own business.
+"""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar, cast
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from launch.core.errors import NotSetUp
+from launch.core.job import Job, Where
+from launch.core.words import Words
+from trainer.config import SECTIONS, TrainConfig
+from trainer.contract import Exit
+from trainer.errors import SettingsError, TrainerError
+from trainer.settings import flags
+from trainer.settings.argparser import flag
+from trainer.settings.registry import did_you_mean
+
+Plan = TypeVar("Plan")
+
+SHORT = {"-f": "--follow"}
+# What is rehearsed unless the command line says otherwise: real images that every machine has.
+REHEARSED = {"dataset": "digits", "model": "cnn", "batch_size": 32}
+
+say = partial(print, flush=True)  # through a pipe, too, at once
+
+
+class LaunchOptions(BaseModel):
+    """What every launcher takes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    dry_run: bool | Literal["json"] = Field(
+        False, description="print the plan and do nothing; --dry-run=json for programs"
+    )
+
+
+class RehearsalOptions(BaseModel):
+    """What a launcher takes whose jobs can be rehearsed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    rehearse: bool = Field(
+        False, description="the job's whole life on this machine, against an AWS of its own: no account"
+    )
+    inject: Words = Field((), description="faults for --rehearse, such as node-dies@epoch:1 or no-capacity:zone-a")
+    rehearse_data: Path | None = Field(None, description="folder with train/ and val/ that the rehearsed volumes hold")
+
+
+@dataclass(frozen=True)
+class Verb:
+    """What can be done with a job that was started.  act returns the exit code and may raise TrainerError.
+
+    about: one line, and an example.  A first word without hyphens is taken for the option `job`.
+    """
+
+    about: str
+    options: type[BaseModel]
+    act: Callable[[Any], int]
+
+
+@dataclass(frozen=True)
+class Backend(Generic[Where, Plan]):
+    """One way to run a job.  plan decides and does not act; show and show_json write a plan; perform acts on it.
+
+    problem: why a plan cannot be performed, if so; defaults: of the training, where they differ from the trainer's.
+    perform returns the exit code of its command line; all of them may raise TrainerError.
+    check: raises SettingsError for a job that cannot work, without a call.
+    rehearsed_in: the environment for rehearsals; None: there are none.
+    """
+
+    prog: str
+    about: str
+    options: type[Where]
+    plan: Callable[[Job[Where]], Plan]
+    show: Callable[[Plan], str]
+    show_json: Callable[[Plan], str]
+    perform: Callable[[Plan], int]
+    problem: Callable[[Plan], TrainerError | None] = lambda plan: None
+    verbs: Mapping[str, Verb] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    check: Callable[[Job[Where]], object] = lambda job: None
+    rehearsed_in: Mapping[str, str] | None = None
+
+
+def main(backend: Backend[Where, Plan], argv: Sequence[str]) -> int:
+    """Does what the command line asks of `backend`; returns the exit code."""
+
+    def act() -> int:
+        if argv and argv[0] in backend.verbs:
+            return _do(backend.prog, backend.verbs, argv[0], argv[1:])
+        return _launch(backend, argv)
+
+    return coded(act)
+
+
+def main_of_verbs(prog: str, about: str, verbs: Mapping[str, Verb], argv: Sequence[str]) -> int:
+    """The same for a command that starts no job and has verbs only."""
+
+    def act() -> int:
+        if argv and argv[0] in verbs:
+            return _do(prog, verbs, argv[0], argv[1:])
+        if not argv or argv[0] in ("-h", "--help"):
+            say(f"usage: {prog} VERB [-h] ...\n\n{about}\nverbs:\n{_listed(prog, verbs)}")
+            return Exit.DONE if argv else Exit.SETTINGS
+        raise _unknown(argv[0], verbs)
+
+    return coded(act)
+
+
+def coded(act: Callable[[], int]) -> int:
+    """What act() returns, or the exit code of what it raises, which is told."""
+    try:
+        return act()
+    except TrainerError as error:
+        sys.stdout.flush()
+        print(f"error: {error}", file=sys.stderr)
+        return error.code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `... status | head` has read enough
+        sys.stdout = None
+        return Exit.DONE
+
+
+def _launch(backend: Backend[Where, Plan], argv: Sequence[str]) -> int:
+    launch, rehearsal, job = _read(backend, argv)
+    if rehearsal.rehearse and launch.dry_run:
+        raise SettingsError("--dry-run prints the plan and --rehearse plays it; leave one of them out.")
+    if rehearsal.rehearse:
+        return _rehearse(backend, argv, rehearsal, job)
+    if rehearsal.inject:
+        raise SettingsError("--inject makes faults in a rehearsal, and this would be the real AWS; add --rehearse.")
+    plan = backend.plan(job)
+    problem = backend.problem(plan)
+    if launch.dry_run:
+        print(backend.show_json(plan) if launch.dry_run == "json" else backend.show(plan))
+        # Without an account a plan is as good as it can be.
+        return problem.code if problem and not isinstance(problem, NotSetUp) else Exit.DONE
+    if problem:
+        raise problem
+    return backend.perform(plan)
+
+
+def _rehearse(backend: Backend[Where, Plan], argv: Sequence[str], rehearsal: RehearsalOptions, job: Job[Where]) -> int:
+    """The same command line, in a process of its own that finds another AWS."""
+    from launch.core.names import default_job_name
+    from launch.rehearse.stage.faults import parse
+    from launch.rehearse.stage.rehearsal import rehearse
+    from launch.rehearse.stage.scene import Asked
+
+    backend.check(job)
+    options = job.where.model_dump()
+    now = datetime.now()
+    asked = Asked(
+        module=backend.prog.removeprefix("python -m "),
+        argv=(
+            *argv,
+            *(word for name in _said(job.train) for word in (flag(name), str(getattr(job.train, name)))),
+        ),
+        job=options.get("job_name") or default_job_name(job.train.dataset, job.train.model, now),
+        options=options,
+        dataset=job.train.dataset,
+        epochs=job.train.epochs,
+        env=dict(backend.rehearsed_in or {}),
+        faults=parse(rehearsal.inject),
+        data=rehearsal.rehearse_data,
+    )
+    return rehearse(asked, is_terminal=sys.stdout.isatty())
+
+
+def _said(train: TrainConfig) -> list[str]:
+    """Settings that a rehearsal has other defaults for, as far as nothing else says them."""
+    ruled_out = {name for name, rival in flags.RIVALS.items() if getattr(train, rival) is not None}
+    return [name for name in REHEARSED if name not in ruled_out]
+
+
+def _read(backend: Backend[Where, Plan], argv: Sequence[str]) -> tuple[LaunchOptions, RehearsalOptions, Job[Where]]:
+    about = backend.about + _verb_list(backend)
+    sections = {"dry_run": backend.prog.removeprefix("python -m "), **SECTIONS}
+    rehearsal = [] if backend.rehearsed_in is None else [RehearsalOptions]
+    models: list[type[BaseModel]] = [LaunchOptions, *rehearsal, backend.options, TrainConfig]
+    if argv and not argv[0].startswith("-") and backend.verbs:
+        raise _unknown(argv[0], backend.verbs)
+    parse = partial(flags.parse, argv, models, prog=backend.prog, about=about, sections=sections)
+    launch, *more, where, train = parse(defaults=backend.defaults)
+    rehearsed = cast(RehearsalOptions, more[0]) if more else RehearsalOptions.model_construct()
+    if rehearsed.rehearse:  # which --config may say, too
+        launch, *_, where, train = parse(defaults={**backend.defaults, **REHEARSED})
+    return cast(LaunchOptions, launch), rehearsed, Job(cast(TrainConfig, train), cast(Where, where))
+
+
+def _unknown(word: str, verbs: Mapping[str, Verb]) -> SettingsError:
+    return SettingsError(f"unknown verb {word!r}{did_you_mean(word, verbs) or '.'}")
+
+
+def _do(prog: str, verbs: Mapping[str, Verb], name: str, argv: Sequence[str]) -> int:
+    verb = verbs[name]
+    words, takes_job = [SHORT.get(word, word) for word in argv], "job" in verb.options.model_fields
+    if takes_job and words and not words[0].startswith("-"):
+        words = ["--job", *words]
+    prog = f"{prog} {name} [JOB]" if takes_job else f"{prog} {name}"
+    (options,) = flags.parse(words, [verb.options], prog=prog, about=verb.about, sections={})
+    return verb.act(options)
+
+
+def _verb_list(backend: Backend[Where, Plan]) -> str:
+    if not backend.verbs:
+        return ""
+    return "\n".join(["", "afterwards:", _listed(backend.prog, backend.verbs), ""])
+
+
+def _listed(prog: str, verbs: Mapping[str, Verb]) -> str:
+    return "\n".join(f"  {prog} {name:<8} {verb.about.splitlines()[0]}" for name, verb in verbs.items())
+
+
+def confirm(what: str) -> None:
+    """Asks the user whether `what` is meant.  Raises SettingsError if not, and without a terminal; --yes spares it."""
+    if not sys.stdin.isatty():
+        raise SettingsError(f"{what}; give --yes if you mean it.")
+    try:
+        answer = input(f"\n{what}; do it? [yes/no] ").strip().lower()
+    except EOFError:
+        answer = "no"
+    if answer not in ("y", "yes"):
+        raise SettingsError("not confirmed, so nothing was changed; say yes, or give --yes.")
+
+
+def may_detach() -> bool:
+    """Asks the user who pressed Ctrl-C; without a terminal, or at a second Ctrl-C, the job is stopped."""
+    if not sys.stdin.isatty():
+        return False
+    try:
+        return input("\nstop the job, or detach and let it go on? [stop/detach] ").strip().lower().startswith("d")
+    except (KeyboardInterrupt, EOFError):
+        return False

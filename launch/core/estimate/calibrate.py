@@ -1,0 +1,153 @@
+"""Rates corrected by what was measured: a run's own numbers, or the seconds that somebody published.  Pure."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from launch.core.catalog import Instance
+from launch.core.estimate.figure import Source, measured_rate, measured_time
+from launch.core.estimate.formulas import Layout, step
+from launch.core.estimate.rates import Rates
+from launch.core.estimate.training import Training
+
+# Of a step: from here on, a wait for data says that the input is the limit, and how fast it is.
+WAITS = 0.1
+
+# Of Rates, what a replica does by itself, and what brings it images.
+COMPUTE, INPUT = ("image_s", "pass_s", "update_s"), ("decoded_per_s", "read_per_s")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one run says.  batch, accumulate: of a replica; times in seconds of an update, over its steady epochs."""
+
+    name: str
+    model: str
+    px: int
+    device: str  # as torch names it, or CPU
+    half: bool
+    layout: Layout
+    batch: int
+    accumulate: int
+    step_s: float
+    wait_s: float
+    communication_s: float
+    images_per_s: float
+    all_reduce_per_s: float | None = None  # bytes, of the bus
+    instance_type: str | None = None
+    threads: int | None = None
+
+    @property
+    def computed_s(self) -> float:
+        """Of an update, without waits and communication."""
+        return self.step_s - self.wait_s - self.communication_s
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """said: a sentence each on what was corrected, and by what; refused: runs that said nothing, and why."""
+
+    rates: Rates
+    said: tuple[str, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
+
+
+def calibrate(rates: Rates, training: Training, instance: Instance, runs: Sequence[Measured]) -> Calibrated:
+    """The rates of `instance` for `training`, as `runs` have them."""
+    said, refused, fitting = list[str](), list[tuple[str, str]](), list[Measured]()
+    for run in runs:
+        if why := _differs(run, training, instance):
+            refused.append((run.name, why))
+        else:
+            fitting.append(run)
+    # One GPU alone says best how fast one computes: nothing else is in its step.  Next best is a batch like ours.
+    batch = training.work().batch
+    for run in sorted(fitting, key=lambda run: (run.layout.replicas, abs(run.batch - batch)))[:1]:
+        rates = _by_compute(rates, training, instance, run, said)
+        rates = _by_input(rates, training, instance, run, said)
+    for run in fitting:
+        rates = _by_network(rates, run, instance, said, refused)
+    return Calibrated(rates, tuple(said), tuple(refused))
+
+
+def _differs(run: Measured, training: Training, instance: Instance) -> str | None:
+    """Why `run` says nothing about `training` on `instance`."""
+    wanted = instance.gpu_model or "CPU"
+    if run.model != training.config.model:
+        return f"trained {run.model}, not {training.config.model}"
+    if run.px != training.px:
+        return f"had images of {run.px} px, not {training.px}"
+    if not _same_device(run.device, wanted):
+        return f"ran on {run.device}, and {instance.name} computes on {wanted}"
+    if not instance.is_gpu and run.instance_type != instance.name:
+        return f"ran on the CPU of {run.instance_type or 'an unknown machine'}, and CPUs differ"
+    if run.half != training.kind.half:
+        return f"computed in {_bits(run.half)} bits, and this would in {_bits(training.kind.half)}"
+    if run.computed_s <= 0:
+        return "has no time left for computing beside its waits and its communication"
+    return None
+
+
+def _same_device(found: str, wanted: str) -> bool:
+    """Whether torch's name, such as NVIDIA A100-SXM4-40GB, is that of the catalog's model."""
+    return wanted in found.replace("-", " ").split()
+
+
+def _bits(half: bool) -> int:
+    return 16 if half else 32
+
+
+def _by_compute(rates: Rates, training: Training, instance: Instance, run: Measured, said: list[str]) -> Rates:
+    """So that the model's step of that run's batch takes what it took, waits and communication left out."""
+    work = replace(training.work(), batch=run.batch, accumulate=run.accumulate, strategy="single")
+    # Threads of the host compute nothing where there is a GPU.
+    threads = 1 if instance.is_gpu else (run.threads or training.kind.threads) / training.kind.threads
+    modelled = step(work, rates.at("value"), Layout()).compute_s / threads
+    images = run.batch * run.accumulate
+    said.append(f"compute: {1e3 * run.computed_s:,.1f} ms a step of {images} images, from {run.name}")
+    return as_measured(rates, COMPUTE, run.computed_s / modelled, "measured")
+
+
+def _by_input(rates: Rates, training: Training, instance: Instance, run: Measured, said: list[str]) -> Rates:
+    """Where its GPUs waited for data, that is how fast data came, to a machine of its type."""
+    if run.wait_s < WAITS * run.step_s or not training.kind.decodes or run.instance_type not in (None, instance.name):
+        return rates
+    speeds, image_bytes = rates.at("value"), training.data.image_bytes
+    modelled = min(speeds.decoded_per_s, speeds.read_per_s / image_bytes)
+    found = run.images_per_s / run.layout.nodes
+    said.append(f"input: {found:,.0f} images/s a node, from {run.name}, which waited {run.wait_s / run.step_s:.0%}")
+    return as_measured(rates, INPUT, found / modelled, "measured")
+
+
+def _by_network(
+    rates: Rates, run: Measured, instance: Instance, said: list[str], refused: list[tuple[str, str]]
+) -> Rates:
+    """What the ranks got of the links between them, which a type of instance has."""
+    if run.all_reduce_per_s is None or run.layout.replicas == 1:
+        return rates
+    if run.instance_type not in (None, instance.name):
+        refused.append((run.name, f"had {run.instance_type}'s network, not {instance.name}'s"))
+        return rates
+    found = measured_rate(run.all_reduce_per_s, "measured")
+    name = "between nodes" if run.layout.nodes > 1 else "within a node"
+    said.append(f"all-reduce {name}: {run.all_reduce_per_s / 1e9:.2f} GB/s, from {run.name}")
+    if run.layout.nodes > 1:
+        # What it does for as long as a run takes, it keeps up.
+        return replace(rates, outer_per_s=found, lasting_per_s=found)
+    return replace(rates, inner_per_s=found)
+
+
+def as_measured(rates: Rates, names: Sequence[str], factor: float, source: Source = "published") -> Rates:
+    """`names` of `rates`, times `factor` at their expected value, as exact as a measurement is."""
+    kind = measured_time if names == COMPUTE else measured_rate
+    changed: Mapping[str, Any] = {name: kind(getattr(rates, name).value * factor, source) for name in names}
+    return replace(rates, **changed)
+
+
+def solve(wanted: float, of: Callable[[float], float]) -> float:
+    """The factor x at which of(x) is `wanted`; of must grow with x, which lies between a millionth and a million."""
+    low, high = 1e-6, 1e6
+    for _ in range(100):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if of(middle) < wanted else (low, middle)
+    return float((low * high) ** 0.5)

@@ -1,0 +1,137 @@
+"""What to expect of a training: seconds, images/s, what limits it, how well it scales.  Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import inf
+
+from launch.core.catalog import Instance
+from launch.core.estimate.figure import Figure, Side, Source, figure
+from launch.core.estimate.formulas import FORWARD, Layout, Limit, Speeds, Step, step
+from launch.core.estimate.rates import Rates, rates_of
+from launch.core.estimate.tables import DataSet, table
+from launch.core.estimate.training import Training
+
+# Of a machine's memory, what is left to keep files in.
+CACHE_SHARE = 0.7
+# What a limit rests on, in Rates.
+LIMIT_RATES: Mapping[Limit, tuple[str, ...]] = {
+    "compute": ("image_s",),
+    "kernel launches": ("pass_s",),
+    "JPEG decoding": ("decoded_per_s",),
+    "EBS": ("read_per_s",),
+    "the network": ("outer_per_s", "inner_per_s"),
+}
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """epoch_s: of training and its share of evaluation, once the cache is warm; images_per_s: of training.
+
+    epoch_range_s, hours_range: fastest and slowest, within reason.  hours: of the job, with boot_hours.
+    efficiency: images/s over those of as many GPUs that each work alone.  source: what the limit's rate is worth.
+    """
+
+    images_per_s: float
+    epoch_s: float
+    epoch_range_s: tuple[float, float]
+    evaluation_s: float
+    hours: float
+    hours_range: tuple[float, float]
+    efficiency: float
+    limit: Limit
+    source: Source
+    step: Step
+    notes: tuple[str, ...] = ()
+
+    def usd(self, usd_per_hour: float) -> float:
+        """Of the whole job."""
+        return self.hours * usd_per_hour
+
+    def usd_per_epoch(self, usd_per_hour: float) -> float:
+        return self.epoch_s / 3600 * usd_per_hour
+
+
+def forecast(training: Training, instance: Instance, rates: Rates | None = None) -> Forecast:
+    """What to expect.  rates: if they were measured, else those of the tables.
+
+    Raises SettingsError for a global batch that does not divide.
+    """
+    rates = rates or rates_of(instance, training.cost, training.kind)
+    caches = training.data.gib < CACHE_SHARE * instance.memory_gib
+    boot = figure(table("rates")["boot_hours"])
+    expected, best, worst = (_Course(training, rates.at(side), side, caches) for side in ("value", "best", "worst"))
+    usual = expected.step(epoch=0, uncached=0.0 if caches else 1.0)
+    work = training.work()
+    alone = step(replace(work, strategy="single"), rates.at("value"), Layout(), uncached=0.0 if caches else 1.0)
+    return Forecast(
+        work.batch * work.accumulate * training.layout.replicas / usual.step_s,
+        expected.epoch_s(),
+        (best.epoch_s(), worst.epoch_s()),
+        expected.evaluation_s(),
+        boot.value + expected.job_s() / 3600,
+        (boot.best + best.job_s() / 3600, boot.worst + worst.job_s() / 3600),
+        min(1.0, alone.step_s / usual.step_s),
+        usual.limit,
+        _source(rates, usual.limit, training.layout),
+        usual,
+        training.notes,
+    )
+
+
+def _source(rates: Rates, limit: Limit, layout: Layout) -> Source:
+    names = LIMIT_RATES[limit]
+    name = names[-1] if limit == "the network" and layout.nodes == 1 else names[0]
+    found: Figure = getattr(rates, name)
+    return found.source
+
+
+def evaluation_s(data: DataSet, speeds: Speeds, layout: Layout) -> float:
+    """Of the evaluation images, each once, in shares: forward only."""
+    share = data.evaluation / layout.nodes
+    image_bytes = data.image_bytes if data.format == "jpeg" else 0.0
+    computed_s = share / layout.gpus * speeds.image_s * FORWARD
+    return max(computed_s, share / speeds.decoded_per_s, share * image_bytes / speeds.read_per_s)
+
+
+@dataclass(frozen=True)
+class _Course:
+    """A job from its first epoch to its last, at one side of the figures."""
+
+    training: Training
+    speeds: Speeds
+    side: Side
+    caches: bool
+
+    def step(self, epoch: int, uncached: float) -> Step:
+        work = self.training.work(epoch)
+        return step(work, self.speeds, self.training.layout, uncached=uncached, side=self.side)
+
+    def training_s(self, epoch: int, uncached: float) -> float:
+        return self.training.updates(epoch) * self.step(epoch, uncached).step_s
+
+    def evaluation_s(self) -> float:
+        data = replace(self.training.data, image_bytes=0.0) if self.caches else self.training.data
+        return evaluation_s(data, self.speeds, self.training.layout)
+
+    def epoch_s(self) -> float:
+        """Training and its share of evaluation, in the first stretch, once what fits into memory is there."""
+        return self.training_s(0, 0.0 if self.caches else 1.0) + self.training.evaluating * self.evaluation_s()
+
+    def job_s(self) -> float:
+        """All epochs, or as many updates as there shall be."""
+        config, total = self.training.config, 0.0
+        left = inf if config.max_steps is None else float(config.max_steps)
+        for epoch in range(config.epochs):
+            updates = min(left, self.training.updates(epoch))
+            total += updates * self.step(epoch, self.uncached(epoch)).step_s
+            total += self.training.evaluating * self.evaluation_s()
+            left -= updates
+            if left <= 0:
+                break
+        return total
+
+    def uncached(self, epoch: int) -> float:
+        """Share of an epoch's images that this node has not read yet: every epoch it gets others."""
+        if not self.caches:
+            return 1.0
+        return float((1 - 1 / self.training.layout.nodes) ** epoch)

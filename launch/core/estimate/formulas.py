@@ -1,0 +1,144 @@
+"""How long one update takes, from plain numbers: launch/forecast/README.md has these formulas in words.  Pure."""
+
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+from launch.core.estimate.figure import Side
+
+# What a step waits for most.
+Limit = Literal["compute", "kernel launches", "JPEG decoding", "EBS", "the network"]
+
+# Of a pass: the backward half takes twice as long as the forward half, which is also what evaluation takes.
+BACKWARD, FORWARD = 2 / 3, 1 / 3
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Machines, and GPUs (or CPU ranks) of each."""
+
+    nodes: int = 1
+    gpus: int = 1
+
+    @property
+    def replicas(self) -> int:
+        return self.nodes * self.gpus
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one update is.  batch: images of one replica and pass; wire_bytes: of gradients, as they are sent.
+
+    bucket_bytes: of gradients in one all-reduce; image_bytes: of a mean image on the disk, 0 if none is read.
+    """
+
+    batch: int
+    accumulate: int = 1
+    wire_bytes: float = 0.0
+    bucket_bytes: float = 25 * 2**20
+    image_bytes: float = 0.0
+    strategy: Literal["single", "dp", "ddp", "fsdp"] = "ddp"
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """Of one replica: seconds of an image, of a pass at least, and of an update.  Of a machine: images/s decoded and
+    bytes/s read.  Of links: bytes/s and seconds a hop; `lasting` is what an outer one keeps up.  together: how much
+    longer a replica computes that is not alone.
+    """
+
+    image_s: float
+    pass_s: float = 0.0
+    update_s: float = 0.0
+    decoded_per_s: float = inf
+    read_per_s: float = inf
+    inner_per_s: float = inf
+    inner_hop_s: float = 0.0
+    outer_per_s: float = inf
+    outer_hop_s: float = 0.0
+    lasting_per_s: float = inf
+    together: float = 1.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """Seconds of an update.  communication_s: of it, all; exposed_s: what the backward pass does not hide.
+
+    decode_s, read_s: what the input takes, while the update before it runs.
+    """
+
+    compute_s: float
+    communication_s: float
+    exposed_s: float
+    decode_s: float
+    read_s: float
+    step_s: float
+    limit: Limit
+
+
+def ring_s(ranks: int, size: float, per_s: float) -> float:
+    """Seconds of a ring all-reduce of `size` bytes over links of `per_s` bytes/s, without latency."""
+    return 2 * (ranks - 1) / ranks * size / per_s if ranks > 1 else 0.0
+
+
+def all_reduce_s(layout: Layout, size: float, speeds: Speeds) -> float:
+    """One ring through all ranks, as fast as its slowest link: the inverse of bus bandwidth."""
+    inner_hops, outer_hops = 2 * layout.nodes * (layout.gpus - 1), 2 * (layout.nodes - 1)
+    hops_s = inner_hops * speeds.inner_hop_s + outer_hops * speeds.outer_hop_s
+    inner_per_s = speeds.inner_per_s if layout.gpus > 1 else inf
+    outer_per_s = speeds.outer_per_s if layout.nodes > 1 else inf
+    return ring_s(layout.replicas, size, min(inner_per_s, outer_per_s)) + hops_s
+
+
+def step(work: Work, speeds: Speeds, layout: Layout, *, uncached: float = 1.0, side: Side = "value") -> Step:
+    """One update.  uncached: share of the images that must come from the disk."""
+    launch_s = speeds.pass_s * (layout.gpus if work.strategy == "dp" else 1)  # dp launches for all GPUs, in one process
+    computed_s = work.batch * speeds.image_s
+    pass_s = max(computed_s, launch_s)
+    compute_s = (work.accumulate * pass_s + speeds.update_s) * (speeds.together if layout.replicas > 1 else 1.0)
+    communication_s, exposed_s = communication(work, speeds, layout, pass_s, side)
+    images = work.batch * work.accumulate * layout.gpus
+    decode_s = images / speeds.decoded_per_s
+    read_s = images * work.image_bytes * uncached / speeds.read_per_s
+    lasting_s = ring_s(layout.replicas, work.wire_bytes, speeds.lasting_per_s) if layout.nodes > 1 else 0.0
+    takes: dict[Limit, float] = {
+        "JPEG decoding": decode_s,
+        "EBS": read_s,
+        "the network": lasting_s,
+        "compute": compute_s + exposed_s,
+    }
+    limit = max(takes, key=lambda name: takes[name])
+    step_s = takes[limit]
+    if limit == "compute" and exposed_s > compute_s:
+        limit = "the network"
+    elif limit == "compute" and launch_s > computed_s:
+        limit = "kernel launches"
+    return Step(compute_s, communication_s, exposed_s, decode_s, read_s, step_s, limit)
+
+
+def communication(work: Work, speeds: Speeds, layout: Layout, pass_s: float, side: Side) -> tuple[float, float]:
+    """Seconds of an update's communication, and those that no backward pass hides."""
+    if layout.replicas == 1 or work.strategy == "single":
+        return 0.0, 0.0
+    if work.strategy == "dp":  # weights out and gradients back, one after the other
+        whole = 2 * work.wire_bytes / speeds.inner_per_s
+        return whole, whole
+    # Weights are gathered twice and gradients scattered once: three halves of an all-reduce.
+    volume = 1.5 if work.strategy == "fsdp" else 1.0
+    buckets = max(1, -(-work.wire_bytes // work.bucket_bytes))
+    hops = all_reduce_s(layout, 0.0, speeds)
+    whole = volume * (all_reduce_s(layout, work.wire_bytes, speeds) + (buckets - 1) * hops)
+    last = all_reduce_s(layout, _last_bytes(work, side), speeds)
+    return whole, min(whole, max(last, whole - BACKWARD * pass_s))
+
+
+def _last_bytes(work: Work, side: Side) -> float:
+    """Of the bucket that is complete only when the backward pass is over, and which nothing can hide.
+
+    Which gradients share a bucket is not in the table: at worst nothing is hidden, at best the last bucket is the rest.
+    """
+    if side == "worst":
+        return work.wire_bytes
+    if side == "best":
+        return work.wire_bytes % work.bucket_bytes or work.bucket_bytes
+    return min(work.wire_bytes, work.bucket_bytes)

@@ -1,0 +1,121 @@
+"""How fast an instance type is at a training, from infra/rates.yaml and the catalog.  Pure."""
+
+from dataclasses import dataclass, fields, replace
+from math import inf
+
+from launch.core.catalog import Instance
+from launch.core.estimate.figure import Figure, Side, exactly, figure
+from launch.core.estimate.formulas import Speeds
+from launch.core.estimate.tables import Cost, table
+from launch.core.estimate.tables import cost as counted
+
+# Numbers that an update reads and writes for each weight, of 4 bytes: weight, gradient and the optimizer's state.
+UPDATE_BYTES = {"sgd": 20, "adamw": 28}
+OTHER_UPDATE_BYTES = 28
+
+FOREVER = exactly(inf)
+NEVER = exactly(0.0)
+ONCE = exactly(1.0)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The figures that Speeds are made of."""
+
+    image_s: Figure
+    pass_s: Figure = NEVER
+    update_s: Figure = NEVER
+    decoded_per_s: Figure = FOREVER
+    read_per_s: Figure = FOREVER
+    inner_per_s: Figure = FOREVER
+    inner_hop_s: Figure = NEVER
+    outer_per_s: Figure = FOREVER
+    outer_hop_s: Figure = NEVER
+    lasting_per_s: Figure = FOREVER
+    together: Figure = ONCE
+
+    def at(self, side: Side) -> Speeds:
+        return Speeds(**{part.name: getattr(self, part.name).at(side) for part in fields(self)})
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Of a training, what its speed depends on.  threads: of a CPU rank."""
+
+    model: str
+    half: bool
+    decodes: bool
+    reads_ebs: bool
+    optimizer: str = "sgd"
+    threads: int = 1
+
+
+def rates_of(instance: Instance, cost: Cost, kind: Kind) -> Rates:
+    """Of one node of that type."""
+    compute = _gpu(instance, cost, kind) if instance.is_gpu else _cpu(instance, cost, kind)
+    known = table("rates")
+    decoded = figure(known["decoded_per_vcpu"]).times(instance.vcpus) if kind.decodes else FOREVER
+    ebs = instance.ebs_mb_per_s
+    # The peak is promised for half an hour a day; small files get less than the rate.
+    read = Figure(ebs.base * 1e6, ebs.peak * 1e6, ebs.base * 0.9e6, "published") if kind.reads_ebs else FOREVER
+    together = figure(known["together"])
+    return replace(compute, decoded_per_s=decoded, read_per_s=read, together=together, **_network(instance))
+
+
+def _gpu(instance: Instance, cost: Cost, kind: Kind) -> Rates:
+    """By the roofline: matrix products at the GPU's peak or as fast as memory allows, all else at memory's speed."""
+    family = table("rates")["families"][instance.name.split(".")[0]]
+    number_bytes = 2 if kind.half else 4
+    tflops = instance.half_tflops if kind.half else family["fp32_tflops"]
+    ideal = _roofline_s(cost, tflops, family["memory_gb_per_s"], number_bytes)
+    attained = figure(family["attained"])
+    update_bytes = cost.parameters * UPDATE_BYTES.get(kind.optimizer, OTHER_UPDATE_BYTES)
+    operator = figure(table("rates")["operator_s"])
+    return Rates(
+        image_s=attained.inverse(ideal).joined(_model_factor(kind.model)),
+        pass_s=operator.times(cost.operators),
+        update_s=attained.inverse(update_bytes / (family["memory_gb_per_s"] * 1e9)),
+        inner_per_s=figure(family["inner_gb_per_s"]).times(1e9),
+    )
+
+
+def _roofline_s(cost: Cost, tflops: float, memory_gb_per_s: float, number_bytes: int) -> float:
+    """Seconds of one image, if nothing stood in the way."""
+    bytes_per_s = memory_gb_per_s * 1e9
+    products = max(cost.gflop / tflops / 1e3, cost.matmul * 1e6 * number_bytes / bytes_per_s)
+    return products + cost.other * 1e6 * number_bytes / bytes_per_s
+
+
+def _model_factor(model: str) -> Figure:
+    """How much longer than a ResNet the model takes against its roofline, as somebody else's GPU had it."""
+    known = table("rates")
+    reference = known["reference"]
+    speed = known["reference"]["images_per_s"].get(model)
+    if speed is None:
+        return figure(known["other_models"])
+    at_224 = counted(model, 224).cost
+    ideal = _roofline_s(at_224, reference["half_tflops"], reference["memory_gb_per_s"], 2)
+    return exactly(1 / speed / (ideal / reference["attained"]))
+
+
+def _cpu(instance: Instance, cost: Cost, kind: Kind) -> Rates:
+    known = table("rates")["cpu"]
+    speed = figure(known["amx_bf16_gflops" if kind.half and instance.amx else "fp32_gflops"])
+    return Rates(
+        image_s=speed.times(kind.threads).inverse(cost.gflop),
+        pass_s=figure(known["operator_s"]).times(cost.operators),
+        inner_per_s=figure(known["inner_gb_per_s"]).times(1e9),
+    )
+
+
+def _network(instance: Instance) -> dict[str, Figure]:
+    """Between machines: at the peak for a while, at the base for good."""
+    known, gbps = table("rates")["network"], instance.network_gbps
+    card = "efa" if instance.efa else "tcp"
+    share = figure(known[f"{card}_share"])
+    return {
+        "inner_hop_s": figure(known["inner_hop_s"]),
+        "outer_per_s": share.times(gbps.peak * 1e9 / 8),
+        "outer_hop_s": figure(known[f"{card}_hop_s"]),
+        "lasting_per_s": share.times(gbps.base * 1e9 / 8),
+    }

@@ -1,0 +1,132 @@
+"""What a job's settings come to on machines of a type: how many of which images, in which precision.  Pure."""
+
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Literal
+
+from launch.core.catalog import Instance
+from launch.core.estimate.formulas import Layout, Work
+from launch.core.estimate.rates import Kind
+from launch.core.estimate.tables import Cost, DataSet, cost, data_set
+from trainer.config import TrainConfig, batches_at
+from trainer.errors import SettingsError
+
+GRADIENT_BYTES = 4
+# The tenth that the synthetic set has more, for evaluation, and its images' size; and of a folder's, if not small.
+SYNTHETIC_EVALUATION, SYNTHETIC_PX, FOLDER_PX = 0.1, 32, 224
+# What PowerSGD sends of a gradient, for each rank of its approximation: rows and columns instead of their product.
+POWERSGD_SHARE = 0.01
+
+
+@dataclass(frozen=True)
+class Images:
+    """A data set that the table does not have, or that differs."""
+
+    train: int
+    image_bytes: float = 110_000.0
+
+
+@dataclass(frozen=True)
+class Training:
+    """notes: what a reader should know of how these numbers were got."""
+
+    config: TrainConfig
+    layout: Layout
+    data: DataSet
+    cost: Cost
+    kind: Kind
+    notes: tuple[str, ...] = ()
+
+    @property
+    def px(self) -> int:
+        return self.config.image_size or self.data.px
+
+    @property
+    def evaluating(self) -> float:
+        """Evaluations an epoch."""
+        return 1 / min(self.config.eval_every, self.config.epochs)
+
+    def work(self, epoch: int = 0) -> Work:
+        """One update of that epoch.  Raises SettingsError where a global batch does not divide."""
+        batches = batches_at(self.config, epoch, self.layout.replicas)
+        share = _sent_share(self.config)
+        sent = self.cost.parameters * GRADIENT_BYTES * share
+        return Work(
+            batches.per_replica,
+            batches.accumulate,
+            wire_bytes=sent,
+            bucket_bytes=self.config.bucket_cap_mb * 2**20 * share,
+            image_bytes=self.data.image_bytes if self.data.format == "jpeg" else 0.0,
+            strategy=_strategy(self.config, self.layout),
+        )
+
+    def updates(self, epoch: int = 0) -> float:
+        work = self.work(epoch)
+        return self.data.train / (work.batch * work.accumulate * self.layout.replicas)
+
+
+def training(
+    config: TrainConfig, instance: Instance, nodes: int, *, gpus: int | None = None, on_ebs: bool = True,
+    images: Images | None = None,
+) -> Training:  # fmt: skip
+    """`config` on so many nodes with so many GPUs (or CPU ranks; none: all GPUs, or one rank) each.
+
+    Raises SettingsError for a model or data set of which nothing is known.
+    """
+    gpus = 1 if config.strategy == "single" else gpus or max(1, instance.gpus)
+    data = _data(config, images)
+    scaled = cost(config.model, config.image_size or data.px)
+    kind = Kind(
+        model=config.model,
+        half=_is_half(config, instance),
+        decodes=data.format == "jpeg",
+        reads_ebs=on_ebs and data.format == "jpeg",
+        optimizer=config.optimizer,
+        threads=config.threads or max(1, instance.vcpus // gpus),
+    )
+    notes = [scaled.note] if scaled.note else []
+    if config.compile:
+        notes.append("torch.compile is not in the forecast: it makes small batches faster")
+    if config.comm_hook == "powersgd":
+        notes.append("what PowerSGD sends is guessed: a hundredth a rank, and nothing for its own work")
+    return Training(config, Layout(nodes, gpus), data, scaled.cost, kind, tuple(notes))
+
+
+def _data(config: TrainConfig, images: Images | None) -> DataSet:
+    if config.dataset == "synthetic":
+        count = config.synthetic_images
+        evaluation = ceil(count * SYNTHETIC_EVALUATION)
+        return DataSet(count, evaluation, 0.0, SYNTHETIC_PX, "resident", config.synthetic_classes)
+    known = data_set(config.dataset)
+    if images:
+        return replace(known or _folder(config), train=images.train, image_bytes=images.image_bytes)
+    if known is None:
+        raise SettingsError(
+            f"no forecast for {config.dataset}: nobody knows how many images it has; "
+            "`python -m launch.forecast` takes --images."
+        )
+    return known
+
+
+def _folder(config: TrainConfig) -> DataSet:
+    """Somebody's folder: as ImageNet, or if small, decoded once."""
+    small = config.image_size is not None and config.image_size <= 64
+    kind: Literal["jpeg", "resident"] = "resident" if small else "jpeg"
+    return DataSet(0, 0, 0.0, FOLDER_PX, kind)
+
+
+def _is_half(config: TrainConfig, instance: Instance) -> bool:
+    """Whether it computes in 16 bits; auto does on every GPU of the catalog, and on CPUs that multiply bfloat16."""
+    if config.amp is False or config.precision == "fp32":
+        return False
+    return config.precision != "auto" or instance.is_gpu or instance.amx
+
+
+def _strategy(config: TrainConfig, layout: Layout) -> Literal["single", "dp", "ddp", "fsdp"]:
+    if layout.replicas == 1 or config.strategy == "single":
+        return "single"
+    return "ddp" if config.strategy == "auto" else config.strategy
+
+
+def _sent_share(config: TrainConfig) -> float:
+    return {"fp16": 0.5, "bf16": 0.5, "powersgd": POWERSGD_SHARE * config.powersgd_rank}.get(config.comm_hook, 1.0)

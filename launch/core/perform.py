@@ -1,0 +1,104 @@
+"""Performs the requests of a plan, one after the other.  Nothing else acts on AWS, but for taking things down."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from launch.core.errors import AwsError
+from launch.core.plan import Choice, Late, Request, Step
+
+Answer = Mapping[str, Any]
+Call = Callable[[str, str, Mapping[str, Any]], Answer]
+Say = Callable[[str], None]
+
+# AWS's parts learn of a new resource within seconds of each other.
+AGAIN_S, AGAIN_TIMES = 3.0, 8
+
+REMEDY = (
+    "Try later, or give more to choose from: --instance-type TYPE,TYPE, other --zones, another --region, fewer "
+    "--nodes, with or without --spot."
+)
+
+
+def perform(
+    steps: Sequence[Step], call: Call, say: Say, sleep: Callable[[float], None] = time.sleep
+) -> dict[str, Answer]:
+    """The answers by the requests' names.  Raises AwsError where AWS refuses; what was made until then stays.
+
+    call: service, operation, parameters -> answer.
+    """
+
+    def patient(request: Request) -> Answer:
+        return _call(request, answers, call, sleep)
+
+    answers: dict[str, Answer] = {}
+    for step in steps:
+        say(step.why)
+        answer = _choose(step, patient, say) if isinstance(step, Choice) else _ask(step, patient)
+        if step.name and answer is not None:
+            answers[step.name] = answer
+    return answers
+
+
+def _call(request: Request, answers: Mapping[str, Answer], call: Call, sleep: Callable[[float], None]) -> Answer:
+    """The answer; asks again for a while where AWS is about to learn of what the request refers to."""
+    params = filled(request.params, answers)
+    for _ in range(AGAIN_TIMES):
+        try:
+            return call(request.service, request.operation, params)
+        except AwsError as error:
+            if error.aws_code not in request.again_after:
+                raise
+        sleep(AGAIN_S)
+    return call(request.service, request.operation, params)
+
+
+def _ask(request: Request, call: Callable[[Request], Answer]) -> Answer | None:
+    """The answer, or None if AWS says that it is already so."""
+    try:
+        return call(request)
+    except AwsError as error:
+        if error.aws_code in request.settled_by:
+            return None
+        raise
+
+
+def _choose(choice: Choice, call: Callable[[Request], Answer], say: Say) -> Answer:
+    """The first answer of the tries.  Raises AwsError with a table of what was tried."""
+    tried: list[tuple[str, ...]] = []
+    left_out: set[str] = set()
+    for attempt in choice.tries:
+        if attempt.kind in left_out:
+            continue
+        try:
+            return call(attempt.request)
+        except AwsError as error:
+            words = choice.next_after.get(error.aws_code) or choice.next_kind_after.get(error.aws_code)
+            if words is None:
+                raise
+            if error.aws_code in choice.next_kind_after:
+                left_out.add(attempt.kind)
+            tried.append((*attempt.label, words))
+            say(f"  {', '.join(attempt.label)}: {words}")
+    raise AwsError(f"nowhere to start:\n{table(choice.columns, tried)}\n{REMEDY}", "NothingLeftToTry")
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Rows under their headings, in columns as wide as they must be."""
+    everything = [tuple(columns), *(tuple(row) for row in rows)]
+    widths = [max(len(row[place]) for row in everything) for place in range(len(columns))]
+    lines = ("  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)) for row in everything)
+    return "\n".join("  " + line.rstrip() for line in lines)
+
+
+def filled(params: Any, answers: Mapping[str, Answer]) -> Any:
+    """`params` with every Late value filled in from `answers`."""
+    if isinstance(params, Late):
+        import jmespath  # comes with boto3, which is an extra
+
+        return jmespath.search(params.path, answers[params.request])
+    if isinstance(params, Mapping):
+        return {name: filled(value, answers) for name, value in params.items()}
+    if isinstance(params, (list, tuple)):
+        return [filled(value, answers) for value in params]
+    return params

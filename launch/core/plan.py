@@ -1,0 +1,198 @@
+"""Plan: the exact requests of a launch, in order, each with a sentence; what it costs; what speaks against it.
+
+A plan is data.  --dry-run prints it and launch.core.perform carries it out, so the two cannot differ.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainer.errors import TrainerError
+
+
+@dataclass(frozen=True)
+class Late:
+    """A value that only the answer to an earlier request gives: its field `path` of the request named `request`."""
+
+    request: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"<{self.path} of {self.request}>"
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call to AWS.  why: what it is for, as a sentence without its full stop.
+
+    settled_by: error codes that mean it is already so; again_after: codes that mean AWS does not yet know of what an
+    earlier request made; name: under which later requests find its answer.
+    """
+
+    service: str
+    operation: str
+    params: Mapping[str, Any]
+    why: str
+    settled_by: tuple[str, ...] = ()
+    name: str = ""
+    again_after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Try:
+    """One of several requests of which the first that succeeds counts.
+
+    label: the columns of the table of what was tried; kind: what a request shares with those that fail alike.
+    """
+
+    request: Request
+    label: tuple[str, ...]
+    kind: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Requests tried in turn.  next_after: error codes after which the next is tried; next_kind_after: codes after
+    which those of the same kind are left out.  Both map to the words for the table.
+    """
+
+    tries: tuple[Try, ...]
+    why: str
+    columns: tuple[str, ...]
+    next_after: Mapping[str, str]
+    next_kind_after: Mapping[str, str]
+    name: str = ""
+
+
+Step = Request | Choice
+
+
+@dataclass(frozen=True)
+class Plan:
+    """facts and price: lines of a label and a text.
+
+    problems: why it cannot be performed; later: requests that depend on what the steps bring about, under headings;
+    arguments: of what makes requests for us, under headings; inner: what the backend itself still needs to carry it
+    out, not shown.
+    """
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+    steps: tuple[Step, ...]
+    price: tuple[tuple[str, str], ...]
+    warnings: tuple[str, ...] = ()
+    problems: tuple[TrainerError, ...] = ()
+    later: tuple[tuple[str, tuple[Request, ...]], ...] = ()
+    arguments: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    inner: Any = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return as_text(self)
+
+    @property
+    def brief(self) -> str:
+        """Without the requests: what is started, what it costs, what speaks against it."""
+        return "\n".join([self.title, "", *_closing(self)])
+
+    @property
+    def requests(self) -> Iterator[Request]:
+        """Every request that may be made."""
+        for step in self.steps:
+            if isinstance(step, Request):
+                yield step
+            else:
+                yield from (attempt.request for attempt in step.tries)
+
+
+def as_text(plan: Plan) -> str:
+    """The plan for a reader."""
+    lines = [plan.title, "", *_columns(plan.facts), "", "requests, in this order:" if plan.steps else "requests: none"]
+    for number, step in enumerate(plan.steps, 1):
+        lines += _step(number, step)
+    for heading, requests in plan.later:
+        lines += ["", heading, *(line for request in requests for line in _request(" ", request))]
+    for heading, arguments in plan.arguments:
+        lines += ["", heading, *_shown(arguments)]
+    return "\n".join([*lines, "", *_closing(plan)])
+
+
+def _closing(plan: Plan) -> list[str]:
+    """Price, warnings and problems."""
+    lines = ["price:", *_columns(plan.price)]
+    for word, sentences in (("warning", plan.warnings), ("problem", plan.problems)):
+        lines += ["", *(f"{word}: {sentence}" for sentence in sentences)] if sentences else []
+    return lines
+
+
+def as_json(plan: Plan) -> str:
+    """The plan for a program: every request with all its parameters."""
+    content = {
+        "title": plan.title,
+        "facts": dict(plan.facts),
+        "steps": [_plain_step(step) for step in plan.steps],
+        "later": {heading: [_plain_step(request) for request in requests] for heading, requests in plan.later},
+        **({"arguments": dict(plan.arguments)} if plan.arguments else {}),
+        "price": dict(plan.price),
+        "warnings": list(plan.warnings),
+        "problems": [str(problem) for problem in plan.problems],
+    }
+    return json.dumps(content, indent=2, default=_as_word)
+
+
+def _as_word(value: Any) -> str:
+    """What JSON has no word for; of bytes, which nobody wants to read, how many and which."""
+    if isinstance(value, bytes):
+        return f"{len(value):,} bytes, SHA-256 {hashlib.sha256(value).hexdigest()}"
+    return str(value)
+
+
+def _columns(rows: tuple[tuple[str, str], ...]) -> list[str]:
+    width = max((len(label) for label, _ in rows), default=0)
+    return [f"  {label:<{width}}  {text}" for label, text in rows]
+
+
+def _step(number: int, step: Step) -> list[str]:
+    if isinstance(step, Request):
+        return _request(f"{number}.", step)
+    first = step.tries[0].request
+    head = f"{number:3}. {first.service}:{first.operation}  {step.why}"
+    rows = [f"       {place}. {', '.join(attempt.label)}" for place, attempt in enumerate(step.tries, 1)]
+    return [head, *rows, "     the first of them:", *_shown(first.params)]
+
+
+def _request(place: str, request: Request) -> list[str]:
+    return [f"{place:>4} {request.service}:{request.operation}  {request.why}", *_shown(request.params)]
+
+
+LONG = 300
+
+
+def _shown(params: Mapping[str, Any]) -> list[str]:
+    """One line per parameter; long texts, such as the boot script, only by size, and tags only by what they are on."""
+    lines = []
+    for name, value in params.items():
+        text = _plain(value)
+        if name == "TagSpecifications":
+            text = "on " + ", ".join(specification["ResourceType"] for specification in value)
+        elif isinstance(value, str) and len(text) > LONG:
+            text = f"({len(text):,} characters; --dry-run=json shows them)"
+        lines.append(f"       {name}: {text}")
+    return lines
+
+
+def _plain(value: Any) -> str:
+    """Nested values on one line, without the quotes of JSON; of a long list only its length."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name}: {_plain(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        text = "[" + ", ".join(map(_plain, value)) + "]"
+        return text if len(text) < LONG else f"({len(value)} items; --dry-run=json shows them)"
+    return _as_word(value)
+
+
+def _plain_step(step: Step) -> dict[str, Any]:
+    if isinstance(step, Request):
+        return {"call": f"{step.service}:{step.operation}", "why": step.why, "params": step.params}
+    return {"first_that_succeeds": [_plain_step(attempt.request) for attempt in step.tries], "why": step.why}

@@ -1,0 +1,43 @@
+"""How far a training is: the newest line of metrics.jsonl in its job's folder, and the same in words.  Reads only."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from launch.core.aws import Aws
+from launch.core.errors import AwsError
+from launch.core.names import Folder
+from trainer.contract import METRICS
+
+Record = Mapping[str, Any]
+
+
+def records(aws: Aws, folder: Folder) -> list[Record]:
+    """The whole lines of the run's metrics.jsonl; none as long as there is none.  Raises AwsError."""
+    try:
+        body = aws.call("s3", "GetObject", {"Bucket": folder.bucket, "Key": folder.run + METRICS})["Body"].read()
+    except AwsError as error:
+        if error.aws_code in ("NoSuchKey", "NoSuchBucket"):
+            return []
+        raise
+    found = []
+    for line in body.decode(errors="replace").splitlines():
+        try:
+            found.append(json.loads(line))
+        except json.JSONDecodeError:  # cut off
+            continue
+    return found
+
+
+def newest(aws: Aws, folder: Folder) -> Record | None:
+    """The last of records()."""
+    found = records(aws, folder)
+    return found[-1] if found else None
+
+
+def in_words(record: Record, epochs: str) -> str:
+    """A line of metrics.jsonl for a reader, without what was not a number.  epochs: how many there shall be."""
+    formats = (("loss", "train_loss", ".4f"), ("accuracy", "train_top1", ".1%"), ("test accuracy", "eval_top1", ".1%"))
+    parts = [f"epoch {record['epoch']}/{epochs}"]
+    parts += [f"{label} {record[key]:{how}}" for label, key, how in formats if record.get(key) is not None]
+    return ", ".join([*parts, f"{record['images_per_s']:,.0f} images/s, {record['epoch_s']:.1f} s"])

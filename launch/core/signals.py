@@ -1,0 +1,56 @@
+"""How a launcher is asked to leave, and that it is not disturbed while it takes a job down."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from launch.core.perform import Say
+
+
+class Hangup(BaseException):
+    """The terminal was closed, or somebody sent SIGTERM.  No Exception, as KeyboardInterrupt is none."""
+
+
+@contextmanager
+def hangups() -> Iterator[None]:
+    """A closed terminal or a kill raises Hangup in the block; what nohup switched off stays so."""
+
+    def hang_up(signum: int, frame: FrameType | None) -> None:
+        raise Hangup(signal.Signals(signum).name)
+
+    with _handled(hang_up):
+        yield
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Meanwhile a closed terminal or a kill changes nothing: shells and kernels send more than one signal."""
+    with _handled(signal.SIG_IGN):
+        yield
+
+
+@contextmanager
+def _handled(handler: "signal._HANDLER") -> Iterator[None]:
+    numbers = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
+    try:
+        before = {number: signal.signal(number, handler) for number in numbers}
+    except ValueError:  # not in the main thread, as in a notebook: signals are not ours to handle
+        before = {}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+def undeterred(say: Say) -> Say:
+    """`say` that goes on when nobody can hear it any more: the terminal is gone, or the pipe is closed."""
+
+    def said(text: str) -> None:
+        try:
+            say(text)
+        except (OSError, ValueError):
+            return
+
+    return said

@@ -1,0 +1,85 @@
+"""An AWS account in this process: moto's own backends, and what every backend keeps in them.  It needs the extra
+`rehearse`.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.logs.models import logs_backends
+from moto.s3.models import s3_backends
+from moto.secretsmanager.models import secretsmanager_backends
+from moto.ssm.models import ssm_backends
+
+from launch.core.names import bucket_of
+from launch.core.secrets import read_references
+
+REHEARSED = "rehearsed"  # every secret
+
+
+@dataclass
+class Account:
+    """One region of moto's account."""
+
+    region: str
+    id: str = DEFAULT_ACCOUNT_ID
+
+    @property
+    def bucket(self) -> str:
+        """The toolkit's own."""
+        return bucket_of(self.id, self.region)
+
+    def make_bucket(self, name: str, region: str | None = None) -> None:
+        """Another bucket; region: if in another than the account's."""
+        s3_backends[self.id]["aws"].create_bucket(name, region or self.region)
+
+    def put(self, bucket: str, key: str, content: bytes) -> None:
+        """An object."""
+        s3_backends[self.id]["aws"].put_object(bucket, key, content)
+
+    def make_secrets(self, words: Iterable[str]) -> None:
+        """What --secret names, with a value of the rehearsal's: none of the user's is read."""
+        for reference in dict.fromkeys(read_references(words).values()):
+            service, _, name = reference.partition(":")
+            if service == "ssm":
+                kind = {"parameter_type": "SecureString", "data_type": "text", "allowed_pattern": "", "keyid": ""}
+                ssm_backends[self.id][self.region].put_parameter(
+                    name, "", REHEARSED, **kind, overwrite=True, tags=[], tier=None, policies=None
+                )
+            else:
+                secretsmanager_backends[self.id][self.region].create_secret(
+                    name, REHEARSED, None, None, None, None, None, [], True
+                )
+
+    def resources(self) -> set[str]:
+        """What costs money or carries the toolkit's tag, in any region; not S3 and logs, which are meant to stay."""
+        for _ in range(10):
+            try:
+                return set(self._resources())
+            except RuntimeError:  # a request has just changed what is being listed
+                continue
+        return set(self._resources())
+
+    @abstractmethod
+    def _resources(self) -> Iterable[str]:
+        """Each as KIND NAME."""
+
+    def s3(self, key: str, bucket: str | None = None) -> Any:
+        """The JSON under `key`, or None."""
+        found = self.objects(bucket).get(key)
+        return None if found is None else json.loads(found.value)
+
+    def objects(self, bucket: str | None = None) -> Any:
+        """The objects of a bucket, by key: moto's own, with .value."""
+        return s3_backends[self.id]["aws"].buckets[bucket or self.bucket].keys
+
+    def logs(self) -> dict[str, list[str]]:
+        """What was said in CloudWatch, by stream."""
+        groups = list(logs_backends[self.id][self.region].groups.values())
+        streams = [(name, stream) for group in groups for name, stream in list(group.streams.items())]
+        return {name: [event.message for event in list(stream.events)] for name, stream in streams}

@@ -1,0 +1,120 @@
+"""An AWS account as a launch on EC2 finds it: moto's own backends, filled.
+
+Names are written out and not imported: these are promises to whoever set up the account by hand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from moto.ec2.models import ec2_backends
+from moto.ecr.models import ecr_backends
+from moto.iam.models import iam_backends
+from moto.scheduler.models import scheduler_backends
+from moto.ssm.models import Parameter, ssm_backends
+
+from launch.core.names import DATA_TAG, TOOLKIT
+from launch.rehearse.aws import account
+from launch.rehearse.aws.ec2.instances import end
+from launch.rehearse.aws.ec2.rules import Rules
+
+PROFILE, SCHEDULER_ROLE = f"{TOOLKIT}-node", f"{TOOLKIT}-scheduler"
+AMI_PARAMETER = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
+AMI_NAME = "Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu 22.04) 20261101"
+MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+
+
+@dataclass
+class Account(account.Account):
+    """One region of moto's account.  rules: what AWS has and allows."""
+
+    rules: Rules = field(default_factory=Rules)
+
+    @property
+    def ec2(self) -> Any:
+        """moto's own EC2 of the region."""
+        return ec2_backends[self.id][self.region]
+
+    # ---- how it is filled
+
+    def fill(self) -> None:
+        """What infra/README.md makes, but for data."""
+        self.make_ami()
+        self.make_image(TOOLKIT)
+        self.make_roles()
+        self.make_bucket(self.bucket)
+
+    def make_snapshot(self, dataset: str, gib: int, hours_old: float = 0, state: str = "completed") -> str:
+        """A snapshot that holds a data set."""
+        volume = self.ec2.create_volume(size=gib, zone_name=f"{self.region}a", volume_type="gp3")
+        snapshot = self.ec2.create_snapshot(volume.id, f"{dataset}, prepared")
+        self.ec2.delete_volume(volume.id)
+        snapshot.start_time, snapshot.status = snapshot.start_time - timedelta(hours=hours_old), state
+        snapshot.add_tags({DATA_TAG: dataset})
+        return str(snapshot.id)
+
+    def make_ami(self) -> str:
+        """The AMI that AWS's parameter names."""
+        ami = self.ec2.register_image(name=AMI_NAME)
+        ami.root_device_name, ami.owner_alias = "/dev/sda1", "amazon"
+        # PutParameter refuses names under /aws.
+        parameter = Parameter(  # type: ignore[abstract]
+            account_id=self.id, name=AMI_PARAMETER, value=ami.id, parameter_type="String", description=None,
+            allowed_pattern=None, keyid=None, last_modified_date=datetime.now(UTC), version=1, data_type="text",
+        )  # fmt: skip
+        ssm_backends[self.id][self.region]._parameters[AMI_PARAMETER].append(parameter)
+        return str(ami.id)
+
+    def make_image(self, repository: str, tag: str = "latest", digest: str = "") -> str:
+        """The container's digest; digest: the one that it shall have."""
+        ecr = ecr_backends[self.id][self.region]
+        if repository not in ecr.repositories:
+            ecr.create_repository(repository, None, None, None, None, None)  # type: ignore[arg-type,unused-ignore]
+        manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "layers": [], "config": {"digest": f"{tag}{digest}"}}
+        image = ecr.put_image(repository, json.dumps(manifest), tag, MANIFEST)
+        if digest:
+            image._image_digest = digest
+        return str(image.get_image_digest())
+
+    def make_roles(self) -> None:
+        """Those of nodes and time limits."""
+        self.make_profile(PROFILE)
+        self.make_role(SCHEDULER_ROLE)
+
+    def make_role(self, name: str) -> None:
+        """One that allows nothing, which moto does not check."""
+        trust = json.dumps({"Version": "2012-10-17", "Statement": []})
+        iam_backends[self.id]["aws"].create_role(name, trust, "/", None, "", [], 3600)  # type: ignore[arg-type,unused-ignore]
+
+    def make_profile(self, name: str) -> None:
+        """A role, in the form in which nodes have one."""
+        self.make_role(name)
+        iam = iam_backends[self.id]["aws"]
+        iam.create_instance_profile(name, "/", [])
+        iam.add_role_to_instance_profile(name, name)
+
+    # ---- what is in it
+
+    def _resources(self) -> Iterator[str]:
+        for backend in ec2_backends[self.id].values():
+            yield from (f"instance {i.id}" for i in backend.all_instances() if i.state != "terminated")
+            yield from (f"volume {name}" for name in list(backend.volumes))
+            yield from (f"network interface {name}" for name in list(backend.enis))
+            yield from (f"address {a.allocation_id}" for a in list(backend.addresses))
+            yield from (f"snapshot {name}" for name in list(backend.snapshots))
+            groups = [group for vpc in list(backend.groups.values()) for group in list(vpc.values())]
+            yield from (f"security group {group.id}" for group in groups if group.name != "default")
+        yield from (f"placement group {name}" for name in list(self.rules.placement_groups))
+        for schedules in scheduler_backends[self.id].values():
+            for group in list(schedules.schedule_groups.values()):
+                yield from (f"schedule {name}" for name in list(group.schedules))
+
+    # ---- what happens in it
+
+    def kill(self, instance_id: str, reason: str) -> None:
+        """Ends a node from outside, for `reason` in EC2's words."""
+        end(self.rules, self.ec2.get_instance(instance_id), reason)

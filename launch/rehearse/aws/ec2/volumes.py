@@ -1,0 +1,75 @@
+"""Volumes and snapshots, as EC2 has them and moto has not."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from moto.core.responses import ActionResult
+from moto.ec2.exceptions import EC2ClientError
+
+from launch.rehearse.aws.ec2.idempotency import once
+from launch.rehearse.aws.ec2.rules import Rules
+
+
+def tune(volume: Any, asked: Any) -> None:
+    """The fields of a volume that moto drops."""
+    if volume.volume_type == "gp3":
+        volume.iops, volume.throughput = asked.get("Iops") or 3000, asked.get("Throughput") or 125
+    volume.volume_initialization_rate = asked.get("VolumeInitializationRate")
+
+
+def describe_snapshots(
+    rules: Rules, original: Any, backend: Any, snapshot_ids: list[str] | None = None, filters: Any = None
+) -> list[Any]:
+    for name in snapshot_ids or ():
+        if name not in backend.snapshots:
+            raise EC2ClientError("InvalidSnapshot.NotFound", f"The snapshot '{name}' does not exist.")
+    return list(original(backend, snapshot_ids, filters))
+
+
+def create_volume(rules: Rules, original: Any, response: Any) -> ActionResult:
+    def create() -> ActionResult:
+        result = original(response)
+        tune(result.result, response.params)
+        return cast(ActionResult, result)
+
+    return once(rules, response, create)
+
+
+def attach_volume(
+    rules: Rules, original: Any, backend: Any, volume_id: str, instance_id: str, device_path: str, ends: bool = False
+) -> Any:
+    volume, instance = backend.get_volume(volume_id), backend.get_instance(instance_id)
+    others = [a for a in attachments(volume) if a.instance is not instance]
+    if len(others) < len(attachments(volume)) or (others and not volume.multi_attach_enabled):
+        raise EC2ClientError("VolumeInUse", f"{volume_id} is already attached to an instance")
+    if volume.availability_zone != instance.placement.zone:
+        raise EC2ClientError(
+            "InvalidVolume.ZoneMismatch", f"The volume '{volume_id}' is not in the same availability zone."
+        )
+    # Not while RunInstances attaches what it was asked to: moto has those running from their first moment.
+    if instance.state != "running":
+        raise EC2ClientError("IncorrectState", f"Instance '{instance_id}' is not 'running'.")
+    made = original(backend, volume_id, instance_id, device_path, ends)
+    _set_attachments(volume, [*others, made])
+    return made
+
+
+def detach_volume(rules: Rules, original: Any, backend: Any, volume_id: str, instance_id: str, device_path: str) -> Any:
+    volume = backend.get_volume(volume_id)
+    mine = [a for a in attachments(volume) if a.instance.id == instance_id]
+    others = [a for a in attachments(volume) if a.instance.id != instance_id]
+    volume.attachment = mine[0] if mine else None
+    gone = original(backend, volume_id, instance_id, device_path)
+    _set_attachments(volume, others)
+    return gone
+
+
+def attachments(volume: Any) -> list[Any]:
+    return list(getattr(volume, "all_attachments", ()))
+
+
+def _set_attachments(volume: Any, attachments: list[Any]) -> None:
+    """moto itself knows of one at most."""
+    volume.all_attachments = attachments
+    volume.attachment = attachments[0] if attachments else None

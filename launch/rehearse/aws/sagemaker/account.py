@@ -1,0 +1,108 @@
+"""An AWS account as a training job on SageMaker finds it: moto's own backends, filled.
+
+Names are written out and not imported: these are promises to whoever set up the account by hand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from moto.iam.models import iam_backends
+from moto.logs.models import logs_backends
+from moto.s3.models import s3_backends
+from moto.sagemaker.models import sagemaker_backends
+
+from launch.core.names import TOOLKIT
+from launch.rehearse.aws import account
+from launch.rehearse.aws.sagemaker.jobs import TrainingJob
+from launch.rehearse.aws.sagemaker.refusals import SERVICE
+from launch.rehearse.aws.sagemaker.rules import Rules
+
+ROLE = f"{TOOLKIT}-sagemaker"
+LOG_GROUP = "/aws/sagemaker/TrainingJobs"
+TRUST = {
+    "Version": "2012-10-17",
+    "Statement": [{"Effect": "Allow", "Principal": {"Service": SERVICE}, "Action": "sts:AssumeRole"}],
+}
+
+
+@dataclass
+class Account(account.Account):
+    """One region of moto's account.  rules: what AWS has and allows."""
+
+    rules: Rules = field(default_factory=Rules)
+
+    @property
+    def jobs(self) -> dict[str, TrainingJob]:
+        """The region's training jobs by name, oldest first: moto's own, so that what is done to them is seen."""
+        found: dict[str, Any] = sagemaker_backends[self.id][self.region].training_jobs
+        return found
+
+    # ---- how it is filled
+
+    def fill(self) -> None:
+        """What infra/README.md makes, but for data."""
+        self.make_role(ROLE)
+        self.make_bucket(self.bucket)
+
+    def make_role(self, name: str, trust: Any = TRUST) -> str:
+        """A role, and its ARN; SageMaker may take it on unless `trust` says otherwise."""
+        iam = iam_backends[self.id]["aws"]
+        role = iam.create_role(name, json.dumps(trust), "/", None, "", [], 3600)  # type: ignore[arg-type,unused-ignore]
+        return str(role.arn)
+
+    def make_known(self, role: str) -> None:
+        """A role by its name, or by its ARN, which may be of another account."""
+        if role.startswith("arn:"):
+            self.rules.roles.add(role)
+        elif role != ROLE:
+            self.make_role(role)
+
+    # ---- what is in it
+
+    def _resources(self) -> Iterator[str]:
+        """Training jobs that go on, and warm pools: one that has ended is a record, which costs nothing."""
+        for backend in sagemaker_backends[self.id].values():
+            jobs: list[Any] = list(backend.training_jobs.values())
+            yield from (f"training job {job.name}" for job in jobs if not job.has_ended)
+            yield from (f"warm pool {job.name}" for job in jobs if job.pool == "Available")
+
+    def logged(self, name: str) -> dict[str, list[str]]:
+        """The lines in each stream of a training job."""
+        return {stream: lines for stream, lines in self.logs().items() if stream.startswith(f"{name}/")}
+
+    def get(self, uri: str) -> bytes:
+        """The object at an s3:// URI.  Raises KeyError, or moto's MissingBucket."""
+        bucket, _, key = uri.removeprefix("s3://").partition("/")
+        return bytes(self._bucket(bucket).keys[key].value)
+
+    def under(self, uri: str) -> list[str]:
+        """The URIs of all objects that begin with this one."""
+        bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+        return [f"s3://{bucket}/{key}" for key in sorted(self._bucket(bucket).keys) if key.startswith(prefix)]
+
+    # ---- what happens in it
+
+    def log(self, name: str, host: str, lines: Iterable[str], stream: str = "") -> str:
+        """Puts lines into the job's stream of `host`, such as algo-1, or into `stream`; returns the stream's name."""
+        with self.rules.lock:  # a job may have several hosts
+            logs, now_ms = logs_backends[self.id][self.region], int(self.rules.now().timestamp() * 1000)
+            if LOG_GROUP not in logs.groups:  # AWS makes it for the first job
+                logs.create_log_group(LOG_GROUP, {})
+            streams = logs.groups[LOG_GROUP].streams
+            known = [key for key in streams if key.startswith(f"{name}/{host}-")]
+            stream = stream or (known[0] if known else f"{name}/{host}-{now_ms}")
+            if stream not in streams:
+                logs.create_log_stream(LOG_GROUP, stream)
+            logs.put_log_events(LOG_GROUP, stream, [{"timestamp": now_ms, "message": line} for line in lines])
+        return stream
+
+    def buckets(self) -> list[str]:
+        """Their names."""
+        return list(s3_backends[self.id]["aws"].buckets)
+
+    def _bucket(self, name: str | None) -> Any:
+        return s3_backends[self.id]["aws"].get_bucket(name or self.bucket)

@@ -1,0 +1,127 @@
+"""What SageMaker refuses, in its own words.  Words marked [?] are not known to be AWS's own."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from typing import Any
+
+from moto.iam.models import iam_backends
+from moto.sagemaker.exceptions import SagemakerClientError
+
+from launch.rehearse.aws.sagemaker.jobs import DEFAULT_RUN_S, TrainingJob, likeness
+from launch.rehearse.aws.sagemaker.rules import ON_DEMAND, SPOT, WARM
+
+SERVICE = "sagemaker.amazonaws.com"
+LONGEST_RUN_S = 28 * 86_400
+
+
+def invalid(message: str) -> SagemakerClientError:
+    return SagemakerClientError("ValidationException", message)
+
+
+def check_shape(shape: Any, value: Any, path: str) -> None:
+    """Lengths, ranges, patterns and enumerations, which neither botocore nor moto looks at."""
+    if shape.type_name == "structure":
+        for key, member in shape.members.items():
+            if key in value:
+                check_shape(member, value[key], f"{path}.{key[0].lower()}{key[1:]}".lstrip("."))
+        return
+    if wrong := _what_is_wrong(shape, value):
+        raise invalid(
+            f"1 validation error detected: Value '{value}' at '{path}' failed to satisfy constraint: "
+            f"Member must {wrong}"
+        )
+    if shape.type_name == "list":
+        for number, item in enumerate(value, 1):
+            check_shape(shape.member, item, f"{path}.{number}.member")
+    if shape.type_name == "map":
+        for key, item in value.items():
+            check_shape(shape.key, key, f"{path}.key")
+            check_shape(shape.value, item, f"{path}.{key}.value")
+
+
+def _what_is_wrong(shape: Any, value: Any) -> str:
+    limits = shape.metadata
+    is_number = shape.type_name in ("integer", "long", "float", "double")
+    size, what = (value, "value") if is_number else (len(value) if hasattr(value, "__len__") else 0, "length")
+    if limits.get("enum") and value not in limits["enum"]:
+        return f"satisfy enum value set: [{', '.join(limits['enum'])}]"
+    if limits.get("max") is not None and size > limits["max"]:
+        return f"have {what} less than or equal to {limits['max']}"
+    if limits.get("min") is not None and size < limits["min"]:
+        return f"have {what} greater than or equal to {limits['min']}"
+    pattern = limits.get("pattern")
+    if pattern and isinstance(value, str) and not re.fullmatch(_python(pattern), value, re.DOTALL):
+        return f"satisfy regular expression pattern: {pattern}"
+    return ""
+
+
+def _python(pattern: str) -> str:
+    """Java's regular expression in Python's words."""
+    return pattern.replace(r"\p{L}", r"\w").replace(r"\p{N}", r"\d").replace(r"\p{Z}", r"\s")
+
+
+def check_limits(asked: dict[str, Any]) -> None:
+    limits, is_spot = asked.get("StoppingCondition", {}), asked.get("EnableManagedSpotTraining", False)
+    run_s, wait_s = limits.get("MaxRuntimeInSeconds", DEFAULT_RUN_S), limits.get("MaxWaitTimeInSeconds")
+    if wait_s is not None and not is_spot:
+        raise invalid(
+            "Invalid MaxWaitTimeInSeconds. It is only supported when EnableManagedSpotTraining is set to true"
+        )
+    if is_spot and (wait_s is None or wait_s < run_s):
+        raise invalid(
+            "Invalid MaxWaitTimeInSeconds. It must be present and be greater than or equal to MaxRuntimeInSeconds"
+        )
+    if run_s > LONGEST_RUN_S:
+        raise invalid(f"Invalid MaxRuntimeInSeconds. It must not exceed {LONGEST_RUN_S}")  # [?]
+    if is_spot and asked["ResourceConfig"].get("KeepAlivePeriodInSeconds"):
+        raise invalid("KeepAlivePeriodInSeconds is not supported when EnableManagedSpotTraining is set to true")  # [?]
+
+
+def check_role(arn: str, account: str) -> None:
+    for role in iam_backends[account]["aws"].roles.values():
+        if role.arn == arn and _trusts_sagemaker(json.loads(role.assume_role_policy_document)):
+            return
+    raise invalid(
+        f"Could not assume role {arn}. Please ensure that the role exists and allows principal '{SERVICE}' to assume "
+        "the role."
+    )
+
+
+def _trusts_sagemaker(policy: dict[str, Any]) -> bool:
+    for statement in _listed(policy.get("Statement", [])):
+        principal, actions = statement.get("Principal", {}), _listed(statement.get("Action", []))
+        services = _listed(principal.get("Service", [])) if isinstance(principal, dict) else []
+        if statement.get("Effect") == "Allow" and SERVICE in services and {"sts:AssumeRole", "sts:*", "*"} & {*actions}:
+            return True
+    return False
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def check_quota(job: TrainingJob) -> None:
+    used: dict[str, int] = defaultdict(int)
+    for other in job.others:
+        if not other.has_ended:
+            used[_quota_name(other)] += other.count
+        if other.pool in ("InUse", "Available") and likeness(other) != likeness(job):
+            used[f"{other.instance_type} for {WARM}"] += other.count
+    names = [_quota_name(job)] + ([f"{job.instance_type} for {WARM}"] if job.kept_s else [])
+    for name in names:
+        limit = job.rules.quota.get(name, 0)
+        if used[name] + job.count > limit:
+            raise SagemakerClientError(
+                "ResourceLimitExceeded",
+                f"The account-level service limit '{name}' is {limit:g} Instances, with current utilization of "
+                f"{used[name]} Instances and a request delta of {job.count} Instances. Please use AWS Service Quotas "
+                "to request an increase for this quota. If AWS Service Quotas is not available, contact AWS support "
+                "to request an increase for this quota.",
+            )
+
+
+def _quota_name(job: TrainingJob) -> str:
+    return f"{job.instance_type} for {SPOT if job.is_spot else ON_DEMAND}"

@@ -1,0 +1,209 @@
+"""docker, as far as infra/ec2/boot.sh uses it, on a node of a rehearsal: a program, which nothing here imports.
+
+Runs a container's command for real, with this Python and this checkout as the image: in a mount namespace
+of its own that has the volumes, in a process namespace of its own unless --pid host, with no environment
+but the image's and -e, and with its output in CloudWatch.  Anything else than what boot.sh says is refused
+with docker's own exit code, 125.  Every call is noted in /ec2/docker-calls.
+"""
+
+import ctypes
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+# On a node of namespaces.py the whole disk is its own; one of processes.py has a folder, and shares the rest.
+ROOT = Path(os.environ.get("EC2_ROOT", "/"))
+IS_ALONE = "EC2_ROOT" not in os.environ
+HERE = ROOT / "ec2"
+CHECKOUT = Path(__file__).resolve().parents[4]
+CONTAINERS = ROOT / "run/containers"
+VALUES = {  # of each flag of run that takes one; None: any
+    "--name": None, "--network": {"host"}, "--ipc": {"host"}, "--pid": {"host"}, "--ulimit": {"memlock=-1"},
+    "--security-opt": {"no-new-privileges"}, "--log-driver": {"awslogs"}, "--log-opt": None,
+    "-v": None, "-e": None, "--gpus": {"all"}, "--device": None,
+}  # fmt: skip
+LOG_OPTIONS = {"awslogs-region", "awslogs-group", "awslogs-stream", "mode"}
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def main(words: list[str]) -> int:
+    with (HERE / "docker-calls").open("a") as calls:
+        calls.write(json.dumps(words) + "\n")
+    match words:
+        case ["run", *rest]:
+            return run(rest)
+        case ["pull", "--quiet", _image]:
+            return 0
+        case ["login", "--username", "AWS", "--password-stdin", _registry]:
+            return 0 if sys.stdin.read().strip() else complain(1, "login: no password")
+        case ["kill", "--signal", name, container]:
+            return send(container, signal.Signals[f"SIG{name}"])
+        case ["stop", "-t", seconds, container]:
+            return send(container, signal.SIGTERM) or end(container, float(seconds))
+        case ["rm", "--force", container]:
+            return send(container, signal.SIGKILL) or end(container, 10)
+    return complain(125, f"unknown command: {shlex.join(words)}")
+
+
+def complain(code: int, sentence: str) -> int:
+    print(f"docker stand-in: {sentence}", file=sys.stderr)
+    return code
+
+
+# ---- containers that run, by name: a file with the process id of their first process
+
+
+def send(container: str, signum: int) -> int:
+    try:
+        os.kill(int((CONTAINERS / container).read_text()), signum)
+    except (FileNotFoundError, ProcessLookupError):
+        return complain(1, f"no such container: {container}")
+    return 0
+
+
+def end(container: str, seconds: float) -> int:
+    limit = time.monotonic() + seconds
+    while (CONTAINERS / container).exists():
+        if time.monotonic() > limit:
+            send(container, signal.SIGKILL)
+            limit += 10
+        time.sleep(0.05)
+    return 0
+
+
+# ---- docker run
+
+
+def run(words: list[str]) -> int:
+    options: dict[str, list[str]] = {flag: [] for flag in VALUES}
+    if words[:1] != ["--rm"]:
+        return complain(125, "run without --rm")
+    rest = words[1:]
+    while rest and rest[0].startswith("-"):
+        flag, value, rest = rest[0], rest[1], rest[2:]
+        allowed = VALUES.get(flag, set())
+        if allowed is not None and value not in allowed:
+            return complain(125, f"unknown flag: {flag} {value}")
+        options[flag].append(value)
+    log = dict(option.split("=", 1) for option in options["--log-opt"])
+    if set(log) != LOG_OPTIONS:
+        return complain(125, f"unknown log options: {sorted(set(log) ^ LOG_OPTIONS)}")
+    (name,), (_image, *command) = options["--name"], rest
+    if (CONTAINERS / name).exists():
+        return complain(125, f"the name {name} is in use")
+    return run_container(name, command, options, log)
+
+
+def run_container(name: str, command: list[str], options: dict[str, list[str]], log: dict[str, str]) -> int:
+    if sys.platform == "linux":
+        # What processes leave when they die comes here instead of to the node's init, and ends with the container.
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    awslogs = AwsLogs(log)
+    try:
+        awslogs.begin()
+    except Exception as error:  # as docker does: no log, no container
+        return complain(125, f"failed to initialize logging driver: {error}")
+    own_pids = not options["--pid"]
+    isolated = ["unshare", "--mount", *["--pid", "--fork", "--kill-child", "--mount-proc"] * own_pids] * IS_ALONE
+    attach = mount if IS_ALONE else link
+    script = "".join(f"{attach(volume)}\n" for volume in options["-v"]) + f'cd {ROOT / "job"} && exec "$@"'
+    process = subprocess.Popen(
+        [*isolated, "sh", "-euc", script, "sh", *command],
+        env=image_environment() | given(options["-e"]),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+    CONTAINERS.mkdir(exist_ok=True)
+    (CONTAINERS / name).write_text(str(first_process(process.pid) if own_pids else process.pid))
+    signal.signal(signal.SIGTERM, lambda *_: send(name, signal.SIGTERM))  # --sig-proxy
+    reader = threading.Thread(target=awslogs.follow, args=(process.stdout,))
+    reader.start()
+    code = process.wait()
+    kill_descendants()
+    reader.join()
+    (CONTAINERS / name).unlink()
+    return code if code >= 0 else 128 - code
+
+
+def given(words: list[str]) -> dict[str, str]:
+    """The variables of -e NAME=VALUE, and of -e NAME, whose value is that of docker's own."""
+    named = (word.partition("=") for word in words)
+    return {
+        name: value if equals else os.environ[name] for name, equals, value in named if equals or name in os.environ
+    }
+
+
+def mount(volume: str) -> str:
+    source, target, *mode = volume.split(":")
+    read_only = f" && mount -o remount,bind,ro {target}" if mode == ["ro"] else ""
+    return f"mkdir -p {target} && mount --bind {source} {target}{read_only}"
+
+
+def link(volume: str) -> str:
+    """Where nothing can be mounted, the place in the container is a link, or the same as outside."""
+    source, target, *_mode = volume.split(":")
+    return f"[ {source} = {target} ] || ln -sfn {source} {target}"
+
+
+def first_process(unshare: int) -> int:
+    """The first process of a new namespace: the only child of `unshare --fork`."""
+    children = Path(f"/proc/{unshare}/task/{unshare}/children")
+    while not children.read_text():
+        time.sleep(0.01)
+    return int(children.read_text())
+
+
+def kill_descendants() -> None:
+    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+    while left := children.read_text().split() if children.exists() else []:  # elsewhere torchrun's own must do
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(-1, 0)
+
+
+def image_environment() -> dict[str, str]:
+    other_image = HERE / "image"  # a test's own, instead of this checkout
+    return {
+        "PATH": f"{HERE}/bin:/usr/bin:/bin",
+        "HOME": str(ROOT / "tmp"),
+        "TMPDIR": str(ROOT / "tmp"),
+        "LANG": "C.UTF-8",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(other_image if other_image.exists() else CHECKOUT),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+class AwsLogs:
+    """docker's log driver of that name: what a container prints, in a CloudWatch stream."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        import boto3  # takes longer than every other command
+
+        self._client = boto3.client("logs", region_name=options["awslogs-region"])
+        self._stream = {"logGroupName": options["awslogs-group"], "logStreamName": options["awslogs-stream"]}
+
+    def begin(self) -> None:
+        with suppress(self._client.exceptions.ResourceAlreadyExistsException):
+            self._client.create_log_stream(**self._stream)
+
+    def follow(self, output: IO[bytes]) -> None:
+        for line in output:
+            os.write(1, line)
+            message = line.decode(errors="replace").rstrip("\n")
+            if message:  # CloudWatch takes no empty ones
+                event = {"timestamp": int(time.time() * 1000), "message": message}
+                self._client.put_log_events(**self._stream, logEvents=[event])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,210 @@
+"""EC2 nodes as plain processes, for who is not root: Linux and macOS.
+
+A node has a folder in place of a disk and, on Linux, a loopback address of its own.  It runs the real boot script,
+in which only the places are changed: see changed().
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import site
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from shlex import quote
+from typing import TypeVar
+
+from launch.core import shell
+from launch.rehearse.nodes.ec2.imds import Imds
+from launch.rehearse.nodes.ec2.node import HERE, Node, Volume, World, environment, pin, programs, write_program
+
+Result = TypeVar("Result")
+
+LOCALHOST = "127.0.0.1"
+BASH = (4, 4)  # the first that knows the process id of >(...), which boot.sh waits for; macOS has 3.2
+PORT = 29400  # where the nodes meet, in boot.sh
+GRACE_S = 5.0  # for a node that goes off to end its processes
+# GNU's, or of Linux alone: other systems get those of programs.py.
+GNU = ("flock", "timeout", "find", "tail")
+
+DIFFERENCES = (
+    "A node is a process tree in a folder of its own, with a loopback address; all share this machine's disk and user.",
+    "In the boot script that a node runs, its folder stands before /var/lib, /data, /dev/disk, /job and /run, and the "
+    "metadata service and the nodes' meeting have other ports; the rest is the real one.",
+    "docker, mount, ip and shutdown are stand-ins: docker runs the container's command with this Python and this "
+    "checkout, without GPUs.",
+)
+
+SHUTDOWN = """#!/bin/sh
+echo "$*" >> "$EC2_ROOT/ec2/shutdown-calls"
+for last; do :; done
+case $last in now | -f) kill "$EC2_POWER" && sleep 60 ;; esac
+"""
+# A volume is a link to the folder that it holds.
+MOUNT = """#!/bin/sh
+case $1 in
+    -o) rmdir "$4" && ln -s "$(readlink "$3")" "$4" ;;
+    *) echo "mount stand-in: unknown: $*" >&2; exit 1 ;;
+esac
+"""
+ADDRESS = """#!/bin/sh
+for last; do :; done
+echo "1: {interface}    inet $last/8 scope host {interface}"
+"""
+
+
+def why_not_here() -> str | None:
+    """Why nodes cannot be processes on this machine, or None."""
+    missing = [name for name in ("bash", "curl") if shutil.which(name) is None]
+    if missing:
+        return f"needs {', '.join(missing)}"
+    version = shell.ask([_bash(), "-c", 'echo "${BASH_VERSINFO[0]} ${BASH_VERSINFO[1]}"']).split()
+    if tuple(map(int, version)) < BASH:
+        return f"needs bash 4.4 or newer, and has {'.'.join(version)}; on macOS: brew install bash"
+    return None
+
+
+def _bash() -> str:
+    """The user's own, which on macOS is not the system's."""
+    return shutil.which("bash") or "bash"
+
+
+@dataclass
+class Processes:
+    """Makes nodes that are processes.  block: the second number of their addresses; 0: all have this machine's own."""
+
+    folder: Path
+    block: int
+    meeting: int  # a free port
+    nodes: list[Node] = field(default_factory=list)
+
+    kind = "processes"
+    differences = DIFFERENCES
+    gateway = LOCALHOST
+
+    def place(self, make: Callable[[], Result]) -> Result:
+        """Everything is at the same place here."""
+        return make()
+
+    def address(self, private: str) -> str:
+        """172.31.16.4 -> 127.BLOCK.16.4."""
+        return f"127.{self.block}.{private.split('.', 2)[2]}" if self.block else LOCALHOST
+
+    def power_on(self, instance: str, address: str, user_data: str, world: World, volume: Volume | None = None) -> Node:
+        """Starts a node with `volume` attached; it boots at once."""
+        root = self.folder / instance
+        imds = Imds(instance, (LOCALHOST, 0))
+        try:
+            metadata = f"http://{LOCALHOST}:{imds.server_address[1]}"
+            _lay_out(root, changed(user_data, root, metadata, self.meeting), world, volume)
+            command = [sys.executable, "-P", str(HERE / "power.py"), str(root)]
+            process = shell.hold(command, _environment(root, world, metadata))
+        except BaseException:
+            imds.close()
+            raise
+        node = Node(instance, address, root, volume, process, imds, GRACE_S)
+        self.nodes.append(node)
+        pin(process.pid, world.cores)
+        process.tell("on")
+        return node
+
+
+@contextmanager
+def processes(folder: Path) -> Iterator[Processes]:
+    """Makes nodes, which keep their files in `folder`.  Afterwards no node runs."""
+    folder.mkdir()
+    made = Processes(folder, _free_block(), _free_port())
+    try:
+        yield made
+    finally:
+        for node in made.nodes:
+            node.pull_the_plug()
+
+
+def changed(user_data: str, root: Path, metadata: str, meeting: int) -> str:
+    """The boot script for a node whose disk is `root`.  A place that it does not name any more raises KeyError."""
+    changes = {
+        r"/var/lib/(?=ddp|cloud)": f"{root}/var/lib/",
+        r"(?<![\w/.-])/data\b": f"{root}/data",
+        r"/dev/disk/by-id": f"{root}/dev/disk/by-id",
+        r"/job/run": f"{root}/job/run",
+        r"(?<![\w/])/run/ddp": f"{root}/run/ddp",
+        r"http://169\.254\.169\.254": metadata,
+        rf"(?<=:){PORT}\b": str(meeting),
+    }
+    if not Path("/proc/uptime").exists():
+        changes[r"cut -d\. -f1 /proc/uptime"] = "date +%s"
+    for pattern in changes:
+        if not re.search(pattern, user_data):
+            raise KeyError(pattern)
+    # All at once: `root` itself may have such a name in it.
+    every = re.compile("|".join(f"({pattern})" for pattern in changes))
+    new = list(changes.values())
+    return every.sub(lambda found: new[(found.lastindex or 1) - 1], user_data)
+
+
+def _lay_out(root: Path, user_data: str, world: World, volume: Volume | None) -> None:
+    for name in ("ec2/bin", "var/lib/cloud/scripts/per-boot", "run", "tmp", "job", "data", "dev/disk/by-id"):
+        (root / name).mkdir(parents=True)
+    if volume:
+        device = root / f"dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_{volume.id.replace('-', '')}"
+        device.symlink_to(volume.image)
+    interface = "lo" if sys.platform == "linux" else "lo0"
+    gnus = f"{quote(sys.executable)} -P {quote(str(HERE / 'programs.py'))}"
+    stand_ins = {
+        **programs(),
+        **{name: f'#!/bin/sh\nexec {gnus} {name} "$@"\n' for name in _missing()},
+        "shutdown": SHUTDOWN, "poweroff": SHUTDOWN, "mount": MOUNT, "ip": ADDRESS.format(interface=interface),
+        **world.programs,
+    }  # fmt: skip
+    for command, text in stand_ins.items():
+        write_program(root / "ec2/bin" / command, text)
+    (root / "ec2/bin/bash").symlink_to(_bash())
+    write_program(root / "ec2/user-data", user_data)
+
+
+def _missing() -> tuple[str, ...]:
+    """GNU's programs that this system has not, or has otherwise."""
+    return () if sys.platform == "linux" else GNU
+
+
+def _environment(root: Path, world: World, metadata: str) -> Mapping[str, str]:
+    return {
+        **environment(
+            world, f"{root}/ec2/bin:{os.defpath}:/usr/local/bin:/opt/homebrew/bin:/usr/sbin:/sbin", root / "tmp"
+        ),
+        "TMPDIR": f"{root}/tmp",  # nosec B108  # the node's own
+        "PYTHONUSERBASE": site.getuserbase(),  # which follows HOME
+        "EC2_ROOT": str(root),
+        "DDP_SERVICE": "yes",  # this machine's systemd is not the node's
+        "AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata,
+    }
+
+
+def _free_block() -> int:
+    """The second number of addresses that this machine has, and nobody meets at; 0 where it has but one."""
+    for block in random.sample(range(1, 255), 20):  # nosec B311  # nobody needs to guess it
+        if _can_listen(f"127.{block}.0.1", PORT):
+            return block
+    return 0
+
+
+def _can_listen(address: str, port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((address, port))
+        except OSError:
+            return False
+    return True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((LOCALHOST, 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,1 @@
+"""SageMaker hosts on this machine: each runs AWS's own training toolkit."""

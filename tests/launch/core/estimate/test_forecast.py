@@ -1,0 +1,253 @@
+"""launch.core.estimate: what it expects of trainings on the catalog's machines."""
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from launch.core import catalog
+from launch.core.estimate.calibrate import Measured, calibrate
+from launch.core.estimate.forecast import Forecast, forecast
+from launch.core.estimate.formulas import Layout
+from launch.core.estimate.rates import rates_of
+from launch.core.estimate.tables import cost, data_set, table
+from launch.core.estimate.training import Images, training
+from launch.core.estimate.words import expected
+from trainer.config import TrainConfig
+from trainer.errors import SettingsError
+
+
+def expect(name: str, nodes: int = 1, **settings: Any) -> Forecast:
+    instance = catalog.find(name)
+    return forecast(training(TrainConfig(**settings), instance, nodes), instance)
+
+
+IMAGENET = {"model": "resnet18", "dataset": "imagenet", "batch_size": 256}
+CIFAR = {"model": "resnet18", "dataset": "cifar10", "batch_size": 128}
+
+
+def test_imagenet_on_a_g5_2xlarge_waits_for_its_disk() -> None:
+    guess = expect("g5.2xlarge", **IMAGENET)
+
+    assert guess.limit == "EBS"
+    assert guess.images_per_s == pytest.approx(106.25e6 / 110e3)  # 966 images/s
+    assert guess.source == "published"
+
+
+def test_eight_fast_gpus_wait_for_jpegs() -> None:
+    assert expect("p4d.24xlarge", **IMAGENET).limit == "JPEG decoding"
+
+
+def test_random_images_on_the_device_wait_for_nothing() -> None:
+    guess = expect("g5.2xlarge", **IMAGENET | {"dataset": "synthetic", "image_size": 224})
+
+    assert guess.limit == "compute"
+    assert 1_800 < guess.images_per_s < 3_000  # an A10G should do about 2,450
+
+
+def test_cifar_at_batch_128_is_slower_on_two_nodes_of_10_gbit_than_on_one() -> None:
+    one, two = expect("g5.2xlarge", 1, **CIFAR), expect("g5.2xlarge", 2, **CIFAR)
+
+    assert two.epoch_s > one.epoch_s
+    assert two.limit == "the network"
+    assert two.efficiency < 0.5
+
+
+def test_compression_and_larger_batches_help_there() -> None:
+    two = expect("g5.2xlarge", 2, **CIFAR)
+
+    assert expect("g5.2xlarge", 2, **CIFAR, comm_hook="bf16").epoch_s < 0.7 * two.epoch_s
+    assert expect("g5.2xlarge", 2, **CIFAR | {"batch_size": 1024}).epoch_s < 0.5 * two.epoch_s
+
+
+def test_more_nodes_never_compute_longer_and_never_scale_better_than_perfectly() -> None:
+    guesses = [expect("g5.12xlarge", nodes, **IMAGENET) for nodes in (1, 2, 4, 8, 16)]
+
+    images = [guess.images_per_s for guess in guesses]
+    assert images == sorted(images)
+    assert all(guess.step.compute_s == guesses[0].step.compute_s for guess in guesses)
+    assert all(later <= 2.001 * earlier for earlier, later in pairwise(images))
+    efficiencies = [guess.efficiency for guess in guesses]
+    assert efficiencies == sorted(efficiencies, reverse=True)
+
+
+@pytest.mark.parametrize("name", catalog.load())
+def test_every_type_has_a_forecast_within_its_range(name: str) -> None:
+    guess = expect(name, 2, **CIFAR)
+
+    low, high = guess.epoch_range_s
+    assert 0 < low <= guess.epoch_s <= high
+    assert guess.hours_range[0] < guess.hours < guess.hours_range[1]
+    assert 0 < guess.efficiency <= 1
+
+
+def test_fp32_takes_longer_than_half_precision() -> None:
+    assert expect("p3.2xlarge", **CIFAR, precision="fp32").epoch_s > 2 * expect("p3.2xlarge", **CIFAR).epoch_s
+
+
+def test_a_job_is_as_long_as_its_epochs_its_evaluations_and_its_start() -> None:
+    one, ten = expect("g5.2xlarge", **IMAGENET, epochs=1), expect("g5.2xlarge", **IMAGENET, epochs=10)
+
+    assert one.hours == pytest.approx(0.1 + one.epoch_s / 3600)
+    assert ten.hours == pytest.approx(0.1 + 10 * one.epoch_s / 3600)
+    rarely = expect("g5.2xlarge", **IMAGENET, epochs=10, eval_every=10)
+    assert rarely.epoch_s == pytest.approx(one.epoch_s - 0.9 * one.evaluation_s)
+    short = expect("g5.2xlarge", **IMAGENET, epochs=10, max_steps=10)
+    assert short.hours < 0.15
+
+
+def test_a_set_that_fits_into_memory_is_read_once() -> None:
+    instance, images = catalog.find("g5.2xlarge"), Images(100_000, 110_000.0)  # 10 of its 32 GiB
+
+    one, ten = (
+        forecast(training(TrainConfig(**IMAGENET, epochs=epochs), instance, 1, images=images), instance)
+        for epochs in (1, 10)
+    )
+
+    assert ten.limit == "compute"
+    read_s = 100_000 * 110e3 / 106.25e6
+    assert one.hours == pytest.approx(0.1 + (read_s + one.evaluation_s) / 3600)
+    assert ten.hours == pytest.approx(one.hours + 9 * ten.epoch_s / 3600)
+
+
+def test_another_image_size_is_scaled_by_its_area_and_says_so() -> None:
+    counted, scaled = cost("resnet50", 224), cost("resnet50", 160)
+
+    assert scaled.cost.gflop == pytest.approx(counted.cost.gflop * (160 / 224) ** 2)
+    assert scaled.note == "resnet50 was counted at 224 px and scaled to 160 px by the area"
+    assert counted.note == ""
+    assert cost("resnet18", 48).note.startswith("resnet18 was counted at 32 px")  # the same first layer
+
+
+def test_own_folders_need_a_number_of_images() -> None:
+    instance, config = catalog.find("g5.2xlarge"), TrainConfig(dataset="imagefolder")
+    with pytest.raises(SettingsError, match=r"no forecast for imagefolder: nobody knows .* takes --images"):
+        training(config, instance, 1)
+
+    assert training(config, instance, 1, images=Images(10_000, 50_000.0)).data.train == 10_000
+
+
+def test_a_plan_says_why_it_has_no_forecast() -> None:
+    said = expected(TrainConfig(dataset="imagefolder"), catalog.find("g5.2xlarge"), 1, 1.0, on_ebs=True)
+
+    assert said == (
+        "no forecast for imagefolder: nobody knows how many images it has; `python -m launch.forecast` takes --images."
+    )
+
+
+def test_every_rate_says_what_it_is_worth_and_where_it_is_from() -> None:
+    def rates(node: Any) -> list[dict[str, Any]]:
+        if not isinstance(node, dict):
+            return []
+        return [node] if "value" in node else [rate for part in node.values() for rate in rates(part)]
+
+    found = rates(table("rates"))
+
+    assert len(found) > 20
+    assert {rate["source"] for rate in found} == {"published", "estimated"}
+    assert all(rate["from"] and min(rate["range"]) <= rate["value"] <= max(rate["range"]) for rate in found)
+    assert set(table("rates")["families"]) == {i.name.split(".")[0] for i in catalog.load().values() if i.is_gpu}
+
+
+def test_the_data_sets_are_the_trainers() -> None:
+    digits = data_set("digits")
+    assert digits is not None
+    assert (digits.train, digits.evaluation) == (1437, 360)
+    assert data_set("imagefolder") is None
+
+
+# ---- from a run
+
+
+def run(**changes: Any) -> Measured:
+    given = Measured(
+        name="a-run", model="resnet18", px=32, device="NVIDIA A10G", half=True, layout=Layout(), batch=128,
+        accumulate=1, step_s=0.020, wait_s=0.0, communication_s=0.0, images_per_s=6_400.0,
+    )  # fmt: skip
+    return replace(given, **changes)
+
+
+def calibrated(name: str, nodes: int, runs: list[Measured], **settings: Any) -> tuple[Forecast, Any]:
+    instance = catalog.find(name)
+    trained = training(TrainConfig(**settings), instance, nodes)
+    found = calibrate(rates_of(instance, trained.cost, trained.kind), trained, instance, runs)
+    return forecast(trained, instance, found.rates), found
+
+
+def test_told_a_run_it_gives_that_run_back() -> None:
+    guess, found = calibrated("g5.2xlarge", 1, [run()], **CIFAR)
+
+    assert guess.step.step_s == pytest.approx(0.020)
+    assert guess.images_per_s == pytest.approx(6_400)
+    assert guess.source == "measured"
+    assert found.said == ("compute: 20.0 ms a step of 128 images, from a-run",)
+    low, high = guess.epoch_range_s
+    assert low == pytest.approx(0.9 * guess.epoch_s)
+    assert high == pytest.approx(1.1 * guess.epoch_s)
+
+
+def test_it_learns_the_network_from_a_run_on_two_nodes() -> None:
+    talking = run(name="two", layout=Layout(2, 1), step_s=0.060, communication_s=0.040, all_reduce_per_s=2e9)
+
+    guess, found = calibrated("g5.2xlarge", 4, [talking], **CIFAR)
+
+    assert found.rates.outer_per_s.value == 2e9
+    assert guess.step.compute_s == pytest.approx(0.020)
+    assert "all-reduce between nodes: 2.00 GB/s, from two" in found.said
+
+
+def test_the_bus_bandwidth_of_nodes_with_several_gpus_gives_their_all_reduce_back() -> None:
+    talking = run(layout=Layout(2, 4), step_s=0.2, communication_s=0.1, all_reduce_per_s=1e9)
+
+    guess, found = calibrated("g5.12xlarge", 2, [talking], **CIFAR)
+
+    taken = 2 * 7 / 8 * 44_695_848 / 1e9  # ResNet-18's gradients for ten classes, in bytes
+    assert found.rates.outer_per_s.value == 1e9
+    assert guess.step.communication_s == pytest.approx(taken, rel=0.02)  # and the hops
+
+
+def test_threads_of_the_host_are_no_speed_of_the_gpu() -> None:
+    guess, _ = calibrated("g5.2xlarge", 1, [run(threads=2)], **CIFAR)
+
+    assert guess.step.step_s == pytest.approx(0.020)
+
+
+def test_it_learns_how_fast_images_come_from_a_run_that_waited() -> None:
+    waiting = run(px=224, batch=256, step_s=256 / 296, wait_s=0.7, images_per_s=296.0)
+
+    guess, found = calibrated("g5.2xlarge", 2, [waiting], **IMAGENET)
+
+    assert guess.images_per_s == pytest.approx(592)
+    assert guess.limit == "EBS"
+    assert "input: 296 images/s a node, from a-run, which waited 81%" in found.said
+
+
+def test_a_cpu_speaks_for_its_own_type_of_machine_only() -> None:
+    cpu = run(device="CPU", half=False, step_s=2.0, threads=8, images_per_s=64.0)
+
+    _, elsewhere = calibrated("c5.4xlarge", 1, [replace(cpu, instance_type="c5.2xlarge")], **CIFAR)
+    _, unknown = calibrated("c5.4xlarge", 1, [cpu], **CIFAR)
+    half_the_threads, _ = calibrated("c5.4xlarge", 1, [replace(cpu, instance_type="c5.4xlarge")], **CIFAR)
+
+    assert elsewhere.refused == (("a-run", "ran on the CPU of c5.2xlarge, and CPUs differ"),)
+    assert unknown.refused == (("a-run", "ran on the CPU of an unknown machine, and CPUs differ"),)
+    assert half_the_threads.step.step_s == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"model": "vgg11"}, "trained vgg11, not resnet18"),
+        ({"px": 224}, "had images of 224 px, not 32"),
+        ({"device": "CPU"}, "ran on CPU, and g5.2xlarge computes on A10G"),
+        ({"device": "NVIDIA A100-SXM4-40GB"}, "ran on NVIDIA A100-SXM4-40GB, and g5.2xlarge computes on A10G"),
+        ({"half": False}, "computed in 32 bits, and this would in 16"),
+        ({"wait_s": 0.020}, "has no time left for computing beside its waits and its communication"),
+    ],
+)
+def test_a_run_that_does_not_fit_changes_nothing_and_says_why(change: dict[str, Any], why: str) -> None:
+    guess, found = calibrated("g5.2xlarge", 1, [run(**change)], **CIFAR)
+
+    assert guess == expect("g5.2xlarge", **CIFAR)
+    assert found.refused == (("a-run", why),)

@@ -1,0 +1,173 @@
+"""launch.core.catalog: what infra/instances.yaml says, and that it agrees with what AWS says."""
+
+import math
+import re
+from datetime import date
+from typing import Any
+
+import pytest
+
+from launch.core.catalog import Instance, Rate, find, load, warning
+from trainer.errors import SettingsError
+
+
+def every(name: str) -> list[str]:
+    return [instance.name for instance in load().values() if getattr(instance, name)]
+
+
+def test_the_default_type_is_what_aws_sells() -> None:
+    assert find("g5.2xlarge") == Instance(
+        name="g5.2xlarge",
+        gpus=1,
+        gpu_model="A10G",
+        gpu_memory_gib=22.35,  # 24 GB
+        architecture="sm_86",
+        half_tflops=70,
+        bf16=True,
+        vcpus=8,
+        memory_gib=32,
+        nvme_gb=450,
+        efa=0,
+        network_gbps=Rate(base=5, peak=10),
+        ebs_mb_per_s=Rate(base=106.25, peak=437.5),
+        usd_per_hour=1.212,
+        sagemaker_usd_per_hour=1.515,
+    )
+
+
+def test_sagemakers_name_finds_the_same_type() -> None:
+    assert find("ml.g5.2xlarge") is find("g5.2xlarge")
+    assert find("g5.2xlarge").sagemaker_name == "ml.g5.2xlarge"
+
+
+def test_the_memory_of_all_gpus_is_added_up() -> None:
+    assert find("p4d.24xlarge").total_gpu_memory_gib == 320
+    assert find("c7i.large").total_gpu_memory_gib == 0
+
+
+def test_an_unknown_type_gets_the_nearest_name() -> None:
+    with pytest.raises(
+        SettingsError, match=r"^unknown instance type 'g5\.2xlrge'; did you mean 'g5\.2xlarge'\? Known: g4"
+    ):
+        find("g5.2xlrge")
+
+
+def test_an_unknown_type_on_sagemaker_gets_the_nearest_name_there() -> None:
+    with pytest.raises(SettingsError, match=r"instance type 'ml\.p3\.8xlrge'; did you mean 'ml\.p3\.8xlarge'\?"):
+        find("ml.p3.8xlrge")
+
+
+def test_a_type_that_sagemaker_has_not_is_unknown_there_only() -> None:
+    assert find("c5.large").sagemaker_name is None
+    with pytest.raises(SettingsError, match=r"instance type 'ml\.c5\.large'; did you mean 'ml\.c"):
+        find("ml.c5.large")
+
+
+def test_who_takes_a_p3_is_told_what_to_take_instead() -> None:
+    assert warning(find("ml.p3.8xlarge")) == (
+        "p3.8xlarge is at its end: AWS asked everybody to leave it by 2025-12-20, so there may be none. "
+        "Take g5.12xlarge (ml.g5.12xlarge on SageMaker), which has as many GPUs."
+    )
+    assert warning(find("g5.12xlarge")) is None
+
+
+def test_only_types_at_their_end_warn_and_their_replacements_have_as_many_gpus() -> None:
+    ending = {i.name: i.end_of_life for i in load().values() if i.end_of_life}
+
+    assert list(ending) == ["p3.2xlarge", "p3.8xlarge", "p3.16xlarge"]
+    for name, end in ending.items():
+        replacement = find(f"ml.{end.replacement}")
+        assert (end.leave_by, replacement.gpus) == (date(2025, 12, 20), find(name).gpus)
+        assert warning(replacement) is None
+
+
+def test_every_family_of_the_design_is_there() -> None:
+    assert list(dict.fromkeys(name.split(".")[0] for name in load())) == [
+        "g4dn", "g5", "g6", "g6e", "p3", "p3dn", "p4d", "p4de", "p5", "p5e", "p5en", "c5", "c7i", "m5", "m7i",
+    ]  # fmt: skip
+
+
+def test_amx_is_noted_for_the_cpus_that_have_it() -> None:
+    assert {name.split(".")[0] for name in every("amx")} == {"c7i", "m7i"}
+
+
+@pytest.mark.parametrize("instance", load().values(), ids=lambda i: i.name)
+def test_every_entry_makes_sense(instance: Instance) -> None:
+    described = [instance.gpu_model, instance.gpu_memory_gib, instance.architecture]
+
+    assert all(described) if instance.is_gpu else not any(described)
+    assert instance.bf16 == (int((instance.architecture or "sm_0").removeprefix("sm_")) >= 80)
+    assert 0 < instance.network_gbps.base <= instance.network_gbps.peak
+    assert 0 < instance.ebs_mb_per_s.base <= instance.ebs_mb_per_s.peak
+    assert instance.usd_per_hour > 0
+    assert instance.sagemaker_usd_per_hour is None or instance.sagemaker_usd_per_hour >= instance.usd_per_hour
+
+
+def test_a_larger_type_of_a_family_never_has_less_memory() -> None:
+    families: dict[str, list[float]] = {}
+    for instance in load().values():
+        families.setdefault(instance.name.split(".")[0], []).append(instance.memory_gib)
+
+    assert all(memory == sorted(memory) for memory in families.values())
+
+
+def test_a_price_that_is_on_no_current_list_says_so() -> None:
+    sources = {(i.price_source, i.sagemaker_price_source): i.name for i in reversed(load().values())}
+
+    assert sources == {
+        ("list", "list"): "g4dn.xlarge",
+        ("list", "old_list"): "p3.2xlarge",
+        ("list", "estimate"): "p5en.48xlarge",
+        ("capacity_block", "estimate"): "p5e.48xlarge",
+    }
+    assert [i.name for i in load().values() if not i.is_on_demand] == ["p5e.48xlarge"]
+
+
+def test_the_hardware_is_what_ec2_describes() -> None:
+    described = pytest.importorskip("moto.utilities.utils").load_resource("ec2/resources/instance_types.json")
+    differing = {
+        instance.name: (hardware(instance), described_hardware(described[instance.name]))
+        for instance in load().values()
+        if instance.name in described and hardware(instance) != described_hardware(described[instance.name])
+    }
+
+    assert differing == {}
+    assert load().keys() - described.keys() == {"p3.2xlarge", "p3.8xlarge", "p3.16xlarge"}
+
+
+def test_the_ml_twins_are_those_that_sagemaker_trains_on() -> None:
+    loaders = pytest.importorskip("botocore.loaders")
+    model = loaders.Loader().load_service_model("sagemaker", "service-2")
+    trains = set(model["shapes"]["TrainingInstanceType"]["enum"])
+
+    assert {i.name for i in load().values() if i.sagemaker_name} == {name for name in load() if f"ml.{name}" in trains}
+
+
+def hardware(instance: Instance) -> dict[str, object]:
+    return {
+        "gpus": (instance.gpus, instance.gpu_model, instance.gpu_memory_gib),
+        "vcpus": instance.vcpus,
+        "memory_gib": instance.memory_gib,
+        "nvme_gb": instance.nvme_gb,
+        "efa": instance.efa,
+        "network_gbps": instance.network_gbps,
+        "ebs_mb_per_s": instance.ebs_mb_per_s,
+    }
+
+
+def described_hardware(answer: dict[str, Any]) -> dict[str, object]:
+    """The same from an answer of DescribeInstanceTypes."""
+    gpu = answer.get("GpuInfo", {}).get("Gpus", [{}])[0]
+    network, ebs = answer["NetworkInfo"], answer["EbsInfo"]["EbsOptimizedInfo"]
+    # "Up to 10 Gigabit", "4x 100 Gigabit", "3200 Gigabit": the sum over the cards, which they do not always give.
+    peak_gbps = math.prod(float(number) for number in re.findall(r"[\d.]+", network["NetworkPerformance"]))
+    cards = network["NetworkCards"]
+    return {
+        "gpus": (gpu.get("Count", 0), gpu.get("Name"), round(gpu.get("MemoryInfo", {}).get("SizeInMiB", 0) / 1024, 2)),
+        "vcpus": answer["VCpuInfo"]["DefaultVCpus"],
+        "memory_gib": answer["MemoryInfo"]["SizeInMiB"] / 1024,
+        "nvme_gb": answer.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0),
+        "efa": network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0),
+        "network_gbps": Rate(cards[0]["BaselineBandwidthInGbps"] if len(cards) == 1 else peak_gbps, peak_gbps),
+        "ebs_mb_per_s": Rate(ebs["BaselineThroughputInMBps"], ebs["MaximumThroughputInMBps"]),
+    }

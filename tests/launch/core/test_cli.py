@@ -1,0 +1,149 @@
+"""What all launchers do with a command line, shown on one that only takes notes."""
+
+import json
+from dataclasses import dataclass, field
+
+import pytest
+from pydantic import BaseModel, Field
+
+from launch.core.cli import Backend, confirm, main, may_detach
+from launch.core.job import Job
+from launch.rehearse.stage.scene import Asked
+from trainer.errors import MachineError, SettingsError
+
+
+class Where(BaseModel):
+    rooms: int = Field(1, ge=1, description="how many rooms")
+
+
+@dataclass
+class Notes:
+    """A backend that writes down what it was asked to perform."""
+
+    performed: list[str] = field(default_factory=list)
+
+    def plan(self, job: Job[Where]) -> str:
+        return f"{job.train.epochs} epochs in {job.where.rooms} rooms"
+
+    def perform(self, plan: str) -> int:
+        self.performed.append(plan)
+        return 75
+
+    def launch(self, *argv: str) -> int:
+        backend = Backend(
+            prog="python -m launch.notes", about="Takes notes.", options=Where,
+            plan=self.plan, show=str.upper, show_json=json.dumps, perform=self.perform,
+        )  # fmt: skip
+        return main(backend, argv)
+
+
+def test_a_job_is_planned_and_performed_and_its_exit_code_is_ours() -> None:
+    notes = Notes()
+
+    assert notes.launch("--rooms", "2", "--epochs", "3") == 75
+    assert notes.performed == ["3 epochs in 2 rooms"]
+
+
+def test_a_dry_run_shows_the_same_plan_and_does_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    notes = Notes()
+
+    assert notes.launch("--rooms", "2", "--epochs", "3", "--dry-run") == 0
+    assert notes.performed == []
+    assert capsys.readouterr().out == "3 EPOCHS IN 2 ROOMS\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["--room", "2"], "error: unknown flag --room; did you mean --rooms? See --help for all of them.\n"),
+        (["--epoch", "2"], "error: unknown flag --epoch; did you mean --epochs? See --help for all of them.\n"),
+        (["--rooms", "0"], "error: --rooms 0: must be greater than or equal to 1.\n"),
+        (["--warmup-epochs", "9"], "error: --warmup-epochs 9 leaves nothing of 5 epochs; make it smaller.\n"),
+    ],
+)
+def test_a_mistake_ends_with_2_and_a_sentence_before_anything_happens(
+    argv: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes = Notes()
+
+    assert notes.launch(*argv) == 2
+    assert notes.performed == []
+    assert capsys.readouterr() == ("", sentence)
+
+
+def test_a_failure_while_performing_ends_with_its_code_and_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    class Broken(Notes):
+        def perform(self, plan: str) -> int:
+            raise MachineError("the disk is full.")
+
+    assert Broken().launch() == 6
+    assert capsys.readouterr().err == "error: the disk is full.\n"
+
+
+def test_help_has_the_launchers_flags_before_the_trainers(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        Notes().launch("--help")
+
+    text = capsys.readouterr().out
+    assert end.value.code == 0
+    assert text.startswith("usage: python -m launch.notes [--name value ...]\n\nTakes notes.\n")
+    places = [text.index(word) for word in ("\nlaunch.notes:\n", "--dry-run", "--rooms N", "\nmodel:\n", "--epochs N")]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize(("answer", "detaches"), [("detach", True), (" D", True), ("stop", False), ("", False)])
+def test_ctrl_c_stops_the_job_unless_the_user_wants_it_to_go_on(
+    answer: str, detaches: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda question: answer)
+    assert may_detach() is detaches
+
+
+def test_without_a_terminal_nobody_is_asked_and_the_job_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False)
+    assert not may_detach()
+
+
+# ---- questions
+
+
+@pytest.mark.parametrize(("answer", "is_meant"), [("yes", True), (" Y ", True), ("no", False), ("", False)])
+def test_what_is_lost_is_asked_about(monkeypatch: pytest.MonkeyPatch, answer: str, is_meant: bool) -> None:
+    asked = list[str]()
+
+    def reply(question: str) -> str:
+        asked.append(question)
+        return answer
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", reply)
+    if is_meant:
+        confirm("this deletes it")
+    else:
+        with pytest.raises(SettingsError, match=r"^not confirmed, so nothing was changed; say yes, or give --yes"):
+            confirm("this deletes it")
+    assert asked == ["\nthis deletes it; do it? [yes/no] "]
+
+
+def test_without_a_terminal_nobody_is_asked_and_the_flag_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False)
+    with pytest.raises(SettingsError, match=r"^this deletes it; give --yes if you mean it"):
+        confirm("this deletes it")
+
+
+def test_a_rehearsal_says_no_batch_size_where_a_global_one_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    played: list[Asked] = []
+    monkeypatch.setattr(
+        "launch.rehearse.stage.rehearsal.rehearse", lambda asked, is_terminal: played.append(asked) or 0
+    )
+    notes = Notes()
+    backend = Backend(
+        prog="python -m launch.notes", about="Takes notes.", options=Where,
+        plan=notes.plan, show=str.upper, show_json=json.dumps, perform=notes.perform, rehearsed_in={},
+    )  # fmt: skip
+
+    assert main(backend, ["--rehearse", "--global-batch-size", "64"]) == 0
+    assert main(backend, ["--rehearse"]) == 0
+
+    assert ["--batch-size" in asked.argv for asked in played] == [False, True]

@@ -1,0 +1,156 @@
+"""The lines of a job's machines, each once, in the order of their times, from the beginning to the end."""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+
+from launch.core.aws import Aws
+from launch.core.clock import Clock
+from launch.core.errors import AwsError
+from launch.core.logs import LogTail, Streams, follow
+from tests.launch.ec2.account import Account
+from tests.launch.faults import Faults, refused
+
+GROUP = "/aws-ddp-toolkit/ec2"
+DEMO = Streams(GROUP, "demo/node-")
+# AWS takes no events older than two weeks, so the times are around now.
+T = int(time.time() * 1000) - 600_000
+
+Write = Callable[..., None]
+
+
+@pytest.fixture
+def write(put_lines: Callable[..., None]) -> Write:
+    """What a job's machine says: write("demo", 0, (T, "epoch 1"))."""
+    return lambda job, number, *events: put_lines(GROUP, f"{job}/node-{number}", *events)
+
+
+def test_a_job_that_has_no_log_group_yet_has_no_lines_yet(aws: Aws) -> None:
+    assert LogTail(aws, DEMO).new_lines() == []
+    assert LogTail(aws, DEMO, only=1).new_lines() == []
+
+
+def test_every_line_is_shown_once(aws: Aws, write: Write) -> None:
+    tail = LogTail(aws, DEMO)
+    write("demo", 0, (T, "epoch 1"), (T + 1, "epoch 2"))
+    assert tail.new_lines() == ["epoch 1", "epoch 2"]
+    assert tail.new_lines() == []
+    write("demo", 0, (T + 2, "epoch 3"))
+    assert tail.new_lines() == ["epoch 3"]
+
+
+def test_lines_of_several_machines_are_ordered_by_time_and_carry_their_numbers(aws: Aws, write: Write) -> None:
+    write("demo", 0, (T, "a"), (T + 20, "c"))
+    write("demo", 1, (T + 10, "b"), (T + 30, "d\n"))
+    assert LogTail(aws, DEMO).new_lines() == ["[0] a", "[1] b", "[0] c", "[1] d"]
+
+
+def test_the_number_stays_when_only_one_machine_speaks(aws: Aws, write: Write) -> None:
+    tail = LogTail(aws, DEMO)
+    write("demo", 0, (T, "a"))
+    write("demo", 1, (T, "b"))
+    tail.new_lines()
+    write("demo", 0, (T + 1, "c"))
+    assert tail.new_lines() == ["[0] c"]
+
+
+def test_who_knows_of_several_machines_sees_the_number_from_the_first_line(aws: Aws, write: Write) -> None:
+    write("demo", 0, (T, "a"))
+    assert LogTail(aws, DEMO, several=True).new_lines() == ["[0] a"]
+
+
+def test_one_machine_is_shown_alone_and_bare(aws: Aws, write: Write) -> None:
+    for rank in (0, 1, 10):
+        write("demo", rank, (T, f"from {rank}"))
+    assert LogTail(aws, DEMO, only=1, several=True).new_lines() == ["from 1"]
+
+
+def test_another_job_whose_name_begins_alike_is_left_out(aws: Aws, write: Write) -> None:
+    write("demo", 0, (T, "mine"))
+    write("demo-2", 0, (T, "not mine"))
+    assert LogTail(aws, DEMO).new_lines() == ["mine"]
+
+
+def test_a_line_that_arrives_late_is_still_shown(aws: Aws, write: Write) -> None:
+    tail = LogTail(aws, DEMO)
+    write("demo", 0, (T + 90_000, "young"))
+    assert tail.new_lines() == ["young"]
+    write("demo", 1, (T, "old"))
+    assert tail.new_lines() == ["[1] old"]
+
+
+def test_long_followers_do_not_read_everything_again(account: Account, aws: Aws, write: Write) -> None:
+    tail = LogTail(aws, DEMO)
+    write("demo", 0, (T, "a"), (T + 300_000, "b"))
+    tail.new_lines()
+    tail.new_lines()
+    assert [asked["startTime"] for asked in account.asked("FilterLogEvents")] == [0, T + 180_000]
+
+
+def test_lines_before_a_time_can_be_left_out(aws: Aws, write: Write) -> None:
+    write("demo", 0, (T, "before"), (T + 5_000, "after"))
+    since = datetime.fromtimestamp((T + 1_000) / 1000, UTC)
+    assert LogTail(aws, DEMO, since=since).new_lines() == ["after"]
+
+
+def test_more_lines_than_a_page_holds_are_all_shown(aws: Aws, write: Write) -> None:
+    write("demo", 0, *((T + number, f"line {number}") for number in range(9_000)))
+    write("demo", 0, *((T + number, f"line {number}") for number in range(9_000, 12_000)))
+    lines = LogTail(aws, DEMO).new_lines()
+    assert (len(lines), lines[0], lines[-1]) == (12_000, "line 0", "line 11999")
+
+
+def test_an_error_of_aws_is_not_taken_for_an_empty_log(aws: Aws, faults: Faults) -> None:
+    faults.on("FilterLogEvents", refused("AccessDeniedException", 400))
+    with pytest.raises(AwsError, match="may not logs:FilterLogEvents"):
+        LogTail(aws, DEMO).new_lines()
+
+
+def test_following_ends_after_the_last_machine_and_with_its_last_words(aws: Aws, write: Write) -> None:
+    said: list[str] = []
+    write("demo", 0, (T, "epoch 1"))
+    lives = iter([True, True, False, False, False, False, False])
+    late = iter([0, 0, 1, 2])
+
+    def sleep(seconds: float) -> None:
+        if number := next(late, 0):
+            write("demo", 0, (T + number, f"last word {number}"))
+
+    follow(LogTail(aws, DEMO), lambda: next(lives), Clock(sleep=sleep), said.append)
+    assert said == ["epoch 1", "last word 1", "last word 2"]
+
+
+# ---- streams whose names go on after the machine's number, as SageMaker's do
+
+ALGO = Streams("/aws/sagemaker/TrainingJobs", "demo/algo-", "-")
+
+
+@pytest.fixture
+def write_algo(put_lines: Callable[..., None]) -> Write:
+    return lambda number, start, *events: put_lines(ALGO.group, f"demo/algo-{number}-{start}", *events)
+
+
+def test_what_follows_the_number_is_no_part_of_it(aws: Aws, write_algo: Write) -> None:
+    write_algo(1, 1795268896, (T, "a"))
+    write_algo(2, 1795268897, (T + 1, "b"))
+    assert LogTail(aws, ALGO).new_lines() == ["[1] a", "[2] b"]
+
+
+def test_a_machine_that_started_again_is_still_one_machine(aws: Aws, write_algo: Write) -> None:
+    write_algo(1, 1795268896, (T, "a"))
+    write_algo(1, 1795270000, (T + 1, "b"))
+    assert LogTail(aws, ALGO).new_lines() == ["a", "b"]
+
+
+def test_one_machine_of_many_is_asked_for_by_its_whole_number(account: Account, aws: Aws, write_algo: Write) -> None:
+    for number in (1, 2, 10):
+        write_algo(number, 1795268896, (T, f"from {number}"))
+    assert LogTail(aws, ALGO, only=1).new_lines() == ["from 1"]
+    assert account.asked("FilterLogEvents")[-1]["logStreamNamePrefix"] == "demo/algo-1-"
+
+
+def test_a_line_can_be_rewritten_before_it_is_shown(aws: Aws, write: Write) -> None:
+    write("demo", 0, (T, "epoch 1\n"))
+    assert LogTail(aws, Streams(GROUP, "demo/node-", rewrite=str.upper)).new_lines() == ["EPOCH 1"]

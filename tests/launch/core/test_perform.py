@@ -1,0 +1,163 @@
+"""launch.core.perform: what is asked of AWS, in which order, and what happens when it refuses."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from launch.core.errors import AwsError, NoAnswer
+from launch.core.perform import filled, perform, table
+from launch.core.plan import Choice, Late, Request, Step, Try
+
+
+@dataclass
+class Cloud:
+    """Answers every operation with its own name, or with the error that is kept for it."""
+
+    errors: dict[str, AwsError] = field(default_factory=dict)
+    asked: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+    def call(self, service: str, operation: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        self.asked.append((f"{service}:{operation}", params))
+        if operation in self.errors:
+            raise self.errors[operation]
+        return {"Id": f"id of {operation}", "Items": [{"Id": 1}, {"Id": 2}]}
+
+    def perform(self, *steps: Step) -> dict[str, Mapping[str, Any]]:
+        return perform(steps, self.call, self.said.append)
+
+    @property
+    def operations(self) -> list[str]:
+        return [operation for operation, _ in self.asked]
+
+
+def zones(*names: str) -> Choice:
+    """Tries that are called as in 'g5 a': a type, and a zone."""
+    tries = tuple(
+        Try(Request("ec2", name, {}, f"start {name}"), (name.split()[0], name.split()[1]), name.split()[0])
+        for name in names
+    )
+    return Choice(
+        tries, "start nodes", ("type", "zone", "answer"),
+        next_after={"Full": "no capacity"}, next_kind_after={"Quota": "quota used up"}, name="nodes",
+    )  # fmt: skip
+
+
+def test_requests_are_made_in_order_and_their_sentences_said() -> None:
+    cloud = Cloud()
+    cloud.perform(Request("s3", "Put", {"Key": "k"}, "write it down"), Request("ec2", "Run", {}, "start"))
+
+    assert cloud.asked == [("s3:Put", {"Key": "k"}), ("ec2:Run", {})]
+    assert cloud.said == ["write it down", "start"]
+
+
+def test_answers_are_kept_by_name_and_filled_into_later_requests() -> None:
+    cloud = Cloud()
+    answers = cloud.perform(
+        Request("ec2", "Make", {}, "make", name="group"),
+        Request("ec2", "Use", {"GroupId": Late("group", "Id"), "All": [Late("group", "Items[*].Id")]}, "use"),
+    )
+
+    assert cloud.asked[1] == ("ec2:Use", {"GroupId": "id of Make", "All": [[1, 2]]})
+    assert list(answers) == ["group"]
+
+
+def test_a_late_value_is_filled_in_wherever_it_stands() -> None:
+    answers = {"nodes": {"Instances": [{"Zone": "a"}, {"Zone": "b"}]}}
+    params = {"Zone": Late("nodes", "Instances[0].Zone"), "Deep": ({"Zones": [Late("nodes", "Instances[*].Zone")]}, 1)}
+
+    assert filled(params, answers) == {"Zone": "a", "Deep": [{"Zones": [["a", "b"]]}, 1]}
+    assert str(Late("nodes", "Instances[0].Zone")) == "<Instances[0].Zone of nodes>"
+
+
+def test_what_is_there_already_is_taken_as_done() -> None:
+    cloud = Cloud({"Make": AwsError("it exists", "Duplicate")})
+    answers = cloud.perform(
+        Request("ec2", "Make", {}, "make", ("Duplicate",), "group"), Request("ec2", "Run", {}, "start")
+    )
+
+    assert cloud.operations == ["ec2:Make", "ec2:Run"]
+    assert answers == {}
+
+
+@pytest.mark.parametrize("error", [AwsError("not allowed", "Denied"), NoAnswer("no answer", "", "Make")])
+def test_anything_else_ends_it_there(error: AwsError) -> None:
+    cloud = Cloud({"Make": error})
+
+    with pytest.raises(AwsError) as caught:
+        cloud.perform(Request("ec2", "Make", {}, "make", ("Duplicate",)), Request("ec2", "Run", {}, "start"))
+
+    assert caught.value is error
+    assert cloud.operations == ["ec2:Make"]
+
+
+def test_what_aws_does_not_know_of_yet_is_asked_again() -> None:
+    """A group that was made a second ago."""
+    cloud, slept = Cloud({"Use": AwsError("no such group", "InvalidGroup.NotFound")}), list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 2:
+            cloud.errors.clear()
+
+    perform([Request("ec2", "Use", {}, "use it", again_after=("InvalidGroup.NotFound",))], cloud.call, print, sleep)
+    assert (len(cloud.asked), slept) == (3, [3.0, 3.0])
+
+
+def test_what_aws_never_learns_of_is_told() -> None:
+    cloud = Cloud({"Use": AwsError("no such group", "InvalidGroup.NotFound")})
+    request = Request("ec2", "Use", {}, "use it", again_after=("InvalidGroup.NotFound",))
+    with pytest.raises(AwsError, match="no such group"):
+        perform([request], cloud.call, print, lambda seconds: None)
+
+
+def test_the_first_zone_with_room_is_taken() -> None:
+    cloud = Cloud({"g5 a": AwsError("full", "Full")})
+    answers = cloud.perform(zones("g5 a", "g5 b", "g5 c"))
+
+    assert cloud.operations == ["ec2:g5 a", "ec2:g5 b"]
+    assert answers["nodes"]["Id"] == "id of g5 b"
+    assert cloud.said == ["start nodes", "  g5, a: no capacity"]
+
+
+def test_a_quota_that_is_used_up_leaves_out_the_types_other_zones() -> None:
+    cloud = Cloud({"g5 a": AwsError("over", "Quota"), "g6 a": AwsError("full", "Full")})
+    cloud.perform(zones("g5 a", "g5 b", "g6 a", "g6 b"))
+
+    assert cloud.operations == ["ec2:g5 a", "ec2:g6 a", "ec2:g6 b"]
+
+
+def test_a_failure_of_another_kind_is_no_reason_to_try_elsewhere() -> None:
+    cloud = Cloud({"g5 a": NoAnswer("no answer", "", "RunInstances")})
+
+    with pytest.raises(NoAnswer):
+        cloud.perform(zones("g5 a", "g5 b"))
+    assert cloud.operations == ["ec2:g5 a"]
+
+
+def test_who_finds_no_room_anywhere_sees_what_was_tried() -> None:
+    full, over = AwsError("full", "Full"), AwsError("over", "Quota")
+    cloud = Cloud({"g5 a": full, "g5 b": full, "g6 a": over})
+
+    with pytest.raises(AwsError) as caught:
+        cloud.perform(zones("g5 a", "g5 b", "g6 a", "g6 b"))
+
+    assert str(caught.value) == (
+        "nowhere to start:\n"
+        "  type  zone  answer\n"
+        "  g5    a     no capacity\n"
+        "  g5    b     no capacity\n"
+        "  g6    a     quota used up\n"
+        "Try later, or give more to choose from: --instance-type TYPE,TYPE, other --zones, another --region, fewer "
+        "--nodes, with or without --spot."
+    )
+    assert (caught.value.code, caught.value.aws_code) == (4, "NothingLeftToTry")
+
+
+def test_a_table_is_as_wide_as_its_words() -> None:
+    assert table(("a", "long heading"), [("longer", "b"), ("c", "")]) == (
+        "  a       long heading\n  longer  b\n  c"
+    )  # fmt: skip
+    assert table(("a",), []) == "  a"

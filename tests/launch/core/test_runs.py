@@ -1,0 +1,138 @@
+"""launch.core.runs: what is written is read again, and what cannot be read is told."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from launch.core import runs
+from launch.core.runs import Run
+from trainer.errors import SettingsError
+
+
+def record(epoch: int, seconds: float = 1.0) -> dict[str, float]:
+    return {"epoch": epoch, "epoch_s": seconds, "world_size": 2}
+
+
+def left_by_a_trainer(folder: Path, *records: dict[str, float]) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("model: cnn\nepochs: 3\n")
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    return folder
+
+
+def test_a_run_that_is_written_is_read_again(tmp_path: Path) -> None:
+    folder = left_by_a_trainer(tmp_path / "a", record(1))
+    run = Run("a", folder, {"model": "cnn"}, (record(1),), "ec2", {"nodes": 2}, {"gpus": 2}, "failed", "no room", 7,
+              "2026-11-22T03:00:00Z", 12.5, 1.2, 0.5)  # fmt: skip
+
+    runs.write(run)
+
+    assert runs.read(folder) == run
+    assert sorted(path.name for path in folder.iterdir()) == ["config.yaml", "metrics.jsonl", "run.json"]
+
+
+@pytest.mark.parametrize(("count", "state"), [(0, "running"), (2, "running"), (3, "done")])
+def test_a_folder_of_the_trainer_alone_is_done_when_its_epochs_are(tmp_path: Path, count: int, state: str) -> None:
+    folder = left_by_a_trainer(tmp_path / "mine", *(record(epoch) for epoch in range(1, count + 1)))
+
+    run = runs.read(folder)
+
+    assert (run.name, run.state, run.settings) == ("mine", state, {"model": "cnn", "epochs": 3})
+    assert len(run.epochs) == count
+
+
+@pytest.mark.parametrize(("updates", "state"), [(4, "running"), (5, "done")])
+def test_or_when_it_had_as_many_updates_as_it_should(tmp_path: Path, updates: int, state: str) -> None:
+    folder = left_by_a_trainer(tmp_path / "mine", {**record(1), "updates": updates})
+    (folder / "config.yaml").write_text("epochs: 3\nmax_steps: 5\n")
+
+    assert runs.read(folder).state == state
+
+
+def test_a_run_that_has_just_begun_does_not_hide_the_others(tmp_path: Path) -> None:
+    left_by_a_trainer(tmp_path / "new")
+    left_by_a_trainer(tmp_path / "old", record(1), record(2), record(3))
+
+    assert [(run.name, run.state) for run in runs.find([tmp_path])] == [("new", "running"), ("old", "done")]
+
+
+def test_what_a_later_version_wrote_beside_is_left_alone(tmp_path: Path) -> None:
+    runs.write(Run("a", tmp_path, {}))
+    written = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps({**written, "colour": "blue"}))
+
+    assert runs.read(tmp_path).name == "a"
+
+
+def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
+    folder = left_by_a_trainer(tmp_path / "a", record(1))
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"epoch": 2, "epo')
+
+    assert [one["epoch"] for one in runs.read(folder).epochs] == [1]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[]",
+        '{"settings": {}}',
+        '"text"',
+        '{"name": "a", "settings": null}',
+        '{"name": "a", "settings": {}, "options": []}',
+    ],
+)
+def test_a_damaged_run_is_told_with_its_folder(tmp_path: Path, content: str) -> None:
+    (tmp_path / "run.json").write_text(content)
+
+    with pytest.raises(SettingsError, match=rf"{tmp_path} has a run that cannot be read .*; remove it"):
+        runs.read(tmp_path)
+
+
+def test_all_runs_below_a_place_are_found_once_and_in_order(tmp_path: Path) -> None:
+    left_by_a_trainer(tmp_path / "sweep" / "b", record(1))
+    left_by_a_trainer(tmp_path / "sweep" / "a", record(1))
+    runs.write(Run("c", tmp_path / "sweep" / "c", {}, state="failed"))
+
+    found = runs.find([tmp_path / "sweep", tmp_path / "sweep" / "a"])
+
+    assert [run.name for run in found] == ["a", "b", "c"]
+
+
+def test_places_without_a_run_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"there is no folder .*nowhere"):
+        runs.find([tmp_path / "nowhere"])
+    with pytest.raises(SettingsError, match="holds no run"):
+        runs.find([tmp_path])
+
+
+def test_the_first_epoch_is_not_steady_unless_it_is_the_only_one(tmp_path: Path) -> None:
+    several = Run("a", tmp_path, {}, (record(1, 9.0), record(2, 1.0), record(3, 2.0), record(4, 6.0)))
+
+    assert several.typical("epoch_s") == 2.0
+    assert Run("a", tmp_path, {}, (record(1, 9.0),)).typical("epoch_s") == 9.0
+    assert Run("a", tmp_path, {}).typical("epoch_s") is None
+    assert several.typical("no such number") is None
+
+
+def test_replicas_are_what_the_newest_epoch_says(tmp_path: Path) -> None:
+    assert Run("a", tmp_path, {}).replicas == 0
+    assert Run("a", tmp_path, {}, (record(1),)).replicas == 2
+    assert Run("a", tmp_path, {}, ({"world_size": 1, "replicas": 4},)).replicas == 4
+
+
+def test_a_line_that_is_no_record_is_told(tmp_path: Path) -> None:
+    folder = left_by_a_trainer(tmp_path / "a")
+    (folder / "metrics.jsonl").write_text("5\n")
+
+    with pytest.raises(SettingsError, match=r"metrics\.jsonl has a line that is no record: 5; remove the run"):
+        runs.read(folder)
+
+
+@pytest.mark.parametrize(
+    ("value", "found"), [(2, 2.0), (0.5, 0.5), (None, None), ("fast", None), (float("nan"), None), (float("inf"), None)]
+)
+def test_only_finite_numbers_are_numbers(value: object, found: float | None) -> None:
+    assert runs.number({"step_ms": value}, "step_ms") == found

@@ -1,0 +1,91 @@
+"""launch.core.templates: what is filled in comes out of a shell as it went in, and no name is forgotten."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from launch.core import templates
+from launch.core.templates import fill, fill_yaml
+
+NASTY = 'it\'s $HOME `id` "x" \\ ; & | * \n two lines, @JOB@ and ümlaut'
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """infra/script.sh."""
+    monkeypatch.setattr(templates, "files", {"infra": tmp_path}.__getitem__)
+    return tmp_path / "script.sh"
+
+
+def words(text: str) -> list[str]:
+    """The arguments that a shell makes of `text`."""
+    run = subprocess.run(["bash", "-c", f"printf '%s\\0' {text}"], capture_output=True, text=True, check=True)
+    return run.stdout.split("\0")[:-1]
+
+
+def test_names_are_replaced_wherever_they_stand(script: Path) -> None:
+    script.write_text("a=@A@ b=@B_2@ again=@A@ mail@example.org @lower@")
+
+    assert fill("script.sh", {"A": "1", "B_2": "2"}) == "a=1 b=2 again=1 mail@example.org @lower@"
+
+
+@pytest.mark.parametrize("value", ["plain", "two words", "", NASTY, "--flag=a,b"])
+def test_a_text_is_one_word_whatever_is_in_it(script: Path, value: str) -> None:
+    script.write_text("before @A@ after")
+
+    assert words(fill("script.sh", {"A": value})) == ["before", value, "after"]
+
+
+@pytest.mark.parametrize("values", [[], ["one"], ["--epochs", "5"], ["a b", "", NASTY]])
+def test_a_sequence_is_as_many_words_as_it_has_items(script: Path, values: list[str]) -> None:
+    script.write_text("before @A@ after")
+
+    assert words(fill("script.sh", {"A": values})) == ["before", *values, "after"]
+
+
+def test_a_value_that_looks_like_a_name_is_left_alone(script: Path) -> None:
+    script.write_text("@A@ @B@")
+
+    assert fill("script.sh", {"A": "@B@", "B": "b"}) == "@B@ b"
+
+
+def test_comments_stay_behind_but_for_those_that_a_program_reads(script: Path) -> None:
+    script.write_text(
+        "#!/bin/bash\n# why\n#SBATCH --nodes=1\nif true; then\n    # why\n    #\n    echo @A@  # where\nfi\n"
+    )
+
+    rendered = fill("script.sh", {"A": "one\n# two\n"})
+
+    assert rendered == "#!/bin/bash\n#SBATCH --nodes=1\nif true; then\n    echo 'one\n# two\n'  # where\nfi\n"
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"A": "1"}, "script.sh: missing ['B'], unused []"),
+        ({"A": "1", "B": "2", "C": "3"}, "script.sh: missing [], unused ['C']"),
+        ({"B": "1", "a": "2"}, "script.sh: missing ['A'], unused ['a']"),
+    ],
+)
+def test_a_name_that_is_missing_or_not_used_is_a_bug(script: Path, values: dict[str, str], sentence: str) -> None:
+    script.write_text("@A@ @B@")
+
+    with pytest.raises(KeyError) as caught:
+        fill("script.sh", values)
+    assert caught.value.args == (sentence,)
+
+
+@pytest.mark.parametrize("value", [NASTY, {"Statement": [{"Resource": "${aws:PrincipalAccount}"}]}, [1, None, True]])
+def test_a_quoted_name_in_yaml_becomes_the_value_whatever_is_in_it(script: Path, value: object) -> None:
+    script.write_text('before: 1\nit: "@IT@"  # why\nafter: [2]\n')
+
+    assert yaml.safe_load(fill_yaml("script.sh", {"IT": value})) == {"before": 1, "it": value, "after": [2]}
+
+
+@pytest.mark.parametrize("values", [{}, {"IT": 1, "THAT": 2}])
+def test_a_name_in_yaml_that_is_missing_or_unused_is_an_error(script: Path, values: dict[str, int]) -> None:
+    script.write_text('it: "@IT@"')
+    with pytest.raises(KeyError):
+        fill_yaml("script.sh", values)

@@ -1,0 +1,65 @@
+"""When the ranks look at each other, and what they decide."""
+
+import torch
+
+from tests.trainer.ranks_here import alone, on_ranks
+from trainer.distributed.pulse import Pulse, Verdict
+from trainer.distributed.session import Session
+from trainer.metrics.counters import NEVER
+from trainer.process.interrupt import Interrupt
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def looks(step_s: float, updates: int) -> list[int]:
+    """The updates after which a run with steps of `step_s` seconds takes a look."""
+    clock, taken = Clock(), []
+    pulse = Pulse(alone(), Interrupt(), clock, save_every_s=1e9, at_most_every=50)
+    for update in range(1, updates + 1):
+        clock.now += step_s
+        if pulse.due():
+            pulse.look(torch.tensor(float(NEVER)))
+            taken.append(update)
+    return taken
+
+
+def test_quick_steps_are_looked_at_about_once_a_second() -> None:
+    assert looks(step_s=0.1, updates=25) == [1, 11, 21]
+
+
+def test_slow_steps_are_all_looked_at() -> None:
+    assert looks(step_s=2.0, updates=3) == [1, 2, 3]
+
+
+def test_log_every_bounds_the_gap() -> None:
+    assert looks(step_s=1e-6, updates=120) == [1, 51, 101]
+
+
+def test_a_checkpoint_is_due_by_the_clock() -> None:
+    clock = Clock()
+    pulse = Pulse(alone(), Interrupt(), clock, save_every_s=10.0, at_most_every=50)
+    clock.now = 9.0
+    assert not pulse.look(torch.tensor(float(NEVER))).save
+    clock.now = 10.0
+    assert pulse.look(torch.tensor(float(NEVER))).save
+    pulse.saved()
+    clock.now = 11.0
+    assert not pulse.look(torch.tensor(float(NEVER))).save
+
+
+def one_rank_has_news(session: Session) -> Verdict:
+    rank = session.ranks.rank
+    interrupt = Interrupt()
+    interrupt.requested = rank == 1
+    pulse = Pulse(session, interrupt, Clock(), save_every_s=1e9, at_most_every=50)
+    return pulse.look(torch.tensor([NEVER, 17.0, 23.0][rank]))
+
+
+def test_what_one_rank_knows_all_ranks_do() -> None:
+    assert on_ranks(3, one_rank_has_news) == [Verdict(stop=True, save=False, bad_step=17)] * 3

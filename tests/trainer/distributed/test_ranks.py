@@ -1,0 +1,154 @@
+"""Who am I: from what torchrun, Open MPI and Slurm leave in the environment."""
+
+import pytest
+
+from trainer.distributed.ranks import Ranks, first_host, read_ranks, tasks_per_node
+from trainer.errors import SettingsError
+
+TORCHRUN = {
+    "RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4", "GROUP_RANK": "1",
+    "GROUP_WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "29511",
+}  # fmt: skip
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "4", "OMPI_COMM_WORLD_NODE_RANK": "1", "MASTER_ADDR": "algo-1",
+}  # fmt: skip
+SLURM = {
+    "SLURM_JOB_ID": "4242", "SLURM_STEP_ID": "0", "SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_NODEID": "1",
+    "SLURM_STEP_NUM_TASKS": "8", "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_TASKS_PER_NODE": "4(x2)",
+    "SLURM_STEP_NODELIST": "gpu[03-04]",
+}  # fmt: skip
+
+
+def test_torchrun_names_everything() -> None:
+    assert read_ranks(TORCHRUN) == Ranks(
+        rank=5, world_size=8, local_rank=1, local_world_size=4, node_rank=1, nodes=2,
+        master_addr="10.0.0.7", master_port=29511, source="torchrun",
+    )  # fmt: skip
+
+
+def test_a_restart_is_counted_where_the_ranks_meet_in_the_same_store() -> None:
+    restarted = TORCHRUN | {"TORCHELASTIC_RESTART_COUNT": "2"}
+    assert read_ranks(restarted | {"TORCHELASTIC_USE_AGENT_STORE": "True"}).attempt == 2
+    assert read_ranks(restarted | {"TORCHELASTIC_USE_AGENT_STORE": "False"}).attempt == 0
+
+
+def test_rank_and_world_size_alone_mean_one_node() -> None:
+    ranks = read_ranks({"RANK": "1", "WORLD_SIZE": "2"})
+
+    assert (ranks.local_rank, ranks.local_world_size, ranks.node_rank, ranks.nodes) == (1, 2, 0, 1)
+    assert (ranks.master_addr, ranks.master_port) == ("127.0.0.1", 29500)
+
+
+def test_open_mpi_as_sagemaker_starts_it() -> None:
+    assert read_ranks(OPEN_MPI) == Ranks(
+        rank=5, world_size=8, local_rank=1, local_world_size=4, node_rank=1, nodes=2,
+        master_addr="algo-1", master_port=29500, source="Open MPI",
+    )  # fmt: skip
+
+
+def test_open_mpi_on_one_host_is_one_node_for_every_rank() -> None:
+    for rank in ("0", "3"):
+        here = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "4", "OMPI_COMM_WORLD_NODE_RANK": rank}
+        ranks = read_ranks({"OMPI_COMM_WORLD_RANK": rank, "OMPI_COMM_WORLD_LOCAL_RANK": rank, **here})
+        assert (ranks.node_rank, ranks.nodes, ranks.master_addr) == (0, 1, "127.0.0.1")
+
+
+def test_slurm_started_with_srun() -> None:
+    assert read_ranks(SLURM) == Ranks(
+        rank=5, world_size=8, local_rank=1, local_world_size=4, node_rank=1, nodes=2,
+        master_addr="gpu03", master_port=19242, source="Slurm",
+    )  # fmt: skip
+
+
+def test_slurm_with_fewer_tasks_on_the_last_node() -> None:
+    uneven = SLURM | {"SLURM_STEP_NUM_TASKS": "6", "SLURM_STEP_TASKS_PER_NODE": "4,2", "SLURM_PROCID": "5"}
+
+    assert read_ranks(uneven).local_world_size == 2
+
+
+def test_slurm_on_one_node_needs_no_host_name() -> None:
+    alone = {"SLURM_STEP_NUM_NODES": "1", "SLURM_NODEID": "0", "SLURM_STEP_TASKS_PER_NODE": "8"}
+
+    assert read_ranks(SLURM | alone).master_addr == "127.0.0.1"
+
+
+def test_jobs_that_share_a_slurm_node_get_different_ports() -> None:
+    assert read_ranks(SLURM | {"SLURM_JOB_ID": "4243"}).master_port == 19243
+
+
+def test_torchrun_inside_slurm_counts() -> None:
+    assert read_ranks(SLURM | TORCHRUN).source == "torchrun"
+
+
+def test_open_mpi_inside_slurm_counts() -> None:
+    assert read_ranks(SLURM | OPEN_MPI).source == "Open MPI"
+
+
+def test_an_sbatch_script_without_srun_is_a_single_process() -> None:
+    shell = {"SLURM_JOB_ID": "4242", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "8"}
+
+    assert read_ranks(shell) == Ranks()
+
+
+def test_nothing_set_is_a_single_process() -> None:
+    assert read_ranks({}) == Ranks(rank=0, world_size=1, local_world_size=1, nodes=1, source="single")
+    assert read_ranks({}).is_head
+
+
+@pytest.mark.parametrize(
+    ("env", "sentence"),
+    [
+        ({"RANK": "0"}, "torchrun set some rank variables but not WORLD_SIZE; start all ranks with one launcher."),
+        ({"WORLD_SIZE": "2"}, "torchrun set some rank variables but not RANK"),
+        ({"RANK": "x", "WORLD_SIZE": "2"}, "RANK='x' must be a whole number; unset it or start with torchrun."),
+        ({"RANK": "-1", "WORLD_SIZE": "2"}, "RANK='-1' must be a whole number"),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "torchrun says that rank 2 does not fit in a world of 2"),
+        ({"RANK": "0", "WORLD_SIZE": "0"}, "torchrun says that a world of 0 ranks is empty"),
+        (TORCHRUN | {"LOCAL_RANK": "4"}, "torchrun says that local rank 4 does not fit among 4 on this node"),
+        (
+            TORCHRUN | {"LOCAL_WORLD_SIZE": "9"},
+            "torchrun says that 9 ranks on this node are more than the 8 of the job",
+        ),
+        (TORCHRUN | {"GROUP_RANK": "2"}, "torchrun says that node 2 does not fit among 2 nodes"),
+        (
+            {k: v for k, v in OPEN_MPI.items() if k != "MASTER_ADDR"},
+            "Open MPI started ranks on several hosts but MASTER_ADDR is not set; "
+            "pass the first host with mpirun -x MASTER_ADDR=HOST.",
+        ),
+        ({"OMPI_COMM_WORLD_RANK": "0"}, "Open MPI set some rank variables but not OMPI_COMM_WORLD_SIZE"),
+        (SLURM | {"SLURM_PROCID": "8"}, "Slurm says that rank 8 does not fit in a world of 8"),
+        (
+            SLURM | {"SLURM_STEP_NODELIST": ""},
+            "SLURM_NODELIST='' names no host; set MASTER_ADDR to the first node.",
+        ),
+    ],
+)
+def test_a_contradiction_gets_a_sentence(env: dict[str, str], sentence: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        read_ranks(env)
+
+    assert str(error.value).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("node_list", "host"),
+    [
+        ("gpu03", "gpu03"),
+        ("gpu03,gpu04", "gpu03"),
+        ("gpu[03-05,9],login", "gpu03"),
+        ("gpu[7,9-11]", "gpu7"),
+        ("rack[1-2]-node[08-09]-ib,x", "rack1-node08-ib"),
+        ("queue1-dy-g5-[1-2]", "queue1-dy-g5-1"),
+    ],
+)
+def test_the_first_host_of_a_slurm_list(node_list: str, host: str) -> None:
+    assert first_host(node_list) == host
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes", "counts"),
+    [("4", 1, [4]), ("2(x3),1", 4, [2, 2, 2, 1]), ("4,2", 2, [4, 2]), ("", 2, [1, 1])],
+)
+def test_tasks_per_node_of_a_slurm_step(text: str, nodes: int, counts: list[int]) -> None:
+    assert tasks_per_node(text, nodes) == counts

@@ -1,0 +1,170 @@
+"""What the ranks can say to each other, and what a failure of one does to the others."""
+
+import errno
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import distributed
+
+from tests.trainer.ranks_here import alone, on_ranks
+from trainer.distributed.ranks import Ranks
+from trainer.distributed.session import Session, why_failed
+from trainer.errors import DataError, SettingsError, TrainerError
+from trainer.process.machine import pick_device
+
+
+def conversation(session: Session, folder: Path) -> dict[str, object]:
+    """One of everything, so that the ranks are started once."""
+    rank = session.ranks.rank
+    seen: list[bool] = []
+
+    def download() -> str:
+        seen.append((folder / "data").exists())
+        (folder / "data").touch()
+        return f"loaded by {rank}"
+
+    def fail() -> None:
+        raise DataError("no space")
+
+    def failure(attempt) -> str:  # type: ignore[no-untyped-def]
+        try:
+            attempt()
+        except TrainerError as error:
+            return f"{type(error).__name__}: {error}"
+        return "none"
+
+    def tells(attempt) -> bool | None:  # type: ignore[no-untyped-def]
+        try:
+            attempt()
+        except TrainerError as error:
+            return error.is_mine_to_tell
+        return None
+
+    def fill() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "model.pt")
+
+    return {
+        "full disk": failure(lambda: session.on_head(fill)),
+        "tells of the head's disk": tells(lambda: session.on_head(fill)),
+        "sum": session.sum(torch.tensor([float(rank), 1.0])).tolist(),
+        "highest": session.highest([float(rank), -float(rank)]),
+        "gathered": session.gather({"rank": rank}),
+        "broadcast": session.broadcast(b"weights" * 1000 if rank == 0 else None),
+        "nothing broadcast": session.broadcast(None),
+        "once per node": session.once_per_node(download),
+        "was there": seen,
+        "on head": session.on_head(lambda: "head"),
+        "failed on head": failure(lambda: session.on_head(fail)),
+        "failed once per node": failure(lambda: session.once_per_node(fail)),
+        "may report": session.may_report(),
+        "lost": session.lost() if session.connected else [],
+    }
+
+
+@pytest.fixture(scope="module")
+def heard(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
+    return on_ranks(3, conversation, tmp_path_factory.mktemp("node"))
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ("sum", [[3.0, 3.0]] * 3),
+        ("highest", [[2.0, 0.0]] * 3),
+        ("gathered", [[{"rank": 0}, {"rank": 1}, {"rank": 2}]] * 3),
+        ("broadcast", [b"weights" * 1000] * 3),
+        ("nothing broadcast", [None] * 3),
+        ("on head", ["head", None, None]),
+        ("once per node", ["loaded by 0", "loaded by 1", "loaded by 2"]),
+        ("was there", [[False], [True], [True]]),
+        ("full disk", ["FullDisk: model.pt: No space left on device."] * 3),
+        ("tells of the head's disk", [True, False, False]),
+        ("failed on head", ["DataError: no space"] * 3),
+        ("failed once per node", ["DataError: no space"] * 3),
+    ],
+)
+def test_all_ranks_hear_the_same(what: str, expected: list[object], heard: list[dict[str, object]]) -> None:
+    assert [answers[what] for answers in heard] == expected
+
+
+def test_one_rank_speaks_for_all(heard: list[dict[str, object]]) -> None:
+    assert sorted(answers["may report"] for answers in heard) == [False, False, True]  # type: ignore[type-var]
+
+
+def test_ranks_that_still_run_are_not_called_lost(heard: list[dict[str, object]]) -> None:
+    assert [answers["lost"] for answers in heard] == [[], [], []]
+
+
+@pytest.mark.parametrize(
+    ("lost", "sentence"),
+    [
+        ([], "the 4 ranks lost touch though all still run (Connection reset); look at the network"),
+        ([1, 3], "ranks 1, 3 of 4 died or hung (no answer; limit 8 s)"),
+    ],
+)
+def test_a_failed_collective_is_explained(lost: list[int], sentence: str) -> None:
+    assert why_failed("Connection reset\nby peer", lost, 4, 8.0) == sentence
+
+
+def test_rank_0_keeps_the_store_until_the_living_have_left() -> None:
+    """Whoever found it closed would take rank 0 for the one that died."""
+    store = torch.distributed.HashStore()
+    head, late = (Session(Ranks(rank=rank, world_size=3), torch.device("cpu"), 5.0, store) for rank in (0, 1))
+    leaving = threading.Thread(target=head.see_off, args=([2],))
+    leaving.start()
+    leaving.join(timeout=0.3)
+    assert leaving.is_alive()
+    late.see_off([2])
+    leaving.join(timeout=5)
+    assert not leaving.is_alive()
+
+
+def test_one_process_alone_needs_no_group(tmp_path: Path) -> None:
+    answers = conversation(alone(), tmp_path)
+    assert (answers["sum"], answers["highest"], answers["gathered"]) == ([0.0, 1.0], [0.0, 0.0], [{"rank": 0}])
+    assert not torch.distributed.is_initialized()
+
+
+def test_more_ranks_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    ranks = Ranks(rank=5, world_size=6, local_rank=5, local_world_size=6)
+    with pytest.raises(SettingsError, match="6 ranks on this node but only 4 GPUs; start at most 4"):
+        pick_device("auto", ranks)
+
+
+def test_ranks_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainer.process.machine import share_of_cores
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
+    assert [share_of_cores(n) for n in (1, 3, 16, 32)] == [16, 5, 1, 1]
+
+
+def leave_slowly(session: Session, folder: Path) -> None:
+    """Rank 1 is late to stop its heartbeat; has rank 0, with whose process the store goes, left by then?"""
+    assert session.heartbeat is not None
+    close, stop = distributed.destroy_process_group, session.heartbeat.stop
+
+    def close_and_note() -> None:
+        (folder / "closed").touch()
+        close()
+
+    def stop_late() -> None:
+        if not (folder / "seen").exists():
+            time.sleep(0.5)  # that something does not happen cannot be waited for
+            (folder / "seen").write_text(f"closed: {(folder / 'closed').exists()}")
+        stop()
+
+    if session.ranks.is_head:
+        distributed.destroy_process_group = close_and_note
+    else:
+        session.heartbeat.stop = stop_late  # type: ignore[method-assign]
+
+
+def test_rank_0_keeps_the_store_until_no_heartbeat_asks_it(tmp_path: Path) -> None:
+    on_ranks(2, leave_slowly, tmp_path)
+    assert (tmp_path / "seen").read_text() == "closed: False"

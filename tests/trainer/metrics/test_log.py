@@ -1,0 +1,203 @@
+"""What a run leaves for people and machines to read."""
+
+import json
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.conftest import Run
+from trainer.config import TrainConfig
+from trainer.errors import MachineError, SettingsError
+from trainer.metrics.curves import draw
+from trainer.metrics.log import JsonLines, MetricLines, open_journal, read_records
+from trainer.metrics.trackers import Wandb
+
+RECORD = {"epoch": 1, "train_loss": 0.5, "eval_top1": None, "peak_memory_mib_by_rank": [1.0], "images_per_s": 1234.5678}
+
+
+def test_a_run_leaves_metrics_a_picture_weights_and_its_settings(start_trainer: Run, tmp_path: Path) -> None:
+    done = start_trainer("--plot")
+    assert done.returncode == 0, done.stderr
+    files = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"metrics.jsonl", "curves.png", "model.pt", "config.yaml", "checkpoints"} <= files
+    assert (tmp_path / "run" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert str(tmp_path / "run" / "curves.png") in done.stdout
+    again = start_trainer("--config", tmp_path / "run" / "config.yaml", "--run-dir", tmp_path / "again")
+    assert again.returncode == 0, again.stderr
+
+
+def test_the_phases_of_an_update_add_up_to_the_update(train: Run, tmp_path: Path) -> None:
+    done = train("--synthetic-images", "640", ranks=2)
+    assert done.returncode == 0, done.stderr
+    for record in read_records(tmp_path / "run" / "metrics.jsonl"):
+        phases = [record[f"{name}_ms"] for name in ("data_wait", "forward", "backward", "communication", "optimizer")]
+        assert all(phase >= 0 for phase in phases)
+        assert 0.5 * record["step_ms"] < sum(phases) <= 1.05 * record["step_ms"]
+        assert record["all_reduce_gb_per_s"] > 0
+        assert len(record["peak_memory_mib_by_rank"]) == 2
+
+
+def test_one_metric_line_an_epoch_with_every_number(train: Run) -> None:
+    lines = [line for line in train(ranks=2).stdout.splitlines() if line.startswith("[METRIC] ")]
+    assert len(lines) == 2
+    found = dict(re.findall(r" (\w+)=(\S+)", lines[1]))
+    assert found["epoch"] == "2"
+    assert {"train_loss", "eval_top1", "eval_top5", "images_per_s", "communication_ms", "peak_memory_mib"} <= set(found)
+
+
+def test_a_metric_line_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    writes: list[str] = []
+    monkeypatch.setattr("sys.stdout.write", writes.append)
+    MetricLines().write(RECORD)
+    assert writes == ["[METRIC] epoch=1 train_loss=0.5 images_per_s=1234.57\n"]
+
+
+def test_a_metric_line_has_counts_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    MetricLines().write({"updates": 1234567, "images_per_s": 1234567.8})
+    assert capsys.readouterr().out == "[METRIC] updates=1234567 images_per_s=1.23457e+06\n"
+
+
+def test_numbers_that_json_has_not_become_null(tmp_path: Path) -> None:
+    sink = JsonLines(tmp_path / "metrics.jsonl", epochs_done=0)
+    sink.write({"epoch": 1, "train_loss": float("nan"), "by_rank": [1.0, float("inf")]})
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"epoch": 1, "train_loss": null, "by_rank": [1.0, null]}\n'
+
+
+def test_json_lines_hold_the_record_as_it_is(tmp_path: Path) -> None:
+    sink = JsonLines(tmp_path / "metrics.jsonl", epochs_done=0)
+    sink.write(RECORD)
+    assert json.loads((tmp_path / "metrics.jsonl").read_text()) == RECORD
+
+
+def test_tensorboard_gets_every_number(tmp_path: Path) -> None:
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    journal = open_journal(TrainConfig(tensorboard=True), tmp_path, 0)
+    journal.write(RECORD)
+    journal.close()
+    found = events.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [(e.step, e.value) for e in found.Scalars("train_loss")] == [(1, 0.5)]
+
+
+def test_wandb_without_a_key_stays_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))  # no ~/.netrc with a key of the developer's
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    journal = open_journal(TrainConfig(wandb="project"), tmp_path, 0)
+    journal.write(RECORD)
+    journal.close()
+    assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
+
+
+def test_mlflow_without_a_server_stays_in_the_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.chdir(tmp_path)
+    journal = open_journal(TrainConfig(mlflow="experiment"), tmp_path, 0)
+    journal.write(RECORD)
+    journal.close()
+    (run,) = mlflow.search_runs(experiment_names=["experiment"], output_format="list")
+    assert run.data.metrics["train_loss"] == 0.5
+    assert (tmp_path / "mlflow.db").exists()
+
+
+def test_a_missing_package_is_named_with_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mlflow", None)  # importing it now raises ModuleNotFoundError
+    with pytest.raises(SettingsError, match=r"--mlflow needs .* pip install -c constraints.txt -e '\.\[mlflow\]'"):
+        open_journal(TrainConfig(mlflow="experiment"), tmp_path, 0)
+
+
+class Failing:
+    """TensorBoard, wandb or MLflow on a bad day: fails when it is opened, or at its first write or close."""
+
+    fails_at = "open"
+    calls: list[str]
+
+    def __init__(self, *settings: object) -> None:
+        self.calls.append("open")
+        self._fail("open")
+
+    def write(self, record: object) -> None:
+        self.calls.append("write")
+        self._fail("write")
+
+    def close(self) -> None:
+        self.calls.append("close")
+        self._fail("close")
+
+    def _fail(self, at: str) -> None:
+        if self.fails_at == at:
+            raise ConnectionError("no route to host\nand a long story")
+
+
+@pytest.mark.parametrize(
+    ("package", "sink"), [("tensorboard", "TensorBoard"), ("wandb", "Wandb"), ("mlflow", "Mlflow")]
+)
+@pytest.mark.parametrize(
+    ("fails_at", "calls"),
+    [("open", ["open"]), ("write", ["open", "write"]), ("close", ["open", "write", "write", "close"])],
+)
+def test_a_sink_that_fails_is_dropped_with_one_warning(
+    package: str, sink: str, fails_at: str, calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Failing, "fails_at", fails_at)
+    monkeypatch.setattr(Failing, "calls", [], raising=False)
+    monkeypatch.setattr(f"trainer.metrics.trackers.{sink}", Failing)
+    settings = {package: True if package == "tensorboard" else "name"}
+    warnings: list[str] = []
+
+    journal = open_journal(TrainConfig(**settings), tmp_path, 0, warnings.append)
+    for epoch in (1, 2):
+        journal.write({"epoch": epoch})
+    journal.close()
+
+    assert warnings == [
+        f"{package} failed (no route to host); training goes on without it, and metrics.jsonl has every number."
+    ]
+    assert Failing.calls == calls
+    assert [record["epoch"] for record in read_records(tmp_path / "metrics.jsonl")] == [1, 2]
+
+
+def test_a_full_disk_still_ends_the_run_with_what_to_do(tmp_path: Path) -> None:
+    journal = open_journal(TrainConfig(), tmp_path / "nowhere", 0)
+    with pytest.raises(MachineError, match=r"cannot write .*metrics.jsonl"):
+        journal.write(RECORD)
+
+
+@pytest.mark.parametrize(
+    ("api_key", "netrc", "mode"),
+    [
+        (None, "", "offline"),
+        ("key", "", None),
+        (None, "machine api.wandb.ai login user password key", None),
+        (None, "machine example.com login user password key", "offline"),
+        (None, "not a netrc", "offline"),
+    ],
+    ids=["no key", "key", "wandb login", "login elsewhere", "damaged"],
+)
+def test_wandb_is_online_for_whom_it_knows(
+    api_key: str | None, netrc: str, mode: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[str | None] = []
+    settings = SimpleNamespace(api_key=api_key, base_url="https://api.wandb.ai")
+    fake = SimpleNamespace(
+        setup=lambda: SimpleNamespace(settings=settings), init=lambda **given: modes.append(given["mode"])
+    )
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".netrc").write_text(netrc)
+    (tmp_path / ".netrc").chmod(0o600)
+    Wandb("project", TrainConfig(), tmp_path)
+    assert modes == [mode]
+
+
+def test_a_picture_needs_no_evaluation_in_every_epoch(tmp_path: Path) -> None:
+    records = [
+        {"epoch": 1, "train_loss": 2.0, "train_top1": 0.1, "eval_loss": None, "eval_top1": None},
+        {"epoch": 2, "train_loss": 1.0, "train_top1": 0.5, "eval_loss": 1.1, "eval_top1": 0.4},
+    ]
+    draw(records, "cnn on digits", tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 10_000

@@ -1,0 +1,72 @@
+"""How much of a step is communication: the same steps with and without it, measured, not guessed."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+
+import torch
+from torch import Tensor, nn
+
+from trainer.distributed.session import Session
+from trainer.loop import Trainee
+
+ALL_REDUCES = 5
+
+
+@dataclass(frozen=True)
+class Communication:
+    """share: 0 to 1, of a forward and backward pass spent on other ranks; all_reduce_gb_per_s: bus bandwidth."""
+
+    share: float
+    all_reduce_gb_per_s: float
+
+
+def measure(trainee: Trainee, batch: tuple[Tensor, Tensor], session: Session, steps: int) -> Communication:
+    """Runs `batch` `steps` times with and `steps` times without communication, in turn.  Collective.
+
+    Weights, optimizer and batch-norm statistics are as before afterwards; gradients are cleared.
+    """
+    buffers = [buffer.clone() for buffer in trainee.model.buffers()]
+    together, alone = [], []
+    with torch.random.fork_rng(devices=[session.device] if session.device.type == "cuda" else []):
+        for _ in range(steps + 1):
+            together.append(_seconds(lambda: _pass(trainee, batch, nullcontext), session))
+            alone.append(_seconds(lambda: _pass(trainee, batch, trainee.no_sync), session))
+    trainee.model.zero_grad(set_to_none=True)
+    with torch.no_grad():
+        for buffer, before in zip(trainee.model.buffers(), buffers, strict=True):
+            buffer.copy_(before)
+    # The first pair warms up; ranks wait for the slowest, so the slowest rank's figures count.
+    with_it, without = session.highest([median(together[1:]), median(alone[1:])])
+    return Communication(max(0.0, 1 - without / with_it), all_reduce_bandwidth(trainee.model, session))
+
+
+def all_reduce_bandwidth(model: nn.Module, session: Session) -> float:
+    """GB/s of an all-reduce of this model's gradients: 2(n-1)/n * bytes / seconds.  Collective.
+
+    The bus bandwidth of https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+    """
+    n = session.ranks.world_size
+    gradients = torch.zeros(sum(weight.numel() for weight in model.parameters()), device=session.device)
+    seconds = median(_seconds(lambda: session.sum(gradients), session) for _ in range(ALL_REDUCES + 1))
+    return 2 * (n - 1) / n * gradients.numel() * gradients.element_size() / seconds / 1e9
+
+
+def _pass(trainee: Trainee, batch: tuple[Tensor, Tensor], context: Callable[[], AbstractContextManager[None]]) -> None:
+    images, labels = batch
+    with context():
+        with trainee.autocast():
+            loss = trainee.criterion(trainee.model(images), labels)
+        trainee.stepper.backward(loss)
+
+
+def _seconds(action: Callable[[], object], session: Session) -> float:
+    """How long `action` takes on this rank from the moment all ranks begin.  Collective."""
+    session.barrier()
+    began = perf_counter()
+    action()
+    if session.device.type == "cuda":
+        torch.cuda.synchronize()
+    return perf_counter() - began

@@ -1,0 +1,75 @@
+"""The ranks' regular look at each other: stop, save, or carry on, decided alike on all of them.
+
+A signal reaches one rank, a clock runs on one rank, a loss explodes on one rank; yet all must stop at
+the same update or the next collective hangs.  So every now and then they exchange a few numbers.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from trainer.distributed.session import Session
+from trainer.metrics.counters import NEVER
+from trainer.process.interrupt import Interrupt
+
+# A look waits for the device, so there is about one a second: often enough for a two-minute spot notice.
+LOOK_EVERY_S = 1.0
+# Half of what torchrun leaves a process between SIGTERM and SIGKILL.
+SAVE_BEFORE_EVALUATION_S = 15.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What all ranks do now.  bad_step: the first update with a loss that is not finite, or None."""
+
+    stop: bool
+    save: bool
+    bad_step: int | None
+
+
+class Pulse:
+    """Schedules the looks.  Every rank reaches each look at the same update: the gap is agreed in the look before."""
+
+    def __init__(
+        self,
+        session: Session,
+        interrupt: Interrupt,
+        clock: Callable[[], float],
+        *,
+        save_every_s: float,
+        at_most_every: int,
+    ) -> None:
+        self._session, self._interrupt, self._clock = session, interrupt, clock
+        self._save_every_s, self._at_most_every = save_every_s, at_most_every
+        self._saved_at = self._looked_at = clock()
+        self._since_look, self._gap = 0, 1
+
+    def due(self) -> bool:
+        """Counts one update; true when it is time for a look."""
+        self._since_look += 1
+        return self._since_look >= self._gap
+
+    def look(self, first_bad: Tensor, *, epoch_ends: bool = False) -> Verdict:
+        """Collective.  first_bad: () float64 of Totals; reading it waits for the device.
+
+        epoch_ends: an evaluation follows, during which nobody looks, so what is unsaved is saved sooner.
+        """
+        self._session.moved()
+        now = self._clock()
+        step_s = (now - self._looked_at) / max(1, self._since_look)
+        save_every_s = min(self._save_every_s, SAVE_BEFORE_EVALUATION_S) if epoch_ends else self._save_every_s
+        stop, save, slowest_s, soonest_bad = self._session.highest([
+            float(self._interrupt.requested),
+            float(now - self._saved_at >= save_every_s),
+            step_s,
+            -float(first_bad),  # negated: the highest is the earliest
+        ])  # fmt: skip
+        self._gap = max(1, min(self._at_most_every, int(LOOK_EVERY_S / max(slowest_s, 1e-9))))
+        self._since_look, self._looked_at = 0, now
+        bad_step = None if soonest_bad <= -NEVER else int(-soonest_bad)
+        return Verdict(stop=stop > 0, save=save > 0, bad_step=bad_step)
+
+    def saved(self) -> None:
+        """A checkpoint was written: the time to the next one, and that of the next update, starts now."""
+        self._saved_at = self._looked_at = self._clock()

@@ -1,0 +1,101 @@
+"""What is said about a training: one record an epoch, and the same in words."""
+
+from typing import Any
+
+from trainer.distributed.probe import Communication
+from trainer.epoch import EpochResult
+from trainer.evaluation import Score
+from trainer.metrics.counters import peak_memory_mib
+from trainer.process.machine import device_name
+from trainer.schedule import count_updates
+from trainer.training import Training, strategy_name
+
+
+def epoch_record(
+    training: Training,
+    epoch: int,
+    result: EpochResult,
+    score: Score | None,
+    communication: Communication | None,
+    gpu_percent: float | None,
+) -> dict[str, Any]:
+    """The line of metrics.jsonl.  Times in ms are per update; on a CPU they add up to step_ms.  Collective."""
+    session, data = training.session, training.data
+    peaks = session.gather(peak_memory_mib(session.device))
+    bad = session.gather(sorted({*data.train.bad_images, *data.evaluation.bad_images}))
+    return {
+        "epoch": epoch,
+        "updates": training.progress.updates,
+        "global_batch": result.global_batch,
+        "learning_rate": result.learning_rate,
+        "train_loss": result.loss,
+        "train_top1": result.top1,
+        "eval_loss": score.loss if score else None,
+        "eval_top1": score.top1 if score else None,
+        "eval_top5": score.top5 if score else None,
+        "eval_images": score.images if score else None,
+        "images_per_s": result.images / result.seconds,
+        "epoch_s": result.seconds,
+        "eval_s": score.seconds if score else None,
+        "step_ms": 1e3 * result.seconds / max(1, result.updates),
+        **_breakdown(result, communication),
+        "all_reduce_gb_per_s": communication.all_reduce_gb_per_s if communication else None,
+        "peak_memory_mib": max(peaks),
+        "peak_memory_mib_by_rank": peaks,
+        "gpu_utilization_percent": gpu_percent,
+        "world_size": session.ranks.world_size,
+        "replicas": training.wrapped.replicas,
+        "nodes": session.ranks.nodes,
+        "device": device_name(session.device),
+        "strategy": strategy_name(training.config, session.ranks.world_size),
+        "precision": training.precision,
+        "parameters": sum(weight.numel() for weight in training.wrapped.plain.parameters()),
+        "bad_images": len({name for names in bad for name in names}),
+    }
+
+
+def _breakdown(result: EpochResult, communication: Communication | None) -> dict[str, float]:
+    """Where the milliseconds of an update go.
+
+    Backward and communication overlap, so the probe's share of both passes is taken out of the
+    backward pass; of the passes that an update accumulates, only the last communicates.
+    """
+    phases = result.phases_ms
+    forward, backward = phases.get("forward", 0.0), phases.get("backward", 0.0)
+    share = communication.share / result.accumulate if communication else 0.0
+    waiting = min(backward, share * (forward + backward))
+    return {
+        "data_wait_ms": phases.get("data_wait", 0.0),
+        "forward_ms": forward,
+        "backward_ms": backward - waiting,
+        "communication_ms": waiting,
+        "optimizer_ms": phases.get("optimizer", 0.0),
+    }
+
+
+def opening(training: Training, strategy: str) -> str:
+    """The sentence a run begins with: what is trained, on what, how."""
+    session, data, config = training.session, training.data, training.config
+    weights = sum(weight.numel() for weight in training.wrapped.plain.parameters())
+    ranks = session.ranks.world_size
+    where = "GPU" if session.device.type == "cuda" else "CPU"
+    updates = count_updates(config, data.train.size, training.wrapped.replicas)
+    return (
+        f"{config.model}, {weights:,} parameters, on {config.dataset}: {data.train.size:,} training and "
+        f"{data.evaluation.size:,} evaluation images of {data.image_size} px, {data.classes} classes\n"
+        f"{strategy} on {ranks} {where}{'s' if ranks > 1 else ''}, {training.precision}, "
+        f"{config.epochs} epochs, {updates:,} updates"
+    )
+
+
+def headline(record: dict[str, Any], epochs: int) -> str:
+    """An epoch's record in one readable line."""
+    parts = [
+        f"epoch {record['epoch']}/{epochs}",
+        f"loss {record['train_loss']:.4f}",
+        f"accuracy {record['train_top1']:.1%}",
+    ]
+    if record["eval_top1"] is not None:
+        parts += [f"test loss {record['eval_loss']:.4f}", f"test accuracy {record['eval_top1']:.1%}"]
+    parts += [f"{record['images_per_s']:,.0f} images/s", f"{record['epoch_s']:.1f} s"]
+    return "  ".join(parts)

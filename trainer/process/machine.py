@@ -1,0 +1,53 @@
+"""The device, threads and back-end switches of this process: set once, before anything is built."""
+
+import os
+
+import torch
+
+from trainer.config import TrainConfig
+from trainer.distributed.ranks import Ranks
+from trainer.errors import SettingsError
+
+
+def pick_device(wanted: str, ranks: Ranks) -> torch.device:
+    """This rank's GPU, or the CPU.  Raises SettingsError for a GPU that is not there."""
+    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise SettingsError("--device cuda: this machine has no usable GPU; take --device cpu or look at nvidia-smi.")
+    gpus = torch.cuda.device_count()
+    if ranks.local_world_size > gpus:
+        raise SettingsError(
+            f"{ranks.local_world_size} ranks on this node but only {gpus} GPUs; start at most {gpus} with "
+            "--nproc-per-node, or take --device cpu."
+        )
+    return torch.device("cuda", ranks.local_rank)
+
+
+def device_name(device: torch.device) -> str:
+    """What the ranks compute on: 'NVIDIA A10G', or 'CPU'."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+
+
+def share_of_cores(local_world_size: int) -> int:
+    """How many of the cores this process may use belong to one rank; at least one."""
+    return max(1, _usable_cores() // local_world_size)
+
+
+def _usable_cores() -> int:
+    """Those this process may run on; macOS cannot tell and has all of them."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def set_up(config: TrainConfig, device: torch.device, ranks: Ranks) -> None:
+    """Sets threads, determinism, TF32 and cuDNN's ways for the whole process."""
+    # torchrun sets one thread per rank; on a CPU the cores would idle.
+    torch.set_num_threads(config.threads or share_of_cores(ranks.local_world_size))
+    torch.use_deterministic_algorithms(config.deterministic)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        torch.backends.cudnn.benchmark = config.cudnn_benchmark and not config.deterministic
+        torch.backends.cudnn.allow_tf32 = True
+        torch.set_float32_matmul_precision("high")

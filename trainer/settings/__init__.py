@@ -1,0 +1,1 @@
+"""Settings models as flags and YAML; tables of names.  Torch-free."""

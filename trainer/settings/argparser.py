@@ -1,0 +1,112 @@
+"""The flags of a settings model: how they are spelt, explained by --help, and told apart from mistakes.  Torch-free."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Union, get_args, get_origin
+
+from trainer.errors import SettingsError
+from trainer.settings.registry import did_you_mean
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+
+
+def flag(name: str) -> str:
+    """The flag of the setting `name`: batch_size -> --batch-size."""
+    return "--" + name.replace("_", "-")
+
+
+def as_text(value: Any) -> str:
+    """A setting's value as it is written after its flag."""
+    if isinstance(value, dict):
+        return ",".join(f"{key}:{item}" for key, item in value.items())
+    if isinstance(value, (tuple, list)):
+        return ",".join(str(item).removesuffix(".0") if isinstance(item, float) else str(item) for item in value)
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+
+
+def parser_for(
+    models: Sequence[type[BaseModel]], prog: str, about: str, sections: Mapping[str, str], defaults: Mapping[str, Any]
+) -> argparse.ArgumentParser:
+    """A parser whose result holds the flags that were given, as text.
+
+    sections: the first field under each heading of --help -> the heading; defaults: other than the models' own.
+    """
+    parser = _Parser(
+        prog=prog,
+        usage=f"{prog} [--name value ...]",
+        description=about,
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=32),
+    )
+    parser.add_argument("--config", metavar="FILE", help="YAML file of settings; flags win over it")
+    group: Any = parser
+    for model in models:
+        for name, field in model.model_fields.items():
+            if name in sections:
+                group = parser.add_argument_group(sections[name])
+            _add(group, name, field, defaults.get(name, field.default))
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse that takes underscores for hyphens, and raises SettingsError instead of printing its usage."""
+
+    def error(self, message: str) -> NoReturn:
+        name, _, problem = message.removeprefix("argument ").partition(": ")
+        raise SettingsError(f"{name}: {problem}." if problem else f"{message}.")
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = self.parse_known_args([_hyphenated(word) for word in args], namespace)
+        if unknown:
+            word = unknown[0].partition("=")[0]
+            if not word.startswith("--"):
+                raise SettingsError(f"unexpected word {word!r}; settings are given as --name value.")
+            known = [option for option in self._option_string_actions if option.startswith("--")]
+            near = did_you_mean(word, known).replace("'", "")
+            raise SettingsError(f"unknown flag {word}{near or '.'} See --help for all of them.")
+        return found
+
+
+def _hyphenated(word: str) -> str:
+    """--batch_size=8 -> --batch-size=8; values are left alone."""
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value if word.startswith("--") else word
+
+
+def _add(group: Any, name: str, field: FieldInfo, value: Any) -> None:
+    default = "none" if value in (None, ()) else as_text(value)
+    text = f"{field.description} [{default}]".replace("%", "%%")
+    kinds = _kinds(field)
+    if bool in kinds:
+        metavar = "|".join(["BOOL", *_choices(kinds)])
+        group.add_argument(flag(name), nargs="?", const="true", metavar=metavar, help=text)
+        off = flag("no_" + name)
+        group.add_argument(off, dest=name, action="store_const", const="false", help=argparse.SUPPRESS)
+    else:
+        group.add_argument(flag(name), metavar=_metavar(kinds), help=text)
+
+
+def _kinds(field: FieldInfo) -> tuple[Any, ...]:
+    """The types a setting may have: `bool | None` -> (bool, NoneType)."""
+    kind = field.annotation
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def _choices(kinds: tuple[Any, ...]) -> list[str]:
+    return [str(choice) for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+
+
+def _metavar(kinds: tuple[Any, ...]) -> str:
+    if choices := _choices(kinds):
+        return "|".join(choices)
+    shapes = {"Path": "PATH", "dict": "E:N,...", "tuple[str": "NAME,...", "tuple": "N,...", "float": "N", "int": "N"}
+    for word, shown in shapes.items():
+        if word in str(kinds):
+            return shown
+    return "NAME"

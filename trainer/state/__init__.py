@@ -1,0 +1,1 @@
+"""What a run keeps: checkpoint files, their content, and the moving average of weights."""
