@@ -28,6 +28,7 @@ CURVES = "curves.png"
 SETTINGS = "config.yaml"
 WEIGHTS = "model.pt"
 CHECKPOINTS = "checkpoints"
+OUTCOME = "outcome.json"  # how the run ended, see trainer.outcome
 
 # SageMaker's container layout: https://docs.aws.amazon.com/sagemaker/latest/dg/amazon-sagemaker-toolkits.html
 SAGEMAKER_MODEL = PurePosixPath("/opt/ml/model")

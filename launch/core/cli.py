@@ -5,7 +5,7 @@ Errors become one sentence and an exit code here.  What a backend's plan is, and
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -13,12 +13,15 @@ from typing import Any, Generic, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from launch.core.backend import Backend
+from launch.core.clock import Clock
 from launch.core.errors import NotSetUp
 from launch.core.job import Job, Where
-from launch.core.words import Words
+from launch.core.options import WordList
 from trainer.config import SECTIONS, TrainConfig
 from trainer.contract import Exit
 from trainer.errors import SettingsError, TrainerError
+from trainer.outcome import Outcome, state_of
 from trainer.settings import flags
 from trainer.settings.argparser import flag
 from trainer.settings.registry import did_you_mean
@@ -38,8 +41,9 @@ class LaunchOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     dry_run: bool | Literal["json"] = Field(
-        False, description="print the plan and do nothing; --dry-run=json for programs"
+        False, description="print the plan and do nothing; --dry-run=json prints it as JSON"
     )
+    outcome: Path | None = Field(None, description="folder to write outcome.json into: state, exit code, seconds, USD")
 
 
 class RehearsalOptions(BaseModel):
@@ -48,9 +52,9 @@ class RehearsalOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     rehearse: bool = Field(
-        False, description="the job's whole life on this machine, against an AWS of its own: no account"
+        False, description="play the whole job on this machine, against an embedded AWS; needs no account"
     )
-    inject: Words = Field((), description="faults for --rehearse, such as node-dies@epoch:1 or no-capacity:zone-a")
+    inject: WordList = Field((), description="faults for --rehearse, such as node-dies@epoch:1 or no-capacity:zone-a")
     rehearse_data: Path | None = Field(None, description="folder with train/ and val/ that the rehearsed volumes hold")
 
 
@@ -67,42 +71,39 @@ class Verb:
 
 
 @dataclass(frozen=True)
-class Backend(Generic[Where, Plan]):
-    """One way to run a job.  plan decides and does not act; show and show_json write a plan; perform acts on it.
+class Launcher(Generic[Where, Plan]):
+    """The command line of one backend.  plan decides and does not act; show and show_json write a plan.
 
-    problem: why a plan cannot be performed, if so; defaults: of the training, where they differ from the trainer's.
-    perform returns the exit code of its command line; all of them may raise TrainerError.
-    check: raises SettingsError for a job that cannot work, without a call.
-    rehearsed_in: the environment for rehearsals; None: there are none.
+    perform acts on a plan and returns how the run ended; all functions may raise TrainerError.
+    about: for --help; problem: why a plan cannot be performed, if so; defaults: of the training, beyond the backend's.
+    check: raises SettingsError for a job that cannot work, without a call; env: of the user, for rehearsals.
     """
 
-    prog: str
+    backend: Backend
     about: str
-    options: type[Where]
     plan: Callable[[Job[Where]], Plan]
     show: Callable[[Plan], str]
     show_json: Callable[[Plan], str]
-    perform: Callable[[Plan], int]
+    perform: Callable[[Plan], Outcome]
     problem: Callable[[Plan], TrainerError | None] = lambda plan: None
     verbs: Mapping[str, Verb] = field(default_factory=dict)
-    defaults: Mapping[str, Any] = field(default_factory=dict)
     check: Callable[[Job[Where]], object] = lambda job: None
-    rehearsed_in: Mapping[str, str] | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
-def main(backend: Backend[Where, Plan], argv: Sequence[str]) -> int:
-    """Does what the command line asks of `backend`; returns the exit code."""
+def main(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> int:
+    """Runs the command line of `launcher`; returns the exit code."""
 
     def act() -> int:
-        if argv and argv[0] in backend.verbs:
-            return _do(backend.prog, backend.verbs, argv[0], argv[1:])
-        return _launch(backend, argv)
+        if argv and argv[0] in launcher.verbs:
+            return _do(launcher.backend.command, launcher.verbs, argv[0], argv[1:])
+        return _launch(launcher, argv)
 
     return coded(act)
 
 
 def main_of_verbs(prog: str, about: str, verbs: Mapping[str, Verb], argv: Sequence[str]) -> int:
-    """The same for a command that starts no job and has verbs only."""
+    """Runs a command that starts no job and has verbs only; returns the exit code."""
 
     def act() -> int:
         if argv and argv[0] in verbs:
@@ -116,7 +117,7 @@ def main_of_verbs(prog: str, about: str, verbs: Mapping[str, Verb], argv: Sequen
 
 
 def coded(act: Callable[[], int]) -> int:
-    """What act() returns, or the exit code of what it raises, which is told."""
+    """Runs `act`; prints a TrainerError as one line and returns its exit code."""
     try:
         return act()
     except TrainerError as error:
@@ -130,46 +131,67 @@ def coded(act: Callable[[], int]) -> int:
         return Exit.DONE
 
 
-def _launch(backend: Backend[Where, Plan], argv: Sequence[str]) -> int:
-    launch, rehearsal, job = _read(backend, argv)
+def _launch(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> int:
+    launch, rehearsal, job = _read(launcher, argv)
     if rehearsal.rehearse and launch.dry_run:
         raise SettingsError("--dry-run prints the plan and --rehearse plays it; leave one of them out.")
     if rehearsal.rehearse:
-        return _rehearse(backend, argv, rehearsal, job)
+        return _rehearse(launcher, argv, rehearsal, job)
     if rehearsal.inject:
         raise SettingsError("--inject makes faults in a rehearsal, and this would be the real AWS; add --rehearse.")
-    plan = backend.plan(job)
-    problem = backend.problem(plan)
+    plan = launcher.plan(job)
+    problem = launcher.problem(plan)
     if launch.dry_run:
-        print(backend.show_json(plan) if launch.dry_run == "json" else backend.show(plan))
+        print(launcher.show_json(plan) if launch.dry_run == "json" else launcher.show(plan))
         # Without an account a plan is as good as it can be.
         return problem.code if problem and not isinstance(problem, NotSetUp) else Exit.DONE
-    if problem:
-        raise problem
-    return backend.perform(plan)
+    return _perform(launcher, plan, problem, launch.outcome)
 
 
-def _rehearse(backend: Backend[Where, Plan], argv: Sequence[str], rehearsal: RehearsalOptions, job: Job[Where]) -> int:
+def _perform(launcher: Launcher[Where, Plan], plan: Plan, problem: TrainerError | None, folder: Path | None) -> int:
+    """Performs the plan and writes how it ended into `folder`, whatever happens."""
+    clock = Clock()
+    started = clock.now()
+
+    def write(outcome: Outcome) -> None:
+        if folder is not None:
+            seconds = outcome.seconds if outcome.seconds is not None else clock.now() - started
+            ended = outcome.ended or f"{clock.utc():%Y-%m-%dT%H:%M:%SZ}"
+            replace(outcome, seconds=seconds, ended=ended).write(folder)
+
+    try:
+        if problem:
+            raise problem
+        outcome = launcher.perform(plan)
+    except TrainerError as error:
+        write(Outcome(state_of(error.code), error.code, str(error)))
+        raise
+    write(outcome)
+    return outcome.exit_code
+
+
+def _rehearse(
+    launcher: Launcher[Where, Plan], argv: Sequence[str], rehearsal: RehearsalOptions, job: Job[Where]
+) -> int:
     """The same command line, in a process of its own that finds another AWS."""
     from launch.core.names import default_job_name
     from launch.rehearse.stage.faults import parse
     from launch.rehearse.stage.rehearsal import rehearse
     from launch.rehearse.stage.scene import Asked
 
-    backend.check(job)
+    launcher.check(job)
     options = job.where.model_dump()
-    now = datetime.now()
     asked = Asked(
-        module=backend.prog.removeprefix("python -m "),
+        backend=launcher.backend,
         argv=(
             *argv,
             *(word for name in _said(job.train) for word in (flag(name), str(getattr(job.train, name)))),
         ),
-        job=options.get("job_name") or default_job_name(job.train.dataset, job.train.model, now),
+        job=options.get("job_name") or default_job_name(job.train.dataset, job.train.model, datetime.now()),
         options=options,
         dataset=job.train.dataset,
         epochs=job.train.epochs,
-        env=dict(backend.rehearsed_in or {}),
+        env=dict(launcher.env),
         faults=parse(rehearsal.inject),
         data=rehearsal.rehearse_data,
     )
@@ -182,14 +204,15 @@ def _said(train: TrainConfig) -> list[str]:
     return [name for name in REHEARSED if name not in ruled_out]
 
 
-def _read(backend: Backend[Where, Plan], argv: Sequence[str]) -> tuple[LaunchOptions, RehearsalOptions, Job[Where]]:
-    about = backend.about + _verb_list(backend)
-    sections = {"dry_run": backend.prog.removeprefix("python -m "), **SECTIONS}
-    rehearsal = [] if backend.rehearsed_in is None else [RehearsalOptions]
+def _read(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> tuple[LaunchOptions, RehearsalOptions, Job[Where]]:
+    backend = launcher.backend
+    about = launcher.about + _verb_list(launcher)
+    sections = {"dry_run": backend.module, **SECTIONS}
+    rehearsal = [RehearsalOptions] if backend.scene else []
     models: list[type[BaseModel]] = [LaunchOptions, *rehearsal, backend.options, TrainConfig]
-    if argv and not argv[0].startswith("-") and backend.verbs:
-        raise _unknown(argv[0], backend.verbs)
-    parse = partial(flags.parse, argv, models, prog=backend.prog, about=about, sections=sections)
+    if argv and not argv[0].startswith("-") and launcher.verbs:
+        raise _unknown(argv[0], launcher.verbs)
+    parse = partial(flags.parse, argv, models, prog=backend.command, about=about, sections=sections)
     launch, *more, where, train = parse(defaults=backend.defaults)
     rehearsed = cast(RehearsalOptions, more[0]) if more else RehearsalOptions.model_construct()
     if rehearsed.rehearse:  # which --config may say, too
@@ -211,10 +234,10 @@ def _do(prog: str, verbs: Mapping[str, Verb], name: str, argv: Sequence[str]) ->
     return verb.act(options)
 
 
-def _verb_list(backend: Backend[Where, Plan]) -> str:
-    if not backend.verbs:
+def _verb_list(launcher: Launcher[Where, Plan]) -> str:
+    if not launcher.verbs:
         return ""
-    return "\n".join(["", "afterwards:", _listed(backend.prog, backend.verbs), ""])
+    return "\n".join(["", "afterwards:", _listed(launcher.backend.command, launcher.verbs), ""])
 
 
 def _listed(prog: str, verbs: Mapping[str, Verb]) -> str:

@@ -1,5 +1,6 @@
 """What a job's machines said, from CloudWatch: also after they are gone."""
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +16,7 @@ OVERLAP_MS = 120_000
 POLL_S = 5.0
 # After the last machine's end: this many looks in a row without a line, and it was the last.
 QUIET_LOOKS = 2
+REMEMBERED_LINES = 1000  # for what a failing rank wrote last
 
 
 @dataclass(frozen=True)
@@ -106,3 +108,44 @@ def follow(tail: LogTail, is_running: Callable[[], bool], clock: Clock, say: Say
         if quiet == QUIET_LOOKS:
             return
         clock.sleep(POLL_S)
+
+
+class LogDisplay:
+    """Shows a job's log while somebody follows it; trouble with the log is a warning, and never ends a job.
+
+    shows: whether a line is shown; lines: the last ones, shown or not.
+    """
+
+    def __init__(
+        self, tail: LogTail, clock: Clock, say: Say, shows: Callable[[str], bool] | None = None, poll_s: float = POLL_S
+    ) -> None:
+        self._tail, self._clock, self._say, self._shows, self._poll_s = tail, clock, say, shows, poll_s
+        self._last_warning = ""
+        self.lines: deque[str] = deque(maxlen=REMEMBERED_LINES)
+
+    def show(self) -> int:
+        """Shows what is new; returns how many lines came."""
+        try:
+            lines = self._tail.new_lines()
+        except AwsError as error:
+            self.warn(str(error))
+            return 0
+        self._last_warning = ""
+        for line in lines:
+            if self._shows is None or self._shows(line):
+                self._say(line)
+        self.lines.extend(lines)
+        return len(lines)
+
+    def warn(self, text: str) -> None:
+        """Says it once, and not at every look."""
+        if text != self._last_warning:
+            self._say(f"warning: {text}")
+        self._last_warning = text
+
+    def drain(self) -> None:
+        """Shows what is still on its way when the job is over: lines arrive some seconds after they were written."""
+        quiet = 0
+        while quiet < QUIET_LOOKS:
+            self._clock.sleep(self._poll_s / 2)
+            quiet = 0 if self.show() else quiet + 1

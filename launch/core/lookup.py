@@ -20,23 +20,23 @@ SOME_REGION = "us-east-1"
 SET_UP = "python -m launch.infra up"
 
 
-class Asking:
-    """Asks, and keeps what went wrong."""
+class Lookups:
+    """Runs look-ups and collects their failures."""
 
     def __init__(self) -> None:
         self.problems: list[TrainerError] = []
         self.unknown: list[str] = []
 
-    def need(self, ask: Callable[[], Found], otherwise: Found) -> Found:
-        """What ask() finds; a failure speaks against the launch."""
+    def required(self, ask: Callable[[], Found], otherwise: Found) -> Found:
+        """What ask() finds; a failure becomes a problem of the plan."""
         try:
             return ask()
         except TrainerError as problem:
             self.problems.append(problem)
             return otherwise
 
-    def may(self, what: str, ask: Callable[[], Found], otherwise: Found) -> Found:
-        """What ask() finds; the launch can do without."""
+    def optional(self, what: str, ask: Callable[[], Found], otherwise: Found) -> Found:
+        """What ask() finds; a failure becomes a warning."""
         try:
             return ask()
         except TrainerError as problem:

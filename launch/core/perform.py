@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from launch.core.errors import AwsError
-from launch.core.plan import Choice, Late, Request, Step
+from launch.core.plan import Choice, FromAnswer, Request, Step
+from launch.core.tables import table
 
 Answer = Mapping[str, Any]
 Call = Callable[[str, str, Mapping[str, Any]], Answer]
@@ -47,7 +48,7 @@ def _call(request: Request, answers: Mapping[str, Answer], call: Call, sleep: Ca
         try:
             return call(request.service, request.operation, params)
         except AwsError as error:
-            if error.aws_code not in request.again_after:
+            if error.aws_code not in request.retry_after:
                 raise
         sleep(AGAIN_S)
     return call(request.service, request.operation, params)
@@ -58,7 +59,7 @@ def _ask(request: Request, call: Callable[[Request], Answer]) -> Answer | None:
     try:
         return call(request)
     except AwsError as error:
-        if error.aws_code in request.settled_by:
+        if error.aws_code in request.done_already:
             return None
         raise
 
@@ -83,17 +84,9 @@ def _choose(choice: Choice, call: Callable[[Request], Answer], say: Say) -> Answ
     raise AwsError(f"nowhere to start:\n{table(choice.columns, tried)}\n{REMEDY}", "NothingLeftToTry")
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Rows under their headings, in columns as wide as they must be."""
-    everything = [tuple(columns), *(tuple(row) for row in rows)]
-    widths = [max(len(row[place]) for row in everything) for place in range(len(columns))]
-    lines = ("  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)) for row in everything)
-    return "\n".join("  " + line.rstrip() for line in lines)
-
-
 def filled(params: Any, answers: Mapping[str, Answer]) -> Any:
-    """`params` with every Late value filled in from `answers`."""
-    if isinstance(params, Late):
+    """`params` with every FromAnswer value filled in from `answers`."""
+    if isinstance(params, FromAnswer):
         import jmespath  # comes with boto3, which is an extra
 
         return jmespath.search(params.path, answers[params.request])

@@ -5,16 +5,18 @@ A plan is data.  --dry-run prints it and launch.core.perform carries it out, so 
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from launch.core.quote import Quote, price_lines
 from trainer.errors import TrainerError
 
 
 @dataclass(frozen=True)
-class Late:
-    """A value that only the answer to an earlier request gives: its field `path` of the request named `request`."""
+class FromAnswer:
+    """A value that an earlier answer gives: the field `path` in the answer to the request named `request`."""
 
     request: str
     path: str
@@ -27,17 +29,17 @@ class Late:
 class Request:
     """One call to AWS.  why: what it is for, as a sentence without its full stop.
 
-    settled_by: error codes that mean it is already so; again_after: codes that mean AWS does not yet know of what an
-    earlier request made; name: under which later requests find its answer.
+    done_already: error codes that mean that nothing is left to do; retry_after: codes that mean that AWS does not yet
+    know of what an earlier request made; name: under which later requests find its answer.
     """
 
     service: str
     operation: str
     params: Mapping[str, Any]
     why: str
-    settled_by: tuple[str, ...] = ()
+    done_already: tuple[str, ...] = ()
     name: str = ""
-    again_after: tuple[str, ...] = ()
+    retry_after: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,23 +72,49 @@ Step = Request | Choice
 
 
 @dataclass(frozen=True)
-class Plan:
-    """facts and price: lines of a label and a text.
+class Fact:
+    """Something a plan rests on.  value: for programs, as JSON can hold it; text: for readers, a line or several.
 
-    problems: why it cannot be performed; later: requests that depend on what the steps bring about, under headings;
-    arguments: of what makes requests for us, under headings; inner: what the backend itself still needs to carry it
-    out, not shown.
+    name: with underscores and a unit, such as time_limit_h; label: for readers, the name without underscores if empty.
+    """
+
+    name: str
+    value: Any
+    text: str | tuple[str, ...] = ""
+    label: str = ""
+
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        """A label and a text per line."""
+        texts = (self.text or str(self.value),) if isinstance(self.text, str) else self.text
+        return [(self.label or self.name.replace("_", " "), text) for text in texts]
+
+
+Payload = TypeVar("Payload")
+
+
+@dataclass(frozen=True)
+class Plan(Generic[Payload]):
+    """What a launch would do, and what it would cost.
+
+    payload: what the backend needs to carry it out, not shown; command: what is run on this machine, if so.
+    quotes: one per candidate, the first that has room is taken; not_counted: what no quote contains.
+    problems: why it cannot be performed; later: requests that depend on what the steps bring about, under headings.
+    arguments: of what makes requests for us, under headings; files: what is written, a name and a text each.
     """
 
     title: str
-    facts: tuple[tuple[str, str], ...]
-    steps: tuple[Step, ...]
-    price: tuple[tuple[str, str], ...]
+    payload: Payload = field(repr=False)
+    facts: tuple[Fact, ...] = ()
+    steps: tuple[Step, ...] = ()
+    quotes: tuple[Quote, ...] = ()
+    not_counted: str = ""
     warnings: tuple[str, ...] = ()
     problems: tuple[TrainerError, ...] = ()
     later: tuple[tuple[str, tuple[Request, ...]], ...] = ()
     arguments: tuple[tuple[str, Mapping[str, Any]], ...] = ()
-    inner: Any = field(default=None, repr=False)
+    command: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         return as_text(self)
@@ -95,6 +123,11 @@ class Plan:
     def brief(self) -> str:
         """Without the requests: what is started, what it costs, what speaks against it."""
         return "\n".join([self.title, "", *_closing(self)])
+
+    @property
+    def problem(self) -> TrainerError | None:
+        """The first reason why it cannot be performed."""
+        return self.problems[0] if self.problems else None
 
     @property
     def requests(self) -> Iterator[Request]:
@@ -106,38 +139,56 @@ class Plan:
                 yield from (attempt.request for attempt in step.tries)
 
 
-def as_text(plan: Plan) -> str:
+def as_text(plan: Plan[Any]) -> str:
     """The plan for a reader."""
-    lines = [plan.title, "", *_columns(plan.facts), "", "requests, in this order:" if plan.steps else "requests: none"]
+    lines = [plan.title, "", *columns([line for fact in plan.facts for line in fact.lines])]
+    if plan.command:
+        lines += ["", f"  $ {shlex.join(plan.command)}"]
+    for name, text in plan.files:
+        lines += ["", f"{name}:", *(f"  {line}".rstrip() for line in text.splitlines())]
+    if plan.steps or not plan.command:
+        lines += ["", "requests, in this order:" if plan.steps else "requests: none"]
     for number, step in enumerate(plan.steps, 1):
         lines += _step(number, step)
     for heading, requests in plan.later:
-        lines += ["", heading, *(line for request in requests for line in _request(" ", request))]
+        lines += ["", heading]
+        for request in requests:
+            lines += _request(" ", request)
     for heading, arguments in plan.arguments:
         lines += ["", heading, *_shown(arguments)]
     return "\n".join([*lines, "", *_closing(plan)])
 
 
-def _closing(plan: Plan) -> list[str]:
+def _closing(plan: Plan[Any]) -> list[str]:
     """Price, warnings and problems."""
-    lines = ["price:", *_columns(plan.price)]
-    for word, sentences in (("warning", plan.warnings), ("problem", plan.problems)):
-        lines += ["", *(f"{word}: {sentence}" for sentence in sentences)] if sentences else []
-    return lines
+    paragraphs = []
+    if plan.quotes:
+        paragraphs.append(["price:", *columns(price_lines(plan.quotes, plan.not_counted))])
+    if plan.warnings:
+        paragraphs.append([f"warning: {sentence}" for sentence in plan.warnings])
+    if plan.problems:
+        paragraphs.append([f"problem: {problem}" for problem in plan.problems])
+    return [line for paragraph in paragraphs for line in ("", *paragraph)][1:]
 
 
-def as_json(plan: Plan) -> str:
-    """The plan for a program: every request with all its parameters."""
-    content = {
+def as_json(plan: Plan[Any]) -> str:
+    """The plan for a program: every request with all its parameters, every price as a number."""
+    content: dict[str, Any] = {
         "title": plan.title,
-        "facts": dict(plan.facts),
+        "facts": {fact.name: fact.value for fact in plan.facts},
         "steps": [_plain_step(step) for step in plan.steps],
         "later": {heading: [_plain_step(request) for request in requests] for heading, requests in plan.later},
-        **({"arguments": dict(plan.arguments)} if plan.arguments else {}),
-        "price": dict(plan.price),
+        "quotes": [quote.as_json() for quote in plan.quotes],
+        "not_counted": plan.not_counted,
         "warnings": list(plan.warnings),
-        "problems": [str(problem) for problem in plan.problems],
+        "problems": [{"exit_code": int(problem.code), "sentence": str(problem)} for problem in plan.problems],
     }
+    if plan.command:
+        content["command"] = list(plan.command)
+    if plan.files:
+        content["files"] = dict(plan.files)
+    if plan.arguments:
+        content["arguments"] = dict(plan.arguments)
     return json.dumps(content, indent=2, default=_as_word)
 
 
@@ -148,9 +199,10 @@ def _as_word(value: Any) -> str:
     return str(value)
 
 
-def _columns(rows: tuple[tuple[str, str], ...]) -> list[str]:
+def columns(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """Labels and texts, the texts in one column."""
     width = max((len(label) for label, _ in rows), default=0)
-    return [f"  {label:<{width}}  {text}" for label, text in rows]
+    return [f"  {label:<{width}}  {text}".rstrip() for label, text in rows]
 
 
 def _step(number: int, step: Step) -> list[str]:

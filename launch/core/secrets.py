@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from launch.core.words import Words
+from launch.core.options import WordList
 from trainer.errors import SettingsError
 
 # Of the names that infra/iam lets nodes and SageMaker's jobs read.  Not TOOLKIT: Systems Manager keeps names that begin
@@ -28,7 +28,7 @@ def _of_texts(value: Any) -> Any:
     raise SettingsError(_FORM)
 
 
-References = Annotated[Words, BeforeValidator(_of_texts)]  # the setting's type
+References = Annotated[WordList, BeforeValidator(_of_texts)]  # the setting's type
 
 
 def read_references(words: Iterable[str]) -> dict[str, str]:

@@ -22,7 +22,7 @@ MARK = "LAUNCH_SHELL_MARK"
 # How long what a command said last may take to arrive, when it is over.
 HEARD_OUT_S = 5.0
 SAME_REQUEST_S = 1.0
-_HEARD: Mapping[str, Any] = {
+_CAPTURED: Mapping[str, Any] = {
     "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace",
 }  # fmt: skip
 
@@ -32,15 +32,15 @@ def run(
     env: Mapping[str, str],
     *,
     grace_s: float = 40.0,
-    hear: Callable[[str], None] | None = None,
-    born: Callable[[int], None] | None = None,
-    asked: Callable[[int], None] | None = None,
+    on_line: Callable[[str], None] | None = None,
+    on_start: Callable[[int], None] | None = None,
+    on_signal: Callable[[int], None] | None = None,
 ) -> int:
     """Runs `command` to its end and returns its exit code.  Call it from the main thread.
 
-    hear: gets each line that it says, in a thread of its own; without it they go where ours go.
-    born: gets its process id.
-    asked: gets the first signal that asks us to end it, which it may answer with any exit code.
+    on_line: called with each line of its output, from a thread of its own; without it the output goes where ours goes.
+    on_start: called with its process id.
+    on_signal: called with the first signal that asks us to end it; the command may exit with any code after it.
     SIGINT, SIGTERM and SIGHUP are passed on.  Whatever is left of the command after grace_s, or at a
     second Ctrl-C, is killed, and 128 + the first signal is returned.  The default is longer than the
     30 s that torchrun gives its workers to save.  Raises MachineError when somebody else killed it.
@@ -53,16 +53,16 @@ def run(
             env={**env, MARK: ending.mark},
             stdin=subprocess.DEVNULL,
             process_group=0,
-            **(_HEARD if hear else {}),
+            **(_CAPTURED if on_line else {}),
         )
         ending.begin(process.pid)
-        if born:
-            born(process.pid)
-        with _passed_on(process.stdout, hear):
+        if on_start:
+            on_start(process.pid)
+        with _lines_passed_on(process.stdout, on_line):
             code = process.wait()
             ending.finish(code)
-    if asked and ending.asked_by is not None:
-        asked(ending.asked_by)
+    if on_signal and ending.asked_by is not None:
+        on_signal(ending.asked_by)
     if code >= 0:
         return code
     if ending.asked_by is None:
@@ -72,16 +72,16 @@ def run(
 
 
 @contextmanager
-def _passed_on(lines: IO[str] | None, hear: Callable[[str], None] | None) -> Iterator[None]:
-    """Meanwhile `hear` gets the lines.  They are not waited for: who outlives the command may keep them open."""
-    if lines is None or hear is None:
+def _lines_passed_on(lines: IO[str] | None, on_line: Callable[[str], None] | None) -> Iterator[None]:
+    """Calls `on_line` for each line inside the block.  It does not wait for children that keep the pipe open."""
+    if lines is None or on_line is None:
         yield
         return
 
     def listen() -> None:
         with lines:
             for line in lines:
-                hear(line.rstrip("\n"))
+                on_line(line.rstrip("\n"))
 
     listener = threading.Thread(target=listen, name="listener", daemon=True)
     listener.start()
@@ -153,7 +153,7 @@ def _send(signum: int, group: int | None) -> None:
 
 @contextmanager
 def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Meanwhile, `handler` has the signals that end a command, but for those that nohup or `&` switched off."""
+    """Installs `handler` for the signals that end a command, but for those that nohup or `&` ignored."""
     signals = [s for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
     before = {signum: signal.signal(signum, handler) for signum in signals}
     try:
@@ -173,7 +173,7 @@ def _marked(mark: str) -> list[int]:
     return found
 
 
-class Held:
+class ChildProcess:
     """A process that lives no longer than we do: it ends when its standard input is closed, as it is at our end."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -223,7 +223,7 @@ class Held:
         self._process.stdout.close()
 
 
-def hold(command: Sequence[str], env: Mapping[str, str]) -> Held:
+def start_child(command: Sequence[str], env: Mapping[str, str]) -> ChildProcess:
     """Starts `command`, which must read its standard input to the end; returns once it says that it is ready.
 
     In a session of its own, so that Ctrl-C ends us first, and we it.  Raises MachineError if it ends instead.
@@ -233,17 +233,17 @@ def hold(command: Sequence[str], env: Mapping[str, str]) -> Held:
     )
     assert process.stdout is not None
     if process.stdout.readline() != b"ready\n":
-        Held(process).let_go(5.0)
+        ChildProcess(process).let_go(5.0)
         raise MachineError(f"{command[0]} ended with {process.returncode} before it was ready; its error is above.")
-    return Held(process)
+    return ChildProcess(process)
 
 
-def ask(command: Sequence[str], tell: str = "", env: Mapping[str, str] | None = None) -> str:
-    """What a short command says that is told `tell`.  Raises MachineError with its own words if it fails.
+def output_of(command: Sequence[str], stdin: str = "", env: Mapping[str, str] | None = None) -> str:
+    """Standard output of a short command that reads `stdin`.  Raises MachineError with its standard error if it fails.
 
     env: its environment, if not ours.  Raises FileNotFoundError where there is no such command.
     """
-    ended = subprocess.run(command, input=tell, text=True, capture_output=True, check=False, env=env)
+    ended = subprocess.run(command, input=stdin, text=True, capture_output=True, check=False, env=env)
     if ended.returncode:
         said = " ".join(ended.stderr.split()) or f"exit code {ended.returncode}"
         raise MachineError(f"{command[0]} failed: {said}")
@@ -251,15 +251,15 @@ def ask(command: Sequence[str], tell: str = "", env: Mapping[str, str] | None = 
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What a command said and ended with."""
+class Captured:
+    """Output and exit code of a command."""
 
     code: int
     out: str
     err: str
 
 
-def hear_all(command: Sequence[str], env: Mapping[str, str]) -> Heard:
-    """What a short command says, which may fail; from any thread."""
+def run_captured(command: Sequence[str], env: Mapping[str, str]) -> Captured:
+    """Output and exit code of a short command, which may fail; from any thread."""
     ended = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, text=True, capture_output=True, check=False)
-    return Heard(ended.returncode, ended.stdout, ended.stderr)
+    return Captured(ended.returncode, ended.stdout, ended.stderr)

@@ -24,7 +24,7 @@ def hangups() -> Iterator[None]:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def hangups_ignored() -> Iterator[None]:
     """Meanwhile a closed terminal or a kill changes nothing: shells and kernels send more than one signal."""
     with _handled(signal.SIG_IGN):
         yield
@@ -44,7 +44,7 @@ def _handled(handler: "signal._HANDLER") -> Iterator[None]:
             signal.signal(number, previous)
 
 
-def undeterred(say: Say) -> Say:
+def unless_gone(say: Say) -> Say:
     """`say` that goes on when nobody can hear it any more: the terminal is gone, or the pipe is closed."""
 
     def said(text: str) -> None:

@@ -70,9 +70,9 @@ def _clock() -> "Clock":
 
 
 def _check(job: Job[Ec2Options]) -> None:
-    from launch.ec2.checks import settle
+    from launch.ec2.checks import resolve
 
-    settle(job)
+    resolve(job)
 
 
 def _plan(job: Job[Ec2Options]) -> plan.Plan:
@@ -81,11 +81,11 @@ def _plan(job: Job[Ec2Options]) -> plan.Plan:
     from launch.ec2 import checks, planner
     from launch.ec2.lookup import look_up
 
-    settled, now = checks.settle(job), datetime.now(UTC)
+    resolved, now = checks.resolve(job), datetime.now(UTC)
     name = job.where.job_name or default_job_name(job.train.dataset, job.train.model, now.astimezone())
     job = Job(job.train, job.where.model_copy(update={"job_name": name}))
-    facts = look_up(_aws(job.where.region), settled, name, job.train.dataset, now)
-    return planner.plan(job, settled, name, facts)
+    facts = look_up(_aws(job.where.region), resolved, name, job.train.dataset, now)
+    return planner.plan(job, resolved, name, facts)
 
 
 def _perform(made: plan.Plan) -> int:

@@ -19,7 +19,7 @@ MULTI_ATTACH_LIMIT = 16  # https://docs.aws.amazon.com/ebs/latest/userguide/ebs-
 
 
 @dataclass(frozen=True)
-class Settled:
+class Resolved:
     """The options, with every choice that follows from them made."""
 
     options: Ec2Options
@@ -35,7 +35,7 @@ class Settled:
         return self.options.nproc_per_node or max(1, instance.gpus)
 
 
-def settle(job: Job[Ec2Options]) -> Settled:
+def resolve(job: Job[Ec2Options]) -> Resolved:
     """The job's choices.  Raises SettingsError for what cannot work or may cost too much."""
     options = job.where
     if options.nodes > options.max_nodes:
@@ -50,13 +50,13 @@ def settle(job: Job[Ec2Options]) -> Settled:
     if job.train.run_dir is not None or job.train.checkpoint_dir is not None:
         raise SettingsError("--run-dir and --checkpoint-dir are the job folder's on EC2; leave them out.")
     read_references(options.secret)
-    settled = Settled(options, instances, _data_volume(job))
+    resolved = Resolved(options, instances, _data_volume(job))
     for instance in instances:
-        _check_processes(settled, instance)
-        check_batches(job.train, options.nodes * settled.nproc(instance))
+        _check_processes(resolved, instance)
+        check_batches(job.train, options.nodes * resolved.nproc(instance))
     _check_market(options, instances)
-    check_price(settled, data_gib=0)
-    return settled
+    check_price(resolved, data_gib=0)
+    return resolved
 
 
 def _instance(name: str, options: Ec2Options) -> Instance:
@@ -70,8 +70,8 @@ def _instance(name: str, options: Ec2Options) -> Instance:
     return instance
 
 
-def _check_processes(settled: Settled, instance: Instance) -> None:
-    wanted = settled.options.nproc_per_node
+def _check_processes(resolved: Resolved, instance: Instance) -> None:
+    wanted = resolved.options.nproc_per_node
     if wanted is not None and instance.is_gpu and wanted > instance.gpus:
         gpus = "1 GPU" if instance.gpus == 1 else f"{instance.gpus} GPUs"
         raise SettingsError(f"--nproc-per-node {wanted}: {instance.name} has {gpus}; start one process per GPU.")
@@ -106,11 +106,11 @@ def _check_market(options: Ec2Options, instances: tuple[Instance, ...]) -> None:
         raise SettingsError("a reservation holds one instance type; give one --instance-type.")
 
 
-def check_price(settled: Settled, data_gib: int) -> None:
+def check_price(resolved: Resolved, data_gib: int) -> None:
     """Raises SettingsError if the job may cost more than --max-usd.  data_gib: 0 while the snapshot is not known."""
-    options, limit = settled.options, settled.options.max_usd
-    for instance in settled.instances:
-        most = highest_usd(settled, instance, data_gib)
+    options, limit = resolved.options, resolved.options.max_usd
+    for instance in resolved.instances:
+        most = highest_usd(resolved, instance, data_gib)
         if limit is not None and most > limit:
             raise SettingsError(
                 f"{options.nodes} x {instance.name} for {options.max_hours:g} h may cost {most:,.2f} USD, over "
@@ -118,19 +118,19 @@ def check_price(settled: Settled, data_gib: int) -> None:
             )
 
 
-def hourly_usd(settled: Settled, instance: Instance, data_gib: int, usd: float | None = None) -> float:
+def hourly_usd(resolved: Resolved, instance: Instance, data_gib: int, usd: float | None = None) -> float:
     """USD per hour of all nodes with their volumes.  usd: of one node, if other than on demand."""
     one = instance.usd_per_hour if usd is None else usd
-    disks = settled.options.nodes * usd_per_hour(Volume(settled.options.root_gb))
-    if settled.data_volume == "multi-attach":
-        return settled.options.nodes * one + disks + usd_per_hour(io2_volume(data_gib))
-    data = data_volume(instance, data_gib) if settled.data_volume == "per-node" else Volume(0)
-    return settled.options.nodes * (one + usd_per_hour(data)) + disks
+    disks = resolved.options.nodes * usd_per_hour(Volume(resolved.options.root_gb))
+    if resolved.data_volume == "multi-attach":
+        return resolved.options.nodes * one + disks + usd_per_hour(io2_volume(data_gib))
+    data = data_volume(instance, data_gib) if resolved.data_volume == "per-node" else Volume(0)
+    return resolved.options.nodes * (one + usd_per_hour(data)) + disks
 
 
-def highest_usd(settled: Settled, instance: Instance, data_gib: int) -> float:
+def highest_usd(resolved: Resolved, instance: Instance, data_gib: int) -> float:
     """What the job costs if it runs into its time limit, on demand: spot prices may rise that far."""
-    return hourly_usd(settled, instance, data_gib) * settled.options.max_hours
+    return hourly_usd(resolved, instance, data_gib) * resolved.options.max_hours
 
 
 def data_volume(instance: Instance, gib: int) -> Volume:
@@ -149,7 +149,7 @@ def io2_volume(gib: int) -> Volume:
     return Volume(gib, kind="io2", iops=max(100, min(16_000, 500 * gib or 16_000)), throughput_mib_per_s=0)
 
 
-def in_container(train: TrainConfig, settled: Settled) -> TrainConfig:
+def in_container(train: TrainConfig, resolved: Resolved) -> TrainConfig:
     """The training as it runs on the nodes: data where boot.sh mounts it; it adds the run folder itself."""
-    brings_data = settled.data_volume != "none" or settled.options.data_s3 is not None
+    brings_data = resolved.data_volume != "none" or resolved.options.data_s3 is not None
     return train.model_copy(update={"data_dir": Path("/data")}) if brings_data else train

@@ -6,9 +6,9 @@ from launch.core.catalog import Instance
 from launch.core.errors import AwsError
 from launch.core.job import Job
 from launch.core.names import Folder, bucket_of
-from launch.core.plan import Late
+from launch.core.plan import FromAnswer
 from launch.ec2 import machines, requests
-from launch.ec2.checks import Settled, check_price, in_container
+from launch.ec2.checks import Resolved, check_price, in_container
 from launch.ec2.facts import Ami, Facts, Snapshot
 from launch.ec2.options import Ec2Options
 from launch.ec2.quotas import quota_of
@@ -20,37 +20,37 @@ USER_DATA_LIMIT = 16_384  # bytes, before base64
 
 
 def describe(
-    job: Job[Ec2Options], settled: Settled, name: str, facts: Facts
+    job: Job[Ec2Options], resolved: Resolved, name: str, facts: Facts
 ) -> tuple[Cluster, tuple[TrainerError, ...]]:
     """The cluster, with texts in <> for what is unknown; and why it cannot be had, if so."""
-    options, account = settled.options, facts.account or "<account>"
+    options, account = resolved.options, facts.account or "<account>"
     started, deadline = _times(options, facts)
     image = facts.image or f"<digest of {options.image}>"
     registry = image.split("/")[0] if ".dkr.ecr." in image else ""
     groups = facts.fleet.kind("security-group")
-    made = groups[0].id if groups else Late("security group", "GroupId")
+    made = groups[0].id if groups else FromAnswer("security group", "GroupId")
     cluster = Cluster(
         job=name,
         region=facts.region,
-        settled=settled,
+        resolved=resolved,
         folder=Folder(options.bucket or bucket_of(account, facts.region), name),
         image=image,
         registry=registry,
         ami=facts.ami or Ami(options.ami or "<newest Deep Learning AMI>", "/dev/sda1"),
-        snapshot=_snapshot(settled, facts),
+        snapshot=_snapshot(resolved, facts),
         scheduler_role=facts.scheduler_role or f"<ARN of {options.scheduler_role}>",
         started=started,
         deadline=deadline,
-        train=tuple(to_argv(in_container(job.train, settled))),
+        train=tuple(to_argv(in_container(job.train, resolved))),
         security_group=options.security_group or made,
     )
     return cluster, _conflicts(cluster, facts)
 
 
-def _snapshot(settled: Settled, facts: Facts) -> Snapshot | None:
-    if settled.data_volume == "none":
+def _snapshot(resolved: Resolved, facts: Facts) -> Snapshot | None:
+    if resolved.data_volume == "none":
         return None
-    return facts.snapshot or Snapshot(settled.options.data_snapshot or "<newest snapshot of the data set>", 0)
+    return facts.snapshot or Snapshot(resolved.options.data_snapshot or "<newest snapshot of the data set>", 0)
 
 
 def _times(options: Ec2Options, facts: Facts) -> tuple[datetime, datetime]:
@@ -68,7 +68,7 @@ def _utc(seconds: int) -> datetime:
 
 def _conflicts(cluster: Cluster, facts: Facts) -> tuple[TrainerError, ...]:
     """Why this cluster cannot be started, as far as facts tell."""
-    short = [_shortage(cluster, facts, instance) for instance in cluster.settled.instances]
+    short = [_shortage(cluster, facts, instance) for instance in cluster.resolved.instances]
     found = [
         _other_settings(cluster, facts),
         _half_stopped(cluster, facts),
@@ -95,7 +95,7 @@ def _half_stopped(cluster: Cluster, facts: Facts) -> TrainerError | None:
 
 
 def _too_long(cluster: Cluster) -> TrainerError | None:
-    size = max(len(machines.user_data(cluster, instance).encode()) for instance in cluster.settled.instances)
+    size = max(len(machines.user_data(cluster, instance).encode()) for instance in cluster.resolved.instances)
     if size <= USER_DATA_LIMIT:
         return None
     return SettingsError(f"the settings make a boot script of {size:,} bytes, and EC2 takes 16,384; give fewer.")
@@ -103,14 +103,14 @@ def _too_long(cluster: Cluster) -> TrainerError | None:
 
 def _too_dear(cluster: Cluster) -> TrainerError | None:
     try:
-        check_price(cluster.settled, cluster.snapshot.gib if cluster.snapshot else 0)
+        check_price(cluster.resolved, cluster.snapshot.gib if cluster.snapshot else 0)
     except SettingsError as error:
         return error
     return None
 
 
 def _no_room_for_the_system(cluster: Cluster, facts: Facts) -> TrainerError | None:
-    if facts.ami is None or facts.ami.gib <= cluster.settled.options.root_gb:
+    if facts.ami is None or facts.ami.gib <= cluster.resolved.options.root_gb:
         return None
     return SettingsError(f"{facts.ami.id} needs --root-gb {facts.ami.gib} or more.")
 
@@ -124,9 +124,9 @@ def _reservation_too_small(cluster: Cluster, facts: Facts) -> TrainerError | Non
 
 def _shortage(cluster: Cluster, facts: Facts, instance: Instance) -> TrainerError | None:
     """The quota that has no room for the missing nodes as `instance`, if any; capacity blocks have none."""
-    if cluster.settled.options.capacity_block:
+    if cluster.resolved.options.capacity_block:
         return None
-    quota = facts.quotas.get(quota_of(instance, cluster.settled.options.spot).name)
+    quota = facts.quotas.get(quota_of(instance, cluster.resolved.options.spot).name)
     need = (cluster.nodes - len(facts.fleet.living)) * instance.vcpus
     if quota is None or need <= 0 or need + quota.running <= quota.limit:
         return None

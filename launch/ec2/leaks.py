@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from launch.core.aws import Aws
 from launch.core.clock import duration
 from launch.core.names import JOB_NAME
-from launch.core.perform import table
 from launch.core.price import usd
+from launch.core.tables import table
 from launch.ec2.costs import node_usd, thing_usd, usd_per_hour
 from launch.ec2.fleet import Fleet, find
 from trainer.errors import TrainerError

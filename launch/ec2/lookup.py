@@ -7,9 +7,9 @@ from typing import Any
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
-from launch.core.lookup import Asking, check_bucket, missing, read_json, region_or_some, spec_of
+from launch.core.lookup import Lookups, check_bucket, missing, read_json, region_or_some, spec_of
 from launch.core.names import DATA_TAG, Folder, bucket_of
-from launch.ec2.checks import Settled
+from launch.ec2.checks import Resolved
 from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot, Subnet
 from launch.ec2.fleet import Fleet, find, node
 from launch.ec2.names import BACKEND, LOG_GROUP
@@ -19,50 +19,50 @@ from trainer.errors import SettingsError, TrainerError
 AMI_PARAMETER = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
 
 
-def look_up(aws: Aws, settled: Settled, job: str, dataset: str, now: datetime) -> Facts:
+def look_up(aws: Aws, resolved: Resolved, job: str, dataset: str, now: datetime) -> Facts:
     """All facts for the planner.  Raises nothing of AWS's: what failed is among the problems."""
     try:
         region, account = aws.region, str(aws.call("sts", "GetCallerIdentity")["Account"])
     except TrainerError as problem:
         unknown = "without an answer from AWS, nothing was looked up: account, zones, AMI, image, snapshot, quotas"
         return Facts(region_or_some(aws), now=now, problems=(problem,), unknown=(unknown,))
-    options, asking = settled.options, Asking()
+    options, lookups = resolved.options, Lookups()
     folder = Folder(options.bucket or bucket_of(account, region), job)
-    need, may = asking.need, asking.may
-    types = [instance.name for instance in settled.instances]
-    need(lambda: check_bucket(aws, folder.bucket, account), None)
-    spec = None if asking.problems else need(lambda: spec_of(aws, folder, BACKEND), None)
+    required, optional = lookups.required, lookups.optional
+    types = [instance.name for instance in resolved.instances]
+    required(lambda: check_bucket(aws, folder.bucket, account), None)
+    spec = None if lookups.problems else required(lambda: spec_of(aws, folder, BACKEND), None)
     # A start that has not ended goes on with what it began with.
     begun: Mapping[str, Any] = spec if spec is not None and "ended" not in spec else {}
     offered: dict[str, frozenset[str]] = {}
-    offered = may("the types' zones", lambda: _offered(aws, types), offered)
+    offered = optional("the types' zones", lambda: _offered(aws, types), offered)
     facts = Facts(
         region=region,
         account=account,
         offered=offered,
-        subnets=need(lambda: _subnets(aws, options.subnet, options.zones), ()),
-        ami=need(lambda: _ami(aws, options.ami or begun.get("ami")), None),
-        image=begun.get("image") or need(lambda: _image(aws, options.image, account, region), None),
-        snapshot=need(lambda: _snapshot(aws, options.data_snapshot or begun.get("snapshot"), dataset), None)
-        if settled.data_volume != "none"
+        subnets=required(lambda: _subnets(aws, options.subnet, options.zones), ()),
+        ami=required(lambda: _ami(aws, options.ami or begun.get("ami")), None),
+        image=begun.get("image") or required(lambda: _image(aws, options.image, account, region), None),
+        snapshot=required(lambda: _snapshot(aws, options.data_snapshot or begun.get("snapshot"), dataset), None)
+        if resolved.data_volume != "none"
         else None,
-        quotas=may("vCPU quotas", lambda: _quotas(aws, settled), {}),
-        spot_usd_per_hour=may("spot prices", lambda: _spot_prices(aws, types, now), {}) if options.spot else {},
-        reservation=need(lambda: _reservation(aws, options.capacity_reservation or options.capacity_block), None),
-        scheduler_role=need(lambda: _role(aws, options.scheduler_role), None),
-        fleet=need(lambda: find(aws, job), Fleet()),
+        quotas=optional("vCPU quotas", lambda: _quotas(aws, resolved), {}),
+        spot_usd_per_hour=optional("spot prices", lambda: _spot_prices(aws, types, now), {}) if options.spot else {},
+        reservation=required(lambda: _reservation(aws, options.capacity_reservation or options.capacity_block), None),
+        scheduler_role=required(lambda: _role(aws, options.scheduler_role), None),
+        fleet=required(lambda: find(aws, job), Fleet()),
         spec=spec,
-        last_generation=need(lambda: _last_generation(aws, folder), 0),
+        last_generation=required(lambda: _last_generation(aws, folder), 0),
         now=now,
     )
-    need(lambda: _check_profile(aws, options.instance_profile), None)
-    has_logs = may("the log group", lambda: _has_log_group(aws), True)
-    return _with(facts, asking, has_logs)
+    required(lambda: _check_profile(aws, options.instance_profile), None)
+    has_logs = optional("the log group", lambda: _has_log_group(aws), True)
+    return _with(facts, lookups, has_logs)
 
 
-def _with(facts: Facts, asking: Asking, has_logs: bool) -> Facts:
-    problems = {str(problem): problem for problem in asking.problems}
-    return replace(facts, has_log_group=has_logs, problems=tuple(problems.values()), unknown=tuple(asking.unknown))
+def _with(facts: Facts, lookups: Lookups, has_logs: bool) -> Facts:
+    problems = {str(problem): problem for problem in lookups.problems}
+    return replace(facts, has_log_group=has_logs, problems=tuple(problems.values()), unknown=tuple(lookups.unknown))
 
 
 def _offered(aws: Aws, types: list[str]) -> dict[str, frozenset[str]]:
@@ -133,9 +133,9 @@ def _snapshot(aws: Aws, wanted: str | None, dataset: str) -> Snapshot:
     return Snapshot(newest["SnapshotId"], newest["VolumeSize"])
 
 
-def _quotas(aws: Aws, settled: Settled) -> dict[str, Quota]:
+def _quotas(aws: Aws, resolved: Resolved) -> dict[str, Quota]:
     """The vCPU limits that the types fall under, with what already runs."""
-    wanted = {quota_of(instance, settled.options.spot) for instance in settled.instances}
+    wanted = {quota_of(instance, resolved.options.spot) for instance in resolved.instances}
     running = {"Filters": [{"Name": "instance-state-name", "Values": ["pending", "running"]}]}
     rows = [i for r in aws.pages("ec2", "DescribeInstances", "Reservations", running) for i in r["Instances"]]
     found = {}

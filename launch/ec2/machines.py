@@ -4,10 +4,10 @@ from typing import Any
 
 from launch.core.catalog import Instance
 from launch.core.names import client_token
-from launch.core.plan import Late, Request
+from launch.core.plan import FromAnswer, Request
 from launch.core.secrets import read_references
 from launch.core.templates import fill
-from launch.ec2.checks import Settled, data_volume, io2_volume
+from launch.ec2.checks import Resolved, data_volume, io2_volume
 from launch.ec2.facts import Subnet
 from launch.ec2.names import DATA_DEVICE, GENERATION_TAG, LOG_GROUP, group_name
 from launch.ec2.requests import NOT_YET, Cluster
@@ -19,7 +19,7 @@ INITIALIZATION_QUOTA, INITIALIZATION_RANGE = 5000, (100, 300)
 
 def run_instances(cluster: Cluster, instance: Instance, subnet: Subnet, count: int, generation: int) -> Request:
     """All missing nodes or none of them, in one zone, with their volumes and tags."""
-    options, tagged = cluster.settled.options, cluster.tags
+    options, tagged = cluster.resolved.options, cluster.tags
     # Everything that may differ between two requests of a job; see the idempotency rules of EC2's API.
     token = client_token(cluster.job, generation, count, instance.name, subnet.id, int(cluster.started.timestamp()))
     params: dict[str, Any] = {
@@ -40,7 +40,7 @@ def run_instances(cluster: Cluster, instance: Instance, subnet: Subnet, count: i
         ],
         "UserData": user_data(cluster, instance),
     }
-    if is_placed(cluster.settled):
+    if is_placed(cluster.resolved):
         params["Placement"] = {"GroupName": group_name(cluster.job)}
     if options.spot:
         params["InstanceMarketOptions"] = {
@@ -53,25 +53,25 @@ def run_instances(cluster: Cluster, instance: Instance, subnet: Subnet, count: i
         target = {"CapacityReservationTarget": {"CapacityReservationId": reserved}}
         params["CapacityReservationSpecification"] = target
     why = f"start {count} x {instance.name} in {subnet.zone}"
-    return Request("ec2", "RunInstances", params, why, name="nodes", again_after=NOT_YET)
+    return Request("ec2", "RunInstances", params, why, name="nodes", retry_after=NOT_YET)
 
 
-def is_placed(settled: Settled) -> bool:
+def is_placed(resolved: Resolved) -> bool:
     """Whether the nodes get a placement group; reservations bring their own place."""
-    options = settled.options
+    options = resolved.options
     return (
         options.placement_group and options.nodes > 1 and not (options.capacity_block or options.capacity_reservation)
     )
 
 
-def uses_efa(settled: Settled, instance: Instance) -> bool:
-    return settled.options.efa and instance.efa > 0 and settled.options.nodes > 1
+def uses_efa(resolved: Resolved, instance: Instance) -> bool:
+    return resolved.options.efa and instance.efa > 0 and resolved.options.nodes > 1
 
 
 def _interfaces(cluster: Cluster, instance: Instance, subnet: Subnet) -> list[dict[str, Any]]:
     """One interface, or with EFA one per network card; those after the first have device index 1 on their card."""
-    cards = instance.efa if uses_efa(cluster.settled, instance) else 1
-    kind = {"InterfaceType": "efa"} if uses_efa(cluster.settled, instance) else {}
+    cards = instance.efa if uses_efa(cluster.resolved, instance) else 1
+    kind = {"InterfaceType": "efa"} if uses_efa(cluster.resolved, instance) else {}
     place = {"SubnetId": subnet.id, "Groups": [cluster.security_group], "DeleteOnTermination": True}
     return [
         {"DeviceIndex": min(card, 1), **({"NetworkCardIndex": card} if cards > 1 else {}), **kind, **place}
@@ -84,13 +84,13 @@ def _disks(cluster: Cluster, instance: Instance) -> list[dict[str, Any]]:
     root = {
         "DeviceName": cluster.ami.root_device,
         "Ebs": {
-            "VolumeSize": cluster.settled.options.root_gb,
+            "VolumeSize": cluster.resolved.options.root_gb,
             "VolumeType": "gp3",
             "Encrypted": True,
             "DeleteOnTermination": True,
         },
     }
-    if cluster.settled.data_volume != "per-node" or cluster.snapshot is None:
+    if cluster.resolved.data_volume != "per-node" or cluster.snapshot is None:
         return [root]
     volume = data_volume(instance, cluster.snapshot.gib)
     ebs: dict[str, Any] = {
@@ -113,7 +113,7 @@ def initialization_rate(nodes: int) -> int | None:
     return None if share < low else min(high, share)
 
 
-def shared_volume(cluster: Cluster, zone: str | Late) -> list[Request]:
+def shared_volume(cluster: Cluster, zone: str | FromAnswer) -> list[Request]:
     """One io2 volume for all nodes, in the zone where they run."""
     assert cluster.snapshot is not None
     volume = io2_volume(cluster.snapshot.gib)
@@ -130,7 +130,7 @@ def shared_volume(cluster: Cluster, zone: str | Late) -> list[Request]:
     return [Request("ec2", "CreateVolume", params, "one data volume that all nodes read", name="data volume")]
 
 
-def attach(volume: str | Late, node: str | Late) -> Request:
+def attach(volume: str | FromAnswer, node: str | FromAnswer) -> Request:
     params = {"VolumeId": volume, "InstanceId": node, "Device": DATA_DEVICE}
     return Request("ec2", "AttachVolume", params, f"give it to {node}", ("VolumeInUse",))
 
@@ -144,9 +144,9 @@ def end_with(node: str) -> Request:
 
 def user_data(cluster: Cluster, instance: Instance) -> str:
     """The boot script for a node of this type."""
-    settled, options = cluster.settled, cluster.settled.options
+    resolved, options = cluster.resolved, cluster.resolved.options
     flags = ["--gpus", "all"] if instance.is_gpu else []
-    if uses_efa(settled, instance):
+    if uses_efa(resolved, instance):
         flags += ["--device", "/dev/infiniband"]
     return fill(
         "ec2/boot.sh",
@@ -154,12 +154,12 @@ def user_data(cluster: Cluster, instance: Instance) -> str:
             "JOB": cluster.job,
             "REGION": cluster.region,
             "FOLDER": cluster.folder.uri,
-            "NPROC": str(settled.nproc(instance)),
+            "NPROC": str(resolved.nproc(instance)),
             "MINUTES": str(max(1, round(options.max_hours * 60))),
             "IMAGE": cluster.image,
             "REGISTRY": cluster.registry,
             "LOG_GROUP": LOG_GROUP,
-            "DATA_VOLUME": settled.data_volume,
+            "DATA_VOLUME": resolved.data_volume,
             "DATA_S3": options.data_s3 or "",
             "SECRETS": [f"{name}={where}" for name, where in read_references(options.secret).items()],
             "MAX_RESTARTS": str(options.max_restarts),

@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from launch.core.options import WordList
 from launch.core.secrets import References
-from launch.core.words import Words
 
 
 class Ec2Options(BaseModel):
@@ -15,14 +15,14 @@ class Ec2Options(BaseModel):
 
     nodes: int = Field(1, ge=1, description="machines")
     max_nodes: int = Field(64, ge=1, description="more --nodes than this are refused")
-    instance_type: Words = Field(("g5.2xlarge",), description="types, tried in this order")
+    instance_type: WordList = Field(("g5.2xlarge",), description="types, tried in this order")
     allow_cpu: bool = Field(False, description="allow types without a GPU")
     nproc_per_node: int | None = Field(None, ge=1, description="processes per node; none: one per GPU, or one on a CPU")
     job_name: str | None = Field(None, description="letters, digits, hyphens; none: made of data set, model and time")
     region: str | None = Field(None, description="AWS region; none: that of AWS's own configuration")
 
-    zones: Words = Field((), description="availability zones, tried in this order; none: all that have the type")
-    subnet: Words = Field((), description="subnets to take instead of the default VPC's, one per zone")
+    zones: WordList = Field((), description="availability zones, tried in this order; none: all that have the type")
+    subnet: WordList = Field((), description="subnets to take instead of the default VPC's, one per zone")
     security_group: str | None = Field(None, description="group to take; none: one made for the job, nothing inbound")
     placement_group: bool = Field(True, description="several nodes next to each other: 10 Gbit/s per connection, not 5")
     efa: bool = Field(True, description="Elastic Fabric Adapter, on several nodes of a type that has it")

@@ -6,9 +6,9 @@ from typing import Any
 
 from launch.core.errors import AwsError
 from launch.core.job import Job
-from launch.core.plan import Choice, Late, Plan, Request, Step, Try
+from launch.core.plan import Choice, FromAnswer, Plan, Request, Step, Try
 from launch.ec2 import explain, machines, requests
-from launch.ec2.checks import Settled
+from launch.ec2.checks import Resolved
 from launch.ec2.describe import describe
 from launch.ec2.facts import Facts, Subnet
 from launch.ec2.names import SCHEDULE_GROUP, group_name
@@ -47,30 +47,30 @@ class Launch:
     generation: int
 
 
-def plan(job: Job[Ec2Options], settled: Settled, name: str, facts: Facts) -> Plan:
+def plan(job: Job[Ec2Options], resolved: Resolved, name: str, facts: Facts) -> Plan:
     """The plan for `job`, called `name`.  Raises SettingsError; what AWS is short of is among its problems."""
-    cluster, problems = describe(job, settled, name, facts)
+    cluster, problems = describe(job, resolved, name, facts)
     living = facts.fleet.living
     missing = max(0, cluster.nodes - len(living))
     # EC2 forgets ended nodes after an hour, but not the tokens of the requests that made them.
     generation = max([facts.last_generation, *(node.generation for node in facts.fleet.nodes)]) + 1
     tries = _tries(cluster, facts, missing, generation)
     if missing and not tries:
-        problems = (*problems, _nowhere(settled, facts))
+        problems = (*problems, _nowhere(resolved, facts))
     # Nodes that run have everything that comes before them.
     steps = _before(cluster, facts) if missing else []
     if missing and tries:
         steps.append(_choice(tries, missing))
-    if settled.data_volume == "multi-attach" and not [v for v in facts.fleet.kind("volume") if v.volume_type == "io2"]:
+    if resolved.data_volume == "multi-attach" and not [v for v in facts.fleet.kind("volume") if v.volume_type == "io2"]:
         there = [node.zone for node in facts.fleet.living]
-        zone = there[0] if there else Late("nodes", "Instances[0].Placement.AvailabilityZone")
+        zone = there[0] if there else FromAnswer("nodes", "Instances[0].Placement.AvailabilityZone")
         steps += machines.shared_volume(cluster, zone)
     gib = cluster.snapshot.gib if cluster.snapshot else 0
     return Plan(
-        title=f"{cluster.nodes} x {' or '.join(settled.options.instance_type)} on EC2, job {name}",
+        title=f"{cluster.nodes} x {' or '.join(resolved.options.instance_type)} on EC2, job {name}",
         facts=explain.facts_rows(cluster, facts),
         steps=tuple(steps),
-        price=explain.price_rows(job.train, settled, facts, gib),
+        price=explain.price_rows(job.train, resolved, facts, gib),
         warnings=explain.warnings(cluster, facts),
         problems=(*facts.problems, *problems),
         later=_later(cluster),
@@ -78,10 +78,10 @@ def plan(job: Job[Ec2Options], settled: Settled, name: str, facts: Facts) -> Pla
     )
 
 
-def _nowhere(settled: Settled, facts: Facts) -> TrainerError:
+def _nowhere(resolved: Resolved, facts: Facts) -> TrainerError:
     zones = ", ".join(subnet.zone for subnet in facts.subnets) or "no zone"
     return AwsError(
-        f"{' or '.join(settled.options.instance_type)} is not offered where there are subnets ({zones}); give another "
+        f"{' or '.join(resolved.options.instance_type)} is not offered where there are subnets ({zones}); give another "
         "--instance-type, --zones or --region."
     )
 
@@ -97,14 +97,14 @@ def _tries(cluster: Cluster, facts: Facts, count: int, generation: int) -> tuple
         subnets = tuple(s for s in subnets if s.zone in shared)
     if reservation is not None:
         subnets = tuple(s for s in subnets if s.zone == reservation.zone)
-    market = "spot" if cluster.settled.options.spot else "on demand"
+    market = "spot" if cluster.resolved.options.spot else "on demand"
     return tuple(
         Try(
             machines.run_instances(cluster, instance, subnet, count, generation),
             (instance.name, subnet.zone, market),
             instance.name,
         )
-        for instance in cluster.settled.instances
+        for instance in cluster.resolved.instances
         for subnet in subnets
         if not facts.offered or not facts.subnets or subnet.zone in facts.offered.get(instance.name, ())
     )
@@ -123,16 +123,16 @@ def _choice(tries: Sequence[Try], count: int) -> Choice:
 
 def _before(cluster: Cluster, facts: Facts) -> list[Step]:
     """Everything that must be there before the first machine that costs money."""
-    settled, fleet = cluster.settled, facts.fleet
+    resolved, fleet = cluster.resolved, facts.fleet
     steps: list[Step] = [requests.put_spec(cluster), *requests.log_group(retention=not facts.has_log_group)]
     steps += requests.time_limit(cluster, exists=bool(fleet.kind("schedule")))
-    if settled.options.security_group is None:
-        if isinstance(cluster.security_group, Late):
+    if resolved.options.security_group is None:
+        if isinstance(cluster.security_group, FromAnswer):
             vpc = facts.subnets[0].vpc if facts.subnets else "<default VPC>"
             steps += requests.security_group(cluster, vpc)
         else:
             steps += requests.security_rules(cluster.security_group)
-    if machines.is_placed(settled) and not fleet.kind("placement-group"):
+    if machines.is_placed(resolved) and not fleet.kind("placement-group"):
         steps.append(requests.placement_group(cluster))
     return steps
 
@@ -141,13 +141,17 @@ def _later(cluster: Cluster) -> tuple[tuple[str, tuple[Request, ...]], ...]:
     """What follows once the nodes run, shown with texts for what their start will tell."""
     told = requests.put_cluster(cluster.folder, members_of_plan(cluster))
     run: list[Request] = [told]
-    if cluster.settled.data_volume == "multi-attach":
-        run = [machines.attach(Late("data volume", "VolumeId"), "<each node>"), machines.end_with("<each node>"), told]
+    if cluster.resolved.data_volume == "multi-attach":
+        run = [
+            machines.attach(FromAnswer("data volume", "VolumeId"), "<each node>"),
+            machines.end_with("<each node>"),
+            told,
+        ]
     end = [Request("ec2", "TerminateInstances", {"InstanceIds": ["<all nodes>"]}, "end the nodes, and their volumes")]
     name = {"GroupName": group_name(cluster.job)}
-    if isinstance(cluster.security_group, Late) or cluster.settled.options.security_group is None:
+    if isinstance(cluster.security_group, FromAnswer) or cluster.resolved.options.security_group is None:
         end.append(Request("ec2", "DeleteSecurityGroup", {"GroupId": str(cluster.security_group)}, "its group"))
-    if machines.is_placed(cluster.settled):
+    if machines.is_placed(cluster.resolved):
         end.append(Request("ec2", "DeletePlacementGroup", name, "its placement group"))
     limit = {"GroupName": SCHEDULE_GROUP, "Name": group_name(cluster.job)}
     end.append(Request("scheduler", "DeleteSchedule", limit, "and the time limit"))

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from launch.core.names import JOB_TAG, Folder, tags
-from launch.core.plan import Late, Request
-from launch.ec2.checks import Settled
+from launch.core.plan import FromAnswer, Request
+from launch.ec2.checks import Resolved
 from launch.ec2.facts import Ami, Snapshot
 from launch.ec2.names import BACKEND, LOG_GROUP, SCHEDULE_GROUP, group_name
 
@@ -27,7 +27,7 @@ class Cluster:
 
     job: str
     region: str
-    settled: Settled
+    resolved: Resolved
     folder: Folder
     image: str
     registry: str  # to log in to, or empty
@@ -37,11 +37,11 @@ class Cluster:
     started: datetime
     deadline: datetime
     train: tuple[str, ...]
-    security_group: str | Late
+    security_group: str | FromAnswer
 
     @property
     def nodes(self) -> int:
-        return self.settled.options.nodes
+        return self.resolved.options.nodes
 
     @property
     def tags(self) -> list[dict[str, str]]:
@@ -54,7 +54,7 @@ NOT_THE_JOB = {"wait", "detach", "max_usd", "max_nodes", "job_name", "region"}
 
 def spec(cluster: Cluster) -> dict[str, Any]:
     """job.json: what was asked for, so that a second start can tell whether it is the same job."""
-    options = cluster.settled.options.model_dump(mode="json", exclude=NOT_THE_JOB)
+    options = cluster.resolved.options.model_dump(mode="json", exclude=NOT_THE_JOB)
     return {
         "job": cluster.job,
         "backend": BACKEND,
@@ -136,7 +136,7 @@ def time_limit(cluster: Cluster, exists: bool) -> list[Request]:
 
 def security_group(cluster: Cluster, vpc: str) -> list[Request]:
     """A group that lets in nobody but its own members, and out to HTTPS."""
-    made = Late("security group", "GroupId")
+    made = FromAnswer("security group", "GroupId")
     create = Request(
         "ec2",
         "CreateSecurityGroup",
@@ -152,16 +152,16 @@ def security_group(cluster: Cluster, vpc: str) -> list[Request]:
     return [create, *security_rules(made)]
 
 
-def security_rules(group: str | Late) -> list[Request]:
+def security_rules(group: str | FromAnswer) -> list[Request]:
     """Nothing inbound but from the group itself, all protocols as EFA wants them; HTTPS outbound."""
     itself = [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}]
     everywhere = [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
     https = {"IpProtocol": "tcp", "FromPort": 443, "ToPort": 443, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
     there = ("InvalidPermission.Duplicate",)
 
-    def rule(operation: str, permissions: Sequence[Any], why: str, settled_by: tuple[str, ...]) -> Request:
+    def rule(operation: str, permissions: Sequence[Any], why: str, done_already: tuple[str, ...]) -> Request:
         params = {"GroupId": group, "IpPermissions": permissions}
-        return Request("ec2", operation, params, why, settled_by, again_after=NOT_YET)
+        return Request("ec2", operation, params, why, done_already, retry_after=NOT_YET)
 
     return [
         rule("AuthorizeSecurityGroupIngress", itself, "in: only from each other", there),

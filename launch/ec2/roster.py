@@ -35,7 +35,7 @@ def members(cluster: Cluster, fleet: Fleet, before: Mapping[str, Any] | None) ->
 def members_of_plan(cluster: Cluster) -> Members:
     """cluster.json before any node is there."""
     rows = [{"rank": rank, "instance": f"<node {rank}>", "address": f"<address of node {rank}>",
-             "data_volume": None if cluster.settled.data_volume == "none" else f"<its volume {rank}>"}
+             "data_volume": None if cluster.resolved.data_volume == "none" else f"<its volume {rank}>"}
             for rank in range(cluster.nodes)]  # fmt: skip
     return _whole(cluster, 1, 0, rows)
 
@@ -50,16 +50,16 @@ def ranks(nodes: Sequence[Node], before: Mapping[str, Any] | None) -> list[tuple
 
 def volumes_missing(cluster: Cluster, fleet: Fleet) -> bool:
     """Whether some node has no data volume yet, as far as EC2 shows: it may do so a little later than the nodes."""
-    if cluster.settled.data_volume == "none":
+    if cluster.resolved.data_volume == "none":
         return False
     return any(_volume(cluster, fleet, node) is None for node in fleet.living)
 
 
 def _volume(cluster: Cluster, fleet: Fleet, node: Node) -> str | None:
-    if cluster.settled.data_volume == "none":
+    if cluster.resolved.data_volume == "none":
         return None
     volumes = fleet.kind("volume")
-    if cluster.settled.data_volume == "multi-attach":
+    if cluster.resolved.data_volume == "multi-attach":
         return next((v.id for v in volumes if node.id in v.attached_to and v.volume_type == "io2"), None)
     return next((v.id for v in volumes if node.id in v.attached_to and v.device == DATA_DEVICE), None)
 

@@ -11,7 +11,7 @@ from launch.core.lookup import read_json
 from launch.core.perform import Say, perform
 from launch.core.plan import Plan
 from launch.core.price import usd
-from launch.core.signals import Hangup, hangups, undeterred, undisturbed
+from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
 from launch.ec2 import machines, requests, stop
 from launch.ec2.costs import cost_so_far
 from launch.ec2.fleet import Fleet, find
@@ -60,13 +60,13 @@ Change = Callable[[], Mapping[str, Any]]
 
 def _live(plan: Plan, world: World, start: Change, replace_lost: Change | None) -> int:
     """The life of a job from start() to its end."""
-    cluster, say, is_ours = inner(plan).cluster, undeterred(world.say), inner(plan).missing > 0
+    cluster, say, is_ours = inner(plan).cluster, unless_gone(world.say), inner(plan).missing > 0
     say(f"job {cluster.job}; from any terminal: python -m launch.ec2 status|logs|stop {cluster.job}")
     with hangups():
         try:
             start()
             is_ours = True
-            if cluster.settled.detaches:
+            if cluster.resolved.detaches:
                 return _detached(cluster, say)
             over = Follower(cluster, world.aws, world.clock, world.say, replace_lost).follow()
         except KeyboardInterrupt:
@@ -135,7 +135,7 @@ def _wait_for_nodes(launched: Launch, world: World) -> Fleet:
     cluster, until = launched.cluster, world.clock.now() + APPEAR_S
     while True:
         fleet = find(world.aws, cluster.job)
-        if cluster.settled.data_volume == "multi-attach":
+        if cluster.resolved.data_volume == "multi-attach":
             _share_volume(fleet, world)
         if len(fleet.living) >= cluster.nodes and not volumes_missing(cluster, fleet):
             return fleet
@@ -174,7 +174,7 @@ def _take_down(
     """Removes everything.  What goes wrong here is told, with what still ends the nodes."""
     aws, sooner = world.aws, f"python -m launch.ec2 stop {cluster.job}"
     try:
-        with undisturbed():
+        with hangups_ignored():
             cost = _cost(cluster, world)
             stop.mark_ended(aws, cluster.folder, world.clock, say)
             removed = stop.stop(aws, cluster.job, world.clock, say, unsure=unsure)

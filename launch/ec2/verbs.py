@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, Field
 
 from launch.core.cli import Verb
-from launch.core.verbs import InRegion, OfJob
+from launch.core.options import JobOptions, RegionOptions
 
 if TYPE_CHECKING:
     from launch.core.aws import Aws
@@ -15,30 +15,30 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 
 
-class StatusOptions(OfJob):
+class StatusOptions(JobOptions):
     bucket: str | None = Field(None, description="where the job's folder is, if it is over and had a --bucket")
 
 
-class LogsOptions(OfJob):
+class LogsOptions(JobOptions):
     follow: bool = Field(False, description="-f: go on until the job's last node has ended")
     node: int | None = Field(None, ge=0, description="only the node of this rank")
     since: float | None = Field(None, gt=0, description="only the last so many minutes")
     bucket: str | None = Field(None, description="where the job's folder is, if it is over and had a --bucket")
 
 
-class StopOptions(OfJob):
+class StopOptions(JobOptions):
     all: bool = Field(False, description="every job in the region")
     yes: bool = Field(False, description="yes, --all of them")
     bucket: str | None = Field(None, description="where the job's folder is, if it is over and had a --bucket")
 
 
-class LeaksOptions(InRegion):
+class LeaksOptions(RegionOptions):
     all_regions: bool = Field(False, description="ask every region that the account has switched on")
     delete: bool = Field(False, description="remove what is a leak")
     running: bool = Field(False, description="with --delete: jobs within their time limit too")
 
 
-class SshOptions(OfJob):
+class SshOptions(JobOptions):
     node: int = Field(0, ge=0, description="rank of the node")
 
 

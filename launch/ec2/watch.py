@@ -80,7 +80,7 @@ class Follower:
         if unneeded := [node.id for node in strays(seen, APPEAR_S)]:
             self.say(f"ending {', '.join(unneeded)}, which belong to no start of the job")
             self.aws.call("ec2", "TerminateInstances", {"InstanceIds": unneeded})
-        return judge(seen, self.cluster.settled.options.max_restarts)
+        return judge(seen, self.cluster.resolved.options.max_restarts)
 
     def _has_results(self) -> bool:
         """Whether this start of the job has left its weights: the node that writes them may be lost before it can."""

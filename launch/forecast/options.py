@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from launch.core.words import Words, split
+from launch.core.options import WordList, split
 
 
 def _some(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -19,7 +19,7 @@ class ForecastOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-    instance_type: Annotated[Words, AfterValidator(_some)] = Field(
+    instance_type: Annotated[WordList, AfterValidator(_some)] = Field(
         ("g5.2xlarge", "g5.12xlarge", "p4d.24xlarge"),
         description="EC2's names, or SageMaker's ml.* at its prices, separated by commas",
     )

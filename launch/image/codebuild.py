@@ -12,7 +12,7 @@ from typing import Any
 from launch.core.errors import AwsError
 from launch.core.lookup import SET_UP
 from launch.core.names import TOOLKIT
-from launch.core.plan import Late, Request
+from launch.core.plan import FromAnswer, Request
 from launch.core.price import usd
 from launch.image import engines
 from launch.image.context import Context
@@ -86,7 +86,7 @@ def order(given: Mapping[str, str], context: Context, bucket: str, token: str, *
 
 def later() -> tuple[tuple[str, tuple[Request, ...]], ...]:
     """What is asked for while it builds."""
-    build, stream = Late("build", "build.id"), Late("build", "build.logs.streamName")
+    build, stream = FromAnswer("build", "build.id"), FromAnswer("build", "build.logs.streamName")
     return (
         (
             f"every {LOOK_EVERY_S:g} seconds until the build is over:",

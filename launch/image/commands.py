@@ -112,14 +112,14 @@ class Acts:
         """Meanwhile the builder may pull from and push to these registries."""
         with ExitStack() as stack:
             for host in hosts:
-                shell.ask(engines.log_in(builder, host), tell=self._password(host))
+                shell.output_of(engines.log_in(builder, host), stdin=self._password(host))
                 stack.callback(self._log_out, builder, host)
             yield
 
     def _log_out(self, builder: Program, host: str) -> None:
         """What the build came to matters more than that this fails: the password is good for 12 hours at most."""
         try:
-            shell.ask(engines.log_out(builder, host))
+            shell.output_of(engines.log_out(builder, host))
         except MachineError as error:
             self.say(f"warning: {error}")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
-from launch.core.lookup import SET_UP, Asking, region_or_some
+from launch.core.lookup import SET_UP, Lookups, region_or_some
 from launch.core.names import TOOLKIT, bucket_of
 from launch.image.codebuild import PROJECT
 from launch.image.context import pack
@@ -37,19 +37,19 @@ def look_up(aws: Aws, options: PushOptions, source: Source, which: Which, make_a
         region, account = aws.region, str(aws.call("sts", "GetCallerIdentity")["Account"])
     except TrainerError as problem:
         return Facts(builder, region_or_some(aws), context=context, problems=(problem,))
-    asking = Asking()
+    lookups = Lookups()
     nothing: Mapping[str, Any] = {}
-    image = asking.need(lambda: _image_of(aws, options.repository, source.tag), nothing)
+    image = lookups.required(lambda: _image_of(aws, options.repository, source.tag), nothing)
     there = str(image.get("imageDigest", ""))
-    alias = "" if asking.problems else asking.need(lambda: digest_of(aws, options.repository, source.alias), "")
-    base = asking.may("the base", lambda: _base_of(source, make_aws), "")
+    alias = "" if lookups.problems else lookups.required(lambda: digest_of(aws, options.repository, source.alias), "")
+    base = lookups.optional("the base", lambda: _base_of(source, make_aws), "")
     found = Facts(builder, region, account, there, alias, base=base, marks=tuple(image.get("imageTags", ())))
     if context is not None and (options.again or not there):
         bucket = bucket_of(account, region)
-        uploaded = asking.need(lambda: _is_uploaded(aws, bucket, context.key, account), False)
-        asking.need(lambda: _check_project(aws), None)
+        uploaded = lookups.required(lambda: _is_uploaded(aws, bucket, context.key, account), False)
+        lookups.required(lambda: _check_project(aws), None)
         found = replace(found, context=context, uploaded=uploaded)
-    return replace(found, problems=tuple(asking.problems))
+    return replace(found, problems=tuple(lookups.problems))
 
 
 def find_builder(options: BuildOptions, which: Which) -> Builder | None:

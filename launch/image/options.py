@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from launch.core.names import TOOLKIT
-from launch.core.verbs import InRegion
+from launch.core.options import RegionOptions
 
 Target = Literal["trainer", "sagemaker", "jupyter"]
 Program = Literal["docker", "podman", "buildah"]
@@ -24,7 +24,7 @@ def _named(value: Any) -> Any:
 Repository = Annotated[str, BeforeValidator(_named)]
 
 
-class BuildOptions(InRegion):
+class BuildOptions(RegionOptions):
     target: Target = Field("trainer", description="trainer: EC2, Slurm, here; sagemaker: that as root; jupyter: a lab")
     base: str | None = Field(None, description="image to build on, best with @sha256:...; none: as the Dockerfile says")
     builder: Builder | None = Field(
@@ -40,5 +40,5 @@ class PushOptions(BuildOptions):
     again: bool = Field(False, description="build and push also if the same content is there: its base was patched")
 
 
-class ShowOptions(InRegion):
+class ShowOptions(RegionOptions):
     repository: Repository = Field(TOOLKIT, description="of the account's registry")

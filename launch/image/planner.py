@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from launch.core.names import TOOLKIT, bucket_of, client_token
-from launch.core.plan import Late, Plan, Request
+from launch.core.plan import FromAnswer, Plan, Request
 from launch.image import codebuild, engines
 from launch.image.codebuild import Order
 from launch.image.facts import BUILT_ON, Facts, short
@@ -176,14 +176,14 @@ def _moves(options: PushOptions, source: Source, facts: Facts, made: bool) -> tu
         "get the image's manifest",
         name="image",
     )
-    manifest = Late("image", "images[0].imageManifest")
+    manifest = FromAnswer("image", "images[0].imageManifest")
     puts = (
         Request(
             "ecr",
             "PutImage",
             {"repositoryName": repository, "imageManifest": manifest, "imageTag": tag},
             f"let {tag} name it, too",
-            settled_by=("ImageAlreadyExistsException",),
+            done_already=("ImageAlreadyExistsException",),
         )
         for tag in tags
     )

@@ -10,7 +10,7 @@ from launch.core.clock import Clock, duration
 from launch.core.errors import AwsError, Ended, NoAnswer
 from launch.core.logs import QUIET_LOOKS, LogTail, Streams
 from launch.core.perform import Say, perform
-from launch.core.signals import Hangup, hangups, undeterred, undisturbed
+from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
 from launch.image.codebuild import (
     DONE,
     LIMIT_MINUTES,
@@ -73,7 +73,7 @@ class Watch:
 
     def _begun(self) -> str:
         """The id of the build.  Asked for again it is the same build, by its token."""
-        answers = perform((self.order.start,), self.aws.call, undeterred(self.say), self.clock.sleep)
+        answers = perform((self.order.start,), self.aws.call, unless_gone(self.say), self.clock.sleep)
         return str(answers["build"]["build"]["id"])
 
     def _follow(self) -> Build:
@@ -139,7 +139,7 @@ class Watch:
         if not self._asked:
             return Ended("stopped before a build was started", 130)
         try:
-            with undisturbed():
+            with hangups_ignored():
                 self._id = self._id or self._begun()  # we were interrupted before we heard it
                 self.aws.call("codebuild", "StopBuild", {"id": self._id})
         except (KeyboardInterrupt, TrainerError) as error:

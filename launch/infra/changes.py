@@ -7,8 +7,8 @@ from typing import Any
 from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.perform import table
 from launch.core.plan import Request
+from launch.core.tables import table
 from launch.infra.lookup import stack_of
 from launch.infra.template import KEPT, STACK, WITH_THEM
 
@@ -37,7 +37,7 @@ def ask(aws: Aws, create: Request, clock: Clock) -> tuple[Change, ...] | None:
     except AwsError as error:
         if any(words in str(error) for words in NO_CHANGES):
             return None
-        if error.aws_code not in create.settled_by:
+        if error.aws_code not in create.done_already:
             raise
     name = {"StackName": STACK, "ChangeSetName": create.params["ChangeSetName"]}
     until = clock.now() + LIMIT_S

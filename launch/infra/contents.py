@@ -14,7 +14,7 @@ ABSENT = {"404", "NoSuchBucket", "RepositoryNotFoundException", "ResourceNotFoun
 
 
 @dataclass(frozen=True)
-class Held:
+class ChildProcess:
     """So much is in something.  at_least: not all was counted."""
 
     count: int
@@ -25,7 +25,7 @@ class Held:
         return f"{'at least ' if self.at_least else ''}{self.count:,} ({self.size / 1e9:,.2f} GB)"
 
 
-def in_bucket(aws: Aws, bucket: str) -> Held:
+def in_bucket(aws: Aws, bucket: str) -> ChildProcess:
     """Objects with their old versions, and what marks deleted ones: all of it must go before the bucket can."""
     count = size = 0
     where: dict[str, str] = {"Bucket": bucket}
@@ -35,15 +35,15 @@ def in_bucket(aws: Aws, bucket: str) -> Held:
         count += len(versions) + len(page.get("DeleteMarkers", []))
         size += sum(version.get("Size", 0) for version in versions)
         if not page.get("IsTruncated"):
-            return Held(count, size)
+            return ChildProcess(count, size)
         where |= {"KeyMarker": page["NextKeyMarker"], "VersionIdMarker": page.get("NextVersionIdMarker", "")}
-    return Held(count, size, at_least=True)
+    return ChildProcess(count, size, at_least=True)
 
 
-def in_repository(aws: Aws, repository: str) -> Held:
+def in_repository(aws: Aws, repository: str) -> ChildProcess:
     """Its images."""
     images = aws.pages("ecr", "DescribeImages", "imageDetails", {"repositoryName": repository})
-    return Held(len(images), sum(image.get("imageSizeInBytes") or 0 for image in images))
+    return ChildProcess(len(images), sum(image.get("imageSizeInBytes") or 0 for image in images))
 
 
 def has_logs(aws: Aws, group: str) -> bool:
@@ -81,7 +81,7 @@ def _empty_bucket(bucket: str | None) -> str:
     return f"""  python -c 'import boto3; boto3.resource("s3").Bucket("{bucket}").object_versions.delete()'"""
 
 
-def _unless_gone(count: Callable[[], Held]) -> Held | None:
+def _unless_gone(count: Callable[[], ChildProcess]) -> ChildProcess | None:
     try:
         return count()
     except AwsError as error:

@@ -7,7 +7,7 @@ from typing import Any
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
-from launch.core.lookup import Asking, region_or_some
+from launch.core.lookup import Lookups, region_or_some
 from launch.core.names import tag_values
 from launch.infra.checks import check_region
 from launch.infra.facts import PLANNED, Facts, Stack, Vpc
@@ -33,16 +33,16 @@ def look_up(aws: Aws, vpc_id: str | None = None) -> Facts:
         region, account = aws.region, str(aws.call("sts", "GetCallerIdentity")["Account"])
     except TrainerError as problem:
         return Facts(region_or_some(aws), problems=(problem,))
-    asking = Asking()
-    stack = asking.need(lambda: stack_of(aws), None)
+    lookups = Lookups()
+    stack = lookups.required(lambda: stack_of(aws), None)
     ours = set(stack.resources) if stack else set[str]()
     named = [thing for thing in resources(read(filled(account, region)), {}) if thing.id not in ours]
     nothing: tuple[str, ...] = ()
-    adopted = asking.need(lambda: _kept(aws, named, account), nothing)
-    wide = asking.need(lambda: _account_wide(aws, named, account), Wide())
+    adopted = lookups.required(lambda: _kept(aws, named, account), nothing)
+    wide = lookups.required(lambda: _account_wide(aws, named, account), Wide())
     wanted = vpc_id if vpc_id is not None or stack is None else stack.parameters.get("VpcId")
-    vpc = asking.need(lambda: _vpc(aws, wanted, stack), None) if wanted else None
-    problems = {str(problem): problem for problem in asking.problems}
+    vpc = lookups.required(lambda: _vpc(aws, wanted, stack), None) if wanted else None
+    problems = {str(problem): problem for problem in lookups.problems}
     return Facts(region, account, stack, adopted, wide.strangers, wide.owner, vpc, tuple(problems.values()))
 
 

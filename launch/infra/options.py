@@ -5,11 +5,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from launch.core.verbs import InRegion
-from launch.core.words import Words
+from launch.core.options import RegionOptions, WordList
 
 
-class SetUpOptions(InRegion):
+class SetUpOptions(RegionOptions):
     """What the stack shall hold.  Where nothing is given it stays as it is, or gets the template's default."""
 
     monthly_usd: float | None = Field(None, ge=0, description="budget of the whole account, USD a month; 0: none")
@@ -22,7 +21,7 @@ class SetUpOptions(InRegion):
     vpc_id: str | None = Field(
         None, description="vpc-...: gets a way to S3 within AWS, which is free; '': none any more"
     )
-    endpoint_subnets: Words | None = Field(
+    endpoint_subnets: WordList | None = Field(
         None, description="subnets of it without a way to the internet: interface endpoints; '': none any more"
     )
     security_group: bool | None = Field(None, description="a group in the VPC, for launch.ec2 --security-group")
@@ -42,11 +41,11 @@ class UpOptions(SetUpOptions):
     )
 
 
-class ShowOptions(InRegion):
+class ShowOptions(RegionOptions):
     drift: bool = Field(False, description="ask AWS now what was changed by hand; takes about a minute")
 
 
-class DownOptions(InRegion):
+class DownOptions(RegionOptions):
     keep_data: bool = Field(False, description="leave bucket, repository and logs where they are, with what they hold")
     yes: bool = YES
     dry_run: bool | Literal["json"] = Field(
@@ -54,7 +53,7 @@ class DownOptions(InRegion):
     )
 
 
-class TemplateOptions(InRegion):
+class TemplateOptions(RegionOptions):
     account: str = Field("123456789012", description="whose: it is in the bucket's name")
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError, Forbidden
-from launch.core.lookup import Asking
+from launch.core.lookup import Lookups
 from launch.ec2 import fleet, leaks
 from launch.infra.lookup import stack_of
 from launch.infra.template import STACK
@@ -37,10 +37,10 @@ def look(places: Sequence[Aws], now: datetime) -> tuple[Region, ...]:
 
 
 def _look(aws: Aws, now: datetime) -> Region:
-    asking, nothing = Asking(), tuple[str, ...]()
-    jobs = asking.need(lambda: _on_ec2(aws, now), nothing) + asking.need(lambda: _on_sagemaker(aws), nothing)
-    has_stack = asking.need(lambda: stack_of(aws) is not None, False)
-    return Region(aws.region, jobs, has_stack, tuple(asking.problems))
+    lookups, nothing = Lookups(), tuple[str, ...]()
+    jobs = lookups.required(lambda: _on_ec2(aws, now), nothing) + lookups.required(lambda: _on_sagemaker(aws), nothing)
+    has_stack = lookups.required(lambda: stack_of(aws) is not None, False)
+    return Region(aws.region, jobs, has_stack, tuple(lookups.problems))
 
 
 def _on_ec2(aws: Aws, now: datetime) -> tuple[str, ...]:

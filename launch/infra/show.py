@@ -5,7 +5,7 @@ from dataclasses import replace
 from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.perform import table
+from launch.core.tables import table
 from launch.infra.facts import Stack
 from launch.infra.template import STACK
 

@@ -8,8 +8,9 @@ from datetime import datetime
 from functools import partial
 
 from launch.core import cli, shell
-from launch.local.options import LocalOptions
+from launch.local.backend import BACKEND
 from launch.local.planner import plan
+from trainer.outcome import Outcome, state_of
 
 ABOUT = """\
 Trains on this machine, in as many processes as you say.  Settings of the training go on the same line.
@@ -17,14 +18,19 @@ Trains on this machine, in as many processes as you say.  Settings of the traini
   python -m launch.local --nproc-per-node 2 --model cnn --dataset digits --epochs 5
 """
 
-LOCAL = cli.Backend(
-    prog="python -m launch.local",
+
+def _perform(plan: tuple[str, ...]) -> Outcome:
+    code = shell.run(plan, env=os.environ)
+    return Outcome(state_of(code), code)
+
+
+LOCAL = cli.Launcher(
+    backend=BACKEND,
     about=ABOUT,
-    options=LocalOptions,
     plan=partial(plan, python=sys.executable, now=datetime.now()),
     show=shlex.join,
     show_json=json.dumps,
-    perform=partial(shell.run, env=os.environ),
+    perform=_perform,
 )
 
 if __name__ == "__main__":

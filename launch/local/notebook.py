@@ -43,7 +43,7 @@ def train(*, show: bool = False, **settings: Any) -> list[dict[str, Any]]:
                 print(line, flush=True)
 
         # Whoever calls this has no command line to pass an environment down from.
-        code = shell.run([sys.executable, "-m", "trainer", *flags.to_argv(config)], os.environ, hear=hear)
+        code = shell.run([sys.executable, "-m", "trainer", *flags.to_argv(config)], os.environ, on_line=hear)
         if code:
             raise _error(code, said)
         assert config.run_dir is not None

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from launch.core.words import Words
+from launch.core.options import WordList
 
 
 class ReportOptions(BaseModel):
@@ -20,4 +20,4 @@ class ReportOptions(BaseModel):
     usd_per_gpu_hour: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="USD a GPU (or CPU rank) costs an hour, for runs without a price"
     )
-    format: Words = Field(("png",), description="of the files in figures/: png, svg, pdf")
+    format: WordList = Field(("png",), description="of the files in figures/: png, svg, pdf")

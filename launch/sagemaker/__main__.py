@@ -49,9 +49,9 @@ def main(argv: list[str]) -> int:
 
 
 def _check(job: "Job[SageMakerOptions]") -> None:
-    from launch.sagemaker.checks import settle
+    from launch.sagemaker.checks import resolve
 
-    settle(job)
+    resolve(job)
 
 
 def _plan(job: "Job[SageMakerOptions]") -> plan.Plan:

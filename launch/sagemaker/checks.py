@@ -33,7 +33,7 @@ _SECRET = re.compile(r"SECRET|PASSWORD|PASSWD|(^|_)TOKEN(_|$)|API_?KEY|CREDENTIA
 
 
 @dataclass(frozen=True)
-class Settled:
+class Resolved:
     """The options, with every choice that follows from them made.
 
     disk_gb: of the disk that SageMaker adds to each instance, 0 where it has its own; max_wait_s: None on demand.
@@ -70,7 +70,7 @@ class Settled:
         return self.usd_per_hour * (self.max_run_s + ENDING_S + self.options.warm_pool_s) / 3600
 
 
-def settle(job: Job[SageMakerOptions]) -> Settled:
+def resolve(job: Job[SageMakerOptions]) -> Resolved:
     """The job's choices.  Raises SettingsError for what cannot work or may cost too much."""
     options = job.where
     if options.nodes > options.max_nodes:
@@ -91,7 +91,7 @@ def settle(job: Job[SageMakerOptions]) -> Settled:
     if options.image is not None:
         check_image(options.image, instance)
     max_run_s = math.ceil(options.max_hours * 3600)
-    settled = Settled(
+    resolved = Resolved(
         options,
         instance,
         channels,
@@ -102,9 +102,9 @@ def settle(job: Job[SageMakerOptions]) -> Settled:
         max_run_s,
         math.ceil((options.max_wait_hours or min(2 * options.max_hours, MOST_HOURS)) * 3600) if options.spot else None,
     )
-    check_batches(job.train, settled.processes)
-    _check_price(settled)
-    return settled
+    check_batches(job.train, resolved.processes)
+    _check_price(resolved)
+    return resolved
 
 
 def _instance(options: SageMakerOptions) -> Instance:
@@ -208,8 +208,8 @@ def _pairs(option: str, words: Iterable[str]) -> dict[str, str]:
     return pairs
 
 
-def _check_price(settled: Settled) -> None:
-    options, limit, most = settled.options, settled.options.max_usd, settled.highest_usd
+def _check_price(resolved: Resolved) -> None:
+    options, limit, most = resolved.options, resolved.options.max_usd, resolved.highest_usd
     if limit is not None and most > limit:
         raise SettingsError(
             f"{options.nodes} x {options.instance_type} for {options.max_hours:g} h may cost {most:,.2f} USD, over "

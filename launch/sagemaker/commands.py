@@ -23,7 +23,7 @@ from trainer.contract import Exit
 from trainer.errors import SettingsError
 
 if TYPE_CHECKING:
-    from launch.core.verbs import OfJob
+    from launch.core.options import JobOptions
     from launch.sagemaker.verbs import AttachOptions, LeaksOptions, LogsOptions, StopOptions
 
 
@@ -33,7 +33,7 @@ class Acts:
 
     make_world: Callable[[str | None], World]
 
-    def status(self, options: OfJob) -> int:
+    def status(self, options: JobOptions) -> int:
         world = self.make_world(options.region)
         now = world.clock.utc()
         if options.job is None:

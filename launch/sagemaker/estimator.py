@@ -7,7 +7,7 @@ from typing import Any
 from launch.core.names import TOOLKIT, Folder, tags
 from launch.sagemaker.bundle import Bundle
 from launch.sagemaker.channels import Channel
-from launch.sagemaker.checks import Settled
+from launch.sagemaker.checks import Resolved
 from launch.sagemaker.facts import Facts
 from launch.sagemaker.images import Image
 from launch.sagemaker.options import SageMakerOptions
@@ -34,10 +34,10 @@ class Estimator:
 
 
 def estimator_of(
-    settled: Settled, train: TrainConfig, run: str, folder: Folder, image: Image, bundle: Bundle, facts: Facts
+    resolved: Resolved, train: TrainConfig, run: str, folder: Folder, image: Image, bundle: Bundle, facts: Facts
 ) -> Estimator:
     """The estimator of the training job called `run`, of the job whose folder is `folder`."""
-    options, ours = settled.options, tags(folder.job, folder.bucket, facts.now)
+    options, ours = resolved.options, tags(folder.job, folder.bucket, facts.now)
     arguments: dict[str, Any] = {
         "entry_point": SAGEMAKER_SCRIPT,
         "source_dir": f"s3://{folder.bucket}/{source_key(folder, bundle)}",
@@ -48,26 +48,26 @@ def estimator_of(
         "distribution": {options.distribution: {"enabled": True}},
         "hyperparameters": hyperparameters(train),
         "output_path": f"{folder.uri}/output",
-        "max_run": settled.max_run_s,
+        "max_run": resolved.max_run_s,
         "metric_definitions": metric_definitions(),
-        "tags": ours + [{"Key": key, "Value": value} for key, value in settled.tags.items()],
+        "tags": ours + [{"Key": key, "Value": value} for key, value in resolved.tags.items()],
         # Both would be switched on otherwise, and take part of the GPU's time.
         "disable_profiler": True,
         "debugger_hook_config": False,
-        **_storage(settled, folder),
-        **_network(settled),
+        **_storage(resolved, folder),
+        **_network(resolved),
     }
     # Not the secrets: where each is kept, for the trainer to read it there.
-    where = {f"{SAGEMAKER_SECRET}{name}": reference for name, reference in settled.secrets.items()}
-    if settled.environment or where:
-        arguments["environment"] = {**settled.environment, **where}
+    where = {f"{SAGEMAKER_SECRET}{name}": reference for name, reference in resolved.secrets.items()}
+    if resolved.environment or where:
+        arguments["environment"] = {**resolved.environment, **where}
     if options.max_restarts:
         arguments["max_retry_attempts"] = options.max_restarts
     if options.spot:
-        arguments |= {"use_spot_instances": True, "max_wait": settled.max_wait_s}
+        arguments |= {"use_spot_instances": True, "max_wait": resolved.max_wait_s}
     if options.warm_pool_s:
         arguments["keep_alive_period_in_seconds"] = options.warm_pool_s
-    return Estimator(run, arguments, settled.channels, options.input_mode)
+    return Estimator(run, arguments, resolved.channels, options.input_mode)
 
 
 def _likely_role(options: SageMakerOptions, facts: Facts) -> str:
@@ -94,22 +94,22 @@ def metric_definitions() -> list[dict[str, str]]:
     return [{"Name": name, "Regex": rf"{prefix}.* {name}=([-+.0-9e]+)"} for name in METRICS]
 
 
-def _storage(settled: Settled, folder: Folder) -> dict[str, Any]:
-    options, found = settled.options, dict[str, Any]()
+def _storage(resolved: Resolved, folder: Folder) -> dict[str, Any]:
+    options, found = resolved.options, dict[str, Any]()
     if options.checkpoints:
         # The run folder, where it lies on EC2, too: metrics.jsonl survives an interruption with the checkpoints.
         found |= {"checkpoint_s3_uri": f"{folder.uri}/run", "checkpoint_local_path": str(SAGEMAKER_CHECKPOINTS)}
-    if settled.disk_gb:
-        found["volume_size"] = settled.disk_gb
+    if resolved.disk_gb:
+        found["volume_size"] = resolved.disk_gb
     if options.kms_key is not None:
         found["output_kms_key"] = options.kms_key
-        if settled.disk_gb:  # an instance's own disks have a key of their own, and SageMaker refuses another
+        if resolved.disk_gb:  # an instance's own disks have a key of their own, and SageMaker refuses another
             found["volume_kms_key"] = options.kms_key
     return found
 
 
-def _network(settled: Settled) -> dict[str, Any]:
-    options, found = settled.options, dict[str, Any]()
+def _network(resolved: Resolved) -> dict[str, Any]:
+    options, found = resolved.options, dict[str, Any]()
     if options.subnet:
         found |= {"subnets": list(options.subnet), "security_group_ids": list(options.security_group)}
     if options.encrypt_traffic:

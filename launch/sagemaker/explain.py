@@ -7,7 +7,7 @@ from launch.core.estimate.words import expected
 from launch.core.names import TOOLKIT, Folder
 from launch.core.price import usd
 from launch.sagemaker.bundle import Bundle
-from launch.sagemaker.checks import ENDING_S, Settled
+from launch.sagemaker.checks import ENDING_S, Resolved
 from launch.sagemaker.estimator import Estimator
 from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.images import Image, warnings_about
@@ -21,24 +21,24 @@ Rows = tuple[tuple[str, str], ...]
 
 
 def facts_rows(
-    settled: Settled, facts: Facts, train: TrainConfig, folder: Folder, estimator: Estimator, bundle: Bundle
+    resolved: Resolved, facts: Facts, train: TrainConfig, folder: Folder, estimator: Estimator, bundle: Bundle
 ) -> Rows:
-    options = settled.options
-    data = ", ".join(f"{channel.name}: {channel.uri}" for channel in settled.channels)
-    mode = f" ({options.input_mode})" if any(channel.kind == "s3" for channel in settled.channels) else ""
+    options = resolved.options
+    data = ", ".join(f"{channel.name}: {channel.uri}" for channel in resolved.channels)
+    mode = f" ({options.input_mode})" if any(channel.kind == "s3" for channel in resolved.channels) else ""
     rows = [
         ("account", f"{facts.account or '<unknown>'}, {facts.region}"),
-        ("training", f"{settled.processes} processes by {_starter(options.distribution)}: {_command(train)}"),
+        ("training", f"{resolved.processes} processes by {_starter(options.distribution)}: {_command(train)}"),
         ("image", estimator.arguments["image_uri"]),
         ("role", f"{estimator.arguments['role']}{f' (from {facts.role_from})' if facts.role_from else ''}"),
         ("data", f"{data}{mode}" if data else "in the image, or downloaded"),
         ("job folder", folder.uri),
         ("source", f"{len(bundle.names)} files, {len(bundle.content):,} bytes, SHA-256 {bundle.digest[:16]}"),
         ("tags", ", ".join(f"{tag['Key']}={tag['Value']}" for tag in estimator.arguments["tags"])),
-        ("time limit", _time_limit(settled)),
+        ("time limit", _time_limit(resolved)),
     ]
     rows += secrets.row(options.secret)
-    rows += [("quota", _quota_row(settled, quota)) for quota in facts.quotas]
+    rows += [("quota", _quota_row(resolved, quota)) for quota in facts.quotas]
     return tuple(rows)
 
 
@@ -50,53 +50,53 @@ def _command(train: TrainConfig) -> str:
     return " ".join(flags.to_argv(train)) or "with default settings"
 
 
-def _time_limit(settled: Settled) -> str:
-    limit = f"{settled.options.max_hours:g} h of training"
-    if settled.max_wait_s is not None:
-        limit += f", {settled.max_wait_s / 3600:g} h with waiting for spare machines"
+def _time_limit(resolved: Resolved) -> str:
+    limit = f"{resolved.options.max_hours:g} h of training"
+    if resolved.max_wait_s is not None:
+        limit += f", {resolved.max_wait_s / 3600:g} h with waiting for spare machines"
     return limit + "; then SageMaker ends the job"
 
 
-def _quota_row(settled: Settled, quota: Quota) -> str:
+def _quota_row(resolved: Resolved, quota: Quota) -> str:
     running = "an unknown number" if quota.running is None else str(quota.running)
-    return f"{settled.options.nodes} needed + {running} running <= {quota.limit:g} ({quota.name})"
+    return f"{resolved.options.nodes} needed + {running} running <= {quota.limit:g} ({quota.name})"
 
 
-def price_rows(train: TrainConfig, settled: Settled) -> Rows:
-    options, hourly = settled.options, settled.usd_per_hour
+def price_rows(train: TrainConfig, resolved: Resolved) -> Rows:
+    options, hourly = resolved.options, resolved.usd_per_hour
     rows = [(options.instance_type, f"{usd(hourly)} per hour on demand, {_machines(options.nodes)}")]
     if options.spot:
         rows.append(("  spot", f"up to {SPOT_SAVES:.0%} less; SageMaker tells at the end what it was"))
-    rows.append(("  expected", _expected(train, settled)))
+    rows.append(("  expected", _expected(train, resolved)))
     if options.warm_pool_s:
         rows.append(("  warm pool", f"the machines stay {options.warm_pool_s} s for a next job like this, and cost"))
-    rows.append(("  at most", f"{usd(settled.highest_usd)}: {_at_most(settled)}"))
+    rows.append(("  at most", f"{usd(resolved.highest_usd)}: {_at_most(resolved)}"))
     rows.append(("not counted", "S3, logs, file systems, traffic; prices are those of us-east-1"))
     return tuple(rows)
 
 
-def _at_most(settled: Settled) -> str:
-    pool = settled.options.warm_pool_s
+def _at_most(resolved: Resolved) -> str:
+    pool = resolved.options.warm_pool_s
     kept = f", {pool} s of machines kept" if pool else ""
-    return f"{settled.options.max_hours:g} h until the time limit, {ENDING_S / 60:g} min to end{kept}"
+    return f"{resolved.options.max_hours:g} h until the time limit, {ENDING_S / 60:g} min to end{kept}"
 
 
 def _machines(count: int) -> str:
     return "with its disk" if count == 1 else f"all {count} with their disks"
 
 
-def _expected(train: TrainConfig, settled: Settled) -> str:
-    nodes = settled.options.nodes
-    gpus = settled.processes // nodes
-    return expected(train, settled.instance, nodes, settled.usd_per_hour, gpus=gpus, on_ebs=False)
+def _expected(train: TrainConfig, resolved: Resolved) -> str:
+    nodes = resolved.options.nodes
+    gpus = resolved.processes // nodes
+    return expected(train, resolved.instance, nodes, resolved.usd_per_hour, gpus=gpus, on_ebs=False)
 
 
-def warnings(settled: Settled, facts: Facts, image: Image) -> tuple[str, ...]:
-    options, found = settled.options, list(facts.unknown)
-    if text := catalog.warning(settled.instance):
+def warnings(resolved: Resolved, facts: Facts, image: Image) -> tuple[str, ...]:
+    options, found = resolved.options, list(facts.unknown)
+    if text := catalog.warning(resolved.instance):
         found.append(text)
-    if settled.instance.sagemaker_price_source != "list":
-        found.append(f"the price of {options.instance_type} is {_source(settled.instance.sagemaker_price_source)}.")
+    if resolved.instance.sagemaker_price_source != "list":
+        found.append(f"the price of {options.instance_type} is {_source(resolved.instance.sagemaker_price_source)}.")
     for quota in facts.quotas:
         if options.nodes + (quota.running or 0) > quota.limit:
             found.append(
@@ -106,7 +106,7 @@ def warnings(settled: Settled, facts: Facts, image: Image) -> tuple[str, ...]:
     found += warnings_about(options, image, facts.now.date())
     if facts.bucket is not None and not facts.bucket.startswith(f"{TOOLKIT}-"):
         found.append(f"bucket {facts.bucket} is not in infra/iam/sagemaker.json; make sure that the role may use it.")
-    for what in _beyond_the_policy(settled):
+    for what in _beyond_the_policy(resolved):
         found.append(f"{what} is not in infra/iam/sagemaker.json; make sure that the role may read it.")
     if not options.checkpoints:
         found.append("without checkpoints a job that ends early has lost everything.")
@@ -115,12 +115,12 @@ def warnings(settled: Settled, facts: Facts, image: Image) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _beyond_the_policy(settled: Settled) -> list[str]:
+def _beyond_the_policy(resolved: Resolved) -> list[str]:
     """Data and secrets that infra/iam does not grant."""
     ours = re.compile(rf"s3://{TOOLKIT}-[^/]*/data/")
-    places = [channel.place for channel in settled.channels if channel.kind == "s3"]
+    places = [channel.place for channel in resolved.channels if channel.kind == "s3"]
     beyond = [place for place in places if not ours.match(place + "/")]
-    return beyond + secrets.beyond_the_policies(settled.options.secret)
+    return beyond + secrets.beyond_the_policies(resolved.options.secret)
 
 
 def _source(name: str) -> str:

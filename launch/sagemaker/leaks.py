@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 
 from launch.core.aws import Aws
 from launch.core.clock import duration
-from launch.core.perform import table
 from launch.core.price import usd
+from launch.core.tables import table
 from launch.sagemaker.runs import Run
 from launch.sagemaker.status import rate
 from launch.sagemaker.training_jobs import costing

@@ -10,9 +10,9 @@ from typing import Any
 
 from launch.core.aws import DENIED, Aws
 from launch.core.errors import AwsError
-from launch.core.lookup import Asking, check_bucket, missing, region_or_some, spec_of
+from launch.core.lookup import Lookups, check_bucket, missing, region_or_some, spec_of
 from launch.core.names import TOOLKIT, Folder, bucket_of
-from launch.sagemaker.checks import Settled
+from launch.sagemaker.checks import Resolved
 from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.names import BACKEND
 from launch.sagemaker.runs import RUNNING, Run, Seen, describe, runs_of
@@ -24,23 +24,23 @@ ROLE = f"{TOOLKIT}-sagemaker"
 METADATA = Path("/opt/ml/metadata/resource-metadata.json")
 
 
-def look_up(aws: Aws, settled: Settled, job: str, now: datetime) -> Facts:
+def look_up(aws: Aws, resolved: Resolved, job: str, now: datetime) -> Facts:
     """All facts for the planner.  Raises nothing of AWS's: what failed is among the problems."""
     try:
         region, caller = aws.region, aws.call("sts", "GetCallerIdentity")
     except TrainerError as problem:
         unknown = "without an answer from AWS, nothing was looked up: account, role, bucket, quota"
         return Facts(region_or_some(aws), now, problems=(problem,), unknown=(unknown,))
-    options, account, asking = settled.options, str(caller["Account"]), Asking()
+    options, account, lookups = resolved.options, str(caller["Account"]), Lookups()
     no_outputs: Mapping[str, str] = {}
-    outputs = asking.may("the outputs of the CloudFormation stack", lambda: _outputs(aws), no_outputs)
+    outputs = lookups.optional("the outputs of the CloudFormation stack", lambda: _outputs(aws), no_outputs)
     bucket = options.bucket or outputs.get(BUCKET_OUTPUT) or bucket_of(account, region)
     nothing: tuple[str | None, str] = (None, "")
-    role, source = asking.need(lambda: _role(aws, options.role, outputs, caller), nothing)
-    asking.need(lambda: check_bucket(aws, bucket, account), None)
+    role, source = lookups.required(lambda: _role(aws, options.role, outputs, caller), nothing)
+    lookups.required(lambda: check_bucket(aws, bucket, account), None)
     no_runs: tuple[Seen, ...] = ()
-    runs = asking.need(lambda: runs_of(aws, job), no_runs)
-    asking.need(lambda: spec_of(aws, Folder(bucket, job), BACKEND), None)
+    runs = lookups.required(lambda: runs_of(aws, job), no_runs)
+    lookups.required(lambda: spec_of(aws, Folder(bucket, job), BACKEND), None)
     no_quotas: tuple[Quota, ...] = ()
     facts = Facts(
         region,
@@ -49,12 +49,12 @@ def look_up(aws: Aws, settled: Settled, job: str, now: datetime) -> Facts:
         role=role,
         role_from=source,
         bucket=bucket,
-        quotas=asking.may("the quotas", lambda: _quotas(aws, settled), no_quotas),
+        quotas=lookups.optional("the quotas", lambda: _quotas(aws, resolved), no_quotas),
         taken=tuple(run.name for run in runs),
-        running=asking.need(lambda: _running_start(aws, job, runs), None),
+        running=lookups.required(lambda: _running_start(aws, job, runs), None),
     )
-    problems = {str(problem): problem for problem in asking.problems}
-    return replace(facts, problems=tuple(problems.values()), unknown=tuple(asking.unknown))
+    problems = {str(problem): problem for problem in lookups.problems}
+    return replace(facts, problems=tuple(problems.values()), unknown=tuple(lookups.unknown))
 
 
 def _outputs(aws: Aws) -> Mapping[str, str]:
@@ -121,22 +121,22 @@ def _arn_of(aws: Aws, name: str) -> str:
         raise missing(error, f"role {name}", "--role") from error
 
 
-def quota_names(settled: Settled) -> list[str]:
+def quota_names(resolved: Resolved) -> list[str]:
     """What Service Quotas calls the limits that a job falls under."""
-    options = settled.options
+    options = resolved.options
     names = [f"{options.instance_type} for {'spot ' if options.spot else ''}training job usage"]
     return names + ([f"{options.instance_type} for training warm pool usage"] if options.warm_pool_s else [])
 
 
-def _quotas(aws: Aws, settled: Settled) -> tuple[Quota, ...]:
+def _quotas(aws: Aws, resolved: Resolved) -> tuple[Quota, ...]:
     """The limits of the instance type; Service Quotas finds them by their names only."""
     listed = aws.pages("service-quotas", "ListServiceQuotas", "Quotas", {"ServiceCode": "sagemaker", "MaxResults": 100})
     limits = {quota["QuotaName"]: float(quota["Value"]) for quota in listed}
-    names = quota_names(settled)
+    names = quota_names(resolved)
     for name in names:
         if name not in limits:
             raise SettingsError(f"Service Quotas has no value of this account's for {name!r}.")
-    running = _running(aws, settled)
+    running = _running(aws, resolved)
     return tuple(Quota(name, limits[name], running) for name in names)
 
 
@@ -144,7 +144,7 @@ def _quotas(aws: Aws, settled: Settled) -> tuple[Quota, ...]:
 MOST_DESCRIBED = 20
 
 
-def _running(aws: Aws, settled: Settled) -> int | None:
+def _running(aws: Aws, resolved: Resolved) -> int | None:
     listed = aws.pages("sagemaker", "ListTrainingJobs", "TrainingJobSummaries", {"StatusEquals": RUNNING})
     if len(listed) > MOST_DESCRIBED:
         return None
@@ -152,6 +152,6 @@ def _running(aws: Aws, settled: Settled) -> int | None:
     return sum(
         int(job["ResourceConfig"].get("InstanceCount", 0))
         for job in jobs
-        if job["ResourceConfig"].get("InstanceType") == settled.options.instance_type
-        and bool(job.get("EnableManagedSpotTraining")) == settled.options.spot
+        if job["ResourceConfig"].get("InstanceType") == resolved.options.instance_type
+        and bool(job.get("EnableManagedSpotTraining")) == resolved.options.spot
     )

@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from launch.core.options import WordList
 from launch.core.secrets import References
-from launch.core.words import Words
 
 # Of the training: what most come here for; flags and --config win over it.
 DEFAULTS = {"dataset": "cifar10", "model": "resnet18", "batch_size": 256, "progress": False}
@@ -34,7 +34,7 @@ class SageMakerOptions(BaseModel):
     )
     bucket: str | None = Field(None, description="for job folders; none: infra's, aws-ddp-toolkit-ACCOUNT-REGION")
 
-    data: Words = Field((), description="s3://BUCKET/DIR, fsx://FS/DIR or efs://FS/DIR with train/ and val/ in it")
+    data: WordList = Field((), description="s3://BUCKET/DIR, fsx://FS/DIR or efs://FS/DIR with train/ and val/ in it")
     input_mode: Literal["File", "FastFile"] = Field("File", description="S3 data copied first, or read as needed")
     volume_gb: int | None = Field(
         None, ge=1, le=16_384, description="GB of disk where the type has none of its own; none: 30, with data 250"
@@ -48,12 +48,12 @@ class SageMakerOptions(BaseModel):
     warm_pool_s: int = Field(0, ge=0, le=3600, description="seconds to keep the machines for the next job; they cost")
     max_restarts: int = Field(3, ge=0, le=30, description="times to start again after an error of SageMaker's own")
 
-    subnet: Words = Field((), description="subnets of your VPC; with --security-group")
-    security_group: Words = Field((), description="groups in it; needed for several nodes: all traffic from itself")
+    subnet: WordList = Field((), description="subnets of your VPC; with --security-group")
+    security_group: WordList = Field((), description="groups in it; needed for several nodes: all traffic from itself")
     kms_key: str | None = Field(None, description="key for disk and results; none: AWS's own")
     encrypt_traffic: bool = Field(False, description="between the nodes, too; slows the all-reduce")
-    tags: Words = Field((), description="KEY=VALUE,... of your own on the job")
-    environment: Words = Field((), description="KEY=VALUE,... in the container; everybody sees them: see --secret")
+    tags: WordList = Field((), description="KEY=VALUE,... of your own on the job")
+    environment: WordList = Field((), description="KEY=VALUE,... in the container; everybody sees them: see --secret")
     secret: References = Field(
         (), description="NAME=ssm:/PARAMETER,NAME=secretsmanager:SECRET: variables read at run time"
     )

@@ -14,7 +14,7 @@ from launch.core.names import TIME, Folder, bucket_of
 from launch.core.plan import Plan, Request
 from launch.sagemaker import explain
 from launch.sagemaker.bundle import Bundle, make_bundle
-from launch.sagemaker.checks import Settled
+from launch.sagemaker.checks import Resolved
 from launch.sagemaker.estimator import Estimator, estimator_of, hyperparameters, source_key
 from launch.sagemaker.facts import Facts
 from launch.sagemaker.images import choose, requirements_of
@@ -32,21 +32,21 @@ Capture = Callable[[Estimator, str], dict[str, Any]]
 class Launch:
     """What carrying out a plan needs beyond its requests.  running: the training job that is there already."""
 
-    settled: Settled
+    resolved: Resolved
     folder: Folder
     region: str
     estimator: Estimator
     running: Run | None
 
 
-def plan(job: Job[SageMakerOptions], settled: Settled, name: str, facts: Facts, capture: Capture) -> Plan:
+def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts, capture: Capture) -> Plan:
     """The plan for `job`, called `name`.  Raises SettingsError; what AWS lacks is among its problems."""
-    folder = Folder(facts.bucket or settled.options.bucket or bucket_of("<account>", facts.region), name)
+    folder = Folder(facts.bucket or resolved.options.bucket or bucket_of("<account>", facts.region), name)
     running = facts.running
-    image = choose(settled.options, settled.instance, facts.region)
-    bundle = make_bundle(requirements_of(settled.options, image, job.train))
+    image = choose(resolved.options, resolved.instance, facts.region)
+    bundle = make_bundle(requirements_of(resolved.options, image, job.train))
     estimator = estimator_of(
-        settled,
+        resolved,
         job.train,
         running.name if running else _next_name(name, facts),
         folder,
@@ -57,14 +57,14 @@ def plan(job: Job[SageMakerOptions], settled: Settled, name: str, facts: Facts, 
     request, problems = _captured(estimator, facts.region, capture)
     steps = () if running else (_spec(job, folder, facts), _source(folder, bundle), *_create(request))
     return Plan(
-        title=_title(settled, name, estimator, running),
-        facts=explain.facts_rows(settled, facts, job.train, folder, estimator, bundle),
+        title=_title(resolved, name, estimator, running),
+        facts=explain.facts_rows(resolved, facts, job.train, folder, estimator, bundle),
         steps=steps,
-        price=explain.price_rows(job.train, settled),
-        warnings=explain.warnings(settled, facts, image),
-        problems=(*facts.problems, *problems, *_differences(job, settled, running)),
+        price=explain.price_rows(job.train, resolved),
+        warnings=explain.warnings(resolved, facts, image),
+        problems=(*facts.problems, *problems, *_differences(job, resolved, running)),
         arguments=(("the estimator, sagemaker.pytorch.PyTorch, which makes the last request:", estimator.arguments),),
-        inner=Launch(settled, folder, facts.region, estimator, running),
+        inner=Launch(resolved, folder, facts.region, estimator, running),
     )
 
 
@@ -75,8 +75,8 @@ def inner(made: Plan) -> Launch:
     return launch
 
 
-def _title(settled: Settled, name: str, estimator: Estimator, running: Run | None) -> str:
-    what = f"{settled.options.nodes} x {settled.options.instance_type} on SageMaker, job {name}"
+def _title(resolved: Resolved, name: str, estimator: Estimator, running: Run | None) -> str:
+    what = f"{resolved.options.nodes} x {resolved.options.instance_type} on SageMaker, job {name}"
     if running is not None:
         return f"{what}: it is running, as {running.name}; nothing is started"
     return what if estimator.name == name else f"{what}, started again as {estimator.name}"
@@ -88,11 +88,11 @@ def _next_name(name: str, facts: Facts) -> str:
     return run_name(name, max(numbers, default=0) + 1)
 
 
-def _differences(job: Job[SageMakerOptions], settled: Settled, running: Run | None) -> tuple[TrainerError, ...]:
+def _differences(job: Job[SageMakerOptions], resolved: Resolved, running: Run | None) -> tuple[TrainerError, ...]:
     """Why the start that runs is not what is asked for now."""
     if running is None:
         return ()
-    options = settled.options
+    options = resolved.options
     asked = (options.instance_type, options.nodes, options.spot, hyperparameters(job.train))
     if asked == (running.instance_type, running.nodes, running.is_spot, running.settings):
         return ()

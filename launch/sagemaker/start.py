@@ -17,9 +17,9 @@ from launch.core.names import JOB_TAG, STARTED_TAG, default_job_name
 from launch.core.perform import Answer, Say, perform
 from launch.core.plan import Plan
 from launch.core.price import usd
-from launch.core.signals import Hangup, hangups, undeterred, undisturbed
+from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
 from launch.sagemaker import sdk
-from launch.sagemaker.checks import settle
+from launch.sagemaker.checks import resolve
 from launch.sagemaker.estimator import Estimator
 from launch.sagemaker.failure import console, last_words, refused, verdict
 from launch.sagemaker.lookup import look_up
@@ -50,9 +50,9 @@ class World:
 
 def prepare(job: Job[SageMakerOptions], world: World) -> Plan:
     """Checks before any call, then looks everything up and plans.  Raises SettingsError."""
-    settled, now = settle(job), world.clock.utc()
+    resolved, now = resolve(job), world.clock.utc()
     name = job.where.job_name or default_job_name(job.train.dataset, job.train.model, now.astimezone())
-    return make_plan(job, settled, name, look_up(world.aws, settled, name, now), sdk.capture)
+    return make_plan(job, resolved, name, look_up(world.aws, resolved, name, now), sdk.capture)
 
 
 def launch(plan: Plan, world: World) -> int:
@@ -60,10 +60,10 @@ def launch(plan: Plan, world: World) -> int:
 
     Raises Ended if the training failed, and TrainerError.
     """
-    run, settled = begin(plan, world), inner(plan).settled
-    if settled.detaches:
+    run, resolved = begin(plan, world), inner(plan).resolved
+    if resolved.detaches:
         return _detached(run, world.say)
-    return follow(run, world, fetch=settled.options.fetch)
+    return follow(run, world, fetch=resolved.options.fetch)
 
 
 def begin(plan: Plan, world: World) -> Run:
@@ -133,7 +133,7 @@ def _sought(estimator: Estimator, world: World, *, must_be: bool = False) -> Run
 
 def _undone(todo: Launch, world: World) -> Ended:
     """Ends the job if it was started; whether it was, we may not have been told.  Returns what to end with."""
-    with undisturbed():
+    with hangups_ignored():
         try:
             run = _sought(todo.estimator, world)
         except KeyboardInterrupt:
@@ -149,8 +149,8 @@ def _undone(todo: Launch, world: World) -> Ended:
 def _stop(run: Run, world: World) -> None:
     """Ends `run`; further signals but Ctrl-C are not heard meanwhile.  Raises AwsError."""
     try:
-        with undisturbed():
-            end(lambda _: world.aws, [run], world.clock, undeterred(world.say))
+        with hangups_ignored():
+            end(lambda _: world.aws, [run], world.clock, unless_gone(world.say))
     except KeyboardInterrupt:
         world.say(f"{run.name} may not have stopped yet; make sure with {_command('stop', run.job)}")
         raise
@@ -163,7 +163,7 @@ def follow(
 
     shows: whether a line of the log is shown; poll_s: between looks.
     """
-    say, follower = undeterred(world.say), Follower(world.aws, world.clock, world.say, run, shows, poll_s)
+    say, follower = unless_gone(world.say), Follower(world.aws, world.clock, world.say, run, shows, poll_s)
     attach = _command("attach", run.job)
     with hangups():
         try:

@@ -5,9 +5,9 @@ from datetime import datetime
 from typing import Any
 
 from launch.core.clock import duration
-from launch.core.perform import table
 from launch.core.price import usd
 from launch.core.progress import in_words
+from launch.core.tables import table
 from launch.sagemaker.failure import console, verdict
 from launch.sagemaker.runs import Run
 from trainer.config import TrainConfig

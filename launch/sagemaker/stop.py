@@ -37,8 +37,8 @@ def end(aws_of: Callable[[Run], Aws], runs: Sequence[Run], clock: Clock, say: Sa
     asked = each(lambda run: _ask(aws_of(run), run, say), living)
     over = each(lambda run: _wait(aws_of(run), run, clock), asked)
     keeping = [run for run in (*over, *(run for run in runs if run.is_over)) if run.keep_s]
-    settled = each(lambda run: _settled(aws_of(run), run, clock), keeping)
-    pools = [run for run in settled if run.pool == "Available"]
+    resolved = each(lambda run: _settled(aws_of(run), run, clock), keeping)
+    pools = [run for run in resolved if run.pool == "Available"]
     each(lambda run: _release(aws_of(run), run, say), pools)
     if failures:
         names = ", ".join(dict.fromkeys(run.job for run in runs))

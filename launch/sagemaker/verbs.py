@@ -6,29 +6,29 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, Field
 
 from launch.core.cli import Verb
-from launch.core.verbs import InRegion, OfJob
+from launch.core.options import JobOptions, RegionOptions
 
 if TYPE_CHECKING:
     from launch.sagemaker.start import World
 
 
-class LogsOptions(OfJob):
+class LogsOptions(JobOptions):
     follow: bool = Field(False, description="-f: go on until the job is over")
     node: int | None = Field(None, ge=1, description="only the instance with this number: algo-1 is 1")
     since: float | None = Field(None, gt=0, description="only the last so many minutes")
 
 
-class StopOptions(OfJob):
+class StopOptions(JobOptions):
     all: bool = Field(False, description="every job in the region")
     yes: bool = Field(False, description="yes, --all of them")
 
 
-class LeaksOptions(InRegion):
+class LeaksOptions(RegionOptions):
     all_regions: bool = Field(False, description="ask every region that the account has switched on")
     delete: bool = Field(False, description="end what is a leak")
 
 
-class AttachOptions(OfJob):
+class AttachOptions(JobOptions):
     fetch: bool = Field(True, description="fetch the result into runs/ at the end")
 
 
@@ -87,7 +87,7 @@ def verbs(make_world: Callable[[str | None], "World"]) -> Mapping[str, Verb]:
         return do
 
     return {
-        "status": Verb(STATUS, OfJob, act("status")),
+        "status": Verb(STATUS, JobOptions, act("status")),
         "logs": Verb(LOGS, LogsOptions, act("logs")),
         "stop": Verb(STOP, StopOptions, act("stop")),
         "leaks": Verb(LEAKS, LeaksOptions, act("leaks")),

@@ -57,7 +57,7 @@ def _plan(job: Job[SlurmOptions]) -> "SlurmPlan":
     from launch.slurm.lookup import Slurm, environment
     from launch.slurm.script import directives
 
-    options, processes = checks.settle(job)
+    options, processes = checks.resolve(job)
     name = options.job_name or (job.train.run_dir and _named(job.train.run_dir))
     name = name or default_job_name(job.train.dataset, job.train.model, datetime.now())
     made = planner.plan(job, options, processes, name, _facts(job, name))

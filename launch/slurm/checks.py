@@ -23,7 +23,7 @@ _OURS = ("--array", "-a", "--comment", "--job-name", "-J", "--output", "-o", "--
          "-D", "--signal", "--wrap", "--wait", "-W", "--no-requeue")  # fmt: skip
 
 
-def settle(job: Job[SlurmOptions]) -> tuple[SlurmOptions, int]:
+def resolve(job: Job[SlurmOptions]) -> tuple[SlurmOptions, int]:
     """The options with their defaults filled in, and the processes per node.  Raises SettingsError."""
     options = job.where
     gpus = _gpus(job)

@@ -31,7 +31,7 @@ class Slurm:
         """What the command prints.  Raises TrainerError with a sentence; options: of the job that it is about."""
         program = command[0]
         try:
-            return shell.ask(command, stdin, self.env)
+            return shell.output_of(command, stdin, self.env)
         except FileNotFoundError as error:
             raise missing(program) from error
         except MachineError as error:

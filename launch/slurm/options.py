@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from launch.core.words import Words
+from launch.core.options import WordList
 
 
 class SlurmOptions(BaseModel):
@@ -24,8 +24,8 @@ class SlurmOptions(BaseModel):
     account: str | None = Field(None, description="whose hours it takes; none: your default account")
     qos: str | None = Field(None, description="quality of service; none: your default")
     constraint: str | None = Field(None, description="features that nodes must have")
-    nodelist: Words = Field((), description="nodes that must be among them")
-    exclude: Words = Field((), description="nodes that must not be among them")
+    nodelist: WordList = Field((), description="nodes that must be among them")
+    exclude: WordList = Field((), description="nodes that must not be among them")
     reservation: str | None = Field(None, description="reservation to run in")
     exclusive: bool = Field(False, description="share the nodes with no other job")
     mail: str | None = Field(None, description="address that Slurm writes to when the job ends, fails or starts again")
@@ -42,7 +42,7 @@ class SlurmOptions(BaseModel):
     setup: str = Field("", description="shell commands before the training, such as 'module load cuda'")
 
     container_image: str | None = Field(None, description="image for Pyxis, or for an EDF that is written for the job")
-    container_mounts: Words = Field(
+    container_mounts: WordList = Field(
         (), description="HOST:CONTAINER[:flags],...; job folder and data come by themselves"
     )
     container_runtime: Literal["pyxis", "edf"] = Field(

@@ -58,7 +58,7 @@ class SlurmPlan:
 
 
 def plan(job: Job[SlurmOptions], options: SlurmOptions, processes: int, name: str, facts: Facts) -> SlurmPlan:
-    """The plan for `job`, whose options are settled as checks.settle() does."""
+    """The plan for `job`, whose options are resolved as checks.resolve() does."""
     placed = _placed(job.train, options, processes, name, facts)
     script = render(placed)
     running = next((queued for queued in facts.queue if queued.name == name), None)

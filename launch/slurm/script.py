@@ -20,7 +20,7 @@ PER_NODE = 'PET_NODE_RANK=$SLURM_NODEID PET_MASTER_ADDR=$MASTER_ADDR PET_MASTER_
 
 @dataclass(frozen=True)
 class Placed:
-    """A job with everything settled.  folder: absolute, as all paths of train are in a container; python: what runs
+    """A job with everything resolved.  folder: absolute, as all paths of train are in a container; python: what runs
     the trainer; processes: per node.
     """
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from launch.core.perform import table
 from launch.core.progress import in_words
+from launch.core.tables import table
 from launch.slurm.ended import Over
 from launch.slurm.explain import waits
 from launch.slurm.listing import Queued

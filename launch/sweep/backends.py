@@ -66,8 +66,8 @@ def place(backend: str, options: Values, strategy: str, gpus: int | None, *, on_
         raise SettingsError(f"strategy single trains on one GPU, not on {gpus}; take ddp, or leave the point out.")
     if backend == "slurm":
         return _slurm(dict(options), strategy, gpus, on_cpu=on_cpu)
-    settle = {"local": _local, "ec2": _ec2, "sagemaker": _sagemaker}[backend]
-    return settle(dict(options), strategy, gpus)
+    resolve = {"local": _local, "ec2": _ec2, "sagemaker": _sagemaker}[backend]
+    return resolve(dict(options), strategy, gpus)
 
 
 def _local(options: dict[str, Any], strategy: str, gpus: int | None) -> Place:

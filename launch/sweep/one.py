@@ -118,7 +118,7 @@ def _child(words: list[str], run: Planned, stage: Stage, listener: Listener) -> 
     grace_s = TAKE_DOWN_S if run.backend not in SHARES_FOLDERS else GRACE_S
     signals: list[int] = []
     try:
-        code = shell.run(words, env, grace_s=grace_s, hear=listener.hear, asked=signals.append)
+        code = shell.run(words, env, grace_s=grace_s, on_line=listener.hear, on_signal=signals.append)
     except MachineError as error:
         listener.reason = str(error)
         code = Exit.MACHINE

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from launch.core.words import Words
+from launch.core.options import WordList
 
 
 def _counts(value: Any) -> Any:
@@ -25,7 +25,7 @@ class SweepOptions(BaseModel):
     small: bool = Field(False, description="the file's small version: a minute or two on a laptop")
     rehearse: bool | None = Field(None, description="each job on an AWS of its own, here: no account")
     gpus: Counts = Field((), description="GPUs (or CPU ranks) per run, instead of the file's")
-    only: Words = Field((), description="names of the runs to do; the others are left for later")
+    only: WordList = Field((), description="names of the runs to do; the others are left for later")
     out: Path | None = Field(None, description="results go here, and are gone on from; none: runs/sweep-NAME")
     retry_failed: bool = Field(False, description="start runs again that failed before")
     max_usd: float | None = Field(None, gt=0, description="refuse a sweep that may cost more, all runs together")

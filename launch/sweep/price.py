@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from launch.core import shell
-from launch.core.shell import Heard
+from launch.core.shell import Captured
 from launch.sweep.planned import Planned
 from trainer.contract import Exit
 from trainer.errors import SettingsError
@@ -65,7 +65,7 @@ def prices(
 
 def _ask(run: Planned, env: Mapping[str, str]) -> Price:
     command = [sys.executable, "-m", f"launch.{run.backend}", *run.argv, "--dry-run=json"]
-    heard = shell.hear_all(command, env)
+    heard = shell.run_captured(command, env)
     try:
         price = read(json.loads(heard.out), heard.code)
     except (ValueError, AttributeError):
@@ -79,7 +79,7 @@ def _ask(run: Planned, env: Mapping[str, str]) -> Price:
     return price
 
 
-def reason(heard: Heard) -> str:
+def reason(heard: Captured) -> str:
     """The launcher's own sentence."""
     said = [line.removeprefix("error: ") for line in heard.err.splitlines() if line.startswith("error: ")]
     return said[-1] if said else f"the launcher ended with exit code {heard.code}."

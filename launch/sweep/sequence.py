@@ -50,8 +50,8 @@ def _changed(run: Planned, before: Run) -> str:
 
 def left(planned: Sequence[Planned], before: Mapping[str, Run], *, retry_failed: bool) -> list[Planned]:
     """What is still to run: not what is done, and what failed only if it is to be tried again."""
-    settled = ("done",) if retry_failed else ("done", "failed")
-    return [run for run in planned if run.name not in before or before[run.name].state not in settled]
+    resolved = ("done",) if retry_failed else ("done", "failed")
+    return [run for run in planned if run.name not in before or before[run.name].state not in resolved]
 
 
 def sweep(

@@ -66,7 +66,7 @@ def run(config: TrainConfig, folder: Path, places: Sequence[Sequence[str]], addr
 def two_nodes(rate: str) -> Iterator[tuple[tuple[str, ...], ...]]:
     """How to begin a command line on each of two nodes, whose link carries `rate` each way."""
     with ExitStack() as stack:
-        nodes = [shell.hold(["unshare", "--net", "sh", "-c", "echo ready; cat"], os.environ) for _ in ADDRESSES]
+        nodes = [shell.start_child(["unshare", "--net", "sh", "-c", "echo ready; cat"], os.environ) for _ in ADDRESSES]
         for node in nodes:
             stack.callback(node.let_go)
         first, second = (f"/proc/{node.pid}/ns/net" for node in nodes)

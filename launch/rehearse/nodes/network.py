@@ -28,7 +28,7 @@ def why_no_namespaces() -> str | None:
     if os.geteuid() != 0:
         return "needs root, for namespaces and mounts"
     try:  # root of a container may lack the capabilities for it
-        shell.ask(["unshare", "--net", "--mount", "--uts", "--pid", "--fork", "sh", "-c", TRY])
+        shell.output_of(["unshare", "--net", "--mount", "--uts", "--pid", "--fork", "sh", "-c", TRY])
     except MachineError as error:
         return f"needs namespaces, mounts and loop devices ({error})"
     return None
@@ -36,7 +36,7 @@ def why_no_namespaces() -> str | None:
 
 def ip(network_of: str, *lines: str) -> None:
     """Runs ip's commands in a network namespace."""
-    shell.ask(["nsenter", f"--net={network_of}", "ip", "-batch", "-"], "\n".join(lines))
+    shell.output_of(["nsenter", f"--net={network_of}", "ip", "-batch", "-"], "\n".join(lines))
 
 
 def slow_down(network_of: str, device: str, rate: str) -> None:
@@ -44,7 +44,7 @@ def slow_down(network_of: str, device: str, rate: str) -> None:
     # The bucket holds ten milliseconds, but at least one packet, which is up to 64 kB before the card cuts it.
     number, unit = int(rate[:-4]), {"k": 10**3, "m": 10**6, "g": 10**9}[rate[-4]]
     bucket = max(80_000, number * unit // 800)
-    shell.ask(["nsenter", f"--net={network_of}", "tc", "qdisc", "replace", "dev", device, "root", "tbf",
+    shell.output_of(["nsenter", f"--net={network_of}", "tc", "qdisc", "replace", "dev", device, "root", "tbf",
                "rate", rate, "burst", str(bucket), "latency", "400ms"])  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from textwrap import wrap
 
-from launch.core.perform import table
+from launch.core.tables import table
 from launch.rehearse.stage.recording import Line, Recorder, epoch_of
 from launch.rehearse.stage.scene import Scene
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from launch.rehearse.stage.injection import Injection
 
 GRACE_S = 120.0  # a launcher that is asked to stop takes the job down first
-# Where each backend's jobs are rehearsed, by its module: adding one is a line.
-SCENES = {"launch.ec2": "launch.rehearse.stage.ec2", "launch.sagemaker": "launch.rehearse.stage.sagemaker"}
 
 
 @dataclass
@@ -58,7 +56,9 @@ class Stage:
         command = [sys.executable, "-m", "launch.rehearse.stage.leash", str(os.getpid()), self.asked.module, *words]
         name = words[0] if words[0].isalpha() else "launch"
         try:
-            code = shell.run(command, self._env(), grace_s=GRACE_S, hear=self.display.line, born=self.injection.aim)
+            code = shell.run(
+                command, self._env(), grace_s=GRACE_S, on_line=self.display.line, on_start=self.injection.aim
+            )
         except MachineError:
             code = KILLED
         self.injection.aim(None)
@@ -158,7 +158,7 @@ def _stage(asked: Asked, is_terminal: bool) -> Iterator[Stage]:
     from launch.rehearse.stage.injection import Injection
 
     reset_model_data()  # of an earlier rehearsal in this process
-    opened: Opened = import_module(SCENES[asked.module]).opened
+    opened: Opened = _opened(asked)
     requests = Requests()
     with _folder() as folder, opened(asked, folder, requests) as scene:
         has_colours = is_terminal and not asked.env.get("NO_COLOR") and asked.env.get("TERM") != "dumb"
@@ -181,12 +181,18 @@ def _folder() -> Iterator[Path]:
     where = where if re.fullmatch(r"[\w/.-]+", where) else "/tmp"  # nosec B108  # mkdtemp's folder is nobody else's
     folder = Path(tempfile.mkdtemp(prefix="rehearsal-", dir=where))
     sweep = 'echo ready; cat >/dev/null; for _ in 1 2 3 4 5 6 7 8 9; do rm -rf -- "$1" && exit; sleep 0.5; done'
-    sweeper = shell.hold(["sh", "-c", sweep, "sh", str(folder)], {"PATH": os.defpath})
+    sweeper = shell.start_child(["sh", "-c", sweep, "sh", str(folder)], {"PATH": os.defpath})
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         sweeper.let_go(10.0)
+
+
+def _opened(asked: Asked) -> Opened:
+    module, _, function = asked.backend.scene.partition(":")
+    opened: Opened = getattr(import_module(module), function)
+    return opened
 
 
 def _need_moto() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from launch.core.backend import Backend
 from launch.rehearse.stage.faults import Fault
 
 if TYPE_CHECKING:
@@ -22,11 +23,11 @@ PHASES = ("plan", "provision", "boot", "rendezvous", "train", "tear down")
 class Asked:
     """What is rehearsed.
 
-    module: the backend's, such as launch.ec2; argv: its command line; options: its settings by name;
+    backend: whose job it is; argv: its command line; options: its settings by name;
     data: a folder that the data set's volume or channel holds.
     """
 
-    module: str
+    backend: Backend
     argv: tuple[str, ...]
     job: str
     options: Mapping[str, Any]
@@ -35,6 +36,10 @@ class Asked:
     env: Mapping[str, str]
     faults: tuple[Fault, ...] = ()
     data: Path | None = None
+
+    @property
+    def module(self) -> str:
+        return self.backend.module
 
     @property
     def region(self) -> str:

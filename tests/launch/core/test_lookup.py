@@ -4,7 +4,7 @@ import pytest
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError, NoAnswer
-from launch.core.lookup import Asking, check_bucket, missing, read_json, region_or_some, spec_of
+from launch.core.lookup import Lookups, check_bucket, missing, read_json, region_or_some, spec_of
 from launch.core.names import Folder
 from tests.launch.ec2.account import Account
 from tests.launch.faults import Faults, refused
@@ -12,20 +12,20 @@ from trainer.errors import SettingsError
 
 
 def test_what_was_found_is_handed_on() -> None:
-    asking = Asking()
+    lookups = Lookups()
 
-    assert (asking.need(lambda: 1, 0), asking.may("a price", lambda: 2, 0)) == (1, 2)
-    assert (asking.problems, asking.unknown) == ([], [])
+    assert (lookups.required(lambda: 1, 0), lookups.optional("a price", lambda: 2, 0)) == (1, 2)
+    assert (lookups.problems, lookups.unknown) == ([], [])
 
 
 def test_what_fails_is_a_problem_if_needed_and_else_only_unknown() -> None:
     def fail() -> int:
         raise error
 
-    asking, error = Asking(), SettingsError("nothing there")
+    lookups, error = Lookups(), SettingsError("nothing there")
 
-    assert (asking.need(fail, 1), asking.may("a price", fail, 2)) == (1, 2)
-    assert (asking.problems, asking.unknown) == ([error], ["a price could not be looked up: nothing there"])
+    assert (lookups.required(fail, 1), lookups.optional("a price", fail, 2)) == (1, 2)
+    assert (lookups.problems, lookups.unknown) == ([error], ["a price could not be looked up: nothing there"])
 
 
 def test_some_region_is_taken_only_where_none_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:

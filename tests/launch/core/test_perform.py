@@ -8,7 +8,7 @@ import pytest
 
 from launch.core.errors import AwsError, NoAnswer
 from launch.core.perform import filled, perform, table
-from launch.core.plan import Choice, Late, Request, Step, Try
+from launch.core.plan import Choice, FromAnswer, Request, Step, Try
 
 
 @dataclass
@@ -57,7 +57,9 @@ def test_answers_are_kept_by_name_and_filled_into_later_requests() -> None:
     cloud = Cloud()
     answers = cloud.perform(
         Request("ec2", "Make", {}, "make", name="group"),
-        Request("ec2", "Use", {"GroupId": Late("group", "Id"), "All": [Late("group", "Items[*].Id")]}, "use"),
+        Request(
+            "ec2", "Use", {"GroupId": FromAnswer("group", "Id"), "All": [FromAnswer("group", "Items[*].Id")]}, "use"
+        ),
     )
 
     assert cloud.asked[1] == ("ec2:Use", {"GroupId": "id of Make", "All": [[1, 2]]})
@@ -66,10 +68,13 @@ def test_answers_are_kept_by_name_and_filled_into_later_requests() -> None:
 
 def test_a_late_value_is_filled_in_wherever_it_stands() -> None:
     answers = {"nodes": {"Instances": [{"Zone": "a"}, {"Zone": "b"}]}}
-    params = {"Zone": Late("nodes", "Instances[0].Zone"), "Deep": ({"Zones": [Late("nodes", "Instances[*].Zone")]}, 1)}
+    params = {
+        "Zone": FromAnswer("nodes", "Instances[0].Zone"),
+        "Deep": ({"Zones": [FromAnswer("nodes", "Instances[*].Zone")]}, 1),
+    }
 
     assert filled(params, answers) == {"Zone": "a", "Deep": [{"Zones": [["a", "b"]]}, 1]}
-    assert str(Late("nodes", "Instances[0].Zone")) == "<Instances[0].Zone of nodes>"
+    assert str(FromAnswer("nodes", "Instances[0].Zone")) == "<Instances[0].Zone of nodes>"
 
 
 def test_what_is_there_already_is_taken_as_done() -> None:
@@ -102,13 +107,13 @@ def test_what_aws_does_not_know_of_yet_is_asked_again() -> None:
         if len(slept) == 2:
             cloud.errors.clear()
 
-    perform([Request("ec2", "Use", {}, "use it", again_after=("InvalidGroup.NotFound",))], cloud.call, print, sleep)
+    perform([Request("ec2", "Use", {}, "use it", retry_after=("InvalidGroup.NotFound",))], cloud.call, print, sleep)
     assert (len(cloud.asked), slept) == (3, [3.0, 3.0])
 
 
 def test_what_aws_never_learns_of_is_told() -> None:
     cloud = Cloud({"Use": AwsError("no such group", "InvalidGroup.NotFound")})
-    request = Request("ec2", "Use", {}, "use it", again_after=("InvalidGroup.NotFound",))
+    request = Request("ec2", "Use", {}, "use it", retry_after=("InvalidGroup.NotFound",))
     with pytest.raises(AwsError, match="no such group"):
         perform([request], cloud.call, print, lambda seconds: None)
 

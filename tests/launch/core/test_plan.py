@@ -3,13 +3,13 @@
 import json
 
 from launch.core.errors import AwsError
-from launch.core.plan import Choice, Late, Plan, Request, Try, as_json, as_text
+from launch.core.plan import Choice, FromAnswer, Plan, Request, Try, as_json, as_text
 
 TAGS = [{"ResourceType": kind, "Tags": [{"Key": "k", "Value": "v"}]} for kind in ("instance", "volume")]
 
 
 def start(zone: str) -> Try:
-    params = {"Count": 2, "Group": Late("group", "GroupId"), "TagSpecifications": TAGS, "UserData": "x" * 301}
+    params = {"Count": 2, "Group": FromAnswer("group", "GroupId"), "TagSpecifications": TAGS, "UserData": "x" * 301}
     return Try(Request("ec2", "RunInstances", params, f"start in {zone}", name="nodes"), ("g5", zone), "g5")
 
 

@@ -164,7 +164,7 @@ def test_what_a_command_says_is_heard_line_by_line(capfd: pytest.CaptureFixture[
     heard: list[str] = []
     said = "import sys; print('one'); print('two', file=sys.stderr, flush=True); raise SystemExit(3)"
 
-    assert run([sys.executable, "-u", "-c", said], os.environ, hear=heard.append) == 3
+    assert run([sys.executable, "-u", "-c", said], os.environ, on_line=heard.append) == 3
 
     assert heard == ["one", "two"]
     assert capfd.readouterr() == ("", "")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from launch.core.signals import Hangup, hangups, undeterred, undisturbed
+from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def test_what_nohup_switched_off_stays_off() -> None:
 
 
 def test_taking_down_is_not_disturbed_by_a_second_signal() -> None:
-    with hangups(), undisturbed():
+    with hangups(), hangups_ignored():
         os.kill(os.getpid(), signal.SIGHUP)
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -41,4 +41,4 @@ def test_a_closed_pipe_does_not_keep_from_going_on() -> None:
     def broken(text: str) -> None:
         raise BrokenPipeError
 
-    undeterred(broken)("nobody hears this")
+    unless_gone(broken)("nobody hears this")

@@ -41,7 +41,7 @@ def job(train: TrainConfig | None = None, **where: object) -> Job[Ec2Options]:
 
 def plan(facts: Facts = FACTS, train: TrainConfig | None = None, **where: object) -> Plan:
     asked = job(train, **where)
-    return planner.plan(asked, checks.settle(asked), NAME, facts)
+    return planner.plan(asked, checks.resolve(asked), NAME, facts)
 
 
 def node(number: int, state: str = "running", generation: int = 1, zone: str = "us-east-1b") -> Node:

@@ -8,7 +8,7 @@ import pytest
 from launch.core import catalog
 from launch.core.job import Job
 from launch.core.price import Volume, usd, usd_per_hour
-from launch.ec2.checks import Settled, data_volume, highest_usd, hourly_usd, in_container, io2_volume, settle
+from launch.ec2.checks import Resolved, data_volume, highest_usd, hourly_usd, in_container, io2_volume, resolve
 from launch.ec2.machines import initialization_rate
 from launch.ec2.options import Ec2Options
 from launch.ec2.quotas import quota_of
@@ -20,13 +20,13 @@ def job(dataset: str = "digits", train: dict[str, Any] | None = None, **where: A
     return Job(TrainConfig(dataset=dataset, **(train or {})), Ec2Options.model_validate(where))
 
 
-def settled(dataset: str = "digits", **where: Any) -> Settled:
-    return settle(job(dataset, **where))
+def resolved(dataset: str = "digits", **where: Any) -> Resolved:
+    return resolve(job(dataset, **where))
 
 
 def refusal(asked: Job[Ec2Options]) -> str:
     with pytest.raises(SettingsError) as caught:
-        settle(asked)
+        resolve(asked)
     assert caught.value.code == 2
     return str(caught.value)
 
@@ -115,11 +115,11 @@ def test_a_batch_that_does_not_divide_among_all_gpus_is_refused() -> None:
     assert refusal(job(train={"global_batch_size": 1024}, nodes=3)) == (
         "a global batch of 1024 does not divide among 3 replicas x 1 accumulated passes; the nearest that does is 1023."
     )
-    settle(job(train={"global_batch_size": 1024}, nodes=4))
+    resolve(job(train={"global_batch_size": 1024}, nodes=4))
 
 
 def test_a_limit_that_the_job_stays_under_is_no_hindrance() -> None:
-    assert settled(nodes=2, max_usd=29.5).options.max_usd == 29.5
+    assert resolved(nodes=2, max_usd=29.5).options.max_usd == 29.5
 
 
 # ---- what is chosen
@@ -141,7 +141,7 @@ def test_a_limit_that_the_job_stays_under_is_no_hindrance() -> None:
 def test_the_data_volume_follows_from_the_data(dataset: str, where: dict[str, Any], chosen: str) -> None:
     asked = job(dataset, {"data_dir": Path("d")} if dataset == "imagefolder" else None, **where)
 
-    assert settle(asked).data_volume == chosen
+    assert resolve(asked).data_volume == chosen
 
 
 @pytest.mark.parametrize(
@@ -155,13 +155,13 @@ def test_the_data_volume_follows_from_the_data(dataset: str, where: dict[str, An
     ],
 )
 def test_there_is_one_process_per_gpu(where: dict[str, Any], processes: int) -> None:
-    chosen = settled(**where)
+    chosen = resolved(**where)
 
     assert chosen.nproc(chosen.instances[0]) == processes
 
 
 def test_a_capacity_block_may_hold_what_is_only_sold_so() -> None:
-    assert settled(instance_type="p5e.48xlarge", capacity_block="cr-1").instances[0].name == "p5e.48xlarge"
+    assert resolved(instance_type="p5e.48xlarge", capacity_block="cr-1").instances[0].name == "p5e.48xlarge"
 
 
 def test_the_training_reads_its_data_where_the_nodes_have_it() -> None:
@@ -170,9 +170,9 @@ def test_the_training_reads_its_data_where_the_nodes_have_it() -> None:
         ({"data_s3": "s3://b/f"}, Path("/data")),
     ):
         asked = job("imagenet", **where)
-        assert in_container(asked.train, settle(asked)).data_dir == folder
+        assert in_container(asked.train, resolve(asked)).data_dir == folder
     small = job("digits")
-    assert in_container(small.train, settle(small)) == small.train
+    assert in_container(small.train, resolve(small)) == small.train
 
 
 @pytest.mark.parametrize("folder", ["run_dir", "checkpoint_dir"])
@@ -180,7 +180,7 @@ def test_the_folders_on_the_nodes_are_not_the_users(folder: str) -> None:
     asked = job(train={folder: Path("here")})
 
     with pytest.raises(SettingsError, match="--run-dir and --checkpoint-dir are the job folder's on EC2; leave them"):
-        in_container(asked.train, settle(asked))
+        in_container(asked.train, resolve(asked))
 
 
 # ---- how fast the volumes are
@@ -254,19 +254,19 @@ def test_a_volume_costs_its_space_and_what_it_has_beyond_the_free_speed(volume: 
     ],
 )
 def test_an_hour_costs_all_nodes_with_their_volumes(where: dict[str, Any], per_hour: float) -> None:
-    chosen = settled("imagenet", **where)
+    chosen = resolved("imagenet", **where)
 
     assert hourly_usd(chosen, chosen.instances[0], 150) == pytest.approx(per_hour, abs=1e-6)
 
 
 def test_a_spot_price_takes_the_place_of_the_machines_own() -> None:
-    chosen = settled("imagenet", nodes=2, spot=True)
+    chosen = resolved("imagenet", nodes=2, spot=True)
 
     assert hourly_usd(chosen, chosen.instances[0], 150, usd=0.5) == pytest.approx(1.097753, abs=1e-6)
 
 
 def test_the_most_it_can_cost_is_on_demand_until_the_time_limit() -> None:
-    chosen = settled("imagenet", nodes=2, spot=True, max_hours=10)
+    chosen = resolved("imagenet", nodes=2, spot=True, max_hours=10)
 
     assert highest_usd(chosen, chosen.instances[0], 150) == pytest.approx(25.217534, abs=1e-6)
 

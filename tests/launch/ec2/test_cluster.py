@@ -12,7 +12,7 @@ from tests.launch.ec2.known import FACTS, NAME, data_volume, job, node
 
 def cluster(**where: object) -> Cluster:
     asked = job(**where)
-    return describe(asked, checks.settle(asked), NAME, FACTS)[0]
+    return describe(asked, checks.resolve(asked), NAME, FACTS)[0]
 
 
 def fleet(*nodes: Any) -> Fleet:

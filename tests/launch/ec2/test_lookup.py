@@ -12,7 +12,7 @@ import pytest
 from launch.core.aws import Aws
 from launch.core.errors import AwsError, NoAnswer, NotSetUp
 from launch.core.job import Job
-from launch.ec2.checks import settle
+from launch.ec2.checks import resolve
 from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot
 from launch.ec2.fleet import Fleet
 from launch.ec2.lookup import look_up
@@ -30,7 +30,7 @@ def look(aws: Aws) -> LookUp:
     """Looks up the facts for job j, with these options."""
 
     def look(dataset: str = "imagenet", **where: Any) -> Facts:
-        return look_up(aws, settle(asked(dataset, **where)), "j", dataset, NOW)
+        return look_up(aws, resolve(asked(dataset, **where)), "j", dataset, NOW)
 
     return look
 
@@ -98,12 +98,12 @@ def test_without_credentials_the_facts_say_so_at_once(monkeypatch: pytest.Monkey
     monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        settled, took = settle(asked()), list[float]()
+        resolved, took = resolve(asked()), list[float]()
         for _ in range(3):  # the machine may be busy
             aws = Aws("eu-west-1")
             assert aws.region == "eu-west-1"  # importing boto3 is not what is measured
             started = time.monotonic()
-            facts = look_up(aws, settled, "j", "imagenet", NOW)
+            facts = look_up(aws, resolved, "j", "imagenet", NOW)
             took.append(time.monotonic() - started)
 
     assert min(took) < 1.0
@@ -118,7 +118,7 @@ def test_without_credentials_the_facts_say_so_at_once(monkeypatch: pytest.Monkey
 def test_without_a_region_the_facts_are_for_some_region(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_REGION")
     monkeypatch.delenv("AWS_DEFAULT_REGION")
-    facts = look_up(Aws(), settle(asked()), "j", "imagenet", NOW)
+    facts = look_up(Aws(), resolve(asked()), "j", "imagenet", NOW)
 
     assert facts.region == "us-east-1"
     assert problem(facts) == "no AWS region; give --region us-east-1, or set AWS_DEFAULT_REGION."
@@ -127,7 +127,7 @@ def test_without_a_region_the_facts_are_for_some_region(monkeypatch: pytest.Monk
 def test_with_an_unknown_profile_the_facts_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "wrok")
 
-    assert problem(look_up(Aws(), settle(asked()), "j", "imagenet", NOW)) == (
+    assert problem(look_up(Aws(), resolve(asked()), "j", "imagenet", NOW)) == (
         "The config profile (wrok) could not be found; look into ~/.aws/config, or set AWS_PROFILE to another."
     )
 

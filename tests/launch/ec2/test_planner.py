@@ -10,7 +10,7 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
-from launch.core.plan import Choice, Late, Plan, Request, as_json, as_text
+from launch.core.plan import Choice, FromAnswer, Plan, Request, as_json, as_text
 from launch.ec2.facts import Quota, Reservation, Snapshot
 from launch.ec2.fleet import Thing
 from launch.ec2.requests import spec
@@ -28,7 +28,7 @@ def launches(made: Plan) -> list[Mapping[str, Any]]:
 
 def plain(value: Any) -> Any:
     """As it will be sent: values that only answers give stand for some text."""
-    if isinstance(value, Late):
+    if isinstance(value, FromAnswer):
         return str(value)
     if isinstance(value, Mapping):
         return {name: plain(item) for name, item in value.items()}
@@ -110,7 +110,7 @@ def test_every_resource_carries_the_jobs_tags_from_the_start() -> None:
 
 def test_nothing_comes_in_but_from_the_group_itself() -> None:
     (ingress,) = requests(plan(), "AuthorizeSecurityGroupIngress")
-    group = Late("security group", "GroupId")
+    group = FromAnswer("security group", "GroupId")
     assert ingress.params["IpPermissions"] == [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}]
 
 
@@ -243,7 +243,7 @@ def test_one_volume_for_all_nodes_is_made_where_they_run() -> None:
     made = plan(data_volume="multi-attach")
     (volume,) = requests(made, "CreateVolume")
     assert volume.params["MultiAttachEnabled"] is True
-    assert volume.params["AvailabilityZone"] == Late("nodes", "Instances[0].Placement.AvailabilityZone")
+    assert volume.params["AvailabilityZone"] == FromAnswer("nodes", "Instances[0].Placement.AvailabilityZone")
     assert len(launches(made)[0]["BlockDeviceMappings"]) == 1
 
 

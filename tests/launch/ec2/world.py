@@ -52,9 +52,9 @@ class Stage:
     def plan(self) -> Plan:
         """Looks everything up and plans, as the command line does."""
         asked = job(**self.where)
-        settled = checks.settle(asked)
-        facts = look_up(self.aws, settled, NAME, asked.train.dataset, self.clock().utc())
-        return planner.plan(asked, settled, NAME, facts)
+        resolved = checks.resolve(asked)
+        facts = look_up(self.aws, resolved, NAME, asked.train.dataset, self.clock().utc())
+        return planner.plan(asked, resolved, NAME, facts)
 
     def world(self) -> World:
         return World(self.aws, self.clock(), self.said.append, lambda: self.may_detach, self.plan)

@@ -15,7 +15,7 @@ import yaml
 from botocore.validate import ParamValidator
 
 from launch.core.aws import Aws
-from launch.core.plan import Late
+from launch.core.plan import FromAnswer
 from launch.image import codebuild, engines, planner
 from launch.image.context import pack
 from launch.image.facts import Facts
@@ -150,7 +150,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: plain(item) for name, item in value.items()}
     return (
-        [plain(item) for item in value] if isinstance(value, list) else str(value) if isinstance(value, Late) else value
+        [plain(item) for item in value]
+        if isinstance(value, list)
+        else str(value)
+        if isinstance(value, FromAnswer)
+        else value
     )
 
 

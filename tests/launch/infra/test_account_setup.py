@@ -37,7 +37,7 @@ def test_a_launch_on_ec2_finds_everything(new: NewAccount) -> None:
     aws_side.make_ami()
     aws_side.make_snapshot("imagenet", 150)
     job = Job(TrainConfig(dataset="imagenet"), Ec2Options(nodes=2))
-    facts = look_up(new.aws(), checks.settle(job), "j", "imagenet", NOW)
+    facts = look_up(new.aws(), checks.resolve(job), "j", "imagenet", NOW)
 
     assert (facts.problems, facts.unknown) == ((), ())
     assert facts.image == f"123456789012.dkr.ecr.us-east-1.amazonaws.com/aws-ddp-toolkit@{digest}"
@@ -49,7 +49,7 @@ def test_a_launch_on_sagemaker_finds_everything(new: NewAccount) -> None:
     assert new.type("up") == 0
     job = Job(TrainConfig(dataset="cifar10"), SageMakerOptions.model_validate({"instance_type": "ml.g5.12xlarge"}))
     with mended(Rules()):
-        facts = look_up_sagemaker(new.aws(), sagemaker_checks.settle(job), "j", NOW)
+        facts = look_up_sagemaker(new.aws(), sagemaker_checks.resolve(job), "j", NOW)
 
     assert (facts.problems, facts.unknown) == ((), ())
     assert (facts.role, facts.role_from) == (

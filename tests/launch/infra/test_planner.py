@@ -136,7 +136,7 @@ def test_down_never_says_of_what_it_could_not_look_up_that_it_is_not_there() -> 
 
 
 def test_the_same_change_set_asked_for_again_is_no_error() -> None:
-    assert planner.inner(made(NEW)).create.settled_by == ("AlreadyExistsException",)
+    assert planner.inner(made(NEW)).create.done_already == ("AlreadyExistsException",)
 
 
 @pytest.mark.parametrize("status", ["ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "DELETE_FAILED", "IMPORT_ROLLBACK_FAILED"])

@@ -68,8 +68,8 @@ def job(**settings: Any) -> Job[SageMakerOptions]:
     return Job(cast(TrainConfig, train), cast(SageMakerOptions, where))
 
 
-def settle(**settings: Any) -> checks.Settled:
-    return checks.settle(job(**settings))
+def resolve(**settings: Any) -> checks.Resolved:
+    return checks.resolve(job(**settings))
 
 
 def no_sdk(estimator: Any, region: str) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def no_sdk(estimator: Any, region: str) -> dict[str, Any]:
 
 def plan(facts: Facts = FACTS, capture: planner.Capture = no_sdk, **settings: Any) -> Plan:
     asked = job(**settings)
-    return planner.plan(asked, checks.settle(asked), asked.where.job_name or NAME, facts, capture)
+    return planner.plan(asked, checks.resolve(asked), asked.where.job_name or NAME, facts, capture)
 
 
 def request(**settings: Any) -> Mapping[str, Any]:

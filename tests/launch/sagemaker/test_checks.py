@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from launch.sagemaker.checks import DATA_DISK_GB, DISK_GB, ENDING_S
-from tests.launch.sagemaker.known import settle
+from tests.launch.sagemaker.known import resolve
 from tests.launch.sagemaker.world import Stage
 from trainer.errors import SettingsError
 from trainer.sagemaker import places
@@ -116,13 +116,13 @@ def test_what_cannot_work_is_refused_before_any_call(
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_a_batch_for_all_must_divide_among_all_gpus_of_the_job(nodes: int) -> None:
     ranks = 4 * nodes
-    assert settle(instance_type="ml.g5.12xlarge", nodes=nodes, batch_ramp={0: ranks * 16}).processes == ranks
+    assert resolve(instance_type="ml.g5.12xlarge", nodes=nodes, batch_ramp={0: ranks * 16}).processes == ranks
     with pytest.raises(SettingsError, match=f"does not divide among {ranks} replicas"):
-        settle(instance_type="ml.g5.12xlarge", nodes=nodes, batch_ramp={0: ranks * 16 + 1})
+        resolve(instance_type="ml.g5.12xlarge", nodes=nodes, batch_ramp={0: ranks * 16 + 1})
 
 
 def test_a_type_without_a_gpu_has_one_process_per_node() -> None:
-    assert settle(instance_type="ml.c5.2xlarge", allow_cpu=True, nodes=2).processes == 2
+    assert resolve(instance_type="ml.c5.2xlarge", allow_cpu=True, nodes=2).processes == 2
 
 
 @pytest.mark.parametrize(
@@ -137,52 +137,52 @@ def test_a_type_without_a_gpu_has_one_process_per_node() -> None:
     ],
 )
 def test_the_disk_is_asked_for_where_the_type_has_none(settings: dict[str, object], disk_gb: int) -> None:
-    assert settle(**settings).disk_gb == disk_gb
+    assert resolve(**settings).disk_gb == disk_gb
 
 
 def test_the_highest_price_counts_every_node_its_disk_and_the_kept_machines() -> None:
-    one = settle(instance_type="ml.p3.8xlarge", max_hours=10)
+    one = resolve(instance_type="ml.p3.8xlarge", max_hours=10)
     assert one.usd_per_hour == pytest.approx(14.688 + 30 * 0.14 / 730)
     ending_h = ENDING_S / 3600
     assert one.highest_usd == pytest.approx((10 + ending_h) * one.usd_per_hour)
-    two = settle(instance_type="ml.p3.8xlarge", max_hours=10, nodes=2, warm_pool_s=1800)
+    two = resolve(instance_type="ml.p3.8xlarge", max_hours=10, nodes=2, warm_pool_s=1800)
     assert two.highest_usd == pytest.approx(2 * (10.5 + ending_h) * one.usd_per_hour)
 
 
 def test_a_price_just_at_the_limit_is_accepted() -> None:
-    most = settle(nodes=2).highest_usd
-    assert settle(nodes=2, max_usd=most).highest_usd == most
+    most = resolve(nodes=2).highest_usd
+    assert resolve(nodes=2, max_usd=most).highest_usd == most
     with pytest.raises(SettingsError, match="over --max-usd"):
-        settle(nodes=2, max_usd=most - 0.01)
+        resolve(nodes=2, max_usd=most - 0.01)
 
 
 def test_spot_waits_as_long_again_unless_it_is_told() -> None:
-    assert settle(spot=True, max_hours=3).max_wait_s == 6 * 3600
-    assert settle(spot=True, max_hours=3, max_wait_hours=3).max_wait_s == 3 * 3600
-    assert settle().max_wait_s is None
+    assert resolve(spot=True, max_hours=3).max_wait_s == 6 * 3600
+    assert resolve(spot=True, max_hours=3, max_wait_hours=3).max_wait_s == 3 * 3600
+    assert resolve().max_wait_s is None
 
 
 @pytest.mark.parametrize("hours", [336.5, 672])
 def test_the_longest_spot_job_is_within_sagemakers_limit(hours: float) -> None:
-    waits_s = settle(spot=True, max_hours=hours).max_wait_s
+    waits_s = resolve(spot=True, max_hours=hours).max_wait_s
     assert waits_s is not None
     assert hours * 3600 <= waits_s <= 28 * 86_400
 
 
 def test_weights_come_from_a_channel_and_the_data_set_from_elsewhere() -> None:
     place = "/opt/ml/input/data/weights/model.pt"
-    settled = settle(dataset="cifar10", init_from=place, data="weights=s3://bucket/w")
-    assert [channel.name for channel in settled.channels] == ["weights"]
+    resolved = resolve(dataset="cifar10", init_from=place, data="weights=s3://bucket/w")
+    assert [channel.name for channel in resolved.channels] == ["weights"]
     assert "--data-dir" not in places({"SM_CHANNEL_WEIGHTS": "/opt/ml/input/data/weights"})
 
 
 def test_own_tags_and_environment_are_kept_with_their_equals_signs() -> None:
     given = {"NCCL_DEBUG": "INFO", "MAX_TOKENS": "-x=1", "TOKENIZERS_PARALLELISM": "false"}
-    settled = settle(tags="team=vision,cost=a=b", environment=",".join(f"{name}={given[name]}" for name in given))
-    assert settled.tags == {"team": "vision", "cost": "a=b"}
-    assert settled.environment == given
+    resolved = resolve(tags="team=vision,cost=a=b", environment=",".join(f"{name}={given[name]}" for name in given))
+    assert resolved.tags == {"team": "vision", "cost": "a=b"}
+    assert resolved.environment == given
 
 
 @pytest.mark.parametrize(("settings", "detaches"), [({}, False), ({"detach": True}, True), ({"wait": False}, True)])
 def test_no_wait_is_another_word_for_detach(settings: dict[str, bool], detaches: bool) -> None:
-    assert settle(**settings).detaches is detaches
+    assert resolve(**settings).detaches is detaches

@@ -12,7 +12,7 @@ from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.lookup import look_up, quota_names
 from launch.sagemaker.runs import Seen
 from tests.launch.faults import Faults, injected, refused
-from tests.launch.sagemaker.known import NAME, NOW, ROLE, settle
+from tests.launch.sagemaker.known import NAME, NOW, ROLE, resolve
 from tests.launch.sagemaker.test_stop import foreign
 from tests.launch.sagemaker.world import Stage
 
@@ -32,7 +32,7 @@ def faults(stage: Stage) -> Iterator[Faults]:
 
 
 def facts(stage: Stage, name: str = NAME, **settings: Any) -> Facts:
-    return look_up(stage.aws, settle(**settings), name, NOW)
+    return look_up(stage.aws, resolve(**settings), name, NOW)
 
 
 def problems(found: Facts) -> list[str]:
@@ -182,7 +182,7 @@ def test_a_quota_is_found_by_its_name(stage: Stage) -> None:
 
 def test_a_warm_pool_has_a_quota_of_its_own(stage: Stage) -> None:
     stage.account.quota["ml.g5.2xlarge for training warm pool usage"] = 0
-    assert quota_names(settle(warm_pool_s=60)) == [QUOTA, "ml.g5.2xlarge for training warm pool usage"]
+    assert quota_names(resolve(warm_pool_s=60)) == [QUOTA, "ml.g5.2xlarge for training warm pool usage"]
     stage.settings = {"warm_pool_s": 60}
     (warning,) = stage.plan().warnings
     assert warning.startswith("the quota 'ml.g5.2xlarge for training warm pool usage' is 0: SageMaker will refuse")
@@ -263,7 +263,7 @@ def test_without_credentials_nothing_is_looked_up_and_nothing_raised(
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
-    found = look_up(stage.account.aws(), settle(), NAME, NOW)
+    found = look_up(stage.account.aws(), resolve(), NAME, NOW)
     assert problems(found) == ["no AWS credentials; run aws configure or aws sso login, or set AWS_PROFILE."]
     assert found.unknown == ("without an answer from AWS, nothing was looked up: account, role, bucket, quota",)
     assert (found.region, found.role, found.bucket) == ("us-east-1", None, None)

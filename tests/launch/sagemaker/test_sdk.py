@@ -150,7 +150,7 @@ def test_what_the_user_configured_for_the_sdk_does_not_change_the_request(nobody
         (nobody / folder / "config.yaml").write_text(json.dumps(config))
     from sagemaker.config import config as module
 
-    # What the SDK takes for the user's file was settled when it was imported.
+    # What the SDK takes for the user's file was resolved when it was imported.
     with (
         mock.patch.object(module, "_DEFAULT_USER_CONFIG_FILE_PATH", str(nobody / ".config/sagemaker/config.yaml")),
         mock.patch.dict(os.environ, {"SAGEMAKER_USER_CONFIG_OVERRIDE": str(nobody / ".config/sagemaker/config.yaml")}),

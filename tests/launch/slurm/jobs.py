@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.core.job import Job
-from launch.slurm.checks import settle
+from launch.slurm.checks import resolve
 from launch.slurm.lookup import Folder
 from launch.slurm.options import SlurmOptions
 from launch.slurm.planner import Facts, SlurmPlan, plan
@@ -25,12 +25,12 @@ EVERY_KIND: dict[str, dict[str, Any]] = {
 def planned(options: dict[str, Any], cwd: Path = Path("/home/me"), **train: Any) -> SlurmPlan:
     """The plan of a job, without Slurm and in an empty folder."""
     job = Job(TrainConfig(**train), SlurmOptions(**options))
-    settled, processes = settle(job)
-    name = settled.job_name or "digits-cnn"
+    resolved, processes = resolve(job)
+    name = resolved.job_name or "digits-cnn"
     folder = Folder(cwd / "runs" / name, exists=False, script=None, ids=(), starts=())
-    return plan(job, settled, processes, name, Facts(folder, cwd, "/venv/bin/python"))
+    return plan(job, resolved, processes, name, Facts(folder, cwd, "/venv/bin/python"))
 
 
 def placed(kind: str, cwd: Path = Path("/home/me")) -> Placed:
-    """A job of that kind, with everything settled."""
+    """A job of that kind, with everything resolved."""
     return planned(EVERY_KIND[kind], cwd, model="cnn", dataset="cifar10", epochs=3).placed

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from launch.core import shell
-from launch.core.shell import Heard
+from launch.core.shell import Captured
 from launch.sweep.planned import plan_runs
 from launch.sweep.price import prices, read
 from launch.sweep.spec import parse
@@ -76,7 +76,7 @@ def test_more_than_max_usd_is_refused_and_so_is_what_nobody_confirmed(tmp_path: 
 
 def test_a_refusal_that_is_in_the_plan_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = json.dumps({"facts": {}, "problems": ["the cluster has no partition mian."]})
-    monkeypatch.setattr(shell, "hear_all", lambda command, env: Heard(2, plan, ""))
+    monkeypatch.setattr(shell, "run_captured", lambda command, env: Captured(2, plan, ""))
     (run,) = plan_runs(parse({"name": "tiny", "backend": "slurm", "grid": {"gpus": [2]}}, ""), {}, ())
 
     with pytest.raises(SettingsError, match="run gpus-2: the cluster has no partition mian"):
@@ -84,7 +84,7 @@ def test_a_refusal_that_is_in_the_plan_is_told(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_each_node_has_the_price_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shell, "hear_all", lambda command, env: Heard(0, "{}", ""))
+    monkeypatch.setattr(shell, "run_captured", lambda command, env: Captured(0, "{}", ""))
     (run,) = plan_runs(parse({"name": "tiny", "backend": "slurm", "grid": {"nodes": [4]}}, ""), {}, ())
 
     assert prices([run], {}, rehearsed=False, usd_per_hour=2.0)["nodes-4"].usd_per_hour == 8.0

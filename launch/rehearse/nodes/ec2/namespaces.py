@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from launch.core import shell
-from launch.core.shell import Held
+from launch.core.shell import ChildProcess
 from launch.rehearse.nodes.ec2.imds import Imds
 from launch.rehearse.nodes.ec2.node import Node, Volume, World, environment, pin, programs, write_program
 from launch.rehearse.nodes.network import in_network, ip, slow_down, why_no_namespaces
@@ -111,7 +111,7 @@ def fill_disk(node: Node) -> None:
     with suppress(OSError, MachineError):  # the node has just gone, or the disk has got fuller than that
         disk = os.statvfs(f"/proc/{node.process.pid}/root{node.root}{DISK}")
         used = max(1, disk.f_blocks - disk.f_bfree) * disk.f_frsize
-        shell.ask(["nsenter", f"--mount=/proc/{node.process.pid}/ns/mnt", "mount", "-o", f"remount,size={used}",
+        shell.output_of(["nsenter", f"--mount=/proc/{node.process.pid}/ns/mnt", "mount", "-o", f"remount,size={used}",
                    f"{node.root}{DISK}"])  # fmt: skip
 
 
@@ -121,7 +121,7 @@ class Network:
 
     folder: Path
     cloud: str
-    switch: Held
+    switch: ChildProcess
     nodes: list[Node] = field(default_factory=list)
     namespaces: set[str] = field(default_factory=set)  # that were made for it
 
@@ -145,7 +145,7 @@ class Network:
         """Starts a node with `volume` attached; it boots at once."""
         root = self.folder / instance
         _lay_out(root, address, self.folder / "hosts", user_data, world)
-        process = shell.hold(
+        process = shell.start_child(
             ["unshare", "--net", "--mount", "--uts", "--pid", "--fork", "--kill-child", "bash", "-c", POWER_ON, "bash",
              str(root), str(volume.image) if volume else "", volume.id.replace("-", "") if volume else "",
              DISK if world.has_own_disk else "", *_shown_folders()],
@@ -195,7 +195,9 @@ def network(folder: Path, cloud: str) -> Iterator[Network]:
     """An empty network, whose nodes keep their files in `folder`.  Afterwards no node runs."""
     folder.mkdir(exist_ok=True)
     (folder / "hosts").write_text("127.0.0.1 localhost\n")
-    switch = shell.hold(["unshare", "--net", "sh", "-c", "echo ready; exec cat >/dev/null"], {"PATH": os.defpath})
+    switch = shell.start_child(
+        ["unshare", "--net", "sh", "-c", "echo ready; exec cat >/dev/null"], {"PATH": os.defpath}
+    )
     made = Network(folder, cloud, switch)
     try:
         made.note_namespaces(switch.pid)

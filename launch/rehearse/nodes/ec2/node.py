@@ -11,7 +11,7 @@ from shlex import quote
 from typing import Protocol, TypeVar
 
 from launch.core import shell
-from launch.core.shell import Held
+from launch.core.shell import ChildProcess
 from launch.rehearse.nodes.ec2.imds import Imds
 from launch.rehearse.stage.environment import NO_ACCOUNT
 
@@ -29,8 +29,8 @@ class Volume:
     @classmethod
     def of(cls, folder: Path, volume_id: str, image: Path, mib: int = 16) -> Volume:
         """With a journal that was not closed, as in most snapshots."""
-        shell.ask(["mkfs.ext4", "-qF", "-d", str(folder), str(image), f"{mib}M"])
-        shell.ask(["debugfs", "-w", "-R", "feature needs_recovery", str(image)])
+        shell.output_of(["mkfs.ext4", "-qF", "-d", str(folder), str(image), f"{mib}M"])
+        shell.output_of(["debugfs", "-w", "-R", "feature needs_recovery", str(image)])
         return cls(volume_id, image)
 
 
@@ -63,7 +63,7 @@ class Node:
     address: str
     root: Path
     volume: Volume | None
-    process: Held
+    process: ChildProcess
     imds: Imds | None = None
     grace_s: float = 0.0
 

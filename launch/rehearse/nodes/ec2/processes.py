@@ -64,7 +64,7 @@ def why_not_here() -> str | None:
     missing = [name for name in ("bash", "curl") if shutil.which(name) is None]
     if missing:
         return f"needs {', '.join(missing)}"
-    version = shell.ask([_bash(), "-c", 'echo "${BASH_VERSINFO[0]} ${BASH_VERSINFO[1]}"']).split()
+    version = shell.output_of([_bash(), "-c", 'echo "${BASH_VERSINFO[0]} ${BASH_VERSINFO[1]}"']).split()
     if tuple(map(int, version)) < BASH:
         return f"needs bash 4.4 or newer, and has {'.'.join(version)}; on macOS: brew install bash"
     return None
@@ -104,7 +104,7 @@ class Processes:
             metadata = f"http://{LOCALHOST}:{imds.server_address[1]}"
             _lay_out(root, changed(user_data, root, metadata, self.meeting), world, volume)
             command = [sys.executable, "-P", str(HERE / "power.py"), str(root)]
-            process = shell.hold(command, _environment(root, world, metadata))
+            process = shell.start_child(command, _environment(root, world, metadata))
         except BaseException:
             imds.close()
             raise

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from launch.core import shell
-from launch.core.shell import Held
+from launch.core.shell import ChildProcess
 from launch.rehearse.nodes.ec2.node import write_program
 from launch.rehearse.nodes.sagemaker.network import Network
 from trainer.errors import MachineError
@@ -139,8 +139,8 @@ class Container:
         with suppress(OSError, MachineError):  # it has just ended, or the disk has got fuller than that
             disk = os.statvfs(self._disk)
             used = max(1, disk.f_blocks - disk.f_bfree) * disk.f_frsize
-            shell.ask(["nsenter", f"--mount=/proc/{self._process.pid}/ns/mnt", "mount", "-o", f"remount,size={used}",
-                       str(self.told.base / self.told.disk)])  # fmt: skip
+            remount = ["mount", "-o", f"remount,size={used}", str(self.told.base / self.told.disk)]
+            shell.output_of(["nsenter", f"--mount=/proc/{self._process.pid}/ns/mnt", *remount])
 
     def __enter__(self) -> Self:
         return self
@@ -151,13 +151,13 @@ class Container:
             os.close(self._disk)
             self._disk, self.disk = -1, None
 
-    def _started(self) -> Held:
+    def _started(self) -> ChildProcess:
         ml = self._network.ml if self._network else self.told.base
         box = ["sh", "-c", POWER_ON, "sh", str(ml)]
         if self._network:
             box = self._network.command(self.told.host, self.told.base, self.told.disk)
         env = _environment(self.told, ml, self._network) | dict([self.mark.split("=")])
-        return shell.hold([*box, sys.executable, "-P", str(TOOLKIT)], env)  # -P: ranks inherit its path
+        return shell.start_child([*box, sys.executable, "-P", str(TOOLKIT)], env)  # -P: ranks inherit its path
 
     def _open_disk(self, network: Network) -> None:
         """Its descriptor shows the disk to us, who have other mounts, and keeps it when the container is gone."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from launch.core import shell
-from launch.core.shell import Held
+from launch.core.shell import ChildProcess
 from launch.rehearse.nodes.network import in_network, ip, slow_down, why_no_namespaces
 from trainer.errors import MachineError
 
@@ -80,7 +80,7 @@ class Network:
 
     folder: Path
     names: Sequence[str]
-    switch: Held
+    switch: ChildProcess
     rate: str = ""
     servers: list[socketserver.BaseServer] = field(default_factory=list)
 
@@ -100,7 +100,7 @@ class Network:
         self.servers.append(server)
         return f"http://{CLOUD}:{server.server_address[1]}"
 
-    def plug_in(self, name: str, process: Held) -> None:
+    def plug_in(self, name: str, process: ChildProcess) -> None:
         """Connects the host that `process` is in."""
         index, bridge, inside = self.names.index(name), self._bridge, f"/proc/{process.pid}/ns/net"
         (self.folder / f"{name}.pid").write_text(str(process.pid))
@@ -145,8 +145,8 @@ def address(index: int) -> str:
     return f"10.78.0.{11 + index}"
 
 
-def _switch() -> Held:
-    return shell.hold(["unshare", "--net", "sh", "-c", "echo ready; exec cat >/dev/null"], {"PATH": os.defpath})
+def _switch() -> ChildProcess:
+    return shell.start_child(["unshare", "--net", "sh", "-c", "echo ready; exec cat >/dev/null"], {"PATH": os.defpath})
 
 
 class _Relay(socketserver.ThreadingTCPServer):

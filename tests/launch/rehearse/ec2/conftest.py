@@ -25,6 +25,6 @@ needs_namespaces = pytest.mark.skipif(namespaces.why_not_here() is not None, rea
 
 
 @pytest.fixture
-def undisturbed(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Kept:
+def hangups_ignored(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Kept:
     """A rehearsal of SETTINGS in which nothing went wrong."""
-    return played_once("undisturbed-ec2", lambda: start(*SETTINGS), tmp_path_factory)
+    return played_once("hangups_ignored-ec2", lambda: start(*SETTINGS), tmp_path_factory)

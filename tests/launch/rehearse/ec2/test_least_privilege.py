@@ -8,8 +8,8 @@ from tests.launch.rehearse.terminal import Kept
 
 
 @needs_namespaces
-def test_nodes_ask_for_what_is_listed_and_granted(undisturbed: Kept) -> None:
-    requests = undisturbed.folder / "runs/job/requests.jsonl"
+def test_nodes_ask_for_what_is_listed_and_granted(hangups_ignored: Kept) -> None:
+    requests = hangups_ignored.folder / "runs/job/requests.jsonl"
     asked = {need.action for need in needs_of_nodes(requests)}
     assert asked >= {"ecr:GetAuthorizationToken", "logs:PutLogEvents", "s3:GetObject", "s3:ListBucket", "s3:PutObject"}
     assert asked <= {need.action for call in BOOT for need in needs(call, WORLD)} & actions("node")

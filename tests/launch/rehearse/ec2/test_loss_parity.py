@@ -28,12 +28,12 @@ def of(metrics: str) -> list[tuple[int, float, float]]:
 
 
 @needs_namespaces
-def test_the_loss_does_not_depend_on_where_the_ranks_are(undisturbed: Kept, tmp_path: Path) -> None:
+def test_the_loss_does_not_depend_on_where_the_ranks_are(hangups_ignored: Kept, tmp_path: Path) -> None:
     (tmp_path / "local").mkdir()
 
     one = losses(tmp_path, "trainer", "--batch-size", "64")
     local = losses(tmp_path / "local", "launch.local", "--nproc-per-node", "2", "--batch-size", "32")
-    nodes = of((undisturbed.folder / "runs/job/metrics.jsonl").read_text())
+    nodes = of((hangups_ignored.folder / "runs/job/metrics.jsonl").read_text())
 
     assert [batch for batch, *_ in one] == [64] * 4
     for other in (local, nodes):

@@ -10,7 +10,7 @@ from moto import mock_aws
 
 from launch.core.aws import Aws
 from launch.core.job import Job
-from launch.ec2.checks import settle
+from launch.ec2.checks import resolve
 from launch.ec2.facts import Facts
 from launch.ec2.lookup import look_up
 from launch.ec2.options import Ec2Options
@@ -48,7 +48,7 @@ def found(account: Account, what: Asked) -> Facts:
     seed.check(what)
     seed.fill(account, what)
     job = Job(TrainConfig(dataset=what.dataset), Ec2Options.model_validate(what.options))
-    return look_up(Aws("us-east-1"), settle(job), "job", what.dataset, NOW)
+    return look_up(Aws("us-east-1"), resolve(job), "job", what.dataset, NOW)
 
 
 def test_everything_that_is_named_is_found(account: Account, tmp_path: Path) -> None:

@@ -22,6 +22,6 @@ def rehearse(start: Start) -> Rehearse:
 
 
 @pytest.fixture
-def undisturbed(rehearse: Rehearse, tmp_path_factory: pytest.TempPathFactory) -> Kept:
+def hangups_ignored(rehearse: Rehearse, tmp_path_factory: pytest.TempPathFactory) -> Kept:
     """A rehearsal in which nothing went wrong."""
-    return played_once("undisturbed-sagemaker", rehearse, tmp_path_factory)
+    return played_once("hangups_ignored-sagemaker", rehearse, tmp_path_factory)

@@ -51,30 +51,30 @@ def assert_nothing_left(terminal: Terminal, made: int = 1) -> None:
     assert left_of_containers(terminal) == []
 
 
-def assert_same_training(terminal: Terminal, undisturbed: Kept) -> None:
+def assert_same_training(terminal: Terminal, hangups_ignored: Kept) -> None:
     """The same epochs and the same weights, bit for bit."""
-    losses = [[(row["epoch"], row["train_loss"]) for row in kept.epochs()] for kept in (terminal.kept, undisturbed)]
+    losses = [[(row["epoch"], row["train_loss"]) for row in kept.epochs()] for kept in (terminal.kept, hangups_ignored)]
     assert losses[0] == losses[1]
-    before, after = undisturbed.weights(), terminal.weights()
+    before, after = hangups_ignored.weights(), terminal.weights()
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_a_job_trains_and_leaves_nothing(undisturbed: Kept) -> None:
-    assert [row["epoch"] for row in undisturbed.epochs()] == [1, 2, 3, 4]
-    assert "resources: 1 made, 1 removed, 0 left" in undisturbed.text
-    assert "sagemaker:CreateTrainingJob 1" in undisturbed.text
-    assert "mpirun" in undisturbed.text
-    assert (undisturbed.folder / "runs/job/requests.jsonl").exists()
-    assert list((undisturbed.folder / "runs/job/logs").glob("algo-1-*.log"))
-    phases = re.findall(r"(plan|provision|boot|rendezvous|train|tear down) +(\d+\.\d) s", undisturbed.text)
+def test_a_job_trains_and_leaves_nothing(hangups_ignored: Kept) -> None:
+    assert [row["epoch"] for row in hangups_ignored.epochs()] == [1, 2, 3, 4]
+    assert "resources: 1 made, 1 removed, 0 left" in hangups_ignored.text
+    assert "sagemaker:CreateTrainingJob 1" in hangups_ignored.text
+    assert "mpirun" in hangups_ignored.text
+    assert (hangups_ignored.folder / "runs/job/requests.jsonl").exists()
+    assert list((hangups_ignored.folder / "runs/job/logs").glob("algo-1-*.log"))
+    phases = re.findall(r"(plan|provision|boot|rendezvous|train|tear down) +(\d+\.\d) s", hangups_ignored.text)
     assert len(phases) == 6
     assert all(float(seconds) > 0 for name, seconds in phases if name != "boot")
 
 
 @needs_network
 def test_after_an_interruption_a_full_disk_and_the_loss_of_the_launcher_the_weights_are_the_same(
-    undisturbed: Kept, rehearse: Rehearse
+    hangups_ignored: Kept, rehearse: Rehearse
 ) -> None:
     """A job that is interrupted goes on by itself; after a full disk the same command again makes another of it."""
     faults = "throttle,launcher-killed@call:33,spot-notice@epoch:1,disk-full@epoch:2"
@@ -90,7 +90,7 @@ def test_after_an_interruption_a_full_disk_and_the_loss_of_the_launcher_the_weig
     assert re.search(r"error: cannot write .*No space left", terminal.text)
     assert "job--2 is started" in terminal.text
     assert_nothing_left(terminal, made=2)
-    assert_same_training(terminal, undisturbed)
+    assert_same_training(terminal, hangups_ignored)
 
 
 def test_without_root_ctrl_c_stops_the_job_and_leaves_nothing(start: Start) -> None:

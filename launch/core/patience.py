@@ -1,0 +1,33 @@
+"""How long a follower puts up with an AWS that fails or cannot be reached."""
+
+from collections.abc import Callable
+
+from launch.core.clock import Clock
+from trainer.errors import TrainerError
+
+PATIENCE_S = 600.0
+
+
+def any_trouble(error: TrainerError) -> bool:
+    return True
+
+
+class Patience:
+    """Counts the seconds since the last success.  may_pass: whether an error may go away by itself."""
+
+    def __init__(
+        self, clock: Clock, limit_s: float = PATIENCE_S, may_pass: Callable[[TrainerError], bool] = any_trouble
+    ) -> None:
+        self._clock, self._limit_s, self._may_pass = clock, limit_s, may_pass
+        self._trouble_since: float | None = None
+
+    def success(self) -> None:
+        self._trouble_since = None
+
+    def failure(self, error: TrainerError) -> None:
+        """Raises `error` if it cannot go away, or if nothing has succeeded for the limit."""
+        now = self._clock.now()
+        if self._trouble_since is None:
+            self._trouble_since = now
+        if not self._may_pass(error) or now - self._trouble_since > self._limit_s:
+            raise error

@@ -1,0 +1,111 @@
+"""What a job costs and how long it takes on one kind of machine: as data, and in words.  Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from launch.core.catalog import Instance
+from launch.core.estimate.forecast import Forecast, forecast
+from launch.core.estimate.training import training
+from launch.core.estimate.words import hours, speed
+from launch.core.price import usd
+from trainer.config import TrainConfig
+from trainer.errors import SettingsError
+
+Market = Literal["on demand", "spot", "reserved"]
+
+
+@dataclass(frozen=True)
+class Quote:
+    """The price of one candidate.  None where a figure is not known.
+
+    usd_per_hour: what all nodes with their disks cost now on `market`; on_demand_usd_per_hour: without spot.
+    expected_usd, expected_s: from the forecast; most_usd, most_s: when the time limit ends the job.
+    forecast: what the expectation comes from; why_unknown: why there is none.  notes: sentences under the price.
+    """
+
+    instance: str
+    nodes: int = 1
+    market: Market = "on demand"
+    usd_per_hour: float | None = None
+    on_demand_usd_per_hour: float | None = None
+    most_usd: float | None = None
+    most_s: float | None = None
+    forecast: Forecast | None = None
+    why_unknown: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def expected_s(self) -> float | None:
+        return self.forecast.hours * 3600 if self.forecast else None
+
+    @property
+    def expected_usd(self) -> float | None:
+        if self.forecast is None or self.usd_per_hour is None:
+            return None
+        return self.forecast.usd(self.usd_per_hour)
+
+    def as_json(self) -> dict[str, Any]:
+        guess = self.forecast
+        return {
+            "instance": self.instance,
+            "nodes": self.nodes,
+            "market": self.market,
+            "usd_per_hour": self.usd_per_hour,
+            "on_demand_usd_per_hour": self.on_demand_usd_per_hour,
+            "expected_usd": self.expected_usd,
+            "expected_s": self.expected_s,
+            "most_usd": self.most_usd,
+            "most_s": self.most_s,
+            "epoch_s": guess.epoch_s if guess else None,
+            "epoch_range_s": list(guess.epoch_range_s) if guess else None,
+            "images_per_s": guess.images_per_s if guess else None,
+            "limited_by": guess.limit if guess else None,
+            "rate": guess.source if guess else None,
+            "why_unknown": self.why_unknown,
+            "notes": list(self.notes),
+        }
+
+
+def expect(
+    train: TrainConfig, instance: Instance, nodes: int, *, gpus: int | None = None, on_ebs: bool
+) -> tuple[Forecast | None, str]:
+    """The forecast of a training, or None and why there is none.
+
+    gpus: processes of a node, if not all its GPUs; on_ebs: whether images are read from an EBS volume.
+    """
+    try:
+        return forecast(training(train, instance, nodes, gpus=gpus, on_ebs=on_ebs), instance), ""
+    except SettingsError as error:
+        return None, str(error)
+
+
+def price_lines(quotes: Sequence[Quote], not_counted: str = "") -> list[tuple[str, str]]:
+    """A label and a text per line, for a reader."""
+    lines = list[tuple[str, str]]()
+    for quote in quotes:
+        lines += _lines(quote)
+    return [*lines, ("not counted", not_counted)] if not_counted else lines
+
+
+def _lines(quote: Quote) -> list[tuple[str, str]]:
+    machines = "with its disks" if quote.nodes == 1 else f"all {quote.nodes} nodes with their disks"
+    on_demand = quote.on_demand_usd_per_hour if quote.market == "spot" else quote.usd_per_hour
+    price = "price not known" if on_demand is None else f"{usd(on_demand)} per hour on demand, {machines}"
+    lines = [(quote.instance or "price", price)]
+    if quote.market == "spot":
+        now = "price not looked up" if quote.usd_per_hour is None else f"{usd(quote.usd_per_hour)} per hour now"
+        lines.append(("  spot", f"{now}; at most the price on demand"))
+    lines.append(("  expected", _expected(quote)))
+    if quote.most_usd is not None and quote.most_s is not None:
+        lines.append(
+            ("  at most", f"{usd(quote.most_usd)} in {hours(quote.most_s / 3600)}; then the time limit ends it")
+        )
+    return [*lines, *(("", f"  {note}") for note in quote.notes)]
+
+
+def _expected(quote: Quote) -> str:
+    if quote.forecast is None:
+        return quote.why_unknown or "not known"
+    price = "" if quote.expected_usd is None else f"{usd(quote.expected_usd)} in "
+    return f"{price}{hours(quote.forecast.hours)}: {speed(quote.forecast)}"

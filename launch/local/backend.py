@@ -1,0 +1,24 @@
+"""The local backend for the rest of the toolkit: torchrun on this machine."""
+
+from launch.core.backend import Backend, Place, Request
+from launch.core.numbers import whole
+from launch.local.options import LocalOptions
+
+ALONE = ("dp", "single")  # strategies of one process
+
+
+def _place(asked: Request) -> Place:
+    """A process per GPU; one process that sees all of them for dp."""
+    if asked.strategy in ALONE:
+        return Place({**asked.options, "nproc_per_node": 1}, asked.gpus if asked.strategy == "dp" else 1, asked.gpus)
+    processes = asked.gpus or whole(asked.options, "nproc_per_node", 1)
+    return Place({**asked.options, "nproc_per_node": processes}, processes)
+
+
+BACKEND = Backend(
+    name="local",
+    about="torchrun on this machine",
+    options=LocalOptions,
+    place=_place,
+    shares_folders=True,
+)
