@@ -6,7 +6,7 @@ A plan is data.  --dry-run prints it and launch.core.perform carries it out, so 
 import hashlib
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -122,7 +122,7 @@ class Plan(Generic[Payload]):
     @property
     def brief(self) -> str:
         """Without the requests: what is started, what it costs, what speaks against it."""
-        return "\n".join([self.title, "", *_closing(self)])
+        return _joined([[self.title], *_closing(self)])
 
     @property
     def problem(self) -> TrainerError | None:
@@ -141,34 +141,43 @@ class Plan(Generic[Payload]):
 
 def as_text(plan: Plan[Any]) -> str:
     """The plan for a reader."""
-    lines = [plan.title, "", *columns([line for fact in plan.facts for line in fact.lines])]
+    facts = [line for fact in plan.facts for line in fact.lines]
+    paragraphs = [[plan.title], columns(facts)]
     if plan.command:
-        lines += ["", f"  $ {shlex.join(plan.command)}"]
+        paragraphs.append([f"  $ {shlex.join(plan.command)}"])
     for name, text in plan.files:
-        lines += ["", f"{name}:", *(f"  {line}".rstrip() for line in text.splitlines())]
+        paragraphs.append([f"{name}:", *(f"  {line}".rstrip() for line in text.splitlines())])
     if plan.steps or not plan.command:
-        lines += ["", "requests, in this order:" if plan.steps else "requests: none"]
-    for number, step in enumerate(plan.steps, 1):
-        lines += _step(number, step)
+        paragraphs.append(_steps(plan.steps))
     for heading, requests in plan.later:
-        lines += ["", heading]
+        lines = [heading]
         for request in requests:
             lines += _request(" ", request)
+        paragraphs.append(lines)
     for heading, arguments in plan.arguments:
-        lines += ["", heading, *_shown(arguments)]
-    return "\n".join([*lines, "", *_closing(plan)])
+        paragraphs.append([heading, *_shown(arguments)])
+    return _joined([*paragraphs, *_closing(plan)])
 
 
-def _closing(plan: Plan[Any]) -> list[str]:
+def _joined(paragraphs: Iterable[Sequence[str]]) -> str:
+    return "\n\n".join("\n".join(lines) for lines in paragraphs if lines)
+
+
+def _closing(plan: Plan[Any]) -> list[list[str]]:
     """Price, warnings and problems."""
-    paragraphs = []
-    if plan.quotes:
-        paragraphs.append(["price:", *columns(price_lines(plan.quotes, plan.not_counted))])
-    if plan.warnings:
-        paragraphs.append([f"warning: {sentence}" for sentence in plan.warnings])
-    if plan.problems:
-        paragraphs.append([f"problem: {problem}" for problem in plan.problems])
-    return [line for paragraph in paragraphs for line in ("", *paragraph)][1:]
+    prices = columns(price_lines(plan.quotes, plan.not_counted))
+    return [
+        ["price:", *prices] if prices else [],
+        [f"warning: {sentence}" for sentence in plan.warnings],
+        [f"problem: {problem}" for problem in plan.problems],
+    ]
+
+
+def _steps(steps: Sequence[Step]) -> list[str]:
+    lines = ["requests, in this order:" if steps else "requests: none"]
+    for number, step in enumerate(steps, 1):
+        lines += _step(number, step)
+    return lines
 
 
 def as_json(plan: Plan[Any]) -> str:

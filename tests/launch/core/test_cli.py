@@ -2,14 +2,17 @@
 
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from pydantic import BaseModel, Field
 
-from launch.core.cli import Backend, confirm, main, may_detach
+from launch.core.backend import Backend, Place
+from launch.core.cli import Launcher, confirm, main, may_detach
 from launch.core.job import Job
 from launch.rehearse.stage.scene import Asked
 from trainer.errors import MachineError, SettingsError
+from trainer.outcome import Outcome, read
 
 
 class Where(BaseModel):
@@ -25,16 +28,16 @@ class Notes:
     def plan(self, job: Job[Where]) -> str:
         return f"{job.train.epochs} epochs in {job.where.rooms} rooms"
 
-    def perform(self, plan: str) -> int:
+    def perform(self, plan: str) -> Outcome:
         self.performed.append(plan)
-        return 75
+        return Outcome("interrupted", 75, usd=1.5)
 
-    def launch(self, *argv: str) -> int:
-        backend = Backend(
-            prog="python -m launch.notes", about="Takes notes.", options=Where,
-            plan=self.plan, show=str.upper, show_json=json.dumps, perform=self.perform,
-        )  # fmt: skip
-        return main(backend, argv)
+    def launch(self, *argv: str, scene: str = "") -> int:
+        backend = Backend("notes", "takes notes", Where, place=lambda wanted: Place({}, 1), scene=scene)
+        launcher = Launcher(
+            backend, "Takes notes.", plan=self.plan, show=str.upper, show_json=json.dumps, perform=self.perform
+        )
+        return main(launcher, argv)
 
 
 def test_a_job_is_planned_and_performed_and_its_exit_code_is_ours() -> None:
@@ -73,11 +76,33 @@ def test_a_mistake_ends_with_2_and_a_sentence_before_anything_happens(
 
 def test_a_failure_while_performing_ends_with_its_code_and_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     class Broken(Notes):
-        def perform(self, plan: str) -> int:
+        def perform(self, plan: str) -> Outcome:
             raise MachineError("the disk is full.")
 
     assert Broken().launch() == 6
     assert capsys.readouterr().err == "error: the disk is full.\n"
+
+
+def test_how_a_run_ended_is_written_for_programs(tmp_path: Path) -> None:
+    assert Notes().launch("--outcome", str(tmp_path / "new")) == 75
+
+    outcome = read(tmp_path / "new")
+    assert outcome is not None
+    assert (outcome.state, outcome.exit_code, outcome.usd) == ("interrupted", 75, 1.5)
+    assert outcome.seconds is not None
+    assert outcome.ended.endswith("Z")
+
+
+def test_a_failure_is_written_for_programs_too(tmp_path: Path) -> None:
+    class Broken(Notes):
+        def perform(self, plan: str) -> Outcome:
+            raise MachineError("the disk is full.")
+
+    assert Broken().launch("--outcome", str(tmp_path)) == 6
+
+    outcome = read(tmp_path)
+    assert outcome is not None
+    assert (outcome.state, outcome.exit_code, outcome.reason) == ("failed", 6, "the disk is full.")
 
 
 def test_help_has_the_launchers_flags_before_the_trainers(capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,13 +162,7 @@ def test_a_rehearsal_says_no_batch_size_where_a_global_one_is_given(monkeypatch:
     monkeypatch.setattr(
         "launch.rehearse.stage.rehearsal.rehearse", lambda asked, is_terminal: played.append(asked) or 0
     )
-    notes = Notes()
-    backend = Backend(
-        prog="python -m launch.notes", about="Takes notes.", options=Where,
-        plan=notes.plan, show=str.upper, show_json=json.dumps, perform=notes.perform, rehearsed_in={},
-    )  # fmt: skip
-
-    assert main(backend, ["--rehearse", "--global-batch-size", "64"]) == 0
-    assert main(backend, ["--rehearse"]) == 0
+    assert Notes().launch("--rehearse", "--global-batch-size", "64", scene="a:b") == 0
+    assert Notes().launch("--rehearse", scene="a:b") == 0
 
     assert ["--batch-size" in asked.argv for asked in played] == [False, True]

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from launch.core.errors import AwsError, NoAnswer
-from launch.core.perform import filled, perform, table
+from launch.core.perform import filled, perform
 from launch.core.plan import Choice, FromAnswer, Request, Step, Try
+from launch.core.tables import table
 
 
 @dataclass

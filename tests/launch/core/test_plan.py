@@ -3,7 +3,8 @@
 import json
 
 from launch.core.errors import AwsError
-from launch.core.plan import Choice, FromAnswer, Plan, Request, Try, as_json, as_text
+from launch.core.plan import Choice, Fact, FromAnswer, Plan, Request, Try, as_json, as_text
+from launch.core.quote import Quote
 
 TAGS = [{"ResourceType": kind, "Tags": [{"Key": "k", "Value": "v"}]} for kind in ("instance", "volume")]
 
@@ -15,12 +16,21 @@ def start(zone: str) -> Try:
 
 PLAN = Plan(
     title="2 x g5 on EC2, job j",
-    facts=(("account", "1"), ("time limit", "12 h")),
+    payload=None,
+    facts=(
+        Fact("account", "1"),
+        Fact("time_limit_h", 12.0, "12 h, until noon", label="time limit"),
+        Fact("quotas", {"G": 64}, ("g5: 16 of 64", "g6: 16 of 64"), label="quota"),
+    ),
     steps=(
         Request("ec2", "CreateSecurityGroup", {"GroupName": "j", "Nested": {"a": [1, "b"]}}, "a group", name="group"),
         Choice((start("a"), start("b")), "start 2 nodes", ("type", "zone", "answer"), {}, {}, "nodes"),
     ),
-    price=(("g5", "2.42 USD per hour"),),
+    quotes=(
+        Quote("g5", nodes=2, usd_per_hour=2.42, most_usd=29.04, most_s=12 * 3600, why_unknown="not known"),
+        Quote("g6", nodes=2, market="spot", usd_per_hour=1.1, on_demand_usd_per_hour=2.0, notes=("it is new",)),
+    ),
+    not_counted="logs",
     warnings=("it is Tuesday",),
     problems=(AwsError("no quota"),),
     later=(("at the end:", (Request("ec2", "TerminateInstances", {"InstanceIds": "<all nodes>"}, "end them"),)),),
@@ -32,7 +42,9 @@ def test_a_plan_reads_from_top_to_bottom() -> None:
         "2 x g5 on EC2, job j",
         "",
         "  account     1",
-        "  time limit  12 h",
+        "  time limit  12 h, until noon",
+        "  quota       g5: 16 of 64",
+        "  quota       g6: 16 of 64",
         "",
         "requests, in this order:",
         "  1. ec2:CreateSecurityGroup  a group",
@@ -52,7 +64,14 @@ def test_a_plan_reads_from_top_to_bottom() -> None:
         "       InstanceIds: <all nodes>",
         "",
         "price:",
-        "  g5  2.42 USD per hour",
+        "  g5           2.42 USD per hour on demand, all 2 nodes with their disks",
+        "    expected   not known",
+        "    at most    29.04 USD in 12.0 h; then the time limit ends it",
+        "  g6           2.00 USD per hour on demand, all 2 nodes with their disks",
+        "    spot       1.10 USD per hour now; at most the price on demand",
+        "    expected   not known",
+        "                 it is new",
+        "  not counted  logs",
         "",
         "warning: it is Tuesday",
         "",
@@ -60,18 +79,20 @@ def test_a_plan_reads_from_top_to_bottom() -> None:
     ]
 
 
-def test_a_plan_without_more_to_say_ends_with_its_price() -> None:
-    bare = Plan("nothing", (), (), (("g5", "0.00 USD"),))
+def test_a_plan_that_runs_a_command_shows_it_and_what_it_writes() -> None:
+    local = Plan("job j", None, command=("sbatch", "a file"), files=(("job.sbatch", "#!/bin/sh\n\ntrue\n"),))
 
-    assert as_text(bare).splitlines() == [
-        "nothing", "", "", "requests: none", "", "price:", "  g5  0.00 USD",
+    assert as_text(local).splitlines() == [
+        "job j", "", "  $ sbatch 'a file'", "", "job.sbatch:", "  #!/bin/sh", "", "  true",
     ]  # fmt: skip
+    assert json.loads(as_json(local))["command"] == ["sbatch", "a file"]
+    assert json.loads(as_json(local))["files"] == {"job.sbatch": "#!/bin/sh\n\ntrue\n"}
 
 
 def test_a_program_sees_every_request_with_all_its_parameters() -> None:
     assert json.loads(as_json(PLAN)) == {
         "title": "2 x g5 on EC2, job j",
-        "facts": {"account": "1", "time limit": "12 h"},
+        "facts": {"account": "1", "time_limit_h": 12.0, "quotas": {"G": 64}},
         "steps": [
             {
                 "call": "ec2:CreateSecurityGroup",
@@ -100,10 +121,18 @@ def test_a_program_sees_every_request_with_all_its_parameters() -> None:
                 {"call": "ec2:TerminateInstances", "why": "end them", "params": {"InstanceIds": "<all nodes>"}}
             ]
         },
-        "price": {"g5": "2.42 USD per hour"},
+        "quotes": [quote.as_json() for quote in PLAN.quotes],
+        "not_counted": "logs",
         "warnings": ["it is Tuesday"],
-        "problems": ["no quota"],
+        "problems": [{"exit_code": 4, "sentence": "no quota"}],
     }
+
+
+def test_each_candidate_has_its_own_price() -> None:
+    g5, g6 = json.loads(as_json(PLAN))["quotes"]
+
+    assert (g5["instance"], g5["usd_per_hour"], g5["most_usd"], g5["most_s"]) == ("g5", 2.42, 29.04, 43_200)
+    assert (g6["instance"], g6["market"], g6["usd_per_hour"], g6["most_usd"]) == ("g6", "spot", 1.1, None)
 
 
 def test_every_request_that_may_be_made_is_counted() -> None:
@@ -115,7 +144,14 @@ def test_in_brief_a_plan_is_what_it_starts_and_costs_and_what_speaks_against_it(
         "2 x g5 on EC2, job j",
         "",
         "price:",
-        "  g5  2.42 USD per hour",
+        "  g5           2.42 USD per hour on demand, all 2 nodes with their disks",
+        "    expected   not known",
+        "    at most    29.04 USD in 12.0 h; then the time limit ends it",
+        "  g6           2.00 USD per hour on demand, all 2 nodes with their disks",
+        "    spot       1.10 USD per hour now; at most the price on demand",
+        "    expected   not known",
+        "                 it is new",
+        "  not counted  logs",
         "",
         "warning: it is Tuesday",
         "",
