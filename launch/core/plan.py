@@ -6,11 +6,13 @@ A plan is data.  --dry-run prints it and launch.core.perform carries it out, so 
 import hashlib
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from launch.core.errors import NotSetUp
 from launch.core.quote import Quote, price_lines
+from trainer.contract import Exit
 from trainer.errors import TrainerError
 
 
@@ -99,6 +101,7 @@ class Plan(Generic[Payload]):
 
     payload: what the backend needs to carry it out, not shown; command: what is run on this machine, if so.
     quotes: one per candidate, the first that has room is taken; not_counted: what no quote contains.
+    rates: prices of what is billed by use, not by the job; the value of each is its figures by their units.
     problems: why it cannot be performed; later: requests that depend on what the steps bring about, under headings.
     arguments: of what makes requests for us, under headings; files: what is written, a name and a text each.
     """
@@ -109,6 +112,7 @@ class Plan(Generic[Payload]):
     steps: tuple[Step, ...] = ()
     quotes: tuple[Quote, ...] = ()
     not_counted: str = ""
+    rates: tuple[Fact, ...] = ()
     warnings: tuple[str, ...] = ()
     problems: tuple[TrainerError, ...] = ()
     later: tuple[tuple[str, tuple[Request, ...]], ...] = ()
@@ -165,7 +169,8 @@ def _joined(paragraphs: Iterable[Sequence[str]]) -> str:
 
 def _closing(plan: Plan[Any]) -> list[list[str]]:
     """Price, warnings and problems."""
-    prices = columns(price_lines(plan.quotes, plan.not_counted))
+    rates = [line for rate in plan.rates for line in rate.lines]
+    prices = columns(price_lines(plan.quotes, plan.not_counted) + rates)
     return [
         ["price:", *prices] if prices else [],
         [f"warning: {sentence}" for sentence in plan.warnings],
@@ -192,6 +197,8 @@ def as_json(plan: Plan[Any]) -> str:
         "warnings": list(plan.warnings),
         "problems": [{"exit_code": int(problem.code), "sentence": str(problem)} for problem in plan.problems],
     }
+    if plan.rates:
+        content["rates"] = {rate.name: rate.value for rate in plan.rates}
     if plan.command:
         content["command"] = list(plan.command)
     if plan.files:
@@ -199,6 +206,16 @@ def as_json(plan: Plan[Any]) -> str:
     if plan.arguments:
         content["arguments"] = dict(plan.arguments)
     return json.dumps(content, indent=2, default=_as_word)
+
+
+def dry_run(plan: Plan[Any], form: bool | str, say: Callable[[str], None]) -> int:
+    """Prints the plan, as JSON where `form` is "json"; returns the exit code.
+
+    A missing account is no failure here: the plan is then as good as it can be.
+    """
+    say(as_json(plan) if form == "json" else as_text(plan))
+    problem = plan.problem
+    return Exit.DONE if problem is None or isinstance(problem, NotSetUp) else problem.code
 
 
 def _as_word(value: Any) -> str:

@@ -2,9 +2,12 @@
 
 import json
 
-from launch.core.errors import AwsError
-from launch.core.plan import Choice, Fact, FromAnswer, Plan, Request, Try, as_json, as_text
+import pytest
+
+from launch.core.errors import AwsError, NotSetUp
+from launch.core.plan import Choice, Fact, FromAnswer, Plan, Request, Try, as_json, as_text, dry_run
 from launch.core.quote import Quote
+from trainer.errors import TrainerError
 
 TAGS = [{"ResourceType": kind, "Tags": [{"Key": "k", "Value": "v"}]} for kind in ("instance", "volume")]
 
@@ -157,3 +160,18 @@ def test_in_brief_a_plan_is_what_it_starts_and_costs_and_what_speaks_against_it(
         "",
         "problem: no quota",
     ]
+
+
+def test_rates_of_what_is_billed_by_use_are_lines_for_a_reader_and_figures_for_a_program() -> None:
+    plan = Plan("stack", None, rates=(Fact("bucket", {"usd_per_gb_month": 0.023}, "0.023 USD per GB and month"),))
+    assert plan.brief.endswith("price:\n  bucket  0.023 USD per GB and month")
+    assert json.loads(as_json(plan))["rates"] == {"bucket": {"usd_per_gb_month": 0.023}}
+
+
+@pytest.mark.parametrize(("problem", "code"), [((), 0), ((NotSetUp("no account"),), 0), ((AwsError("no quota"),), 4)])
+def test_a_dry_run_fails_where_the_plan_cannot_be_performed_but_not_for_want_of_an_account(
+    problem: tuple[TrainerError, ...], code: int
+) -> None:
+    shown = list[str]()
+    assert dry_run(Plan("plan", None, problems=problem), "json", shown.append) == code
+    assert json.loads(shown[0])["title"] == "plan"
