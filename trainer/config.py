@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from trainer import datasets, models, optimizers, strategies
 from trainer.errors import SettingsError
-from trainer.settings.registry import check_name
+from trainer.settings.registry import check_name, one_of
 
 
 def _pairs(value: Any) -> Any:
@@ -31,6 +31,11 @@ def _numbers(value: Any) -> Any:
     """'30,60' -> ['30', '60']; anything else is left to the field's own type."""
     # SageMaker's toolkit writes a list as [30, 60].
     return [item for item in value.strip("[]").split(",") if item] if isinstance(value, str) else value
+
+
+def _of_each(setting: str) -> str:
+    """The default of every optimizer, for a help text: 'sgd 0.1, adamw 0.001'."""
+    return ", ".join(f"{name} {getattr(info, setting):g}" for name, info in optimizers.TABLE.items())
 
 
 Ramp = Annotated[dict[int, int], BeforeValidator(_pairs)]
@@ -54,13 +59,13 @@ class TrainConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
 
-    model: str = Field("resnet18", description="resnet18, vgg11, cnn or any torchvision classifier")
+    model: str = Field("resnet18", description=f"{', '.join(models.OWN)} or any torchvision classifier")
     image_size: int | None = Field(None, ge=8, le=1024, description="pixels a side; none: what the data set has")
     init_from: Path | None = Field(
         None, description="weights to start from: a model.pt or checkpoint of an earlier run"
     )
 
-    dataset: str = Field("digits", description="digits, cifar10, imagefolder, imagenet or synthetic")
+    dataset: str = Field("digits", description=one_of(datasets.NAMES))
     data_dir: Path = Field(Path("data"), description="where the data set lies, or is downloaded to")
     cache_dir: Path = Field(Path("~/.cache/aws-ddp-toolkit"), description="where decoded small sets are kept")
     download: bool = Field(True, description="download cifar10 when it is missing")
@@ -80,8 +85,8 @@ class TrainConfig(BaseModel):
     max_steps: int | None = Field(None, ge=1, description="stop after so many updates")
     seed: int = Field(0, ge=0, le=2**32 - 1, description="seed of weights, order and augmentation")
 
-    optimizer: str = Field("sgd", description="sgd, adamw, lars or muon")
-    lr: float | None = Field(None, gt=0, description="peak learning rate; none: sgd 0.1, adamw 1e-3, lars 2, muon 0.02")
+    optimizer: str = Field("sgd", description=one_of(optimizers.NAMES))
+    lr: float | None = Field(None, gt=0, description=f"peak learning rate (default: {_of_each('peak_lr')})")
     lr_scaling: Literal["none", "linear", "sqrt"] = Field("none", description="of lr with global batch / lr_base_batch")
     lr_base_batch: int = Field(256, ge=1, description="global batch that lr is meant for when it is scaled")
     schedule: Literal["constant", "cosine", "multistep", "onecycle"] = Field("cosine", description="of the rate")
@@ -93,7 +98,7 @@ class TrainConfig(BaseModel):
     momentum: float = Field(0.9, ge=0, lt=1, description="of sgd, lars and muon")
     nesterov: bool = Field(True, description="Nesterov momentum for sgd, lars and muon")
     weight_decay: float | None = Field(
-        None, ge=0, description="not of norms and biases; none: sgd 5e-4, adamw and muon 0.01, lars 1e-4"
+        None, ge=0, description=f"not of norms and biases (default: {_of_each('weight_decay')})"
     )
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of the target spread over all classes")
     clip_norm: float | None = Field(None, gt=0, description="largest gradient norm")

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import flop_registry
 
 from trainer import models
 from trainer.errors import SettingsError
-from trainer.settings import registry
+from trainer.settings.registry import import_function, look_up
 
 # Sizes of the trainer's own models, with the classes of the data sets that have them; all others at 224 px.
 SIZES = {"cnn": (32, 224), "resnet18": (32, 224), "vgg11": (32, 224)}
@@ -70,7 +70,7 @@ def cost(name: str, image_size: int, classes: int) -> Cost:
 
 
 def _on_meta(name: str, image_size: int, classes: int) -> nn.Module:
-    build = registry.load("model", name, models.TABLE)
+    build = import_function(look_up("model", name, models.TABLE))
     try:
         with torch.device("meta"):
             model: nn.Module = build(name, classes, image_size)

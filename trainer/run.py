@@ -28,6 +28,7 @@ from trainer.schedule import count_updates, warning_for_few_updates
 from trainer.settings.flags import to_yaml
 from trainer.state import snapshot
 from trainer.state.checkpoint import Checkpoints, load, save_weights
+from trainer.strategies import DISTRIBUTED
 from trainer.training import Training, assemble, strategy_name
 
 
@@ -41,7 +42,7 @@ def run(config: TrainConfig, ranks: Ranks, run_dir: Path, say: Callable[[str], N
     strategy = strategy_name(config, ranks.world_size)
     with ExitStack() as stack:
         asked = stack.enter_context(watch(tells=ranks.is_head))
-        joined = stack.enter_context(session(ranks, device, config.timeout_s, connect=strategy in ("ddp", "fsdp")))
+        joined = stack.enter_context(session(ranks, device, config.timeout_s, connect=strategy in DISTRIBUTED))
         stack.enter_context(torch_errors_in_words(config, ranks))
         run_dir = Path(joined.gather(str(run_dir))[0])  # each rank has a clock of its own
         tell = say if ranks.is_head else _silence

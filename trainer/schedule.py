@@ -8,7 +8,7 @@ import math
 from bisect import bisect_right
 
 from trainer.config import TrainConfig, batches_at
-from trainer.optimizers import PEAK_LR
+from trainer.optimizers import TABLE
 
 # Warm-up starts here, as in fast.ai's one-cycle: starting at 0 would waste the first update.
 WARMUP_START = 1 / 25
@@ -29,7 +29,7 @@ def learning_rate(config: TrainConfig, progress: float, global_batch: int) -> fl
 
 def peak_lr(config: TrainConfig) -> float:
     """The rate that scaling and schedule start from: config.lr, else the optimizer's usual one."""
-    return PEAK_LR[config.optimizer] if config.lr is None else config.lr
+    return TABLE[config.optimizer].peak_lr if config.lr is None else config.lr
 
 
 def count_updates(config: TrainConfig, train_size: int, replicas: int) -> int:

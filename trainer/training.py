@@ -20,7 +20,7 @@ from trainer.loop import Trainee
 from trainer.metrics.counters import Totals
 from trainer.precision import Stepper, autocast, gradient_scaler, pick_precision
 from trainer.process.machine import share_of_cores
-from trainer.settings.registry import load as load_from
+from trainer.settings.registry import import_function
 from trainer.state.checkpoint import load, read
 from trainer.state.ema import WeightAverage
 from trainer.strategies.base import Wrapped
@@ -69,8 +69,8 @@ def assemble(config: TrainConfig, session: Session) -> Training:
     model = _build_model(config, data).to(session.device)
     if channels_last:
         model = model.to(memory_format=torch.channels_last)
-    wrapped = load_from("strategy", strategy, strategies.TABLE)(model, config, session)
-    optimizer = load_from("optimizer", config.optimizer, optimizers.TABLE)(wrapped.plain, config, session.device)
+    wrapped = import_function(strategies.TABLE[strategy])(model, config, session)
+    optimizer = import_function(optimizers.TABLE[config.optimizer].build)(wrapped.plain, config, session.device)
     torch.manual_seed(config.seed + 7919 * (1 + session.ranks.rank))  # and drops out its own activations
     precision = pick_precision(config, session.device)
     stepper = Stepper(
@@ -96,8 +96,8 @@ def _compiled(model: nn.Module, mode: str) -> nn.Module:
 
 def _load_data(config: TrainConfig, session: Session, channels_last: bool) -> Data:
     request = data_request(config, session, channels_last)
-    loader = load_from("dataset", config.dataset, datasets.TABLE)
-    data: Data = session.once_per_node(lambda: loader(request))
+    load_data = import_function(datasets.find(config.dataset).load)
+    data: Data = session.once_per_node(lambda: load_data(request))
     return data
 
 
@@ -128,7 +128,7 @@ def _cache_dir(config: TrainConfig) -> Path:
 
 
 def _build_model(config: TrainConfig, data: Data) -> nn.Module:
-    build = load_from("model", config.model, models.TABLE)
+    build = import_function(models.TABLE[config.model])
     model: nn.Module = build(config.model, data.classes, data.image_size)
     if config.init_from is not None:
         _load_weights(model, config)

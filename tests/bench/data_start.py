@@ -15,13 +15,13 @@ from trainer.config import TrainConfig
 from trainer.distributed.ranks import Ranks
 from trainer.distributed.session import Session
 from trainer.process.machine import pick_device
-from trainer.settings.registry import load
+from trainer.settings.registry import import_function
 from trainer.training import data_request
 
 
 def ready_s(settings: TrainConfig, session: Session) -> float:
     """Seconds for one load, imports not counted."""
-    loader = load("dataset", settings.dataset, datasets.TABLE)
+    loader = import_function(datasets.find(settings.dataset).load)
     began = time.perf_counter()
     loader(data_request(settings, session, channels_last=True))
     return time.perf_counter() - began

@@ -1,10 +1,57 @@
-"""The table of data sets.  Torch-free: loading one imports it."""
+"""The table of data sets and what a launcher must know of each.  Torch-free: loading one imports it.
 
-TABLE = {
-    "digits": "trainer.datasets.digits:load",
-    "cifar10": "trainer.datasets.cifar10:load",
-    "imagefolder": "trainer.datasets.imagefolder:load",
-    "imagenet": "trainer.datasets.imagenet:load",
-    "synthetic": "trainer.datasets.synthetic:load",
-}
+To add a data set, write its module and add one line here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from trainer.settings.registry import look_up
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """load: its function, as "module:function".
+
+    needs_data: its files must be provided; without this it downloads them, generates them or ships them.
+    is_folder: it is a folder of images with train/ and val/, large enough to be kept on a volume.
+    reads_data_dir: it reads --data-dir (or downloads to it), so a container must have that folder.
+    """
+
+    load: str
+    needs_data: bool = False
+    is_folder: bool = False
+    reads_data_dir: bool = True
+
+
+TABLE: Mapping[str, DataSet] = MappingProxyType(
+    {
+        "digits": DataSet("trainer.datasets.digits:load", reads_data_dir=False),
+        "cifar10": DataSet("trainer.datasets.cifar10:load"),
+        "imagefolder": DataSet("trainer.datasets.imagefolder:load", needs_data=True, is_folder=True),
+        "imagenet": DataSet("trainer.datasets.imagenet:load", needs_data=True, is_folder=True),
+        "synthetic": DataSet("trainer.datasets.synthetic:load", reads_data_dir=False),
+    }
+)
 NAMES = tuple(TABLE)
+
+
+def find(name: str) -> DataSet:
+    """The data set of that name.  Raises SettingsError with the nearest one."""
+    return look_up("dataset", name, TABLE)
+
+
+def needs_data(name: str) -> bool:
+    """Whether the files of this data set must be provided."""
+    return find(name).needs_data
+
+
+def is_folder(name: str) -> bool:
+    """Whether this data set is a folder of images that is kept on a volume."""
+    return find(name).is_folder
+
+
+def reads_data_dir(name: str) -> bool:
+    """Whether this data set reads --data-dir."""
+    return find(name).reads_data_dir

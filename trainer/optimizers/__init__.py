@@ -1,14 +1,28 @@
-"""The table of optimizers with their usual rates and weight decay.  Torch-free: building one imports it."""
+"""The table of optimizers with their usual rates and weight decay.  Torch-free: building one imports it.
 
-TABLE = {
-    "sgd": "trainer.optimizers.sgd:build",
-    "adamw": "trainer.optimizers.adamw:build",
-    "lars": "trainer.optimizers.lars:build",
-    "muon": "trainer.optimizers.muon:build",
-}
+To add an optimizer, write its module and add one entry here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class OptimizerInfo:
+    """build: its function, as "module:function"; peak_lr and weight_decay: used where the user gives none."""
+
+    build: str
+    peak_lr: float
+    weight_decay: float
+
+
+TABLE: Mapping[str, OptimizerInfo] = MappingProxyType(
+    {
+        "sgd": OptimizerInfo("trainer.optimizers.sgd:build", peak_lr=0.1, weight_decay=5e-4),
+        "adamw": OptimizerInfo("trainer.optimizers.adamw:build", peak_lr=1e-3, weight_decay=0.01),
+        "lars": OptimizerInfo("trainer.optimizers.lars:build", peak_lr=2.0, weight_decay=1e-4),
+        "muon": OptimizerInfo("trainer.optimizers.muon:build", peak_lr=0.02, weight_decay=0.01),
+    }
+)
 NAMES = tuple(TABLE)
-
-# The peak learning rate when --lr is not given.
-PEAK_LR = {"sgd": 0.1, "adamw": 1e-3, "lars": 2.0, "muon": 0.02}
-# The weight decay when --weight-decay is not given.
-WEIGHT_DECAY = {"sgd": 5e-4, "adamw": 0.01, "lars": 1e-4, "muon": 0.01}

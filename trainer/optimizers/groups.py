@@ -7,12 +7,12 @@ import torch
 from torch import nn
 
 from trainer.config import TrainConfig
-from trainer.optimizers import WEIGHT_DECAY
+from trainer.optimizers import TABLE
 
 
 def weight_decay(config: TrainConfig) -> float:
     """config.weight_decay, else the optimizer's usual one."""
-    return WEIGHT_DECAY[config.optimizer] if config.weight_decay is None else config.weight_decay
+    return TABLE[config.optimizer].weight_decay if config.weight_decay is None else config.weight_decay
 
 
 def decay_groups(parameters: Iterable[nn.Parameter], decay: float) -> list[dict[str, Any]]:

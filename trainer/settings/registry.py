@@ -1,11 +1,13 @@
-"""Tables of names: name -> "module:function", imported on use, with the nearest name for a misspelt one."""
+"""Look-ups in tables of names, with the nearest name for a misspelt one, and imports by name.  Torch-free."""
 
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from trainer.errors import SettingsError
+
+Entry = TypeVar("Entry")
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
@@ -22,9 +24,20 @@ def check_name(kind: str, name: str, known: Iterable[str]) -> None:
         raise SettingsError(f"unknown {kind} {name!r}{did_you_mean(name, names) or '.'} Known: {shown}.")
 
 
-def load(kind: str, name: str, table: Mapping[str, str]) -> Callable[..., Any]:
-    """The function that `table` names "module:function" for `name`; its module is imported now."""
+def look_up(kind: str, name: str, table: Mapping[str, Entry]) -> Entry:
+    """The entry of `table` for `name`.  Raises SettingsError with the nearest name."""
     check_name(kind, name, table)
-    module, _, function = table[name].partition(":")
-    loaded: Callable[..., Any] = getattr(import_module(module), function)
-    return loaded
+    return table[name]
+
+
+def import_function(reference: str) -> Callable[..., Any]:
+    """The function that `reference` names as "module:function"; its module is imported now."""
+    module, _, name = reference.partition(":")
+    function: Callable[..., Any] = getattr(import_module(module), name)
+    return function
+
+
+def one_of(names: Iterable[str]) -> str:
+    """Names for a help text: 'digits, cifar10 or synthetic'."""
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last

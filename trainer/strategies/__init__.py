@@ -7,3 +7,5 @@ TABLE = {
     "fsdp": "trainer.strategies.fsdp:wrap",
 }
 NAMES = tuple(TABLE)
+# Strategies whose ranks exchange gradients or weights, so that they need a process group.
+DISTRIBUTED = ("ddp", "fsdp")

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainer.config import TrainConfig
-from trainer.optimizers import NAMES, PEAK_LR, TABLE, WEIGHT_DECAY
-from trainer.settings.registry import load
+from trainer.optimizers import NAMES, TABLE
+from trainer.settings.registry import import_function
 
 CPU = torch.device("cpu")
 HERE = [name for name in NAMES if name != "muon" or hasattr(torch.optim, "Muon")]  # muon came with torch 2.9
@@ -32,7 +32,7 @@ def tiny_model(memory_format: torch.memory_format = torch.contiguous_format) -> 
 
 
 def optimizer_for(name: str, model: nn.Module, **settings: Any) -> torch.optim.Optimizer:
-    optimizer = load("optimizer", name, TABLE)(model, TrainConfig(optimizer=name, **settings), CPU)
+    optimizer = import_function(TABLE[name].build)(model, TrainConfig(optimizer=name, **settings), CPU)
     assert isinstance(optimizer, torch.optim.Optimizer)
     return optimizer
 
@@ -60,7 +60,7 @@ def equal(one: list[Tensor], other: list[Tensor]) -> bool:
 @pytest.mark.parametrize("name", HERE)
 def test_its_matrices_decay_as_usual_and_its_vectors_do_not(name: str) -> None:
     for group in optimizer_for(name, tiny_model()).param_groups:
-        usual = WEIGHT_DECAY[name] if group["params"][0].ndim >= 2 else 0.0
+        usual = TABLE[name].weight_decay if group["params"][0].ndim >= 2 else 0.0
         assert group["weight_decay"] == usual
 
 
@@ -70,7 +70,7 @@ def test_it_has_each_parameter_once_at_the_usual_rate(name: str) -> None:
     groups = optimizer_for(name, model).param_groups
     held = [id(p) for group in groups for p in group["params"]]
     assert sorted(held) == sorted(id(p) for p in model.parameters())
-    assert {group["lr"] for group in groups} == {PEAK_LR[name]}
+    assert {group["lr"] for group in groups} == {TABLE[name].peak_lr}
 
 
 @pytest.mark.parametrize("name", HERE)
