@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from launch.report.charts import TIMES, Bar, Bars, Chart, Line, Lines, lines_of, rows_of, signed
+from launch.core.drawing.charts import TIMES, Bar, Bars, Chart, Line, Lines, Measured, lines_of, rows_of, signed
 from launch.report.identity import key
 from launch.report.largebatch import Comparison
-from launch.report.points import Measured, Point, accuracy_over
+from launch.report.points import Point, accuracy_over
 from launch.report.series import Series
 
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
+from launch.core.drawing.charts import TIMES, Chart, Line, Lines, Measured, figure, lines_of
 from launch.report.amdahl import Fit
-from launch.report.charts import TIMES, Chart, Line, Lines, figure, lines_of
 from launch.report.identity import short
-from launch.report.points import Measured, Point
+from launch.report.points import Point
 from launch.report.series import Series, efficiency, speedup
 
 FITS = 4  # drawn at most

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from launch.report.charts import TIMES, Bar, Bars, Chart, figure, rows_of
+from launch.core.drawing.charts import TIMES, Bar, Bars, Chart, Measured, figure, rows_of
 from launch.report.cost import Cost, cost
 from launch.report.identity import short
-from launch.report.points import Measured, Point
+from launch.report.points import Point
 
 STEP = ("data wait", "forward", "backward", "communication", "optimizer")
 COMPUTE = ("forward_ms", "backward_ms", "optimizer_ms")

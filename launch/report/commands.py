@@ -5,8 +5,8 @@ from datetime import datetime
 from pathlib import Path
 
 from launch.core import runs
+from launch.core.drawing.charts import Chart
 from launch.report import charts_learning, charts_scaling, charts_time, findings, tables
-from launch.report.charts import Chart
 from launch.report.cost import priced
 from launch.report.findings import Findings
 from launch.report.options import ReportOptions
@@ -51,17 +51,18 @@ def all_charts(found: Findings) -> list[Chart | str]:
 def _write(
     found: Findings, drawn: Sequence[Chart], missing: Sequence[str], options: ReportOptions, now: datetime
 ) -> list[Path]:
-    from launch.report import drawing, page
+    from launch.core.drawing import picture
+    from launch.report import page
 
     _remove_earlier(options.out)
     figures = options.out / FIGURES
     figures.mkdir(parents=True, exist_ok=True)
-    pictures = [(chart, drawing.save(chart, figures, options.format)) for chart in drawn]
+    pictures = [(chart, picture.save(chart, figures, options.format)) for chart in drawn]
     by_name = {chart.name: chart for chart in drawn}
     foremost = [by_name[name] for name in FOREMOST if name in by_name]
     written = [options.out / PAGE, options.out / TABLE, *([figures] if drawn else [])]
     if foremost:
-        drawing.save_overview(foremost, options.out / OVERVIEW)
+        picture.save_overview(foremost, options.out / OVERVIEW)
         written.append(options.out / OVERVIEW)
     text = page.as_html(found, pictures, missing, tables.tables(found), title=options.title, made=now)
     (options.out / PAGE).write_text(text, encoding="utf-8")

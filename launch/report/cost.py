@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import median
 
+from launch.core.drawing.charts import Measured
 from launch.core.runs import Run
-from launch.report.points import Measured, Point, final, of, seconds_of
+from launch.report.points import Point, final, of, seconds_of
 
 HOUR_S = 3600
 

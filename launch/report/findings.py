@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from launch.core.drawing.charts import TIMES, figure, signed
 from launch.core.runs import Run
 from launch.report.amdahl import Fit, fit
-from launch.report.charts import TIMES, figure, signed
 from launch.report.cost import cost
 from launch.report.identity import counted, short, unit
 from launch.report.largebatch import Comparison, compare

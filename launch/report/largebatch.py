@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from launch.core.drawing.charts import Measured
 from launch.report.identity import SPEED, Family, key, said, without
-from launch.report.points import Measured, Point, final, of
+from launch.report.points import Point, final, of
 
 # What makes two accuracies comparable: the same task for the same number of epochs.
 TASK = ("model", "dataset", "image_size", "init_from", "epochs", "max_steps", "augment", "synthetic_images")

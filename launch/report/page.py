@@ -1,13 +1,13 @@
 """The report as one page of HTML that needs nothing else: infra/report/ has its template and style."""
 
-import base64
 import math
 from collections.abc import Sequence
 from datetime import datetime
 from importlib.resources import files
 
+from launch.core.drawing.charts import TIMES, Bars, Chart, alt, figure
+from launch.core.drawing.picture import data_uri
 from launch.report import findings
-from launch.report.charts import TIMES, Bars, Chart, figure
 from launch.report.cost import cost
 from launch.report.findings import Findings
 from launch.report.series import efficiency, speedup
@@ -40,7 +40,7 @@ def as_html(
     folder = files("infra").joinpath("report")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(folder.joinpath("report.html.j2").read_text(encoding="utf-8"))
-    pictures = {chart.name: (chart, _data(svg), isinstance(chart, Bars), alt(chart)) for chart, svg in charts}
+    pictures = {chart.name: (chart, data_uri(svg), isinstance(chart, Bars), alt(chart)) for chart, svg in charts}
     sections = [
         (heading, [pictures[name] for name in names if name in pictures], tables.get(table))
         for heading, names, table in SECTIONS
@@ -57,19 +57,6 @@ def as_html(
         mark=MARK,
         style=folder.joinpath("report.css").read_text(encoding="utf-8"),
     )
-
-
-def alt(chart: Chart) -> str:
-    """What a picture shows, for who does not see it."""
-    if isinstance(chart, Bars):
-        rows = "; ".join(f"{bar.label}: {bar.text}" for bar in chart.rows)
-        return f"{chart.title}. Bars of {chart.x_label}. {rows}."
-    rows = "; ".join(
-        f"{line.label}: " + ", ".join(f"{figure(value.value)} at {x:g}" for x, value in line.points[-4:])
-        for line in chart.lines
-        if not line.is_curve
-    )
-    return f"{chart.title}. {chart.y_label} over {chart.x_label}. {rows}."
 
 
 def tiles(found: Findings) -> list[tuple[str, str, str]]:
@@ -93,8 +80,3 @@ def tiles(found: Findings) -> list[tuple[str, str, str]]:
     if costs:
         made.append(("Cheapest epoch", figure(min(costs)), "USD"))
     return made
-
-
-def _data(svg: str) -> str:
-    """As the address of an image: its ids and styles stay its own."""
-    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()

@@ -8,26 +8,11 @@ from itertools import accumulate
 from statistics import median
 from typing import Any
 
+from launch.core.drawing.charts import Measured, exactly
 from launch.core.runs import Run, number
 from launch.report.identity import Family, family, key
 
 SPREAD_FROM = 3  # epochs: of fewer, the range says nothing
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A median, and the range that it is the median of; low and high are the value where there is no range."""
-
-    value: float
-    low: float
-    high: float
-
-    def __mul__(self, factor: float) -> "Measured":
-        return Measured(self.value * factor, self.low * factor, self.high * factor)
-
-    @property
-    def is_spread(self) -> bool:
-        return self.high > self.low
 
 
 @dataclass(frozen=True)
@@ -55,7 +40,7 @@ class Point:
             return of([run.typical(name) for run in self.runs])
         (run,) = self.runs
         found = of(number(epoch, name) for epoch in run.steady)
-        return found if found is None or len(run.epochs) >= SPREAD_FROM else Measured(*[found.value] * 3)
+        return found if found is None or len(run.epochs) >= SPREAD_FROM else exactly(found.value)
 
     def ended_with(self, name: str) -> Measured | None:
         """The last value of each run that came to its end."""

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from launch.core.drawing.charts import Measured
 from launch.report.identity import SHARING, key, labels, short, without
-from launch.report.points import Measured, Point
+from launch.report.points import Point
 
 # Tells nothing of how GPUs share: such a run on one GPU may stand in for a family without one.
 ALONE = ("single", "ddp")

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from io import StringIO
 from typing import Any
 
+from launch.core.drawing.charts import DASH, Measured, figure, signed
 from launch.core.runs import Run
-from launch.report.charts import DASH, figure, signed
 from launch.report.cost import cost, per_accuracy, per_epoch, whole
 from launch.report.findings import Findings
 from launch.report.identity import short
-from launch.report.points import Measured, Point, newest, per_update
+from launch.report.points import Point, newest, per_update
 from launch.report.series import Series, efficiency, speedup
 
 # Medians over a run's steady epochs, as trainer/README.md has them.

@@ -8,12 +8,12 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
+from launch.core.drawing.charts import LINES, Bars, Chart, Lines, doublings, figure, lines_of, round_ticks
+from launch.core.drawing.lines import COLOURS, MARKERS, STYLES
+from launch.core.drawing.picture import _lay_out, _look, figure_of, save, save_overview
 from launch.core.runs import Run
 from launch.report import findings
-from launch.report.charts import LINES, Bars, Chart, Lines, doublings, figure, lines_of, round_ticks
 from launch.report.commands import all_charts
-from launch.report.drawing import _look, _settle, figure_of, save, save_overview
-from launch.report.drawn_lines import COLOURS, MARKERS, STYLES
 from tests.launch.report.made import EVERYTHING, SCALED, run
 
 
@@ -83,7 +83,7 @@ def test_labels_stay_in_the_picture_at_every_resolution(dpi: int) -> None:
         drawn = figure_of(
             replace(chart, rows=tuple(replace(bar, label=f"{bar.label}, ramp 0:64,4:512") for bar in chart.rows))
         )
-        _settle(drawn)
+        _lay_out(drawn)
         drawn.set_dpi(dpi)
         drawn.draw_without_rendering()
 

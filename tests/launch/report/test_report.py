@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from launch.core.drawing.charts import Lines
 from launch.core.runs import RUN
 from launch.report.__main__ import main
-from launch.report.charts import Lines
 from launch.report.commands import all_charts, report
 from launch.report.findings import find, sentences, title
 from launch.report.options import ReportOptions

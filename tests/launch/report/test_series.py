@@ -5,8 +5,9 @@ from itertools import pairwise
 
 import pytest
 
+from launch.core.drawing.charts import Measured
 from launch.core.runs import Run
-from launch.report.points import Measured, Point, points
+from launch.report.points import Point, points
 from launch.report.series import Series, efficiency, named, scaling, series, speedup
 from tests.launch.report.made import SCALED, run
 

@@ -1,11 +1,11 @@
-"""Lines over an axis, in matplotlib: a colour, a marker and a style each, so that nothing hangs on colour alone."""
+"""Lines over an axis, in matplotlib: a colour, a marker and a style each, so that no reader depends on colour."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from launch.report.charts import Line, Lines, doublings, figure, round_ticks
+from launch.core.drawing.charts import Line, Lines, doublings, figure, round_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

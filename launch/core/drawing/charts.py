@@ -1,10 +1,8 @@
-"""Charts as data: what is drawn, in which units.  drawing.py turns them into pictures.  Pure."""
+"""Charts as data: what is drawn, in which units, and in words.  picture.py turns them into pictures.  Pure."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from launch.report.points import Measured
 
 TIMES, MINUS, DASH = "\N{MULTIPLICATION SIGN}", "\N{MINUS SIGN}", "\N{EN DASH}"
 # Within a power of ten, coarse to fine.
@@ -13,6 +11,27 @@ STEPS = (
 )  # fmt: skip
 # The most lines that colours and markers still tell apart, and rows that fit on a page.
 LINES, ROWS = 7, 24
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A median, and the range that it is the median of; low and high are the value where there is no range."""
+
+    value: float
+    low: float
+    high: float
+
+    def __mul__(self, factor: float) -> "Measured":
+        return Measured(self.value * factor, self.low * factor, self.high * factor)
+
+    @property
+    def is_spread(self) -> bool:
+        return self.high > self.low
+
+
+def exactly(value: float) -> Measured:
+    """A value without a range."""
+    return Measured(value, value, value)
 
 
 @dataclass(frozen=True)
@@ -73,6 +92,19 @@ class Bars:
 Chart = Lines | Bars
 
 
+def alt(chart: Chart) -> str:
+    """The chart in words, for readers who do not see the picture."""
+    if isinstance(chart, Bars):
+        rows = [f"{bar.label}: {bar.text}" for bar in chart.rows]
+        return f"{chart.title}. Bars of {chart.x_label}. {'; '.join(rows)}."
+    rows = [f"{line.label}: {_last_points(line)}" for line in chart.lines if not line.is_curve]
+    return f"{chart.title}. {chart.y_label} over {chart.x_label}. {'; '.join(rows)}."
+
+
+def _last_points(line: Line) -> str:
+    return ", ".join(f"{figure(value.value)} at {x:g}" for x, value in line.points[-4:])
+
+
 def lines_of(lines: Sequence[Line], chart_note: str = "") -> tuple[tuple[Line, ...], str]:
     """As many as can be told apart, and what to say about the others."""
     left_out = len(lines) - LINES
@@ -87,16 +119,22 @@ def rows_of(rows: Sequence[Bar], most: int = ROWS) -> tuple[tuple[Bar, ...], str
 
 def round_ticks(low: float, high: float) -> list[float]:
     """Three to seven round values from about low to high, for a logarithmic axis; both above 0."""
+    ticks: list[float] = []
     for steps in STEPS:
-        found = [
-            round(step * 10.0**power, 9)
-            for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-            for step in steps
-            if low <= step * 10.0**power * 1.0000001 and step * 10.0**power <= high * 1.0000001
-        ]
-        if len(found) >= 3:
+        ticks = _ticks(low, high, steps)
+        if len(ticks) >= 3:
             break
-    return found[:: math.ceil(len(found) / 7)] if found else [low]
+    return ticks[:: math.ceil(len(ticks) / 7)] if ticks else [low]
+
+
+def _ticks(low: float, high: float, steps: Sequence[float]) -> list[float]:
+    """The multiples of `steps` by powers of ten from low to high, give or take rounding."""
+    rounding = 1.0000001
+    ticks = []
+    for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1):
+        values = [step * 10.0**power for step in steps]
+        ticks += [round(value, 9) for value in values if low <= value * rounding and value <= high * rounding]
+    return ticks
 
 
 def doublings(low: float, high: float) -> list[float]:
