@@ -1,4 +1,4 @@
-"""What launch.ec2 adds to the trainer's settings; flags, YAML keys and help follow from it."""
+"""Options of launch.ec2 beside the trainer's settings; flags, YAML keys and help are derived from them."""
 
 from typing import Literal
 
@@ -7,49 +7,72 @@ from pydantic import BaseModel, ConfigDict, Field
 from launch.core.options import WordList
 from launch.core.secrets import References
 
+INSTANCE_TYPE = "g5.2xlarge"
+IMAGE = "aws-ddp-toolkit:latest"
+
 
 class Ec2Options(BaseModel):
-    """Which nodes, where, for how long, with which data and image, and what it may cost."""
+    """Which nodes, where, for how long, with which data and image, and the price limit."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
 
-    nodes: int = Field(1, ge=1, description="machines")
-    max_nodes: int = Field(64, ge=1, description="more --nodes than this are refused")
-    instance_type: WordList = Field(("g5.2xlarge",), description="types, tried in this order")
+    nodes: int = Field(1, ge=1, description="number of nodes")
+    max_nodes: int = Field(64, ge=1, description="refuse more --nodes than this")
+    instance_type: WordList = Field((INSTANCE_TYPE,), description="instance types, tried in this order")
     allow_cpu: bool = Field(False, description="allow types without a GPU")
-    nproc_per_node: int | None = Field(None, ge=1, description="processes per node; none: one per GPU, or one on a CPU")
-    job_name: str | None = Field(None, description="letters, digits, hyphens; none: made of data set, model and time")
-    region: str | None = Field(None, description="AWS region; none: that of AWS's own configuration")
+    nproc_per_node: int | None = Field(
+        None, ge=1, description="processes per node (default: one per GPU, or one on a CPU)"
+    )
+    job_name: str | None = Field(
+        None, description="letters, digits and hyphens (default: from data set, model and time)"
+    )
+    region: str | None = Field(None, description="AWS region (default: from your AWS configuration)")
 
-    zones: WordList = Field((), description="availability zones, tried in this order; none: all that have the type")
-    subnet: WordList = Field((), description="subnets to take instead of the default VPC's, one per zone")
-    security_group: str | None = Field(None, description="group to take; none: one made for the job, nothing inbound")
-    placement_group: bool = Field(True, description="several nodes next to each other: 10 Gbit/s per connection, not 5")
-    efa: bool = Field(True, description="Elastic Fabric Adapter, on several nodes of a type that has it")
-    spot: bool = Field(False, description="spare machines, cheaper, that AWS may take back; the job goes on elsewhere")
-    capacity_reservation: str | None = Field(None, description="cr-...: start in this reservation")
+    zones: WordList = Field(
+        (), description="availability zones, tried in this order (default: all that offer the type)"
+    )
+    subnet: WordList = Field((), description="subnets, one per zone (default: those of the default VPC)")
+    security_group: str | None = Field(
+        None, description="security group (default: a new one that allows no inbound traffic from outside)"
+    )
+    placement_group: bool = Field(
+        True, description="place several nodes close together: 10 Gbit/s per connection instead of 5"
+    )
+    efa: bool = Field(True, description="use the Elastic Fabric Adapter on several nodes of a type that has it")
+    spot: bool = Field(False, description="use spot capacity; an interrupted job resumes on new nodes")
+    capacity_reservation: str | None = Field(None, description="cr-...: start in this capacity reservation")
     capacity_block: str | None = Field(None, description="cr-...: start in this capacity block")
-    max_restarts: int = Field(3, ge=0, description="times to go on from the newest checkpoint after a node is lost")
+    max_restarts: int = Field(
+        3, ge=0, description="how often to resume from the newest checkpoint after a node is lost"
+    )
 
-    image: str = Field("aws-ddp-toolkit:latest", description="container: a repository of the account's ECR, or a URI")
-    ami: str | None = Field(None, description="none: AWS's newest Deep Learning base with NVIDIA's driver")
-    instance_profile: str = Field("aws-ddp-toolkit-node", description="what the nodes may do; see infra/README.md")
-    scheduler_role: str = Field("aws-ddp-toolkit-scheduler", description="what the time limit in EventBridge may do")
-    bucket: str | None = Field(None, description="for job folders; none: aws-ddp-toolkit-ACCOUNT-REGION")
-    root_gb: int = Field(150, ge=50, le=16_384, description="GB of each node's system disk, for image and checkpoints")
+    image: str = Field(IMAGE, description="container image: a repository in the account's ECR, or a URI")
+    ami: str | None = Field(
+        None, description="AMI of the nodes (default: AWS's newest Deep Learning Base AMI with NVIDIA's driver)"
+    )
+    instance_profile: str = Field("aws-ddp-toolkit-node", description="instance profile; see infra/README.md")
+    scheduler_role: str = Field("aws-ddp-toolkit-scheduler", description="role of the EventBridge time limit")
+    bucket: str | None = Field(
+        None, description="bucket of the job folder (default: aws-ddp-toolkit-ACCOUNT-REGION)"
+    )
+    root_gb: int = Field(
+        150, ge=50, le=16_384, description="GB of each node's root volume, for image and checkpoints"
+    )
     secret: References = Field(
-        (), description="NAME=ssm:/PARAMETER,NAME=secretsmanager:SECRET: variables read at run time"
+        (), description="NAME=ssm:/PARAMETER,NAME=secretsmanager:SECRET: environment variables, read on the nodes"
     )
 
     data_volume: Literal["auto", "per-node", "multi-attach", "none"] = Field(
-        "auto", description="EBS volumes from the snapshot; auto: per-node for imagenet and imagefolder"
+        "auto", description="EBS volumes created from the data snapshot; auto: per-node for imagenet and imagefolder"
     )
-    data_snapshot: str | None = Field(None, description="snap-...; none: the newest tagged with the data set's name")
-    data_s3: str | None = Field(None, description="s3://... copied to each node's disk instead of a volume")
+    data_snapshot: str | None = Field(
+        None, description="snap-... with the data (default: the newest one tagged with the data set's name)"
+    )
+    data_s3: str | None = Field(None, description="s3://... to copy to each node's disk instead of using a volume")
 
-    max_hours: float = Field(12.0, gt=0, le=168, description="after this the nodes end themselves, whatever happens")
-    max_usd: float | None = Field(None, gt=0, description="refuse a job that may cost more")
-    wait: bool = Field(True, description="follow the job to its end, and take it down")
+    max_hours: float = Field(12.0, gt=0, le=168, description="time limit, after which the nodes terminate themselves")
+    max_usd: float | None = Field(None, gt=0, description="refuse a job that may cost more than this")
+    wait: bool = Field(True, description="follow the job to its end, then remove its resources")
     detach: bool = Field(
-        False, description="as --no-wait: return when the nodes run; follow with attach, end with stop"
+        False, description="return when the nodes run, as --no-wait does; follow with attach, end with stop"
     )

@@ -9,7 +9,7 @@ from launch.core.errors import AwsError, NotSetUp
 from launch.core.names import bucket_of
 from launch.core.perform import perform, table
 from launch.core.plan import Plan, Request, as_json, as_text
-from launch.ec2.leaks import regions_of
+from launch.core.regions import regions_of
 from launch.infra import attached, changes, contents, planner, regions
 from launch.infra.checks import check, check_account, check_region
 from launch.infra.facts import Facts, Stack

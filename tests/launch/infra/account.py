@@ -27,7 +27,7 @@ from moto.iam.models import IAMBackend
 from launch.core import cli, clock
 from launch.core.aws import Aws
 from launch.core.clock import Clock
-from launch.ec2.leaks import regions_of
+from launch.core.regions import regions_of
 from launch.infra import __main__, commands
 from launch.rehearse.aws.ec2 import moto_patches as ec2
 from tests.launch.ec2.account import _leave_what_stays_alone

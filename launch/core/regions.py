@@ -1,0 +1,32 @@
+"""Looks into all regions of an account at once.  Reads only."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from launch.core.aws import Aws
+from trainer.errors import TrainerError
+
+Finding = TypeVar("Finding")
+
+
+def regions_of(aws: Aws) -> list[str]:
+    """The names of all regions that are enabled for the account, sorted."""
+    return sorted(region["RegionName"] for region in aws.call("ec2", "DescribeRegions")["Regions"])
+
+
+def look_everywhere(
+    places: Sequence[Aws], look: Callable[[Aws], Sequence[Finding]]
+) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
+    """What `look` finds in `places`, one per region, and a sentence for each region where it failed."""
+
+    def try_to_look(aws: Aws) -> tuple[Sequence[Finding], str]:
+        try:
+            return look(aws), ""
+        except TrainerError as error:
+            return (), f"{aws.region} could not be checked: {error}"
+
+    with ThreadPoolExecutor(max_workers=max(1, len(places))) as pool:
+        answers = list(pool.map(try_to_look, places))
+    findings = tuple(finding for found, _ in answers for finding in found)
+    return findings, tuple(sentence for _, sentence in answers if sentence)
