@@ -1,4 +1,4 @@
-"""The only door to AWS: calls by AWS's own names, paging, and errors that become sentences with a remedy."""
+"""The only module that calls AWS: operations by AWS's names, paging, and errors as sentences with a remedy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Answer = dict[str, Any]
 
-# A lost answer must be noticed while the user still watches, and RunInstances for many nodes takes a while.
+# Short enough for a user who watches to notice a lost answer; RunInstances for many nodes needs a while.
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S, ATTEMPTS = 5, 60, 6
 METADATA_TIMEOUT_S = 0.2  # for each of two questions
 
@@ -28,12 +28,12 @@ DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "Una
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
 _INVALID_KEYS = {"AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch",
                  "InvalidAccessKeyId", "InvalidSignatureException", "RequestTimeTooSkewed"}  # fmt: skip
-# AWS may have done what it was asked to before it stumbled.  Answers to HEAD have no code but the status.
+# The request may have taken effect.  Answers to HEAD have no code but the status.
 _UNCLEAR = {"InternalError", "InternalServerError", "InternalFailure", "ServiceUnavailable", "Unavailable",
             "500", "503"}  # fmt: skip
 _BUSY = {"RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequestsException", "SlowDown"} | _UNCLEAR
-# There are no machines; a second later there are none either, but perhaps in another zone.
-_IN_VAIN = {"InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity",
+# No capacity: a retry in the same zone is useless, another zone may have some.
+_NO_CAPACITY = {"InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity",
             "InsufficientVolumeCapacity"}  # fmt: skip
 
 # AWS's code -> what it means and what to do.  {message} is AWS's own; {region} ours.
@@ -45,23 +45,23 @@ _REMEDIES = {
     "InvalidGroup.NotFound": "{message}; give a security group of the subnet's VPC, or leave --security-group out.",
     "InvalidCapacityReservationId.NotFound": "{message}; give one of {region}, or leave it out.",
     "ParameterNotFound": "AWS has no AMI parameter {message} in {region}; give an AMI with --ami.",
-    "RepositoryNotFoundException": "{message} Make it (python -m launch.infra up) and push the image (python -m "
+    "RepositoryNotFoundException": "{message} Create it (python -m launch.infra up) and push the image (python -m "
     "launch.image push), or give another --image.",
     "ImageNotFoundException": "{message} Push the image (python -m launch.image push), or give another --image.",
-    "NoSuchBucket": "there is no such bucket; make it (aws s3 mb s3://NAME --region {region}), or give another "
+    "NoSuchBucket": "there is no such bucket; create it (aws s3 mb s3://NAME --region {region}), or give another "
     "--bucket.",
     "PermanentRedirect": "the bucket is in another region than {region}; give one of {region} with --bucket, "
     "or the bucket's region with --region.",
     "IllegalLocationConstraintException": "the bucket is in another region than {region}; give another --bucket.",
     "AuthorizationHeaderMalformed": "the bucket is in another region than {region}; give another --bucket.",
-    "InsufficientInstanceCapacity": "AWS has no free machines of this type here; try other --zones, another "
+    "InsufficientInstanceCapacity": "AWS has no capacity for this type here; try other --zones, another "
     "--instance-type, or later.",
     "VcpuLimitExceeded": "the account's vCPU quota is used up; ask for more under Service Quotas, EC2, or take fewer.",
     "MaxSpotInstanceCountExceeded": "the account's spot quota is used up; ask for more under Service Quotas, EC2.",
     "InvalidParameterCombination": "{message}; change the options it names.",
     "IdempotentParameterMismatch": "a job of this name was started with other settings; choose another --job-name.",
-    "AuthFailure.ServiceLinkedRoleCreationNotPermitted": "the account has never had spot machines; let its "
-    "administrator run: aws iam create-service-linked-role --aws-service-name spot.amazonaws.com",
+    "AuthFailure.ServiceLinkedRoleCreationNotPermitted": "the account has never used spot instances; ask its "
+    "administrator to run: aws iam create-service-linked-role --aws-service-name spot.amazonaws.com",
     "AccountLimitExceededException": "the account may not build more at a time: {message}; wait for other builds, or "
     "ask for more under Service Quotas, CodeBuild.",
     "OptInRequired": "the account is not signed up for this; open {region} in the AWS console once.",
@@ -69,9 +69,9 @@ _REMEDIES = {
 
 
 class Aws:
-    """Calls to one region of one account.  endpoint and credentials come as usual, from the environment or ~/.aws.
+    """Calls to one region of one account.  Endpoint and credentials come from the environment or ~/.aws, as usual.
 
-    policy: the file in infra/iam that is for whoever asks; errors name it.
+    policy: the file in infra/iam that grants what this caller needs; errors name it.
 
     Raises NotSetUp at the first call without credentials.
     """
@@ -80,11 +80,11 @@ class Aws:
         self._region, self._profile, self._policy = region, profile, policy
         self._clients: dict[str, botocore.client.BaseClient] = {}
         self._session: Any = None
-        self._unclear = False  # whether an attempt of the present call may have taken effect without our knowing
+        self._unclear = False  # whether an attempt of the current call may have taken effect unnoticed
 
     @property
     def session(self) -> Any:
-        """The boto3 session, made when first needed: importing it takes a fifth of a second."""
+        """The boto3 session, created when first needed: the import takes a fifth of a second."""
         if self._session is None:
             try:
                 import boto3
@@ -96,7 +96,7 @@ class Aws:
             from botocore.configprovider import ConstantProvider
 
             core = botocore.session.Session(profile=self._profile)
-            # On a laptop nobody answers at EC2's metadata address; botocore would wait seconds for it.
+            # A laptop has no EC2 metadata service; botocore would wait seconds for it.
             settings = core.get_component("config_store")
             settings.set_config_provider("metadata_service_timeout", ConstantProvider(METADATA_TIMEOUT_S))
             try:
@@ -142,7 +142,7 @@ class Aws:
 
     @contextmanager
     def in_words(self, service: str, operation: str) -> Iterator[None]:
-        """Meanwhile errors of botocore become ours: those of `operation`, made through client()."""
+        """Translates botocore's errors inside the block, for `operation` made through client()."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         self._unclear = False
@@ -157,7 +157,7 @@ class Aws:
             raise _failed(error, service, operation, self._unclear) from error
 
     def client(self, service: str) -> Any:
-        """boto3's client of `service`, for what makes its calls itself; in_words() goes around those."""
+        """boto3's client for `service`, for libraries that make their own calls; wrap those in in_words()."""
         if service not in self._clients:
             from botocore.config import Config
 
@@ -169,21 +169,21 @@ class Aws:
             )
             client = self.session.client(service, region_name=self.region, config=config)
             client.meta.events.register("response-received", self._note_attempt)
-            # Under the service's own name, as botocore's handler is: the more general are asked later.
+            # Registered under the service's name, as botocore's handler is, so that it runs before the general ones.
             name = client.meta.service_model.service_id.hyphenize()
-            client.meta.events.register_first(f"needs-retry.{name}", _is_in_vain)
+            client.meta.events.register_first(f"needs-retry.{name}", _is_no_capacity)
             self._clients[service] = client
         return self._clients[service]
 
     def _note_attempt(self, exception: Exception | None, parsed_response: Answer | None, **_: Any) -> None:
-        """Every attempt counts: what the first brought about stays, even if the last one never left this machine."""
+        """Notes whether any attempt may have taken effect, even if the last one never left this machine."""
         code = (parsed_response or {}).get("Error", {}).get("Code")
         self._unclear |= code in _UNCLEAR or (exception is not None and not _never_sent(exception))
 
 
-def _is_in_vain(response: tuple[Any, Answer] | None, **_: Any) -> bool | None:
-    """False where botocore need not try again: it does so after every 5xx, for half a minute."""
-    return False if response and response[1].get("Error", {}).get("Code") in _IN_VAIN else None
+def _is_no_capacity(response: tuple[Any, Answer] | None, **_: Any) -> bool | None:
+    """False where a retry is useless; botocore would otherwise retry every 5xx for half a minute."""
+    return False if response and response[1].get("Error", {}).get("Code") in _NO_CAPACITY else None
 
 
 def _never_sent(error: Exception) -> bool:
@@ -195,21 +195,23 @@ def _never_sent(error: Exception) -> bool:
 
 
 def sentence(code: str, message: str, action: str, region: str, policy: str = "launcher") -> str:
-    """What AWS's error `code` for `action`, such as ec2:RunInstances, means to a user, and what to do."""
+    """A sentence and a remedy for AWS's error `code` of `action`, such as ec2:RunInstances."""
     message = message.rstrip(". ")
-    # A request may need more than its own permission: RunInstances passes a role and makes tags.
+    # A request may need other permissions, too: RunInstances passes a role and creates tags.
     denied = re.search(r"not authorized to perform: ([\w-]+:\w+)", message)
     action = denied[1] if denied else _PERMISSIONS.get(action, action)
     if _is_forbidden(code, message):
         return f"the organization forbids {action} in {region} to everybody in the account; choose another region."
     if code in DENIED:
-        return f"these credentials may not {action}; the policy in {granted_by(action, policy)} allows it, ask for it."
+        return (
+            f"these credentials may not {action}; ask for the policy in {granted_by(action, policy)}, which allows it."
+        )
     if code in _EXPIRED:
         return "the AWS credentials have expired; get new ones (aws sso login), and start the same command again."
     if code in _INVALID_KEYS:
         return (
-            f"AWS does not accept these credentials in {region}; look at `aws sts get-caller-identity`, at this "
-            "machine's clock, and whether the account has that region enabled."
+            f"AWS does not accept these credentials in {region}; check `aws sts get-caller-identity`, this machine's "
+            "clock, and whether the region is enabled for the account."
         )
     if code in _BUSY:
         return f"AWS is busy: {action} was refused {ATTEMPTS} times ({code}); try again in a minute."
@@ -219,7 +221,7 @@ def sentence(code: str, message: str, action: str, region: str, policy: str = "l
 
 
 def _is_forbidden(code: str, message: str) -> bool:
-    """Whether a policy of the organization says no, which nobody in the account can change.
+    """Whether a policy of the organization denies it, which nobody in the account can change.
     https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot_access-denied.html
     """
     return code in DENIED and "explicit deny in a service control policy" in message
@@ -253,7 +255,7 @@ def _actions(policy: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _failed(error: BotoCoreError, service: str, operation: str, unclear: bool) -> TrainerError:
-    """What never reached AWS, or never came back from it.  unclear: whether AWS may have done it."""
+    """The error for a request or an answer that was lost.  unclear: whether it may have taken effect."""
     from botocore import exceptions
 
     action, text = f"{service}:{operation}", " ".join(str(error).split()).rstrip(". ")
@@ -262,27 +264,29 @@ def _failed(error: BotoCoreError, service: str, operation: str, unclear: bool) -
     broken_off = (exceptions.ReadTimeoutError, exceptions.ResponseStreamingError, exceptions.IncompleteReadError)
     if unclear or isinstance(error, broken_off):
         what = re.sub(r"[.:].*", "", text) or type(error).__name__
-        words = f"no answer to {action} ({what}): whether it took effect is not known; look at the network."
+        words = f"no answer to {action} ({what}): whether it took effect is unknown; check the network."
         return NoAnswer(words, "", operation)
     if isinstance(error, exceptions.SSLError):
-        words = f"AWS cannot be trusted for {action}: {text}; give your proxy's certificate with AWS_CA_BUNDLE."
+        words = (
+            f"the TLS certificate for {action} is not trusted: {text}; set AWS_CA_BUNDLE to your proxy's certificate."
+        )
         return AwsError(words, "", operation)
     if _never_sent(error):
-        return AwsError(f"AWS cannot be reached for {action}: {text}; look at the network and --region.", "", operation)
+        return AwsError(f"AWS cannot be reached for {action}: {text}; check the network and --region.", "", operation)
     return _not_set_up(error)
 
 
 def _not_set_up(error: BotoCoreError) -> NotSetUp:
-    """What is wrong on this machine."""
+    """The error for an AWS configuration that does not work."""
     from botocore import exceptions
 
     text = " ".join(str(error).split()).rstrip(".: ")
     if isinstance(error, (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)):
         return NotSetUp("no AWS credentials; run aws configure or aws sso login, or set AWS_PROFILE.")
     if isinstance(error, (exceptions.TokenRetrievalError, exceptions.SSOError, exceptions.CredentialRetrievalError)):
-        return NotSetUp(f"the AWS credentials cannot be had: {text}; run aws sso login.")
+        return NotSetUp(f"the AWS credentials cannot be loaded: {text}; run aws sso login.")
     if isinstance(error, exceptions.ProfileNotFound):
-        return NotSetUp(f"{text}; look into ~/.aws/config, or set AWS_PROFILE to another.")
+        return NotSetUp(f"{text}; check ~/.aws/config, or set AWS_PROFILE to another profile.")
     if isinstance(error, exceptions.InvalidRegionError):
         return NotSetUp(f"{text}; give --region us-east-1, or set AWS_DEFAULT_REGION.")
-    return NotSetUp(f"AWS's own settings do not work: {text}; look into ~/.aws/config and the AWS_ variables.")
+    return NotSetUp(f"the AWS configuration does not work: {text}; check ~/.aws/config and the AWS_ variables.")

@@ -1,6 +1,6 @@
-"""The command line of every backend: settings in, a plan shown or performed, verbs for the life of a job after that.
+"""The command line of every backend: parse settings, show or perform a plan, and run the verbs of a job's life.
 
-Errors become one sentence and an exit code here.  What a backend's plan is, and how it is made, is its own business.
+This is where errors become one sentence and an exit code.  What a plan contains is up to the backend.
 """
 
 import sys
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from launch.core.backend import Backend
 from launch.core.clock import Clock
-from launch.core.errors import NotSetUp
+from launch.core.errors import Ended, NotSetUp
 from launch.core.job import Job, Where
 from launch.core.options import WordList
 from trainer.config import SECTIONS, TrainConfig
@@ -29,14 +29,14 @@ from trainer.settings.registry import did_you_mean
 Plan = TypeVar("Plan")
 
 SHORT = {"-f": "--follow"}
-# What is rehearsed unless the command line says otherwise: real images that every machine has.
+# The default training of a rehearsal: real images that need no download.
 REHEARSED = {"dataset": "digits", "model": "cnn", "batch_size": 32}
 
-say = partial(print, flush=True)  # through a pipe, too, at once
+say = partial(print, flush=True)  # a pipe would buffer it otherwise
 
 
 class LaunchOptions(BaseModel):
-    """What every launcher takes."""
+    """Options of every launcher."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -47,22 +47,24 @@ class LaunchOptions(BaseModel):
 
 
 class RehearsalOptions(BaseModel):
-    """What a launcher takes whose jobs can be rehearsed."""
+    """Options of a launcher whose jobs can be rehearsed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     rehearse: bool = Field(
         False, description="play the whole job on this machine, against an embedded AWS; needs no account"
     )
-    inject: WordList = Field((), description="faults for --rehearse, such as node-dies@epoch:1 or no-capacity:zone-a")
-    rehearse_data: Path | None = Field(None, description="folder with train/ and val/ that the rehearsed volumes hold")
+    inject: WordList = Field(
+        (), description="faults to inject with --rehearse, such as node-dies@epoch:1 or no-capacity:zone-a"
+    )
+    rehearse_data: Path | None = Field(None, description="folder with train/ and val/ to put on the rehearsed volumes")
 
 
 @dataclass(frozen=True)
 class Verb:
-    """What can be done with a job that was started.  act returns the exit code and may raise TrainerError.
+    """A command for a job that was started, such as status.  act returns the exit code and may raise TrainerError.
 
-    about: one line, and an example.  A first word without hyphens is taken for the option `job`.
+    about: one line and an example.  A first word without hyphens is the option `job`.
     """
 
     about: str
@@ -74,7 +76,7 @@ class Verb:
 class Launcher(Generic[Where, Plan]):
     """The command line of one backend.  plan decides and does not act; show and show_json write a plan.
 
-    perform acts on a plan and returns how the run ended; all functions may raise TrainerError.
+    perform acts on a plan and returns how the run ended, None if it still runs; all functions may raise TrainerError.
     about: for --help; problem: why a plan cannot be performed, if so; defaults: of the training, beyond the backend's.
     check: raises SettingsError for a job that cannot work, without a call; env: of the user, for rehearsals.
     """
@@ -84,7 +86,7 @@ class Launcher(Generic[Where, Plan]):
     plan: Callable[[Job[Where]], Plan]
     show: Callable[[Plan], str]
     show_json: Callable[[Plan], str]
-    perform: Callable[[Plan], Outcome]
+    perform: Callable[[Plan], Outcome | None]
     problem: Callable[[Plan], TrainerError | None] = lambda plan: None
     verbs: Mapping[str, Verb] = field(default_factory=dict)
     check: Callable[[Job[Where]], object] = lambda job: None
@@ -138,12 +140,12 @@ def _launch(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> int:
     if rehearsal.rehearse:
         return _rehearse(launcher, argv, rehearsal, job)
     if rehearsal.inject:
-        raise SettingsError("--inject makes faults in a rehearsal, and this would be the real AWS; add --rehearse.")
+        raise SettingsError("--inject makes faults in a rehearsal only; add --rehearse.")
     plan = launcher.plan(job)
     problem = launcher.problem(plan)
     if launch.dry_run:
         print(launcher.show_json(plan) if launch.dry_run == "json" else launcher.show(plan))
-        # Without an account a plan is as good as it can be.
+        # A plan made without an account is not a failure.
         return problem.code if problem and not isinstance(problem, NotSetUp) else Exit.DONE
     return _perform(launcher, plan, problem, launch.outcome)
 
@@ -164,8 +166,11 @@ def _perform(launcher: Launcher[Where, Plan], plan: Plan, problem: TrainerError 
             raise problem
         outcome = launcher.perform(plan)
     except TrainerError as error:
-        write(Outcome(state_of(error.code), error.code, str(error)))
+        known = error.outcome if isinstance(error, Ended) else None
+        write(known or Outcome(state_of(error.code), error.code, str(error)))
         raise
+    if outcome is None:
+        return Exit.DONE
     write(outcome)
     return outcome.exit_code
 
@@ -173,7 +178,7 @@ def _perform(launcher: Launcher[Where, Plan], plan: Plan, problem: TrainerError 
 def _rehearse(
     launcher: Launcher[Where, Plan], argv: Sequence[str], rehearsal: RehearsalOptions, job: Job[Where]
 ) -> int:
-    """The same command line, in a process of its own that finds another AWS."""
+    """Runs the same command line against an embedded AWS, in a process of its own."""
     from launch.core.names import default_job_name
     from launch.rehearse.stage.faults import parse
     from launch.rehearse.stage.rehearsal import rehearse
@@ -199,7 +204,7 @@ def _rehearse(
 
 
 def _said(train: TrainConfig) -> list[str]:
-    """Settings that a rehearsal has other defaults for, as far as nothing else says them."""
+    """The settings for which a rehearsal has its own defaults, without those that another setting rules out."""
     ruled_out = {name for name, rival in flags.RIVALS.items() if getattr(train, rival) is not None}
     return [name for name in REHEARSED if name not in ruled_out]
 
@@ -215,7 +220,7 @@ def _read(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> tuple[LaunchO
     parse = partial(flags.parse, argv, models, prog=backend.command, about=about, sections=sections)
     launch, *more, where, train = parse(defaults=backend.defaults)
     rehearsed = cast(RehearsalOptions, more[0]) if more else RehearsalOptions.model_construct()
-    if rehearsed.rehearse:  # which --config may say, too
+    if rehearsed.rehearse:  # --config may say so, too
         launch, *_, where, train = parse(defaults={**backend.defaults, **REHEARSED})
     return cast(LaunchOptions, launch), rehearsed, Job(cast(TrainConfig, train), cast(Where, where))
 
@@ -245,22 +250,22 @@ def _listed(prog: str, verbs: Mapping[str, Verb]) -> str:
 
 
 def confirm(what: str) -> None:
-    """Asks the user whether `what` is meant.  Raises SettingsError if not, and without a terminal; --yes spares it."""
+    """Asks the user to confirm `what`.  Raises SettingsError if they do not, or if there is no terminal to ask on."""
     if not sys.stdin.isatty():
-        raise SettingsError(f"{what}; give --yes if you mean it.")
+        raise SettingsError(f"{what}; add --yes to confirm.")
     try:
-        answer = input(f"\n{what}; do it? [yes/no] ").strip().lower()
+        answer = input(f"\n{what}.  Continue? [yes/no] ").strip().lower()
     except EOFError:
         answer = "no"
     if answer not in ("y", "yes"):
-        raise SettingsError("not confirmed, so nothing was changed; say yes, or give --yes.")
+        raise SettingsError("not confirmed; nothing was changed.  Answer yes, or add --yes.")
 
 
 def may_detach() -> bool:
-    """Asks the user who pressed Ctrl-C; without a terminal, or at a second Ctrl-C, the job is stopped."""
+    """Whether a user who pressed Ctrl-C wants the job to keep running; no without a terminal, or at another Ctrl-C."""
     if not sys.stdin.isatty():
         return False
     try:
-        return input("\nstop the job, or detach and let it go on? [stop/detach] ").strip().lower().startswith("d")
+        return input("\nStop the job, or detach and leave it running? [stop/detach] ").strip().lower().startswith("d")
     except (KeyboardInterrupt, EOFError):
         return False

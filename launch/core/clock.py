@@ -1,4 +1,4 @@
-"""Time: the one that launchers go by, and how a span of it is written."""
+"""The clock of the launchers, and durations in words."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 @dataclass(frozen=True)
 class Clock:
-    """Time as the tests want it."""
+    """An injectable clock.  now: seconds since the epoch."""
 
     now: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep

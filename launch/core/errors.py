@@ -1,8 +1,8 @@
-"""Errors a launcher's user can meet, beside the trainer's own.  The tree, with exit codes:
+"""Errors that a user of a launcher can meet, beside the trainer's.  The tree, with exit codes:
 
 * TrainerError
   + SettingsError        2  see trainer.errors
-    - NotSetUp           2  no credentials, no region: this machine cannot ask AWS
+    - NotSetUp           2  no credentials, no region: this machine cannot call AWS
   + AwsError             4  AWS refused or could not be reached
     - NoAnswer           4  a request was sent, and whether it took effect is not known
     - Forbidden          4  the organization forbids it to everybody in the account
@@ -11,6 +11,7 @@
 
 from trainer.contract import Exit
 from trainer.errors import SettingsError, TrainerError
+from trainer.outcome import Outcome
 
 
 class NotSetUp(SettingsError):
@@ -36,6 +37,8 @@ class Forbidden(AwsError):
 
 
 class Ended(TrainerError):
-    def __init__(self, sentence: str, code: int) -> None:
+    """outcome: with the job's time and price, where they are known."""
+
+    def __init__(self, sentence: str, code: int, outcome: Outcome | None = None) -> None:
         super().__init__(sentence)
-        self.code = code
+        self.code, self.outcome = code, outcome

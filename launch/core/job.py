@@ -1,4 +1,4 @@
-"""Job: what to train, and where and how to run it.  Every backend plans from one."""
+"""A job: what to train, and where and how to run it.  Every backend plans from one."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar

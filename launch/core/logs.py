@@ -1,4 +1,4 @@
-"""What a job's machines said, from CloudWatch: also after they are gone."""
+"""The logs of a job's machines, from CloudWatch; they outlive the machines."""
 
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -11,19 +11,19 @@ from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.perform import Say
 
-# Lines can show up this much later than younger ones of other machines, so that much is read again.
+# A machine's lines can arrive this much later than newer ones of another machine, so this much is read again.
 OVERLAP_MS = 120_000
 POLL_S = 5.0
-# After the last machine's end: this many looks in a row without a line, and it was the last.
+# After the last machine has ended, the log is complete once this many polls in a row bring no line.
 QUIET_LOOKS = 2
 REMEMBERED_LINES = 1000  # for what a failing rank wrote last
 
 
 @dataclass(frozen=True)
 class Streams:
-    """Where the machines of a job write: streams of `group` named `prefix`, the machine's number, and what follows.
+    """Where the machines of a job log: streams in `group`, named `prefix`, the machine's number, and a suffix.
 
-    end: what the number ends with, if the name goes on after it; rewrite: a line as it was written -> as it is shown.
+    end: what follows the number, if the name has a suffix; rewrite: from a line as logged to the line as shown.
     """
 
     group: str
@@ -32,7 +32,7 @@ class Streams:
     rewrite: Callable[[str], str] = str
 
     def start(self, only: int | None) -> str:
-        """What the names of all streams begin with, or those of one machine; without an end, that is its whole name."""
+        """The prefix of all streams, or of one machine's; without a suffix it is the stream's whole name."""
         return self.prefix if only is None else f"{self.prefix}{only}{self.end}"
 
     def mark(self, stream: str) -> str:
@@ -42,9 +42,9 @@ class Streams:
 
 
 class LogTail:
-    """The lines of a job's machines in the order of their times, each once.
+    """The lines of a job's machines, each once, in the order of their times.
 
-    only: of the machine with this number; several: mark the lines even before a second machine says something.
+    only: the machine with this number; several: mark lines with their machine before a second one has logged.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class LogTail:
         try:
             events = self._aws.pages("logs", "FilterLogEvents", "events", query)
         except AwsError as error:
-            if error.aws_code == "ResourceNotFoundException":  # nothing has begun yet
+            if error.aws_code == "ResourceNotFoundException":  # nothing has been logged yet
                 return []
             raise
         return [event for event in events if event["logStreamName"].startswith(start)]
@@ -86,7 +86,7 @@ class LogTail:
         self._speakers |= {self._streams.mark(event["logStreamName"]) for event in fresh}
         self._seen |= {event["eventId"]: event["timestamp"] for event in fresh}
         self._start_ms = max(self._start_ms, max(self._seen.values(), default=0) - OVERLAP_MS)
-        # What is older is not asked for again.
+        # Older events are not requested again.
         self._seen = {event: time for event, time in self._seen.items() if time >= self._start_ms}
 
     def _line(self, event: Mapping[str, Any]) -> str:
@@ -97,7 +97,7 @@ class LogTail:
 
 
 def follow(tail: LogTail, is_running: Callable[[], bool], clock: Clock, say: Say) -> None:
-    """Shows lines as they come until the job does not run any more, and then what is still on its way."""
+    """Shows lines as they arrive until the job has ended, and then those that arrive late."""
     quiet = 0
     while True:
         runs = is_running()  # before the lines, so that a last line is not missed

@@ -1,6 +1,6 @@
-"""What every backend asks of AWS before a launch, and of a job's folder after it.  Reads only.
+"""Look-ups that every backend makes before a launch, and in a job's folder after it.  Reads only.
 
-A backend's own questions are in its own lookup.py.
+Each backend has a lookup.py for those of its own.
 """
 
 import json
@@ -14,7 +14,7 @@ from trainer.errors import SettingsError, TrainerError
 
 Found = TypeVar("Found")
 
-# Where a dry run without a configuration pretends to be: the catalog's prices are for it.
+# The region of a dry run without AWS configuration; the catalog's prices are this region's.
 SOME_REGION = "us-east-1"
 
 SET_UP = "python -m launch.infra up"
@@ -53,23 +53,25 @@ def region_or_some(aws: Aws) -> str:
 
 
 def check_bucket(aws: Aws, bucket: str, account: str) -> None:
-    """Raises AwsError if job folders cannot lie there.
+    """Raises AwsError if the bucket cannot hold job folders.
 
-    Names of buckets can be guessed and are anybody's to take, and what lies in a job's folder is believed: so the
-    bucket must be the account's own.
+    Anybody can create a bucket whose name can be guessed, and a job trusts what is in its folder, so the bucket must
+    belong to the account.
     """
     try:
         answer = aws.call("s3", "HeadBucket", {"Bucket": bucket, "ExpectedBucketOwner": account})
     except AwsError as error:
         if error.aws_code in ("404", "NoSuchBucket"):
             make = SET_UP if bucket.startswith(TOOLKIT) else f"aws s3 mb s3://{bucket}"
-            raise AwsError(f"there is no bucket {bucket}; make it ({make}), or give another with --bucket.") from error
+            raise AwsError(
+                f"there is no bucket {bucket}; create it ({make}), or choose another with --bucket."
+            ) from error
         if error.aws_code in ("301", "PermanentRedirect"):
             raise AwsError(_elsewhere(bucket, "another region", aws.region)) from error
         if error.aws_code == "403":
             raise AwsError(
-                f"bucket {bucket} is another account's, or these credentials may not look at it; give one of {account} "
-                f"with --bucket, or ask for the policy in {granted_by('s3:ListBucket')}."
+                f"bucket {bucket} belongs to another account, or these credentials may not read it; choose one of "
+                f"{account} with --bucket, or ask for the policy in {granted_by('s3:ListBucket')}."
             ) from error
         raise
     region = answer.get("BucketRegion", aws.region)
@@ -78,14 +80,14 @@ def check_bucket(aws: Aws, bucket: str, account: str) -> None:
 
 
 def _elsewhere(bucket: str, region: str, here: str) -> str:
-    return f"bucket {bucket} is in {region} and the job would be in {here}; give one of {here} with --bucket."
+    return f"bucket {bucket} is in {region} and the job would run in {here}; choose a bucket in {here} with --bucket."
 
 
 def missing(error: AwsError, what: str, option: str) -> AwsError:
-    """`error`, or, if it says that a role or profile is not there, one with a remedy.  what: 'role NAME'."""
+    """`error`, or one with a remedy if it says that a role or profile is missing.  what: 'role NAME'."""
     if error.aws_code != "NoSuchEntity":
         return error
-    return AwsError(f"the account has no {what}; make it with {SET_UP}, or give another with {option}.")
+    return AwsError(f"the account has no {what}; create it with {SET_UP}, or choose another with {option}.")
 
 
 def spec_of(aws: Aws, folder: Folder, backend: str) -> dict[str, Any] | None:
@@ -94,14 +96,14 @@ def spec_of(aws: Aws, folder: Folder, backend: str) -> dict[str, Any] | None:
     owner = (spec or {}).get("backend", backend)
     if owner != backend:
         raise SettingsError(
-            f"{folder.job} is a job of launch.{owner}: see python -m launch.{owner} status {folder.job}, or choose "
+            f"{folder.job} is a job of launch.{owner}; see python -m launch.{owner} status {folder.job}, or choose "
             "another --job-name."
         )
     return spec
 
 
 def read_json(aws: Aws, bucket: str, key: str) -> dict[str, Any] | None:
-    """A JSON object in S3, or None if it is not there.  Raises AwsError; with the code NotJson if it is damaged."""
+    """A JSON object in S3, or None if it does not exist.  Raises AwsError, with the code NotJson if it is damaged."""
     try:
         body = aws.call("s3", "GetObject", {"Bucket": bucket, "Key": key})["Body"]
     except AwsError as error:

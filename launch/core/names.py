@@ -1,6 +1,6 @@
-"""Names that a job of any backend leaves in the account: tags, keys in S3.  Tags are the truth; nothing is kept here.
+"""Names that jobs of every backend use in the account: tags, keys in S3.  Pure.
 
-Pure.  infra/ec2/boot.sh and infra/iam know the same names.
+Tags are the truth; there is no local database.  infra/ec2/boot.sh and infra/iam use the same names.
 """
 
 import hashlib
@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from trainer.contract import OUTCOME
 from trainer.errors import SettingsError
 
 TOOLKIT = "aws-ddp-toolkit"
 JOB_TAG = f"{TOOLKIT}:job"
 STARTED_TAG = f"{TOOLKIT}:started"  # UTC
-DEADLINE_TAG = f"{TOOLKIT}:deadline"  # UTC: when the time limit ends the job; not where AWS itself sees to that
-BUCKET_TAG = f"{TOOLKIT}:bucket"  # where the job's folder lies
-DATA_TAG = f"{TOOLKIT}:dataset"  # on snapshots: which data set they hold
-ALLOWED_TAG = f"{TOOLKIT}:allowed"  # on security groups and AMIs of the user's own: launchers may start nodes with them
+DEADLINE_TAG = f"{TOOLKIT}:deadline"  # UTC: when the time limit ends the job; absent where AWS enforces it
+BUCKET_TAG = f"{TOOLKIT}:bucket"  # holds the job's folder
+DATA_TAG = f"{TOOLKIT}:dataset"  # on snapshots: the data set they hold
+ALLOWED_TAG = f"{TOOLKIT}:allowed"  # on the user's own security groups and AMIs: launchers may use them
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 JOB_NAME = r"^[A-Za-z0-9]([A-Za-z0-9-]{0,46}[A-Za-z0-9])?$"
@@ -55,9 +56,13 @@ class Folder:
     def run(self) -> str:
         return self.prefix + "run/"
 
+    @property
+    def outcome(self) -> str:
+        return self.prefix + OUTCOME
+
 
 def check_job_name(name: str) -> str:
-    """`name`, if AWS takes it everywhere.  Raises SettingsError."""
+    """`name`, if every AWS service accepts it.  Raises SettingsError."""
     if not re.fullmatch(JOB_NAME, name):
         raise SettingsError(
             f"--job-name {name}: at most 48 letters, digits and hyphens, with a letter or digit at both ends."
@@ -72,12 +77,12 @@ def default_job_name(dataset: str, model: str, now: datetime) -> str:
 
 
 def bucket_of(account: str, region: str) -> str:
-    """The bucket that infra/ makes."""
+    """The bucket that launch.infra creates."""
     return f"{TOOLKIT}-{account}-{region}"
 
 
 def tags(job: str, bucket: str, started: datetime, deadline: datetime | None = None) -> list[dict[str, str]]:
-    """What every resource of a job carries, as AWS wants it."""
+    """The tags of every resource of a job, as AWS takes them."""
     named: Mapping[str, str] = {
         "Name": f"{TOOLKIT}-{job}",
         JOB_TAG: job,
@@ -99,5 +104,5 @@ def read_time(text: str) -> datetime:
 
 
 def client_token(*parts: object) -> str:
-    """The same for the same parts, so that a request made again is not a second one.  64 characters."""
+    """Equal for equal parts, so that a repeated request has no second effect.  64 characters."""
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Performs the requests of a plan, one after the other.  Nothing else acts on AWS, but for taking things down."""
+"""Performs the requests of a plan, in order.  Only the removal of resources acts on AWS elsewhere."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,19 +12,19 @@ Answer = Mapping[str, Any]
 Call = Callable[[str, str, Mapping[str, Any]], Answer]
 Say = Callable[[str], None]
 
-# AWS's parts learn of a new resource within seconds of each other.
+# A new resource is visible to all of AWS within seconds.
 AGAIN_S, AGAIN_TIMES = 3.0, 8
 
 REMEDY = (
-    "Try later, or give more to choose from: --instance-type TYPE,TYPE, other --zones, another --region, fewer "
-    "--nodes, with or without --spot."
+    "Try again later, or allow more: --instance-type TYPE,TYPE, other --zones, another --region, fewer --nodes, with "
+    "or without --spot."
 )
 
 
 def perform(
     steps: Sequence[Step], call: Call, say: Say, sleep: Callable[[float], None] = time.sleep
 ) -> dict[str, Answer]:
-    """The answers by the requests' names.  Raises AwsError where AWS refuses; what was made until then stays.
+    """Returns the answers by the requests' names.  Raises AwsError if AWS refuses; what was created until then remains.
 
     call: service, operation, parameters -> answer.
     """
@@ -42,7 +42,7 @@ def perform(
 
 
 def _call(request: Request, answers: Mapping[str, Answer], call: Call, sleep: Callable[[float], None]) -> Answer:
-    """The answer; asks again for a while where AWS is about to learn of what the request refers to."""
+    """The answer; retried while AWS does not yet know a resource that the request refers to."""
     params = filled(request.params, answers)
     for _ in range(AGAIN_TIMES):
         try:
@@ -55,7 +55,7 @@ def _call(request: Request, answers: Mapping[str, Answer], call: Call, sleep: Ca
 
 
 def _ask(request: Request, call: Callable[[Request], Answer]) -> Answer | None:
-    """The answer, or None if AWS says that it is already so."""
+    """The answer, or None if AWS says that nothing is left to do."""
     try:
         return call(request)
     except AwsError as error:
@@ -65,7 +65,7 @@ def _ask(request: Request, call: Callable[[Request], Answer]) -> Answer | None:
 
 
 def _choose(choice: Choice, call: Callable[[Request], Answer], say: Say) -> Answer:
-    """The first answer of the tries.  Raises AwsError with a table of what was tried."""
+    """The answer to the first try that succeeds.  Raises AwsError with a table of what was tried."""
     tried: list[tuple[str, ...]] = []
     left_out: set[str] = set()
     for attempt in choice.tries:
@@ -81,11 +81,11 @@ def _choose(choice: Choice, call: Callable[[Request], Answer], say: Say) -> Answ
                 left_out.add(attempt.kind)
             tried.append((*attempt.label, words))
             say(f"  {', '.join(attempt.label)}: {words}")
-    raise AwsError(f"nowhere to start:\n{table(choice.columns, tried)}\n{REMEDY}", "NothingLeftToTry")
+    raise AwsError(f"no capacity:\n{table(choice.columns, tried)}\n{REMEDY}", "NothingLeftToTry")
 
 
 def filled(params: Any, answers: Mapping[str, Answer]) -> Any:
-    """`params` with every FromAnswer value filled in from `answers`."""
+    """`params` with every FromAnswer replaced by the value in `answers`."""
     if isinstance(params, FromAnswer):
         import jmespath  # comes with boto3, which is an extra
 

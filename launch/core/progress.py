@@ -1,4 +1,4 @@
-"""How far a training is: the newest line of metrics.jsonl in its job's folder, and the same in words.  Reads only."""
+"""The progress of a training: the lines of metrics.jsonl in its job's folder, and the newest in words.  Reads only."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ Record = Mapping[str, Any]
 
 
 def records(aws: Aws, folder: Folder) -> list[Record]:
-    """The whole lines of the run's metrics.jsonl; none as long as there is none.  Raises AwsError."""
+    """The complete lines of the run's metrics.jsonl; empty if there is none yet.  Raises AwsError."""
     try:
         body = aws.call("s3", "GetObject", {"Bucket": folder.bucket, "Key": folder.run + METRICS})["Body"].read()
     except AwsError as error:
@@ -36,7 +36,7 @@ def newest(aws: Aws, folder: Folder) -> Record | None:
 
 
 def in_words(record: Record, epochs: str) -> str:
-    """A line of metrics.jsonl for a reader, without what was not a number.  epochs: how many there shall be."""
+    """A record for a reader, without values that are not numbers.  epochs: of the whole training."""
     formats = (("loss", "train_loss", ".4f"), ("accuracy", "train_top1", ".1%"), ("test accuracy", "eval_top1", ".1%"))
     parts = [f"epoch {record['epoch']}/{epochs}"]
     parts += [f"{label} {record[key]:{how}}" for label, key, how in formats if record.get(key) is not None]

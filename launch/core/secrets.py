@@ -1,4 +1,4 @@
-"""--secret NAME=REFERENCE: where AWS keeps the value of an environment variable.  No value ever comes here.  Pure."""
+"""--secret NAME=REFERENCE: where AWS keeps the value of an environment variable.  Never the value itself.  Pure."""
 
 import re
 from collections.abc import Iterable
@@ -7,22 +7,23 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from launch.core.options import WordList
+from launch.core.plan import Fact
 from trainer.errors import SettingsError
 
-# Of the names that infra/iam lets nodes and SageMaker's jobs read.  Not TOOLKIT: Systems Manager keeps names that begin
-# with aws for itself.
+# infra/iam lets nodes and SageMaker jobs read names with this prefix.  Not TOOLKIT: Systems Manager reserves names that
+# begin with aws.
 PREFIX = "ddp-toolkit/"
-# An environment variable that carries one, on SageMaker, has 512 characters at most.
+# SageMaker passes references in environment variables, which have 512 characters at most.
 _REFERENCE = re.compile(r"ssm:/[A-Za-z0-9_./-]{1,480}|secretsmanager:[A-Za-z0-9/_+=.@-]{1,480}")
-# What decides which programs run, where they look and as whom.
+# Variables that decide which programs run, where they look and as which user.
 _OURS = re.compile(r"(AWS|DDP|DOCKER|LD|PYTHON|SM)_.*|PYTHON[A-Z]*|BASH_ENV|ENV|HOME|IFS|PATH|SHELLOPTS|TMPDIR")
 
 
-_FORM = "--secret: write it as NAME=ssm:/PARAMETER or NAME=secretsmanager:SECRET, with commas in between."
+_FORM = "--secret: write NAME=ssm:/PARAMETER or NAME=secretsmanager:SECRET, separated by commas."
 
 
 def _of_texts(value: Any) -> Any:
-    """`value`, if it is a text or some.  Not left to the type, whose error would repeat what may be a secret."""
+    """`value`, if it is a string or a list of strings.  The type's own error would repeat what may be a secret."""
     if isinstance(value, str) or (isinstance(value, (list, tuple)) and all(isinstance(word, str) for word in value)):
         return value
     raise SettingsError(_FORM)
@@ -32,7 +33,7 @@ References = Annotated[WordList, BeforeValidator(_of_texts)]  # the setting's ty
 
 
 def read_references(words: Iterable[str]) -> dict[str, str]:
-    """{variable: reference}.  Raises SettingsError, which tells nothing that may be a value given by mistake."""
+    """{variable: reference}.  Raises SettingsError, which never repeats a value that was given by mistake."""
     found = dict[str, str]()
     for word in words:
         name, equals, reference = word.partition("=")
@@ -40,24 +41,29 @@ def read_references(words: Iterable[str]) -> dict[str, str]:
             raise SettingsError(_FORM)
         if not _REFERENCE.fullmatch(reference):
             raise SettingsError(
-                f"--secret {name}: after the = comes where the value is kept, ssm:/PARAMETER or secretsmanager:SECRET; "
-                "never the value itself."
+                f"--secret {name}: give the place of the value, ssm:/PARAMETER or secretsmanager:SECRET, and never the "
+                "value itself."
             )
         if _OURS.fullmatch(name):
-            raise SettingsError(f"--secret {name}: this variable is the machine's own; take one of your program's.")
+            raise SettingsError(
+                f"--secret {name}: the machine sets this variable itself; choose one that your program reads."
+            )
         if name in found:
             raise SettingsError(f"--secret {name} is given twice; leave one out.")
         found[name] = reference
     return found
 
 
-def row(words: Iterable[str]) -> list[tuple[str, str]]:
-    """What a plan says of them: nothing, if there are none."""
-    said = ", ".join(f"{name} from {reference}" for name, reference in read_references(words).items())
-    return [("secrets", f"{said}; read where the training runs")] if said else []
+def facts(words: Iterable[str]) -> list[Fact]:
+    """What a plan says of the secrets; empty if there are none."""
+    references = read_references(words)
+    if not references:
+        return []
+    places = ", ".join(f"{name} from {reference}" for name, reference in references.items())
+    return [Fact("secrets", references, f"{places}; read where the training runs")]
 
 
 def beyond_the_policies(words: Iterable[str]) -> list[str]:
     """The references that infra/iam does not grant."""
-    references = read_references(words).values()
-    return [it for it in references if not re.match(rf"(ssm:/|secretsmanager:){PREFIX}", it)]
+    allowed = re.compile(rf"(ssm:/|secretsmanager:){PREFIX}")
+    return [reference for reference in read_references(words).values() if not allowed.match(reference)]

@@ -19,7 +19,7 @@ from trainer.errors import MachineError
 # torchrun starts every worker in a session of its own, out of reach of a signal to its process group.
 # They inherit this variable, and are found by it.
 MARK = "LAUNCH_SHELL_MARK"
-# How long what a command said last may take to arrive, when it is over.
+# How long the last lines of a command that has ended may take to arrive.
 HEARD_OUT_S = 5.0
 SAME_REQUEST_S = 1.0
 _CAPTURED: Mapping[str, Any] = {
@@ -41,7 +41,7 @@ def run(
     on_line: called with each line of its output, from a thread of its own; without it the output goes where ours goes.
     on_start: called with its process id.
     on_signal: called with the first signal that asks us to end it; the command may exit with any code after it.
-    SIGINT, SIGTERM and SIGHUP are passed on.  Whatever is left of the command after grace_s, or at a
+    SIGINT, SIGTERM and SIGHUP are passed on.  What is left of the command after grace_s, or at a
     second Ctrl-C, is killed, and 128 + the first signal is returned.  The default is longer than the
     30 s that torchrun gives its workers to save.  Raises MachineError when somebody else killed it.
     """
@@ -90,7 +90,7 @@ def _lines_passed_on(lines: IO[str] | None, on_line: Callable[[str], None] | Non
 
 
 class _Ending:
-    """How one command is brought to its end: asked at the first signal, killed at the next or after the grace."""
+    """Ends one command: passes on the first signal, kills at the next one or after the grace period."""
 
     def __init__(self, grace_s: float) -> None:
         self.mark = uuid.uuid4().hex
@@ -101,14 +101,14 @@ class _Ending:
         self._killer = threading.Timer(grace_s, self._kill)
 
     def begin(self, group: int) -> None:
-        """The command runs, as process group `group`; a signal may have come while it started."""
+        """Notes that the command runs as process group `group`; a signal may have arrived while it started."""
         asked_by, self._group = self.asked_by, group
         if asked_by is not None:
             self._ask(asked_by)
 
     def on_signal(self, signum: int, _frame: FrameType | None) -> None:
         if self.asked_by is not None:
-            # Who asks once may send two signals: `timeout` does, and a terminal that is closed.
+            # `timeout`, and a terminal that is closed, send two signals for one request.
             if signum == signal.SIGINT or time.monotonic() - self._asked_at > SAME_REQUEST_S:
                 self._kill()
             return
@@ -117,7 +117,7 @@ class _Ending:
             self._ask(signum)
 
     def finish(self, code: int) -> None:
-        """The command ended with `code`; one that had no time for it has not ended what it started."""
+        """Cleans up after a command that ended with `code`: one that was killed has left its children."""
         self._killer.cancel()
         if code < 0 or self.asked_by is not None:
             self._kill()
@@ -136,7 +136,7 @@ class _Ending:
 def kill_marked(mark: str) -> None:
     """Kills every process that has `mark` in its environment."""
     give_up = time.monotonic() + 5.0
-    # Again and again, because one of them may just be starting another.
+    # Repeated, because one of them may just be starting another.
     while (left := _marked(mark)) and time.monotonic() < give_up:
         for pid in left:
             with suppress(ProcessLookupError):
@@ -145,7 +145,7 @@ def kill_marked(mark: str) -> None:
 
 
 def _send(signum: int, group: int | None) -> None:
-    """Signals a process group, if there is one and it is still there."""
+    """Signals a process group, if it still exists."""
     if group is not None:
         with suppress(ProcessLookupError):
             os.killpg(group, signum)
@@ -164,17 +164,17 @@ def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None
 
 
 def _marked(mark: str) -> list[int]:
-    """The processes that carry `mark`.  Without Linux's /proc none are found, and torchrun's own grace must do."""
+    """The processes that carry `mark`.  None without Linux's /proc; torchrun then ends its workers on its own."""
     found = []
     for environment in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(OSError):  # it has just ended, or is somebody else's
+        with suppress(OSError):  # it has just ended, or belongs to another user
             if mark.encode() in environment.read_bytes():
                 found.append(int(environment.parent.name))
     return found
 
 
 class ChildProcess:
-    """A process that lives no longer than we do: it ends when its standard input is closed, as it is at our end."""
+    """A process that does not outlive us: it ends when its standard input closes, which happens when we end."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -193,12 +193,12 @@ class ChildProcess:
         return self._process.poll()
 
     def lines(self) -> Iterator[bytes]:
-        """What it says after "ready", until nobody is left who could say more."""
+        """Its output after "ready", until all writers have closed the pipe."""
         assert self._process.stdout is not None
         return iter(self._process.stdout)
 
     def send(self, signum: int) -> None:
-        """Signals it, if it is still there."""
+        """Sends it a signal, if it still runs."""
         self._process.send_signal(signum)
 
     def tell(self, line: str) -> None:
@@ -207,13 +207,13 @@ class ChildProcess:
         self._process.stdin.write(f"{line}\n".encode())
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether it ends by itself within that time."""
+        """Whether it ends within that time."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout_s)
         return not self.is_alive
 
     def let_go(self, grace_s: float = 0.0) -> None:
-        """Closes its standard input, gives it so long to end by itself, and kills it."""
+        """Closes its standard input, waits up to grace_s for its end, and kills it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -224,9 +224,9 @@ class ChildProcess:
 
 
 def start_child(command: Sequence[str], env: Mapping[str, str]) -> ChildProcess:
-    """Starts `command`, which must read its standard input to the end; returns once it says that it is ready.
+    """Starts `command`, which must read its standard input to the end; returns once it has printed "ready".
 
-    In a session of its own, so that Ctrl-C ends us first, and we it.  Raises MachineError if it ends instead.
+    It has a session of its own, so that Ctrl-C reaches only us.  Raises MachineError if it ends before it is ready.
     """
     process = subprocess.Popen(
         command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, bufsize=0
@@ -241,7 +241,7 @@ def start_child(command: Sequence[str], env: Mapping[str, str]) -> ChildProcess:
 def output_of(command: Sequence[str], stdin: str = "", env: Mapping[str, str] | None = None) -> str:
     """Standard output of a short command that reads `stdin`.  Raises MachineError with its standard error if it fails.
 
-    env: its environment, if not ours.  Raises FileNotFoundError where there is no such command.
+    env: its environment, by default ours.  Raises FileNotFoundError if there is no such command.
     """
     ended = subprocess.run(command, input=stdin, text=True, capture_output=True, check=False, env=env)
     if ended.returncode:

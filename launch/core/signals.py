@@ -9,12 +9,12 @@ from launch.core.perform import Say
 
 
 class Hangup(BaseException):
-    """The terminal was closed, or somebody sent SIGTERM.  No Exception, as KeyboardInterrupt is none."""
+    """The terminal was closed, or somebody sent SIGTERM.  Like KeyboardInterrupt, not an Exception."""
 
 
 @contextmanager
 def hangups() -> Iterator[None]:
-    """A closed terminal or a kill raises Hangup in the block; what nohup switched off stays so."""
+    """Raises Hangup in the block on SIGTERM, and on SIGHUP unless nohup ignores it."""
 
     def hang_up(signum: int, frame: FrameType | None) -> None:
         raise Hangup(signal.Signals(signum).name)
@@ -25,7 +25,7 @@ def hangups() -> Iterator[None]:
 
 @contextmanager
 def hangups_ignored() -> Iterator[None]:
-    """Meanwhile a closed terminal or a kill changes nothing: shells and kernels send more than one signal."""
+    """Ignores SIGHUP and SIGTERM inside the block: shells and kernels send more than one signal."""
     with _handled(signal.SIG_IGN):
         yield
 
@@ -45,7 +45,7 @@ def _handled(handler: "signal._HANDLER") -> Iterator[None]:
 
 
 def unless_gone(say: Say) -> Say:
-    """`say` that goes on when nobody can hear it any more: the terminal is gone, or the pipe is closed."""
+    """`say` that does not fail when the terminal or the pipe is gone."""
 
     def said(text: str) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Fills the templates in infra/.  A name that is missing, or given and not used, is a bug and raises KeyError."""
+"""Fills the templates in infra/.  A name that is missing or unused is a bug and raises KeyError."""
 
 import json
 import re
@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-# Lines that are nothing but a comment; not #!, nor #SBATCH.
+# Lines that hold only a comment; not #! or #SBATCH.
 COMMENT = re.compile(r"^ *#(?: .*)?\n", re.MULTILINE)
 MARK = re.compile(r"@([A-Z][A-Z0-9_]*)@")
 QUOTED_MARK = re.compile(f'"{MARK.pattern}"')
 
 
 def fill(template: str, values: Mapping[str, str | Sequence[str]]) -> str:
-    """infra/`template` with each @NAME@ replaced by its value, quoted for the shell; without its comments, for EC2
-    takes no more than 16 KiB of user data.
+    """infra/`template` with each @NAME@ replaced by its value, quoted for the shell.
 
-    A text becomes one word, a sequence as many words as it has items.
+    Comments are removed, as EC2 accepts 16 KiB of user data at most.  A string becomes one word, a
+    sequence one word per item.
     """
     text = COMMENT.sub("", _text(template, MARK, values))
     return MARK.sub(lambda mark: _quoted(values[mark[1]]), text)
@@ -30,7 +30,7 @@ def fill_yaml(template: str, values: Mapping[str, Any]) -> str:
 
 
 def _text(template: str, mark: re.Pattern[str], values: Mapping[str, Any]) -> str:
-    """infra/`template`, if `values` are what it wants."""
+    """infra/`template`, if it names exactly the keys of `values`."""
     text = files("infra").joinpath(template).read_text()
     wanted = set(mark.findall(text))
     if wanted != set(values):

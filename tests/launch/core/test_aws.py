@@ -106,7 +106,7 @@ def test_an_unknown_profile_is_named(monkeypatch: pytest.MonkeyPatch, by: str) -
 
     assert (type(error), error.code) == (NotSetUp, 2)
     assert str(error) == (
-        "The config profile (wrok) could not be found; look into ~/.aws/config, or set AWS_PROFILE to another."
+        "The config profile (wrok) could not be found; check ~/.aws/config, or set AWS_PROFILE to another profile."
     )
 
 
@@ -126,8 +126,8 @@ def test_a_damaged_configuration_is_named(monkeypatch: pytest.MonkeyPatch, tmp_p
 
     assert (type(error), error.code) == (NotSetUp, 2)
     assert str(error) == (
-        f"AWS's own settings do not work: Unable to parse config file: {file}; "
-        "look into ~/.aws/config and the AWS_ variables."
+        f"the AWS configuration does not work: Unable to parse config file: {file}; "
+        "check ~/.aws/config and the AWS_ variables."
     )
 
 
@@ -137,7 +137,7 @@ def test_a_program_for_credentials_that_fails_is_named(monkeypatch: pytest.Monke
 
     assert (type(error), error.code) == (NotSetUp, 2)
     assert str(error) == (
-        "the AWS credentials cannot be had: Error when retrieving credentials from custom-process; run aws sso login."
+        "the AWS credentials cannot be loaded: Error when retrieving credentials from custom-process; run aws sso login."
     )
 
 
@@ -150,7 +150,7 @@ def test_a_single_sign_on_that_has_ended_is_named(monkeypatch: pytest.MonkeyPatc
     error = error_of(Aws("us-east-1").call, *WHO_AM_I)
 
     assert (type(error), error.code) == (NotSetUp, 2)
-    assert str(error).startswith("the AWS credentials cannot be had: ")
+    assert str(error).startswith("the AWS credentials cannot be loaded: ")
     assert str(error).endswith("; run aws sso login.")
 
 
@@ -177,8 +177,8 @@ def test_unknown_credentials_are_called_so(aws: Aws, faults: Faults, code: str) 
 
     assert (type(error), error.code) == (AwsError, 4)
     assert str(error) == (
-        "AWS does not accept these credentials in us-east-1; look at `aws sts get-caller-identity`, at this machine's "
-        "clock, and whether the account has that region enabled."
+        "AWS does not accept these credentials in us-east-1; check `aws sts get-caller-identity`, this machine's "
+        "clock, and whether the region is enabled for the account."
     )
 
 
@@ -213,7 +213,7 @@ def test_a_missing_permission_is_named_with_the_policy_that_has_it(  # type: ign
 
     assert (type(error), error.code, error.aws_code) == (AwsError, 4, code)
     assert str(error) == (
-        f"these credentials may not {permission}; the policy in infra/iam/launcher.json allows it, ask for it."
+        f"these credentials may not {permission}; ask for the policy in infra/iam/launcher.json, which allows it."
     )
 
 
@@ -230,7 +230,7 @@ def test_a_permission_that_iam_itself_refuses_is_named(aws: Aws, monkeypatch: py
         return error_of(Aws("us-east-1").call, "ec2", "DescribeVolumes")
 
     assert str(ask()) == (
-        "these credentials may not ec2:DescribeVolumes; the policy in infra/iam/launcher.json allows it, ask for it."
+        "these credentials may not ec2:DescribeVolumes; ask for the policy in infra/iam/launcher.json, which allows it."
     )
 
 
@@ -241,7 +241,7 @@ def test_a_permission_that_a_request_needs_beside_its_own_is_named() -> None:
         "to perform: iam:PassRole on resource: arn:aws:iam::123456789012:role/aws-ddp-toolkit-node"
     )
     assert sentence("UnauthorizedOperation", message, "ec2:RunInstances", "us-east-1") == (
-        "these credentials may not iam:PassRole; the policy in infra/iam/launcher.json allows it, ask for it."
+        "these credentials may not iam:PassRole; ask for the policy in infra/iam/launcher.json, which allows it."
     )
 
 
@@ -305,7 +305,7 @@ def test_without_the_policies_at_hand_the_launchers_is_named(monkeypatch: pytest
             "ecr",
             "DescribeImages",
             {"repositoryName": "nothing", "imageIds": [{"imageTag": "latest"}]},
-            "The repository with name 'nothing' does not exist in the registry with id '123456789012' Make it "
+            "The repository with name 'nothing' does not exist in the registry with id '123456789012' Create it "
             "(python -m launch.infra up) and push the image (python -m launch.image push), or give another --image.",
         ),
         (
@@ -320,7 +320,7 @@ def test_without_the_policies_at_hand_the_launchers_is_named(monkeypatch: pytest
             "s3",
             "GetObject",
             {"Bucket": "nothing-there", "Key": "k"},
-            "there is no such bucket; make it (aws s3 mb s3://NAME --region us-east-1), or give another --bucket.",
+            "there is no such bucket; create it (aws s3 mb s3://NAME --region us-east-1), or give another --bucket.",
         ),
     ],
 )
@@ -400,7 +400,7 @@ def test_an_aws_that_cannot_be_reached_is_called_so(monkeypatch: pytest.MonkeyPa
     assert (type(error), error.code) == (AwsError, 4)
     assert str(error) == (
         f'AWS cannot be reached for sts:GetCallerIdentity: Could not connect to the endpoint URL: "{url}/"; '
-        "look at the network and --region."
+        "check the network and --region."
     )
 
 
@@ -411,7 +411,7 @@ def test_a_region_that_does_not_exist_cannot_be_reached(monkeypatch: pytest.Monk
     assert type(error) is AwsError
     assert str(error) == (
         "AWS cannot be reached for ec2:DescribeVolumes: Could not connect to the endpoint URL: "
-        '"http://ec2.us-esat-1.amazonaws.invalid/"; look at the network and --region.'
+        '"http://ec2.us-esat-1.amazonaws.invalid/"; check the network and --region.'
     )
 
 
@@ -425,8 +425,10 @@ def test_a_proxy_with_its_own_certificate_is_called_so(monkeypatch: pytest.Monke
         error = error_of(Aws("us-east-1").call, *WHO_AM_I)
 
     assert (type(error), error.code) == (AwsError, 4)
-    assert str(error).startswith("AWS cannot be trusted for sts:GetCallerIdentity: SSL validation failed for https:")
-    assert str(error).endswith("; give your proxy's certificate with AWS_CA_BUNDLE.")
+    assert str(error).startswith(
+        "the TLS certificate for sts:GetCallerIdentity is not trusted: SSL validation failed for https:"
+    )
+    assert str(error).endswith("; set AWS_CA_BUNDLE to your proxy's certificate.")
 
 
 def test_an_answer_that_does_not_come_leaves_it_open(monkeypatch: pytest.MonkeyPatch, faults: Faults) -> None:
@@ -437,8 +439,8 @@ def test_an_answer_that_does_not_come_leaves_it_open(monkeypatch: pytest.MonkeyP
 
     assert (type(error), error.code) == (NoAnswer, 4)
     assert str(error) == (
-        "no answer to sts:GetCallerIdentity (Read timeout on endpoint URL): whether it took effect is not known; "
-        "look at the network."
+        "no answer to sts:GetCallerIdentity (Read timeout on endpoint URL): whether it took effect is unknown; "
+        "check the network."
     )
     assert len(faults.slept) == 5
 
@@ -506,7 +508,7 @@ def test_a_page_that_fails_is_told_as_any_other_error(aws: Aws, faults: Faults) 
     error = error_of(aws.pages, "ec2", "DescribeVolumes", "Volumes")
 
     assert str(error) == (
-        "these credentials may not ec2:DescribeVolumes; the policy in infra/iam/launcher.json allows it, ask for it."
+        "these credentials may not ec2:DescribeVolumes; ask for the policy in infra/iam/launcher.json, which allows it."
     )
 
 

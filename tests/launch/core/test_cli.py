@@ -146,14 +146,14 @@ def test_what_is_lost_is_asked_about(monkeypatch: pytest.MonkeyPatch, answer: st
     if is_meant:
         confirm("this deletes it")
     else:
-        with pytest.raises(SettingsError, match=r"^not confirmed, so nothing was changed; say yes, or give --yes"):
+        with pytest.raises(SettingsError, match=r"^not confirmed; nothing was changed.  Answer yes, or add --yes"):
             confirm("this deletes it")
-    assert asked == ["\nthis deletes it; do it? [yes/no] "]
+    assert asked == ["\nthis deletes it.  Continue? [yes/no] "]
 
 
 def test_without_a_terminal_nobody_is_asked_and_the_flag_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: False)
-    with pytest.raises(SettingsError, match=r"^this deletes it; give --yes if you mean it"):
+    with pytest.raises(SettingsError, match=r"^this deletes it; add --yes to confirm"):
         confirm("this deletes it")
 
 

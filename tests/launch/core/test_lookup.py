@@ -48,7 +48,7 @@ def test_a_bucket_of_another_region_is_a_problem(account: Account, aws: Aws) -> 
     with pytest.raises(AwsError) as problem:
         check_bucket(aws, "elsewhere", account.id)
     assert str(problem.value) == (
-        "bucket elsewhere is in eu-west-1 and the job would be in us-east-1; give one of us-east-1 with --bucket."
+        "bucket elsewhere is in eu-west-1 and the job would run in us-east-1; choose a bucket in us-east-1 with --bucket."
     )
 
 
@@ -59,7 +59,7 @@ def test_a_bucket_of_somebody_else_is_a_problem(account: Account, aws: Aws, faul
     with pytest.raises(AwsError) as problem:
         check_bucket(aws, "theirs", "123456789012")
     assert str(problem.value) == (
-        "bucket theirs is another account's, or these credentials may not look at it; give one of 123456789012 with "
+        "bucket theirs belongs to another account, or these credentials may not read it; choose one of 123456789012 with "
         "--bucket, or ask for the policy in infra/iam/launcher.json."
     )
     assert [call.params for call in account.requests if call.operation == "HeadBucket"] == [
@@ -72,7 +72,7 @@ def test_only_what_is_missing_is_called_so() -> None:
 
     assert missing(other, "role x", "--role") is other
     assert str(missing(AwsError("not there", "NoSuchEntity"), "role x", "--role")) == (
-        "the account has no role x; make it with python -m launch.infra up, or give another with --role."
+        "the account has no role x; create it with python -m launch.infra up, or choose another with --role."
     )
 
 

@@ -9,7 +9,6 @@ import pytest
 from launch.core.errors import AwsError, NoAnswer
 from launch.core.perform import filled, perform
 from launch.core.plan import Choice, FromAnswer, Request, Step, Try
-from launch.core.tables import table
 
 
 @dataclass
@@ -151,19 +150,12 @@ def test_who_finds_no_room_anywhere_sees_what_was_tried() -> None:
         cloud.perform(zones("g5 a", "g5 b", "g6 a", "g6 b"))
 
     assert str(caught.value) == (
-        "nowhere to start:\n"
+        "no capacity:\n"
         "  type  zone  answer\n"
         "  g5    a     no capacity\n"
         "  g5    b     no capacity\n"
         "  g6    a     quota used up\n"
-        "Try later, or give more to choose from: --instance-type TYPE,TYPE, other --zones, another --region, fewer "
-        "--nodes, with or without --spot."
+        "Try again later, or allow more: --instance-type TYPE,TYPE, other --zones, another --region, fewer --nodes, "
+        "with or without --spot."
     )
     assert (caught.value.code, caught.value.aws_code) == (4, "NothingLeftToTry")
-
-
-def test_a_table_is_as_wide_as_its_words() -> None:
-    assert table(("a", "long heading"), [("longer", "b"), ("c", "")]) == (
-        "  a       long heading\n  longer  b\n  c"
-    )  # fmt: skip
-    assert table(("a",), []) == "  a"
