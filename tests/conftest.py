@@ -4,12 +4,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from tests import warm
+
+pytest_plugins = ["tests.surroundings", "tests.promises", "tests.order"]
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -22,15 +23,6 @@ os.environ |= {
     "MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION": "true",
 }
 
-# They take about a minute each.
-WHOLE_JOBS = (
-    "tests/launch/rehearse/ec2/",
-    "tests/launch/rehearse/sagemaker/",
-    "tests/launch/sagemaker/test_end_to_end",
-    "tests/launch/slurm/test_training",
-    "tests/notebooks/",
-)
-
 # Small enough for a second, and without anything a test does not ask for.
 SMALL = ("--model", "cnn", "--dataset", "synthetic", "--synthetic-images", "64", "--image-size", "8", "--epochs", "2",
          "--batch-size", "8", "--precision", "fp32", "--no-plot", "--threads", "1")  # fmt: skip
@@ -39,18 +31,6 @@ SMALL = ("--model", "cnn", "--dataset", "synthetic", "--synthetic-images", "64",
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--lab", action="store_true", help="build the container with JupyterLab, too: a minute")
     parser.addoption("--write-golden", action="store_true", help="rewrite the golden files; then read the diff")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Whole jobs first, so that none is left at the end: worksteal gives each worker an equal part of the list."""
-    workers = getattr(config, "workerinput", {}).get("workercount", 1)
-    jobs = [item for item in items if item.nodeid.startswith(WHOLE_JOBS)]
-    others = iter([item for item in items if not item.nodeid.startswith(WHOLE_JOBS)])
-    parts = []
-    for worker in range(workers):
-        share = jobs[worker::workers]
-        parts += [*share, *islice(others, max(0, len(items) // workers - len(share)))]
-    items[:] = [*parts, *others]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

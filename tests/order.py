@@ -1,0 +1,93 @@
+"""In which order and on which worker tests run: the longest first, so that no worker is left alone at the end.
+
+Tests are handed out in units: a file, as its tests share what is set up for it; a test that takes long by itself; or
+a folder whose tests share something dear.  durations.json has the seconds of units, as measured by --write-durations.
+"""
+
+import json
+import os
+from collections import Counter, defaultdict
+from functools import cache
+from pathlib import Path
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+DURATIONS = Path(__file__).parent / "durations.json"
+FOLDERS = ("tests/launch/slurm/",)  # one cluster
+LONG_S = 8.0  # a test that takes longer is a unit
+SHORT_S = 1.0  # a unit that takes less is not worth a line
+USUAL_S = 0.1  # a test of a unit without a line
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--write-durations", action="store_true", help="measure how long tests take, for their order")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Sorts them, where pytest-xdist's scheduler takes them from."""
+    if hasattr(config, "workerinput"):
+        by_name = {item.nodeid: item for item in items}
+        items[:] = [by_name[nodeid] for nodeid in sorted_by_duration(list(by_name))]
+
+
+def sorted_by_duration(nodeids: list[str]) -> list[str]:
+    """The longest units first; tests keep their order in a unit."""
+    sizes = Counter(map(unit_of, nodeids))
+    expected_s = {unit: durations().get(unit, size * USUAL_S) for unit, size in sizes.items()}
+    return sorted(nodeids, key=lambda nodeid: (-expected_s[unit_of(nodeid)], unit_of(nodeid)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """A worker more than cores: many tests wait for processes of their own."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    config.option.loadscopereorder = False
+    return Units(config, log)  # type: ignore[arg-type]
+
+
+class Units(LoadScopeScheduling):
+    """Hands out units in the order of the tests."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid)
+
+
+@cache
+def unit_of(nodeid: str) -> str:
+    """What is handed out as a whole: a test that takes long, a folder, or a file."""
+    if nodeid in durations():
+        return nodeid
+    return next((folder for folder in FOLDERS if nodeid.startswith(folder)), nodeid.split("::")[0])
+
+
+@cache
+def durations() -> dict[str, float]:
+    """Seconds by unit."""
+    measured: dict[str, float] = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+    return measured
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.getoption("--write-durations"):
+        reports = [report for kind in ("passed", "failed", "") for report in terminalreporter.getreports(kind)]
+        tests = defaultdict[str, float](float)
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                tests[report.nodeid] += report.duration
+        DURATIONS.write_text(json.dumps(_merged(tests), indent=0, sort_keys=True) + "\n")
+
+
+def _merged(tests: dict[str, float]) -> dict[str, float]:
+    """The known durations, with those of the units to which `tests` belong."""
+    new = defaultdict[str, float](float)
+    for nodeid, seconds in tests.items():
+        shared = next((folder for folder in FOLDERS if nodeid.startswith(folder)), None)
+        new[shared or (nodeid if seconds >= LONG_S else nodeid.split("::")[0])] += seconds
+    old = {unit: seconds for unit, seconds in durations().items() if unit not in tests and unit not in new}
+    return {unit: round(seconds, 1) for unit, seconds in (old | new).items() if seconds >= SHORT_S}
