@@ -22,8 +22,8 @@ from trainer.config import SECTIONS, TrainConfig
 from trainer.contract import Exit
 from trainer.errors import SettingsError, TrainerError
 from trainer.outcome import Outcome, state_of
-from trainer.settings import flags
-from trainer.settings.argparser import flag
+from trainer.settings import completion, flags
+from trainer.settings.argparser import flag, version
 from trainer.settings.registry import did_you_mean
 
 Plan = TypeVar("Plan")
@@ -97,8 +97,9 @@ def main(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> int:
     """Runs the command line of `launcher`; returns the exit code."""
 
     def act() -> int:
-        if argv and argv[0] in launcher.verbs:
-            return _do(launcher.backend.command, launcher.verbs, argv[0], argv[1:])
+        verb = _verb(launcher.verbs, argv)
+        if verb:
+            return _do(launcher.backend.command, launcher.verbs, verb, argv[1:])
         return _launch(launcher, argv)
 
     return coded(act)
@@ -108,14 +109,28 @@ def main_of_verbs(prog: str, about: str, verbs: Mapping[str, Verb], argv: Sequen
     """Runs a command that starts no job and has verbs only; returns the exit code."""
 
     def act() -> int:
-        if argv and argv[0] in verbs:
-            return _do(prog, verbs, argv[0], argv[1:])
+        verb = _verb(verbs, argv)
+        if verb:
+            return _do(prog, verbs, verb, argv[1:])
+        if argv == ["--version"]:
+            say(version())
+            return Exit.DONE
         if not argv or argv[0] in ("-h", "--help"):
             say(f"usage: {prog} VERB [-h] ...\n\n{about}\nverbs:\n{_listed(prog, verbs)}")
             return Exit.DONE if argv else Exit.SETTINGS
         raise _unknown(argv[0], verbs)
 
     return coded(act)
+
+
+def _verb(verbs: Mapping[str, Verb], argv: Sequence[str]) -> str:
+    """The verb that the command line begins with; empty if it does not begin with one."""
+    words = completion.typed_words() if completion.is_asked() else argv
+    if not words or words[0] not in verbs:
+        return ""
+    if completion.is_asked():
+        completion.skip_word()
+    return words[0]
 
 
 def coded(act: Callable[[], int]) -> int:

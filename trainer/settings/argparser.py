@@ -44,6 +44,7 @@ def parser_for(
         argument_default=argparse.SUPPRESS,
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=32),
     )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     parser.add_argument("--config", metavar="FILE", help="YAML file of settings; flags win over it")
     group: Any = parser
     for model in models:
@@ -52,6 +53,24 @@ def parser_for(
                 group = parser.add_argument_group(sections[name])
             _add(group, name, field, defaults.get(name, field.default))
     return parser
+
+
+def version() -> str:
+    """The toolkit's name and version, for --version."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    try:
+        return f"aws-ddp-toolkit {installed('aws-ddp-toolkit')}"
+    except PackageNotFoundError:  # a checkout or a source bundle on the path, not installed
+        return "aws-ddp-toolkit, not installed"
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
+        parser.exit(message=f"{version()}\n")
 
 
 class _Parser(argparse.ArgumentParser):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer.errors import SettingsError
 from trainer.settings.argparser import as_text, flag, parser_for
+from trainer.settings.completion import complete
 from trainer.settings.registry import did_you_mean
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def parse(
     defaults: values for settings that are not given, where they differ from the models' own.
     """
     parser = parser_for(models, prog, about, sections, defaults)
+    complete(parser)
     given = vars(parser.parse_args(list(argv)))
     config_file = given.pop("config", None)
     values = read_yaml(Path(config_file), models) if config_file else {}

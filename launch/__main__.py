@@ -1,0 +1,67 @@
+# PYTHON_ARGCOMPLETE_OK
+"""`python -m launch`: lists the commands; `python -m launch NAME ...` is `python -m launch.NAME ...`."""
+
+import runpy
+import sys
+from collections.abc import Sequence
+
+from launch.core import backend, cli
+from trainer.contract import Exit
+from trainer.errors import SettingsError
+from trainer.settings.argparser import version
+from trainer.settings.registry import did_you_mean
+
+TOOLS = {
+    "sweep": "many runs from one file, with their price first",
+    "report": "speedup, efficiency, time and cost of runs, on one page",
+    "forecast": "compare instance types before anything runs",
+    "image": "build the container and push it to ECR",
+    "infra": "set the AWS account up, once",
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the command line and returns its exit code."""
+    if not argv or argv[0] in ("-h", "--help"):
+        cli.say(overview())
+        return Exit.DONE if argv else Exit.SETTINGS
+    if argv[0] == "--version":
+        cli.say(version())
+        return Exit.DONE
+    return cli.coded(lambda: _run(argv[0], argv[1:]))
+
+
+def overview() -> str:
+    """Every command with one line on what it does."""
+    backends = {name: backend.find(name).about for name in backend.BACKENDS}
+    return "\n".join(
+        [
+            "usage: python -m launch.NAME [--name value ...]",
+            "",
+            "run a training:",
+            *_lines(backends),
+            "",
+            "tools:",
+            *_lines(TOOLS),
+            "",
+            "python -m launch.NAME --help lists the flags of each; README.md has examples.",
+        ]
+    )
+
+
+def _lines(about: dict[str, str]) -> list[str]:
+    return [f"  python -m launch.{name:<10} {line}" for name, line in about.items()]
+
+
+def _run(name: str, argv: Sequence[str]) -> int:
+    known = [*backend.BACKENDS, *TOOLS]
+    if name not in known:
+        near = did_you_mean(name, known)
+        raise SettingsError(f"unknown command {name!r}{near or '.'} Known: {', '.join(known)}.")
+    sys.argv[1:] = argv
+    runpy.run_module(f"launch.{name}", run_name="__main__", alter_sys=True)
+    return Exit.DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

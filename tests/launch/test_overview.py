@@ -1,0 +1,68 @@
+"""`python -m launch`, --version and tab completion: how a newcomer finds the commands."""
+
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from launch import __main__ as overview
+from launch.core.backend import BACKENDS
+from tests.conftest import ROOT
+
+COMMANDS = sorted(path.parent.name for path in (ROOT / "launch").glob("*/__main__.py"))
+
+
+def test_every_command_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert overview.main(["--help"]) == 0
+
+    text = capsys.readouterr().out
+    assert sorted([*BACKENDS, *overview.TOOLS]) == COMMANDS
+    assert [name for name in COMMANDS if f"python -m launch.{name} " not in text] == []
+
+
+def test_without_a_command_the_list_is_shown_as_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    assert overview.main([]) == 2
+    assert "usage: python -m launch.NAME" in capsys.readouterr().out
+
+
+def test_a_misspelt_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert overview.main(["sweeep"]) == 2
+    assert capsys.readouterr().err.startswith("error: unknown command 'sweeep'; did you mean 'sweep'?")
+
+
+def test_a_command_after_launch_is_that_command() -> None:
+    words = ["-m", "launch", "local", "--model", "cnn", "--dry-run"]
+    ended = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert ended.returncode == 0
+    assert "-m trainer --model cnn" in ended.stdout
+
+
+@pytest.mark.parametrize("module", ["trainer", "launch", "launch.local", "launch.ec2", "launch.sweep", "launch.infra"])
+def test_every_command_knows_its_version(module: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", module, "--version"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (0, f"aws-ddp-toolkit {version('aws-ddp-toolkit')}\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "completions"),
+    [
+        ("python -m launch.local --nproc", ["--nproc-per-node"]),
+        ("python -m trainer --precisi", ["--precision"]),
+        ("python -m launch.ec2 logs --foll", ["--follow"]),
+    ],
+)
+def test_a_shell_completes_flags_and_those_of_verbs(line: str, completions: list[str], tmp_path: Path) -> None:
+    answer = tmp_path / "answer"
+    env = {
+        **os.environ, "COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_TYPE": "9", "_ARGCOMPLETE": "3",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(answer), "_ARGCOMPLETE_IFS": " ",
+    }  # fmt: skip
+    subprocess.run([sys.executable, "-m", line.split()[2]], cwd=ROOT, env=env, check=False, capture_output=True)
+
+    assert answer.read_text().split() == completions
