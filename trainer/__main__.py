@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """`python -m trainer`: flags -> run(); the one place that maps errors to exit codes.
 
 It and what else starts a process (torchrun.py, sagemaker.py) read the environment; nothing below them does.
@@ -7,13 +8,16 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
 
 from trainer.config import SECTIONS, TrainConfig, check
+from trainer.contract import Exit
 from trainer.distributed.ranks import Ranks, read_ranks
 from trainer.errors import SettingsError, TrainerError, tell
+from trainer.outcome import Record, no_record, recorded
 from trainer.settings import flags
 
 # How long a rank leaves the word to another: one that only has to print it, and one that may still import torch.
@@ -54,10 +58,19 @@ def _run(config: TrainConfig, ranks: Ranks, env: Mapping[str, str]) -> int:
     if config.deterministic:
         # cuBLAS reads it when torch is imported: https://pytorch.org/docs/stable/notes/randomness.html
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    from trainer.run import run  # torch takes seconds to import; --help and wrong flags need not wait
+    run_dir = run_dir_of(config, env)
+    with _recorded(run_dir, config, ranks) as record:
+        from trainer.run import run  # torch takes seconds to import; --help and wrong flags need not wait
 
-    run(config, ranks, run_dir_of(config, env), _say, sys.stderr.isatty())
-    return 0
+        run(config, ranks, run_dir, _say, sys.stderr.isatty(), record)
+    return Exit.DONE
+
+
+def _recorded(run_dir: Path, config: TrainConfig, ranks: Ranks) -> AbstractContextManager[Record]:
+    """Inside, rank 0 leaves the outcome in the run folder; a folder nobody named is not made for a failure alone."""
+    if not ranks.is_head:
+        return nullcontext(no_record)
+    return recorded(run_dir, make_folder=config.run_dir is not None)
 
 
 def _say(line: str) -> None:

@@ -10,13 +10,12 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     The data is on disk before the name is.  Raises OSError; then the old file is unchanged.
     """
     data = content.encode() if isinstance(content, str) else content
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except OSError:
+    finally:
         temporary.unlink(missing_ok=True)
-        raise

@@ -6,12 +6,26 @@ has to read log lines.
 
 import json
 import math
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from trainer.contract import OUTCOME, Exit
+from trainer.errors import TrainerError
 from trainer.files import write_atomically
+
+# Records an exit code and a sentence; the first call counts, later ones change nothing.
+Record = Callable[[int, str], None]
+
+
+def no_record(exit_code: int, reason: str) -> None:
+    """A Record for ranks other than the first, which writes for all of them."""
+
 
 # interrupted: saved, and goes on when it is started again; stopped: somebody asked for its end.
 State = Literal["done", "failed", "interrupted", "stopped"]
@@ -81,3 +95,38 @@ def read(folder: Path) -> Outcome | None:
 
 def _is_amount(value: object) -> bool:
     return value is None or (isinstance(value, (int, float)) and math.isfinite(value))
+
+
+@contextmanager
+def recorded(folder: Path, *, make_folder: bool) -> Iterator[Record]:
+    """Leaves the outcome of the run inside the block in `folder`, however the block ends.
+
+    An outcome of an earlier run is removed first.  Nothing that goes wrong here hides how the run ended.
+    make_folder: write it also where the run failed before it had a folder.
+    Yields a function for whoever knows better than the exception why the run ends, or ends the process itself.
+    """
+    began, recorded_already = time.monotonic(), False
+    with suppress(OSError):
+        (folder / OUTCOME).unlink(missing_ok=True)
+
+    def record(exit_code: int, reason: str) -> None:
+        nonlocal recorded_already
+        if recorded_already or not (make_folder or folder.is_dir()):
+            return
+        recorded_already = True
+        seconds, ended = round(time.monotonic() - began, 3), datetime.now(UTC).isoformat(timespec="seconds")
+        with suppress(OSError):
+            Outcome(state_of(exit_code), int(exit_code), reason, seconds, ended=ended).write(folder)
+
+    try:
+        yield record
+    except TrainerError as error:
+        record(error.code, str(error))
+        raise
+    except KeyboardInterrupt:
+        record(128 + signal.SIGINT, "stopped by Ctrl-C")
+        raise
+    except Exception as bug:
+        record(Exit.BUG, f"{type(bug).__name__}: {bug}")
+        raise
+    record(Exit.DONE, "")

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
@@ -17,11 +17,13 @@ from trainer.distributed.session import Session, session
 from trainer.epoch import measure_communication, refuse_empty_epochs, train_one_epoch
 from trainer.errors import Interrupted, SettingsError, TrainingError, not_written
 from trainer.evaluation import evaluate_exactly
+from trainer.files import write_atomically
 from trainer.metrics.curves import draw
 from trainer.metrics.gpu_use import GpuUse
 from trainer.metrics.log import Journal, open_journal, read_records
 from trainer.metrics.progress import Bar
 from trainer.metrics.record import epoch_record, headline, opening
+from trainer.outcome import Record, no_record
 from trainer.process.interrupt import watch
 from trainer.process.machine import pick_device, set_up
 from trainer.schedule import count_updates, warning_for_few_updates
@@ -32,21 +34,33 @@ from trainer.strategies import DISTRIBUTED
 from trainer.training import Training, assemble, strategy_name
 
 
-def run(config: TrainConfig, ranks: Ranks, run_dir: Path, say: Callable[[str], None], interactive: bool) -> None:
+def run(
+    config: TrainConfig,
+    ranks: Ranks,
+    run_dir: Path,
+    say: Callable[[str], None],
+    interactive: bool,
+    record: Record = no_record,
+) -> None:
     """Trains as `config` says and leaves the results in `run_dir`.  Raises TrainerError.
 
-    say: shows the user a line; interactive: whether a terminal watches, for the progress bar.
+    say: shows the user a line; interactive: whether a terminal watches, for the progress bar; record: gets the reason
+    of a failure where rank 0's own exception does not have it.
     """
     device = pick_device(config.device, ranks)
     set_up(config, device, ranks)
     strategy = strategy_name(config, ranks.world_size)
     with ExitStack() as stack:
         asked = stack.enter_context(watch(tells=ranks.is_head))
-        joined = stack.enter_context(session(ranks, device, config.timeout_s, connect=strategy in DISTRIBUTED))
+        joined = stack.enter_context(
+            session(ranks, device, config.timeout_s, connect=strategy in DISTRIBUTED, record=record)
+        )
         stack.enter_context(torch_errors_in_words(config, ranks))
         run_dir = Path(joined.gather(str(run_dir))[0])  # each rank has a clock of its own
         tell = say if ranks.is_head else _silence
-        checkpoints = Checkpoints(_folders(config, joined, run_dir), config.keep_checkpoints)
+        checkpoint_dir = config.checkpoint_dir or run_dir / CHECKPOINTS
+        stack.callback(_remove_empty, _make_folders(joined, run_dir, checkpoint_dir))
+        checkpoints = Checkpoints(checkpoint_dir, config.keep_checkpoints)
         stack.callback(checkpoints.close)
         training = assemble(config, joined)
         refuse_empty_epochs(training)
@@ -118,24 +132,36 @@ def _out_of_steps(training: Training) -> bool:
     return limit is not None and training.progress.updates >= limit
 
 
-def _folders(config: TrainConfig, joined: Session, run_dir: Path) -> Path:
-    """Makes the run folder and the checkpoint folder and returns the latter.  Collective."""
-    folder = config.checkpoint_dir or run_dir / CHECKPOINTS
+def _make_folders(joined: Session, *folders: Path) -> list[Path]:
+    """Makes sure that `folders` can be written to; returns those that this rank made, the innermost first.  Collective.
+
+    Early, before loading the data takes its time.
+    """
+    made: list[Path] = []
 
     def make() -> None:
-        for needed in (run_dir, folder):
+        for folder in folders:
+            missing = [path for path in (folder, *folder.parents) if not path.exists()]
             try:
-                needed.mkdir(parents=True, exist_ok=True)
-                trial = needed / f".writable-{joined.ranks.rank}"
+                folder.mkdir(parents=True, exist_ok=True)
+                made[:0] = missing
+                trial = folder / f".writable-{joined.ranks.rank}"
                 trial.touch()
                 trial.unlink()
             except OSError as error:
                 raise not_written(
-                    error, f"cannot write to {needed} ({error.strerror}); choose another --run-dir or --checkpoint-dir."
+                    error, f"cannot write to {folder} ({error.strerror}); choose another --run-dir or --checkpoint-dir."
                 ) from error
 
     joined.once_per_node(make)
-    return folder
+    return made
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    """Removes those that nothing was written to, as after an error in the data."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def _resume(training: Training, checkpoints: Checkpoints, tell: Callable[[str], None]) -> None:
@@ -152,7 +178,7 @@ def _resume(training: Training, checkpoints: Checkpoints, tell: Callable[[str], 
 
 
 def _journal(training: Training, run_dir: Path) -> Journal:
-    (run_dir / SETTINGS).write_text(to_yaml(training.config))
+    write_atomically(run_dir / SETTINGS, to_yaml(training.config))
     return open_journal(training.config, run_dir, training.progress.epoch)
 
 

@@ -12,7 +12,9 @@ import pytest
 
 from tests.conftest import ROOT, Run, start_ranks, trainer_command, trainer_env, trainer_words
 from tests.warm import Job, free_port
+from trainer.contract import OUTCOME
 from trainer.metrics.log import read_records
+from trainer.outcome import read as read_outcome
 
 
 def refused(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
@@ -48,6 +50,18 @@ def test_a_batch_larger_than_the_data_set_is_refused(train: Run) -> None:
 def test_a_missing_folder_is_told_once_by_two_ranks(train: Run, tmp_path: Path) -> None:
     done = train("--dataset", "imagefolder", "--data-dir", tmp_path / "nowhere", ranks=2)
     refused(done, 3, str(tmp_path / "nowhere"))
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [OUTCOME]
+    outcome = read_outcome(tmp_path / "run")
+    assert outcome is not None
+    assert (outcome.state, outcome.exit_code) == ("failed", 3)
+    assert f"error: {outcome.reason}\n" == done.stderr
+
+
+def test_a_data_error_leaves_no_run_folder_behind(tmp_path: Path) -> None:
+    job = Job(["--dataset", "imagefolder", "--data-dir", "nowhere"], tmp_path, [trainer_env()])
+    job.communicate()
+    assert job.returncode == 3
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_ranks_that_contradict_each_other_are_refused(train: Run) -> None:
@@ -144,7 +158,7 @@ def test_of_four_ranks_only_the_dead_one_is_named(tmp_path: Path) -> None:
     errors = [rank.communicate(timeout=90)[1] for rank in ranks]
     told = [line for err in errors for line in err.splitlines() if line.startswith("error: ")]
     assert told == [
-        "error: rank 2 of 4 died or hung (no answer; limit 8 s); start again to go on from the last checkpoint."
+        "error: rank 2 of 4 died or hung (no answer; limit 8 s); start again to resume from the last checkpoint."
     ]
     assert [rank.returncode for rank in ranks] == [6, 6, -9, 6]
 
@@ -186,6 +200,9 @@ def test_ctrl_c_saves_and_leaves(tmp_path: Path) -> None:
     _, err = job.communicate(timeout=60)
     assert job.returncode == 75
     assert "stopped as asked, in epoch" in err
+    outcome = read_outcome(tmp_path / "run")
+    assert outcome is not None
+    assert (outcome.state, outcome.exit_code) == ("interrupted", 75)
 
 
 def test_help_needs_no_torch() -> None:

@@ -1,13 +1,15 @@
 """How a run ended: what is written is read again, and damage is no outcome."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from trainer.contract import OUTCOME
+from trainer.errors import DataError, Interrupted
 from trainer.files import write_atomically
-from trainer.outcome import Outcome, parse, read, state_of
+from trainer.outcome import Outcome, parse, read, recorded, state_of
 
 WHOLE = Outcome("failed", 5, "the loss is not a number.", 12.5, 0.25, "j", "2026-11-22T12:00:00Z")
 
@@ -63,3 +65,58 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
 
     assert path.read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("raised", "state", "code", "reason"),
+    [
+        (None, "done", 0, ""),
+        (DataError("no images."), "failed", 3, "no images."),
+        (Interrupted("saved."), "interrupted", 75, "saved."),
+        (ValueError("odd"), "failed", 1, "ValueError: odd"),
+        (KeyboardInterrupt(), "stopped", 130, "stopped by Ctrl-C"),
+    ],
+)
+def test_a_run_leaves_its_outcome_however_it_ends(
+    raised: BaseException | None, state: str, code: int, reason: str, tmp_path: Path
+) -> None:
+    with suppress(BaseException), recorded(tmp_path / "run", make_folder=True):
+        if raised is not None:
+            raise raised
+
+    outcome = read(tmp_path / "run")
+    assert outcome is not None
+    assert (outcome.state, outcome.exit_code, outcome.reason) == (state, code, reason)
+    assert outcome.seconds is not None
+    assert outcome.seconds >= 0
+
+
+def test_a_run_that_begins_removes_the_outcome_of_an_earlier_one(tmp_path: Path) -> None:
+    WHOLE.write(tmp_path)
+
+    with recorded(tmp_path, make_folder=True):
+        assert not (tmp_path / OUTCOME).exists()
+
+
+def test_the_first_reason_counts(tmp_path: Path) -> None:
+    with suppress(DataError), recorded(tmp_path, make_folder=True) as record:
+        record(5, "another rank: the loss is not finite.")
+        raise DataError("a later error.")
+
+    outcome = read(tmp_path)
+    assert outcome is not None
+    assert (outcome.exit_code, outcome.reason) == (5, "another rank: the loss is not finite.")
+
+
+def test_a_folder_is_not_made_for_a_failure_alone(tmp_path: Path) -> None:
+    with suppress(DataError), recorded(tmp_path / "run", make_folder=False):
+        raise DataError("no images.")
+
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_outcome_that_cannot_be_written_hides_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(DataError, match="no images"), recorded(tmp_path / "file" / "run", make_folder=True):
+        raise DataError("no images.")

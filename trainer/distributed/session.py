@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +22,7 @@ from trainer.contract import Exit
 from trainer.distributed.heartbeat import LEFT, Heartbeat, end_process
 from trainer.distributed.ranks import Ranks
 from trainer.errors import MachineError, TrainerError, not_written
+from trainer.outcome import Record, no_record
 
 Result = TypeVar("Result")
 
@@ -29,6 +31,8 @@ Result = TypeVar("Result")
 HEARTBEAT_MARGIN_S, NCCL_MARGIN_S = 20.0, 90.0
 # While one rank prepares data for its node, the others make sure that it lives.
 CHECK_EVERY_S = 10.0
+# The store's key for why a rank has ended the training.
+REASON = "reason"
 # How long rank 0 keeps the store open for ranks that have not yet seen that the training failed.
 SEE_OFF_S = 10.0
 # How long one that was left behind lets the other leave first: mpirun and torchrun take that for the cause.
@@ -45,6 +49,7 @@ class Session:
     store: Store | None = None
     control: dist.ProcessGroup | None = None  # gloo: the hosts agree without waiting for a GPU
     heartbeat: Heartbeat | None = None
+    record: Record = no_record
     _meetings: Iterator[int] = field(default_factory=itertools.count)
 
     @property
@@ -150,6 +155,24 @@ class Session:
         except RuntimeError:  # the store's host is gone with its rank
             return True
 
+    def explain(self, code: int, reason: str) -> None:
+        """Leaves the reason why this rank ends the training for the others to read; the first one counts."""
+        if self.store is not None:
+            with suppress(RuntimeError):  # the store went with its host
+                self.store.compare_set(REASON, "", json.dumps([int(code), reason]))
+
+    def explanation(self) -> tuple[int, str] | None:
+        """The exit code and the reason that another rank has left, if any."""
+        if self.store is None:
+            return None
+        try:
+            if not self.store.check([REASON]):
+                return None
+            code, reason = json.loads(self.store.get(REASON))
+        except RuntimeError:
+            return None
+        return code, reason
+
     def lost(self) -> list[int]:
         """The ranks that died or hang, in so far as this one can hear."""
         assert self.heartbeat is not None
@@ -196,16 +219,24 @@ def _attempt(action: Callable[[], Result]) -> tuple[Result | None, TrainerError 
 
 
 @contextmanager
-def session(ranks: Ranks, device: torch.device, timeout_s: float, *, connect: bool) -> Iterator[Session]:
+def session(
+    ranks: Ranks,
+    device: torch.device,
+    timeout_s: float,
+    *,
+    connect: bool,
+    record: Record = no_record,
+) -> Iterator[Session]:
     """Connects this rank to the others for as long as the block runs.
 
     Raises MachineError where the ranks do not find each other, and turns a collective that failed
     inside the block into a MachineError naming the lost ranks.
+    record: called where another rank's reason for the failure is known, or where no exception will leave the block.
     """
     if not connect:
         yield Session(ranks, device, timeout_s)
         return
-    joined = _join(ranks, device, timeout_s)
+    joined = _join(ranks, device, timeout_s, record)
     assert joined.heartbeat is not None
     failed, lost = True, list[int]()
     try:
@@ -215,21 +246,15 @@ def session(ranks: Ranks, device: torch.device, timeout_s: float, *, connect: bo
         failed = False
         # Nor may rank 0 leave, with the store, while another's heartbeat still asks it (torch complains on stderr).
         joined.heartbeat.stop()
-        with suppress(RuntimeError):  # all is done: a rank that dies now has lost nothing
+        with suppress(RuntimeError):  # the training is done: a rank that dies now has lost nothing
             joined.barrier()
-    except TrainerError as error:
+    except Exception as error:
         joined.heartbeat.rest()
-        error.is_mine_to_tell = error.is_mine_to_tell is not False and joined.may_report()
+        if isinstance(error, RuntimeError) and _is_communication(error):
+            lost = joined.lost()
+            raise _lost_touch(joined, lost, error) from error
+        _explain(joined, error)
         raise
-    except RuntimeError as error:
-        joined.heartbeat.rest()
-        if not _is_communication(error):
-            raise
-        lost = joined.lost()
-        why = why_failed(str(error), lost, ranks.world_size, timeout_s)
-        told = MachineError(f"{why}; start again to go on from the last checkpoint.")
-        told.is_mine_to_tell = joined.may_report()
-        raise told from error
     finally:
         # NCCL would wait for its last operation, which will never end; the process is about to.
         if dist.is_initialized() and not (failed and device.type == "cuda"):
@@ -239,7 +264,27 @@ def session(ranks: Ranks, device: torch.device, timeout_s: float, *, connect: bo
         joined.heartbeat.stop()
 
 
-def _join(ranks: Ranks, device: torch.device, timeout_s: float) -> Session:
+def _explain(joined: Session, error: Exception) -> None:
+    """Leaves the reason of this rank's own failure for the others, and settles which rank reports it."""
+    if isinstance(error, TrainerError):
+        error.is_mine_to_tell = error.is_mine_to_tell is not False and joined.may_report()
+        if error.is_mine_to_tell:
+            joined.explain(error.code, str(error))
+    else:
+        joined.explain(Exit.BUG, f"{type(error).__name__}: {error}")
+
+
+def _lost_touch(joined: Session, lost: list[int], error: RuntimeError) -> MachineError:
+    """The error of a rank whose collective failed because others, `lost`, have left."""
+    why = why_failed(str(error), lost, joined.ranks.world_size, joined.timeout_s)
+    raised = MachineError(f"{why}; start again to resume from the last checkpoint.")
+    raised.is_mine_to_tell = joined.may_report()
+    if explanation := joined.explanation():
+        joined.record(*explanation)
+    return raised
+
+
+def _join(ranks: Ranks, device: torch.device, timeout_s: float, record: Record) -> Session:
     timeout = timedelta(seconds=timeout_s)
     start = partial(dist.init_process_group, rank=ranks.rank, world_size=ranks.world_size)
     try:
@@ -253,7 +298,7 @@ def _join(ranks: Ranks, device: torch.device, timeout_s: float) -> Session:
     except (dist.DistError, RuntimeError) as error:
         raise MachineError(_why_not_joined(ranks, timeout_s, str(error))) from error
     shared = PrefixStore("toolkit", store)
-    joined = Session(ranks, device, timeout_s, shared, control)
+    joined = Session(ranks, device, timeout_s, shared, control, record=record)
     limit_s = timeout_s + HEARTBEAT_MARGIN_S if device.type == "cuda" else float("inf")  # gloo itself keeps time
     beat = Heartbeat(
         shared,
@@ -261,7 +306,7 @@ def _join(ranks: Ranks, device: torch.device, timeout_s: float) -> Session:
         ranks.world_size,
         limit_s,
         lambda lost: _end_hung_process(whole, lost),
-        partial(_end_left_behind, shared),
+        partial(_end_left_behind, joined),
     )
     whole = replace(joined, heartbeat=beat)
     return whole
@@ -281,16 +326,19 @@ def _store(ranks: Ranks, timeout: timedelta) -> Store:
 def _end_hung_process(joined: Session, lost: list[int]) -> None:
     """Called by the heartbeat when the main thread waits for a GPU that waits for a lost rank."""
     who = named(lost, joined.ranks.world_size) if lost else "some rank"
-    sentence = f"{who} died or hung (no answer; limit {joined.timeout_s:g} s); start again to go on."
+    sentence = f"{who} died or hung (no answer; limit {joined.timeout_s:g} s); start again to resume."
+    joined.record(*(joined.explanation() or (Exit.MACHINE, sentence)))
     mine = joined.may_report()
     joined.see_off(lost)
     end_process(Exit.MACHINE, sentence if mine else None)
 
 
-def _end_left_behind(store: Store) -> None:
-    """Called by the heartbeat when another rank has told what failed, and the main thread still waits for it."""
-    with suppress(RuntimeError):  # it went with its host
-        store.add(LEFT, 1)
+def _end_left_behind(joined: Session) -> None:
+    """Called by the heartbeat when another rank has left a failed training and the main thread still waits for it."""
+    joined.record(*(joined.explanation() or (Exit.MACHINE, "another rank ended the training; its output says why.")))
+    assert joined.store is not None
+    with suppress(RuntimeError):  # the store went with its host
+        joined.store.add(LEFT, 1)
     time.sleep(LEAVE_FIRST_S)
     end_process(Exit.MACHINE, None)
 

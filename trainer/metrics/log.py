@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from trainer.config import TrainConfig
 from trainer.contract import METRIC_PREFIX, METRICS
 from trainer.errors import not_written
+from trainer.files import write_atomically
 from trainer.metrics.trackers import Record, Sink, is_number, open_trackers
 
 
@@ -79,9 +79,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 def _keep_epochs(path: Path, epochs: int) -> None:
     kept = [_json_line(record) for record in read_records(path) if record["epoch"] <= epochs]
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text("".join(kept))
-    temporary.replace(path)
+    write_atomically(path, "".join(kept))
 
 
 def _json_line(record: Record) -> str:

@@ -56,6 +56,6 @@ def _refusal(name: str, where: str, code: str) -> TrainerError:
     if any(part in code for part in _REFUSED):
         return SettingsError(
             f"--secret {name}: cannot read {where} ({code}); make it in the job's region, and let the role read it: "
-            "infra/README.md says how."
+            "infra/account.md says how."
         )
     return MachineError(f"cannot read {where} for {name} ({code}); start again.")

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from trainer.errors import CheckpointError, not_written
+from trainer.files import write_atomically
 
 NAME = "epoch-{epoch:04d}-step-{step:06d}.pt"
 BEST = "best.pt"
@@ -91,8 +92,8 @@ def write(path: Path, data: bytes) -> None:
     """Writes `data` and its digest so that a crash at any moment leaves the old file or the new one."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, data)
-        _replace(_digest_file(path), f"{hashlib.sha256(data).hexdigest()}  {path.name}\n".encode())
+        write_atomically(path, data)
+        write_atomically(_digest_file(path), f"{hashlib.sha256(data).hexdigest()}  {path.name}\n".encode())
     except OSError as error:
         raise not_written(error, _why_not_written(path, len(data), error)) from error
 
@@ -144,18 +145,6 @@ def _digest_file(path: Path) -> Path:
     return path.with_name(path.name + ".sha256")
 
 
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def _duplicate(path: Path, copy: Path) -> None:
     """Makes `copy` a second name of `path`, or a copy where the file system has no hard links."""
     temporary = copy.with_name(f".{copy.name}.{os.getpid()}.tmp")
@@ -166,7 +155,7 @@ def _duplicate(path: Path, copy: Path) -> None:
         shutil.copyfile(path, temporary)
     _digest_file(copy).unlink(missing_ok=True)  # for a moment no digest, rather than one of other data
     temporary.replace(copy)
-    _replace(_digest_file(copy), _digest_file(path).read_bytes().replace(path.name.encode(), copy.name.encode()))
+    write_atomically(_digest_file(copy), _digest_file(path).read_text().replace(path.name, copy.name))
 
 
 def _tidy(folder: Path, keep: int) -> None:

@@ -4,16 +4,19 @@ import errno
 import os
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import torch
 from torch import distributed
 
+from tests import warm
 from tests.trainer.ranks_here import alone, on_ranks
 from trainer.distributed.ranks import Ranks
-from trainer.distributed.session import Session, why_failed
+from trainer.distributed.session import Session, session, why_failed
 from trainer.errors import DataError, SettingsError, TrainerError
+from trainer.outcome import read, recorded
 from trainer.process.machine import pick_device
 
 
@@ -123,6 +126,17 @@ def test_rank_0_keeps_the_store_until_the_living_have_left() -> None:
     assert not leaving.is_alive()
 
 
+def test_the_first_rank_to_fail_explains_the_failure_to_the_others() -> None:
+    store = torch.distributed.HashStore()
+    head, other = (Session(Ranks(rank=rank, world_size=2), torch.device("cpu"), 5.0, store) for rank in (0, 1))
+
+    assert head.explanation() is None
+    other.explain(3, "unreadable image.")
+    head.explain(6, "rank 1 of 2 died or hung.")
+
+    assert head.explanation() == (3, "unreadable image.")
+
+
 def test_one_process_alone_needs_no_group(tmp_path: Path) -> None:
     answers = conversation(alone(), tmp_path)
     assert (answers["sum"], answers["highest"], answers["gathered"]) == ([0.0, 1.0], [0.0, 0.0], [{"rank": 0}])
@@ -142,6 +156,29 @@ def test_ranks_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
     assert [share_of_cores(n) for n in (1, 3, 16, 32)] == [16, 5, 1, 1]
+
+
+def fail_on_rank_1(ranks: Ranks, folder: Path) -> None:
+    """Rank 0 is in a collective that rank 1 never joins."""
+    with (
+        suppress(TrainerError),
+        recorded(folder / str(ranks.rank), make_folder=True) as record,
+        session(ranks, torch.device("cpu"), 20.0, connect=True, record=record) as joined,
+    ):
+        if not joined.ranks.is_head:
+            raise DataError("unreadable image.")
+        joined.barrier()
+
+
+def test_the_outcome_has_the_reason_of_the_rank_that_failed(tmp_path: Path) -> None:
+    port = warm.free_port()
+    ranks = [Ranks(rank, 2, rank, 2, master_port=port, source="test") for rank in range(2)]
+    processes = [warm.start(fail_on_rank_1, rank, tmp_path) for rank in ranks]
+    for process in processes:
+        process.join(timeout=60)
+
+    outcomes = [read(tmp_path / str(rank)) for rank in range(2)]
+    assert [outcome and (outcome.exit_code, outcome.reason) for outcome in outcomes] == [(3, "unreadable image.")] * 2
 
 
 def leave_slowly(session: Session, folder: Path) -> None:

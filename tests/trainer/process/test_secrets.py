@@ -86,7 +86,7 @@ def test_one_that_is_not_there_is_a_wrong_setting(where: str, sentence: str) -> 
     [
         (ClientError({"Error": {"Code": "AccessDeniedException", "Message": PLANTED}}, "GetParameter"), SettingsError,
          "--secret KEY: cannot read ssm:/a (AccessDeniedException); make it in the job's region, and let the role read "
-         "it: infra/README.md says how."),
+         "it: infra/account.md says how."),
         (ClientError({"Error": {"Code": "InternalServerError", "Message": PLANTED}}, "GetParameter"), MachineError,
          "cannot read ssm:/a for KEY (InternalServerError); start again."),
         (EndpointConnectionError(endpoint_url=PLANTED), MachineError,
