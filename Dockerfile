@@ -1,4 +1,4 @@
-# The image that every backend runs: `python -m launch.image` builds and pushes it; infra/README.md says how to use it.
+# The image that every backend runs: `python -m launch.image` builds and pushes it; infra/container.md says how to use it.
 #
 #   docker build .                       trainer, the default target: not root; EC2, Slurm, docker run
 #   docker build --target sagemaker .    the same layers, as root: SageMaker, on a base with AWS's toolkit or without

@@ -1,4 +1,4 @@
-"""The promise of infra/README.md: after `launch.infra up`, and with an image and data, launchers find all they need."""
+"""The promise of infra/account.md: after `launch.infra up`, and with an image and data, launchers find all they need."""
 
 import json
 from datetime import UTC, datetime
@@ -60,7 +60,7 @@ def test_a_launch_on_sagemaker_finds_everything(new: NewAccount) -> None:
 
 
 def test_the_page_names_the_commands() -> None:
-    page = (ROOT / "infra/README.md").read_text()
-    (section,) = [part for part in page.split("\n## ") if part.startswith("Set the account up")]
+    page = (ROOT / "infra/account.md").read_text()
+    first_section = page.split("\n## ")[0]
     for command in ("plan", "up", "show", "down"):
-        assert f"python -m launch.infra {command}" in section
+        assert f"python -m launch.infra {command}" in first_section

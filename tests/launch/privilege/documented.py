@@ -10,7 +10,8 @@ Words = tuple[str, ...]
 # A verb, or "" for a launch, and one of its flags, or "" for none.
 Use = tuple[str, str]
 
-PAGES = ("README.md", "infra/README.md", "notebooks/README.md", "trainer/README.md", "launch/rehearse/README.md")
+PAGES = ("README.md", "infra/account.md", "infra/data.md", "infra/container.md", "infra/ec2.md",
+         "infra/sagemaker.md", "notebooks/README.md", "trainer/README.md", "launch/rehearse/README.md")
 # What these would do here is another account's: an embedded one.
 REHEARSED = {"--rehearse", "--inject"}
 
