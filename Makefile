@@ -4,39 +4,45 @@
 PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Hundreds of processes of the tests would each compile this toolkit anew.
-unexport PYTHONDONTWRITEBYTECODE
+export LC_ALL := C.UTF-8
+# PYTHONWARNINGS and the like are for programs of yours; and without bytecode hundreds of processes of the tests would
+# each compile this toolkit anew.
+unexport $(filter PYTHON%,$(.VARIABLES))
 
 # --no-build-isolation: what comes as source is built with the lock's setuptools.  pip would fetch another without a hash.
 INSTALL := install -qq --require-hashes --no-deps --no-build-isolation --use-pep517
 
-.PHONY: demo test check lock audit clean
+.PHONY: demo test test-all test-rest check everything lock audit clean
 
 demo: .venv/.installed
 	@$(BIN)/python -m launch.ec2 --nodes 2 --rehearse --config infra/jobs/demo.yaml
 
-# A worker more than cores: many tests wait for processes of their own.
-test: check
-	$(BIN)/pytest -n $$(($$($(PYTHON) -c 'import os; print(os.cpu_count())') + 1)) --dist worksteal
+PYTEST = @$(BIN)/python -m pytest
 
+# Tests, lint, types and import rules.  At the end it says what it did not try: that is in test-all.
+test: .venv/.installed-for-tests .venv/checkov
+	$(PYTEST) -n auto
+
+test-all: everything
+	$(PYTEST) -n auto --all
+
+# What test leaves out.
+test-rest: everything
+	$(PYTEST) -n auto --rest
+
+# Lint, types, import rules, complexity, shell scripts, Dockerfile and template: a part of test.
 check: .venv/.installed-for-tests .venv/checkov
-	$(BIN)/ruff check
-	$(BIN)/ruff format --check
-	$(BIN)/mypy
-	$(BIN)/lint-imports --no-logo
-	$(BIN)/bandit -q -c pyproject.toml -r trainer launch infra 2>.venv/bandit.log || { cat .venv/bandit.log; exit 1; }
-	$(BIN)/shellcheck infra/ec2/boot.sh infra/container/entry.sh .ci/run
-	$(BIN)/hadolint Dockerfile
-	$(BIN)/python -m launch.infra template > .venv/account.yaml
-	$(BIN)/cfn-lint .venv/account.yaml
-	.venv/checkov/bin/checkov --file .venv/account.yaml --framework cloudformation --quiet --compact --skip-download
+	$(PYTEST) -q tests/test_checks.py
+
+# Installs what all tests need of Python.
+everything: .venv/.installed-for-all-tests .venv/checkov
 
 # After a change of pyproject.toml or constraints.txt.  A lock is for every system and Python: it has the hashes of all
 # files that PyPI has of a version.  Not pip's: whoever installs has one.
 COMPILE = .venv/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--no-emit-package pip --custom-compile-command 'make lock'
 lock: .venv/uv
-	for extra in rehearse test notebook; do \
+	for extra in rehearse test test-all notebook; do \
 		$(COMPILE) -c constraints.txt --extra $$extra -o infra/locks/$$extra.txt pyproject.toml || exit; \
 	done
 	for tool in checkov==3.3.30 pip-audit==2.10.1 uv==0.13.9; do \
@@ -45,7 +51,7 @@ lock: .venv/uv
 
 # Asks PyPI's advisories about every pinned version; not a part of check, which needs no network once installed.
 audit: .venv/pip-audit
-	@.venv/pip-audit/bin/pip-audit -r constraints.txt --no-deps --disable-pip --progress-spinner off \
+	@.venv/pip-audit/bin/python -m pip_audit -r constraints.txt --no-deps --disable-pip --progress-spinner off \
 		>.venv/audit.txt 2>&1; code=$$?; \
 	if grep -qE 'could not be audited|ServiceError|ConnectionError' .venv/audit.txt; then \
 		echo "error: PyPI's advisories cannot be had for every package (.venv/audit.txt); run this where PyPI is."; exit 6; \
@@ -57,15 +63,27 @@ clean:
 	find trainer launch tests -name __pycache__ -exec rm -rf {} +
 
 .venv/.installed: pyproject.toml infra/locks/rehearse.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "error: this needs Python 3.11 or newer: make PYTHON=python3.12, or the name of yours" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+		{ echo "error: this Python cannot make virtual environments: sudo apt-get install python3-venv" >&2; exit 2; }
 	@echo "Installing PyTorch and this toolkit into .venv: once, 5.4 GB on disk, about two minutes."
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/pip $(INSTALL) -r infra/locks/rehearse.txt
-	@$(BIN)/pip install -qq --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m pip $(INSTALL) -r infra/locks/rehearse.txt
+	@$(BIN)/python -m pip install -qq --no-deps --no-build-isolation -e .
 	@touch $@
 
 .venv/.installed-for-tests: .venv/.installed infra/locks/test.txt
-	@echo "Installing what the tests need: once, 1.2 GB on disk, about a minute; takes gcc and Python.h."
-	@$(BIN)/pip $(INSTALL) -r infra/locks/test.txt
+	@echo "Installing what the tests need: once, 1.2 GB on disk, about a minute."
+	@$(BIN)/python -m pip $(INSTALL) --only-binary :all: -r infra/locks/test.txt
+	@touch $@
+
+.venv/.installed-for-all-tests: .venv/.installed-for-tests infra/locks/test-all.txt
+	@$(PYTHON) -c 'import os, sys, sysconfig; \
+		sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' && command -v gcc >/dev/null || \
+		{ echo "error: AWS's container toolkit is built here: sudo apt-get install gcc libc6-dev python3-dev" >&2; exit 2; }
+	@echo "Installing AWS's container toolkit, which a compiler builds: once, about a minute."
+	@$(BIN)/python -m pip $(INSTALL) -r infra/locks/test-all.txt
 	@touch $@
 
 # In venvs of their own: checkov pins a boto3 of 2024, and ours knows today's SageMaker; what looks for damaged packages
@@ -74,5 +92,5 @@ clean:
 .venv/checkov .venv/pip-audit .venv/uv: .venv/%: infra/locks/%.txt
 	@echo "Installing $* into a venv of its own: once, about a minute."
 	@$(PYTHON) -m venv --clear $@
-	@$@/bin/pip $(INSTALL) --only-binary :all: -r $< || { rm -rf $@; exit 1; }
+	@$@/bin/python -m pip $(INSTALL) --only-binary :all: -r $< || { rm -rf $@; exit 1; }
 	@touch $@

@@ -17,7 +17,7 @@ from infra.container.pins import pick, read_lock
 from tests.conftest import ROOT
 
 LOCKS = {path.stem: read_lock(path.read_text()) for path in (ROOT / "infra/locks").glob("*.txt")}
-EXTRAS = ("rehearse", "test", "notebook")
+EXTRAS = ("rehearse", "test", "test-all", "notebook")
 TOOLS = ("checkov", "pip-audit", "uv")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 

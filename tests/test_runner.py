@@ -95,6 +95,11 @@ def test_a_run_ends_with_the_promises_that_it_did_not_try(
     assert ended.returncode == 0
 
 
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_nothing_that_is_slow_is_no_failure_of_the_rest(workers: str, tmp_path: Path) -> None:
+    assert run_pytest(tmp_path, "def test_quick(): pass\n", "-n", workers, "--rest").returncode == 0
+
+
 def test_a_slow_test_says_what_it_shows(tmp_path: Path) -> None:
     ended = run_pytest(tmp_path, "import pytest\n\n@pytest.mark.slow\ndef test_it(): pass\n")
 
