@@ -1,19 +1,26 @@
-"""What import-linter cannot see: imports by name, and how long a command takes to explain itself."""
+"""Import rules that follow from the table of backends, those that import-linter cannot see, and what help takes."""
 
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from functools import cache
 
+import grimp
 import pytest
 
+from launch.core.backend import BACKENDS
 from tests.conftest import ROOT
 
 HEAVY = ["torch", "torchvision", "numpy", "PIL", "sklearn", "matplotlib", "boto3", "botocore"]
 TORCH_FREE = ["", ".config", ".contract", ".datasets", ".distributed.ranks", ".errors", ".models", ".optimizers",
               ".settings.argparser", ".settings.flags", ".settings.registry", ".strategies"]  # fmt: skip
 PYDANTIC_S = 0.16  # of the processor, two cores of an AMD EPYC, quiet
-COMMANDS = ["trainer", *(f"launch.{path.parent.name}" for path in sorted((ROOT / "launch").glob("*/__main__.py")))]
+COMMANDS = [
+    "trainer",
+    "launch",
+    *(f"launch.{path.parent.name}" for path in sorted((ROOT / "launch").glob("*/__main__.py"))),
+]
 
 
 # The embedded AWS is moto, which is written on boto3: only what rehearses loads it.
@@ -68,3 +75,65 @@ def _cpu_seconds(*words: str) -> float:
     subprocess.run([sys.executable, *words], cwd=ROOT, env=env, stdout=subprocess.DEVNULL, check=True)
     after = os.times()
     return after.children_user - before.children_user + after.children_system - before.children_system
+
+
+# ---- backends, tools and the core
+
+# A launcher's --rehearse, imported only when it is given; and what looks for leaks of all that runs on AWS.
+EXCEPTIONS = {("launch.core.cli", "rehearse"), ("launch.infra", "ec2"), ("launch.infra", "sagemaker")}
+
+
+@cache
+def imports() -> frozenset[tuple[str, str]]:
+    """Every import of one module of launch by another: importer, imported."""
+    graph = grimp.build_graph("launch", cache_dir=None)
+    return frozenset(
+        (module, other) for module in graph.modules for other in graph.find_modules_directly_imported_by(module)
+    )
+
+
+def room(module: str) -> str:
+    """The folder of launch that a module is in, or the module's own name: launch.ec2.plan is in ec2."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def forbidden(pairs: Collection[tuple[str, str]]) -> list[str]:
+    """Which imports break a rule: everybody may import the core, and nobody anything else of launch.
+
+    So a backend imports no other, the core none, and tools such as the sweep find them in the core's table.
+    """
+    return sorted(
+        f"{importer} -> {imported}"
+        for importer, imported in pairs
+        if room(importer) != room(imported)
+        and room(imported) != "core"
+        and not any(importer.startswith(who) and room(imported) == what for who, what in EXCEPTIONS)
+    )
+
+
+def test_backends_and_tools_stand_side_by_side_on_the_core() -> None:
+    assert {("launch.ec2.__main__", "launch.core.cli"), ("launch.sweep.__main__", "launch.core.cli")} <= imports()
+    assert forbidden(imports()) == []
+
+
+def test_a_backend_is_a_folder_of_its_name_which_describes_it() -> None:
+    assert {name: f"launch.{name}.backend" for name in BACKENDS} == BACKENDS
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported"),
+    [
+        ("launch.ec2.planner", "launch.slurm.names"),
+        ("launch.slurm.planner", "launch.ec2.names"),
+        ("launch.core.plan", "launch.local.planner"),
+        ("launch.core.plan", "launch.rehearse.stage.scene"),
+        ("launch.sweep.grid", "launch.local.planner"),
+        ("launch.sweep.grid", "launch.report.points"),
+        ("launch.local.planner", "launch.sweep.grid"),
+        ("launch.rehearse.stage.ec2", "launch.ec2.planner"),
+        ("launch.infra.regions", "launch.slurm.planner"),
+        ("launch.new.planner", "launch.ec2.planner"),
+    ],
+)
+def test_an_import_that_breaks_a_rule_is_named(importer: str, imported: str) -> None:
+    assert forbidden([*imports(), (importer, imported)]) == [f"{importer} -> {imported}"]
