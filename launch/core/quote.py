@@ -12,7 +12,8 @@ from launch.core.price import usd
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 
-Market = Literal["on demand", "spot", "reserved"]
+# allocation: nobody bills in USD, as on a cluster.
+Market = Literal["on demand", "spot", "reserved", "allocation"]
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,9 @@ class Quote:
 
     @property
     def expected_usd(self) -> float | None:
-        if self.forecast is None or self.usd_per_hour is None:
-            return None
-        return self.forecast.usd(self.usd_per_hour)
+        """At the price on demand, an upper bound, where that of spot capacity is not known."""
+        hourly = self.on_demand_usd_per_hour if self.usd_per_hour is None else self.usd_per_hour
+        return self.forecast.usd(hourly) if self.forecast and hourly is not None else None
 
     def as_json(self) -> dict[str, Any]:
         guess = self.forecast
@@ -89,12 +90,14 @@ def price_lines(quotes: Sequence[Quote], not_counted: str = "") -> list[tuple[st
 
 
 def _lines(quote: Quote) -> list[tuple[str, str]]:
+    if quote.market == "allocation":
+        return [(quote.instance, "no price: from your allocation"), ("  expected", _expected(quote))]
     machines = "with its disks" if quote.nodes == 1 else f"all {quote.nodes} nodes with their disks"
     on_demand = quote.on_demand_usd_per_hour if quote.market == "spot" else quote.usd_per_hour
     price = "price not known" if on_demand is None else f"{usd(on_demand)} per hour on demand, {machines}"
     lines = [(quote.instance or "price", price)]
     if quote.market == "spot":
-        now = "price not looked up" if quote.usd_per_hour is None else f"{usd(quote.usd_per_hour)} per hour now"
+        now = "price not known" if quote.usd_per_hour is None else f"{usd(quote.usd_per_hour)} per hour now"
         lines.append(("  spot", f"{now}; at most the price on demand"))
     lines.append(("  expected", _expected(quote)))
     if quote.most_usd is not None and quote.most_s is not None:
@@ -107,5 +110,6 @@ def _lines(quote: Quote) -> list[tuple[str, str]]:
 def _expected(quote: Quote) -> str:
     if quote.forecast is None:
         return quote.why_unknown or "not known"
-    price = "" if quote.expected_usd is None else f"{usd(quote.expected_usd)} in "
+    bound = "at most " if quote.usd_per_hour is None else ""
+    price = "" if quote.expected_usd is None else f"{bound}{usd(quote.expected_usd)} in "
     return f"{price}{hours(quote.forecast.hours)}: {speed(quote.forecast)}"
