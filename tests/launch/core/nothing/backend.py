@@ -1,0 +1,24 @@
+"""A backend that does nothing: what the rest of the toolkit must know of one."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from launch.core.backend import Backend, Place, Request
+
+
+class NothingOptions(BaseModel):
+    """Where nothing runs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    seats: int = Field(1, ge=1, description="processes that do not train")
+
+
+def _place(request: Request) -> Place:
+    """A seat per process."""
+    seats = request.gpus or 1
+    return Place({**request.options, "seats": seats}, seats)
+
+
+BACKEND = Backend(
+    name="nothing", about="nowhere, for nothing", options=NothingOptions, place=_place, shares_folders=True
+)

@@ -1,0 +1,88 @@
+"""A backend is added in one folder and one line: the folder `nothing` beside this file, and its line of the table."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+LINE = '    "nothing": "launch.nothing.backend",\n'
+SWEEP = """
+name: idle
+backend: nothing
+options: {nothing: {seats: 3}}
+fixed: {model: cnn, dataset: synthetic, device: cpu}
+grid: {gpus: [1, 2]}
+"""
+RULES = """
+import launch
+from tests import test_import_rules
+assert "launch.nothing" in [name.rpartition(".")[0] for name in test_import_rules.BACKENDS.values()]
+assert ("launch.nothing.__main__", "launch.core.cli") in test_import_rules.imports()
+test_import_rules.test_backends_and_tools_stand_side_by_side_on_the_core()
+test_import_rules.test_a_backend_is_a_folder_of_its_name_which_describes_it()
+"""
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """This checkout with the new backend.  Nothing else of it is another."""
+    folder = tmp_path_factory.mktemp("checkout")
+    shutil.copytree(ROOT / "launch", folder / "launch", ignore=shutil.ignore_patterns("__pycache__"))
+    for other in ("trainer", "infra", "pyproject.toml"):
+        (folder / other).symlink_to(ROOT / other)
+    shutil.copytree(Path(__file__).parent / "nothing", folder / "launch/nothing")
+    table = folder / "launch/core/backend.py"
+    table.write_text(table.read_text().replace("BACKENDS = {\n", f"BACKENDS = {{\n{LINE}", 1))
+    assert LINE in table.read_text()
+    return folder
+
+
+def python(checkout: Path, *words: str) -> str:
+    """What `python words...` prints with the new backend."""
+    environment = {**os.environ, "PYTHONPATH": f"{checkout}{os.pathsep}{ROOT}"}
+    ended = subprocess.run([sys.executable, *words], cwd=checkout, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_it_has_a_command_with_its_options_and_the_trainers(checkout: Path) -> None:
+    help_text = python(checkout, "-m", "launch.nothing", "--help")
+
+    assert help_text.startswith("usage: python -m launch.nothing")
+    assert {"--seats", "--dry-run", "--model"} <= set(help_text.split())
+
+
+def test_it_is_listed_among_the_commands(checkout: Path) -> None:
+    assert "python -m launch.nothing    nowhere, for nothing" in python(checkout, "-m", "launch", "--help")
+
+
+def test_it_plans(checkout: Path) -> None:
+    words = ("-m", "launch.nothing", "--seats", "2", "--model", "cnn")
+
+    assert python(checkout, *words, "--dry-run") == "2 processes do not train cnn\n"
+    assert json.loads(python(checkout, *words, "--dry-run=json")) == "2 processes do not train cnn"
+
+
+def test_it_runs_and_says_how_it_ended(checkout: Path) -> None:
+    python(checkout, "-m", "launch.nothing", "--outcome", "ended")
+
+    assert json.loads((checkout / "ended/outcome.json").read_text())["exit_code"] == 0
+
+
+def test_a_sweep_plans_runs_on_it(checkout: Path) -> None:
+    (checkout / "idle.yaml").write_text(SWEEP)
+
+    plan = json.loads(python(checkout, "-m", "launch.sweep", "idle.yaml", "--dry-run=json"))
+
+    assert plan["backend"] == "nothing"
+    assert [(run["replicas"], run["argv"][0]) for run in plan["runs"]] == [(1, "--seats=1"), (2, "--seats=2")]
+
+
+def test_the_import_rules_hold_for_it(checkout: Path) -> None:
+    python(checkout, "-c", RULES)
