@@ -35,7 +35,7 @@ check: .venv/.installed-for-tests .venv/checkov
 	$(PYTEST) -q tests/test_checks.py
 
 # Installs what all tests need of Python.
-everything: .venv/.installed-for-all-tests .venv/checkov
+everything: .venv/.installed-for-all-tests .venv/checkov .venv/twine
 
 # After a change of pyproject.toml or constraints.txt.  A lock is for every system and Python: it has the hashes of all
 # files that PyPI has of a version.  Not pip's: whoever installs has one.
@@ -45,7 +45,7 @@ lock: .venv/uv
 	for extra in rehearse test test-all notebook; do \
 		$(COMPILE) -c constraints.txt --extra $$extra -o infra/locks/$$extra.txt pyproject.toml || exit; \
 	done
-	for tool in checkov==3.3.30 pip-audit==2.10.1 uv==0.13.9; do \
+	for tool in checkov==3.3.30 pip-audit==2.10.1 twine==7.0.0 uv==0.13.9; do \
 		echo $$tool | $(COMPILE) -o infra/locks/$${tool%%=*}.txt - || exit; \
 	done
 
@@ -86,10 +86,10 @@ clean:
 	@$(BIN)/python -m pip $(INSTALL) -r infra/locks/test-all.txt
 	@touch $@
 
-# In venvs of their own: checkov pins a boto3 of 2024, and ours knows today's SageMaker; what looks for damaged packages
-# must not be among them; and uv makes the locks.
+# Tools in venvs of their own: checkov pins a boto3 of 2024 and twine a newer docutils than awscli allows; pip-audit must
+# not be among what it audits; and uv makes the locks.
 .venv/checkov: .venv/.installed-for-tests
-.venv/checkov .venv/pip-audit .venv/uv: .venv/%: infra/locks/%.txt
+.venv/checkov .venv/pip-audit .venv/twine .venv/uv: .venv/%: infra/locks/%.txt
 	@echo "Installing $* into a venv of its own: once, about a minute."
 	@$(PYTHON) -m venv --clear $@
 	@$@/bin/python -m pip $(INSTALL) --only-binary :all: -r $< || { rm -rf $@; exit 1; }

@@ -70,7 +70,8 @@ class _Version(argparse.Action):
     """Looks the version up only when it is asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
-        parser.exit(message=f"{version()}\n")
+        print(version())
+        parser.exit()
 
 
 class _Parser(argparse.ArgumentParser):

@@ -1,0 +1,86 @@
+"""The wheel and the source distribution: PyPI would take them, and the wheel's commands work outside the checkout."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+TWINE = ROOT / ".venv" / "twine" / "bin" / "python"  # in a venv of its own: see the Makefile
+BUILD = "import sys; from setuptools import build_meta; getattr(build_meta, sys.argv[1])(sys.argv[2])"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel and the source distribution of this checkout."""
+    folder = tmp_path_factory.mktemp("package")
+    checkout = folder / "checkout"
+    checkout.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE", "trainer", "launch", "infra"):
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, checkout)
+    for kind in ("build_wheel", "build_sdist"):
+        subprocess.run([sys.executable, "-c", BUILD, kind, str(folder)], cwd=checkout, check=True, capture_output=True)
+    return folder
+
+
+def installed(built: Path) -> Path:
+    """The wheel's content in a folder, as pip would put it into site-packages."""
+    target = built / "installed"
+    if not target.exists():
+        with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
+            wheel.extractall(target)
+    return target
+
+
+@pytest.mark.skipif(not TWINE.exists(), reason="needs twine: make test-all")
+def test_pypi_would_take_both(built: Path) -> None:
+    files = [*built.glob("*.whl"), *built.glob("*.tar.gz")]
+    words = [TWINE, "-m", "twine", "check", "--strict", *files]
+    checked = subprocess.run(words, capture_output=True, text=True, check=False)
+
+    assert len(files) == 2
+    assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["trainer", "--version"],
+        ["launch"],
+        ["launch.local", "--model", "cnn", "--dry-run"],
+        ["launch.ec2", "--nodes", "2", "--dry-run"],
+        ["launch.infra", "template"],
+        ["launch.forecast", "--instance-type", "g5.2xlarge", "--model", "resnet18", "--dataset", "cifar10"],
+        ["launch.sweep", "weak-scaling", "--small", "--dry-run"],
+    ],
+    ids=" ".join,
+)
+def test_the_wheels_commands_work_outside_the_checkout(words: list[str], built: Path, tmp_path: Path) -> None:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    env |= {"PYTHONPATH": str(installed(built)), "AWS_EC2_METADATA_DISABLED": "true", "HOME": str(tmp_path)}
+    # -P: not from the folder it is started in.
+    ended = subprocess.run(
+        [sys.executable, "-P", "-m", *words], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+
+    assert ended.returncode == (2 if words == ["launch"] else 0), ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert ended.stdout
+
+
+def test_the_wheel_holds_what_the_launchers_read_and_no_tests(built: Path) -> None:
+    folder = installed(built)
+
+    for name in ("infra/instances.yaml", "infra/ec2/boot.sh", "infra/iam/launcher.json", "infra/slurm/job.sbatch",
+                 "infra/rehearse/receipt.html.j2", "infra/cloudformation/sweep.py", "launch/core/plan.py"):  # fmt: skip
+        assert (folder / name).exists(), name
+    assert not (folder / "tests").exists()
