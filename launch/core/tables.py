@@ -1,23 +1,55 @@
-"""Tables of plain text, laid out by rich.  Pure."""
+"""Tables of plain text, laid out by rich."""
 
-from collections.abc import Sequence
+import shutil
+import sys
+from collections.abc import Collection, Sequence
 from io import StringIO
 
 WIDEST = 100_000  # columns: lines are never wrapped, so that they can be piped to other programs
+INDENT, GAP = "  ", 2
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Rows under their headings, in aligned columns; no boxes, no colours, no trailing spaces."""
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()) -> str:
+    """Rows under their headings, in aligned columns; no boxes, no colours, no trailing spaces.
+
+    right: the columns of numbers, which are aligned to the right.
+    """
     # Imported here, as it takes longer than everything else that `--help` needs.
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="")
+    grid = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="")
     for column in columns:
-        grid.add_column(Text(column))  # Text: brackets are not markup
+        grid.add_column(Text(column), justify="right" if column in right else "left")  # Text: brackets are not markup
     for row in rows:
         grid.add_row(*map(Text, row))
     output = StringIO()
     Console(file=output, width=WIDEST, color_system=None, force_terminal=False).print(grid, crop=False)
-    return "\n".join("  " + line.rstrip() for line in output.getvalue().splitlines())
+    return "\n".join((INDENT + line).rstrip() for line in output.getvalue().splitlines())
+
+
+def narrowed(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], optional: Sequence[str], width: int | None
+) -> tuple[list[str], list[list[str]]]:
+    """The columns and rows that fit into `width` characters, left without `optional` columns, the first of them first.
+
+    width None: all of them.
+    """
+    kept = list(range(len(columns)))
+    widths = [max(len(row[place]) for row in (columns, *rows)) for place in kept]
+    to_drop = [columns.index(name) for name in optional if name in columns]
+    while width is not None and to_drop and len(INDENT) + sum(widths[place] + GAP for place in kept) - GAP > width:
+        kept.remove(to_drop.pop(0))
+    return [columns[place] for place in kept], [[row[place] for place in kept] for row in rows]
+
+
+def without_empty(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+    """The columns that have a value in some row."""
+    kept = [place for place in range(len(columns)) if any(row[place] for row in rows)]
+    return [columns[place] for place in kept], [[row[place] for place in kept] for row in rows]
+
+
+def terminal_width() -> int | None:
+    """Characters in a line of the terminal; None where the output is no terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

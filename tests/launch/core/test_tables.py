@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from launch.core.tables import table
+from launch.core.tables import narrowed, table, without_empty
 
 ROWS = [("longer", "b"), ("c", "")]
 EXPECTED = "  a       long heading\n  longer  b\n  c"
@@ -21,9 +21,7 @@ def test_wide_characters_take_two_columns() -> None:
 
 
 @pytest.mark.parametrize("env", [{"COLUMNS": "8"}, {"FORCE_COLOR": "1"}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_the_environment_does_not_change_the_text(
-    env: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_does_not_change_the_text(env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in env.items():
         monkeypatch.setenv(name, value)
 
@@ -37,3 +35,24 @@ def test_brackets_are_not_markup() -> None:
 def test_help_does_not_load_the_library() -> None:
     code = "import sys, launch.core.tables; sys.exit('rich' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_numbers_end_at_the_right_of_their_column() -> None:
+    assert table(("run", "USD"), [("a", "1.50"), ("b", "10.00")], right={"USD"}) == (
+        "  run    USD\n  a     1.50\n  b    10.00"
+    )
+
+
+@pytest.mark.parametrize(
+    ("width", "left"),
+    [(None, ["run", "range", "USD"]), (20, ["run", "range", "USD"]), (19, ["run", "USD"]), (5, ["run"])],
+)
+def test_what_is_optional_is_dropped_in_its_order_until_the_table_fits(width: int | None, left: list[str]) -> None:
+    columns, rows = narrowed(("run", "range", "USD"), [("longer", "1 - 2", "3")], ("range", "USD"), width)
+
+    assert columns == left
+    assert [len(row) for row in rows] == [len(left)]
+
+
+def test_columns_without_a_value_are_left_out() -> None:
+    assert without_empty(("a", "b"), [("", "1"), ("", "")]) == (["b"], [["1"], [""]])
