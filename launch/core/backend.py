@@ -7,6 +7,7 @@ differs between backends and that others must know is in that description; nobod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -61,6 +62,8 @@ class Backend:
     scene: "module:function" that opens a rehearsal of it; empty: it cannot be rehearsed.
     needs_wait_flag: its launcher returns at once unless it is given --wait.
     marks_children: its jobs end with whoever launched them, and are found by their environment.
+    looks_up: its launcher looks things up to plan a job, such as prices, and may refuse it then.
+    held_s: seconds for which the run in a folder has held its machines so far; None: as long as its launcher ran.
     """
 
     name: str
@@ -74,6 +77,8 @@ class Backend:
     scene: str = ""
     needs_wait_flag: bool = False
     marks_children: bool = True
+    looks_up: bool = True
+    held_s: Callable[[Path], float | None] = lambda folder: None
 
     @property
     def module(self) -> str:

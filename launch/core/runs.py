@@ -1,7 +1,6 @@
 """What runs left behind: settings, records, how each ended and what it cost.  Reads and writes run folders.
 
-A run folder has the trainer's config.yaml and metrics.jsonl, and, where launch.sweep made it, run.json.  The sweep
-writes them, launch.report and the forecast's --from-run read them.
+A run folder has the trainer's config.yaml, metrics.jsonl and outcome.json, and, where launch.sweep made it, run.json.
 """
 
 import json
@@ -12,12 +11,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
+from trainer import outcome as outcomes
 from trainer.contract import METRICS, SETTINGS
 from trainer.errors import SettingsError
+from trainer.files import write_atomically
 
 RUN = "run.json"
 
-# planned: not begun; running: begun and not seen to end; interrupted: saved, goes on when started again.
+# planned: not begun; running: begun and not known to have ended; interrupted: saved, and can be resumed.
 State = Literal["planned", "running", "done", "failed", "interrupted"]
 
 
@@ -25,10 +26,10 @@ State = Literal["planned", "running", "done", "failed", "interrupted"]
 class Run:
     """One training, as far as it came.
 
-    settings: of the trainer; options: of the backend, such as nodes and instance_type; point: of those two, what
-    makes it differ from the other runs of its sweep; reason: why it failed, one sentence; epochs: the trainer's
-    records, as trainer/README.md has them; seconds: of the whole, with start and end; usd_per_hour: of all its machines
-    together; usd: None where nobody pays.
+    settings: of the trainer; options: of the backend, such as nodes and instance_type; point: the settings and options
+    that tell it from the other runs of its sweep; reason: why it failed, one sentence; epochs: the trainer's records,
+    which trainer/README.md describes; seconds: wall time of the whole; usd_per_hour: of all its machines together;
+    usd: None where nobody pays.
     """
 
     name: str
@@ -48,7 +49,7 @@ class Run:
 
     @property
     def steady(self) -> tuple[Mapping[str, Any], ...]:
-        """Its epochs without the first, which starts workers, tunes cuDNN and compiles; of a single one, that one."""
+        """Its epochs without the first, which starts workers, tunes cuDNN and compiles; a single epoch counts."""
         return self.epochs[1:] or self.epochs
 
     @property
@@ -58,7 +59,7 @@ class Run:
 
     @property
     def replicas(self) -> int:
-        """GPUs, or CPU ranks, that shared one update; 0 where no epoch says."""
+        """GPUs or CPU ranks that shared one update; 0 without an epoch."""
         return int(number(self.last, "replicas") or number(self.last, "world_size") or 0)
 
     def typical(self, name: str) -> float | None:
@@ -76,35 +77,47 @@ def number(record: Mapping[str, Any], name: str) -> float | None:
 def write(run: Run) -> None:
     """Writes RUN.json into the run's folder, whole or not at all."""
     run.folder.mkdir(parents=True, exist_ok=True)
-    kept = {name: value for name, value in asdict(run).items() if name not in ("folder", "epochs")}
-    temporary = run.folder / f"{RUN}.tmp"
-    temporary.write_text(json.dumps(kept, indent=2, default=str) + "\n")
-    temporary.replace(run.folder / RUN)
+    content = {name: value for name, value in asdict(run).items() if name not in ("folder", "epochs")}
+    write_atomically(run.folder / RUN, json.dumps(content, indent=2, default=str) + "\n")
 
 
 def read(folder: Path) -> Run:
     """The run in `folder`.  Raises SettingsError for a folder that has none, or one that cannot be read."""
-    import yaml  # a while to import, and --help does not need it
+    import yaml  # slow to import, and --help does not need it
 
     try:
         if (folder / RUN).exists():
-            return Run(folder=folder, epochs=read_epochs(folder), **_kept(json.loads((folder / RUN).read_text())))
+            return Run(folder=folder, epochs=read_epochs(folder), **_fields(json.loads((folder / RUN).read_text())))
         if not (folder / METRICS).exists():
             raise SettingsError(f"{folder} holds no run: there is no {METRICS} in it.")
-        settings = yaml.safe_load((folder / SETTINGS).read_text()) if (folder / SETTINGS).exists() else {}
-        settings, epochs = _mapping(SETTINGS, settings or {}), read_epochs(folder)
+        return _of_trainer(folder)
     except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
         raise SettingsError(f"{folder} has a run that cannot be read ({error}); remove it, or run it again.") from error
-    return Run(folder.name, folder, settings, epochs, state="done" if _is_whole(settings, epochs) else "running")
 
 
-def _kept(written: object) -> Mapping[str, Any]:
-    """What write() keeps, of the content of a RUN.json.  Raises ValueError where it is something else."""
+def _fields(content: object) -> Mapping[str, Any]:
+    """The fields of a Run in the content of a RUN.json.  Raises ValueError where it is something else."""
     known = {part.name for part in fields(Run)} - {"folder", "epochs"}
-    kept = {name: value for name, value in _mapping(RUN, written).items() if name in known}
+    values = {name: value for name, value in _mapping(RUN, content).items() if name in known}
     for name in ("settings", "options", "point"):
-        _mapping(name, kept.get(name, {}))
-    return kept
+        _mapping(name, values.get(name, {}))
+    return values
+
+
+def _of_trainer(folder: Path) -> Run:
+    """A run without a RUN.json: its outcome.json says how it ended; without one, its epochs do."""
+    import yaml
+
+    path = folder / SETTINGS
+    settings = _mapping(SETTINGS, (yaml.safe_load(path.read_text()) if path.exists() else None) or {})
+    epochs = read_epochs(folder)
+    outcome = outcomes.read(folder)
+    if outcome is None:
+        return Run(folder.name, folder, settings, epochs, state="done" if _is_whole(settings, epochs) else "running")
+    return Run(
+        folder.name, folder, settings, epochs, state="interrupted" if outcome.state == "stopped" else outcome.state,
+        reason=outcome.reason, exit_code=outcome.exit_code, seconds=outcome.seconds, usd=outcome.usd,
+    )  # fmt: skip
 
 
 def _mapping(name: str, value: object) -> Mapping[str, Any]:
@@ -114,30 +127,32 @@ def _mapping(name: str, value: object) -> Mapping[str, Any]:
 
 
 def _is_whole(settings: Mapping[str, Any], epochs: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a run of the trainer alone, which writes no state, came to the end of its epochs or updates."""
-    most = settings.get("max_steps")
-    stopped = bool(epochs) and most is not None and (number(epochs[-1], "updates") or 0) >= most
-    return bool(epochs) and (stopped or len(epochs) >= (settings.get("epochs") or 0))
+    """Whether a run without an outcome came to the end of its epochs or updates."""
+    if not epochs:
+        return False
+    most_updates = settings.get("max_steps")
+    if most_updates is not None and (number(epochs[-1], "updates") or 0) >= most_updates:
+        return True
+    return len(epochs) >= (settings.get("epochs") or 0)
 
 
 def find(places: Sequence[Path]) -> list[Run]:
     """Every run in or below `places`, ordered by path.  Raises SettingsError for a place without one."""
-    found: dict[Path, Run] = {}
+    runs: dict[Path, Run] = {}
     for place in places:
         if not place.is_dir():
             raise SettingsError(f"there is no folder {place}; give one that a run or a sweep wrote.")
-        marks = [*place.rglob(RUN), *place.rglob(METRICS)]
-        folders = sorted({mark.parent for mark in marks})
+        folders = {mark.parent for name in (RUN, METRICS) for mark in place.rglob(name)}
         if not folders:
             raise SettingsError(f"{place} holds no run: there is no {METRICS} below it.")
-        found |= {folder.resolve(): read(folder) for folder in folders}
-    return list(found.values())
+        runs |= {folder.resolve(): read(folder) for folder in sorted(folders)}
+    return list(runs.values())
 
 
 def read_epochs(folder: Path) -> tuple[Mapping[str, Any], ...]:
     """The records of a run folder, oldest first; a last line that was cut off is left out.
 
-    Raises SettingsError for a line that is no record.
+    Raises SettingsError for a line that is not a record.
     """
     path = folder / METRICS
     records: list[Mapping[str, Any]] = []
@@ -147,6 +162,8 @@ def read_epochs(folder: Path) -> tuple[Mapping[str, Any], ...]:
         except json.JSONDecodeError:
             break
         if not isinstance(record, dict):
-            raise SettingsError(f"{path} has a line that is no record: {line[:40]}; remove the run, or run it again.")
+            raise SettingsError(
+                f"{path} has a line that is not a record: {line[:40]}; remove the run, or run it again."
+            )
         records.append(record)
     return tuple(records)

@@ -1,4 +1,4 @@
-"""launch.core.runs: what is written is read again, and what cannot be read is told."""
+"""launch.core.runs: what is written is read again, and what cannot be read is an error with a remedy."""
 
 import json
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 from launch.core import runs
 from launch.core.runs import Run
 from trainer.errors import SettingsError
+from trainer.outcome import Outcome
 
 
 def record(epoch: int, seconds: float = 1.0) -> dict[str, float]:
@@ -48,6 +49,42 @@ def test_or_when_it_had_as_many_updates_as_it_should(tmp_path: Path, updates: in
     (folder / "config.yaml").write_text("epochs: 3\nmax_steps: 5\n")
 
     assert runs.read(folder).state == state
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state"),
+    [
+        (Outcome("done", 0, seconds=30.5), "done"),
+        (Outcome("failed", 5, "the loss is not finite.", 12.0, 0.25), "failed"),
+        (Outcome("interrupted", 75, "SIGTERM."), "interrupted"),
+        (Outcome("stopped", 130), "interrupted"),
+    ],
+)
+def test_a_folder_of_the_trainer_alone_ended_as_its_outcome_says(tmp_path: Path, outcome: Outcome, state: str) -> None:
+    folder = left_by_a_trainer(tmp_path / "mine", record(1))
+    outcome.write(folder)
+
+    run = runs.read(folder)
+
+    assert run.state == state
+    assert (run.exit_code, run.reason, run.seconds, run.usd) == (
+        outcome.exit_code, outcome.reason, outcome.seconds, outcome.usd,
+    )  # fmt: skip
+
+
+def test_what_the_sweep_wrote_goes_before_the_trainers_outcome(tmp_path: Path) -> None:
+    folder = left_by_a_trainer(tmp_path / "a", record(1))
+    runs.write(Run("a", folder, {}, state="interrupted", seconds=9.0))
+    Outcome("done", 0, seconds=1.0).write(folder)
+
+    assert (runs.read(folder).state, runs.read(folder).seconds) == ("interrupted", 9.0)
+
+
+def test_a_damaged_outcome_does_not_hide_a_run(tmp_path: Path) -> None:
+    folder = left_by_a_trainer(tmp_path / "a", record(1), record(2), record(3))
+    (folder / "outcome.json").write_text("{")
+
+    assert runs.read(folder).state == "done"
 
 
 def test_a_run_that_has_just_begun_does_not_hide_the_others(tmp_path: Path) -> None:
@@ -123,11 +160,11 @@ def test_replicas_are_what_the_newest_epoch_says(tmp_path: Path) -> None:
     assert Run("a", tmp_path, {}, ({"world_size": 1, "replicas": 4},)).replicas == 4
 
 
-def test_a_line_that_is_no_record_is_told(tmp_path: Path) -> None:
+def test_a_line_that_is_not_a_record_is_an_error(tmp_path: Path) -> None:
     folder = left_by_a_trainer(tmp_path / "a")
     (folder / "metrics.jsonl").write_text("5\n")
 
-    with pytest.raises(SettingsError, match=r"metrics\.jsonl has a line that is no record: 5; remove the run"):
+    with pytest.raises(SettingsError, match=r"metrics\.jsonl has a line that is not a record: 5; remove the run"):
         runs.read(folder)
 
 
