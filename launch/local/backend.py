@@ -7,12 +7,13 @@ from launch.local.options import LocalOptions
 ALONE = ("dp", "single")  # strategies of one process
 
 
-def _place(asked: Request) -> Place:
+def _place(request: Request) -> Place:
     """A process per GPU; one process that sees all of them for dp."""
-    if asked.strategy in ALONE:
-        return Place({**asked.options, "nproc_per_node": 1}, asked.gpus if asked.strategy == "dp" else 1, asked.gpus)
-    processes = asked.gpus or whole(asked.options, "nproc_per_node", 1)
-    return Place({**asked.options, "nproc_per_node": processes}, processes)
+    if request.strategy in ALONE:
+        replicas = request.gpus if request.strategy == "dp" else 1
+        return Place({**request.options, "nproc_per_node": 1}, replicas, request.gpus)
+    processes = request.gpus or whole(request.options, "nproc_per_node", 1)
+    return Place({**request.options, "nproc_per_node": processes}, processes)
 
 
 BACKEND = Backend(
@@ -21,4 +22,5 @@ BACKEND = Backend(
     options=LocalOptions,
     place=_place,
     shares_folders=True,
+    looks_up=False,
 )

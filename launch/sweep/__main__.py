@@ -1,4 +1,4 @@
-"""`python -m launch.sweep`: this machine's environment, handed to what decides."""
+"""`python -m launch.sweep`: passes this machine's environment to the command."""
 
 import os
 import sys
@@ -9,13 +9,13 @@ from launch.sweep.cli import read
 
 
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
-    """Does what the command line asks; returns the exit code."""
+    """Runs the command line and returns its exit code."""
 
     def act() -> int:
-        asked = read(argv)
-        from launch.sweep import command  # --help needs none of it
+        request = read(argv)
+        from launch.sweep import command  # --help does not need it
 
-        return command.act(asked, env)
+        return command.act(request, env)
 
     return cli.coded(act)
 

@@ -1,4 +1,4 @@
-"""A sweep's folder: whose it is, that one sweep at a time works in it, and what jobs leave elsewhere brought here."""
+"""A sweep's folder: one sweep at a time works in it, and the results of its jobs are brought here."""
 
 import fcntl
 import hashlib
@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from launch.core.runs import read_epochs
-from launch.slurm.lookup import read_folder
 from launch.sweep.spec import Spec
 from trainer.contract import METRICS
 from trainer.errors import MachineError, SettingsError
+from trainer.files import write_atomically
 
 SWEEP, LOCK = "sweep.json", ".lock"
 JOB_NAME_LENGTH = 48  # of launch.core.names
 
 
 @contextmanager
-def opened(out: Path, spec: Spec, backend: str, *, rehearse: bool) -> Iterator[str]:
-    """The sweep's id, from its folder, which is made; nobody else's sweep may use it meanwhile.
+def opened(out: Path, spec: Spec) -> Iterator[str]:
+    """The sweep's id, from its folder, which is made; inside the block no other sweep can use the folder.
 
-    Raises SettingsError if somebody's does, or it is another sweep's folder; MachineError if it cannot be written.
+    Raises SettingsError if another sweep uses it, or it belongs to another; MachineError if it cannot be written.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -34,58 +34,56 @@ def opened(out: Path, spec: Spec, backend: str, *, rehearse: bool) -> Iterator[s
         raise MachineError(f"cannot write to {out} ({error.strerror}); give another --out.") from error
     with lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # goes with the process, however it ends
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released with the process, however it ends
         except OSError:
-            raise SettingsError(f"another sweep is at work in {out}; wait for it, or give another --out.") from None
-        yield _identity(out / SWEEP, {"name": spec.name, "backend": backend, "rehearse": rehearse}, spec.about)
+            raise SettingsError(f"another sweep is running in {out}; wait for it, or give another --out.") from None
+        yield _identity(out / SWEEP, spec)
 
 
-def _identity(path: Path, told: Mapping[str, Any], about: str) -> str:
-    if path.exists():
-        try:
-            written = json.loads(path.read_text())
-            before, identity = {name: written[name] for name in told}, str(written["id"])
-        except (ValueError, TypeError, KeyError) as error:
-            raise SettingsError(f"{path} cannot be read ({error}); give another --out.") from error
-        if before != told:
-            was = "rehearsed" if before["rehearse"] else f"on {before['backend']}"
-            raise SettingsError(f"{path.parent} has the sweep {before['name']}, {was}; give another --out.")
+def _identity(path: Path, spec: Spec) -> str:
+    """The id in the sweep's file, which is written if it is not there."""
+    owner = {"name": spec.name, "backend": spec.backend, "rehearse": spec.rehearse}
+    if not path.exists():
+        identity = uuid.uuid4().hex[:8]
+        write_atomically(path, json.dumps({**owner, "id": identity, "about": spec.about}, indent=2) + "\n")
         return identity
-    identity = uuid.uuid4().hex[:8]
-    path.write_text(json.dumps({**told, "id": identity, "about": about}, indent=2) + "\n")
+    try:
+        content = json.loads(path.read_text())
+        earlier, identity = {name: content[name] for name in owner}, str(content["id"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise SettingsError(f"{path} cannot be read ({error}); give another --out.") from error
+    if earlier != owner:
+        where = "rehearsed" if earlier["rehearse"] else f"on {earlier['backend']}"
+        raise SettingsError(f"{path.parent} has the sweep {earlier['name']}, {where}; give another --out.")
     return identity
 
 
 def job_name(sweep: str, run: str, identity: str) -> str:
-    """What a backend calls a run.  No two sweeps' are alike: a launcher would take one for the other, and join it."""
+    """The backend's name of a run's job.  No two sweeps share one: a launcher would join the other's job."""
     own = hashlib.sha256(f"{identity}\n{run}".encode()).hexdigest()[:6]
     stem = re.sub(r"[^A-Za-z0-9]+", "-", f"{sweep}-{run}")[: JOB_NAME_LENGTH - 7].strip("-")
     return f"{stem}-{own}"
 
 
-def bring(job: str, results: Path, folder: Path) -> None:
-    """Moves what a launcher left of `job` in `results` into the run's folder, older starts first.
+def collect_results(job: str, results: Path, folder: Path) -> None:
+    """Moves what a launcher fetched of `job` into `results` to the run's folder, earlier starts first.
 
     A job that SageMaker started again is called JOB--2.
     """
     if not results.is_dir():
         return
-    found = [place for place in results.iterdir() if re.fullmatch(rf"{re.escape(job)}(--\d+)?", place.name)]
-    for place in sorted(found, key=lambda one: (len(one.name), one.name)):
+    fetched = [place for place in results.iterdir() if re.fullmatch(rf"{re.escape(job)}(--\d+)?", place.name)]
+    for place in sorted(fetched, key=lambda one: (len(one.name), one.name)):
         shutil.copytree(place, folder, dirs_exist_ok=True, copy_function=shutil.move)
         shutil.rmtree(place, ignore_errors=True)
 
 
-def on_nodes_s(folder: Path) -> float:
-    """How long Slurm gave a run its nodes so far, in all its starts that ended; the queue costs nothing."""
-    return sum(float(start["ended"] - start["began"]) for start in read_folder(folder).starts)
+def write_records(folder: Path, logged: Mapping[int, Mapping[str, Any]], constants: Mapping[str, Any]) -> None:
+    """Adds records from a job's log to metrics.jsonl, where the job's own cannot be had.
 
-
-def keep_records(folder: Path, heard: Mapping[int, Mapping[str, Any]], known: Mapping[str, Any]) -> None:
-    """Writes metrics.jsonl from what a job said, where the job's own cannot be had; `known`: what is no number."""
-    path = folder / METRICS
+    logged: numbers by epoch; constants: words that belong into each record.
+    """
     records = {int(record["epoch"]): record for record in read_epochs(folder)}
-    records |= {epoch: {**known, **record} for epoch, record in heard.items()}
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text("".join(json.dumps(records[epoch]) + "\n" for epoch in sorted(records)))
-    temporary.replace(path)
+    records |= {epoch: {**constants, **record} for epoch, record in logged.items()}
+    lines = [json.dumps(records[epoch]) + "\n" for epoch in sorted(records)]
+    write_atomically(folder / METRICS, "".join(lines))

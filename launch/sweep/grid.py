@@ -1,8 +1,9 @@
-"""From a sweep's grid to its points: what each run has that the others have not.  Pure."""
+"""From a sweep's grid to its points: the values that tell a run from the others.  Pure."""
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -18,37 +19,52 @@ TAKEN = ("runs.csv", "runs.csv.tmp", "sweep.json")
 
 @dataclass(frozen=True)
 class Point:
-    """One run's own values, and what it is called."""
+    """One run's own values, and its name."""
 
     name: str
     values: Values
 
 
 def points(spec: Spec) -> list[Point]:
-    """Every combination of the grid, then the runs, without those to skip.  Raises SettingsError if none is left."""
-    crossed = (
-        [dict(zip(spec.grid, values, strict=True)) for values in product(*spec.grid.values())] if spec.grid else []
-    )
-    found = [Point(_name(values), values) for values in crossed]
+    """Every combination of the grid, then the listed runs, without those to skip.  Raises SettingsError for none."""
+    combined = _told_apart([*_crossed(spec), *_listed_runs(spec)])
+    kept = [point for point in combined if not _is_skipped({**spec.fixed, **point.values}, spec.skip)]
+    if not kept:
+        raise SettingsError(f"{spec.name} has no run; give a `grid:` or `runs:`, or skip less.")
+    _check_names(spec, kept)
+    return kept
+
+
+def _crossed(spec: Spec) -> list[Point]:
+    """Every combination of the grid's axes."""
+    if not spec.grid:
+        return []
+    combinations = [dict(zip(spec.grid, values, strict=True)) for values in product(*spec.grid.values())]
+    return [Point(_name(values), values) for values in combinations]
+
+
+def _listed_runs(spec: Spec) -> list[Point]:
+    """The runs that the file lists one by one."""
+    listed = []
     for number, given in enumerate(spec.runs, 1):
         values = {name: value for name, value in given.items() if name != "name"}
         if not values and "name" not in given:
-            raise SettingsError(f"{spec.name}, runs: number {number} says nothing; give it a name or a setting.")
-        found.append(Point(_slug(str(given["name"])) if given.get("name") else _name(values), values))
-    found = _told_apart(found)
-    left = [point for point in found if not _is_skipped({**spec.fixed, **point.values}, spec.skip)]
-    if not left:
-        raise SettingsError(f"{spec.name} has no run; give a `grid:` or `runs:`, or skip less.")
-    if taken := [point.name for point in left if point.name.lower() in TAKEN]:
-        raise SettingsError(f"{spec.name}: {taken[0]!r} is a file of the sweep's own; give that run another name.")
-    for name in {point.name for point in left}:
-        if sum(point.name == name for point in left) > 1:
+            raise SettingsError(f"{spec.name}, runs: number {number} is empty; give it a name or a setting.")
+        own_name = given.get("name")
+        listed.append(Point(_slug(str(own_name)) if own_name else _name(values), values))
+    return listed
+
+
+def _check_names(spec: Spec, found: Sequence[Point]) -> None:
+    for name, count in Counter(point.name for point in found).items():
+        if name.lower() in TAKEN:
+            raise SettingsError(f"{spec.name}: {name!r} is a file of the sweep's own; give that run another name.")
+        if count > 1:
             raise SettingsError(f"{spec.name} has several runs {name!r}; give each of `runs:` a `name:` of its own.")
-    return left
 
 
 def _told_apart(found: list[Point]) -> list[Point]:
-    """The points, where letters and digits are the same for several (-1 and 1) numbered; names that were given stay."""
+    """The points, numbered where different values give the same name (-1 and 1); names that were given stay."""
     apart: list[Point] = []
     for place, point in enumerate(found):
         alike = [other.values for other in found[:place] if other.name == point.name]
@@ -57,29 +73,26 @@ def _told_apart(found: list[Point]) -> list[Point]:
     return apart
 
 
-def _is_skipped(values: Values, skip: tuple[Values, ...]) -> bool:
-    """Whether one of `skip` fits: all that it names have that value, or one of those values."""
-    return any(
-        all(
-            name in values and str(values[name]) in [str(one) for one in _listed(wanted)]
-            for name, wanted in each.items()
-        )
-        for each in skip
-        if each
-    )
+def _is_skipped(values: Values, skip: Sequence[Values]) -> bool:
+    """Whether one of `skip` matches: all that it names have that value, or one of those values."""
+    return any(each and _matches(values, each) for each in skip)
 
 
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+def _matches(values: Values, wanted: Values) -> bool:
+    for name, allowed in wanted.items():
+        texts = [str(one) for one in (allowed if isinstance(allowed, list) else [allowed])]
+        if name not in values or str(values[name]) not in texts:
+            return False
+    return True
 
 
 def _name(values: Values) -> str:
-    """gpus-2-strategy-ddp; one that is too long ends with digits of its own."""
+    """gpus-2-strategy-ddp; one that is too long ends with a hash."""
     whole = "-".join(f"{name}-{value}" for name, value in values.items())
     name = _slug(whole)
     return name if len(name) < LONGEST else f"{name[: LONGEST - 7]}-{hashlib.sha256(whole.encode()).hexdigest()[:6]}"
 
 
 def _slug(text: str) -> str:
-    """Letters, digits, dots and hyphens: a folder anywhere."""
+    """Letters, digits, dots and hyphens: a folder name anywhere."""
     return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-.")[:LONGEST].rstrip("-.") or "run"

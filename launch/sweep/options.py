@@ -1,10 +1,11 @@
-"""What launch.sweep takes on its command line, beside what its trainings take."""
+"""The flags of launch.sweep, beside those of its trainings and of the backend."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from launch.core.backend import BACKENDS
 from launch.core.options import WordList
 
 
@@ -21,16 +22,16 @@ class SweepOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
 
-    backend: Literal["local", "slurm", "ec2", "sagemaker"] | None = Field(None, description="none: what the file says")
-    small: bool = Field(False, description="the file's small version: a minute or two on a laptop")
-    rehearse: bool | None = Field(None, description="each job on an AWS of its own, here: no account")
+    backend: str | None = Field(None, description=f"{', '.join(BACKENDS)} (default: the file's)")
+    small: bool = Field(False, description="run the file's small version: a minute or two on a laptop")
+    rehearse: bool | None = Field(None, description="run each job on this machine, against an embedded AWS; no account")
     gpus: Counts = Field((), description="GPUs (or CPU ranks) per run, instead of the file's")
-    only: WordList = Field((), description="names of the runs to do; the others are left for later")
-    out: Path | None = Field(None, description="results go here, and are gone on from; none: runs/sweep-NAME")
-    retry_failed: bool = Field(False, description="start runs again that failed before")
-    max_usd: float | None = Field(None, gt=0, description="refuse a sweep that may cost more, all runs together")
-    usd_per_hour: float | None = Field(None, gt=0, description="of a machine, for runs that nobody else bills")
-    yes: bool = Field(False, description="do not ask before it costs money")
+    only: WordList = Field((), description="names of the runs to do now; the others are left for later")
+    out: Path | None = Field(None, description="folder for results, also to resume from (default: runs/sweep-NAME)")
+    retry_failed: bool = Field(False, description="start failed runs again")
+    max_usd: float | None = Field(None, gt=0, description="refuse a sweep that may cost more than this in total")
+    usd_per_hour: float | None = Field(None, gt=0, description="price of a machine, for runs that nobody bills")
+    yes: bool = Field(False, description="skip the confirmation before it costs money")
     dry_run: bool | Literal["json"] = Field(
-        False, description="print the runs with what they cost, and do nothing; --dry-run=json for programs"
+        False, description="print the runs and their cost, and start nothing; --dry-run=json prints JSON"
     )

@@ -1,4 +1,4 @@
-"""From points to runs that can be started: each with settings and options that have been checked.  Pure."""
+"""From points to runs that can be started, each with settings and options that have been checked.  Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,7 +6,8 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
-from launch.sweep.backends import OURS, options_of, place
+from launch.core import backend as backends
+from launch.core.backend import Backend, Place, Request
 from launch.sweep.grid import Point, points
 from launch.sweep.spec import Spec
 from trainer.config import TrainConfig, check, check_batches
@@ -17,23 +18,27 @@ from trainer.settings.registry import did_you_mean
 
 Values = Mapping[str, Any]
 
-# Settings that say how many images an update has: of those, the one that is given closest to the run counts.
+# Set by the sweep for each run.
+OURS = ("job_name", "run_dir", "checkpoint_dir", "resume", "wait", "detach", "fetch")
+# Settings of the images per update: the one that is given closest to the run counts.
 RIVALS = (("batch_size", "global_batch_size", "batch_ramp"),)
-# Options that say on how much a run trains.
+# Options that determine on how much a run trains.
 SIZES = ("nodes", "instance_type", "nproc_per_node", "gpus_per_node")
-# Said on every command line, as backends have defaults of their own for these and a sweep means the same on each.
-SAID = {"model": "resnet18", "dataset": "digits", "batch_size": 128, "progress": False}
+PER_NODE = ("nproc_per_node", "gpus_per_node")
+# On every command line: backends have defaults of their own for these, and a sweep means the same on each.
+ALWAYS_GIVEN = {"model": "resnet18", "dataset": "digits", "batch_size": 128, "progress": False}
 
 
 @dataclass(frozen=True)
 class Planned:
-    """One run.  given: its settings that are said; options: of the backend, that are said; replicas: GPUs or CPU ranks
-    that share an update, if known; visible: how many GPUs its process may see, None: all.
+    """One run.  given: the trainer's settings on its command line; options: the backend's on its command line.
+
+    replicas: GPUs or CPU ranks that share an update, if known; visible: GPUs that its process may see, None: all.
     """
 
     name: str
     point: Values
-    backend: str
+    backend: Backend
     train: TrainConfig
     given: Values
     options: Values
@@ -43,20 +48,20 @@ class Planned:
 
     @property
     def argv(self) -> list[str]:
-        """The flags that give its settings and options; a value may begin with hyphens."""
+        """The flags of its settings and options; a value may begin with hyphens."""
         return [f"{flag(name)}={as_text(value)}" for name, value in {**self.options, **self.given}.items()]
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Of the trainer, all of them."""
+        """All settings of the trainer."""
         return self.train.model_dump(mode="json")
 
     @property
     def shown_options(self) -> dict[str, Any]:
-        """Those of the backend that differ from its defaults, and those that say on how much it runs."""
-        told = self.where.model_dump(mode="json", exclude_defaults=True)
-        everything = self.where.model_dump(mode="json")
-        return {**{name: everything[name] for name in SIZES if name in everything}, **told}
+        """The backend's options that differ from its defaults, and those that determine on how much it trains."""
+        options = self.where.model_dump(mode="json")
+        sizes = {name: options[name] for name in SIZES if name in options}
+        return {**sizes, **self.where.model_dump(mode="json", exclude_defaults=True)}
 
 
 def plan_runs(spec: Spec, overrides: Values, gpus: Sequence[int]) -> list[Planned]:
@@ -65,13 +70,13 @@ def plan_runs(spec: Spec, overrides: Values, gpus: Sequence[int]) -> list[Planne
     Raises SettingsError that names the run, for names that do not exist and values that cannot work.
     """
     spec = _with_gpus(spec, gpus)
-    found = points(spec)
+    all_points = points(spec)
     for name in overrides:
-        if any(name in point.values for point in found):
+        if any(name in point.values for point in all_points):
             raise SettingsError(f"{flag(name)} is what {spec.name} compares; change it in its file, or leave it out.")
     fixed = {**_without_rivals(spec.fixed, overrides), **overrides}
     runs = []
-    for point in found:
+    for point in all_points:
         try:
             runs.append(_planned(spec, point, fixed))
         except SettingsError as error:
@@ -80,8 +85,11 @@ def plan_runs(spec: Spec, overrides: Values, gpus: Sequence[int]) -> list[Planne
 
 
 def _without_rivals(values: Values, given: Values) -> dict[str, Any]:
-    """`values` without those that say in another way what `given` says."""
-    ruled_out = {one for rivals in RIVALS if set(rivals) & set(given) for one in rivals}
+    """`values` without those that `given` sets in another way."""
+    ruled_out: set[str] = set()
+    for rivals in RIVALS:
+        if set(rivals) & set(given):
+            ruled_out |= set(rivals)
     return {name: value for name, value in values.items() if name not in ruled_out}
 
 
@@ -90,7 +98,7 @@ def _with_gpus(spec: Spec, gpus: Sequence[int]) -> Spec:
     if not gpus:
         return spec
     if len(gpus) == 1 and "gpus" not in spec.grid:
-        runs = tuple({**run, **({"gpus": gpus[0]} if "gpus" in run else {})} for run in spec.runs)
+        runs = tuple({**run, "gpus": gpus[0]} if "gpus" in run else run for run in spec.runs)
         return replace(spec, fixed={**spec.fixed, "gpus": gpus[0]}, runs=runs)
     if not spec.grid:
         raise SettingsError(f"{spec.name} lists its runs one by one; --gpus takes one number for all of them.")
@@ -98,27 +106,49 @@ def _with_gpus(spec: Spec, gpus: Sequence[int]) -> Spec:
 
 
 def _planned(spec: Spec, point: Point, fixed: Values) -> Planned:
-    model = options_of(spec.backend)
-    own = spec.options.get(spec.backend, {})
+    backend = backends.find(spec.backend)
     values = {**_without_rivals(fixed, point.values), **point.values}
-    gpus = values.pop("gpus", None)
-    _refuse_strangers({**own, **values}, spec.backend, model)
+    gpus = _count(values.pop("gpus", None))
+    options = dict(spec.options.get(backend.name, {}))
+    _refuse_unknown({**options, **values}, backend)
+    options |= {name: value for name, value in values.items() if name in backend.options.model_fields}
+    given = _given(values)
+    train = _checked(given)
+    place = place_run(backend, Request(options, train.strategy, gpus, on_cpu=train.device == "cpu"))
+    (where,) = flags.build(place.options, [backend.options])
+    if place.replicas is not None:
+        check_batches(train, place.replicas)
+    return Planned(point.name, point.values, backend, train, given, place.options, where, place.replicas, place.visible)
+
+
+def _given(values: Values) -> dict[str, Any]:
+    """The trainer's settings among `values`, with those that are always given."""
     given = {name: value for name, value in values.items() if name in TrainConfig.model_fields}
-    said = SAID if given.get("global_batch_size") is None else {k: v for k, v in SAID.items() if k != "batch_size"}
-    given = {**said, **given}
-    (train,) = flags.build(given, [TrainConfig])
-    train = cast(TrainConfig, train)
+    always = dict(ALWAYS_GIVEN)
+    if given.get("global_batch_size") is not None:
+        del always["batch_size"]
+    return {**always, **given}
+
+
+def _checked(given: Values) -> TrainConfig:
+    (built,) = flags.build(given, [TrainConfig])
+    train = cast(TrainConfig, built)
     check(train)
-    named = {**own, **{name: value for name, value in values.items() if name in model.model_fields}}
-    placed = place(spec.backend, named, train.strategy, _count(gpus), on_cpu=train.device == "cpu")
-    (where,) = flags.build(placed.options, [model])
-    if placed.replicas is not None:
-        check_batches(train, placed.replicas)
     if train.strategy == "dp" and train.device == "cpu":
         raise SettingsError("strategy dp splits over GPUs; leave the point out on a CPU.")
-    return Planned(
-        point.name, point.values, spec.backend, train, given, placed.options, where, placed.replicas, placed.visible
-    )
+    return train
+
+
+def place_run(backend: Backend, request: Request) -> Place:
+    """Which machines the request means on `backend`.  Raises SettingsError where it contradicts itself or cannot be."""
+    gpus = request.gpus
+    if gpus is not None:
+        for name in PER_NODE:
+            if name in request.options:
+                raise SettingsError(f"gpus and {name} both set the number of GPUs; give one of them.")
+    if request.strategy == "single" and (gpus or 1) > 1:
+        raise SettingsError(f"strategy single trains on one GPU, not on {gpus}; take ddp, or leave the point out.")
+    return backend.place(request)
 
 
 def _count(gpus: Any) -> int | None:
@@ -127,11 +157,11 @@ def _count(gpus: Any) -> int | None:
     raise SettingsError(f"gpus: {gpus} must be a whole number of at least 1.")
 
 
-def _refuse_strangers(values: Values, backend: str, model: type[BaseModel]) -> None:
-    known = ["gpus", *TrainConfig.model_fields, *model.model_fields]
+def _refuse_unknown(values: Values, backend: Backend) -> None:
+    known = ["gpus", *TrainConfig.model_fields, *backend.options.model_fields]
     for name in values:
         if name in OURS:
-            raise SettingsError(f"{name!r} is what the sweep decides for each run; leave it out.")
+            raise SettingsError(f"{name!r} is set by the sweep for each run; leave it out.")
         if name not in known:
-            raise SettingsError(f"unknown setting {name!r} for the trainer and launch.{backend}"
+            raise SettingsError(f"unknown setting {name!r} for the trainer and {backend.module}"
                                 f"{did_you_mean(name, known) or '.'}")  # fmt: skip

@@ -1,10 +1,6 @@
-"""What each run should cost and take: asked of its own launcher, whose --dry-run=json has no effect.
-
-The launchers say it for people; here it is read back.
-"""
+"""What each run should cost and take, from the quotes of its launcher's plan: --dry-run=json, which starts nothing."""
 
 import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,25 +15,29 @@ from trainer.errors import SettingsError
 
 AT_A_TIME = 2
 # Without an account a launcher plans as well as it can, and at once.
-NOBODY = {"AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
-          "AWS_EC2_METADATA_DISABLED": "true"}  # fmt: skip
-_USD = re.compile(r"([\d,]+(?:\.\d+)?) USD")
-_SPAN = re.compile(r"(?:in|:) ([\d,]+(?:\.\d+)?) (h|min|s)\b")
-_SECONDS = {"h": 3600.0, "min": 60.0, "s": 1.0}
+NO_ACCOUNT = {"AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+              "AWS_EC2_METADATA_DISABLED": "true"}  # fmt: skip
 
 Values = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Price:
-    """Of one run; None: not known.  most: what the time limit ends it at.  problem: why it could not start now."""
+    """The price of one run; None where a figure is not known.
+
+    most_usd, most_s: when the time limit ends it; why_unknown: why nothing is expected;
+    problem: why it could not start now, with its exit code.
+    """
 
     usd_per_hour: float | None = None
     expected_usd: float | None = None
     expected_s: float | None = None
     most_usd: float | None = None
     most_s: float | None = None
-    words: str = ""  # what the launcher says to expect
+    epoch_s: float | None = None
+    images_per_s: float | None = None
+    limited_by: str = ""
+    why_unknown: str = ""
     problem: str = ""
     problem_code: int = 0
 
@@ -49,64 +49,70 @@ def prices(
 
     usd_per_hour: of machines that no launcher has a price of.
     """
-    # The settings of a local run are checked; there is nothing else to ask.
-    to_ask = [run for run in runs if run.backend != "local"]
-    env = (
-        {**{name: value for name, value in env.items() if not name.startswith("AWS_")}, **NOBODY} if rehearsed else env
-    )
+    looked_up = [run for run in runs if run.backend.looks_up]
+    launcher_env = _without_account(env) if rehearsed else env
     with ThreadPoolExecutor(AT_A_TIME) as pool:
-        told = dict(zip([run.name for run in to_ask], pool.map(lambda run: _ask(run, env), to_ask), strict=True))
-    found = {run.name: told.get(run.name, Price()) for run in runs}
+        answers = list(pool.map(lambda run: _look_up(run, launcher_env), looked_up))
     if rehearsed:
-        return {name: Price(words="rehearsed") for name in found}
-    ours = {run.name: usd_per_hour and usd_per_hour * getattr(run.where, "nodes", 1) for run in runs}
-    return {name: replace(price, usd_per_hour=price.usd_per_hour or ours[name]) for name, price in found.items()}
+        return {run.name: Price() for run in runs}
+    found = {run.name: Price() for run in runs}
+    found |= {run.name: price for run, price in zip(looked_up, answers, strict=True)}
+    return {run.name: _with_own_price(run, found[run.name], usd_per_hour) for run in runs}
 
 
-def _ask(run: Planned, env: Mapping[str, str]) -> Price:
-    command = [sys.executable, "-m", f"launch.{run.backend}", *run.argv, "--dry-run=json"]
-    heard = shell.run_captured(command, env)
+def _without_account(env: Mapping[str, str]) -> dict[str, str]:
+    return {**{name: value for name, value in env.items() if not name.startswith("AWS_")}, **NO_ACCOUNT}
+
+
+def _with_own_price(run: Planned, price: Price, usd_per_hour: float | None) -> Price:
+    """The price, with the user's own per machine where the launcher has none."""
+    if price.usd_per_hour is not None or usd_per_hour is None:
+        return price
+    return replace(price, usd_per_hour=usd_per_hour * getattr(run.where, "nodes", 1))
+
+
+def _look_up(run: Planned, env: Mapping[str, str]) -> Price:
+    command = [sys.executable, "-m", run.backend.module, *run.argv, "--dry-run=json"]
+    captured = shell.run_captured(command, env)
     try:
-        price = read(json.loads(heard.out), heard.code)
+        price = read(json.loads(captured.out))
     except (ValueError, AttributeError):
         price = None
-    if heard.code == Exit.SETTINGS:
-        raise SettingsError(f"run {run.name}: {(price and price.problem) or reason(heard)}")
-    if price is None:
-        if heard.code:
-            return Price(problem=reason(heard), problem_code=heard.code)
-        return Price()  # a launcher that says nothing of prices
-    return price
+    if captured.code == Exit.SETTINGS:
+        raise SettingsError(f"run {run.name}: {(price and price.problem) or _error(captured)}")
+    if price is not None:
+        return price
+    return Price(problem=_error(captured), problem_code=captured.code) if captured.code else Price()
 
 
-def reason(heard: Captured) -> str:
+def _error(captured: Captured) -> str:
     """The launcher's own sentence."""
-    said = [line.removeprefix("error: ") for line in heard.err.splitlines() if line.startswith("error: ")]
-    return said[-1] if said else f"the launcher ended with exit code {heard.code}."
+    prefix = "error: "
+    errors = [line.removeprefix(prefix) for line in captured.err.splitlines() if line.startswith(prefix)]
+    return errors[-1] if errors else f"the launcher ended with exit code {captured.code}."
 
 
-def read(plan: Values, code: int = 0) -> Price:
-    """The price in a launcher's plan as JSON, where its lines are for people: '2.51 USD in 1.0 h: 663 s per epoch'."""
-    lines = {label.strip(): str(text) for label, text in (plan.get("price") or {}).items()}
-    hourly = next((text for text in lines.values() if " per hour" in text), "")
-    expected, most = lines.get("expected", ""), lines.get("at most", "")
-    problems = plan.get("problems") or [""]
+def read(plan: Values) -> Price:
+    """The price in a launcher's plan: its first quote, and its first problem."""
+    quotes, problems = plan.get("quotes") or [{}], plan.get("problems") or [{}]
+    quote, problem = quotes[0], problems[0]
+    hourly = quote.get("usd_per_hour")
     return Price(
-        _usd(hourly), _usd(expected), _seconds(expected), _usd(most), _seconds(most),
-        expected.partition(": ")[2] if _usd(expected) is not None else expected, problems[0], code,
-    )  # fmt: skip
-
-
-def _usd(text: str) -> float | None:
-    found = _USD.search(text)
-    return float(found[1].replace(",", "")) if found else None
-
-
-def _seconds(text: str) -> float | None:
-    found = _SPAN.search(text)
-    return float(found[1].replace(",", "")) * _SECONDS[found[2]] if found else None
+        usd_per_hour=quote.get("on_demand_usd_per_hour") if hourly is None else hourly,
+        expected_usd=quote.get("expected_usd"),
+        expected_s=quote.get("expected_s"),
+        most_usd=quote.get("most_usd"),
+        most_s=quote.get("most_s"),
+        epoch_s=quote.get("epoch_s"),
+        images_per_s=quote.get("images_per_s"),
+        limited_by=quote.get("limited_by") or "",
+        why_unknown=quote.get("why_unknown") or "",
+        problem=problem.get("sentence", ""),
+        problem_code=problem.get("exit_code", 0),
+    )
 
 
 def total(values: Sequence[float | None]) -> tuple[float, bool]:
     """The sum of what is known, and whether that is all of it."""
-    return sum(value for value in values if value is not None), all(value is not None for value in values)
+    known = [value for value in values if value is not None]
+    return sum(known), len(known) == len(values)

@@ -1,112 +1,160 @@
-"""A sweep, run after run: what is left to do, and when it makes no sense to go on."""
+"""A sweep, run after run: what is left to do, and when to give up."""
 
 import signal
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 
 from launch.core import runs
+from launch.core.clock import duration
 from launch.core.errors import Ended
 from launch.core.runs import RUN, Run
 from launch.sweep import table
-from launch.sweep.one import Stage, perform
+from launch.sweep.output import Record
 from launch.sweep.planned import SIZES, Planned
 from launch.sweep.price import Price
+from launch.sweep.progress import left_s
+from launch.sweep.runner import Context, perform
 from trainer.contract import Exit
 from trainer.errors import Interrupted, SettingsError
 
-# What another run may meet as well: settings, data, AWS.
+# What another run may fail of as well: settings, data, AWS.
 SHARED = (Exit.SETTINGS, Exit.DATA, Exit.AWS)
 
 
 def earlier(planned: Sequence[Planned], out: Path, *, retry_failed: bool) -> dict[str, Run]:
     """The runs that an earlier start of the sweep began, by name.  Raises SettingsError for one of other settings.
 
-    retry_failed: one that failed before its first epoch may have been mended by other settings.
+    retry_failed: other settings may be the remedy for a run that failed before its first epoch.
     """
-    found = {run.name: runs.read(out / run.name) for run in planned if (out / run.name / RUN).exists()}
+    known = {run.name: runs.read(out / run.name) for run in planned if (out / run.name / RUN).exists()}
     for run in planned:
-        before = found.get(run.name)
+        before = known.get(run.name)
         if before is None or (retry_failed and before.state == "failed" and not before.epochs):
             continue
-        if changed := _changed(run, before):
+        if changes := _changes(run, before):
             raise SettingsError(
-                f"{out / run.name} has a run with other settings ({changed}); give another --out, or remove it."
+                f"{out / run.name} has a run with other settings ({changes}); give another --out, or remove it."
             )
-    return found
+    return known
 
 
-def _changed(run: Planned, before: Run) -> str:
-    """Which settings differ, in words; empty where none does.  Of the options those count that change what is measured,
-    and not, say, a time limit.
+def _changes(run: Planned, before: Run) -> str:
+    """Which settings differ, in words; empty where none does.
+
+    Of the options those count that change what is measured, and not, say, a time limit.
     """
     counted = {*SIZES, *run.point}
-    options, past = ({k: v for k, v in all_.items() if k in counted} for all_ in (run.shown_options, before.options))
-    now = {"backend": run.backend, **options, **run.settings}
-    then = {"backend": before.backend, **past, **before.settings}
+    now = {"backend": run.backend.name, **_only(run.shown_options, counted), **run.settings}
+    then = {"backend": before.backend, **_only(before.options, counted), **before.settings}
     names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
     return ", ".join(f"{name} was {then.get(name)}, now {now.get(name)}" for name in names[:3])
 
 
+def _only(values: Mapping[str, object], names: set[str]) -> dict[str, object]:
+    return {name: value for name, value in values.items() if name in names}
+
+
 def left(planned: Sequence[Planned], before: Mapping[str, Run], *, retry_failed: bool) -> list[Planned]:
-    """What is still to run: not what is done, and what failed only if it is to be tried again."""
-    resolved = ("done",) if retry_failed else ("done", "failed")
-    return [run for run in planned if run.name not in before or before[run.name].state not in resolved]
+    """The runs to do: not those that are done, and those that failed only if they are to be tried again."""
+    finished = ("done",) if retry_failed else ("done", "failed")
+    return [run for run in planned if run.name not in before or before[run.name].state not in finished]
 
 
-def sweep(
-    planned: Sequence[Planned], todo: Sequence[Planned], prices: Mapping[str, Price], before: Mapping[str, Run],
-    stage: Stage,
-) -> list[Run]:  # fmt: skip
-    """Runs what is to do, in order, and keeps the table of all; every run as it is then.
+@dataclass(frozen=True)
+class Work:
+    """runs: of the whole sweep; todo: those to do now, in order; prices: of those; before: runs begun earlier."""
+
+    runs: Sequence[Planned]
+    todo: Sequence[Planned]
+    prices: Mapping[str, Price]
+    before: Mapping[str, Run]
+
+
+def sweep(work: Work, context: Context) -> list[Run]:
+    """Does the runs in order and keeps the table of all up to date; returns every run as it is then.
 
     Raises Interrupted or Ended when it is stopped, and Ended when the next runs would fail alike.  A run that its own
     time limit or somebody else ends is a row, and the next begins.
     """
-    known, number = dict(before), 0
-    table.write_csv([_row(run, known, stage) for run in planned], stage.out)
-    started: list[Run] = []
-    for number, run in enumerate(todo, 1):
-        stage.say(f"{number}/{len(todo)}  {run.name}: {table.log_hint(stage.folder(run))}")
-        ended, asked_by = perform(run, prices[run.name], before.get(run.name), stage)
-        known[run.name] = ended
-        started.append(ended)
-        table.write_csv([_row(run, known, stage) for run in planned], stage.out)
-        stage.say(f"     {table.outcome(ended)}")
-        _stop_if_stopped(ended, asked_by, len(todo) - number)
-        if number < len(todo) and (why := hopeless(started)):
-            raise Ended(f"{why}: {ended.reason} Not begun: {len(todo) - number}. After mending it, give the same "
-                        "command with --retry-failed.", ended.exit_code or Exit.BUG)  # fmt: skip
-    return [_row(run, known, stage) for run in planned]
+    known, ended = dict(work.before), list[Run]()
+    table.write_csv(_rows(work, known, context), context.out)
+    for number, run in enumerate(work.todo, 1):
+        context.say(f"{number}/{len(work.todo)}  {run.name}: {table.log_hint(context.folder(run))}")
+        watch = _watch(work, ended, run, context)
+        result, asked_by = perform(run, work.prices[run.name], work.before.get(run.name), context, watch)
+        known[run.name] = result
+        ended.append(result)
+        table.write_csv(_rows(work, known, context), context.out)
+        to_begin = work.todo[number:]
+        context.say(f"     {table.outcome(result)}{_time_left(work, ended) if to_begin else ''}")
+        _stop_if_asked(result, asked_by, len(to_begin))
+        if to_begin and (why := hopeless(ended)):
+            raise Ended(f"{why}: {result.reason} Not begun: {len(to_begin)}. Then give the same command with "
+                        "--retry-failed.", result.exit_code or Exit.BUG)  # fmt: skip
+    return _rows(work, known, context)
 
 
-def hopeless(started: Sequence[Run]) -> str:
-    """Why the next runs would fail as well; empty if they may not.  started: in this sweep, in order."""
-    last = started[-1]
+def _watch(work: Work, ended: Sequence[Run], run: Planned, context: Context) -> Callable[[Record], None]:
+    """Shows how far the run at work and the whole sweep are, at its start and after each epoch."""
+    place = f"{len(ended) + 1}/{len(work.todo)}  {run.name}"
+    started = context.clock.now()
+    context.show(f"{place}{_time_left(work, ended)}")
+    finished = list(ended)
+
+    def show(record: Record) -> None:
+        share = record["epoch"] / run.train.epochs
+        left = _time_left(work, finished, run.name, context.clock.now() - started, share)
+        context.show(f"{place}, epoch {record['epoch']}/{run.train.epochs}{left}")
+
+    return show
+
+
+def _time_left(work: Work, ended: Sequence[Run], current: str = "", elapsed_s: float = 0.0, share: float = 0.0) -> str:
+    """'; about 4 min left for all runs', empty where nothing says how long they take.  ended: of the runs to do."""
+    begun = {current, *(run.name for run in ended)}
+    to_begin = [run.name for run in work.todo if run.name not in begun]
+    expected_s = {name: price.expected_s for name, price in work.prices.items()}
+    took_s = [run.seconds for run in ended if run.state == "done" and run.seconds is not None]
+    seconds = left_s(expected_s, to_begin, took_s, current, elapsed_s, share)
+    return "" if seconds is None else f"; about {duration(timedelta(seconds=seconds))} left for all runs"
+
+
+def hopeless(ended: Sequence[Run]) -> str:
+    """Why the next runs would fail as well; empty if they may not.  ended: in this sweep, in order."""
+    last = ended[-1]
     if last.state != "failed":
         return ""
     if last.exit_code == Exit.DISK:
         return "the disk is full"
-    if last.exit_code == Exit.AWS and len(started) == 1:
-        return "AWS refused the first run, and would the others"
-    two = started[-2:]
-    if len(two) == 2 and two[0].state == "failed" and two[0].reason == last.reason and last.exit_code in SHARED:
-        return "two runs failed alike, so the others would"
+    if last.exit_code == Exit.AWS and len(ended) == 1:
+        return "AWS refused the first run and would refuse the others"
+    if len(ended) > 1 and last.exit_code in SHARED:
+        before = ended[-2]
+        if before.state == "failed" and before.reason == last.reason:
+            return "two runs in a row failed alike, and so would the others"
     return ""
 
 
-def _stop_if_stopped(ended: Run, asked_by: int | None, more: int) -> None:
+def _stop_if_asked(run: Run, asked_by: int | None, more: int) -> None:
     """Raises if somebody asked to stop, also where the run was done by then."""
-    if asked_by is None or (ended.state == "done" and not more):
+    done = run.state == "done"
+    if asked_by is None or (done and not more):
         return
-    done = ended.state == "done"
-    where, what = ("after", "") if done else ("in", " with it")
-    sentence = f"stopped {where} run {ended.name}; the same command goes on{what}."
+    where = "after" if done else "in"
+    sentence = f"stopped {where} run {run.name}; the same command resumes the sweep."
     raise Interrupted(sentence) if asked_by == signal.SIGTERM else Ended(sentence, 130)
 
 
-def _row(run: Planned, known: Mapping[str, Run], stage: Stage) -> Run:
-    """The run as it is, begun or not."""
+def _rows(work: Work, known: Mapping[str, Run], context: Context) -> list[Run]:
+    """Every run as it is, begun or not."""
+    return [_row(run, known, context) for run in work.runs]
+
+
+def _row(run: Planned, known: Mapping[str, Run], context: Context) -> Run:
     if run.name in known:
-        return replace(known[run.name], folder=stage.folder(run))
-    return Run(run.name, stage.folder(run), run.settings, (), run.backend, run.shown_options, run.point, "planned")
+        return replace(known[run.name], folder=context.folder(run))
+    return Run(
+        run.name, context.folder(run), run.settings, (), run.backend.name, run.shown_options, run.point, "planned"
+    )

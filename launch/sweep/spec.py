@@ -1,4 +1,4 @@
-"""A sweep's file: what it says, read and checked for its shape.  What the settings mean is not its business."""
+"""A sweep's file, read and checked for its shape.  What the settings mean is checked elsewhere."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,13 +8,14 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from launch.sweep.backends import BACKENDS
+from launch.core.backend import BACKENDS
 from trainer.errors import SettingsError
 from trainer.settings.registry import check_name, did_you_mean
 
 KEYS = ("name", "about", "backend", "rehearse", "options", "fixed", "grid", "runs", "skip", "small")
-# What `small` may change.
+# Keys that `small` may change.
 IN_SMALL = ("backend", "rehearse", "options", "fixed", "grid", "runs", "skip")
+DEFAULT_BACKEND = "local"
 NAME = r"[A-Za-z0-9]([A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
 
 Values = Mapping[str, Any]
@@ -38,7 +39,7 @@ class Spec:
 
 
 def presets() -> list[str]:
-    """The names of the sweeps that come with the toolkit."""
+    """The names of the sweeps in infra/sweeps."""
     return sorted(file.name.removesuffix(".yaml") for file in _folder().iterdir() if file.name.endswith(".yaml"))
 
 
@@ -47,8 +48,8 @@ def _folder() -> Traversable:
 
 
 def read(where: str, *, small: bool = False) -> Spec:
-    """The sweep in a file, or of a preset's name.  small: with what it says under `small`.  Raises SettingsError."""
-    import yaml  # a while to import, and --help may not need it
+    """The sweep in a file, or the preset of that name.  small: changed by its `small:`.  Raises SettingsError."""
+    import yaml  # slow to import, and --help may not need it
 
     path: Path | Traversable = Path(where)
     if not where.endswith((".yaml", ".yml")) and not Path(where).is_file():
@@ -67,41 +68,42 @@ def read(where: str, *, small: bool = False) -> Spec:
 
 def parse(content: Any, where: str, *, small: bool = False) -> Spec:
     """The sweep that a file's `content` describes.  where: its name, for errors.  Raises SettingsError."""
-    told = _mapping(content, where)
-    _refuse_unknown(told, KEYS, where)
-    lesser = _mapping(told.pop("small", {}), f"{where}, small")
-    _refuse_unknown(lesser, IN_SMALL, f"{where}, small")
+    values = _mapping(content, where)
+    _refuse_unknown(values, KEYS, where)
+    changes = _mapping(values.pop("small", {}), f"{where}, small")
+    _refuse_unknown(changes, IN_SMALL, f"{where}, small")
     if small:
-        if not lesser:
+        if not changes:
             raise SettingsError(f"{where} has no `small:` version; leave --small out, or write one.")
-        told = _merged(told, {"backend": "local", "rehearse": False, **lesser}, where)
-    backend = str(told.get("backend", "local"))
+        values = _changed(values, {"backend": DEFAULT_BACKEND, "rehearse": False, **changes}, where)
+    backend = str(values.get("backend", DEFAULT_BACKEND))
     check_name("backend", backend, BACKENDS)
     return Spec(
-        name=_name(str(told.get("name", Path(where).stem)), where),
-        about=str(told.get("about", "")).strip(),
+        name=_name(str(values.get("name", Path(where).stem)), where),
+        about=str(values.get("about", "")).strip(),
         backend=backend,
-        rehearse=_boolean(told.get("rehearse", False), f"{where}, rehearse"),
-        options=_by_backend(told.get("options", {}), where),
-        fixed=_mapping(told.get("fixed", {}), f"{where}, fixed"),
-        grid={name: _values(given) for name, given in _mapping(told.get("grid", {}), f"{where}, grid").items()},
-        runs=tuple(_each(told.get("runs", ()), f"{where}, runs")),
-        skip=tuple(_each(told.get("skip", ()), f"{where}, skip")),
+        rehearse=_boolean(values.get("rehearse", False), f"{where}, rehearse"),
+        options=_by_backend(values.get("options", {}), where),
+        fixed=_mapping(values.get("fixed", {}), f"{where}, fixed"),
+        grid={name: _values(axis) for name, axis in _mapping(values.get("grid", {}), f"{where}, grid").items()},
+        runs=tuple(_each(values.get("runs", ()), f"{where}, runs")),
+        skip=tuple(_each(values.get("skip", ()), f"{where}, skip")),
     )
 
 
-def _merged(told: dict[str, Any], lesser: dict[str, Any], where: str) -> dict[str, Any]:
-    """`told` with what `lesser` says instead: single settings of mappings, and lists as a whole."""
-    merged = dict(told)
-    for key, value in lesser.items():
-        merged[key] = value
+def _changed(values: dict[str, Any], changes: dict[str, Any], where: str) -> dict[str, Any]:
+    """`values` with `changes`: single settings of mappings, and lists as a whole."""
+    changed = dict(values)
+    for key, value in changes.items():
+        changed[key] = value
         if value and key in ("options", "fixed", "grid"):
-            merged[key] = {**_mapping(told.get(key), f"{where}, {key}"), **_mapping(value, f"{where}, small, {key}")}
-    return merged
+            changes_of_key = _mapping(value, f"{where}, small, {key}")
+            changed[key] = {**_mapping(values.get(key), f"{where}, {key}"), **changes_of_key}
+    return changed
 
 
 def _mapping(content: Any, where: str) -> dict[str, Any]:
-    """Its lines, names spelt with underscores."""
+    """The content by name, names spelled with underscores."""
     if content is None:
         return {}
     if not isinstance(content, dict):

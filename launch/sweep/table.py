@@ -1,17 +1,22 @@
-"""A sweep's numbers for people and for programs: lines, tables, runs.csv."""
+"""A sweep's results as lines, tables and runs.csv."""
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from launch.core.clock import duration
 from launch.core.runs import Run
-from launch.sweep.one import LOG
+from launch.core.tables import narrowed, table, terminal_width, without_empty
 from launch.sweep.planned import Planned
 from launch.sweep.price import Price, total
+from launch.sweep.runner import LOG
+from trainer.files import write_atomically
 
 CSV = "runs.csv"
-# Of the steady epochs, the median; see trainer/README.md.
+# Medians of the steady epochs; trainer/README.md describes them.
 TYPICAL = ("images_per_s", "step_ms", "data_wait_ms", "forward_ms", "backward_ms", "communication_ms", "optimizer_ms",
            "eval_s", "gpu_utilization_percent")  # fmt: skip
 LAST = ("world_size", "replicas", "nodes", "device", "strategy", "precision", "parameters", "global_batch")
@@ -19,22 +24,22 @@ FINAL = ("train_loss", "train_top1", "eval_loss", "eval_top1")
 
 
 def row(run: Run) -> dict[str, Any]:
-    """A run's line of runs.csv.  seconds_per_epoch: steady, evaluation left out; seconds: of all, with its start."""
-    told = {"name": run.name, "state": run.state, "reason": run.reason, "exit_code": run.exit_code, **run.point}
+    """A run's line of runs.csv.  seconds_per_epoch: steady, without evaluation; seconds: of the whole run."""
+    values = {"name": run.name, "state": run.state, "reason": run.reason, "exit_code": run.exit_code, **run.point}
     measured: dict[str, Any] = {"backend": run.backend, **{name: run.last.get(name) for name in LAST}}
     measured |= {"epochs": len(run.epochs), "seconds_per_epoch": run.typical("epoch_s")}
     measured |= {name: run.typical(name) for name in TYPICAL}
-    measured |= {"all_reduce_gb_per_s": _newest(run, "all_reduce_gb_per_s"),
-                 "peak_memory_mib": _most(run, "peak_memory_mib")}  # fmt: skip
+    measured |= {"all_reduce_gb_per_s": _newest(run, "all_reduce_gb_per_s")}
+    measured |= {"peak_memory_mib": _most(run, "peak_memory_mib")}
     measured |= {name: _newest(run, name) for name in FINAL}
     measured |= {"best_top1": _most(run, "eval_top1"), "started": run.started, "seconds": run.seconds}
     measured |= {"usd_per_hour": run.usd_per_hour, "usd": run.usd, "usd_per_epoch": usd_per_epoch(run)}
-    # A point's own name for it goes first: what was asked for.
-    return {**told, **{name: value for name, value in measured.items() if name not in told}}
+    # A point's own value goes before what was measured under the same name: it is what was requested.
+    return {**values, **{name: value for name, value in measured.items() if name not in values}}
 
 
 def usd_per_epoch(run: Run) -> float | None:
-    """Of a steady epoch with its evaluation; None where nobody pays."""
+    """USD of a steady epoch with its evaluation; None where nobody pays."""
     seconds = run.typical("epoch_s")
     if run.usd_per_hour is None or seconds is None:
         return None
@@ -42,7 +47,7 @@ def usd_per_epoch(run: Run) -> float | None:
 
 
 def _newest(run: Run, name: str) -> Any:
-    """The last epoch's that has one."""
+    """The value of the last epoch that has one."""
     return next((epoch[name] for epoch in reversed(run.epochs) if epoch.get(name) is not None), None)
 
 
@@ -51,70 +56,78 @@ def _most(run: Run, name: str) -> Any:
 
 
 def write_csv(runs: Sequence[Run], out: Path) -> None:
-    """Writes OUT/runs.csv, whole or not at all: a line a run, empty where a value is not known."""
+    """Writes OUT/runs.csv, whole or not at all: a line per run, empty where a value is not known."""
     rows = [row(run) for run in runs]
-    names = list(dict.fromkeys(name for run in runs for name in ("name", "state", "reason", "exit_code", *run.point)))
-    names += [name for one in rows for name in one if name not in names]
-    temporary = out / f"{CSV}.tmp"
-    with temporary.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(dict.fromkeys(names)))
-        writer.writeheader()
-        writer.writerows(rows)
-    temporary.replace(out / CSV)
+    names: dict[str, None] = {}  # in order; what a run has of its own before what was measured
+    for run in runs:
+        names |= dict.fromkeys(("name", "state", "reason", "exit_code", *run.point))
+    for values in rows:
+        names |= dict.fromkeys(values)
+    text = StringIO(newline="")
+    writer = csv.DictWriter(text, list(names))
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(out / CSV, text.getvalue())
 
 
 def plan_table(runs: Sequence[Planned], prices: Mapping[str, Price], before: Mapping[str, Run]) -> str:
-    """The runs with what each should take and cost, and the sum."""
-    columns = ("run", "GPUs", "state", "expected", "USD", "at most USD", "")
-    rows = []
-    for run in runs:
-        price, state = prices.get(run.name, Price()), str(before[run.name].state) if run.name in before else "to do"
-        rows.append((
-            run.name, str(run.replicas or "?"), state, _time(price.expected_s),
-            _number(price.expected_usd, 2), _number(price.most_usd, 2), price.words if run.name in prices else "",
-        ))  # fmt: skip
-    own = [prices[run.name] for run in runs if run.name in prices]
-    if len(own) > 1 and any(_sums(own)):
-        rows.append(("all that is to do", "", "", *_sums(own), ""))
-    return _table(columns, rows)
+    """The runs with the expected time and cost of each, and the sum."""
+    rows = [_plan_row(run, prices.get(run.name, Price()), before.get(run.name)) for run in runs]
+    todo = [prices[run.name] for run in runs if run.name in prices]
+    sums = [
+        _sum([price.expected_s for price in todo], _time),
+        _sum([price.expected_usd for price in todo], "{:.2f}".format),
+        _sum([price.most_usd for price in todo], "{:.2f}".format),
+    ]
+    if len(todo) > 1 and any(sums):
+        rows.append(["total to do", "", "", *sums, "", "", ""])
+    columns = ["run", "GPUs", "state", "expected", "USD", "at most USD", "s/epoch", "images/s", "limited by"]
+    return _table(columns, rows, optional=("limited by", "images/s", "s/epoch"))
 
 
-def _sums(prices: Sequence[Price]) -> tuple[str, str, str]:
-    seconds, expected, most = (
-        total([getattr(price, name) for price in prices]) for name in ("expected_s", "expected_usd", "most_usd")
-    )
-    return (_sum(_time(seconds[0]), seconds), _sum(f"{expected[0]:.2f}", expected), _sum(f"{most[0]:.2f}", most))
+def _plan_row(run: Planned, price: Price, before: Run | None) -> list[str]:
+    return [
+        run.name, str(run.replicas or "?"), before.state if before else "to do", _time(price.expected_s),
+        _number(price.expected_usd, 2), _number(price.most_usd, 2), _number(price.epoch_s, 1),
+        _number(price.images_per_s, 0), price.limited_by,
+    ]  # fmt: skip
 
 
-def _sum(text: str, known: tuple[float, bool]) -> str:
-    """The sum, and that it is more where something is not known."""
-    return "" if not known[0] else text if known[1] else f"over {text}"
+def _sum(values: Sequence[float | None], as_text: Callable[[float], str]) -> str:
+    """The sum in words, and that it is more where something is not known; empty where nothing is."""
+    amount, is_all = total(values)
+    if not amount:
+        return ""
+    return as_text(amount) if is_all else f"over {as_text(amount)}"
 
 
 def outcome(run: Run) -> str:
-    """What came of a run, in a line."""
-    took = f"{run.state} after {run.seconds or 0.0:.0f} s"
+    """How a run ended, in a line."""
+    state = f"{run.state} after {duration(timedelta(seconds=run.seconds or 0.0))}"
     if run.state != "done":
-        return f"{took}: {run.reason}"
-    parts = [
+        return f"{state}: {run.reason}"
+    values = [
         (run.typical("epoch_s"), "{:.1f} s per epoch"),
         (run.typical("images_per_s"), "{:,.0f} images/s"),
         (_most(run, "eval_top1"), "best accuracy {:.1%}"),
         (run.usd, "{:.2f} USD"),
     ]
-    return f"{took}: " + ", ".join(form.format(value) for value, form in parts if value is not None)
+    parts = [text.format(value) for value, text in values if value is not None]
+    return f"{state}: {', '.join(parts)}" if parts else state
 
 
 def closing_table(runs: Sequence[Run]) -> str:
-    columns = ("run", "state", "GPUs", "s/epoch", "images/s", "comm. ms", "MiB", "accuracy", "USD")
-    return _table(columns, [
-        (
+    """Every run with what was measured."""
+    rows = [
+        [
             run.name, run.state, str(run.replicas or ""), _number(run.typical("epoch_s"), 2),
             _number(run.typical("images_per_s"), 0), _number(run.typical("communication_ms"), 1),
             _number(_most(run, "peak_memory_mib"), 0), _percent(_most(run, "eval_top1")), _number(run.usd, 2),
-        )
+        ]
         for run in runs
-    ])  # fmt: skip
+    ]  # fmt: skip
+    columns = ["run", "state", "GPUs", "s/epoch", "images/s", "comm. ms", "MiB", "accuracy", "USD"]
+    return _table(columns, rows, optional=("MiB", "comm. ms", "images/s"))
 
 
 def log_hint(folder: Path) -> str:
@@ -130,28 +143,15 @@ def _percent(share: float | None) -> str:
 
 
 def _time(seconds: float | None) -> str:
+    """1.5 h, 12 min or 40 s; empty for None."""
     if seconds is None:
         return ""
-    return (
-        f"{seconds / 3600:.1f} h"
-        if seconds >= 3600
-        else f"{seconds / 60:.0f} min"
-        if seconds >= 60
-        else f"{seconds:.0f} s"
-    )
+    if seconds >= 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Text to the left, numbers to the right; columns without a value are left out."""
-    kept = [number for number in range(len(columns)) if any(one[number] for one in rows)]
-    cells = [[line[number] for number in kept] for line in (columns, *rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    is_text = [columns[number] in ("run", "state", "") for number in kept]
-    lines = (
-        "  ".join(
-            cell.ljust(width) if text else cell.rjust(width)
-            for cell, width, text in zip(line, widths, is_text, strict=True)
-        )
-        for line in cells
-    )
-    return "\n".join(f"  {line.rstrip()}" for line in lines)
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], optional: Sequence[str]) -> str:
+    """The columns that have a value and fit on the terminal; numbers to the right."""
+    shown, cells = narrowed(*without_empty(columns, rows), optional, terminal_width())
+    return table(shown, cells, right=set(columns) - {"run", "state", "limited by"})

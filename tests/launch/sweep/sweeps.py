@@ -1,6 +1,7 @@
 """Sweeps for the tests: small enough for seconds."""
 
 import csv
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import yaml
 
 from tests.conftest import ROOT, trainer_env
+from trainer.outcome import Outcome, state_of
 
 TINY: dict[str, Any] = {
     "model": "cnn", "dataset": "synthetic", "synthetic_images": 64, "image_size": 8, "batch_size": 8,
@@ -43,3 +45,9 @@ def rows(out: Path) -> dict[str, dict[str, str]]:
     """The lines of runs.csv, by name."""
     with (out / "runs.csv").open(newline="") as file:
         return {row["name"]: row for row in csv.DictReader(file)}
+
+
+def ends(code: int, reason: str = "", usd: float | None = None) -> str:
+    """A launcher's last words in sh: it writes its outcome for the run folder $1, and exits."""
+    outcome = Outcome(state_of(code), code, reason, usd=usd)
+    return f"mkdir -p $1/launcher; echo {shlex.quote(outcome.as_json())} > $1/launcher/outcome.json; exit {code}"

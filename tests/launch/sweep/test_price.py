@@ -1,11 +1,13 @@
-"""What a sweep says before it starts: what it costs, who refuses it, and what is asked."""
+"""A sweep before it starts: what it costs, which runs are refused, and what must be confirmed."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from launch.core import shell
+from launch.core.quote import Quote
 from launch.core.shell import Captured
 from launch.sweep.planned import plan_runs
 from launch.sweep.price import prices, read
@@ -17,27 +19,23 @@ ON_EC2 = {"backend": "ec2", "options": {"ec2": {"instance_type": "g5.12xlarge", 
           "fixed": {"model": "resnet18", "dataset": "cifar10", "epochs": 1}}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("lines", "expected"),
-    [
-        (
-            {"g5.2xlarge": "2.46 USD per hour on demand", "  expected": "2.51 USD in 1.0 h: 663 s per epoch",
-             "  at most": "1,029.48 USD in 12 h; then the time limit ends it"},
-            (2.46, 2.51, 3600.0, 1029.48, 43200.0),
-        ),
-        (
-            {"ml.g5.2xlarge": "1.52 USD per hour on demand", "  expected": "no estimate for cnn on digits with x",
-             "  at most": "86.26 USD: 12 h until the time limit, 10 min to end"},
-            (1.52, None, None, 86.26, 43200.0),
-        ),
-        ({}, (None, None, None, None, None)),
-    ],
-)  # fmt: skip
-def test_prices_are_read_from_what_launchers_say(lines: dict[str, str], expected: tuple[float | None, ...]) -> None:
-    price = read({"price": lines, "problems": []})
+QUOTE = Quote("g5.2xlarge", usd_per_hour=2.46, on_demand_usd_per_hour=2.46, most_usd=1029.48, most_s=43200.0)
 
-    told = (price.usd_per_hour, price.expected_usd, price.expected_s, price.most_usd, price.most_s)
-    assert told == expected
+
+@pytest.mark.parametrize(
+    ("quote", "expected"),
+    [
+        (QUOTE, (2.46, None, None, 1029.48, 43200.0)),
+        (replace(QUOTE, market="spot", usd_per_hour=0.8), (0.8, None, None, 1029.48, 43200.0)),
+        (replace(QUOTE, market="spot", usd_per_hour=None), (2.46, None, None, 1029.48, 43200.0)),
+        (None, (None, None, None, None, None)),
+    ],
+)
+def test_a_price_is_the_quote_of_the_launchers_plan(quote: Quote | None, expected: tuple[float | None, ...]) -> None:
+    price = read({"quotes": [quote.as_json()] if quote else []})
+
+    found = (price.usd_per_hour, price.expected_usd, price.expected_s, price.most_usd, price.most_s)
+    assert found == expected
 
 
 @pytest.fixture
@@ -75,7 +73,7 @@ def test_more_than_max_usd_is_refused_and_so_is_what_nobody_confirmed(tmp_path: 
 
 
 def test_a_refusal_that_is_in_the_plan_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = json.dumps({"facts": {}, "problems": ["the cluster has no partition mian."]})
+    plan = json.dumps({"problems": [{"exit_code": 2, "sentence": "the cluster has no partition mian."}]})
     monkeypatch.setattr(shell, "run_captured", lambda command, env: Captured(2, plan, ""))
     (run,) = plan_runs(parse({"name": "tiny", "backend": "slurm", "grid": {"gpus": [2]}}, ""), {}, ())
 
@@ -94,7 +92,7 @@ def test_a_limit_that_nothing_holds_is_refused(tmp_path: Path) -> None:
     refused = sweep(tmp_path, written(tmp_path, grid={"gpus": [1]}), "--max-usd", 1, "--usd-per-hour", 9, "--dry-run")
 
     assert refused.returncode == 2
-    assert "--max-usd 1 holds for ec2 and sagemaker" in refused.stderr
+    assert "--max-usd 1 works for ec2 and sagemaker" in refused.stderr
 
 
 def test_a_run_that_its_launcher_refuses_is_told_before_any_begins(tmp_path: Path) -> None:
@@ -103,5 +101,5 @@ def test_a_run_that_its_launcher_refuses_is_told_before_any_begins(tmp_path: Pat
     refused = sweep(tmp_path, path, "--rehearse")
 
     assert refused.returncode == 2
-    assert "error: run epochs-1: --instance-type c7i.large has no GPU; give --allow-cpu" in refused.stderr
+    assert "error: run epochs-1: --instance-type c7i.large has no GPU" in refused.stderr
     assert not (tmp_path / "runs").exists()

@@ -13,13 +13,13 @@ from launch.core import runs, shell
 from launch.core.clock import Clock
 from launch.core.errors import Ended
 from launch.core.runs import Run, State
-from launch.sweep import one, sequence
-from launch.sweep.one import Stage
-from launch.sweep.planned import plan_runs
+from launch.sweep import sequence
+from launch.sweep.planned import Planned, plan_runs
 from launch.sweep.price import Price
-from launch.sweep.sequence import earlier, hopeless, left
+from launch.sweep.runner import Context
+from launch.sweep.sequence import Work, earlier, hopeless, left
 from launch.sweep.spec import parse
-from tests.launch.sweep.sweeps import TINY, rows, start, sweep, written
+from tests.launch.sweep.sweeps import TINY, ends, rows, start, sweep, written
 from tests.processes import left_of, processes_with
 from trainer.errors import SettingsError, TrainerError
 
@@ -90,7 +90,7 @@ def test_a_sweep_that_was_killed_or_stopped_goes_on_and_nothing_of_it_is_left_ru
     _, err = again.communicate(timeout=60)
 
     assert again.returncode == 130, err
-    assert "stopped in run seed-0; the same command goes on with it" in err
+    assert "stopped in run seed-0; the same command resumes the sweep" in err
     assert left_of(f"TEST_SWEEP={tmp_path}") == []
     assert [row["state"] for row in rows(out).values()] == ["interrupted", "planned"]
     after = runs.read(out / "seed-0")
@@ -107,24 +107,31 @@ def test_two_sweeps_do_not_work_in_one_folder(tmp_path: Path) -> None:
         refused = sweep(tmp_path, written(tmp_path, grid={"gpus": [1]}), "--out", "out")
 
     assert refused.returncode == 2
-    assert "another sweep is at work in out" in refused.stderr
+    assert "another sweep is running in out" in refused.stderr
 
 
 Sweep = Callable[..., list[Run]]
 
 
 @pytest.fixture
-def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sweep]:
-    """Sweeps over runs whose launchers are these lines of shell; also below a shell that ignores Ctrl-C."""
+def played(tmp_path: Path) -> Iterator[Sweep]:
+    """Sweeps over runs whose launchers are these lines of shell; $1 is the run's folder.
+
+    SIGINT is not ignored, also where the shell that runs the tests ignores it.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    def play(*launchers: str) -> list[Run]:
-        spec = parse({"name": "tiny", "fixed": TINY, "grid": {"seed": list(range(len(launchers)))}}, "sweep.yaml")
-        planned = plan_runs(spec, {}, ())
-        said = {run.name: ["sh", "-c", launcher] for run, launcher in zip(planned, launchers, strict=True)}
-        monkeypatch.setattr(one, "command", lambda run, stage: said[run.name])
-        stage = Stage("tiny", "id", tmp_path, tmp_path / "runs", os.environ, Clock(), False, lambda line: None)
-        return sequence.sweep(planned, planned, {run.name: Price() for run in planned}, {}, stage)
+    def play(*launchers: str, said: list[str] | None = None, backend: str = "local") -> list[Run]:
+        content = {"name": "tiny", "backend": backend, "fixed": TINY, "grid": {"seed": list(range(len(launchers)))}}
+        planned = plan_runs(parse(content, "sweep.yaml"), {}, ())
+        shells = {run.name: launcher for run, launcher in zip(planned, launchers, strict=True)}
+
+        def words(run: Planned, context: Context) -> list[str]:
+            return ["sh", "-c", shells[run.name], "sh", str(context.folder(run))]
+
+        say = said.append if said is not None else lambda line: None
+        context = Context("tiny", "id", tmp_path, tmp_path / "runs", os.environ, Clock(), False, say, launcher=words)
+        return sequence.sweep(Work(planned, planned, {run.name: Price() for run in planned}, {}), context)
 
     yield play
     signal.signal(signal.SIGINT, before)
@@ -135,9 +142,9 @@ def states(out: Path) -> list[str]:
 
 
 def test_failures_that_the_others_would_share_end_the_sweep(played: Sweep, tmp_path: Path) -> None:
-    fails = "echo error: no folder nowhere.; exit 3"
+    fails = ends(3, "no folder nowhere.")
 
-    with pytest.raises(Ended, match=r"two runs failed alike.* no folder nowhere\. Not begun: 1\.") as ended:
+    with pytest.raises(Ended, match=r"two runs in a row failed alike.* no folder nowhere\. Not begun: 1\.") as ended:
         played(fails, fails, fails)
 
     assert ended.value.code == 3
@@ -145,7 +152,7 @@ def test_failures_that_the_others_would_share_end_the_sweep(played: Sweep, tmp_p
 
 
 def test_a_run_that_its_time_limit_ends_is_a_row_and_the_next_begins(played: Sweep) -> None:
-    ended = played("echo error: the time limit ended the job.; exit 75", "exit 0")
+    ended = played(ends(75, "the time limit ended the job."), ends(0))
 
     assert [(run.state, run.reason) for run in ended] == [
         ("interrupted", "the time limit ended the job."), ("done", ""),
@@ -156,8 +163,8 @@ def test_a_run_that_its_time_limit_ends_is_a_row_and_the_next_begins(played: Swe
 def test_who_stops_a_sweep_just_as_a_run_ends_gets_no_next_one(
     name: str, code: int, played: Sweep, tmp_path: Path
 ) -> None:
-    with pytest.raises(TrainerError, match="stopped after run seed-0; the same command goes on") as stopped:
-        played(f"trap '' {name}; kill -{name} $PPID; exit 0", "exit 0")
+    with pytest.raises(TrainerError, match="stopped after run seed-0; the same command resumes") as stopped:
+        played(f"trap '' {name}; kill -{name} $PPID; {ends(0)}", ends(0))
 
     assert stopped.value.code == code
     assert states(tmp_path) == ["done", "planned"]
@@ -165,13 +172,42 @@ def test_who_stops_a_sweep_just_as_a_run_ends_gets_no_next_one(
 
 def test_a_launcher_that_cannot_take_its_machines_down_says_so(played: Sweep, tmp_path: Path) -> None:
     with pytest.raises(Ended, match="stopped in run seed-0"):
-        played("trap '' INT; kill -INT $PPID; echo error: a machine is left.; exit 4")
+        played(f"trap '' INT; kill -INT $PPID; {ends(4, 'a machine is left.')}")
 
     assert rows(tmp_path)["seed-0"]["reason"] == "a machine is left."
 
 
+def test_a_launcher_that_is_killed_has_failed_with_a_reason(played: Sweep) -> None:
+    ended = played("kill -KILL $$", ends(0))
+
+    assert [run.state for run in ended] == ["failed", "done"]
+    assert "killed by SIGKILL" in ended[0].reason
+
+
+def test_the_bill_of_an_outcome_is_what_a_run_cost(played: Sweep, tmp_path: Path) -> None:
+    ended = played(ends(0, usd=1.5), ends(75, "12 h are over.", usd=2.25), backend="ec2")
+
+    assert [run.usd for run in ended] == [1.5, 2.25]
+    assert [row["usd"] for row in rows(tmp_path).values()] == ["1.5", "2.25"]
+
+
+def test_the_outcome_of_an_earlier_start_is_not_taken_for_this_one(played: Sweep, tmp_path: Path) -> None:
+    played(ends(75, "12 h are over."))
+
+    (run,) = played("kill -KILL $$")
+
+    assert run.state == "failed"
+
+
+def test_the_time_left_of_the_whole_is_shown_after_each_run_but_the_last(played: Sweep) -> None:
+    said: list[str] = []
+    played(ends(0), ends(0), ends(0), said=said)
+
+    assert ["left for all runs" in line for line in said] == [False, True, False, True, False, False]
+
+
 @pytest.mark.parametrize(
-    ("ends", "is_hopeless"),
+    ("ended", "is_hopeless"),
     [
         ([(4, "no credentials")], True),
         ([(0, ""), (4, "no machines")], False),
@@ -181,9 +217,10 @@ def test_a_launcher_that_cannot_take_its_machines_down_says_so(played: Sweep, tm
         ([(7, "full")], True),
     ],
 )
-def test_a_sweep_ends_early_only_where_the_next_run_fails_too(ends: list[tuple[int, str]], is_hopeless: bool) -> None:
+def test_a_sweep_ends_early_only_where_the_next_run_fails_too(ended: list[tuple[int, str]], is_hopeless: bool) -> None:
     started = [
-        Run("a", Path(), {}, state="failed" if code else "done", reason=reason, exit_code=code) for code, reason in ends
+        Run("a", Path(), {}, state="failed" if code else "done", reason=reason, exit_code=code)
+        for code, reason in ended
     ]
 
     assert bool(hopeless(started)) == is_hopeless

@@ -1,0 +1,247 @@
+"""One run of a sweep: its launcher as a child process, from its start to its results."""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from launch.core import runs, shell
+from launch.core.clock import Clock
+from launch.core.runs import Run, State
+from launch.sweep.folder import collect_results, job_name, write_records
+from launch.sweep.output import Output, Record, open_log
+from launch.sweep.planned import Planned
+from launch.sweep.price import Price
+from trainer import outcome as outcomes
+from trainer.contract import METRICS, OUTCOME, Exit
+from trainer.errors import MachineError
+from trainer.outcome import Outcome
+
+LOG = "log.txt"
+# Folder within the run's that the launcher writes its outcome.json into; the trainer's own is in the run's folder.
+LAUNCHER = "launcher"
+# In the environment of a launcher and of all that it starts, so that a sweep can end what one before it, which was
+# killed, had left running.
+MARK = "LAUNCH_SWEEP_RUN"
+# How long a launcher may take to save, or to remove its machines.
+GRACE_S, REMOVAL_S = 60.0, 900.0
+
+
+def command(run: Planned, context: "Context") -> list[str]:
+    """The launcher's command line."""
+    folder = context.folder(run).resolve()
+    words = [sys.executable, "-m", run.backend.module, *run.argv, "--outcome", str(folder / LAUNCHER)]
+    if run.backend.shares_folders:
+        words += ["--run-dir", str(context.folder(run))]
+    if "job_name" in run.backend.options.model_fields:
+        words += ["--job-name", context.job(run)]
+    if run.backend.needs_wait_flag:
+        words += ["--wait"]
+    return [*words, "--rehearse"] if context.rehearsed else words
+
+
+@dataclass(frozen=True)
+class Context:
+    """What all runs of a sweep share.
+
+    results: where launchers leave what they fetch; env: of this process; say: writes a line; show: overwrites the
+    line that shows how far it is; launcher: a run's command line.
+    """
+
+    sweep: str
+    identity: str
+    out: Path
+    results: Path
+    env: Mapping[str, str]
+    clock: Clock
+    rehearsed: bool
+    say: Callable[[str], None]
+    show: Callable[[str], None] = lambda text: None
+    launcher: Callable[[Planned, "Context"], list[str]] = command
+
+    def folder(self, run: Planned) -> Path:
+        return self.out / run.name
+
+    def job(self, run: Planned) -> str:
+        return job_name(self.sweep, run.name, self.identity)
+
+
+@dataclass(frozen=True)
+class End:
+    """How a launcher ended.  signal: what asked the sweep to stop, if it did; error: why the launcher was lost.
+
+    outcome: what the launcher wrote; trainer_reason: what the trainer wrote in the run's folder; last: its last line.
+    """
+
+    code: int
+    signal: int | None
+    seconds: float
+    error: str = ""
+    outcome: Outcome | None = None
+    trainer_reason: str = ""
+    last: str = ""
+
+    @property
+    def state(self) -> State:
+        if self.code == Exit.DONE:
+            return "done"
+        state = self.outcome.state if self.outcome else outcomes.state_of(self.code)
+        return "failed" if state == "failed" and self.signal is None else "interrupted"
+
+    @property
+    def reason(self) -> str:
+        """Why it is not done, as one sentence; empty if it is."""
+        if self.state == "done":
+            return ""
+        reason = (self.outcome.reason if self.outcome else self.error) or self.trainer_reason
+        if self.state == "failed":
+            return reason or self._unexplained
+        # After our own signal, only an error says something that is not known: it is about the stopping.
+        was_asked = self.signal is not None and outcomes.state_of(self.code) != "failed"
+        return reason if reason and not was_asked else "stopped; the same command resumes it"
+
+    @property
+    def _unexplained(self) -> str:
+        left = "" if self.outcome else f" and left no {OUTCOME}"
+        last = f", after {self.last!r}" if self.last else ""
+        return f"the launcher ended with exit code {self.code}{left}{last}; see {LOG}"
+
+
+def perform(
+    run: Planned, price: Price, before: Run | None, context: Context, on_record: Callable[[Record], None]
+) -> tuple[Run, int | None]:
+    """Runs or resumes it to its end; main thread only.  on_record: called with the record of each epoch.
+
+    Returns the run, which is also written, and the signal that asked to stop, if one did: a run may be done then.
+    """
+    folder = context.folder(run)
+    end_left_over(folder)
+    started = _started(run, price, before, context)
+    runs.write(started)
+    if not run.backend.shares_folders:
+        collect_results(context.job(run), context.results, folder)  # of a sweep that was killed before it could
+    if context.rehearsed:  # its AWS is gone, so it starts anew
+        (folder / METRICS).unlink(missing_ok=True)
+    with open_log(folder / LOG) as log:
+        output = Output(log, on_record)
+        end = _launch(run, context, output)
+    _collect(run, context, output)
+    ended = replace(
+        started,
+        state=end.state,
+        reason=end.reason,
+        exit_code=end.code,
+        seconds=(started.seconds or 0.0) + end.seconds,
+        usd=_usd(run, started, end, context),
+        epochs=runs.read_epochs(folder),
+    )
+    runs.write(ended)
+    return ended, end.signal
+
+
+def end_left_over(folder: Path) -> None:
+    """Ends what a sweep that was killed had started for this folder, so that no two write into it."""
+    shell.kill_marked(f"{MARK}={_mark(folder)}\0")
+
+
+def _mark(folder: Path) -> str:
+    return str(folder.resolve())
+
+
+def _started(run: Planned, price: Price, before: Run | None, context: Context) -> Run:
+    """The run as it starts; after an earlier start, with that one's time and price."""
+    return Run(
+        name=run.name,
+        folder=context.folder(run),
+        settings=run.settings,
+        backend=run.backend.name,
+        options=run.shown_options,
+        point=run.point,
+        state="running",
+        started=before.started if before else context.clock.utc().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        seconds=before.seconds if before else None,
+        usd_per_hour=price.usd_per_hour,
+        usd=before.usd if before else None,
+    )
+
+
+def _launch(run: Planned, context: Context, output: Output) -> End:
+    """Runs the launcher to its end."""
+    folder = context.folder(run)
+    for stale in (folder / OUTCOME, folder / LAUNCHER / OUTCOME):
+        stale.unlink(missing_ok=True)
+    grace_s = GRACE_S if run.backend.shares_folders else REMOVAL_S
+    signals: list[int] = []
+    error = ""
+    began = context.clock.now()
+    try:
+        code = shell.run(
+            context.launcher(run, context), _env(run, context), grace_s=grace_s, on_line=output.add,
+            on_signal=signals.append,
+        )  # fmt: skip
+    except MachineError as lost:
+        error, code = str(lost), int(Exit.MACHINE)
+    seconds = context.clock.now() - began
+    trainer = outcomes.read(folder)
+    return End(
+        code,
+        signals[0] if signals else None,
+        seconds,
+        error,
+        outcomes.read(folder / LAUNCHER),
+        trainer.reason if trainer else "",
+        output.last,
+    )
+
+
+def _env(run: Planned, context: Context) -> dict[str, str]:
+    env = dict(context.env)
+    if run.backend.marks_children:
+        env[MARK] = _mark(context.folder(run))
+    if run.visible is not None:
+        devices = [word for word in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if word]
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(devices[: run.visible] or map(str, range(run.visible)))
+    return env
+
+
+def _collect(run: Planned, context: Context, output: Output) -> None:
+    """Brings its records into its folder: the job's own file, or those of its [METRIC] lines."""
+    if run.backend.shares_folders:
+        return
+    folder = context.folder(run)
+    collect_results(context.job(run), context.results, folder)
+    if output.records and not context.rehearsed and _newest_epoch(folder) < max(output.records):
+        write_records(folder, output.records, _constants(run))
+
+
+def _newest_epoch(folder: Path) -> int:
+    """The last epoch in the folder's metrics.jsonl; 0 without one."""
+    return max((int(record["epoch"]) for record in runs.read_epochs(folder)), default=0)
+
+
+def _constants(run: Planned) -> dict[str, Any]:
+    """The words of a record, which [METRIC] lines do not have: they have numbers only."""
+    constants: dict[str, Any] = {}
+    if instance := run.backend.machine(run.options):
+        constants["device"] = instance.gpu_model or "CPU"
+    for name in ("strategy", "precision"):
+        value = getattr(run.train, name)
+        if value != "auto":
+            constants[name] = value
+    return constants
+
+
+def _usd(run: Planned, started: Run, end: End, context: Context) -> float | None:
+    """What it cost so far: the launcher's bill, or else the time at the machine's price."""
+    if context.rehearsed:
+        return started.usd
+    earlier = started.usd or 0.0
+    if run.backend.is_billed and end.outcome and end.outcome.usd is not None:
+        return earlier + end.outcome.usd
+    if started.usd_per_hour is None:
+        return started.usd
+    held_s = run.backend.held_s(started.folder)  # in all its starts
+    if held_s is not None:
+        return held_s / 3600 * started.usd_per_hour
+    return earlier + end.seconds / 3600 * started.usd_per_hour

@@ -1,0 +1,33 @@
+"""How long a sweep still takes, and the line that says so."""
+
+import io
+
+import pytest
+
+from launch.sweep.progress import StatusLine, left_s
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"expected_s": {"a": 60.0, "b": 30.0}, "to_begin": ["a", "b"], "took_s": []}, 90.0),
+        ({"expected_s": {}, "to_begin": ["a", "b"], "took_s": []}, None),
+        ({"expected_s": {}, "to_begin": ["b", "c"], "took_s": [10.0, 20.0, 90.0]}, 40.0),
+        # A third of the first run took 10 s: 20 s of it are left, and 30 s for each of the others.
+        ({"expected_s": {}, "to_begin": ["b"], "took_s": [], "current": "a", "elapsed_s": 10.0, "share": 1 / 3}, 50.0),
+        ({"expected_s": {"a": 60.0}, "to_begin": [], "took_s": [], "current": "a", "elapsed_s": 45.0}, 15.0),
+        ({"expected_s": {"a": 60.0}, "to_begin": [], "took_s": [], "current": "a", "elapsed_s": 90.0}, 0.0),
+    ],
+)
+def test_time_left_is_what_is_expected_or_what_runs_took(arguments: dict[str, object], expected: float | None) -> None:
+    left = left_s(**arguments)  # type: ignore[arg-type]
+
+    assert left == (None if expected is None else pytest.approx(expected))
+
+
+def test_no_line_is_overwritten_where_the_output_is_no_terminal() -> None:
+    file = io.StringIO()
+
+    StatusLine(file, {"TERM": "xterm"}).show("1/2  a")
+
+    assert file.getvalue() == ""
