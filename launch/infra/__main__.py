@@ -1,7 +1,9 @@
-"""`python -m launch.infra`: the clock, the terminal and AWS, handed to what decides."""
+# PYTHON_ARGCOMPLETE_OK
+"""`python -m launch.infra`."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from launch.core import cli
@@ -9,84 +11,81 @@ from launch.core.cli import Verb
 from launch.infra.options import DownOptions, PlanOptions, ShowOptions, TemplateOptions, UpOptions
 
 if TYPE_CHECKING:
-    from launch.core.aws import Aws
+    from launch.infra.commands import Runtime
 
 ABOUT = """\
-Sets an account up for launches, once per region: bucket, repository, roles, logs, leak sweeper, as one CloudFormation
-stack.
+Sets up an account for launches, once per region, as one CloudFormation stack: bucket, repository, roles, logs and leak
+sweeper.
 
   python -m launch.infra plan
   python -m launch.infra up --monthly-usd 500 --email you@example.org
 """
 
 PLAN = """\
-what up would create, change or delete; makes nothing that lasts
+show what up would create, change or delete; leaves nothing behind
 
   python -m launch.infra plan
   python -m launch.infra plan --vpc-id vpc-0123456789abcdef0
 
-Works without an account, too: it then lists what the stack would hold.
+Without an account it lists the resources of the stack.
 """
 
 UP = """\
-shows the plan, carries it out, and says what launchers will find
+create or change the stack, and show its outputs
 
   python -m launch.infra up
   python -m launch.infra up --monthly-usd 500 --email you@example.org
 
-The same command again changes what is not as it shall be, and nothing else.  It asks before it deletes or replaces
-something; --yes answers.
+Shows the plan first, and asks before it deletes or replaces a resource.  Running it again changes only what differs.
 """
 
 SHOW = """\
-the stack: its state, what it tells launchers, what was changed by hand
+show state, outputs, parameters and resources of the stack
 
   python -m launch.infra show --drift
 """
 
 DOWN = """\
-deletes the stack; refuses while jobs run or others use it, or bucket or repository hold something
+delete the stack; refuses while jobs run, others use it, or it holds data
 
   python -m launch.infra down
   python -m launch.infra down --keep-data --yes
 
-Shows what goes, and asks.
+Lists the resources first, and asks.
 """
 
 TEMPLATE = """\
-prints the CloudFormation template as it is sent, for linters and reviewers
+print the CloudFormation template
 
   python -m launch.infra template > account.yaml
 """
 
 
-def main(argv: list[str]) -> int:
+def main(argv: Sequence[str], runtime: "Runtime | None" = None) -> int:
     """Runs the command line and returns its exit code."""
+
+    def act(name: str, options: Any) -> int:
+        from launch.infra.commands import Commands  # slow to import, and --help does not need it
+
+        code: int = getattr(Commands(runtime or _runtime()), name)(options)
+        return code
+
     verbs = {
-        "plan": Verb(PLAN, PlanOptions, _act("plan")),
-        "up": Verb(UP, UpOptions, _act("up")),
-        "show": Verb(SHOW, ShowOptions, _act("show")),
-        "down": Verb(DOWN, DownOptions, _act("down")),
-        "template": Verb(TEMPLATE, TemplateOptions, _act("template")),
+        "plan": Verb(PLAN, PlanOptions, partial(act, "plan")),
+        "up": Verb(UP, UpOptions, partial(act, "up")),
+        "show": Verb(SHOW, ShowOptions, partial(act, "show")),
+        "down": Verb(DOWN, DownOptions, partial(act, "down")),
+        "template": Verb(TEMPLATE, TemplateOptions, partial(act, "template")),
     }
     return cli.main_of_verbs("python -m launch.infra", ABOUT, verbs, argv)
 
 
-def _act(name: str) -> Callable[[Any], int]:
-    def do(options: Any) -> int:
-        from launch.core.clock import Clock  # --help needs none of it
-        from launch.infra.commands import Acts
-
-        done: int = getattr(Acts(_aws, Clock(), cli.say, cli.confirm), name)(options)
-        return done
-
-    return do
-
-
-def _aws(region: str | None) -> "Aws":
+def _runtime() -> "Runtime":
     from launch.core.aws import Aws
+    from launch.core.clock import Clock
+    from launch.infra.commands import Runtime
 
-    return Aws(region, policy="administrator")
+    return Runtime(partial(Aws, policy="administrator"), Clock(), cli.say, cli.confirm)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What others have attached to the stack's policies and roles.
+"""Attachments of others to the stack's policies and roles.
 
-CloudFormation deletes neither then ("Cannot delete a policy attached to entities"), and stops halfway:
+CloudFormation cannot delete those then ("Cannot delete a policy attached to entities") and stops halfway:
 https://docs.aws.amazon.com/IAM/latest/APIReference/API_DeletePolicy.html
 """
 
@@ -14,46 +14,51 @@ from launch.core.names import TOOLKIT
 from launch.infra.facts import Stack
 from launch.infra.lookup import unless_absent
 
-# What stacks of before gave their nodes themselves; CloudFormation takes off what it put on.
+# Earlier versions of the stack attached these themselves; CloudFormation detaches what it attached.
 OURS = {"arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore"}
 
 
 def check_nothing_attached(aws: Aws, stack: Stack) -> None:
-    """Raises AwsError with the commands that detach it, if there is something."""
-    commands = [command for arn in stack.named("AWS::IAM::ManagedPolicy") for command in _users_of(aws, arn)]
-    commands += [command for role in stack.named("AWS::IAM::Role") for command in _added_to(aws, role)]
+    """Raises AwsError with the commands that detach what others attached."""
+    commands = list[str]()
+    for arn in stack.physical_ids("AWS::IAM::ManagedPolicy"):
+        commands += _detach_from_users(aws, arn)
+    for role in stack.physical_ids("AWS::IAM::Role"):
+        commands += _detach_from_role(aws, role)
     if commands:
         raise AwsError(
-            "others use the stack's policies, or have added to its roles, so AWS would stop halfway. Look who needs "
-            "that, and detach it with these commands:\n" + "\n".join(f"  {command}" for command in commands),
+            "the stack's policies are attached elsewhere, or its roles have additional policies, so AWS could not "
+            "delete them. Check who needs these attachments, then remove them:\n"
+            + "\n".join(f"  {command}" for command in commands),
             "Attached",
         )
 
 
-def _users_of(aws: Aws, arn: str) -> list[str]:
-    """A command for each user, group or role that has the policy."""
+def _detach_from_users(aws: Aws, arn: str) -> list[str]:
+    """A command for each user, group and role that has the policy."""
     commands = list[str]()
     for kind in ("User", "Group", "Role"):
-        asked = {"PolicyArn": arn, "EntityFilter": kind}
-        word, rows = kind.lower(), _listed(aws, "ListEntitiesForPolicy", f"Policy{kind}s", asked)
-        commands += [
-            f"aws iam detach-{word}-policy --{word}-name {row[f'{kind}Name']} --policy-arn {arn}" for row in rows
-        ]
+        query = {"PolicyArn": arn, "EntityFilter": kind}
+        entity = kind.lower()
+        for row in _pages(aws, "ListEntitiesForPolicy", f"Policy{kind}s", query):
+            name = row[f"{kind}Name"]
+            commands.append(f"aws iam detach-{entity}-policy --{entity}-name {name} --policy-arn {arn}")
     return commands
 
 
-def _added_to(aws: Aws, role: str) -> list[str]:
-    """A command for each policy that the stack did not give the role.  Its own has the role's name without ours."""
-    name = {"RoleName": role}
-    attached = _listed(aws, "ListAttachedRolePolicies", "AttachedPolicies", name)
-    inline = _listed(aws, "ListRolePolicies", "PolicyNames", name)
-    arns = [row["PolicyArn"] for row in attached if row["PolicyArn"] not in OURS]
-    names = [policy for policy in inline if policy != role.removeprefix(f"{TOOLKIT}-")]
-    return [f"aws iam detach-role-policy --role-name {role} --policy-arn {arn}" for arn in arns] + [
-        f"aws iam delete-role-policy --role-name {role} --policy-name {policy}" for policy in names
-    ]
+def _detach_from_role(aws: Aws, role: str) -> list[str]:
+    """A command for each policy of the role that is not the stack's, which is named like the role."""
+    commands = list[str]()
+    query = {"RoleName": role}
+    for row in _pages(aws, "ListAttachedRolePolicies", "AttachedPolicies", query):
+        if row["PolicyArn"] not in OURS:
+            commands.append(f"aws iam detach-role-policy --role-name {role} --policy-arn {row['PolicyArn']}")
+    for name in _pages(aws, "ListRolePolicies", "PolicyNames", query):
+        if name != role.removeprefix(f"{TOOLKIT}-"):
+            commands.append(f"aws iam delete-role-policy --role-name {role} --policy-name {name}")
+    return commands
 
 
-def _listed(aws: Aws, operation: str, key: str, asked: Mapping[str, str]) -> list[Any]:
-    """Nothing of what is gone: an earlier `down` may have stopped halfway."""
-    return unless_absent(partial(aws.pages, "iam", operation, key, asked)) or []
+def _pages(aws: Aws, operation: str, key: str, query: Mapping[str, str]) -> list[Any]:
+    """Empty for what no longer exists: an earlier `down` may have stopped halfway."""
+    return unless_absent(partial(aws.pages, "iam", operation, key, query)) or []

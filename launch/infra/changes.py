@@ -1,10 +1,10 @@
-"""What AWS says would change: a change set, made to be read, and either carried out or deleted."""
+"""Change sets: what AWS says would change.  Each is made to be read, then carried out or deleted."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launch.core.aws import Aws
+from launch.core.aws import Answer, Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.plan import Request
@@ -13,60 +13,74 @@ from launch.infra.lookup import stack_of
 from launch.infra.template import KEPT, STACK, WITH_THEM
 
 LOOK_EVERY_S, LIMIT_S = 2.0, 600.0
-# How CloudFormation says that all is as it shall be.
+# CloudFormation's words for an empty change set.
 NO_CHANGES = ("didn't contain changes", "No updates are to be performed")
 
 
 @dataclass(frozen=True)
 class Change:
-    """action: create, change, replace, delete, keep or adopt."""
+    """action: create, change, replace, replace? (may be), delete, keep, adopt or note."""
 
     action: str
     id: str
     kind: str
-    what: str
+    details: str
 
 
-def ask(aws: Aws, create: Request, clock: Clock) -> tuple[Change, ...] | None:
-    """What `create` would change, or None: nothing at all.  The change set is still there afterwards.
+def preview(aws: Aws, create: Request, clock: Clock) -> tuple[Change, ...] | None:
+    """The changes that `create` would make, or None if there are none.  Leaves the change set.
 
     Raises AwsError if AWS refuses.
     """
     try:
         aws.call(create.service, create.operation, create.params)
     except AwsError as error:
-        if any(words in str(error) for words in NO_CHANGES):
+        if _is_empty(str(error)):
             return None
         if error.aws_code not in create.done_already:
             raise
     name = {"StackName": STACK, "ChangeSetName": create.params["ChangeSetName"]}
-    until = clock.now() + LIMIT_S
-    while True:
-        found = aws.call("cloudformation", "DescribeChangeSet", name)
-        if found["Status"] not in ("CREATE_PENDING", "CREATE_IN_PROGRESS"):
-            break
-        if clock.now() > until:
-            raise AwsError(f"AWS has not said what would change after {LIMIT_S / 60:g} minutes; try again later.")
-        clock.sleep(LOOK_EVERY_S)
-    reason = found.get("StatusReason", "")
-    if found["Status"] == "FAILED":
-        if any(words in reason for words in NO_CHANGES):
+    change_set = _wait(aws, name, clock)
+    if change_set["Status"] == "FAILED":
+        reason = change_set.get("StatusReason", "")
+        if _is_empty(reason):
             return None
-        raise AwsError(f"AWS would not do it: {reason.rstrip('. ')}.", "ChangeSetFailed")
-    rows = list(found.get("Changes", ()))
-    while "NextToken" in found:
-        found = aws.call("cloudformation", "DescribeChangeSet", {**name, "NextToken": found["NextToken"]})
-        rows += found.get("Changes", ())
-    return tuple(_change(row["ResourceChange"]) for row in rows if "ResourceChange" in row)
+        raise AwsError(f"AWS refused the change set: {reason.rstrip('. ')}.", "ChangeSetFailed")
+    return tuple(_change(row["ResourceChange"]) for row in _rows(aws, name, change_set) if "ResourceChange" in row)
 
 
-def taken_away(changes: Sequence[Change]) -> list[str]:
-    """What is deleted, or made anew in place of what is there."""
+def _is_empty(reason: str) -> bool:
+    return any(words in reason for words in NO_CHANGES)
+
+
+def _wait(aws: Aws, name: Mapping[str, str], clock: Clock) -> Answer:
+    """The first page of the change set once AWS has made it."""
+    deadline = clock.now() + LIMIT_S
+    while True:
+        change_set = aws.call("cloudformation", "DescribeChangeSet", name)
+        if change_set["Status"] not in ("CREATE_PENDING", "CREATE_IN_PROGRESS"):
+            return change_set
+        if clock.now() > deadline:
+            raise AwsError(f"AWS has not made the change set within {LIMIT_S / 60:g} minutes; try again later.")
+        clock.sleep(LOOK_EVERY_S)
+
+
+def _rows(aws: Aws, name: Mapping[str, str], first: Answer) -> list[Answer]:
+    """The changes on all pages."""
+    page, rows = first, list(first.get("Changes", ()))
+    while "NextToken" in page:
+        page = aws.call("cloudformation", "DescribeChangeSet", {**name, "NextToken": page["NextToken"]})
+        rows += page.get("Changes", ())
+    return rows
+
+
+def lost(changes: Sequence[Change]) -> list[str]:
+    """Resources that are deleted or replaced."""
     return [change.id for change in changes if change.action in ("delete", "replace", "replace?")]
 
 
 def forget(aws: Aws, create: Request) -> None:
-    """Deletes the change set, if it is there, and the empty stack that AWS made for it if there was none."""
+    """Deletes the change set, if it exists, and the empty stack that AWS makes for the first one."""
     name = {"StackName": STACK, "ChangeSetName": create.params["ChangeSetName"]}
     if create.params["ChangeSetType"] == "UPDATE":
         try:
@@ -74,7 +88,7 @@ def forget(aws: Aws, create: Request) -> None:
         except AwsError as error:
             if error.aws_code not in ("ChangeSetNotFound", "ChangeSetNotFoundException"):
                 raise
-    elif stack_of(aws) is None:  # still only planned: with the stack goes the change set
+    elif stack_of(aws) is None:  # still only planned: deleting it deletes its change set
         aws.call("cloudformation", "DeleteStack", {"StackName": STACK})
 
 
@@ -82,22 +96,36 @@ _ACTIONS = {"Add": "create", "Import": "adopt", "Remove": "delete", "SyncWithAct
 
 
 def _change(row: Mapping[str, Any]) -> Change:
-    """As CloudFormation words it -> as we do.  Removed with the policy Retain is kept."""
-    action = _ACTIONS.get(row["Action"], "change")
-    if row.get("Replacement") in ("True", "Conditional") and action == "change":
-        action = "replace" if row["Replacement"] == "True" else "replace?"
-    if action == "delete" and (row.get("PolicyAction") == "Retain" or row["LogicalResourceId"] in (*KEPT, *WITH_THEM)):
-        action = "keep"
-    details = [detail.get("Target", {}) for detail in row.get("Details", ())]
-    names = dict.fromkeys(str(target.get("Name") or target.get("Attribute", "")) for target in details)
     kind = " ".join(row["ResourceType"].split("::")[1:])
-    what = ", ".join(name for name in names if name) or str(row.get("PhysicalResourceId", ""))
-    return Change(action, row["LogicalResourceId"], kind, what)
+    details = _details(row) or str(row.get("PhysicalResourceId", ""))
+    return Change(_action(row), row["LogicalResourceId"], kind, details)
+
+
+def _action(row: Mapping[str, Any]) -> str:
+    """CloudFormation's action in our words."""
+    action = _ACTIONS.get(row["Action"], "change")
+    if action == "change":
+        return {"True": "replace", "Conditional": "replace?"}.get(row.get("Replacement", ""), action)
+    if action == "delete":
+        is_kept = row.get("PolicyAction") == "Retain" or row["LogicalResourceId"] in (*KEPT, *WITH_THEM)
+        return "keep" if is_kept else action
+    return action
+
+
+def _details(row: Mapping[str, Any]) -> str:
+    """Names of the changed properties, each once."""
+    names = dict[str, None]()
+    for detail in row.get("Details", ()):
+        target = detail.get("Target", {})
+        names[str(target.get("Name") or target.get("Attribute", ""))] = None
+    return ", ".join(name for name in names if name)
 
 
 def as_text(changes: Sequence[Change] | None) -> str:
     """A row per resource that changes."""
+    if changes is None:
+        return "no changes: the stack is up to date"
     if not changes:
-        return "changes: none, all is as it shall be" if changes is None else "changes: of tags and outputs only"
-    rows = [(change.action, change.id, change.kind, change.what) for change in changes]
-    return "changes:\n" + table(("what", "name", "kind", "details"), rows)
+        return "changes: tags and outputs only"
+    rows = [(change.action, change.id, change.kind, change.details) for change in changes]
+    return "changes:\n" + table(("action", "name", "kind", "details"), rows)

@@ -1,4 +1,4 @@
-"""What can be said of settings without asking AWS, in our words: before any call."""
+"""Checks of settings that need no call to AWS."""
 
 import re
 
@@ -8,15 +8,15 @@ from trainer.errors import SettingsError
 
 ADDRESS = r"[^@\s,]+@[^@\s,]+\.[^@\s,.]+"
 ACCOUNT = r"\d{12}"
-# Of AWS's other partitions: China, GovCloud, the isolated and the European sovereign ones.
-ELSEWHERE = r"(cn|us-gov|[a-z]+-iso[a-z]*|eusc)-.*"
+# AWS's other partitions: China, GovCloud, the isolated ones and the European sovereign cloud.
+OTHER_PARTITIONS = r"(cn|us-gov|[a-z]+-iso[a-z]*|eusc)-.*"
 
 
 def check(options: SetUpOptions) -> None:
     """Raises SettingsError."""
     if options.email and not re.fullmatch(ADDRESS, options.email):
         raise SettingsError(
-            f"--email {options.email!r} is no address; give one such as you@example.org, or '' for none."
+            f"--email {options.email!r} is not an address; give one such as you@example.org, or '' to remove it."
         )
     if options.log_days is not None:
         _check_log_days(options.log_days)
@@ -26,25 +26,23 @@ def check(options: SetUpOptions) -> None:
 
 def _check_log_days(days: int) -> None:
     allowed = read(filled("0" * 12, "us-east-1"))["Parameters"]["LogDays"]["AllowedValues"]
-    if days not in allowed:
-        nearest = [
-            *[known for known in allowed if known < days][-1:],
-            *[known for known in allowed if known > days][:1],
-        ]
-        raise SettingsError(
-            f"--log-days {days} is not among what CloudWatch offers; give {' or '.join(map(str, nearest))}."
-        )
+    if days in allowed:
+        return
+    below = [value for value in allowed if value < days]
+    above = [value for value in allowed if value > days]
+    nearest = " or ".join(str(value) for value in (*below[-1:], *above[:1]))
+    raise SettingsError(f"--log-days {days} is not a period that CloudWatch offers; give {nearest}.")
 
 
 def check_region(region: str) -> None:
-    """Raises SettingsError for one of another partition: infra/iam says arn:aws:."""
-    if re.fullmatch(ELSEWHERE, region):
+    """Raises SettingsError for a region outside the partition `aws`, which the ARNs in infra/iam name."""
+    if re.fullmatch(OTHER_PARTITIONS, region):
         raise SettingsError(
-            f"{region} is not in AWS's main partition, which the policies are for; give another --region."
+            f"{region} is not in AWS's standard partition, and the policies are for that only; give another --region."
         )
 
 
 def check_account(account: str) -> None:
     """Raises SettingsError."""
     if not re.fullmatch(ACCOUNT, account):
-        raise SettingsError(f"--account {account!r} is no account; give its 12 digits, such as 123456789012.")
+        raise SettingsError(f"--account {account!r} is not an account id; give its 12 digits, such as 123456789012.")

@@ -5,14 +5,15 @@ from dataclasses import dataclass, field
 
 from trainer.errors import TrainerError
 
-# A stack in REVIEW_IN_PROGRESS is one that was planned and never made.
+# State of a stack that was planned and never created.
 PLANNED = "REVIEW_IN_PROGRESS"
 
 
 @dataclass(frozen=True)
 class Stack:
-    """id: its ARN; drift: CloudFormation's word for what was changed by hand; resources: {id: physical id}; types:
-    {id: type}.
+    """A CloudFormation stack.
+
+    id: its ARN; drift: CloudFormation's state of it; resources: {logical id: physical id}; types: {logical id: type}.
     """
 
     id: str
@@ -25,44 +26,46 @@ class Stack:
 
     @property
     def is_busy(self) -> bool:
-        """Whether CloudFormation is at work on it."""
+        """Whether CloudFormation is changing it."""
         return self.status.endswith("_IN_PROGRESS") and self.status != PLANNED
 
     @property
     def has_roles(self) -> bool:
-        """Whether it has what is the account's, which the stacks and jobs of other regions use."""
+        """Whether it holds the roles, which jobs and stacks of all regions use."""
         return "NodeRole" in self.resources
 
-    def named(self, kind: str) -> list[str]:
-        """The physical ids of its resources of a type."""
-        return [name for thing, name in self.resources.items() if name and self.types.get(thing) == kind]
+    def physical_ids(self, kind: str) -> list[str]:
+        """Physical ids of its resources of one type."""
+        return [id_ for name, id_ in self.resources.items() if id_ and self.types.get(name) == kind]
 
 
 @dataclass(frozen=True)
 class Vpc:
-    """A network.  cidr: its first range of addresses; route_tables: those without a way to S3 that is not the stack's;
-    named: services to which an endpoint that is not the stack's has the way, by AWS's own names.
+    """A network.
+
+    cidr: its primary range; route_tables: those without a gateway endpoint to S3, but for the stack's own.
+    private_services: services that have an endpoint with private DNS names, but for the stack's own.
     """
 
     cidr: str
     route_tables: tuple[str, ...]
     other_cidrs: tuple[str, ...] = ()
-    named: tuple[str, ...] = ()
+    private_services: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Facts:
-    """account: "" if AWS could not be asked.
+    """What AWS says of an account.  account: "" if it could not be looked up.
 
-    adopted: the template's ids of what is there already and holds data; strangers: (kind, name) of what is there and
-    in the way; owner: the region whose stack has what is the account's, if another's.
+    adopted: logical ids of existing resources with data that the stack takes over; conflicts: (kind, name) of existing
+    resources that it cannot; owner_region: the region whose stack holds the roles, if it is another.
     """
 
     region: str
     account: str = ""
     stack: Stack | None = None
     adopted: tuple[str, ...] = ()
-    strangers: tuple[tuple[str, str], ...] = ()
-    owner: str | None = None
+    conflicts: tuple[tuple[str, str], ...] = ()
+    owner_region: str | None = None
     vpc: Vpc | None = None
     problems: tuple[TrainerError, ...] = ()

@@ -1,11 +1,11 @@
-"""What must be asked of AWS before the account is changed.  Reads only; each question is one function."""
+"""What must be looked up in AWS before the account is changed.  Reads only."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from launch.core.aws import Aws
+from launch.core.aws import Answer, Aws
 from launch.core.errors import AwsError
 from launch.core.lookup import Lookups, region_or_some
 from launch.core.names import tag_values
@@ -14,11 +14,11 @@ from launch.infra.facts import PLANNED, Facts, Stack, Vpc
 from launch.infra.template import KEPT, STACK, STACK_TAG, Resource, filled, read, resources
 from trainer.errors import SettingsError, TrainerError
 
-# Error codes that mean: it is not there.
+# Error codes for what does not exist.
 ABSENT = {"NoSuchEntity", "404", "NoSuchBucket", "RepositoryNotFoundException", "ValidationError",
           "ResourceNotFoundException"}  # fmt: skip
 
-# How what is the account's is looked up: its kind, the operation, and what that wants.
+# Types that exist once per account -> kind for a reader, operation that looks one up, its parameter.
 WIDE = {
     "AWS::IAM::Role": ("role", "GetRole", "RoleName"),
     "AWS::IAM::InstanceProfile": ("instance profile", "GetInstanceProfile", "InstanceProfileName"),
@@ -27,7 +27,10 @@ WIDE = {
 
 
 def look_up(aws: Aws, vpc_id: str | None = None) -> Facts:
-    """All facts.  Raises nothing of AWS's: what failed is among the problems."""
+    """All facts.  Raises nothing of AWS's: failures are among the problems.
+
+    vpc_id: "" for no VPC, None for the stack's.
+    """
     try:
         check_region(aws.region)
         region, account = aws.region, str(aws.call("sts", "GetCallerIdentity")["Account"])
@@ -35,33 +38,29 @@ def look_up(aws: Aws, vpc_id: str | None = None) -> Facts:
         return Facts(region_or_some(aws), problems=(problem,))
     lookups = Lookups()
     stack = lookups.required(lambda: stack_of(aws), None)
-    ours = set(stack.resources) if stack else set[str]()
-    named = [thing for thing in resources(read(filled(account, region)), {}) if thing.id not in ours]
-    nothing: tuple[str, ...] = ()
-    adopted = lookups.required(lambda: _kept(aws, named, account), nothing)
-    wide = lookups.required(lambda: _account_wide(aws, named, account), Wide())
-    wanted = vpc_id if vpc_id is not None or stack is None else stack.parameters.get("VpcId")
-    vpc = lookups.required(lambda: _vpc(aws, wanted, stack), None) if wanted else None
+    in_stack = stack.resources if stack else {}
+    missing = [thing for thing in resources(read(filled(account, region)), {}) if thing.id not in in_stack]
+    no_names: tuple[str, ...] = ()
+    adopted = lookups.required(lambda: _existing_data(aws, missing, account), no_names)
+    wide = lookups.required(lambda: _account_wide(aws, missing, account), Wide())
+    if vpc_id is None and stack is not None:
+        vpc_id = stack.parameters.get("VpcId")
+    vpc = lookups.required(lambda: _vpc(aws, vpc_id, stack), None) if vpc_id else None
     problems = {str(problem): problem for problem in lookups.problems}
-    return Facts(region, account, stack, adopted, wide.strangers, wide.owner, vpc, tuple(problems.values()))
+    return Facts(region, account, stack, adopted, wide.conflicts, wide.owner_region, vpc, tuple(problems.values()))
 
 
 def stack_of(aws: Aws, name: str = STACK) -> Stack | None:
-    """The stack with what it holds, or None: there is none, or one that was only planned."""
+    """The stack with its resources; None if there is none, or one that was only planned."""
     try:
         (row,) = aws.call("cloudformation", "DescribeStacks", {"StackName": name})["Stacks"]
     except AwsError as error:
-        if error.aws_code == "ValidationError":  # how CloudFormation says that it does not exist
+        if error.aws_code == "ValidationError":  # CloudFormation's code for a stack that does not exist
             return None
         raise
     if row["StackStatus"] == PLANNED:
         return None
-    rows = aws.pages("cloudformation", "ListStackResources", "StackResourceSummaries", {"StackName": row["StackId"]})
-    held = {
-        thing["LogicalResourceId"]: thing
-        for thing in rows
-        if thing.get("LogicalResourceId") and thing["ResourceStatus"] not in ("DELETE_COMPLETE", "DELETE_SKIPPED")
-    }
+    held = _held(aws, row["StackId"])
     return Stack(
         id=row["StackId"],
         status=row["StackStatus"],
@@ -73,43 +72,15 @@ def stack_of(aws: Aws, name: str = STACK) -> Stack | None:
     )
 
 
-def _is_there(aws: Aws, thing: Resource, account: str) -> bool:
-    """Whether something of the account's has its name already.  Raises AwsError for what cannot be adopted."""
-    if thing.type == "AWS::Logs::LogGroup":
-        groups = aws.call("logs", "DescribeLogGroups", {"logGroupNamePrefix": thing.name})["logGroups"]
-        return any(group["logGroupName"] == thing.name for group in groups)
-    if thing.type == "AWS::S3::Bucket":
-        return _has_bucket(aws, thing.name, account)
-    found = unless_absent(partial(aws.call, "ecr", "DescribeRepositories", {"repositoryNames": [thing.name]}))
-    for repository in (found or {}).get("repositories", ()):
-        _check_key(repository)
-    return found is not None
-
-
-def _has_bucket(aws: Aws, bucket: str, account: str) -> bool:
-    asked = {"Bucket": bucket, "ExpectedBucketOwner": account}
-    try:
-        return unless_absent(partial(aws.call, "s3", "HeadBucket", asked)) is not None
-    except AwsError as error:
-        if error.aws_code != "403":
-            raise
-        raise AwsError(
-            f"bucket {bucket} is there and closed to these credentials: ask for infra/iam/administrator.json; if you "
-            "have it, the bucket is another account's, so set up another --region, and tell AWS.",
-            error.aws_code,
-        ) from error
-
-
-def _check_key(repository: Mapping[str, Any]) -> None:
-    """Raises AwsError if AWS cannot adopt the repository: how it is encrypted can never be changed."""
-    how = repository.get("encryptionConfiguration", {}).get("encryptionType", "AES256")
-    if how != "AES256":
-        name = repository["repositoryName"]
-        raise AwsError(
-            f"repository {name} was made by hand and is encrypted with {how}, the stack's is with AES256, and neither "
-            f"can be changed; delete it with its images: aws ecr delete-repository --force --repository-name {name}",
-            "AlreadyExists",
-        )
+def _held(aws: Aws, stack: str) -> dict[str, Answer]:
+    """{logical id: resource} of what the stack holds now."""
+    rows = aws.pages("cloudformation", "ListStackResources", "StackResourceSummaries", {"StackName": stack})
+    gone = ("DELETE_COMPLETE", "DELETE_SKIPPED")
+    return {
+        row["LogicalResourceId"]: row
+        for row in rows
+        if row.get("LogicalResourceId") and row["ResourceStatus"] not in gone
+    }
 
 
 def unless_absent(ask: Callable[[], Any]) -> Any:
@@ -122,63 +93,106 @@ def unless_absent(ask: Callable[[], Any]) -> Any:
         raise
 
 
-def _kept(aws: Aws, named: Sequence[Resource], account: str) -> tuple[str, ...]:
-    """The ids of what holds data and is there, but not in the stack."""
-    return tuple(thing.id for thing in named if thing.id in KEPT and _is_there(aws, thing, account))
+def _existing_data(aws: Aws, missing: Sequence[Resource], account: str) -> tuple[str, ...]:
+    """Ids of the resources with data that exist, but not in the stack.  Raises AwsError if one cannot be adopted."""
+    return tuple(thing.id for thing in missing if thing.id in KEPT and _exists(aws, thing, account))
+
+
+def _exists(aws: Aws, thing: Resource, account: str) -> bool:
+    if thing.type == "AWS::Logs::LogGroup":
+        groups = aws.call("logs", "DescribeLogGroups", {"logGroupNamePrefix": thing.name})["logGroups"]
+        return any(group["logGroupName"] == thing.name for group in groups)
+    if thing.type == "AWS::S3::Bucket":
+        return _has_bucket(aws, thing.name, account)
+    return _has_repository(aws, thing.name)
+
+
+def _has_bucket(aws: Aws, bucket: str, account: str) -> bool:
+    query = {"Bucket": bucket, "ExpectedBucketOwner": account}
+    try:
+        return unless_absent(partial(aws.call, "s3", "HeadBucket", query)) is not None
+    except AwsError as error:
+        if error.aws_code != "403":
+            raise
+        raise AwsError(
+            f"bucket {bucket} exists, and these credentials may not read it: ask for infra/iam/administrator.json; if "
+            "you have that, the bucket belongs to another account: set up another --region, and report it to AWS.",
+            error.aws_code,
+        ) from error
+
+
+def _has_repository(aws: Aws, name: str) -> bool:
+    """Raises AwsError if AWS cannot adopt it: the encryption of a repository can never be changed."""
+    answer = unless_absent(partial(aws.call, "ecr", "DescribeRepositories", {"repositoryNames": [name]}))
+    if answer is None:
+        return False
+    (repository,) = answer["repositories"]
+    encryption = repository.get("encryptionConfiguration", {}).get("encryptionType", "AES256")
+    if encryption != "AES256":
+        raise AwsError(
+            f"repository {name} was created outside the stack with {encryption} encryption; the stack needs AES256, "
+            "and AWS cannot change it; delete it with its images: aws ecr delete-repository --force "
+            f"--repository-name {name}",
+            "AlreadyExists",
+        )
+    return True
 
 
 @dataclass(frozen=True)
 class Wide:
-    """What is the account's and is there, but not in the stack: as in Facts."""
+    """Resources that exist once per account, but not in this stack; see Facts."""
 
-    owner: str | None = None
-    strangers: tuple[tuple[str, str], ...] = ()
+    owner_region: str | None = None
+    conflicts: tuple[tuple[str, str], ...] = ()
 
 
-def _account_wide(aws: Aws, named: Sequence[Resource], account: str) -> Wide:
-    """The region whose stack has made the roles, if another's; or what has been made in another way."""
-    strangers = list[tuple[str, str]]()
-    for thing in named:
+def _account_wide(aws: Aws, missing: Sequence[Resource], account: str) -> Wide:
+    """The region whose stack made the roles, if it is another; or those created outside any stack."""
+    conflicts = list[tuple[str, str]]()
+    for thing in missing:
         if thing.type not in WIDE:
             continue
-        kind, operation, params = WIDE[thing.type]
-        arn = f"arn:aws:iam::{account}:policy/{thing.name}"
-        found = unless_absent(
-            partial(aws.call, "iam", operation, {params: arn if params == "PolicyArn" else thing.name})
-        )
-        if found is None:
+        kind, operation, parameter = WIDE[thing.type]
+        name = f"arn:aws:iam::{account}:policy/{thing.name}" if parameter == "PolicyArn" else thing.name
+        answer = unless_absent(partial(aws.call, "iam", operation, {parameter: name}))
+        if answer is None:
             continue
-        maker = tag_values(found.get("Role", {})).get(STACK_TAG)
-        if maker not in (None, aws.region):
-            return Wide(owner=maker)
-        strangers.append((kind, thing.name))
-    return Wide(strangers=tuple(strangers))
+        owner_region = tag_values(answer.get("Role", {})).get(STACK_TAG)
+        if owner_region not in (None, aws.region):
+            return Wide(owner_region=owner_region)
+        conflicts.append((kind, thing.name))
+    return Wide(conflicts=tuple(conflicts))
 
 
-def _vpc(aws: Aws, wanted: str, stack: Stack | None) -> Vpc:
-    """The network, with the route tables that have no way to S3 of somebody else's, which AWS would refuse."""
-    rows = aws.call("ec2", "DescribeVpcs", {"VpcIds": [wanted]})["Vpcs"]
-    if not rows:
-        raise SettingsError(f"--vpc-id {wanted} is not in {aws.region}; give one of aws ec2 describe-vpcs.")
-    mine = {"Filters": [{"Name": "vpc-id", "Values": [wanted]}]}
-    tables = [table["RouteTableId"] for table in aws.pages("ec2", "DescribeRouteTables", "RouteTables", mine)]
-    endpoints = aws.pages("ec2", "DescribeVpcEndpoints", "VpcEndpoints", mine)
-    own = set(stack.resources.values()) if stack else set[str]()
-    others = [endpoint for endpoint in endpoints if endpoint["VpcEndpointId"] not in own]
-    taken = {
-        table
-        for endpoint in others
-        if endpoint["ServiceName"].endswith(".s3")
-        for table in endpoint.get("RouteTableIds", ())
-    }
-    ranges = [row["CidrBlock"] for row in rows[0].get("CidrBlockAssociationSet", ()) if _is_used(row)]
+def _vpc(aws: Aws, vpc_id: str, stack: Stack | None) -> Vpc:
+    vpcs = aws.call("ec2", "DescribeVpcs", {"VpcIds": [vpc_id]})["Vpcs"]
+    if not vpcs:
+        raise SettingsError(f"--vpc-id {vpc_id} is not in {aws.region}; choose one of aws ec2 describe-vpcs.")
+    query = {"Filters": [{"Name": "vpc-id", "Values": [vpc_id]}]}
+    tables = {table["RouteTableId"] for table in aws.pages("ec2", "DescribeRouteTables", "RouteTables", query)}
+    in_stack = set(stack.resources.values()) if stack else set[str]()
+    endpoints = aws.pages("ec2", "DescribeVpcEndpoints", "VpcEndpoints", query)
+    others = [endpoint for endpoint in endpoints if endpoint["VpcEndpointId"] not in in_stack]
+    cidr = vpcs[0]["CidrBlock"]
     return Vpc(
-        cidr=rows[0]["CidrBlock"],
-        route_tables=tuple(sorted(set(tables) - taken)),
-        other_cidrs=tuple(cidr for cidr in ranges if cidr != rows[0]["CidrBlock"]),
-        named=tuple(endpoint["ServiceName"] for endpoint in others if endpoint.get("PrivateDnsEnabled")),
+        cidr=cidr,
+        # AWS refuses a second endpoint to S3 in one route table.
+        route_tables=tuple(sorted(tables - _tables_with_s3(others))),
+        other_cidrs=tuple(other for other in _cidrs(vpcs[0]) if other != cidr),
+        private_services=tuple(endpoint["ServiceName"] for endpoint in others if endpoint.get("PrivateDnsEnabled")),
     )
 
 
-def _is_used(row: Mapping[str, Any]) -> bool:
-    return bool(row["CidrBlockState"]["State"] == "associated")
+def _tables_with_s3(endpoints: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Route tables that have one of these gateway endpoints to S3."""
+    tables = set[str]()
+    for endpoint in endpoints:
+        if endpoint["ServiceName"].endswith(".s3"):
+            tables.update(endpoint.get("RouteTableIds", ()))
+    return tables
+
+
+def _cidrs(vpc: Mapping[str, Any]) -> list[str]:
+    """The ranges in use."""
+    rows = vpc.get("CidrBlockAssociationSet", ())
+    return [row["CidrBlock"] for row in rows if row["CidrBlockState"]["State"] == "associated"]

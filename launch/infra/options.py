@@ -1,4 +1,4 @@
-"""What `python -m launch.infra` can be asked for; flags and help follow from it."""
+"""Options of `python -m launch.infra`; flags and help follow from them."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -7,73 +7,84 @@ from pydantic import Field
 
 from launch.core.options import RegionOptions, WordList
 
+YES = Field(False, description="skip the confirmation")
+DRY_RUN = Field(False, description="print every request and do nothing; --dry-run=json prints them as JSON")
+
 
 class SetUpOptions(RegionOptions):
-    """What the stack shall hold.  Where nothing is given it stays as it is, or gets the template's default."""
+    """What the stack holds.  A setting that is not given keeps its value; a new stack gets the template's default."""
 
-    monthly_usd: float | None = Field(None, ge=0, description="budget of the whole account, USD a month; 0: none")
-    email: str | None = Field(None, description="who hears of 80 % and 100 % of the budget; '': nobody any more")
-    log_days: int | None = Field(None, gt=0, description="days that CloudWatch keeps what nodes say; first: 30")
-    old_version_days: int | None = Field(None, gt=0, description="days that S3 keeps what was overwritten; first: 7")
+    monthly_usd: float | None = Field(
+        None, ge=0, description="monthly budget of the whole account in USD; 0 removes it (default: unchanged)"
+    )
+    email: str | None = Field(
+        None, description="address notified at 80 % and 100 % of the budget; '' removes it (default: unchanged)"
+    )
+    log_days: int | None = Field(
+        None, gt=0, description="days that CloudWatch keeps logs (default: unchanged; new stack: 30)"
+    )
+    old_version_days: int | None = Field(
+        None, gt=0, description="days that S3 keeps overwritten objects (default: unchanged; new stack: 7)"
+    )
     sweep_minutes: int | None = Field(
-        None, ge=5, le=1440, description="minutes from leak sweep to leak sweep; first: 60"
+        None, ge=5, le=1440, description="minutes between leak sweeps (default: unchanged; new stack: 60)"
     )
     vpc_id: str | None = Field(
-        None, description="vpc-...: gets a way to S3 within AWS, which is free; '': none any more"
+        None, description="VPC that gets a gateway endpoint to S3, which is free; '' removes it (default: unchanged)"
     )
     endpoint_subnets: WordList | None = Field(
-        None, description="subnets of it without a way to the internet: interface endpoints; '': none any more"
+        None,
+        description="subnets of that VPC without internet access, which get interface endpoints; '' removes them "
+        "(default: unchanged)",
     )
-    security_group: bool | None = Field(None, description="a group in the VPC, for launch.ec2 --security-group")
+    security_group: bool | None = Field(
+        None,
+        description="create a security group in the VPC for launch.ec2 --security-group (default: unchanged)",
+    )
 
 
 class PlanOptions(SetUpOptions):
-    """Of the verb plan."""
-
-
-YES = Field(False, description="do not ask: yes, what the plan says is meant")
+    """Options of the verb plan."""
 
 
 class UpOptions(SetUpOptions):
     yes: bool = YES
-    dry_run: bool | Literal["json"] = Field(
-        False, description="print every request and do nothing; --dry-run=json for programs"
-    )
+    dry_run: bool | Literal["json"] = DRY_RUN
 
 
 class ShowOptions(RegionOptions):
-    drift: bool = Field(False, description="ask AWS now what was changed by hand; takes about a minute")
+    drift: bool = Field(False, description="check for changes made outside the stack; takes about a minute")
 
 
 class DownOptions(RegionOptions):
-    keep_data: bool = Field(False, description="leave bucket, repository and logs where they are, with what they hold")
+    keep_data: bool = Field(False, description="keep bucket, repository and logs with their contents")
     yes: bool = YES
-    dry_run: bool | Literal["json"] = Field(
-        False, description="print every request and do nothing; --dry-run=json for programs"
-    )
+    dry_run: bool | Literal["json"] = DRY_RUN
 
 
 class TemplateOptions(RegionOptions):
-    account: str = Field("123456789012", description="whose: it is in the bucket's name")
+    account: str = Field("123456789012", description="account id; the bucket's name contains it")
 
 
 def parameters(options: SetUpOptions) -> Mapping[str, str]:
-    """The template's parameters that the command line gives, without what must be looked up."""
+    """Template parameters that follow from the command line alone."""
     given: dict[str, Any] = {
-        "MonthlyUsd": None if options.monthly_usd is None else f"{options.monthly_usd:.12g}",
         "Email": text_of(options, "email"),
         "LogDays": options.log_days,
         "OldVersionDays": options.old_version_days,
         "SweepMinutes": options.sweep_minutes,
         "VpcId": text_of(options, "vpc_id"),
         "SubnetIds": text_of(options, "endpoint_subnets"),
-        "SecurityGroup": None if options.security_group is None else ("yes" if options.security_group else "no"),
     }
+    if options.monthly_usd is not None:
+        given["MonthlyUsd"] = f"{options.monthly_usd:.12g}"
+    if options.security_group is not None:
+        given["SecurityGroup"] = "yes" if options.security_group else "no"
     return {name: str(value) for name, value in given.items() if value is not None}
 
 
 def text_of(options: SetUpOptions, name: str) -> str | None:
-    """What was given for a setting that is text or words; "" if that was nothing, None if it was not given at all."""
+    """The value of a text or list setting; "" where it was given empty, None where it was not given."""
     value = getattr(options, name)
     if name not in options.model_fields_set:
         return None

@@ -1,4 +1,4 @@
-"""What was asked for + facts -> the plan: the requests, what they cost, what speaks against them.  Pure."""
+"""Options + facts -> the plan: its requests, what they cost, what prevents them.  Pure."""
 
 import json
 from collections.abc import Mapping
@@ -7,33 +7,26 @@ from datetime import datetime
 from typing import Any
 
 from launch.core.errors import AwsError
-from launch.core.names import bucket_of, client_token
-from launch.core.plan import Plan, Request
+from launch.core.names import TOOLKIT, bucket_of, client_token
+from launch.core.plan import Fact, Plan, Request
 from launch.infra.facts import Facts, Stack
 from launch.infra.options import SetUpOptions, parameters
-from launch.infra.template import (
-    KEPT,
-    STACK,
-    STACK_TAG,
-    WITH_THEM,
-    Resource,
-    costs,
-    filled,
-    read,
-    resources,
-)
+from launch.infra.template import KEPT, STACK, STACK_TAG, WITH_THEM, Resource, filled, rates, read, resources
 from trainer.errors import SettingsError, TrainerError
 
-# The account that a plan without an account is for.
+# The account of a plan that is made without one.
 SOME_ACCOUNT = "123456789012"
 SPOT = "spot.amazonaws.com"
 
 UP, PLAN, DOWN = "python -m launch.infra up", "python -m launch.infra plan", "python -m launch.infra down"
 
+# States in which CloudFormation accepts no change.
+STUCK = ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED", "IMPORT_ROLLBACK_FAILED")
+
 
 @dataclass(frozen=True)
 class SetUp:
-    """The plan's requests by what they are for; holds: what the stack will hold."""
+    """The plan's requests by purpose; holds: the resources of the stack."""
 
     create: Request
     execute: Request
@@ -41,66 +34,39 @@ class SetUp:
     holds: tuple[Resource, ...]
 
 
-def plan(options: SetUpOptions, facts: Facts, now: datetime) -> Plan:
-    """The plan for setting the account up, or for changing how it is."""
-    account = facts.account or SOME_ACCOUNT
-    body = filled(account, facts.region)
+def plan(options: SetUpOptions, facts: Facts, now: datetime) -> Plan[SetUp]:
+    """The plan to create or change the stack."""
+    body = filled(facts.account or SOME_ACCOUNT, facts.region)
     template, stack = read(body), facts.stack
     given = _given(options, facts)
     values = {**(stack.parameters if stack else {}), **given}
     given |= _budget_name(template, values)
+    # The same name for a repeated request whose answer was lost, another for other parameters.
+    name = f"infra-{now:%Y%m%d-%H%M%S}-{client_token(body, sorted(given.items()))[:8]}"
     holds = resources(template, values)
-    # Asked for again because its answer got lost, it is the same; asked for otherwise, it is another.
-    change_set = f"infra-{now:%Y%m%d-%H%M%S}-{client_token(body, sorted(given.items()))[:8]}"
-    setup = SetUp(
-        create=_change_set(body, template, given, facts, change_set),
-        execute=Request(
-            "cloudformation",
-            "ExecuteChangeSet",
-            {"StackName": STACK, "ChangeSetName": change_set, "ClientRequestToken": change_set},
-            "make the changes",
-        ),
-        spot=Request(
-            "iam",
-            "CreateServiceLinkedRole",
-            {"AWSServiceName": SPOT},
-            "let the account have spot machines",
-            ("InvalidInput", "InvalidInputException", "EntityAlreadyExists"),
-        ),
-        holds=holds,
-    )
-    subnets = len([subnet for subnet in values.get("SubnetIds", "").split(",") if subnet])
-    sweeps = values.get("SweepMinutes", template["Parameters"]["SweepMinutes"]["Default"])
-    interfaces = sum(thing.is_interface for thing in holds)
+    setup = SetUp(_create(body, template, given, facts, name), _execute(name), _allow_spot(), holds)
     return Plan(
         title=f"stack {STACK} in {facts.region}",
-        facts=_facts_rows(facts, values),
+        payload=setup,
+        facts=_shown(facts, values),
         steps=(setup.create, setup.execute, setup.spot),
-        price=costs({thing.id: thing.type for thing in holds}, subnets, interfaces, float(sweeps)),
+        rates=_rates(template, values, holds),
         warnings=_warnings(facts, values),
-        problems=(*facts.problems, *_problems(options, facts, values), *_twice(template, facts, values)),
-        inner=setup,
+        problems=(*facts.problems, *_problems(options, facts, template, values)),
     )
-
-
-def inner(made: Plan) -> SetUp:
-    """What plan() left for whoever carries it out."""
-    setup: Any = made.inner
-    assert isinstance(setup, SetUp)
-    return setup
 
 
 def _given(options: SetUpOptions, facts: Facts) -> dict[str, str]:
-    """The parameters whose values are known; the others stay as they are."""
-    given = {**parameters(options), "AccountWide": "no" if facts.owner else "yes"}
+    """The parameters with a new value; others stay unchanged."""
+    given = {**parameters(options), "AccountWide": "no" if facts.owner_region else "yes"}
     if facts.vpc is not None:
         given |= {"VpcCidr": facts.vpc.cidr, "RouteTableIds": ",".join(facts.vpc.route_tables)}
     return given
 
 
 def _budget_name(template: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, str]:
-    """A name for each address and each pair of thresholds: whom AWS writes to is for good, so it makes another budget,
-    which cannot have the name of the first.
+    """A name for each address and set of thresholds: AWS cannot change whom a budget notifies, so the stack replaces
+    it, and the replacement needs another name.
     """
     if not values.get("Email"):
         return {}
@@ -108,178 +74,238 @@ def _budget_name(template: Mapping[str, Any], values: Mapping[str, str]) -> dict
     return {"BudgetName": f"{STACK}-{client_token(json.dumps(rows, sort_keys=True), values['Email'])[:8]}"}
 
 
-def _change_set(body: str, template: Mapping[str, Any], given: Mapping[str, str], facts: Facts, name: str) -> Request:
-    stack = facts.stack
-    kept = [name for name in template["Parameters"] if stack and name in stack.parameters and name not in given]
-    slots: list[dict[str, Any]] = [{"ParameterKey": name, "ParameterValue": value} for name, value in given.items()]
-    slots += [{"ParameterKey": name, "UsePreviousValue": True} for name in kept]
-    if facts.adopted:
-        how: dict[str, Any] = {"ImportExistingResources": True}
-    else:
-        how = {"DeploymentMode": "REVERT_DRIFT"} if stack else {}  # what was changed by hand comes back
-    if stack is None:
-        how |= {"OnStackFailure": "DELETE"}  # or an empty stack would be in the way
+# ---- requests
+
+
+def _create(body: str, template: Mapping[str, Any], given: Mapping[str, str], facts: Facts, name: str) -> Request:
     params = {
         "StackName": STACK,
         "ChangeSetName": name,
-        "ChangeSetType": "UPDATE" if stack else "CREATE",
+        "ChangeSetType": "UPDATE" if facts.stack else "CREATE",
         "TemplateBody": body,
-        "Parameters": slots,
+        "Parameters": _slots(template, given, facts.stack),
         "Capabilities": ["CAPABILITY_NAMED_IAM"],
         "Tags": [{"Key": STACK_TAG, "Value": facts.region}],
-        **how,
+        **_mode(facts),
     }
-    return Request("cloudformation", "CreateChangeSet", params, "ask what would change", ("AlreadyExistsException",))
+    why = "ask AWS what would change"
+    return Request("cloudformation", "CreateChangeSet", params, why, ("AlreadyExistsException",))
 
 
-def _facts_rows(facts: Facts, values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    stack = facts.stack
-    state = f"{stack.status}, drift {stack.drift}" if stack else "not there yet"
-    if not facts.account:
-        state = "never looked up"
-    roles = f"in the stack of {facts.owner}" if facts.owner else "in this stack, for all regions"
+def _slots(template: Mapping[str, Any], given: Mapping[str, str], stack: Stack | None) -> list[dict[str, Any]]:
+    """New values, and for the stack's other parameters their present ones."""
+    slots: list[dict[str, Any]] = [{"ParameterKey": name, "ParameterValue": value} for name, value in given.items()]
+    for name in template["Parameters"]:
+        if stack is not None and name in stack.parameters and name not in given:
+            slots.append({"ParameterKey": name, "UsePreviousValue": True})
+    return slots
+
+
+def _mode(facts: Facts) -> dict[str, Any]:
+    mode: dict[str, Any] = {}
+    if facts.adopted:
+        mode["ImportExistingResources"] = True
+    elif facts.stack is not None:
+        mode["DeploymentMode"] = "REVERT_DRIFT"
+    if facts.stack is None:
+        mode["OnStackFailure"] = "DELETE"  # an empty stack would block the next try
+    return mode
+
+
+def _execute(name: str) -> Request:
+    params = {"StackName": STACK, "ChangeSetName": name, "ClientRequestToken": name}
+    return Request("cloudformation", "ExecuteChangeSet", params, "make the changes")
+
+
+def _allow_spot() -> Request:
+    done_already = ("InvalidInput", "InvalidInputException", "EntityAlreadyExists")
+    params = {"AWSServiceName": SPOT}
+    return Request("iam", "CreateServiceLinkedRole", params, "allow the account to use spot instances", done_already)
+
+
+# ---- what is shown
+
+
+def _shown(facts: Facts, values: Mapping[str, str]) -> tuple[Fact, ...]:
+    bucket = bucket_of(facts.account or SOME_ACCOUNT, facts.region)
+    roles = f"in the stack of {facts.owner_region}" if facts.owner_region else "in this stack, for all regions"
     rows = [
-        ("account", facts.account or f"never looked up; {SOME_ACCOUNT} stands for it"),
-        ("stack", state),
-        ("bucket", bucket_of(facts.account or SOME_ACCOUNT, facts.region)),
-        ("roles", roles),
-        ("budget", _budget(facts, values)),
+        _account(facts),
+        _stack(facts),
+        Fact("bucket", bucket),
+        Fact("roles_region", facts.owner_region or facts.region, roles, label="roles"),
+        _budget(facts, values),
     ]
     if facts.adopted:
-        rows.append(("adopted", ", ".join(facts.adopted) + ": there already, kept with all they hold"))
+        text = ", ".join(facts.adopted) + ": they exist already and keep their contents"
+        rows.append(Fact("adopted", list(facts.adopted), text))
     return tuple(rows)
 
 
-def _budget(facts: Facts, values: Mapping[str, str]) -> str:
-    usd, mail = float(values.get("MonthlyUsd", 0) or 0), values.get("Email", "")
-    if facts.owner:
-        return f"in the stack of {facts.owner}, if any"
-    return f"{usd:,.2f} USD a month, to {mail}" if usd and mail else "none"
+def _account(facts: Facts) -> Fact:
+    return Fact("account", facts.account or None, facts.account or f"not looked up; {SOME_ACCOUNT} stands in for it")
+
+
+def _stack(facts: Facts) -> Fact:
+    if not facts.account:
+        return Fact("stack", None, "not looked up")
+    if facts.stack is None:
+        return Fact("stack", None, "does not exist yet")
+    stack = facts.stack
+    value = {"status": stack.status, "drift": stack.drift, "resources": len(stack.resources)}
+    return Fact("stack", value, f"{stack.status}, drift {stack.drift}, {len(stack.resources)} resources")
+
+
+def _budget(facts: Facts, values: Mapping[str, str]) -> Fact:
+    usd, email = float(values.get("MonthlyUsd", 0) or 0), values.get("Email", "")
+    if facts.owner_region:
+        return Fact("budget", None, f"in the stack of {facts.owner_region}, if any")
+    if not usd or not email:
+        return Fact("budget", None, "none")
+    return Fact("budget", {"usd_per_month": usd, "email": email}, f"{usd:,.2f} USD per month, alerts to {email}")
+
+
+def _rates(template: Mapping[str, Any], values: Mapping[str, str], holds: tuple[Resource, ...]) -> tuple[Fact, ...]:
+    subnets = [subnet for subnet in values.get("SubnetIds", "").split(",") if subnet]
+    sweep_minutes = values.get("SweepMinutes", template["Parameters"]["SweepMinutes"]["Default"])
+    interfaces = sum(thing.is_interface for thing in holds)
+    return rates({thing.id: thing.type for thing in holds}, len(subnets), interfaces, float(sweep_minutes))
 
 
 def _warnings(facts: Facts, values: Mapping[str, str]) -> tuple[str, ...]:
-    found = list[str]()
+    warnings = list[str]()
     if facts.vpc and facts.vpc.other_cidrs and values.get("SubnetIds"):
         others = ", ".join(facts.vpc.other_cidrs)
-        found.append(f"the endpoints let in {facts.vpc.cidr} only; nodes in {others} need a way to the internet.")
+        warnings.append(f"the endpoints accept {facts.vpc.cidr} only; nodes in {others} need internet access.")
     if facts.adopted:
-        found.append(_ADOPTED)
-    return tuple(found)
-
-
-_ADOPTED = (
-    f"what is adopted keeps its settings at first: run {UP} once more, and it gets the template's "
-    "(encryption, versions, lifecycle, policy)."
-)
-
-
-def _problems(options: SetUpOptions, facts: Facts, values: Mapping[str, str]) -> list[TrainerError]:
-    found: list[TrainerError] = []
-    if facts.owner and (options.monthly_usd or options.email):
-        found.append(
-            SettingsError(f"the budget is the account's; give --monthly-usd and --email with --region {facts.owner}.")
+        warnings.append(
+            f"adopted resources keep their settings for now: run {UP} again to apply the template's encryption, "
+            "versioning, lifecycle and policy."
         )
-    if bool(float(values.get("MonthlyUsd") or 0)) != bool(values.get("Email")) and (
-        options.monthly_usd or options.email
-    ):
-        found.append(SettingsError("a budget takes both --monthly-usd and --email; give the other one, too."))
-    if values.get("SecurityGroup") == "yes" and not values.get("VpcId"):
-        found.append(SettingsError("--security-group lies in a VPC; give --vpc-id, too."))
-    if values.get("SubnetIds") and not values.get("VpcId"):
-        found.append(SettingsError("--endpoint-subnets lie in a VPC; give --vpc-id, too."))
-    if facts.strangers:
-        found.append(_in_the_way(facts.strangers))
-    if facts.stack is not None:
-        found += _stuck(facts.stack)
-    return found
+    return tuple(warnings)
 
 
-def _twice(template: Mapping[str, Any], facts: Facts, values: Mapping[str, str]) -> list[TrainerError]:
-    """A VPC has one endpoint at most with AWS's own name for a service."""
-    rows = [row["Properties"].get("ServiceName", {}) for row in template["Resources"].values()]
-    ours = {row["Fn::Sub"].replace("${AWS::Region}", facts.region) for row in rows if row}
-    there = sorted(ours & set(facts.vpc.named)) if facts.vpc and values.get("SubnetIds") else []
-    if not there:
-        return []
-    return [
-        SettingsError(
-            f"the VPC has endpoints with private names for {', '.join(there)}, and can have one of each; leave "
-            "--endpoint-subnets out and use those, or delete them."
+# ---- what prevents it
+
+
+def _problems(
+    options: SetUpOptions, facts: Facts, template: Mapping[str, Any], values: Mapping[str, str]
+) -> list[TrainerError]:
+    possible = (
+        _budget_elsewhere(options, facts),
+        _half_a_budget(options, values),
+        _no_vpc(values),
+        _in_the_way(facts),
+        _stuck(facts.stack),
+        _second_endpoints(template, facts, values),
+    )
+    return [problem for problem in possible if problem is not None]
+
+
+def _budget_elsewhere(options: SetUpOptions, facts: Facts) -> TrainerError | None:
+    if facts.owner_region and (options.monthly_usd or options.email):
+        return SettingsError(
+            f"an account has one budget; give --monthly-usd and --email with --region {facts.owner_region}."
         )
-    ]
+    return None
 
 
-def _in_the_way(strangers: tuple[tuple[str, str], ...]) -> TrainerError:
-    """What the stack cannot take over: nothing is lost if it is made anew, but somebody may use it now."""
-    names = ", ".join(f"{kind} {name}" for kind, name in strangers)
+def _half_a_budget(options: SetUpOptions, values: Mapping[str, str]) -> TrainerError | None:
+    has_amount, has_email = bool(float(values.get("MonthlyUsd") or 0)), bool(values.get("Email"))
+    if has_amount != has_email and (options.monthly_usd or options.email):
+        return SettingsError("a budget needs both --monthly-usd and --email; give the other one, too.")
+    return None
+
+
+def _no_vpc(values: Mapping[str, str]) -> TrainerError | None:
+    if values.get("VpcId"):
+        return None
+    if values.get("SecurityGroup") == "yes":
+        return SettingsError("--security-group needs a VPC; give --vpc-id, too.")
+    if values.get("SubnetIds"):
+        return SettingsError("--endpoint-subnets need a VPC; give --vpc-id, too.")
+    return None
+
+
+def _in_the_way(facts: Facts) -> TrainerError | None:
+    """Resources that the stack cannot adopt.  They hold no data, but somebody may be using them."""
+    if not facts.conflicts:
+        return None
+    names = ", ".join(f"{kind} {name}" for kind, name in facts.conflicts)
     return AwsError(
-        f"made by hand, so the stack cannot make them: {names}; delete them in the IAM console (roles and policies "
-        f"hold no data), while no job runs, and start {UP} again.",
+        f"created outside the stack, which cannot adopt them: {names}; delete them in the IAM console (roles and "
+        f"policies hold no data) while no job runs, and run {UP} again.",
         "AlreadyExists",
     )
 
 
-def _stuck(stack: Stack) -> list[TrainerError]:
-    """States in which CloudFormation takes no change."""
-    if stack.status in ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED",
-                        "IMPORT_ROLLBACK_FAILED"):  # fmt: skip
-        return [AwsError(f"the stack is in {stack.status}; run {DOWN} --keep-data, then {UP} again.", stack.status)]
+def _stuck(stack: Stack | None) -> TrainerError | None:
+    if stack is None:
+        return None
+    if stack.status in STUCK:
+        return AwsError(f"the stack is in {stack.status}; run {DOWN} --keep-data, then {UP} again.", stack.status)
     if stack.status == "UPDATE_ROLLBACK_FAILED":
-        return [
-            AwsError(
-                "the stack could not go back to how it was; run aws cloudformation continue-update-rollback "
-                f"--stack-name {STACK}, and look at python -m launch.infra show.",
-                stack.status,
-            )
-        ]
-    return []
+        return AwsError(
+            "AWS could not roll the stack back; run aws cloudformation continue-update-rollback "
+            f"--stack-name {STACK}, then check python -m launch.infra show.",
+            stack.status,
+        )
+    return None
+
+
+def _second_endpoints(template: Mapping[str, Any], facts: Facts, values: Mapping[str, str]) -> TrainerError | None:
+    """A VPC can have one endpoint with private DNS names per service."""
+    if facts.vpc is None or not values.get("SubnetIds"):
+        return None
+    rows = [row["Properties"].get("ServiceName") for row in template["Resources"].values()]
+    ours = {row["Fn::Sub"].replace("${AWS::Region}", facts.region) for row in rows if row}
+    both = sorted(ours & set(facts.vpc.private_services))
+    if not both:
+        return None
+    return SettingsError(
+        f"the VPC has endpoints with private names for {', '.join(both)}, and AWS allows one per service; leave "
+        "--endpoint-subnets out to use those, or delete them."
+    )
 
 
 # ---- down
 
 
-def down(facts: Facts, keep_data: bool, warnings: tuple[str, ...] = ()) -> Plan:
-    """The plan for taking the stack down; who needs it, and what bucket and repository hold, is looked at by who
-    carries it out.
-    """
+def down(facts: Facts, keep_data: bool, warnings: tuple[str, ...] = ()) -> Plan[None]:
+    """The plan to delete the stack.  Whoever performs it checks first that nobody uses it and that it holds no data."""
     stack = facts.stack
     steps: tuple[Request, ...] = ()
     if stack is not None:
         steps = (Request("cloudformation", "DeleteStack", {"StackName": stack.id}, "delete the stack"),)
-    if not keep_data:
-        steps += removals(facts)
-    state = f"{stack.status}, {len(stack.resources)} resources" if stack else "there is none"
-    rows = [
-        ("account", facts.account or "never looked up"),
-        ("stack", state if facts.account else "never looked up"),
-    ]
-    if stack is not None and stack.has_roles:
-        warnings += ("the roles are the account's: launches from other regions use them, too.",)
-    price = (("afterwards", "what is kept costs as before" if keep_data else "nothing"),)
-    return Plan(f"stack {STACK} in {facts.region}, down", tuple(rows), steps, price, warnings, facts.problems)
+        if not keep_data:
+            steps += _removals(facts, stack)
+        if stack.has_roles:
+            warnings += ("launches in other regions use the roles of this stack, too.",)
+    kept = "kept, and billed as before" if keep_data else "deleted where empty"
+    rows = (_account(facts), _stack(facts), Fact("keep_data", keep_data, kept, label="data"))
+    title = f"delete stack {STACK} in {facts.region}"
+    return Plan(title, None, rows, steps, warnings=warnings, problems=facts.problems)
 
 
-def goes(stack: Stack, keep_data: bool) -> list[tuple[str, str, str]]:
-    """A row per resource: what happens to it, its name and its id."""
-    kept = "keep" if keep_data else "delete if empty"
-    return [
-        (kept if name in (*KEPT, *WITH_THEM) else "delete", name, thing)
-        for name, thing in sorted(stack.resources.items())
-    ]
+def resource_rows(stack: Stack, keep_data: bool) -> list[tuple[str, str, str]]:
+    """What happens to each resource, its name and its id."""
+    for_data = "keep" if keep_data else "delete if empty"
+    rows = list[tuple[str, str, str]]()
+    for name, id_ in sorted(stack.resources.items()):
+        rows.append((for_data if name in (*KEPT, *WITH_THEM) else "delete", name, id_))
+    return rows
 
 
-def removals(facts: Facts) -> tuple[Request, ...]:
-    """What deletes what the stack leaves; AWS itself refuses where something is in it, but for logs.
+def _removals(facts: Facts, stack: Stack) -> tuple[Request, ...]:
+    """Deletes what the stack keeps.  AWS refuses to delete a bucket or a repository with contents.
 
-    Only what is the stack's now: what merely has the name may be somebody else's.
+    Only resources of the stack: others of the same name may be somebody else's.
     """
-    there = [name for name in KEPT if facts.stack and name in facts.stack.resources]
-    asks = {
-        "JobBucket": ("s3", "DeleteBucket", {"Bucket": bucket_of(facts.account or SOME_ACCOUNT, facts.region)}),
-        "Repository": ("ecr", "DeleteRepository", {"repositoryName": "aws-ddp-toolkit"}),
-        "NodeLogs": ("logs", "DeleteLogGroup", {"logGroupName": "/aws-ddp-toolkit/ec2"}),
+    bucket = bucket_of(facts.account or SOME_ACCOUNT, facts.region)
+    calls: dict[str, tuple[str, str, dict[str, str], str]] = {
+        "JobBucket": ("s3", "DeleteBucket", {"Bucket": bucket}, "delete the empty bucket"),
+        "Repository": ("ecr", "DeleteRepository", {"repositoryName": TOOLKIT}, "delete the empty repository"),
+        "NodeLogs": ("logs", "DeleteLogGroup", {"logGroupName": f"/{TOOLKIT}/ec2"}, "delete the log group if empty"),
     }
-    words = {"JobBucket": "delete the bucket, which is empty", "Repository": "delete the repository, which is empty",
-             "NodeLogs": "delete the log group, unless it holds logs"}  # fmt: skip
     gone = ("NoSuchBucket", "404", "RepositoryNotFoundException", "ResourceNotFoundException")
-    return tuple(Request(*asks[name], words[name], gone, name=name) for name in there)
+    return tuple(Request(*calls[name], gone, name=name) for name in KEPT if name in stack.resources)

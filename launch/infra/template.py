@@ -1,45 +1,53 @@
-"""The template in infra/cloudformation, filled: what a stack of it holds, and what that costs.  Pure."""
+"""The filled template of infra/cloudformation: which resources a stack of it has, and what they cost.  Pure."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import yaml
 
 from launch.core.names import TOOLKIT, bucket_of
+from launch.core.plan import Fact
+from launch.core.price import HOURS_PER_MONTH
 from launch.core.templates import fill_yaml
 
 STACK = TOOLKIT
-STACK_TAG = f"{TOOLKIT}:stack"  # on what a stack makes: its region
+STACK_TAG = f"{TOOLKIT}:stack"  # on each resource: the region of its stack
 TEMPLATE = "cloudformation/account.yaml"
 POLICIES = ("builder", "image-builder", "image-builder-trust", "launcher", "node", "node-trust", "sagemaker",
             "sagemaker-trust", "scheduler", "scheduler-trust", "sweeper")  # fmt: skip
 
-# What stays when the stack goes, because it holds data, and is adopted if it is there already.
+# Resources with data: kept when the stack is deleted, adopted if they exist.
 KEPT = ("JobBucket", "Repository", "NodeLogs")
-# And what stays with the bucket and goes with it.
+# Kept and deleted together with the bucket.
 WITH_THEM = ("JobBucketPolicy",)
 
-# Words for the plan.  USD of us-east-1, from AWS's price pages as remembered on 2026-11-21.
-COSTS = {
-    "AWS::S3::Bucket": "0.023 USD per GB and month",
-    "AWS::ECR::Repository": "0.10 USD per GB and month",
-    "AWS::Logs::LogGroup": "0.50 USD per GB that nodes say, 0.03 per GB and month",
-    "AWS::CodeBuild::Project": "0.005 USD per minute of a build, which ends after 60 at most",
+# Type -> rates by unit, and the same in words.  us-east-1, from AWS's price pages as remembered on 2026-11-21.
+RATES: Mapping[str, tuple[Mapping[str, float], str]] = {
+    "AWS::S3::Bucket": ({"usd_per_gb_month": 0.023}, "0.023 USD per GB and month"),
+    "AWS::ECR::Repository": ({"usd_per_gb_month": 0.10}, "0.10 USD per GB and month"),
+    "AWS::Logs::LogGroup": (
+        {"usd_per_gb_written": 0.50, "usd_per_gb_month": 0.03},
+        "0.50 USD per GB written, 0.03 per GB and month",
+    ),
+    "AWS::CodeBuild::Project": (
+        {"usd_per_minute": 0.005, "most_minutes": 60},
+        "0.005 USD per minute of a build, at most 60 minutes",
+    ),
 }
-# Systems Manager Automation: a sweep is one step, of a script that takes some seconds.  Its free runs ended for new
-# customers on 2025-08-14 and for all others on 2025-12-31, as others quote AWS's page in 2026.
+# Systems Manager Automation: a sweep is one step, a script that takes some seconds.  Free runs ended for new customers
+# on 2025-08-14 and for all others on 2025-12-31, as others quote AWS's page in 2026.
 STEP_USD, SCRIPT_USD_PER_S, SWEEP_S = 0.002, 0.00003, 5
-HOURS_PER_MONTH = 730
-ENDPOINT_USD_PER_HOUR = 0.01  # in each subnet
+ENDPOINT_USD_PER_HOUR, ENDPOINT_USD_PER_GB = 0.01, 0.01  # in each subnet
 INTERFACE = "Interface"
 
 
 @dataclass(frozen=True)
 class Resource:
-    """One thing that the template makes.  name: its literal name, or nothing."""
+    """A resource in the template.  name: its literal name, or ""."""
 
     id: str
     type: str
@@ -52,29 +60,31 @@ class Resource:
         return " ".join(self.type.split("::")[1:])
 
 
+@cache
 def filled(account: str, region: str) -> str:
     """The template for one region of an account."""
     folder = files("infra")
     texts = {name: folder.joinpath(f"iam/{name}.json").read_text() for name in POLICIES}
-    # A role that services take on for this account only: the files know no account.
+    # Trust policies name the account, which the files cannot know.
     texts = {name: text.replace("@ACCOUNT@", account) for name, text in texts.items()}
     policies = {name.upper().replace("-", "_"): json.loads(text) for name, text in texts.items()}
     sweep = folder.joinpath("cloudformation/sweep.py").read_text()
     return fill_yaml(TEMPLATE, {"BUCKET": bucket_of(account, region), "SWEEP": sweep, **policies})
 
 
-def read(text: str) -> dict[str, Any]:
-    """The template as data, with CloudFormation's short forms written out."""
-    content: dict[str, Any] = yaml.load(text, Loader=_Loader)  # nosec B506  # a SafeLoader
+@cache
+def read(text: str) -> Mapping[str, Any]:
+    """The template as data, with CloudFormation's short forms, such as !Ref, written out.  Shared: do not change it."""
+    content: Mapping[str, Any] = yaml.load(text, Loader=_Loader)  # nosec B506  # a SafeLoader
     return content
 
 
-# The parser in C, where there is one, takes a tenth of the time.
+# The C parser, where available, takes a tenth of the time.
 _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_Parser):  # type: ignore[misc]
-    """Knows !Ref and the like."""
+    """Reads CloudFormation's tags."""
 
 
 def _function(loader: Any, name: str, node: yaml.Node) -> dict[str, Any]:
@@ -93,18 +103,19 @@ _Loader.add_multi_constructor("!", _function)
 
 
 def resources(template: Mapping[str, Any], values: Mapping[str, str]) -> tuple[Resource, ...]:
-    """What a stack with these parameters holds; those that are not given have their defaults."""
+    """Resources of a stack with these parameters; others have their defaults."""
     given = {name: str(values.get(name, slot["Default"])) for name, slot in template["Parameters"].items()}
-    conditions = template["Conditions"]
-    return tuple(
-        Resource(name, row["Type"], _name(row), row["Properties"].get("VpcEndpointType") == INTERFACE)
-        for name, row in template["Resources"].items()
-        if "Condition" not in row or _holds(conditions[row["Condition"]], given, conditions)
-    )
+    conditions, chosen = template["Conditions"], list[Resource]()
+    for name, row in template["Resources"].items():
+        if "Condition" in row and not _holds(conditions[row["Condition"]], given, conditions):
+            continue
+        is_interface = row["Properties"].get("VpcEndpointType") == INTERFACE
+        chosen.append(Resource(name, row["Type"], _name(row), is_interface))
+    return tuple(chosen)
 
 
 def _holds(condition: Mapping[str, Any], values: Mapping[str, str], conditions: Mapping[str, Any]) -> bool:
-    """As CloudFormation decides it, for the functions that the template has."""
+    """Whether a condition is true; knows the functions that the template uses."""
     ((function, rest),) = condition.items()
     if function == "Condition":
         return _holds(conditions[rest], values, conditions)
@@ -120,7 +131,7 @@ def _holds(condition: Mapping[str, Any], values: Mapping[str, str], conditions: 
 def _text(value: Any, values: Mapping[str, str]) -> str:
     if isinstance(value, Mapping):
         ((function, rest),) = value.items()
-        # A list of texts is all that is joined, and only to see whether it is empty.
+        # The template joins only lists of texts, and only to see whether they are empty.
         return values[rest] if function == "Ref" else _text(rest[1], values)
     return str(value)
 
@@ -130,21 +141,24 @@ _NAMES = ("BucketName", "RepositoryName", "LogGroupName", "RoleName", "InstanceP
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    found = [row["Properties"][key] for key in _NAMES if key in row["Properties"]]
-    return str(found[0]) if found else ""
+    properties = row["Properties"]
+    return str(next((properties[key] for key in _NAMES if key in properties), ""))
 
 
-def costs(kinds: Mapping[str, str], subnets: int, interfaces: int, sweep_minutes: float) -> tuple[tuple[str, str], ...]:
-    """Lines for the plan.  kinds: {name: type} of what will be there."""
-    rows = [(name, COSTS[kind]) for name, kind in kinds.items() if kind in COSTS]
-    rows.append(("Sweeper", _sweeps(sweep_minutes)))
+def rates(kinds: Mapping[str, str], subnets: int, interfaces: int, sweep_minutes: float) -> tuple[Fact, ...]:
+    """What the stack costs.  kinds: {name: type} of its resources; interfaces: endpoints in each subnet."""
+    rows = [Fact(name, *RATES[kind], label=name) for name, kind in kinds.items() if kind in RATES]
+    rows.append(_sweeps(sweep_minutes))
     if interfaces and subnets:
         month = interfaces * subnets * ENDPOINT_USD_PER_HOUR * HOURS_PER_MONTH
-        rows.append(("endpoints", f"{month:,.2f} USD per month for {interfaces} in {subnets} subnets, and 0.01 per GB"))
-    return (*rows, ("everything else", "free"))
+        value = {"usd_per_month": round(month, 2), "usd_per_gb": ENDPOINT_USD_PER_GB}
+        count = f"{interfaces} in {subnets} subnet{'s' if subnets > 1 else ''}"
+        rows.append(Fact("endpoints", value, f"{month:,.2f} USD per month for {count}, and 0.01 per GB"))
+    return (*rows, Fact("everything_else", {"usd_per_month": 0}, "free"))
 
 
-def _sweeps(minutes: float) -> str:
+def _sweeps(minutes: float) -> Fact:
     runs = HOURS_PER_MONTH * 60 / minutes
     month = runs * (STEP_USD + SWEEP_S * SCRIPT_USD_PER_S)
-    return f"about {month:.2f} USD a month for {runs:,.0f} runs; --sweep-minutes makes them fewer or more"
+    text = f"about {month:.2f} USD per month for {runs:,.0f} runs; --sweep-minutes changes how many"
+    return Fact("Sweeper", {"usd_per_month": round(month, 2), "runs_per_month": round(runs)}, text)

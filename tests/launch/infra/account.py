@@ -1,4 +1,4 @@
-"""An AWS account that is not set up yet: moto in this process, mended where CloudFormation is told otherwise.
+"""An AWS account that is not set up yet: moto in this process, with patches to its CloudFormation.
 
 with NewAccount.opened() as account:
     assert account.type("up") == 0
@@ -24,15 +24,16 @@ from moto.cloudformation.utils import yaml_tag_constructor
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.iam.models import IAMBackend
 
-from launch.core import cli, clock
+from launch.core import cli
 from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.regions import regions_of
-from launch.infra import __main__, commands
+from launch.infra import __main__
+from launch.infra.commands import Runtime
 from launch.rehearse.aws.ec2 import moto_patches as ec2
 from tests.launch.ec2.account import _leave_what_stays_alone
 from tests.launch.faults import Request, listen, watched
-from tests.launch.infra.mended import mended
+from tests.launch.infra.moto_patches import patched
 from tests.launch.privilege.watch import granted
 from trainer.errors import SettingsError
 
@@ -46,8 +47,8 @@ _Parser.add_multi_constructor("", yaml_tag_constructor)
 
 @dataclass
 class NewAccount:
-    """requests: every call since it was opened; happens: what happens at each sleep, in turn; answer: what the user
-    says who is asked; questions: what was asked.
+    """requests: every call since it was opened; happens: what happens at each sleep, in turn; answer: the user's to a
+    confirmation; questions: the confirmations; make_aws: how commands get at this account.
     """
 
     id: str = DEFAULT_ACCOUNT_ID
@@ -59,6 +60,7 @@ class NewAccount:
     questions: list[str] = field(default_factory=list)
     out: str = ""
     err: str = ""
+    make_aws: Callable[[str | None], Aws] = field(default_factory=lambda: way_in)
 
     @classmethod
     @contextmanager
@@ -71,15 +73,11 @@ class NewAccount:
             stack.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", "Tried to parse AWS::")
             stack.enter_context(mock_aws(config={"core": {"mock_credentials": False}}))
-            stack.enter_context(ec2.mended(ec2.Rules()))
-            stack.enter_context(mended())
+            stack.enter_context(ec2.patched(ec2.Rules()))
+            stack.enter_context(patched())
             # No role has any of AWS's own policies; moto would read all 1,600 of them.
             stack.enter_context(mock.patch.object(IAMBackend, "_init_aws_policies", return_value=[]))
             stack.enter_context(mock.patch("yaml.Loader", _Parser))
-            stack.enter_context(mock.patch.object(clock, "Clock", account._clock))
-            stack.enter_context(mock.patch.object(commands, "regions_of", _two_regions))
-            stack.enter_context(mock.patch.object(__main__, "_aws", way_in))
-            stack.enter_context(mock.patch.object(cli, "confirm", account._confirm))
             stack.enter_context(watched(lambda call, _protocol: account.requests.append(call)))
             stack.enter_context(granted())
             yield account
@@ -90,15 +88,16 @@ class NewAccount:
         return way_in(region or self.region)
 
     def type(self, *words: str) -> int:
-        """python -m launch.infra ...; what it said is in `out` and `err`."""
+        """The exit code of `python -m launch.infra WORDS`; its output is in `out` and `err`."""
         out, err = io.StringIO(), io.StringIO()
+        runtime = Runtime(self.make_aws, self._clock(), cli.say, self._confirm, _two_regions)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = __main__.main(list(words))
+            code = __main__.main(words, runtime)
         self.out, self.err = out.getvalue(), err.getvalue()
         return code
 
     @property
-    def asked(self) -> list[str]:
+    def calls(self) -> list[str]:
         """Every call, as service:Operation."""
         return [str(request) for request in self.requests]
 

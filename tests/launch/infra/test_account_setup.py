@@ -1,4 +1,4 @@
-"""The promise of infra/account.md: after `launch.infra up`, and with an image and data, launchers find all they need."""
+"""The promise of infra/account.md: after `launch.infra up`, with an image and data, launchers find all they need."""
 
 import json
 from datetime import UTC, datetime
@@ -10,7 +10,7 @@ from launch.ec2 import checks
 from launch.ec2.lookup import look_up
 from launch.ec2.options import Ec2Options
 from launch.rehearse.aws.ec2 import account as rehearsed
-from launch.rehearse.aws.sagemaker.moto_patches import mended
+from launch.rehearse.aws.sagemaker.moto_patches import patched
 from launch.rehearse.aws.sagemaker.rules import Rules
 from launch.sagemaker import checks as sagemaker_checks
 from launch.sagemaker.lookup import look_up as look_up_sagemaker
@@ -33,7 +33,7 @@ def push_image(new: NewAccount) -> str:
 def test_a_launch_on_ec2_finds_everything(new: NewAccount) -> None:
     assert new.type("up") == 0
     digest = push_image(new)
-    aws_side = rehearsed.Account(new.region)  # what is AWS's own, or the user's data
+    aws_side = rehearsed.Ec2Account(new.region)  # what is AWS's own, or the user's data
     aws_side.make_ami()
     aws_side.make_snapshot("imagenet", 150)
     job = Job(TrainConfig(dataset="imagenet"), Ec2Options(nodes=2))
@@ -48,7 +48,7 @@ def test_a_launch_on_ec2_finds_everything(new: NewAccount) -> None:
 def test_a_launch_on_sagemaker_finds_everything(new: NewAccount) -> None:
     assert new.type("up") == 0
     job = Job(TrainConfig(dataset="cifar10"), SageMakerOptions.model_validate({"instance_type": "ml.g5.12xlarge"}))
-    with mended(Rules()):
+    with patched(Rules()):
         facts = look_up_sagemaker(new.aws(), sagemaker_checks.resolve(job), "j", NOW)
 
     assert (facts.problems, facts.unknown) == ((), ())

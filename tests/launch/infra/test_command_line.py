@@ -1,6 +1,7 @@
-"""python -m launch.infra, typed against moto: what each verb says, makes, refuses and leaves."""
+"""python -m launch.infra against moto: what each verb prints, changes, refuses and leaves."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
@@ -10,7 +11,7 @@ from moto.cloudformation.models import cloudformation_backends
 
 from launch.core.aws import Aws
 from launch.core.errors import Forbidden
-from launch.infra import __main__, regions
+from launch.infra import regions
 from launch.infra.regions import Region
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.infra.account import NewAccount
@@ -22,7 +23,7 @@ READING = ("Describe", "Get", "List", "Head")
 
 def written(account: NewAccount) -> list[str]:
     """The calls that change something."""
-    return [call for call in account.asked if not call.partition(":")[2].startswith(READING)]
+    return [call for call in account.calls if not call.partition(":")[2].startswith(READING)]
 
 
 # ---- plan
@@ -35,7 +36,7 @@ def test_plan_says_what_would_be_made_and_leaves_nothing(new: NewAccount) -> Non
     assert "  create  SweeperSchedule   Scheduler Schedule\n" in new.out
     assert "Budget" not in new.out
     assert "JobBucket        0.023 USD per GB and month" in new.out
-    assert new.out.endswith("to do it: python -m launch.infra up\n")
+    assert new.out.endswith("apply it: python -m launch.infra up\n")
     assert (new.stacks, new.roles) == ([], [])
     assert written(new) == ["cloudformation:CreateChangeSet", "cloudformation:DeleteStack"]
 
@@ -45,8 +46,8 @@ def test_plan_of_an_account_that_is_set_up_says_that_nothing_changes(new: NewAcc
     new.requests.clear()
     assert new.type("plan") == 0
 
-    assert "changes: none, all is as it shall be" in new.out
-    assert "cloudformation:DeleteStack" not in new.asked
+    assert "no changes: the stack is up to date" in new.out
+    assert "cloudformation:DeleteStack" not in new.calls
     assert len(new.stacks) == 1
 
 
@@ -63,13 +64,13 @@ def test_plan_without_an_account_says_what_the_stack_would_hold(
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    monkeypatch.setattr(__main__, "_aws", Aws)  # with no clients yet
+    new.make_aws = Aws  # with no clients yet
     assert new.type("plan", "--monthly-usd", "500", "--email", "a@example.org") == 0
 
-    assert "stack    never looked up\n" in new.out
+    assert "stack    not looked up\n" in new.out
     assert "  Budget            Budgets Budget" in new.out
-    assert "problem: no AWS credentials; run aws configure or aws sso login, or set AWS_PROFILE." in new.out
-    assert new.asked == ["sts:GetCallerIdentity"]
+    assert "problem: no AWS credentials" in new.out
+    assert new.calls == ["sts:GetCallerIdentity"]
 
 
 def test_a_plan_that_aws_refuses_leaves_nothing(new: NewAccount) -> None:
@@ -77,10 +78,8 @@ def test_a_plan_that_aws_refuses_leaves_nothing(new: NewAccount) -> None:
         faults.on("DescribeChangeSet", refused("AccessDenied", 403))
         assert new.type("plan") == 4
 
-    assert new.err == (
-        "error: these credentials may not cloudformation:DescribeChangeSet; the policy in "
-        "infra/iam/administrator.json allows it, ask for it.\n"
-    )
+    assert "cloudformation:DescribeChangeSet" in new.err
+    assert "infra/iam/administrator.json" in new.err
     assert new.stacks == []
 
 
@@ -103,8 +102,8 @@ def test_up_again_changes_nothing(new: NewAccount) -> None:
     new.requests.clear()
     assert new.type("up") == 0
 
-    assert "changes: none" in new.out
-    assert "cloudformation:ExecuteChangeSet" not in new.asked
+    assert "no changes" in new.out
+    assert "cloudformation:ExecuteChangeSet" not in new.calls
     assert f"  Bucket          {new.bucket}" in new.out
 
 
@@ -125,7 +124,7 @@ def test_up_asks_before_it_deletes_something_and_leaves_nothing_if_not_meant(new
     assert new.type("up", "--no-security-group") == 2
 
     assert new.questions == ["this deletes or replaces NodeGroup, NodeGroupIn"]  # moto knows no rules out
-    assert new.asked[-1] == "cloudformation:DeleteChangeSet"
+    assert new.calls[-1] == "cloudformation:DeleteChangeSet"
     assert new.type("up", "--no-security-group", "--yes") == 0
 
 
@@ -137,14 +136,17 @@ def test_up_that_aws_refuses_leaves_no_change_set(new: NewAccount) -> None:
 
 
 def test_dry_run_prints_every_request_and_makes_none(new: NewAccount) -> None:
-    assert new.type("up", "--dry-run=json") == 0
+    assert new.type("up", "--dry-run=json", "--monthly-usd", "500", "--email", "a@example.org") == 0
 
-    steps = json.loads(new.out)["steps"]
-    assert [step["call"] for step in steps] == [
+    plan = json.loads(new.out)
+    assert [step["call"] for step in plan["steps"]] == [
         "cloudformation:CreateChangeSet",
         "cloudformation:ExecuteChangeSet",
         "iam:CreateServiceLinkedRole",
     ]
+    assert plan["facts"]["budget"] == {"usd_per_month": 500, "email": "a@example.org"}
+    assert plan["rates"]["Sweeper"] == {"usd_per_month": 1.57, "runs_per_month": 730}
+    assert plan["rates"]["JobBucket"] == {"usd_per_gb_month": 0.023}
     assert written(new) == []
 
 
@@ -155,7 +157,7 @@ def test_what_holds_data_already_is_adopted_with_it(new: NewAccount) -> None:
     assert new.type("up") == 0
 
     assert "  adopt   JobBucket" in new.out
-    assert "warning: what is adopted keeps its settings at first" in new.out
+    assert "run python -m launch.infra up again to apply the template's encryption" in new.out
     (asked,) = [call.params for call in new.requests if call.operation == "CreateChangeSet"]
     assert asked["ImportExistingResources"] is True
     assert {call.params["ExpectedBucketOwner"] for call in new.requests if call.operation == "HeadBucket"} == {new.id}
@@ -165,53 +167,41 @@ def test_what_holds_data_already_is_adopted_with_it(new: NewAccount) -> None:
     assert asked["DeploymentMode"] == "REVERT_DRIFT"
 
 
-def test_a_bucket_of_another_account_is_told() -> None:
-    with NewAccount.opened() as new, injected(Faults()) as faults:
+def test_a_bucket_of_another_account_is_an_error_with_two_remedies(new: NewAccount) -> None:
+    with injected(Faults()) as faults:
         faults.on("HeadBucket", refused("403", 403, "Forbidden"))
         assert new.type("up") == 4
 
-    assert new.err == (
-        f"error: bucket {new.bucket} is there and closed to these credentials: ask for infra/iam/administrator.json; "
-        "if you have it, the bucket is another account's, so set up another --region, and tell AWS.\n"
-    )
+    for words in (new.bucket, "infra/iam/administrator.json", "another --region"):
+        assert words in new.err
 
 
-def test_a_repository_under_a_key_of_ones_own_cannot_be_adopted(new: NewAccount) -> None:
+def test_a_repository_with_another_encryption_cannot_be_adopted(new: NewAccount) -> None:
     how = {"repositoryName": "aws-ddp-toolkit", "encryptionConfiguration": {"encryptionType": "KMS"}}
     new.aws().call("ecr", "CreateRepository", how)
     new.requests.clear()
     assert new.type("up") == 4
 
-    assert new.err == (
-        "error: repository aws-ddp-toolkit was made by hand and is encrypted with KMS, the stack's is with AES256, and "
-        "neither can be changed; delete it with its images: aws ecr delete-repository --force --repository-name "
-        "aws-ddp-toolkit\n"
-    )
+    assert "KMS" in new.err
+    assert new.err.endswith("aws ecr delete-repository --force --repository-name aws-ddp-toolkit\n")
     assert written(new) == []
 
 
 @pytest.mark.parametrize(
-    ("flags", "sentence"),
+    ("flag", "value", "remedy"),
     [
-        (
-            ["--email", "nonsense"],
-            "--email 'nonsense' is no address; give one such as you@example.org, or '' for none.",
-        ),
-        (
-            ["--log-days", "31"],
-            "--log-days 31 is not among what CloudWatch offers; give 30 or 60.",
-        ),
-        (
-            ["--region", "us-gov-west-1"],
-            "us-gov-west-1 is not in AWS's main partition, which the policies are for; give another --region.",
-        ),
+        ("--email", "nonsense", "give one such as you@example.org, or '' to remove it."),
+        ("--log-days", "31", "give 30 or 60."),
+        ("--log-days", "3654", "give 3653."),
+        ("--region", "us-gov-west-1", "give another --region."),
     ],
 )
-def test_what_cannot_work_is_refused_before_any_call(new: NewAccount, flags: list[str], sentence: str) -> None:
+def test_what_cannot_work_is_refused_before_any_call(new: NewAccount, flag: str, value: str, remedy: str) -> None:
     for verb in ("plan", "up"):
-        assert new.type(verb, *flags) == 2
-        assert new.err == f"error: {sentence}\n"
-    assert new.asked == []
+        assert new.type(verb, flag, value) == 2
+        assert value in new.err
+        assert new.err.endswith(f"; {remedy}\n")
+    assert new.calls == []
 
 
 def test_endpoints_can_be_taken_back(new: NewAccount) -> None:
@@ -224,17 +214,14 @@ def test_endpoints_can_be_taken_back(new: NewAccount) -> None:
     assert "USD per month for 5" not in new.out
 
 
-def test_roles_made_by_hand_are_in_the_way_and_named_before_anything_is_made(new: NewAccount) -> None:
+def test_roles_created_outside_the_stack_are_named_before_any_change(new: NewAccount) -> None:
     trust = {"Version": "2012-10-17", "Statement": []}
     params = {"RoleName": "aws-ddp-toolkit-node", "AssumeRolePolicyDocument": json.dumps(trust)}
     new.aws().call("iam", "CreateRole", params)
     new.requests.clear()
     assert new.type("up") == 4
 
-    assert new.err == (
-        "error: made by hand, so the stack cannot make them: role aws-ddp-toolkit-node; delete them in the IAM "
-        "console (roles and policies hold no data), while no job runs, and start python -m launch.infra up again.\n"
-    )
+    assert "role aws-ddp-toolkit-node; delete them in the IAM console" in new.err
     assert written(new) == []
 
 
@@ -250,16 +237,18 @@ def test_a_second_region_takes_the_roles_of_the_first(new: NewAccount) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "sentence"),
+    ("flags", "missing"),
     [
-        (["--monthly-usd", "5"], "a budget takes both --monthly-usd and --email; give the other one, too."),
-        (["--security-group"], "--security-group lies in a VPC; give --vpc-id, too."),
-        (["--endpoint-subnets", "subnet-1"], "--endpoint-subnets lie in a VPC; give --vpc-id, too."),
+        (["--monthly-usd", "5"], "--email"),
+        (["--email", "a@example.org"], "--monthly-usd"),
+        (["--security-group"], "--vpc-id"),
+        (["--endpoint-subnets", "subnet-1"], "--vpc-id"),
     ],
 )
-def test_settings_that_do_not_go_together_are_refused(new: NewAccount, flags: list[str], sentence: str) -> None:
+def test_a_setting_that_needs_another_is_refused_without_it(new: NewAccount, flags: list[str], missing: str) -> None:
     assert new.type("up", *flags) == 2
-    assert new.err == f"error: {sentence}\n"
+    assert missing in new.err
+    assert flags[0] in new.err
     assert written(new) == []
 
 
@@ -274,29 +263,29 @@ def test_a_vpc_gets_its_way_to_s3_a_group_and_endpoints(new: NewAccount) -> None
     tables = {table["RouteTableId"] for table in aws.call("ec2", "DescribeRouteTables")["RouteTables"]}
     assert set(endpoints["com.amazonaws.us-east-1.s3"]["RouteTableIds"]) == tables
     assert len(endpoints) == 6
-    assert "36.50 USD per month for 5 in 1 subnets" in new.out
+    assert "36.50 USD per month for 5 in 1 subnet," in new.out
     (group,) = [word for word in new.out.split() if word.startswith("sg-")]
     (found,) = aws.call("ec2", "DescribeSecurityGroups", {"GroupIds": [group]})["SecurityGroups"]
     assert [rule["UserIdGroupPairs"][0]["GroupId"] for rule in found["IpPermissions"]] == [group]
     # Another stack's way to S3 in the same route table would be refused, so our own is not taken for one.
     assert new.type("up") == 0
-    assert "changes: none" in new.out
+    assert "no changes" in new.out
 
 
-def test_a_vpc_that_is_not_there_is_told(new: NewAccount) -> None:
+def test_a_vpc_that_does_not_exist_is_an_error(new: NewAccount) -> None:
     assert new.type("up", "--vpc-id", "vpc-0123456789abcdef0") == 4
     assert "vpc-0123456789abcdef0" in new.err
 
 
-def test_up_that_finds_aws_at_work_follows_it_first(new: NewAccount) -> None:
+def test_up_follows_an_earlier_change_first(new: NewAccount) -> None:
     new.type("up")
     (stack,) = new.stacks
     stack.status = "UPDATE_IN_PROGRESS"
     new.happens = iter([lambda: setattr(stack, "status", "UPDATE_COMPLETE")])
     assert new.type("up") == 0
 
-    assert new.out.startswith("AWS is still at UPDATE_IN_PROGRESS:\n")
-    assert "changes: none" in new.out
+    assert new.out.startswith("AWS is still busy with UPDATE_IN_PROGRESS:\n")
+    assert "no changes" in new.out
 
 
 def fails(new: NewAccount, *, status: str, reason: str) -> Callable[..., None]:
@@ -316,9 +305,7 @@ def fails(new: NewAccount, *, status: str, reason: str) -> Callable[..., None]:
     return execute
 
 
-def test_a_stack_that_failed_is_one_sentence_with_the_first_reason(
-    new: NewAccount, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_stack_is_one_sentence_with_the_first_reason(new: NewAccount, monkeypatch: pytest.MonkeyPatch) -> None:
     reason = (
         "User: arn:aws:iam::1:user/u is not authorized to perform: ecr:CreateRepository (Service: Ecr, Status: 400)"
     )
@@ -327,18 +314,14 @@ def test_a_stack_that_failed_is_one_sentence_with_the_first_reason(
         patched.setattr(backend, "execute_change_set", fails(new, status="ROLLBACK_COMPLETE", reason=reason))
         assert new.type("up") == 4
 
-    assert new.err == (
-        "error: Repository (ECR Repository) failed: User: arn:aws:iam::1:user/u is not authorized to perform: "
-        "ecr:CreateRepository; AWS has taken everything back; ask for the policy in "
-        "infra/iam/administrator-stack.json, and start the same command again.\n"
+    assert new.err.startswith(
+        "error: Repository (ECR Repository) failed: User: arn:aws:iam::1:user/u is not authorized"
     )
+    assert "ask for the policy in infra/iam/administrator-stack.json" in new.err
     assert "  CREATE_FAILED        Repository: User: arn" in new.out
-    # AWS deletes such a stack, as it was told to; moto does not.
+    # AWS deletes such a stack because of OnStackFailure; moto does not.
     assert new.type("up") == 4
-    assert new.err == (
-        "error: the stack is in ROLLBACK_COMPLETE; run python -m launch.infra down --keep-data, then "
-        "python -m launch.infra up again.\n"
-    )
+    assert "run python -m launch.infra down --keep-data, then python -m launch.infra up again" in new.err
 
 
 # ---- show
@@ -346,7 +329,9 @@ def test_a_stack_that_failed_is_one_sentence_with_the_first_reason(
 
 def test_show_without_a_stack_says_how_to_make_one(new: NewAccount) -> None:
     assert new.type("show") == 4
-    assert new.err == "error: there is no stack aws-ddp-toolkit in us-east-1; make it with python -m launch.infra up.\n"
+    assert (
+        new.err == "error: there is no stack aws-ddp-toolkit in us-east-1; create it with python -m launch.infra up.\n"
+    )
 
 
 def test_show_says_state_outputs_parameters_and_resources(new: NewAccount) -> None:
@@ -354,7 +339,7 @@ def test_show_says_state_outputs_parameters_and_resources(new: NewAccount) -> No
     assert new.type("show") == 0
 
     assert new.out.startswith("stack aws-ddp-toolkit in us-east-1: CREATE_COMPLETE\n")
-    assert "changed by hand: not looked for; --drift does\n" in new.out
+    assert "drift: not checked; --drift checks it\n" in new.out
     for line in (f"  Bucket          {new.bucket}", "  LogDays         30", "  NodeRole          aws-ddp-toolkit-node"):
         assert line + "\n" in new.out
 
@@ -366,7 +351,7 @@ def test_down_deletes_the_stack_and_what_it_left_empty(new: NewAccount) -> None:
     new.type("up")
     assert new.type("down") == 0
 
-    assert new.out.endswith("the stack aws-ddp-toolkit is gone\n")
+    assert new.out.endswith("deleted: stack aws-ddp-toolkit\n")
     assert (new.stacks, [role for role in new.roles if role in ROLES]) == ([], [])
     assert new.aws().call("s3", "ListBuckets")["Buckets"] == []
     assert new.aws().call("ecr", "DescribeRepositories")["repositories"] == []
@@ -411,7 +396,7 @@ def test_with_keep_data_the_rest_goes_and_the_next_up_takes_the_data_back(new: N
     new.aws().call("s3", "PutObject", {"Bucket": new.bucket, "Key": "jobs/j/model.pt", "Body": b"1"})
     assert new.type("down", "--keep-data") == 0
 
-    assert "still there, and taken over by the next up:" in new.out
+    assert "kept, and adopted by the next up:" in new.out
     assert new.stacks == []
     assert new.type("up") == 0
     assert "  adopt   JobBucket" in new.out
@@ -442,10 +427,7 @@ def test_down_refuses_while_a_job_runs_in_any_region(new: NewAccount, region: st
     new.aws(region).call("ec2", "CreateVolume", volume)
     assert new.type("down", "--keep-data") == 4
 
-    assert new.err == (
-        f"error: jobs still have something: j in {region} (python -m launch.ec2 stop j --region {region}); stop them "
-        "first.\n"
-    )
+    assert f"j in {region} (python -m launch.ec2 stop j --region {region})" in new.err
     assert len(new.stacks) == 1
 
 
@@ -455,7 +437,7 @@ def test_down_refuses_if_it_cannot_see_whether_jobs_run(new: NewAccount) -> None
         faults.on("DescribeInstances", refused("UnauthorizedOperation", 403), nth=None)
         assert new.type("down") == 4
 
-    assert new.err.startswith("error: whether jobs run is not known: us-east-1 could not be asked: these credentials")
+    assert new.err.startswith("error: cannot tell whether jobs run in us-east-1: these credentials")
     assert len(new.stacks) == 1
 
 
@@ -465,7 +447,7 @@ def test_down_goes_on_where_the_organization_has_closed_a_region(new: NewAccount
     with patch.object(regions, "_look", lambda aws, _now: closed if aws.region == "eu-west-1" else Region(aws.region)):
         assert new.type("down") == 0
 
-    assert "warning: not asked, for the organization forbids it, so that no job can be there: eu-west-1." in new.out
+    assert re.search("^warning: not checked, .* eu-west-1", new.out, re.MULTILINE)
     assert new.stacks == []
 
 
@@ -474,10 +456,7 @@ def test_down_refuses_while_another_region_needs_the_roles(new: NewAccount) -> N
     new.type("up", "--region", "eu-west-1")
     assert new.type("down") == 4
 
-    assert new.err == (
-        "error: the roles in this stack aws-ddp-toolkit are the account's, and the stacks of other regions need them; "
-        "take those down first, and this one (us-east-1) last:\n  python -m launch.infra down --region eu-west-1\n"
-    )
+    assert new.err.endswith("this one (us-east-1) last:\n  python -m launch.infra down --region eu-west-1\n")
     assert set(ROLES) <= set(new.roles)
     assert new.type("down", "--region", "eu-west-1") == 0
     assert new.type("down") == 0
@@ -492,13 +471,11 @@ def test_down_refuses_while_a_policy_of_the_stack_is_attached_and_says_how_to_de
     aws.call("iam", "AttachGroupPolicy", {"GroupName": "team", "PolicyArn": arn})
     assert new.type("down") == 4
 
-    assert new.err == (
-        "error: others use the stack's policies, or have added to its roles, so AWS would stop halfway. Look who needs "
-        "that, and detach it with these commands:\n"
-        f"  aws iam detach-user-policy --user-name ann --policy-arn {arn}\n"
+    assert new.err.endswith(
+        f"\n  aws iam detach-user-policy --user-name ann --policy-arn {arn}\n"
         f"  aws iam detach-group-policy --group-name team --policy-arn {arn}\n"
     )
-    assert "cloudformation:DeleteStack" not in new.asked
+    assert "cloudformation:DeleteStack" not in new.calls
     aws.call("iam", "DetachUserPolicy", {"UserName": "ann", "PolicyArn": arn})
     aws.call("iam", "DetachGroupPolicy", {"GroupName": "team", "PolicyArn": arn})
     assert new.type("down") == 0
@@ -520,14 +497,14 @@ def test_down_refuses_while_others_have_added_to_a_role_of_the_stack(new: NewAcc
     assert len(new.stacks) == 1
 
 
-def test_down_shows_what_goes_and_asks_first(new: NewAccount) -> None:
+def test_down_shows_what_it_deletes_and_asks_first(new: NewAccount) -> None:
     new.type("up")
     new.answer = "no"
     assert new.type("down") == 2
 
     assert "  delete           LauncherPolicy" in new.out
     assert "  delete if empty  JobBucket" in new.out
-    assert "warning: the roles are the account's: launches from other regions use them, too." in new.out
+    assert "warning: launches in other regions use the roles of this stack, too." in new.out
     assert new.questions == ["this deletes the stack aws-ddp-toolkit in us-east-1"]
     assert len(new.stacks) == 1
     assert new.type("down", "--yes") == 0
@@ -561,7 +538,7 @@ def test_an_unknown_verb_names_the_nearest(new: NewAccount) -> None:
 
 def test_without_a_verb_it_says_what_there_is(new: NewAccount) -> None:
     assert new.type() == 2
-    assert "python -m launch.infra down     deletes the stack; refuses while jobs run" in new.out
+    assert "python -m launch.infra down " in new.out
     assert new.type("--help") == 0
 
 
@@ -569,6 +546,6 @@ def test_template_prints_what_is_sent(new: NewAccount) -> None:
     assert new.type("template", "--region", "eu-west-1") == 0
     assert 'BucketName: "aws-ddp-toolkit-123456789012-eu-west-1"' in new.out
     assert new.type("template", "--account", "12") == 2
-    assert new.err == "error: --account '12' is no account; give its 12 digits, such as 123456789012.\n"
+    assert "give its 12 digits, such as 123456789012" in new.err
     assert new.type("template", "--region", "cn-north-1") == 2
-    assert new.asked == []
+    assert new.calls == []

@@ -12,10 +12,10 @@ from launch.ec2.names import LOG_GROUP
 from launch.ec2.options import Ec2Options
 from launch.image import codebuild
 from launch.image.context import PREFIX
-from launch.infra.template import KEPT, POLICIES, WITH_THEM, Resource, costs, filled, read, resources
+from launch.infra.template import KEPT, POLICIES, WITH_THEM, Resource, filled, rates, read, resources
 from launch.sagemaker.lookup import BUCKET_OUTPUT, ROLE, ROLE_OUTPUT
 from tests.conftest import ROOT
-from tests.launch.infra.mended import UNKNOWN_TO_MOTO
+from tests.launch.infra.moto_patches import UNKNOWN_TO_MOTO
 
 TEXT = filled("123456789012", "eu-west-1")
 TEMPLATE: dict[str, Any] = read(TEXT)
@@ -132,7 +132,7 @@ def test_aws_takes_each_policy_for_its_length(name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:Tried to parse AWS")
 def test_moto_can_make_all_of_it_but_what_is_listed() -> None:
-    """What no test has made: see infra/README.md and AWS."""
+    """What no test has made: see infra/account.md and AWS."""
     types = {row["Type"] for row in THINGS.values()}
     assert {kind for kind in types if resource_class_from_type(kind) is None} == set(UNKNOWN_TO_MOTO)
 
@@ -167,19 +167,26 @@ def test_the_network_is_made_as_far_as_it_is_asked_for() -> None:
     assert ids(SubnetIds="subnet-1", RouteTableIds="rtb-1", SecurityGroup="yes") == BASE | WIDE
 
 
-def test_costs_are_in_the_plan() -> None:
-    assert costs({"JobBucket": "AWS::S3::Bucket", "NodeRole": "AWS::IAM::Role"}, 2, 5, 60.0) == (
+def test_each_rate_has_figures_and_a_line() -> None:
+    shown = rates({"JobBucket": "AWS::S3::Bucket", "NodeRole": "AWS::IAM::Role"}, 2, 5, 60.0)
+
+    assert [(rate.name, rate.value) for rate in shown] == [
+        ("JobBucket", {"usd_per_gb_month": 0.023}),
+        ("Sweeper", {"usd_per_month": 1.57, "runs_per_month": 730}),
+        ("endpoints", {"usd_per_month": 73.0, "usd_per_gb": 0.01}),
+        ("everything_else", {"usd_per_month": 0}),
+    ]
+    assert [line for rate in shown for line in rate.lines] == [
         ("JobBucket", "0.023 USD per GB and month"),
-        ("Sweeper", "about 1.57 USD a month for 730 runs; --sweep-minutes makes them fewer or more"),
+        ("Sweeper", "about 1.57 USD per month for 730 runs; --sweep-minutes changes how many"),
         ("endpoints", "73.00 USD per month for 5 in 2 subnets, and 0.01 per GB"),
         ("everything else", "free"),
-    )
+    ]
 
 
 def test_a_sweep_every_quarter_of_an_hour_costs_four_times_as_much() -> None:
-    assert ("Sweeper", "about 6.28 USD a month for 2,920 runs; --sweep-minutes makes them fewer or more") in costs(
-        {}, 0, 0, 15.0
-    )
+    (sweeper, _) = rates({}, 0, 0, 15.0)
+    assert sweeper.value == {"usd_per_month": 6.28, "runs_per_month": 2920}
 
 
 def test_a_resources_kind_is_readable() -> None:

@@ -39,8 +39,8 @@ def existing(kind: str, row: Any, account: str, region: str) -> Any:
 
 
 @contextmanager
-def mended() -> Iterator[None]:
-    """Meanwhile."""
+def patched() -> Iterator[None]:
+    """moto with the patches above inside the block."""
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(models.ChangeSet, "apply", _apply))
         stack.enter_context(mock.patch.object(models.ChangeSet, "diff", _diff))
