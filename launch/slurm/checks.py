@@ -1,45 +1,48 @@
-"""What can be said against a job before Slurm is asked, and from what sinfo tells: Slurm itself would let it wait for
-ever.  Pure.
+"""What rules a job out before it is submitted: contradicting settings, and needs that the cluster's partitions do not
+meet, with which Slurm may let a job wait for ever.  Pure.
 """
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from launch.core.job import Job
 from launch.core.names import check_job_name
 from launch.slurm import container
 from launch.slurm.listing import Partition
 from launch.slurm.options import SlurmOptions
-from launch.slurm.times import limit_s
+from launch.slurm.times import as_time, limit_s
 from trainer.config import check_batches
 from trainer.errors import SettingsError
 from trainer.settings.registry import did_you_mean
 
-_TEXTS = ("gpu_type", "mem", "partition", "account", "qos", "constraint", "reservation", "mail", "time", "sbatch",
-          "nodelist", "exclude")  # fmt: skip
-# Flags of sbatch that would take a job out of our sight, or several into one folder.
+_ONE_LINE = ("gpu_type", "mem", "partition", "account", "qos", "constraint", "reservation", "mail", "time", "sbatch",
+             "nodelist", "exclude")  # fmt: skip
+# Flags of sbatch that would hide a job from us, or put several into one folder.
 _OURS = ("--array", "-a", "--comment", "--job-name", "-J", "--output", "-o", "--error", "-e", "--open-mode", "--chdir",
          "-D", "--signal", "--wrap", "--wait", "-W", "--no-requeue")  # fmt: skip
 
 
 def resolve(job: Job[SlurmOptions]) -> tuple[SlurmOptions, int]:
     """The options with their defaults filled in, and the processes per node.  Raises SettingsError."""
-    options = job.where
+    options, train = job.where, job.train
     gpus = _gpus(job)
-    processes = options.nproc_per_node or (1 if job.train.strategy == "dp" else max(1, gpus))
+    default_processes = 1 if train.strategy == "dp" else max(1, gpus)
+    processes = options.nproc_per_node or default_processes
     if gpus and processes > gpus:
         raise SettingsError(
             f"--nproc-per-node {processes} with --gpus-per-node {gpus}: each process needs a GPU of its own; "
             "give fewer processes or more GPUs."
         )
-    if job.train.strategy in ("dp", "single") and options.nodes * processes > 1:
+    if train.strategy in ("dp", "single") and options.nodes * processes > 1:
         raise SettingsError(
-            f"--strategy {job.train.strategy} trains in one process, not {options.nodes * processes}; give --nodes 1 "
+            f"--strategy {train.strategy} trains in one process, not {options.nodes * processes}; give --nodes 1 "
             "--nproc-per-node 1, or --strategy ddp."
         )
-    check_batches(job.train, options.nodes * processes)
-    _check_texts(options)
+    check_batches(train, options.nodes * processes)
+    _check_one_line(options)
+    _check_sbatch(options.sbatch)
     container.check(options)
     if options.job_name is not None:
         check_job_name(options.job_name)
@@ -62,85 +65,146 @@ def _gpus(job: Job[SlurmOptions]) -> int:
     return gpus
 
 
-def _check_texts(options: SlurmOptions) -> None:
-    for name in _TEXTS:
-        if any(not c.isprintable() for c in "".join(getattr(options, name) or "")):
+def _check_one_line(options: SlurmOptions) -> None:
+    for name in _ONE_LINE:
+        text = "".join(getattr(options, name) or "")
+        if not text.isprintable():
             raise SettingsError(f"--{name.replace('_', '-')} must be a single line.")
+
+
+def _check_sbatch(flags: str) -> None:
     try:
-        words = shlex.split(options.sbatch)
+        words = shlex.split(flags)
     except ValueError as error:
-        raise SettingsError(f"--sbatch {options.sbatch}: {error}; close every quote.") from error
+        raise SettingsError(f"--sbatch {flags}: {error}; close every quote.") from error
     for word in words:
-        if (word.partition("=")[0] if word.startswith("--") else word[:2]) in _OURS:
-            raise SettingsError(f"--sbatch {word}: launch.slurm says that itself, to find the job again; leave it out.")
+        flag = word.partition("=")[0] if word.startswith("--") else word[:2]
+        if flag in _OURS:
+            raise SettingsError(f"--sbatch {word}: launch.slurm sets that flag itself; leave it out.")
+
+
+@dataclass(frozen=True)
+class Demand:
+    """A job's options and the partitions that it may run in.  cpus: per node, None if the job does not say."""
+
+    options: SlurmOptions
+    cpus: int | None
+    partitions: Sequence[Partition]
+
+    @property
+    def gpus(self) -> int:
+        return self.options.gpus_per_node or 0
+
+    @property
+    def gpu_type(self) -> str | None:
+        return self.options.gpu_type
+
+    @property
+    def where(self) -> str:
+        return f"partition {' or '.join(dict.fromkeys(partition.name for partition in self.partitions))}"
 
 
 def against_cluster(
     options: SlurmOptions, cpus_per_node: int | None, partitions: Sequence[Partition]
 ) -> list[SettingsError]:
-    """What the cluster's partitions cannot give.  cpus_per_node: that the job asks for, if it says.
+    """The job's needs that the cluster's partitions do not meet.  cpus_per_node: None if the job does not say.
 
-    partitions: as sinfo tells them; a partition is there once for each kind of node that it has.
+    partitions: as sinfo lists them, once for each kind of node.
     """
-    names = list(dict.fromkeys(part.name for part in partitions))
-    if options.partition is not None:
-        # Slurm takes the first of several that has room.
-        unknown = [name for name in options.partition.split(",") if name not in names]
-        if unknown:
-            near = did_you_mean(unknown[0], names)
-            return [SettingsError(f"the cluster has no partition {unknown[0]}{near or '.'}")]
-        chosen = [part for part in partitions if part.name in options.partition.split(",")]
-    else:
-        chosen = [part for part in partitions if part.is_default]
-        if not chosen:
-            return [
-                SettingsError(f"the cluster has no default partition; give --partition, one of {', '.join(names)}.")
-            ]
-    return [SettingsError(sentence) for sentence in _shortages(options, cpus_per_node, chosen)]
+    try:
+        chosen = _chosen(options.partition, partitions)
+    except SettingsError as error:
+        return [error]
+    demand = Demand(options, cpus_per_node, chosen)
+    unmet = [need(demand) for need in PARTITION_NEEDS]
+    # The first only: the others follow from it.
+    unmet.append(next((sentence for need in NODE_NEEDS if (sentence := need(demand))), None))
+    return [SettingsError(sentence) for sentence in unmet if sentence]
 
 
-def _shortages(options: SlurmOptions, cpus_per_node: int | None, parts: Sequence[Partition]) -> Iterator[str]:
-    where = f"partition {' or '.join(dict.fromkeys(part.name for part in parts))}"
-    if not any(part.is_up for part in parts):
-        yield f"{where} is closed; give another as --partition, or wait for it."
-    limits = [part.limit_s for part in parts]
-    longest = max((limit for limit in limits if limit is not None), default=None)
-    if None not in limits and longest is not None and limit_s(options.time) > longest:
-        yield (
-            f"--time {options.time} is over the limit of {where}, which is {_as_time(longest)}; give --time "
-            f"{_as_time(longest)}: the job goes on after it, by itself, up to --max-restarts times."
-        )
-    gpus, kind = options.gpus_per_node or 0, f" of type {options.gpu_type}" if options.gpu_type else ""
-    most = max(part.gpus_of(options.gpu_type) for part in parts)
-    if gpus > most:
-        has = f"its nodes have at most {most}{kind}" if most else f"its nodes have none{kind}"
-        kinds = sorted({name for part in parts for name, _ in part.gpus if name})
-        known = f" Types there: {', '.join(kinds)}." if kinds and kind else ""
-        yield f"--gpus-per-node {gpus}{kind} is more than {where} has: {has}; give fewer, or --device cpu.{known}"
-        return
-    if cpus_per_node is not None and cpus_per_node > max(part.cpus for part in parts):
-        most = max(part.cpus for part in parts)
-        yield (
-            f"the processes of a node ask for {cpus_per_node} CPUs, and nodes of {where} have {most}; lower "
-            "--cpus-per-task."
-        )
-        return
-    memory = max(part.memory_mb for part in parts)
-    if (_mib(options.mem) or 0) > memory:
-        yield f"--mem {options.mem} is more than nodes of {where} have: {memory:,} MiB; give less."
-        return
-    fit = [part for part in parts if part.gpus_of(options.gpu_type) >= gpus and part.cpus >= (cpus_per_node or 1)]
-    there = sum(part.nodes for part in fit)
-    if options.nodes > there:
-        yield f"--nodes {options.nodes} is more than {where} has of such nodes: {there}; give fewer."
+def _chosen(names: str | None, partitions: Sequence[Partition]) -> list[Partition]:
+    """The partitions that --partition names, or the default one.  Raises SettingsError where there is none."""
+    known = list(dict.fromkeys(partition.name for partition in partitions))
+    wanted = names.split(",") if names else [partition.name for partition in partitions if partition.is_default]
+    if not wanted:
+        raise SettingsError(f"the cluster has no default partition; give --partition, one of {', '.join(known)}.")
+    for name in wanted:
+        if name not in known:
+            raise SettingsError(f"the cluster has no partition {name}{did_you_mean(name, known) or '.'}")
+    return [partition for partition in partitions if partition.name in wanted]
 
 
-def _mib(mem: str | None) -> int | None:
-    """--mem in MiB; None where Slurm shall judge it."""
-    found = re.fullmatch(r"(\d+)([KMGT]?)B?", mem or "", re.IGNORECASE)
-    return found and int(int(found[1]) * 1024.0 ** ("KMGT".index(found[2].upper() or "M") - 1))
+def _need_open_partition(demand: Demand) -> str | None:
+    if any(partition.is_up for partition in demand.partitions):
+        return None
+    return f"{demand.where} is down; give another --partition, or wait until it is up."
 
 
-def _as_time(seconds: int) -> str:
-    """9000 -> 2:30:00."""
-    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+def _need_time(demand: Demand) -> str | None:
+    limits = [partition.limit_s for partition in demand.partitions if partition.limit_s is not None]
+    if len(limits) < len(demand.partitions):  # one has no limit
+        return None
+    longest, time = max(limits), demand.options.time
+    if limit_s(time) <= longest:
+        return None
+    return (
+        f"--time {time} exceeds the limit of {demand.where}, which is {as_time(longest)}; give --time "
+        f"{as_time(longest)}: at its limit the job saves and requeues itself, up to --max-restarts times."
+    )
+
+
+def _need_gpus(demand: Demand) -> str | None:
+    gpus, gpu_type = demand.gpus, demand.gpu_type
+    most = max(partition.gpus_of(gpu_type) for partition in demand.partitions)
+    if gpus <= most:
+        return None
+    of_type = f" of type {gpu_type}" if gpu_type else ""
+    count = f"at most {most}" if most else "none"
+    sentence = (
+        f"--gpus-per-node {gpus}{of_type} is more than {demand.where} has: its nodes have {count}{of_type}; give "
+        "fewer, or --device cpu."
+    )
+    types = sorted({name for partition in demand.partitions for name, _ in partition.gpus if name})
+    return f"{sentence} Its types: {', '.join(types)}." if types and gpu_type else sentence
+
+
+def _need_cpus(demand: Demand) -> str | None:
+    most = max(partition.cpus for partition in demand.partitions)
+    if demand.cpus is None or demand.cpus <= most:
+        return None
+    return (
+        f"the processes of a node ask for {demand.cpus} CPUs, and nodes of {demand.where} have {most}; lower "
+        "--cpus-per-task."
+    )
+
+
+def _need_memory(demand: Demand) -> str | None:
+    most = max(partition.memory_mb for partition in demand.partitions)
+    if _mib(demand.options.mem) <= most:
+        return None
+    return f"--mem {demand.options.mem} is more than nodes of {demand.where} have: {most:,} MiB; give less."
+
+
+def _need_nodes(demand: Demand) -> str | None:
+    suitable = 0
+    for partition in demand.partitions:
+        if partition.gpus_of(demand.gpu_type) >= demand.gpus and partition.cpus >= (demand.cpus or 1):
+            suitable += partition.nodes
+    if demand.options.nodes <= suitable:
+        return None
+    return f"--nodes {demand.options.nodes} is more than {demand.where} has of such nodes: {suitable}; give fewer."
+
+
+# Each returns a sentence, or None where the partitions meet the need.
+Need = Callable[[Demand], str | None]
+PARTITION_NEEDS: tuple[Need, ...] = (_need_open_partition, _need_time)
+NODE_NEEDS: tuple[Need, ...] = (_need_gpus, _need_cpus, _need_memory, _need_nodes)
+
+
+def _mib(mem: str | None) -> int:
+    """--mem in MiB; 0 where Slurm shall judge it."""
+    match = re.fullmatch(r"(\d+)([KMGT]?)B?", mem or "", re.IGNORECASE)
+    if not match:
+        return 0
+    power = "KMGT".index(match[2].upper() or "M") - 1
+    return int(int(match[1]) * 1024.0**power)

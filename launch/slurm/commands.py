@@ -1,25 +1,27 @@
-"""What each verb does, from its options to what is shown.  Jobs are found by their comment, or by their folder."""
+"""The verbs, from their options to what is shown.  Jobs are found by their comment in the queue, or by their folder."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launch.core.errors import Ended
 from launch.core.runs import read_epochs
-from launch.slurm import status as state
-from launch.slurm.ended import Over, by_itself, by_slurm
-from launch.slurm.follow import Follower, Tail
-from launch.slurm.listing import Queued
-from launch.slurm.lookup import Folder, Slurm, environment, name_in, named, read_folder
+from launch.slurm import status
+from launch.slurm.ended import conclude, in_words, outcome_of
+from launch.slurm.folder import JobFolder, find_named, name_in, read_folder
+from launch.slurm.follow import FileTail, follow
+from launch.slurm.lookup import Slurm, environment
 from launch.slurm.names import LOG, STOP, command, folder_of
-from launch.slurm.submit import World
 from trainer.contract import SETTINGS, Exit
 from trainer.errors import MachineError, SettingsError
 
 if TYPE_CHECKING:
-    from launch.slurm.verbs import LogsOptions, OfJob
+    from pathlib import Path
+
+    from launch.slurm.listing import QueuedJob
+    from launch.slurm.runtime import Runtime
+    from launch.slurm.verbs import LogsOptions, VerbOptions
+    from trainer.outcome import Outcome
 
 # How long a job may take to save; scancel alone would give it KillWait, 30 s at most sites.
 SAVE_S = 120.0
@@ -27,138 +29,138 @@ STOP_S, LOOK_EVERY_S = 300.0, 1.0
 
 
 @dataclass(frozen=True)
-class Found:
-    """A job.  queued: None if it is over."""
+class SlurmJob:
+    """queued: None if the job is over."""
 
     name: str
-    queued: Queued | None
-    folder: Folder
+    queued: QueuedJob | None
+    folder: JobFolder
 
 
 @dataclass(frozen=True)
-class Acts:
+class Commands:
     """One method per verb; each returns its exit code and may raise TrainerError."""
 
-    world: World
-    cwd: Path
+    runtime: Runtime
 
     @property
     def _slurm(self) -> Slurm:
-        return Slurm(environment(self.world.env))
+        return Slurm(environment(self.runtime.env))
 
-    def status(self, options: OfJob) -> int:
+    def status(self, options: VerbOptions) -> int:
         if options.job is None:
-            self.world.say(state.all_as_text(self._slurm.queue()))
+            self.runtime.say(status.all_as_text(self._slurm.queue()))
             return Exit.DONE
-        found = self._find(options.job)
-        over = None if found.queued else self._over(found)
-        records = read_epochs(found.folder.path)
+        job = self._find(options.job)
+        ended = None if job.queued else self._outcome(job)
+        path = job.folder.path
+        records = read_epochs(path)
         record = records[-1] if records else None
-        self.world.say(state.as_text(found.name, found.queued, found.folder, over, record, _epochs(found.folder.path)))
+        self.runtime.say(status.as_text(job.name, job.queued, job.folder, ended, record, _epochs(path)))
         return Exit.DONE
 
     def logs(self, options: LogsOptions) -> int:
-        found = self._find(options.job or self._only("logs"))
-        tail = Tail(found.folder.path / LOG)
+        job = self._find(options.job or self._only_job("logs"))
+        tail = FileTail(job.folder.path / LOG)
         lines = tail.new_lines(to_end=not options.follow)
-        for line in lines or [f"{found.name} has said nothing yet"]:
-            self.world.say(line)
-        if options.follow and found.queued:
-            over = self._follow(found, tail)
-            self.world.say(f"job {found.name} is over: {over.sentence}")
+        for line in lines or [f"the log of {job.name} is empty so far"]:
+            self.runtime.say(line)
+        if options.follow and job.queued:
+            ended = self._follow(job, tail)
+            self.runtime.say(f"job {job.name} is over: {in_words(ended, job.folder.path)}")
         return Exit.DONE
 
-    def attach(self, options: OfJob) -> int:
-        found = self._find(options.job or self._only("attach"))
-        over = self._follow(found, Tail(found.folder.path / LOG)) if found.queued else self._over(found)
-        if over.code != Exit.DONE:
-            raise Ended(over.sentence, over.code)
-        self.world.say(f"job {found.name}: {over.sentence}")
-        return Exit.DONE
+    def attach(self, options: VerbOptions) -> int:
+        job = self._find(options.job or self._only_job("attach"))
+        path = job.folder.path
+        ended = self._follow(job, FileTail(path / LOG)) if job.queued else self._outcome(job)
+        return conclude(ended, path, self.runtime.say).exit_code
 
-    def stop(self, options: OfJob) -> int:
-        found = self._find(options.job or self._only("stop"))
-        if found.queued is None:
-            self.world.say(f"nothing of {found.name} is in the queue")
+    def stop(self, options: VerbOptions) -> int:
+        job = self._find(options.job or self._only_job("stop"))
+        if job.queued is None:
+            self.runtime.say(f"job {job.name} is not in the queue; nothing to stop")
             return Exit.DONE
-        end(found.queued, self._slurm, self.world)
-        self.world.say(f"job {found.name} is stopped; submit it with the same command to go on")
+        stop(job.queued, self._slurm, self.runtime)
+        self.runtime.say(f"job {job.name} is stopped; submit it with the same command to resume")
         return Exit.DONE
 
-    def _follow(self, found: Found, tail: Tail) -> Over:
-        try:
-            return Follower(self._slurm, self.world.clock, self.world.say).follow(found.name, found.folder.path, tail)
-        except KeyboardInterrupt:
-            self.world.say(f"the job goes on; end it with {command('stop', found.name)}")
-            raise
+    def _follow(self, job: SlurmJob, tail: FileTail) -> Outcome:
+        return follow(job.name, job.folder.path, tail, self._slurm, self.runtime)
 
-    def _over(self, found: Found) -> Over:
-        ended, ids = found.folder.ended(), found.folder.ids
-        if ended:
-            return by_itself(ended, found.folder, found.name)
-        return by_slurm(self._slurm.last_state(ids[-1])[0] if ids else "", found.name)
+    def _outcome(self, job: SlurmJob) -> Outcome:
+        return outcome_of(job.name, job.folder, self._slurm)
 
-    def _find(self, job: str) -> Found:
-        """By name, Slurm's id or folder.  Raises SettingsError where there is none, or it is somebody else's."""
+    def _find(self, job: str) -> SlurmJob:
+        """By name, Slurm id or folder.  Raises SettingsError if there is none, or it is somebody else's."""
+        cwd = self.runtime.cwd
         for queued in self._slurm.queue():
-            if job in (queued.id, queued.name) or Path(job).absolute() == queued.folder:
-                return Found(queued.name, queued, read_folder(queued.folder))
-        for path in (folder_of(job, self.cwd), self.cwd / job, named(job, self.cwd)):
+            if job in (queued.id, queued.name) or cwd / job == queued.folder:
+                return SlurmJob(queued.name, queued, read_folder(queued.folder))
+        for path in (folder_of(job, cwd), cwd / job, find_named(job, cwd)):
             folder = read_folder(path) if path and path.is_dir() else None
             if folder and folder.is_ours:
-                return Found(name_in(folder.path) or folder.path.name, None, folder)
-        raise SettingsError(self._not_found(job))
+                return SlurmJob(name_in(folder.path) or folder.path.name, None, folder)
+        raise _not_found(job, cwd)
 
-    def _not_found(self, job: str) -> str:
-        if job.isdigit():
-            return (
-                f"job {job} is none of this toolkit's in your queue; if it is yours, `scancel {job}` ends it. "
-                "A job that is over is found by its name."
-            )
-        return (
-            f"there is no job {job} in the queue, and no folder {folder_of(job, self.cwd)}; "
-            "python -m launch.slurm status lists yours."
-        )
-
-    def _only(self, verb: str) -> str:
-        """The job that is meant where none is named."""
+    def _only_job(self, verb: str) -> str:
+        """The job that is meant if none is named.  Raises SettingsError unless exactly one is in the queue."""
         jobs = self._slurm.queue()
         if len(jobs) == 1:
             return jobs[0].name
         names = ", ".join(job.name for job in jobs)
-        raise SettingsError(f"which job? {command(verb, 'JOB')}" + (f"; in the queue: {names}" if names else ""))
+        hint = f"in the queue: {names}" if names else "none is in the queue"
+        raise SettingsError(f"name the job: {command(verb, 'JOB')} ({hint}).")
 
 
-def end(job: Queued, slurm: Slurm, world: World) -> None:
-    """Asks the job to save, which then ends itself, and cancels it where it does not.  Returns when it is gone."""
-    now = world.clock.now
-    asks = not job.is_waiting and _ask_to_save(job, slurm)
-    if asks:
-        world.say(f"job {job.name} is asked to save and end")
-    cancel_at, until = now() + (SAVE_S if asks else 0.0), now() + STOP_S
-    while left := next((queued for queued in slurm.queue() if queued.id == job.id), None):
-        if now() >= cancel_at or left.is_waiting:
-            slurm.tell("scancel", job.id)
-            cancel_at = until
-        if now() > until:
+def _not_found(job: str, cwd: Path) -> SettingsError:
+    if job.isdigit():
+        return SettingsError(
+            f"job {job} is not one of this toolkit's jobs in your queue; if it is yours, `scancel {job}` ends it. "
+            "A job that is over is found by its name."
+        )
+    return SettingsError(
+        f"there is no job {job} in the queue, and no folder {folder_of(job, cwd)}; python -m launch.slurm status lists "
+        "your jobs."
+    )
+
+
+def stop(job: QueuedJob, slurm: Slurm, runtime: Runtime) -> None:
+    """Asks the job to save and end, and cancels it if it does not.  Returns when it has left the queue."""
+    clock = runtime.clock
+    asked = not job.is_waiting and _ask_to_save(job, slurm)
+    if asked:
+        runtime.say(f"asked job {job.name} to save and end")
+    started = clock.now()
+    give_up_at = started + STOP_S
+    cancel_at = started + SAVE_S if asked else started
+    while remaining := next((queued for queued in slurm.queue() if queued.id == job.id), None):
+        if clock.now() >= cancel_at or remaining.is_waiting:
+            slurm.run("scancel", job.id)
+            cancel_at = give_up_at
+        if clock.now() > give_up_at:
             raise MachineError(
-                f"job {job.id} is still ending after {STOP_S / 60:g} minutes; look with {command('status', job.name)}"
+                f"job {job.id} has not ended after {STOP_S / 60:g} minutes; look at it with "
+                f"{command('status', job.name)}"
             )
-        world.clock.sleep(LOOK_EVERY_S)
+        clock.sleep(LOOK_EVERY_S)
 
 
-def _ask_to_save(job: Queued, slurm: Slurm) -> bool:
-    """What Slurm itself does ahead of the time limit, but the job must not start again.  False: it cannot be asked."""
+def _ask_to_save(job: QueuedJob, slurm: Slurm) -> bool:
+    """Sends the signal that Slurm sends before the time limit, and keeps the job from being requeued.
+
+    False: the job cannot be asked.
+    """
     try:
         (job.folder / STOP).write_text(job.id)
-        slurm.tell("scancel", "--batch", "--signal=USR1", job.id)
+        slurm.run("scancel", "--batch", "--signal=USR1", job.id)
     except (OSError, SettingsError):  # the folder is not ours, or the job is just ending
         return False
     return True
 
 
 def _epochs(folder: Path) -> str:
-    """How many there shall be, from the run's own settings."""
+    """The number of epochs in the run's own settings, or '?'."""
     import yaml
 
     try:

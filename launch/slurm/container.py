@@ -1,4 +1,4 @@
-"""How the ranks' software comes into a container: srun's flags for Pyxis, or an EDF for CSCS's container engine.  Pure.
+"""How the ranks' software is run in a container: srun's flags for Pyxis, or an EDF for CSCS's container engine.  Pure.
 
 https://github.com/NVIDIA/pyxis and https://docs.cscs.ch/software/container-engine/
 """
@@ -22,13 +22,13 @@ def check(options: SlurmOptions) -> None:
     """Raises SettingsError for flags that contradict each other."""
     if options.container_image and options.container_edf:
         raise SettingsError(
-            f"--container-image {options.container_image} and --container-edf {options.container_edf} both name the "
-            "image; give one."
+            f"--container-image {options.container_image} and --container-edf {options.container_edf} both name an "
+            "image; give one of them."
         )
     if options.container_mounts and not options.container_image:
-        where = "in your EDF" if options.container_edf else "and there is none; give --container-image"
+        remedy = "put the mounts into your EDF" if options.container_edf else "give --container-image, too"
         raise SettingsError(
-            f"--container-mounts {','.join(options.container_mounts)} is of a --container-image, {where}."
+            f"--container-mounts {','.join(options.container_mounts)} needs a --container-image; {remedy}."
         )
     for mount in options.container_mounts:
         source, colon, target = mount.partition(":")
@@ -37,23 +37,31 @@ def check(options: SlurmOptions) -> None:
 
 
 def mounts(options: SlurmOptions, needed: Sequence[Path]) -> list[str]:
-    """The user's mounts, and for each needed folder that none of them brings one at its own place.
+    """The user's mounts, and one for each needed folder that they do not contain, at the same path.
 
     Raises SettingsError for a folder whose name cannot be written as a mount.
     """
-    own = [Path(mount.split(":")[1]) for mount in options.container_mounts]
-    wanted = [path for path in needed if not any(path.is_relative_to(place) for place in own)]
-    outermost = [
-        path for path in dict.fromkeys(wanted) if not any(path != o and path.is_relative_to(o) for o in wanted)
-    ]
-    for path in outermost:
-        if any(mark in str(path) for mark in _SEPARATORS):
-            raise SettingsError(f"{path}: a container cannot mount a path with a comma or colon; take another.")
-    return [*options.container_mounts, *(f"{path}:{path}" for path in outermost)]
+    targets = [Path(mount.split(":")[1]) for mount in options.container_mounts]
+    missing = [path for path in dict.fromkeys(needed) if not _is_within(path, targets)]
+    added = []
+    for path in missing:
+        if not _is_within(path, [other for other in missing if other != path]):
+            _check_path(path)
+            added.append(f"{path}:{path}")
+    return [*options.container_mounts, *added]
+
+
+def _is_within(path: Path, folders: Sequence[Path]) -> bool:
+    return any(path.is_relative_to(folder) for folder in folders)
+
+
+def _check_path(path: Path) -> None:
+    if any(mark in str(path) for mark in _SEPARATORS):
+        raise SettingsError(f"{path}: a container cannot mount a path with a comma or colon; use another folder.")
 
 
 def srun_flags(options: SlurmOptions, folder: Path, workdir: Path, needed: Sequence[Path]) -> list[str]:
-    """What srun gets; nothing without a container.  workdir: where the ranks run; needed: folders they must see."""
+    """srun's flags; none without a container.  workdir: where the ranks run; needed: folders that they use."""
     if options.container_edf:
         return [f"--environment={options.container_edf}"]
     if options.container_image is None:
@@ -68,7 +76,7 @@ def srun_flags(options: SlurmOptions, folder: Path, workdir: Path, needed: Seque
 
 
 def edf(options: SlurmOptions, workdir: Path, needed: Sequence[Path]) -> str | None:
-    """The EDF to write for the job, as TOML; None if it takes none."""
+    """The EDF to write for the job, as TOML; None if it needs none."""
     if options.container_image is None or options.container_runtime != "edf":
         return None
     lines = ["mounts = [", *(f"    {_toml(mount)}," for mount in mounts(options, needed)), "]"]

@@ -1,15 +1,18 @@
-"""How a job of Slurm's ended, in a sentence and an exit code: by its own word, or by Slurm's.  Reads only."""
+"""How a job that left the queue ended.  Reads only."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from launch.slurm.lookup import Folder
-from launch.slurm.names import LOG, command
+from launch.core.errors import Ended
+from launch.core.perform import Say
+from launch.slurm.folder import JobFolder
+from launch.slurm.lookup import Slurm
+from launch.slurm.names import command
+from trainer import outcome
 from trainer.contract import Exit
+from trainer.outcome import Outcome, state_of
 
-# Slurm's state of a job that could not say itself how it ended.
+# Slurm's state of a job that could not say itself how it ended -> exit code and sentence.
 STATES = {
     "TIMEOUT": (Exit.INTERRUPTED, "its time limit ended it before it had saved; raise --save-before-s"),
     "CANCELLED": (130, "it was cancelled"),
@@ -19,47 +22,36 @@ STATES = {
     "OUT_OF_MEMORY": (Exit.TRAINING, "it ran out of memory; give more --mem"),
     "DEADLINE": (Exit.INTERRUPTED, "its deadline passed"),
 }
-# How much of a log's end is searched for the sentence that the training ended with.
-TAIL_BYTES = 65_536
 
 
-@dataclass(frozen=True)
-class Over:
-    """How a job ended."""
-
-    code: int
-    sentence: str
-
-
-def by_itself(start: Mapping[str, Any], folder: Folder, name: str) -> Over:
-    """What the job's own last line says."""
-    code, then = int(start["code"]), start["then"]
-    if then == "done":
-        return Over(Exit.DONE, f"it is done; results: {folder.path}")
-    if then == "stopped":
-        return Over(130, "it was stopped, and its ranks saved" if code == Exit.INTERRUPTED else "it was stopped")
-    if then == "spent":
-        return Over(
-            code, f"it ended with {code} after {start['restarts']} restarts; submit with the same command to go on"
-        )
-    reason = said(folder.path / LOG, int(start.get("log", 0)))
-    return Over(code, reason or f"it failed with exit code {code}; see {command('logs', name)}")
+def outcome_of(name: str, folder: JobFolder, slurm: Slurm) -> Outcome:
+    """By the outcome.json of its last start, by the exit code that the job noted, or else by Slurm's state."""
+    if folder.last_start is None:
+        return by_slurm(slurm.last_state(folder.ids[-1]) if folder.ids else "", name)
+    code = int(folder.last_start["code"])
+    reason = f"it ended with exit code {code}; see {command('logs', name)}" if code else ""
+    written = outcome.read(folder.path) or Outcome(state_of(code), code, reason)
+    return replace(written, job=name)
 
 
-def by_slurm(state: str, name: str) -> Over:
-    """What Slurm says of a job that did not."""
+def by_slurm(state: str, name: str) -> Outcome:
+    """The outcome of a job that is known by Slurm's state only; empty: Slurm has forgotten it."""
     word = state.partition("+")[0]
-    code, sentence = STATES.get(word, (Exit.MACHINE, "it left the queue without a word"))
-    again = " Submit with the same command to go on." if code != Exit.TRAINING else ""
-    return Over(code, f"{sentence} ({word or 'Slurm forgot it'}); see {command('logs', name)}.{again}")
+    code, sentence = STATES.get(word, (Exit.MACHINE, "it left the queue without noting why"))
+    reason = f"{sentence} ({word or 'forgotten by Slurm'}); see {command('logs', name)}."
+    if code != Exit.TRAINING:
+        reason += " Submit it with the same command to resume."
+    return Outcome(state_of(code), code, reason, job=name)
 
 
-def said(log: Path, since: int = 0) -> str | None:
-    """The last error that the training told, without its first word.  since: where its own start begins in the log."""
-    if not log.exists():
-        return None
-    with log.open("rb") as opened:
-        opened.seek(max(0, since, log.stat().st_size - TAIL_BYTES))
-        lines = opened.read().decode(errors="replace").splitlines()
-    starts = [place for place, line in enumerate(lines) if line.startswith("error: ")]
-    return lines[starts[-1]].removeprefix("error: ") if starts else None
+def in_words(ended: Outcome, folder: Path) -> str:
+    """The outcome in a sentence, and where the results are."""
+    return ended.reason if ended.exit_code != Exit.DONE else f"done; results: {folder}"
+
+
+def conclude(ended: Outcome, folder: Path, say: Say) -> Outcome:
+    """Says that the job is done.  Raises Ended, with the job's exit code, for one that failed or was stopped."""
+    if ended.exit_code != Exit.DONE:
+        raise Ended(ended.reason, ended.exit_code)
+    say(f"job {ended.job}: {in_words(ended, folder)}")
+    return ended

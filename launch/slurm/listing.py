@@ -1,4 +1,4 @@
-"""What Slurm's commands print -> what it means.  Pure; lookup.py asks."""
+"""The output of Slurm's commands, parsed.  Pure; lookup.py runs the commands."""
 
 import re
 from collections.abc import Iterator
@@ -8,14 +8,14 @@ from pathlib import Path
 from launch.slurm.names import SCRIPT, job_in
 from launch.slurm.times import seconds_of
 
-# Tabs, for a comment or a path may hold anything else.  The comment comes last.
+# Columns are separated by tabs, as a comment or a path may hold anything else.  The comment comes last.
 QUEUE = "\t".join(("%i", "%T", "%r", "%M", "%L", "%D", "%N", "%P", "%S", "%o", "%k"))
-PARTITIONS = "\t".join(("%R", "%a", "%l", "%D", "%c", "%m", "%G", "%f"))
+PARTITIONS = "\t".join(("%R", "%a", "%l", "%D", "%c", "%m", "%G"))
 
 
 @dataclass(frozen=True)
-class Queued:
-    """A job of the toolkit in Slurm's queue.  state and reason: Slurm's words; ran, left: its times, as text."""
+class QueuedJob:
+    """A job of the toolkit in Slurm's queue.  state, reason: Slurm's words; ran, left: times as Slurm writes them."""
 
     id: str
     name: str
@@ -37,10 +37,15 @@ class Queued:
     def is_waiting(self) -> bool:
         return self.state == "PENDING"
 
+    @property
+    def number(self) -> int:
+        """'12_3' -> 12."""
+        return _leading_number(self.id)
+
 
 @dataclass(frozen=True)
 class Partition:
-    """Nodes of a kind in a partition.  limit_s: None for none; gpus: of a node, by type ('' where untold)."""
+    """Nodes of one kind in a partition.  limit_s: None if unlimited; gpus: per node, by type ('' for none given)."""
 
     name: str
     is_default: bool
@@ -50,73 +55,81 @@ class Partition:
     cpus: int
     memory_mb: int
     gpus: tuple[tuple[str, int], ...]
-    features: tuple[str, ...]
 
-    def gpus_of(self, kind: str | None) -> int:
-        """How many GPUs of a type each node has; None: of any."""
-        return max((count for name, count in self.gpus if kind in (None, name)), default=0)
-
-
-def queued(text: str) -> list[Queued]:
-    """The toolkit's jobs in what squeue printed in the format QUEUE; others are left out."""
-    return list(_queued(text))
+    def gpus_of(self, gpu_type: str | None) -> int:
+        """The number of GPUs of a type on each node; None: of any type."""
+        return max((count for name, count in self.gpus if gpu_type in (None, name)), default=0)
 
 
-def _queued(text: str) -> Iterator[Queued]:
+def parse_queue(text: str) -> list[QueuedJob]:
+    """The toolkit's jobs in squeue's output in the format QUEUE; jobs of others are left out."""
+    return list(_jobs(text))
+
+
+def _jobs(text: str) -> Iterator[QueuedJob]:
     for line in text.split("\n"):
         columns = line.split("\t", 10)
-        if len(columns) < 11:  # a comment of somebody else's, with lines of its own
+        if len(columns) < 11:  # part of somebody else's comment of several lines
             continue
         id_, state, reason, ran, left, nodes, node_list, partition, starts_at, script, comment = columns
         name = job_in(comment)
         if name is not None and Path(script).name == SCRIPT:
-            count = _leading(nodes)
-            yield Queued(id_, name, state, reason, ran, left, count, node_list, partition, starts_at, Path(script))
+            count = _leading_number(nodes)
+            yield QueuedJob(id_, name, state, reason, ran, left, count, node_list, partition, starts_at, Path(script))
 
 
-def partitions(text: str, default: str | None) -> list[Partition]:
-    """What sinfo printed in the format PARTITIONS."""
+def parse_default_partition(text: str) -> str | None:
+    """The partition that sinfo marks in the format '%P\t%R', where the two differ; None if there is no default."""
+    for line in text.splitlines():
+        marked, name = line.split("\t")
+        if marked != name:
+            return name
+    return None
+
+
+def parse_partitions(text: str, default: str | None) -> list[Partition]:
+    """sinfo's output in the format PARTITIONS.  default: the name of the default partition."""
     return [_partition(line.split("\t"), default) for line in text.splitlines()]
 
 
 def _partition(columns: list[str], default: str | None) -> Partition:
-    name, up, limit, nodes, cpus, memory, gres, features = columns
+    name, up, limit, nodes, cpus, memory, gres = columns
     return Partition(
         name=name,
         is_default=name == default,
         is_up=up == "up",
         limit_s=seconds_of(limit),
-        nodes=_leading(nodes),
-        cpus=_leading(cpus),
-        memory_mb=_leading(memory),
-        gpus=gpus_in(gres),
-        features=() if features == "(null)" else tuple(features.split(",")),
+        nodes=_leading_number(nodes),
+        cpus=_leading_number(cpus),
+        memory_mb=_leading_number(memory),
+        gpus=parse_gpus(gres),
     )
 
 
-def gpus_in(gres: str) -> tuple[tuple[str, int], ...]:
-    """'gpu:a100:4(S:0-1),nvme:1' -> (('a100', 4),); a type that is not told is ''."""
-    found = re.findall(r"(?:^|,)gpu(?::([^:,()]+))?:(\d+)", gres)
-    return tuple((kind, int(count)) for kind, count in found)
+def parse_gpus(gres: str) -> tuple[tuple[str, int], ...]:
+    """'gpu:a100:4(S:0-1),nvme:1' -> (('a100', 4),); the type is '' where Slurm gives none."""
+    matches = re.findall(r"(?:^|,)gpu(?::([^:,()]+))?:(\d+)", gres)
+    return tuple((gpu_type, int(count)) for gpu_type, count in matches)
 
 
-def _leading(text: str) -> int:
-    """'4+' -> 4: at least so many."""
-    return int(re.match(r"\d*", text)[0] or 0)  # type: ignore[index]  # it always matches
+def _leading_number(text: str) -> int:
+    """'4+', which means at least 4, -> 4; 0 without a number."""
+    match = re.match(r"\d+", text)
+    return int(match[0]) if match else 0
 
 
-def state_in(text: str) -> tuple[str, str]:
-    """JobState and ExitCode of what `scontrol show job` printed; empty where it is not said."""
-    state, code = re.search(r"\bJobState=(\S+)", text), re.search(r"\bExitCode=(\S+)", text)
-    return state[1] if state else "", code[1] if code else ""
+def parse_state(text: str) -> str:
+    """JobState in the output of `scontrol show job`; empty where there is none."""
+    match = re.search(r"\bJobState=(\S+)", text)
+    return match[1] if match else ""
 
 
-def job_id(text: str) -> str:
-    """What `sbatch --parsable` printed: '12' or '12;cluster' -> '12'."""
+def parse_job_id(text: str) -> str:
+    """The output of `sbatch --parsable`: '12' or '12;cluster' -> '12'."""
     return text.strip().splitlines()[-1].partition(";")[0]
 
 
-def start_in(text: str) -> str | None:
-    """'sbatch: Job 5 to start at 2026-11-22T04:13:16 using ...' -> the time; None where it is not told."""
-    found = re.search(r"to start at (\S+)", text)
-    return found[1] if found else None
+def parse_start(text: str) -> str | None:
+    """'sbatch: Job 5 to start at 2026-11-22T04:13:16 using ...' -> the time; None where there is none."""
+    match = re.search(r"to start at (\S+)", text)
+    return match[1] if match else None

@@ -1,39 +1,45 @@
-"""What a job is known by: the comment in Slurm's queue, which is the truth, and the files of its folder.  Pure.
+"""What a job is known by: its comment in Slurm's queue, which is the truth, and the files of its folder.  Pure.
 
-infra/slurm/job.sbatch knows the same files.
+infra/slurm/job.sbatch uses the same file names.
 """
 
 from pathlib import Path
 
 from launch.core.names import TOOLKIT
 
-BACKEND = "slurm"
 COMMENT = f"{TOOLKIT}:"
 
-# Files of a job folder, which is the run's folder, too.
+# Files of a job's folder, which is the run folder, too.
 SCRIPT = "job.sbatch"
 LOG = "job.log"
-STARTS = "starts.jsonl"  # how each start of the job ended, a line each, by the script itself
-STOP = "stop"  # Slurm's id of a start that must not start again
+STARTS = "starts.jsonl"  # how each start of the job ended, one line each, written by the script
+STOP = "stop"  # the Slurm id of a start that must not be requeued
 SPEC = "job.json"
 EDF = "edf.toml"
 
 
 def comment_of(name: str) -> str:
-    """What Slurm keeps with the job."""
+    """The comment that Slurm keeps with the job."""
     return COMMENT + name
 
 
 def job_in(comment: str) -> str | None:
-    """The name of the toolkit's job that has this comment; None: it is somebody else's."""
+    """The name of the toolkit's job with this comment; None for anybody else's."""
     return comment.removeprefix(COMMENT) if comment.startswith(COMMENT) else None
 
 
 def folder_of(name: str, cwd: Path) -> Path:
-    """Where a job's folder is, unless --run-dir says otherwise."""
+    """A job's folder, unless --run-dir gives another."""
     return cwd / "runs" / name
 
 
 def command(verb: str, job: str) -> str:
-    """What to type next."""
+    """The command line of a verb."""
     return f"python -m launch.slurm {verb} {job}"
+
+
+def next_commands(job: str, *, is_over: bool) -> list[str]:
+    """The commands for a job, one per line."""
+    if is_over:
+        return [command("logs", job)]
+    return [command("status", job), f"{command('logs', job)} --follow", command("attach", job), command("stop", job)]

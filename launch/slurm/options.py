@@ -13,43 +13,47 @@ class SlurmOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
 
-    nodes: int = Field(1, ge=1, description="machines")
-    gpus_per_node: int | None = Field(None, ge=0, description="GPUs of each node; none: 1, with --device cpu 0")
-    gpu_type: str | None = Field(None, description="what Slurm calls the GPUs, such as a100; none: any")
-    nproc_per_node: int | None = Field(None, ge=1, description="processes per node; none: one per GPU, or one")
-    cpus_per_task: int | None = Field(None, ge=1, description="CPUs per process; none: the partition's default")
-    mem: str | None = Field(None, description="memory of each node, such as 64G; none: the partition's default")
-    time: str = Field("4:00:00", description="limit of each start, as Slurm writes it; the job goes on after it")
-    partition: str | None = Field(None, description="none: the cluster's default")
-    account: str | None = Field(None, description="whose hours it takes; none: your default account")
-    qos: str | None = Field(None, description="quality of service; none: your default")
-    constraint: str | None = Field(None, description="features that nodes must have")
-    nodelist: WordList = Field((), description="nodes that must be among them")
-    exclude: WordList = Field((), description="nodes that must not be among them")
+    nodes: int = Field(1, ge=1, description="number of nodes")
+    gpus_per_node: int | None = Field(None, ge=0, description="GPUs per node (default: 1, or 0 with --device cpu)")
+    gpu_type: str | None = Field(None, description="GPU type as Slurm names it, such as a100 (default: any)")
+    nproc_per_node: int | None = Field(
+        None, ge=1, description="processes per node (default: one per GPU, or 1 without GPUs)"
+    )
+    cpus_per_task: int | None = Field(None, ge=1, description="CPUs per process (default: the partition's)")
+    mem: str | None = Field(None, description="memory per node, such as 64G (default: the partition's)")
+    time: str = Field(
+        "4:00:00", description="time limit of each start, as Slurm writes it; the job then requeues itself"
+    )
+    partition: str | None = Field(None, description="partition, or several, as A,B (default: the cluster's)")
+    account: str | None = Field(None, description="account to charge (default: yours)")
+    qos: str | None = Field(None, description="quality of service (default: yours)")
+    constraint: str | None = Field(None, description="node features that are required")
+    nodelist: WordList = Field((), description="nodes that the job must get")
+    exclude: WordList = Field((), description="nodes that the job must not get")
     reservation: str | None = Field(None, description="reservation to run in")
-    exclusive: bool = Field(False, description="share the nodes with no other job")
-    mail: str | None = Field(None, description="address that Slurm writes to when the job ends, fails or starts again")
+    exclusive: bool = Field(False, description="do not share the nodes with other jobs")
+    mail: str | None = Field(None, description="address that Slurm notifies when the job ends, fails or is requeued")
     sbatch: str = Field("", description="more flags for sbatch, as one text, such as --sbatch='--switches=1'")
 
-    job_name: str | None = Field(None, description="letters, digits, hyphens; none: made of data set, model and time")
-    max_restarts: int = Field(
-        10, ge=0, description="times to go on by itself after a time limit, a preemption or a lost node"
+    job_name: str | None = Field(
+        None, description="letters, digits and hyphens (default: made of data set, model and time)"
     )
-    save_before_s: int = Field(120, ge=1, le=65_535, description="seconds before the time limit to save at")
+    max_restarts: int = Field(10, ge=0, description="times to requeue after a time limit, a preemption or a lost node")
+    save_before_s: int = Field(120, ge=1, le=65_535, description="seconds before the time limit at which to save")
     launcher: Literal["srun", "torchrun"] = Field(
-        "srun", description="srun: a task per process; torchrun: one per node"
+        "srun", description="srun: one task per process; torchrun: one task per node"
     )
-    setup: str = Field("", description="shell commands before the training, such as 'module load cuda'")
+    setup: str = Field("", description="shell commands to run before the training, such as 'module load cuda'")
 
-    container_image: str | None = Field(None, description="image for Pyxis, or for an EDF that is written for the job")
+    container_image: str | None = Field(None, description="image for Pyxis, or for the EDF that is written for the job")
     container_mounts: WordList = Field(
-        (), description="HOST:CONTAINER[:flags],...; job folder and data come by themselves"
+        (), description="HOST:CONTAINER[:flags],...; job folder and data are mounted anyway"
     )
     container_runtime: Literal["pyxis", "edf"] = Field(
-        "pyxis", description="pyxis (Enroot), or CSCS's container engine"
+        "pyxis", description="pyxis (Enroot), or edf for CSCS's container engine"
     )
     container_edf: Path | None = Field(
-        None, description="an EDF of your own for CSCS's container engine; a name or file"
+        None, description="name or file of an EDF of your own, for CSCS's container engine"
     )
 
-    wait: bool = Field(False, description="follow the job to its end, and end with the training's exit code")
+    wait: bool = Field(False, description="follow the job to its end and exit with the training's exit code")

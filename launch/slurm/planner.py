@@ -1,24 +1,23 @@
 """Job and facts -> what is submitted, where it is written, and what speaks against it.  Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 from launch.core import catalog
+from launch.core.catalog import Instance
 from launch.core.clock import duration
-from launch.core.estimate.forecast import forecast
-from launch.core.estimate.training import training
-from launch.core.estimate.words import hours, speed
 from launch.core.job import Job
+from launch.core.plan import Fact, Plan
+from launch.core.quote import Quote, expect
 from launch.slurm import container
 from launch.slurm.checks import against_cluster
-from launch.slurm.listing import Partition, Queued
-from launch.slurm.lookup import Folder
-from launch.slurm.names import SCRIPT, command
+from launch.slurm.folder import JobFolder
+from launch.slurm.listing import Partition, QueuedJob
+from launch.slurm.names import EDF, SCRIPT, command
 from launch.slurm.options import SlurmOptions
-from launch.slurm.script import Placed, render
+from launch.slurm.script import ResolvedJob, render
 from launch.slurm.times import limit_s
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError, TrainerError
@@ -26,164 +25,191 @@ from trainer.errors import SettingsError, TrainerError
 
 @dataclass(frozen=True)
 class Facts:
-    """What was looked up.  partitions, queue: empty where Slurm could not be asked, and trouble says why."""
+    """What was looked up.  partitions, queue: empty where Slurm could not be asked; trouble: why not."""
 
-    folder: Folder
+    folder: JobFolder
     cwd: Path
     python: str
     partitions: tuple[Partition, ...] = ()
-    queue: tuple[Queued, ...] = ()
+    queue: tuple[QueuedJob, ...] = ()
     trouble: TrainerError | None = None
 
 
 @dataclass(frozen=True)
-class SlurmPlan:
-    """What is submitted.  rows: lines of a label and a text; running: the same job, already in the queue; is_done: it
-    came to its end before; edf: the text of edf.toml, if the job takes one.
+class Submission:
+    """What carrying out a plan needs.  queued: the same job, if it is in the queue already; is_done: it ended before,
+    with the same script.
     """
 
-    placed: Placed
-    title: str
-    rows: tuple[tuple[str, str], ...]
+    job: ResolvedJob
     script: str
-    edf: str | None
-    warnings: tuple[str, ...] = ()
-    problems: tuple[TrainerError, ...] = ()
-    running: Queued | None = None
-    is_done: bool = False
+    queued: QueuedJob | None
+    is_done: bool
 
-    @property
-    def command(self) -> tuple[str, ...]:
-        return ("sbatch", "--parsable", str(self.placed.folder / SCRIPT))
+
+SlurmPlan = Plan[Submission]
 
 
 def plan(job: Job[SlurmOptions], options: SlurmOptions, processes: int, name: str, facts: Facts) -> SlurmPlan:
     """The plan for `job`, whose options are resolved as checks.resolve() does."""
-    placed = _placed(job.train, options, processes, name, facts)
-    script = render(placed)
-    running = next((queued for queued in facts.queue if queued.name == name), None)
-    each = options.cpus_per_task
-    problems = [*([facts.trouble] if facts.trouble else []), *_taken(placed, script, running, facts.folder)]
-    problems += _foreign(facts.folder) if job.train.run_dir is None else []
-    if facts.partitions and not running:
-        problems += against_cluster(options, each and each * processes, facts.partitions)
-    ended = facts.folder.ended()
-    return SlurmPlan(
-        placed=placed,
+    resolved = _resolved(job.train, options, processes, name, facts)
+    script, edf = render(resolved), container.edf(options, resolved.cwd, resolved.needed_folders)
+    queued = next((queued for queued in facts.queue if queued.name == name), None)
+    last_start = facts.folder.last_start
+    is_done = last_start is not None and last_start["then"] == "done" and facts.folder.script == script
+    submission = Submission(resolved, script, queued, is_done)
+    return Plan(
         title=f"launch.slurm: job {name}, {options.nodes} x {processes} process{'es' * (processes > 1)}",
-        rows=_rows(placed, facts),
-        script=script,
-        edf=container.edf(options, placed.cwd, placed.needed),
-        warnings=tuple(_warnings(placed)),
-        problems=tuple(problems),
-        running=running,
-        is_done=bool(ended and ended["then"] == "done" and facts.folder.script == script),
+        payload=submission,
+        facts=tuple(_facts(submission, facts.partitions)),
+        command=("sbatch", "--parsable", str(resolved.folder / SCRIPT)),
+        files=((SCRIPT, script), *([(EDF, edf)] if edf else [])),
+        quotes=tuple(_quotes(resolved, facts.partitions)),
+        warnings=tuple(_warnings(resolved)),
+        problems=tuple(_problems(submission, facts, may_adopt=job.train.run_dir is not None)),
     )
 
 
-def tried(made: SlurmPlan, start: str | None, refusal: TrainerError | None) -> SlurmPlan:
-    """`made` with what Slurm answered when it was asked whether it would take the job."""
+def with_answer(plan: SlurmPlan, start: str | None, refusal: TrainerError | None) -> SlurmPlan:
+    """`plan` with Slurm's answer to whether it would accept the job, and when it would start it."""
     if refusal:
-        return replace(made, problems=(*made.problems, refusal))
-    return replace(made, rows=(*made.rows, ("start", f"expected by Slurm at {start}"))) if start else made
+        return replace(plan, problems=(*plan.problems, refusal))
+    if start is None:
+        return plan
+    return replace(plan, facts=(*plan.facts, Fact("expected_start", start, f"expected by Slurm at {start}", "start")))
 
 
-def _placed(train: TrainConfig, options: SlurmOptions, processes: int, name: str, facts: Facts) -> Placed:
-    contained = container.is_used(options)
-    update: dict[str, Any] = {"run_dir": facts.folder.path}
-    if contained:
-        update["data_dir"] = facts.cwd / train.data_dir.expanduser()
-    return Placed(
+def _resolved(train: TrainConfig, options: SlurmOptions, processes: int, name: str, facts: Facts) -> ResolvedJob:
+    is_contained = container.is_used(options)
+    train = train.model_copy(update={"run_dir": facts.folder.path})
+    if is_contained:
+        train = train.model_copy(update={"data_dir": facts.cwd / train.data_dir.expanduser()})
+    return ResolvedJob(
         name=name,
-        train=train.model_copy(update=update),
+        train=train,
         options=options,
         folder=facts.folder.path,
         cwd=facts.cwd,
-        python="python" if contained else facts.python,
+        python="python" if is_contained else facts.python,
         processes=processes,
     )
 
 
-def _taken(placed: Placed, script: str, running: Queued | None, folder: Folder) -> list[TrainerError]:
-    """Why the name cannot be had."""
-    name = placed.name
-    if running and running.folder != placed.folder:
-        return [
-            SettingsError(
-                f"--job-name {name} is taken by job {running.id}, which writes to {running.folder}; take another name, "
-                f"or end that with {command('stop', running.id)}"
-            )
-        ]
-    if running and folder.script != script:
-        return [
-            SettingsError(
-                f"job {name} is in the queue as {running.id} with other settings ({folder.path / SCRIPT}); end it with "
-                f"{command('stop', name)}, or take another --job-name."
-            )
-        ]
-    return []
-
-
-def _foreign(folder: Folder) -> list[TrainerError]:
-    """Whether the folder is somebody else's; one that --run-dir names may hold a run that began elsewhere."""
-    if not folder.exists or folder.script is not None:
-        return []
-    sentence = f"{folder.path} is there already, and launch.slurm did not make it"
-    return [SettingsError(f"{sentence}; take another --job-name, remove it, or go on with that run by --run-dir.")]
-
-
-def _rows(placed: Placed, facts: Facts) -> tuple[tuple[str, str], ...]:
-    o = placed.options
-    limit = limit_s(o.time)
-    kind = f"{o.gpu_type} " if o.gpu_type else ""
-    what = f"{o.gpus_per_node} {kind}GPU{'s' * (o.gpus_per_node != 1)} each" if o.gpus_per_node else "no GPU"
-    how = "torchrun on each node" if placed.is_torchrun else "srun, a task per process"
-    rows = [
-        ("nodes", f"{o.nodes}, {what}, in partition {_partition(o, facts.partitions)}"),
-        ("processes", f"{o.nodes * placed.processes}, started by {how}"),
-        ("time limit", f"{duration(timedelta(seconds=limit))} a start; saves {o.save_before_s} s before, and goes on"),
-        ("starts", f"at most {o.max_restarts + 1}"),
-        ("folder", str(placed.folder)),
-    ]
-    if container.is_used(o):
-        rows.append(("container", str(o.container_edf or f"{o.container_image} ({o.container_runtime})")))
-    units, unit = (o.gpus_per_node, "GPU") if o.gpus_per_node else (1, "node")
-    most = o.nodes * (units or 1) * limit / 3600
-    rows.append(("at most", f"{most:,.4g} {unit}-hours a start, {most * (o.max_restarts + 1):,.4g} in all"))
-    if expected := _expected(placed, facts.partitions):
-        rows.append(("expected", expected))
-    return tuple(rows)
-
-
-def _partition(options: SlurmOptions, partitions: Sequence[Partition]) -> str:
-    default = next((part.name for part in partitions if part.is_default), "")
-    return options.partition or (f"{default} (the default)" if default else "(the default)")
-
-
-def _expected(placed: Placed, partitions: Sequence[Partition]) -> str | None:
-    """What the catalog's numbers for the same GPU say, if Slurm tells which one it is and the tables know the job."""
-    o = placed.options
-    kinds = {kind for part in partitions for kind, _ in part.gpus if o.partition in (None, part.name)}
-    model = (o.gpu_type or (kinds.pop() if len(kinds) == 1 else "")).upper()
-    like = next((i for i in catalog.load().values() if model and (i.gpu_model or "").upper() == model), None)
-    if like is None or not o.gpus_per_node:
-        return None
-    share = like.vcpus // like.gpus
-    vcpus = (o.cpus_per_task or share) * placed.processes
-    node = replace(like, gpus=o.gpus_per_node, vcpus=vcpus)
-    try:
-        guess = forecast(training(placed.train, node, o.nodes, on_ebs=False), node)
-    except SettingsError:
-        return None
-    return f"{hours(guess.hours)}: {speed(guess)}"
-
-
-def _warnings(placed: Placed) -> list[str]:
-    o, found = placed.options, []
-    if o.cpus_per_task is None:
-        found.append(
-            "without --cpus-per-task most clusters give each task one CPU, which cannot decode images for a GPU."
+def _problems(submission: Submission, facts: Facts, *, may_adopt: bool) -> Iterator[TrainerError]:
+    """may_adopt: the folder was named, so it may hold a run that began elsewhere."""
+    job = submission.job
+    if submission.queued:
+        yield from _conflicts(submission.queued, submission, facts.folder)
+    if facts.folder.exists and not facts.folder.is_ours and not may_adopt:
+        yield SettingsError(
+            f"{facts.folder.path} exists, and launch.slurm did not make it; choose another --job-name, remove the "
+            "folder, or resume the run in it with --run-dir."
         )
-    if o.container_edf:
-        found.append(f"your EDF must mount {placed.folder} at the same place, or the results are lost.")
-    return found
+    if facts.partitions and not submission.queued:
+        each = job.options.cpus_per_task
+        yield from against_cluster(job.options, each and each * job.processes, facts.partitions)
+    # The last: without Slurm a plan is as good as it can be, unless something else speaks against it.
+    if facts.trouble:
+        yield facts.trouble
+
+
+def _conflicts(queued: QueuedJob, submission: Submission, folder: JobFolder) -> Iterator[TrainerError]:
+    """What in the queue keeps the job from having its name."""
+    name = submission.job.name
+    if queued.folder != submission.job.folder:
+        yield SettingsError(
+            f"--job-name {name} is taken by job {queued.id}, which writes to {queued.folder}; choose another name, "
+            f"or stop that job: {command('stop', queued.id)}"
+        )
+    elif folder.script != submission.script:
+        yield SettingsError(
+            f"job {name} is in the queue as {queued.id} with other settings ({folder.path / SCRIPT}); choose another "
+            f"--job-name, or stop that job: {command('stop', name)}"
+        )
+
+
+def _facts(submission: Submission, partitions: Sequence[Partition]) -> Iterator[Fact]:
+    job, options = submission.job, submission.job.options
+    yield Fact("job", job.name, ())
+    yield from _machine_facts(job, partitions)
+    how = "torchrun on each node" if job.is_torchrun else "srun, one task per process"
+    yield Fact("processes", options.nodes * job.processes, f"{options.nodes * job.processes}, started by {how}")
+    yield from _time_facts(options)
+    yield Fact("folder", str(job.folder))
+    if container.is_used(options):
+        image = str(options.container_edf or options.container_image)
+        yield Fact("container", image, image if options.container_edf else f"{image} ({options.container_runtime})")
+    if queued := submission.queued:
+        yield Fact("queued_as", queued.id, f"as job {queued.id}, {queued.state.lower()}", "in the queue")
+    if submission.is_done:
+        yield Fact("is_done", True, "yes, by this very script; nothing will be submitted", "done")
+
+
+def _machine_facts(job: ResolvedJob, partitions: Sequence[Partition]) -> Iterator[Fact]:
+    options, gpus = job.options, job.options.gpus_per_node or 0
+    partition = options.partition
+    if partition is None:
+        default = next((part.name for part in partitions if part.is_default), None)
+        partition = f"{default} (the default)" if default else "(the default)"
+    of_type = f"{options.gpu_type} " if options.gpu_type else ""
+    each = f"{gpus} {of_type}GPU{'s' * (gpus != 1)} each" if gpus else "no GPU"
+    yield Fact("nodes", options.nodes, f"{options.nodes}, {each}, in partition {partition}")
+    yield Fact("gpus_per_node", gpus, ())
+    yield Fact("gpu_type", options.gpu_type, ())
+    yield Fact("partition", options.partition, ())
+
+
+def _time_facts(options: SlurmOptions) -> Iterator[Fact]:
+    limit, starts = limit_s(options.time), options.max_restarts + 1
+    text = f"{duration(timedelta(seconds=limit))} per start; saves {options.save_before_s} s before, and is requeued"
+    yield Fact("time_limit_s", limit, text, "time limit")
+    yield Fact("most_starts", starts, f"at most {starts}", "starts")
+    units, unit = options.nodes * (options.gpus_per_node or 1), "GPU" if options.gpus_per_node else "node"
+    most_h = units * limit / 3600
+    total = f"{most_h:,.4g} {unit}-hours per start, {most_h * starts:,.4g} in total"
+    yield Fact(f"most_{unit.lower()}_hours", most_h * starts, total, "at most")
+
+
+def _quotes(job: ResolvedJob, partitions: Sequence[Partition]) -> Iterator[Quote]:
+    """The forecast, if it is known which GPU the nodes have, and the catalog has a machine with it."""
+    gpus = job.options.gpus_per_node
+    gpu_type = _gpu_type(job.options, partitions)
+    machine = _machine_with(gpu_type) if gpus and gpu_type else None
+    if machine is None or not gpus:
+        return
+    cpus_per_process = job.options.cpus_per_task or machine.vcpus // machine.gpus
+    node = replace(machine, gpus=gpus, vcpus=cpus_per_process * job.processes)
+    forecast, why_unknown = expect(job.train, node, job.options.nodes, on_ebs=False)
+    yield Quote(
+        f"{job.options.nodes} x {gpus} {gpu_type}",
+        job.options.nodes,
+        "allocation",
+        forecast=forecast,
+        why_unknown=why_unknown,
+    )
+
+
+def _gpu_type(options: SlurmOptions, partitions: Sequence[Partition]) -> str | None:
+    """--gpu-type, or the only type in the partitions that the job may run in."""
+    if options.gpu_type:
+        return options.gpu_type
+    types = set()
+    for partition in partitions:
+        if options.partition in (None, partition.name):
+            types |= {name for name, _ in partition.gpus}
+    return types.pop() if len(types) == 1 else None
+
+
+def _machine_with(gpu_type: str) -> Instance | None:
+    """A machine of the catalog with GPUs of that type."""
+    for instance in catalog.load().values():
+        if instance.gpu_model and instance.gpu_model.upper() == gpu_type.upper():
+            return instance
+    return None
+
+
+def _warnings(job: ResolvedJob) -> Iterator[str]:
+    if job.options.cpus_per_task is None:
+        yield "without --cpus-per-task most clusters give each task one CPU, too few to decode images for a GPU."
+    if job.options.container_edf:
+        yield f"your EDF must mount {job.folder} at the same path, or the results are lost."

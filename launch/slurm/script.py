@@ -1,25 +1,26 @@
 """The script that sbatch gets: its #SBATCH lines, and infra/slurm/job.sbatch filled in.  Pure."""
 
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from launch.core import templates
 from launch.slurm import container
 from launch.slurm.names import LOG, comment_of
 from launch.slurm.options import SlurmOptions
+from trainer import datasets
 from trainer.config import TrainConfig
 from trainer.settings.flags import to_argv
 
-# How long after its first task's end srun lets the others go on: a rank that never started is waited for no longer.
+# How long srun lets the other tasks run after the first has ended; they end by themselves within that time.
 WAIT_S = 180
 # srun's tasks are torchrun's nodes.
 PER_NODE = 'PET_NODE_RANK=$SLURM_NODEID PET_MASTER_ADDR=$MASTER_ADDR PET_MASTER_PORT=$MASTER_PORT exec "$@"'
 
 
 @dataclass(frozen=True)
-class Placed:
+class ResolvedJob:
     """A job with everything resolved.  folder: absolute, as all paths of train are in a container; python: what runs
     the trainer; processes: per node.
     """
@@ -42,89 +43,100 @@ class Placed:
 
     @property
     def cpus_of_task(self) -> int | None:
-        """--cpus-per-task is per process; a task of torchrun's has all of a node's."""
-        each = self.options.cpus_per_task
-        return each and each * self.processes // self.tasks_per_node
+        """--cpus-per-task is per process; a task of torchrun's has all CPUs of a node."""
+        if self.options.cpus_per_task is None:
+            return None
+        return self.options.cpus_per_task * self.processes // self.tasks_per_node
 
     @property
-    def needed(self) -> list[Path]:
+    def needed_folders(self) -> list[Path]:
         """Folders that a container must have."""
-        reads = self.train.dataset not in ("synthetic", "digits")
-        return [self.folder, self.cwd, *([self.train.data_dir] if reads else [])]
+        folders = [self.folder, self.cwd]
+        if datasets.reads_data_dir(self.train.dataset):
+            folders.append(self.train.data_dir)
+        return folders
 
 
-def render(placed: Placed) -> str:
+def render(job: ResolvedJob) -> str:
     """The whole script."""
     body = templates.fill(
         "slurm/job.sbatch",
         {
-            "FOLDER": str(placed.folder),
-            "MAX_RESTARTS": str(placed.options.max_restarts),
-            "SETUP": placed.options.setup,
-            "STEP": step(placed),
+            "FOLDER": str(job.folder),
+            "MAX_RESTARTS": str(job.options.max_restarts),
+            "SETUP": job.options.setup,
+            "STEP": step(job),
         },
     )
     shebang, rest = body.split("\n", 1)
-    return "\n".join([shebang, *(f"#SBATCH {_quoted(flag)}" for flag in directives(placed)), rest])
+    return "\n".join([shebang, *(f"#SBATCH {_quoted(flag)}" for flag in directives(job)), rest])
 
 
-def directives(placed: Placed) -> list[str]:
+def directives(job: ResolvedJob) -> list[str]:
     """sbatch's flags."""
-    o, folder = placed.options, str(placed.folder).replace("%", "%%")
-    given = {
-        "gpus-per-node": o.gpus_per_node and ":".join([*([o.gpu_type] if o.gpu_type else []), str(o.gpus_per_node)]),
-        "cpus-per-task": placed.cpus_of_task,
-        "mem": o.mem,
-        "time": o.time,
-        "partition": o.partition,
-        "account": o.account,
-        "qos": o.qos,
-        "constraint": o.constraint,
-        "nodelist": ",".join(o.nodelist),
-        "exclude": ",".join(o.exclude),
-        "reservation": o.reservation,
-        "mail-user": o.mail,
-        "mail-type": "END,FAIL,REQUEUE" if o.mail else None,
-    }
+    options, folder = job.options, str(job.folder).replace("%", "%%")
+    flags = [
+        f"--job-name={job.name}",
+        f"--comment={comment_of(job.name)}",
+        f"--nodes={options.nodes}",
+        f"--ntasks-per-node={job.tasks_per_node}",
+        *(f"--{name}={value}" for name, value in _given(job).items() if value),
+    ]
+    if options.exclusive:
+        flags.append("--exclusive")
     return [
-        f"--job-name={placed.name}",
-        f"--comment={comment_of(placed.name)}",
-        f"--nodes={o.nodes}",
-        f"--ntasks-per-node={placed.tasks_per_node}",
-        *(f"--{name}={value}" for name, value in given.items() if value),
-        *(["--exclusive"] if o.exclusive else []),
-        f"--chdir={placed.cwd}",
+        *flags,
+        f"--chdir={job.cwd}",
         f"--output={folder}/{LOG}",
         "--open-mode=append",
         "--requeue",
-        f"--signal=B:USR1@{o.save_before_s}",
+        f"--signal=B:USR1@{options.save_before_s}",
         # Two launches of one name at the same moment must not write into one folder.
         "--dependency=singleton",
-        *shlex.split(o.sbatch),
+        *shlex.split(options.sbatch),
     ]
 
 
-def step(placed: Placed) -> list[str]:
-    """srun with its flags, and what each of its tasks runs."""
-    cpus = placed.cpus_of_task
-    return [
+def _given(job: ResolvedJob) -> dict[str, Any]:
+    """The values of flags that are left out if nothing is given."""
+    options, gpus = job.options, job.options.gpus_per_node
+    return {
+        "gpus-per-node": f"{options.gpu_type}:{gpus}" if gpus and options.gpu_type else gpus,
+        "cpus-per-task": job.cpus_of_task,
+        "mem": options.mem,
+        "time": options.time,
+        "partition": options.partition,
+        "account": options.account,
+        "qos": options.qos,
+        "constraint": options.constraint,
+        "nodelist": ",".join(options.nodelist),
+        "exclude": ",".join(options.exclude),
+        "reservation": options.reservation,
+        "mail-user": options.mail,
+        "mail-type": "END,FAIL,REQUEUE" if options.mail else None,
+    }
+
+
+def step(job: ResolvedJob) -> list[str]:
+    """srun with its flags, and the command of each task."""
+    words = [
         "srun",
-        # Ranks end by themselves, with a word of why; killed, they could not.
+        # Ranks end by themselves and say why; killed, they could not.
         "--kill-on-bad-exit=0",
         f"--wait={WAIT_S}",
-        # Since Slurm 22.05 srun does not take it from sbatch.
-        *([f"--cpus-per-task={cpus}"] if cpus else []),
-        *container.srun_flags(placed.options, placed.folder, placed.cwd, placed.needed),
-        *(_torchrun(placed) if placed.is_torchrun else []),
-        *([] if placed.is_torchrun else [placed.python]),
-        *("-m", "trainer", *to_argv(placed.train)),
     ]
+    if job.cpus_of_task:
+        # Since Slurm 22.05 srun does not take it from sbatch.
+        words.append(f"--cpus-per-task={job.cpus_of_task}")
+    words += container.srun_flags(job.options, job.folder, job.cwd, job.needed_folders)
+    words += _torchrun(job) if job.is_torchrun else [job.python]
+    return [*words, "-m", "trainer", *to_argv(job.train)]
 
 
-def _torchrun(placed: Placed) -> Sequence[str]:
+def _torchrun(job: ResolvedJob) -> list[str]:
     return [
-        *("bash", "-c", PER_NODE, "torchrun", placed.python, "-m", "trainer.torchrun"),
-        *("--nnodes", str(placed.options.nodes), "--nproc-per-node", str(placed.processes)),
+        *("bash", "-c", PER_NODE, "torchrun", job.python, "-m", "trainer.torchrun"),
+        *("--nnodes", str(job.options.nodes), "--nproc-per-node", str(job.processes)),
     ]
 
 

@@ -11,17 +11,17 @@ UNLIMITED = ("infinite", "UNLIMITED", "NOT_SET", "n/a")
 def seconds_of(text: str) -> int | None:
     """'30', '30:00', '4:00:00', '1-12', '1-12:30', '1-12:30:00' -> seconds; None: no limit.
 
-    A number alone is of minutes, and two are minutes and seconds, but hours and minutes after days.  Raises ValueError.
+    One number is minutes, two are minutes and seconds, or hours and minutes after days.  Raises ValueError.
     """
     if text in UNLIMITED:
         return None
-    found = _TIME.fullmatch(text)
-    if not found:
+    match = _TIME.fullmatch(text)
+    if not match:
         raise ValueError(text)
-    first, second, third = (int(found[name] or 0) for name in ("first", "second", "third"))
-    if found["days"]:
-        return int(found["days"]) * 86_400 + first * 3600 + second * 60 + third
-    if found["third"]:
+    first, second, third = (int(match[name] or 0) for name in ("first", "second", "third"))
+    if match["days"]:
+        return int(match["days"]) * 86_400 + first * 3600 + second * 60 + third
+    if match["third"]:
         return first * 3600 + second * 60 + third
     return first * 60 + second
 
@@ -35,5 +35,12 @@ def limit_s(time: str) -> int:
             f"--time {time}: write minutes, H:MM:SS, D-H or D-HH:MM:SS, such as 4:00:00 or 1-12."
         ) from error
     if not seconds:
-        raise SettingsError(f"--time {time}: a job needs a limit above 0, such as 4:00:00; it goes on after it.")
+        raise SettingsError(
+            f"--time {time}: a job needs a limit above 0, such as 4:00:00; at the limit it saves and requeues itself."
+        )
     return seconds
+
+
+def as_time(seconds: int) -> str:
+    """9000 -> 2:30:00."""
+    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"

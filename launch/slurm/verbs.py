@@ -1,4 +1,4 @@
-"""What can be done with jobs once they are submitted: status, logs, attach, stop.  acts.py does it."""
+"""What can be done with jobs once they are submitted: status, logs, attach, stop.  commands.py does it."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -8,62 +8,66 @@ from pydantic import BaseModel, ConfigDict, Field
 from launch.core.cli import Verb
 
 if TYPE_CHECKING:
-    from launch.slurm.commands import Acts
+    from launch.slurm.runtime import Runtime
 
 
-class OfJob(BaseModel):
+class VerbOptions(BaseModel):
+    """What every verb takes."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-    job: str | None = Field(None, description="its name, or Slurm's id; the flag may be left out")
+    job: str | None = Field(None, description="name of the job, or its Slurm id; also without the flag, as first word")
 
 
-class LogsOptions(OfJob):
-    follow: bool = Field(False, description="-f: go on until the job is over")
+class LogsOptions(VerbOptions):
+    follow: bool = Field(False, description="-f: show new lines until the job ends")
 
 
 STATUS = """\
-your jobs in the queue, or one job: why it waits, time left, training, how it ended, what to type next
+list your jobs in the queue, or show one job: why it waits, time left, progress, how it ended
 
   python -m launch.slurm status
   python -m launch.slurm status JOB
 """
 
 LOGS = """\
-what the job said, in all its starts; also after its end
+show the log of all starts of a job; also after its end
 
   python -m launch.slurm logs JOB --follow
 
-Ctrl-C ends the following, not the job.
+Ctrl-C stops following; the job continues.
 """
 
 ATTACH = """\
-follows a job to its end, and ends with the training's exit code
+follow a job to its end and exit with the training's exit code
 
   python -m launch.slurm attach JOB
 """
 
 STOP = """\
-ends a job, which saves first; submitted with the same command again it goes on
+stop a job after it has saved; submit it with the same command to resume
 
   python -m launch.slurm stop JOB
 
-Only jobs that this toolkit submitted are touched.  Stopping a job twice is fine.
+Jobs that were not submitted by this toolkit are never touched.  Stopping a job twice does no harm.
 """
 
 
-def verbs(make_acts: Callable[[], "Acts"]) -> Mapping[str, Verb]:
+def verbs(runtime: Callable[[], "Runtime"]) -> Mapping[str, Verb]:
     """The verbs by name."""
 
     def act(name: str) -> Callable[[Any], int]:
-        def do(options: BaseModel) -> int:
-            done: int = getattr(make_acts(), name)(options)
-            return done
+        def run(options: BaseModel) -> int:
+            from launch.slurm.commands import Commands
 
-        return do
+            code: int = getattr(Commands(runtime()), name)(options)
+            return code
+
+        return run
 
     return {
-        "status": Verb(STATUS, OfJob, act("status")),
+        "status": Verb(STATUS, VerbOptions, act("status")),
         "logs": Verb(LOGS, LogsOptions, act("logs")),
-        "attach": Verb(ATTACH, OfJob, act("attach")),
-        "stop": Verb(STOP, OfJob, act("stop")),
+        "attach": Verb(ATTACH, VerbOptions, act("attach")),
+        "stop": Verb(STOP, VerbOptions, act("stop")),
     }

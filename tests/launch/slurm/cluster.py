@@ -16,7 +16,6 @@ from pathlib import Path
 from tests.processes import left_of, processes_with
 from tests.warm import free_port
 
-PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "squeue", "sinfo", "scancel", "scontrol")
 READY_S = 60.0
 
 CONF = """\
@@ -56,14 +55,6 @@ NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={second} CPUs=8 RealMemo
 PartitionName=main Nodes=ALL Default=YES MaxTime=30 State=UP OverSubscribe=FORCE:4
 PartitionName=long Nodes=n0 MaxTime=7-0 State=UP OverSubscribe=FORCE:4
 """
-
-
-def why_not() -> str | None:
-    """Why there can be no Slurm here; None where there can."""
-    missing = [name for name in PROGRAMS if shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") is None]
-    if missing:
-        return f"no {', '.join(missing)}: apt-get install slurm-wlm munge"
-    return None if os.geteuid() == 0 else "slurmd starts jobs as root only"
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from typing import Any
 
 from launch.core.job import Job
 from launch.slurm.checks import resolve
-from launch.slurm.lookup import Folder
+from launch.slurm.folder import JobFolder
 from launch.slurm.options import SlurmOptions
 from launch.slurm.planner import Facts, SlurmPlan, plan
-from launch.slurm.script import Placed
+from launch.slurm.script import ResolvedJob
 from trainer.config import TrainConfig
 
 GPUS: dict[str, Any] = {"nodes": 2, "gpus_per_node": 2, "cpus_per_task": 2, "time": "20", "job_name": "digits"}
@@ -22,15 +22,17 @@ EVERY_KIND: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def planned(options: dict[str, Any], cwd: Path = Path("/home/me"), **train: Any) -> SlurmPlan:
-    """The plan of a job, without Slurm and in an empty folder."""
+def planned(
+    options: dict[str, Any], cwd: Path = Path("/home/me"), facts: Facts | None = None, **train: Any
+) -> SlurmPlan:
+    """The plan of a job; without facts, for an empty folder and without Slurm."""
     job = Job(TrainConfig(**train), SlurmOptions(**options))
-    resolved, processes = resolve(job)
-    name = resolved.job_name or "digits-cnn"
-    folder = Folder(cwd / "runs" / name, exists=False, script=None, ids=(), starts=())
-    return plan(job, resolved, processes, name, Facts(folder, cwd, "/venv/bin/python"))
+    resolved_options, processes = resolve(job)
+    name = resolved_options.job_name or "digits-cnn"
+    folder = JobFolder(cwd / "runs" / name, exists=False, script=None, ids=(), starts=())
+    return plan(job, resolved_options, processes, name, Facts(folder, cwd, "/venv/bin/python"))
 
 
-def placed(kind: str, cwd: Path = Path("/home/me")) -> Placed:
+def resolved(kind: str, cwd: Path = Path("/home/me")) -> ResolvedJob:
     """A job of that kind, with everything resolved."""
-    return planned(EVERY_KIND[kind], cwd, model="cnn", dataset="cifar10", epochs=3).placed
+    return planned(EVERY_KIND[kind], cwd, model="cnn", dataset="cifar10", epochs=3).payload.job

@@ -8,43 +8,45 @@ from typing import Any
 
 import pytest
 
+from launch.core import cli
 from launch.core.cli import LaunchOptions
-from launch.slurm import __main__ as command_line
+from launch.core.clock import Clock
 from launch.slurm.options import SlurmOptions
+from launch.slurm.runtime import Runtime
 from tests.conftest import trainer_env
+from tests.launch.slurm.user import User
 from trainer.config import TrainConfig
 
 
-@pytest.fixture(autouse=True)
-def no_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A laptop."""
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.delenv("SLURM_CONF", raising=False)
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture
+def user(tmp_path: Path) -> User:
+    """Somebody with a laptop."""
+    return User(Runtime({"PATH": str(tmp_path / "bin")}, tmp_path, sys.executable, Clock(), cli.say))
 
 
-def test_a_dry_run_shows_the_script_on_a_laptop(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.main(["--nodes", "2", "--job-name", "x", "--dry-run"]) == 0
+def test_a_dry_run_shows_the_script_on_a_laptop(user: User, capsys: pytest.CaptureFixture[str]) -> None:
+    assert user.run("--nodes", "2", "--job-name", "job", "--dry-run") == 0
 
     out = capsys.readouterr().out
     assert "  #SBATCH --nodes=2\n" in out
-    assert "problem: there is no sinfo here; run this on a login node" in out
-    assert not Path("runs").exists()
+    assert "problem: sinfo is not installed on this machine; run this on a login node" in out
+    assert not user.folder.exists()
 
 
-def test_a_dry_run_for_programs_is_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.main(["--job-name", "x", "--dry-run=json"]) == 0
+def test_a_dry_run_for_programs_is_json(user: User, capsys: pytest.CaptureFixture[str]) -> None:
+    assert user.run("--job-name", "job", "--dry-run=json") == 0
 
     plan = json.loads(capsys.readouterr().out)
-    assert plan["command"] == ["sbatch", "--parsable", str(tmp_path / "runs/x/job.sbatch")]
-    assert plan["script"].startswith("#!/bin/bash\n#SBATCH --job-name=x\n")
+    assert plan["command"] == ["sbatch", "--parsable", str(user.folder / "job.sbatch")]
+    assert plan["files"]["job.sbatch"].startswith("#!/bin/bash\n#SBATCH --job-name=job\n")
+    assert [problem["exit_code"] for problem in plan["problems"]] == [2]
 
 
 @pytest.mark.parametrize("argv", [["--nodes", "2"], ["status"], ["stop", "x"]])
-def test_without_slurm_nothing_is_done(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.main(argv) == 2
+def test_without_slurm_nothing_is_done(argv: list[str], user: User, capsys: pytest.CaptureFixture[str]) -> None:
+    assert user.run(*argv) == 2
 
-    assert capsys.readouterr().err.startswith("error: there is no ")
+    assert "is not installed on this machine; run this on a login node" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -58,31 +60,32 @@ def test_without_slurm_nothing_is_done(argv: list[str], capsys: pytest.CaptureFi
         ("--time 4h", "--time 4h: write minutes"),
         ("--time 2", "leaves nothing to train before the save 120 s ahead"),
         ("--job-name a_b", "--job-name a_b: at most 48 letters"),
-        ("--container-image a --container-edf b", "both name the image; give one"),
-        ("--container-mounts a:/b", "there is none; give --container-image"),
+        ("--container-image a --container-edf b", "both name an image; give one"),
+        ("--container-mounts a:/b", "needs a --container-image; give"),
         ("--container-image a --container-mounts b", "--container-mounts b: write HOST:CONTAINER"),
         ("--partiton x", "unknown flag --partiton; did you mean --partition?"),
         ("--sbatch='a", "close every quote"),
-        ("--sbatch=--array=0-3", "--sbatch --array=0-3: launch.slurm says that itself"),
-        ("--sbatch=-a0-3", "--sbatch -a0-3: launch.slurm says that itself"),
+        ("--sbatch=--array=0-3", "--sbatch --array=0-3: launch.slurm sets that flag itself"),
+        ("--sbatch=-a0-3", "--sbatch -a0-3: launch.slurm sets that flag itself"),
         ("--nodelist n\x0b0", "--nodelist must be a single line"),
     ],
 )
-def test_what_cannot_work_is_said_before_slurm_is_asked(
-    flags: str, sentence: str, capsys: pytest.CaptureFixture[str]
+def test_a_job_that_cannot_work_is_refused_before_slurm_is_asked(
+    flags: str, sentence: str, user: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command_line.main(flags.split(" ")) == 2
+    assert user.run(*flags.split(" ")) == 2
 
     assert sentence in capsys.readouterr().err
 
 
-def test_a_folder_that_is_not_ours_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "runs/x").mkdir(parents=True)
-    (tmp_path / "runs/x/thesis.tex").touch()
+def test_a_folder_that_is_not_ours_is_left_alone(user: User, capsys: pytest.CaptureFixture[str]) -> None:
+    user.folder.mkdir(parents=True)
+    (user.folder / "thesis.tex").touch()
 
-    command_line.main(["--job-name", "x", "--dry-run"])
+    assert user.submit("--dry-run=json") == 2
 
-    assert "launch.slurm did not make it; take another --job-name" in capsys.readouterr().out
+    sentences = [problem["sentence"] for problem in json.loads(capsys.readouterr().out)["problems"]]
+    assert any("launch.slurm did not make it; choose another --job-name" in sentence for sentence in sentences)
 
 
 def test_launchers_and_trainer_share_no_name() -> None:

@@ -4,8 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from launch.slurm.explain import explained, waits
-from launch.slurm.listing import gpus_in, job_id, partitions, queued, start_in, state_in
+from launch.slurm.explain import explain, why_it_waits
+from launch.slurm.listing import (
+    parse_default_partition,
+    parse_gpus,
+    parse_job_id,
+    parse_partitions,
+    parse_queue,
+    parse_start,
+    parse_state,
+)
 from launch.slurm.options import SlurmOptions
 from launch.slurm.times import limit_s, seconds_of
 from trainer.errors import SettingsError
@@ -29,20 +37,19 @@ def test_other_limits_are_refused(text: str) -> None:
 def test_only_the_toolkits_jobs_are_seen_in_the_queue() -> None:
     ours = "12\tRUNNING\tNone\t0:01\t29:59\t2\tn[0-1]\tmain\t2026-11-22T03:43:17\t/home/me/a b/job.sbatch\t"
 
-    jobs = queued(f"{ours}aws-ddp-toolkit:x\n{ours}somebody's\nof two lines\n{ours}(null)\n")
+    jobs = parse_queue(f"{ours}aws-ddp-toolkit:x\n{ours}somebody's\nof two lines\n{ours}(null)\n")
 
     assert [(job.id, job.name, job.nodes, job.folder) for job in jobs] == [("12", "x", 2, Path("/home/me/a b"))]
 
 
 def test_partitions_with_their_nodes() -> None:
-    main, fat = partitions(
-        "main\tup\t30:00\t2\t4\t4000\tgpu:a100:2\t(null)\nfat\tdown\tinfinite\t1\t64+\t2000000\t(null)\tbig,new\n",
-        "main",
+    default = parse_default_partition("main*\tmain\nfat\tfat\n")
+    main, fat = parse_partitions(
+        "main\tup\t30:00\t2\t4\t4000\tgpu:a100:2\nfat\tdown\tinfinite\t1\t64+\t2000000\t(null)\n", default
     )
 
-    assert (main.is_default, main.limit_s, main.nodes, main.gpus_of(None), main.features) == (True, 1800, 2, 2, ())
+    assert (main.is_default, main.is_up, main.limit_s, main.nodes, main.gpus_of(None)) == (True, True, 1800, 2, 2)
     assert (fat.is_default, fat.is_up, fat.limit_s, fat.cpus, fat.gpus_of(None)) == (False, False, None, 64, 0)
-    assert fat.features == ("big", "new")
 
 
 @pytest.mark.parametrize(
@@ -55,43 +62,55 @@ def test_partitions_with_their_nodes() -> None:
     ],
 )
 def test_gpus_in_gres(gres: str, gpus: tuple[tuple[str, int], ...]) -> None:
-    assert gpus_in(gres) == gpus
+    assert parse_gpus(gres) == gpus
 
 
-def test_what_other_commands_say() -> None:
-    assert job_id("12;cluster\n") == "12"
+def test_the_output_of_other_commands() -> None:
+    assert parse_job_id("12;cluster\n") == "12"
     start = "sbatch: Job 5 to start at 2026-11-22T04:13:16 using 2 processors on nodes n[0-1] in partition main"
-    assert start_in(start) == "2026-11-22T04:13:16"
-    assert start_in("") is None
-    assert state_in("JobId=1 JobName=x\n   JobState=TIMEOUT Reason=TimeLimit\n ExitCode=0:15\n") == ("TIMEOUT", "0:15")
+    assert parse_start(start) == "2026-11-22T04:13:16"
+    assert parse_start("") is None
+    assert parse_state("JobId=1 JobName=x\n   JobState=TIMEOUT Reason=TimeLimit\n ExitCode=0:15\n") == "TIMEOUT"
+    assert parse_state("") == ""
 
 
 @pytest.mark.parametrize(
-    ("said", "sentence", "code"),
+    ("message", "remedy", "code"),
     [
-        ("Batch job submission failed: Unable to contact slurm controller (connect failure)", "does not answer", 6),
-        ("Could not establish a configuration source", "run this on a login node", 2),
-        ("Batch job submission failed: Invalid partition name specified", "no partition gpu", 2),
-        ("Batch job submission failed: Invalid account or account/partition combination specified", "account me", 2),
-        ("Batch job submission failed: Invalid qos specification", "QOS high", 2),
+        ("Batch job submission failed: Unable to contact slurm controller (connect failure)", "try again", 6),
+        ("Could not establish a configuration source", "set SLURM_CONF", 2),
+        ("Batch job submission failed: Invalid partition name specified", "`sinfo -s`", 2),
+        ("Batch job submission failed: Invalid account or account/partition combination specified", "`sacctmgr", 2),
+        ("Batch job submission failed: Invalid qos specification", "--qos", 2),
         ("Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size and/or time "
-         "limits)", "more than your account or QOS may have", 2),
-        ("Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)",
-         "--time 9:00:00"
-         " is more than partition gpu allows", 2),
-        ("Batch job submission failed: Something new", "Slurm refused: Batch job submission failed: Something new", 2),
+         "limits)", "lower --nodes", 2),
+        ("Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)", "less", 2),
     ],
 )  # fmt: skip
-def test_slurms_complaints_become_sentences(said: str, sentence: str, code: int) -> None:
+def test_slurms_complaints_get_a_remedy(message: str, remedy: str, code: int) -> None:
     options = SlurmOptions(partition="gpu", account="me", qos="high", time="9:00:00")
 
-    error = explained("sbatch", said, options)
+    error = explain("sbatch", message, options)
 
-    assert sentence in str(error)
+    assert remedy in str(error)
     assert error.code == code
 
 
+def test_what_was_given_is_named_beside_slurms_own_words() -> None:
+    message = "Requested time limit is invalid (missing or exceeds some limit)"
+
+    error = explain("sbatch", message, SlurmOptions(partition="gpu", time="9:00:00"))
+
+    assert str(error).startswith("--time 9:00:00 is more than partition gpu allows;")
+    assert str(error).endswith(f"(Slurm: {message})")
+
+
+def test_a_complaint_that_is_not_known_is_passed_on() -> None:
+    assert str(explain("sbatch", "Something new", SlurmOptions())) == "Slurm refused: Something new"
+
+
 def test_why_a_job_waits() -> None:
-    assert waits("Resources") == "waits for nodes that are busy (Resources)"
-    assert waits("ReqNodeNotAvail, UnavailableNodes:n1").startswith("waits for nodes that are down")
-    assert waits("Licenses") == "waits (Licenses)"
+    assert why_it_waits("Resources", "12") == "waits for busy nodes (Resources)"
+    assert why_it_waits("ReqNodeNotAvail, UnavailableNodes:n1", "12").startswith("waits for nodes that are down")
+    assert why_it_waits("JobHeldUser", "12") == "is held; `scontrol release 12` releases it (JobHeldUser)"
+    assert why_it_waits("Licenses", "12") == "waits (Licenses)"

@@ -1,31 +1,64 @@
-"""The script that is submitted, whole."""
+"""The script that is submitted, whole, and the plan that shows it."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from launch.core.plan import as_json, as_text
 from launch.slurm.lookup import environment
-from launch.slurm.script import directives, render
-from launch.slurm.show import as_text
-from tests.launch.slurm.jobs import EVERY_KIND, placed, planned
+from launch.slurm.script import PER_NODE, directives, render, step
+from tests.launch.slurm.jobs import EVERY_KIND, planned, resolved
 from trainer.errors import SettingsError
 
+TORCHRUN = ["bash", "-c", PER_NODE, "torchrun"]
+# What the others have in place of lines of the first kind, as its golden file has it whole.
+SRUN_ONLY = {"--gpus-per-node=a100:2", "--mem=1G", "--constraint=fast", "--mail-user=me@example.org",
+             "--mail-type=END,FAIL,REQUEUE", "--switches=1", "--nice=5"}  # fmt: skip
+DIRECTIVES = {
+    "torchrun": {"--gpus-per-node=2", "--partition=main", "--nodelist=n0,n1", "--exclusive", "--cpus-per-task=4",
+                 "--ntasks-per-node=1"},
+    "pyxis": {"--gpus-per-node=2"},
+    "edf": {"--gpus-per-node=2", "--cpus-per-task=4", "--ntasks-per-node=1"},
+    "own-edf": {"--gpus-per-node=2"},
+}  # fmt: skip
+RUN = {
+    "torchrun": ["--cpus-per-task=4", *TORCHRUN, "/venv/bin/python"],
+    "pyxis": ["--cpus-per-task=2", "--container-image=ghcr.io#me/toolkit:1",
+              "--container-mounts=/data/imagenet:/data:ro,/home/me:/home/me", "--container-workdir=/home/me", "python"],
+    "edf": ["--cpus-per-task=4", "--environment=/home/me/runs/digits/edf.toml", *TORCHRUN, "python"],
+    "own-edf": ["--cpus-per-task=2", "--environment=toolkit", "python"],
+}  # fmt: skip
 
-@pytest.mark.parametrize("kind", EVERY_KIND)
-def test_the_script_of_every_kind(kind: str, golden: Callable[[str, str], None]) -> None:
-    """Its head and its settings; the rest is the same for all."""
-    script = render(placed(kind))
 
-    golden(f"{kind}.sbatch", script[: script.index("\nLOG=") + 1] if kind != "srun" else script)
+def test_the_whole_script(golden: Callable[[str, str], None]) -> None:
+    golden("job.sbatch", render(resolved("srun")))
+
+
+@pytest.mark.parametrize("kind", DIRECTIVES)
+def test_the_scripts_of_other_kinds_differ_by_their_flags(kind: str) -> None:
+    srun, other = set(directives(resolved("srun"))), set(directives(resolved(kind)))
+
+    assert other - srun == DIRECTIVES[kind]
+    assert {flag for flag in srun - other if flag in SRUN_ONLY} == SRUN_ONLY
+
+
+@pytest.mark.parametrize("kind", RUN)
+def test_the_steps_of_other_kinds_differ_by_what_srun_runs(kind: str) -> None:
+    words = step(resolved(kind))
+
+    assert words[: 3 + len(RUN[kind])] == ["srun", "--kill-on-bad-exit=0", "--wait=180", *RUN[kind]]
+    assert words[-2:] == ["--run-dir", "/home/me/runs/digits"]
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_shellcheck_finds_nothing(kind: str, tmp_path: Path) -> None:
     file = tmp_path / "job.sh"
-    file.write_text(render(placed(kind)))
+    file.write_text(render(resolved(kind)))
 
     # trap calls a function by name; and values are quoted already, with their commas and for torchrun's shell.
     command = [Path(sys.executable).parent / "shellcheck", "--exclude", "SC2329,SC2054,SC2016", file]
@@ -35,36 +68,47 @@ def test_shellcheck_finds_nothing(kind: str, tmp_path: Path) -> None:
 
 
 def test_the_plan_for_a_reader(golden: Callable[[str, str], None]) -> None:
-    made = planned(EVERY_KIND["edf"], model="resnet18", dataset="imagenet", epochs=16, data_dir=Path("/scratch/in"))
+    kind = EVERY_KIND["edf"] | {"gpu_type": "a100", "cpus_per_task": None}
+    plan = planned(kind, model="resnet18", dataset="imagenet", epochs=16, data_dir=Path("/scratch/in"))
 
-    golden("dry-run.txt", as_text(made) + "\n")
+    without_script = replace(plan, files=(("job.sbatch", "(the script)"), *plan.files[1:]))
+
+    golden("dry-run.txt", as_text(without_script) + "\n")
 
 
-def test_the_plan_says_how_long_it_should_take_where_slurm_tells_the_gpu() -> None:
-    made = planned(EVERY_KIND["srun"], model="resnet18", dataset="imagenet", epochs=16)
+def test_the_plan_for_a_program() -> None:
+    plan = planned(EVERY_KIND["srun"], model="resnet18", dataset="imagenet", epochs=16)
 
-    assert dict(made.rows)["expected"] == (
-        "1.9 h: 416 s per epoch (256 to 605), 3,200 images/s, limited by JPEG decoding (estimated rate)"
-    )
+    content = json.loads(as_json(plan))
+
+    assert content["facts"] == {
+        "job": "digits", "nodes": 2, "gpus_per_node": 2, "gpu_type": "a100", "partition": None, "processes": 4,
+        "time_limit_s": 1200, "most_starts": 11, "most_gpu_hours": pytest.approx(4 * 11 / 3),
+        "folder": "/home/me/runs/digits",
+    }  # fmt: skip
+    assert content["files"]["job.sbatch"] == plan.payload.script
+    (quote,) = content["quotes"]
+    assert (quote["market"], quote["usd_per_hour"], quote["expected_usd"]) == ("allocation", None, None)
+    assert 16 * quote["epoch_s"] < quote["expected_s"] < 18 * quote["epoch_s"]
+
+
+def test_a_gpu_that_is_not_known_is_not_forecast() -> None:
+    assert planned(EVERY_KIND["torchrun"]).quotes == ()
+    assert planned({"job_name": "x"}, device="cpu").quotes == ()
 
 
 def test_the_edf_mounts_what_the_ranks_need() -> None:
     options = {**EVERY_KIND["edf"], "container_mounts": ("/scratch:/scratch",)}
 
-    made = planned(options, dataset="imagenet", data_dir=Path("/scratch/imagenet"))
+    plan = planned(options, dataset="imagenet", data_dir=Path("/scratch/imagenet"))
 
-    assert made.edf == (
+    assert dict(plan.files)["edf.toml"] == (
         'image = "/images/toolkit.sqsh"\nmounts = [\n    "/scratch:/scratch",\n    "/home/me:/home/me",\n]\n'
         'workdir = "/home/me"\n'
     )
 
 
-def test_torchruns_task_has_the_cpus_of_all_its_processes() -> None:
-    assert "--cpus-per-task=4" in directives(placed("torchrun"))
-    assert "--cpus-per-task=2" in directives(placed("srun"))
-
-
-def test_a_job_around_us_and_the_users_defaults_do_not_speak_into_the_new_job() -> None:
+def test_a_job_around_us_and_the_users_defaults_do_not_change_the_new_job() -> None:
     env = {"PATH": "/bin", "SLURM_CONF": "c", "SLURM_JOB_ID": "7", "SLURM_MEM_PER_NODE": "1",
            "SRUN_CPUS_PER_TASK": "1", "SBATCH_PARTITION": "p", "SBATCH_ACCOUNT": "a",
            "SBATCH_TIMELIMIT": "5", "SBATCH_ARRAY_INX": "0-3"}  # fmt: skip

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from launch.slurm import __main__ as command_line
+from tests import needs
 from tests.conftest import start_ranks
 from tests.launch.slurm.cluster import Cluster
-from tests.launch.slurm.test_real_slurm import log, starts, wait_for
+from tests.launch.slurm.user import User
 
-TRAINING = ("--model", "cnn", "--dataset", "digits", "--image-size", "8", "--epochs", "6", "--batch-size", "128",
+pytestmark = needs.slurm()
+
+TRAINING = ("--model", "cnn", "--dataset", "digits", "--image-size", "8", "--epochs", "4", "--batch-size", "128",
             "--precision", "fp32", "--threads", "1", "--no-plot", "--probe-steps", "0", "--device", "cpu",
             "--log-every", "1")  # fmt: skip
 
@@ -36,24 +38,24 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+@pytest.mark.slow("a training that a real Slurm interrupts ends with the weights of one that was not interrupted")
 @pytest.mark.parametrize("launcher", ["srun", "torchrun"])
-def test_a_job_that_is_asked_to_end_saves_and_goes_on_to_the_same_weights(
-    launcher: str, cluster: Cluster, unbroken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_job_that_is_interrupted_saves_and_resumes_to_the_same_weights(
+    launcher: str, user: User, cluster: Cluster, unbroken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = ("--job-name", "job", "--nodes", "2", "--launcher", launcher, "--time", "20", "--cpus-per-task", "2")
-    assert command_line.main([*job, *TRAINING, "--cache-dir", str(tmp_path / "cache")]) == 0
-    wait_for(lambda: "[METRIC]" in log(), within_s=240)
+    assert user.run(*job, *TRAINING, "--cache-dir", str(tmp_path / "cache")) == 0
+    user.wait_for(lambda: "[METRIC]" in user.log, within_s=240)
 
-    # Slurm's own word, as ahead of a time limit.
+    # Slurm's own signal, as ahead of a time limit.
     cluster.tell("scancel", "--batch", "--signal=USR1", cluster.tell("squeue", "-h", "-o", "%i").strip())
 
-    assert command_line.main(["attach", "job"]) == 0
-    assert [(start["code"], start["then"]) for start in starts()] == [(75, "requeue"), (0, "done")]
-    run = Path("runs/job")
-    assert "going on after" in log()
-    assert records(run) == records(unbroken)
-    ours, theirs = (torch.load(folder / "model.pt") for folder in (run, unbroken))
-    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert user.run("attach", "job") == 0
+    assert user.ends == [(75, "requeue"), (0, "done")]
+    assert (user.outcome.state, user.outcome.exit_code) == ("done", 0)
+    assert records(user.folder) == records(unbroken)
+    weights, expected = (torch.load(folder / "model.pt") for folder in (user.folder, unbroken))
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
     capsys.readouterr()
-    assert command_line.main(["status", "job"]) == 0
-    assert "training  epoch 6/6" in capsys.readouterr().out
+    assert user.run("status", "job") == 0
+    assert "training  epoch 4/4" in capsys.readouterr().out

@@ -1,0 +1,41 @@
+"""The Slurm backend for the rest of the toolkit: one sbatch script per job."""
+
+from pathlib import Path
+
+from launch.core.backend import Backend, Place, Request
+from launch.core.numbers import whole
+from launch.slurm.options import SlurmOptions
+from trainer.errors import SettingsError
+
+
+def _place(request: Request) -> Place:
+    """An equal part of the GPUs on each node that the options ask for; a process per GPU, or one for dp."""
+    if request.gpus is None:
+        return Place(request.options, None)
+    nodes = whole(request.options, "nodes", 1)
+    if request.gpus % nodes:
+        raise SettingsError(f"gpus: {request.gpus} do not divide among {nodes} nodes; change one of them.")
+    per_node = "nproc_per_node" if request.on_cpu else "gpus_per_node"
+    return Place({**request.options, per_node: request.gpus // nodes}, request.gpus)
+
+
+def _held_s(folder: Path) -> float:
+    """Seconds that the job's starts had their nodes, all together; the queue costs nothing."""
+    from launch.slurm.folder import read_folder
+
+    return sum(float(start["ended"] - start["began"]) for start in read_folder(folder).starts)
+
+
+BACKEND = Backend(
+    name="slurm",
+    about="a Slurm cluster",
+    options=SlurmOptions,
+    place=_place,
+    # A progress bar would fill the job's log.
+    defaults={"progress": False},
+    shares_folders=True,
+    needs_wait_flag=True,
+    # Slurm's jobs inherit the environment of sbatch, and must not end with the process that followed them.
+    marks_children=False,
+    held_s=_held_s,
+)

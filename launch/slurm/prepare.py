@@ -1,0 +1,56 @@
+"""Looks up what a plan rests on, makes the plan, and has Slurm test its script.  Changes nothing."""
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+from launch.core.job import Job
+from launch.core.names import default_job_name
+from launch.slurm import checks, planner
+from launch.slurm.folder import read_folder
+from launch.slurm.lookup import Slurm, environment
+from launch.slurm.names import folder_of
+from launch.slurm.options import SlurmOptions
+from launch.slurm.planner import Facts, SlurmPlan
+from launch.slurm.runtime import Runtime
+from launch.slurm.script import directives
+from trainer.errors import TrainerError
+
+
+def plan_for(job: Job[SlurmOptions], runtime: Runtime) -> SlurmPlan:
+    """The plan for `job`.  Raises SettingsError for settings that cannot work, before Slurm is asked."""
+    options, processes = checks.resolve(job)
+    name = _name(job, runtime)
+    plan = planner.plan(job, options, processes, name, _facts(job, name, runtime))
+    submission = plan.payload
+    if plan.problems or submission.queued or submission.is_done:
+        return plan
+    slurm = Slurm(environment(runtime.env, directives(submission.job)))
+    try:
+        start = slurm.expected_start(submission.script, options)
+    except TrainerError as refusal:
+        return planner.with_answer(plan, None, refusal)
+    return planner.with_answer(plan, start, None)
+
+
+def _name(job: Job[SlurmOptions], runtime: Runtime) -> str:
+    """The job's name; the same each time where only --run-dir gives one."""
+    if job.where.job_name:
+        return job.where.job_name
+    if job.train.run_dir:
+        name = re.sub(r"[^A-Za-z0-9]+", "-", job.train.run_dir.name)[:48].strip("-")
+        if name:
+            return name
+    now = datetime.fromtimestamp(runtime.clock.now(), UTC).astimezone()
+    return default_job_name(job.train.dataset, job.train.model, now)
+
+
+def _facts(job: Job[SlurmOptions], name: str, runtime: Runtime) -> Facts:
+    path: Path = runtime.cwd / job.train.run_dir if job.train.run_dir else folder_of(name, runtime.cwd)
+    facts = Facts(read_folder(path), runtime.cwd, runtime.python)
+    slurm = Slurm(environment(runtime.env))
+    try:
+        partitions, queue = tuple(slurm.partitions()), tuple(slurm.queue())
+    except TrainerError as error:
+        return Facts(facts.folder, facts.cwd, facts.python, trouble=error)
+    return Facts(facts.folder, facts.cwd, facts.python, partitions, queue)
