@@ -1,6 +1,6 @@
-"""CodeBuild, which builds where there is no docker: its requests, what they cost, what the end of a build means.  Pure.
+"""CodeBuild, for machines without docker: its requests, their price, and why a build failed.  Pure.
 
-The commands are those of engines.py; infra/container/buildspec.yaml runs them, in the project that launch.infra makes.
+The commands are those of engines.py; infra/container/buildspec.yaml runs them in the project that launch.infra creates.
 """
 
 import shlex
@@ -12,27 +12,27 @@ from typing import Any
 from launch.core.errors import AwsError
 from launch.core.lookup import SET_UP
 from launch.core.names import TOOLKIT
-from launch.core.plan import FromAnswer, Request
+from launch.core.plan import Fact, FromAnswer, Request
 from launch.core.price import usd
 from launch.image import engines
 from launch.image.context import Context
 from launch.image.source import Source
 
 PROJECT, LOG_GROUP = f"{TOOLKIT}-images", f"/{TOOLKIT}/images"
-# As account.yaml has it.  USD of us-east-1 for BUILD_GENERAL1_SMALL, from AWS's price page as remembered on 2026-11-21.
+# As in account.yaml.  Price of BUILD_GENERAL1_SMALL in us-east-1, from AWS's page as remembered on 2026-11-21.
 LIMIT_MINUTES, USD_PER_MINUTE = 60, 0.005
 LOOK_EVERY_S = 10.0
 
 RUNNING, DONE = "IN_PROGRESS", "SUCCEEDED"
-# Before any command of ours.
+# Phases before our commands.
 _BEGINNING = ("SUBMITTED", "QUEUED", "PROVISIONING", "DOWNLOAD_SOURCE")
 
-Build = Mapping[str, Any]  # as CodeBuild describes it
+Description = Mapping[str, Any]  # CodeBuild's, of a build
 
 
 @dataclass(frozen=True)
-class Order:
-    """What has CodeBuild make an image.  upload: None if the context is in the bucket; variables: the build's."""
+class RemoteBuild:
+    """Has CodeBuild build and push an image.  upload: None if the context is in the bucket; variables: the build's."""
 
     upload: Request | None
     start: Request
@@ -44,27 +44,28 @@ class Order:
 
 
 def variables(source: Source, name: str, regions: Mapping[str, str]) -> dict[str, str]:
-    """What the buildspec wants for the image called `name`.  regions: of the registries that want a login."""
-    log_in = [
-        f"{shlex.join(engines.password(region))} | {shlex.join(engines.log_in('docker', host))}"
-        for host, region in regions.items()
-    ]
+    """The buildspec's variables for an image called `name`.  regions: of the registries that need an AWS login."""
+    log_ins = list[str]()
+    for host, region in regions.items():
+        log_ins.append(f"{shlex.join(engines.password(region))} | {shlex.join(engines.log_in('docker', host))}")
     return {
-        "LOG_IN": " && ".join(log_in),
-        # The context is where the commands start.
+        "LOG_IN": " && ".join(log_ins),
+        # The commands run in the context's folder.
         "BUILD": shlex.join(engines.build("docker", replace(source, folder=Path()), name)),
         "PUSH": shlex.join(engines.push("docker", name)),
         **engines.environment({}),
     }
 
 
-def order(given: Mapping[str, str], context: Context, bucket: str, token: str, *, uploaded: bool) -> Order:
-    """token: the same for the same build, and of no other: CodeBuild starts one for each, even if it is asked twice."""
+def remote_build(
+    given: Mapping[str, str], context: Context, bucket: str, token: str, *, is_uploaded: bool
+) -> RemoteBuild:
+    """token: the same for a repeated request, which then starts no second build; another for another build."""
     upload = Request(
         "s3",
         "PutObject",
         {"Bucket": bucket, "Key": context.key, "Body": context.content, "ContentType": "application/zip"},
-        "upload what the image is made of",
+        "upload the build context",
     )
     start = Request(
         "codebuild",
@@ -78,36 +79,30 @@ def order(given: Mapping[str, str], context: Context, bucket: str, token: str, *
             ],
             "idempotencyToken": token,
         },
-        "have CodeBuild build and push it",
+        "have CodeBuild build and push the image",
         name="build",
     )
-    return Order(None if uploaded else upload, start, given)
+    return RemoteBuild(None if is_uploaded else upload, start, given)
 
 
 def later() -> tuple[tuple[str, tuple[Request, ...]], ...]:
-    """What is asked for while it builds."""
+    """Requests during the build, under headings."""
     build, stream = FromAnswer("build", "build.id"), FromAnswer("build", "build.logs.streamName")
-    return (
-        (
-            f"every {LOOK_EVERY_S:g} seconds until the build is over:",
-            (
-                Request("codebuild", "BatchGetBuilds", {"ids": [build]}, "how far it is"),
-                Request(
-                    "logs",
-                    "FilterLogEvents",
-                    {"logGroupName": LOG_GROUP, "logStreamNamePrefix": stream, "startTime": 0},
-                    "what it says",
-                ),
-            ),
-        ),
-        ("at Ctrl-C:", (Request("codebuild", "StopBuild", {"id": build}, "end the build"),)),
+    events = {"logGroupName": LOG_GROUP, "logStreamNamePrefix": stream, "startTime": 0}
+    polls = (
+        Request("codebuild", "BatchGetBuilds", {"ids": [build]}, "get the build's state"),
+        Request("logs", "FilterLogEvents", events, "get its log"),
     )
+    stop = Request("codebuild", "StopBuild", {"id": build}, "stop the build")
+    return (f"every {LOOK_EVERY_S:g} seconds until the build ends:", polls), ("at Ctrl-C:", (stop,))
 
 
-def price() -> tuple[str, str]:
-    """For the plan."""
-    most = usd(LIMIT_MINUTES * USD_PER_MINUTE)
-    return "the build", f"{USD_PER_MINUTE} USD a minute, at most {most} in {LIMIT_MINUTES} minutes; then it is ended"
+def rate() -> Fact:
+    """The price of a build."""
+    most_usd = LIMIT_MINUTES * USD_PER_MINUTE
+    value = {"usd_per_minute": USD_PER_MINUTE, "most_usd": most_usd, "most_minutes": LIMIT_MINUTES}
+    text = f"{USD_PER_MINUTE} USD per minute, at most {usd(most_usd)} in {LIMIT_MINUTES} minutes; then AWS stops it"
+    return Fact("build", value, text)
 
 
 def stop_by_hand(build_id: str, region: str) -> str:
@@ -115,36 +110,36 @@ def stop_by_hand(build_id: str, region: str) -> str:
 
 
 def stream_of(build_id: str) -> str:
-    """The log stream of a build: it has the part of its id behind the project's name."""
+    """The log stream of a build: its id without the project's name."""
     return build_id.partition(":")[2]
 
 
-def failure(build: Build, region: str) -> AwsError:
-    """Why a build that is over made no image: one sentence, and what to do."""
+def failure(build: Description, region: str) -> AwsError:
+    """Why a finished build made no image, and what to do."""
     status = build["buildStatus"]
+    retry = "run the same command again"
     log = f"aws logs tail {LOG_GROUP} --since 1d --log-stream-names {stream_of(build['id'])} --region {region}"
-    again, where = "start the same command again", f"its whole log: {log}"
-    phase, why = _failed_phase(build)
+    phase, reason = _failed_phase(build)
     if status == "STOPPED":
-        words = f"somebody else stopped the build; {again}"
+        sentence = f"somebody else stopped the build; {retry}"
     elif status == "TIMED_OUT":
-        words = (
-            f"the build was not done after {LIMIT_MINUTES} minutes and was ended, in {phase}; take a smaller --base, "
-            f"or build where docker is; {where}"
+        sentence = (
+            f"AWS stopped the build after {LIMIT_MINUTES} minutes, in {phase}; use a smaller --base, or build on a "
+            f"machine with docker; full log: {log}"
         )
     elif status == "FAULT":
-        words = f"CodeBuild itself failed in {phase}{why}; {again}"
+        sentence = f"CodeBuild itself failed in {phase}{reason}; {retry}"
     elif phase in _BEGINNING:
-        words = f"the build could not begin, in {phase}{why}; run {SET_UP}, and {again}"
+        sentence = f"the build could not start, in {phase}{reason}; run {SET_UP}, and {retry}"
     else:
-        words = f"the build failed in {phase}{why}; {where}"
-    return AwsError(f"{words}.", status)
+        sentence = f"the build failed in {phase}{reason}; full log: {log}"
+    return AwsError(f"{sentence}.", status)
 
 
-def _failed_phase(build: Build) -> tuple[str, str]:
-    """Its name, and what CodeBuild says of it behind a colon."""
+def _failed_phase(build: Description) -> tuple[str, str]:
+    """Its name, and CodeBuild's messages, each after a colon."""
     for phase in build.get("phases", ()):
         if phase.get("phaseStatus", DONE) not in (DONE, RUNNING):
-            said = [" ".join(context.get("message", "").split()) for context in phase.get("contexts", ())]
-            return phase["phaseType"], "".join(f": {message.rstrip('.')}" for message in said if message)
+            messages = [" ".join(context.get("message", "").split()) for context in phase.get("contexts", ())]
+            return phase["phaseType"], "".join(f": {message.rstrip('.')}" for message in messages if message)
     return build.get("currentPhase", "an unknown phase"), ""

@@ -1,33 +1,35 @@
-"""What build, push and show do: each looks up, decides in planner.py, and acts here."""
+"""The verbs build, push and show: each looks up, decides in planner.py, and acts here."""
 
 import base64
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from launch.core import shell
 from launch.core.aws import Aws
 from launch.core.clock import Clock
-from launch.core.errors import AwsError, NotSetUp
-from launch.core.perform import perform, table
-from launch.core.plan import Plan, as_json, as_text
+from launch.core.errors import AwsError
+from launch.core.perform import Say, perform
+from launch.core.plan import dry_run
+from launch.core.tables import table
 from launch.image import engines, planner
 from launch.image.lookup import Which, digest_of, find_builder, look_up, region_of
 from launch.image.options import BuildOptions, Program, PushOptions, ShowOptions
-from launch.image.planner import Making
+from launch.image.planner import LocalBuild
 from launch.image.source import Source, read_source
 from launch.image.watch import Watch
 from trainer.contract import Exit
 from trainer.errors import MachineError
 
-Say = Callable[[str], None]
-
 
 @dataclass(frozen=True)
-class Acts:
-    """make_aws: a region, or None for the configured one -> calls to it; checkout: where the Dockerfile is; which: the
-    name of a program -> its path, None if it is not here; env: of the commands.
+class Runtime:
+    """What the commands need from outside.
+
+    make_aws: calls to a region, None for the configured one; checkout: the Dockerfile's folder; which: the path of a
+    program, None if it is not installed; env: of the builder's commands.
     """
 
     make_aws: Callable[[str | None], Aws]
@@ -37,106 +39,110 @@ class Acts:
     say: Say
     clock: Clock
 
+
+class Commands:
+    """Each verb takes its options and returns the exit code."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime, self._say = runtime, runtime.say
+
     def build(self, options: BuildOptions) -> int:
         """Builds the image on this machine."""
         source = self._source(options)
-        builder = planner.checked(find_builder(options, self.which), options)
+        builder = planner.checked(find_builder(options, self._runtime.which), options)
         if options.dry_run:
-            return self._show(planner.plan_build(source, builder), options.dry_run)
+            return dry_run(planner.plan_build(source, builder), options.dry_run, self._say)
         name = planner.local_name(source)
         host = source.base.partition("/")[0]
         with self._logged_in(builder, (host,) if region_of(host) else ()):
             self._run(engines.build(builder, source, name))
-        self.say(f"built: {name}\ntry it: {engines.try_out(builder, name)}")
+        self._say(f"built: {name}\ntry it: {engines.try_out(builder, name)}")
         return Exit.DONE
 
     def push(self, options: PushOptions) -> int:
-        """Has the image in the repository, under its content's tag and the moving one."""
-        source, aws = self._source(options), self.make_aws(options.region)
-        made = planner.plan_push(
-            options, source, look_up(aws, options, source, self.which, self.make_aws), self.clock.utc()
-        )
+        """Brings the image into the repository, under the tag of its content and the moving one."""
+        runtime, source = self._runtime, self._source(options)
+        aws = runtime.make_aws(options.region)
+        facts = look_up(aws, options, source, runtime.which, runtime.make_aws)
+        plan = planner.plan_push(options, source, facts, runtime.clock.utc())
         if options.dry_run:
-            return self._show(made, options.dry_run)
-        if made.problems:
-            raise made.problems[0]
-        image = planner.inner(made)
-        if isinstance(image.making, Making):
-            self._make(image.making)
-        elif image.making:
-            Watch(image.making, aws, self.clock, self.say).make()
+            return dry_run(plan, options.dry_run, self._say)
+        if plan.problem:
+            raise plan.problem
+        push = plan.payload
+        if isinstance(push.build, LocalBuild):
+            self._build_here(push.build)
+        elif push.build:
+            Watch(push.build, aws, runtime.clock, self._say).make()
         digest = digest_of(aws, options.repository, source.tag)
         if not digest:
-            raise AwsError(f"the push ended well, but {image.uri} has no {source.tag}; start it again.", "NotThere")
-        self.say(f"{'pushed' if image.making else 'already there'}: {digest}{image.remark}")
-        perform(image.moves, aws.call, self.say)
-        launcher = "sagemaker" if source.target == "sagemaker" else "ec2"
-        self.say(f"use it: python -m launch.{launcher} --image {image.uri}@{digest}")
-        if source.target == "trainer":
-            self.say(f"launch.ec2 takes {options.repository}:latest, which is this one, unless told otherwise")
+            raise AwsError(
+                f"the push succeeded, but {push.uri} has no {source.tag}; run the same command again.", "NotThere"
+            )
+        self._say(f"{'pushed' if push.build else 'already pushed'}: {digest}{push.remark}")
+        perform(push.retags, aws.call, self._say)
+        self._show_use(source, options.repository, f"{push.uri}@{digest}")
         return Exit.DONE
 
     def show(self, options: ShowOptions) -> int:
-        """Says what the repository has, newest first."""
-        aws = self.make_aws(options.region)
-        digest_of(aws, options.repository, "latest")  # says what to do without a repository
-        rows = aws.pages("ecr", "DescribeImages", "imageDetails", {"repositoryName": options.repository})
-        rows = sorted(rows, key=lambda row: row["imagePushedAt"], reverse=True)
-        shown = [
-            (
-                ", ".join(sorted(row.get("imageTags", ()))) or "-",
-                f"{row['imagePushedAt']:%Y-%m-%d %H:%M}",
-                f"{row.get('imageSizeInBytes', 0) / 1e6:,.0f}",
-                row["imageDigest"],
-            )
-            for row in rows
-        ]
-        if not shown:
-            self.say(f"{options.repository} in {aws.region} is empty; python -m launch.image push fills it")
+        """Lists the images of the repository, newest first."""
+        aws = self._runtime.make_aws(options.region)
+        digest_of(aws, options.repository, "latest")  # raises AwsError with a remedy if there is no repository
+        images = aws.pages("ecr", "DescribeImages", "imageDetails", {"repositoryName": options.repository})
+        if not images:
+            self._say(f"{options.repository} in {aws.region} is empty; fill it: python -m launch.image push")
             return Exit.DONE
-        self.say(table(("tags", "pushed", "MB", "digest"), shown))
+        newest_first = sorted(images, key=lambda image: image["imagePushedAt"], reverse=True)
+        self._say(table(("tags", "pushed", "MB", "digest"), [_row(image) for image in newest_first]))
         return Exit.DONE
 
     # ---- parts of them
 
     def _source(self, options: BuildOptions) -> Source:
-        return read_source(self.checkout, options.target, options.base)
+        return read_source(self._runtime.checkout, options.target, options.base)
 
-    def _make(self, making: Making) -> None:
-        with self._logged_in(making.builder, making.hosts):
-            self._run(making.build)
-            self._run(making.push)
+    def _build_here(self, local: LocalBuild) -> None:
+        with self._logged_in(local.builder, local.hosts):
+            self._run(local.build)
+            self._run(local.push)
+
+    def _show_use(self, source: Source, repository: str, image: str) -> None:
+        launcher = "sagemaker" if source.target == "sagemaker" else "ec2"
+        self._say(f"use it: python -m launch.{launcher} --image {image}")
+        if source.target == "trainer":
+            self._say(f"launch.ec2 uses it by default: {repository}:latest")
 
     @contextmanager
     def _logged_in(self, builder: Program, hosts: tuple[str, ...]) -> Iterator[None]:
-        """Meanwhile the builder may pull from and push to these registries."""
+        """Logs the builder in to these registries inside the block."""
         with ExitStack() as stack:
             for host in hosts:
-                shell.output_of(engines.log_in(builder, host), stdin=self._password(host))
+                shell.output_of(engines.log_in(builder, host), self._password(host), self._runtime.env)
                 stack.callback(self._log_out, builder, host)
             yield
 
     def _log_out(self, builder: Program, host: str) -> None:
-        """What the build came to matters more than that this fails: the password is good for 12 hours at most."""
+        """A failure is a warning: the password expires after 12 hours, and the result of the build matters more."""
         try:
-            shell.output_of(engines.log_out(builder, host))
+            shell.output_of(engines.log_out(builder, host), env=self._runtime.env)
         except MachineError as error:
-            self.say(f"warning: {error}")
+            self._say(f"warning: {error}")
 
     def _password(self, host: str) -> str:
-        """Of the user AWS.  Never in a command line, a log or a plan."""
-        answer = self.make_aws(region_of(host)).call("ecr", "GetAuthorizationToken")
+        """The password of the user AWS.  It must not get into a command line, a log or a plan."""
+        answer = self._runtime.make_aws(region_of(host)).call("ecr", "GetAuthorizationToken")
         token = answer["authorizationData"][0]["authorizationToken"]
         return base64.b64decode(token).decode().partition(":")[2]
 
     def _run(self, command: list[str]) -> None:
-        """Runs a builder to its end; what it says goes where ours goes.  Raises MachineError if it fails."""
-        self.say("$ " + " ".join(command[:2]) + " ...")
-        code = shell.run(command, engines.environment(self.env))
+        """Runs a builder; its output goes where ours goes.  Raises MachineError if it fails."""
+        self._say("$ " + " ".join(command[:2]) + " ...")
+        code = shell.run(command, engines.environment(self._runtime.env))
         if code:
-            raise MachineError(f"{command[0]} {command[1]} ended with exit code {code}; its own words are above.")
+            raise MachineError(f"{command[0]} {command[1]} ended with exit code {code}; its output is above.")
 
-    def _show(self, made: Plan, how: bool | str) -> int:
-        self.say(as_json(made) if how == "json" else as_text(made))
-        problem = made.problems[0] if made.problems else None
-        return problem.code if problem and not isinstance(problem, NotSetUp) else Exit.DONE
+
+def _row(image: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    tags = ", ".join(sorted(image.get("imageTags", ()))) or "-"
+    megabytes = image.get("imageSizeInBytes", 0) / 1e6
+    return tags, f"{image['imagePushedAt']:%Y-%m-%d %H:%M}", f"{megabytes:,.0f}", image["imageDigest"]

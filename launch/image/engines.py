@@ -1,4 +1,4 @@
-"""The command lines of docker, podman and buildah.  Pure.  No password is ever in one: it goes to standard input."""
+"""Command lines of docker, podman and buildah.  Pure.  Passwords go to standard input, never into a command line."""
 
 from collections.abc import Mapping
 from typing import get_args
@@ -7,17 +7,17 @@ from launch.image.options import Program
 from launch.image.source import Source
 
 PROGRAMS: tuple[Program, ...] = get_args(Program)
-# Nodes and SageMaker's instances are x86, whatever builds.
+# EC2 nodes and SageMaker's instances are x86, whatever machine builds.
 PLATFORM = "linux/amd64"
-# As in the Dockerfile: the time in every file, for those who would otherwise put in today's.
+# As in the Dockerfile: the time of every file, for builders that would use today's.
 EPOCH = "315532800"
 
 
 def build(builder: Program, source: Source, name: str, *, fresh: bool = False) -> list[str]:
-    """Builds an image called `name`.  fresh: on the base as its registry has it, also where an older one is here."""
+    """Builds an image called `name`.  fresh: pull the base even if an older one is on this machine."""
     return [
         builder, "build", "--platform", PLATFORM,
-        # docker's own format has a place for HEALTHCHECK, and SageMaker takes it.
+        # docker's own format supports HEALTHCHECK, and SageMaker accepts it.
         *([] if builder == "docker" else ["--format", "docker", "--timestamp", EPOCH]),
         *(["--pull" if builder == "docker" else "--pull=always"] if fresh else []),
         "--target", source.target,
@@ -29,10 +29,10 @@ def build(builder: Program, source: Source, name: str, *, fresh: bool = False) -
 
 
 def environment(env: Mapping[str, str]) -> dict[str, str]:
-    """For all of these commands.
+    """Environment of these commands.
 
-    By BuildKit, which the Dockerfile's mounts take, and docker before 23 uses only if told.  Without attestations,
-    which make an image a list of two, and SageMaker refuses it.
+    BuildKit, because the Dockerfile uses its mounts and docker before 23 needs the variable.  No attestations, because
+    they turn an image into a list of two, which SageMaker refuses.
     """
     return {**env, "DOCKER_BUILDKIT": "1", "BUILDX_NO_DEFAULT_ATTESTATIONS": "1"}
 
@@ -48,16 +48,16 @@ def log_in(builder: Program, host: str) -> list[str]:
 
 
 def password(region: str) -> list[str]:
-    """Says the password, on a machine that has AWS's command line and not us."""
+    """Prints the password, on a machine that has AWS's command line but not this toolkit."""
     return ["aws", "ecr", "get-login-password", "--region", region]
 
 
 def log_out(builder: Program, host: str) -> list[str]:
-    """Forgets the password, which docker may have written to a file."""
+    """Deletes the stored password."""
     return [builder, "logout", host]
 
 
 def try_out(builder: Program, name: str) -> str:
-    """What to type next."""
+    """A command that runs the image."""
     runs = "podman" if builder == "buildah" else builder
     return f"{runs} run --rm {name} --model cnn --dataset digits --epochs 1"

@@ -1,4 +1,4 @@
-"""What must be known before an image is built and pushed."""
+"""What launch.image must know before it builds and pushes."""
 
 from dataclasses import dataclass
 
@@ -6,37 +6,37 @@ from launch.image.context import Context
 from launch.image.options import Builder
 from trainer.errors import TrainerError
 
-# In the tag that notes an image's base: trainer-CONTENT-on-DIGEST.
+# In the tag that records an image's base: trainer-CONTENT-on-DIGEST.
 BUILT_ON = "-on-"
 
 
 def short(digest: str) -> str:
-    """As much of a digest as a tag has."""
+    """The part of a digest that such a tag holds."""
     return digest.removeprefix("sha256:")[:12]
 
 
 @dataclass(frozen=True)
 class Facts:
-    """account: "" if AWS could not be asked; there: the digest of the image with this content, "" for none; alias:
-    the digest that the moving tag names; context: what CodeBuild would get, None if it is not to build; uploaded:
-    whether that is in the bucket; base: the digest that the base's name stands for now, "" if that is not known;
-    marks: all tags of the image with this content.
+    """What AWS and this machine say.  Digests and account are "" where there is none or it could not be looked up.
+
+    builder: None if the requested one is not installed; image: digest of the image with this content; tags: its tags;
+    alias: digest under the moving tag; context: the build context where CodeBuild builds; is_uploaded: whether the
+    bucket has that; base: digest of the base's tag now.
     """
 
     builder: Builder | None
     region: str = ""
     account: str = ""
-    there: str = ""
+    image: str = ""
+    tags: tuple[str, ...] = ()
     alias: str = ""
     context: Context | None = None
-    uploaded: bool = False
+    is_uploaded: bool = False
     base: str = ""
-    marks: tuple[str, ...] = ()
+    problems: tuple[TrainerError, ...] = ()
 
     @property
     def base_moved(self) -> bool:
-        """Whether the image was built on another base of this name; False if nobody noted on which."""
-        noted = [tag for tag in self.marks if BUILT_ON in tag]
-        return bool(self.base and noted) and not any(tag.endswith(short(self.base)) for tag in noted)
-
-    problems: tuple[TrainerError, ...] = ()
+        """Whether the image was built on another base of this name; False if its base was not recorded."""
+        records = [tag for tag in self.tags if BUILT_ON in tag]
+        return bool(self.base and records) and not any(tag.endswith(short(self.base)) for tag in records)

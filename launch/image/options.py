@@ -1,4 +1,4 @@
-"""What `python -m launch.image` can be asked for; flags and help follow from it."""
+"""Options of `python -m launch.image`; flags and help follow from them."""
 
 import re
 from typing import Annotated, Any, Literal
@@ -13,32 +13,34 @@ Program = Literal["docker", "podman", "buildah"]
 Builder = Literal["docker", "podman", "buildah", "codebuild"]
 
 
-def _named(value: Any) -> Any:
-    """As ECR wants it: https://docs.aws.amazon.com/AmazonECR/latest/APIReference/API_CreateRepository.html"""
+def _check_repository(value: Any) -> Any:
+    """https://docs.aws.amazon.com/AmazonECR/latest/APIReference/API_CreateRepository.html"""
     part = r"[a-z0-9]+(?:[._-][a-z0-9]+)*"
     if not re.fullmatch(rf"(?=.{{2,256}}$)(?:{part}/)*{part}", str(value)):
-        raise ValueError("two small letters or digits at least; between them . _ - and /")
+        raise ValueError("2 to 256 lower-case letters and digits, with single . _ - or / between them")
     return value
 
 
-Repository = Annotated[str, BeforeValidator(_named)]
+Repository = Annotated[str, BeforeValidator(_check_repository)]
 
 
 class BuildOptions(RegionOptions):
-    target: Target = Field("trainer", description="trainer: EC2, Slurm, here; sagemaker: that as root; jupyter: a lab")
-    base: str | None = Field(None, description="image to build on, best with @sha256:...; none: as the Dockerfile says")
+    target: Target = Field(
+        "trainer", description="trainer: for EC2, Slurm and this machine; sagemaker: the same as root; jupyter: a lab"
+    )
+    base: str | None = Field(None, description="base image, best with @sha256:... (default: as in the Dockerfile)")
     builder: Builder | None = Field(
-        None, description="what builds; none: the first of these that is here, CodeBuild else"
+        None, description="what builds (default: docker, podman or buildah if installed, otherwise codebuild)"
     )
     dry_run: bool | Literal["json"] = Field(
-        False, description="print what would be done and do nothing; --dry-run=json for programs"
+        False, description="print the plan and do nothing; --dry-run=json prints it as JSON"
     )
 
 
 class PushOptions(BuildOptions):
-    repository: Repository = Field(TOOLKIT, description="of the account's registry; launch.infra makes the default one")
-    again: bool = Field(False, description="build and push also if the same content is there: its base was patched")
+    repository: Repository = Field(TOOLKIT, description="ECR repository; launch.infra creates the default one")
+    again: bool = Field(False, description="build and push even if the content is in the repository, on today's base")
 
 
 class ShowOptions(RegionOptions):
-    repository: Repository = Field(TOOLKIT, description="of the account's registry")
+    repository: Repository = Field(TOOLKIT, description="ECR repository")

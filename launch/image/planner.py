@@ -1,209 +1,224 @@
-"""Source + facts -> what is done to have the image in the repository.  Pure."""
+"""Source + facts -> the plan that brings an image into the repository.  Pure."""
 
 import shlex
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
 from launch.core.names import TOOLKIT, bucket_of, client_token
-from launch.core.plan import FromAnswer, Plan, Request
+from launch.core.plan import Fact, FromAnswer, Plan, Request
 from launch.image import codebuild, engines
-from launch.image.codebuild import Order
+from launch.image.codebuild import RemoteBuild
 from launch.image.facts import BUILT_ON, Facts, short
 from launch.image.lookup import MANIFESTS, region_of
 from launch.image.options import Builder, BuildOptions, Program, PushOptions
 from launch.image.source import Source
 from trainer.errors import SettingsError, TrainerError
 
-SOME_ACCOUNT = "123456789012"  # where there is none to ask
-# Behind a digest.
-MOVED = ", but its base has been patched since; --again builds anew"
+SOME_ACCOUNT = "123456789012"  # of a plan that is made without one
+# After a digest.
+OUTDATED = ", but its base has been updated since; --again rebuilds it"
 PUSH_THERE = "python -m launch.image push --builder codebuild"
+STORAGE = Fact(
+    "repository",
+    {"usd_per_gb_month": 0.10},
+    "0.10 USD per GB and month; the first push uploads the base as well",
+)
 
 
 @dataclass(frozen=True)
-class Making:
-    """How an image is made here: the commands, and the registries that want a login first."""
+class LocalBuild:
+    """Builds and pushes an image on this machine.  hosts: the registries that need a login."""
 
     builder: Program
     build: list[str]
     push: list[str]
-    hosts: tuple[str, ...] = ()
+    hosts: tuple[str, ...]
 
     @property
     def lines(self) -> list[str]:
-        """All commands, to be read."""
-        all_of = [engines.log_in(self.builder, host) for host in self.hosts] + [self.build, self.push]
-        return [shlex.join(words) for words in [*all_of, *(engines.log_out(self.builder, h) for h in self.hosts)]]
+        """All commands, in their order."""
+        log_ins = [engines.log_in(self.builder, host) for host in self.hosts]
+        log_outs = [engines.log_out(self.builder, host) for host in self.hosts]
+        return [shlex.join(command) for command in (*log_ins, self.build, self.push, *log_outs)]
 
 
 @dataclass(frozen=True)
-class Image:
-    """What a plan leads to.  uri: registry and repository.
+class Push:
+    """How an image gets into the repository.
 
-    making: an Order if CodeBuild makes it; None if it is there already; remark: on one that is.
+    uri: registry and repository; build: None if the content is there; retags: requests that move the tags to it;
+    remark: about an image that is there.
     """
 
     uri: str
-    making: Making | Order | None
-    moves: tuple[Request, ...]
-    remark: str = ""
+    build: LocalBuild | RemoteBuild | None
+    retags: tuple[Request, ...]
+    remark: str
 
 
 def checked(builder: Builder | None, options: BuildOptions) -> Program:
-    """The program that builds here.  Raises SettingsError if there is none."""
+    """The program that builds on this machine.  Raises SettingsError if there is none."""
     if builder == "codebuild":
-        raise SettingsError(
-            f"CodeBuild builds only what is pushed: {PUSH_THERE}, or build with a program that is here."
-        )
+        raise SettingsError(f"CodeBuild pushes what it builds: use {PUSH_THERE}, or a builder on this machine.")
     if builder is not None:
         return builder
     if options.builder:
-        raise SettingsError(f"there is no {options.builder} here; install it, or leave --builder out.")
-    raise SettingsError(f"there is no docker, podman or buildah here; install one of them, or {PUSH_THERE}.")
+        raise SettingsError(f"{options.builder} is not installed; install it, or leave --builder out.")
+    raise SettingsError(f"docker, podman and buildah are not installed; install one of them, or use {PUSH_THERE}.")
 
 
 def local_name(source: Source) -> str:
     return f"{TOOLKIT}:{source.tag}"
 
 
-def plan_build(source: Source, builder: Program) -> Plan:
+def plan_build(source: Source, builder: Program) -> Plan[None]:
     """The plan for an image on this machine."""
-    line = shlex.join(engines.build(builder, source, local_name(source)))
-    return Plan(
-        f"image {local_name(source)}, on this machine",
-        _facts_rows(source, builder),
-        (),
-        (("here", "nothing"),),
-        arguments=(("command:", {builder: line}),),
-    )
+    name = local_name(source)
+    command = tuple(engines.build(builder, source, name))
+    return Plan(f"image {name}, on this machine", None, _content(source, Fact("builder", builder)), command=command)
 
 
-def plan_push(options: PushOptions, source: Source, facts: Facts, now: datetime) -> Plan:
+def plan_push(options: PushOptions, source: Source, facts: Facts, now: datetime) -> Plan[Push]:
     """The plan for an image in the account's repository."""
-    host = f"{facts.account or SOME_ACCOUNT}.dkr.ecr.{facts.region}.amazonaws.com"
-    uri, needed = f"{host}/{options.repository}", not facts.there or options.again
-    making = _making(source, facts, uri, now) if needed else None
-    ordered = isinstance(making, Order)
-    moves = () if facts.there and facts.alias == facts.there and not needed else _moves(options, source, facts, needed)
-    rows = (
-        ("account", facts.account or f"never looked up; {SOME_ACCOUNT} stands for it"),
-        ("repository", uri),
-        *_facts_rows(source, _builder_row(options, facts)),
-        ("there", (facts.there or ("no" if facts.account else "not known")) + (MOVED if facts.base_moved else "")),
-    )
-    kept = "0.10 USD per GB and month; the first push uploads the base as well"
+    uri = f"{facts.account or SOME_ACCOUNT}.dkr.ecr.{facts.region}.amazonaws.com/{options.repository}"
+    push = _push(options, source, facts, uri, now)
     return Plan(
-        f"image {options.repository}:{source.tag}, in {facts.region}",
-        rows,
-        _steps(making),
-        (*([codebuild.price()] if ordered else []), ("in the repository", kept)),
-        problems=(*facts.problems, *(_problems(options, facts) if needed else ())),
-        later=(*(codebuild.later() if ordered else ()), *((("once it is there:", moves),) if moves else ())),
-        arguments=(_commands(making),) if making else (),
-        inner=Image(uri, making, moves, MOVED if facts.base_moved and not needed else ""),
+        title=f"image {options.repository}:{source.tag}, in {facts.region}",
+        payload=push,
+        facts=_shown(options, source, facts, uri),
+        steps=_steps(push.build),
+        rates=(codebuild.rate(), STORAGE) if isinstance(push.build, RemoteBuild) else (STORAGE,),
+        problems=facts.problems + (_problems(options, facts) if push.build else ()),
+        later=_later(push),
+        arguments=(_commands(push.build),) if push.build else (),
     )
 
 
-def inner(made: Plan) -> Image:
-    """What plan_push() left for whoever carries it out."""
-    image = made.inner
-    assert isinstance(image, Image)
-    return image
+def _push(options: PushOptions, source: Source, facts: Facts, uri: str, now: datetime) -> Push:
+    if facts.image and not options.again:
+        retags = _retags(options, source) if facts.alias != facts.image else ()
+        return Push(uri, None, retags, OUTDATED if facts.base_moved else "")
+    build = _remote(source, facts, uri, now) or _local(source, facts, uri)
+    return Push(uri, build, _retags(options, source, facts.base), "")
 
 
-def _problems(options: PushOptions, facts: Facts) -> Iterator[TrainerError]:
+def _problems(options: PushOptions, facts: Facts) -> tuple[TrainerError, ...]:
+    """Why this builder cannot push there."""
     if facts.builder == "codebuild":
-        if options.repository != TOOLKIT:
-            yield SettingsError(
-                f"CodeBuild may push to {TOOLKIT} only, not to {options.repository}; leave --repository out, or build "
-                "where docker is."
-            )
-        return
+        if options.repository == TOOLKIT:
+            return ()
+        problem = SettingsError(
+            f"CodeBuild may push only to {TOOLKIT}, not to {options.repository}; leave --repository out, or build on a "
+            "machine with docker."
+        )
+        return (problem,)
     try:
         checked(facts.builder, options)
     except SettingsError as error:
-        yield error
+        return (error,)
+    return ()
 
 
-def _making(source: Source, facts: Facts, uri: str, now: datetime) -> Making | Order:
-    name, hosts = f"{uri}:{source.tag}", _hosts(source, uri.partition("/")[0])
+def _later(push: Push) -> tuple[tuple[str, tuple[Request, ...]], ...]:
+    """Requests during the build and after it, under headings."""
+    during = codebuild.later() if isinstance(push.build, RemoteBuild) else ()
+    return (*during, ("after the push:", push.retags)) if push.retags else during
+
+
+# ---- building
+
+
+def _local(source: Source, facts: Facts, uri: str) -> LocalBuild:
+    # Without a builder the plan shows the first, and has a problem.
+    builder = facts.builder if facts.builder in engines.PROGRAMS else engines.PROGRAMS[0]
+    name = f"{uri}:{source.tag}"
+    build = engines.build(builder, source, name, fresh=bool(facts.base))
+    return LocalBuild(builder, build, engines.push(builder, name), tuple(_log_in_regions(source, uri)))
+
+
+def _remote(source: Source, facts: Facts, uri: str, now: datetime) -> RemoteBuild | None:
+    """None where CodeBuild is not the builder."""
     if facts.context is None:
-        # The first of them, where there is none.
-        here = None if facts.builder == "codebuild" else facts.builder
-        program = here or engines.PROGRAMS[0]
-        build = engines.build(program, source, name, fresh=bool(facts.base))
-        return Making(program, build, engines.push(program, name), hosts)
-    given = codebuild.variables(source, name, {host: str(region_of(host)) for host in hosts})
+        return None
+    name = f"{uri}:{source.tag}"
+    given = codebuild.variables(source, name, _log_in_regions(source, uri))
     bucket = bucket_of(facts.account or SOME_ACCOUNT, facts.region)
-    # Another command is another build, also of the same content: the first may have failed.
+    # Each command starts a build of its own, even of the same content: an earlier one may have failed.
     token = client_token(name, facts.context.key, now.isoformat())
-    return codebuild.order(given, facts.context, bucket, token, uploaded=facts.uploaded)
+    return codebuild.remote_build(given, facts.context, bucket, token, is_uploaded=facts.is_uploaded)
 
 
-def _steps(making: Making | Order | None) -> tuple[Request, ...]:
-    if isinstance(making, Order):
-        return making.steps
-    return tuple(_log_in(host) for host in making.hosts) if making else ()
+def _log_in_regions(source: Source, uri: str) -> dict[str, str]:
+    """{registry: region} of those that need an AWS login: the repository's, and the base's if it is in ECR."""
+    hosts = (uri.partition("/")[0], source.base.partition("/")[0])
+    regions = {host: region_of(host) for host in hosts}
+    return {host: region for host, region in regions.items() if region}
 
 
-def _hosts(source: Source, host: str) -> tuple[str, ...]:
-    """The registries that want a login of AWS's."""
-    base = source.base.partition("/")[0]
-    return tuple(dict.fromkeys([host, base] if region_of(base) else [host]))
-
-
-def _commands(making: Making | Order) -> tuple[str, dict[str, str]]:
-    """What is run, under a heading."""
-    if isinstance(making, Order):
-        return "infra/container/buildspec.yaml runs there:", dict(making.variables)
-    return "commands, each password on standard input:", dict(_numbered(making))
+def _steps(build: LocalBuild | RemoteBuild | None) -> tuple[Request, ...]:
+    if isinstance(build, RemoteBuild):
+        return build.steps
+    return tuple(_log_in(host) for host in build.hosts) if build else ()
 
 
 def _log_in(host: str) -> Request:
-    return Request("ecr", "GetAuthorizationToken", {}, f"get a password for {host}, good for 12 hours")
+    return Request("ecr", "GetAuthorizationToken", {}, f"get a password for {host}, valid for 12 hours")
 
 
-def _moves(options: PushOptions, source: Source, facts: Facts, made: bool) -> tuple[Request, ...]:
-    """What lets the moving tag name the image, without another upload, and notes its base if that was `made` now."""
-    repository, tags = options.repository, [source.alias]
-    if made and facts.base:
-        tags.append(f"{source.tag}{BUILT_ON}{short(facts.base)}")
+def _commands(build: LocalBuild | RemoteBuild) -> tuple[str, dict[str, str]]:
+    """The commands of the build, under a heading."""
+    if isinstance(build, RemoteBuild):
+        return "variables of infra/container/buildspec.yaml:", dict(build.variables)
+    lines = {str(number): line for number, line in enumerate(build.lines, 1)}
+    return "commands, each password on standard input:", lines
+
+
+# ---- tags
+
+
+def _retags(options: PushOptions, source: Source, base: str = "") -> tuple[Request, ...]:
+    """Tags the image without another upload: with the moving tag, and with one that records its base, if given."""
+    tags = [source.alias, f"{source.tag}{BUILT_ON}{short(base)}"] if base else [source.alias]
     get = Request(
         "ecr",
         "BatchGetImage",
-        {"repositoryName": repository, "imageIds": [{"imageTag": source.tag}], "acceptedMediaTypes": [*MANIFESTS]},
+        {
+            "repositoryName": options.repository,
+            "imageIds": [{"imageTag": source.tag}],
+            "acceptedMediaTypes": [*MANIFESTS],
+        },
         "get the image's manifest",
         name="image",
     )
+    return get, *(_retag(options.repository, tag) for tag in tags)
+
+
+def _retag(repository: str, tag: str) -> Request:
     manifest = FromAnswer("image", "images[0].imageManifest")
-    puts = (
-        Request(
-            "ecr",
-            "PutImage",
-            {"repositoryName": repository, "imageManifest": manifest, "imageTag": tag},
-            f"let {tag} name it, too",
-            done_already=("ImageAlreadyExistsException",),
-        )
-        for tag in tags
-    )
-    return get, *puts
+    params = {"repositoryName": repository, "imageManifest": manifest, "imageTag": tag}
+    return Request("ecr", "PutImage", params, f"tag it {tag}", done_already=("ImageAlreadyExistsException",))
 
 
-def _builder_row(options: PushOptions, facts: Facts) -> str:
-    if facts.builder == "codebuild" and not options.builder:
-        return "codebuild, for there is no docker, podman or buildah here"
-    return facts.builder or engines.PROGRAMS[0]
+# ---- what is shown
 
 
-def _facts_rows(source: Source, builder: str) -> tuple[tuple[str, str], ...]:
+def _shown(options: PushOptions, source: Source, facts: Facts, uri: str) -> tuple[Fact, ...]:
+    account = facts.account or f"not looked up; {SOME_ACCOUNT} stands in for it"
+    image = facts.image or ("no" if facts.account else "not looked up")
     return (
-        ("target", source.target),
-        ("base", source.base),
-        ("content", source.content),
-        ("builder", builder),
+        Fact("account", facts.account or None, account),
+        Fact("repository", uri),
+        *_content(source, _builder(options, facts)),
+        Fact("image", facts.image or None, image + (OUTDATED if facts.base_moved else ""), label="in repository"),
     )
 
 
-def _numbered(making: Making) -> list[tuple[str, str]]:
-    return [(str(number), line) for number, line in enumerate(making.lines, 1)]
+def _content(source: Source, builder: Fact) -> tuple[Fact, ...]:
+    return Fact("target", source.target), Fact("base", source.base), Fact("content", source.content), builder
+
+
+def _builder(options: PushOptions, facts: Facts) -> Fact:
+    builder = facts.builder or engines.PROGRAMS[0]
+    if builder == "codebuild" and not options.builder:
+        return Fact("builder", builder, "codebuild, because docker, podman and buildah are not installed")
+    return Fact("builder", builder)

@@ -1,4 +1,4 @@
-"""What an image is made of, and the tag that follows from it: the same content has the same tag."""
+"""The content of an image, and the tag that follows from it: the same content has the same tag."""
 
 import hashlib
 import re
@@ -12,7 +12,7 @@ from trainer.errors import SettingsError
 DOCKERFILE = "Dockerfile"
 _BASE = re.compile(r"^ARG BASE_IMAGE=(\S+)$", re.MULTILINE)
 
-# What the Dockerfile copies for every target, and for the lab beside it.
+# What the Dockerfile copies for every target, and in addition for the lab.
 _ALWAYS = (
     DOCKERFILE, ".dockerignore", "LICENSE", "pyproject.toml", "infra/container", "infra/locks/notebook.txt", "trainer",
 )  # fmt: skip
@@ -21,9 +21,9 @@ _LAB = ("infra", "launch", "notebooks/single_gpu.ipynb")
 
 @dataclass(frozen=True)
 class Source:
-    """folder: the build's context; content: 16 hexadecimal digits that stand for all that goes in.
+    """folder: of the checkout; content: hash of the files, the target and the base's name, 16 hexadecimal digits.
 
-    base: its name; own_base: whether that is another than the Dockerfile's; names: of the files that go in.
+    own_base: whether the base differs from the Dockerfile's; names: of the files.
     """
 
     folder: Path
@@ -44,25 +44,25 @@ class Source:
 
 
 def read_source(folder: Path, target: Target, base: str | None) -> Source:
-    """The source in a checkout.  Raises SettingsError if it is none."""
+    """The source in a checkout.  Raises SettingsError if `folder` is not one."""
     if not (folder / DOCKERFILE).is_file():
         raise SettingsError(
-            f"no {DOCKERFILE} in {folder}: the image is built from a checkout of the toolkit; clone it, and start this "
+            f"no {DOCKERFILE} in {folder}: images are built from a checkout of the toolkit; clone it, and run this "
             "command there."
         )
-    (usual,) = _BASE.findall((folder / DOCKERFILE).read_text())
-    base = base or usual
-    whole = hashlib.sha256(f"{target}\n{base}\n".encode())
+    (default,) = _BASE.findall((folder / DOCKERFILE).read_text())
+    base = base or default
+    content = hashlib.sha256(f"{target}\n{base}\n".encode())
     names = tuple(sorted(set(_files(folder, target))))
     for name in names:
         digest = hashlib.sha256((folder / name).read_bytes()).hexdigest()
-        whole.update(f"{digest} {name}\n".encode())
-    return Source(folder, target, base, whole.hexdigest()[:16], base != usual, names)
+        content.update(f"{digest} {name}\n".encode())
+    return Source(folder, target, base, content.hexdigest()[:16], base != default, names)
 
 
 def _files(folder: Path, target: Target) -> Iterator[str]:
     for name in _ALWAYS + (_LAB if target == "jupyter" else ()):
-        place = folder / name
-        for file in place.rglob("*") if place.is_dir() else [place]:
+        path = folder / name
+        for file in path.rglob("*") if path.is_dir() else [path]:
             if file.is_file() and "__pycache__" not in file.parts:
                 yield file.relative_to(folder).as_posix()

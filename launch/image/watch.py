@@ -1,14 +1,15 @@
-"""Has CodeBuild make an image and follows it to the end; asked to leave, it ends the build: none goes on unwatched."""
+"""Has CodeBuild make an image, and follows the build.  Whatever ends this program stops the build, too."""
 
 import re
-from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 from launch.core.aws import DENIED, Aws
 from launch.core.clock import Clock, duration
 from launch.core.errors import AwsError, Ended, NoAnswer
-from launch.core.logs import QUIET_LOOKS, LogTail, Streams
+from launch.core.logs import LogDisplay, LogTail, Streams
+from launch.core.patience import Patience
 from launch.core.perform import Say, perform
 from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
 from launch.image.codebuild import (
@@ -18,8 +19,8 @@ from launch.image.codebuild import (
     LOOK_EVERY_S,
     PROJECT,
     RUNNING,
-    Build,
-    Order,
+    Description,
+    RemoteBuild,
     failure,
     stop_by_hand,
     stream_of,
@@ -29,124 +30,110 @@ from trainer.errors import TrainerError
 # How long AWS may be out of reach.
 PATIENCE_S = 300.0
 LAST_LINES = 20
-# Of docker's lines: a step begins, a layer is uploaded, all of them are.
-_TELLING = re.compile(r"#\d+ \[|[0-9a-f]{12}: (Pushed|Layer already exists)|\S+: digest: sha256:")
+INDENT = " " * 10
+# The lines of docker's that show progress: a step starts, a layer is uploaded, all of them are.
+_PROGRESS = re.compile(r" *(#\d+ \[|[0-9a-f]{12}: (Pushed|Layer already exists)|\S+: digest: sha256:)")
 
 
-@dataclass
 class Watch:
-    """One build.  lines: the last ones of its log."""
+    """One build."""
 
-    order: Order
-    aws: Aws
-    clock: Clock
-    say: Say
-    lines: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
-    _asked: bool = False
-    _id: str = ""
-    _phase: str = ""
-    _warned: str = ""
+    def __init__(self, remote: RemoteBuild, aws: Aws, clock: Clock, say: Say) -> None:
+        self._remote, self._aws, self._clock, self._say = remote, aws, clock, say
+        self._is_requested = False
+        self._id = self._phase = ""
 
     def make(self) -> None:
-        """Returns once CodeBuild has pushed the image.  Raises AwsError if it fails, Ended if asked to leave."""
+        """Returns once CodeBuild has pushed the image.  Raises AwsError if it fails, Ended if interrupted."""
         with hangups():
             try:
                 self._start()
-                build = self._follow()
-            except (KeyboardInterrupt, Hangup, BrokenPipeError) as leave:
-                raise self._stopped() from leave
+                build, lines = self._follow()
+            except (KeyboardInterrupt, Hangup, BrokenPipeError) as interrupt:
+                raise self._stop() from interrupt
         if build["buildStatus"] != DONE:
-            self.say("what it said last:\n" + "\n".join(f"  {line}" for line in self.lines))
-            raise failure(build, self.aws.region)
+            self._say("its last lines:\n" + "\n".join(f"  {line}" for line in lines[-LAST_LINES:]))
+            raise failure(build, self._aws.region)
 
     def _start(self) -> None:
-        perform(self.order.steps[:-1], self.aws.call, self.say, self.clock.sleep)
-        self._asked = True
+        perform(self._remote.steps[:-1], self._aws.call, self._say, self._clock.sleep)
+        self._is_requested = True
         try:
-            self._id = self._begun()
+            self._id = self._request()
         except NoAnswer as error:
-            look = f"aws codebuild list-builds-for-project --project-name {PROJECT} --region {self.aws.region}"
+            look = f"aws codebuild list-builds-for-project --project-name {PROJECT} --region {self._aws.region}"
             raise AwsError(
-                f"{error} A build that it did start ends after {LIMIT_MINUTES} minutes at most: {look}"
+                f"{error} If it started a build, that ends within {LIMIT_MINUTES} minutes: {look}"
             ) from error
-        self.say(f"{self._id} is started; Ctrl-C ends it, and so does its time limit")
+        self._say(f"started {self._id}; Ctrl-C stops it")
 
-    def _begun(self) -> str:
-        """The id of the build.  Asked for again it is the same build, by its token."""
-        answers = perform((self.order.start,), self.aws.call, unless_gone(self.say), self.clock.sleep)
+    def _request(self) -> str:
+        """The id of the build.  A repeated request gives the same build, by its token."""
+        answers = perform((self._remote.start,), self._aws.call, unless_gone(self._say), self._clock.sleep)
         return str(answers["build"]["build"]["id"])
 
-    def _follow(self) -> Build:
-        """Shows how far it is until it is over; returns how it is then.  Raises AwsError after long trouble."""
-        tail, began = LogTail(self.aws, Streams(LOG_GROUP, stream_of(self._id))), self.clock.now()
-        trouble_since: float | None = None
+    def _follow(self) -> tuple[Description, list[str]]:
+        """Shows progress; returns the finished build and its log.  Raises AwsError after PATIENCE_S of trouble."""
+        streams = Streams(LOG_GROUP, stream_of(self._id), rewrite=lambda line: INDENT + line)
+        log = LogDisplay(LogTail(self._aws, streams), self._clock, self._say, _is_progress, LOOK_EVERY_S)
+        try:
+            build = self._wait(log)
+        except AwsError as error:
+            raise self._left_running(error) from error
+        log.drain()
+        return build, [line.removeprefix(INDENT) for line in log.lines if line.strip()]
+
+    def _wait(self, log: LogDisplay) -> Description:
+        patience, started = Patience(self._clock, PATIENCE_S, _may_pass), self._clock.now()
         while True:
-            now = self.clock.now()
             try:
                 build = self._look()
-                trouble_since = None
             except AwsError as error:
-                trouble_since = now if trouble_since is None else trouble_since
-                if error.aws_code in DENIED or now - trouble_since > PATIENCE_S:
-                    raise self._goes_on(error) from error
-                self._warn(f"{error} Trying again")
+                patience.failure(error)
+                log.warn(f"{error} Trying again")
             else:
-                self._tell(build, timedelta(seconds=now - began))
-                self._show(tail)
+                patience.success()
+                self._show_phase(build, timedelta(seconds=self._clock.now() - started))
+                log.show()
                 if build["buildStatus"] != RUNNING:
-                    self._drain(tail)
-                    return dict(build)
-            self.clock.sleep(LOOK_EVERY_S)
+                    return build
+            self._clock.sleep(LOOK_EVERY_S)
 
-    def _look(self) -> Build:
-        found: list[Build] = self.aws.call("codebuild", "BatchGetBuilds", {"ids": [self._id]})["builds"]
-        if not found:
+    def _look(self) -> Description:
+        builds: list[Mapping[str, Any]] = self._aws.call("codebuild", "BatchGetBuilds", {"ids": [self._id]})["builds"]
+        if not builds:
             raise AwsError(f"CodeBuild does not know {self._id}.", "NotThere")
-        return found[0]
+        return builds[0]
 
-    def _tell(self, build: Build, since: timedelta) -> None:
-        if build.get("currentPhase") != self._phase:
-            self._phase = build.get("currentPhase", "")
-            self.say(f"{duration(since):>8}  {self._phase}")
+    def _show_phase(self, build: Description, since: timedelta) -> None:
+        phase = build.get("currentPhase", "")
+        if phase != self._phase:
+            self._phase = phase
+            self._say(f"{duration(since):>8}  {phase}")
 
-    def _show(self, tail: LogTail) -> int:
-        """Shows what tells how far it is; returns how many lines came.  No build ends for want of its log."""
-        try:
-            lines = tail.new_lines()
-        except AwsError as error:
-            self._warn(str(error))
-            return 0
-        for line in filter(_TELLING.match, lines):
-            self.say(f"          {line}")
-        self.lines.extend(line for line in lines if line.strip())
-        return len(lines)
-
-    def _drain(self, tail: LogTail) -> None:
-        """Lines arrive some seconds after they were written."""
-        quiet = 0
-        while quiet < QUIET_LOOKS:
-            self.clock.sleep(LOOK_EVERY_S / 2)
-            quiet = 0 if self._show(tail) else quiet + 1
-
-    def _warn(self, text: str) -> None:
-        """Says it once, and not at every look."""
-        if text != self._warned:
-            self.say(f"warning: {text}")
-        self._warned = text
-
-    def _stopped(self) -> Ended:
-        """Ends the build if there may be one; returns what to end with.  Raises AwsError if that fails."""
-        if not self._asked:
+    def _stop(self) -> Ended:
+        """Stops the build if there may be one; returns what to raise.  Raises AwsError if that fails."""
+        if not self._is_requested:
             return Ended("stopped before a build was started", 130)
         try:
             with hangups_ignored():
-                self._id = self._id or self._begun()  # we were interrupted before we heard it
-                self.aws.call("codebuild", "StopBuild", {"id": self._id})
+                self._id = self._id or self._request()  # interrupted before the answer
+                self._aws.call("codebuild", "StopBuild", {"id": self._id})
         except (KeyboardInterrupt, TrainerError) as error:
-            raise self._goes_on(error) from error
-        return Ended(f"{self._id} was started, and is stopped as asked", 130)
+            raise self._left_running(error) from error
+        return Ended(f"stopped {self._id}", 130)
 
-    def _goes_on(self, error: BaseException) -> AwsError:
-        """With what the user can do about it."""
-        hand = f"end it with {stop_by_hand(self._id or 'ID', self.aws.region)}"
-        return AwsError(f"{error or 'interrupted again:'} The build may go on for {LIMIT_MINUTES} minutes; {hand}")
+    def _left_running(self, error: BaseException) -> AwsError:
+        """`error`, with the command that stops the build."""
+        stop = stop_by_hand(self._id or "ID", self._aws.region)
+        return AwsError(
+            f"{error or 'interrupted again:'} The build may run for {LIMIT_MINUTES} minutes; stop it with {stop}"
+        )
+
+
+def _is_progress(line: str) -> bool:
+    return _PROGRESS.match(line) is not None
+
+
+def _may_pass(error: TrainerError) -> bool:
+    return getattr(error, "aws_code", "") not in DENIED

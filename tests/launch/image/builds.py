@@ -1,4 +1,4 @@
-"""moto's CodeBuild, mended: a build takes its time, ends as a test says, and is started once for each token."""
+"""moto's CodeBuild with patches: a build takes time, ends as a test wants, and is started once per token."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Builds:
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def set_up(self) -> None:
-        """What launch.infra makes, as far as it matters here; the bucket may be there already."""
+        """What launch.infra creates, as far as it matters here; the bucket may exist."""
         aws = Aws("us-east-1")
         aws.call("s3", "CreateBucket", {"Bucket": BUCKET})
         aws.call("logs", "CreateLogGroup", {"logGroupName": LOG_GROUP})
@@ -50,12 +50,12 @@ class Builds:
     @property
     def uploaded(self) -> dict[str, bytes]:
         """{key: content} of the bucket."""
-        return {key: found.value for key, found in s3_backends["123456789012"]["aws"].buckets[BUCKET].keys.items()}
+        return {key: entry.value for key, entry in s3_backends["123456789012"]["aws"].buckets[BUCKET].keys.items()}
 
-    # ---- what happens to it
+    # ---- events
 
     def vanish(self) -> Event:
-        """AWS does not know of it, for a while."""
+        """AWS does not find it until it appears."""
         return lambda: self.row.update(away=self.row.pop("id"))
 
     def appear(self) -> Event:
@@ -65,7 +65,7 @@ class Builds:
         return lambda: self.row.update(currentPhase=phase)
 
     def say(self, *lines: str) -> Event:
-        """It writes to its log."""
+        """It writes these lines to its log."""
 
         def say() -> None:
             logs, stream = logs_backends["123456789012"]["us-east-1"], self.row["id"].partition(":")[2]
@@ -76,13 +76,13 @@ class Builds:
 
         return say
 
-    def end(self, status: str = "SUCCEEDED", phase: str = "BUILD", said: str = "") -> Event:
-        """Where it succeeds, the image is there."""
+    def end(self, status: str = "SUCCEEDED", phase: str = "BUILD", message: str = "") -> Event:
+        """It ends; if it succeeds, it has pushed the image."""
 
         def end() -> None:
             if status == "SUCCEEDED":
                 put(content=self.row["id"])
-            contexts = [{"statusCode": "ERROR", "message": said}] if said else []
+            contexts = [{"statusCode": "ERROR", "message": message}] if message else []
             self.row["phases"] += [{"phaseType": phase, "phaseStatus": status, "contexts": contexts}]
             self.row.update(currentPhase="COMPLETED", buildStatus=status)
 
@@ -90,8 +90,8 @@ class Builds:
 
 
 @contextmanager
-def mended() -> Iterator[Builds]:
-    """Meanwhile."""
+def patched() -> Iterator[Builds]:
+    """moto with the patches inside the block."""
     builds, start_as_moto = Builds(), CodeBuildResponse.start_build
 
     def start(self: CodeBuildResponse) -> Any:

@@ -8,44 +8,32 @@ from pathlib import Path
 import pytest
 from moto import mock_aws
 
-from launch.core import cli, clock
 from launch.core.aws import Aws
-from launch.core.clock import Clock
 from tests.launch.faults import listen, watched
-from tests.launch.image.builds import Builds, mended
-from tests.launch.image.machine import REPOSITORY, Machine, put
+from tests.launch.image.builds import Builds, patched
+from tests.launch.image.machine import REPOSITORY, Machine
 from tests.launch.privilege.watch import granted
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Machine]:
+def machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Machine]:
     """With docker, and an account with an empty repository."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    made = Machine(folder, tmp_path / "log", capture=capsys)
-    made.has("docker")
-    monkeypatch.setenv("PATH", str(folder))
-
-    def say(line: str) -> None:
-        print(line)
-        if line.startswith("$ docker push"):
-            target = "sagemaker" if any("--target sagemaker" in line for line in made.ran) else "trainer"
-            put(target, f"pushed {len(made.ran)}")
-
-    monkeypatch.setattr(cli, "say", say)
-    monkeypatch.setattr(clock, "Clock", lambda: Clock(sleep=made.wait))
+    machine = Machine(folder, tmp_path / "log", capsys)
+    machine.has("docker")
     listen()
-    with mock_aws(), watched(lambda call, _: made.requests.append(call)), granted():
+    with mock_aws(), watched(lambda call, _: machine.requests.append(call)), granted():
         Aws("us-east-1").call("ecr", "CreateRepository", {"repositoryName": REPOSITORY})
-        made.requests.clear()
-        yield made
+        machine.requests.clear()
+        yield machine
 
 
 @pytest.fixture
 def builds(machine: Machine) -> Iterator[Builds]:
-    """The account's CodeBuild; nothing builds on the machine itself."""
+    """The account's CodeBuild; the machine has no builder."""
     machine.has()
-    with mended() as made:
-        made.set_up()
+    with patched() as builds:
+        builds.set_up()
         machine.requests.clear()
-        yield made
+        yield builds

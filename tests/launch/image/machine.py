@@ -1,15 +1,20 @@
-"""A machine with stand-ins for docker, podman and buildah, and an account with an empty repository: moto's."""
+"""A machine with stand-ins for docker, podman and buildah, and an account with an empty repository, by moto."""
 
 from __future__ import annotations
 
 import json
+import shutil
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from launch.core.aws import Aws
-from launch.image import __main__ as command
+from launch.core.clock import Clock
+from launch.image.__main__ import main
+from launch.image.commands import Runtime
 from launch.image.source import read_source
 from launch.rehearse.nodes.ec2.node import write_program
 from tests.conftest import ROOT
@@ -23,26 +28,28 @@ PASSWORD = "123456789012-auth-token"  # moto's
 TAG = read_source(ROOT, "trainer", None).tag
 
 STAND_IN = """#!/bin/sh
-if [ "$1" = login ]; then read -r told; fi
-echo "${{0##*/}} $*|$told" >> {log}
+if [ "$1" = login ]; then read -r password; fi
+echo "${{0##*/}} $*|$password" >> {log}
 if [ "$1" = "{refuses}" ]; then echo "denied: not today" >&2; exit 1; fi
 """
 
 
 @dataclass
 class Machine:
-    """log: what the stand-ins noted; requests: what AWS was asked for; happens: at each sleep, in turn."""
+    """log: what the stand-ins recorded; requests: calls to AWS; happens: events, one at each sleep."""
 
     folder: Path
     log: Path
+    capture: Any
+    checkout: Path = ROOT
     requests: list[Request] = field(default_factory=list)
     out: str = ""
     err: str = ""
-    capture: Any = None
     happens: Iterator[Callable[[], None]] = field(default_factory=lambda: iter(()))
+    _slept_s: float = 0.0
 
     def has(self, *programs: str, refuses: str = "") -> None:
-        """These, and no other builders."""
+        """Installs these builders, and removes all others."""
         for file in self.folder.iterdir():
             file.unlink()
         for name in programs:
@@ -50,26 +57,42 @@ class Machine:
 
     def type(self, *words: str) -> int:
         """The exit code of `python -m launch.image WORDS`."""
-        code = command.main(list(words))
+        code = main(words, self.runtime)
         self.out, self.err = self.capture.readouterr()
         return code
 
-    def wait(self, _seconds: float) -> None:
-        """What the command sleeps through."""
+    @property
+    def runtime(self) -> Runtime:
+        path = str(self.folder)
+        which = partial(shutil.which, path=path)
+        clock = Clock(lambda: time.time() + self._slept_s, self._sleep)
+        return Runtime(partial(Aws, policy="builder"), self.checkout, which, {"PATH": path}, self._say, clock)
+
+    def _say(self, line: str) -> None:
+        """Prints, and does what docker does in the registry."""
+        print(line)
+        if line.startswith("$ docker push"):
+            target = "sagemaker" if any("--target sagemaker" in line for line in self.ran) else "trainer"
+            put(target, f"pushed {len(self.ran)}")
+
+    def _sleep(self, seconds: float) -> None:
+        self._slept_s += seconds
+        assert self._slept_s < 86_400, "nothing ever happens"
         next(self.happens, lambda: None)()
 
     @property
     def ran(self) -> list[str]:
-        """What was run, with what it was told behind a bar."""
+        """The builders' command lines, each with its standard input after a bar."""
         return self.log.read_text().splitlines() if self.log.exists() else []
 
     @property
-    def asked(self) -> list[str]:
+    def calls(self) -> list[str]:
+        """Calls to AWS, as service:Operation."""
         return [str(call) for call in self.requests]
 
 
 def put(target: str = "trainer", content: str = "layers", tag: str = TAG) -> str:
-    """The digest of an image that the repository has from now on."""
+    """Puts an image into the repository; returns its digest."""
     tag = tag if target == "trainer" else read_source(ROOT, "sagemaker", None).tag
     manifest = {
         "schemaVersion": 2, "mediaType": "application/vnd.docker.distribution.manifest.v2+json",
