@@ -1,5 +1,5 @@
 "use strict";
-// Replays the recorded table and log up to a moment; without it, the page shows how all ended.
+// Replays the recorded table and log up to a moment; without it, the page shows the end.
 (() => {
   const $ = (id) => document.getElementById(id);
   const record = JSON.parse($("record").textContent);

@@ -156,17 +156,17 @@ def _launch(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> int:
         return _rehearse(launcher, argv, rehearsal, job)
     if rehearsal.inject:
         raise SettingsError("--inject makes faults in a rehearsal only; add --rehearse.")
+    if not launch.dry_run:
+        return _perform(launcher, job, launch.outcome)
     plan = launcher.plan(job)
+    print(launcher.show_json(plan) if launch.dry_run == "json" else launcher.show(plan))
     problem = launcher.problem(plan)
-    if launch.dry_run:
-        print(launcher.show_json(plan) if launch.dry_run == "json" else launcher.show(plan))
-        # A plan made without an account is not a failure.
-        return problem.code if problem and not isinstance(problem, NotSetUp) else Exit.DONE
-    return _perform(launcher, plan, problem, launch.outcome)
+    # A plan made without an account is not a failure.
+    return problem.code if problem and not isinstance(problem, NotSetUp) else Exit.DONE
 
 
-def _perform(launcher: Launcher[Where, Plan], plan: Plan, problem: TrainerError | None, folder: Path | None) -> int:
-    """Performs the plan and writes how it ended into `folder`, whatever happens."""
+def _perform(launcher: Launcher[Where, Plan], job: Job[Where], folder: Path | None) -> int:
+    """Plans the job, performs the plan and writes how it ended into `folder`, whatever happens."""
     clock = Clock()
     started = clock.now()
 
@@ -177,7 +177,8 @@ def _perform(launcher: Launcher[Where, Plan], plan: Plan, problem: TrainerError 
             replace(outcome, seconds=seconds, ended=ended).write(folder)
 
     try:
-        if problem:
+        plan = launcher.plan(job)
+        if problem := launcher.problem(plan):
             raise problem
         outcome = launcher.perform(plan)
     except TrainerError as error:
@@ -197,17 +198,17 @@ def _rehearse(
     from launch.core.names import default_job_name
     from launch.rehearse.stage.faults import parse
     from launch.rehearse.stage.rehearsal import rehearse
-    from launch.rehearse.stage.scene import Asked
+    from launch.rehearse.stage.scene import RehearsedJob
 
     launcher.check(job)
     options = job.where.model_dump()
-    asked = Asked(
+    rehearsed = RehearsedJob(
         backend=launcher.backend,
         argv=(
             *argv,
             *(word for name in _said(job.train) for word in (flag(name), str(getattr(job.train, name)))),
         ),
-        job=options.get("job_name") or default_job_name(job.train.dataset, job.train.model, datetime.now()),
+        name=options.get("job_name") or default_job_name(job.train.dataset, job.train.model, datetime.now()),
         options=options,
         dataset=job.train.dataset,
         epochs=job.train.epochs,
@@ -215,7 +216,7 @@ def _rehearse(
         faults=parse(rehearsal.inject),
         data=rehearsal.rehearse_data,
     )
-    return rehearse(asked, is_terminal=sys.stdout.isatty())
+    return rehearse(rehearsed, is_terminal=sys.stdout.isatty())
 
 
 def _said(train: TrainConfig) -> list[str]:

@@ -21,9 +21,9 @@ from launch.image import codebuild, engines
 from launch.image.context import pack
 from launch.image.options import Program
 from launch.image.source import read_source
-from launch.rehearse.nodes.ec2.node import World as AnyWorld
+from launch.rehearse.nodes.ec2.node import NodeSetup
 from launch.rehearse.nodes.ec2.node import write_program
-from launch.rehearse.nodes.sagemaker.container import Instance, _write_files
+from launch.rehearse.nodes.sagemaker.container import ContainerSpec, _write_files
 from tests.conftest import ROOT
 from tests.container.engine import BASE, IMAGE, Engine, conf, engine_in, fetch_wheels, why_not_here
 from tests.container.registry import Registry, digest_of, serving
@@ -188,7 +188,7 @@ def test_for_sagemaker_it_is_the_same_but_root_and_runs_in_awss_toolkit(engine: 
     settings = {"model": "cnn", "dataset": "synthetic", "synthetic_images": 64, "image_size": 8, "epochs": 1,
                 "batch_size": 8, "threads": 1, "plot": False, "probe_steps": 0,
                 "sagemaker_program": SAGEMAKER_SCRIPT, "sagemaker_submit_directory": "/opt/ml/code"}  # fmt: skip
-    _write_files(Instance(ml, {name: json.dumps(value) for name, value in settings.items()}), "lo")
+    _write_files(ContainerSpec(ml, {name: json.dumps(value) for name, value in settings.items()}), "lo")
     (ml / "code" / SAGEMAKER_SCRIPT).write_text(SAGEMAKER_SCRIPT_TEXT)
 
     ended = engine.run(f"{IMAGE}-sagemaker", "train", flags=("-v", f"{ml}:/opt/ml"))
@@ -202,7 +202,7 @@ def test_for_sagemaker_it_is_the_same_but_root_and_runs_in_awss_toolkit(engine: 
 def test_without_awss_toolkit_train_is_our_own(engine: Engine, tmp_path: Path) -> None:
     ml = tmp_path / "ml"
     settings = {"model": "cnn", "dataset": "digits", "epochs": 1, "threads": 1, "plot": False, "probe_steps": 0}
-    _write_files(Instance(ml, {name: json.dumps(value) for name, value in settings.items()}), "lo")
+    _write_files(ContainerSpec(ml, {name: json.dumps(value) for name, value in settings.items()}), "lo")
     flags = ("--user", "0", "-v", f"{ml}:/opt/ml", "-v", "/dev/null:/opt/base/bin/train",
              "-e", f"MASTER_PORT={free_port()}")  # fmt: skip
 
@@ -295,7 +295,7 @@ def test_codebuild_builds_and_pushes_from_what_is_uploaded(engine: Engine, tmp_p
     assert ours in config["rootfs"]["diff_ids"]  # the bytes of a checkout's build
 
 
-def with_podman(folder: Path) -> AnyWorld:
+def with_podman(folder: Path) -> NodeSetup:
     """A world whose docker is podman, and where to find podman's settings; they are written to `folder`, too."""
     conf(folder, f"{CLOUD}:{PORT}")
     settings = {name: (folder / name).read_text() for name in ("containers.conf", "registries.conf")}

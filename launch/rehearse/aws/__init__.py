@@ -1,1 +1,1 @@
-"""An AWS inside this process: moto as a server, with what moto lacks or gets wrong mended."""
+"""An AWS inside this process: moto as a server, patched where it lacks or gets wrong what the launchers use."""

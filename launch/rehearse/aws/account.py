@@ -1,6 +1,4 @@
-"""An AWS account in this process: moto's own backends, and what every backend keeps in them.  It needs the extra
-`rehearse`.
-"""
+"""An AWS account in this process, in moto's own backends.  Needs the extra `rehearse`."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from moto.ssm.models import ssm_backends
 from launch.core.names import bucket_of
 from launch.core.secrets import read_references
 
-REHEARSED = "rehearsed"  # every secret
+REHEARSED = "rehearsed"  # the value of every secret
 
 
 @dataclass
@@ -31,19 +29,19 @@ class Account:
 
     @property
     def bucket(self) -> str:
-        """The toolkit's own."""
+        """The toolkit's own bucket."""
         return bucket_of(self.id, self.region)
 
     def make_bucket(self, name: str, region: str | None = None) -> None:
-        """Another bucket; region: if in another than the account's."""
+        """Makes another bucket.  region: default: the account's."""
         s3_backends[self.id]["aws"].create_bucket(name, region or self.region)
 
     def put(self, bucket: str, key: str, content: bytes) -> None:
-        """An object."""
+        """Makes an object."""
         s3_backends[self.id]["aws"].put_object(bucket, key, content)
 
     def make_secrets(self, words: Iterable[str]) -> None:
-        """What --secret names, with a value of the rehearsal's: none of the user's is read."""
+        """Makes the secrets that --secret names, with a value of the rehearsal: the user's are not read."""
         for reference in dict.fromkeys(read_references(words).values()):
             service, _, name = reference.partition(":")
             if service == "ssm":
@@ -57,29 +55,29 @@ class Account:
                 )
 
     def resources(self) -> set[str]:
-        """What costs money or carries the toolkit's tag, in any region; not S3 and logs, which are meant to stay."""
+        """What costs money or has the toolkit's tag, in any region; not S3 and logs, which are meant to stay."""
         for _ in range(10):
             try:
                 return set(self._resources())
-            except RuntimeError:  # a request has just changed what is being listed
+            except RuntimeError:  # a request has just changed what is listed
                 continue
         return set(self._resources())
 
     @abstractmethod
     def _resources(self) -> Iterable[str]:
-        """Each as KIND NAME."""
+        """Each as "KIND NAME"."""
 
     def s3(self, key: str, bucket: str | None = None) -> Any:
         """The JSON under `key`, or None."""
-        found = self.objects(bucket).get(key)
-        return None if found is None else json.loads(found.value)
+        stored = self.objects(bucket).get(key)
+        return None if stored is None else json.loads(stored.value)
 
     def objects(self, bucket: str | None = None) -> Any:
-        """The objects of a bucket, by key: moto's own, with .value."""
+        """The objects of a bucket by key: moto's own, with their content in .value."""
         return s3_backends[self.id]["aws"].buckets[bucket or self.bucket].keys
 
     def logs(self) -> dict[str, list[str]]:
-        """What was said in CloudWatch, by stream."""
+        """The lines in CloudWatch, by stream."""
         groups = list(logs_backends[self.id][self.region].groups.values())
         streams = [(name, stream) for group in groups for name, stream in list(group.streams.items())]
         return {name: [event.message for event in list(stream.events)] for name, stream in streams}

@@ -1,4 +1,4 @@
-"""An AWS inside this process: moto as a server, with every request noted on its way.  It needs the extra `rehearse`."""
+"""An AWS inside this process: moto as a server that records every request.  Needs the extra `rehearse`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,8 @@ Place = Callable[[Callable[[], Any]], Any]
 
 
 @dataclass(frozen=True)
-class Seen:
-    """One request: when it came (monotonic, s), how long it took (s), who made it, and what AWS answered.
-
-    path: of REST services.
-    """
+class Request:
+    """One request and its answer.  at: when it came (monotonic, s); took: s; path: empty but for REST services."""
 
     at: float
     took: float
@@ -44,24 +41,24 @@ class Seen:
 
 
 @dataclass
-class Requests:
-    """Every request so far.  before: is asked what to answer instead, such as an error; after: is told each."""
+class RequestLog:
+    """Every request so far.  before: returns the error to answer with, if any; after: called with each request."""
 
-    seen: list[Seen] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
     before: Callable[[bool, str, str], Refusal | None] = lambda by_launcher, service, operation: None
-    after: Callable[[Seen], None] = lambda seen: None
+    after: Callable[[Request], None] = lambda request: None
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """An error in AWS's place."""
+    """An error to answer with."""
 
     status: int
     code: str
     message: str
 
     def body(self, service: str) -> tuple[list[tuple[str, str]], bytes]:
-        """Headers and text, as the service's protocol words it."""
+        """Headers and body, in the service's protocol."""
         text = f"<Code>{self.code}</Code><Message>{self.message}</Message>"
         if service in ("ec2", "s3", "iam", "sts", "cloudformation"):
             whole = {
@@ -74,51 +71,52 @@ class Refusal:
 
 
 class Watched:
-    """The app, with what it is asked noted in `requests`."""
+    """The app, with its requests recorded in `log`."""
 
-    def __init__(self, app: App, requests: Requests) -> None:
-        self._app, self._requests = app, requests
+    def __init__(self, app: App, log: RequestLog) -> None:
+        self._app, self._log = app, log
         self._lock = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         at, by_launcher = time.monotonic(), OURS in environ.get("HTTP_USER_AGENT", "")
         service, operation = operation_of(environ)
-        answered: list[int] = []
+        statuses: list[int] = []
 
         def start(status: str, headers: Any, *more: Any) -> Any:
-            answered.append(int(status.split()[0]))
+            statuses.append(int(status.split()[0]))
             return start_response(status, headers, *more)
 
-        with self._lock:  # numbers are given one at a time
-            refusal = self._requests.before(by_launcher, service, operation)
+        with self._lock:  # requests are numbered one at a time
+            refusal = self._log.before(by_launcher, service, operation)
         if refusal is None:
             body = self._app(environ, start)
         else:
             headers, text = refusal.body(service)
             start(f"{refusal.status} refused", [*headers, ("Content-Length", str(len(text)))])
             body = [text]
-        seen = Seen(
-            at,
-            time.monotonic() - at,
-            by_launcher,
-            service,
-            operation,
-            environ.get("PATH_INFO", ""),
-            (answered or [200])[0],
+        request = Request(
+            at=at,
+            took=time.monotonic() - at,
+            by_launcher=by_launcher,
+            service=service,
+            operation=operation,
+            path=environ.get("PATH_INFO", ""),
+            status=statuses[0] if statuses else 200,
         )
         with self._lock:
-            self._requests.seen.append(seen)
-            self._requests.after(seen)
+            self._log.requests.append(request)
+            self._log.after(request)
         return body
 
 
-def first(seen: Sequence[Seen], operation: str, *, by_launcher: bool = True) -> float | None:
-    """When the first such request came, by the monotonic clock, in s."""
-    return next((one.at for one in seen if (one.by_launcher, one.operation) == (by_launcher, operation)), None)
+def first(requests: Sequence[Request], operation: str, *, by_launcher: bool = True) -> float | None:
+    """When the first such request came (monotonic, s)."""
+    wanted = (by_launcher, operation)
+    return next((request.at for request in requests if (request.by_launcher, request.operation) == wanted), None)
 
 
 def operation_of(environ: dict[str, Any]) -> tuple[str, str]:
-    """Service and operation of a request, by AWS's own names."""
+    """Service and operation of a request, in AWS's names."""
     scope = environ.get("HTTP_AUTHORIZATION", "").split("Credential=")[-1].split(",")[0].split("/")
     service = scope[3] if len(scope) == 5 else "s3"
     if target := environ.get("HTTP_X_AMZ_TARGET"):
@@ -129,18 +127,21 @@ def operation_of(environ: dict[str, Any]) -> tuple[str, str]:
         return service, parse_qs(body.decode()).get("Action", ["?"])[0]
     try:
         operation, _ = get_service_router(service).match(MotoRequest(environ.copy()))
-    except Exception:  # werkzeug's, for what AWS does not have either
+    except Exception:  # werkzeug's own, for requests that AWS does not know either
         return service, "?"
     return service, str(operation.name)
 
 
 @contextmanager
 def served(
-    requests: Requests, address: str = "127.0.0.1", port: int = 0, place: Place = lambda make: make()
+    log: RequestLog, address: str = "127.0.0.1", port: int = 0, place: Place = lambda make: make()
 ) -> Iterator[int]:
-    """AWS at `address`; gives the port.  All of this process are one and the same.  place: where its socket is made."""
+    """Serves AWS at `address`; yields the port.  All servers of this process share one AWS.
+
+    place: calls what makes the socket, in the network namespace where it belongs.
+    """
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    app = Watched(DomainDispatcherApplication(create_backend_app), requests)
+    app = Watched(DomainDispatcherApplication(create_backend_app), log)
     server = place(lambda: make_server(address, port, app, threaded=True, request_handler=MotoRequestHandler))
     server.daemon_threads = True  # type: ignore[attr-defined,unused-ignore]
     # moto's own ThreadedMotoServer takes half a second to stop, and leaves its socket open.

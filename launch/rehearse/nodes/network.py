@@ -1,4 +1,4 @@
-"""Networks of their own for nodes and hosts, on Linux and as root: no namespace has a name that could outlive us."""
+"""Network namespaces for nodes and hosts: Linux, root.  No namespace has a name, so none outlives this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainer.errors import MachineError
 
 Result = TypeVar("Result")
 
-# What building a node takes, in namespaces that go at once.
+# What making a node takes, tried in namespaces that vanish at once.
 TRY = """
 set -e
 ip link add bridge type bridge
@@ -24,10 +24,10 @@ losetup --find >/dev/null
 
 
 def why_no_namespaces() -> str | None:
-    """Why this process cannot make them, or None."""
+    """Why this process cannot make namespaces, as "needs ..."; None if it can."""
     if os.geteuid() != 0:
         return "needs root, for namespaces and mounts"
-    try:  # root of a container may lack the capabilities for it
+    try:  # root in a container may lack the capabilities
         shell.output_of(["unshare", "--net", "--mount", "--uts", "--pid", "--fork", "sh", "-c", TRY])
     except MachineError as error:
         return f"needs namespaces, mounts and loop devices ({error})"
@@ -35,13 +35,13 @@ def why_no_namespaces() -> str | None:
 
 
 def ip(network_of: str, *lines: str) -> None:
-    """Runs ip's commands in a network namespace."""
+    """Runs commands of `ip` in a network namespace."""
     shell.output_of(["nsenter", f"--net={network_of}", "ip", "-batch", "-"], "\n".join(lines))
 
 
 def slow_down(network_of: str, device: str, rate: str) -> None:
-    """Lets `device` of a network namespace send no more than `rate`, such as 20mbit."""
-    # The bucket holds ten milliseconds, but at least one packet, which is up to 64 kB before the card cuts it.
+    """Limits what `device` of a network namespace sends to `rate`, such as 20mbit."""
+    # The bucket holds ten milliseconds of data, but at least one packet: up to 64 kB before the card splits it.
     number, unit = int(rate[:-4]), {"k": 10**3, "m": 10**6, "g": 10**9}[rate[-4]]
     bucket = max(80_000, number * unit // 800)
     shell.output_of(["nsenter", f"--net={network_of}", "tc", "qdisc", "replace", "dev", device, "root", "tbf",
@@ -49,7 +49,7 @@ def slow_down(network_of: str, device: str, rate: str) -> None:
 
 
 def in_network(pid: int, make: Callable[[], Result]) -> Result:
-    """What `make` returns in the network of process `pid`: its sockets and threads stay there."""
+    """Calls `make` in the network of process `pid`, where its sockets and threads stay.  Returns its result."""
 
     def enter_and_make() -> Result:
         with Path(f"/proc/{pid}/ns/net").open() as namespace:
@@ -57,6 +57,6 @@ def in_network(pid: int, make: Callable[[], Result]) -> Result:
                 raise OSError(ctypes.get_errno(), "setns")
         return make()
 
-    # A thread, for only it changes its network.
+    # In a thread of its own, as the namespace is a thread's.
     with ThreadPoolExecutor(1) as threads:
         return threads.submit(enter_and_make).result()

@@ -1,1 +1,1 @@
-"""What a rehearsal leaves: the facts, as text, as a page, and as files."""
+"""The results of a rehearsal: as data, as text, as a page, and as files."""

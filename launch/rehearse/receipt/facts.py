@@ -1,4 +1,4 @@
-"""What a rehearsal came to: the facts, which receipt_text.py and receipt_page.py show."""
+"""The result of a rehearsal as data, which text.py and page.py show."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch.rehearse.stage.scene import PHASES
+from launch.rehearse.stage.scene import PHASES, Life
 
 if TYPE_CHECKING:
-    from launch.rehearse.aws.server import Seen
+    from launch.rehearse.aws.server import Request
     from launch.rehearse.stage.recording import Change, Epoch, Line
     from launch.rehearse.stage.rehearsal import Stage
 
-# How the names of AWS's requests begin that change nothing.
+# How the names of those AWS requests begin that change nothing.
 READS = ("BatchGet", "Describe", "Filter", "Get", "Head", "List", "Query", "Scan", "Search")
 ENDS = {0: "done", 2: "refused: settings", 3: "failed: data", 4: "failed: AWS refused", 5: "failed: training",
         6: "failed: machine", 75: "interrupted", 130: "stopped by Ctrl-C", 137: "the launcher was killed",
@@ -26,8 +26,11 @@ ENDS = {0: "done", 2: "refused: settings", 3: "failed: data", 4: "failed: AWS re
 
 
 @dataclass(frozen=True)
-class Requests:
-    """All requests of one name that launcher or nodes made.  errors: how many had each HTTP status of 400 and more."""
+class RequestGroup:
+    """All requests of one name by launcher or nodes.
+
+    at: when (s since the rehearsal began); errors: how many had each HTTP status of 400 and above.
+    """
 
     name: str
     by_launcher: bool
@@ -39,13 +42,13 @@ class Requests:
         return len(self.at)
 
     @property
-    def wrote(self) -> bool:
+    def is_write(self) -> bool:
         return not self.name.rpartition(":")[2].startswith(READS)
 
 
 @dataclass(frozen=True)
-class Node:
-    """One node's whole life.  began, ended: s since the rehearsal began; how: it ended, in AWS's words."""
+class ReceiptNode:
+    """A node that has ended.  began, ended: s since the rehearsal began; how: in AWS's words; zone: may be empty."""
 
     name: str
     rank: int | None
@@ -62,9 +65,9 @@ class Node:
 class Receipt:
     """All times in s since the rehearsal began.
 
-    backend: its module; command: as it was typed; code: the job's exit code; seconds: by phase; faults: when and what,
-    without a time for what happened again and again or never; made, left: resources by kind; kept: the folder with
-    all of it; files: bytes by path in there.
+    backend: its module; command: as the user typed it; code: the job's exit code; seconds: by phase; faults: when and
+    what, without a time for what happened repeatedly or never; made, left: resources by kind; kept: the folder with
+    all results; files: bytes by path in there.
     """
 
     job: str
@@ -76,10 +79,10 @@ class Receipt:
     commands: Sequence[tuple[str, int]]
     seconds: Mapping[str, float]
     faults: Sequence[tuple[float | None, str]]
-    requests: Sequence[Requests]
+    requests: Sequence[RequestGroup]
     made: Mapping[str, int]
     left: Mapping[str, int]
-    nodes: Sequence[Node]
+    nodes: Sequence[ReceiptNode]
     lines: Sequence[Line]
     changes: Sequence[Change]
     epochs: Sequence[Epoch]
@@ -90,40 +93,31 @@ class Receipt:
 
     @classmethod
     def of(cls, stage: Stage, code: int, kept: Path, files: Mapping[str, int]) -> Receipt:
-        began, recorder = stage.began, stage.display.recorder
-        newest = recorder.newest()
+        """The receipt of a rehearsal that has ended with `code`."""
+        job, scene, recorder = stage.job, stage.scene, stage.display.recorder
+        changes = recorder.latest_changes()
         return cls(
-            job=stage.asked.job,
-            backend=stage.asked.module,
-            command=shlex.join(["python", "-m", stage.asked.module, *stage.asked.argv]),
-            place=f"{stage.asked.region}; nodes: {stage.scene.nodes}",
+            job=job.name,
+            backend=job.module,
+            command=shlex.join(["python", "-m", job.module, *job.argv]),
+            place=f"{job.region}; nodes: {scene.node_kind}",
             recorded=datetime.now().astimezone(),
             code=code,
             commands=stage.commands,
-            seconds=phases(stage),
-            faults=[
-                *((max(0.0, at - began), what) for at, what in stage.injection.happened),
-                *((None, what) for what in stage.injection.summary()),
-            ],
-            requests=requests(stage.requests.seen, began),
-            made=kinds(stage.made),
-            left=kinds(stage.scene.account.resources() - stage.at_first),
-            nodes=[
-                Node(
-                    life.name, newest[life.name].rank if life.name in newest else None, life.type, life.zone,
-                    life.address, life.began - began, life.began - began + life.seconds, life.how,
-                    life.seconds / 3600 * life.usd_per_hour,
-                )
-                for life in stage.scene.lives.values()
-            ],
+            seconds=phase_seconds(stage),
+            faults=_faults(stage),
+            requests=group_requests(stage.requests.requests, stage.began),
+            made=count_kinds(stage.made),
+            left=count_kinds(stage.left()),
+            nodes=[_node(life, changes.get(life.name), stage.began) for life in scene.lives.values()],
             lines=sorted(recorder.lines, key=lambda line: line.at),
             changes=list(recorder.changes),
             epochs=list(recorder.epochs),
             kept=kept,
             files=files,
-            differences=stage.scene.differences,
-            trouble=stage.scene.trouble,
-        )  # fmt: skip
+            differences=scene.differences,
+            trouble=scene.trouble,
+        )
 
     @property
     def total(self) -> float:
@@ -136,64 +130,95 @@ class Receipt:
 
     @property
     def outcome(self) -> str:
-        """In a few words."""
+        """The result in a few words."""
         return "the rehearsal itself failed" if self.trouble else ENDS.get(self.code, f"failed: exit code {self.code}")
 
     @property
-    def at_a_time(self) -> int:
-        """How many nodes there were at most."""
-        return max((sum(b.began <= a.began < b.ended for b in self.nodes) for a in self.nodes), default=0)
+    def most_nodes(self) -> int:
+        """The largest number of nodes that ran at the same time."""
+        counts = [sum(other.began <= node.began < other.ended for other in self.nodes) for node in self.nodes]
+        return max(counts, default=0)
 
     @property
     def best(self) -> float | None:
-        """The best accuracy of an evaluation."""
-        told = [epoch.values.get("eval_top1", math.nan) for epoch in self.epochs]
-        return max((value for value in told if math.isfinite(value)), default=None)
+        """The best test accuracy."""
+        values = [epoch.values.get("eval_top1", math.nan) for epoch in self.epochs]
+        return max((value for value in values if math.isfinite(value)), default=None)
 
-    def resources(self) -> str:
+    @property
+    def machines(self) -> list[str]:
+        """Each instance type, with its zone where AWS shows it."""
+        return sorted({f"{node.type} in {node.zone}" if node.zone else node.type for node in self.nodes})
+
+    @property
+    def resource_summary(self) -> str:
         made, left = sum(self.made.values()), sum(self.left.values())
         return f"{made} made, {made - left} removed, {left} left"
 
-    def asked(self) -> str:
-        wrote = sum(one.count for one in self.requests if one.wrote)
-        every = sum(one.count for one in self.requests)
-        return f"{every}, of which {wrote} wrote and {every - wrote} read"
+    @property
+    def request_summary(self) -> str:
+        writes = sum(group.count for group in self.requests if group.is_write)
+        total = sum(group.count for group in self.requests)
+        return f"{total} ({writes} writes, {total - writes} reads)"
 
-    def of_requests(self, *, by_launcher: bool, wrote: bool) -> list[Requests]:
-        return [one for one in self.requests if (one.by_launcher, one.wrote) == (by_launcher, wrote)]
+    def requests_of(self, *, by_launcher: bool, is_write: bool) -> list[RequestGroup]:
+        return [group for group in self.requests if (group.by_launcher, group.is_write) == (by_launcher, is_write)]
 
 
-def requests(seen: Iterable[Seen], began: float) -> list[Requests]:
-    """By name, those of the launcher first."""
-    found: dict[tuple[bool, str], list[Seen]] = {}
-    for one in seen:
-        found.setdefault((not one.by_launcher, one.name), []).append(one)
+def _faults(stage: Stage) -> list[tuple[float | None, str]]:
+    once = [(max(0.0, at - stage.began), text) for at, text in stage.injection.happened]
+    return [*once, *((None, text) for text in stage.injection.summary())]
+
+
+def _node(life: Life, change: Change | None, began: float) -> ReceiptNode:
+    return ReceiptNode(
+        name=life.name,
+        rank=change.rank if change else None,
+        type=life.type,
+        zone=life.zone,
+        address=life.address,
+        began=life.began - began,
+        ended=life.began - began + life.seconds,
+        how=life.how,
+        usd=life.seconds / 3600 * life.usd_per_hour,
+    )
+
+
+def group_requests(requests: Iterable[Request], began: float) -> list[RequestGroup]:
+    """The requests by name, those of the launcher first."""
+    groups: dict[tuple[bool, str], list[Request]] = {}
+    for request in requests:
+        groups.setdefault((not request.by_launcher, request.name), []).append(request)
     return [
-        Requests(
-            name,
-            not by_node,
-            tuple(one.at - began for one in every),
-            dict(sorted(Counter(one.status for one in every if one.status >= 400).items())),
-        )
-        for (by_node, name), every in sorted(found.items())
+        RequestGroup(name, not by_node, tuple(request.at - began for request in group), _errors(group))
+        for (by_node, name), group in sorted(groups.items())
     ]
 
 
-def kinds(resources: set[str]) -> dict[str, int]:
-    """How many of each kind."""
+def _errors(requests: Iterable[Request]) -> dict[int, int]:
+    return dict(sorted(Counter(request.status for request in requests if request.status >= 400).items()))
+
+
+def count_kinds(resources: set[str]) -> dict[str, int]:
+    """How many resources there are of each kind."""
     return dict(Counter(name.rpartition(" ")[0] for name in resources))
 
 
-def phases(stage: Stage) -> dict[str, float]:
+def phase_seconds(stage: Stage) -> dict[str, float]:
     """Seconds of each phase.  One that never began took none, and its time belongs to the one before."""
-    found = {"plan": stage.began, "rendezvous": None, "train": stage.met, **stage.scene.starts(stage.requests.seen)}
-    return dict(zip(PHASES, spans([found[name] for name in PHASES], stage.ended), strict=True))
+    starts = {
+        "plan": stage.began,
+        "rendezvous": None,
+        "train": stage.met,
+        **stage.scene.phase_starts(stage.requests.requests),
+    }
+    return dict(zip(PHASES, spans([starts[name] for name in PHASES], stage.ended), strict=True))
 
 
 def spans(starts: Sequence[float | None], end: float) -> list[float]:
-    """How long each phase took that began at these moments; the last until `end`."""
-    found = []
+    """How long each phase took that began at these moments; the last ran until `end`."""
+    lengths = []
     for place, start in enumerate(starts):
         later = [moment for moment in starts[place + 1 :] if moment is not None]
-        found.append(0.0 if start is None else max(0.0, (later[0] if later else end) - start))
-    return found
+        lengths.append(0.0 if start is None else max(0.0, (later[0] if later else end) - start))
+    return lengths

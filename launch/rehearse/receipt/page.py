@@ -16,7 +16,10 @@ from urllib.parse import quote
 
 from jinja2 import Environment, StrictUndefined
 
-from launch.rehearse.receipt.facts import Node, Receipt
+from launch.core.drawing.charts import Line as Curve
+from launch.core.drawing.charts import Lines, alt, exactly
+from launch.core.drawing.picture import as_svg, data_uri
+from launch.rehearse.receipt.facts import Receipt, ReceiptNode
 from launch.rehearse.stage.scene import PHASES
 from trainer.contract import CHECKPOINTS, CURVES, METRICS, SETTINGS, WEIGHTS
 
@@ -25,19 +28,23 @@ if TYPE_CHECKING:
 
 NAME = "receipt.html"
 REPLAYED = {"epoch": "{:.0f}", "train_loss": "{:.4f}", "images_per_s": "{:,.0f}"}  # figures of an epoch
-# Of the log: longer ones are cut, so that the page stays one that opens at once.
+# Limits on the log, so that the page opens at once.  MARKUP: bytes of HTML around each line.
 LOG_CHARACTERS, LINE_CHARACTERS, MARKUP = 100_000, 600, 60
-FILES = 200  # shown at most
-NUMBER = 5.5  # %: what a number in a circle takes on a telephone
-NARROW, WIDE, CHARACTER = 320, 900, 7  # px: a chart's width on a telephone and on a screen, and of a letter
-WHAT = {SETTINGS: "the training's settings", METRICS: "each epoch", CURVES: "loss and accuracy, as a picture",
-        WEIGHTS: "the weights", CHECKPOINTS: "to go on from", "logs": "what the ranks said",
-        "requests.jsonl": "every request", "job": "plan, cluster, exit records, boot logs"}  # fmt: skip
+MOST_FILES = 200
+NUMBER = 5.5  # %: width of a number in a circle on a phone
+PHONE, SCREEN, CHARACTER = 320, 900, 7  # px: widths of a chart on a phone and on a screen, and of a letter
+TICK_STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
+# Name and label of each chart, the ending of its metrics' names, and the factor to its unit.
+CHARTS = (("Loss", "cross-entropy (nats)", "loss", 1.0), ("Accuracy", "accuracy (%)", "top1", 100.0))
+CONTENTS = {SETTINGS: "the training's settings", METRICS: "metrics of each epoch",
+            CURVES: "loss and accuracy, as a picture", WEIGHTS: "the weights", CHECKPOINTS: "to resume from",
+            "logs": "the log of each rank", "requests.jsonl": "every request",
+            "job": "plan, cluster, exit records, boot logs"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Bar:
-    """From x on, width wide: both in % of the whole time.  fits: on a telephone, on a screen, or ''."""
+    """A bar of the timeline.  x, width: in % of the whole time."""
 
     label: str
     began: float
@@ -47,22 +54,35 @@ class Bar:
 
     @property
     def fits(self) -> str:
-        need = len(self.label) * CHARACTER + 8
-        return next((name for name, px in (("any", NARROW), ("wide", WIDE)) if self.width / 100 * px >= need), "")
+        """Where the label fits into the bar: any (also on a phone), wide (on a screen), or nowhere (empty)."""
+        needed = len(self.label) * CHARACTER + 8
+        if self.width / 100 * PHONE >= needed:
+            return "any"
+        return "wide" if self.width / 100 * SCREEN >= needed else ""
 
 
 @dataclass(frozen=True)
-class Chart:
-    """One figure over the epochs, in a box of 460 x 210.  series: (css class, name, path, points with their text)."""
+class FaultMark:
+    """An injected fault on the timeline.  x, number_x: where its line and its number are, in % of the whole time."""
 
-    title: str
-    x_ticks: Sequence[tuple[float, str]]
-    y_ticks: Sequence[tuple[float, str]]
-    series: Sequence[tuple[str, str, str, Sequence[tuple[float, float, str]]]]
+    at: float
+    x: float
+    number_x: float
+    text: str
+
+
+@dataclass(frozen=True)
+class FileRow:
+    """A file of the run folder.  href: its path, quoted for a link."""
+
+    href: str
+    path: str
+    about: str
+    size: str
 
 
 def write(receipt: Receipt) -> Path:
-    """Into the folder where everything else is kept."""
+    """Writes the page into the folder with all other results; returns its path."""
     path = receipt.kept / NAME
     path.write_text(as_html(receipt), encoding="utf-8")
     return path
@@ -81,19 +101,21 @@ def as_html(receipt: Receipt) -> str:
         style=style,
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        phases=phases(receipt),
+        phases=phase_bars(receipt),
         ticks=ticks(receipt.total),
-        lives=[(node, states(receipt, node)) for node in receipt.nodes],
-        writes=[(who, marks(receipt, by_launcher)) for who, by_launcher in (("launcher", True), ("nodes", False))],
-        faults=faults(receipt),
-        never=[what for at, what in receipt.faults if at is None],
-        charts=charts(receipt.epochs),
+        lives=[(node, state_bars(receipt, node)) for node in receipt.nodes],
+        writes=[
+            (who, write_marks(receipt, by_launcher)) for who, by_launcher in (("launcher", True), ("nodes", False))
+        ],
+        faults=fault_marks(receipt),
+        other_faults=[text for at, text in receipt.faults if at is None],
+        charts=[(chart.title, data_uri(as_svg(chart)), alt(chart)) for chart in charts(receipt.epochs)],
         epochs=by_number(receipt.epochs),
-        rows=at_the_end(receipt),
-        requests=table_of_requests(receipt),
+        rows=final_rows(receipt),
+        requests=request_tables(receipt),
         lines=lines,
         cut=cut,
-        kept=kept(receipt.files),
+        kept=file_tables(receipt.files),
         record=record(receipt),
     )
 
@@ -110,54 +132,51 @@ def bar(label: str, began: float, ended: float, total: float) -> Bar:
     return Bar(label, began, ended, x, round(percent(ended, total) - x, 2))
 
 
-def phases(receipt: Receipt) -> list[Bar]:
-    spans = [receipt.seconds[name] for name in PHASES]
-    starts = accumulate(spans, initial=0.0)
-    return [
-        bar(name, start, start + span, receipt.total)
-        for name, start, span in zip(PHASES, starts, spans, strict=False)
-        if span > 0
+def phase_bars(receipt: Receipt) -> list[Bar]:
+    lengths = [receipt.seconds[name] for name in PHASES]
+    starts = accumulate(lengths, initial=0.0)
+    bars = [
+        bar(name, start, start + length, receipt.total)
+        for name, start, length in zip(PHASES, starts, lengths, strict=False)
     ]
+    return [one for one in bars if one.ended > one.began]
 
 
-def states(receipt: Receipt, node: Node) -> list[Bar]:
-    """What the node was, one state after the other."""
+def state_bars(receipt: Receipt, node: ReceiptNode) -> list[Bar]:
+    """The states of a node, one after the other."""
     changes = [change for change in receipt.changes if change.node == node.name]
     firsts = [next(group) for _, group in groupby(changes, key=lambda change: change.state)]
     moments = [change.at for change in firsts] + [max(node.ended, changes[-1].at if changes else 0.0)]
     return [
         bar(change.state, began, ended, receipt.total)
         for change, (began, ended) in zip(firsts, pairwise(moments), strict=True)
-        if change.state != "off"
+        if not change.is_end
     ]
 
 
-def marks(receipt: Receipt, by_launcher: bool) -> list[tuple[float, str]]:
-    """Where requests wrote something: near ones together, each with its names."""
-    asked = [
-        (percent(at, receipt.total), one.name)
-        for one in receipt.of_requests(by_launcher=by_launcher, wrote=True)
-        for at in one.at
-    ]
+def write_marks(receipt: Receipt, by_launcher: bool) -> list[tuple[float, str]]:
+    """Where on the timeline requests wrote something, in %, with their names; near ones share a mark."""
     places: dict[float, Counter[str]] = {}
-    for place, name in sorted(asked):
-        places.setdefault(round(place * 2) / 2, Counter())[name] += 1
-    return [(place, ", ".join(_times(name, count) for name, count in names.items())) for place, names in places.items()]
+    for group in receipt.requests_of(by_launcher=by_launcher, is_write=True):
+        for at in group.at:
+            place = round(percent(at, receipt.total) * 2) / 2
+            places.setdefault(place, Counter())[group.name] += 1
+    return [(place, _counted(names)) for place, names in sorted(places.items())]
 
 
-def faults(receipt: Receipt) -> list[tuple[float, float, float, str]]:
-    """When, where, where its number stands (beside the one before, not on it), and what."""
-    found: list[tuple[float, float, float, str]] = []
-    for at, what in receipt.faults:
+def fault_marks(receipt: Receipt) -> list[FaultMark]:
+    """The faults that have a time.  A number stands beside the one before, never on it."""
+    marks: list[FaultMark] = []
+    for at, text in receipt.faults:
         if at is not None:
             x = percent(at, receipt.total)
-            found.append((at, x, max(x, found[-1][2] + NUMBER) if found else x, what))
-    return found
+            marks.append(FaultMark(at, x, max(x, marks[-1].number_x + NUMBER) if marks else x, text))
+    return marks
 
 
 def ticks(total: float) -> list[tuple[float, str]]:
-    """At most seven moments, round ones, with their place in %."""
-    step = next((s for s in (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800) if total / s <= 6), 3600)
+    """At most seven round moments, with their places in %."""
+    step = next((step for step in TICK_STEPS_S if total / step <= 6), TICK_STEPS_S[-1])
     return [(percent(at, total), seconds(at, 0)) for at in range(0, int(total) + 1, step)]
 
 
@@ -173,59 +192,33 @@ def seconds(value: float, places: int = 1) -> str:
 
 
 def by_number(epochs: Sequence[Epoch]) -> list[Epoch]:
-    """Each epoch once: one that was trained again after a fault, as it was at last."""
+    """Each epoch once: the last record of one that was trained again after a fault."""
     return [epoch for _, epoch in sorted({epoch.number: epoch for epoch in epochs}.items())]
 
 
-def charts(epochs: Sequence[Epoch]) -> list[Chart]:
-    found = by_number(epochs)
-    kinds = (("Loss", "loss", 1.0, "{:.4f}"), ("Accuracy, %", "top1", 100.0, "{:.1f}%"))
-    return [chart(title, kind, factor, words, found) for title, kind, factor, words in kinds] if found else []
+def charts(epochs: Sequence[Epoch]) -> list[Lines]:
+    """Loss and accuracy over the epochs; only those with figures."""
+    drawn = []
+    for name, label, ending, factor in CHARTS:
+        curves = [
+            _curve("training", f"train_{ending}", factor, epochs),
+            _curve("test", f"eval_{ending}", factor, epochs),
+        ]
+        if lines := tuple(curve for curve in curves if curve.points):
+            drawn.append(Lines(ending, f"{name} by epoch", "epoch", label, lines))
+    return drawn
 
 
-def chart(title: str, kind: str, factor: float, words: str, epochs: Sequence[Epoch]) -> Chart:
-    left, right, top, bottom = 40.0, 450.0, 12.0, 184.0
-    first, last = epochs[0].number, epochs[-1].number
-    found = {
-        name: [(e.number, e.values[f"{part}_{kind}"] * factor) for e in epochs if f"{part}_{kind}" in e.values]
-        for name, part in (("training", "train"), ("test", "eval"))
-    }
-    values = [value for points in found.values() for _, value in points if math.isfinite(value)]
-    y_ticks = scale(min(values, default=0.0), max(values, default=1.0))
-    low, high = y_ticks[0], y_ticks[-1]
-
-    def place(number: float, value: float) -> tuple[float, float]:
-        x = (left + right) / 2 if first == last else left + (right - left) * (number - first) / (last - first)
-        return round(x, 1), round(bottom - (bottom - top) * (value - low) / (high - low), 1)
-
-    series = []
-    for name, points in found.items():
-        placed = [(*place(n, v), f"{name}, epoch {n}: {words.format(v)}") for n, v in points if math.isfinite(v)]
-        path = "M" + "L".join(f"{x} {y}" for x, y, _ in placed) if placed else ""
-        series.append((name, name, path, placed if len(placed) <= 40 else []))
-    step = max(1, math.ceil((last - first) / 8))
-    return Chart(
-        title,
-        [(place(n, low)[0], str(n)) for n in range(first, last + 1, step)],
-        [(place(first, value)[1], f"{value:g}") for value in y_ticks],
-        series,
-    )
+def _curve(label: str, name: str, factor: float, epochs: Sequence[Epoch]) -> Curve:
+    values = [(epoch.number, epoch.values.get(name, math.nan) * factor) for epoch in by_number(epochs)]
+    return Curve(label, tuple((float(number), exactly(value)) for number, value in values if math.isfinite(value)))
 
 
-def scale(low: float, high: float) -> list[float]:
-    """Round figures from below `low` to above `high`."""
-    rough = max(high - low, abs(high) * 0.01, 1e-6) / 4
-    power = 10 ** math.floor(math.log10(rough))
-    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough)
-    first, last = math.floor(low / step), math.ceil(high / step)
-    return [round(number * step, 10) for number in range(first, max(last, first + 1) + 1)]
-
-
-# ---- what was shown
+# ---- the log
 
 
 def shortened(lines: Sequence[Line]) -> tuple[list[tuple[Line, str]], tuple[int, int]]:
-    """The lines with their texts; and how many are left out in the middle of too many, and at which place."""
+    """The lines with their texts; and, where there are too many, how many are left out and after which one."""
     shown = [(line, _clipped(line.text)) for line in lines]
     sizes = [len(text) + MARKUP for _, text in shown]
     if sum(sizes) <= LOG_CHARACTERS:
@@ -240,38 +233,36 @@ def _clipped(text: str) -> str:
     return text if more <= 0 else f"{text[:LINE_CHARACTERS]} … and {more:,} more characters"
 
 
-def at_the_end(receipt: Receipt) -> list[tuple[Node, str, Epoch | None]]:
+def final_rows(receipt: Receipt) -> list[tuple[ReceiptNode, str, Epoch | None]]:
     """Each node with its last state and its last epoch."""
-    newest = {change.node: change for change in receipt.changes}
-    return [
-        (
-            node,
-            newest[node.name].state if node.name in newest else "",
-            next((e for e in reversed(receipt.epochs) if node.began <= e.at <= node.ended), None),
-        )
-        for node in receipt.nodes
-    ]
+    states = {change.node: change.state for change in receipt.changes}
+    return [(node, states.get(node.name, ""), _last_epoch(receipt, node)) for node in receipt.nodes]
+
+
+def _last_epoch(receipt: Receipt, node: ReceiptNode) -> Epoch | None:
+    return next((epoch for epoch in reversed(receipt.epochs) if node.began <= epoch.at <= node.ended), None)
 
 
 def record(receipt: Receipt) -> Mapping[str, Any]:
     """For the replay: what changed when."""
-    ended = {node.name: round(node.ended, 2) for node in receipt.nodes}
     return {
         "total": round(receipt.total, 2),
-        "nodes": [
-            {
-                "began": round(node.began, 2),
-                "ended": ended[node.name],
-                "changes": [
-                    [round(c.at, 2), c.state, "" if c.rank is None else str(c.rank), c.how]
-                    for c in receipt.changes
-                    if c.node == node.name
-                ],
-            }
-            for node in receipt.nodes
-        ],
+        "nodes": [_node_record(receipt, node) for node in receipt.nodes],
         "epochs": [
-            [round(e.at, 2), *(e.said(name, words) for name, words in REPLAYED.items())] for e in receipt.epochs
+            [round(epoch.at, 2), *(epoch.formatted(name, template) for name, template in REPLAYED.items())]
+            for epoch in receipt.epochs
+        ],
+    }
+
+
+def _node_record(receipt: Receipt, node: ReceiptNode) -> Mapping[str, Any]:
+    changes = [change for change in receipt.changes if change.node == node.name]
+    return {
+        "began": round(node.began, 2),
+        "ended": round(node.ended, 2),
+        "changes": [
+            [round(change.at, 2), change.state, "" if change.rank is None else str(change.rank), change.how]
+            for change in changes
         ],
     }
 
@@ -279,37 +270,40 @@ def record(receipt: Receipt) -> Mapping[str, Any]:
 # ---- requests and files
 
 
-def table_of_requests(receipt: Receipt) -> list[tuple[str, list[tuple[str, int, int, str]]]]:
-    """Those that wrote, and those that read: name, how often by the launcher and by the nodes, and the errors."""
-    groups = []
-    for title, wrote in (("wrote", True), ("read", False)):
-        names = sorted({one.name for one in receipt.requests if one.wrote == wrote})
-        groups.append((title, [_requests_of(receipt, name) for name in names]))
-    return [group for group in groups if group[1]]
+def request_tables(receipt: Receipt) -> list[tuple[str, list[tuple[str, int, int, str]]]]:
+    """Writes and reads; each row: name, count by the launcher, count by the nodes, errors."""
+    tables = []
+    for title, is_write in (("writes", True), ("reads", False)):
+        names = sorted({group.name for group in receipt.requests if group.is_write == is_write})
+        if names:
+            tables.append((title, [_request_row(receipt, name) for name in names]))
+    return tables
 
 
-def _requests_of(receipt: Receipt, name: str) -> tuple[str, int, int, str]:
-    these = [one for one in receipt.requests if one.name == name]
-    errors = sum((Counter(one.errors) for one in these), Counter[int]())
-    return (
-        name,
-        sum(one.count for one in these if one.by_launcher),
-        sum(one.count for one in these if not one.by_launcher),
-        ", ".join(_times(str(status), count) for status, count in sorted(errors.items())),
-    )
+def _request_row(receipt: Receipt, name: str) -> tuple[str, int, int, str]:
+    groups = [group for group in receipt.requests if group.name == name]
+    errors: Counter[str] = Counter()
+    for group in groups:
+        errors.update({str(status): count for status, count in group.errors.items()})
+    by_launcher = sum(group.count for group in groups if group.by_launcher)
+    by_nodes = sum(group.count for group in groups if not group.by_launcher)
+    return name, by_launcher, by_nodes, _counted(errors)
 
 
-def kept(sizes: Mapping[str, int]) -> list[tuple[str, list[tuple[str, str, str, str]]]]:
-    """Path (quoted, and as it is), what it is, and size; first what most look for, then the rest under a title."""
-    first = [path for path in sizes if not path.endswith(".sha256") and ("/" not in path or path.startswith("logs/"))]
-    first.sort(key=lambda path: (path.count("/"), path))
-    others = sorted(set(sizes) - set(first))
-    title = f"{len(others)} more files" + (f", the first {FILES}" if len(others) > FILES else "")
-    groups = [("", first[:FILES]), *([(title, others[:FILES])] if others else [])]
-    return [
-        (title, [(quote(path), path, WHAT.get(path.partition("/")[0], ""), _size(sizes[path])) for path in paths])
-        for title, paths in groups
-    ]
+def file_tables(sizes: Mapping[str, int]) -> list[tuple[str, list[FileRow]]]:
+    """The files that most readers look for, without a title; then the rest, under one."""
+    main = [path for path in sizes if not path.endswith(".sha256") and ("/" not in path or path.startswith("logs/"))]
+    main.sort(key=lambda path: (path.count("/"), path))
+    others = sorted(set(sizes) - set(main))
+    tables = [("", [_file_row(path, sizes[path]) for path in main[:MOST_FILES]])]
+    if others:
+        title = f"{len(others)} more files" + (f", the first {MOST_FILES}" if len(others) > MOST_FILES else "")
+        tables.append((title, [_file_row(path, sizes[path]) for path in others[:MOST_FILES]]))
+    return tables
+
+
+def _file_row(path: str, size: int) -> FileRow:
+    return FileRow(quote(path), path, CONTENTS.get(path.partition("/")[0], ""), _size(size))
 
 
 def _size(count: float) -> str:
@@ -320,5 +314,6 @@ def _size(count: float) -> str:
     return f"{count:,.1f} GB"
 
 
-def _times(name: str, count: int) -> str:
-    return name if count == 1 else f"{count} x {name}"
+def _counted(names: Mapping[str, int]) -> str:
+    """Such as: ec2:CreateTags, 2 x ec2:RunInstances."""
+    return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in names.items())

@@ -1,1 +1,1 @@
-"""A rehearsal as it plays: the launcher in a process of its own, the faults that are injected, and what is shown."""
+"""A running rehearsal: the launcher in a process of its own, the injected faults, and the display."""

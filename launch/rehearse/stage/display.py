@@ -1,142 +1,194 @@
-"""Shows a rehearsal while it runs: its lines, and on a terminal the nodes in a table below them."""
+"""Shows a rehearsal while it runs: its lines and, on a terminal, a live table of the nodes below them."""
 
 from __future__ import annotations
 
 import io
 import math
-import shutil
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from textwrap import wrap
+from collections.abc import Mapping, Sequence
+from typing import IO, cast
 
-from launch.core.tables import table
-from launch.rehearse.stage.recording import Line, Recorder, epoch_of
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from launch.core.tables import GAP, narrowed
+from launch.rehearse.stage.recording import Change, Epoch, Line, Recorder, epoch_between
 from launch.rehearse.stage.scene import Scene
 
 COLUMNS = ("node", "state", "rank", "epoch", "loss", "images/s", "address", "time", "end")
-FIRST_TO_GO = ("end", "address", "time", "images/s", "loss")  # where the terminal is narrow
-SHORT = 10  # of an instance's id: i- and 8 of 17 digits
-EVERY_S = 0.5
-# Of the terminal's own palette, which suits its background.
-DIM, BOLD, PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
-COLOURS = {"boots": "\x1b[33m", "trains": "\x1b[32m", "uploads": "\x1b[36m", "off": DIM}
+DROPPED_FIRST = ("end", "address", "time", "images/s", "loss")  # where the terminal is narrow
+SHORT_NAME = 10  # of an instance ID: i- and 8 of 17 digits
+REFRESH_S = 0.5
+# Colours of the terminal's own palette, which suits its background.
+STATE_STYLES = {"boots": "yellow", "trains": "green", "uploads": "cyan", "off": "dim"}
+
+Row = tuple[str, ...]
+
+
+class _Output(io.TextIOBase):
+    """Standard output that never fails: behind `| head` the job continues, and the receipt is a file too."""
+
+    def write(self, text: str) -> int:
+        try:
+            return sys.stdout.write(text)
+        except (OSError, ValueError):
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            sys.stdout.flush()
+        except (OSError, ValueError):
+            sys.stdout = io.StringIO()  # or Python complains again at its exit
+
+
+def console_for(env: Mapping[str, str], is_terminal: bool) -> Console:
+    """The console of a user with this environment: rich reads TERM, COLUMNS and LINES in it."""
+    return Console(
+        file=cast(IO[str], _Output()),
+        force_terminal=is_terminal,
+        color_system=None if env.get("NO_COLOR") else "auto",  # rich would drop the colours, but not bold and dim
+        highlight=False,
+        _environ=env,
+    )
 
 
 class Display:
-    """Everything it writes goes to standard output, a whole line at a time."""
+    """Everything it writes goes to `console`, one whole line at a time.  recorder: keeps it for the receipt."""
 
-    def __init__(self, scene: Scene, epochs: int, is_terminal: bool, has_colours: bool = False) -> None:
+    def __init__(self, scene: Scene, epochs: int, console: Console) -> None:
         self.recorder = Recorder(scene, epochs)
-        self._scene, self._epochs, self._is_terminal, self._has_colours = scene, epochs, is_terminal, has_colours
-        self._lock, self._drawn, self._looked = threading.Lock(), 0, -math.inf
+        self._scene, self._epochs, self._console = scene, epochs, console
+        self._lock, self._refreshed = threading.Lock(), -math.inf
+        self._live: Live | None = None
+        if console.is_terminal and not console.is_dumb_terminal:
+            self._live = Live(
+                get_renderable=self._table,
+                console=console,
+                auto_refresh=False,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start()
+            console.show_cursor()  # a rehearsal that is killed must not leave the terminal without one
 
-    def line(self, text: str) -> None:
-        """A line of the launcher's."""
-        if line := self.recorder.heard(text):
-            self._write([line])
+    def launcher_line(self, text: str) -> None:
+        """Shows a line that the launcher printed."""
+        if line := self.recorder.launcher_line(text):
+            self._print([line])
 
     def note(self, text: str) -> None:
-        """A line of the rehearsal's own."""
-        self._write([self.recorder.note(text)])
+        """Shows a line of the rehearsal's own."""
+        self._print([self.recorder.note(text)])
 
-    def look(self) -> None:
-        """Shows what has changed."""
-        new = self.recorder.look()
-        if not self._is_terminal:
-            self._write(new)
-        elif new or time.monotonic() - self._looked > EVERY_S:
-            self._looked = time.monotonic()
-            self._write([line for line in new if line.text.startswith("epoch ")])  # the table shows the nodes
+    def update(self) -> None:
+        """Shows what has changed since the last call."""
+        lines = self.recorder.update()
+        if self._live is None:
+            self._print(lines)
+        elif lines or time.monotonic() - self._refreshed > REFRESH_S:
+            self._print([line for line in lines if line.text.startswith("epoch ")])  # the table shows the nodes
 
     def close(self) -> None:
-        """Leaves the table as it is."""
-        self.look()
-        self._drawn = 0
-        self._is_terminal = False
+        """Shows the last changes and leaves the table as it is; a second call does nothing."""
+        if self._live is not None:
+            self.update()
+            with self._lock:
+                self._live.stop()
+            self._live = None
+        else:
+            self.update()
 
-    def say(self, text: str) -> None:
-        """A text of its own, after close()."""
+    def text(self, text: str) -> None:
+        """Prints a text as it is.  Call it after close()."""
         with self._lock:
-            self._put(f"{text}\n")
+            self._console.print(Text(text), soft_wrap=True)
 
-    def _put(self, text: str) -> None:
-        """Nobody may listen any more, as behind `head`: the job goes on, and the receipt is a file too."""
-        try:
-            sys.stdout.write(text)
-            sys.stdout.flush()
-        except OSError:
-            sys.stdout = io.StringIO()
-
-    def _write(self, lines: Sequence[Line]) -> None:
+    def _print(self, lines: Sequence[Line]) -> None:
         with self._lock:
-            if not self._is_terminal:
-                self._put("".join(f"{_text(line)}\n" for line in lines))
-                return
-            size = shutil.get_terminal_size()
-            up = f"\x1b[{self._drawn}A\x1b[J" if self._drawn else ""
-            drawn = self._table(size.columns - 1, size.lines - 5)
-            said = [row for line in lines for row in self._coloured(line, size.columns)]
-            self._put(up + "".join(f"{text}\n" for text in [*said, *drawn]))
-            self._drawn = len(drawn)
+            self._refreshed = time.monotonic()
+            for line in lines:
+                self._print_line(line)
+            if self._live is not None:
+                self._live.refresh()
 
-    def _coloured(self, line: Line, width: int) -> list[str]:
-        """Its rows: a terminal would break them anywhere."""
-        first, *more = wrap(_text(line), width, subsequent_indent=" " * 12, break_on_hyphens=False) or [""]
-        if not self._has_colours:
-            return [first, *more]
-        bold = BOLD if line.by == "rehearsal" else ""
-        return [f"{DIM}{first[:9]}{PLAIN}{bold}{first[9:]}{PLAIN}", *(f"{bold}{row}{PLAIN}" for row in more)]
+    def _print_line(self, line: Line) -> None:
+        time_text = f"{line.at:5.1f} s"
+        text = f"| {line.text}" if line.by == "launcher" else line.text
+        if not self._console.is_terminal:
+            self._console.print(Text(f"{time_text}  {text}"), soft_wrap=True)
+            return
+        row = Table.grid(padding=(0, GAP, 0, 0))  # a long text is wrapped within its column
+        row.add_column(no_wrap=True)
+        row.add_column(overflow="fold")
+        row.add_row(Text(time_text, style="dim"), Text(text, style="bold" if line.by == "rehearsal" else ""))
+        self._console.print(row)
 
-    def _table(self, width: int, height: int) -> list[str]:
-        """The nodes; those that are off go first where there are too many."""
+    def _table(self) -> RenderableType:
+        """The nodes as they are now."""
         rows = self._rows()
         if not rows:
-            return []
-        if len(rows) > height:
-            rows = sorted(rows, key=lambda row: row[1] == "off")[: max(1, height)]
-        heading, *body = fitted(rows, width)
-        if self._has_colours:
-            at = heading.index("state")
-            body = [
-                row[:at] + COLOURS.get(state, "") + state + PLAIN + row[at + len(state) :]
-                for row, (_, state, *_) in zip(body, rows, strict=True)
-            ]
-            heading = f"{DIM}{heading}{PLAIN}"
-        more = len(self._scene.lives) - len(rows)
-        return ["", heading, *body, *([f"  and {more} more"] if more > 0 else [])]
+            return Text("")
+        shown = _most_important(rows, self._console.height - 5)
+        parts: list[RenderableType] = [Text(""), node_table(shown, self._console.width)]
+        if len(shown) < len(rows):
+            parts.append(Text(f"  and {len(rows) - len(shown)} more"))
+        return Group(*parts)
 
-    def _rows(self) -> list[tuple[str, ...]]:
-        changes, newest = list(self.recorder.changes), self.recorder.newest()
-        began = {change.node: change.at for change in reversed(changes)}
-        rows: list[tuple[str, ...]] = []
-        for name, now in newest.items():
-            epoch = epoch_of(began[name], now.at if now.is_end else math.inf, list(self.recorder.epochs))
-            life = self._scene.lives[name]
-            rows.append((
-                name, now.state, "" if now.rank is None else str(now.rank),
-                f"{epoch.number}/{self._epochs}" if epoch else "",
-                epoch.said("train_loss", "{:.4f}") if epoch else "",
-                epoch.said("images_per_s", "{:,.0f}") if epoch else "",
-                now.address, f"{life.seconds:.0f} s", now.how,
-            ))  # fmt: skip
+    def _rows(self) -> list[Row]:
+        changes = list(self.recorder.changes)
+        first = {change.node: change.at for change in reversed(changes)}
+        return [
+            self._row(
+                change, epoch_between(first[name], change.at if change.is_end else math.inf, self.recorder.epochs)
+            )
+            for name, change in self.recorder.latest_changes().items()
+        ]
+
+    def _row(self, change: Change, epoch: Epoch | None) -> Row:
+        return (
+            change.node,
+            change.state,
+            "" if change.rank is None else str(change.rank),
+            f"{epoch.number}/{self._epochs}" if epoch else "",
+            epoch.formatted("train_loss", "{:.4f}") if epoch else "",
+            epoch.formatted("images_per_s", "{:,.0f}") if epoch else "",
+            change.address,
+            f"{self._scene.lives[change.node].seconds:.0f} s",
+            change.how,
+        )
+
+
+def node_table(rows: Sequence[Row], width: int) -> Table:
+    """A table of the nodes that fits into `width` columns: with shorter names, then with fewer columns."""
+    if narrowed(COLUMNS, rows, DROPPED_FIRST, width)[0] != list(COLUMNS):
+        rows = _with_short_names(rows)
+    columns, cells = narrowed(COLUMNS, rows, DROPPED_FIRST, width)
+    grid = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
+    grid.add_column("")  # the indent
+    for name in columns:
+        grid.add_column(name, no_wrap=True)
+    for row in cells:
+        styles = [
+            STATE_STYLES.get(cell, "") if name == "state" else "" for name, cell in zip(columns, row, strict=True)
+        ]
+        grid.add_row("", *map(Text, row, styles))
+    return grid
+
+
+def _with_short_names(rows: Sequence[Row]) -> Sequence[Row]:
+    """The same rows with the first characters of each name, where these tell all nodes apart."""
+    names = [row[0][:SHORT_NAME] for row in rows]
+    if len(set(names)) < len(names):
         return rows
+    return [(name, *row[1:]) for name, row in zip(names, rows, strict=True)]
 
 
-def fitted(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """A table of the nodes that is no wider than `width`, if that can be: with short names, then with fewer columns."""
-    lines = table(COLUMNS, rows).splitlines()
-    names = [row[0][:SHORT] for row in rows]
-    if len(set(names)) == len(names):  # else they must be told apart
-        rows = [(name, *row[1:]) for name, row in zip(names, rows, strict=True)]
-    for place in range(len(FIRST_TO_GO) + 1):
-        if max(map(len, lines)) <= width:
-            break
-        kept = [number for number, name in enumerate(COLUMNS) if name not in FIRST_TO_GO[:place]]
-        lines = table([COLUMNS[k] for k in kept], [[row[k] for k in kept] for row in rows]).splitlines()
-    return [line[:width] for line in lines]
-
-
-def _text(line: Line) -> str:
-    return f"{line.at:5.1f} s  {'| ' if line.by == 'launcher' else ''}{line.text}"
+def _most_important(rows: Sequence[Row], count: int) -> Sequence[Row]:
+    """At most `count` rows; nodes that are off are left out first."""
+    if len(rows) <= count:
+        return rows
+    return sorted(rows, key=lambda row: row[1] == "off")[: max(1, count)]

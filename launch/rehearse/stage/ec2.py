@@ -1,4 +1,4 @@
-"""A rehearsal on EC2: the account as infra/README.md makes it, nodes as namespaces or processes, what befalls them."""
+"""A rehearsal on EC2: an account as in infra/account.md, nodes in namespaces or as processes, and their faults."""
 
 from __future__ import annotations
 
@@ -9,58 +9,59 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from launch.rehearse.aws.ec2 import seed
-from launch.rehearse.aws.ec2.account import Account
-from launch.rehearse.aws.ec2.moto_patches import mended
-from launch.rehearse.aws.server import Requests, Seen, first, served
+from launch.rehearse.aws.ec2.account import Ec2Account
+from launch.rehearse.aws.ec2.moto_patches import patched
+from launch.rehearse.aws.server import Request, RequestLog, first, served
 from launch.rehearse.nodes.ec2 import namespaces, processes
-from launch.rehearse.nodes.ec2.node import Machines, Node, Volume, World
+from launch.rehearse.nodes.ec2.node import Machines, Node, NodeSetup, Volume, check_aws_cli
 from launch.rehearse.nodes.ec2.watcher import Life, Watcher
 from launch.rehearse.stage.faults import Fault
-from launch.rehearse.stage.scene import Asked
+from launch.rehearse.stage.scene import RehearsedJob
 from trainer.errors import SettingsError
 
-NETWORK, GATEWAY, PORT = "172.31.0.0/16", "172.31.255.254", 5000  # moto's default VPC, and its last address
+GATEWAY, PORT = "172.31.255.254", 5000  # the last address of moto's default VPC, 172.31.0.0/16
 HOST_FAILED = "Server.InternalError: Internal error"
 SPOT_TAKEN = "Server.SpotInstanceTermination: Spot instance termination"
 NOTICE_S = 120.0
 
 
 @contextmanager
-def opened(asked: Asked, folder: Path, requests: Requests) -> Iterator[Ec2]:
-    """EC2, and nothing left of it afterwards."""
-    seed.check(asked)
-    account = Account(asked.region)
+def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[Ec2]:
+    """EC2 and its nodes; nothing of them is left afterwards.  Raises NotSetUp, SettingsError."""
+    seed.check(job)
+    check_aws_cli()
+    account = Ec2Account(job.region)
     with ExitStack() as stack:
-        stack.enter_context(mended(account.rules))
-        seed.fill(account, asked)
+        stack.enter_context(patched(account.rules))
+        seed.fill(account, job)
         machines = stack.enter_context(_machines(folder))
         account.rules.address = machines.address
-        port = inside = stack.enter_context(served(requests))
+        port = inside = stack.enter_context(served(log))
         if machines.gateway != processes.LOCALHOST:
-            inside = stack.enter_context(served(requests, machines.gateway, PORT, machines.place))
-        world = World(f"http://{machines.gateway}:{inside}")
-        data = _data(asked, folder, makes_images=machines.kind != processes.Processes.kind)
-        shared = asked.options.get("data_volume") == "multi-attach"
-        watcher = Watcher(account, machines, world, asked.options.get("nodes") or 1, data, awaits_volume=shared)
-        scene = Ec2(asked, account, machines, watcher, f"http://{processes.LOCALHOST}:{port}")
+            inside = stack.enter_context(served(log, machines.gateway, PORT, machines.place))
+        setup = NodeSetup(f"http://{machines.gateway}:{inside}")
+        data = _data(job, folder, makes_images=machines.kind != processes.Processes.kind)
+        is_shared = job.options.get("data_volume") == "multi-attach"
+        watcher = Watcher(account, machines, setup, job.nodes, data, awaits_volume=is_shared)
+        scene = Ec2(job, account, machines, watcher, f"http://{processes.LOCALHOST}:{port}")
         stack.callback(scene.close)
         yield scene
 
 
 @dataclass
 class Ec2:
-    """See launch.rehearse.stage.scene.Scene."""
+    """See launch.rehearse.stage.scene.Scene.  reclaimed: nodes that EC2 takes back, and when; full: with full disks."""
 
-    asked: Asked
-    account: Account
+    job: RehearsedJob
+    account: Ec2Account
     machines: Machines
     watcher: Watcher
     endpoint: str
-    taken: list[tuple[float, Life]] = field(default_factory=list)  # nodes that EC2 takes back, and when
-    full: list[Node] = field(default_factory=list)  # nodes without room on their disks
+    reclaimed: list[tuple[float, Life]] = field(default_factory=list)
+    full: list[Node] = field(default_factory=list)
 
     @property
-    def nodes(self) -> str:
+    def node_kind(self) -> str:
         return self.machines.kind
 
     @property
@@ -75,118 +76,130 @@ class Ec2:
     def trouble(self) -> str:
         return self.watcher.trouble
 
-    def watch(self, tell: Callable[[], None], give_up: Callable[[str], None]) -> None:
+    def watch(self, on_look: Callable[[], None], on_trouble: Callable[[str], None]) -> None:
         def look() -> None:
-            self._take_back()
+            self._reclaim()
             for node in list(self.full):
                 if node.is_on:
-                    namespaces.fill_disk(node)  # again: what was removed meanwhile must not make room
-            tell()
+                    namespaces.fill_disk(node)  # again, as files may have been removed since
+            on_look()
 
-        self.watcher.watch(look, give_up)
+        self.watcher.watch(look, on_trouble)
 
     def close(self) -> None:
         self.watcher.close()
 
     def ranks(self) -> Mapping[str, int]:
-        cluster = self.account.s3(f"jobs/{self.asked.job}/cluster.json", self.asked.bucket) or {"nodes": ()}
+        cluster = self.account.s3(f"jobs/{self.job.name}/cluster.json", self.job.bucket) or {"nodes": ()}
         return {row["instance"]: row["rank"] for row in cluster["nodes"]}
 
-    def set_up(self, fault: Fault) -> str | None:
+    def prepare(self, fault: Fault) -> str | None:
         match fault.kind:
             case "no-capacity":
-                zone = self.account.region + fault.where.removeprefix("zone-")
-                if zone not in (known := seed.zones(self.account)):
-                    raise SettingsError(f"--inject {fault}: {self.account.region} has {', '.join(known)}.")
-                self.account.rules.capacity[zone] = 0
-                return f"{zone} has no machines"
-            case "spot-notice" if not self.asked.options.get("spot"):
-                raise SettingsError(f"--inject {fault}: AWS gives spot nodes notice, and no others; add --spot.")
+                return self._close_zone(fault)
+            case "spot-notice" if not self.job.options.get("spot"):
+                raise SettingsError(f"--inject {fault}: only spot instances get a notice; add --spot.")
             case "disk-full":
-                self._need_namespaces(fault, "a node a disk of its own")
-                self.watcher.world = replace(self.watcher.world, has_own_disk=True)
+                self._need_namespaces(fault, "a node with a disk of its own")
+                self.watcher.setup = replace(self.watcher.setup, has_own_disk=True)
             case "slow-network":
-                network = self._need_namespaces(fault, "nodes a network of their own")
+                network = self._need_namespaces(fault, "nodes with a network of their own")
                 if why := network.why_not_slow():
                     raise SettingsError(f"--inject {fault}: this machine {why}.")
-                self.watcher.world = replace(self.watcher.world, rate=fault.where)
-                return f"every node sends and gets {fault.where} at most"
+                self.watcher.setup = replace(self.watcher.setup, rate=fault.where)
+                return f"every node sends and receives at most {fault.where}"
         return None
 
-    def _need_namespaces(self, fault: Fault, what: str) -> namespaces.Network:
-        if not isinstance(self.machines, namespaces.Network):
+    def _close_zone(self, fault: Fault) -> str:
+        zone, zones = self.account.region + fault.where.removeprefix("zone-"), seed.zones(self.account)
+        if zone not in zones:
+            raise SettingsError(f"--inject {fault}: the zones of {self.account.region} are {', '.join(zones)}.")
+        self.account.rules.capacity[zone] = 0
+        return f"no capacity in {zone}"
+
+    def _need_namespaces(self, fault: Fault, needed: str) -> namespaces.NodeNetwork:
+        if not isinstance(self.machines, namespaces.NodeNetwork):
             why = namespaces.why_not_here()
-            raise SettingsError(f"--inject {fault}: to give {what}, a rehearsal {why}; here nodes are processes.")
+            raise SettingsError(f"--inject {fault}: needs {needed}; here nodes are processes, because that {why}.")
         return self.machines
 
-    def strike(self, fault: Fault) -> str | None:
-        on = [life for life in self.lives.values() if life.ended is None]
-        if not on:
+    def inject(self, fault: Fault) -> str | None:
+        running = [life for life in self.lives.values() if life.ended is None]
+        if not running:
             return None
         if fault.kind == "disk-full":
-            ranks = self.ranks()
-            head = min(on, key=lambda life: ranks.get(life.name, len(on)))
-            namespaces.fill_disk(head.node)
-            self.full.append(head.node)
-            return f"{head.instance} has no room left on its disk"
-        last = on[-1]
+            return self._fill_disk(running)
+        last = running[-1]
         if fault.kind == "node-dies":
-            last.node.pull_the_plug()
+            last.node.power_off()
             self.account.kill(last.instance, HOST_FAILED)
-            return f"{last.instance} is dead"
+            return f"{last.instance} died"
         if last.node.imds is None:
             return None
         last.node.imds.give_spot_notice()
-        self.taken.append((time.monotonic() + NOTICE_S, last))
-        return f"{last.instance} has two minutes"
+        self.reclaimed.append((time.monotonic() + NOTICE_S, last))
+        return f"{last.instance} got the two-minute notice"
 
-    def mend(self) -> str | None:
+    def _fill_disk(self, running: Sequence[Life]) -> str:
+        """Fills the disk of the node with the lowest rank."""
+        ranks = self.ranks()
+        head = min(running, key=lambda life: ranks.get(life.name, len(running)))
+        namespaces.fill_disk(head.node)
+        self.full.append(head.node)
+        return f"the disk of {head.instance} is full"
+
+    def repair(self) -> str | None:
         if not self.full:
             return None
         self.full.clear()
-        return "there is room on the disk again"
+        return "the disk has free space again"
 
-    def starts(self, seen: Sequence[Seen]) -> Mapping[str, float | None]:
-        exits = [s.at for s in seen if not s.by_launcher and s.operation == "PutObject" and "/exits/" in s.path]
+    def phase_starts(self, requests: Sequence[Request]) -> Mapping[str, float | None]:
+        exits = [request.at for request in requests if _is_exit_record(request)]
         return {
-            "provision": first(seen, "PutObject"),
+            "provision": first(requests, "PutObject"),
             "boot": min((life.began for life in self.lives.values()), default=None),
-            "rendezvous": first(seen, "CreateLogStream", by_launcher=False),
-            "tear down": max(exits, default=first(seen, "TerminateInstances")),
+            "rendezvous": first(requests, "CreateLogStream", by_launcher=False),
+            "tear down": max(exits, default=first(requests, "TerminateInstances")),
         }
 
-    def _take_back(self) -> None:
-        for due, life in list(self.taken):
+    def _reclaim(self) -> None:
+        """Ends the spot nodes whose two minutes are over."""
+        for due, life in list(self.reclaimed):
             if time.monotonic() > due and life.ended is None:
-                self.taken.remove((due, life))
+                self.reclaimed.remove((due, life))
                 self.account.kill(life.instance, SPOT_TAKEN)
+
+
+def _is_exit_record(request: Request) -> bool:
+    return not request.by_launcher and request.operation == "PutObject" and "/exits/" in request.path
 
 
 @contextmanager
 def _machines(folder: Path) -> Iterator[Machines]:
-    """Namespaces where they can be made, else processes."""
+    """Makes nodes in namespaces where that is possible, else as processes."""
     if namespaces.why_not_here() is None:
         with namespaces.network(folder / "nodes", f"{GATEWAY}/16") as network:
             yield network
     elif why := processes.why_not_here():
-        raise SettingsError(f"nodes cannot be rehearsed on this machine: it {why}.")
+        raise SettingsError(f"this machine cannot run nodes: a rehearsal {why}.")
     else:
-        with processes.processes(folder / "nodes") as made:
-            yield made
+        with processes.processes(folder / "nodes") as machines:
+            yield machines
 
 
-def _data(asked: Asked, folder: Path, makes_images: bool) -> Callable[[str], Volume | None]:
-    """Makes the data volumes of nodes."""
+def _data(job: RehearsedJob, folder: Path, makes_images: bool) -> Callable[[str], Volume | None]:
+    """A function that makes the data volume of a node.  makes_images: as a file system, else as the folder itself."""
 
     def volume(name: str) -> Volume | None:
-        if asked.data is None:
+        if job.data is None:
             return None
         if not makes_images:
-            return Volume(name, asked.data.resolve())
+            return Volume(name, job.data.resolve())
         image = folder / "data.img"
         if not image.exists():
-            size = sum(file.stat().st_size for file in asked.data.rglob("*") if file.is_file())
-            Volume.of(asked.data, name, image, mib=32 + 2 * (size >> 20))
+            size = sum(file.stat().st_size for file in job.data.rglob("*") if file.is_file())
+            Volume.of(job.data, name, image, mib=32 + 2 * (size >> 20))
         return Volume(name, image)
 
     return volume

@@ -1,4 +1,4 @@
-"""What --inject asks for: faults by name, with when or where they happen.  Pure; injection.py lets them happen."""
+"""The faults that --inject takes, with when or where they happen.  Pure; injection.py makes them happen."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from trainer.errors import SettingsError
 from trainer.settings.registry import did_you_mean
 
-# Each with its form, and what it is.
+# Name -> form and description.
 KINDS = {
-    "node-dies": ("@epoch:N", "the last node is gone once epoch N is trained"),
-    "spot-notice": ("[@epoch:N]", "AWS takes the last node back, once epoch N (1) is trained"),
-    "disk-full": ("[@epoch:N]", "the disk of the first node is full, once epoch N (1) is trained"),
-    "no-capacity": (":zone-X", "this zone has no machines"),
-    "slow-network": (":RATE", "the nodes' network takes no more than RATE, such as 1gbit or 200mbit"),
-    "launcher-killed": ("@call:N", "the launcher gets SIGKILL at its Nth request; then it is started again"),
-    "throttle": ("", "AWS refuses every third request of the launcher as one too many"),
+    "node-dies": ("@epoch:N", "the last node dies after epoch N"),
+    "spot-notice": ("[@epoch:N]", "AWS reclaims the last node after epoch N (default: 1)"),
+    "disk-full": ("[@epoch:N]", "the disk of the first node is full after epoch N (default: 1)"),
+    "no-capacity": (":zone-X", "this zone has no capacity"),
+    "slow-network": (":RATE", "each node sends and receives at most RATE, such as 1gbit or 200mbit"),
+    "launcher-killed": ("@call:N", "the launcher gets SIGKILL at its Nth request and is started again"),
+    "throttle": ("", "AWS throttles every third request of the launcher"),
 }
 PATTERNS = {
     "@epoch:N": r"@epoch:(?P<number>[1-9]\d*)",
@@ -31,7 +31,7 @@ PATTERNS = {
 
 @dataclass(frozen=True)
 class Fault:
-    """number: of the epoch or call, 0: none; where: such as zone-a, or the rate of a network."""
+    """number: of the epoch or call, 0 without one; where: a zone such as zone-a, or a network's rate."""
 
     kind: str
     number: int = 0
@@ -43,21 +43,21 @@ class Fault:
 
     @property
     def has_epoch(self) -> bool:
-        """Whether it waits for an epoch."""
+        """Whether it happens after an epoch."""
         return "epoch" in KINDS[self.kind][0]
 
 
 def parse(words: Sequence[str]) -> tuple[Fault, ...]:
-    """The faults that `words` name.  Raises SettingsError with the form of the one that is wrong."""
+    """The faults that `words` name.  Raises SettingsError with the form of a wrong one."""
     return tuple(_parse(word) for word in words)
 
 
 def check(faults: Sequence[Fault], epochs: int) -> None:
-    """Raises SettingsError for one that would come when the training of so many epochs is over."""
+    """Raises SettingsError for a fault that would come after the last of so many epochs."""
     for fault in faults:
         if fault.has_epoch and fault.number >= epochs:
             raise SettingsError(
-                f"--inject {fault}: the training ends with epoch {epochs}; name an earlier one, or give more --epochs."
+                f"--inject {fault}: the training ends with epoch {epochs}; choose an earlier epoch, or more --epochs."
             )
 
 
@@ -66,11 +66,11 @@ def _parse(word: str) -> Fault:
     if kind not in KINDS:
         raise SettingsError(f"--inject {word}: unknown fault{did_you_mean(kind, KINDS) or '.'} {_known()}")
     form, _ = KINDS[kind]
-    found = re.fullmatch(PATTERNS[form], word.removeprefix(kind))
-    if found is None:
+    match = re.fullmatch(PATTERNS[form], word.removeprefix(kind))
+    if match is None:
         raise SettingsError(f"--inject {word}: must look like {kind}{form}. {_known()}")
-    told = found.groupdict()
-    return Fault(kind, int(told.get("number") or ("epoch" in form)), told.get("where") or "")
+    parts = match.groupdict()
+    return Fault(kind, int(parts.get("number") or ("epoch" in form)), parts.get("where") or "")
 
 
 def _known() -> str:

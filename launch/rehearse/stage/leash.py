@@ -1,6 +1,6 @@
-"""`python -m launch.rehearse.stage.leash PID MODULE FLAGS...`: runs the module until its parent PID is gone.
+"""`python -m launch.rehearse.stage.leash PID MODULE FLAGS...`: runs the module until its parent PID has ended.
 
-A launcher that is rehearsed would go on looking for its AWS for ten minutes after a rehearsal that was killed.
+Otherwise the launcher of a rehearsal that was killed would keep asking for its AWS for ten minutes.
 """
 
 import os
@@ -14,7 +14,7 @@ LOOK_EVERY_S = 0.5
 
 
 def main() -> None:
-    """Becomes the module that the command line names."""
+    """Runs the module as __main__, and kills this process when its parent has ended."""
     threading.Thread(target=_watch, args=[int(sys.argv[1])], daemon=True).start()
     module, *sys.argv[1:] = sys.argv[2:]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

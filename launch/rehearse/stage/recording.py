@@ -1,4 +1,4 @@
-"""Notes what a rehearsal shows and when: for the screen while it runs, and for its page afterwards."""
+"""Records what a rehearsal shows and when: for the screen while it runs, and for its page afterwards."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from launch.rehearse.stage.progress import metrics
 from launch.rehearse.stage.scene import Life, Scene
 from trainer.contract import METRIC_PREFIX
 
-EPOCH = re.compile(r"\bepoch (\d+)/\d+  loss ")  # as the trainer says it
-# What the launcher tells to type: in another terminal it would ask the real AWS.
+EPOCH = re.compile(r"\bepoch (\d+)/\d+  loss ")  # in the trainer's own words
+# Commands that the launcher prints for the user: in another terminal they would reach the real AWS.
 COMMAND = re.compile(r"\b(python -m launch\.|aws s3 )")
+FIGURES = {"train_loss": "loss {:.4f}", "eval_top1": "test accuracy {:.1%}", "images_per_s": "{:,.0f} images/s"}
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Change:
-    """What a node is from `at` (s since the rehearsal began) on.  rank: its last one, if it had any."""
+    """A node's state from `at` (s since the rehearsal began).  rank: the last one known, if any."""
 
     at: float
     node: str
@@ -54,9 +55,9 @@ class Epoch:
     def number(self) -> int:
         return int(self.values["epoch"])
 
-    def said(self, name: str, words: str) -> str:
-        """A figure in the format `words`; nothing where it was not told, or the line came torn."""
-        return words.format(self.values[name]) if name in self.values else ""
+    def formatted(self, name: str, template: str) -> str:
+        """A figure in the format `template`; empty where it is missing, or its line arrived torn."""
+        return template.format(self.values[name]) if name in self.values else ""
 
 
 class Recorder:
@@ -76,62 +77,71 @@ class Recorder:
         self.lines.append(line)
         return line
 
-    def heard(self, text: str) -> Line | None:
-        """A line of the launcher's; None for what was shown already.
+    def launcher_line(self, text: str) -> Line | None:
+        """Records a line that the launcher printed; None for what was shown already.
 
-        Metrics are for machines, and of an epoch the launcher learns seconds later, when it asks CloudWatch again.
+        Metrics are for machines, and the launcher learns of an epoch seconds later, when it asks CloudWatch again.
         """
-        told = EPOCH.search(text)
-        if METRIC_PREFIX in text or (told and int(told[1]) in {epoch.number for epoch in self.epochs}):
+        if METRIC_PREFIX in text or self._is_known_epoch(text):
             return None
         return self.note(f"{text}  (on AWS)" if COMMAND.search(text) else text, "launcher")
 
-    def look(self) -> list[Line]:
-        """What has happened since the last look, a line each."""
+    def update(self) -> list[Line]:
+        """What has happened since the last call, one line each."""
         with self._lock:
             ranks = self._scene.ranks()
-            changed = [line for life in list(self._scene.lives.values()) if (line := self._node(life, ranks))]
-            return changed + self._trained()
+            lines = [self._node_line(life, ranks) for life in list(self._scene.lives.values())]
+            return [line for line in lines if line] + self._epoch_lines()
 
-    def newest(self) -> dict[str, Change]:
-        """Each node as it is now, by its name."""
+    def latest_changes(self) -> dict[str, Change]:
+        """The newest change of each node, by its name."""
         return {change.node: change for change in list(self.changes)}
 
-    def _node(self, life: Life, ranks: Mapping[str, int]) -> Line | None:
-        before = self.newest().get(life.name)
-        # Another node may have its place by now: then it is no longer listed.
+    def _is_known_epoch(self, text: str) -> bool:
+        match = EPOCH.search(text)
+        return match is not None and int(match[1]) in {epoch.number for epoch in self.epochs}
+
+    def _node_line(self, life: Life, ranks: Mapping[str, int]) -> Line | None:
+        before = self.latest_changes().get(life.name)
+        # A node whose place another has taken is no longer listed, and keeps its rank.
         rank = ranks.get(life.name, before.rank if before else None)
-        known = (life.name, life.state, rank, life.address, life.how)
-        if before and known == (before.node, before.state, before.rank, before.address, before.how):
+        state = (life.name, life.state, rank, life.address, life.how)
+        if before and state == (before.node, before.state, before.rank, before.address, before.how):
             return None
-        self.changes.append(Change(self._now() - self._began, *known))
+        self.changes.append(Change(self._now() - self._began, *state))
         if before and (before.state, before.how) == (life.state, life.how):
-            return None  # a rank of its own is said with the next state
-        whose = f"node {life.name}" + (f", rank {rank}" if rank is not None else "")
-        where = "" if before else f" at {life.address}"
-        return self.note(f"{whose}{where}: {life.state}" + (f", {life.how}" if life.how else ""), "node")
+            return None  # a new rank is shown with the next state
+        return self.note(_described(life, rank, is_new=before is None), "node")
 
-    def _trained(self) -> list[Line]:
-        """The epochs that the ranks have written down by now."""
-        said = []
-        for stream, lines in self._scene.account.logs().items():
-            fresh = metrics(lines)[self._read[stream] :]
-            self._read[stream] += len(fresh)
-            for values in fresh:
-                self.epochs.append(Epoch(self._now() - self._began, values))
-                said.append(self.note(self._words(self.epochs[-1]), "node"))
-        return said
+    def _epoch_lines(self) -> list[Line]:
+        """One line for each epoch that the ranks have logged since the last call."""
+        lines = []
+        for stream, logged in self._scene.account.logs().items():
+            new = metrics(logged)[self._read[stream] :]
+            self._read[stream] += len(new)
+            for values in new:
+                epoch = Epoch(self._now() - self._began, values)
+                self.epochs.append(epoch)
+                lines.append(self.note(self._epoch_text(epoch), "node"))
+        return lines
 
-    def _words(self, epoch: Epoch) -> str:
-        figures = [
-            epoch.said("train_loss", "loss {:.4f}"),
-            epoch.said("eval_top1", "test accuracy {:.1%}"),
-            epoch.said("images_per_s", "{:,.0f} images/s"),
-        ]
-        told = ", ".join(figure for figure in figures if figure)
-        return f"epoch {epoch.number}/{self._of}" + (f": {told}" if told else "")
+    def _epoch_text(self, epoch: Epoch) -> str:
+        figures = [epoch.formatted(name, template) for name, template in FIGURES.items()]
+        text = ", ".join(figure for figure in figures if figure)
+        return f"epoch {epoch.number}/{self._of}" + (f": {text}" if text else "")
 
 
-def epoch_of(began: float, until: float, epochs: list[Epoch]) -> Epoch | None:
-    """The newest epoch that a node was part of, which is there from `began` until `until`."""
-    return next((epoch for epoch in reversed(epochs) if began <= epoch.at <= until), None)
+def epoch_between(began: float, ended: float, epochs: Sequence[Epoch]) -> Epoch | None:
+    """The newest epoch that a node trained which ran from `began` to `ended`."""
+    return next((epoch for epoch in reversed(list(epochs)) if began <= epoch.at <= ended), None)
+
+
+def _described(life: Life, rank: int | None, *, is_new: bool) -> str:
+    """Such as: node i-1, rank 0 at 172.31.0.4: boots."""
+    text = f"node {life.name}"
+    if rank is not None:
+        text += f", rank {rank}"
+    if is_new:
+        text += f" at {life.address}"
+    text += f": {life.state}"
+    return f"{text}, {life.how}" if life.how else text

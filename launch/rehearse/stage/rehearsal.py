@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -23,25 +23,30 @@ from launch.core import shell
 from launch.core.errors import NotSetUp
 from launch.rehearse.stage.environment import cleaned, entered
 from launch.rehearse.stage.faults import check
-from launch.rehearse.stage.scene import KILLED, Asked, Opened, Scene
+from launch.rehearse.stage.scene import KILLED, OpenScene, RehearsedJob, Scene
 from trainer.contract import Exit
 from trainer.errors import MachineError, SettingsError
 
 if TYPE_CHECKING:
-    from launch.rehearse.aws.server import Requests
+    from launch.rehearse.aws.server import RequestLog
     from launch.rehearse.stage.display import Display
     from launch.rehearse.stage.injection import Injection
 
-GRACE_S = 120.0  # a launcher that is asked to stop takes the job down first
+GRACE_S = 120.0  # for a launcher that is asked to stop: it removes the job first
+MODULES = ("awscli", "boto3", "flask", "flask_cors", "jinja2", "moto")
 
 
 @dataclass
 class Stage:
-    """What a rehearsal plays on, and what happened there.  commands: each launcher's command with its exit code."""
+    """A running rehearsal.
 
-    asked: Asked
+    commands: each command of the launcher with its exit code; at_first, made: resources of the account; ended, met
+    (monotonic, s): when the last command ended, and when the ranks had met.
+    """
+
+    job: RehearsedJob
     scene: Scene
-    requests: Requests
+    requests: RequestLog
     display: Display
     injection: Injection
     at_first: set[str]
@@ -49,15 +54,19 @@ class Stage:
     began: float = field(default_factory=time.monotonic)
     commands: list[tuple[str, int]] = field(default_factory=list)
     ended: float = 0.0
-    met: float | None = None  # when the ranks had met
+    met: float | None = None
 
     def run(self, *words: str) -> int:
-        """`python -m launch.ec2 words...` against the embedded AWS, to its end; its exit code, 137 if it was killed."""
-        command = [sys.executable, "-m", "launch.rehearse.stage.leash", str(os.getpid()), self.asked.module, *words]
+        """Runs `python -m launch.ec2 words...` on the embedded AWS; returns its exit code, 137 if it was killed."""
+        leash = [sys.executable, "-m", "launch.rehearse.stage.leash", str(os.getpid())]
         name = words[0] if words[0].isalpha() else "launch"
         try:
             code = shell.run(
-                command, self._env(), grace_s=GRACE_S, on_line=self.display.line, on_start=self.injection.aim
+                [*leash, self.job.module, *words],
+                self._env(),
+                grace_s=GRACE_S,
+                on_line=self.display.launcher_line,
+                on_start=self.injection.aim,
             )
         except MachineError:
             code = KILLED
@@ -67,47 +76,52 @@ class Stage:
         return code
 
     def left(self) -> set[str]:
-        """What costs money now and did not when the rehearsal began."""
+        """Resources that cost money now and were not there when the rehearsal began."""
         return self.scene.account.resources() - self.at_first
 
     def look(self) -> None:
-        """Now and then: what has happened."""
+        """Shows what has happened, and injects the faults that are due."""
         from launch.rehearse.stage.progress import has_begun
 
-        self.display.look()  # before a fault: an epoch is shown, and then what happens after it
+        self.display.update()  # before a fault: an epoch is shown, and then what happens after it
         self.injection.look()
         if self.met is None and has_begun(self.scene.account):
             self.met = time.monotonic()
 
     def _env(self) -> dict[str, str]:
-        there = {"AWS_ENDPOINT_URL": self.scene.endpoint, "AWS_DEFAULT_REGION": self.asked.region}
-        return {**cleaned(self.asked.env), **there}
+        return {
+            **cleaned(self.job.env),
+            "AWS_ENDPOINT_URL": self.scene.endpoint,
+            "AWS_DEFAULT_REGION": self.job.region,
+        }
 
 
-def rehearse(asked: Asked, *, is_terminal: bool = False) -> int:
-    """Runs the job's whole life here, shows it, and says what happened; the launcher's exit code.  Main thread only.
+def rehearse(job: RehearsedJob, *, is_terminal: bool = False) -> int:
+    """Plays the job's whole life here and prints the receipt; returns the launcher's exit code.  Main thread only.
 
-    Raises NotSetUp without the extra `rehearse`, and SettingsError for what cannot be rehearsed.
+    Raises NotSetUp without the extra `rehearse` or its programs, and SettingsError for what cannot be rehearsed.
     """
-    check(asked.faults, asked.epochs)
-    with _run_folder(Path("runs") / asked.job), entered(asked.env), _stage(asked, is_terminal) as stage:
+    check(job.faults, job.epochs)
+    with _run_folder(Path("runs") / job.name), entered(job.env), _stage(job, is_terminal) as stage:
         code = _play(stage)
         stage.scene.close()
         stage.display.close()
-        _tell(stage, code)
+        _write_receipt(stage, code)
         return code
 
 
 @contextmanager
 def _run_folder(folder: Path) -> Iterator[None]:
-    """A new folder, for what the job leaves; it goes again if that is nothing."""
+    """A new folder for what the job leaves; it is removed again if it stays empty."""
     is_first = not folder.parent.exists()
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
-        raise SettingsError(f"{folder} is there from an earlier run; take another --job-name.") from None
+        raise SettingsError(f"{folder} exists from an earlier run; choose another --job-name.") from None
     except OSError as error:
-        raise MachineError(f"cannot make {folder} ({error.strerror}); go to a folder that you may write to.") from None
+        raise MachineError(
+            f"cannot create {folder} ({error.strerror}); change to a folder that you may write to."
+        ) from None
     try:
         yield
     finally:
@@ -118,66 +132,66 @@ def _run_folder(folder: Path) -> Iterator[None]:
 
 
 def _play(stage: Stage) -> int:
-    """The launcher, and whatever must follow it so that nothing is left; the exit code of the job."""
-    asked, display = stage.asked, stage.display
-    code = stage.run(*asked.launch)
-    while what := stage.injection.mend(code):
-        display.note(f"{what}; the same command again goes on with job {asked.job}")
-        code = stage.run(*asked.launch)
-    if code == Exit.DONE and asked.leaves and stage.left():
-        display.note("the launcher has left the job alone; following it to its end")
-        code = stage.run("attach", asked.job)
-    if not (left := stage.left()):
+    """Runs the launcher, and what must follow so that nothing is left; returns the job's exit code."""
+    job, display = stage.job, stage.display
+    code = stage.run(*job.launch_words)
+    while reason := stage.injection.repair(code):
+        display.note(f"{reason}; running the same command again to resume job {job.name}")
+        code = stage.run(*job.launch_words)
+    if code == Exit.DONE and job.is_detached and stage.left():
+        display.note("the launcher has detached from the job; following it to its end")
+        code = stage.run("attach", job.name)
+    left = stage.left()
+    if not left:
         return code
-    killed = f"the launcher was killed; on AWS `python -m {asked.module} attach {asked.job}` would go on; here "
-    display.note(f"{killed if code == KILLED else ''}{len(left)} resources are left, which `stop` removes")
-    stage.run("stop", asked.job)
-    return code or Exit.MACHINE  # a launcher that calls it a success must not leave anything
+    if code == KILLED:
+        display.note(f"the launcher was killed; on AWS, `python -m {job.module} attach {job.name}` would resume it")
+    display.note(f"{len(left)} resources are left; running `stop` to remove them")
+    stage.run("stop", job.name)
+    return code or Exit.MACHINE  # a launcher that reports success must not leave anything
 
 
-def _tell(stage: Stage, code: int) -> None:
+def _write_receipt(stage: Stage, code: int) -> None:
     from launch.rehearse.receipt.facts import Receipt
     from launch.rehearse.receipt.page import write
     from launch.rehearse.receipt.results import save
     from launch.rehearse.receipt.text import as_text
 
-    kept, files = save(stage.scene.account, stage.asked.bucket, stage.asked.job, stage.requests.seen)
+    kept, files = save(stage.scene.account, stage.job.bucket, stage.job.name, stage.requests.requests)
     receipt = Receipt.of(stage, code, kept, files)
-    stage.display.say("\n" + as_text(receipt))
+    stage.display.text("\n" + as_text(receipt))
     write(receipt)
 
 
 @contextmanager
-def _stage(asked: Asked, is_terminal: bool) -> Iterator[Stage]:
-    """AWS, its nodes, and who watches them; nothing of them is left afterwards."""
-    _need_moto()
+def _stage(job: RehearsedJob, is_terminal: bool) -> Iterator[Stage]:
+    """AWS, its nodes, and what watches them; nothing of them is left afterwards."""
+    _check_installed()
     from moto.core.model_instances import reset_model_data
 
-    from launch.rehearse.aws.server import Requests
-    from launch.rehearse.stage.display import Display
+    from launch.rehearse.aws.server import RequestLog
+    from launch.rehearse.stage.display import Display, console_for
     from launch.rehearse.stage.injection import Injection
 
     reset_model_data()  # of an earlier rehearsal in this process
-    opened: Opened = _opened(asked)
-    requests = Requests()
-    with _folder() as folder, opened(asked, folder, requests) as scene:
-        has_colours = is_terminal and not asked.env.get("NO_COLOR") and asked.env.get("TERM") != "dumb"
-        display = Display(scene, asked.epochs, is_terminal, has_colours)
-        injection = Injection(asked.faults, scene, display.note)
+    requests = RequestLog()
+    with _folder() as folder, _open_scene(job)(job, folder, requests) as scene:
         at_first = scene.account.resources()
-        stage = Stage(asked, scene, requests, display, injection, at_first)
-        requests.before = injection.refuse
-        requests.after = lambda seen: stage.made.update(scene.account.resources() - at_first)
-        scene.watch(stage.look, injection.give_up)
-        display.note(f"an AWS in this process, {asked.region}; nodes: {scene.nodes}; job {asked.job}")
-        yield stage
+        with closing(Display(scene, job.epochs, console_for(job.env, is_terminal))) as display:
+            injection = Injection(job.faults, scene, display.note)
+            stage = Stage(job, scene, requests, display, injection, at_first)
+            requests.before = injection.refuse
+            requests.after = lambda request: stage.made.update(scene.account.resources() - at_first)
+            scene.watch(stage.look, injection.give_up)
+            display.note(f"embedded AWS in {job.region}; nodes: {scene.node_kind}; job {job.name}")
+            yield stage
 
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """A folder that goes with us, also if we are killed."""
+    """A temporary folder, which is removed also if this process is killed."""
     where = tempfile.gettempdir()
-    # The boot script names it without quotes, as it may on AWS.
+    # The boot script uses the path without quotes, which is safe on AWS.
     where = where if re.fullmatch(r"[\w/.-]+", where) else "/tmp"  # nosec B108  # mkdtemp's folder is nobody else's
     folder = Path(tempfile.mkdtemp(prefix="rehearsal-", dir=where))
     sweep = 'echo ready; cat >/dev/null; for _ in 1 2 3 4 5 6 7 8 9; do rm -rf -- "$1" && exit; sleep 0.5; done'
@@ -189,13 +203,13 @@ def _folder() -> Iterator[Path]:
         sweeper.let_go(10.0)
 
 
-def _opened(asked: Asked) -> Opened:
-    module, _, function = asked.backend.scene.partition(":")
-    opened: Opened = getattr(import_module(module), function)
-    return opened
+def _open_scene(job: RehearsedJob) -> OpenScene:
+    module, _, function = job.backend.scene.partition(":")
+    open_scene: OpenScene = getattr(import_module(module), function)
+    return open_scene
 
 
-def _need_moto() -> None:
-    for name in ("awscli", "boto3", "flask", "flask_cors", "jinja2", "moto"):
-        if find_spec(name) is None:
-            raise NotSetUp(f"a rehearsal needs {name}; run pip install -c constraints.txt -e .[rehearse]")
+def _check_installed() -> None:
+    """Raises NotSetUp with the command that installs what is missing."""
+    if missing := [name for name in MODULES if find_spec(name) is None]:
+        raise NotSetUp(f"a rehearsal needs {', '.join(missing)}; run pip install -c constraints.txt -e '.[rehearse]'")

@@ -1,4 +1,4 @@
-"""What a rehearsal asks of the backend that it plays on: ec2/scene.py and sagemaker/scene.py have one each."""
+"""The job that is rehearsed, and what a rehearsal needs of its backend: stage/ec2.py and stage/sagemaker.py."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from launch.rehearse.stage.faults import Fault
 
 if TYPE_CHECKING:
     from launch.rehearse.aws.account import Account
-    from launch.rehearse.aws.server import Requests, Seen
+    from launch.rehearse.aws.server import Request, RequestLog
 
 KILLED = 137  # the exit code of a launcher that got SIGKILL
 PHASES = ("plan", "provision", "boot", "rendezvous", "train", "tear down")
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is rehearsed.
+class RehearsedJob:
+    """The job of one command line.
 
-    backend: whose job it is; argv: its command line; options: its settings by name;
-    data: a folder that the data set's volume or channel holds.
+    argv: that command line; options: the backend's settings by name; env: of the user; data: a folder with what the
+    data set's volume or channel holds.
     """
 
     backend: Backend
     argv: tuple[str, ...]
-    job: str
+    name: str
     options: Mapping[str, Any]
     dataset: str
     epochs: int
@@ -42,25 +42,32 @@ class Asked:
         return self.backend.module
 
     @property
+    def nodes(self) -> int:
+        return self.options.get("nodes") or 1
+
+    @property
     def region(self) -> str:
-        """The one that the job would run in."""
-        told = (self.options.get("region"), self.env.get("AWS_REGION"), self.env.get("AWS_DEFAULT_REGION"))
-        return next((region for region in told if region), "us-east-1")
+        """The region that the job would run in."""
+        candidates = (self.options.get("region"), self.env.get("AWS_REGION"), self.env.get("AWS_DEFAULT_REGION"))
+        return next((region for region in candidates if region), "us-east-1")
 
     @property
     def bucket(self) -> str | None:
-        """The user's own, if the job has one."""
+        """The user's own bucket, if the job has one."""
         return self.options.get("bucket")
 
     @property
-    def leaves(self) -> bool:
-        """Whether the launcher is told to leave the job alone."""
+    def is_detached(self) -> bool:
+        """Whether the launcher leaves the job running by itself."""
         return bool(self.options.get("detach")) or self.options.get("wait") is False
 
     @property
-    def launch(self) -> list[str]:
-        """The command line again, without the rehearsal: later flags win, also over those in a --config."""
-        return [*self.argv, "--job-name", self.job, "--no-rehearse", "--inject", ""]
+    def launch_words(self) -> list[str]:
+        """The command line without the rehearsal: later flags win, also over those in a --config.
+
+        --outcome stays in it, so that the launcher writes outcome.json as it would on AWS, and nobody else does.
+        """
+        return [*self.argv, "--job-name", self.name, "--no-rehearse", "--inject", ""]
 
 
 class Life(Protocol):
@@ -77,14 +84,16 @@ class Life(Protocol):
     def type(self) -> str: ...
 
     @property
-    def zone(self) -> str: ...
+    def zone(self) -> str:
+        """Empty where AWS does not show it."""
+        ...
 
     @property
     def address(self) -> str: ...
 
     @property
     def state(self) -> str:
-        """In a word: boots, trains, uploads, off."""
+        """One word: boots, trains, uploads, off."""
         ...
 
     @property
@@ -99,9 +108,9 @@ class Life(Protocol):
 class Scene(Protocol):
     """AWS and its nodes, on this machine.
 
-    account: what is in this AWS; endpoint: where the launcher finds it; nodes: what they are here, in words;
-    differences: from AWS's, a sentence each; lives: all nodes so far, by name; trouble: why this machine makes no
-    node, if so.
+    account: what this AWS contains; endpoint: its URL for the launcher; node_kind: what nodes are here, in words;
+    differences: from the real AWS, one sentence each; lives: all nodes so far, by name; trouble: why this machine
+    cannot make nodes, else empty.
     """
 
     @property
@@ -111,7 +120,7 @@ class Scene(Protocol):
     def endpoint(self) -> str: ...
 
     @property
-    def nodes(self) -> str: ...
+    def node_kind(self) -> str: ...
 
     @property
     def differences(self) -> Sequence[str]: ...
@@ -122,36 +131,39 @@ class Scene(Protocol):
     @property
     def trouble(self) -> str: ...
 
-    def watch(self, tell: Callable[[], None], give_up: Callable[[str], None]) -> None:
-        """Makes nodes from now on.  tell: is called now and then; give_up: with the trouble, if there is some."""
+    def watch(self, on_look: Callable[[], None], on_trouble: Callable[[str], None]) -> None:
+        """Makes nodes from now on.  on_look: called after each look at AWS; on_trouble: called with the trouble."""
         ...
 
     def close(self) -> None:
-        """Makes no more nodes, and ends those that run; twice is fine."""
+        """Makes no more nodes and ends those that run; a second call does nothing."""
         ...
 
     def ranks(self) -> Mapping[str, int]:
-        """Each node's rank, by its name, once it has one."""
+        """The rank of each node that has one, by the node's name."""
         ...
 
-    def set_up(self, fault: Fault) -> str | None:
-        """Prepares a fault; what it did, in words, if that was all.  Raises SettingsError if it cannot happen here."""
-        ...
+    def prepare(self, fault: Fault) -> str | None:
+        """Prepares a fault; returns what it did, in words, if nothing is left to do.
 
-    def strike(self, fault: Fault) -> str | None:
-        """Lets a fault happen whose epoch has come; what it did, in words, or None: there is nobody to hit now."""
-        ...
-
-    def mend(self) -> str | None:
-        """After a command that failed: puts right what made it fail, and says what, if the same command again goes on.
-
-        None: nothing that was injected keeps the job from ending well.
+        Raises SettingsError if the fault is not possible here.
         """
         ...
 
-    def starts(self, seen: Sequence[Seen]) -> Mapping[str, float | None]:
-        """When (monotonic, s) each phase but the first began, as far as the requests and the nodes tell."""
+    def inject(self, fault: Fault) -> str | None:
+        """Makes a fault happen whose epoch has come; returns what it did, in words, or None if no node can be hit."""
+        ...
+
+    def repair(self) -> str | None:
+        """After a command that failed: removes the cause, and says which, if the same command can now resume.
+
+        None: no injected fault keeps the job from ending well.
+        """
+        ...
+
+    def phase_starts(self, requests: Sequence[Request]) -> Mapping[str, float | None]:
+        """When each phase but the first began (monotonic, s), as far as requests and nodes show it."""
         ...
 
 
-Opened = Callable[[Asked, Path, "Requests"], AbstractContextManager[Scene]]
+OpenScene = Callable[[RehearsedJob, Path, "RequestLog"], AbstractContextManager[Scene]]

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from launch.core.backend import Backend, Place
 from launch.core.cli import Launcher, confirm, main, may_detach
 from launch.core.job import Job
-from launch.rehearse.stage.scene import Asked
+from launch.rehearse.stage.scene import RehearsedJob
 from trainer.errors import MachineError, SettingsError
 from trainer.outcome import Outcome, read
 
@@ -158,7 +158,7 @@ def test_without_a_terminal_nobody_is_asked_and_the_flag_is_named(monkeypatch: p
 
 
 def test_a_rehearsal_says_no_batch_size_where_a_global_one_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    played: list[Asked] = []
+    played: list[RehearsedJob] = []
     monkeypatch.setattr(
         "launch.rehearse.stage.rehearsal.rehearse", lambda asked, is_terminal: played.append(asked) or 0
     )

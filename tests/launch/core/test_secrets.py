@@ -183,8 +183,8 @@ def test_a_job_on_sagemaker_leaves_its_secrets_nowhere(capfd: pytest.CaptureFixt
         requests = stage.account.requests[setting_up:]
         fetched = [path.read_bytes() for path in stage.results.rglob("*") if path.is_file()]
         assert_nowhere(as_text(plan), as_json(plan), repr(plan), *stored(stage.account), *requests, *stage.said)
-        assert_nowhere(*fetched, stage.job().asked, stage.account.logs(), *capfd.readouterr())
-        assert stage.job().asked["Environment"] == {
+        assert_nowhere(*fetched, stage.job().request, stage.account.logs(), *capfd.readouterr())
+        assert stage.job().request["Environment"] == {
             "NCCL_DEBUG": "INFO",
             **{f"DDP_SECRET_{name}": where for name, where in REFERENCES.items()},
         }

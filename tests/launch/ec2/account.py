@@ -22,7 +22,7 @@ from moto.s3.models import s3_backends
 from launch.core.aws import Aws
 from launch.rehearse.aws.ec2 import account as rehearsed
 from launch.rehearse.aws.ec2.account import AMI_PARAMETER, PROFILE, SCHEDULER_ROLE
-from launch.rehearse.aws.ec2.moto_patches import mended
+from launch.rehearse.aws.ec2.moto_patches import patched
 from launch.rehearse.aws.ec2.rules import Rules, Slow
 from tests.launch.faults import Request, listen, watched
 from tests.launch.privilege.watch import granted
@@ -41,7 +41,7 @@ def _leave_what_stays_alone() -> None:
     gc.freeze()
 
 
-class Account(rehearsed.Account):
+class Account(rehearsed.Ec2Account):
     """capacity, quota, spot_usd, slow: see rules.Rules.  requests: every call since it was opened."""
 
     id = DEFAULT_ACCOUNT_ID
@@ -67,7 +67,7 @@ class Account(rehearsed.Account):
         rules = Rules()
         with ExitStack() as stack:
             stack.enter_context(mock_aws(config={"core": {"mock_credentials": False}}))
-            stack.enter_context(mended(rules))
+            stack.enter_context(patched(rules))
             account = cls(rules)
             stack.enter_context(watched(lambda call, _protocol: account.requests.append(call)))
             stack.enter_context(granted())

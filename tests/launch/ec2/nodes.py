@@ -17,11 +17,11 @@ from typing import Any
 
 import boto3
 
-from launch.rehearse.aws.server import Requests, served
-from launch.rehearse.nodes.ec2.namespaces import Network, network, why_not_here
+from launch.rehearse.aws.server import RequestLog, served
+from launch.rehearse.nodes.ec2.namespaces import NodeNetwork, network, why_not_here
 from launch.rehearse.nodes.ec2.node import Node as Machine
 from launch.rehearse.nodes.ec2.node import Volume, text_of
-from launch.rehearse.nodes.ec2.node import World as AnyWorld
+from launch.rehearse.nodes.ec2.node import NodeSetup
 
 __all__ = ["Node", "Region", "Volume", "World", "held", "left_of", "region", "why_not_here"]
 
@@ -30,9 +30,9 @@ CLOUD = "10.77.0.1"  # where the nodes see AWS
 PORT = 5000
 
 
-def World(aws: str = f"http://{CLOUD}:{PORT}", **others: Any) -> AnyWorld:  # noqa: N802
-    """launch.rehearse.nodes.ec2.node.World, with AWS where it is here."""
-    return AnyWorld(aws, **others)
+def World(aws: str = f"http://{CLOUD}:{PORT}", **others: Any) -> NodeSetup:  # noqa: N802
+    """launch.rehearse.nodes.ec2.node.NodeSetup, with AWS where it is here."""
+    return NodeSetup(aws, **others)
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Region:
     """A network with AWS and nodes on it."""
 
     endpoint: str  # of AWS, for this process
-    network: Network
+    network: NodeNetwork
     held: ExitStack  # what is let go once nothing is left
     nodes: list[Node] = field(default_factory=list)
 
@@ -90,7 +90,7 @@ class Region:
             service, REGION, endpoint_url=self.endpoint, aws_access_key_id="test", aws_secret_access_key="test"
         )
 
-    def launch(self, user_data: str, *, volume: Volume | None = None, world: AnyWorld | None = None) -> Node:
+    def launch(self, user_data: str, *, volume: Volume | None = None, world: NodeSetup | None = None) -> Node:
         """Starts a node with `volume` attached; it boots at once."""
         index = len(self.nodes)
         instance, address = f"i-{index:017x}", f"10.77.0.{10 + index}"
@@ -107,8 +107,8 @@ def region(folder: Path) -> Iterator[Region]:
         with ExitStack() as stack:
             made = stack.enter_context(network(folder, f"{CLOUD}/24"))
             until_checked.enter_context(held(made.namespaces))
-            stack.enter_context(served(Requests(), CLOUD, PORT, made.place))
-            port = stack.enter_context(served(Requests()))
+            stack.enter_context(served(RequestLog(), CLOUD, PORT, made.place))
+            port = stack.enter_context(served(RequestLog()))
             here = Region(f"http://127.0.0.1:{port}", made, until_checked)
             urllib.request.urlopen(f"{here.endpoint}/moto-api/reset", b"").close()
             yield here

@@ -21,7 +21,7 @@ from moto.sagemaker.models import sagemaker_backends
 from launch.core.aws import Aws
 from launch.rehearse.aws.sagemaker import account as rehearsed
 from launch.rehearse.aws.sagemaker.account import LOG_GROUP, TRUST
-from launch.rehearse.aws.sagemaker.moto_patches import mended
+from launch.rehearse.aws.sagemaker.moto_patches import patched
 from launch.rehearse.aws.sagemaker.rules import Rules, Slow
 from tests.launch.ec2.account import TOOLKIT, _leave_what_stays_alone
 from tests.launch.faults import Request, listen, watched
@@ -30,7 +30,7 @@ from tests.launch.privilege.watch import granted
 __all__ = ["LOG_GROUP", "TRUST", "SageMakerAccount"]
 
 
-class SageMakerAccount(rehearsed.Account):
+class SageMakerAccount(rehearsed.SageMakerAccount):
     """capacity, quota, slow: see rules.Rules.  requests: every call since it was opened."""
 
     id = DEFAULT_ACCOUNT_ID
@@ -52,7 +52,7 @@ class SageMakerAccount(rehearsed.Account):
         rules = Rules()
         with ExitStack() as stack:
             stack.enter_context(mock_aws(config={"core": {"mock_credentials": False}}))
-            stack.enter_context(mended(rules))
+            stack.enter_context(patched(rules))
             account = cls(rules)
             stack.enter_context(watched(lambda call, _protocol: account.requests.append(call)))
             stack.enter_context(granted())

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from launch.rehearse.aws.server import Requests, served
+from launch.rehearse.aws.server import RequestLog, served
 from launch.rehearse.nodes.sagemaker import agent as rehearsed
 from launch.rehearse.nodes.sagemaker.agent import GRACE_S
 from tests.launch.sagemaker.account import SageMakerAccount
@@ -45,5 +45,5 @@ def playing(
 @contextmanager
 def serving() -> Iterator[str]:
     """moto of this process at a free port of this machine; gives the URL."""
-    with served(Requests()) as port:
+    with served(RequestLog()) as port:
         yield f"http://127.0.0.1:{port}"

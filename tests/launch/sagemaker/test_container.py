@@ -20,7 +20,7 @@ import pytest
 import torch
 from moto.server import ThreadedMotoServer
 
-from launch.rehearse.nodes.sagemaker.container import Container, Instance
+from launch.rehearse.nodes.sagemaker.container import Container, ContainerSpec
 from launch.rehearse.nodes.sagemaker.network import network, why_no_network
 from launch.sagemaker.bundle import make_bundle
 from tests.processes import processes_with
@@ -67,7 +67,7 @@ def failure(container: Container) -> tuple[int, str]:
     return int(found["code"]), found["sentence"]
 
 
-def run(told: Instance) -> Container:
+def run(told: ContainerSpec) -> Container:
     """A container that has ended."""
     with Container(told) as container:
         container.wait(120)
@@ -102,16 +102,16 @@ def first(tmp_path_factory: pytest.TempPathFactory, in_s3: tuple[str, int]) -> C
     uri, port = in_s3
     settings = hyperparameters("torch_distributed", uri, **SMALL | {"plot": True}, epochs=1)
     env = {"S3_ENDPOINT_URL": f"http://127.0.0.1:{port}"}
-    return run(Instance(tmp_path_factory.mktemp("first") / "ml", settings, env=env))
+    return run(ContainerSpec(tmp_path_factory.mktemp("first") / "ml", settings, env=env))
 
 
 @pytest.fixture(scope="module")
 def second(first: Container, bundle: str) -> Container:
     """Another epoch, below mpirun, in a new container with the first one's checkpoints."""
-    base = first.told.base.with_name("second")
+    base = first.spec.base.with_name("second")
     base.mkdir()
-    (first.told.base / "checkpoints").rename(base / "checkpoints")  # as SageMaker does, through S3
-    return run(Instance(base, hyperparameters("pytorchddp", bundle, **SMALL, epochs=2)))
+    (first.spec.base / "checkpoints").rename(base / "checkpoints")  # as SageMaker does, through S3
+    return run(ContainerSpec(base, hyperparameters("pytorchddp", bundle, **SMALL, epochs=2)))
 
 
 def processes(container: Container, word: str = "") -> list[int]:
@@ -127,7 +127,7 @@ def command_line(pid: int) -> str:
 
 
 def records(container: Container) -> list[dict[str, Any]]:
-    return read_records(container.told.base / "model" / "metrics.jsonl")
+    return read_records(container.spec.base / "model" / "metrics.jsonl")
 
 
 def test_torchrun_trains_on_all_gpus_of_the_host(first: Container) -> None:
@@ -137,10 +137,10 @@ def test_torchrun_trains_on_all_gpus_of_the_host(first: Container) -> None:
 
 
 def test_the_model_folder_has_the_results_and_no_checkpoints(first: Container) -> None:
-    names = sorted(path.name for path in (first.told.base / "model").iterdir())
+    names = sorted(path.name for path in (first.spec.base / "model").iterdir())
 
     assert names == ["config.yaml", "curves.png", "metrics.jsonl", "model.pt"], first.log
-    assert isinstance(torch.load(first.told.base / "model" / "model.pt"), Mapping)
+    assert isinstance(torch.load(first.spec.base / "model" / "model.pt"), Mapping)
 
 
 def test_mpirun_goes_on_from_the_checkpoints_of_another_container(second: Container) -> None:
@@ -148,7 +148,7 @@ def test_mpirun_goes_on_from_the_checkpoints_of_another_container(second: Contai
     assert "mpirun --host localhost -np 2" in second.log
     assert "going on after 1 epochs" in second.log
     assert [(record["epoch"], record["world_size"]) for record in records(second)] == [(1, 2), (2, 2)]
-    assert isinstance(torch.load(second.told.base / "model" / "model.pt"), Mapping)
+    assert isinstance(torch.load(second.spec.base / "model" / "model.pt"), Mapping)
 
 
 def test_metric_lines_are_whole_below_mpirun(second: Container) -> None:
@@ -158,7 +158,7 @@ def test_metric_lines_are_whole_below_mpirun(second: Container) -> None:
 
 
 def test_a_wrong_setting_arrives_with_its_exit_code_below_torchrun(tmp_path: Path, bundle: str) -> None:
-    ended = run(Instance(tmp_path, hyperparameters("torch_distributed", bundle, bach_size=3)))
+    ended = run(ContainerSpec(tmp_path, hyperparameters("torch_distributed", bundle, bach_size=3)))
 
     assert ended.exit_code == 1
     assert ended.failure.startswith("ExecuteUserScriptError:\nExitCode 1\n")  # torchrun's
@@ -166,7 +166,7 @@ def test_a_wrong_setting_arrives_with_its_exit_code_below_torchrun(tmp_path: Pat
 
 
 def test_a_loss_that_explodes_arrives_with_its_exit_code_below_mpirun(tmp_path: Path, bundle: str) -> None:
-    ended = run(Instance(tmp_path, hyperparameters("pytorchddp", bundle, **QUICK, lr=1e30)))
+    ended = run(ContainerSpec(tmp_path, hyperparameters("pytorchddp", bundle, **QUICK, lr=1e30)))
 
     code, sentence = failure(ended)
     assert (ended.exit_code, code) == (1, 5)
@@ -192,7 +192,7 @@ def test_a_bug_of_one_rank_arrives_with_its_exit_code_below_mpirun(tmp_path: Pat
     """The other rank, which ends with 6, must not be the first to leave: mpirun would end with its exit code."""
     buggy = with_script(bundle, tmp_path / "buggy.tar.gz", BUG + SAGEMAKER_SCRIPT_TEXT)
 
-    ended = run(Instance(tmp_path / "ml", hyperparameters("pytorchddp", buggy, **QUICK)))
+    ended = run(ContainerSpec(tmp_path / "ml", hyperparameters("pytorchddp", buggy, **QUICK)))
 
     assert ended.failure.startswith("ExecuteUserScriptError:\nExitCode 1\n")
     assert failure(ended) == (1, "ValueError: boom")
@@ -203,7 +203,7 @@ def test_a_bug_of_one_rank_arrives_with_its_exit_code_below_mpirun(tmp_path: Pat
 def test_a_stopped_container_leaves_nothing_behind(tmp_path: Path, bundle: str) -> None:
     script = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('there')\ntime.sleep(600)\n"
     stubborn = with_script(bundle, tmp_path / "stubborn.tar.gz", script)
-    with Container(Instance(tmp_path / "ml", hyperparameters("torch_distributed", stubborn))) as container:
+    with Container(ContainerSpec(tmp_path / "ml", hyperparameters("torch_distributed", stubborn))) as container:
         until(lambda: container.log.count("there") == 2)
         assert len(processes(container, "train.py")) >= 2
 
@@ -245,7 +245,9 @@ def two_hosts(tmp_path: Path, in_s3: tuple[str, int]) -> Iterator[Any]:
 
         def start(distribution: str, **settings: Any) -> list[Container]:
             told = [
-                Instance(tmp_path / host, hyperparameters(distribution, uri, **settings), host, HOSTS, gpus=1, env=env)
+                ContainerSpec(
+                    tmp_path / host, hyperparameters(distribution, uri, **settings), host, HOSTS, gpus=1, env=env
+                )
                 for host in HOSTS
             ]
             for one in told:
@@ -261,7 +263,7 @@ def test_torchrun_trains_on_two_hosts(two_hosts: Any) -> None:
     assert (head.wait(120), other.wait(20)) == (0, 0), head.log + other.log
     assert "torchrun --nnodes 2 --nproc_per_node 1 --master_addr algo-1 --master_port 7777" in other.log
     assert [record["world_size"] for record in records(head)] == [2]
-    assert list((other.told.base / "model").iterdir()) == []
+    assert list((other.spec.base / "model").iterdir()) == []
 
 
 def test_a_rank_on_the_other_host_that_is_asked_to_stop_arrives_as_75_below_mpirun(two_hosts: Any) -> None:
@@ -275,5 +277,5 @@ def test_a_rank_on_the_other_host_that_is_asked_to_stop_arrives_as_75_below_mpir
     code, sentence = failure(head)
     assert code == 75
     assert sentence.startswith("stopped as asked, in epoch ")
-    assert list((head.told.base / "checkpoints" / "checkpoints").glob("epoch-*.pt"))
+    assert list((head.spec.base / "checkpoints" / "checkpoints").glob("epoch-*.pt"))
     assert "mpirun --host algo-1:1,algo-2:1 -np 2" in head.log

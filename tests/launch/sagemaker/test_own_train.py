@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from launch.rehearse.nodes.sagemaker import container as rehearsed
-from launch.rehearse.nodes.sagemaker.container import Container, Instance
+from launch.rehearse.nodes.sagemaker.container import Container, ContainerSpec
 from launch.rehearse.nodes.sagemaker.network import network, why_no_network
 from tests.conftest import ROOT
 from tests.launch.sagemaker.test_container import HOSTS, SMALL, failure, hyperparameters
@@ -40,9 +40,9 @@ def _no_toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rehearsed, "TOOLKIT", tmp_path / "train.py")
 
 
-def told(folder: Path, host: str, **settings: Any) -> Instance:
+def told(folder: Path, host: str, **settings: Any) -> ContainerSpec:
     given = hyperparameters("pytorchddp", BUNDLE, **SMALL | settings)
-    return Instance(folder / host, given, host, HOSTS, env={"PYTHONPATH": str(ROOT)})
+    return ContainerSpec(folder / host, given, host, HOSTS, env={"PYTHONPATH": str(ROOT)})
 
 
 @pytest.fixture
@@ -63,12 +63,12 @@ def test_two_hosts_train_and_hand_the_model_over(pair: ExitStack, tmp_path: Path
     assert [box.wait(180) for box in (first, second)] == [0, 0], first.log + second.log
     assert f"The trainer is the image's own; the source in {BUNDLE} is left out." in first.log
     assert "ddp on 2 CPUs" in first.log
-    results = {path.name for path in (first.told.base / "model").iterdir()}
+    results = {path.name for path in (first.spec.base / "model").iterdir()}
     assert results == {"model.pt", "metrics.jsonl", "config.yaml"}
-    assert torch.load(first.told.base / "model/model.pt", weights_only=True)
-    (record,) = read_records(first.told.base / "model/metrics.jsonl")
+    assert torch.load(first.spec.base / "model/model.pt", weights_only=True)
+    (record,) = read_records(first.spec.base / "model/metrics.jsonl")
     assert record["eval_images"] == 360
-    assert list((second.told.base / "model").iterdir()) == []
+    assert list((second.spec.base / "model").iterdir()) == []
     assert [box.failure for box in (first, second)] == ["", ""]
 
 
@@ -81,7 +81,7 @@ def test_a_host_that_is_asked_to_stop_saves_and_leaves_with_the_other(pair: Exit
     code = second.stop()
 
     assert [code, first.wait(60)] == [Exit.INTERRUPTED, Exit.INTERRUPTED], first.log + second.log
-    assert list((first.told.base / "checkpoints/checkpoints").glob("*.pt"))
+    assert list((first.spec.base / "checkpoints/checkpoints").glob("*.pt"))
     assert [box.failure for box in (first, second)] == ["", ""]
 
 
@@ -94,7 +94,9 @@ def test_why_it_failed_is_left_for_sagemaker(pair: ExitStack, tmp_path: Path) ->
 
 
 def test_what_is_no_file_of_sagemakers_ends_it_at_once(tmp_path: Path) -> None:
-    alone = Instance(tmp_path / "ml", {"model": json.dumps("cnn")}, "elsewhere", HOSTS, env={"PYTHONPATH": str(ROOT)})
+    alone = ContainerSpec(
+        tmp_path / "ml", {"model": json.dumps("cnn")}, "elsewhere", HOSTS, env={"PYTHONPATH": str(ROOT)}
+    )
 
     with Container(alone) as box:
         code = box.wait(30)

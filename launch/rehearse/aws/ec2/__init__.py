@@ -1,1 +1,1 @@
-"""EC2 on this machine: instances of the embedded AWS are nodes that run the real boot script."""
+"""The embedded EC2, with the account that a launch on EC2 needs."""

@@ -1,6 +1,6 @@
-"""An AWS account as a launch on EC2 finds it: moto's own backends, filled.
+"""An AWS account that is set up for launches on EC2, in moto's own backends.
 
-Names are written out and not imported: these are promises to whoever set up the account by hand.
+Names are written out and not imported: they are promises to users who set up their account by hand.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 
 
 @dataclass
-class Account(account.Account):
+class Ec2Account(account.Account):
     """One region of moto's account.  rules: what AWS has and allows."""
 
     rules: Rules = field(default_factory=Rules)
@@ -39,17 +39,17 @@ class Account(account.Account):
         """moto's own EC2 of the region."""
         return ec2_backends[self.id][self.region]
 
-    # ---- how it is filled
+    # ---- setting it up
 
     def fill(self) -> None:
-        """What infra/README.md makes, but for data."""
+        """Sets it up as in infra/account.md, without data."""
         self.make_ami()
         self.make_image(TOOLKIT)
         self.make_roles()
         self.make_bucket(self.bucket)
 
     def make_snapshot(self, dataset: str, gib: int, hours_old: float = 0, state: str = "completed") -> str:
-        """A snapshot that holds a data set."""
+        """Makes a snapshot that holds a data set; returns its ID."""
         volume = self.ec2.create_volume(size=gib, zone_name=f"{self.region}a", volume_type="gp3")
         snapshot = self.ec2.create_snapshot(volume.id, f"{dataset}, prepared")
         self.ec2.delete_volume(volume.id)
@@ -58,7 +58,7 @@ class Account(account.Account):
         return str(snapshot.id)
 
     def make_ami(self) -> str:
-        """The AMI that AWS's parameter names."""
+        """Makes the AMI that AWS's parameter names; returns its ID."""
         ami = self.ec2.register_image(name=AMI_NAME)
         ami.root_device_name, ami.owner_alias = "/dev/sda1", "amazon"
         # PutParameter refuses names under /aws.
@@ -70,7 +70,7 @@ class Account(account.Account):
         return str(ami.id)
 
     def make_image(self, repository: str, tag: str = "latest", digest: str = "") -> str:
-        """The container's digest; digest: the one that it shall have."""
+        """Makes a container image; returns its digest.  digest: the one to give it, by default moto's own."""
         ecr = ecr_backends[self.id][self.region]
         if repository not in ecr.repositories:
             ecr.create_repository(repository, None, None, None, None, None)  # type: ignore[arg-type,unused-ignore]
@@ -81,40 +81,45 @@ class Account(account.Account):
         return str(image.get_image_digest())
 
     def make_roles(self) -> None:
-        """Those of nodes and time limits."""
+        """Makes the roles of nodes and of time limits."""
         self.make_profile(PROFILE)
         self.make_role(SCHEDULER_ROLE)
 
     def make_role(self, name: str) -> None:
-        """One that allows nothing, which moto does not check."""
+        """Makes a role without rights, which moto does not check."""
         trust = json.dumps({"Version": "2012-10-17", "Statement": []})
         iam_backends[self.id]["aws"].create_role(name, trust, "/", None, "", [], 3600)  # type: ignore[arg-type,unused-ignore]
 
     def make_profile(self, name: str) -> None:
-        """A role, in the form in which nodes have one."""
+        """Makes a role and the instance profile that gives it to nodes."""
         self.make_role(name)
         iam = iam_backends[self.id]["aws"]
         iam.create_instance_profile(name, "/", [])
         iam.add_role_to_instance_profile(name, name)
 
-    # ---- what is in it
+    # ---- what it contains
 
     def _resources(self) -> Iterator[str]:
         for backend in ec2_backends[self.id].values():
-            yield from (f"instance {i.id}" for i in backend.all_instances() if i.state != "terminated")
-            yield from (f"volume {name}" for name in list(backend.volumes))
-            yield from (f"network interface {name}" for name in list(backend.enis))
-            yield from (f"address {a.allocation_id}" for a in list(backend.addresses))
-            yield from (f"snapshot {name}" for name in list(backend.snapshots))
-            groups = [group for vpc in list(backend.groups.values()) for group in list(vpc.values())]
-            yield from (f"security group {group.id}" for group in groups if group.name != "default")
+            yield from _resources_of(backend)
         yield from (f"placement group {name}" for name in list(self.rules.placement_groups))
         for schedules in scheduler_backends[self.id].values():
             for group in list(schedules.schedule_groups.values()):
                 yield from (f"schedule {name}" for name in list(group.schedules))
 
-    # ---- what happens in it
+    # ---- what happens to it
 
     def kill(self, instance_id: str, reason: str) -> None:
-        """Ends a node from outside, for `reason` in EC2's words."""
+        """Ends a node, for `reason` in EC2's words."""
         end(self.rules, self.ec2.get_instance(instance_id), reason)
+
+
+def _resources_of(backend: Any) -> Iterator[str]:
+    """The resources in one region's EC2."""
+    yield from (f"instance {node.id}" for node in backend.all_instances() if node.state != "terminated")
+    yield from (f"volume {name}" for name in list(backend.volumes))
+    yield from (f"network interface {name}" for name in list(backend.enis))
+    yield from (f"address {address.allocation_id}" for address in list(backend.addresses))
+    yield from (f"snapshot {name}" for name in list(backend.snapshots))
+    for groups in list(backend.groups.values()):
+        yield from (f"security group {group.id}" for group in list(groups.values()) if group.name != "default")

@@ -1,4 +1,4 @@
-"""Client tokens, as EC2 has them and moto has not."""
+"""Client tokens, as in EC2: moto does not know them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from launch.rehearse.aws.ec2.rules import Rules
 
 
 def once(rules: Rules, response: Any, act: Callable[[], ActionResult]) -> ActionResult:
-    """The answer to the first request with this client token, with what has become of it since."""
+    """The answer to the first request with this client token; its resources are shown as they are now."""
     token = response._get_param("ClientToken") or ""
-    key, asked = (response.region, response._get_action(), token), json.dumps(response.params, default=str)
+    key, request = (response.region, response._get_action(), token), json.dumps(response.params, default=str)
     if token and key in rules.answered:
-        before, made = rules.answered[key]
-        if before != asked:
+        earlier_request, answer = rules.answered[key]
+        if earlier_request != request:
             raise EC2ClientError(
                 "IdempotentParameterMismatch", "The request uses the same client token as a previous, but different one"
             )
-        return ActionResult(made)
+        return ActionResult(answer)
     result = act()
     if token:
-        rules.answered[key] = (asked, result.result)
+        rules.answered[key] = (request, result.result)
     return result

@@ -1,4 +1,4 @@
-"""RunInstances and the life of nodes, as EC2 has them and moto has not."""
+"""RunInstances and the states of instances, as in EC2 where moto differs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,17 @@ from launch.rehearse.aws.ec2.idempotency import once
 from launch.rehearse.aws.ec2.network_resources import take
 from launch.rehearse.aws.ec2.rules import QUOTAS, Rules
 from launch.rehearse.aws.ec2.volumes import attachments, tune
+from launch.rehearse.aws.moto_patches import locked
 
 USER_DATA_LIMIT = 16_384
 NO_CAPACITY = "InsufficientInstanceCapacity"
 _terminate_at_once = Instance.terminate  # moto's own
 USER_ASKED = "Client.UserInitiatedShutdown: User initiated shutdown"
+
+
+def call_action(rules: Rules, original: Any, response: Any) -> Any:
+    """moto's own answer to any request: replaced only so that it is made under the lock."""
+    return original(response)
 
 
 def run_instances(rules: Rules, original: Any, response: Any) -> Any:
@@ -30,7 +36,7 @@ def run_instances(rules: Rules, original: Any, response: Any) -> Any:
     except EC2ClientError as error:
         if error.code != NO_CAPACITY:
             raise
-        # EC2 counts it among its own errors, which botocore would try again and again.
+        # EC2 counts it among its own errors, which botocore retries.
         _, headers, body = response.serialized(ActionResult(error))
         return 500, headers | {"status": 500}, body
 
@@ -45,41 +51,49 @@ def _started(rules: Rules, original: Any, response: Any) -> ActionResult:
         instance._placement.group_name = ask("Placement.GroupName", "")
         _set(instance, "pending" if rules.slow.pending else "running", rules.slow.pending)
         instance.hidden_for = rules.slow.hidden
-        for interface, asked in zip(instance.network_interfaces, ask("NetworkInterfaces", []), strict=False):
+        for interface, wanted in zip(instance.network_interfaces, ask("NetworkInterfaces", []), strict=False):
             interface.add_tags(tags)
             interface.private_ip_address = rules.address(interface.private_ip_address)
             interface.private_ip_addresses = [{"Primary": True, "PrivateIpAddress": interface.private_ip_address}]
-            interface.interface_type = asked.get("InterfaceType", "interface")
-            interface.card = asked.get("NetworkCardIndex", 0)
+            interface.interface_type = wanted.get("InterfaceType", "interface")
+            interface.card = wanted.get("NetworkCardIndex", 0)
         for mapping in ask("BlockDeviceMappings", []):
             volume = backend.get_volume(instance.block_device_mapping[mapping["DeviceName"]].volume_id)
             tune(volume, mapping["Ebs"])
-        instance.is_whole = True  # moto lists it long before it has its disks
+        instance.is_complete = True  # moto lists it long before it has its disks
     return cast(ActionResult, result)
 
 
 def _check_references(ask: Any, backend: Any, response: Any) -> None:
-    """moto finds some of these out too late, when half of the nodes are there."""
+    """Raises for what does not exist.  moto finds some of this out too late, when half of the nodes are made."""
     if len(base64.b64decode(ask("UserData") or "")) > USER_DATA_LIMIT:
         raise EC2ClientError("InvalidParameterValue", "User data is limited to 16384 bytes")
     disks = [mapping["Ebs"] for mapping in ask("BlockDeviceMappings", [])]
     backend.describe_snapshots([disk["SnapshotId"] for disk in disks if disk.get("SnapshotId")])
     for interface in ask("NetworkInterfaces", []):
-        for group in interface.get("Groups") or []:
-            if backend.get_security_group_from_id(group) is None:
-                raise EC2ClientError("InvalidGroup.NotFound", f"The security group '{group}' does not exist")
+        _check_groups(interface.get("Groups") or [], backend)
     if name := ask("IamInstanceProfile.Name"):
-        try:
-            filter_iam_instance_profiles(response.current_account, response.partition, None, name)
-        except NotFoundException as error:
-            raise EC2ClientError(
-                "InvalidParameterValue",
-                f"Value ({name}) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name",
-            ) from error
+        _check_profile(name, response)
+
+
+def _check_groups(groups: list[str], backend: Any) -> None:
+    for group in groups:
+        if backend.get_security_group_from_id(group) is None:
+            raise EC2ClientError("InvalidGroup.NotFound", f"The security group '{group}' does not exist")
+
+
+def _check_profile(name: str, response: Any) -> None:
+    try:
+        filter_iam_instance_profiles(response.current_account, response.partition, None, name)
+    except NotFoundException as error:
+        raise EC2ClientError(
+            "InvalidParameterValue",
+            f"Value ({name}) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name",
+        ) from error
 
 
 def _check_room(rules: Rules, ask: Any, backend: Any) -> None:
-    """Placement group, zone, quota, reservation and capacity, in this order."""
+    """Checks placement group, zone, quota, reservation and capacity, in this order."""
     kind, count, zone = ask("InstanceType"), int(ask("MinCount")), _zone(ask, backend)
     is_spot = ask("InstanceMarketOptions.MarketType") == "spot"
     group = ask("Placement.GroupName")
@@ -100,12 +114,10 @@ def _check_room(rules: Rules, ask: Any, backend: Any) -> None:
 
 
 def _check_capacity(rules: Rules, backend: Any, kind: str, zone: str, count: int) -> None:
-    there = [
-        {node.instance_type, node.placement.zone} for node in backend.all_instances() if node.state != "terminated"
-    ]
+    used = [{node.instance_type, node.placement.zone} for node in backend.all_instances() if node.state != "terminated"]
     for key, limit in rules.capacity.items():
-        of = {key} if isinstance(key, str) else set(key)
-        if of <= {kind, zone} and sum(of <= node for node in there) + count > limit:
+        limited = {key} if isinstance(key, str) else set(key)
+        if limited <= {kind, zone} and sum(limited <= node for node in used) + count > limit:
             raise EC2ClientError(
                 NO_CAPACITY,
                 f"We currently do not have sufficient {kind} capacity in the Availability Zone you requested "
@@ -152,7 +164,7 @@ def cpu_options(instance: Any) -> dict[str, int]:
 
 
 def interfaces_of(instance: Any) -> list[Any]:
-    """moto knows one per device index, although every network card has its own first."""
+    """All interfaces.  moto keeps one per device index, although every network card has its own index 0."""
     return [interface for interface in instance.ec2_backend.enis.values() if interface.instance is instance]
 
 
@@ -167,17 +179,18 @@ def describe_instances(rules: Rules, original: Any, response: Any) -> ActionResu
         if name in hidden:
             raise EC2ClientError("InvalidInstanceID.NotFound", f"The instance ID '{name}' does not exist")
     result = original(response)
-    shown = []
+    reservations = []
     for reservation in result.result["Reservations"]:
-        seen = copy.copy(reservation)
-        seen.instances = [node for node in reservation.instances if node.id not in hidden]
-        shown += [seen] if seen.instances else []
-    result.result["Reservations"] = shown
+        shown = copy.copy(reservation)
+        shown.instances = [node for node in reservation.instances if node.id not in hidden]
+        if shown.instances:
+            reservations.append(shown)
+    result.result["Reservations"] = reservations
     return cast(ActionResult, result)
 
 
 def _shows(rules: Rules, instance: Any) -> bool:
-    """Whether a node is in this answer; with every answer it gets on with its life."""
+    """Whether a node is in this answer; each answer brings it closer to its next state."""
     if getattr(instance, "hidden_for", 0) > 0:
         instance.hidden_for -= 1
         return False
@@ -197,11 +210,13 @@ def _set(instance: Any, state: str, shown_for: int) -> None:
 
 
 def terminate(rules: Rules, original: Any, instance: Any) -> InstanceState:
-    return end(rules, instance, USER_ASKED)
+    before: InstanceState = end(rules, instance, USER_ASKED)
+    return before
 
 
+@locked
 def end(rules: Rules, instance: Any, reason: str) -> InstanceState:
-    """Begins to end a node for `reason`, as EC2 words it; one that ends already stays as it is."""
+    """Begins to end a node for `reason`, in EC2's words; does nothing if it is ending already."""
     before: InstanceState = copy.copy(instance._state)
     if before.name not in ("shutting-down", "terminated"):
         _set(instance, "shutting-down", rules.slow.ending)
@@ -212,11 +227,11 @@ def end(rules: Rules, instance: Any, reason: str) -> InstanceState:
 
 
 def finish(rules: Rules, instance: Any) -> None:
-    """Ends a node; volumes and network interfaces go with it where they were told to."""
+    """Ends a node, with the volumes and network interfaces that are deleted on termination."""
     reason, interfaces = instance.state_reason, instance.network_interfaces
     for device, mapping in list(instance.block_device_mapping.items()):
         volume = instance.ec2_backend.volumes.get(mapping.volume_id)
-        if volume is not None and len(attachments(volume)) > 1:  # it goes with the last node that has it
+        if volume is not None and len(attachments(volume)) > 1:  # deleted with the last node that has it
             instance.ec2_backend.detach_volume(mapping.volume_id, instance.id, device)
     _terminate_at_once(instance)
     instance.state_reason = reason

@@ -1,6 +1,6 @@
-"""What moto lacks or has wrong of what a launch uses, mended in moto's own classes: its server has it too.
+"""Patches for what moto lacks or gets wrong of the requests of a launch, in moto's own classes.
 
-Everything that can be set, such as capacity and quotas, is on Rules; account.py hands it to the tests.
+Everything that can be set, such as capacity and quotas, is in Rules.
 """
 
 import functools
@@ -22,6 +22,7 @@ from moto.servicequotas.models import ServiceQuotasBackend
 
 from launch.rehearse.aws.ec2.instances import (
     attachment,
+    call_action,
     cpu_options,
     describe_instances,
     interfaces_of,
@@ -40,13 +41,14 @@ from launch.rehearse.aws.ec2.network_resources import (
 from launch.rehearse.aws.ec2.rules import Rules
 from launch.rehearse.aws.ec2.services import create_schedule_group, get_service_quota, in_a_group
 from launch.rehearse.aws.ec2.volumes import attach_volume, attachments, create_volume, describe_snapshots, detach_volume
-from launch.rehearse.aws.moto_patches import changed
+from launch.rehearse.aws.moto_patches import replaced
 
 
 @contextmanager
-def mended(rules: Rules) -> Iterator[None]:
-    """Meanwhile moto is as AWS would be under `rules`."""
+def patched(rules: Rules) -> Iterator[None]:
+    """Makes moto behave as AWS under `rules` inside the block, one request at a time."""
     changes: list[tuple[type, str, Any]] = [
+        (EC2Response, "call_action", call_action),
         (EC2Response, "run_instances", run_instances),
         (EC2Response, "create_volume", create_volume),
         (EC2Response, "describe_instances", describe_instances),
@@ -69,14 +71,14 @@ def mended(rules: Rules) -> Iterator[None]:
     ]
     with ExitStack() as stack:
         for owner, name, new in changes:
-            stack.enter_context(changed(owner, name, new, rules))
+            stack.enter_context(replaced(owner, name, new, rules))
         stack.enter_context(mock.patch.object(Instance, "network_interfaces", property(interfaces_of)))
         stack.enter_context(mock.patch.object(Volume, "attachments", property(attachments)))
         stack.enter_context(mock.patch.object(Instance, "cpu_options", property(cpu_options), create=True))
-        # Or every answer to RunInstances says pending, also one that is repeated much later.
+        # Otherwise every answer to RunInstances says pending, even one that is repeated much later.
         states = stack.enter_context(mock.patch.dict(EC2BaseResponse.RESPONSE_KEY_PATH_TO_TRANSFORMER))
         del states["RunInstances.Reservation.Instances.Instance.State"]
-        # moto looks through all methods of a service for each request, and makes an RSA key for each account.
+        # moto searches all methods of a service for each request, and makes an RSA key for each account.
         methods = functools.cache(method_names_from_class)
         stack.enter_context(mock.patch("moto.core.responses.method_names_from_class", methods))
         stack.enter_context(mock.patch("moto.kms.models.generate_private_key", _kms_key))

@@ -1,4 +1,4 @@
-"""Placement groups, interfaces, security groups, reservations and prices, as EC2 has them and moto has not."""
+"""Placement groups, interfaces, security groups, reservations and prices, as in EC2 where moto differs."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def describe_placement_groups(rules: Rules, original: Any, response: Any) -> Act
     wanted, filters = response._get_param("GroupNames", []), response._filters_from_querystring()
     for name in wanted:
         _known_group(rules, name)
-    found = [
+    groups = [
         group
         for group in rules.placement_groups.values()
         if group.region == response.region
         and (not wanted or group.group_name in wanted)
         and all(_matches(group, name, values) for name, values in filters.items())
     ]
-    return ActionResult({"PlacementGroups": [vars(group) for group in found]})
+    return ActionResult({"PlacementGroups": [vars(group) for group in groups]})
 
 
 def _matches(group: Any, name: str, values: Any) -> bool:
@@ -78,13 +78,23 @@ def delete_security_group(
     rules: Rules, original: Any, backend: Any, name: str | None = None, group_id: str | None = None
 ) -> None:
     group = backend.get_security_group_from_id(group_id) if group_id else None
-    if group is not None:
-        others = [g for groups in backend.groups.values() for g in groups.values() if g.id != group.id]
-        rules_of_others = [rule for other in others for rule in [*other.ingress_rules, *other.egress_rules]]
-        is_named = any(rule.source_group.get("GroupId") == group.id for rule in rules_of_others)
-        if is_named or any(group in interface._group_set for interface in backend.enis.values()):
-            raise EC2ClientError("DependencyViolation", f"resource {group.id} has a dependent object")
+    if group is not None and (_is_named_by_others(backend, group) or _has_interfaces(backend, group)):
+        raise EC2ClientError("DependencyViolation", f"resource {group.id} has a dependent object")
     original(backend, name, group_id)
+
+
+def _is_named_by_others(backend: Any, group: Any) -> bool:
+    """Whether a rule of another security group names this one."""
+    for groups in backend.groups.values():
+        for other in groups.values():
+            sources = [rule.source_group.get("GroupId") for rule in (*other.ingress_rules, *other.egress_rules)]
+            if other.id != group.id and group.id in sources:
+                return True
+    return False
+
+
+def _has_interfaces(backend: Any, group: Any) -> bool:
+    return any(group in interface._group_set for interface in backend.enis.values())
 
 
 def describe_capacity_reservations(rules: Rules, original: Any, response: Any) -> ActionResult:
@@ -94,21 +104,23 @@ def describe_capacity_reservations(rules: Rules, original: Any, response: Any) -
             raise EC2ClientError(
                 "InvalidCapacityReservationId.NotFound", f"The capacity reservation '{name}' does not exist"
             )
-    found = [r for name, r in rules.reservations.items() if not wanted or name in wanted]
-    return ActionResult({"CapacityReservations": [vars(reservation) for reservation in found]})
+    chosen = [reservation for name, reservation in rules.reservations.items() if not wanted or name in wanted]
+    return ActionResult({"CapacityReservations": [vars(reservation) for reservation in chosen]})
 
 
 def take(rules: Rules, name: str, kind: str, zone: str, count: int) -> None:
-    found = rules.reservations.get(name)
-    if found is None:
+    """Takes `count` instances out of a reservation."""
+    reservation = rules.reservations.get(name)
+    if reservation is None:
         raise EC2ClientError(
             "InvalidCapacityReservationId.NotFound", f"The capacity reservation '{name}' does not exist"
         )
-    if (found.instance_type, found.availability_zone) != (kind, zone) or found.available_instance_count < count:
+    is_other = (reservation.instance_type, reservation.availability_zone) != (kind, zone)
+    if is_other or reservation.available_instance_count < count:
         raise EC2ClientError(
             "ReservationCapacityExceeded", "The requested reservation does not have sufficient compatible capacity."
         )
-    found.available_instance_count -= count
+    reservation.available_instance_count -= count
 
 
 def describe_spot_price_history(rules: Rules, original: Any, response: Any) -> ActionResult:

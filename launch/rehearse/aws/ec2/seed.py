@@ -1,6 +1,6 @@
-"""What a command line names, such as a subnet or a snapshot of the user's: there it is in the account.
+"""Makes what a command line names, such as a subnet or a snapshot of the user's, in the rehearsal's account.
 
-In the user's own account it has more to it than its name; so a rehearsal shows the job's life, not that these fit.
+Only the names are the user's: a rehearsal shows the life of the job, not that these resources fit together.
 """
 
 from __future__ import annotations
@@ -14,67 +14,68 @@ from typing import Any
 from moto.ec2.models import ec2_backends
 
 from launch.core.names import TOOLKIT
-from launch.rehearse.aws.ec2.account import PROFILE, SCHEDULER_ROLE, Account
-from launch.rehearse.stage.scene import Asked
+from launch.rehearse.aws.ec2.account import PROFILE, SCHEDULER_ROLE, Ec2Account
+from launch.rehearse.stage.scene import RehearsedJob
+from trainer import datasets
 from trainer.errors import SettingsError
 
-IMAGES, GIB = ("imagefolder", "imagenet"), 8  # data sets that lie on volumes; of each snapshot
+GIB = 8  # size of each snapshot
 FORMS = {"ami": "ami", "security_group": "sg", "data_snapshot": "snap", "subnet": "subnet",
          "capacity_reservation": "cr", "capacity_block": "cr"}  # fmt: skip
 
 
-def check(asked: Asked) -> None:
-    """Raises SettingsError for what an AWS account may have and a rehearsal has not."""
-    options = asked.options
-    if asked.region not in ec2_backends["123456789012"].regions:
-        raise SettingsError(f"--region {asked.region}: AWS has no such region.")
+def check(job: RehearsedJob) -> None:
+    """Raises SettingsError for what a rehearsal cannot have, although an AWS account may."""
+    options = job.options
+    if job.region not in ec2_backends["123456789012"].regions:
+        raise SettingsError(f"--region {job.region}: AWS has no such region; give one such as us-east-1.")
     for option, form in FORMS.items():
         for name in _names(options.get(option)):
             if not re.fullmatch(rf"{form}-[0-9a-f]{{8,17}}", name):
                 raise SettingsError(f"--{option.replace('_', '-')} {name}: must look like {form}-0123456789abcdef0.")
-    _check_data(asked)
+    _check_data(job)
 
 
-def _check_data(asked: Asked) -> None:
-    needed, folder = brings_data(asked), asked.data
-    if folder is None and needed:
+def _check_data(job: RehearsedJob) -> None:
+    if job.data is None:
+        _check_without_data(job)
+    elif not brings_data(job):
         raise SettingsError(
-            f"a rehearsal has no images of {asked.dataset}; give it some: --rehearse-data FOLDER, with train/ and val/."
-        )
-    if folder is None and asked.dataset == "cifar10":
-        raise SettingsError(
-            "cifar10 would be downloaded, and nodes of a rehearsal have no Internet; give "
-            "--rehearse-data FOLDER with its archive, and --data-volume per-node. Or rehearse with --dataset digits."
-        )
-    if folder is None:
-        return
-    if not needed:
-        raise SettingsError(
-            f"--rehearse-data: nothing brings data to the nodes with --dataset {asked.dataset}; "
+            f"--rehearse-data: no volume brings data to the nodes with --dataset {job.dataset}; "
             "add --dataset imagefolder, or --data-volume per-node."
         )
-    if not folder.is_dir():
-        raise SettingsError(f"--rehearse-data {folder}: there is no such folder.")
-    if asked.dataset in IMAGES and not (folder / "train").is_dir():
-        raise SettingsError(f"--rehearse-data {folder}: has no folder train/ in it.")
+    elif not job.data.is_dir():
+        raise SettingsError(f"--rehearse-data {job.data}: no such folder; give one with train/ and val/.")
+    elif datasets.is_folder(job.dataset) and not (job.data / "train").is_dir():
+        raise SettingsError(f"--rehearse-data {job.data}: has no folder train/; give one with train/ and val/.")
 
 
-def brings_data(asked: Asked) -> bool:
-    """Whether nodes get data from a volume or from S3; see launch/ec2/checks.py."""
-    options = asked.options
-    wanted = options.get("data_volume", "auto")
-    return bool(
-        options.get("data_s3")
-        or options.get("data_snapshot")
-        or (asked.dataset in IMAGES if wanted == "auto" else wanted != "none")
-    )
+def _check_without_data(job: RehearsedJob) -> None:
+    dataset = datasets.find(job.dataset)
+    if brings_data(job):
+        raise SettingsError(
+            f"a rehearsal has no images for {job.dataset}; add --rehearse-data FOLDER, with train/ and val/ in it."
+        )
+    if dataset.reads_data_dir and not dataset.needs_data:
+        raise SettingsError(
+            f"{job.dataset} would be downloaded, and nodes of a rehearsal have no Internet access; add "
+            "--rehearse-data FOLDER with its archive and --data-volume per-node, or rehearse with --dataset digits."
+        )
 
 
-def fill(account: Account, asked: Asked) -> None:
-    """The account as infra/README.md makes it, and everything that the command line names."""
-    options = asked.options
+def brings_data(job: RehearsedJob) -> bool:
+    """Whether nodes get data from a volume or from S3; compare launch/ec2/checks.py."""
+    if job.options.get("data_s3") or job.options.get("data_snapshot"):
+        return True
+    volume = job.options.get("data_volume", "auto")
+    return datasets.is_folder(job.dataset) if volume == "auto" else volume != "none"
+
+
+def fill(account: Ec2Account, job: RehearsedJob) -> None:
+    """Sets the account up as in infra/account.md, with everything that the command line names."""
+    options = job.options
     account.fill()
-    snapshot = account.make_snapshot(asked.dataset, GIB)
+    snapshot = account.make_snapshot(job.dataset, GIB)
     if bucket := options.get("bucket"):
         account.make_bucket(bucket)
     account.make_secrets(options.get("secret") or ())
@@ -82,17 +83,17 @@ def fill(account: Account, asked: Asked) -> None:
     _make_image(account, options.get("image") or TOOLKIT)
     if ami := options.get("ami"):
         _rename(account.ec2.amis, account.make_ami(), ami)
-    if named := options.get("data_snapshot"):
-        _rename(account.ec2.snapshots, snapshot, named)
+    if name := options.get("data_snapshot"):
+        _rename(account.ec2.snapshots, snapshot, name)
     _make_network(account, options)
     for name in (options.get("capacity_reservation"), options.get("capacity_block")):
         if name:
             account.rules.reservations[name] = _reservation(account, name, options)
-    if (target := options.get("data_s3")) and asked.data:
-        _copy(account, asked.data, target)
+    if (target := options.get("data_s3")) and job.data:
+        _copy(account, job.data, target)
 
 
-def zones(account: Account) -> list[str]:
+def zones(account: Ec2Account) -> list[str]:
     """The names of the region's availability zones."""
     return sorted(zone.name for zone in account.ec2.describe_availability_zones())
 
@@ -101,13 +102,13 @@ def _names(value: Any) -> Sequence[str]:
     return [value] if isinstance(value, str) else value or []
 
 
-def _rename(held: dict[str, Any], before: str, name: str) -> None:
-    """Gives one of moto's things the id that the user knows it by."""
-    held[name] = held.pop(before)
-    held[name].id = name
+def _rename(resources: dict[str, Any], old: str, new: str) -> None:
+    """Gives one of moto's resources the ID that the command line names."""
+    resources[new] = resources.pop(old)
+    resources[new].id = new
 
 
-def _make_roles(account: Account, options: Mapping[str, Any]) -> None:
+def _make_roles(account: Ec2Account, options: Mapping[str, Any]) -> None:
     profile, role = options.get("instance_profile", PROFILE), options.get("scheduler_role", SCHEDULER_ROLE)
     if profile != PROFILE:
         account.make_profile(profile)
@@ -115,33 +116,36 @@ def _make_roles(account: Account, options: Mapping[str, Any]) -> None:
         account.make_role(role)
 
 
-def _make_image(account: Account, wanted: str) -> None:
-    """Nothing for an image of somebody else's registry, which no launcher looks up."""
-    host, slash, _ = wanted.partition("/")
+def _make_image(account: Ec2Account, image: str) -> None:
+    """Makes the image, unless it is in a registry outside AWS, where no launcher looks it up."""
+    host, slash, _ = image.partition("/")
     if slash and ("." in host or ":" in host):
         return
-    repository, _, digest = wanted.partition("@")
+    repository, _, digest = image.partition("@")
     repository, _, tag = repository.partition(":")
     if (repository, digest) != (TOOLKIT, "") or tag not in ("", "latest"):
         account.make_image(repository, tag or "latest", digest)
 
 
-def _make_network(account: Account, options: Mapping[str, Any]) -> None:
+def _make_network(account: Ec2Account, options: Mapping[str, Any]) -> None:
     """The user's subnets are the default VPC's, one per zone, in the order of --zones."""
-    wanted, there = _names(options.get("subnet")), account.ec2.get_default_subnets()
-    order = [zone for zone in options.get("zones") or () if zone in there]
-    order += [zone for zone in sorted(there) if zone not in order]
-    if len(wanted) > len(order):
-        raise SettingsError(f"--subnet: a rehearsal has one per zone, {len(order)} in {account.region}.")
-    for zone, name in zip(order, wanted, strict=False):
-        _rename(account.ec2.subnets[zone], there[zone].id, name)
+    names, subnets = _names(options.get("subnet")), account.ec2.get_default_subnets()
+    zones_in_order = [zone for zone in options.get("zones") or () if zone in subnets]
+    zones_in_order += [zone for zone in sorted(subnets) if zone not in zones_in_order]
+    if len(names) > len(zones_in_order):
+        count = len(zones_in_order)
+        raise SettingsError(
+            f"--subnet: a rehearsal has one per zone, {count} in {account.region}; name at most {count}."
+        )
+    for zone, name in zip(zones_in_order, names, strict=False):
+        _rename(account.ec2.subnets[zone], subnets[zone].id, name)
     if group := options.get("security_group"):
-        vpc = there[order[0]].vpc_id
-        made = account.ec2.create_security_group(group, "the user's own", vpc)
-        _rename(account.ec2.groups[vpc], made.id, group)
+        vpc = subnets[zones_in_order[0]].vpc_id
+        created = account.ec2.create_security_group(group, "the user's own", vpc)
+        _rename(account.ec2.groups[vpc], created.id, group)
 
 
-def _reservation(account: Account, name: str, options: Mapping[str, Any]) -> SimpleNamespace:
+def _reservation(account: Ec2Account, name: str, options: Mapping[str, Any]) -> SimpleNamespace:
     nodes = options.get("nodes") or 1
     return SimpleNamespace(
         capacity_reservation_id=name,
@@ -153,7 +157,7 @@ def _reservation(account: Account, name: str, options: Mapping[str, Any]) -> Sim
     )
 
 
-def _copy(account: Account, folder: Path, target: str) -> None:
+def _copy(account: Ec2Account, folder: Path, target: str) -> None:
     bucket, _, prefix = target.removeprefix("s3://").partition("/")
     account.make_bucket(bucket)
     for file, name in _files(folder):

@@ -1,4 +1,4 @@
-"""Quotas and schedules, as AWS has them and moto has not."""
+"""Quotas and schedules, as in AWS where moto differs."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class _NotFound(JsonRESTError):
 
 
 def create_schedule_group(rules: Rules, original: Any, backend: Any, name: str, tags: Any) -> Any:
-    """moto would put an empty group in the place of one with schedules in it."""
+    """Refuses a name that is in use: moto would replace the group by an empty one."""
     if name in backend.schedule_groups:
         raise _Conflict("ConflictException", f"Schedule group {name} already exists.")
     return original(backend, name, tags)
 
 
 def in_a_group(place: str | int) -> Callable[..., Any]:
-    """The method, for a group that must be there."""
+    """The method, after a check that the group exists.  place: of the group's name among the arguments."""
 
     def method(rules: Rules, original: Any, backend: Any, *args: Any, **named: Any) -> Any:
         given = args[place] if isinstance(place, int) else named.get(place)

@@ -1,4 +1,4 @@
-"""Volumes and snapshots, as EC2 has them and moto has not."""
+"""Volumes and snapshots, as in EC2 where moto differs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from launch.rehearse.aws.ec2.idempotency import once
 from launch.rehearse.aws.ec2.rules import Rules
 
 
-def tune(volume: Any, asked: Any) -> None:
-    """The fields of a volume that moto drops."""
+def tune(volume: Any, request: Any) -> None:
+    """Sets the fields of a volume that moto drops from the request."""
     if volume.volume_type == "gp3":
-        volume.iops, volume.throughput = asked.get("Iops") or 3000, asked.get("Throughput") or 125
-    volume.volume_initialization_rate = asked.get("VolumeInitializationRate")
+        volume.iops, volume.throughput = request.get("Iops") or 3000, request.get("Throughput") or 125
+    volume.volume_initialization_rate = request.get("VolumeInitializationRate")
 
 
 def describe_snapshots(
@@ -47,12 +47,12 @@ def attach_volume(
         raise EC2ClientError(
             "InvalidVolume.ZoneMismatch", f"The volume '{volume_id}' is not in the same availability zone."
         )
-    # Not while RunInstances attaches what it was asked to: moto has those running from their first moment.
+    # Never in RunInstances, which attaches its own volumes: moto's instances run from the first moment.
     if instance.state != "running":
         raise EC2ClientError("IncorrectState", f"Instance '{instance_id}' is not 'running'.")
-    made = original(backend, volume_id, instance_id, device_path, ends)
-    _set_attachments(volume, [*others, made])
-    return made
+    attachment = original(backend, volume_id, instance_id, device_path, ends)
+    _set_attachments(volume, [*others, attachment])
+    return attachment
 
 
 def detach_volume(rules: Rules, original: Any, backend: Any, volume_id: str, instance_id: str, device_path: str) -> Any:
@@ -60,9 +60,9 @@ def detach_volume(rules: Rules, original: Any, backend: Any, volume_id: str, ins
     mine = [a for a in attachments(volume) if a.instance.id == instance_id]
     others = [a for a in attachments(volume) if a.instance.id != instance_id]
     volume.attachment = mine[0] if mine else None
-    gone = original(backend, volume_id, instance_id, device_path)
+    detached = original(backend, volume_id, instance_id, device_path)
     _set_attachments(volume, others)
-    return gone
+    return detached
 
 
 def attachments(volume: Any) -> list[Any]:
@@ -70,6 +70,6 @@ def attachments(volume: Any) -> list[Any]:
 
 
 def _set_attachments(volume: Any, attachments: list[Any]) -> None:
-    """moto itself knows of one at most."""
+    """Keeps all of them beside moto's own field, which has room for one."""
     volume.all_attachments = attachments
     volume.attachment = attachments[0] if attachments else None

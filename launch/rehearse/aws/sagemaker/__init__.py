@@ -1,1 +1,1 @@
-"""SageMaker on this machine: training jobs become containers that run AWS's own training toolkit."""
+"""The embedded SageMaker, with the account that a training job needs."""

@@ -1,6 +1,6 @@
-"""An AWS account as a training job on SageMaker finds it: moto's own backends, filled.
+"""An AWS account that is set up for training jobs on SageMaker, in moto's own backends.
 
-Names are written out and not imported: these are promises to whoever set up the account by hand.
+Names are written out and not imported: they are promises to users who set up their account by hand.
 """
 
 from __future__ import annotations
@@ -30,41 +30,41 @@ TRUST = {
 
 
 @dataclass
-class Account(account.Account):
+class SageMakerAccount(account.Account):
     """One region of moto's account.  rules: what AWS has and allows."""
 
     rules: Rules = field(default_factory=Rules)
 
     @property
     def jobs(self) -> dict[str, TrainingJob]:
-        """The region's training jobs by name, oldest first: moto's own, so that what is done to them is seen."""
-        found: dict[str, Any] = sagemaker_backends[self.id][self.region].training_jobs
-        return found
+        """The region's training jobs by name, oldest first: moto's own, so that changes to them are seen."""
+        jobs: dict[str, Any] = sagemaker_backends[self.id][self.region].training_jobs
+        return jobs
 
-    # ---- how it is filled
+    # ---- setting it up
 
     def fill(self) -> None:
-        """What infra/README.md makes, but for data."""
+        """Sets it up as in infra/account.md, without data."""
         self.make_role(ROLE)
         self.make_bucket(self.bucket)
 
     def make_role(self, name: str, trust: Any = TRUST) -> str:
-        """A role, and its ARN; SageMaker may take it on unless `trust` says otherwise."""
+        """Makes a role and returns its ARN; SageMaker may assume it unless `trust` says otherwise."""
         iam = iam_backends[self.id]["aws"]
         role = iam.create_role(name, json.dumps(trust), "/", None, "", [], 3600)  # type: ignore[arg-type,unused-ignore]
         return str(role.arn)
 
     def make_known(self, role: str) -> None:
-        """A role by its name, or by its ARN, which may be of another account."""
+        """Makes a role by its name, or makes its ARN known, which may be of another account."""
         if role.startswith("arn:"):
             self.rules.roles.add(role)
         elif role != ROLE:
             self.make_role(role)
 
-    # ---- what is in it
+    # ---- what it contains
 
     def _resources(self) -> Iterator[str]:
-        """Training jobs that go on, and warm pools: one that has ended is a record, which costs nothing."""
+        """Training jobs that run, and warm pools.  A job that has ended costs nothing."""
         for backend in sagemaker_backends[self.id].values():
             jobs: list[Any] = list(backend.training_jobs.values())
             yield from (f"training job {job.name}" for job in jobs if not job.has_ended)
@@ -84,13 +84,13 @@ class Account(account.Account):
         bucket, _, prefix = uri.removeprefix("s3://").partition("/")
         return [f"s3://{bucket}/{key}" for key in sorted(self._bucket(bucket).keys) if key.startswith(prefix)]
 
-    # ---- what happens in it
+    # ---- what happens to it
 
     def log(self, name: str, host: str, lines: Iterable[str], stream: str = "") -> str:
-        """Puts lines into the job's stream of `host`, such as algo-1, or into `stream`; returns the stream's name."""
+        """Adds lines to the job's stream of `host`, such as algo-1, or to `stream`; returns the stream's name."""
         with self.rules.lock:  # a job may have several hosts
             logs, now_ms = logs_backends[self.id][self.region], int(self.rules.now().timestamp() * 1000)
-            if LOG_GROUP not in logs.groups:  # AWS makes it for the first job
+            if LOG_GROUP not in logs.groups:  # AWS makes it with the first job
                 logs.create_log_group(LOG_GROUP, {})
             streams = logs.groups[LOG_GROUP].streams
             known = [key for key in streams if key.startswith(f"{name}/{host}-")]

@@ -1,7 +1,8 @@
-"""A training job as SageMaker's answers show it, what moves it on, and the warm pool that it may leave.
+"""A training job as SageMaker's answers show it, its changes of state, and the warm pool that it may leave.
 
-A job stays InProgress until somebody moves it on: advance(), complete(), fail(), interrupt(), time_out(); run.py does,
-with containers.  Words marked [?] are not known to be AWS's own; the others were seen in its answers or documentation.
+A job stays InProgress until advance(), complete(), fail(), interrupt() or time_out() is called, as
+nodes/sagemaker/run.py does.  Words marked [?] are not known to be AWS's own; the others were seen in its answers or
+documentation.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from typing import Any
 
 from moto.s3.models import s3_backends
 
-from launch.rehearse.aws.sagemaker.rules import Rules, alone
+from launch.rehearse.aws.moto_patches import locked
+from launch.rehearse.aws.sagemaker.rules import Rules
 
-SPOT_SHARE = 0.3  # of the time is billed
+SPOT_SHARE = 0.3  # of the time that is billed
 DEFAULT_RUN_S = 86_400
 ROAD = ("Starting", "Downloading", "Training", "Uploading")  # while InProgress
-WITHOUT_MACHINES = ("Interrupted", "Restarting")  # while InProgress, until it gets some again
+WITHOUT_MACHINES = ("Interrupted", "Restarting")  # while InProgress, until it has instances again
 ENDED = ("Completed", "Failed", "Stopped")
 MESSAGES = {
     "Starting": "Starting the training job",
@@ -42,19 +44,19 @@ NO_CAPACITY = (
 
 
 class TrainingJob:
-    """A job as DescribeTrainingJob shows it: `described`, in AWS's own names.  asked: the request, unchanged."""
+    """A job as DescribeTrainingJob shows it: `described`, in AWS's own names.  request: CreateTrainingJob's."""
 
-    def __init__(self, rules: Rules, arn: str, asked: dict[str, Any], jobs: dict[str, Any]) -> None:
-        """jobs: all of its region, by name."""
-        self.rules, self.arn, self.asked, self._jobs = rules, arn, asked, jobs
-        self.tags = list(asked.get("Tags", []))
-        self.shown_for = 0  # how many more answers say Stopping
+    def __init__(self, rules: Rules, arn: str, request: dict[str, Any], jobs: dict[str, Any]) -> None:
+        """jobs: all jobs of its region, by name."""
+        self.rules, self.arn, self.request, self._jobs = rules, arn, request, jobs
+        self.tags = list(request.get("Tags", []))
+        self.shown_for = 0  # how many more answers show it as Stopping
         now = rules.now()
         self.described: dict[str, Any] = {
             "EnableNetworkIsolation": False,
             "EnableInterContainerTrafficEncryption": False,
             "EnableManagedSpotTraining": False,
-            **json.loads(json.dumps({key: value for key, value in asked.items() if key != "Tags"})),
+            **json.loads(json.dumps({key: value for key, value in request.items() if key != "Tags"})),
             "TrainingJobArn": arn,
             "TrainingJobStatus": "InProgress",
             "CreationTime": now,
@@ -67,7 +69,7 @@ class TrainingJob:
 
     @property
     def name(self) -> str:
-        return str(self.asked["TrainingJobName"])
+        return str(self.request["TrainingJobName"])
 
     @property
     def status(self) -> str:
@@ -79,11 +81,11 @@ class TrainingJob:
 
     @property
     def instance_type(self) -> str:
-        return str(self.asked["ResourceConfig"].get("InstanceType", ""))
+        return str(self.request["ResourceConfig"].get("InstanceType", ""))
 
     @property
     def count(self) -> int:
-        return int(self.asked["ResourceConfig"].get("InstanceCount", 1))
+        return int(self.request["ResourceConfig"].get("InstanceCount", 1))
 
     @property
     def others(self) -> list[Any]:
@@ -100,25 +102,25 @@ class TrainingJob:
 
     @property
     def kept_s(self) -> int:
-        """How long its machines stay after its end."""
+        """How long its instances are kept after its end, in s."""
         return int(self.described["ResourceConfig"].get("KeepAlivePeriodInSeconds") or 0)
 
     @property
     def pool(self) -> str | None:
-        """The state of its warm pool by now."""
+        """The present state of its warm pool; None without one."""
         cool(self)
         state = self.described.get("WarmPoolStatus")
         return None if state is None else str(state["Status"])
 
     @property
     def statuses(self) -> list[str]:
-        """Every secondary status it has had."""
+        """Every secondary status that it has had."""
         return [str(transition["Status"]) for transition in self.described["SecondaryStatusTransitions"]]
 
     @property
     def model(self) -> str:
-        """Where its model goes."""
-        return f"{self.asked['OutputDataConfig']['S3OutputPath'].rstrip('/')}/{self.name}/output/model.tar.gz"
+        """The URI of its model."""
+        return f"{self.request['OutputDataConfig']['S3OutputPath'].rstrip('/')}/{self.name}/output/model.tar.gz"
 
 
 def _enter(job: TrainingJob, status: str, primary: str = "") -> None:
@@ -132,31 +134,31 @@ def _enter(job: TrainingJob, status: str, primary: str = "") -> None:
 
 
 def _say(job: TrainingJob, message: str) -> None:
-    """The present status goes on under another message."""
+    """Changes the message of the present status."""
     job.described["SecondaryStatusTransitions"][-1]["StatusMessage"] = message
     job.described["LastModifiedTime"] = job.rules.now()
 
 
-@alone
+@locked
 def advance(job: TrainingJob, to: str = "Training") -> None:
-    """Moves a job that is InProgress on to `to`, through whatever comes before.
+    """Moves a job that is InProgress to the status `to`, through those before it.
 
-    It fails on the way where there are no machines or no data; a spot job waits for machines.
+    It fails on the way without capacity or data; a spot job waits for capacity.
     """
     assert job.status == "InProgress", f"{job.name} is {job.status}"
-    here = ROAD.index(job.secondary) if job.secondary in ROAD else -1  # -1: without machines
+    here = ROAD.index(job.secondary) if job.secondary in ROAD else -1  # -1: without instances
     assert here <= ROAD.index(to), f"{job.name} is {job.secondary} already"
     for status in ROAD[here + 1 : ROAD.index(to) + 1]:
         if status == "Downloading" and not _get_machines(job):
             return
         _enter(job, status)
-        if status == "Downloading" and (missing := missing_data(job.asked, job.arn)):
+        if status == "Downloading" and (missing := missing_data(job.request, job.arn)):
             fail(job, f"ClientError: Data download failed:NoSuchKey (404): {missing}")  # [?]
             return
 
 
 def _get_machines(job: TrainingJob) -> bool:
-    """Whether there are any; those are paid from now on."""
+    """Whether there is capacity; from then on the time is billed."""
     if _has_machines(job):
         _say(job, MESSAGES["Prepared"])
         job.described.setdefault("TrainingStartTime", job.rules.now())
@@ -178,14 +180,14 @@ def _has_started(job: TrainingJob) -> bool:
     return job.secondary not in ("Starting", *WITHOUT_MACHINES)
 
 
-@alone
+@locked
 def complete(
     job: TrainingJob,
     seconds: float | None = None,
     billable: float | None = None,
     metrics: dict[str, float] | None = None,
 ) -> None:
-    """A job ends well, after `seconds` of training (None: since it began), of which `billable` are to be paid."""
+    """Completes a job after `seconds` of training (default: since it began), of which `billable` are billed."""
     advance(job, "Uploading")
     if job.has_ended:
         return
@@ -195,9 +197,9 @@ def complete(
     _close(job, seconds, billable)
 
 
-@alone
+@locked
 def fail(job: TrainingJob, reason: str, seconds: float | None = None, billable: float | None = None) -> None:
-    """A job fails for `reason`, such as AlgorithmError: ...  What it had written by then is uploaded."""
+    """Fails a job for `reason`, such as AlgorithmError: ...  Its files are uploaded first."""
     assert not job.has_ended, f"{job.name} is {job.status}"
     if job.secondary == "Training":
         _enter(job, "Uploading")
@@ -206,19 +208,19 @@ def fail(job: TrainingJob, reason: str, seconds: float | None = None, billable: 
     _close(job, seconds, billable)
 
 
-@alone
+@locked
 def interrupt(job: TrainingJob) -> None:
-    """AWS takes a spot job's machines; advance() starts it again."""
+    """Takes a spot job's instances; advance() starts it again."""
     assert job.is_spot, f"{job.name} is no spot job"
     assert job.status == "InProgress", f"{job.name} is {job.status}"
     _enter(job, "Interrupted")
 
 
-@alone
+@locked
 def restart(job: TrainingJob) -> bool:
-    """A machine has died: the job loses all of them, and starts again if it may; if not, it fails.  Whether it may."""
+    """After an instance has died: starts the job again on new ones, or fails it.  Returns whether it starts again."""
     assert job.status == "InProgress", f"{job.name} is {job.status}"
-    retries = job.asked.get("RetryStrategy", {}).get("MaximumRetryAttempts", 0)
+    retries = job.request.get("RetryStrategy", {}).get("MaximumRetryAttempts", 0)
     if job.statuses.count("Restarting") >= retries:
         fail(job, MACHINE_DIED)
         return False
@@ -226,24 +228,24 @@ def restart(job: TrainingJob) -> bool:
     return True
 
 
-@alone
+@locked
 def time_out(job: TrainingJob, limit: str = "MaxRuntimeExceeded") -> None:
-    """A job is stopped by its own limit: MaxRuntimeExceeded or MaxWaitTimeExceeded."""
+    """Stops a job at its own limit: MaxRuntimeExceeded or MaxWaitTimeExceeded."""
     stopping(job)
     stopped(job, limit)
 
 
-@alone
+@locked
 def stopping(job: TrainingJob) -> None:
-    """A job begins to stop."""
+    """Begins to stop a job."""
     assert job.status == "InProgress", f"{job.name} is {job.status}"
     job.shown_for = job.rules.slow.stopping or 0
     _enter(job, "Stopping", "Stopping")
 
 
-@alone
+@locked
 def stopped(job: TrainingJob, status: str = "Stopped") -> None:
-    """A job that was stopping has stopped; the model it had by then is uploaded."""
+    """Ends a job that is stopping; the model that it has by then is uploaded."""
     assert job.status == "Stopping", f"{job.name} is {job.status}"
     if "Training" in job.statuses:
         _enter(job, "Uploading")
@@ -251,17 +253,17 @@ def stopped(job: TrainingJob, status: str = "Stopped") -> None:
     _close(job, None, None)
 
 
-@alone
+@locked
 def measured(job: TrainingJob, name: str, value: float) -> None:
-    """A metric's latest value."""
+    """Sets the latest value of a metric."""
     others = [row for row in job.described.get("FinalMetricDataList", []) if row["MetricName"] != name]
     row = {"MetricName": name, "Value": value, "Timestamp": job.rules.now()}
     job.described["FinalMetricDataList"] = [*others, row]
 
 
-@alone
+@locked
 def age(job: TrainingJob, seconds: float) -> None:
-    """Everything of this job happened so much earlier."""
+    """Moves all times of this job into the past by `seconds`."""
     metrics = job.described.get("FinalMetricDataList", [])
     for part in (job.described, *job.described["SecondaryStatusTransitions"], *metrics):
         for key, value in part.items():
@@ -270,7 +272,7 @@ def age(job: TrainingJob, seconds: float) -> None:
 
 
 def _close(job: TrainingJob, seconds: float | None, billable: float | None) -> None:
-    """What Describe says of a job that has ended."""
+    """Sets what Describe shows of a job that has ended."""
     if "Uploading" in job.statuses:
         job.described["ModelArtifacts"] = {"S3ModelArtifacts": job.model}
     if "TrainingStartTime" in job.described:
@@ -287,18 +289,18 @@ def _close(job: TrainingJob, seconds: float | None, billable: float | None) -> N
     _keep(job)
 
 
-def missing_data(asked: dict[str, Any], arn: str) -> str:
-    """AWS's sentence on the first channel that has nothing in it."""
+def missing_data(request: dict[str, Any], arn: str) -> str:
+    """AWS's sentence on the first channel without objects; empty if there is none."""
     region, account = arn.split(":")[3:5]
-    for channel in asked.get("InputDataConfig", []):
+    for channel in request.get("InputDataConfig", []):
         source = channel["DataSource"].get("S3DataSource")
         bucket, _, prefix = source["S3Uri"].removeprefix("s3://").partition("/") if source else ("", "", "")
-        there = s3_backends[account]["aws"].buckets.get(bucket)
-        if source and not (there and any(key.startswith(prefix) for key in list(there.keys))):
+        stored = s3_backends[account]["aws"].buckets.get(bucket)
+        if source and not (stored and any(key.startswith(prefix) for key in list(stored.keys))):
             return (
                 f'No S3 objects found under S3 URL "{source["S3Uri"]}" given in input data source. Please ensure that '
                 f"the bucket exists in the selected region ({region}), that objects exist under that S3 prefix, and "
-                f'that the role "{asked["RoleArn"]}" has "s3:ListBucket" permissions on bucket "{bucket}".'
+                f'that the role "{request["RoleArn"]}" has "s3:ListBucket" permissions on bucket "{bucket}".'
             )
     return ""
 
@@ -307,7 +309,7 @@ def missing_data(asked: dict[str, Any], arn: str) -> str:
 
 
 def _keep(job: TrainingJob) -> None:
-    """The machines stay also after the job's or its user's own failure, if there were any."""
+    """Keeps the instances as a warm pool, also after a failure of the job or its user, but not of AWS."""
     if "WarmPoolStatus" not in job.described:
         return
     of_aws = job.status == "Failed" and not job.described["FailureReason"].startswith(("AlgorithmError", "ClientError"))
@@ -319,7 +321,7 @@ def _keep(job: TrainingJob) -> None:
 
 
 def cool(job: TrainingJob) -> None:
-    """What has become of the warm pool since somebody looked."""
+    """Brings the warm pool's state up to date."""
     pool = job.described.get("WarmPoolStatus", {})
     if pool.get("Status") != "Available":
         return
@@ -330,15 +332,15 @@ def cool(job: TrainingJob) -> None:
 
 
 def likeness(job: TrainingJob) -> Any:
-    """What jobs must have in common to use each other's machines."""
-    machines = job.asked["ResourceConfig"]
+    """What jobs must have in common to use each other's warm pools."""
+    machines = job.request["ResourceConfig"]
     parts = [machines.get(key) for key in ("InstanceType", "InstanceCount", "VolumeSizeInGB", "VolumeKmsKeyId")]
     flags = [job.described[f"Enable{what}"] for what in ("NetworkIsolation", "InterContainerTrafficEncryption")]
-    return job.asked["RoleArn"], job.asked.get("VpcConfig"), parts, flags, job.is_spot
+    return job.request["RoleArn"], job.request.get("VpcConfig"), parts, flags, job.is_spot
 
 
 def reuse(job: TrainingJob) -> None:
-    """Takes the machines of an earlier job that waits for one like this."""
+    """Takes the warm pool of an earlier job like this one, if there is any."""
     for other in job.others:
         if other.pool == "Available" and likeness(other) == likeness(job):
             other.described["WarmPoolStatus"] |= {"Status": "Reused", "ReusedByJob": job.name}

@@ -1,6 +1,6 @@
-"""What moto lacks or has wrong of SageMaker, mended in moto's own classes: its server has it too.
+"""Patches for what moto lacks or gets wrong of SageMaker, in moto's own classes.
 
-Everything that can be set, such as quotas, is on rules.Rules.
+Everything that can be set, such as quotas, is in Rules.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from moto.servicequotas.exceptions import NoSuchResource
 from moto.servicequotas.models import ServiceQuotasBackend
 from moto.servicequotas.responses import ServiceQuotasResponse
 
-from launch.rehearse.aws.moto_patches import changed
+from launch.rehearse.aws.moto_patches import replaced
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob, cool, missing_data, reuse, stopped, stopping
 from launch.rehearse.aws.sagemaker.refusals import check_limits, check_quota, check_role, check_shape, invalid
-from launch.rehearse.aws.sagemaker.rules import Rules, alone, operation_input
+from launch.rehearse.aws.sagemaker.rules import Rules, operation_input
 
-PAGE = 10  # jobs in an answer, unless it is asked for more
+PAGE = 10  # default number of jobs in an answer
 
 
 @contextmanager
-def mended(rules: Rules) -> Iterator[None]:
-    """Meanwhile moto is as AWS would be under `rules`."""
+def patched(rules: Rules) -> Iterator[None]:
+    """Makes moto behave as AWS under `rules` inside the block."""
     changes: list[tuple[type, str, Callable[..., Any]]] = [
         (SageMakerResponse, "create_training_job", _create),
         (SageMakerResponse, "describe_training_job", _describe),
@@ -42,7 +42,7 @@ def mended(rules: Rules) -> Iterator[None]:
     ]
     with ExitStack() as stack:
         for owner, name, new in changes:
-            stack.enter_context(changed(owner, name, alone(new), rules))
+            stack.enter_context(replaced(owner, name, new, rules))
         yield
 
 
@@ -50,10 +50,10 @@ def mended(rules: Rules) -> Iterator[None]:
 
 
 def _create(rules: Rules, original: Any, response: Any) -> ActionResult:
-    asked, jobs = json.loads(response.body), response.sagemaker_backend.training_jobs
-    check_shape(operation_input("CreateTrainingJob"), asked, "")
-    check_limits(asked)
-    name, region, account = asked["TrainingJobName"], response.region, response.current_account
+    request, jobs = json.loads(response.body), response.sagemaker_backend.training_jobs
+    check_shape(operation_input("CreateTrainingJob"), request, "")
+    check_limits(request)
+    name, region, account = request["TrainingJobName"], response.region, response.current_account
     arn = f"arn:aws:sagemaker:{region}:{account}:training-job/{name}"
     if name in jobs:
         raise SagemakerClientError(
@@ -61,11 +61,11 @@ def _create(rules: Rules, original: Any, response: Any) -> ActionResult:
             "Training job names must be unique within an AWS account and region, and a training job with this name "
             f"already exists ({arn})",
         )
-    if asked["RoleArn"] not in rules.roles:
-        check_role(asked["RoleArn"], account)
-    if rules.refuses_missing_data and (missing := missing_data(asked, arn)):
+    if request["RoleArn"] not in rules.roles:
+        check_role(request["RoleArn"], account)
+    if rules.refuses_missing_data and (missing := missing_data(request, arn)):
         raise invalid(missing)
-    job = TrainingJob(rules, arn, asked, jobs)
+    job = TrainingJob(rules, arn, request, jobs)
     check_quota(job)
     reuse(job)
     jobs[name] = job
@@ -75,7 +75,7 @@ def _create(rules: Rules, original: Any, response: Any) -> ActionResult:
 def _describe(rules: Rules, original: Any, response: Any) -> ActionResult:
     job = _known(response)
     _show(job)
-    return ActionResult(copy.deepcopy(job.described))  # which goes on while the answer is written
+    return ActionResult(copy.deepcopy(job.described))  # a copy, as it may change while the answer is written
 
 
 def _stop(rules: Rules, original: Any, response: Any) -> EmptyResult:
@@ -89,11 +89,11 @@ def _stop(rules: Rules, original: Any, response: Any) -> EmptyResult:
 
 
 def _update(rules: Rules, original: Any, response: Any) -> ActionResult:
-    """Of what can be updated, the time that a warm pool stays."""
-    job, asked = _known(response), json.loads(response.body)
-    kept_s = asked.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds")
+    """Updates how long a warm pool is kept; moto has nothing else that can be updated."""
+    job, request = _known(response), json.loads(response.body)
+    kept_s = request.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds")
     if kept_s is not None:
-        check_shape(operation_input("UpdateTrainingJob"), asked, "")
+        check_shape(operation_input("UpdateTrainingJob"), request, "")
         if job.pool not in ("Available", "InUse"):
             raise invalid(f"The training job {job.name} has no warm pool that is in use or available.")  # [?]
         job.described["ResourceConfig"]["KeepAlivePeriodInSeconds"] = kept_s
@@ -110,7 +110,7 @@ def _known(response: Any) -> TrainingJob:
 
 
 def _show(job: TrainingJob) -> None:
-    """The job is described; with every answer one that stops gets on with it."""
+    """Brings a job closer to its next state, as each answer that describes it does."""
     cool(job)
     if job.status == "Stopping" and job.rules.slow.stopping is not None:
         job.shown_for -= 1
@@ -123,18 +123,30 @@ SORTED_BY = {"Name": lambda job: job.name, "CreationTime": lambda job: job.descr
 
 
 def _list(rules: Rules, original: Any, response: Any) -> ActionResult:
-    """Newest first unless asked otherwise.  With MaxResults the status is looked at page by page, as AWS does it."""
-    ask, known = response._get_param, list(response.sagemaker_backend.training_jobs.values())
-    jobs = [job for job in known if job.name not in rules.unlisted]
-    shape = operation_input("ListTrainingJobs")
-    check_shape(shape, {key: value for key, value in response.params.items() if key in shape.members}, "")
-    status, size = ask("StatusEquals"), int(ask("MaxResults") or 0)
-    found = [job for job in jobs if _is_asked_for(job, ask) and (size or status in (None, job.status))]
-    found.sort(key=SORTED_BY[ask("SortBy", "CreationTime")], reverse=ask("SortOrder", "Descending") == "Descending")
-    start, end = int(ask("NextToken") or 0), int(ask("NextToken") or 0) + (size or PAGE)
-    page = [job for job in found[start:end] if status in (None, job.status)]
-    answer: dict[str, Any] = {"TrainingJobSummaries": [_summary(job) for job in page]}
-    return ActionResult(answer | ({"NextToken": str(end)} if end < len(found) else {}))
+    """Newest first by default.  With MaxResults the status is filtered page by page, as on AWS."""
+    ask, shape = response._get_param, operation_input("ListTrainingJobs")
+    check_shape(shape, {key: response.params[key] for key in shape.members if key in response.params}, "")
+    jobs, is_paged = _listed(rules, response, ask), ask("MaxResults") is not None
+    if not is_paged:
+        jobs = [job for job in jobs if _has_status(job, ask)]
+    return ActionResult(_page(jobs, ask))
+
+
+def _page(jobs: list[TrainingJob], ask: Callable[[str], Any]) -> dict[str, Any]:
+    start = int(ask("NextToken") or 0)
+    end = start + int(ask("MaxResults") or PAGE)
+    page: dict[str, Any] = {"TrainingJobSummaries": [_summary(job) for job in jobs[start:end] if _has_status(job, ask)]}
+    if end < len(jobs):
+        page["NextToken"] = str(end)
+    return page
+
+
+def _listed(rules: Rules, response: Any, ask: Callable[[str], Any]) -> list[TrainingJob]:
+    """The jobs that match a request, in its order, whatever their status."""
+    jobs = [job for job in response.sagemaker_backend.training_jobs.values() if job.name not in rules.unlisted]
+    is_reverse = (ask("SortOrder") or "Descending") == "Descending"
+    matching = [job for job in jobs if _matches(job, ask)]
+    return sorted(matching, key=SORTED_BY[ask("SortBy") or "CreationTime"], reverse=is_reverse)
 
 
 def _summary(job: TrainingJob) -> dict[str, Any]:
@@ -144,7 +156,11 @@ def _summary(job: TrainingJob) -> dict[str, Any]:
     return {key: copy.copy(job.described[key]) for key in keys if key in job.described}
 
 
-def _is_asked_for(job: TrainingJob, ask: Callable[[str], Any]) -> bool:
+def _has_status(job: TrainingJob, ask: Callable[[str], Any]) -> bool:
+    return ask("StatusEquals") in (None, job.status)
+
+
+def _matches(job: TrainingJob, ask: Callable[[str], Any]) -> bool:
     times = {"CreationTime": job.described["CreationTime"], "LastModifiedTime": job.described["LastModifiedTime"]}
     return (
         (ask("NameContains") or "") in job.name
@@ -164,7 +180,7 @@ def _utc(time: Any) -> datetime:
 
 
 def quota_code(name: str) -> str:
-    """A code for the quota of this name; not AWS's own, but as stable."""
+    """A code for the quota of this name: not AWS's own, but as stable."""
     return f"L-{hashlib.sha256(name.encode()).hexdigest()[:8].upper()}"
 
 
@@ -182,20 +198,20 @@ def _quota(rules: Rules, name: str) -> dict[str, Any]:
 
 
 def _list_service_quotas(rules: Rules, original: Any, response: Any) -> str:
-    asked = json.loads(response.body)
-    if asked["ServiceCode"] != "sagemaker":
+    request = json.loads(response.body)
+    if request["ServiceCode"] != "sagemaker":
         raise NoSuchResource
-    names, start, size = sorted(rules.quota), int(asked.get("NextToken") or 0), int(asked.get("MaxResults") or 100)
+    names, start, size = sorted(rules.quota), int(request.get("NextToken") or 0), int(request.get("MaxResults") or 100)
     answer: dict[str, Any] = {"Quotas": [_quota(rules, name) for name in names[start : start + size]]}
     if start + size < len(names):
         answer["NextToken"] = str(start + size)
     return json.dumps(answer)
 
 
-def _get_service_quota(rules: Rules, original: Any, backend: Any, **asked: str) -> dict[str, Any]:
-    if asked["service_code"] != "sagemaker":
-        return dict(original(backend, **asked))
+def _get_service_quota(rules: Rules, original: Any, backend: Any, **named: str) -> dict[str, Any]:
+    if named["service_code"] != "sagemaker":
+        return dict(original(backend, **named))
     for name in rules.quota:
-        if quota_code(name) == asked["quota_code"]:
+        if quota_code(name) == named["quota_code"]:
             return _quota(rules, name)
     raise NoSuchResource

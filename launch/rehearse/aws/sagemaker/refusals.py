@@ -1,4 +1,4 @@
-"""What SageMaker refuses, in its own words.  Words marked [?] are not known to be AWS's own."""
+"""The requests that SageMaker refuses, in its own words.  Words marked [?] are not known to be AWS's own."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def invalid(message: str) -> SagemakerClientError:
 
 
 def check_shape(shape: Any, value: Any, path: str) -> None:
-    """Lengths, ranges, patterns and enumerations, which neither botocore nor moto looks at."""
+    """Checks lengths, ranges, patterns and enumerations, which neither botocore nor moto does."""
     if shape.type_name == "structure":
         for key, member in shape.members.items():
             if key in value:
                 check_shape(member, value[key], f"{path}.{key[0].lower()}{key[1:]}".lstrip("."))
         return
-    if wrong := _what_is_wrong(shape, value):
+    if constraint := _violated(shape, value):
         raise invalid(
             f"1 validation error detected: Value '{value}' at '{path}' failed to satisfy constraint: "
-            f"Member must {wrong}"
+            f"Member must {constraint}"
         )
     if shape.type_name == "list":
         for number, item in enumerate(value, 1):
@@ -42,29 +42,41 @@ def check_shape(shape: Any, value: Any, path: str) -> None:
             check_shape(shape.value, item, f"{path}.{key}.value")
 
 
-def _what_is_wrong(shape: Any, value: Any) -> str:
+def _violated(shape: Any, value: Any) -> str:
+    """The first constraint that the value violates; empty if none."""
     limits = shape.metadata
-    is_number = shape.type_name in ("integer", "long", "float", "double")
-    size, what = (value, "value") if is_number else (len(value) if hasattr(value, "__len__") else 0, "length")
     if limits.get("enum") and value not in limits["enum"]:
         return f"satisfy enum value set: [{', '.join(limits['enum'])}]"
-    if limits.get("max") is not None and size > limits["max"]:
-        return f"have {what} less than or equal to {limits['max']}"
-    if limits.get("min") is not None and size < limits["min"]:
-        return f"have {what} greater than or equal to {limits['min']}"
+    if outside := _outside(limits, *_size(shape, value)):
+        return outside
     pattern = limits.get("pattern")
     if pattern and isinstance(value, str) and not re.fullmatch(_python(pattern), value, re.DOTALL):
         return f"satisfy regular expression pattern: {pattern}"
     return ""
 
 
+def _size(shape: Any, value: Any) -> tuple[float, str]:
+    """The number that is limited, and what it is."""
+    if shape.type_name in ("integer", "long", "float", "double"):
+        return value, "value"
+    return (len(value) if hasattr(value, "__len__") else 0), "length"
+
+
+def _outside(limits: Any, size: float, name: str) -> str:
+    if limits.get("max") is not None and size > limits["max"]:
+        return f"have {name} less than or equal to {limits['max']}"
+    if limits.get("min") is not None and size < limits["min"]:
+        return f"have {name} greater than or equal to {limits['min']}"
+    return ""
+
+
 def _python(pattern: str) -> str:
-    """Java's regular expression in Python's words."""
+    """A regular expression of Java's in Python's syntax."""
     return pattern.replace(r"\p{L}", r"\w").replace(r"\p{N}", r"\d").replace(r"\p{Z}", r"\s")
 
 
-def check_limits(asked: dict[str, Any]) -> None:
-    limits, is_spot = asked.get("StoppingCondition", {}), asked.get("EnableManagedSpotTraining", False)
+def check_limits(request: dict[str, Any]) -> None:
+    limits, is_spot = request.get("StoppingCondition", {}), request.get("EnableManagedSpotTraining", False)
     run_s, wait_s = limits.get("MaxRuntimeInSeconds", DEFAULT_RUN_S), limits.get("MaxWaitTimeInSeconds")
     if wait_s is not None and not is_spot:
         raise invalid(
@@ -76,7 +88,7 @@ def check_limits(asked: dict[str, Any]) -> None:
         )
     if run_s > LONGEST_RUN_S:
         raise invalid(f"Invalid MaxRuntimeInSeconds. It must not exceed {LONGEST_RUN_S}")  # [?]
-    if is_spot and asked["ResourceConfig"].get("KeepAlivePeriodInSeconds"):
+    if is_spot and request["ResourceConfig"].get("KeepAlivePeriodInSeconds"):
         raise invalid("KeepAlivePeriodInSeconds is not supported when EnableManagedSpotTraining is set to true")  # [?]
 
 

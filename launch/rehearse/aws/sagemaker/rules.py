@@ -1,4 +1,4 @@
-"""What SageMaker has and allows in a rehearsal.  account.py hands it to whoever sets it."""
+"""What the embedded SageMaker has and allows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_QUOTA = 20.0
 
 @dataclass
 class Slow:
-    """In how many answers of DescribeTrainingJob a job is Stopping; None: until stopped() is called."""
+    """For how many answers of DescribeTrainingJob a job stays Stopping; None: until stopped() is called."""
 
     stopping: int | None = 1
 
@@ -28,10 +28,10 @@ def _quotas() -> dict[str, float]:
 
 @dataclass
 class Rules:
-    """What AWS has and allows.  quota: instances by its name; capacity: instances by type, without limit if missing.
+    """What AWS allows.  quota: instances by the quota's name; capacity: instances by type (default: unlimited).
 
-    refuses_missing_data: CreateTrainingJob looks for input data, as it has been seen to; otherwise the job fails later.
-    unlisted: names of jobs that listings do not have yet; roles: ARNs that SageMaker may take on, beside the account's.
+    refuses_missing_data: CreateTrainingJob checks input data, as it has been seen to; otherwise the job fails later.
+    unlisted: names of jobs that listings do not show yet; roles: ARNs that SageMaker may assume, beside the account's.
     """
 
     quota: dict[str, float] = field(default_factory=_quotas)
@@ -41,7 +41,7 @@ class Rules:
     unlisted: set[str] = field(default_factory=set)
     roles: set[str] = field(default_factory=set)
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    lock: Any = field(default_factory=threading.RLock)  # the server has threads
+    lock: Any = field(default_factory=threading.RLock)  # of everything that is under these rules
 
 
 @functools.cache
@@ -50,21 +50,10 @@ def _model() -> Any:
 
 
 def operation_input(name: str) -> Any:
-    """The shape of what an operation of SageMaker's takes, in AWS's own model."""
+    """The input shape of an operation of SageMaker, from AWS's own model."""
     return _model().operation_model(name).input_shape
 
 
 def instance_types() -> list[str]:
-    """Every type that SageMaker trains on."""
+    """Every instance type that SageMaker trains on."""
     return list(_model().shape_for("TrainingInstanceType").enum)
-
-
-def alone(act: Callable[..., Any]) -> Callable[..., Any]:
-    """`act`, which gets the rules or a job first, with nobody else at the jobs."""
-
-    @functools.wraps(act)
-    def act_alone(first: Any, *args: Any, **named: Any) -> Any:
-        with getattr(first, "rules", first).lock:
-            return act(first, *args, **named)
-
-    return act_alone

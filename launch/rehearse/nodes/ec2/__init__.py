@@ -1,1 +1,1 @@
-"""EC2 nodes on this machine, as namespaces or as plain processes; each runs the real boot script."""
+"""EC2 nodes on this machine, in namespaces or as plain processes; each runs the real boot script."""

@@ -1,9 +1,9 @@
-"""docker, as far as infra/ec2/boot.sh uses it, on a node of a rehearsal: a program, which nothing here imports.
+"""docker as far as infra/ec2/boot.sh uses it, on a node of a rehearsal: a program, which nothing imports.
 
-Runs a container's command for real, with this Python and this checkout as the image: in a mount namespace
-of its own that has the volumes, in a process namespace of its own unless --pid host, with no environment
-but the image's and -e, and with its output in CloudWatch.  Anything else than what boot.sh says is refused
-with docker's own exit code, 125.  Every call is noted in /ec2/docker-calls.
+Runs a container's command with this Python and this checkout as the image: in a mount namespace of its own with the
+volumes, in a process namespace of its own unless --pid host, with the environment of the image and -e only, and with
+its output in CloudWatch.  Refuses options that boot.sh does not use with docker's own exit code, 125.  Records every
+call in /ec2/docker-calls.
 """
 
 import ctypes
@@ -19,13 +19,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-# On a node of namespaces.py the whole disk is its own; one of processes.py has a folder, and shares the rest.
+# A node of namespaces.py has a disk of its own; one of processes.py has a folder and shares the rest.
 ROOT = Path(os.environ.get("EC2_ROOT", "/"))
 IS_ALONE = "EC2_ROOT" not in os.environ
 HERE = ROOT / "ec2"
 CHECKOUT = Path(__file__).resolve().parents[4]
 CONTAINERS = ROOT / "run/containers"
-VALUES = {  # of each flag of run that takes one; None: any
+VALUES = {  # allowed values of each flag of run; None: any
     "--name": None, "--network": {"host"}, "--ipc": {"host"}, "--pid": {"host"}, "--ulimit": {"memlock=-1"},
     "--security-opt": {"no-new-privileges"}, "--log-driver": {"awslogs"}, "--log-opt": None,
     "-v": None, "-e": None, "--gpus": {"all"}, "--device": None,
@@ -58,7 +58,7 @@ def complain(code: int, sentence: str) -> int:
     return code
 
 
-# ---- containers that run, by name: a file with the process id of their first process
+# ---- running containers: a file for each name, with the process ID of the first process
 
 
 def send(container: str, signum: int) -> int:
@@ -104,12 +104,12 @@ def run(words: list[str]) -> int:
 
 def run_container(name: str, command: list[str], options: dict[str, list[str]], log: dict[str, str]) -> int:
     if sys.platform == "linux":
-        # What processes leave when they die comes here instead of to the node's init, and ends with the container.
+        # Orphans become children of this process instead of the node's init, and end with the container.
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     awslogs = AwsLogs(log)
     try:
         awslogs.begin()
-    except Exception as error:  # as docker does: no log, no container
+    except Exception as error:  # as docker: without a log there is no container
         return complain(125, f"failed to initialize logging driver: {error}")
     own_pids = not options["--pid"]
     isolated = ["unshare", "--mount", *["--pid", "--fork", "--kill-child", "--mount-proc"] * own_pids] * IS_ALONE
@@ -133,7 +133,7 @@ def run_container(name: str, command: list[str], options: dict[str, list[str]], 
 
 
 def given(words: list[str]) -> dict[str, str]:
-    """The variables of -e NAME=VALUE, and of -e NAME, whose value is that of docker's own."""
+    """The variables of -e NAME=VALUE, and of -e NAME, whose value docker takes from its own environment."""
     named = (word.partition("=") for word in words)
     return {
         name: value if equals else os.environ[name] for name, equals, value in named if equals or name in os.environ
@@ -147,7 +147,7 @@ def mount(volume: str) -> str:
 
 
 def link(volume: str) -> str:
-    """Where nothing can be mounted, the place in the container is a link, or the same as outside."""
+    """A link in place of a mount, where nothing can be mounted."""
     source, target, *_mode = volume.split(":")
     return f"[ {source} = {target} ] || ln -sfn {source} {target}"
 
@@ -162,7 +162,7 @@ def first_process(unshare: int) -> int:
 
 def kill_descendants() -> None:
     children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
-    while left := children.read_text().split() if children.exists() else []:  # elsewhere torchrun's own must do
+    while left := children.read_text().split() if children.exists() else []:  # elsewhere torchrun ends them
         for pid in left:
             with suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
@@ -171,7 +171,7 @@ def kill_descendants() -> None:
 
 
 def image_environment() -> dict[str, str]:
-    other_image = HERE / "image"  # a test's own, instead of this checkout
+    other_image = HERE / "image"  # of a test, in place of this checkout
     return {
         "PATH": f"{HERE}/bin:/usr/bin:/bin",
         "HOME": str(ROOT / "tmp"),
@@ -184,10 +184,10 @@ def image_environment() -> dict[str, str]:
 
 
 class AwsLogs:
-    """docker's log driver of that name: what a container prints, in a CloudWatch stream."""
+    """docker's log driver of that name: writes the output of a container to a CloudWatch stream."""
 
     def __init__(self, options: dict[str, str]) -> None:
-        import boto3  # takes longer than every other command
+        import boto3  # takes longer than all other commands together
 
         self._client = boto3.client("logs", region_name=options["awslogs-region"])
         self._stream = {"logGroupName": options["awslogs-group"], "logStreamName": options["awslogs-stream"]}

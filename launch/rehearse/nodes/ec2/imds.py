@@ -1,4 +1,4 @@
-"""The instance metadata service of one node: version 2 only, as the launcher asks for."""
+"""The instance metadata service of one node: version 2 only, as the launcher requests it."""
 
 import json
 import secrets
@@ -12,13 +12,13 @@ ROLE = "ddp-node"
 
 
 class Imds(ThreadingHTTPServer):
-    """Serves until close().  Made in the thread that is in the node's network, where its address is."""
+    """Serves until close().  Create it in a thread in the node's network, where its address is."""
 
     daemon_threads = True
 
     def __init__(self, instance: str, address: tuple[str, int] = ADDRESS) -> None:
         super().__init__(address, _Handler)
-        self._tokens: dict[str, float] = {}  # until when each is good, monotonic
+        self._tokens: dict[str, float] = {}  # when each expires (monotonic, s)
         self._answers = {
             "instance-id": instance,
             "iam/security-credentials/": ROLE,
@@ -28,14 +28,14 @@ class Imds(ThreadingHTTPServer):
         self._thread.start()
 
     def give_spot_notice(self) -> None:
-        """EC2 takes the instance back in two minutes."""
+        """Announces that EC2 reclaims the instance in two minutes."""
         soon = datetime.now(UTC) + timedelta(minutes=2)
         self._answers["spot/instance-action"] = json.dumps(
             {"action": "terminate", "time": soon.strftime("%Y-%m-%dT%H:%M:%SZ")}
         )
 
     def close(self) -> None:
-        """Stops answering, and frees the node's network."""
+        """Stops serving and frees the node's network."""
         self.shutdown()
         self._thread.join()
         self.server_close()
@@ -85,7 +85,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _credentials() -> dict[str, str]:
-    """A role's, as EC2 hands them out.  moto takes any."""
+    """Credentials of a role, in EC2's form; moto accepts any."""
     now = datetime.now(UTC)
     return {
         "Code": "Success",

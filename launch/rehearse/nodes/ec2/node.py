@@ -1,8 +1,9 @@
-"""What every kind of node has: its volume, its programs, and how the rest of a rehearsal sees it."""
+"""What both kinds of node share: volumes, programs, and their interface to the rest of a rehearsal."""
 
 from __future__ import annotations
 
 import os
+import site
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from shlex import quote
 from typing import Protocol, TypeVar
 
 from launch.core import shell
+from launch.core.errors import NotSetUp
 from launch.core.shell import ChildProcess
 from launch.rehearse.nodes.ec2.imds import Imds
 from launch.rehearse.stage.environment import NO_ACCOUNT
@@ -21,26 +23,26 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Volume:
-    """An EBS volume; image: an ext4 image of what it holds, or the folder itself for nodes that cannot mount."""
+    """An EBS volume.  image: an ext4 image of its files, or their folder for nodes that cannot mount."""
 
     id: str
     image: Path
 
     @classmethod
     def of(cls, folder: Path, volume_id: str, image: Path, mib: int = 16) -> Volume:
-        """With a journal that was not closed, as in most snapshots."""
+        """A volume with the files of `folder`, and with a journal that was not closed, as in most snapshots."""
         shell.output_of(["mkfs.ext4", "-qF", "-d", str(folder), str(image), f"{mib}M"])
         shell.output_of(["debugfs", "-w", "-R", "feature needs_recovery", str(image)])
         return cls(volume_id, image)
 
 
 @dataclass(frozen=True)
-class World:
-    """What a node finds, where that is not as it should be.
+class NodeSetup:
+    """How a node differs from a plain one.
 
-    aws: where the node looks for it; image: a folder that containers find in the place of this checkout; programs:
-    instead of its own of these names, or beside them; cores: of this machine, that the node has for itself; none: all;
-    rate: of its network, as tc writes it; has_own_disk: so that it can be full.
+    aws: the URL of its AWS; image: a folder that containers get as their image (default: this checkout); programs:
+    added to its own, or in their place, by name; cores: of this machine, for this node alone (default: all); rate: of
+    its network, in tc's notation; has_own_disk: a file system of its own, which can be filled.
     """
 
     aws: str
@@ -54,9 +56,9 @@ class World:
 
 @dataclass
 class Node:
-    """An instance that was started.  root: where its files are on this machine, also while it runs.
+    """A running node.  root: its files on this machine.
 
-    process: what keeps it on; grace_s: how long it gets to end its processes by itself.
+    process: keeps it on; grace_s: how long it may take to end its processes.
     """
 
     instance: str
@@ -80,8 +82,8 @@ class Node:
         containers = self.root / "run" / "containers"
         return containers.exists() and any(containers.iterdir())
 
-    def pull_the_plug(self) -> None:
-        """Ends it at once, whatever runs; twice is fine."""
+    def power_off(self) -> None:
+        """Ends it at once, with all its processes; a second call does nothing."""
         self.process.let_go(self.grace_s)
         if self.imds:
             self.imds.close()
@@ -89,10 +91,10 @@ class Node:
 
 
 class Machines(Protocol):
-    """What makes nodes.
+    """Makes nodes.
 
-    gateway: where AWS is for them; address: the one of a node that would have `private` on AWS; differences: from
-    EC2's, a sentence each.
+    gateway: AWS's address for them; address: a node's, which on AWS would be `private`; place: calls what opens a
+    socket where nodes can reach it; differences: from EC2's nodes, one sentence each.
     """
 
     @property
@@ -109,28 +111,28 @@ class Machines(Protocol):
     def place(self, make: Callable[[], Result]) -> Result: ...
 
     def power_on(
-        self, instance: str, address: str, user_data: str, world: World, volume: Volume | None = None
+        self, instance: str, address: str, user_data: str, setup: NodeSetup, volume: Volume | None = None
     ) -> Node: ...
 
 
 def pin(pid: int, cores: Sequence[int]) -> None:
-    """Lets a process, and what it starts from now on, run on these cores only, where the system can do that.
+    """Limits a process, and what it starts from now on, to these cores, where the system supports it.
 
-    Two nodes that both take all cores wait for each other's threads: a training takes forty times as long.
+    Two nodes that both use all cores wait for each other's threads: training takes forty times as long.
     """
     if cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(pid, cores)
 
 
 def share_of_cores(slot: int, nodes: int) -> tuple[int, ...]:
-    """The cores of the node in place `slot` of so many."""
+    """The cores of the node in place `slot` of `nodes`."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     each = max(1, len(cores) // nodes)
     return tuple(cores[(slot * each + number) % len(cores)] for number in range(each)) if cores else ()
 
 
 def programs() -> dict[str, str]:
-    """The programs of a node that are not this machine's own, by name."""
+    """The programs of a node that replace this machine's own, by name."""
     python, docker = quote(sys.executable), quote(str(HERE / "docker.py"))
     return {
         "python": f'#!/bin/sh\nexec {python} "$@"\n',
@@ -140,9 +142,25 @@ def programs() -> dict[str, str]:
     }
 
 
-def environment(world: World, path: str, home: Path | str) -> dict[str, str]:
-    """What every program of a node finds: this AWS, and no account of this machine's user."""
-    return {**NO_ACCOUNT, "PATH": path, "HOME": str(home), "AWS_ENDPOINT_URL": world.aws}
+def environment(setup: NodeSetup, path: str, home: Path | str) -> dict[str, str]:
+    """The environment of every program on a node: the embedded AWS, and nothing of this machine's user."""
+    return {**_bare_environment(path, home), "AWS_ENDPOINT_URL": setup.aws}
+
+
+def _bare_environment(path: str, home: Path | str) -> dict[str, str]:
+    # pip install --user puts modules below HOME, which is another one here.
+    return {**NO_ACCOUNT, "PATH": path, "HOME": str(home), "PYTHONUSERBASE": site.getuserbase()}
+
+
+def check_aws_cli() -> None:
+    """Raises NotSetUp if a node could not run the AWS CLI: its boot script would fail without a word."""
+    command = [sys.executable, "-P", "-m", "awscli", "--version"]
+    result = shell.run_captured(command, _bare_environment(os.defpath, os.devnull))
+    if result.code:
+        reason = (result.err.strip().splitlines() or ["no output"])[-1]
+        raise NotSetUp(
+            f"nodes need the AWS CLI of this Python ({reason}); run pip install -c constraints.txt -e '.[rehearse]'"
+        )
 
 
 def write_program(path: Path, text: str) -> None:
@@ -152,5 +170,5 @@ def write_program(path: Path, text: str) -> None:
 
 
 def text_of(path: Path) -> str:
-    """A file's text; nothing where there is none."""
+    """A file's text; empty if there is no such file."""
     return path.read_text(errors="replace") if path.exists() else ""

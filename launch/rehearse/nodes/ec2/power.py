@@ -1,6 +1,6 @@
-"""What keeps a node of processes.py on: a program, `python power.py ROOT`, which nothing here imports.
+"""Keeps a node of processes.py on: a program, `python power.py ROOT`, which nothing imports.
 
-It runs the node's user data.  When its standard input is closed or it gets SIGTERM, it ends with all that was started.
+It runs the node's user data.  When its standard input is closed or it gets SIGTERM, it ends with all it has started.
 """
 
 import ctypes
@@ -17,13 +17,13 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def main(root: Path) -> None:
-    """The node's life."""
-    if sys.platform == "linux":  # what processes leave when they die comes here, and is found
+    """Runs the node until it is switched off."""
+    if sys.platform == "linux":  # orphans become children of this process, and are found
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     off = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: off.set())
     print("ready", flush=True)
-    os.read(0, 100)  # the line that it may begin
+    os.read(0, 100)  # the line that starts it
     threading.Thread(target=_wait_for_plug, args=[off], daemon=True).start()
     with (root / "ec2" / "console").open("wb") as console:
         subprocess.Popen(
@@ -45,10 +45,10 @@ def _wait_for_plug(off: threading.Event) -> None:
 
 
 def _kill_all() -> None:
-    """Until nothing is left, for one of them may just be starting another."""
+    """Kills all descendants, repeatedly, as one of them may just be starting another."""
     give_up = time.monotonic() + 4.0
     while (left := _descendants()) and time.monotonic() < give_up:
-        for pid in sorted(left):  # a parent first, so that it does not say what became of its child
+        for pid in sorted(left):  # parents first, so that they do not report the end of their children
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         with suppress(ChildProcessError):
@@ -59,19 +59,19 @@ def _kill_all() -> None:
 
 def _descendants() -> set[int]:
     parents = dict(_parents())
-    found, new = set[int](), {os.getpid()}
-    while new:
-        new = {pid for pid, parent in parents.items() if parent in new} - found
-        found |= new
-    return found
+    descendants, newest = set[int](), {os.getpid()}
+    while newest:
+        newest = {pid for pid, parent in parents.items() if parent in newest} - descendants
+        descendants |= newest
+    return descendants
 
 
 def _parents() -> list[tuple[int, int]]:
     """Every process with its parent."""
     if not Path("/proc/self/stat").exists():
         ps = subprocess.Popen(["ps", "-axo", "pid=,ppid="], stdout=subprocess.PIPE, text=True)
-        said, _ = ps.communicate()
-        rows = [line.split() for line in said.splitlines()]
+        output, _ = ps.communicate()
+        rows = [line.split() for line in output.splitlines()]
         return [(int(pid), int(parent)) for pid, parent in rows if int(pid) != ps.pid]
     rows_here = []
     for stat in Path("/proc").glob("[0-9]*/stat"):

@@ -1,7 +1,7 @@
-"""EC2 nodes as plain processes, for who is not root: Linux and macOS.
+"""EC2 nodes as plain processes, for users without root: Linux and macOS.
 
 A node has a folder in place of a disk and, on Linux, a loopback address of its own.  It runs the real boot script,
-in which only the places are changed: see changed().
+in which only paths and ports are changed: see relocated().
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import random
 import re
 import shutil
-import site
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -22,21 +21,21 @@ from typing import TypeVar
 
 from launch.core import shell
 from launch.rehearse.nodes.ec2.imds import Imds
-from launch.rehearse.nodes.ec2.node import HERE, Node, Volume, World, environment, pin, programs, write_program
+from launch.rehearse.nodes.ec2.node import HERE, Node, NodeSetup, Volume, environment, pin, programs, write_program
 
 Result = TypeVar("Result")
 
 LOCALHOST = "127.0.0.1"
-BASH = (4, 4)  # the first that knows the process id of >(...), which boot.sh waits for; macOS has 3.2
-PORT = 29400  # where the nodes meet, in boot.sh
-GRACE_S = 5.0  # for a node that goes off to end its processes
-# GNU's, or of Linux alone: other systems get those of programs.py.
+BASH = (4, 4)  # the first that sets $! for >(...), which boot.sh waits for; macOS has 3.2
+PORT = 29400  # of the nodes' rendezvous, in boot.sh
+GRACE_S = 5.0  # for a node to end its processes
+# GNU's own or Linux's: other systems get those of programs.py.
 GNU = ("flock", "timeout", "find", "tail")
 
 DIFFERENCES = (
-    "A node is a process tree in a folder of its own, with a loopback address; all share this machine's disk and user.",
-    "In the boot script that a node runs, its folder stands before /var/lib, /data, /dev/disk, /job and /run, and the "
-    "metadata service and the nodes' meeting have other ports; the rest is the real one.",
+    "A node is a process tree in its own folder, with a loopback address; all share this machine's disk and user.",
+    "In its boot script, the node's folder is put in front of /var/lib, /data, /dev/disk, /job and /run, and the "
+    "metadata service and the rendezvous have other ports; the rest is the real script.",
     "docker, mount, ip and shutdown are stand-ins: docker runs the container's command with this Python and this "
     "checkout, without GPUs.",
 )
@@ -46,7 +45,7 @@ echo "$*" >> "$EC2_ROOT/ec2/shutdown-calls"
 for last; do :; done
 case $last in now | -f) kill "$EC2_POWER" && sleep 60 ;; esac
 """
-# A volume is a link to the folder that it holds.
+# A volume is a link to its folder.
 MOUNT = """#!/bin/sh
 case $1 in
     -o) rmdir "$4" && ln -s "$(readlink "$3")" "$4" ;;
@@ -60,28 +59,30 @@ echo "1: {interface}    inet $last/8 scope host {interface}"
 
 
 def why_not_here() -> str | None:
-    """Why nodes cannot be processes on this machine, or None."""
+    """Why nodes cannot be processes on this machine, as "needs ..."; None if they can."""
     missing = [name for name in ("bash", "curl") if shutil.which(name) is None]
     if missing:
-        return f"needs {', '.join(missing)}"
+        return f"needs {' and '.join(missing)}; install them, such as with apt-get install {' '.join(missing)}"
     version = shell.output_of([_bash(), "-c", 'echo "${BASH_VERSINFO[0]} ${BASH_VERSINFO[1]}"']).split()
     if tuple(map(int, version)) < BASH:
-        return f"needs bash 4.4 or newer, and has {'.'.join(version)}; on macOS: brew install bash"
+        return f"needs bash 4.4 or newer, and this is {'.'.join(version)}; on macOS: brew install bash"
     return None
 
 
 def _bash() -> str:
-    """The user's own, which on macOS is not the system's."""
+    """The first bash on PATH: on macOS the system's own is too old."""
     return shutil.which("bash") or "bash"
 
 
 @dataclass
 class Processes:
-    """Makes nodes that are processes.  block: the second number of their addresses; 0: all have this machine's own."""
+    """Makes nodes that are processes.  block: second number of their addresses (0: all share 127.0.0.1); meeting: the
+    rendezvous' port.
+    """
 
     folder: Path
     block: int
-    meeting: int  # a free port
+    meeting: int
     nodes: list[Node] = field(default_factory=list)
 
     kind = "processes"
@@ -89,46 +90,48 @@ class Processes:
     gateway = LOCALHOST
 
     def place(self, make: Callable[[], Result]) -> Result:
-        """Everything is at the same place here."""
+        """Calls `make`: all sockets are in the same network."""
         return make()
 
     def address(self, private: str) -> str:
         """172.31.16.4 -> 127.BLOCK.16.4."""
         return f"127.{self.block}.{private.split('.', 2)[2]}" if self.block else LOCALHOST
 
-    def power_on(self, instance: str, address: str, user_data: str, world: World, volume: Volume | None = None) -> Node:
+    def power_on(
+        self, instance: str, address: str, user_data: str, setup: NodeSetup, volume: Volume | None = None
+    ) -> Node:
         """Starts a node with `volume` attached; it boots at once."""
         root = self.folder / instance
         imds = Imds(instance, (LOCALHOST, 0))
         try:
             metadata = f"http://{LOCALHOST}:{imds.server_address[1]}"
-            _lay_out(root, changed(user_data, root, metadata, self.meeting), world, volume)
+            _lay_out(root, relocated(user_data, root, metadata, self.meeting), setup, volume)
             command = [sys.executable, "-P", str(HERE / "power.py"), str(root)]
-            process = shell.start_child(command, _environment(root, world, metadata))
+            process = shell.start_child(command, _environment(root, setup, metadata))
         except BaseException:
             imds.close()
             raise
         node = Node(instance, address, root, volume, process, imds, GRACE_S)
         self.nodes.append(node)
-        pin(process.pid, world.cores)
+        pin(process.pid, setup.cores)
         process.tell("on")
         return node
 
 
 @contextmanager
 def processes(folder: Path) -> Iterator[Processes]:
-    """Makes nodes, which keep their files in `folder`.  Afterwards no node runs."""
+    """Makes nodes whose files are in `folder`; they end with the block."""
     folder.mkdir()
-    made = Processes(folder, _free_block(), _free_port())
+    machines = Processes(folder, _free_block(), _free_port())
     try:
-        yield made
+        yield machines
     finally:
-        for node in made.nodes:
-            node.pull_the_plug()
+        for node in machines.nodes:
+            node.power_off()
 
 
-def changed(user_data: str, root: Path, metadata: str, meeting: int) -> str:
-    """The boot script for a node whose disk is `root`.  A place that it does not name any more raises KeyError."""
+def relocated(user_data: str, root: Path, metadata: str, meeting: int) -> str:
+    """The boot script for a node whose disk is `root`.  Raises KeyError for a path that it no longer contains."""
     changes = {
         r"/var/lib/(?=ddp|cloud)": f"{root}/var/lib/",
         r"(?<![\w/.-])/data\b": f"{root}/data",
@@ -143,13 +146,13 @@ def changed(user_data: str, root: Path, metadata: str, meeting: int) -> str:
     for pattern in changes:
         if not re.search(pattern, user_data):
             raise KeyError(pattern)
-    # All at once: `root` itself may have such a name in it.
+    # All at once, as `root` itself may contain such a path.
     every = re.compile("|".join(f"({pattern})" for pattern in changes))
     new = list(changes.values())
-    return every.sub(lambda found: new[(found.lastindex or 1) - 1], user_data)
+    return every.sub(lambda match: new[(match.lastindex or 1) - 1], user_data)
 
 
-def _lay_out(root: Path, user_data: str, world: World, volume: Volume | None) -> None:
+def _lay_out(root: Path, user_data: str, setup: NodeSetup, volume: Volume | None) -> None:
     for name in ("ec2/bin", "var/lib/cloud/scripts/per-boot", "run", "tmp", "job", "data", "dev/disk/by-id"):
         (root / name).mkdir(parents=True)
     if volume:
@@ -161,7 +164,7 @@ def _lay_out(root: Path, user_data: str, world: World, volume: Volume | None) ->
         **programs(),
         **{name: f'#!/bin/sh\nexec {gnus} {name} "$@"\n' for name in _missing()},
         "shutdown": SHUTDOWN, "poweroff": SHUTDOWN, "mount": MOUNT, "ip": ADDRESS.format(interface=interface),
-        **world.programs,
+        **setup.programs,
     }  # fmt: skip
     for command, text in stand_ins.items():
         write_program(root / "ec2/bin" / command, text)
@@ -170,26 +173,25 @@ def _lay_out(root: Path, user_data: str, world: World, volume: Volume | None) ->
 
 
 def _missing() -> tuple[str, ...]:
-    """GNU's programs that this system has not, or has otherwise."""
+    """Those of GNU's programs that this system lacks, or has in another version."""
     return () if sys.platform == "linux" else GNU
 
 
-def _environment(root: Path, world: World, metadata: str) -> Mapping[str, str]:
+def _environment(root: Path, setup: NodeSetup, metadata: str) -> Mapping[str, str]:
     return {
         **environment(
-            world, f"{root}/ec2/bin:{os.defpath}:/usr/local/bin:/opt/homebrew/bin:/usr/sbin:/sbin", root / "tmp"
+            setup, f"{root}/ec2/bin:{os.defpath}:/usr/local/bin:/opt/homebrew/bin:/usr/sbin:/sbin", root / "tmp"
         ),
         "TMPDIR": f"{root}/tmp",  # nosec B108  # the node's own
-        "PYTHONUSERBASE": site.getuserbase(),  # which follows HOME
         "EC2_ROOT": str(root),
-        "DDP_SERVICE": "yes",  # this machine's systemd is not the node's
+        "DDP_SERVICE": "yes",  # boot.sh must not use this machine's systemd
         "AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata,
     }
 
 
 def _free_block() -> int:
-    """The second number of addresses that this machine has, and nobody meets at; 0 where it has but one."""
-    for block in random.sample(range(1, 255), 20):  # nosec B311  # nobody needs to guess it
+    """The second number of free loopback addresses; 0 where this machine has only 127.0.0.1."""
+    for block in random.sample(range(1, 255), 20):  # nosec B311  # no secret
         if _can_listen(f"127.{block}.0.1", PORT):
             return block
     return 0

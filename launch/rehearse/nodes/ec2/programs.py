@@ -1,6 +1,6 @@
-"""GNU's programs as far as infra/ec2/boot.sh uses them, for systems without: `python programs.py NAME ARGUMENTS...`.
+"""GNU's programs as far as infra/ec2/boot.sh uses them, for other systems: `python programs.py NAME ARGUMENTS...`.
 
-A program, which nothing here imports.
+A program: nothing imports it.
 """
 
 import fcntl
@@ -40,7 +40,7 @@ def timeout(words: list[str]) -> int:
 
 
 def find(words: list[str]) -> int:
-    """find . -type f ! -name '.*' -printf '%T@ %s %P\\n', and otherwise the system's own"""
+    """find . -type f ! -name '.*' -printf '%T@ %s %P\\n', or else the system's own"""
     if "-printf" not in words:
         os.execv("/usr/bin/find", ["find", *words])  # nosec B606  # what it stands for
     for folder, _, names in os.walk("."):
@@ -53,7 +53,7 @@ def find(words: list[str]) -> int:
 
 
 def tail(words: list[str]) -> int:
-    """tail --pid=PID -f /dev/null, and otherwise the system's own"""
+    """tail --pid=PID -f /dev/null, or else the system's own"""
     if not words[0].startswith("--pid="):
         os.execv("/usr/bin/tail", ["tail", *words])  # nosec B606  # what it stands for
     while True:

@@ -1,4 +1,4 @@
-"""Turns the instances of the embedded AWS into nodes as they appear, and gives each one's state back."""
+"""Makes a node of each instance that appears in the embedded AWS, and reports its end back."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from launch.core import catalog, price
-from launch.rehearse.aws.ec2.account import Account
+from launch.rehearse.aws.ec2.account import Ec2Account
 from launch.rehearse.aws.ec2.instances import end
-from launch.rehearse.nodes.ec2.node import Machines, Node, Volume, World, share_of_cores
+from launch.rehearse.nodes.ec2.node import Machines, Node, NodeSetup, Volume, share_of_cores
 
 LOOK_EVERY_S = 0.1
 SHUT_DOWN = "Client.InstanceInitiatedShutdown: Instance initiated shutdown"
@@ -20,23 +20,26 @@ LIVE, ENDING = ("pending", "running"), ("shutting-down", "terminated")
 
 @dataclass
 class Life:
-    """One node from its start to its end, by the monotonic clock, in s."""
+    """One node from its start to its end (monotonic, s).
+
+    gib: of its volumes; slot: its place among the nodes that run at the same time; how: it ended.
+    """
 
     instance: str
     type: str
     zone: str
     address: str
     node: Node
-    gib: int  # of its volumes
-    slot: int  # among the nodes that are on at a time
+    gib: int
+    slot: int
     began: float = field(default_factory=time.monotonic)
     ended: float | None = None
-    how: str = ""  # it ended
+    how: str = ""
     has_trained: bool = False
 
     @property
     def state(self) -> str:
-        """boots, trains, uploads (what a training left), or off."""
+        """boots, trains, uploads (the results), or off."""
         if self.ended is not None:
             return "off"
         if self.node.has_container:
@@ -54,21 +57,21 @@ class Life:
 
     @property
     def usd_per_hour(self) -> float:
-        known = catalog.load().get(self.type)
-        return (known.usd_per_hour if known else 0.0) + price.usd_per_hour(price.Volume(self.gib))
+        instance = catalog.load().get(self.type)
+        return (instance.usd_per_hour if instance else 0.0) + price.usd_per_hour(price.Volume(self.gib))
 
 
 @dataclass
 class Watcher:
-    """Looks until it is closed.
+    """Watches the account until it is closed.
 
-    nodes: how many there are at a time, to share this machine's cores; data: what volumes from a snapshot hold;
-    awaits_volume: nodes get theirs after their start, and what was attached later would not be seen in them.
+    nodes: how many run at the same time and share this machine's cores; data: makes the content of a volume from a
+    snapshot; awaits_volume: nodes get their volume after RunInstances, so they are started once they have it.
     """
 
-    account: Account
+    account: Ec2Account
     machines: Machines
-    world: World
+    setup: NodeSetup
     nodes: int
     data: Callable[[str], Volume | None] = lambda volume: None
     awaits_volume: bool = False
@@ -77,63 +80,64 @@ class Watcher:
     _closing: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
-    def watch(self, tell: Callable[[], None], give_up: Callable[[str], None]) -> None:
-        """Looks from now on.  tell: is called after each look; give_up: when this machine makes no node, with why."""
-        self._thread = threading.Thread(target=self._look_on, args=[tell, give_up], name="watcher", daemon=True)
+    def watch(self, on_look: Callable[[], None], on_trouble: Callable[[str], None]) -> None:
+        """Watches from now on.  on_look: called after each look; on_trouble: called if this machine makes no node."""
+        self._thread = threading.Thread(target=self._watch, args=[on_look, on_trouble], name="watcher", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Looks no more, and takes all nodes off."""
+        """Stops watching and ends all nodes."""
         self._closing.set()
         if self._thread:
             self._thread.join()
         for life in self.lives.values():
-            self._take_off(life, "the rehearsal was over")
+            self._end(life, "end of the rehearsal")
 
-    def _look_on(self, tell: Callable[[], None], give_up: Callable[[str], None]) -> None:
+    def _watch(self, on_look: Callable[[], None], on_trouble: Callable[[str], None]) -> None:
         while not self._closing.wait(LOOK_EVERY_S):
             try:
                 self._look()
-                tell()
-            except Exception as error:  # a launcher whose nodes never begin would wait for a quarter of an hour
+                on_look()
+            except Exception as error:  # the launcher would wait for its nodes for a quarter of an hour
                 self.trouble = f"{type(error).__name__}: {error}"
-                give_up(self.trouble)
+                on_trouble(self.trouble)
                 return
 
     def _look(self) -> None:
         for instance in list(self.account.ec2.all_instances()):
             life = self.lives.get(instance.id)
-            if life is None and instance.state in LIVE and self._is_whole(instance):
+            if life is None and instance.state in LIVE and self._is_complete(instance):
                 self.lives[instance.id] = self._begin(instance)
             elif life is not None and instance.state in ENDING:
-                self._take_off(life, instance.state_reason.code if instance.state_reason else "")
+                self._end(life, instance.state_reason.code if instance.state_reason else "")
             elif life is not None and not life.node.is_on:
                 end(self.account.rules, instance, SHUT_DOWN)
-                self._take_off(life, SHUT_DOWN.split(":")[0])
+                self._end(life, SHUT_DOWN.split(":")[0])
 
     def _begin(self, instance: Any) -> Life:
         volumes = [self.account.ec2.volumes[m.volume_id] for m in instance.block_device_mapping.values()]
-        held = [self.data(name) for name in self._volumes(instance)]
-        text = instance.user_data.decode()
-        taken = {life.slot for life in self.lives.values() if life.ended is None}
-        slot = next(number for number in range(len(taken) + 1) if number not in taken)
-        world = replace(self.world, cores=share_of_cores(slot, self.nodes))
-        node = self.machines.power_on(instance.id, instance.private_ip, text, world, next(iter(held), None))
+        data = [self.data(name) for name in self._volumes(instance)]
+        used = {life.slot for life in self.lives.values() if life.ended is None}
+        slot = next(number for number in range(len(used) + 1) if number not in used)
+        setup = replace(self.setup, cores=share_of_cores(slot, self.nodes))
+        node = self.machines.power_on(
+            instance.id, instance.private_ip, instance.user_data.decode(), setup, data[0] if data else None
+        )
         return Life(
             instance.id, instance.instance_type, instance.placement.zone, instance.private_ip, node,
             sum(volume.size for volume in volumes), slot,
         )  # fmt: skip
 
-    def _is_whole(self, instance: Any) -> bool:
-        """Whether all is there that the node is born with."""
-        return getattr(instance, "is_whole", False) and (not self.awaits_volume or bool(self._volumes(instance)))
+    def _is_complete(self, instance: Any) -> bool:
+        """Whether the instance has everything that its node needs from the start."""
+        return getattr(instance, "is_complete", False) and (not self.awaits_volume or bool(self._volumes(instance)))
 
     def _volumes(self, instance: Any) -> list[str]:
-        """Those with data."""
+        """The IDs of its volumes with data."""
         mapped = [self.account.ec2.volumes[m.volume_id] for m in list(instance.block_device_mapping.values())]
         return [volume.id for volume in mapped if volume.snapshot_id]
 
-    def _take_off(self, life: Life, how: str) -> None:
+    def _end(self, life: Life, how: str) -> None:
         if life.ended is None:
-            life.node.pull_the_plug()
+            life.node.power_off()
             life.ended, life.how = time.monotonic(), how

@@ -1,7 +1,7 @@
-"""SageMaker itself, on this machine: runs the training jobs of moto's account with AWS's own toolkit, on the CPU.
+"""Runs the training jobs of moto's account on this machine, with AWS's own toolkit, on the CPU.
 
-It finds new jobs by itself, lays out /opt/ml as SageMaker does, and keeps the job's state, logs, checkpoints, metrics
-and results where AWS keeps them.
+It finds new jobs, sets up /opt/ml as SageMaker does, and keeps the job's state, logs, checkpoints, metrics and results
+where AWS keeps them.
 """
 
 from __future__ import annotations
@@ -13,33 +13,35 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from launch.rehearse.aws.sagemaker.account import Account
+from launch.rehearse.aws.sagemaker.account import SageMakerAccount
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob
 from launch.rehearse.nodes.sagemaker.machine import Machine
-from launch.rehearse.nodes.sagemaker.run import LOOK_S, Run
+from launch.rehearse.nodes.sagemaker.run import LOOK_S, JobRun
 
 GRACE_S = 5.0  # AWS: 120 s
 
 
 class Agent:
-    """Runs whatever job is InProgress in `account`, each in a thread of its own.
+    """Runs the jobs that are InProgress in `account`, each in a thread of its own.
 
-    url: of AWS, for this machine; ranks: how many GPUs every instance seems to have;
-    in_network: also a job's only instance is a host of its own; has_disks: their checkpoints are on a file system of
-    its own; rate: of their network, such as 200mbit; errors: of the agent, not of jobs; machines: all so far.
+    url: of AWS, on this machine; ranks: how many GPUs each instance seems to have; in_network: a single instance is a
+    host of its own, too; has_disks: checkpoints are on a file system of their own; rate: of the instances' network,
+    such as 200mbit; errors: of the agent, not of jobs; machines: all instances so far.
     """
 
-    def __init__(self, account: Account, url: str, folder: Path, ranks: int = 2, grace_s: float = GRACE_S) -> None:
+    def __init__(
+        self, account: SageMakerAccount, url: str, folder: Path, ranks: int = 2, grace_s: float = GRACE_S
+    ) -> None:
         self.account, self.url, self.folder, self.ranks, self.grace_s = account, url, folder, ranks, grace_s
         self.in_network, self.has_disks, self.rate = False, False, ""
         self.closing = threading.Event()
         self.errors: list[str] = []
         self.machines: list[Machine] = []
-        self.runs: dict[str, Run] = {}
+        self.runs: dict[str, JobRun] = {}
         self._watcher = threading.Thread(target=self._watch, name="sagemaker")
 
     def start(self) -> None:
-        """Looks for jobs from now on."""
+        """Starts to look for jobs."""
         self._watcher.start()
 
     def close(self) -> None:
@@ -51,24 +53,24 @@ class Agent:
             run.join()
 
     def step(self) -> None:
-        """Takes on the jobs that are new."""
+        """Starts the jobs that are new."""
         for name, job in list(self.account.jobs.items()):
             if name not in self.runs and not job.has_ended:
-                self.runs[name] = Run(self, job, self.folder / str(len(self.runs) + 1))
+                self.runs[name] = JobRun(self, job, self.folder / str(len(self.runs) + 1))
                 self.runs[name].start()
 
     def began(self, job: TrainingJob, addresses: Sequence[str]) -> list[Machine]:
-        """Notes the machines that a job has got, in rank order."""
-        made = []
+        """Adds the instances that a job has got, in rank order."""
+        machines = []
         for rank, address in enumerate(addresses):
             earlier = sum(machine.rank == rank for machine in self.machines)
             name = f"algo-{rank + 1}" + (f" ({earlier + 1})" if earlier else "")
-            made.append(Machine(job, name, rank, address or "127.0.0.1"))
-        self.machines += made
-        return made
+            machines.append(Machine(job, name, rank, address or "127.0.0.1"))
+        self.machines += machines
+        return machines
 
     def wait(self, name: str, timeout_s: float = 120) -> dict[str, Any]:
-        """What DescribeTrainingJob says of a job when it has ended."""
+        """Waits for the end of a job; returns DescribeTrainingJob's answer.  Raises TimeoutError with its log."""
         end = time.monotonic() + timeout_s
         while name not in self.account.jobs or not self.account.jobs[name].has_ended:
             if time.monotonic() > end:
@@ -78,7 +80,7 @@ class Agent:
             return copy.deepcopy(self.account.jobs[name].described)
 
     def interrupt(self, name: str) -> None:
-        """Takes a spot job's machines away, at once; it starts again by itself.  Returns when it is Interrupted."""
+        """Takes a spot job's instances at once; the agent starts it again.  Returns when it is Interrupted."""
         if not self.runs[name].strike("interrupted"):
             raise TimeoutError(f"{name} was not interrupted: it is {self.account.jobs[name].secondary}")
 

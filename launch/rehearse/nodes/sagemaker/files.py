@@ -1,4 +1,4 @@
-"""What goes from S3 into containers, and back: data, checkpoints, and what a training leaves."""
+"""Copies between S3 and containers: data, checkpoints and results."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from launch.rehearse.aws.sagemaker.account import Account
+from launch.rehearse.aws.sagemaker.account import SageMakerAccount
 
-ML = Path("/opt/ml")  # what a container calls its base
+ML = Path("/opt/ml")  # a container's own name for its base
 
 
 class Checkpoints:
-    """The folder that SageMaker keeps in S3, under `config`: CheckpointConfig of the request, or None."""
+    """The checkpoint folder, which SageMaker copies to S3.  config: CheckpointConfig of the request, or None."""
 
-    def __init__(self, account: Account, config: dict[str, str] | None) -> None:
+    def __init__(self, account: SageMakerAccount, config: dict[str, str] | None) -> None:
         self.account, self.uri = account, config["S3Uri"].rstrip("/") + "/" if config else ""
         self.folder = Path((config or {}).get("LocalPath", f"{ML}/checkpoints").rstrip("/")).relative_to(ML)
         self._kept: dict[Path, tuple[int, int]] = {}
 
     def restore(self, base: Path) -> None:
-        """What S3 has, as a new container finds it."""
+        """Copies the checkpoints in S3 into a new container."""
         if self.uri:
             download(self.account, self.account.under(self.uri), self.uri, base / self.folder)
 
     def keep(self, folders: Sequence[Path]) -> None:
-        """Copies what is new in any container's folder; what was deleted there stays in S3."""
+        """Copies what is new in the containers' folders to S3, where deleted files stay."""
         for folder in folders if self.uri else ():
             for file in files_in(folder):
                 with suppress(FileNotFoundError):  # it has just been renamed
@@ -44,30 +44,30 @@ class Checkpoints:
 
 
 def files_in(folder: Path) -> list[Path]:
-    """All files in a folder, also while somebody works there."""
+    """All files in a folder, which may change while it is read."""
     return [Path(where, name) for where, _, names in os.walk(folder) for name in names]
 
 
-def download(account: Account, objects: Sequence[str], uri: str, folder: Path) -> None:
-    """Objects under `uri`, under the names that they have in a channel's folder."""
-    for found in objects:
-        rest = found.removeprefix(uri)
-        # A URI may end within a name, and then means whatever begins so.
+def download(account: SageMakerAccount, objects: Sequence[str], uri: str, folder: Path) -> None:
+    """Copies objects under `uri` into a channel's folder, under SageMaker's names."""
+    for stored in objects:
+        rest = stored.removeprefix(uri)
+        # A URI may end within a name, and then means all names that begin with it.
         start = len(uri) if rest.startswith("/") or uri.endswith("/") else len(posixpath.dirname(uri))
-        if not found.endswith("/"):
-            file = folder / found[start:].lstrip("/")
+        if not stored.endswith("/"):
+            file = folder / stored[start:].lstrip("/")
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(account.get(found))
+            file.write_bytes(account.get(stored))
     folder.mkdir(parents=True, exist_ok=True)
 
 
-def put(account: Account, uri: str, content: bytes) -> None:
+def put(account: SageMakerAccount, uri: str, content: bytes) -> None:
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     account.put(bucket, key, content)
 
 
 def packed(folders: Sequence[Path]) -> bytes:
-    """A tar.gz of what is in the folders, the later over the earlier; nothing if they are empty."""
+    """A tar.gz of the files in the folders, later ones over earlier ones; empty if there are none."""
     files = {path.relative_to(folder): path for folder in folders for path in files_in(folder)}
     if not files:
         return b""

@@ -29,7 +29,7 @@ class Machine:
 
     @property
     def zone(self) -> str:
-        return "-"  # SageMaker chooses, and does not say
+        return ""  # SageMaker does not show it
 
     @property
     def state(self) -> str:
@@ -41,9 +41,9 @@ class Machine:
 
     @property
     def usd_per_hour(self) -> float:
-        known = catalog.load().get(self.type.removeprefix(catalog.SAGEMAKER_PREFIX))
-        return (known.sagemaker_usd_per_hour or 0.0) if known else 0.0
+        instance = catalog.load().get(self.type.removeprefix(catalog.SAGEMAKER_PREFIX))
+        return (instance.sagemaker_usd_per_hour or 0.0) if instance else 0.0
 
     def end(self, how: str) -> None:
-        """It is given back."""
+        """Records its end and the reason."""
         self.ended, self.how = time.monotonic(), how

@@ -1,7 +1,7 @@
-"""A network of SageMaker's instances on this machine, each a host of its own with its own /opt/ml.  Linux, root.
+"""A network of SageMaker instances on this machine, each a host with its own /opt/ml.  Linux, root.
 
-As on AWS they have names that resolve, and reach nothing else but what is exposed to them.  A host lives as long as
-the container in it, and the network as long as we do.
+As on AWS they have names that resolve; they reach only each other and what is exposed to them.  A host ends with the
+container in it, and the network with this process.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from launch.core.shell import ChildProcess
 from launch.rehearse.nodes.network import in_network, ip, slow_down, why_no_namespaces
 from trainer.errors import MachineError
 
-CLOUD = "10.78.0.1"  # where the hosts of a network see what is exposed to them
-NEEDED = ("ip", "nsenter", "unshare")
+CLOUD = "10.78.0.1"  # where hosts see what is exposed to them
+NEEDED = ("bash", "ip", "nsenter", "unshare")
 
-# Becomes the container in a host of its own, once the network is there.  $disk: of its /opt/ml, what is to be on a
-# small file system of its own; the caller can fill that up.
+# Becomes the container in a host of its own, once the network is there.  $disk: a folder of its /opt/ml that gets a
+# file system of its own, which the caller can fill.
 POWER_ON = """
 set -eu
 base=$1 ml=$2 network=$3 name=$4 disk=$5; shift 5
@@ -47,21 +47,21 @@ exec "$@" 2>&1
 
 
 def why_no_network() -> str | None:
-    """Why hosts cannot be made on this machine, or None."""
+    """Why hosts cannot be made on this machine, as "needs ..."; None if they can."""
     missing = [name for name in NEEDED if shutil.which(name) is None]
     if missing:
-        return f"needs {', '.join(missing)} (Debian: iproute2, util-linux)"
+        return f"needs {', '.join(missing)}; apt-get install bash iproute2 util-linux"
     if not Path("/etc/environment").exists():
-        return "needs an /etc/environment to mount over (Debian: libpam-modules)"
+        return "needs a file /etc/environment; touch /etc/environment"
     return why_no_namespaces()
 
 
 def why_not_slow() -> str | None:
-    """Why no network can be slowed down on this machine, or None."""
+    """Why networks cannot be slowed down on this machine, as "needs ..."; None if they can."""
     if why := why_no_network():
         return why
     if shutil.which("tc") is None:
-        return "needs tc (Debian: iproute2)"
+        return "needs tc; apt-get install iproute2"
     switch = _switch()
     try:
         slow_down(f"/proc/{switch.pid}/ns/net", "lo", "100gbit")
@@ -73,9 +73,10 @@ def why_not_slow() -> str | None:
 
 
 @dataclass
-class Network:
-    """ml: where each host sees its own base; folder: names, addresses and signs of life; rate: what each sends and gets
-    at most, such as 200mbit.
+class HostNetwork:
+    """A bridge with hosts.
+
+    folder: names, addresses and process IDs of the hosts; rate: limit for each to send and receive, such as 200mbit.
     """
 
     folder: Path
@@ -86,28 +87,29 @@ class Network:
 
     @property
     def ml(self) -> Path:
+        """Where each host sees its own base."""
         return self.folder / "ml"
 
     def command(self, name: str, base: Path, disk: str) -> list[str]:
-        """What makes the host `name` and becomes, in it, the command that follows."""
+        """The command that makes the host `name` and becomes, in it, the command that follows."""
         box = [str(base), str(self.ml), str(self.folder), name, disk]
         return ["unshare", "--net", "--mount", "--uts", "bash", "-c", POWER_ON, "bash", *box]
 
     def expose(self, port: int) -> str:
-        """A URL at which the hosts reach what listens at 127.0.0.1:port on this machine, such as moto."""
+        """Makes 127.0.0.1:port of this machine, such as moto, reachable for the hosts; returns its URL there."""
         server = in_network(self.switch.pid, lambda: _Relay(port))
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         self.servers.append(server)
         return f"http://{CLOUD}:{server.server_address[1]}"
 
     def plug_in(self, name: str, process: ChildProcess) -> None:
-        """Connects the host that `process` is in."""
+        """Connects the host in which `process` runs."""
         index, bridge, inside = self.names.index(name), self._bridge, f"/proc/{process.pid}/ns/net"
         (self.folder / f"{name}.pid").write_text(str(process.pid))
         ip(bridge, f"link add port{index} type veth peer name eth0 netns {process.pid}",
            f"link set port{index} master bridge up")  # fmt: skip
         ip(inside, "link set lo up", f"addr add {address(index)}/24 dev eth0", "link set eth0 up")
-        if self.rate:  # what a host sends is held back at its own end, what it gets at the bridge's
+        if self.rate:  # sending is limited at the host's end, receiving at the bridge's
             slow_down(inside, "eth0", self.rate)
             slow_down(bridge, f"port{index}", self.rate)
 
@@ -117,31 +119,31 @@ class Network:
 
 
 @contextmanager
-def network(folder: Path, names: Sequence[str], rate: str = "") -> Iterator[Network]:
-    """A network for hosts with these names, in rank order.  It goes with its hosts."""
+def network(folder: Path, names: Sequence[str], rate: str = "") -> Iterator[HostNetwork]:
+    """A network for hosts with these names, in rank order."""
     folder.mkdir(parents=True)
     (folder / "ml").mkdir()
-    # The second, because torch asks for the names of addresses that it sees as IPv6.
+    # The second line, as torch looks up the names of addresses in their IPv6 form.
     known = "".join(f"{address(i)} {name}\n::ffff:{address(i)} {name}.internal\n" for i, name in enumerate(names))
     (folder / "hosts").write_text(f"127.0.0.1 localhost\n{known}")
     for name in names:
         (folder / f"{name}.environment").touch()
     switch = _switch()
-    made = Network(folder, names, switch, rate)
+    bridge = HostNetwork(folder, names, switch, rate)
     try:
-        # With an address of its own: otherwise it has one of its ports', and is out of reach when that node goes.
+        # With a MAC address of its own: otherwise it has that of a port, and is unreachable when that host ends.
         ip(f"/proc/{switch.pid}/ns/net", "link set lo up", "link add bridge address 02:00:00:00:00:01 type bridge",
            f"addr add {CLOUD}/24 dev bridge", "link set bridge up")  # fmt: skip
-        yield made
+        yield bridge
     finally:
-        for server in made.servers:
+        for server in bridge.servers:
             server.shutdown()
             server.server_close()
         switch.let_go()
 
 
 def address(index: int) -> str:
-    """Of the host at this place among the names."""
+    """The address of the host with this rank."""
     return f"10.78.0.{11 + index}"
 
 
@@ -150,7 +152,7 @@ def _switch() -> ChildProcess:
 
 
 class _Relay(socketserver.ThreadingTCPServer):
-    """Listens in a network and passes on to a port of this machine: threads stay where they began."""
+    """Listens in a host network and forwards to a port of this machine."""
 
     daemon_threads = True
 
@@ -167,7 +169,7 @@ class _Relay(socketserver.ThreadingTCPServer):
 
 
 def _copy(source: socket.socket, sink: socket.socket) -> None:
-    with suppress(OSError):  # the other side has gone
+    with suppress(OSError):  # the other side has closed
         while data := source.recv(65_536):
             sink.sendall(data)
         sink.shutdown(socket.SHUT_WR)

@@ -1,8 +1,7 @@
-"""The command `train` of AWS's training toolkit, on a machine that is no container: its stdin is the plug.
+"""The command `train` of AWS's training toolkit, outside a container: it ends when its stdin is closed.
 
-A program, which nothing here imports.  Only what belongs to a host is replaced, never what the toolkit decides or
-starts: the ssh server, the 30 s it leaves other hosts to notice the end, its preload of a host name from /opt/ml, and
-a port and a /tmp of its own.
+A program, which nothing imports.  It replaces only what belongs to a host, never what the toolkit decides or starts:
+the ssh server, the 30 s for other hosts to notice the end, the preload of a host name from /opt/ml, the port and /tmp.
 """
 
 import os
@@ -17,7 +16,7 @@ from typing import Any
 
 
 def main() -> None:
-    """Becomes `train`; ends with its exit code."""
+    """Runs `train`; exits with its code."""
     from sagemaker_pytorch_container import training
     from sagemaker_training import mpi, smdataparallel
     from sagemaker_training.cli.train import main as train
@@ -34,7 +33,7 @@ def main() -> None:
 
 
 def hold_plug() -> None:
-    """Ends this container with whoever holds the other end; not on descriptor 0, which mpirun reads."""
+    """Ends this container when its stdin is closed; on another descriptor, as mpirun reads from 0."""
     held = os.dup(0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     mark = f"STAND_IN_CONTAINER={os.environ['STAND_IN_CONTAINER']}".encode()
@@ -42,11 +41,11 @@ def hold_plug() -> None:
 
 
 def go_off_without(plug: int, mark: bytes) -> None:
-    """Waits for the end of `plug`, and ends this container."""
+    """Waits until `plug` is closed, then ends this container."""
     while os.read(plug, 1):
         pass
     give_up = time.monotonic() + 5
-    # Again and again, because one of them may just be starting another.
+    # Repeatedly, as one of them may just be starting another.
     while (others := others_with(mark)) and time.monotonic() < give_up:
         for pid in others:
             with suppress(ProcessLookupError):
@@ -57,8 +56,8 @@ def go_off_without(plug: int, mark: bytes) -> None:
 
 def others_with(mark: bytes) -> list[int]:
     """The other processes of this container."""
-    found = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if has(path, mark)]
-    return [pid for pid in found if pid != os.getpid()]
+    pids = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if has(path, mark)]
+    return [pid for pid in pids if pid != os.getpid()]
 
 
 def has(environment: Path, mark: bytes) -> bool:

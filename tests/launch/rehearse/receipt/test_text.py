@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from launch.rehearse.receipt.text import as_text
-from tests.launch.rehearse.receipts import RECEIPT
+from tests.launch.rehearse.receipt.receipts import RECEIPT
 
 EXPECTED = """\
 receipt of job digits-cnn
@@ -26,31 +26,31 @@ nodes: g5.2xlarge in us-east-1a
   i-3d9be81a6cc485bb6  1     2.8 s   19.2 s  Server.InternalError
   i-c2657aa1b2fc9d113  1     23.7 s  61.4 s  Client.InstanceInitiatedShutdown
 
-requests: 9, of which 5 wrote and 4 read
-  launcher wrote 2: ec2:RunInstances 2
-  launcher read 3: ec2:DescribeInstances 3
-  nodes wrote 3: s3:PutObject 3
-  nodes read 1: s3:HeadObject 1
-  1 of them got an error of AWS's own
+requests: 9 (5 writes, 4 reads)
+  2 writes by the launcher: ec2:RunInstances 2
+  3 reads by the launcher: ec2:DescribeInstances 3
+  3 writes by the nodes: s3:PutObject 3
+  1 reads by the nodes: s3:HeadObject 1
+  errors on AWS's side: 1
 
 resources: 4 made, 4 removed, 0 left
   3 x instance
   1 x security group
-  not counted: the job folder and the logs, which stay on AWS, too
+  not counted: the job folder and the logs, which stay on AWS as well
 
 on AWS: about 0.0570 USD
   nodes and volumes for these seconds, on demand in us-east-1
 
-kept in runs/digits-cnn
-  receipt.html    this, as a page with a replay
+results in runs/digits-cnn
+  receipt.html    this receipt as a page, with a replay
   curves.png      loss and accuracy
   model.pt        the weights
-  metrics.jsonl   each epoch
-  logs/           what the ranks said
+  metrics.jsonl   metrics of each epoch
+  logs/           the log of each rank
   requests.jsonl  every request
   job/            plan, cluster, exit records, boot logs
 
-what differs from AWS
+differences from AWS
   docker is a stand-in: it runs the container's command with this Python,
     without GPUs.
 
@@ -73,4 +73,4 @@ def test_where_nothing_was_made_there_is_no_empty_section() -> None:
     text = as_text(replace(RECEIPT, nodes=[], requests=[], made={}, files={}, faults=[], code=2))
 
     assert "nodes" not in text.split("on AWS")[0].replace("requests: 0", "")
-    assert "kept in runs/digits-cnn\n  receipt.html" in text
+    assert "results in runs/digits-cnn\n  receipt.html" in text

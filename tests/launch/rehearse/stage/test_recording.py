@@ -3,7 +3,7 @@
 from itertools import count
 
 from launch.rehearse.stage.recording import Recorder
-from tests.launch.rehearse.stand_in import StandIn
+from tests.launch.rehearse.stage.stand_in import StandIn
 
 
 def test_each_change_of_a_node_is_a_line() -> None:
@@ -11,12 +11,12 @@ def test_each_change_of_a_node_is_a_line() -> None:
     recorder = Recorder(scene.as_scene, 5, now=count().__next__)
     life = scene.start("i-1")
 
-    said = [line.text for line in recorder.look()]
-    said += [line.text for line in recorder.look()]
+    said = [line.text for line in recorder.update()]
+    said += [line.text for line in recorder.update()]
     life.state = "trains"
-    said += [line.text for line in recorder.look()]
+    said += [line.text for line in recorder.update()]
     life.state, life.how = "off", "Server.InternalError"
-    said += [line.text for line in recorder.look()]
+    said += [line.text for line in recorder.update()]
 
     assert said == [
         "node i-1, rank 0 at 172.31.0.4: boots",
@@ -31,24 +31,24 @@ def test_a_node_whose_place_another_has_taken_keeps_its_rank() -> None:
     scene = StandIn(places={"i-1": 1})
     recorder = Recorder(scene.as_scene, 5)
     scene.start("i-1").state = "off"
-    recorder.look()
+    recorder.update()
 
     scene.places = {"i-2": 1}
     scene.start("i-2")
-    recorder.look()
+    recorder.update()
 
-    assert {name: change.rank for name, change in recorder.newest().items()} == {"i-1": 1, "i-2": 1}
+    assert {name: change.rank for name, change in recorder.latest_changes().items()} == {"i-1": 1, "i-2": 1}
 
 
 def test_a_rank_that_comes_later_is_no_line_of_its_own() -> None:
     scene = StandIn()
     recorder = Recorder(scene.as_scene, 5)
     scene.start("i-1")
-    recorder.look()
+    recorder.update()
     scene.places = {"i-1": 0}
 
-    assert recorder.look() == []
-    assert recorder.newest()["i-1"].rank == 0
+    assert recorder.update() == []
+    assert recorder.latest_changes()["i-1"].rank == 0
 
 
 def test_an_epoch_is_told_once_and_at_once() -> None:
@@ -56,12 +56,12 @@ def test_an_epoch_is_told_once_and_at_once() -> None:
     recorder = Recorder(scene.as_scene, 5)
     scene.train(1)
 
-    assert [line.text for line in recorder.look()] == ["epoch 1/5: loss 1.5000, test accuracy 75.0%, 1,234 images/s"]
-    assert recorder.look() == []
-    assert recorder.heard("[0] epoch 1/5  loss 1.5000  accuracy 41.1%") is None
-    assert recorder.heard("[0] [METRIC] epoch=1 train_loss=1.5") is None
-    assert recorder.heard("[0] epoch 2/5  loss 1.2000  accuracy 51.1%") is not None
-    assert recorder.heard("[0] done") is not None
+    assert [line.text for line in recorder.update()] == ["epoch 1/5: loss 1.5000, test accuracy 75.0%, 1,234 images/s"]
+    assert recorder.update() == []
+    assert recorder.launcher_line("[0] epoch 1/5  loss 1.5000  accuracy 41.1%") is None
+    assert recorder.launcher_line("[0] [METRIC] epoch=1 train_loss=1.5") is None
+    assert recorder.launcher_line("[0] epoch 2/5  loss 1.2000  accuracy 51.1%") is not None
+    assert recorder.launcher_line("[0] done") is not None
 
 
 def test_an_epoch_that_is_trained_again_is_told_again() -> None:
@@ -69,7 +69,7 @@ def test_an_epoch_that_is_trained_again_is_told_again() -> None:
     recorder = Recorder(scene.as_scene, 5)
     for epoch in (1, 2, 2, 3):
         scene.train(epoch)
-        recorder.look()
+        recorder.update()
 
     assert [epoch.number for epoch in recorder.epochs] == [1, 2, 2, 3]
 
@@ -77,4 +77,4 @@ def test_an_epoch_that_is_trained_again_is_told_again() -> None:
 def test_a_torn_line_of_figures_is_no_trouble() -> None:
     scene = StandIn(said={"job/node-0": ["[METRIC] epoch=3 train_lo"]})
 
-    assert [line.text for line in Recorder(scene.as_scene, 5).look()] == ["epoch 3/5"]
+    assert [line.text for line in Recorder(scene.as_scene, 5).update()] == ["epoch 3/5"]

@@ -25,7 +25,7 @@ def rehearse(folder: Path, *words: str, module: str = "launch.ec2") -> tuple[int
         (["--dry-run"], "error: --dry-run prints the plan and --rehearse plays it; leave one of them out.\n"),
         (["--job-name", "../escaped"], "error: --job-name ../escaped: at most 48 letters, digits and hyphens, "
                                        "with a letter or digit at both ends.\n"),
-        (["--job-name", "mine"], "error: runs/mine is there from an earlier run; take another --job-name.\n"),
+        (["--job-name", "mine"], "error: runs/mine exists from an earlier run; choose another --job-name.\n"),
     ],
 )  # fmt: skip
 def test_one_sentence_and_nothing_made(words: list[str], sentence: str, tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_fault_that_cannot_be_leaves_no_folder_behind(tmp_path: Path) -> None:
     code, said = rehearse(tmp_path, "--inject", "spot-notice")
 
     assert code == 2
-    assert said == "error: --inject spot-notice@epoch:1: AWS gives spot nodes notice, and no others; add --spot.\n"
+    assert said == "error: --inject spot-notice@epoch:1: only spot instances get a notice; add --spot.\n"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -58,4 +58,4 @@ def test_where_nothing_can_be_kept_nothing_starts(tmp_path: Path) -> None:
     code, said = rehearse(tmp_path, "--job-name", "mine")
 
     assert code == 6
-    assert said == "error: cannot make runs/mine (Not a directory); go to a folder that you may write to.\n"
+    assert said == "error: cannot create runs/mine (Not a directory); change to a folder that you may write to.\n"

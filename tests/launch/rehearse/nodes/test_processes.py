@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from launch.rehearse.nodes.ec2.node import Node, Volume, World
-from launch.rehearse.nodes.ec2.processes import Processes, changed, processes, why_not_here
+from launch.rehearse.nodes.ec2.node import Node, NodeSetup, Volume
+from launch.rehearse.nodes.ec2.processes import Processes, processes, relocated, why_not_here
 from tests.conftest import ROOT
 from tests.launch.ec2.test_boot import user_data
 from tests.processes import left_of, processes_with
 
 pytestmark = pytest.mark.skipif(why_not_here() is not None, reason=why_not_here() or "")
 
-# Every place that boot.sh names, so that changed() finds it.
+# Every path that boot.sh contains, so that relocated() finds it.
 PLACES = ": /var/lib/ddp /run/ddp /data /dev/disk/by-id /job/run http://169.254.169.254 head:29400\n"
 
 
@@ -29,7 +29,7 @@ def machines(tmp_path: Path) -> Iterator[Processes]:
 
 
 def start(machines: Processes, script: str, volume: Volume | None = None, **others: Any) -> Node:
-    return machines.power_on("i-1", "127.0.0.1", PLACES + script, World("http://127.0.0.1:9", **others), volume)
+    return machines.power_on("i-1", "127.0.0.1", PLACES + script, NodeSetup("http://127.0.0.1:9", **others), volume)
 
 
 def wait_until(what: object, timeout_s: float = 10) -> None:
@@ -39,10 +39,10 @@ def wait_until(what: object, timeout_s: float = 10) -> None:
         time.sleep(0.02)
 
 
-def test_in_the_boot_script_only_places_are_changed(tmp_path: Path) -> None:
+def test_in_the_boot_script_only_places_are_relocated(tmp_path: Path) -> None:
     before = user_data("--data-dir", "/data")
 
-    after = changed(before, Path("/NODE"), "http://127.0.0.1:1234", 5678)
+    after = relocated(before, Path("/NODE"), "http://127.0.0.1:1234", 5678)
 
     back = after.replace("/NODE", "").replace("http://127.0.0.1:1234", "http://169.254.169.254")
     assert back.replace(":5678", ":29400") == before
@@ -54,7 +54,7 @@ def test_in_the_boot_script_only_places_are_changed(tmp_path: Path) -> None:
 
 def test_a_script_that_names_a_place_no_more_is_a_bug() -> None:
     with pytest.raises(KeyError, match="job/run"):
-        changed(user_data().replace("/job/run", "/elsewhere"), Path("/NODE"), "http://127.0.0.1:1", 1)
+        relocated(user_data().replace("/job/run", "/elsewhere"), Path("/NODE"), "http://127.0.0.1:1", 1)
 
 
 def test_a_node_that_shuts_down_is_off_and_all_it_started_is_gone(machines: Processes) -> None:
@@ -81,8 +81,8 @@ def test_a_node_whose_plug_is_pulled_takes_all_with_it(machines: Processes) -> N
     mark = f"EC2_ROOT={node.root}"
     wait_until(lambda: len(processes_with(mark)) >= 4)
 
-    node.pull_the_plug()
-    node.pull_the_plug()
+    node.power_off()
+    node.power_off()
 
     assert left_of(mark) == []
     assert not node.is_on

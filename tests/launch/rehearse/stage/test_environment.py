@@ -1,8 +1,8 @@
-"""What a rehearsal takes over from the user's environment."""
+"""launch.rehearse.stage.environment: what a rehearsal takes from the user's environment."""
 
 import os
 
-from launch.rehearse.nodes.ec2.node import World, environment
+from launch.rehearse.nodes.ec2.node import NodeSetup, environment
 from launch.rehearse.stage.environment import cleaned, entered
 
 THE_USERS = {
@@ -21,19 +21,19 @@ THE_USERS = {
 
 
 def test_nothing_of_the_users_own_account_or_proxy_is_taken_over() -> None:
-    found = cleaned({**THE_USERS, "PATH": "/bin", "OMP_NUM_THREADS": "2"})
+    env = cleaned({**THE_USERS, "PATH": "/bin", "OMP_NUM_THREADS": "2"})
 
-    assert (found["PATH"], found["OMP_NUM_THREADS"]) == ("/bin", "2")
-    assert (found["AWS_ACCESS_KEY_ID"], found["no_proxy"]) == ("rehearsal", "*")
-    assert found["AWS_CONFIG_FILE"] == found["AWS_SHARED_CREDENTIALS_FILE"] == os.devnull
-    assert set(THE_USERS.values()).isdisjoint(found.values())
+    assert (env["PATH"], env["OMP_NUM_THREADS"]) == ("/bin", "2")
+    assert (env["AWS_ACCESS_KEY_ID"], env["no_proxy"]) == ("rehearsal", "*")
+    assert env["AWS_CONFIG_FILE"] == env["AWS_SHARED_CREDENTIALS_FILE"] == os.devnull
+    assert set(THE_USERS.values()).isdisjoint(env.values())
 
 
 def test_a_node_finds_neither_the_users_profiles_nor_a_program_that_hands_out_credentials() -> None:
-    found = environment(World("http://127.0.0.1:1"), "/bin", "/tmp")
+    env = environment(NodeSetup("http://127.0.0.1:1"), "/bin", "/tmp")
 
-    assert found["AWS_CONFIG_FILE"] == found["AWS_SHARED_CREDENTIALS_FILE"] == os.devnull
-    assert (found["HOME"], found["AWS_ENDPOINT_URL"]) == ("/tmp", "http://127.0.0.1:1")
+    assert env["AWS_CONFIG_FILE"] == env["AWS_SHARED_CREDENTIALS_FILE"] == os.devnull
+    assert (env["HOME"], env["AWS_ENDPOINT_URL"]) == ("/tmp", "http://127.0.0.1:1")
 
 
 def test_this_process_has_its_own_environment_back_afterwards() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from launch.rehearse.receipt.page import LINE_CHARACTERS, LOG_CHARACTERS, as_html, scale, write
+from launch.rehearse.receipt.page import LINE_CHARACTERS, LOG_CHARACTERS, as_html, charts, write
 from launch.rehearse.stage.recording import Epoch, Line
-from tests.launch.rehearse.receipts import DEAD, FIRST, HOSTILE, RECEIPT, SECOND, THIRD
+from tests.launch.rehearse.receipt.receipts import DEAD, FIRST, HOSTILE, RECEIPT, SECOND, THIRD
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="this machine has no chromium")
@@ -84,16 +84,17 @@ def test_it_says_what_came_of_the_rehearsal(browser: Browser, file: Path) -> Non
         assert page.locator("h1").inner_text() == "digits-cnn"
         tiles = dict(tile.inner_text().split("\n", 1) for tile in page.locator(".tile").all())
         assert tiles == {
-            "Outcome": "✓ done", "Nodes": "2 3 in all", "Test accuracy, best": "98.3%", "Wall time": "96.0 s",
-            "Resources left": "0 of 4 made", "On AWS, about": "0.0570 USD",
+            "Outcome": "✓ done", "Nodes": "2 3 in total", "Test accuracy, best": "98.3%", "Wall time": "96.0 s",
+            "Resources left": "0 of 4 made", "Cost on AWS, about": "0.0570 USD",
         }  # fmt: skip
         assert page.locator("html").get_attribute("lang") == "en"
         assert page.locator("h2").all_inner_texts() == [
-            "What happened when", "Replay", "Training", "Nodes and cost", "Resources: 4 made, 4 removed, 0 left",
-            "Commands", "Requests: 9, of which 5 wrote and 4 read", "Kept beside this page", "What differs from AWS",
+            "Timeline", "Replay", "Training", "Nodes and cost", "Resources: 4 made, 4 removed, 0 left",
+            "Commands", "Requests: 9 (5 writes, 4 reads)", "Files beside this page", "Differences from AWS",
         ]  # fmt: skip
         assert page.locator("th:not([scope])").count() == 0
         assert page.locator("svg:not([aria-label]):not([aria-labelledby])").count() == 0
+        assert page.locator("img:not([alt])").count() == 0
         assert page.locator("a[href='logs/node-0.log']").count() == 1
 
 
@@ -195,7 +196,7 @@ def test_a_script_in_a_log_line_stays_text(browser: Browser, file: Path) -> None
     with opened(browser, file) as page:
         assert page.title() == "Rehearsal of digits-cnn: done"
         assert page.locator("#log li.launcher").nth(1).locator("span").inner_text() == HOSTILE
-        assert page.locator("img").count() == 0
+        assert page.locator("img:not([src^='data:image/svg+xml'])").count() == 0
 
 
 def test_names_are_escaped_wherever_they_stand() -> None:
@@ -239,7 +240,7 @@ def test_a_rehearsal_in_which_nothing_happened_has_a_page() -> None:
 
     assert "the rehearsal itself failed" in page
     assert "No epoch was trained." in page
-    assert "No node was ever started." in page
+    assert "No node was started." in page
 
 
 def test_what_is_left_is_said_first() -> None:
@@ -256,9 +257,25 @@ def test_figures_that_are_missing_or_no_numbers_leave_gaps() -> None:
 
     assert "<dt>Test accuracy, best</dt><dd>none</dd>" in page
     assert "nan" not in page.partition('<table id="nodes">')[0]
+    assert [(chart.name, [line.label for line in chart.lines]) for chart in charts(torn)] == [("top1", ["training"])]
 
 
-def test_scales_are_round() -> None:
-    assert scale(0.09, 1.76) == [0.0, 0.5, 1.0, 1.5, 2.0]
-    assert scale(41.1, 98.3) == [40.0, 60.0, 80.0, 100.0]
-    assert scale(3.0, 3.0)[0] <= 3.0 < scale(3.0, 3.0)[-1] + 1e-9
+@needs_browser
+@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without"])
+def test_its_charts_are_pictures_that_are_also_told_in_words(scripts: bool, browser: Browser, file: Path) -> None:
+    with opened(browser, file, java_script_enabled=scripts) as page:
+        images = page.locator(".charts img").all()
+
+        assert [image.evaluate("(one) => one.complete && one.naturalWidth > 200") for image in images] == [True, True]
+        assert images[1].get_attribute("alt") == (
+            "Accuracy by epoch. accuracy (%) over epoch. training: 41.1 at 1, 94.2 at 2; test: 85.6 at 1, 98.3 at 2."
+        )
+
+
+def test_charts_show_an_epoch_that_was_trained_again_once() -> None:
+    epochs = [Epoch(float(at), {"epoch": number, "train_loss": loss}) for at, number, loss in
+              ((1, 1, 2.0), (2, 2, 1.5), (3, 2, 1.25))]  # fmt: skip
+
+    (chart,) = charts(epochs)
+
+    assert [(x, y.value) for x, y in chart.lines[0].points] == [(1.0, 2.0), (2.0, 1.25)]

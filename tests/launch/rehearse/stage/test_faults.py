@@ -53,5 +53,5 @@ def test_one_that_comes_after_the_end_is_refused() -> None:
     with pytest.raises(SettingsError) as refused:
         check(parse(["node-dies@epoch:4"]), epochs=4)
 
-    sentence = "--inject node-dies@epoch:4: the training ends with epoch 4; name an earlier one, or give more --epochs."
+    sentence = "--inject node-dies@epoch:4: the training ends with epoch 4; choose an earlier epoch, or more --epochs."
     assert str(refused.value) == sentence

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-from launch.rehearse.receipt.facts import Node, Receipt, Requests
+from launch.rehearse.receipt.facts import Receipt, ReceiptNode, RequestGroup
 from launch.rehearse.stage.recording import Change, Epoch, Line
 
 FIRST, SECOND, THIRD = "i-4a579d6d2ee1191b1", "i-3d9be81a6cc485bb6", "i-c2657aa1b2fc9d113"
@@ -20,17 +20,17 @@ RECEIPT = Receipt(
     seconds={"plan": 1.8, "provision": 0.7, "boot": 4.3, "rendezvous": 13.2, "train": 68.0, "tear down": 8.0},
     faults=[(21.9, f"node-dies@epoch:1: {SECOND} is dead, after epoch 1")],
     requests=[
-        Requests("ec2:DescribeInstances", True, (3.0, 4.0, 5.0)),
-        Requests("ec2:RunInstances", True, (2.2, 23.0)),
-        Requests("s3:HeadObject", False, (20.0,), {404: 1}),
-        Requests("s3:PutObject", False, (20.5, 80.0, 81.0), {503: 1}),
+        RequestGroup("ec2:DescribeInstances", True, (3.0, 4.0, 5.0)),
+        RequestGroup("ec2:RunInstances", True, (2.2, 23.0)),
+        RequestGroup("s3:HeadObject", False, (20.0,), {404: 1}),
+        RequestGroup("s3:PutObject", False, (20.5, 80.0, 81.0), {503: 1}),
     ],
     made={"instance": 3, "security group": 1},
     left={},
     nodes=[
-        Node(FIRST, 0, "g5.2xlarge", "us-east-1a", "172.31.0.4", 2.5, 88.4, SHUT_DOWN, 0.0294),
-        Node(SECOND, 1, "g5.2xlarge", "us-east-1a", "172.31.0.5", 2.8, 22.0, DEAD, 0.0066),
-        Node(THIRD, 1, "g5.2xlarge", "us-east-1a", "172.31.0.5", 23.7, 85.1, SHUT_DOWN, 0.0210),
+        ReceiptNode(FIRST, 0, "g5.2xlarge", "us-east-1a", "172.31.0.4", 2.5, 88.4, SHUT_DOWN, 0.0294),
+        ReceiptNode(SECOND, 1, "g5.2xlarge", "us-east-1a", "172.31.0.5", 2.8, 22.0, DEAD, 0.0066),
+        ReceiptNode(THIRD, 1, "g5.2xlarge", "us-east-1a", "172.31.0.5", 23.7, 85.1, SHUT_DOWN, 0.0210),
     ],
     lines=[
         Line(0.0, "rehearsal", "an AWS in this process, us-east-1; nodes: network namespaces; job digits-cnn"),
