@@ -48,7 +48,8 @@ def test_a_bucket_of_another_region_is_a_problem(account: Account, aws: Aws) -> 
     with pytest.raises(AwsError) as problem:
         check_bucket(aws, "elsewhere", account.id)
     assert str(problem.value) == (
-        "bucket elsewhere is in eu-west-1 and the job would run in us-east-1; choose a bucket in us-east-1 with --bucket."
+        "bucket elsewhere is in eu-west-1 and the job would run in us-east-1; "
+        "choose a bucket in us-east-1 with --bucket."
     )
 
 
@@ -59,8 +60,8 @@ def test_a_bucket_of_somebody_else_is_a_problem(account: Account, aws: Aws, faul
     with pytest.raises(AwsError) as problem:
         check_bucket(aws, "theirs", "123456789012")
     assert str(problem.value) == (
-        "bucket theirs belongs to another account, or these credentials may not read it; choose one of 123456789012 with "
-        "--bucket, or ask for the policy in infra/iam/launcher.json."
+        "bucket theirs belongs to another account, or these credentials may not read it; "
+        "choose one of 123456789012 with --bucket, or ask for the policy in infra/iam/launcher.json."
     )
     assert [call.params for call in account.requests if call.operation == "HeadBucket"] == [
         {"Bucket": "theirs", "ExpectedBucketOwner": "123456789012"}
