@@ -135,4 +135,7 @@ def _signal_workers(signum: int) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], verbose="LOGLEVEL" in os.environ))
+    exit_code = main(sys.argv[1:], verbose="LOGLEVEL" in os.environ)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)  # not sys.exit: the interpreter takes two seconds to tear torch's modules down

@@ -35,17 +35,18 @@ def run(
     on_line: Callable[[str], None] | None = None,
     on_start: Callable[[int], None] | None = None,
     on_signal: Callable[[int], None] | None = None,
+    stop_signal: int | None = None,
 ) -> int:
     """Runs `command` to its end and returns its exit code.  Call it from the main thread.
 
     on_line: called with each line of its output, from a thread of its own; without it the output goes where ours goes.
     on_start: called with its process id.
     on_signal: called with the first signal that asks us to end it; the command may exit with any code after it.
-    SIGINT, SIGTERM and SIGHUP are passed on.  What is left of the command after grace_s, or at a
-    second Ctrl-C, is killed, and 128 + the first signal is returned.  The default is longer than the
+    SIGINT, SIGTERM and SIGHUP are passed on, or stop_signal in their place.  What is left of the command after
+    grace_s, or at a second Ctrl-C, is killed, and 128 + the first signal is returned.  The default is longer than the
     30 s that torchrun gives its workers to save.  Raises MachineError when somebody else killed it.
     """
-    ending = _Ending(grace_s)
+    ending = _Ending(grace_s, stop_signal)
     with _handling(ending.on_signal):
         # No standard input: a process group in the background is suspended when it reads a terminal.
         process = subprocess.Popen(
@@ -92,7 +93,8 @@ def _lines_passed_on(lines: IO[str] | None, on_line: Callable[[str], None] | Non
 class _Ending:
     """Ends one command: passes on the first signal, kills at the next one or after the grace period."""
 
-    def __init__(self, grace_s: float) -> None:
+    def __init__(self, grace_s: float, stop_signal: int | None) -> None:
+        self._stop_signal = stop_signal
         self.mark = uuid.uuid4().hex
         self.asked_by: int | None = None
         self._asked_at = 0.0
@@ -123,9 +125,9 @@ class _Ending:
             self._kill()
 
     def _ask(self, signum: int) -> None:
-        print(f"stopping, up to {self._grace_s:g} s for saving; Ctrl-C again ends it at once", file=sys.stderr)
+        print(f"stopping; saving may take {self._grace_s:g} s.  Press Ctrl-C again to stop at once", file=sys.stderr)
         self._killer.start()
-        _send(signum, self._group)
+        _send(self._stop_signal or signum, self._group)
 
     def _kill(self) -> None:
         """Kills the process group, and every process that carries the mark."""

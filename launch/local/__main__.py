@@ -1,37 +1,40 @@
-"""`python -m launch.local`: the facts of this machine, handed to the launch core."""
+# PYTHON_ARGCOMPLETE_OK
+"""`python -m launch.local`: the interpreter and environment of this process, handed to what decides."""
 
 import json
 import os
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
-from launch.core import cli, shell
+from launch.core import cli
 from launch.local.backend import BACKEND
+from launch.local.perform import perform
 from launch.local.planner import plan
-from trainer.outcome import Outcome, state_of
 
 ABOUT = """\
 Trains on this machine, in as many processes as you say.  Settings of the training go on the same line.
 
   python -m launch.local --nproc-per-node 2 --model cnn --dataset digits --epochs 5
+
+Ctrl-C saves and stops: the exit code is 75 if it has saved, and the same command with --run-dir resumes; else 130.
 """
 
 
-def _perform(plan: tuple[str, ...]) -> Outcome:
-    code = shell.run(plan, env=os.environ)
-    return Outcome(state_of(code), code)
+def main(argv: Sequence[str], env: Mapping[str, str] | None = None) -> int:
+    """Runs the command line and returns its exit code.  env: of the training, this process's if None."""
+    launcher = cli.Launcher(
+        backend=BACKEND,
+        about=ABOUT,
+        plan=partial(plan, python=sys.executable, now=datetime.now()),
+        show=lambda local: shlex.join(local.command),
+        show_json=lambda local: json.dumps(local.command),
+        perform=partial(perform, env=os.environ if env is None else env),
+    )
+    return cli.main(launcher, argv)
 
-
-LOCAL = cli.Launcher(
-    backend=BACKEND,
-    about=ABOUT,
-    plan=partial(plan, python=sys.executable, now=datetime.now()),
-    show=shlex.join,
-    show_json=json.dumps,
-    perform=_perform,
-)
 
 if __name__ == "__main__":
-    sys.exit(cli.main(LOCAL, sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

@@ -11,17 +11,18 @@ from trainer.errors import DataError, Interrupted, MachineError, SettingsError, 
 
 _ERRORS = (SettingsError, DataError, TrainingError, MachineError, Interrupted)
 
-# Imports are within the functions, as this is part of the package that --help imports.
+# Functions import what they need, as --help imports this module with its package.
 
 
 def train(*, show: bool = False, **settings: Any) -> list[dict[str, Any]]:
-    """Trains with the trainer's settings, in a process of its own; one record an epoch, as trainer/README.md has it.
+    """Trains with the trainer's settings in a process of its own; returns one record per epoch, see trainer/README.md.
 
-    show: what the trainer says, too.  Without a run_dir nothing else is kept.  Raises TrainerError with the trainer's
-    own sentence: TrainingError if it ran out of memory.
+    show: print the trainer's output.  Without a run_dir nothing else is kept.  Raises TrainerError with the trainer's
+    own sentence, such as TrainingError if it runs out of memory.
     """
     import json
     import os
+    import signal
     import sys
     import tempfile
     from pathlib import Path
@@ -35,23 +36,24 @@ def train(*, show: bool = False, **settings: Any) -> list[dict[str, Any]]:
         (built,) = flags.build({"run_dir": Path(folder, "run"), **settings}, [TrainConfig])
         config = cast(TrainConfig, built)
         check(config)
-        said: list[str] = []
+        output: list[str] = []
 
-        def hear(line: str) -> None:
-            said.append(line)
+        def keep(line: str) -> None:
+            output.append(line)
             if show and not line.startswith(METRIC_PREFIX):
                 print(line, flush=True)
 
-        # Whoever calls this has no command line to pass an environment down from.
-        code = shell.run([sys.executable, "-m", "trainer", *flags.to_argv(config)], os.environ, on_line=hear)
+        command = [sys.executable, "-m", "trainer", *flags.to_argv(config)]
+        code = shell.run(command, os.environ, on_line=keep, stop_signal=signal.SIGTERM)
         if code:
-            raise _error(code, said)
+            raise error_of(code, output)
         assert config.run_dir is not None
         return [json.loads(line) for line in (config.run_dir / METRICS).read_text().splitlines()]
 
 
-def _error(code: int, said: list[str]) -> TrainerError:
-    """What the trainer ended with, in its own words."""
-    kind = next((kind for kind in _ERRORS if kind.code == code), TrainerError)
-    start = next((place for place, line in enumerate(said) if line.startswith("error: ")), max(0, len(said) - 15))
-    return kind("\n".join(said[start:]).removeprefix("error: ") or f"the trainer ended with exit code {code}.")
+def error_of(code: int, output: list[str]) -> TrainerError:
+    """The trainer's error in its own words, or its last lines if there is none."""
+    error = next((error for error in _ERRORS if error.code == code), TrainerError)
+    starts = [place for place, line in enumerate(output) if line.startswith("error: ")]
+    shown = output[starts[0] :] if starts else output[-15:]
+    return error("\n".join(shown).removeprefix("error: ") or f"the trainer ended with exit code {code}.")

@@ -1,5 +1,6 @@
 """Job -> the command that runs it on this machine.  Pure."""
 
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -9,21 +10,30 @@ from trainer.config import TrainConfig, check_batches
 from trainer.settings.flags import to_argv
 
 
-def plan(job: Job[LocalOptions], *, python: str, now: datetime) -> tuple[str, ...]:
+@dataclass(frozen=True)
+class LocalPlan:
+    """run_dir: where the command leaves its results."""
+
+    command: tuple[str, ...]
+    run_dir: Path
+
+
+def plan(job: Job[LocalOptions], *, python: str, now: datetime) -> LocalPlan:
     """The command that runs `job` here.  Raises SettingsError for a global batch that its processes cannot share.
 
     python: the interpreter; now: names the run folder if nothing else does.
     """
     check_batches(job.train, job.where.nproc_per_node)
-    # Decided here, so that all ranks, and these ranks started again, write into one folder.
+    # Decided here, so that all ranks, and the same ranks after a restart, write into one folder.
     run_dir = job.train.run_dir or new_run_dir(job.train, now)
     train = job.train.model_copy(update={"run_dir": run_dir})
-    return (
+    command = (
         *(python, "-m", "trainer.torchrun", "--standalone"),
         *("--nproc-per-node", str(job.where.nproc_per_node)),
         *("--max-restarts", str(job.where.max_restarts)),
         *("-m", "trainer", *to_argv(train)),
     )
+    return LocalPlan(command, run_dir)
 
 
 def new_run_dir(train: TrainConfig, now: datetime) -> Path:

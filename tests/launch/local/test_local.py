@@ -1,0 +1,223 @@
+"""launch.local: the command it plans, and the training that it starts here."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch import local
+from launch.core.backend import Place, Request, find
+from launch.core.cli import LaunchOptions
+from launch.core.job import Job
+from launch.local.__main__ import main
+from launch.local.notebook import error_of
+from launch.local.options import LocalOptions
+from launch.local.perform import perform
+from launch.local.planner import LocalPlan, plan
+from tests.conftest import SMALL, trainer_env
+from tests.processes import left_of, processes_with
+from trainer import outcome
+from trainer.config import TrainConfig
+from trainer.errors import SettingsError
+from trainer.outcome import Outcome
+
+NOON = datetime(2026, 3, 1, 12, 0, 5)
+
+
+def test_the_command_is_torchrun_with_the_trainer() -> None:
+    job = Job(TrainConfig(model="cnn", amp=False), LocalOptions(nproc_per_node=2, max_restarts=3))
+
+    planned = plan(job, python="python", now=NOON)
+
+    assert planned.command == (
+        "python", "-m", "trainer.torchrun", "--standalone", "--nproc-per-node", "2", "--max-restarts", "3",
+        "-m", "trainer", "--model", "cnn", "--amp", "false", "--run-dir", "runs/digits-cnn-20260301-120005",
+    )  # fmt: skip
+    assert planned.run_dir == Path("runs/digits-cnn-20260301-120005")
+
+
+def test_a_run_folder_that_is_given_is_kept() -> None:
+    job = Job(TrainConfig(run_dir=Path("my runs/a")), LocalOptions())
+
+    assert plan(job, python="python", now=NOON).command[-2:] == ("--run-dir", "my runs/a")
+
+
+def test_a_job_cannot_be_made_of_settings_that_contradict_each_other() -> None:
+    with pytest.raises(SettingsError, match="unknown model 'resnt18'; did you mean 'resnet18'"):
+        Job(TrainConfig(model="resnt18"), LocalOptions())
+
+
+def test_launchers_and_trainer_share_no_name() -> None:
+    names: list[Any] = [*LaunchOptions.model_fields, *LocalOptions.model_fields, *TrainConfig.model_fields]
+
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("request_", "place"),
+    [
+        (Request({}, "ddp", 2), Place({"nproc_per_node": 2}, 2)),
+        (Request({"nproc_per_node": "3"}, "ddp", None), Place({"nproc_per_node": 3}, 3)),
+        (Request({}, "dp", 2), Place({"nproc_per_node": 1}, 2, visible=2)),
+        (Request({}, "single", None), Place({"nproc_per_node": 1}, 1)),
+    ],
+)
+def test_a_process_per_gpu_but_one_for_all_gpus_of_dp(request_: Request, place: Place) -> None:
+    assert find("local").place(request_) == place
+
+
+def test_a_dry_run_prints_one_line_for_the_shell_and_starts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("job.yaml").write_text("nproc_per_node: 2\nepochs: 3\n")
+    flags = ["--config", "job.yaml", "--data-dir", "my data", "--run-dir", "runs/x"]
+    words = [
+        sys.executable, "-m", "trainer.torchrun", "--standalone", "--nproc-per-node", "2", "--max-restarts", "0",
+        "-m", "trainer", "--data-dir", "my data", "--epochs", "3", "--run-dir", "runs/x",
+    ]  # fmt: skip
+
+    assert main([*flags, "--dry-run"]) == 0
+    line = capsys.readouterr().out
+    assert line.count("\n") == 1
+    assert shlex.split(line) == words
+
+    assert main([*flags, "--dry-run=json"]) == 0
+    assert json.loads(capsys.readouterr().out) == words
+    assert [path.name for path in tmp_path.iterdir()] == ["job.yaml"]
+
+
+def test_two_processes_train_here_and_leave_one_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert main([*SMALL, "--nproc-per-node", "2", "--cache-dir", "cache", "--outcome", "ended"], trainer_env()) == 0
+
+    (run,) = (tmp_path / "runs").iterdir()
+    assert run.name.startswith("synthetic-cnn-")
+    assert len([json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]) == 2
+    written = outcome.read(Path("ended"))
+    assert written is not None
+    assert written == outcome.read(run)
+    assert (written.state, written.exit_code) == ("done", 0)
+
+
+def test_the_trainers_sentence_and_exit_code_come_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["--dataset", "imagefolder", "--data-dir", "nowhere"], trainer_env()) == 3
+
+    err = capfd.readouterr().err
+    assert err.count("error: ") == 1
+    assert "nowhere" in err
+    assert "Traceback" not in err
+
+
+def test_ctrl_c_saves_and_ends_launcher_agent_and_workers(tmp_path: Path) -> None:
+    endless = [*SMALL, "--epochs", "100000", "--nproc-per-node", "2", "--run-dir", "run", "--cache-dir", "cache"]
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", "launch.local", *endless], cwd=tmp_path, text=True,
+        env=trainer_env({"TEST_JOB": str(tmp_path)}), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert launcher.stdout is not None
+    next(line for line in launcher.stdout if line.startswith("[METRIC]"))
+    assert len(processes_with(f"TEST_JOB={tmp_path}")) >= 4
+
+    launcher.send_signal(signal.SIGINT)
+
+    _, err = launcher.communicate(timeout=60)
+    assert launcher.returncode == 75
+    assert err.count("Ctrl-C") == 1
+    assert left_of(f"TEST_JOB={tmp_path}") == []
+    written = outcome.read(tmp_path / "run")
+    assert written is not None
+    assert (written.state, written.exit_code) == ("interrupted", 75)
+
+
+# ---- how a training ended
+
+
+def run_of(folder: Path, script: str) -> Outcome:
+    """What perform() makes of a training that is a few lines of bash."""
+    return perform(LocalPlan(("bash", "-c", script), folder), dict(os.environ))
+
+
+def test_the_outcome_that_the_training_leaves_is_the_launchers(tmp_path: Path) -> None:
+    Outcome("failed", 3, "no images.", 7.5).write(tmp_path)
+
+    assert run_of(tmp_path, "exit 3") == Outcome("failed", 3, "no images.", 7.5)
+
+
+@pytest.mark.parametrize(
+    ("code", "ended"),
+    [
+        (0, Outcome("done", 0)),
+        (6, Outcome("failed", 6)),
+        (75, Outcome("stopped", 130, "stopped before it had saved")),
+    ],
+)
+def test_the_exit_code_counts_where_the_training_leaves_no_outcome(code: int, ended: Outcome, tmp_path: Path) -> None:
+    assert run_of(tmp_path, f"exit {code}") == ended
+
+
+def test_an_outcome_of_an_earlier_run_is_not_taken_for_this_one(tmp_path: Path) -> None:
+    Outcome("done", 0).write(tmp_path)
+
+    assert run_of(tmp_path, "exit 2") == Outcome("failed", 2)
+
+
+# ---- from Python
+
+
+TINY: dict[str, Any] = {"model": "cnn", "dataset": "synthetic", "synthetic_images": 64, "image_size": 8,
+                        "batch_size": 8, "precision": "fp32", "plot": False, "threads": 1}  # fmt: skip
+
+
+@pytest.fixture
+def on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in trainer_env().items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("on_the_path")
+def test_train_returns_a_record_an_epoch_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    records = local.train(**TINY, epochs=2, show=True)
+
+    assert [record["epoch"] for record in records] == [1, 2]
+    assert list(tmp_path.iterdir()) == []
+    said = capsys.readouterr().out
+    assert "epoch 2/2" in said
+    assert "[METRIC]" not in said
+
+
+@pytest.mark.usefixtures("on_the_path")
+def test_train_raises_the_trainers_own_sentence(tmp_path: Path) -> None:
+    with pytest.raises(local.TrainerError, match=r"^no folder .*nowhere; point --data-dir") as caught:
+        local.train(dataset="imagefolder", data_dir=tmp_path / "nowhere")
+    assert caught.value.code == 3
+
+
+def test_an_exit_code_is_the_kind_of_error() -> None:
+    error = error_of(5, ["epoch 1", "error: the loss is not finite;", "lower --lr."])
+
+    assert isinstance(error, local.TrainingError)
+    assert str(error) == "the loss is not finite;\nlower --lr."
+    assert str(error_of(9, ["a last line"])) == "a last line"
+    assert str(error_of(9, [])) == "the trainer ended with exit code 9."
+
+
+def test_train_refuses_a_wrong_name_before_it_starts_anything() -> None:
+    with pytest.raises(SettingsError, match="unknown setting 'epoch'; did you mean 'epochs'"):
+        local.train(epoch=2)
