@@ -1,4 +1,5 @@
-"""`python -m launch.report`: the command line and the time, handed to what makes the report."""
+# PYTHON_ARGCOMPLETE_OK
+"""`python -m launch.report`: the command line."""
 
 import sys
 from datetime import datetime
@@ -11,8 +12,8 @@ from trainer.settings import flags
 
 PROG = "python -m launch.report"
 ABOUT = """\
-Makes a report of runs: speedup, efficiency, where the time goes, accuracy, memory and cost, as one page, pictures and
-a table.  Give folders of runs or of sweeps first; every run in and below them counts.
+Reports on runs: speedup, efficiency, where the time goes, accuracy, memory and cost, as a page, pictures and a table.
+Give folders of runs or sweeps first; every run in and below them counts.
 
   python -m launch.report runs/ --out report
   python -m launch.report runs/sweep-a runs/sweep-b --title "g5 against p4d" --format png,pdf
@@ -27,7 +28,7 @@ def main(argv: list[str]) -> int:
         (options,) = flags.parse(
             argv[len(places) :], [ReportOptions], prog=f"{PROG} RUNS...", about=ABOUT, sections={"out": "report"}
         )
-        from launch.report.commands import report  # --help needs none of it
+        from launch.report.commands import report  # --help does not need it
 
         assert isinstance(options, ReportOptions)
         return report([Path(place) for place in places], options, datetime.now().astimezone(), cli.say)

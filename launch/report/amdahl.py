@@ -1,8 +1,8 @@
-"""Amdahl's law, fitted to measured speedups: how much of the work does not spread over GPUs.  Pure."""
+"""Amdahl's law, fitted to measured speedups: the serial part of the work.  Pure."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ def fit(times: Sequence[tuple[int, float]]) -> Fit | None:
     elif parallel_s < 0:
         serial_s, parallel_s = _one([1 / time for _, time in times]), 0.0
     one = serial_s + parallel_s
-    found = Fit(serial_s / one, one, 0.0, counts)
-    return Fit(found.serial, one, max(abs(found.time(n) / time - 1) for n, time in times), counts)
+    fitted = Fit(serial_s / one, one, 0.0, counts)
+    return replace(fitted, worst=max(abs(fitted.time(count) / time - 1) for count, time in times))
 
 
 def _two(times: Sequence[tuple[int, float]]) -> tuple[float, float]:

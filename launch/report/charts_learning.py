@@ -10,11 +10,11 @@ from launch.report.series import Series
 
 
 def all_learning(
-    points: Sequence[Point], found: Sequence[Series], compared: Comparison | None, unit: str
+    points: Sequence[Point], series: Sequence[Series], compared: Comparison | None, unit: str
 ) -> list[Chart | str]:
     return [
-        against_count(found, unit, "loss"),
-        against_count(found, unit, "accuracy"),
+        against_count(series, unit, "loss"),
+        against_count(series, unit, "accuracy"),
         over_time(points, unit),
         over_epochs(points, unit),
         large_batch(compared),
@@ -22,13 +22,13 @@ def all_learning(
     ]
 
 
-def against_count(found: Sequence[Series], unit: str, kind: str) -> Chart | str:
+def against_count(series: Sequence[Series], unit: str, kind: str) -> Chart | str:
     name, factor, y_label = {
         "loss": ("eval_loss", 1, "final test loss (cross-entropy, nats)"),
         "accuracy": ("eval_top1", 100, "final test accuracy (%)"),
     }[kind]
     lines = []
-    for one in found:
+    for one in series:
         ends = tuple((float(p.replicas), end * factor) for p in one.points if (end := p.ended_with(name)))
         if len(ends) > 1:
             lines.append(Line(one.title(unit), ends))

@@ -1,32 +1,32 @@
-"""The charts of how a training scales: over the number of GPUs.  Each is a chart, or the sentence why there is none."""
+"""The charts of how a training scales with the number of GPUs.  Each is a chart, or the sentence why there is none."""
 
 from collections.abc import Callable, Sequence
 
-from launch.core.drawing.charts import TIMES, Chart, Line, Lines, Measured, figure, lines_of
+from launch.core.drawing.charts import TIMES, Chart, Line, Lines, Measured, exactly, figure, lines_of
 from launch.report.amdahl import Fit
 from launch.report.identity import short
 from launch.report.points import Point
 from launch.report.series import Series, efficiency, speedup
 
 FITS = 4  # drawn at most
-BEYOND = 8  # how many times the measured number of GPUs a fitted curve goes on
+BEYOND = 8  # times the largest measured number of GPUs: where a fitted curve ends
 
 Reading = Callable[[Point, Point], Measured | None]
 NO_SERIES = "needs the same settings on at least two numbers of {unit}s"
 
 
-def all_scaling(found: Sequence[Series], fits: Sequence[tuple[Series, Fit]], unit: str) -> list[Chart | str]:
+def all_scaling(series: Sequence[Series], fits: Sequence[tuple[Series, Fit]], unit: str) -> list[Chart | str]:
     return [
-        time_per_epoch(found, unit),
-        speedups(found, unit),
-        efficiencies(found, unit),
-        weak_scaling(found, unit),
+        time_per_epoch(series, unit),
+        speedups(series, unit),
+        efficiencies(series, unit),
+        weak_scaling(series, unit),
         amdahl(fits, unit),
     ]
 
 
-def time_per_epoch(found: Sequence[Series], unit: str) -> Chart | str:
-    lines, counts = _lines(found, lambda point, _: point.measured("epoch_s"), unit)
+def time_per_epoch(series: Sequence[Series], unit: str) -> Chart | str:
+    lines, counts = _lines(series, lambda point, _: point.measured("epoch_s"), unit)
     if not lines:
         return f"time per epoch: {NO_SERIES.format(unit=unit)}."
     shown, note = lines_of(lines)
@@ -35,28 +35,28 @@ def time_per_epoch(found: Sequence[Series], unit: str) -> Chart | str:
                  x_ticks=counts, is_log_y=True, note=note)  # fmt: skip
 
 
-def speedups(found: Sequence[Series], unit: str) -> Chart | str:
-    lines, counts = _lines(found, speedup, unit)
+def speedups(series: Sequence[Series], unit: str) -> Chart | str:
+    lines, counts = _lines(series, speedup, unit)
     if not lines:
         return f"speedup: {NO_SERIES.format(unit=unit)}."
-    shown, note = lines_of(lines, _without_one(found, unit))
+    shown, note = lines_of(lines, _without_one(series, unit))
     ideal = tuple((count, count) for count in counts)
     return Lines("speedup", "Speedup", f"{unit}s", f"speedup over one {short(unit)} ({TIMES})", shown, (ideal,),
                  x_ticks=counts, is_log_y=True, is_doubling_y=True, note=note)  # fmt: skip
 
 
-def efficiencies(found: Sequence[Series], unit: str) -> Chart | str:
-    lines, counts = _lines(found, efficiency, unit)
+def efficiencies(series: Sequence[Series], unit: str) -> Chart | str:
+    lines, counts = _lines(series, efficiency, unit)
     if not lines:
         return f"efficiency: {NO_SERIES.format(unit=unit)}."
-    shown, note = lines_of(lines, _without_one(found, unit))
+    shown, note = lines_of(lines, _without_one(series, unit))
     ideal = tuple((count, 100.0) for count in counts)
     return Lines("efficiency", "Parallel efficiency", f"{unit}s", "efficiency (% of ideal)", shown, (ideal,),
                  x_ticks=counts, from_zero=True, note=note)  # fmt: skip
 
 
-def weak_scaling(found: Sequence[Series], unit: str) -> Chart | str:
-    weak = [one for one in found if one.kind == "weak"]
+def weak_scaling(series: Sequence[Series], unit: str) -> Chart | str:
+    weak = [one for one in series if one.kind == "weak"]
     lines, counts = _lines(weak, lambda point, _: point.measured("step_ms"), unit)
     if not lines:
         return f"weak scaling: needs the same batch per {short(unit)} on at least two numbers of {unit}s."
@@ -69,29 +69,39 @@ def weak_scaling(found: Sequence[Series], unit: str) -> Chart | str:
 def amdahl(fits: Sequence[tuple[Series, Fit]], unit: str) -> Chart | str:
     if not fits:
         return f"Amdahl's law: {NO_SERIES.format(unit=unit)}."
+    counts = _doubled(BEYOND * max(one.counts[-1] for one, _ in fits))
     lines: list[Line] = []
-    most = max(one.counts[-1] for one, _ in fits)
-    counts = _doubled(most * BEYOND)
-    fitted = fits[:FITS]
-    for one, fit in fitted:
-        measured = tuple((p.replicas, found) for p in one.points if (found := speedup(p, one.base)))
-        lines.append(Line(f"{one.title(unit)}: limit {_limit(fit)}", measured, is_joined=False))
-        finely = [2 ** (step / 4) for step in range(4 * len(counts) - 3)]
-        curve = tuple((count, Measured(*[_relative(fit, one, count)] * 3)) for count in finely)
-        lines.append(Line("", curve, is_curve=True))
-    note = f"{len(fitted)} of {len(fits)} series; all are in the table." if len(fitted) < len(fits) else ""
-    if not all(fit.is_checked for _, fit in fits):
-        note = f"Through two numbers of {unit}s a curve always fits: nothing checks it. {note}".strip()
-    note = f"{note} {_without_one([one for one, _ in fitted], unit)}".strip()
+    for one, fit in fits[:FITS]:
+        lines += [_measured_line(one, fit, unit), _fitted_line(one, fit, counts)]
     ideal = tuple((count, float(count)) for count in counts)
     y_label = f"speedup over one {short(unit)} ({TIMES})"
     return Lines("amdahl", "Amdahl's law, fitted", f"{unit}s", y_label, tuple(lines), (ideal,),
-                 x_ticks=tuple(counts), is_log_y=True, is_doubling_y=True, note=note)  # fmt: skip
+                 x_ticks=tuple(counts), is_log_y=True, is_doubling_y=True, note=_fit_note(fits, unit))  # fmt: skip
 
 
-def _without_one(found: Sequence[Series], unit: str) -> str:
-    """What a speedup over one GPU rests on, where no run had one."""
-    if all(one.base.replicas == 1 for one in found):
+def _measured_line(one: Series, fit: Fit, unit: str) -> Line:
+    places = tuple((point.replicas, value) for point in one.points if (value := speedup(point, one.base)))
+    return Line(f"{one.title(unit)}: limit {_limit(fit)}", places, is_joined=False)
+
+
+def _fitted_line(one: Series, fit: Fit, counts: Sequence[int]) -> Line:
+    finely = [2 ** (step / 4) for step in range(4 * len(counts) - 3)]
+    return Line("", tuple((count, exactly(_relative(fit, one, count))) for count in finely), is_curve=True)
+
+
+def _fit_note(fits: Sequence[tuple[Series, Fit]], unit: str) -> str:
+    notes = []
+    if not all(fit.is_checked for _, fit in fits):
+        notes.append(f"A curve through two numbers of {unit}s always fits, so it is not checked.")
+    if len(fits) > FITS:
+        notes.append(f"{FITS} of {len(fits)} series; all are in the table.")
+    notes.append(_without_one([one for one, _ in fits[:FITS]], unit))
+    return " ".join(note for note in notes if note)
+
+
+def _without_one(series: Sequence[Series], unit: str) -> str:
+    """The assumption behind a speedup over one GPU, where no run had one."""
+    if all(one.base.replicas == 1 for one in series):
         return ""
     return f"Without a run on one {short(unit)}: the fewest {unit}s of a series, or the baseline, count as ideal."
 
@@ -106,10 +116,10 @@ def _limit(fit: Fit) -> str:
     return "none seen" if fit.serial == 0 else f"{figure(fit.limit)}{TIMES}"
 
 
-def _lines(found: Sequence[Series], read: Reading, unit: str) -> tuple[list[Line], tuple[float, ...]]:
+def _lines(series: Sequence[Series], read: Reading, unit: str) -> tuple[list[Line], tuple[float, ...]]:
     """A line for each series that has the number at two places; and all the places."""
     lines = []
-    for one in found:
+    for one in series:
         places = tuple((float(p.replicas), value) for p in one.points if (value := read(p, one.base)))
         if len(places) > 1:
             lines.append(Line(one.title(unit), places))

@@ -12,7 +12,7 @@ COMPUTE = ("forward_ms", "backward_ms", "optimizer_ms")
 
 
 def all_time(points: Sequence[Point], unit: str) -> list[Chart | str]:
-    costs = [found for point in points if (found := cost(point))]
+    costs = [price for point in points if (price := cost(point))]
     return [
         breakdown(points, unit),
         compute_communication(points, unit),
@@ -24,16 +24,16 @@ def all_time(points: Sequence[Point], unit: str) -> list[Chart | str]:
 
 
 def row_label(point: Point) -> str:
-    """2 x 64, ddp: how many GPUs, and images for each in an update."""
+    """2 x 64, ddp: the number of GPUs, and the images per GPU and update."""
     return f"{point.replicas} {TIMES} {point.per_gpu:,}  {point.label}"
 
 
 def breakdown(points: Sequence[Point], unit: str) -> Chart | str:
     rows = []
     for point in points:
-        found = [point.measured(f"{part.replace(' ', '_')}_ms") for part in STEP]
-        if any(part and part.value for part in found):
-            parts = tuple(part.value if part else 0.0 for part in found)
+        values = [point.measured(f"{part.replace(' ', '_')}_ms") for part in STEP]
+        if any(part and part.value for part in values):
+            parts = tuple(part.value if part else 0.0 for part in values)
             rows.append(Bar(row_label(point), parts, f"{figure(sum(parts))} ms"))
     if not rows:
         return "where a step goes: no run has the parts of its step times."
@@ -102,9 +102,9 @@ def _single(
 ) -> Chart | str:
     """One bar for each point that has a value."""
     rows = [
-        Bar(row_label(point), (found.value,), f"{figure(found.value)} {unit}", found if found.is_spread else None)
-        for point, found in values
-        if found and found.value
+        Bar(row_label(point), (value.value,), f"{figure(value.value)} {unit}", value if value.is_spread else None)
+        for point, value in values
+        if value and value.value
     ]
     shown, note = rows_of(rows)
     return Bars(name, title, x_label, y_label, ("",), shown, note=note) if rows else why_not

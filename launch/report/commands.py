@@ -6,6 +6,7 @@ from pathlib import Path
 
 from launch.core import runs
 from launch.core.drawing.charts import Chart
+from launch.core.tables import terminal_width
 from launch.report import charts_learning, charts_scaling, charts_time, findings, tables
 from launch.report.cost import priced
 from launch.report.findings import Findings
@@ -15,63 +16,71 @@ from trainer.errors import SettingsError, not_written
 
 PAGE, TABLE, OVERVIEW, FIGURES = "report.html", "table.csv", "overview.png", "figures"
 FORMATS = ("png", "svg", "pdf")
-# In the overview, as far as they are there: the first four.
+# The first four of these that exist are in the overview.
 FOREMOST = ("speedup", "breakdown", "time_per_epoch", "accuracy_over_time", "efficiency", "memory", "large_batch")
 
 
 def report(places: Sequence[Path], options: ReportOptions, now: datetime, say: Callable[[str], None]) -> int:
     """Writes the report of all runs in `places`; returns the exit code.  Raises SettingsError, MachineError."""
-    if not places:
-        raise SettingsError("give the folders of runs first: python -m launch.report runs/ [--out DIR].")
-    if unknown := [kind for kind in options.format if kind not in FORMATS]:
-        raise SettingsError(f"--format {unknown[0]}: must be {', '.join(FORMATS)}, or several with commas between.")
-    found = findings.find(priced(runs.find(places), options.usd_per_gpu_hour), options.baseline)
-    made = all_charts(found)
-    drawn = [chart for chart in made if not isinstance(chart, str)]
-    missing = [one for one in made if isinstance(one, str) and one]
+    _check(places, options)
+    results = findings.find(priced(runs.find(places), options.usd_per_gpu_hour), options.baseline)
+    charts, missing = list[Chart](), list[str]()
+    for chart in all_charts(results):
+        if not isinstance(chart, str):
+            charts.append(chart)
+        elif chart:
+            missing.append(chart)
     try:
-        written = _write(found, drawn, missing, options, now)
+        written = _write(results, charts, missing, options, now)
     except OSError as error:
-        raise not_written(
-            error, f"{options.out} cannot be written: {error.strerror}; name another with --out."
-        ) from error
-    _tell(found, missing, written, say)
+        sentence = f"{options.out} cannot be written: {error.strerror}; give another folder with --out."
+        raise not_written(error, sentence) from error
+    _print(results, missing, written, say)
     return Exit.DONE
 
 
-def all_charts(found: Findings) -> list[Chart | str]:
-    """Every chart there is data for, and for the others a sentence why not; empty where that is said already."""
+def _check(places: Sequence[Path], options: ReportOptions) -> None:
+    if not places:
+        raise SettingsError("give the folders of runs first: python -m launch.report runs/ [--out DIR].")
+    for kind in options.format:
+        if kind not in FORMATS:
+            raise SettingsError(f"--format {kind}: must be {', '.join(FORMATS)}, or several with commas between.")
+
+
+def all_charts(results: Findings) -> list[Chart | str]:
+    """Every chart there is data for, and for the others a sentence why not; empty where another says it."""
     return [
-        *charts_scaling.all_scaling(found.series, found.fits, found.unit),
-        *charts_time.all_time(found.points, found.unit),
-        *charts_learning.all_learning(found.points, found.series, found.compared, found.unit),
+        *charts_scaling.all_scaling(results.series, results.fits, results.unit),
+        *charts_time.all_time(results.points, results.unit),
+        *charts_learning.all_learning(results.points, results.series, results.compared, results.unit),
     ]
 
 
 def _write(
-    found: Findings, drawn: Sequence[Chart], missing: Sequence[str], options: ReportOptions, now: datetime
+    results: Findings, charts: Sequence[Chart], missing: Sequence[str], options: ReportOptions, now: datetime
 ) -> list[Path]:
+    """Writes everything; returns the paths."""
     from launch.core.drawing import picture
     from launch.report import page
 
     _remove_earlier(options.out)
     figures = options.out / FIGURES
     figures.mkdir(parents=True, exist_ok=True)
-    pictures = [(chart, picture.save(chart, figures, options.format)) for chart in drawn]
-    by_name = {chart.name: chart for chart in drawn}
+    pictures = [(chart, picture.save(chart, figures, options.format)) for chart in charts]
+    by_name = {chart.name: chart for chart in charts}
     foremost = [by_name[name] for name in FOREMOST if name in by_name]
-    written = [options.out / PAGE, options.out / TABLE, *([figures] if drawn else [])]
+    written = [options.out / PAGE, options.out / TABLE, *([figures] if charts else [])]
     if foremost:
         picture.save_overview(foremost, options.out / OVERVIEW)
         written.append(options.out / OVERVIEW)
-    text = page.as_html(found, pictures, missing, tables.tables(found), title=options.title, made=now)
+    text = page.as_html(results, pictures, missing, tables.tables(results), title=options.title, made=now)
     (options.out / PAGE).write_text(text, encoding="utf-8")
-    (options.out / TABLE).write_text(tables.as_csv(found), encoding="utf-8")
+    (options.out / TABLE).write_text(tables.as_csv(results), encoding="utf-8")
     return written
 
 
 def _remove_earlier(out: Path) -> None:
-    """Pictures of a report that was there before, for this one may not have them all.  What is not ours stays."""
+    """Removes the pictures of an earlier report, as this one may not have them all.  Other files stay."""
     from launch.report.page import MARK, SECTIONS
 
     if not (out / PAGE).is_file() or MARK not in (out / PAGE).read_text(encoding="utf-8", errors="replace"):
@@ -81,15 +90,14 @@ def _remove_earlier(out: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _tell(found: Findings, missing: Sequence[str], written: Sequence[Path], say: Callable[[str], None]) -> None:
-    say(f"{findings.title(found)}\n")
-    for sentence in findings.sentences(found):
+def _print(results: Findings, missing: Sequence[str], written: Sequence[Path], say: Callable[[str], None]) -> None:
+    say(f"{findings.title(results)}\n")
+    for sentence in findings.sentences(results):
         say(sentence)
-    made = tables.tables(found)
-    if "series" in made:
-        say(f"\n{tables.as_text(made['series'])}")
-    failed = [run for run in found.runs if run.state == "failed"]
-    for run in failed[:10]:
+    series = tables.tables(results).get("series")
+    if series:
+        say(f"\n{tables.as_text(series, width=terminal_width())}")
+    for run in [run for run in results.runs if run.state == "failed"][:10]:
         say(f"failed: {run.name}: {run.reason or 'no reason is recorded'}")
     if missing:
         say("\nnot drawn:")

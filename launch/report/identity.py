@@ -1,4 +1,4 @@
-"""Which runs are the same training but for the number of GPUs and the batch, and what they are called.  Pure."""
+"""Which runs differ in the number of GPUs and the batch only, and the names of such families.  Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,24 +7,24 @@ from typing import Any
 
 from launch.core.runs import Run
 
-# Change nothing about what is trained or how fast; a seed makes a repetition.
+# Settings that change neither the result nor the speed; runs that differ in the seed are repetitions.
 APART = frozenset({
     "seed", "run_dir", "checkpoint_dir", "data_dir", "cache_dir", "download", "checkpoint_every_s",
     "keep_checkpoints", "resume", "progress", "log_every", "probe_steps", "plot", "tensorboard", "wandb", "mlflow",
     "timeout_s", "device", "amp", "max_bad_images",
 })  # fmt: skip
 BATCH = frozenset({"batch_size", "global_batch_size"})
-# How the GPUs of a run share their work: of no effect on one.
+# How the GPUs of a run share their work; without effect on a single GPU.
 SHARING = frozenset({
     "strategy", "comm_hook", "powersgd_rank", "bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "layout",
 })  # fmt: skip
-# What is learnt is the same, but for rounding, whatever these are.
+# Settings without effect on the result, but for rounding.
 SPEED = SHARING - {"comm_hook", "powersgd_rank"} | {
     "threads", "workers", "channels_last", "compile", "compile_mode", "fused", "cudnn_benchmark", "deterministic",
     "eval_batch_size", "device_name", "instance_type", "backend",
 }  # fmt: skip
-OPTIONS = ("instance_type",)  # of a backend, those that change how fast it is
-# Say themselves what they are, and are said where they differ.
+OPTIONS = ("instance_type",)  # of a backend, those that change the speed
+# Values that need no name beside them; shown where they differ.
 NAMED = ("model", "dataset", "strategy", "precision", "backend", "instance_type", "device_name")
 WORDS = {"comm_hook": "{} hook", "lr_scaling": "{} lr scaling", "optimizer": "{}",
          "layout": "{}", "batch_ramp": "ramp {}", "lr": "lr {}"}  # fmt: skip
@@ -33,22 +33,32 @@ Family = Mapping[str, Any]
 
 
 def family(run: Run) -> dict[str, Any]:
-    """What `run` is, with neither batch nor number of GPUs; settings that are the trainer's defaults are left out."""
-    given = {name: value for name, value in run.settings.items() if name not in APART | BATCH}
-    found = {name: value for name, value in given.items() if _plain(value) != _plain(_defaults().get(name))}
+    """What `run` is but for its batch and its number of GPUs; settings at the trainer's defaults are left out."""
+    values = _changed_settings(run)
     if run.settings.get("amp") is False:
-        found["precision"] = "fp32"
+        values["precision"] = "fp32"
     for name in ("model", "dataset", "strategy", "precision"):
-        found[name] = found.get(name, _defaults()[name])
-    if found["strategy"] == "auto":
-        found["strategy"] = "ddp"  # with several ranks, and with one there is nothing to share
-    if precision := run.last.get("precision"):  # what auto came to
-        found["precision"] = precision
-    found |= {name: run.options[name] for name in OPTIONS if run.options.get(name)}
-    found["backend"] = run.backend
+        values.setdefault(name, _defaults()[name])
+    if values["strategy"] == "auto":
+        values["strategy"] = "ddp"  # with several ranks, and one rank shares nothing
+    if precision := run.last.get("precision"):  # what auto was resolved to
+        values["precision"] = precision
+    for name in OPTIONS:
+        if run.options.get(name):
+            values[name] = run.options[name]
+    values["backend"] = run.backend
     if device := run.last.get("device"):
-        found["device_name"] = device
-    return {name: _plain(value) for name, value in found.items()}
+        values["device_name"] = device
+    return {name: _plain(value) for name, value in values.items()}
+
+
+def _changed_settings(run: Run) -> dict[str, Any]:
+    """The settings that tell families apart and are not at their defaults."""
+    changed = {}
+    for name, value in run.settings.items():
+        if name not in APART | BATCH and _plain(value) != _plain(_defaults().get(name)):
+            changed[name] = value
+    return changed
 
 
 def key(of: Family) -> str:
@@ -62,19 +72,25 @@ def without(of: Family, names: Iterable[str]) -> dict[str, Any]:
 
 
 def labels(families: Sequence[Family]) -> dict[str, str]:
-    """A name for each, by its key: what sets it apart from the others."""
+    """A label for each family by its key: what tells it from the others."""
     names = sorted({name for one in families for name in one} - set(NAMED))
-    usual = {name: Counter(str(one.get(name)) for one in families).most_common(1)[0][0] for name in names}
-    differ = [name for name in NAMED if len({str(one.get(name)) for one in families}) > 1]
-    found = {}
-    for one in families:
-        parts = [str(one[name]) for name in differ if name in one]
-        parts += [said(name, one.get(name)) for name in names if str(one.get(name)) != usual[name]]
-        found[key(one)] = ", ".join(part for part in parts if part) or _plainly(one)
-    return found
+    usual = {name: Counter(_texts(families, name)).most_common(1)[0][0] for name in names}
+    differ = [name for name in NAMED if len(set(_texts(families, name))) > 1]
+    return {key(one): _label(one, differ, usual) for one in families}
 
 
-def said(name: str, value: Any) -> str:
+def _texts(families: Sequence[Family], name: str) -> list[str]:
+    return [str(one.get(name)) for one in families]
+
+
+def _label(one: Family, differ: Sequence[str], usual: Mapping[str, str]) -> str:
+    """differ: names of values to show; usual: of each other name, the value that is not worth showing."""
+    parts = [str(one[name]) for name in differ if name in one]
+    parts += [in_words(name, one.get(name)) for name, value in usual.items() if str(one.get(name)) != value]
+    return ", ".join(part for part in parts if part) or f"{one.get('strategy')}, {one.get('precision')}"
+
+
+def in_words(name: str, value: Any) -> str:
     """A setting in words: ('comm_hook', 'fp16') -> 'fp16 hook'; '' for one that is not set."""
     if value in (None, "none") or (value is False and name not in _defaults()):
         return ""
@@ -89,7 +105,7 @@ def counted(count: int, unit: str) -> str:
 
 
 def unit(runs: Iterable[Run]) -> str:
-    """What is counted: GPUs, or the CPU's ranks where no run has seen a GPU."""
+    """GPU, or CPU rank where no run used a GPU."""
     devices = {run.last.get("device") for run in runs if run.epochs}
     return "CPU rank" if devices == {"CPU"} else "GPU"
 
@@ -99,19 +115,19 @@ def short(unit: str) -> str:
     return unit.split()[-1]
 
 
-def _plainly(one: Family) -> str:
-    return f"{one.get('strategy')}, {one.get('precision')}"
-
-
 def _plain(value: Any) -> Any:
-    """The same whether it came from YAML, JSON or a command line."""
+    """The same value whether it came from YAML, JSON or a command line."""
     if isinstance(value, Mapping):
         return ",".join(f"{start}:{images}" for start, images in value.items()) or None
     if isinstance(value, (list, tuple)):
-        return ",".join(f"{item:g}" if isinstance(item, float) else str(item) for item in value) or None
-    if isinstance(value, str) and value.lower() in ("", "none", "null"):
-        return None if value != "none" else "none"
-    return value if value is None or isinstance(value, (str, bool, int, float)) else str(value)
+        return ",".join(map(_item, value)) or None
+    if isinstance(value, str):
+        return None if value in ("", "null", "Null", "NULL", "None", "NONE") else value
+    return value if value is None or isinstance(value, (bool, int, float)) else str(value)
+
+
+def _item(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @cache

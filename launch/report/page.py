@@ -26,7 +26,7 @@ SECTIONS = (
 
 
 def as_html(
-    found: Findings,
+    results: Findings,
     charts: Sequence[tuple[Chart, str]],
     missing: Sequence[str],
     tables: dict[str, Table],
@@ -34,7 +34,7 @@ def as_html(
     title: str | None,
     made: datetime,
 ) -> str:
-    """The whole page.  charts: each with its SVG; missing: why others are not there; title: the user's own."""
+    """The whole page.  charts: each with its SVG; missing: why others are missing; title: the user's own."""
     from jinja2 import Environment, StrictUndefined
 
     folder = files("infra").joinpath("report")
@@ -47,9 +47,9 @@ def as_html(
     ]
     return template.render(
         title=title,
-        finding=findings.title(found),
-        sentences=findings.sentences(found),
-        tiles=tiles(found),
+        finding=findings.title(results),
+        sentences=findings.sentences(results),
+        tiles=tiles(results),
         sections=[section for section in sections if section[1] or section[2]],
         runs=tables.get("runs"),
         missing=missing,
@@ -59,24 +59,36 @@ def as_html(
     )
 
 
-def tiles(found: Findings) -> list[tuple[str, str, str]]:
-    """(what, its figure, a word on it) of what a reader looks for first."""
-    done = sum(run.state == "done" for run in found.runs)
-    made = [("Runs", str(len(found.runs)), f"{done} done" if done < len(found.runs) else "all done")]
-    if best := found.best:
-        last = best.points[-1]
-        fast, share = speedup(last, best.base), efficiency(last, best.base)
-        if fast and share:
-            made.append(("Speedup", f"{figure(fast.value)}{TIMES}", f"on {last.replicas} {found.unit}s"))
-            made.append(("Efficiency", f"{share.value:.0f}%", "of ideal"))
-        fitted = next((fitted for one, fitted in found.fits if one is best), None)
-        if fitted:
-            limit = "" if math.isinf(fitted.limit) else f"at most {figure(fitted.limit)}{TIMES}"
-            made.append(("Serial part", f"{fitted.serial:.1%}", limit))
-    scores = [end.value for point in found.points if (end := point.ended_with("eval_top1"))]
-    if scores:
-        made.append(("Test accuracy, best", f"{max(scores):.1%}", ""))
-    costs = [one.per_epoch.value for point in found.points if (one := cost(point)) and one.per_epoch]
-    if costs:
-        made.append(("Cheapest epoch", figure(min(costs)), "USD"))
-    return made
+Tile = tuple[str, str, str]
+
+
+def tiles(results: Findings) -> list[Tile]:
+    """(name, figure, remark) of what a reader looks for first."""
+    done = sum(run.state == "done" for run in results.runs)
+    runs = ("Runs", str(len(results.runs)), f"{done} done" if done < len(results.runs) else "all done")
+    return [runs, *_scaling_tiles(results), *_accuracy_tile(results), *_cost_tile(results)]
+
+
+def _scaling_tiles(results: Findings) -> list[Tile]:
+    best = results.best
+    if best is None:
+        return []
+    shown, last = [], best.points[-1]
+    fast, share = speedup(last, best.base), efficiency(last, best.base)
+    if fast and share:
+        shown.append(("Speedup", f"{figure(fast.value)}{TIMES}", f"on {last.replicas} {results.unit}s"))
+        shown.append(("Efficiency", f"{share.value:.0f}%", "of ideal"))
+    if fit := results.fit_of(best):
+        limit = "" if math.isinf(fit.limit) else f"at most {figure(fit.limit)}{TIMES}"
+        shown.append(("Serial part", f"{fit.serial:.1%}", limit))
+    return shown
+
+
+def _accuracy_tile(results: Findings) -> list[Tile]:
+    scores = [end.value for point in results.points if (end := point.ended_with("eval_top1"))]
+    return [("Test accuracy, best", f"{max(scores):.1%}", "")] if scores else []
+
+
+def _cost_tile(results: Findings) -> list[Tile]:
+    costs = [one.per_epoch.value for point in results.points if (one := cost(point)) and one.per_epoch]
+    return [("Cheapest epoch", figure(min(costs)), "USD")] if costs else []

@@ -1,4 +1,4 @@
-"""Points: runs of the same family on the same GPUs with the same batch, and what was measured of them.  Pure."""
+"""Points: runs of the same family on the same GPUs with the same batch, and what was measured.  Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,8 +39,10 @@ class Point:
         if len(self.runs) > 1:
             return of([run.typical(name) for run in self.runs])
         (run,) = self.runs
-        found = of(number(epoch, name) for epoch in run.steady)
-        return found if found is None or len(run.epochs) >= SPREAD_FROM else exactly(found.value)
+        value = of(number(epoch, name) for epoch in run.steady)
+        if value is None or len(run.epochs) >= SPREAD_FROM:
+            return value
+        return exactly(value.value)
 
     def ended_with(self, name: str) -> Measured | None:
         """The last value of each run that came to its end."""
@@ -75,35 +77,41 @@ def is_measured(run: Run) -> bool:
 
 
 def points(runs: Iterable[Run]) -> list[Point]:
-    """One for each family, number of GPUs and batch; families with the most points first.  Unnamed yet."""
+    """One for each family, number of GPUs and batch; families with the most points first.  Without labels."""
     measured = [run for run in runs if is_measured(run)]
-    found: dict[Any, Point] = {}
-    for run, belongs in zip(measured, _families(measured), strict=True):
-        nodes = int(number(run.last, "nodes") or 1)
-        place = (key(belongs), run.replicas, nodes, per_update(run))
-        earlier = found[place].runs if place in found else ()
-        found[place] = Point(belongs, run.replicas, nodes, per_update(run), (*earlier, run))
-    many = Counter(key(point.family) for point in found.values())
-    first = {belongs: place for place, belongs in enumerate(many)}
-    return sorted(
-        found.values(),
-        key=lambda p: (-many[key(p.family)], first[key(p.family)], p.per_gpu, p.replicas, p.nodes),
-    )
+    groups: dict[tuple[Any, ...], Point] = {}
+    for run, own in zip(measured, _families(measured), strict=True):
+        nodes = _nodes(run)
+        place = (key(own), run.replicas, nodes, per_update(run))
+        earlier = groups[place].runs if place in groups else ()
+        groups[place] = Point(own, run.replicas, nodes, per_update(run), (*earlier, run))
+    sizes = Counter(key(point.family) for point in groups.values())
+    order = {name: place for place, name in enumerate(sizes)}
+
+    def rank(point: Point) -> tuple[int, ...]:
+        name = key(point.family)
+        return (-sizes[name], order[name], point.per_gpu, point.replicas, point.nodes)
+
+    return sorted(groups.values(), key=rank)
 
 
 def _families(runs: Sequence[Run]) -> list[Family]:
-    """Of each run; with where its GPUs stand, if the same number was tried on one node and on several."""
+    """The family of each run; with its layout, if the same number of GPUs was tried on one node and on several."""
     families = [family(run) for run in runs]
-    places: dict[tuple[str, int], set[int]] = {}
-    for run, belongs in zip(runs, families, strict=True):
-        places.setdefault((key(belongs), run.replicas), set()).add(int(number(run.last, "nodes") or 1))
-    split = {belongs for (belongs, _), nodes in places.items() if len(nodes) > 1}
-    return [
-        {**belongs, "layout": f"{run.replicas // nodes} per node"}
-        if key(belongs) in split and (nodes := int(number(run.last, "nodes") or 1)) > 1
-        else belongs
-        for run, belongs in zip(runs, families, strict=True)
-    ]
+    layouts: dict[tuple[str, int], set[int]] = {}
+    for run, own in zip(runs, families, strict=True):
+        layouts.setdefault((key(own), run.replicas), set()).add(_nodes(run))
+    split = {name for (name, _), nodes in layouts.items() if len(nodes) > 1}
+    return [_with_layout(run, own) if key(own) in split else own for run, own in zip(runs, families, strict=True)]
+
+
+def _with_layout(run: Run, own: Family) -> Family:
+    nodes = _nodes(run)
+    return {**own, "layout": f"{run.replicas // nodes} per node"} if nodes > 1 else own
+
+
+def _nodes(run: Run) -> int:
+    return int(number(run.last, "nodes") or 1)
 
 
 def seconds_of(epoch: Mapping[str, Any]) -> float:

@@ -46,15 +46,15 @@ def series(points: Sequence[Point], kind: Kind, baseline: Point | None = None) -
     groups: dict[tuple[str, int], list[Point]] = {}
     for point in points:
         groups.setdefault((key(point.family), _batch(point, kind)), []).append(point)
-    found = []
+    all_series = []
     for (_, batch), members in groups.items():
         members = _with_one(members, points, kind, batch)
         by_count = {point.replicas: point for point in sorted(members, key=lambda point: point.nodes, reverse=True)}
         chosen = tuple(by_count[count] for count in sorted(by_count))
         if len(chosen) > 1:
             own = next(point for point in chosen if point in groups[key(point.family), batch] and point.replicas > 1)
-            found.append(Series(own.label, kind, batch, chosen, baseline or chosen[0]))
-    return found
+            all_series.append(Series(own.label, kind, batch, chosen, baseline or chosen[0]))
+    return all_series
 
 
 def scaling(points: Sequence[Point], baseline: Point | None = None) -> list[Series]:
@@ -93,5 +93,5 @@ def speedup(point: Point, base: Point) -> Measured | None:
 
 def efficiency(point: Point, base: Point) -> Measured | None:
     """The speedup's share of the ideal, in %."""
-    found = speedup(point, base)
-    return found * (100 / point.replicas) if found else None
+    fast = speedup(point, base)
+    return fast * (100 / point.replicas) if fast else None

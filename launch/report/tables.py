@@ -1,20 +1,21 @@
-"""All numbers as tables: for the page, the terminal and table.csv.  Pure."""
+"""All numbers as tables for the page, the terminal and table.csv.  Pure."""
 
 import csv
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from io import StringIO
 from typing import Any
 
 from launch.core.drawing.charts import DASH, Measured, figure, signed
 from launch.core.runs import Run
+from launch.core.tables import narrowed
+from launch.core.tables import table as aligned
 from launch.report.cost import cost, per_accuracy, per_epoch, whole
 from launch.report.findings import Findings
 from launch.report.identity import short
 from launch.report.points import Point, newest, per_update
 from launch.report.series import Series, efficiency, speedup
 
-# Medians over a run's steady epochs, as trainer/README.md has them.
+# Medians over a run's steady epochs; trainer/README.md describes them.
 TYPICAL = ("epoch_s", "images_per_s", "step_ms", "data_wait_ms", "forward_ms", "backward_ms", "communication_ms",
            "optimizer_ms", "all_reduce_gb_per_s", "peak_memory_mib", "gpu_utilization_percent")  # fmt: skip
 ENDED = ("train_loss", "eval_loss", "train_top1", "eval_top1", "eval_top5")
@@ -23,45 +24,50 @@ OF_RUN = ("strategy", "precision", "device", "nodes", "parameters")
 
 @dataclass(frozen=True)
 class Table:
-    """texts: how many columns at the left are words; the others are numbers and stand at the right."""
+    """texts: how many columns at the left are words; the others are numbers, aligned to the right.
+
+    optional: the columns that a narrow terminal does without, the first of them first.
+    """
 
     name: str
     caption: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     texts: int = 1
+    optional: tuple[str, ...] = ()
 
 
-def tables(found: Findings) -> dict[str, Table]:
+def tables(results: Findings) -> dict[str, Table]:
     """By name; those without a row are left out."""
-    made = [of_series(found), of_points(found), of_costs(found), of_batches(found), of_runs(found)]
+    made = [of_series(results), of_points(results), of_costs(results), of_batches(results), of_runs(results)]
     return {table.name: table for table in made if table.rows}
 
 
-def of_series(found: Findings) -> Table:
+def of_series(results: Findings) -> Table:
     """Every series at every number of GPUs."""
-    fits = {id(one): fitted for one, fitted in found.fits}
-    rows = []
-    for one in found.series:
-        fitted = fits.get(id(one))
-        for point in one.points:
-            last = point is one.points[-1]
-            rows.append((
-                one.title(found.unit), one.kind, f"{point.replicas:,}", shown(point.images_per_s),
-                shown(point.measured("epoch_s")), shown(speedup(point, one.base)),
-                percent(efficiency(point, one.base)),
-                f"{fitted.serial:.1%}" if fitted and last else "",
-                ("∞" if fitted.serial == 0 else figure(fitted.limit)) if fitted and last else "",
-            ))  # fmt: skip
-    columns = ("series", "scaling", f"{found.unit}s", "images/s", "epoch, s", "speedup", "efficiency",
+    rows = [_series_row(one, point, results) for one in results.series for point in one.points]
+    columns = ("series", "scaling", f"{results.unit}s", "images/s", "epoch, s", "speedup", "efficiency",
                "serial part", "limit")  # fmt: skip
-    return Table("series", "Speedup and efficiency", columns, tuple(rows), 2)
+    optional = ("limit", "serial part", "epoch, s", "scaling")
+    return Table("series", "Speedup and efficiency", columns, tuple(rows), 2, optional)
 
 
-def of_points(found: Findings) -> Table:
+def _series_row(one: Series, point: Point, results: Findings) -> tuple[str, ...]:
+    fit = results.fit_of(one) if point is one.points[-1] else None
+    serial = limit = ""
+    if fit:
+        serial, limit = f"{fit.serial:.1%}", "∞" if fit.serial == 0 else figure(fit.limit)
+    return (
+        one.title(results.unit), one.kind, f"{point.replicas:,}", shown(point.images_per_s),
+        shown(point.measured("epoch_s")), shown(speedup(point, one.base)), percent(efficiency(point, one.base)),
+        serial, limit,
+    )  # fmt: skip
+
+
+def of_points(results: Findings) -> Table:
     """What was measured where."""
-    rows = tuple(_point_row(point) for point in found.points)
-    columns = ("settings", f"{found.unit}s", f"images per {short(found.unit)}", "images per update", "runs",
+    rows = tuple(_point_row(point) for point in results.points)
+    columns = ("settings", f"{results.unit}s", f"images per {short(results.unit)}", "images per update", "runs",
                "epoch, s", "update, ms", "data wait, ms", "forward, ms", "backward, ms", "communication, ms",
                "optimizer, ms", "all-reduce, GB/s", "peak memory, MiB", "test loss", "test accuracy")  # fmt: skip
     return Table("points", "Every point: medians of the steady epochs, with their range", columns, rows)
@@ -78,20 +84,20 @@ def _point_row(point: Point) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def of_costs(found: Findings) -> Table:
-    costs = [one for point in found.points if (one := cost(point))]
+def of_costs(results: Findings) -> Table:
+    costs = [one for point in results.points if (one := cost(point))]
     rows = tuple(
         (one.point.label, f"{one.point.replicas:,}", f"{one.point.per_update:,}", shown(one.per_epoch),
          shown(one.whole), shown(one.per_accuracy))
         for one in costs
     )  # fmt: skip
-    columns = ("settings", f"{found.unit}s", "images per update", "an epoch, USD", "the whole, USD",
+    columns = ("settings", f"{results.unit}s", "images per update", "an epoch, USD", "the whole, USD",
                "a point of accuracy, USD")  # fmt: skip
     return Table("costs", "Cost", columns, rows)
 
 
-def of_batches(found: Findings) -> Table:
-    trials = found.compared.trials if found.compared else ()
+def of_batches(results: Findings) -> Table:
+    trials = results.compared.trials if results.compared else ()
     rows = tuple(
         (trial.recipe, f"{trial.per_update:,}", str(sum(len(point.runs) for point in trial.points)),
          percent(trial.accuracy, 1), "baseline" if place == 0 else signed(trial.gap))
@@ -101,14 +107,14 @@ def of_batches(found: Findings) -> Table:
     return Table("batches", "Large batches", columns, rows)
 
 
-def of_runs(found: Findings) -> Table:
+def of_runs(results: Findings) -> Table:
     """Every run, with why it failed."""
     rows = tuple(
         (run.name, run.state, run.reason or DASH, f"{run.replicas or DASH}", f"{len(run.epochs)}",
          f"{run.seconds:,.0f}" if run.seconds is not None else DASH)
-        for run in found.runs
+        for run in results.runs
     )  # fmt: skip
-    columns = ("run", "state", "reason", f"{found.unit}s", "epochs", "whole, s")
+    columns = ("run", "state", "reason", f"{results.unit}s", "epochs", "whole, s")
     return Table("runs", "Every run", columns, rows, 3)
 
 
@@ -125,54 +131,56 @@ def percent(value: Measured | None, places: int = 0) -> str:
     return DASH if value is None else f"{value.value:.{places}f}%"
 
 
-def as_csv(found: Findings) -> str:
-    """One line a run, failed ones too; numbers as they are, empty where there is none."""
-    points = {id(run): point for point in found.points for run in point.runs}
-    series = {id(point): one for one in reversed(found.series) for point in one.points}
-    rows = [_csv_row(run, point := points.get(id(run)), series.get(id(point)), found.unit) for run in found.runs]
-    settings = sorted({name for run in found.runs for name in run.point})
-    names = [*dict.fromkeys(name for row in rows for name in row)]
-    written = StringIO()
-    writer = csv.DictWriter(written, [*names, *(f"point.{name}" for name in settings)], lineterminator="\n")
+def as_csv(results: Findings) -> str:
+    """One line a run, also for failed ones; plain numbers, empty where there is none."""
+    points = {id(run): point for point in results.points for run in point.runs}
+    series = {id(point): one for one in reversed(results.series) for point in one.points}
+    rows = []
+    for run in results.runs:
+        point = points.get(id(run))
+        own = {f"point.{name}": value for name, value in run.point.items()}
+        rows.append({**_csv_row(run, point, series.get(id(point)), results.unit), **own})
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    names.sort(key=lambda name: (name.startswith("point."), name if name.startswith("point.") else ""))
+    text = StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
-    for run, row in zip(found.runs, rows, strict=True):
-        writer.writerow({**row, **{f"point.{name}": value for name, value in run.point.items()}})
-    return written.getvalue()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
-def _csv_row(run: Run, point: Point | None, within: Series | None, unit: str) -> Mapping[str, Any]:
+def _csv_row(run: Run, point: Point | None, within: Series | None, unit: str) -> dict[str, Any]:
     row: dict[str, Any] = {"run": run.name, "state": run.state, "reason": run.reason, "backend": run.backend}
-    row |= {
-        "label": point.label if point else "",
-        "replicas": run.replicas or "",
-        "global_batch": per_update(run) or "",
-    }
+    row["label"] = point.label if point else ""
+    row |= {"replicas": run.replicas or "", "global_batch": per_update(run) or ""}
     row |= {name: run.last.get(name, "") for name in OF_RUN}
-    fast = speedup(replace(point, runs=(run,)), within.base) if point and within else None
-    row |= {"series": within.title(unit) if within else "", "speedup": _plain(fast.value if fast else None),
-            "efficiency": _plain(fast.value / run.replicas if fast else None)}  # fmt: skip
+    row |= _csv_scaling(run, point, within, unit)
     row |= {name: _plain(run.typical(name)) for name in TYPICAL}
     row |= {name: _plain(newest(run, name)) for name in ENDED}
     row |= {"epochs": len(run.epochs), "seconds": _plain(run.seconds)}
-    row |= {"usd": _plain(whole(run)), "usd_per_epoch": _plain(per_epoch(run)),
-            "usd_per_accuracy_point": _plain(per_accuracy(run))}  # fmt: skip
+    row |= {"usd": _plain(whole(run)), "usd_per_epoch": _plain(per_epoch(run))}
+    row["usd_per_accuracy_point"] = _plain(per_accuracy(run))
     return row
+
+
+def _csv_scaling(run: Run, point: Point | None, within: Series | None, unit: str) -> dict[str, str]:
+    """The run's series, and its own speedup in it."""
+    if point is None or within is None:
+        return {"series": "", "speedup": "", "efficiency": ""}
+    fast = speedup(replace(point, runs=(run,)), within.base)
+    efficiency = fast.value / run.replicas if fast else None
+    return {
+        "series": within.title(unit), "speedup": _plain(fast.value if fast else None), "efficiency": _plain(efficiency)
+    }  # fmt: skip
 
 
 def _plain(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"
 
 
-def as_text(table: Table, most: int = 20) -> str:
-    """For a terminal: the first rows, in columns."""
-    rows = [table.columns, *table.rows[:most]]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(table.columns))]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if place < table.texts else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+def as_text(table: Table, most: int = 20, width: int | None = None) -> str:
+    """The first rows in columns for a terminal of `width` characters; None: as wide as it is."""
+    columns, rows = narrowed(table.columns, table.rows[:most], table.optional, width)
+    text = aligned(columns, rows, right=set(table.columns[table.texts :]))
     more = len(table.rows) - most
-    return "\n".join([*lines, *([f"... and {more} more rows"] if more > 0 else [])])
+    return f"{text}\n  ... and {more} more rows" if more > 0 else text

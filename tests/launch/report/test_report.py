@@ -34,7 +34,7 @@ def told(folder: Path, out: Path, **options: object) -> str:
 def test_it_writes_a_page_pictures_and_a_table_and_says_so(made: Made) -> None:
     assert made.said.startswith("8 GPUs train 4.71× as fast as 1 GPU: 59% efficiency\n")  # noqa: RUF001
     assert "failed: oom: rank 3 ran out of GPU memory; lower --batch-size.\n" in made.said
-    assert re.search(r"^ddp, 100 per GPU +weak +8 +4,706 +2.13 +4.71 +59% +10.0% +10.0$", made.said, re.MULTILINE)
+    assert re.search(r"^  ddp, 100 per GPU +weak +8 +4,706 +2.13 +4.71 +59% +10.0% +10.0$", made.said, re.MULTILINE)
     names = ["report.html", "table.csv", "figures", "overview.png"]
     assert made.said.endswith("\nwritten:\n" + "\n".join(f"  {made.out / name}" for name in names))
     assert sorted(path.name for path in made.out.iterdir()) == sorted(names)
@@ -52,7 +52,7 @@ def test_the_sentences_say_speedup_serial_part_communication_accuracy_and_cost()
         "(fitted to 4 numbers of GPUs, off by at most 0.0%).",
         "Communication takes 20% of an update.",
         "Best final test accuracy: 90.0% (ddp, 1 × 100 images per GPU).",  # noqa: RUF001
-        "With 8,000 images per update, lars comes to −5.0 points, sgd to −20.0, against 90.0% with 100.",  # noqa: RUF001
+        "With 8,000 images per update, lars loses 5.0 points and sgd loses 20.0 points, against 90.0% with 100.",
         "Cheapest epoch: 0.00550 USD (ddp, 1 × 100 images per GPU).",  # noqa: RUF001
         "Cheapest point of accuracy: 0.000300 USD (ddp, 1 × 100 images per GPU).",  # noqa: RUF001
     ]
@@ -168,7 +168,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest
 
     assert main([str(runs), "--out", str(tmp_path / "file")]) == 6
     assert capsys.readouterr().err == (
-        f"error: {tmp_path / 'file'} cannot be written: Not a directory; name another with --out.\n"
+        f"error: {tmp_path / 'file'} cannot be written: Not a directory; give another folder with --out.\n"
     )
 
 
