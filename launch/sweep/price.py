@@ -25,7 +25,7 @@ Values = Mapping[str, Any]
 class Price:
     """The price of one run; None where a figure is not known.
 
-    most_usd, most_s: when the time limit ends it; why_unknown: why nothing is expected;
+    most_usd: when the time limit ends it; why_unknown: why nothing is expected;
     problem: why it could not start now, with its exit code.
     """
 
@@ -33,7 +33,6 @@ class Price:
     expected_usd: float | None = None
     expected_s: float | None = None
     most_usd: float | None = None
-    most_s: float | None = None
     epoch_s: float | None = None
     images_per_s: float | None = None
     limited_by: str = ""
@@ -102,7 +101,6 @@ def read(plan: Values) -> Price:
         expected_usd=quote.get("expected_usd"),
         expected_s=quote.get("expected_s"),
         most_usd=quote.get("most_usd"),
-        most_s=quote.get("most_s"),
         epoch_s=quote.get("epoch_s"),
         images_per_s=quote.get("images_per_s"),
         limited_by=quote.get("limited_by") or "",

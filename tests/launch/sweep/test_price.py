@@ -19,22 +19,22 @@ ON_EC2 = {"backend": "ec2", "options": {"ec2": {"instance_type": "g5.12xlarge", 
           "fixed": {"model": "resnet18", "dataset": "cifar10", "epochs": 1}}  # fmt: skip
 
 
-QUOTE = Quote("g5.2xlarge", usd_per_hour=2.46, on_demand_usd_per_hour=2.46, most_usd=1029.48, most_s=43200.0)
+QUOTE = Quote("g5.2xlarge", usd_per_hour=2.46, on_demand_usd_per_hour=2.46, most_usd=1029.48)
 
 
 @pytest.mark.parametrize(
     ("quote", "expected"),
     [
-        (QUOTE, (2.46, None, None, 1029.48, 43200.0)),
-        (replace(QUOTE, market="spot", usd_per_hour=0.8), (0.8, None, None, 1029.48, 43200.0)),
-        (replace(QUOTE, market="spot", usd_per_hour=None), (2.46, None, None, 1029.48, 43200.0)),
-        (None, (None, None, None, None, None)),
+        (QUOTE, (2.46, None, None, 1029.48)),
+        (replace(QUOTE, market="spot", usd_per_hour=0.8), (0.8, None, None, 1029.48)),
+        (replace(QUOTE, market="spot", usd_per_hour=None), (2.46, None, None, 1029.48)),
+        (None, (None, None, None, None)),
     ],
 )
 def test_a_price_is_the_quote_of_the_launchers_plan(quote: Quote | None, expected: tuple[float | None, ...]) -> None:
     price = read({"quotes": [quote.as_json()] if quote else []})
 
-    found = (price.usd_per_hour, price.expected_usd, price.expected_s, price.most_usd, price.most_s)
+    found = (price.usd_per_hour, price.expected_usd, price.expected_s, price.most_usd)
     assert found == expected
 
 
