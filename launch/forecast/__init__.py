@@ -1,1 +1,1 @@
-"""`python -m launch.forecast`: which instance to take.  The arithmetic is launch.core.estimate's."""
+"""`python -m launch.forecast`: compares instance types.  The arithmetic is in launch.core.estimate."""

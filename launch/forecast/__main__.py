@@ -1,82 +1,72 @@
-"""`python -m launch.forecast`: the command line, handed to what compares."""
+# PYTHON_ARGCOMPLETE_OK
+"""`python -m launch.forecast`: the command line."""
 
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import cast
 
 from launch.core import cli
-from launch.core.cli import Backend, Verb
 from launch.forecast.options import ForecastOptions, PublishedOptions
-
-if TYPE_CHECKING:
-    from launch.core.job import Job
-    from launch.forecast.compare import Comparison
+from trainer.config import SECTIONS, TrainConfig
+from trainer.contract import Exit
+from trainer.errors import SettingsError
+from trainer.settings import flags
+from trainer.settings.registry import did_you_mean
 
 PROG = "python -m launch.forecast"
+PUBLISHED = "published"
 
 ABOUT = """\
-Says what a training will take and cost, before anything runs: seconds per epoch, images/s, what limits it, USD.
+Forecasts the time and cost of a training before anything runs: seconds per epoch, images/s, the bottleneck, USD.
 
   python -m launch.forecast --instance-type g5.2xlarge,g5.12xlarge,p4d.24xlarge --nodes 1,2,4 --model resnet18 \\
       --dataset imagenet --epochs 90 --batch-size 256
   python -m launch.forecast --model resnet18 --dataset cifar10 --from-run runs/cifar10-resnet18-20261121-212409
+  python -m launch.forecast published    # the forecast against published results
 
-Runs nothing and asks AWS nothing.  launch/forecast/README.md has the formulas and where each number is from.
+Starts nothing and makes no request.  launch/forecast/README.md has the formulas and the sources of all numbers.
 """
 
-PUBLISHED = """\
-the forecast against results that others have published, each with its error
+ABOUT_PUBLISHED = """\
+Compares the forecast with published results, each with its error.
 
   python -m launch.forecast published
 """
 
 
-def _compare(job: "Job[ForecastOptions]") -> "Comparison":
-    from launch.forecast.compare import compare  # --help needs none of it
+def main(argv: Sequence[str]) -> int:
+    """Runs the command line and returns its exit code."""
+    words = ["--format=json" if word == "--json" else word for word in argv]
+
+    def act() -> int:
+        cli.say(_published(words[1:]) if words[:1] == [PUBLISHED] else _forecast(words))
+        return Exit.DONE
+
+    return cli.coded(act)
+
+
+def _forecast(words: Sequence[str]) -> str:
+    if words and not words[0].startswith("-"):
+        raise SettingsError(f"unknown verb {words[0]!r}{did_you_mean(words[0], [PUBLISHED]) or '.'}")
+    sections = {"instance_type": "launch.forecast", **SECTIONS}
+    options, train = flags.parse(words, [ForecastOptions, TrainConfig], prog=PROG, about=ABOUT, sections=sections)
+    from launch.core.tables import terminal_width  # --help does not need these
+    from launch.forecast import show
+    from launch.forecast.compare import compare
     from launch.forecast.measured import read
 
-    return compare(job.train, job.where, read(job.where.from_run))
+    options = cast(ForecastOptions, options)
+    comparison = compare(cast(TrainConfig, train), options, read(options.from_run))
+    return show.as_json(comparison) if options.format == "json" else show.as_text(comparison, terminal_width())
 
 
-def _text(comparison: "Comparison") -> str:
-    from launch.forecast import show
-
-    return show.as_text(comparison)
-
-
-def _json(comparison: "Comparison") -> str:
-    from launch.forecast import show
-
-    return show.as_json(comparison)
-
-
-def _print(comparison: "Comparison") -> int:
-    cli.say(_json(comparison) if comparison.options.format == "json" else _text(comparison))
-    return 0
-
-
-def _published(options: Any) -> int:
+def _published(words: Sequence[str]) -> str:
+    (options,) = flags.parse(words, [PublishedOptions], prog=f"{PROG} {PUBLISHED}", about=ABOUT_PUBLISHED, sections={})
     from launch.forecast import show
     from launch.forecast.published import cases
 
-    cli.say(show.cases_as_json(cases()) if options.format == "json" else show.cases_as_text(cases()))
-    return 0
-
-
-FORECAST: "Backend[ForecastOptions, Comparison]" = Backend(
-    prog=PROG,
-    about=ABOUT,
-    options=ForecastOptions,
-    plan=_compare,
-    show=_text,
-    show_json=_json,
-    perform=_print,
-    verbs={"published": Verb(PUBLISHED, PublishedOptions, _published)},
-)
-
-
-def main(argv: list[str]) -> int:
-    """Runs the command line and returns its exit code."""
-    return cli.main(FORECAST, ["--format=json" if word == "--json" else word for word in argv])
+    is_json = cast(PublishedOptions, options).format == "json"
+    return show.cases_as_json(cases()) if is_json else show.cases_as_text(cases())
 
 
 if __name__ == "__main__":

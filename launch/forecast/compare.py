@@ -1,4 +1,4 @@
-"""What each candidate would take and cost, and which to take.  Pure."""
+"""The time and cost of each candidate, ranked.  Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from trainer.errors import SettingsError
 
 @dataclass(frozen=True)
 class Candidate:
-    """So many nodes of a type, and what they come to.  name: as it was asked for, with ml. or without."""
+    """A number of nodes of a type, with their forecast.  name: as it was given, with ml. or without."""
 
     name: str
     instance: Instance
@@ -38,7 +38,7 @@ class Candidate:
 
     @property
     def spot_usd(self) -> Figure:
-        """Of the job, at what spare machines may cost; they may be taken away, which is not counted."""
+        """USD of the job at an estimated spot price; interruptions are not counted."""
         low, high = self.usd_range
         share = spot_share()
         return Figure(self.usd * share.value, low * share.best, high * share.worst, "estimated")
@@ -46,8 +46,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Comparison:
-    """candidates: the best first; left_out: those that cannot be, with a reason; said: what --from-run
-    did, and did not."""
+    """candidates: the best first; left_out: impossible ones, each with its reason; said: what --from-run corrected."""
 
     config: TrainConfig
     options: ForecastOptions
@@ -58,43 +57,43 @@ class Comparison:
 
 
 def spot_share() -> Figure:
-    """Of the price on demand."""
+    """The share of the price on demand."""
     return figure(table("rates")["spot_share"])
 
 
 def compare(config: TrainConfig, options: ForecastOptions, runs: Sequence[Measured]) -> Comparison:
-    """Every type with every number of nodes.  Raises SettingsError where nothing can be said at all."""
+    """Every type with every number of nodes.  Raises SettingsError where none of them is possible."""
     check(config)
-    found, left_out = list[Candidate](), list[str]()
+    candidates, left_out = list[Candidate](), list[str]()
     said, notes = dict[str, None](), dict[str, None]()  # each once, in this order
     for name in dict.fromkeys(options.instance_type):
         instance = catalog.find(name)
         for nodes in dict.fromkeys(options.nodes):
-            if why := _cannot(config, options, instance, nodes):
+            if why := _impossible(config, options, instance, nodes):
                 left_out.append(f"{nodes} x {name}: {why}")
                 continue
             candidate, calibrated = _candidate(config, options, runs, name, nodes)
-            found.append(candidate)
-            said |= dict.fromkeys(f"{name}: {sentence}" for sentence in _told(calibrated))
+            candidates.append(candidate)
+            said |= dict.fromkeys(f"{name}: {sentence}" for sentence in _corrections(calibrated))
             notes |= dict.fromkeys(candidate.forecast.notes)
         if text := catalog.warning(instance):
             notes[text] = None
-    if not found:
+    if not candidates:
         raise SettingsError("\n".join(left_out))
-    ranked = tuple(sorted(found, key=lambda candidate: _rank(candidate, options)))
+    ranked = tuple(sorted(candidates, key=lambda candidate: _rank(candidate, options)))
     return Comparison(config, options, ranked, tuple(left_out), tuple(said), tuple(notes))
 
 
-def _told(calibrated: Calibrated) -> list[str]:
-    """What runs corrected of a candidate, and which of them could not, by the reason."""
+def _corrections(calibrated: Calibrated) -> list[str]:
+    """What runs corrected, and which runs could not be used, by the reason."""
     by_reason: dict[str, list[str]] = {}
     for run, why in calibrated.refused:
         by_reason.setdefault(why, []).append(run)
-    told = list(calibrated.said)
+    sentences = list(calibrated.said)
     for why, names in by_reason.items():
         others = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        told.append(f"nothing from {names[0]}{others}, which {why}")
-    return told
+        sentences.append(f"nothing from {names[0]}{others}, which {why}")
+    return sentences
 
 
 def _rank(candidate: Candidate, options: ForecastOptions) -> tuple[float, float]:
@@ -103,26 +102,31 @@ def _rank(candidate: Candidate, options: ForecastOptions) -> tuple[float, float]
     return (hours, price) if options.sort == "time" else (price, hours)
 
 
-def _cannot(config: TrainConfig, options: ForecastOptions, instance: Instance, nodes: int) -> str | None:
-    """Why such a candidate is none."""
+def _impossible(config: TrainConfig, options: ForecastOptions, instance: Instance, nodes: int) -> str | None:
+    """Why there is no such candidate; None if there is."""
     gpus = options.gpus_per_node
     if config.strategy in ("single", "dp") and nodes > 1:
         return f"--strategy {config.strategy} is for one node."
     if gpus and instance.is_gpu and gpus > instance.gpus:
         return f"it has {instance.gpus} GPUs, not {gpus}."
-    replicas = nodes * (gpus or max(1, instance.gpus)) if config.strategy != "single" else 1
+    replicas = 1 if config.strategy == "single" else nodes * (gpus or max(1, instance.gpus))
     try:
         check_batches(config, replicas)
     except SettingsError as error:
         return str(error)
+    return _too_few_images(config, options, replicas)
+
+
+def _too_few_images(config: TrainConfig, options: ForecastOptions, replicas: int) -> str | None:
+    """Why the data set has less than one update; None if it has enough, or its size is unknown."""
     images, most = _images(config, options), _most_per_update(config, replicas)
-    if images is not None and images < most:
-        return f"an update takes {most:,} images, and {config.dataset} has {images:,}; lower --batch-size."
-    return None
+    if images is None or images >= most:
+        return None
+    return f"an update takes {most:,} images, and {config.dataset} has {images:,}; lower --batch-size."
 
 
 def _images(config: TrainConfig, options: ForecastOptions) -> int | None:
-    """To train on; None where nobody knows."""
+    """The number of training images, or None."""
     if config.dataset == "synthetic":
         return config.synthetic_images
     known = data_set(config.dataset)

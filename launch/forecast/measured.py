@@ -1,8 +1,9 @@
-"""What runs say of the machines they ran on: from their folders to launch.core.estimate's terms."""
+"""Measurements of runs, from their folders, in launch.core.estimate's terms."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from launch.core import runs
 from launch.core.estimate.calibrate import Measured
@@ -16,27 +17,26 @@ NEEDED = ("step_ms", "images_per_s", "global_batch")
 
 
 def read(places: Sequence[Path]) -> list[Measured]:
-    """What the runs in and below `places` measured.  Raises SettingsError where none has an epoch that was timed."""
+    """The measurements of the runs in and below `places`.  Raises SettingsError where none has a timed epoch."""
     if not places:
         return []
-    found = runs.find(places)
-    measured = [
-        of(run) for run in found if all(run.typical(name) for name in NEEDED) and number(run.last, "global_batch")
-    ]
+    measured = [of(run) for run in runs.find(places) if _is_measured(run)]
     if not measured:
         raise SettingsError(f"--from-run {places[0]}: no run there has a whole epoch; train one first.")
     return measured
 
 
+def _is_measured(run: Run) -> bool:
+    return all(run.typical(name) for name in NEEDED) and bool(number(run.last, "global_batch"))
+
+
 def of(run: Run) -> Measured:
-    """One run's steady epochs: their medians.  Of a batch ramp, those at its last batch."""
+    """The medians of a run's steady epochs; of a batch ramp, of those at its last batch."""
     settings, last = run.settings, run.last
     accumulate, replicas = int(settings.get("accumulate") or 1), max(1, run.replicas)
-    nodes, per_update = int(number(last, "nodes") or 1), int(number(last, "global_batch") or 0)
-    alike = tuple(epoch for epoch in run.steady if number(epoch, "global_batch") == per_update)
-    # In place of the first, which is not steady, one that is: so all of them count.
-    run = replace(run, epochs=alike[:1] + alike)
-    all_reduce = run.typical("all_reduce_gb_per_s")
+    nodes, per_update = int(_at_least(last, "nodes", 1)), int(_at_least(last, "global_batch", 0))
+    steady = _at_last_batch(run, per_update)
+    all_reduce = steady.typical("all_reduce_gb_per_s")
     return Measured(
         name=run.name,
         model=str(settings.get("model", "")),
@@ -46,25 +46,39 @@ def of(run: Run) -> Measured:
         layout=Layout(nodes, replicas // nodes),
         batch=per_update // replicas // accumulate,
         accumulate=accumulate,
-        step_s=(run.typical("step_ms") or 0.0) / 1e3,
-        wait_s=(run.typical("data_wait_ms") or 0.0) / 1e3,
-        communication_s=(run.typical("communication_ms") or 0.0) / 1e3,
-        images_per_s=run.typical("images_per_s") or 0.0,
+        step_s=_typical(steady, "step_ms") / 1e3,
+        wait_s=_typical(steady, "data_wait_ms") / 1e3,
+        communication_s=_typical(steady, "communication_ms") / 1e3,
+        images_per_s=_typical(steady, "images_per_s"),
         all_reduce_per_s=all_reduce * 1e9 if all_reduce else None,
         instance_type=_instance_type(run),
         threads=settings.get("threads"),
     )
 
 
+def _at_last_batch(run: Run, per_update: int) -> Run:
+    """The run with its steady epochs at that batch only, after one that takes the place of the first."""
+    alike = tuple(epoch for epoch in run.steady if number(epoch, "global_batch") == per_update)
+    return replace(run, epochs=alike[:1] + alike)
+
+
+def _at_least(record: Mapping[str, Any], name: str, least: float) -> float:
+    return number(record, name) or least
+
+
+def _typical(run: Run, name: str) -> float:
+    return run.typical(name) or 0.0
+
+
 def _px(dataset: str) -> int:
-    """Of its images, unless --image-size said otherwise."""
+    """The data set's image size, unless --image-size set another."""
     if known := data_set(dataset):
         return known.px
     return SYNTHETIC_PX if dataset == "synthetic" else FOLDER_PX
 
 
 def _instance_type(run: Run) -> str | None:
-    """By EC2's name, where the backend chose one."""
-    asked = run.options.get("instance_type")
-    first = asked[0] if isinstance(asked, (list, tuple)) and asked else asked
+    """EC2's name of the type, where the backend's options name one."""
+    types = run.options.get("instance_type")
+    first = types[0] if isinstance(types, (list, tuple)) and types else types
     return str(first).removeprefix("ml.") if first else None

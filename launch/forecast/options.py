@@ -1,4 +1,4 @@
-"""What launch.forecast adds to the trainer's settings; flags, YAML keys and help follow from it."""
+"""The options of launch.forecast beside the trainer's settings."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,37 +10,37 @@ from launch.core.options import WordList, split
 
 def _some(values: tuple[Any, ...]) -> tuple[Any, ...]:
     if not values:
-        raise ValueError("must be one at least")
+        raise ValueError("needs at least one value")
     return values
 
 
 class ForecastOptions(BaseModel):
-    """Which machines are compared, and by what."""
+    """Which machines are compared, and how they are ranked."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     instance_type: Annotated[WordList, AfterValidator(_some)] = Field(
         ("g5.2xlarge", "g5.12xlarge", "p4d.24xlarge"),
-        description="EC2's names, or SageMaker's ml.* at its prices, separated by commas",
+        description="instance types; ml.* names have SageMaker's prices",
     )
     nodes: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(split), AfterValidator(_some)] = Field(
-        (1, 2, 4), description="how many of them, such as 1,2,4"
+        (1, 2, 4), description="numbers of instances to compare, such as 1,2,4"
     )
-    gpus_per_node: int | None = Field(None, ge=1, description="GPUs (or CPU ranks) in use of each; none: all, or 1 CPU")
+    gpus_per_node: int | None = Field(None, ge=1, description="GPUs (or CPU ranks) to use (default: all, or 1 CPU)")
     from_run: Annotated[tuple[Path, ...], BeforeValidator(split)] = Field(
-        (), description="folders of runs or sweeps that say how fast it really is"
+        (), description="folders of runs or sweeps whose measurements correct the forecast"
     )
-    sort: Literal["cost", "time"] = Field("cost", description="what the first row is best at")
-    spot: bool = Field(False, description="rank by spot prices, which are an estimate")
-    ebs: bool = Field(True, description="images come from EBS volumes; --no-ebs: from faster disks")
-    images: int | None = Field(None, ge=1, description="training images of a data set of your own")
-    image_kb: float = Field(110.0, gt=0, description="10^3 bytes of a mean image of --images")
-    format: Literal["table", "json"] = Field("table", description="json: for programs; --json says the same")
+    sort: Literal["cost", "time"] = Field("cost", description="rank by cost or time")
+    spot: bool = Field(False, description="rank by estimated spot prices")
+    ebs: bool = Field(True, description="read images from EBS volumes; --no-ebs: from faster disks")
+    images: int | None = Field(None, ge=1, description="number of training images, for your own data set")
+    image_kb: float = Field(110.0, gt=0, description="mean size of an image of --images, in kB")
+    format: Literal["table", "json"] = Field("table", description="output format; --json is short for --format json")
 
 
 class PublishedOptions(BaseModel):
-    """For the verb `published`."""
+    """Options of the verb `published`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-    format: Literal["table", "json"] = Field("table", description="json: for programs")
+    format: Literal["table", "json"] = Field("table", description="output format")

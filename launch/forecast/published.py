@@ -15,13 +15,13 @@ from launch.core.estimate.tables import table
 from launch.core.estimate.training import Training, training
 from trainer.config import TrainConfig
 
-# A machine of which only the link between its GPUs is known.
-UNKNOWN = Instance("g5.xlarge", 1, 8, 1024, 0, 0, Rate(10, 10), Rate(1000, 1000), 0.0, True)
+# A machine whose GPU link is all that is known.
+UNKNOWN = Instance("g5.xlarge", 1, 8, 1024, 0, 0, Rate(10, 10), Rate(1000, 1000), 0.0)
 
 
 @dataclass(frozen=True)
 class Row:
-    """seconds: of an epoch.  given: what the forecast was told of this row, if anything; limit: of the forecast."""
+    """seconds: of an epoch.  given: what the forecast took from this row, if anything; limit: of the forecast."""
 
     gpus: int
     nodes: int
@@ -42,7 +42,7 @@ class Case:
     name: str
     source: str
     rows: tuple[Row, ...]
-    bound: float | None  # share that the rows that were not given may be off
+    bound: float | None  # how far off the other rows may be, as a share
     unknown: str = ""
 
 
@@ -52,11 +52,11 @@ def cases() -> list[Case]:
 
 
 def _case(written: Mapping[str, Any]) -> Case:
-    told, rates = dict[int, str](), None
+    given, rates = dict[int, str](), None
     for name in ("compute_row", "network_row"):
         if number := written.get(name):
-            rates, told[number] = _told(written, written["rows"][number - 1], name, rates)
-    rows = tuple(_row(written, row, rates, told.get(number, "")) for number, row in enumerate(written["rows"], 1))
+            rates, given[number] = _fitted(written, written["rows"][number - 1], name, rates)
+    rows = tuple(_row(written, row, rates, given.get(number, "")) for number, row in enumerate(written["rows"], 1))
     bound = written.get("bound_percent")
     return Case(written["name"], written["source"], rows, bound and bound / 100, written.get("unknown", ""))
 
@@ -70,19 +70,19 @@ def _row(written: Mapping[str, Any], row: Mapping[str, Any], rates: Rates | None
     return Row(row["gpus"], row.get("nodes", 1), _seconds(row, trained), expected, (low, high), given, limit)
 
 
-def _told(written: Mapping[str, Any], row: Mapping[str, Any], what: str, rates: Rates | None) -> tuple[Rates, str]:
-    """Rates at which `row` comes out as published, and what of them it changed."""
+def _fitted(written: Mapping[str, Any], row: Mapping[str, Any], name: str, rates: Rates | None) -> tuple[Rates, str]:
+    """Rates that give `row` its published time, and which of them were changed."""
     trained = _training(written, row)
     before, wanted = rates or _rates(written, trained), _seconds(row, trained)
 
     def solved(slower: Callable[[float], Rates]) -> Rates:
         return slower(solve(wanted, lambda factor: _epoch_s(written, trained, slower(factor))))
 
-    if what == "network_row":
+    if name == "network_row":
         return solved(lambda factor: as_measured(before, ("inner_per_s",), 1 / factor)), "network"
     fed = replace(before, decoded_per_s=FOREVER, read_per_s=FOREVER)
     if trained.kind.decodes and wanted > _epoch_s(written, trained, fed, "worst"):
-        # No GPU of that model is so slow: it waited for its images.
+        # No GPU of that model is that slow: it waited for its images.
         return solved(lambda factor: as_measured(before, INPUT, 1 / factor)), "input"
     return solved(lambda factor: as_measured(before, COMPUTE, factor)), "compute"
 

@@ -1,29 +1,40 @@
 """A comparison as a table and a recommendation, and as JSON; the published cases likewise.  Pure."""
 
 import json
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from math import floor, log10
 from typing import Any
 
 from launch.core.estimate.words import hours, seconds
 from launch.core.price import usd
+from launch.core.tables import narrowed, table
 from launch.forecast.compare import Candidate, Comparison, spot_share
 from launch.forecast.published import Case
 
-HEADS = ("instance", "nodes", "GPUs", "s/epoch", "range", "images/s", "efficiency", "limited by", "that is",
-         "job", "USD/epoch", "USD", "range", "spot")  # fmt: skip
-LEFT = ("instance", "limited by", "that is")
+WIDTH = 100  # without a terminal
+COLUMNS = ("machines", "GPUs", "s/epoch", "s/epoch range", "images/s", "efficiency", "limited by", "basis", "job",
+           "USD/epoch", "USD", "USD range", "spot")  # fmt: skip
+WORDS = ("machines", "limited by", "basis")
+# Left out on a narrow terminal, the first of them first.
+OPTIONAL = ("s/epoch range", "USD/epoch", "spot", "efficiency", "USD range", "basis", "images/s", "limited by")
 
 
-def as_text(comparison: Comparison) -> str:
-    """The table, the best first, and what to know of it."""
+def as_text(comparison: Comparison, width: int | None = None) -> str:
+    """The table, the best first, the recommendation and the notes.  width: of the terminal."""
     config, best = comparison.config, comparison.candidates[0]
-    what = f"{config.model} on {config.dataset}, {config.epochs} epochs, batch {_batch(best)} on each"
-    blocks = [what, aligned([HEADS, *map(_cells, comparison.candidates)]), "\n".join(_recommended(comparison))]
-    told = [*comparison.said, *(f"note: {note.rstrip('.')}." for note in comparison.notes)]
-    told += [f"left out: {reason}" for reason in comparison.left_out]
-    return "\n\n".join([*blocks, *(["\n".join(told)] if told else []), _legend()])
+    title = f"{config.model} on {config.dataset}, {config.epochs} epochs, batch {_batch(best)} on each"
+    optional = list(OPTIONAL)
+    if comparison.options.spot:  # the ranking rests on it
+        optional.remove("spot")
+    columns, rows = narrowed(COLUMNS, [_cells(row) for row in comparison.candidates], optional, width or WIDTH)
+    notes = [*comparison.said, *(f"note: {note.rstrip('.')}." for note in comparison.notes)]
+    notes += [f"left out: {reason}" for reason in comparison.left_out]
+    paragraphs = [title, table(columns, rows, right=set(columns) - set(WORDS)), "\n".join(_recommended(comparison))]
+    if notes:
+        paragraphs.append("\n".join(notes))
+    return "\n\n".join([*paragraphs, textwrap.fill(_legend(columns), min(width or WIDTH, WIDTH))])
 
 
 def _batch(candidate: Candidate) -> str:
@@ -35,8 +46,7 @@ def _batch(candidate: Candidate) -> str:
 def _cells(row: Candidate) -> tuple[str, ...]:
     guess = row.forecast
     return (
-        row.name,
-        str(row.layout.nodes),
+        _name(row),
         str(row.layout.replicas) if row.instance.is_gpu else "-",
         seconds(guess.epoch_s),
         " - ".join(map(seconds, guess.epoch_range_s)),
@@ -58,34 +68,41 @@ def _small(amount: float) -> str:
 
 
 def _recommended(comparison: Comparison) -> list[str]:
-    """The cheapest and the fastest, and what they wait for."""
+    """The cheapest and the fastest candidate."""
     spot = comparison.options.spot
     cheapest = min(comparison.candidates, key=lambda row: row.spot_usd.value if spot else row.usd)
     fastest = min(comparison.candidates, key=lambda row: row.forecast.hours)
     if cheapest is fastest:
-        return [f"Take {_named(cheapest)}: the cheapest and the fastest, {_bill(cheapest, spot)}."]
+        return [f"Cheapest and fastest: {_bill(cheapest, spot)}."]
+    times_as_fast = cheapest.forecast.hours / fastest.forecast.hours
     return [
-        f"Cheapest: {_named(cheapest)}, {_bill(cheapest, spot)}. Fastest: {_named(fastest)}, {_bill(fastest, spot)}: "
-        f"{cheapest.forecast.hours / fastest.forecast.hours:.1f} times as fast for "
-        f"{fastest.usd / cheapest.usd:.1f} times the price."
+        f"Cheapest: {_bill(cheapest, spot)}.",
+        f"Fastest:  {_bill(fastest, spot)}: {times_as_fast:.1f} times as fast for "
+        f"{fastest.usd / cheapest.usd:.1f} times the price.",
     ]
 
 
-def _named(row: Candidate) -> str:
+def _name(row: Candidate) -> str:
     return f"{row.layout.nodes} x {row.name}"
 
 
 def _bill(row: Candidate, spot: bool) -> str:
-    return f"{usd(row.spot_usd.value if spot else row.usd)} in {hours(row.forecast.hours)}"
+    return f"{_name(row)}, {usd(row.spot_usd.value if spot else row.usd)} in {hours(row.forecast.hours)}"
 
 
-def _legend() -> str:
+def _legend(columns: Collection[str]) -> str:
+    """What the columns mean."""
     share = spot_share()
-    return (
-        "range: fastest and slowest within reason. s/epoch: with evaluation, once memory holds what fits. efficiency: "
-        "against as\nmany GPUs that each work alone. that is: what the rate behind the limit is worth. USD: on demand, "
-        f"us-east-1, without volumes.\nspot: {share.value:g} of it, an estimate ({share.best:g} to {share.worst:g})."
-    )
+    meanings = {
+        "s/epoch": "with evaluation, once memory caches what fits.",
+        "s/epoch range": "fastest and slowest within reason.",
+        "efficiency": "against as many GPUs that each work alone.",
+        "basis": "where the rate of the bottleneck is from.",
+        "USD": "on demand, us-east-1, without volumes.",
+        "USD range": "fastest and slowest within reason.",
+        "spot": f"{share.value:g} of the price on demand, an estimate ({share.best:g} to {share.worst:g}).",
+    }
+    return " ".join(f"{name}: {meaning}" for name, meaning in meanings.items() if name in columns)
 
 
 def as_json(comparison: Comparison) -> str:
@@ -113,22 +130,23 @@ def _row(row: Candidate) -> dict[str, Any]:
 
 def cases_as_text(cases: Sequence[Case]) -> str:
     """Each case with its rows and errors."""
-    return "\n\n".join([*map(_case, cases), "given: what the forecast was told of that row, and then knew for others."])
+    return "\n\n".join([*map(_case, cases), "given: an input to the forecast of the other rows, so it has no error."])
 
 
 def _case(case: Case) -> str:
     rows = [
-        (
-            f"  {row.nodes} x {row.gpus}",
-            *map(_digits, (row.published_s, row.forecast_s)),
+        [
+            f"{row.nodes} x {row.gpus}",
+            _digits(row.published_s),
+            _digits(row.forecast_s),
             " - ".join(map(_digits, row.range_s)),
             f"given: {row.given}" if row.given else f"{row.error:+.1%}",
             row.limit,
-        )
+        ]
         for row in case.rows
     ]
-    heads = ("  nodes x GPUs", "published s", "forecast s", "range", "error", "limited by")
-    parts = [f"{case.name}   ({case.source})", aligned([heads, *rows], left=("  nodes x GPUs", "limited by"))]
+    columns = ["nodes x GPUs", "published s", "forecast s", "range", "error", "limited by"]
+    parts = [f"{case.name}   ({case.source})", table(columns, rows, right=set(columns[1:-1]))]
     if case.bound:
         parts.append(f"  bound: {case.bound:.0%}")
     if case.unknown:
@@ -137,7 +155,7 @@ def _case(case: Case) -> str:
 
 
 def _digits(amount: float) -> str:
-    """As many as those who published give."""
+    """As many digits as publications give."""
     return f"{amount:,.0f}" if amount >= 1000 else f"{amount:.4g}"
 
 
@@ -145,16 +163,4 @@ def cases_as_json(cases: Sequence[Case]) -> str:
     return json.dumps(
         [{**asdict(case), "rows": [{**asdict(row), "error": row.error} for row in case.rows]} for case in cases],
         indent=2,
-    )
-
-
-def aligned(rows: Sequence[Sequence[str]], left: Sequence[str] = LEFT) -> str:
-    """Rows under their heads, the first; columns named in `left` begin at their left, the others end at their right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if head in left else cell.rjust(width)
-            for cell, width, head in zip(row, widths, rows[0], strict=True)
-        ).rstrip()
-        for row in rows
     )

@@ -1,4 +1,4 @@
-"""Rates corrected by what was measured: a run's own numbers, or the seconds that somebody published.  Pure."""
+"""Rates corrected by measurements: a run's own, or published ones.  Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,16 +10,16 @@ from launch.core.estimate.formulas import Layout, step
 from launch.core.estimate.rates import Rates
 from launch.core.estimate.training import Training
 
-# Of a step: from here on, a wait for data says that the input is the limit, and how fast it is.
+# The share of a step from which on a wait for data means that the input is the bottleneck.
 WAITS = 0.1
 
-# Of Rates, what a replica does by itself, and what brings it images.
+# The fields of Rates for what a replica computes, and for what feeds it.
 COMPUTE, INPUT = ("image_s", "pass_s", "update_s"), ("decoded_per_s", "read_per_s")
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What one run says.  batch, accumulate: of a replica; times in seconds of an update, over its steady epochs."""
+    """One run's measurements.  batch, accumulate: of a replica; times: seconds of an update, over steady epochs."""
 
     name: str
     model: str
@@ -39,13 +39,13 @@ class Measured:
 
     @property
     def computed_s(self) -> float:
-        """Of an update, without waits and communication."""
+        """Seconds of an update without waits and communication."""
         return self.step_s - self.wait_s - self.communication_s
 
 
 @dataclass(frozen=True)
 class Calibrated:
-    """said: a sentence each on what was corrected, and by what; refused: runs that said nothing, and why."""
+    """said: a sentence per correction; refused: runs that could not be used, and why."""
 
     rates: Rates
     said: tuple[str, ...] = ()
@@ -53,14 +53,14 @@ class Calibrated:
 
 
 def calibrate(rates: Rates, training: Training, instance: Instance, runs: Sequence[Measured]) -> Calibrated:
-    """The rates of `instance` for `training`, as `runs` have them."""
+    """The rates of `instance` for `training`, corrected by `runs`."""
     said, refused, fitting = list[str](), list[tuple[str, str]](), list[Measured]()
     for run in runs:
         if why := _differs(run, training, instance):
             refused.append((run.name, why))
         else:
             fitting.append(run)
-    # One GPU alone says best how fast one computes: nothing else is in its step.  Next best is a batch like ours.
+    # A run on one GPU measures computing best, as its step has nothing else.  Next best is a batch like ours.
     batch = training.work().batch
     for run in sorted(fitting, key=lambda run: (run.layout.replicas, abs(run.batch - batch)))[:1]:
         rates = _by_compute(rates, training, instance, run, said)
@@ -71,7 +71,7 @@ def calibrate(rates: Rates, training: Training, instance: Instance, runs: Sequen
 
 
 def _differs(run: Measured, training: Training, instance: Instance) -> str | None:
-    """Why `run` says nothing about `training` on `instance`."""
+    """Why `run` tells nothing about `training` on `instance`; None if it does."""
     wanted = instance.gpu_model or "CPU"
     if run.model != training.config.model:
         return f"trained {run.model}, not {training.config.model}"
@@ -88,9 +88,9 @@ def _differs(run: Measured, training: Training, instance: Instance) -> str | Non
     return None
 
 
-def _same_device(found: str, wanted: str) -> bool:
+def _same_device(device: str, wanted: str) -> bool:
     """Whether torch's name, such as NVIDIA A100-SXM4-40GB, is that of the catalog's model."""
-    return wanted in found.replace("-", " ").split()
+    return wanted in device.replace("-", " ").split()
 
 
 def _bits(half: bool) -> int:
@@ -98,9 +98,9 @@ def _bits(half: bool) -> int:
 
 
 def _by_compute(rates: Rates, training: Training, instance: Instance, run: Measured, said: list[str]) -> Rates:
-    """So that the model's step of that run's batch takes what it took, waits and communication left out."""
+    """Rates at which a step of that run's batch takes as long as it took, without waits and communication."""
     work = replace(training.work(), batch=run.batch, accumulate=run.accumulate, strategy="single")
-    # Threads of the host compute nothing where there is a GPU.
+    # With a GPU, the host's threads compute nothing.
     threads = 1 if instance.is_gpu else (run.threads or training.kind.threads) / training.kind.threads
     modelled = step(work, rates.at("value"), Layout()).compute_s / threads
     images = run.batch * run.accumulate
@@ -109,36 +109,36 @@ def _by_compute(rates: Rates, training: Training, instance: Instance, run: Measu
 
 
 def _by_input(rates: Rates, training: Training, instance: Instance, run: Measured, said: list[str]) -> Rates:
-    """Where its GPUs waited for data, that is how fast data came, to a machine of its type."""
+    """Rates of the input, which are known where the GPUs waited for data; for a machine of the same type."""
     if run.wait_s < WAITS * run.step_s or not training.kind.decodes or run.instance_type not in (None, instance.name):
         return rates
     speeds, image_bytes = rates.at("value"), training.data.image_bytes
     modelled = min(speeds.decoded_per_s, speeds.read_per_s / image_bytes)
-    found = run.images_per_s / run.layout.nodes
-    said.append(f"input: {found:,.0f} images/s a node, from {run.name}, which waited {run.wait_s / run.step_s:.0%}")
-    return as_measured(rates, INPUT, found / modelled, "measured")
+    per_node = run.images_per_s / run.layout.nodes
+    said.append(f"input: {per_node:,.0f} images/s a node, from {run.name}, which waited {run.wait_s / run.step_s:.0%}")
+    return as_measured(rates, INPUT, per_node / modelled, "measured")
 
 
 def _by_network(
     rates: Rates, run: Measured, instance: Instance, said: list[str], refused: list[tuple[str, str]]
 ) -> Rates:
-    """What the ranks got of the links between them, which a type of instance has."""
+    """Rates of the network, as measured between the ranks on this type of instance."""
     if run.all_reduce_per_s is None or run.layout.replicas == 1:
         return rates
     if run.instance_type not in (None, instance.name):
         refused.append((run.name, f"had {run.instance_type}'s network, not {instance.name}'s"))
         return rates
-    found = measured_rate(run.all_reduce_per_s, "measured")
+    rate = measured_rate(run.all_reduce_per_s, "measured")
     name = "between nodes" if run.layout.nodes > 1 else "within a node"
     said.append(f"all-reduce {name}: {run.all_reduce_per_s / 1e9:.2f} GB/s, from {run.name}")
     if run.layout.nodes > 1:
-        # What it does for as long as a run takes, it keeps up.
-        return replace(rates, outer_per_s=found, lasting_per_s=found)
-    return replace(rates, inner_per_s=found)
+        # A rate over a whole run is a lasting one.
+        return replace(rates, outer_per_s=rate, lasting_per_s=rate)
+    return replace(rates, inner_per_s=rate)
 
 
 def as_measured(rates: Rates, names: Sequence[str], factor: float, source: Source = "published") -> Rates:
-    """`names` of `rates`, times `factor` at their expected value, as exact as a measurement is."""
+    """`rates` with the values of `names` times `factor`, with the range of a measurement."""
     kind = measured_time if names == COMPUTE else measured_rate
     changed: Mapping[str, Any] = {name: kind(getattr(rates, name).value * factor, source) for name in names}
     return replace(rates, **changed)

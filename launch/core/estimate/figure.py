@@ -1,4 +1,4 @@
-"""A number with how far it may be off and what it is worth.  Pure."""
+"""A number with its range and its source.  Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from typing import Any, Literal
 Source = Literal["measured", "published", "estimated"]
 Side = Literal["value", "best", "worst"]
 
-# How far the same training on the same machines may be off another day.
+# How much the same training on the same machines may differ on another day.
 AGAIN = 0.1
 
 
 @dataclass(frozen=True)
 class Figure:
-    """value: expected; best, worst: what makes a training fastest and slowest, within reason."""
+    """value: expected; best, worst: the bounds that make a training fastest and slowest, within reason."""
 
     value: float
     best: float
@@ -27,11 +27,11 @@ class Figure:
         return Figure(self.value * factor, self.best * factor, self.worst * factor, self.source)
 
     def inverse(self, amount: float = 1.0) -> "Figure":
-        """Of a rate, the time that `amount` takes."""
+        """The time that `amount` takes at this rate."""
         return Figure(amount / self.value, amount / self.best, amount / self.worst, self.source)
 
     def joined(self, other: "Figure") -> "Figure":
-        """The product of two; worth what the lesser of them is."""
+        """The product of two; its source is the less certain one."""
         source: Source = max(self.source, other.source, key=_WORTH.index)
         return Figure(self.value * other.value, self.best * other.best, self.worst * other.worst, source)
 
@@ -40,21 +40,21 @@ _WORTH: list[Source] = ["measured", "published", "estimated"]
 
 
 def figure(written: Mapping[str, Any]) -> Figure:
-    """As infra/rates.yaml writes it."""
+    """The figure of an entry in infra/rates.yaml."""
     best, worst = written["range"]
     return Figure(float(written["value"]), float(best), float(worst), written["source"])
 
 
 def exactly(value: float, source: Source = "published") -> Figure:
-    """One that is known, such as a data sheet's."""
+    """A figure without a range, such as a data sheet's."""
     return Figure(value, value, value, source)
 
 
 def measured_time(value: float, source: Source) -> Figure:
-    """Seconds that were measured, once."""
+    """Seconds from a single measurement."""
     return Figure(value, value * (1 - AGAIN), value * (1 + AGAIN), source)
 
 
 def measured_rate(value: float, source: Source) -> Figure:
-    """Something a second, measured once."""
+    """A rate per second from a single measurement."""
     return Figure(value, value * (1 + AGAIN), value * (1 - AGAIN), source)

@@ -1,4 +1,4 @@
-"""What to expect of a training: seconds, images/s, what limits it, how well it scales.  Pure."""
+"""The forecast of a training: seconds, images/s, bottleneck and scaling.  Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,9 +11,9 @@ from launch.core.estimate.rates import Rates, rates_of
 from launch.core.estimate.tables import DataSet, table
 from launch.core.estimate.training import Training
 
-# Of a machine's memory, what is left to keep files in.
+# Share of a machine's memory that is left to cache files.
 CACHE_SHARE = 0.7
-# What a limit rests on, in Rates.
+# The fields of Rates behind each bottleneck.
 LIMIT_RATES: Mapping[Limit, tuple[str, ...]] = {
     "compute": ("image_s",),
     "kernel launches": ("pass_s",),
@@ -28,7 +28,7 @@ class Forecast:
     """epoch_s: of training and its share of evaluation, once the cache is warm; images_per_s: of training.
 
     epoch_range_s, hours_range: fastest and slowest, within reason.  hours: of the job, with boot_hours.
-    efficiency: images/s over those of as many GPUs that each work alone.  source: what the limit's rate is worth.
+    efficiency: images/s over those of as many GPUs that each work alone.  source: of the rate behind the limit.
     """
 
     images_per_s: float
@@ -44,7 +44,7 @@ class Forecast:
     notes: tuple[str, ...] = ()
 
     def usd(self, usd_per_hour: float) -> float:
-        """Of the whole job."""
+        """USD of the whole job."""
         return self.hours * usd_per_hour
 
     def usd_per_epoch(self, usd_per_hour: float) -> float:
@@ -52,7 +52,7 @@ class Forecast:
 
 
 def forecast(training: Training, instance: Instance, rates: Rates | None = None) -> Forecast:
-    """What to expect.  rates: if they were measured, else those of the tables.
+    """The forecast.  rates: measured ones; None: those of the tables.
 
     Raises SettingsError for a global batch that does not divide.
     """
@@ -81,12 +81,12 @@ def forecast(training: Training, instance: Instance, rates: Rates | None = None)
 def _source(rates: Rates, limit: Limit, layout: Layout) -> Source:
     names = LIMIT_RATES[limit]
     name = names[-1] if limit == "the network" and layout.nodes == 1 else names[0]
-    found: Figure = getattr(rates, name)
-    return found.source
+    rate: Figure = getattr(rates, name)
+    return rate.source
 
 
 def evaluation_s(data: DataSet, speeds: Speeds, layout: Layout) -> float:
-    """Of the evaluation images, each once, in shares: forward only."""
+    """Seconds to evaluate each image once, divided among the replicas: forward only."""
     share = data.evaluation / layout.nodes
     image_bytes = data.image_bytes if data.format == "jpeg" else 0.0
     computed_s = share / layout.gpus * speeds.image_s * FORWARD
@@ -114,11 +114,11 @@ class _Course:
         return evaluation_s(data, self.speeds, self.training.layout)
 
     def epoch_s(self) -> float:
-        """Training and its share of evaluation, in the first stretch, once what fits into memory is there."""
+        """Training and its share of evaluation at the first batch, once memory caches what fits."""
         return self.training_s(0, 0.0 if self.caches else 1.0) + self.training.evaluating * self.evaluation_s()
 
     def job_s(self) -> float:
-        """All epochs, or as many updates as there shall be."""
+        """All epochs, or the updates of --max-steps."""
         config, total = self.training.config, 0.0
         left = inf if config.max_steps is None else float(config.max_steps)
         for epoch in range(config.epochs):
@@ -131,7 +131,7 @@ class _Course:
         return total
 
     def uncached(self, epoch: int) -> float:
-        """Share of an epoch's images that this node has not read yet: every epoch it gets others."""
+        """Share of an epoch's images that this node has not read yet: it gets different ones every epoch."""
         if not self.caches:
             return 1.0
         return float((1 - 1 / self.training.layout.nodes) ** epoch)

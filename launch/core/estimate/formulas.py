@@ -1,4 +1,4 @@
-"""How long one update takes, from plain numbers: launch/forecast/README.md has these formulas in words.  Pure."""
+"""The time of one update, from plain numbers; launch/forecast/README.md has the formulas in words.  Pure."""
 
 from dataclasses import dataclass
 from math import inf
@@ -6,10 +6,10 @@ from typing import Literal
 
 from launch.core.estimate.figure import Side
 
-# What a step waits for most.
+# The bottleneck of a step.
 Limit = Literal["compute", "kernel launches", "JPEG decoding", "EBS", "the network"]
 
-# Of a pass: the backward half takes twice as long as the forward half, which is also what evaluation takes.
+# Shares of a pass: backward takes twice as long as forward, and evaluation takes the forward share.
 BACKWARD, FORWARD = 2 / 3, 1 / 3
 
 
@@ -27,9 +27,9 @@ class Layout:
 
 @dataclass(frozen=True)
 class Work:
-    """What one update is.  batch: images of one replica and pass; wire_bytes: of gradients, as they are sent.
+    """One update.  batch: images of one replica and pass; wire_bytes: of gradients, as they are sent.
 
-    bucket_bytes: of gradients in one all-reduce; image_bytes: of a mean image on the disk, 0 if none is read.
+    bucket_bytes: of gradients in one all-reduce; image_bytes: mean size of an image on disk, 0 if none is read.
     """
 
     batch: int
@@ -42,9 +42,10 @@ class Work:
 
 @dataclass(frozen=True)
 class Speeds:
-    """Of one replica: seconds of an image, of a pass at least, and of an update.  Of a machine: images/s decoded and
-    bytes/s read.  Of links: bytes/s and seconds a hop; `lasting` is what an outer one keeps up.  together: how much
-    longer a replica computes that is not alone.
+    """A replica: seconds of an image, of a pass at least, and of an update.  A machine: images/s decoded, bytes/s read.
+
+    Links: bytes/s and seconds per hop, inner within a machine, outer between machines; lasting_per_s: the sustained
+    rate of an outer one.  together: how much longer a replica computes that is not alone.
     """
 
     image_s: float
@@ -133,7 +134,7 @@ def communication(work: Work, speeds: Speeds, layout: Layout, pass_s: float, sid
 
 
 def _last_bytes(work: Work, side: Side) -> float:
-    """Of the bucket that is complete only when the backward pass is over, and which nothing can hide.
+    """Bytes of the bucket that is complete only when the backward pass is over, and which nothing can hide.
 
     Which gradients share a bucket is not in the table: at worst nothing is hidden, at best the last bucket is the rest.
     """

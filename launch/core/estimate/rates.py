@@ -9,7 +9,7 @@ from launch.core.estimate.formulas import Speeds
 from launch.core.estimate.tables import Cost, table
 from launch.core.estimate.tables import cost as counted
 
-# Numbers that an update reads and writes for each weight, of 4 bytes: weight, gradient and the optimizer's state.
+# Bytes that an update reads and writes for each weight: weight, gradient and the optimizer's state, 4 bytes each.
 UPDATE_BYTES = {"sgd": 20, "adamw": 28}
 OTHER_UPDATE_BYTES = 28
 
@@ -40,7 +40,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class Kind:
-    """Of a training, what its speed depends on.  threads: of a CPU rank."""
+    """What the speed of a training depends on.  threads: of a CPU rank."""
 
     model: str
     half: bool
@@ -51,7 +51,7 @@ class Kind:
 
 
 def rates_of(instance: Instance, cost: Cost, kind: Kind) -> Rates:
-    """Of one node of that type."""
+    """The rates of one node of that type."""
     compute = _gpu(instance, cost, kind) if instance.is_gpu else _cpu(instance, cost, kind)
     known = table("rates")
     decoded = figure(known["decoded_per_vcpu"]).times(instance.vcpus) if kind.decodes else FOREVER
@@ -63,7 +63,7 @@ def rates_of(instance: Instance, cost: Cost, kind: Kind) -> Rates:
 
 
 def _gpu(instance: Instance, cost: Cost, kind: Kind) -> Rates:
-    """By the roofline: matrix products at the GPU's peak or as fast as memory allows, all else at memory's speed."""
+    """A roofline: matrix products at the GPU's peak or as fast as memory allows, all else at memory's speed."""
     family = table("rates")["families"][instance.name.split(".")[0]]
     number_bytes = 2 if kind.half else 4
     tflops = instance.half_tflops if kind.half else family["fp32_tflops"]
@@ -80,14 +80,14 @@ def _gpu(instance: Instance, cost: Cost, kind: Kind) -> Rates:
 
 
 def _roofline_s(cost: Cost, tflops: float, memory_gb_per_s: float, number_bytes: int) -> float:
-    """Seconds of one image, if nothing stood in the way."""
+    """Seconds of one image under ideal conditions."""
     bytes_per_s = memory_gb_per_s * 1e9
     products = max(cost.gflop / tflops / 1e3, cost.matmul * 1e6 * number_bytes / bytes_per_s)
     return products + cost.other * 1e6 * number_bytes / bytes_per_s
 
 
 def _model_factor(model: str) -> Figure:
-    """How much longer than a ResNet the model takes against its roofline, as somebody else's GPU had it."""
+    """How much longer than a ResNet the model takes against its roofline, on the GPU of a published benchmark."""
     known = table("rates")
     reference = known["reference"]
     speed = known["reference"]["images_per_s"].get(model)
@@ -109,7 +109,7 @@ def _cpu(instance: Instance, cost: Cost, kind: Kind) -> Rates:
 
 
 def _network(instance: Instance) -> dict[str, Figure]:
-    """Between machines: at the peak for a while, at the base for good."""
+    """Rates between machines: the peak for a while, the base lasting."""
     known, gbps = table("rates")["network"], instance.network_gbps
     card = "efa" if instance.efa else "tcp"
     share = figure(known[f"{card}_share"])

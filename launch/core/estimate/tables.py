@@ -1,4 +1,4 @@
-"""What is known of models, data sets and machines: infra/models.yaml, datasets.yaml, rates.yaml and published.yaml."""
+"""Models, data sets and machines: infra/models.yaml, datasets.yaml, rates.yaml and published.yaml."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -8,13 +8,13 @@ from typing import Any, Literal, NamedTuple
 from trainer.errors import SettingsError
 from trainer.settings.registry import did_you_mean
 
-# ResNet-18 has another first layer up to here, and VGG11 is another network.
+# Up to here ResNet-18 has a different first layer, and VGG11 is a different network.
 SMALL_PX = 64
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What training on one image takes; see the head of infra/models.yaml."""
+    """The cost of training on one image; see the head of infra/models.yaml."""
 
     classes: int
     parameters: int
@@ -25,7 +25,7 @@ class Cost:
 
 
 class Scaled(NamedTuple):
-    """A model's cost at some size.  note: how it was got, where that size is not in the table."""
+    """A model's cost at some size.  note: how it was scaled, where that size is not in the table."""
 
     cost: Cost
     note: str = ""
@@ -44,12 +44,12 @@ class DataSet:
 
     @property
     def gib(self) -> float:
-        """Of the training images, as they lie on the disk."""
+        """Size of the training images on disk."""
         return self.train * self.image_bytes / 2**30
 
 
 def cost(model: str, px: int) -> Scaled:
-    """What `model` costs at `px` pixels a side.  Raises SettingsError for a model that nobody counted."""
+    """The cost of `model` at `px` pixels a side.  Raises SettingsError for a model that is not in the table."""
     counted = table("models").get(model)
     if counted is None:
         near = did_you_mean(model, table("models"))
@@ -68,7 +68,7 @@ def cost(model: str, px: int) -> Scaled:
 
 
 def data_set(name: str) -> DataSet | None:
-    """None for sets that everybody has their own of."""
+    """The data set of that name; None for one that is not in the table, such as the user's own."""
     known = table("datasets").get(name)
     return DataSet(**known) if known else None
 
@@ -76,7 +76,7 @@ def data_set(name: str) -> DataSet | None:
 @cache
 def table(name: str) -> Mapping[str, Any]:
     """infra/NAME.yaml."""
-    from importlib.resources import files  # a while to import, and --help does not need it
+    from importlib.resources import files  # slow to import, and --help does not need it
 
     import yaml
 

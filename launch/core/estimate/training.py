@@ -1,4 +1,4 @@
-"""What a job's settings come to on machines of a type: how many of which images, in which precision.  Pure."""
+"""A job on machines of a type: how many images of which size, in which precision.  Pure."""
 
 from dataclasses import dataclass, replace
 from math import ceil
@@ -12,15 +12,15 @@ from trainer.config import TrainConfig, batches_at
 from trainer.errors import SettingsError
 
 GRADIENT_BYTES = 4
-# The tenth that the synthetic set has more, for evaluation, and its images' size; and of a folder's, if not small.
+# The synthetic set's evaluation images as a share of its training images, and its image size; and a folder's.
 SYNTHETIC_EVALUATION, SYNTHETIC_PX, FOLDER_PX = 0.1, 32, 224
-# What PowerSGD sends of a gradient, for each rank of its approximation: rows and columns instead of their product.
+# The share of a gradient that PowerSGD sends per rank of its approximation: rows and columns, not their product.
 POWERSGD_SHARE = 0.01
 
 
 @dataclass(frozen=True)
 class Images:
-    """A data set that the table does not have, or that differs."""
+    """The user's own data set."""
 
     train: int
     image_bytes: float = 110_000.0
@@ -28,7 +28,7 @@ class Images:
 
 @dataclass(frozen=True)
 class Training:
-    """notes: what a reader should know of how these numbers were got."""
+    """notes: caveats of these numbers, for a reader."""
 
     config: TrainConfig
     layout: Layout
@@ -43,7 +43,7 @@ class Training:
 
     @property
     def evaluating(self) -> float:
-        """Evaluations an epoch."""
+        """Evaluations per epoch."""
         return 1 / min(self.config.eval_every, self.config.epochs)
 
     def work(self, epoch: int = 0) -> Work:
@@ -69,9 +69,9 @@ def training(
     config: TrainConfig, instance: Instance, nodes: int, *, gpus: int | None = None, on_ebs: bool = True,
     images: Images | None = None,
 ) -> Training:  # fmt: skip
-    """`config` on so many nodes with so many GPUs (or CPU ranks; none: all GPUs, or one rank) each.
+    """The training of `config` on `nodes` nodes.  gpus: GPUs or CPU ranks of each; None: all GPUs, or one rank.
 
-    Raises SettingsError for a model or data set of which nothing is known.
+    Raises SettingsError for an unknown model or data set.
     """
     gpus = 1 if config.strategy == "single" else gpus or max(1, instance.gpus)
     data = _data(config, images)
@@ -86,9 +86,9 @@ def training(
     )
     notes = [scaled.note] if scaled.note else []
     if config.compile:
-        notes.append("torch.compile is not in the forecast: it makes small batches faster")
+        notes.append("the forecast leaves torch.compile out, which makes small batches faster")
     if config.comm_hook == "powersgd":
-        notes.append("what PowerSGD sends is guessed: a hundredth a rank, and nothing for its own work")
+        notes.append("PowerSGD is taken to send a hundredth of the gradients per rank; its own work is not counted")
     return Training(config, Layout(nodes, gpus), data, scaled.cost, kind, tuple(notes))
 
 
@@ -102,21 +102,21 @@ def _data(config: TrainConfig, images: Images | None) -> DataSet:
         return replace(known or _folder(config), train=images.train, image_bytes=images.image_bytes)
     if known is None:
         raise SettingsError(
-            f"no forecast for {config.dataset}: nobody knows how many images it has; "
-            "`python -m launch.forecast` takes --images."
+            f"no forecast for {config.dataset}: its number of images is unknown; `python -m launch.forecast` takes "
+            "--images."
         )
     return known
 
 
 def _folder(config: TrainConfig) -> DataSet:
-    """Somebody's folder: as ImageNet, or if small, decoded once."""
+    """The user's folder of images: like ImageNet, or decoded once if its images are small."""
     small = config.image_size is not None and config.image_size <= 64
     kind: Literal["jpeg", "resident"] = "resident" if small else "jpeg"
     return DataSet(0, 0, 0.0, FOLDER_PX, kind)
 
 
 def _is_half(config: TrainConfig, instance: Instance) -> bool:
-    """Whether it computes in 16 bits; auto does on every GPU of the catalog, and on CPUs that multiply bfloat16."""
+    """Whether it computes in 16 bits, as auto does on every GPU of the catalog and on CPUs with AMX."""
     if config.amp is False or config.precision == "fp32":
         return False
     return config.precision != "auto" or instance.is_gpu or instance.amx

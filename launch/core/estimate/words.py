@@ -1,25 +1,6 @@
-"""How plans and tables say what is expected.  Pure."""
+"""Forecasts in words.  Pure."""
 
-from launch.core.catalog import Instance
-from launch.core.estimate.forecast import Forecast, forecast
-from launch.core.estimate.training import training
-from launch.core.price import usd
-from trainer.config import TrainConfig
-from trainer.errors import SettingsError
-
-
-def expected(
-    train: TrainConfig, instance: Instance, nodes: int, usd_per_hour: float, *, gpus: int | None = None, on_ebs: bool
-) -> str:
-    """A plan's sentence on price, time and limit, or why there is none.
-
-    usd_per_hour: of all nodes; gpus: processes of a node, if not all its GPUs; on_ebs: whether images come from there.
-    """
-    try:
-        guess = forecast(training(train, instance, nodes, gpus=gpus, on_ebs=on_ebs), instance)
-    except SettingsError as error:
-        return str(error)
-    return f"{usd(guess.usd(usd_per_hour))} in {hours(guess.hours)}: {speed(guess)}"
+from launch.core.estimate.forecast import Forecast
 
 
 def speed(guess: Forecast) -> str:

@@ -1,6 +1,7 @@
-"""`python -m launch.forecast`: the ranked table, what runs it was told, and what it refuses."""
+"""`python -m launch.forecast`: the ranked table, corrections by runs, and refusals."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,11 @@ import yaml
 
 from launch.core.runs import Run, write
 from launch.forecast.__main__ import main
+from launch.forecast.compare import compare
 from launch.forecast.measured import read
+from launch.forecast.options import ForecastOptions
+from launch.forecast.show import COLUMNS, as_text
+from trainer.config import TrainConfig
 
 Capture = pytest.CaptureFixture[str]
 EXAMPLE = ("--instance-type", "g5.2xlarge,g5.12xlarge,p4d.24xlarge", "--nodes", "1,2,4", "--model", "resnet18",
@@ -24,12 +29,34 @@ def answer(capsys: Capture, *argv: str) -> dict[str, Any]:
 def test_nine_candidates_are_ranked_by_price_and_two_are_recommended(capsys: Capture) -> None:
     assert main([*EXAMPLE, "--epochs", "90"]) == 0
 
-    said = capsys.readouterr().out
-    rows = [line for line in said.splitlines() if line.startswith(("g5", "p4d"))]
+    text = capsys.readouterr().out
+    rows = [line for line in text.splitlines() if re.match(r"  \d x (g5|p4d)", line)]
     assert len(rows) == 9
-    assert said.count("\nCheapest: ") == 1
+    assert text.count("\nCheapest: ") == text.count("\nFastest: ") == 1
+    assert max(map(len, text.splitlines())) <= 100
     prices = [candidate["usd"] for candidate in answer(capsys, *EXAMPLE)["candidates"]]
     assert prices == sorted(prices)
+
+
+@pytest.mark.parametrize(
+    ("width", "shown", "dropped"),
+    [
+        (None, ["USD range", "basis", "images/s"], ["s/epoch range", "USD/epoch", "spot", "efficiency"]),
+        (60, ["s/epoch", "job", "USD"], ["basis", "images/s", "USD range"]),
+        (200, list(COLUMNS), []),
+    ],
+)
+def test_a_narrow_terminal_drops_columns_and_their_meaning(
+    width: int | None, shown: list[str], dropped: list[str]
+) -> None:
+    text = as_text(compare(TrainConfig(dataset="cifar10"), ForecastOptions(), ()), width)
+    _, table, *_, legend = text.split("\n\n")
+    heading = re.split(" {2,}", table.splitlines()[0].strip())
+
+    assert [name for name in shown if name not in heading] == []
+    assert [name for name in dropped if name in heading] == []
+    assert [name for name in dropped if f"{name}:" in legend] == []
+    assert max(map(len, table.splitlines())) <= (width or 100)
 
 
 def test_it_ranks_by_time_and_by_spot_prices_too(capsys: Capture) -> None:
@@ -65,10 +92,10 @@ def test_what_cannot_be_is_left_out_with_its_reason(capsys: Capture) -> None:
         (["--model", "resnt18"], "unknown model 'resnt18'; did you mean 'resnet18'?"),
         (
             ["--dataset", "imagefolder"],
-            "nobody knows how many images it has; `python -m launch.forecast` takes --images.",
+            "its number of images is unknown; `python -m launch.forecast` takes --images.",
         ),
         (["--nodes", "0"], "--nodes 0: must be greater than or equal to 1.\n"),
-        (["--nodes", ","], ": must be one at least."),
+        (["--nodes", ","], ": needs at least one value."),
         (["--nodes", "two"], "--nodes two: must be a whole number"),
         (["--strategy", "dp", "--nodes", "2"], "--strategy dp is for one node."),
         (["--from-run", "nowhere"], "there is no folder nowhere"),
@@ -136,7 +163,7 @@ def test_a_type_at_its_end_is_a_note_and_said_once(capsys: Capture) -> None:
 
     assert found["left_out"] == []
     (note,) = found["notes"]
-    assert note.startswith("p3.8xlarge is at its end")
+    assert note.startswith("p3.8xlarge is being retired")
 
 
 def test_more_gpus_than_there_are_images_for_are_left_out(capsys: Capture) -> None:
