@@ -1,4 +1,4 @@
-"""The instance types a training runs on: infra/instances.yaml, which also says in which units and from where.
+"""The instance types that trainings run on: infra/instances.yaml, which has the units and sources.
 
 Pure: what AWS offers today, and in which zone, is looked up elsewhere.
 """
@@ -16,7 +16,7 @@ SAGEMAKER_PREFIX = "ml."
 
 
 class Rate(NamedTuple):
-    """What an instance sustains, and what it reaches for a while."""
+    """base: sustained; peak: reached for a while."""
 
     base: float
     peak: float
@@ -24,7 +24,7 @@ class Rate(NamedTuple):
 
 @dataclass(frozen=True)
 class EndOfLife:
-    """When AWS asked everybody to have left a type, and the type with as many GPUs to take instead."""
+    """When AWS retires a type, and the type with as many GPUs that replaces it."""
 
     leave_by: date
     replacement: str
@@ -43,7 +43,6 @@ class Instance:
     network_gbps: Rate
     ebs_mb_per_s: Rate
     usd_per_hour: float
-    bf16: bool
     amx: bool = False
     gpu_model: str | None = None
     gpu_memory_gib: float = 0.0
@@ -59,22 +58,18 @@ class Instance:
         return self.gpus > 0
 
     @property
-    def total_gpu_memory_gib(self) -> float:
-        return self.gpus * self.gpu_memory_gib
-
-    @property
     def is_on_demand(self) -> bool:
         """Whether EC2 sells it by the hour; if not, it takes a Capacity Block."""
         return self.price_source != "capacity_block"
 
     @property
     def sagemaker_name(self) -> str | None:
-        """What SageMaker calls it, or None if it runs no training jobs on it."""
+        """SageMaker's name of it; None where SageMaker has no training jobs on it."""
         return None if self.sagemaker_usd_per_hour is None else SAGEMAKER_PREFIX + self.name
 
 
 def find(name: str) -> Instance:
-    """The type that EC2 or SageMaker calls `name`.  Raises SettingsError with the nearest name there."""
+    """The type with this EC2 or SageMaker name.  Raises SettingsError with the nearest name."""
     catalog = load()
     on_sagemaker = name.startswith(SAGEMAKER_PREFIX)
     known = [i.sagemaker_name for i in catalog.values() if i.sagemaker_name] if on_sagemaker else catalog
@@ -83,12 +78,12 @@ def find(name: str) -> Instance:
 
 
 def warning(instance: Instance) -> str | None:
-    """A sentence for who chose a type that AWS is taking away, or None."""
+    """A warning for a type that AWS is retiring, or None."""
     if instance.end_of_life is None:
         return None
     leave_by, name = instance.end_of_life.leave_by, instance.end_of_life.replacement
     return (
-        f"{instance.name} is at its end: AWS asked everybody to leave it by {leave_by}, so there may be none. "
+        f"{instance.name} is being retired: AWS asks users to leave it by {leave_by}, so it may be unavailable. "
         f"Take {name} ({SAGEMAKER_PREFIX}{name} on SageMaker), which has as many GPUs."
     )
 
@@ -96,7 +91,7 @@ def warning(instance: Instance) -> str | None:
 @cache
 def load() -> Mapping[str, Instance]:
     """Every type in the catalog, by its EC2 name."""
-    # Both take a while to import, and --help needs neither.
+    # Both are slow to import, and --help needs neither.
     from importlib.resources import files
 
     import yaml
@@ -109,7 +104,7 @@ def load() -> Mapping[str, Instance]:
 
 
 def _instance(name: str, fields: Mapping[str, Any]) -> Instance:
-    """An entry together with its family's fields, as YAML has them."""
+    """An entry of the YAML file with its family's fields."""
     rates = {field: Rate(*fields[field]) for field in ("network_gbps", "ebs_mb_per_s")}
     end = EndOfLife(**fields["end_of_life"]) if "end_of_life" in fields else None
     return Instance(name, **{**fields, **rates, "end_of_life": end})
