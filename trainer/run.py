@@ -13,6 +13,7 @@ from trainer.contract import CHECKPOINTS, CURVES, METRICS, SETTINGS, WEIGHTS
 from trainer.distributed.probe import Communication
 from trainer.distributed.pulse import Pulse
 from trainer.distributed.ranks import Ranks
+from trainer.distributed.sampler import steps_per_epoch
 from trainer.distributed.session import Session, session
 from trainer.epoch import measure_communication, refuse_empty_epochs, train_one_epoch
 from trainer.errors import Interrupted, SettingsError, TrainingError, not_written
@@ -211,8 +212,10 @@ def _finish(training: Training, checkpoints: Checkpoints, run_dir: Path, tell: C
 
 
 def _draw(training: Training, run_dir: Path) -> None:
+    """Draws the curves, except for a run that ended within its first epoch: matplotlib takes a second of processor."""
     config = training.config
-    if config.plot and (run_dir / METRICS).exists():
+    steps = steps_per_epoch(training.data.train.size, batches_at(config, 0, training.wrapped.replicas))
+    if config.plot and training.progress.updates >= steps and (run_dir / METRICS).exists():
         draw(read_records(run_dir / METRICS), f"{config.model} on {config.dataset}", run_dir / CURVES)
 
 

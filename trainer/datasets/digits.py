@@ -1,6 +1,11 @@
 """Handwritten digits that come with scikit-learn: 1,797 real images of 8x8 pixels, nothing to download."""
 
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer.datasets.base import Data, Request
@@ -22,11 +27,9 @@ def load(request: Request) -> Data:
 
 
 def _decode(side: int) -> Decoded:
-    from sklearn.datasets import load_digits  # Takes seconds to import, and the second start needs none of it.
-
-    digits = load_digits()
-    grey = (torch.from_numpy(digits.images) * (255 / BRIGHTEST)).round().to(torch.uint8)
-    labels = torch.from_numpy(digits.target).long()
+    table = torch.from_numpy(_read_table())
+    grey = (table[:, :-1].view(-1, 8, 8) * (255 / BRIGHTEST)).round().to(torch.uint8)
+    labels = table[:, -1].long()
     pixels = resized(grey[..., None].expand(-1, -1, -1, 3), side)
     held_out = stratified(labels)
     return Decoded(
@@ -34,6 +37,17 @@ def _decode(side: int) -> Decoded:
         Images(pixels[held_out], labels[held_out]),
         classes=10,
     )
+
+
+def _read_table() -> NDArray[np.float64]:
+    """(N, 65): the 64 pixels of an image, then its label; as sklearn.datasets.load_digits reads it.
+
+    Without importing scikit-learn, which takes seconds.
+    """
+    package = find_spec("sklearn")
+    assert package is not None, "pyproject.toml requires scikit-learn"
+    assert package.origin is not None
+    return np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
 
 
 def stratified(labels: Tensor) -> Tensor:

@@ -12,30 +12,29 @@ def draw(records: Sequence[dict[str, Any]], title: str, path: Path) -> None:
     """Writes the picture.  records: metrics.jsonl's, in order; nothing is drawn without any."""
     if not records:
         return
-    import matplotlib
+    from matplotlib.figure import Figure  # without pyplot, which would look for a display
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-    from matplotlib.ticker import MaxNLocator
-
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
-    for axes, kind, label, factor in (
-        (left, "loss", "cross-entropy loss", 1),
-        (right, "top1", "top-1 accuracy (%)", 100),
-    ):
-        for part, colour, marker in (("train", BLUE, "o"), ("eval", ORANGE, "s")):
-            points = [
-                (r["epoch"], r[f"{part}_{kind}"] * factor) for r in records if r.get(f"{part}_{kind}") is not None
-            ]
-            if points:
-                shown = "training" if part == "train" else "evaluation"
-                axes.plot(*zip(*points, strict=True), color=colour, marker=marker, markersize=4, label=shown)
-        axes.set_xlabel("epoch")
-        axes.set_ylabel(label)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    _plot(left, records, "loss", "cross-entropy loss", factor=1)
+    _plot(right, records, "top1", "top-1 accuracy (%)", factor=100)
     left.legend(frameon=False)
     figure.suptitle(title, fontsize=11)
     figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+
+
+def _plot(axes: Any, records: Sequence[dict[str, Any]], kind: str, label: str, factor: float) -> None:
+    """Draws train_KIND and eval_KIND per epoch; epochs without an evaluation have none."""
+    from matplotlib.ticker import MaxNLocator
+
+    for part, shown, colour, marker in (("train", "training", BLUE, "o"), ("eval", "evaluation", ORANGE, "s")):
+        measured = [record for record in records if record.get(f"{part}_{kind}") is not None]
+        epochs = [record["epoch"] for record in measured]
+        values = [record[f"{part}_{kind}"] * factor for record in measured]
+        if measured:
+            axes.plot(epochs, values, color=colour, marker=marker, markersize=4, label=shown)
+    axes.set_xlabel("epoch")
+    axes.set_ylabel(label)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)

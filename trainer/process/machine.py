@@ -42,10 +42,11 @@ def _usable_cores() -> int:
 
 
 def set_up(config: TrainConfig, device: torch.device, ranks: Ranks) -> None:
-    """Sets threads, determinism, TF32 and cuDNN's ways for the whole process."""
+    """Sets threads, determinism, TF32 and cuDNN's choice of convolutions for the whole process."""
     # torchrun sets one thread per rank; on a CPU the cores would idle.
     torch.set_num_threads(config.threads or share_of_cores(ranks.local_world_size))
-    torch.use_deterministic_algorithms(config.deterministic)
+    if config.deterministic != torch.are_deterministic_algorithms_enabled():  # setting it imports torch's compiler
+        torch.use_deterministic_algorithms(config.deterministic)
     if device.type == "cuda":
         torch.cuda.set_device(device)
         torch.backends.cudnn.benchmark = config.cudnn_benchmark and not config.deterministic

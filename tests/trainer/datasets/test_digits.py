@@ -24,9 +24,18 @@ def test_images_have_the_mean_and_deviation_that_normalisation_assumes(ask) -> N
     assert abs(images.std() - 1) < 1e-3
 
 
-def test_second_start_does_not_import_scikit_learn(ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = digits.load(ask())
+def test_the_images_are_scikit_learns() -> None:
+    from sklearn.datasets import load_digits
+
+    table, official = digits._read_table(), load_digits()
+
+    assert (table[:, :-1].reshape(-1, 8, 8) == official.images).all()
+    assert (table[:, -1] == official.target).all()
+
+
+def test_no_start_imports_scikit_learn(ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)  # importing it now fails
+    first = digits.load(ask())
 
     second = digits.load(ask())
 
