@@ -12,7 +12,7 @@ RUN, GROUP = "jobs/j/run/checkpoints/best.pt", "/aws-ddp-toolkit/ec2"
 STREAM = {"logGroupName": GROUP, "logStreamName": "j/node-0"}
 
 # What infra/ec2/boot.sh asks for, with its docker's log driver: rehearsals show that this is all, see
-# tests/launch/rehearse/ec2/test_least_privilege.py.
+# tests/launch/rehearse/ec2/test_undisturbed.py.
 BOOT = [
     Request("s3", "HeadObject", {"Bucket": BUCKET, "Key": "jobs/j/cluster.json"}),
     Request("s3", "GetObject", {"Bucket": BUCKET, "Key": "jobs/j/cluster.json"}),

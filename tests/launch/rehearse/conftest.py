@@ -12,6 +12,9 @@ from tests.conftest import ROOT
 from tests.launch.privilege.rehearsed import ungranted
 from tests.launch.rehearse.terminal import Start, Terminal
 
+# Signals that must end a rehearsal, although whatever started the tests may ignore them.
+DEFAULT_SIGNALS = ["env", "--default-signal=HUP,INT,TERM"]
+
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
@@ -23,7 +26,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
         (folder / "tmp").mkdir()
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "MOTO_"))}
         process = subprocess.Popen(
-            [sys.executable, *(code or ("-m", module)), *words],
+            [*DEFAULT_SIGNALS, sys.executable, *(code or ("-m", module)), *words],
             cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
             env={**clean, **dict([mark.split("=")]), "PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "tmp")},
         )  # fmt: skip

@@ -19,7 +19,7 @@ from tests.processes import processes_with
 
 @dataclass
 class Kept:
-    """What a rehearsal said, and what is in its folder."""
+    """What a rehearsal printed, and what is in its folder."""
 
     folder: Path
     said: list[str]
@@ -59,7 +59,7 @@ class Terminal:
             self.said.append(line.rstrip("\n"))
             if words in line:
                 return
-        raise AssertionError(f"{words!r} was never said:\n{self.text}")
+        raise AssertionError(f"{words!r} was never printed:\n{self.text}")
 
     def end(self) -> int:
         """Reads the rest; the exit code."""
@@ -68,7 +68,7 @@ class Terminal:
         return self.process.wait()
 
     def launcher(self) -> int:
-        """The process id of the launcher in it."""
+        """The process ID of the launcher in it."""
         found = [pid for pid in processes_with(self.mark) if b"launch.rehearse.stage.leash" in command_of(pid)]
         return min(found)
 
@@ -87,7 +87,7 @@ class Terminal:
         return self.processes() + loops + [str(path) for path in (self.folder / "tmp").iterdir()]
 
     def processes(self) -> list[str]:
-        """Whoever carries the mark, or has its files in this folder: nodes have an environment of their own."""
+        """Processes with the mark, or with files in this folder: nodes have an environment of their own."""
         found = set(processes_with(self.mark))
         for path in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # it has just ended
@@ -122,7 +122,7 @@ Start = Callable[..., Terminal]  # words of the command line; module; code: inst
 
 
 def played_once(name: str, play: Callable[[], Terminal], folders: pytest.TempPathFactory) -> Kept:
-    """What is kept of a rehearsal in which nothing goes wrong: whichever test process comes first plays it."""
+    """The results of a rehearsal that is played once, by whichever test process comes first."""
     place = folders.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         place = place.parent

@@ -1,40 +1,43 @@
-"""Rehearsals on EC2 that somebody ends: nothing is left, on the embedded AWS and on this machine.
+"""Rehearsals on EC2 that are ended from outside: nothing is left, on the embedded AWS and on this machine.
 
-Several at a time, for they mostly wait: a launcher that is interrupted makes sure for 20 s that no node comes late.
+Several at a time, as they mostly wait: an interrupted launcher makes sure for 20 s that no node comes late.
 """
 
 import os
 import signal
-import time
+
+import pytest
 
 from tests.launch.rehearse.ec2.conftest import needs_namespaces
 from tests.launch.rehearse.terminal import Start
+
+pytestmark = [needs_namespaces, pytest.mark.timeout(400)]
 
 LONG = ("--nodes", "1", "--rehearse", "--epochs", "99", "--no-plot", "--job-name", "job")
 ALL_GONE = "resources: 5 made, 5 removed, 0 left"
 
 
-@needs_namespaces
-def test_whatever_asks_it_to_end_takes_the_job_down_and_leaves_nothing(start: Start) -> None:
-    terminals = [start(*LONG) for _ in range(3)]
-    asks = [[signal.SIGTERM], [signal.SIGHUP], [signal.SIGINT, signal.SIGINT]]
+@pytest.mark.slow("SIGTERM, SIGHUP and two Ctrl-C during the boot of a rehearsal leave nothing")
+def test_signals_during_the_boot_remove_the_job_and_leave_nothing(start: Start) -> None:
+    terminated, hung_up, interrupted = (start(*LONG) for _ in range(3))
+    terminated.wait_for(": boots")
+    terminated.process.send_signal(signal.SIGTERM)
+    hung_up.wait_for(": boots")
+    hung_up.process.send_signal(signal.SIGHUP)
+    interrupted.wait_for(": boots")
+    interrupted.process.send_signal(signal.SIGINT)
+    interrupted.wait_for("| ")  # what the launcher does about it
+    interrupted.process.send_signal(signal.SIGINT)
 
-    for terminal, signals in zip(terminals, asks, strict=True):
-        terminal.wait_for(": boots")
-        for signum in signals:
-            terminal.process.send_signal(signum)
-            time.sleep(0.3)
-
-    codes = [terminal.end() for terminal in terminals]
-    for terminal, code in zip(terminals, codes, strict=True):
-        assert code in (129, 130, 137, 143), terminal.text
+    for terminal, codes in ((terminated, {143}), (hung_up, {129, 143}), (interrupted, {130, 137})):
+        assert terminal.end() in codes, terminal.text
         assert "Traceback" not in terminal.text
         assert ALL_GONE in terminal.text
         assert terminal.left() == []
 
 
-@needs_namespaces
-def test_ctrl_c_and_kill_9_in_the_middle_of_the_training_leave_nothing(start: Start) -> None:
+@pytest.mark.slow("Ctrl-C, and kill -9 of a rehearsal or its launcher, during the training leave nothing")
+def test_ctrl_c_and_kill_9_during_the_training_leave_nothing(start: Start) -> None:
     interrupted, launcher_killed, killed = (start(*LONG) for _ in range(3))
     killed.wait_for(": trains")
     killed.process.kill()

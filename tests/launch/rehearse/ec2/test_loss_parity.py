@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import trainer_env
-from tests.launch.rehearse.ec2.conftest import TRAINING, needs_namespaces
+from tests.launch.rehearse.ec2.conftest import TRAINING, needs_nodes
 from tests.launch.rehearse.terminal import Kept
 
 
@@ -27,13 +27,14 @@ def of(metrics: str) -> list[tuple[int, float, float]]:
     return [(row["global_batch"], row["train_loss"], row["eval_loss"]) for row in rows]
 
 
-@needs_namespaces
-def test_the_loss_does_not_depend_on_where_the_ranks_are(hangups_ignored: Kept, tmp_path: Path) -> None:
+@needs_nodes
+@pytest.mark.slow("one process, two ranks and two rehearsed nodes have the same losses")
+def test_the_loss_does_not_depend_on_where_the_ranks_are(undisturbed: Kept, tmp_path: Path) -> None:
     (tmp_path / "local").mkdir()
 
     one = losses(tmp_path, "trainer", "--batch-size", "64")
     local = losses(tmp_path / "local", "launch.local", "--nproc-per-node", "2", "--batch-size", "32")
-    nodes = of((hangups_ignored.folder / "runs/job/metrics.jsonl").read_text())
+    nodes = of((undisturbed.folder / "runs/job/metrics.jsonl").read_text())
 
     assert [batch for batch, *_ in one] == [64] * 4
     for other in (local, nodes):

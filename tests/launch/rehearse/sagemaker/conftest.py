@@ -1,4 +1,4 @@
-"""The rehearsal that several tests look at: it is run once, whichever test process comes first."""
+"""The undisturbed rehearsal that several tests look at: it runs once, in whichever test process comes first."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +10,7 @@ from tests.launch.rehearse.terminal import Kept, Start, Terminal, played_once
 
 SETTINGS = ("--rehearse", "--epochs", "4", "--precision", "fp32", "--no-plot", "--job-name", "job")
 
-needs_network = pytest.mark.skipif(why_no_network() is not None, reason=why_no_network() or "")
+needs_network = pytest.mark.skipif(why_no_network() is not None, reason=f"a network of hosts {why_no_network()}")
 
 Rehearse = Callable[..., Terminal]  # further words of the command line
 
@@ -22,6 +22,6 @@ def rehearse(start: Start) -> Rehearse:
 
 
 @pytest.fixture
-def hangups_ignored(rehearse: Rehearse, tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    """A rehearsal in which nothing went wrong."""
-    return played_once("hangups_ignored-sagemaker", rehearse, tmp_path_factory)
+def undisturbed(rehearse: Rehearse, tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    """A rehearsal without faults."""
+    return played_once("undisturbed-sagemaker", rehearse, tmp_path_factory)

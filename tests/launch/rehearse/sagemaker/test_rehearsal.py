@@ -7,17 +7,18 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
 import torch
 
 from tests.launch.rehearse.sagemaker.conftest import SETTINGS, Rehearse, needs_network
 from tests.launch.rehearse.terminal import Kept, Start, Terminal
 
-# As somebody who is not root, although the tests may be.
+# As a user who is not root, although the tests may be.
 WITHOUT_ROOT = """
 import sys
-from launch.rehearse.sagemaker import scene
+from launch.rehearse.stage import sagemaker
 from launch.sagemaker.__main__ import main
-scene.why_no_network = lambda: "needs root, for namespaces and mounts"
+sagemaker.why_no_network = lambda: "needs root, for namespaces and mounts"
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -51,32 +52,34 @@ def assert_nothing_left(terminal: Terminal, made: int = 1) -> None:
     assert left_of_containers(terminal) == []
 
 
-def assert_same_training(terminal: Terminal, hangups_ignored: Kept) -> None:
+def assert_same_training(terminal: Terminal, undisturbed: Kept) -> None:
     """The same epochs and the same weights, bit for bit."""
-    losses = [[(row["epoch"], row["train_loss"]) for row in kept.epochs()] for kept in (terminal.kept, hangups_ignored)]
+    losses = [[(row["epoch"], row["train_loss"]) for row in kept.epochs()] for kept in (terminal.kept, undisturbed)]
     assert losses[0] == losses[1]
-    before, after = hangups_ignored.weights(), terminal.weights()
+    before, after = undisturbed.weights(), terminal.weights()
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_a_job_trains_and_leaves_nothing(hangups_ignored: Kept) -> None:
-    assert [row["epoch"] for row in hangups_ignored.epochs()] == [1, 2, 3, 4]
-    assert "resources: 1 made, 1 removed, 0 left" in hangups_ignored.text
-    assert "sagemaker:CreateTrainingJob 1" in hangups_ignored.text
-    assert "mpirun" in hangups_ignored.text
-    assert (hangups_ignored.folder / "runs/job/requests.jsonl").exists()
-    assert list((hangups_ignored.folder / "runs/job/logs").glob("algo-1-*.log"))
-    phases = re.findall(r"(plan|provision|boot|rendezvous|train|tear down) +(\d+\.\d) s", hangups_ignored.text)
+@pytest.mark.slow("a rehearsed SageMaker job trains under mpirun and leaves nothing")
+def test_a_job_trains_and_leaves_nothing(undisturbed: Kept) -> None:
+    assert [row["epoch"] for row in undisturbed.epochs()] == [1, 2, 3, 4]
+    assert "resources: 1 made, 1 removed, 0 left" in undisturbed.text
+    assert "sagemaker:CreateTrainingJob 1" in undisturbed.text
+    assert "mpirun" in undisturbed.text
+    assert (undisturbed.folder / "runs/job/requests.jsonl").exists()
+    assert list((undisturbed.folder / "runs/job/logs").glob("algo-1-*.log"))
+    phases = re.findall(r"(plan|provision|boot|rendezvous|train|tear down) +(\d+\.\d) s", undisturbed.text)
     assert len(phases) == 6
     assert all(float(seconds) > 0 for name, seconds in phases if name != "boot")
 
 
 @needs_network
+@pytest.mark.slow("a SageMaker job with an interruption, a full disk and a killed launcher ends with the same weights")
 def test_after_an_interruption_a_full_disk_and_the_loss_of_the_launcher_the_weights_are_the_same(
-    hangups_ignored: Kept, rehearse: Rehearse
+    undisturbed: Kept, rehearse: Rehearse
 ) -> None:
-    """A job that is interrupted goes on by itself; after a full disk the same command again makes another of it."""
+    """SageMaker restarts an interrupted job; after a full disk the same command makes another one."""
     faults = "throttle,launcher-killed@call:33,spot-notice@epoch:1,disk-full@epoch:2"
     terminal = rehearse("--spot", "--inject", faults)
 
@@ -90,9 +93,10 @@ def test_after_an_interruption_a_full_disk_and_the_loss_of_the_launcher_the_weig
     assert re.search(r"error: cannot write .*No space left", terminal.text)
     assert "job--2 is started" in terminal.text
     assert_nothing_left(terminal, made=2)
-    assert_same_training(terminal, hangups_ignored)
+    assert_same_training(terminal, undisturbed)
 
 
+@pytest.mark.slow("without root, Ctrl-C stops a rehearsed SageMaker job and leaves nothing")
 def test_without_root_ctrl_c_stops_the_job_and_leaves_nothing(start: Start) -> None:
     terminal = start(*SETTINGS, "--epochs", "200", code=("-c", WITHOUT_ROOT))
     terminal.wait_for("epoch 1/200")
@@ -105,6 +109,7 @@ def test_without_root_ctrl_c_stops_the_job_and_leaves_nothing(start: Start) -> N
     assert_nothing_left(terminal)
 
 
+@pytest.mark.slow("kill -9 of a SageMaker rehearsal leaves nothing on this machine")
 def test_a_rehearsal_that_is_killed_leaves_nothing_on_this_machine(rehearse: Rehearse) -> None:
     terminal = rehearse("--epochs", "200")
     terminal.wait_for("epoch 1/200")
@@ -117,10 +122,10 @@ def test_a_rehearsal_that_is_killed_leaves_nothing_on_this_machine(rehearse: Reh
     assert left_of_containers(terminal) == []
 
 
-def test_a_launcher_that_somebody_kills_is_followed_by_stop(rehearse: Rehearse) -> None:
+@pytest.mark.slow("after kill -9 of its launcher, a SageMaker rehearsal stops the job")
+def test_a_job_whose_launcher_is_killed_is_stopped(rehearse: Rehearse) -> None:
     terminal = rehearse("--epochs", "200")
     terminal.wait_for(": trains")
-    time.sleep(1)
 
     os.kill(terminal.launcher(), signal.SIGKILL)
 
