@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """`python -m launch.sweep`: passes this machine's environment to the command."""
 
 import os
