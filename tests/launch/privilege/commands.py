@@ -16,6 +16,7 @@ from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.names import ALLOWED_TAG
 from launch.ec2 import __main__ as ec2
+from launch.ec2.runtime import Runtime
 from launch.rehearse.aws.sagemaker.jobs import complete
 from tests.launch.ec2.account import Account
 from tests.launch.privilege.documented import Words
@@ -29,24 +30,24 @@ Event = Callable[[], None]
 
 @dataclass
 class Shell:
-    """events: what happens at each of the next command's sleeps, one after the other; typed: every command line."""
+    """events: what happens at each of the next command's sleeps, in turn; typed: every command line."""
 
     account: Account
     typed: list[Words] = field(default_factory=list)
     events: Iterator[Event] = field(default_factory=lambda: iter(()))
-    later_s: float = 0.0
+    slept_s: float = 0.0
+    make_aws: Callable[[str | None], Aws] = Aws
 
     def type(self, *words: str, events: tuple[Event, ...] = ()) -> int:
         """python -m launch.ec2 WORDS"""
         self.typed.append(words)
         self.events = iter(events)
-        clock = Clock(lambda: time.time() + self.later_s, self._sleep)
-        with mock.patch.object(ec2, "_clock", return_value=clock):
-            return ec2.main(list(words))
+        clock = Clock(lambda: time.time() + self.slept_s, self._sleep)
+        return ec2.main(words, Runtime(self.make_aws, clock))
 
     def _sleep(self, seconds: float) -> None:
-        self.later_s += seconds
-        assert self.later_s < 7 * 86_400, "nothing ever happens"
+        self.slept_s += seconds
+        assert self.slept_s < 7 * 86_400, "nothing ever happens"
         next(self.events, lambda: None)()
 
     def nodes_of(self, job: str) -> list[dict[str, Any]]:
@@ -78,13 +79,8 @@ def idle(looks: int) -> list[Event]:
 @contextmanager
 def on_ec2() -> Iterator[tuple[Shell, Watch]]:
     """A new account, and a user with infra/iam/launcher.json in it."""
-    with (
-        Account.opened() as account,
-        enforced(account) as watch,
-        two_regions(),
-        mock.patch.object(ec2, "_aws", cache(Aws)),  # one for all commands: clients take as long as ten calls
-    ):
-        yield Shell(account), watch
+    with Account.opened() as account, enforced(account) as watch, two_regions():
+        yield Shell(account, make_aws=cache(Aws)), watch  # one for all commands: clients take as long as ten calls
 
 
 @contextmanager
@@ -101,7 +97,7 @@ def on_sagemaker(**settings: Any) -> Iterator[tuple[Stage, Watch]]:
 
 @contextmanager
 def two_regions() -> Iterator[None]:
-    """Meanwhile the account has no more: asking moto for all takes half a minute, and some are other partitions'."""
+    """All the account has inside the block: moto takes half a minute for all, and some are of other partitions."""
     all_of_them = EC2Backend.describe_regions
 
     def describe(backend: EC2Backend, *asked: Any, **more: Any) -> Any:
@@ -120,7 +116,7 @@ def every_command_on_ec2(shell: Shell) -> list[Words]:
     account = shell.account
     assert shell.type("--nodes", "2", "--dry-run") == 0
     # A job to its end, with a node lost on the way.
-    events = (*idle(4), shell.lose("one"), *idle(20), shell.end("one"))
+    events = (*idle(2), shell.lose("one"), *idle(8), shell.end("one"))
     training = ("--dataset", "imagenet", "--model", "resnet18", "--epochs", "3", "--batch-size", "64")
     assert shell.type("--nodes", "2", "--job-name", "one", "--max-usd", "400", *training, events=events) == 0
     # One that is left alone, looked after from another terminal, started again after a loss, and followed.
@@ -131,11 +127,11 @@ def every_command_on_ec2(shell: Shell) -> list[Words]:
         assert shell.type(*words) == 0
     shell.lose("two")()
     assert shell.type(*spot) == 0
-    assert shell.type("attach", "two", events=(*idle(4), shell.end("two"))) == 0
+    assert shell.type("attach", "two", events=(*idle(2), shell.end("two"))) == 0
     assert shell.type("logs", "two", "-f") == 0
     # One volume for all nodes, and machines of a reservation.
     shared = ("--nodes", "2", "--data-volume", "multi-attach", "--job-name", "three")
-    assert shell.type(*shared, events=(*idle(6), shell.end("three"))) == 0
+    assert shell.type(*shared, events=(*idle(2), shell.end("three"))) == 0
     reserved = account.reserve("us-east-1a", "g5.2xlarge", 2)
     assert shell.type("--capacity-reservation", reserved, "--job-name", "four", "--detach") == 0
     assert shell.type("stop", "four") == 0
@@ -159,7 +155,8 @@ def every_command_on_sagemaker(stage: Stage) -> list[Words]:
     stage.account.make_stack()
     stage.account.log("other", "algo-1", ["so that there is a log group"])
     machines = ("--instance-type", "ml.g5.12xlarge", "--epochs", "3", "--max-hours", "2")
-    type_in(*machines, "--dry-run")
+    own = stage.account.write("data/own/train/0/0.png").removesuffix("/train/0/0.png")
+    type_in(*machines, "--dataset", "imagefolder", "--data", own, "--dry-run")
     stage.events = iter([stage.log("hello"), stage.complete()])
     tracked = ("--wandb", "project", "--secret", "WANDB_API_KEY=secretsmanager:ddp-toolkit/wandb")
     type_in(*machines, *tracked, "--job-name", NAME, "--max-usd", "100")

@@ -11,7 +11,7 @@ Words = tuple[str, ...]
 Use = tuple[str, str]
 
 PAGES = ("README.md", "infra/account.md", "infra/data.md", "infra/container.md", "infra/ec2.md",
-         "infra/sagemaker.md", "notebooks/README.md", "trainer/README.md", "launch/rehearse/README.md")
+         "infra/sagemaker.md", "notebooks/README.md", "trainer/README.md", "launch/rehearse/README.md")  # fmt: skip
 # What these would do here is another account's: an embedded one.
 REHEARSED = {"--rehearse", "--inject"}
 

@@ -2,21 +2,22 @@
 with CodeBuild, on a moto that asks IAM about every call; and what CodeBuild's own role may do.
 """
 
+import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from functools import cache
+from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from unittest import mock
 
 import pytest
 
-from launch.core import clock
 from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.image import __main__ as command
+from launch.image.__main__ import main
+from launch.image.commands import Runtime
 from launch.rehearse.nodes.ec2.node import write_program
+from tests.conftest import ROOT
 from tests.launch.ec2.account import Account
 from tests.launch.faults import Request
 from tests.launch.image import builds as on_codebuild
@@ -53,7 +54,7 @@ ARGUED_OF_ROLE = {
 @contextmanager
 def opened() -> Iterator[tuple[Builds, Watch]]:
     """An account that is set up, and a user with infra/iam/builder.json in it."""
-    with Account.opened() as account, on_codebuild.mended() as builds:
+    with Account.opened() as account, on_codebuild.patched() as builds:
         builds.set_up()
         with enforced(account, "builder") as watch:
             yield builds, watch
@@ -61,18 +62,23 @@ def opened() -> Iterator[tuple[Builds, Watch]]:
 
 @cache
 def all_commands() -> Watch:
-    """What they asked for; fails where one does."""
-    with TemporaryDirectory() as folder, opened() as (builds, watch), ExitStack() as stack:
+    """The calls of all commands; fails where a command does."""
+    with TemporaryDirectory() as folder, opened() as (builds, watch):
         events = iter([builds.say("#7 [installed 2/5] RUN"), builds.end(), lambda: None, lambda: None, interrupt])
-        time = Clock(sleep=lambda _seconds: next(events)())
-        stack.enter_context(mock.patch.object(clock, "Clock", return_value=time))
-        stack.enter_context(mock.patch.dict("os.environ", {"PATH": folder}))
-        assert command.main(["push"]) == 0
+        runtime = Runtime(
+            make_aws=partial(Aws, policy="builder"),
+            checkout=ROOT,
+            which=partial(shutil.which, path=folder),
+            env={"PATH": folder},
+            say=print,
+            clock=Clock(sleep=lambda _seconds: next(events)()),
+        )
+        assert main(["push"], runtime) == 0
         builds.rows.clear()
-        assert command.main(["push", "--again"]) == 130
+        assert main(["push", "--again"], runtime) == 130
         write_program(Path(folder) / "docker", STAND_IN.format(log="/dev/null", refuses=""))
-        assert command.main(["push", "--again"]) == 0
-        assert command.main(["show"]) == 0
+        assert main(["push", "--again"], runtime) == 0
+        assert main(["show"], runtime) == 0
         return watch
 
 
