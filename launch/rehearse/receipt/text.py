@@ -69,19 +69,22 @@ def _nodes(receipt: Receipt) -> list[str]:
 def _requests(receipt: Receipt) -> list[str]:
     rows = []
     for who, by_launcher in (("launcher", True), ("nodes", False)):
-        for kind, is_write in (("writes", True), ("reads", False)):
-            rows += _counts(f"{kind} by the {who}", receipt.requests_of(by_launcher=by_launcher, is_write=is_write))
+        for kind, is_write in (("write", True), ("read", False)):
+            rows += _counts(kind, who, receipt.requests_of(by_launcher=by_launcher, is_write=is_write))
     errors = sum(count for group in receipt.requests for status, count in group.errors.items() if status >= 500)
     return [*rows, f"errors on AWS's side: {errors}"] if errors else rows
 
 
-def _counts(title: str, groups: Sequence[RequestGroup]) -> list[str]:
+def _counts(kind: str, who: str, groups: Sequence[RequestGroup]) -> list[str]:
     """Wrapped, but never between a name and its count."""
     if not groups:
         return []
     names = ", ".join(f"{group.name} {group.count}".replace(" ", NO_BREAK) for group in groups)
     total = sum(group.count for group in groups)
-    return [row.replace(NO_BREAK, " ") for row in _wrapped(f"{total} {title}: {names}")]
+    return [
+        row.replace(NO_BREAK, " ")
+        for row in _wrapped(f"{total} {kind}{'s' if total > 1 else ''} by the {who}: {names}")
+    ]
 
 
 def _resources(receipt: Receipt) -> list[str]:

@@ -30,7 +30,7 @@ requests: 9 (5 writes, 4 reads)
   2 writes by the launcher: ec2:RunInstances 2
   3 reads by the launcher: ec2:DescribeInstances 3
   3 writes by the nodes: s3:PutObject 3
-  1 reads by the nodes: s3:HeadObject 1
+  1 read by the nodes: s3:HeadObject 1
   errors on AWS's side: 1
 
 resources: 4 made, 4 removed, 0 left
