@@ -1,78 +1,79 @@
-"""`python -m launch.sagemaker`: the clock, the terminal and AWS, handed to what decides."""
+# PYTHON_ARGCOMPLETE_OK
+"""`python -m launch.sagemaker`: the command line."""
 
 import os
 import sys
-from functools import partial
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from launch.core import cli, plan
-from launch.sagemaker.options import DEFAULTS, SageMakerOptions
+from launch.core import cli
+from launch.sagemaker.backend import BACKEND
+from launch.sagemaker.options import SageMakerOptions
 from launch.sagemaker.verbs import verbs
 
 if TYPE_CHECKING:
     from launch.core.job import Job
-    from launch.sagemaker.start import World
+    from launch.sagemaker.planner import SageMakerPlan
+    from launch.sagemaker.runtime import Runtime, RuntimeOf
+    from trainer.outcome import Outcome
 
 ABOUT = """\
 Starts a SageMaker training job through the SDK's PyTorch estimator, follows it, and fetches the result.  Settings of
 the training go on the same line.  --dry-run shows every request and the price before anything is spent.
 
-  python -m launch.sagemaker --instance-type ml.p3.8xlarge --dry-run
-  python -m launch.sagemaker --instance-type ml.p3.8xlarge --rehearse
+  python -m launch.sagemaker --instance-type ml.g5.12xlarge --dry-run
+  python -m launch.sagemaker --instance-type ml.g5.12xlarge --rehearse
   python -m launch.sagemaker --instance-type ml.g5.12xlarge --spot --max-hours 2 --max-usd 20 --epochs 20
 """
 
-say = partial(print, flush=True)  # through a pipe, too, at once
+# Imports are within the functions, as --help needs none of them.
 
 
-def main(argv: list[str]) -> int:
-    """Runs the command line and returns its exit code."""
-    backend = cli.Backend(
-        prog="python -m launch.sagemaker",
+def main(argv: Sequence[str], runtime_of: "RuntimeOf | None" = None) -> int:
+    """Runs the command line and returns its exit code.  runtime_of: what commands act on, given a region."""
+    runtime_of = runtime_of or _terminal
+
+    def plan(job: "Job[SageMakerOptions]") -> "SageMakerPlan":
+        from launch.sagemaker.start import prepare
+
+        return prepare(job, runtime_of(job.where.region))
+
+    def perform(plan: "SageMakerPlan") -> "Outcome":
+        from launch.sagemaker.start import launch
+
+        return launch(plan, runtime_of(plan.payload.region))
+
+    launcher = cli.Launcher(
+        backend=BACKEND,
         about=ABOUT,
-        options=SageMakerOptions,
-        plan=_plan,
-        show=plan.as_text,
-        show_json=plan.as_json,
-        perform=_perform,
-        problem=lambda made: made.problems[0] if made.problems else None,
-        verbs=verbs(_world),
-        defaults=DEFAULTS,
+        plan=plan,
+        show=str,
+        show_json=_as_json,
+        perform=perform,
+        problem=lambda plan: plan.problem,
+        verbs=verbs(runtime_of),
         check=_check,
-        rehearsed_in=os.environ,
+        env=os.environ,
     )
-    return cli.main(backend, argv)
+    return cli.main(launcher, argv)
 
 
-# The rest is imported where it is used: --help needs none of it.
+def _terminal(region: str | None) -> "Runtime":
+    from launch.sagemaker.runtime import terminal
+
+    return terminal(region)
+
+
+def _as_json(plan: "SageMakerPlan") -> str:
+    from launch.core.plan import as_json
+
+    return as_json(plan)
 
 
 def _check(job: "Job[SageMakerOptions]") -> None:
     from launch.sagemaker.checks import resolve
 
     resolve(job)
-
-
-def _plan(job: "Job[SageMakerOptions]") -> plan.Plan:
-    from launch.sagemaker.start import prepare
-
-    return prepare(job, _world(job.where.region))
-
-
-def _perform(made: plan.Plan) -> int:
-    from launch.sagemaker.planner import inner
-    from launch.sagemaker.start import launch
-
-    return launch(made, _world(inner(made).region))
-
-
-def _world(region: str | None) -> "World":
-    from launch.core.aws import Aws
-    from launch.core.clock import Clock
-    from launch.sagemaker.start import World
-
-    return World(Aws(region), Clock(), say, cli.may_detach, Path("runs"))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What SageMaker's toolkit fetches into /opt/ml/code: the trainer, its entry point, and what the image lacks.
+"""The archive that SageMaker's toolkit unpacks in /opt/ml/code: the trainer, its entry point, requirements.txt.
 
-The same code gives the same bytes, so the digest says which code a job ran.  Nothing of the user's is in it.
+Equal code gives equal bytes, so the digest identifies the code of a job.  It contains none of the user's files.
 """
 
 import gzip
@@ -17,7 +17,7 @@ from trainer.contract import SAGEMAKER_SCRIPT, SAGEMAKER_SCRIPT_TEXT
 
 @dataclass(frozen=True)
 class Bundle:
-    """A tar.gz, and the SHA-256 of what is in it."""
+    """A tar.gz, the SHA-256 of the tar in it, and the names of its files."""
 
     content: bytes
     digest: str
@@ -25,13 +25,13 @@ class Bundle:
 
 
 def make_bundle(requirements: str) -> Bundle:
-    """The source of a job.  requirements: the text of requirements.txt; none is added if it is empty."""
+    """The source of a job.  requirements: the text of requirements.txt; if it is empty, there is no such file."""
     members = dict(sorted({SAGEMAKER_SCRIPT: SAGEMAKER_SCRIPT_TEXT.encode(), **dict(_package())}.items()))
     if requirements:
         members["requirements.txt"] = requirements.encode()
     plain = _tar(members)
     packed = io.BytesIO()
-    # No name and no time in the header.  The digest is of the tar, for zlib's versions pack differently.
+    # No name and no time in the header.  The digest is of the tar, as versions of zlib compress differently.
     with gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0) as file:
         file.write(plain)
     return Bundle(packed.getvalue(), hashlib.sha256(plain).hexdigest(), tuple(members))
@@ -51,11 +51,11 @@ def _python_files(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]
 
 
 def _tar(members: dict[str, bytes]) -> bytes:
-    whole = io.BytesIO()
-    # USTAR: no header that depends on the machine.
-    with tarfile.open(fileobj=whole, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+    archive = io.BytesIO()
+    # USTAR has no header that depends on the machine.
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name, content in members.items():
-            entry = tarfile.TarInfo(name)  # of nobody, from 1970
+            entry = tarfile.TarInfo(name)  # without owner and time
             entry.size, entry.mode = len(content), 0o644
             tar.addfile(entry, io.BytesIO(content))
-    return whole.getvalue()
+    return archive.getvalue()

@@ -1,11 +1,12 @@
-"""Where the container finds its data: in channels, which SageMaker mounts at /opt/ml/input/data/NAME.  Pure."""
+"""Data channels, which SageMaker mounts at /opt/ml/input/data/NAME in the container.  Pure."""
 
 import re
 from dataclasses import dataclass
 
+from launch.core.s3 import parse_s3
 from trainer.errors import SettingsError
 
-# One place for the whole data set, with train/ and val/ in it; trainer.sagemaker knows the name.
+# The channel of a whole data set, with train/ and val/ in it; trainer.sagemaker uses the same name.
 WHOLE = "data"
 
 _NAMED = re.compile(r"(?P<name>[A-Za-z0-9._-]{1,64})=(?P<uri>(s3|fsx|efs)://.*)")
@@ -34,13 +35,13 @@ def read_channels(words: tuple[str, ...]) -> tuple[Channel, ...]:
     names = {channel.name for channel in channels}
     if len(names) < len(channels):
         raise SettingsError(
-            "--data takes one place, or several with names: --data train=s3://BUCKET/train,val=s3://BUCKET/val."
+            "--data takes one location, or several with names: --data train=s3://BUCKET/train,val=s3://BUCKET/val."
         )
     return channels
 
 
 def hold_images(channels: tuple[Channel, ...]) -> bool:
-    """Whether they are a folder of images, for training and for evaluation."""
+    """Whether the channels hold a folder of images, for training and for evaluation."""
     names = {channel.name for channel in channels}
     return WHOLE in names or {"train", "val"} <= names or {"train", "test"} <= names
 
@@ -48,8 +49,8 @@ def hold_images(channels: tuple[Channel, ...]) -> bool:
 def _channel(word: str) -> Channel:
     named = _NAMED.fullmatch(word)
     name, uri = (named["name"], named["uri"]) if named else (WHOLE, word)
-    if re.fullmatch(r"s3://[a-z0-9.-]{3,63}(/.*)?", uri):
-        # Without the slash SageMaker would also take what lies beside it, such as FOLDER-old/.
+    if parse_s3(uri):
+        # SageMaker takes a prefix: without the slash it would also copy FOLDER-old/.
         return Channel(name, "s3", uri.rstrip("/") + "/")
     system = _FILE_SYSTEM.fullmatch(uri)
     if system is None:
@@ -60,7 +61,7 @@ def _channel(word: str) -> Channel:
     path = (system["path"] or "/").rstrip("/") or "/"
     if system["kind"] == "fsx" and path == "/":
         raise SettingsError(
-            f"--data {uri}: the folder of an FSx file system begins with its mount name, which aws fsx "
-            "describe-file-systems shows; for example fsx://fs-0123456789abcdef0/fsx/imagenet."
+            f"--data {uri}: a path on FSx begins with the mount name, which aws fsx describe-file-systems "
+            "shows; for example fsx://fs-0123456789abcdef0/fsx/imagenet."
         )
     return Channel(name, system["kind"], system["id"], path)

@@ -1,4 +1,4 @@
-"""What a job's settings must fulfil before anything is asked of AWS, and the choices that follow from them.  Pure."""
+"""Checks of a job's settings before any call to AWS, and the choices that follow from them.  Pure."""
 
 import math
 import re
@@ -15,10 +15,10 @@ from launch.sagemaker.channels import Channel, hold_images, read_channels
 from launch.sagemaker.images import check_image
 from launch.sagemaker.names import job_of
 from launch.sagemaker.options import MOST_HOURS, SageMakerOptions
+from trainer import datasets
 from trainer.config import TrainConfig, check_batches
 from trainer.errors import SettingsError
 
-NEED_DATA = ("imagenet", "imagefolder")
 DISK_GB, DATA_DISK_GB = 30, 250  # ImageNet takes 150 GB
 INPUT_FOLDER = "/opt/ml/input/data/"
 
@@ -28,15 +28,15 @@ ENDING_S = 600
 # us-east-1, USD per GB and month of a training job's own disk, as remembered on 2026-11-21.
 DISK_USD = 0.14
 
-# What gives a secret away.  Environment variables are shown to everybody who may describe the job.
+# Names of variables that hold a secret.  Everybody who may describe the job can read its environment.
 _SECRET = re.compile(r"SECRET|PASSWORD|PASSWD|(^|_)TOKEN(_|$)|API_?KEY|CREDENTIAL|PRIVATE_?KEY", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """The options, with every choice that follows from them made.
+    """The options, with every choice that follows from them.
 
-    disk_gb: of the disk that SageMaker adds to each instance, 0 where it has its own; max_wait_s: None on demand.
+    disk_gb: of the disk that SageMaker adds to each instance, 0 if it has its own; max_wait_s: None on demand.
     """
 
     options: SageMakerOptions
@@ -65,24 +65,20 @@ class Resolved:
         return self.options.nodes * ((self.instance.sagemaker_usd_per_hour or 0.0) + disk)
 
     @property
-    def highest_usd(self) -> float:
-        """What the job costs if it runs into its time limit, and its machines are then kept in vain."""
-        return self.usd_per_hour * (self.max_run_s + ENDING_S + self.options.warm_pool_s) / 3600
+    def most_s(self) -> float:
+        """Seconds billed if the job reaches its time limit and its instances are then kept for nothing."""
+        return self.max_run_s + ENDING_S + self.options.warm_pool_s
+
+    @property
+    def most_usd(self) -> float:
+        """The price of most_s."""
+        return self.usd_per_hour * self.most_s / 3600
 
 
 def resolve(job: Job[SageMakerOptions]) -> Resolved:
-    """The job's choices.  Raises SettingsError for what cannot work or may cost too much."""
+    """The job's choices.  Raises SettingsError for settings that cannot work or could cost too much."""
     options = job.where
-    if options.nodes > options.max_nodes:
-        raise SettingsError(
-            f"--nodes {options.nodes} is over --max-nodes {options.max_nodes}; raise it if you mean it."
-        )
-    if options.job_name is not None:
-        check_job_name(options.job_name)
-        if job_of(options.job_name) != options.job_name:
-            raise SettingsError(
-                f"--job-name {options.job_name}: names that end so are for jobs started again; choose another."
-            )
+    _check_names(options)
     instance, channels = _instance(options), read_channels(options.data)
     _check_paths(job.train)
     _check_data(job.train, options, channels)
@@ -90,21 +86,34 @@ def resolve(job: Job[SageMakerOptions]) -> Resolved:
     _check_spot(options)
     if options.image is not None:
         check_image(options.image, instance)
-    max_run_s = math.ceil(options.max_hours * 3600)
     resolved = Resolved(
-        options,
-        instance,
-        channels,
-        _tags(options.tags),
-        _environment(options.environment),
-        read_references(options.secret),
-        _disk_gb(options, instance, channels),
-        max_run_s,
-        math.ceil((options.max_wait_hours or min(2 * options.max_hours, MOST_HOURS)) * 3600) if options.spot else None,
+        options=options,
+        instance=instance,
+        channels=channels,
+        tags=_tags(options.tags),
+        environment=_environment(options.environment),
+        secrets=read_references(options.secret),
+        disk_gb=_disk_gb(options, instance, channels),
+        max_run_s=math.ceil(options.max_hours * 3600),
+        max_wait_s=_max_wait_s(options),
     )
     check_batches(job.train, resolved.processes)
     _check_price(resolved)
     return resolved
+
+
+def _check_names(options: SageMakerOptions) -> None:
+    if options.nodes > options.max_nodes:
+        raise SettingsError(
+            f"--nodes {options.nodes} is more than --max-nodes {options.max_nodes}; raise --max-nodes if you mean it."
+        )
+    if options.job_name is None:
+        return
+    check_job_name(options.job_name)
+    if job_of(options.job_name) != options.job_name:
+        raise SettingsError(
+            f"--job-name {options.job_name}: names with this ending are for restarted jobs; choose another."
+        )
 
 
 def _instance(options: SageMakerOptions) -> Instance:
@@ -113,18 +122,22 @@ def _instance(options: SageMakerOptions) -> Instance:
         raise SettingsError(f"--instance-type {name} is EC2's name; SageMaker calls it ml.{name}.")
     instance = catalog.find(name)
     if not instance.is_gpu and not options.allow_cpu:
-        raise SettingsError(f"--instance-type {name} has no GPU; give --allow-cpu if you mean it.")
+        raise SettingsError(f"--instance-type {name} has no GPU; add --allow-cpu if you mean it.")
     if instance.name == "p5.48xlarge" and options.distribution == "pytorchddp":
-        raise SettingsError(f"SageMaker's SDK takes no pytorchddp on {name}; give --distribution torch_distributed.")
+        raise SettingsError(
+            f"SageMaker's SDK does not support pytorchddp on {name}; give --distribution torch_distributed."
+        )
     return instance
 
 
 def _check_paths(train: TrainConfig) -> None:
     """The container has its own folders."""
     if train.run_dir is not None or train.checkpoint_dir is not None:
-        raise SettingsError("--run-dir and --checkpoint-dir are the container's on SageMaker; leave them out.")
+        raise SettingsError("--run-dir and --checkpoint-dir are fixed in SageMaker's container; leave them out.")
     if train.data_dir != TrainConfig.model_fields["data_dir"].default:
-        raise SettingsError("--data-dir is the container's on SageMaker; give the data with --data s3://BUCKET/FOLDER.")
+        raise SettingsError(
+            "--data-dir is fixed in SageMaker's container; give the data with --data s3://BUCKET/FOLDER."
+        )
     if train.init_from is not None and not str(train.init_from).startswith(INPUT_FOLDER):
         raise SettingsError(
             f"--init-from {train.init_from} is not in the container; bring it as a channel: "
@@ -133,10 +146,11 @@ def _check_paths(train: TrainConfig) -> None:
 
 
 def _check_data(train: TrainConfig, options: SageMakerOptions, channels: tuple[Channel, ...]) -> None:
-    if train.dataset in NEED_DATA and not hold_images(channels):
+    has_data = hold_images(channels) if datasets.is_folder(train.dataset) else bool(channels)
+    if datasets.needs_data(train.dataset) and not has_data:
         raise SettingsError(
-            f"{train.dataset} must come from somewhere; give --data s3://BUCKET/FOLDER with train/ and val/ in it, or "
-            "--data train=s3://BUCKET/FOLDER,val=s3://BUCKET/FOLDER."
+            f"data set {train.dataset} is neither in the image nor downloaded; give --data s3://BUCKET/FOLDER with "
+            "train/ and val/ in it, or --data train=s3://BUCKET/FOLDER,val=s3://BUCKET/FOLDER."
         )
     if options.input_mode == "FastFile" and not any(channel.kind == "s3" for channel in channels):
         raise SettingsError("--input-mode FastFile is for data in S3; give --data s3://BUCKET/FOLDER, or leave it out.")
@@ -144,33 +158,40 @@ def _check_data(train: TrainConfig, options: SageMakerOptions, channels: tuple[C
 
 def _check_network(options: SageMakerOptions, channels: tuple[Channel, ...]) -> None:
     if bool(options.subnet) != bool(options.security_group):
-        raise SettingsError("--subnet and --security-group go together: your VPC's, or leave both out.")
+        raise SettingsError("--subnet and --security-group go together; give both for your VPC, or neither.")
     systems = [channel.uri for channel in channels if channel.kind != "s3"]
     if systems and not options.subnet:
-        raise SettingsError(f"{systems[0]} lies in a VPC; give its --subnet and a --security-group that may reach it.")
+        raise SettingsError(f"{systems[0]} is in a VPC; give its --subnet and a --security-group that can reach it.")
 
 
 def _check_spot(options: SageMakerOptions) -> None:
     if options.spot and options.warm_pool_s:
-        raise SettingsError("--warm-pool-s keeps machines and --spot gives them back; leave one of them out.")
+        raise SettingsError("--warm-pool-s keeps instances and --spot gives them back; leave one of them out.")
     if options.spot and not options.checkpoints:
-        raise SettingsError("--spot without checkpoints loses all at an interruption; leave --no-checkpoints out.")
+        raise SettingsError("--spot without checkpoints loses everything when interrupted; drop --no-checkpoints.")
     if options.max_wait_hours is not None and not options.spot:
-        raise SettingsError("--max-wait-hours is how long a spot job may take, waiting included; add --spot.")
+        raise SettingsError("--max-wait-hours is the limit of a spot job, waiting included; add --spot.")
     if options.max_wait_hours is not None and options.max_wait_hours < options.max_hours:
         raise SettingsError(
-            f"--max-wait-hours {options.max_wait_hours:g} includes the training, of up to --max-hours "
+            f"--max-wait-hours {options.max_wait_hours:g} includes the training of up to --max-hours "
             f"{options.max_hours:g}; raise it, or lower --max-hours."
         )
 
 
+def _max_wait_s(options: SageMakerOptions) -> int | None:
+    if not options.spot:
+        return None
+    hours = options.max_wait_hours or min(2 * options.max_hours, MOST_HOURS)
+    return math.ceil(hours * 3600)
+
+
 def _disk_gb(options: SageMakerOptions, instance: Instance, channels: tuple[Channel, ...]) -> int:
-    """Instances with local disks take no others: https://docs.aws.amazon.com/sagemaker/latest/dg/host-instance-storage.html"""
+    """Types with local disks get no EBS volume: https://docs.aws.amazon.com/sagemaker/latest/dg/host-instance-storage.html"""
     if instance.nvme_gb:
         if (options.volume_gb or 0) > instance.nvme_gb:
             raise SettingsError(
                 f"--volume-gb {options.volume_gb}: ml.{instance.name} has {instance.nvme_gb} GB and takes no other "
-                "disk; lower it, take a larger type, or --input-mode FastFile."
+                "disk; lower it, choose a larger type, or give --input-mode FastFile."
             )
         return 0
     is_copied = options.input_mode == "File" and any(channel.kind == "s3" for channel in channels)
@@ -181,7 +202,7 @@ def _tags(words: Iterable[str]) -> dict[str, str]:
     tags = _pairs("--tags", words)
     for key in tags:
         if key.lower().startswith(("aws:", f"{TOOLKIT}:")) or key == "Name":
-            raise SettingsError(f"--tags {key}: names like that are AWS's or the toolkit's own; choose another.")
+            raise SettingsError(f"--tags {key}: this name is reserved for AWS or the toolkit; choose another.")
     return tags
 
 
@@ -189,11 +210,11 @@ def _environment(words: Iterable[str]) -> dict[str, str]:
     pairs = _pairs("--environment", words)
     for name in pairs:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise SettingsError(f"--environment {name}: a name has letters, digits and _, and begins with no digit.")
+            raise SettingsError(f"--environment {name}: use letters, digits and _, and no digit at the start.")
         if _SECRET.search(name):
             raise SettingsError(
-                f"--environment {name} looks like a secret, and everybody who may look at the job would see it; "
-                f"store it in AWS, and give --secret {name}=ssm:/ddp-toolkit/..., or leave it out."
+                f"--environment {name} looks like a secret, and everybody who can describe the job would see it; "
+                f"store it in AWS and give --secret {name}=ssm:/ddp-toolkit/..., or leave it out."
             )
     return pairs
 
@@ -209,9 +230,9 @@ def _pairs(option: str, words: Iterable[str]) -> dict[str, str]:
 
 
 def _check_price(resolved: Resolved) -> None:
-    options, limit, most = resolved.options, resolved.options.max_usd, resolved.highest_usd
+    options, limit, most = resolved.options, resolved.options.max_usd, resolved.most_usd
     if limit is not None and most > limit:
         raise SettingsError(
-            f"{options.nodes} x {options.instance_type} for {options.max_hours:g} h may cost {most:,.2f} USD, over "
-            f"--max-usd {limit:g}; lower --max-hours or --nodes, or raise --max-usd."
+            f"{options.nodes} x {options.instance_type} for {options.max_hours:g} h can cost {most:,.2f} USD, more "
+            f"than --max-usd {limit:g}; lower --max-hours or --nodes, or raise --max-usd."
         )

@@ -1,8 +1,8 @@
-"""What each verb does, from its options to what is shown.  Everything is found by name and tag."""
+"""Carries out the verbs: from options to what is printed.  Jobs are found by name and tag."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.logs import LogTail, follow
-from launch.core.names import BUCKET_TAG, Folder
 from launch.core.progress import newest as newest_epoch
-from launch.sagemaker import leaks as leak
-from launch.sagemaker import start, training_jobs
-from launch.sagemaker import status as state
-from launch.sagemaker.runs import Run, again
-from launch.sagemaker.start import World
+from launch.core.regions import look_everywhere, regions_of
+from launch.sagemaker import leaks as leaks_of
+from launch.sagemaker import status as status_of
+from launch.sagemaker import training_jobs
+from launch.sagemaker.follow import follow as follow_job
+from launch.sagemaker.names import command
+from launch.sagemaker.outcome import STOPPED, recorded
+from launch.sagemaker.runtime import Runtime, RuntimeOf
 from launch.sagemaker.stop import end
+from launch.sagemaker.training_job import TrainingJob
 from launch.sagemaker.watch import streams_of
 from trainer.contract import Exit
 from trainer.errors import SettingsError
@@ -28,110 +31,134 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Acts:
-    """One method per verb; each returns its exit code and may raise TrainerError.  make_world: see verbs()."""
+class Commands:
+    """One method per verb; each returns its exit code and may raise TrainerError."""
 
-    make_world: Callable[[str | None], World]
+    runtime_of: RuntimeOf
 
     def status(self, options: JobOptions) -> int:
-        world = self.make_world(options.region)
-        now = world.clock.utc()
+        runtime = self.runtime_of(options.region)
+        aws, now = runtime.aws, runtime.clock.utc()
         if options.job is None:
-            world.say(state.all_as_text(training_jobs.recent(world.aws, now), world.aws.region, now))
-        else:
-            run = training_jobs.newest(world.aws, options.job, "status", now)
-            world.say(state.as_text(run, _epoch(world.aws, run), now))
+            runtime.say(status_of.all_as_text(training_jobs.recent(aws, now), aws.region, now))
+            return Exit.DONE
+        training_job = training_jobs.newest(aws, options.job, "status", now)
+        outcome = recorded(aws, training_job) if training_job.is_over else None
+        runtime.say(status_of.as_text(training_job, _epoch(aws, training_job), now, outcome))
         return Exit.DONE
 
     def logs(self, options: LogsOptions) -> int:
-        world = self.make_world(options.region)
-        now = world.clock.utc()
-        run = training_jobs.newest(world.aws, options.job, "logs", now)
-        since = now - timedelta(minutes=options.since) if options.since else run.created
-        tail = LogTail(world.aws, streams_of(run.name), only=options.node, several=run.nodes > 1, since=since)
+        runtime = self.runtime_of(options.region)
+        aws, now = runtime.aws, runtime.clock.utc()
+        training_job = training_jobs.newest(aws, options.job, "logs", now)
+        since = now - timedelta(minutes=options.since) if options.since else training_job.created
+        several = training_job.nodes > 1
+        tail = LogTail(aws, streams_of(training_job.name), only=options.node, several=several, since=since)
         lines = tail.new_lines()
-        for line in lines or [_no_logs(run, options)]:
-            world.say(line)
-        if options.follow and not run.is_over:
-            try:
-                follow(tail, lambda: not again(world.aws, run).is_over, world.clock, world.say)
-            except KeyboardInterrupt:
-                world.say(
-                    f"the job goes on; end it with python -m launch.sagemaker stop {run.job} --region {run.region}"
-                )
-                return 130
-            world.say(f"{run.job} is over; how it went: python -m launch.sagemaker status {run.job}")
+        for line in lines or [_no_logs(training_job, options)]:
+            runtime.say(line)
+        if options.follow and not training_job.is_over:
+            return _follow_logs(training_job, tail, runtime)
         return Exit.DONE
 
     def stop(self, options: StopOptions) -> int:
-        world = self.make_world(options.region)
+        runtime = self.runtime_of(options.region)
         if options.all:
-            return self._stop_all(options, world)
-        job = training_jobs.newest(world.aws, options.job, "stop", world.clock.utc()).job
-        ended = end(lambda _: world.aws, training_jobs.of_job(world.aws, job), world.clock, world.say)
-        world.say(f"{job} is stopped, and nothing of it costs money" if ended else f"nothing of {job} was running")
+            return self._stop_all(options, runtime)
+        job = training_jobs.newest(runtime.aws, options.job, "stop", runtime.clock.utc()).job
+        starts = training_jobs.of_job(runtime.aws, job)
+        ended = end(lambda _: runtime.aws, starts, runtime.clock, runtime.say)
+        runtime.say(f"{job} is stopped and costs nothing" if ended else f"{job} was not running")
         return Exit.DONE
 
-    def _stop_all(self, options: StopOptions, world: World) -> int:
+    def _stop_all(self, options: StopOptions, runtime: Runtime) -> int:
         if options.job is not None:
             raise SettingsError(f"--all and {options.job} do not go together; give one of them.")
-        runs = training_jobs.costing(world.aws)
-        if not runs:
-            world.say(f"no job costs anything in {world.aws.region}")
+        costing = training_jobs.costing(runtime.aws)
+        if not costing:
+            runtime.say(f"no job is running in {runtime.aws.region}")
             return Exit.DONE
         if not options.yes:
-            world.say(state.all_as_text(runs, world.aws.region, world.clock.utc()))
-            names = ", ".join(run.name for run in runs)
-            raise SettingsError(f"--all ends {names}; give --yes if you mean it.")
-        end(lambda _: world.aws, runs, world.clock, world.say)
+            runtime.say(status_of.all_as_text(costing, runtime.aws.region, runtime.clock.utc()))
+            names = ", ".join(one.name for one in costing)
+            raise SettingsError(f"--all ends {names}; add --yes to confirm.")
+        end(lambda _: runtime.aws, costing, runtime.clock, runtime.say)
         return Exit.DONE
 
     def leaks(self, options: LeaksOptions) -> int:
-        world = self.make_world(options.region)
-        findings, all_asked = self._look(options)
-        leaking = [finding.run for finding in findings if finding.is_leak]
+        runtime = self.runtime_of(options.region)
+        findings, all_asked = self._look(options, runtime)
+        leaking = _leaking(findings)
         if options.delete and leaking:
-            end(lambda run: self.make_world(run.region).aws, leaking, world.clock, world.say)
-            findings, all_asked = self._look(options)
+            end(lambda one: self.runtime_of(one.region).aws, leaking, runtime.clock, runtime.say)
+            findings, all_asked = self._look(options, runtime)
         if findings:
-            world.say(leak.as_text(findings, world.clock.utc()))
+            runtime.say(leaks_of.as_text(findings, runtime.clock.utc()))
         elif all_asked:
-            world.say(leak.NONE)
-        is_leaking = any(finding.is_leak for finding in findings)
-        if is_leaking:
-            world.say("python -m launch.sagemaker leaks --delete ends the leaks")
-        return Exit.DONE if all_asked and not is_leaking else Exit.AWS
+            runtime.say(leaks_of.NONE)
+        if _leaking(findings):
+            runtime.say(f"to end the leaks:\n  python -m launch.sagemaker leaks --delete{_where(options)}")
+        return Exit.DONE if all_asked and not _leaking(findings) else Exit.AWS
 
-    def _look(self, options: LeaksOptions) -> tuple[Sequence[leak.Finding], bool]:
-        """What there is, and whether all regions could be asked."""
-        world = self.make_world(options.region)
-        now = world.clock.utc()
+    def _look(self, options: LeaksOptions, runtime: Runtime) -> tuple[Sequence[leaks_of.Finding], bool]:
+        """The findings, and whether all regions could be asked."""
+        now = runtime.clock.utc()
+
+        def look(aws: Aws) -> Sequence[leaks_of.Finding]:
+            return leaks_of.judge(training_jobs.costing(aws), now)
+
         if not options.all_regions:
-            return leak.judge(training_jobs.costing(world.aws), now), True
-        regions = [row["RegionName"] for row in world.aws.call("ec2", "DescribeRegions")["Regions"]]
-        findings, unasked = leak.look_everywhere([self.make_world(region).aws for region in sorted(regions)], now)
+            return look(runtime.aws), True
+        places = [self.runtime_of(region).aws for region in regions_of(runtime.aws)]
+        findings, unasked = look_everywhere(places, look)
         for sentence in unasked:
-            world.say(f"warning: {sentence}")
+            runtime.say(f"warning: {sentence}")
         return findings, not unasked
 
     def attach(self, options: AttachOptions) -> int:
-        world = self.make_world(options.region)
-        run = training_jobs.newest(world.aws, options.job, "attach", world.clock.utc())
-        return start.follow(run, world, fetch=options.fetch)
+        runtime = self.runtime_of(options.region)
+        training_job = training_jobs.newest(runtime.aws, options.job, "attach", runtime.clock.utc())
+        return follow_job(training_job, runtime, fetch=options.fetch).exit_code
 
 
-def _epoch(aws: Aws, run: Run) -> Mapping[str, Any] | None:
-    """The newest metrics; None where they cannot be read, for a status can do without."""
-    bucket = run.tags.get(BUCKET_TAG)
+def _leaking(findings: Sequence[leaks_of.Finding]) -> list[TrainingJob]:
+    return [finding.training_job for finding in findings if finding.is_leak]
+
+
+def _where(options: LeaksOptions) -> str:
+    """The flags that say where `leaks` looked."""
+    if options.all_regions:
+        return " --all-regions"
+    return f" --region {options.region}" if options.region else ""
+
+
+def _epoch(aws: Aws, training_job: TrainingJob) -> Mapping[str, Any] | None:
+    """The newest metrics; None if they cannot be read, as a status is useful without."""
     try:
-        return newest_epoch(aws, Folder(bucket, run.job)) if bucket else None
+        return newest_epoch(aws, training_job.folder) if training_job.folder else None
     except AwsError:
         return None
 
 
-def _no_logs(run: Run, options: LogsOptions) -> str:
-    if options.node is not None and options.node > run.nodes:
-        raise SettingsError(f"--node {options.node}: {run.job} has {run.nodes}, numbered from 1.")
+def _follow_logs(training_job: TrainingJob, tail: LogTail, runtime: Runtime) -> int:
+    job, region = training_job.job, training_job.region
+
+    def is_running() -> bool:
+        return not training_jobs.refreshed(runtime.aws, training_job).is_over
+
+    try:
+        follow(tail, is_running, runtime.clock, runtime.say)
+    except KeyboardInterrupt:
+        runtime.say(f"the job is still running; to end it:\n  {command('stop', job, region)}")
+        return STOPPED
+    runtime.say(f"{job} has ended; for its result:\n  {command('status', job, region)}")
+    return Exit.DONE
+
+
+def _no_logs(training_job: TrainingJob, options: LogsOptions) -> str:
+    if options.node is not None and options.node > training_job.nodes:
+        raise SettingsError(f"--node {options.node}: {training_job.job} has {training_job.nodes}, numbered from 1.")
     if options.since is not None:
-        return f"no line of {run.job} in the last {options.since:g} min"
-    return f"{run.job} has said nothing {'' if run.is_over else 'yet'}".rstrip() + f"; it is {run.detail}"
+        return f"{training_job.job} logged nothing in the last {options.since:g} min"
+    yet = "" if training_job.is_over else " yet"
+    return f"{training_job.job} has logged nothing{yet}; it is {training_job.detail}"

@@ -1,118 +1,159 @@
-"""What a plan says beside its requests: facts, price and warnings, for a reader.  Pure."""
+"""What a plan shows beside its requests: facts, price and warnings.  Pure."""
 
 import re
+from collections.abc import Iterator
 
 from launch.core import catalog, secrets
-from launch.core.estimate.words import expected
 from launch.core.names import TOOLKIT, Folder
-from launch.core.price import usd
+from launch.core.plan import Fact
+from launch.core.quote import Quote, expect
 from launch.sagemaker.bundle import Bundle
 from launch.sagemaker.checks import ENDING_S, Resolved
 from launch.sagemaker.estimator import Estimator
-from launch.sagemaker.facts import Facts, Quota
+from launch.sagemaker.facts import Facts
 from launch.sagemaker.images import Image, warnings_about
 from trainer.config import TrainConfig
 from trainer.settings import flags
 
-# SageMaker's own data sheet says "up to"; what a job saved is known at its end.
-SPOT_SAVES = 0.9
+SPOT_SAVES = 0.9  # at most, as SageMaker's own documentation puts it
 
-Rows = tuple[tuple[str, str], ...]
+NOT_COUNTED = "S3, logs, file systems, traffic; prices are those of us-east-1"
+
+STARTERS = {"pytorchddp": "mpirun (pytorchddp)", "torch_distributed": "torchrun (torch_distributed)"}
+PRICE_SOURCES = {
+    "capacity_block": "a capacity block's rate",
+    "old_list": "from an old price list",
+    "estimate": "an estimate: 1.15 times EC2's",
+}
 
 
-def facts_rows(
+def facts_of(
     resolved: Resolved, facts: Facts, train: TrainConfig, folder: Folder, estimator: Estimator, bundle: Bundle
-) -> Rows:
-    options = resolved.options
-    data = ", ".join(f"{channel.name}: {channel.uri}" for channel in resolved.channels)
-    mode = f" ({options.input_mode})" if any(channel.kind == "s3" for channel in resolved.channels) else ""
-    rows = [
-        ("account", f"{facts.account or '<unknown>'}, {facts.region}"),
-        ("training", f"{resolved.processes} processes by {_starter(options.distribution)}: {_command(train)}"),
-        ("image", estimator.arguments["image_uri"]),
-        ("role", f"{estimator.arguments['role']}{f' (from {facts.role_from})' if facts.role_from else ''}"),
-        ("data", f"{data}{mode}" if data else "in the image, or downloaded"),
-        ("job folder", folder.uri),
-        ("source", f"{len(bundle.names)} files, {len(bundle.content):,} bytes, SHA-256 {bundle.digest[:16]}"),
-        ("tags", ", ".join(f"{tag['Key']}={tag['Value']}" for tag in estimator.arguments["tags"])),
-        ("time limit", _time_limit(resolved)),
-    ]
-    rows += secrets.row(options.secret)
-    rows += [("quota", _quota_row(resolved, quota)) for quota in facts.quotas]
-    return tuple(rows)
+) -> tuple[Fact, ...]:
+    """What the plan rests on."""
+    options, arguments = resolved.options, estimator.arguments
+    tags = {tag["Key"]: tag["Value"] for tag in arguments["tags"]}
+    source = {"files": len(bundle.names), "bytes": len(bundle.content), "sha256": bundle.digest}
+    training = " ".join(flags.to_argv(train)) or "with default settings"
+    starter = STARTERS[options.distribution]
+    return (
+        Fact("account", facts.account, f"{facts.account or '<unknown>'}, {facts.region}"),
+        Fact("region", facts.region, ()),
+        Fact("processes", resolved.processes, ()),
+        Fact("training", flags.to_argv(train), f"{resolved.processes} processes by {starter}: {training}"),
+        Fact("image", arguments["image_uri"]),
+        Fact("role", arguments["role"], arguments["role"] + (f" (from {facts.role_from})" if facts.role_from else "")),
+        Fact("data", {channel.name: channel.uri for channel in resolved.channels}, _data(resolved)),
+        Fact("job_folder", folder.uri),
+        Fact("source", source, "{files} files, {bytes:,} bytes, SHA-256 {sha256:.16}".format(**source)),
+        Fact("tags", tags, ", ".join(f"{key}={value}" for key, value in tags.items())),
+        *_limits(resolved),
+        *secrets.facts(options.secret),
+        Fact("quotas", *_quotas(resolved, facts), label="quota"),
+    )
 
 
-def _starter(distribution: str) -> str:
-    return "mpirun (pytorchddp)" if distribution == "pytorchddp" else "torchrun (torch_distributed)"
+def _data(resolved: Resolved) -> str:
+    if not resolved.channels:
+        return "in the image, or downloaded"
+    places = ", ".join(f"{channel.name}: {channel.uri}" for channel in resolved.channels)
+    has_s3 = any(channel.kind == "s3" for channel in resolved.channels)
+    return f"{places} ({resolved.options.input_mode})" if has_s3 else places
 
 
-def _command(train: TrainConfig) -> str:
-    return " ".join(flags.to_argv(train)) or "with default settings"
-
-
-def _time_limit(resolved: Resolved) -> str:
-    limit = f"{resolved.options.max_hours:g} h of training"
+def _limits(resolved: Resolved) -> Iterator[Fact]:
+    hours = resolved.options.max_hours
+    text = f"{hours:g} h of training"
     if resolved.max_wait_s is not None:
-        limit += f", {resolved.max_wait_s / 3600:g} h with waiting for spare machines"
-    return limit + "; then SageMaker ends the job"
+        wait_h = resolved.max_wait_s / 3600
+        text += f", {wait_h:g} h including waiting for spot capacity"
+        yield Fact("wait_limit_h", wait_h, ())
+    yield Fact("time_limit_h", hours, f"{text}; then SageMaker ends the job", label="time limit")
 
 
-def _quota_row(resolved: Resolved, quota: Quota) -> str:
-    running = "an unknown number" if quota.running is None else str(quota.running)
-    return f"{resolved.options.nodes} needed + {running} running <= {quota.limit:g} ({quota.name})"
+def _quotas(resolved: Resolved, facts: Facts) -> tuple[list[dict[str, object]], tuple[str, ...]]:
+    """The values and the texts of the fact."""
+    needed = resolved.options.nodes
+    values = list[dict[str, object]]()
+    texts = list[str]()
+    for quota in facts.quotas:
+        values.append({"name": quota.name, "needed": needed, "running": quota.running, "limit": quota.limit})
+        running = "an unknown number" if quota.running is None else quota.running
+        texts.append(f"{needed} needed + {running} running <= {quota.limit:g} ({quota.name})")
+    return values, tuple(texts)
 
 
-def price_rows(train: TrainConfig, resolved: Resolved) -> Rows:
-    options, hourly = resolved.options, resolved.usd_per_hour
-    rows = [(options.instance_type, f"{usd(hourly)} per hour on demand, {_machines(options.nodes)}")]
-    if options.spot:
-        rows.append(("  spot", f"up to {SPOT_SAVES:.0%} less; SageMaker tells at the end what it was"))
-    rows.append(("  expected", _expected(train, resolved)))
+def quote_of(train: TrainConfig, resolved: Resolved) -> Quote:
+    """The price of the job.  SageMaker publishes no price of spot capacity."""
+    options = resolved.options
+    expected, why_unknown = expect(
+        train,
+        resolved.instance,
+        options.nodes,
+        gpus=resolved.processes // options.nodes,
+        on_ebs=False,
+    )
+    notes = [f"the maximum includes {ENDING_S / 60:g} min to end"]
     if options.warm_pool_s:
-        rows.append(("  warm pool", f"the machines stay {options.warm_pool_s} s for a next job like this, and cost"))
-    rows.append(("  at most", f"{usd(resolved.highest_usd)}: {_at_most(resolved)}"))
-    rows.append(("not counted", "S3, logs, file systems, traffic; prices are those of us-east-1"))
-    return tuple(rows)
-
-
-def _at_most(resolved: Resolved) -> str:
-    pool = resolved.options.warm_pool_s
-    kept = f", {pool} s of machines kept" if pool else ""
-    return f"{resolved.options.max_hours:g} h until the time limit, {ENDING_S / 60:g} min to end{kept}"
-
-
-def _machines(count: int) -> str:
-    return "with its disk" if count == 1 else f"all {count} with their disks"
-
-
-def _expected(train: TrainConfig, resolved: Resolved) -> str:
-    nodes = resolved.options.nodes
-    gpus = resolved.processes // nodes
-    return expected(train, resolved.instance, nodes, resolved.usd_per_hour, gpus=gpus, on_ebs=False)
+        notes[0] += f" and {options.warm_pool_s} s in the warm pool, where the instances wait for a next job"
+    if options.spot:
+        notes.append(f"spot costs up to {SPOT_SAVES:.0%} less; SageMaker reports the saving at the end")
+    return Quote(
+        instance=options.instance_type,
+        nodes=options.nodes,
+        market="spot" if options.spot else "on demand",
+        usd_per_hour=None if options.spot else resolved.usd_per_hour,
+        on_demand_usd_per_hour=resolved.usd_per_hour,
+        most_usd=resolved.most_usd,
+        most_s=resolved.most_s,
+        forecast=expected,
+        why_unknown=why_unknown,
+        notes=tuple(notes),
+    )
 
 
 def warnings(resolved: Resolved, facts: Facts, image: Image) -> tuple[str, ...]:
-    options, found = resolved.options, list(facts.unknown)
+    """What the user should know before the launch, as sentences."""
+    return (
+        *facts.unknown,
+        *_about_the_type(resolved),
+        *_about_quotas(resolved, facts),
+        *warnings_about(resolved.options, image, facts.now.date()),
+        *_about_permissions(resolved, facts),
+        *_about_options(resolved),
+    )
+
+
+def _about_the_type(resolved: Resolved) -> Iterator[str]:
     if text := catalog.warning(resolved.instance):
-        found.append(text)
-    if resolved.instance.sagemaker_price_source != "list":
-        found.append(f"the price of {options.instance_type} is {_source(resolved.instance.sagemaker_price_source)}.")
+        yield text
+    source = resolved.instance.sagemaker_price_source
+    if source != "list":
+        yield f"the price of {resolved.options.instance_type} is {PRICE_SOURCES.get(source, source)}."
+
+
+def _about_quotas(resolved: Resolved, facts: Facts) -> Iterator[str]:
     for quota in facts.quotas:
-        if options.nodes + (quota.running or 0) > quota.limit:
-            found.append(
-                f"the quota {quota.name!r} is {quota.limit:g}: SageMaker will refuse the job. Ask for more under "
+        if resolved.options.nodes + (quota.running or 0) > quota.limit:
+            yield (
+                f"the quota {quota.name!r} is {quota.limit:g}: SageMaker will refuse the job.  Ask for more under "
                 "Service Quotas, Amazon SageMaker."
             )
-    found += warnings_about(options, image, facts.now.date())
+
+
+def _about_permissions(resolved: Resolved, facts: Facts) -> Iterator[str]:
     if facts.bucket is not None and not facts.bucket.startswith(f"{TOOLKIT}-"):
-        found.append(f"bucket {facts.bucket} is not in infra/iam/sagemaker.json; make sure that the role may use it.")
-    for what in _beyond_the_policy(resolved):
-        found.append(f"{what} is not in infra/iam/sagemaker.json; make sure that the role may read it.")
+        yield f"bucket {facts.bucket} is not in infra/iam/sagemaker.json; make sure that the role may use it."
+    for place in _beyond_the_policy(resolved):
+        yield f"{place} is not in infra/iam/sagemaker.json; make sure that the role may read it."
+
+
+def _about_options(resolved: Resolved) -> Iterator[str]:
+    options = resolved.options
     if not options.checkpoints:
-        found.append("without checkpoints a job that ends early has lost everything.")
+        yield "without checkpoints a job that ends early has lost everything."
     if options.encrypt_traffic and options.nodes > 1:
-        found.append("encrypted traffic between the nodes slows every all-reduce.")
-    return tuple(found)
+        yield "encrypted traffic between the nodes slows every all-reduce."
 
 
 def _beyond_the_policy(resolved: Resolved) -> list[str]:
@@ -121,11 +162,3 @@ def _beyond_the_policy(resolved: Resolved) -> list[str]:
     places = [channel.place for channel in resolved.channels if channel.kind == "s3"]
     beyond = [place for place in places if not ours.match(place + "/")]
     return beyond + secrets.beyond_the_policies(resolved.options.secret)
-
-
-def _source(name: str) -> str:
-    return {
-        "capacity_block": "a capacity block's rate",
-        "old_list": "from an old price list",
-        "estimate": "an estimate: 1.15 times EC2's",
-    }.get(name, name)

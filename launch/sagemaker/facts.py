@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from launch.sagemaker.runs import Run
+from launch.sagemaker.training_job import TrainingJob
 from trainer.errors import TrainerError
 
 
 @dataclass(frozen=True)
 class Quota:
-    """How many instances of a type the account may have at a time, and how many training jobs have now.
+    """How many instances of a type the account may run at a time, and how many its training jobs run now.
 
-    running: None where that could not be found out.
+    running: None where that could not be looked up.
     """
 
     name: str
@@ -21,10 +21,10 @@ class Quota:
 
 @dataclass(frozen=True)
 class Facts:
-    """What lookup.py found.  problems: what speaks against a launch; unknown: what was not found out, in sentences.
+    """What lookup.py found.  problems: reasons not to launch; unknown: what was not found out, as sentences.
 
-    taken: names that training jobs have already, of those that starts of this job may have; running: the start that has
-    not ended.
+    taken: the names of existing training jobs that starts of this job would have; running: the start that has not
+    ended yet.
     """
 
     region: str
@@ -35,6 +35,6 @@ class Facts:
     bucket: str | None = None
     quotas: tuple[Quota, ...] = ()
     taken: tuple[str, ...] = ()
-    running: Run | None = None
+    running: TrainingJob | None = None
     problems: tuple[TrainerError, ...] = ()
     unknown: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Which container a job runs in: AWS's newest PyTorch image with kernels for the GPU, or the user's own.  Pure.
+"""The container of a job: AWS's newest PyTorch image with kernels for the GPU, or the user's own.  Pure.
 
 infra/sagemaker/images.yaml is the table, with its sources.
 """
@@ -21,7 +21,7 @@ OLDEST_TORCH, OLDEST_PYTHON = (2, 6), (3, 11)
 _TAG = re.compile(
     r":(?P<torch>\d+\.\d+)(\.\d+)?-((?P<device>gpu|cpu)-)?(py(?P<python>\d{2,3})-)?(cu(?P<cuda>\d{3})-)?.*$"
 )
-# What the trainer needs for these settings, beyond its own dependencies.
+# What these settings need beyond the trainer's own dependencies.
 _TRACKERS = {
     "tensorboard": ("tensorboard",),
     "wandb": ("wandb",),
@@ -31,9 +31,9 @@ _TRACKERS = {
 
 @dataclass(frozen=True)
 class Image:
-    """uri: as SageMaker wants it; lacks: of the trainer's dependencies; patched_until: None where we do not know.
+    """lacks: those of the trainer's dependencies that it does not contain; patched_until: None if not known.
 
-    known: whether it is of AWS's table, so that the other fields are sure.
+    known: it is one of AWS's in our table, so the other fields are certain.
     """
 
     uri: str
@@ -50,19 +50,19 @@ def choose(options: SageMakerOptions, instance: Instance, region: str) -> Image:
     """The image of a job.  Raises SettingsError where the table has none for the GPU."""
     images = [(row, _image(row, region)) for row in _table()["images"]]
     if options.image is not None:
-        own = _same(options.image, [image for _, image in images])
-        # Nobody knows what is in it, so pip is asked for all of them.
-        return own or Image(options.image, lacks=_lacking(images), known=False)
+        known = _same(options.image, [image for _, image in images])
+        # The content of another image is not known, so pip installs everything that may be missing.
+        return known or Image(options.image, lacks=_lacking(images), known=False)
     for row, image in images:
         if not row.get("on_request") and _runs_on(image, instance):
             return image
     raise SettingsError(
-        f"the toolkit knows no image with kernels for {instance.gpu_model} ({instance.architecture}); give an --image."
+        f"no known image has kernels for {instance.gpu_model} ({instance.architecture}); give an --image."
     )
 
 
 def _lacking(images: list[tuple[Mapping[str, Any], Image]]) -> tuple[str, ...]:
-    """What some image of AWS's does not have."""
+    """The dependencies that at least one of AWS's images lacks."""
     return tuple(sorted({name for _, image in images for name in image.lacks}))
 
 
@@ -74,12 +74,13 @@ def _same(uri: str, images: list[Image]) -> Image | None:
     """AWS's image that `uri` names, also with a patch number or in another region."""
     if not _is_of_aws(uri):
         return None
-    found = [image for image in images if uri.partition("/")[2].startswith(image.uri.partition("/")[2])]
-    return replace(found[0], uri=uri) if found else None
+    path = uri.partition("/")[2]
+    matches = [image for image in images if path.startswith(image.uri.partition("/")[2])]
+    return replace(matches[0], uri=uri) if matches else None
 
 
 def _is_of_aws(uri: str) -> bool:
-    """Whether it lies in one of AWS's registries for these images."""
+    """Whether it is in one of AWS's registries for these images."""
     registries = _table()["registries"]
     return uri.partition(".dkr.ecr.")[0] in {registries["default"], *registries["exceptions"].values()}
 
@@ -106,7 +107,7 @@ def registry(region: str) -> str:
 
 
 def requirements_of(options: SageMakerOptions, image: Image, train: TrainConfig) -> str:
-    """The text of requirements.txt: what `image` lacks of what this training needs, pinned."""
+    """The text of requirements.txt: the pinned packages that this training needs and `image` lacks."""
     pins = _table()["requirements"]
     wanted = set(image.lacks)
     if options.distribution == "pytorchddp" and not image.mpi4py:
@@ -116,25 +117,25 @@ def requirements_of(options: SageMakerOptions, image: Image, train: TrainConfig)
 
 
 def check_image(uri: str, instance: Instance) -> None:
-    """Raises SettingsError if the name of an image tells that it cannot work on `instance`."""
+    """Raises SettingsError if the name of the image shows that it cannot work on `instance`."""
     if uri.startswith("public.ecr.aws/"):
-        raise SettingsError(f"--image {uri}: SageMaker takes images from ECR in your region, not from public.ecr.aws.")
-    found = _TAG.search(uri)
-    if found is None or not _is_of_aws(uri):
-        return  # somebody's own, whatever its tag
-    _check_age(uri, found)
+        raise SettingsError(f"--image {uri}: SageMaker pulls images from ECR in your region, not from public.ecr.aws.")
+    tag = _TAG.search(uri)
+    if tag is None or not _is_of_aws(uri):
+        return  # the user's own image, whatever its tag
+    _check_age(uri, tag)
     if "-sagemaker" not in uri:
-        raise SettingsError(f"--image {uri} is AWS's image for EC2, which SageMaker cannot start; take ...-sagemaker.")
-    if found["device"] == "cpu" and instance.is_gpu:
+        raise SettingsError(f"--image {uri} is AWS's image for EC2; SageMaker needs the one that ends in -sagemaker.")
+    if tag["device"] == "cpu" and instance.is_gpu:
         raise SettingsError(f"--image {uri} is for machines without a GPU; take the -gpu- one, or leave --image out.")
-    if found["device"] == "gpu" and not instance.is_gpu:
+    if tag["device"] == "gpu" and not instance.is_gpu:
         raise SettingsError(f"--image {uri} is for GPUs, and ml.{instance.name} has none; leave --image out.")
-    _check_kernels(uri, found["torch"], instance)
+    _check_kernels(uri, tag["torch"], instance)
 
 
-def _check_age(uri: str, found: re.Match[str]) -> None:
-    torch = tuple(map(int, found["torch"].split(".")))
-    python = found["python"]
+def _check_age(uri: str, tag: re.Match[str]) -> None:
+    torch = tuple(map(int, tag["torch"].split(".")))
+    python = tag["python"]
     if torch < OLDEST_TORCH or (python and (int(python[0]), int(python[1:])) < OLDEST_PYTHON):
         raise SettingsError(
             f"--image {uri} is too old: the trainer needs PyTorch {OLDEST_TORCH[0]}.{OLDEST_TORCH[1]} and Python "
@@ -153,23 +154,24 @@ def _check_kernels(uri: str, torch: str, instance: Instance) -> None:
 
 
 def warnings_about(options: SageMakerOptions, image: Image, today: date) -> list[str]:
-    """Sentences for who runs in `image`."""
-    found = []
+    """What the user should know about `image`, as sentences."""
+    sentences = []
+    tag, needs_mpi = image.uri.rpartition(":")[2], options.distribution == "pytorchddp"
     if image.patched_until is not None and image.patched_until < today:
-        found.append(f"AWS patches {image.uri.rpartition(':')[2]} no more since {image.patched_until}.")
+        sentences.append(f"{tag} has had no security patches from AWS since {image.patched_until}.")
     if not image.known:
-        found.append(
-            "the toolkit does not know this image; it must be launch.image's, or needs AWS's sagemaker-training toolkit"
-            + (", mpirun and mpi4py." if options.distribution == "pytorchddp" else ".")
+        sentences.append(
+            "this image is unknown: it must come from launch.image, or contain AWS's sagemaker-training toolkit"
+            + (", mpirun and mpi4py." if needs_mpi else ".")
         )
-    elif options.distribution == "pytorchddp" and not image.mpi4py:
-        found.append(f"{image.uri.rpartition(':')[2]} is not made for mpirun; take --distribution torch_distributed.")
-    return found
+    elif needs_mpi and not image.mpi4py:
+        sentences.append(f"{tag} is not made for mpirun; give --distribution torch_distributed.")
+    return sentences
 
 
 @cache
 def _table() -> Mapping[str, Any]:
-    # --help needs neither.
+    # Imported here, as --help needs neither.
     from importlib.resources import files
 
     import yaml

@@ -1,4 +1,4 @@
-"""What must be asked of AWS before a launch.  Reads only; each question is one function."""
+"""Look-ups in AWS before a launch.  Reads only; one function per question."""
 
 import json
 import re
@@ -15,21 +15,22 @@ from launch.core.names import TOOLKIT, Folder, bucket_of
 from launch.sagemaker.checks import Resolved
 from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.names import BACKEND
-from launch.sagemaker.runs import RUNNING, Run, Seen, describe, runs_of
+from launch.sagemaker.training_job import RUNNING, TrainingJob
+from launch.sagemaker.training_jobs import Listed, describe, starts_of
 from trainer.errors import SettingsError, TrainerError
 
-# The stack that infra/cloudformation makes, and what it tells.
+# The stack of infra/cloudformation, and its outputs.
 STACK, ROLE_OUTPUT, BUCKET_OUTPUT = TOOLKIT, "SageMakerRole", "Bucket"
 ROLE = f"{TOOLKIT}-sagemaker"
 METADATA = Path("/opt/ml/metadata/resource-metadata.json")
 
 
 def look_up(aws: Aws, resolved: Resolved, job: str, now: datetime) -> Facts:
-    """All facts for the planner.  Raises nothing of AWS's: what failed is among the problems."""
+    """All facts for the planner.  Errors of AWS are not raised: they are among the problems."""
     try:
         region, caller = aws.region, aws.call("sts", "GetCallerIdentity")
     except TrainerError as problem:
-        unknown = "without an answer from AWS, nothing was looked up: account, role, bucket, quota"
+        unknown = "AWS did not answer, so account, role, bucket and quota were not looked up"
         return Facts(region_or_some(aws), now, problems=(problem,), unknown=(unknown,))
     options, account, lookups = resolved.options, str(caller["Account"]), Lookups()
     no_outputs: Mapping[str, str] = {}
@@ -38,8 +39,8 @@ def look_up(aws: Aws, resolved: Resolved, job: str, now: datetime) -> Facts:
     nothing: tuple[str | None, str] = (None, "")
     role, source = lookups.required(lambda: _role(aws, options.role, outputs, caller), nothing)
     lookups.required(lambda: check_bucket(aws, bucket, account), None)
-    no_runs: tuple[Seen, ...] = ()
-    runs = lookups.required(lambda: runs_of(aws, job), no_runs)
+    no_starts: tuple[Listed, ...] = ()
+    starts = lookups.required(lambda: starts_of(aws, job), no_starts)
     lookups.required(lambda: spec_of(aws, Folder(bucket, job), BACKEND), None)
     no_quotas: tuple[Quota, ...] = ()
     facts = Facts(
@@ -50,68 +51,71 @@ def look_up(aws: Aws, resolved: Resolved, job: str, now: datetime) -> Facts:
         role_from=source,
         bucket=bucket,
         quotas=lookups.optional("the quotas", lambda: _quotas(aws, resolved), no_quotas),
-        taken=tuple(run.name for run in runs),
-        running=lookups.required(lambda: _running_start(aws, job, runs), None),
+        taken=tuple(start.name for start in starts),
+        running=lookups.required(lambda: _running_start(aws, job, starts), None),
     )
     problems = {str(problem): problem for problem in lookups.problems}
     return replace(facts, problems=tuple(problems.values()), unknown=tuple(lookups.unknown))
 
 
 def _outputs(aws: Aws) -> Mapping[str, str]:
-    """What the toolkit's own stack made; nothing where there is none."""
+    """The outputs of the toolkit's stack; empty if there is none."""
     try:
         (stack,) = aws.call("cloudformation", "DescribeStacks", {"StackName": STACK})["Stacks"]
     except AwsError as error:
-        if error.aws_code == "ValidationError":  # how CloudFormation says that it does not exist
+        if error.aws_code == "ValidationError":  # CloudFormation's code for a stack that does not exist
             return {}
         raise
     return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", ())}
 
 
 def _role(aws: Aws, wanted: str | None, outputs: Mapping[str, str], caller: Mapping[str, Any]) -> tuple[str, str]:
-    """The ARN of what the job may do, and where it was found: the option, infra's stack, a notebook's own, by name."""
+    """The ARN of the execution role and its source: the option, the stack, the notebook, or the default name."""
     if wanted is not None:
         return (wanted, "--role") if wanted.startswith("arn:") else (_arn_of(aws, wanted), "--role")
     if ROLE_OUTPUT in outputs:
-        found = outputs[ROLE_OUTPUT]
-        return (found if found.startswith("arn:") else _arn_of(aws, found)), f"stack {STACK}"
+        role = outputs[ROLE_OUTPUT]
+        return (role if role.startswith("arn:") else _arn_of(aws, role)), f"stack {STACK}"
     own = _role_of_notebook(aws, str(caller["Arn"]))
     if own is not None:
         return own, "this notebook"
     return _arn_of(aws, ROLE), "its name"
 
 
-def _running_start(aws: Aws, job: str, runs: Sequence[Seen]) -> Run | None:
-    """The start of `job` that has not ended; one of somebody else's that has such a name only takes the name."""
-    living = (describe(aws, run.name) for run in runs if run.lives)
-    return next((run for run in living if run.is_ours and run.job == job and not run.is_over), None)
+def _running_start(aws: Aws, job: str, starts: Sequence[Listed]) -> TrainingJob | None:
+    """The start of `job` that has not ended.  A training job of that name that is not the toolkit's does not count."""
+    for start in starts:
+        training_job = describe(aws, start.name) if start.is_alive else None
+        if training_job and training_job.is_ours and training_job.job == job and not training_job.is_over:
+            return training_job
+    return None
 
 
 def _role_of_notebook(aws: Aws, arn: str) -> str | None:
-    """The role's ARN, if these are the credentials of SageMaker's own notebooks: their sessions are called so."""
+    """The role's ARN if these are the credentials of a SageMaker notebook, which the session's name shows."""
     match = re.fullmatch(r"arn:(?P<partition>[^:]+):sts::(?P<account>\d+):assumed-role/(?P<name>[^/]+)/SageMaker", arn)
     if match is None:
         return None
-    told = _told_to_notebook()
-    if told is not None:
-        return told
+    studios = _role_of_studio()
+    if studios is not None:
+        return studios
     try:
         return _arn_of(aws, match["name"])
     except AwsError as error:
         if error.aws_code not in DENIED:
             raise
-    # A notebook's role may rarely ask about itself; the console makes such roles under this path.
+    # A notebook's role can rarely look itself up; the console creates such roles under this path.
     path = "service-role/" if match["name"].startswith("AmazonSageMaker-ExecutionRole") else ""
     return f"arn:{match['partition']}:iam::{match['account']}:role/{path}{match['name']}"
 
 
-def _told_to_notebook() -> str | None:
-    """What SageMaker Studio writes down for its apps."""
+def _role_of_studio() -> str | None:
+    """The role that SageMaker Studio writes into a file for its apps."""
     try:
-        told: str | None = json.loads(METADATA.read_text()).get("ExecutionRoleArn")
+        role: str | None = json.loads(METADATA.read_text()).get("ExecutionRoleArn")
     except (OSError, ValueError):
         return None
-    return told
+    return role
 
 
 def _arn_of(aws: Aws, name: str) -> str:
@@ -122,36 +126,37 @@ def _arn_of(aws: Aws, name: str) -> str:
 
 
 def quota_names(resolved: Resolved) -> list[str]:
-    """What Service Quotas calls the limits that a job falls under."""
+    """The names in Service Quotas of the limits for a job."""
     options = resolved.options
     names = [f"{options.instance_type} for {'spot ' if options.spot else ''}training job usage"]
     return names + ([f"{options.instance_type} for training warm pool usage"] if options.warm_pool_s else [])
 
 
 def _quotas(aws: Aws, resolved: Resolved) -> tuple[Quota, ...]:
-    """The limits of the instance type; Service Quotas finds them by their names only."""
+    """The limits for the instance type; Service Quotas can be searched by name only."""
     listed = aws.pages("service-quotas", "ListServiceQuotas", "Quotas", {"ServiceCode": "sagemaker", "MaxResults": 100})
     limits = {quota["QuotaName"]: float(quota["Value"]) for quota in listed}
     names = quota_names(resolved)
     for name in names:
         if name not in limits:
-            raise SettingsError(f"Service Quotas has no value of this account's for {name!r}.")
+            raise SettingsError(f"Service Quotas has no value for {name!r} in this account.")
     running = _running(aws, resolved)
     return tuple(Quota(name, limits[name], running) for name in names)
 
 
-# Describing each running job takes a call; with more than these, the sum stays unknown.
+# Each running job takes a call; with more than this, the sum stays unknown.
 MOST_DESCRIBED = 20
 
 
 def _running(aws: Aws, resolved: Resolved) -> int | None:
+    """Instances of the type in running training jobs of the same market, or None if there are too many jobs."""
     listed = aws.pages("sagemaker", "ListTrainingJobs", "TrainingJobSummaries", {"StatusEquals": RUNNING})
     if len(listed) > MOST_DESCRIBED:
         return None
-    jobs = [aws.call("sagemaker", "DescribeTrainingJob", {"TrainingJobName": s["TrainingJobName"]}) for s in listed]
-    return sum(
-        int(job["ResourceConfig"].get("InstanceCount", 0))
-        for job in jobs
-        if job["ResourceConfig"].get("InstanceType") == resolved.options.instance_type
-        and bool(job.get("EnableManagedSpotTraining")) == resolved.options.spot
-    )
+    instances = 0
+    for row in listed:
+        job = aws.call("sagemaker", "DescribeTrainingJob", {"TrainingJobName": row["TrainingJobName"]})
+        resources, is_spot = job["ResourceConfig"], bool(job.get("EnableManagedSpotTraining"))
+        if resources.get("InstanceType") == resolved.options.instance_type and is_spot == resolved.options.spot:
+            instances += int(resources.get("InstanceCount", 0))
+    return instances

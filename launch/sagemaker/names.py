@@ -1,24 +1,29 @@
-"""What SageMaker calls the starts of a job: it takes a name once and for all.  Pure."""
+"""Names of a job's starts, as SageMaker accepts the name of a training job only once; commands for a job.  Pure."""
 
 import re
 
 BACKEND = "sagemaker"
-_AGAIN = "--"
+_SEPARATOR = "--"
 
 
-def run_name(job: str, number: int) -> str:
-    """What SageMaker calls the job's `number`-th start, from 1: JOB, JOB--2, ..."""
-    return job if number == 1 else f"{job}{_AGAIN}{number}"
+def start_name(job: str, number: int) -> str:
+    """The name of the job's `number`-th training job, from 1: JOB, JOB--2, ..."""
+    return job if number == 1 else f"{job}{_SEPARATOR}{number}"
 
 
 def number_of(name: str, job: str) -> int | None:
-    """The start of `job` that SageMaker calls `name`; None if it is another job's."""
+    """The number of the start of `job` that is called `name`; None if it belongs to another job."""
     if name == job:
         return 1
-    found = re.fullmatch(re.escape(job + _AGAIN) + r"(\d{1,4})", name)
-    return int(found[1]) if found else None
+    match = re.fullmatch(re.escape(job + _SEPARATOR) + r"(\d{1,4})", name)
+    return int(match[1]) if match else None
 
 
 def job_of(name: str) -> str:
-    """The job whose start SageMaker calls `name`."""
-    return re.sub(re.escape(_AGAIN) + r"\d{1,4}$", "", name)
+    """The job whose training job is called `name`."""
+    return re.sub(re.escape(_SEPARATOR) + r"\d{1,4}$", "", name)
+
+
+def command(verb: str, job: str, region: str, *flags: str) -> str:
+    """The command for a job, as a user can paste it."""
+    return " ".join(["python -m launch.sagemaker", verb, job, *flags, "--region", region])

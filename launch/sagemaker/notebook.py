@@ -1,4 +1,4 @@
-"""Jobs on SageMaker from Python, for notebooks: what the command line does, with values instead of text.
+"""Jobs on SageMaker from Python, for notebooks: the command line's functions, with values instead of text.
 
 from launch import sagemaker
 plan = sagemaker.plan(instance_type="ml.g5.12xlarge", dataset="cifar10", epochs=5)
@@ -6,7 +6,7 @@ print(plan.brief)
 job = sagemaker.launch(plan)
 job.follow()
 
-All of it may raise TrainerError, which a notebook shows as one sentence.
+All functions may raise TrainerError, which a notebook shows as one sentence.
 """
 
 from collections.abc import Mapping
@@ -15,140 +15,136 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from launch.core.plan import Plan
-    from launch.sagemaker.runs import Run
-    from launch.sagemaker.start import World
+    from launch.sagemaker.planner import SageMakerPlan
+    from launch.sagemaker.runtime import Runtime
+    from launch.sagemaker.training_job import TrainingJob
 
 # Imports are within the functions, as this is part of the package that --help imports.
 
 
-def plan(**settings: Any) -> "Plan":
-    """The plan of a job, by the names that the command line has; nothing is started.  Raises SettingsError.
+def plan(**settings: Any) -> "SageMakerPlan":
+    """The plan of a job, from settings named as on the command line; nothing is started.  Raises SettingsError.
 
-    print(plan.brief) shows what it costs, and print(plan) every request, too.
+    print(plan.brief) shows the price; print(plan) shows every request, too.
     """
     from typing import cast
 
     from launch.core.job import Job
-    from launch.sagemaker.options import DEFAULTS, SageMakerOptions
+    from launch.sagemaker.backend import BACKEND
+    from launch.sagemaker.options import SageMakerOptions
     from launch.sagemaker.start import prepare
     from trainer.config import TrainConfig
     from trainer.settings import flags
 
-    where, train = flags.build(flags.over(DEFAULTS, settings), [SageMakerOptions, TrainConfig])
+    where, train = flags.build(flags.over(BACKEND.defaults, settings), [SageMakerOptions, TrainConfig])
     job = Job(cast(TrainConfig, train), cast(SageMakerOptions, where))
-    return prepare(job, _world(job.where.region))
+    return prepare(job, _runtime(job.where.region))
 
 
-def launch(plan: "Plan") -> "TrainingJob":
-    """Starts the job of `plan` and returns at once.  Raises TrainerError where the plan has problems or AWS refuses."""
-    from launch.sagemaker.planner import inner
+def launch(plan: "SageMakerPlan") -> "JobHandle":
+    """Starts the job of `plan` and returns at once.  Raises TrainerError if the plan has problems or AWS refuses."""
     from launch.sagemaker.start import begin
 
-    if plan.problems:
-        raise plan.problems[0]
-    world = _world(inner(plan).region)
-    return TrainingJob(begin(plan, world), world)
+    if plan.problem:
+        raise plan.problem
+    runtime = _runtime(plan.payload.region)
+    return JobHandle(begin(plan, runtime), runtime)
 
 
-def attach(name: str, region: str | None = None) -> "TrainingJob":
-    """The job of that name, its last start.  Raises SettingsError if there is none."""
+def attach(name: str, region: str | None = None) -> "JobHandle":
+    """The job of that name, at its last start.  Raises SettingsError if there is none."""
     from launch.sagemaker.training_jobs import newest
 
-    world = _world(region)
-    return TrainingJob(newest(world.aws, name, "attach", world.clock.utc()), world)
+    runtime = _runtime(region)
+    return JobHandle(newest(runtime.aws, name, "attach", runtime.clock.utc()), runtime)
 
 
-def jobs(region: str | None = None) -> list["TrainingJob"]:
+def jobs(region: str | None = None) -> list["JobHandle"]:
     """The toolkit's jobs that cost money now, and those of the last day, newest first."""
     from launch.sagemaker.training_jobs import recent
 
-    world = _world(region)
-    return [TrainingJob(run, world) for run in recent(world.aws, world.clock.utc())]
+    runtime = _runtime(region)
+    return [JobHandle(one, runtime) for one in recent(runtime.aws, runtime.clock.utc())]
 
 
 def costs(region: str | None = None) -> str:
-    """What jobs cost now, and which of them should not be there any more: `python -m launch.sagemaker leaks`."""
+    """What jobs cost now, and which of them should have ended: `python -m launch.sagemaker leaks`."""
     from launch.sagemaker.leaks import NONE, as_text, judge
     from launch.sagemaker.training_jobs import costing
 
-    world = _world(region)
-    now = world.clock.utc()
-    found = judge(costing(world.aws), now)
-    return as_text(found, now) if found else NONE
+    runtime = _runtime(region)
+    now = runtime.clock.utc()
+    findings = judge(costing(runtime.aws), now)
+    return as_text(findings, now) if findings else NONE
 
 
 @dataclass(repr=False)
-class TrainingJob:
-    """A job that was started.  Everything is asked of AWS anew; all methods may raise AwsError."""
+class JobHandle:
+    """A job that was started.  Everything is looked up anew; all methods may raise AwsError."""
 
-    _run: "Run"
-    _world: "World"
+    _training_job: "TrainingJob"
+    _runtime: "Runtime"
 
     def __repr__(self) -> str:
-        """As it was when it was last asked for."""
-        return f"<job {self.name}: {self._run.machines}, {self._run.detail or self._run.status}>"
+        """Its state when it was last looked up."""
+        one = self._training_job
+        return f"<job {self.name}: {one.machines}, {one.detail or one.status}>"
 
     @property
     def name(self) -> str:
-        return self._run.name
+        return self._training_job.name
 
     @property
-    def run(self) -> "Run":
-        """As SageMaker describes it now: status, started, ended, trained_s, billed_s, ..."""
-        from launch.sagemaker.runs import again
+    def training_job(self) -> "TrainingJob":
+        """SageMaker's description of it now: status, started, ended, trained_s, billed_s, ..."""
+        from launch.sagemaker.training_jobs import refreshed
 
-        self._run = again(self._world.aws, self._run)
-        return self._run
+        self._training_job = refreshed(self._runtime.aws, self._training_job)
+        return self._training_job
 
     def follow(self, *, everything: bool = False, poll_s: float = 10.0) -> None:
         """Shows the job until it is over.  Raises Ended if the training failed.  Interrupting leaves it running.
 
-        everything: the whole log and not only what the trainer says; poll_s: between looks.
+        everything: the whole log, not only the trainer's lines for its user; poll_s: seconds between polls.
         """
-        from launch.sagemaker.start import follow
-        from launch.sagemaker.watch import anything, is_headline
+        from launch.sagemaker.follow import follow
+        from launch.sagemaker.watch import is_headline
 
-        shows = anything if everything else is_headline
-        follow(self._run, self._world, fetch=False, shows=shows, poll_s=poll_s)
+        shows = None if everything else is_headline
+        follow(self._training_job, self._runtime, fetch=False, shows=shows, poll_s=poll_s)
 
     def status(self) -> str:
-        """All about the job, as `python -m launch.sagemaker status` has it."""
+        """The text of `python -m launch.sagemaker status JOB`."""
         from launch.sagemaker.status import as_text
 
         records = self.metrics()
-        return as_text(self.run, records[-1] if records else None, self._world.clock.utc())
+        return as_text(self.training_job, records[-1] if records else None, self._runtime.clock.utc())
 
     def metrics(self) -> list[Mapping[str, Any]]:
         """One record an epoch; see trainer/README.md.  While the job runs they arrive with the checkpoints."""
-        from launch.core.names import BUCKET_TAG, Folder
         from launch.core.progress import records
 
-        return records(self._world.aws, Folder(self._run.tags[BUCKET_TAG], self._run.job))
+        folder = self._training_job.folder
+        return records(self._runtime.aws, folder) if folder else []
 
     def cost(self) -> float:
-        """USD so far; see Run.cost."""
-        return self.run.cost(self._world.clock.utc())
+        """USD so far; see TrainingJob.cost."""
+        return self.training_job.cost(self._runtime.clock.utc())
 
     def result(self, folder: str | Path = "runs") -> Path:
-        """Fetches the weights, metrics and picture into `folder`/NAME, and returns that."""
+        """Fetches the weights, metrics and curves into `folder`/NAME, and returns that."""
         from launch.sagemaker.result import fetch_result
 
-        return fetch_result(self._world.aws, self.run, Path(folder))
+        return fetch_result(self._runtime.aws, self.training_job, Path(folder))
 
     def stop(self) -> None:
-        """Ends the job, and gives kept machines back.  Doing it twice is fine."""
+        """Ends the job and releases kept instances.  It can be called twice."""
         from launch.sagemaker.stop import end
 
-        end(lambda _: self._world.aws, [self.run], self._world.clock, self._world.say)
+        end(lambda _: self._runtime.aws, [self.training_job], self._runtime.clock, self._runtime.say)
 
 
-def _world(region: str | None) -> "World":
-    from functools import partial
+def _runtime(region: str | None) -> "Runtime":
+    from launch.sagemaker.runtime import notebook
 
-    from launch.core.aws import Aws
-    from launch.core.clock import Clock
-    from launch.sagemaker.start import World
-
-    # Interrupting a cell ends the looking, not the job.
-    return World(Aws(region), Clock(), partial(print, flush=True), lambda: True, Path("runs"))
+    return notebook(region)

@@ -1,6 +1,6 @@
-"""Job + facts -> the plan: the estimator's arguments, every request in order, the price, what speaks against it.  Pure.
+"""Job + facts -> the plan: the estimator's arguments, every request in order, price, warnings, problems.  Pure.
 
-What the SDK makes of the arguments is asked of it through `capture`, which sends nothing.
+`capture` returns the request that the SDK makes of the arguments; it sends nothing.
 """
 
 import json
@@ -18,10 +18,10 @@ from launch.sagemaker.checks import Resolved
 from launch.sagemaker.estimator import Estimator, estimator_of, hyperparameters, source_key
 from launch.sagemaker.facts import Facts
 from launch.sagemaker.images import choose, requirements_of
-from launch.sagemaker.names import BACKEND, number_of, run_name
+from launch.sagemaker.names import BACKEND, number_of, start_name
 from launch.sagemaker.options import SageMakerOptions
-from launch.sagemaker.runs import Run
 from launch.sagemaker.sdk import OPERATION
+from launch.sagemaker.training_job import TrainingJob
 from trainer.errors import SettingsError, TrainerError
 from trainer.settings import flags
 
@@ -30,71 +30,63 @@ Capture = Callable[[Estimator, str], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Launch:
-    """What carrying out a plan needs beyond its requests.  running: the training job that is there already."""
+    """What performing a plan takes beyond its requests.  running: the training job that exists already."""
 
     resolved: Resolved
     folder: Folder
     region: str
     estimator: Estimator
-    running: Run | None
+    running: TrainingJob | None
 
 
-def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts, capture: Capture) -> Plan:
+SageMakerPlan = Plan[Launch]
+
+
+def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts, capture: Capture) -> SageMakerPlan:
     """The plan for `job`, called `name`.  Raises SettingsError; what AWS lacks is among its problems."""
     folder = Folder(facts.bucket or resolved.options.bucket or bucket_of("<account>", facts.region), name)
     running = facts.running
     image = choose(resolved.options, resolved.instance, facts.region)
     bundle = make_bundle(requirements_of(resolved.options, image, job.train))
-    estimator = estimator_of(
-        resolved,
-        job.train,
-        running.name if running else _next_name(name, facts),
-        folder,
-        image,
-        bundle,
-        facts,
-    )
+    start = running.name if running else _next_name(name, facts)
+    estimator = estimator_of(resolved, job.train, start, folder, image, bundle, facts)
     request, problems = _captured(estimator, facts.region, capture)
     steps = () if running else (_spec(job, folder, facts), _source(folder, bundle), *_create(request))
     return Plan(
         title=_title(resolved, name, estimator, running),
-        facts=explain.facts_rows(resolved, facts, job.train, folder, estimator, bundle),
+        payload=Launch(resolved, folder, facts.region, estimator, running),
+        facts=explain.facts_of(resolved, facts, job.train, folder, estimator, bundle),
         steps=steps,
-        price=explain.price_rows(job.train, resolved),
+        quotes=(explain.quote_of(job.train, resolved),),
+        not_counted=explain.NOT_COUNTED,
         warnings=explain.warnings(resolved, facts, image),
         problems=(*facts.problems, *problems, *_differences(job, resolved, running)),
         arguments=(("the estimator, sagemaker.pytorch.PyTorch, which makes the last request:", estimator.arguments),),
-        inner=Launch(resolved, folder, facts.region, estimator, running),
     )
 
 
-def inner(made: Plan) -> Launch:
-    """What plan() left for whoever carries it out."""
-    launch: Any = made.inner
-    assert isinstance(launch, Launch)
-    return launch
-
-
-def _title(resolved: Resolved, name: str, estimator: Estimator, running: Run | None) -> str:
-    what = f"{resolved.options.nodes} x {resolved.options.instance_type} on SageMaker, job {name}"
+def _title(resolved: Resolved, name: str, estimator: Estimator, running: TrainingJob | None) -> str:
+    title = f"{resolved.options.nodes} x {resolved.options.instance_type} on SageMaker, job {name}"
     if running is not None:
-        return f"{what}: it is running, as {running.name}; nothing is started"
-    return what if estimator.name == name else f"{what}, started again as {estimator.name}"
+        return f"{title}: already running as {running.name}; nothing to start"
+    return title if estimator.name == name else f"{title}, started again as {estimator.name}"
 
 
 def _next_name(name: str, facts: Facts) -> str:
-    """SageMaker takes a name once and for all."""
+    """The name of the next start: SageMaker uses a name once."""
     numbers = [number_of(taken, name) or 0 for taken in facts.taken]
-    return run_name(name, max(numbers, default=0) + 1)
+    return start_name(name, max(numbers, default=0) + 1)
 
 
-def _differences(job: Job[SageMakerOptions], resolved: Resolved, running: Run | None) -> tuple[TrainerError, ...]:
-    """Why the start that runs is not what is asked for now."""
+def _differences(
+    job: Job[SageMakerOptions], resolved: Resolved, running: TrainingJob | None
+) -> tuple[TrainerError, ...]:
+    """Why the running start does not fit the settings, if so."""
     if running is None:
         return ()
     options = resolved.options
-    asked = (options.instance_type, options.nodes, options.spot, hyperparameters(job.train))
-    if asked == (running.instance_type, running.nodes, running.is_spot, running.settings):
+    wanted = (options.instance_type, options.nodes, options.spot, hyperparameters(job.train))
+    if wanted == (running.instance_type, running.nodes, running.is_spot, running.settings):
         return ()
     sentence = f"job {running.job} is running with other settings; choose another --job-name, or stop it first."
     return (SettingsError(sentence),)
@@ -119,12 +111,13 @@ def _spec(job: Job[SageMakerOptions], folder: Folder, facts: Facts) -> Request:
         "where": job.where.model_dump(mode="json"),
     }
     body = json.dumps(content, indent=2)
-    return Request("s3", "PutObject", {"Bucket": folder.bucket, "Key": folder.spec, "Body": body}, "what the job is")
+    params = {"Bucket": folder.bucket, "Key": folder.spec, "Body": body}
+    return Request("s3", "PutObject", params, "write the job's settings")
 
 
 def _source(folder: Folder, bundle: Bundle) -> Request:
     params = {"Bucket": folder.bucket, "Key": source_key(folder, bundle), "Body": bundle.content}
-    return Request("s3", "PutObject", params, "the trainer, for the container to fetch")
+    return Request("s3", "PutObject", params, "upload the trainer for the container")
 
 
 def _create(request: Mapping[str, Any] | None) -> tuple[Request, ...]:

@@ -1,4 +1,4 @@
-"""Fetches what a training job left: model.tar.gz, which holds the weights, the metrics and the picture."""
+"""Fetches the result of a training job: model.tar.gz, which holds the weights, the metrics and the curves."""
 
 import gzip
 import shutil
@@ -10,42 +10,48 @@ from typing import IO
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
-from launch.sagemaker.runs import Run
+from launch.core.s3 import parse_s3
+from launch.sagemaker.names import command
+from launch.sagemaker.training_job import TrainingJob
 from trainer.errors import MachineError
 
 DAMAGE = (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error)
 
 
-def fetch_result(aws: Aws, run: Run, folder: Path) -> Path:
-    """Unpacks the result of `run` into `folder`/NAME and returns that.  Raises AwsError, MachineError.
+def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
+    """Unpacks the result into `folder`/NAME and returns that.  Raises AwsError, MachineError.
 
-    What lies there is replaced, file by file, once all of the result is here.
+    Existing files are replaced, one by one, once the whole result has been downloaded.
     """
-    if run.model is None:
-        raise AwsError(f"{run.name} left no result.")
-    target = folder / run.name
+    if training_job.model is None:
+        raise AwsError(f"{training_job.name} left no result.")
+    target = folder / training_job.name
     try:
         target.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as packed, tempfile.TemporaryDirectory(dir=folder) as unpacked:
-            _download(aws, run.model, packed)
+            _download(aws, training_job.model, packed)
             packed.seek(0)
             with tarfile.open(fileobj=packed, mode="r:gz") as tar:
                 tar.extractall(unpacked, filter="data")  # nothing outside of it, no links, no devices
             shutil.copytree(unpacked, target, dirs_exist_ok=True, copy_function=shutil.move)
     except DAMAGE as error:
-        raise AwsError(f"{run.model} is damaged: {error}; the run folder is in {run.checkpoints}.") from error
+        raise AwsError(
+            f"{training_job.model} is damaged: {error}; the run folder is in {training_job.checkpoints}."
+        ) from error
     except OSError as error:
+        attach = command("attach", training_job.job, training_job.region)
         raise MachineError(
-            f"cannot write to {target} ({error.strerror}); free some space, and fetch it with "
-            f"python -m launch.sagemaker attach {run.job}"
+            f"cannot write to {target} ({error.strerror}); free some space and fetch the result again:\n  {attach}"
         ) from error
     return target
 
 
 def _download(aws: Aws, uri: str, file: IO[bytes]) -> None:
-    """A chunk at a time: models may be larger than the memory."""
-    bucket, _, key = uri.removeprefix("s3://").partition("/")
+    """In chunks, as models may be larger than the memory."""
+    place = parse_s3(uri)
+    if place is None:
+        raise AwsError(f"SageMaker's result is at {uri}, which is no place in S3.")
     with aws.in_words("s3", "GetObject"):
-        body = aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"]
+        body = aws.client("s3").get_object(Bucket=place.bucket, Key=place.key)["Body"]
         while chunk := body.read(2**20):
             file.write(chunk)

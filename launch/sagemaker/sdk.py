@@ -1,7 +1,7 @@
 """SageMaker's Python SDK: the only module that imports it, and the only one to change when its version 2 ends.
 
 The SDK turns an estimator's arguments into a CreateTrainingJob request.  A plan shows that request, captured before
-it is sent; the launch sends it, and makes sure that it is the one that was planned.
+it is sent; the launch sends it, after checking that it is the planned one.
 """
 
 import logging
@@ -20,18 +20,18 @@ from launch.sagemaker.estimator import Estimator
 from trainer.errors import SettingsError
 
 OPERATION = "CreateTrainingJob"
-# Given as the whole of the SDK's configuration: neither does it call home, nor do files of this machine change a plan.
+# Replaces the SDK's configuration: no telemetry, and no file of this machine changes a plan.
 CONFIGURATION = {"SchemaVersion": "1.0", "SageMaker": {"PythonSDK": {"Modules": {"TelemetryOptOut": True}}}}
 
 
 def capture(estimator: Estimator, region: str) -> dict[str, Any]:
     """The CreateTrainingJob request of `estimator` in `region`.  Nothing is sent, so it takes no credentials.
 
-    Raises NotSetUp without the SDK, SettingsError where it refuses the arguments.
+    Raises NotSetUp without the SDK, SettingsError if it refuses the arguments.
     """
-    # A client of its own: what is done to it below must not happen to the launch's.  And credentials of its own, for
-    # every client looks for some, on a laptop also where EC2 would have them.
-    nobody = {"aws_access_key_id": "-", "aws_secret_access_key": "-"}  # nosec B105  # nothing is signed for anybody
+    # A separate client, as the handlers below must not affect the launch's.  With credentials, as clients without any
+    # search for them, also at EC2's metadata service.
+    nobody = {"aws_access_key_id": "-", "aws_secret_access_key": "-"}  # nosec B105  # nothing is signed with these
     session = type(Aws(region).session)(**nobody, region_name=region)
     client, requests = session.client("sagemaker"), list[dict[str, Any]]()
 
@@ -51,7 +51,7 @@ def capture(estimator: Estimator, region: str) -> dict[str, Any]:
 
 @contextmanager
 def _no_metadata() -> Iterator[None]:
-    """Meanwhile nobody asks EC2's metadata for credentials: the SDK makes clients of its own, also when imported."""
+    """Disables EC2's metadata service inside the block: the SDK makes clients of its own, also when imported."""
     name = "AWS_EC2_METADATA_DISABLED"
     before = os.environ.get(name)
     os.environ[name] = "true"
@@ -63,13 +63,13 @@ def _no_metadata() -> Iterator[None]:
 
 
 class _Answered:
-    """What botocore wants of an answer that never came over a network."""
+    """The part of an HTTP response that botocore reads."""
 
     status_code = 200
 
 
 def send(estimator: Estimator, planned: Mapping[str, Any], aws: Aws) -> None:
-    """Starts the training job, through the SDK.  Raises AwsError, NoAnswer; a bug if the SDK made another request."""
+    """Starts the training job, through the SDK.  Raises AwsError, NoAnswer; RuntimeError for an unplanned request."""
     client = aws.client("sagemaker")
 
     def compare(params: Mapping[str, Any], **_: Any) -> None:
@@ -91,16 +91,17 @@ def _fit(estimator: Estimator, boto_session: Any, client: Any) -> None:
         from sagemaker.estimator import EstimatorBase
         from sagemaker.pytorch import PyTorch
         from sagemaker.session import Session
-    bucket = estimator.arguments["output_path"].removeprefix("s3://").partition("/")[0]
     inputs = {channel.name: _input(channel, estimator.input_mode) for channel in estimator.channels}
     with _quiet():
-        session = Session(boto_session, sagemaker_client=client, default_bucket=bucket, sagemaker_config=CONFIGURATION)
-        session.sagemaker_config = {}  # there is nothing in it, and each of twenty looks would validate it anew
+        session = Session(
+            boto_session, sagemaker_client=client, default_bucket=estimator.bucket, sagemaker_config=CONFIGURATION
+        )
+        session.sagemaker_config = {}  # otherwise it is validated twenty times a job
         try:
-            # The SDK writes into what it is given.
-            made = PyTorch(**deepcopy(dict(estimator.arguments)), sagemaker_session=session)
-            # fit() without what calls home, whose `return` in a `finally` would swallow a Ctrl-C.
-            EstimatorBase.fit.__wrapped__(made, inputs or None, wait=False, job_name=estimator.name)
+            # The SDK changes its arguments.
+            pytorch = PyTorch(**deepcopy(dict(estimator.arguments)), sagemaker_session=session)
+            # fit() without its telemetry decorator, which swallows Ctrl-C with a `return` in a `finally`.
+            EstimatorBase.fit.__wrapped__(pytorch, inputs or None, wait=False, job_name=estimator.name)
         except ValueError as error:
             words = " ".join(str(error).split()).rstrip(".")
             raise SettingsError(f"SageMaker's SDK refuses the job: {words}.") from error
@@ -116,7 +117,7 @@ def _input(channel: Channel, mode: str) -> Any:
 
 @contextmanager
 def _importing() -> Iterator[None]:
-    """Meanwhile the SDK may be missing."""
+    """Raises NotSetUp if the SDK is missing."""
     try:
         with _quiet():
             yield
@@ -127,8 +128,8 @@ def _importing() -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what the SDK says (that there is a version 3, that it found no configuration), nor what it changes: how
-    tracebacks look, and what all loggers of this process show.
+    """Silences the SDK (there is a version 3, no configuration was found) and undoes its changes to tracebacks and to
+    the loggers of this process.
     """
     hook, root, before = sys.excepthook, logging.getLogger(), logging.root.manager.disable
     handlers, level = list(root.handlers), root.level

@@ -1,97 +1,110 @@
-"""How the jobs of a region are, or one of them: money, time left, the training, how it ended.  Reads only."""
+"""The status of the jobs of a region, or of one: money, time left, progress, how it ended.  Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from launch.core.clock import duration
+from launch.core.plan import columns
 from launch.core.price import usd
 from launch.core.progress import in_words
 from launch.core.tables import table
-from launch.sagemaker.failure import console, verdict
-from launch.sagemaker.runs import Run
+from launch.sagemaker.names import command
+from launch.sagemaker.outcome import outcome_of
+from launch.sagemaker.training_job import TrainingJob
 from trainer.config import TrainConfig
+from trainer.outcome import Outcome
 
 
-def all_as_text(runs: Sequence[Run], region: str, now: datetime) -> str:
+def all_as_text(training_jobs: Sequence[TrainingJob], region: str, now: datetime) -> str:
     """A row per training job."""
-    if not runs:
-        return (
-            f"no job in {region} in the last day.  An older one is shown by its name: python -m launch.sagemaker "
-            "status JOB; what a new one would cost: python -m launch.sagemaker --dry-run"
+    if not training_jobs:
+        return "\n".join(
+            [
+                f"no job in {region} in the last day.  For an older one, and for the price of a new one:",
+                f"  {command('status', 'JOB', region)}",
+                "  python -m launch.sagemaker --dry-run",
+            ]
         )
-    columns = ("job", "status", "machines", "age", "USD/hour", "USD so far", "time limit")
-    rows = [_row(run, now) for run in runs]
-    hourly = sum(rate(run) for run in runs)
-    return "\n".join([table(columns, rows), "", f"{usd(hourly)} per hour in {region}"])
+    headings = ("job", "status", "machines", "age", "USD/hour", "USD so far", "time limit")
+    rows = [_row(one, now) for one in training_jobs]
+    hourly = sum(one.usd_per_hour_now for one in training_jobs)
+    return "\n".join([table(headings, rows), "", f"{usd(hourly)} per hour in {region}"])
 
 
-def rate(run: Run) -> float:
-    """USD per hour that a training job costs now."""
-    return run.usd_per_hour if (run.started and not run.is_over) or run.pool == "Available" else 0.0
-
-
-def _row(run: Run, now: datetime) -> tuple[str, ...]:
-    left = "-"
-    if run.deadline and not run.is_over:
-        left = duration(run.deadline - now) + " left" if run.deadline > now else "passed"
+def _row(training_job: TrainingJob, now: datetime) -> tuple[str, ...]:
     return (
-        run.name,
-        run.status if run.is_over else run.detail,
-        run.machines,
-        duration(now - run.created),
-        f"{rate(run):.2f}",
-        f"{run.cost(now):.2f}",
-        left,
+        training_job.name,
+        training_job.status if training_job.is_over else training_job.detail,
+        training_job.machines,
+        duration(now - training_job.created),
+        f"{training_job.usd_per_hour_now:.2f}",
+        f"{training_job.cost(now):.2f}",
+        _time_left(training_job, now),
     )
 
 
-def as_text(run: Run, epoch: Mapping[str, Any] | None, now: datetime) -> str:
-    """All about one job, and what to type next.  epoch: the newest line of its metrics."""
-    rows = list(_facts(run, epoch, now))
-    width = max(len(label) for label, _ in rows)
-    lines = [_headline(run, now), "", *(f"  {label:<{width}}  {text}" for label, text in rows)]
-    return "\n".join([*lines, "", "next:", *(f"  {command}" for command in _next(run))])
+def _time_left(training_job: TrainingJob, now: datetime) -> str:
+    deadline = training_job.deadline
+    if deadline is None or training_job.is_over:
+        return "-"
+    return f"{duration(deadline - now)} left" if deadline > now else "passed"
 
 
-def _headline(run: Run, now: datetime) -> str:
-    where = f"job {run.job} in {run.region}"
-    where += f" (as {run.name})" if run.name != run.job else ""
-    if not run.is_over:
-        return f"{where}: {run.detail}, started {duration(now - run.created)} ago"
-    since = f", since {duration(now - run.ended)}" if run.ended else ""
-    return f"{where} is over{since}: {verdict(run).sentence}"
+def as_text(
+    training_job: TrainingJob, epoch: Mapping[str, Any] | None, now: datetime, recorded: Outcome | None = None
+) -> str:
+    """All about one job, and what to type next.  epoch: its newest record; recorded: its outcome.json."""
+    rows = [*_progress(training_job, epoch), *_money(training_job, now), *_places(training_job)]
+    lines = [_headline(training_job, now, recorded), "", *columns(rows)]
+    return "\n".join([*lines, "", "next:", *(f"  {line}" for line in _next(training_job))])
 
 
-def _facts(run: Run, epoch: Mapping[str, Any] | None, now: datetime) -> Iterator[tuple[str, str]]:
-    if run.said and run.said[-1][1]:
-        yield "SageMaker", run.said[-1][1]
+def _headline(training_job: TrainingJob, now: datetime, recorded: Outcome | None) -> str:
+    title = f"job {training_job.job} in {training_job.region}"
+    if training_job.name != training_job.job:
+        title += f" (as {training_job.name})"
+    if not training_job.is_over:
+        return f"{title}: {training_job.detail}, started {duration(now - training_job.created)} ago"
+    ended = f" {duration(now - training_job.ended)} ago" if training_job.ended else ""
+    outcome = recorded or outcome_of(training_job, now)
+    return f"{title} ended{ended}: {outcome.reason or 'the training is done'}"
+
+
+def _progress(training_job: TrainingJob, epoch: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
+    if training_job.transitions and training_job.transitions[-1][1]:
+        yield "SageMaker", training_job.transitions[-1][1]
     if epoch is not None:
-        yield "training", in_words(epoch, _epochs(run))
-    yield "machines", run.machines
-    yield "cost", f"{'at most' if run.is_spot and not run.is_over else 'about'} {usd(run.cost(now))} so far"
-    if run.deadline and not run.is_over:
-        yield "time limit", f"{run.deadline:%Y-%m-%d %H:%M} UTC"
-    if run.pool is not None:
-        yield "warm pool", run.pool
-    if run.checkpoints:
-        yield "checkpoints", run.checkpoints
-    if run.model and run.is_over:
-        yield "result", run.model
-    yield "console", console(run)
+        yield "training", in_words(epoch, _epochs(training_job))
 
 
-def _epochs(run: Run) -> str:
-    """How many there shall be, from the job's own settings."""
+def _money(training_job: TrainingJob, now: datetime) -> Iterator[tuple[str, str]]:
+    is_at_most = training_job.is_spot and not training_job.is_over
+    yield "machines", training_job.machines
+    yield "cost", f"{'at most' if is_at_most else 'about'} {usd(training_job.cost(now))} so far"
+    if training_job.deadline and not training_job.is_over:
+        yield "time limit", f"{training_job.deadline:%Y-%m-%d %H:%M} UTC"
+    if training_job.pool is not None:
+        yield "warm pool", training_job.pool
+
+
+def _places(training_job: TrainingJob) -> Iterator[tuple[str, str]]:
+    if training_job.checkpoints:
+        yield "checkpoints", training_job.checkpoints
+    if training_job.model and training_job.is_over:
+        yield "result", training_job.model
+    yield "console", training_job.console
+
+
+def _epochs(training_job: TrainingJob) -> str:
+    """The number of epochs in the job's settings."""
     default = str(TrainConfig.model_fields["epochs"].default)
-    return run.hyperparameters.get("epochs", default).strip('"')
+    return training_job.hyperparameters.get("epochs", default).strip('"')
 
 
-def _next(run: Run) -> Iterator[str]:
-    def command(verb: str, *flags: str) -> str:
-        return " ".join(["python -m launch.sagemaker", verb, run.job, *flags, "--region", run.region])
-
-    yield command("logs", *([] if run.is_over else ["--follow"]))
-    yield command("attach")
-    if not run.is_over or run.pool == "Available":
-        yield command("stop")
+def _next(training_job: TrainingJob) -> Iterator[str]:
+    job, region = training_job.job, training_job.region
+    yield command("logs", job, region, *([] if training_job.is_over else ["--follow"]))
+    yield command("attach", job, region)
+    if not training_job.is_over or training_job.pool == "Available":
+        yield command("stop", job, region)

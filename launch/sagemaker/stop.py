@@ -1,4 +1,4 @@
-"""Ends training jobs, gives their machines back, and makes sure of it.  Idempotent."""
+"""Ends training jobs, releases their instances, and waits until that is done.  Idempotent."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,83 +6,107 @@ from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.perform import Say
-from launch.sagemaker.runs import RUNNING, Run, again
+from launch.sagemaker.names import command
+from launch.sagemaker.outcome import outcome_of, record
+from launch.sagemaker.training_job import RUNNING, TrainingJob
+from launch.sagemaker.training_jobs import refreshed
 from trainer.errors import TrainerError
 
-# SageMaker gives a container two minutes to end, and uploads what it has.
+# SageMaker gives a container two minutes to end, and then uploads its results.
 LIMIT_S, LOOK_EVERY_S = 1800.0, 5.0
-# How long a job that keeps its machines may take to say so, when it has ended.
+# How long the status of the warm pool may stay open after the end of a job that keeps its instances.
 POOL_S = 60.0
 
+Step = Callable[[TrainingJob], TrainingJob]
 
-def end(aws_of: Callable[[Run], Aws], runs: Sequence[Run], clock: Clock, say: Say) -> int:
-    """Ends all of `runs` that cost money; returns how many things that were.  Raises AwsError if one stays.
 
-    All are asked to stop before any is waited for.  What is not the toolkit's is left alone.
-    """
-    runs = [run for run in runs if run.is_ours]
-    living = [run for run in runs if not run.is_over]
-    failures = list[str]()
+class Stopping:
+    """Ends training jobs.  aws_of: the region of each; failures: one sentence for each step that failed."""
 
-    def each(act: Callable[[Run], Run | None], among: Sequence[Run]) -> list[Run]:
-        """What act() makes of each; failures are kept for the end."""
-        made = []
-        for run in among:
+    def __init__(self, aws_of: Callable[[TrainingJob], Aws], clock: Clock, say: Say) -> None:
+        self._aws_of, self._clock, self._say = aws_of, clock, say
+        self.failures: list[str] = []
+
+    def each(self, step: Step, training_jobs: Sequence[TrainingJob]) -> list[TrainingJob]:
+        """What `step` returns for each for which it succeeds."""
+        results = list[TrainingJob]()
+        for training_job in training_jobs:
             try:
-                made.append(act(run) or run)
+                results.append(step(training_job))
             except TrainerError as error:
-                failures.append(f"{run.name}: {error}")
-        return made
+                self.failures.append(f"{training_job.name}: {error}")
+        return results
 
-    asked = each(lambda run: _ask(aws_of(run), run, say), living)
-    over = each(lambda run: _wait(aws_of(run), run, clock), asked)
-    keeping = [run for run in (*over, *(run for run in runs if run.is_over)) if run.keep_s]
-    resolved = each(lambda run: _settled(aws_of(run), run, clock), keeping)
-    pools = [run for run in resolved if run.pool == "Available"]
-    each(lambda run: _release(aws_of(run), run, say), pools)
-    if failures:
-        names = ", ".join(dict.fromkeys(run.job for run in runs))
-        raise AwsError(f"{' '.join(failures)} Once more: python -m launch.sagemaker stop {names}", "StillThere")
-    return len(living) + len(pools)
+    def ask(self, training_job: TrainingJob) -> TrainingJob:
+        """Asks SageMaker to stop the training job."""
+        if training_job.status != RUNNING:
+            return training_job
+        self._say(f"stopping {training_job.name}")
+        aws = self._aws_of(training_job)
+        try:
+            aws.call("sagemaker", "StopTrainingJob", {"TrainingJobName": training_job.name})
+        except AwsError as error:
+            # It may have ended since it was looked up.
+            if error.aws_code != "ValidationException" or refreshed(aws, training_job).status == RUNNING:
+                raise
+        return training_job
+
+    def wait(self, training_job: TrainingJob) -> TrainingJob:
+        """The training job once it is over; records its outcome."""
+        aws, until = self._aws_of(training_job), self._clock.now() + LIMIT_S
+        while not training_job.is_over:
+            if self._clock.now() > until:
+                raise AwsError(
+                    f"it is still {training_job.status} ({training_job.detail}) after {LIMIT_S / 60:g} minutes; see "
+                    f"{training_job.console}"
+                )
+            self._clock.sleep(LOOK_EVERY_S)
+            training_job = refreshed(aws, training_job)
+        record(aws, training_job, outcome_of(training_job, self._clock.utc()), self._say)
+        return training_job
+
+    def wait_for_pool(self, training_job: TrainingJob) -> TrainingJob:
+        """The training job once the status of its warm pool is known; as it is if that stays open."""
+        until = self._clock.now() + POOL_S
+        while training_job.pool in (None, "InUse") and self._clock.now() < until:
+            self._clock.sleep(LOOK_EVERY_S)
+            training_job = refreshed(self._aws_of(training_job), training_job)
+        return training_job
+
+    def kept(self, training_jobs: Sequence[TrainingJob]) -> list[TrainingJob]:
+        """Those of `training_jobs`, which are over, whose instances are in a warm pool."""
+        waited = self.each(self.wait_for_pool, [one for one in training_jobs if one.keep_s])
+        return [one for one in waited if one.pool == "Available"]
+
+    def release(self, training_job: TrainingJob) -> TrainingJob:
+        """Gives back the instances in the warm pool."""
+        self._say(f"releasing the instances kept after {training_job.name}")
+        aws = self._aws_of(training_job)
+        params = {"TrainingJobName": training_job.name, "ResourceConfig": {"KeepAlivePeriodInSeconds": 0}}
+        try:
+            aws.call("sagemaker", "UpdateTrainingJob", params)
+        except AwsError as error:
+            if error.aws_code != "ValidationException" or refreshed(aws, training_job).pool == "Available":
+                raise
+        return training_job
+
+    def error(self, training_jobs: Sequence[TrainingJob]) -> AwsError:
+        """What failed, and the commands to try again."""
+        commands = dict.fromkeys(command("stop", one.job, one.region) for one in training_jobs)
+        return AwsError("\n  ".join([f"{' '.join(self.failures)}  Try again:", *commands]), "StillThere")
 
 
-def _ask(aws: Aws, run: Run, say: Say) -> None:
-    if run.status != RUNNING:
-        return
-    say(f"stopping {run.name}")
-    try:
-        aws.call("sagemaker", "StopTrainingJob", {"TrainingJobName": run.name})
-    except AwsError as error:
-        # Perhaps it has ended meanwhile.
-        if error.aws_code != "ValidationException" or again(aws, run).status == RUNNING:
-            raise
+def end(aws_of: Callable[[TrainingJob], Aws], training_jobs: Sequence[TrainingJob], clock: Clock, say: Say) -> int:
+    """Ends all of `training_jobs` that cost money; returns how many did.  Raises AwsError if one remains.
 
-
-def _wait(aws: Aws, run: Run, clock: Clock) -> Run:
-    """`run` when it is over."""
-    until = clock.now() + LIMIT_S
-    while not run.is_over:
-        if clock.now() > until:
-            raise AwsError(f"it is {run.status} ({run.detail}) after {LIMIT_S / 60:g} minutes; look into the console.")
-        clock.sleep(LOOK_EVERY_S)
-        run = again(aws, run)
-    return run
-
-
-def _settled(aws: Aws, run: Run, clock: Clock) -> Run:
-    """`run` when it says what has become of its machines; as it is where it never does."""
-    until = clock.now() + POOL_S
-    while run.pool in (None, "InUse") and clock.now() < until:
-        clock.sleep(LOOK_EVERY_S)
-        run = again(aws, run)
-    return run
-
-
-def _release(aws: Aws, run: Run, say: Say) -> None:
-    say(f"giving back the machines kept after {run.name}")
-    resources = {"KeepAlivePeriodInSeconds": 0}
-    try:
-        aws.call("sagemaker", "UpdateTrainingJob", {"TrainingJobName": run.name, "ResourceConfig": resources})
-    except AwsError as error:
-        if error.aws_code != "ValidationException" or again(aws, run).pool == "Available":
-            raise
+    All are asked to stop before any is waited for.  Training jobs that are not the toolkit's are left alone.
+    """
+    ours = [one for one in training_jobs if one.is_ours]
+    alive = [one for one in ours if not one.is_over]
+    stopping = Stopping(aws_of, clock, say)
+    ended = stopping.each(stopping.wait, stopping.each(stopping.ask, alive))
+    over = [*ended, *(one for one in ours if one.is_over)]
+    released = stopping.each(stopping.release, stopping.kept(over))
+    if stopping.failures:
+        raise stopping.error(ours)
+    return len(alive) + len(released)

@@ -1,12 +1,18 @@
-"""The toolkit's training jobs in a region, found by their tags.  Reads only."""
+"""Looks up training jobs: by name, by job, and all of the toolkit's in a region by their tags.  Reads only.
 
+SageMaker uses a name once, so a job that is started again is another training job; see names.py.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from launch.core.aws import DENIED, Aws
 from launch.core.errors import AwsError
 from launch.core.names import check_job_name
-from launch.sagemaker.runs import RUNNING, STOPPING, Run, describe, find, runs_of
+from launch.sagemaker.names import number_of, start_name
+from launch.sagemaker.training_job import RUNNING, STOPPING, TrainingJob, read_training_job
 from trainer.errors import SettingsError
 from trainer.settings.registry import did_you_mean
 
@@ -15,54 +21,122 @@ RECENT = timedelta(days=1)
 _COSTING = ({"StatusEquals": RUNNING}, {"StatusEquals": STOPPING}, {"WarmPoolStatusEquals": "Available"})
 
 
-def costing(aws: Aws) -> tuple[Run, ...]:
-    """Those that run, and those whose machines are kept.  Raises AwsError."""
+# ---- one training job
+
+
+def find(aws: Aws, name: str) -> TrainingJob | None:
+    """The training job called `name`, or None if there is none.  Raises AwsError."""
+    described = _described(aws, name)
+    return None if described is None else _with_tags(aws, described)
+
+
+def describe(aws: Aws, name: str) -> TrainingJob:
+    """The training job called `name`.  Raises AwsError."""
+    return _with_tags(aws, aws.call("sagemaker", "DescribeTrainingJob", {"TrainingJobName": name}))
+
+
+def refreshed(aws: Aws, training_job: TrainingJob) -> TrainingJob:
+    """`training_job` as it is now; its tags are not read again.  Raises AwsError."""
+    described = aws.call("sagemaker", "DescribeTrainingJob", {"TrainingJobName": training_job.name})
+    return read_training_job(described, training_job.tags, aws.region)
+
+
+def _described(aws: Aws, name: str) -> Mapping[str, Any] | None:
+    try:
+        return aws.call("sagemaker", "DescribeTrainingJob", {"TrainingJobName": name})
+    except AwsError as error:
+        if error.aws_code in ("ValidationException", "ResourceNotFound") and "not found" in str(error).lower():
+            return None
+        raise
+
+
+def _with_tags(aws: Aws, described: Mapping[str, Any]) -> TrainingJob:
+    tags = aws.pages("sagemaker", "ListTags", "Tags", {"ResourceArn": described["TrainingJobArn"]})
+    return read_training_job(described, {tag["Key"]: tag["Value"] for tag in tags}, aws.region)
+
+
+# ---- the starts of a job
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A training job as SageMaker lists it."""
+
+    name: str
+    status: str  # InProgress, Completed, Failed, Stopping, Stopped
+
+    @property
+    def is_alive(self) -> bool:
+        return self.status in (RUNNING, STOPPING)
+
+
+def starts_of(aws: Aws, job: str) -> tuple[Listed, ...]:
+    """The training jobs whose names starts of `job` would have, newest first.  Raises AwsError."""
+    rows = aws.pages("sagemaker", "ListTrainingJobs", "TrainingJobSummaries", {"NameContains": job})
+    starts = {
+        number: Listed(row["TrainingJobName"], row["TrainingJobStatus"])
+        for row in rows
+        if (number := number_of(row["TrainingJobName"], job)) is not None
+    }
+    # A listing may not show yet what was started a moment ago.
+    following = max(starts, default=0) + 1
+    while (described := _described(aws, start_name(job, following))) is not None:
+        starts[following] = Listed(described["TrainingJobName"], described["TrainingJobStatus"])
+        following += 1
+    return tuple(starts[number] for number in sorted(starts, reverse=True))
+
+
+def of_job(aws: Aws, job: str) -> tuple[TrainingJob, ...]:
+    """All starts of `job`, newest first.  Raises AwsError."""
+    described = (describe(aws, start.name) for start in starts_of(aws, job))
+    return tuple(one for one in described if one.is_ours and one.job == job)
+
+
+def newest(aws: Aws, job: str | None, verb: str, now: datetime) -> TrainingJob:
+    """The last start of `job`.  Raises SettingsError that names the recent jobs."""
+    if job is None:
+        raise SettingsError(f"which job? python -m launch.sagemaker {verb} JOB.  {_names(recent(aws, now))}")
+    check_job_name(job)
+    if starts := of_job(aws, job):
+        return starts[0]
+    others = recent(aws, now)
+    near = did_you_mean(job, sorted({one.job for one in others}))
+    raise SettingsError(f"no job {job!r} in {aws.region}{near or '.'} {_names(others)} Or give its --region.")
+
+
+def _names(training_jobs: tuple[TrainingJob, ...]) -> str:
+    names = list(dict.fromkeys(one.job for one in training_jobs))
+    return f"Jobs of the last day: {', '.join(names)}." if names else "There are no jobs of the last day."
+
+
+# ---- all in a region
+
+
+def costing(aws: Aws) -> tuple[TrainingJob, ...]:
+    """The toolkit's training jobs that run, and those whose instances are kept.  Raises AwsError."""
     return _ours(aws, *_COSTING)
 
 
-def recent(aws: Aws, now: datetime) -> tuple[Run, ...]:
+def recent(aws: Aws, now: datetime) -> tuple[TrainingJob, ...]:
     """costing() and those of the last day, newest first.  Raises AwsError."""
     return _ours(aws, *_COSTING, {"CreationTimeAfter": now - RECENT})
 
 
-def of_job(aws: Aws, job: str) -> tuple[Run, ...]:
-    """All starts of `job`, newest first.  Raises AwsError."""
-    runs = (describe(aws, seen.name) for seen in runs_of(aws, job))
-    return tuple(run for run in runs if run.is_ours and run.job == job)
+def _ours(aws: Aws, *queries: dict[str, Any]) -> tuple[TrainingJob, ...]:
+    names = dict[str, None]()
+    for query in queries:
+        rows = aws.pages("sagemaker", "ListTrainingJobs", "TrainingJobSummaries", query)
+        names |= dict.fromkeys(row["TrainingJobName"] for row in rows)
+    described = (_unless_denied(aws, name) for name in names)
+    ours = [one for one in described if one is not None and one.is_ours]
+    return tuple(sorted(ours, key=lambda one: one.created, reverse=True))
 
 
-def _ours(aws: Aws, *queries: dict[str, Any]) -> tuple[Run, ...]:
-    names = {
-        row["TrainingJobName"]: None
-        for query in queries
-        for row in aws.pages("sagemaker", "ListTrainingJobs", "TrainingJobSummaries", query)
-    }
-    found = [run for run in (_unless_denied(aws, name) for name in names) if run is not None and run.is_ours]
-    return tuple(sorted(found, key=lambda run: run.created, reverse=True))
-
-
-def _unless_denied(aws: Aws, name: str) -> Run | None:
-    """The training job, or None if it is somebody's that we may not look at."""
+def _unless_denied(aws: Aws, name: str) -> TrainingJob | None:
+    """The training job, or None if these credentials may not describe it."""
     try:
         return find(aws, name)
     except AwsError as error:
         if error.aws_code not in DENIED:
             raise
         return None
-
-
-def newest(aws: Aws, job: str | None, verb: str, now: datetime) -> Run:
-    """The last start of `job`.  Raises SettingsError with those there are."""
-    if job is None:
-        raise SettingsError(f"which job? python -m launch.sagemaker {verb} JOB.  {_there_are(recent(aws, now))}")
-    check_job_name(job)
-    if runs := of_job(aws, job):
-        return runs[0]
-    there = recent(aws, now)
-    near = did_you_mean(job, sorted({run.job for run in there}))
-    raise SettingsError(f"no job {job!r} in {aws.region}{near or '.'} {_there_are(there)} See --region, too.")
-
-
-def _there_are(runs: tuple[Run, ...]) -> str:
-    names = list(dict.fromkeys(run.job for run in runs))
-    return f"Of the last day there are: {', '.join(names)}." if names else "There is none of the last day."

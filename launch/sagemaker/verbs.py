@@ -1,4 +1,4 @@
-"""What can be done with jobs once they are started: status, logs, stop, leaks, attach.  acts.py does it."""
+"""The verbs for jobs that were started: status, logs, stop, leaks, attach.  commands.py carries them out."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -9,23 +9,23 @@ from launch.core.cli import Verb
 from launch.core.options import JobOptions, RegionOptions
 
 if TYPE_CHECKING:
-    from launch.sagemaker.start import World
+    from launch.sagemaker.runtime import RuntimeOf
 
 
 class LogsOptions(JobOptions):
-    follow: bool = Field(False, description="-f: go on until the job is over")
-    node: int | None = Field(None, ge=1, description="only the instance with this number: algo-1 is 1")
-    since: float | None = Field(None, gt=0, description="only the last so many minutes")
+    follow: bool = Field(False, description="-f: keep following until the job has ended")
+    node: int | None = Field(None, ge=1, description="only this instance; algo-1 is number 1 (default: all)")
+    since: float | None = Field(None, gt=0, description="only the last N minutes (default: the whole log)")
 
 
 class StopOptions(JobOptions):
-    all: bool = Field(False, description="every job in the region")
-    yes: bool = Field(False, description="yes, --all of them")
+    all: bool = Field(False, description="stop every job in the region")
+    yes: bool = Field(False, description="skip the confirmation of --all")
 
 
 class LeaksOptions(RegionOptions):
-    all_regions: bool = Field(False, description="ask every region that the account has switched on")
-    delete: bool = Field(False, description="end what is a leak")
+    all_regions: bool = Field(False, description="check every region that is enabled for the account")
+    delete: bool = Field(False, description="end the leaks")
 
 
 class AttachOptions(JobOptions):
@@ -33,38 +33,38 @@ class AttachOptions(JobOptions):
 
 
 STATUS = """\
-the jobs of a region, or one job: cost, time left, training, what to type next
+shows all jobs of a region, or one: cost, time left, progress, next commands
 
   python -m launch.sagemaker status
   python -m launch.sagemaker status JOB
 """
 
 LOGS = """\
-what the training said, also after its end
+shows the log of a job, also after its end
 
   python -m launch.sagemaker logs JOB --follow
   python -m launch.sagemaker logs JOB --node 2 --since 30
 
-Lines of several instances begin with their number: [1].  Ctrl-C ends the following, not the job.
+With several instances, lines begin with the instance's number: [1].  Ctrl-C stops following, not the job.
 """
 
 STOP = """\
-ends a job, gives kept machines back, and makes sure of it
+ends a job, releases kept instances, and waits until that is done
 
   python -m launch.sagemaker stop JOB
   python -m launch.sagemaker stop --all --yes
 
-Logs, checkpoints and results stay.  Stopping a job twice is fine.
+Logs, checkpoints and results stay.  A job can be stopped twice.
 """
 
 LEAKS = """\
-what jobs cost now, and what should not be there any more
+shows what jobs cost now, and which of them should have ended
 
   python -m launch.sagemaker leaks --all-regions
   python -m launch.sagemaker leaks --delete
 
-A leak is a job past its time limit, and machines kept (--warm-pool-s) after a job.  Exit code 0: there is no leak, or
-not any more; 4: there is one, or AWS could not be asked.  For cron.
+A leak is a job past its time limit, or instances kept (--warm-pool-s) after a job.  Exit code 0: there is no leak, or
+all have been ended; 4: there is one, or AWS could not be asked.  Made for cron.
 """
 
 ATTACH = """\
@@ -74,17 +74,17 @@ follows a job again, and fetches its result
 """
 
 
-def verbs(make_world: Callable[[str | None], "World"]) -> Mapping[str, Verb]:
-    """The verbs by name.  make_world: a region, or None for the configured one -> what they act on."""
+def verbs(runtime_of: "RuntimeOf") -> Mapping[str, Verb]:
+    """The verbs by name.  runtime_of: what commands act on, given a region."""
 
     def act(name: str) -> Callable[[Any], int]:
-        def do(options: BaseModel) -> int:
-            from launch.sagemaker.commands import Acts  # --help needs none of it
+        def run(options: BaseModel) -> int:
+            from launch.sagemaker.commands import Commands  # --help does not need it
 
-            done: int = getattr(Acts(make_world), name)(options)
-            return done
+            code: int = getattr(Commands(runtime_of), name)(options)
+            return code
 
-        return do
+        return run
 
     return {
         "status": Verb(STATUS, JobOptions, act("status")),

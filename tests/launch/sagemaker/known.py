@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from launch.core.job import Job
-from launch.core.plan import Plan
 from launch.sagemaker import checks, planner, sdk
+from launch.sagemaker.backend import BACKEND
 from launch.sagemaker.facts import Facts, Quota
-from launch.sagemaker.options import DEFAULTS, SageMakerOptions
-from launch.sagemaker.runs import Run
+from launch.sagemaker.options import SageMakerOptions
+from launch.sagemaker.training_job import TrainingJob
 from trainer.config import TrainConfig
 from trainer.settings import flags
 
@@ -29,12 +29,12 @@ FACTS = Facts(
     quotas=(Quota("ml.g5.2xlarge for training job usage", 4, 1),),
 )
 
-RUN = Run(
+TRAINING_JOB = TrainingJob(
     name=NAME,
     region="us-east-1",
     status="InProgress",
     detail="Training",
-    said=(("Training", "Training image download completed. Training in progress."),),
+    transitions=(("Training", "Training image download completed. Training in progress."),),
     created=NOW - timedelta(hours=1),
     started=NOW - timedelta(minutes=50),
     ended=None,
@@ -57,15 +57,20 @@ RUN = Run(
 )
 
 
-def run(**changes: Any) -> Run:
+def training_job(**changes: Any) -> TrainingJob:
     """A training job as SageMaker describes it."""
-    return replace(RUN, **changes)
+    return replace(TRAINING_JOB, **changes)
 
 
 def job(**settings: Any) -> Job[SageMakerOptions]:
     """What the command line makes of these settings."""
-    where, train = flags.build({**DEFAULTS, "job_name": NAME, **settings}, [SageMakerOptions, TrainConfig])
+    where, train = flags.build({**BACKEND.defaults, "job_name": NAME, **settings}, [SageMakerOptions, TrainConfig])
     return Job(cast(TrainConfig, train), cast(SageMakerOptions, where))
+
+
+def typed(verb: str, job: str = NAME) -> str:
+    """The command for a job, as every command prints it for pasting."""
+    return f"python -m launch.sagemaker {verb} {job} --region us-east-1"
 
 
 def resolve(**settings: Any) -> checks.Resolved:
@@ -77,7 +82,7 @@ def no_sdk(estimator: Any, region: str) -> dict[str, Any]:
     return {"TrainingJobName": estimator.name}
 
 
-def plan(facts: Facts = FACTS, capture: planner.Capture = no_sdk, **settings: Any) -> Plan:
+def plan(facts: Facts = FACTS, capture: planner.Capture = no_sdk, **settings: Any) -> planner.SageMakerPlan:
     asked = job(**settings)
     return planner.plan(asked, checks.resolve(asked), asked.where.job_name or NAME, facts, capture)
 

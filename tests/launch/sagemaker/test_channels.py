@@ -42,10 +42,10 @@ def test_places_become_channels(words: list[str], channels: list[Channel]) -> No
         (["s3:/bucket/a"], "must look like"),
         (["train=/data"], "--data train=/data: must look like"),
         (["fsx://0123/fsx"], "--data fsx://0123/fsx: must look like"),
-        ([f"fsx://{FS}"], "the folder of an FSx file system begins with its mount name, which aws fsx describe-"),
-        ([f"fsx://{FS}/"], "the folder of an FSx file system begins with its mount name"),
-        (["s3://bucket/a", "s3://bucket/b"], "--data takes one place, or several with names: --data train=s3://"),
-        (["a=s3://bucket/a", "a=s3://bucket/b"], "--data takes one place, or several with names"),
+        ([f"fsx://{FS}"], "a path on FSx begins with the mount name, which aws fsx describe-file-systems shows"),
+        ([f"fsx://{FS}/"], "a path on FSx begins with the mount name"),
+        (["s3://bucket/a", "s3://bucket/b"], "--data takes one location, or several with names: --data train=s3://"),
+        (["a=s3://bucket/a", "a=s3://bucket/b"], "--data takes one location, or several with names"),
     ],
 )
 def test_what_is_no_place_for_data_is_refused_with_what_is(words: list[str], sentence: str) -> None:

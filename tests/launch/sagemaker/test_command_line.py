@@ -14,7 +14,7 @@ from launch.rehearse.aws.sagemaker.jobs import advance, complete, fail
 from launch.sagemaker.__main__ import main
 from tests.conftest import ROOT
 from tests.launch.faults import Faults, injected, refused
-from tests.launch.sagemaker.known import BUCKET, NAME
+from tests.launch.sagemaker.known import BUCKET, NAME, typed
 from tests.launch.sagemaker.test_stop import foreign
 from tests.launch.sagemaker.world import Stage, idle, interrupt, quick_sdk
 
@@ -39,7 +39,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(stage: Stage, capsys: pytes
     assert "training    4 processes by mpirun (pytorchddp): --dataset cifar10 --batch-size 256 --progress false" in text
     assert "1 needed + 0 running <= 20 (ml.p3.8xlarge for training job usage)" in text
     assert "pytorch-training:2.8.0-gpu-py312-cu129-ubuntu22.04-sagemaker" in text
-    assert "warning: p3.8xlarge is at its end" in text
+    assert "warning: p3.8xlarge is being retired" in text
     assert stage.account.left() == []
     assert not [name for name in stage.account.operations if not name.startswith(("Describe", "Get", "List", "Head"))]
 
@@ -67,15 +67,13 @@ def test_a_launch_ends_with_the_trainings_exit_code(stage: Stage, capsys: pytest
     reason = 'AlgorithmError: ErrorMessage "Exception: exit code 5: the loss is not finite"'
     stage.events = iter([lambda: fail(stage.job(f"{NAME}--2"), reason)])
     assert stage.type("--job-name", NAME) == 5
-    assert capsys.readouterr().err.startswith(
-        "error: the loss is not finite; 0 s billed, about 0.00 USD. See python -m"
-    )
+    assert capsys.readouterr().err.startswith("error: the loss is not finite; 0 s billed, about 0.00 USD\n  python -m")
 
 
 def test_ctrl_c_ends_with_130(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     stage.events = iter([interrupt])
     assert stage.type("--job-name", NAME) == 130
-    assert capsys.readouterr().err.startswith("error: stopped as asked; ")
+    assert capsys.readouterr().err.startswith("error: stopped as requested; ")
     assert stage.account.left() == []
 
 
@@ -95,7 +93,7 @@ def test_a_job_of_launch_ec2_is_not_taken_over(
 ) -> None:
     stage.account.put_json(f"jobs/{NAME}/job.json", {"job": NAME, "backend": "ec2"})
     assert stage.type("--job-name", NAME, *more) == 2
-    assert f"{NAME} is a job of launch.ec2: see python -m launch.ec2 status {NAME}, or choose another --job-name." in (
+    assert f"{NAME} is a job of launch.ec2; see python -m launch.ec2 status {NAME}, or choose another --job-name." in (
         "".join(capsys.readouterr())
     )
     assert stage.account.jobs == {}
@@ -120,7 +118,7 @@ def test_a_dry_run_needs_no_credentials_and_a_launch_does(nobody: dict[str, str]
     assert (done.returncode, done.stderr) == (0, "")
     assert "account     <unknown>, us-east-1" in done.stdout
     assert "sagemaker:CreateTrainingJob" in done.stdout
-    assert "warning: without an answer from AWS, nothing was looked up" in done.stdout
+    assert "warning: AWS did not answer" in done.stdout
     assert done.stdout.endswith("problem: no AWS region; give --region us-east-1, or set AWS_DEFAULT_REGION.\n")
 
 
@@ -165,7 +163,7 @@ def test_help_says_what_a_verb_does_with_an_example(
 def test_the_exit_codes_of_leaks_are_in_its_help(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         stage.type("leaks", "--help")
-    assert "Exit code 0: there is no leak, or not any more; 4: there is one" in " ".join(
+    assert "Exit code 0: there is no leak, or all have been ended; 4: there is one" in " ".join(
         capsys.readouterr().out.split()
     )
 
@@ -225,7 +223,7 @@ def test_a_permission_that_is_missing_is_named(
 def test_an_unknown_job_is_told_by_every_verb(stage: Stage, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert stage.type(verb, "no-such") == 2
     assert capsys.readouterr().err == (
-        "error: no job 'no-such' in us-east-1. There is none of the last day. See --region, too.\n"
+        "error: no job 'no-such' in us-east-1. There are no jobs of the last day. Or give its --region.\n"
     )
 
 
@@ -285,7 +283,7 @@ def test_logs_since_some_minutes(stage: Stage, capsys: pytest.CaptureFixture[str
     stage.log("old")()
     stage.slept_s += 3600
     assert stage.type("logs", NAME, "--since", "30") == 0
-    assert capsys.readouterr().out == f"no line of {NAME} in the last 30 min\n"
+    assert capsys.readouterr().out == f"{NAME} logged nothing in the last 30 min\n"
     assert stage.type("logs", NAME, "--since", "90") == 0
     assert capsys.readouterr().out == "old\n"
 
@@ -293,7 +291,7 @@ def test_logs_since_some_minutes(stage: Stage, capsys: pytest.CaptureFixture[str
 def test_a_job_that_says_nothing_yet(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     stage.started(to="Downloading")
     assert stage.type("logs", NAME) == 0
-    assert capsys.readouterr().out == f"{NAME} has said nothing yet; it is Downloading\n"
+    assert capsys.readouterr().out == f"{NAME} has logged nothing yet; it is Downloading\n"
 
 
 def test_logs_are_followed_to_the_end(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
@@ -302,7 +300,7 @@ def test_logs_are_followed_to_the_end(stage: Stage, capsys: pytest.CaptureFixtur
     stage.events = iter([stage.log("b"), *idle(2), stage.complete(), stage.log("c")])
     assert stage.type("logs", NAME, "-f") == 0
     assert capsys.readouterr().out.splitlines() == [
-        "a", "b", "c", f"{NAME} is over; how it went: python -m launch.sagemaker status {NAME}",
+        "a", "b", "c", f"{NAME} has ended; for its result:", f"  {typed('status')}",
     ]  # fmt: skip
 
 
@@ -310,9 +308,7 @@ def test_ctrl_c_ends_the_following_and_not_the_job(stage: Stage, capsys: pytest.
     stage.started()
     stage.events = iter([stage.log("a"), interrupt])
     assert stage.type("logs", NAME, "-f") == 130
-    assert capsys.readouterr().out.splitlines()[-1] == (
-        f"the job goes on; end it with python -m launch.sagemaker stop {NAME} --region us-east-1"
-    )
+    assert capsys.readouterr().out.splitlines()[-2:] == ["the job is still running; to end it:", f"  {typed('stop')}"]
     assert stage.account.left() == [f"training job {NAME} (InProgress)"]
 
 

@@ -59,7 +59,7 @@ def delete_leaks(stage: Stage) -> None:
     stage.type("leaks", "--delete")
 
 
-# What happened before, hangups_ignored; the command that is disturbed; what is left once it was done again.
+# The state before; the command that is disturbed; what is left once it has been repeated.
 COMMANDS: dict[str, tuple[Act, Act, list[str]]] = {
     "launch": (nothing, launch, [f"training job {NAME} (InProgress)"]),
     "relaunch": (one_runs, launch, [f"training job {NAME} (InProgress)"]),

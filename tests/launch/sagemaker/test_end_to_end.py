@@ -19,8 +19,10 @@ from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.job import Job
 from launch.rehearse.nodes.sagemaker.network import why_no_network
-from launch.sagemaker.options import DEFAULTS, SageMakerOptions
-from launch.sagemaker.start import World, launch, prepare
+from launch.sagemaker.backend import BACKEND
+from launch.sagemaker.options import SageMakerOptions
+from launch.sagemaker.runtime import Runtime
+from launch.sagemaker.start import launch, prepare
 from tests.conftest import ROOT
 from tests.launch.sagemaker.agent import Agent, playing
 from trainer.config import TrainConfig
@@ -85,12 +87,12 @@ class Launcher(threading.Thread):
         super().__init__()
         self.said: list[str] = []
         self.code: int | None = None
-        where, train = flags.build({**DEFAULTS, **SMALL, **settings}, [SageMakerOptions, TrainConfig])
+        where, train = flags.build({**BACKEND.defaults, **SMALL, **settings}, [SageMakerOptions, TrainConfig])
         assert isinstance(where, SageMakerOptions)
         assert isinstance(train, TrainConfig)
         self._job = Job(train, where)
         clock = Clock(sleep=lambda seconds: time.sleep(min(seconds, 0.2)))
-        self._world = World(Aws("us-east-1"), clock, self.said.append, lambda: False, results)
+        self._world = Runtime(Aws("us-east-1"), clock, self.said.append, lambda: False, results)
 
     def run(self) -> None:
         self.code = launch(prepare(self._job, self._world), self._world)
@@ -137,6 +139,6 @@ def test_two_instances_train_one_model(agent: Agent, tmp_path: Path) -> None:
     launcher.join(timeout=150)
     assert launcher.code == 0, launcher.said
     check_result(tmp_path / "runs/two", epochs=2)
-    assert json.loads(agent.account.jobs["two"].asked["HyperParameters"]["sagemaker_torch_distributed_enabled"])
+    assert json.loads(agent.account.jobs["two"].request["HyperParameters"]["sagemaker_torch_distributed_enabled"])
     assert [line for line in launcher.said if line.startswith("[1] ")]
     assert [line for line in launcher.said if line.startswith("[2] ")]

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from launch.sagemaker.estimator import METRICS, hyperparameters, metric_definitions
-from launch.sagemaker.planner import inner
 from tests.conftest import ROOT
 from tests.launch.sagemaker.known import BUCKET, FACTS, NAME, ROLE, job, plan
 from trainer.config import TrainConfig
@@ -17,7 +16,7 @@ from trainer.settings import flags
 
 
 def arguments(**settings: Any) -> dict[str, Any]:
-    return dict(inner(plan(**settings)).estimator.arguments)
+    return dict(plan(**settings).payload.estimator.arguments)
 
 
 def test_only_what_differs_from_the_trainers_defaults_is_passed_by_its_flags_name() -> None:
@@ -111,7 +110,7 @@ def test_an_option_becomes_an_argument(settings: dict[str, Any], expected: dict[
 
 def test_without_an_account_a_plan_has_the_likely_role_as_an_arn() -> None:
     nobody = replace(FACTS, account=None, role=None, bucket=None)
-    roles = [inner(plan(nobody, **s)).estimator.arguments["role"] for s in ({}, {"role": "mine"}, {"role": ROLE})]
+    roles = [plan(nobody, **s).payload.estimator.arguments["role"] for s in ({}, {"role": "mine"}, {"role": ROLE})]
     assert roles == [
         "arn:aws:iam::<account>:role/aws-ddp-toolkit-sagemaker", "arn:aws:iam::<account>:role/mine", ROLE,
     ]  # fmt: skip

@@ -8,10 +8,10 @@ import pytest
 
 from launch.core.errors import AwsError
 from launch.rehearse.aws.sagemaker.jobs import advance, complete
-from launch.sagemaker import leaks
+from launch.sagemaker import leaks, training_jobs
 from launch.sagemaker.leaks import judge
 from tests.launch.faults import Faults, injected, refused, throttled
-from tests.launch.sagemaker.known import NAME, NOW, run
+from tests.launch.sagemaker.known import NAME, NOW, training_job
 from tests.launch.sagemaker.test_stop import foreign
 from tests.launch.sagemaker.world import Stage, one_aws
 
@@ -34,21 +34,21 @@ def stage() -> Iterator[Stage]:
         # It trains for 50 minutes, and has an hour to end.
         ({"max_run_s": -601}, True, "past its time limit"),
         ({"max_run_s": -600}, False, "within its time limit"),
-        ({"started": None}, False, "waiting for machines"),
+        ({"started": None}, False, "waiting for instances"),
         ({"started": None, "max_wait_s": 0}, False, "within its time limit"),
         ({"started": None, "max_wait_s": -1}, True, "past its time limit"),
         # However long it waited for machines, its time begins with the training.
         ({"created": NOW - timedelta(days=9), "max_run_s": 3600}, False, "within its time limit"),
-        ({"created": NOW - timedelta(days=9), "started": None}, False, "waiting for machines"),
+        ({"created": NOW - timedelta(days=9), "started": None}, False, "waiting for instances"),
         # A spot job's limit counts from its creation an hour ago, however often it was interrupted.
         ({"is_spot": True, "max_run_s": 60, "max_wait_s": 7200}, False, "within its time limit"),
         ({"is_spot": True, "max_run_s": 86_400, "max_wait_s": -1}, True, "past its time limit"),
-        ({"status": "Completed", "pool": "Available"}, True, "machines kept for a next job"),
+        ({"status": "Completed", "pool": "Available"}, True, "instances kept for a next job"),
     ],
 )
 def test_a_leak_is_what_nobody_waits_for(changes: dict[str, object], is_leak: bool, why: str) -> None:
-    (found,) = judge([run(**changes)], NOW)
-    assert (found.is_leak, found.why) == (is_leak, why)
+    (finding,) = judge([training_job(**changes)], NOW)
+    assert (finding.is_leak, finding.why) == (is_leak, why)
 
 
 # ---- the verb
@@ -67,7 +67,7 @@ def test_a_job_within_its_time_is_shown_with_its_price_and_no_leak(
     out = capsys.readouterr().out
     assert f"  {NAME}  us-east-1  InProgress  2 x ml.g5.2xlarge  " in out
     assert "within its time limit" in out
-    assert out.endswith("3.03 USD per hour, of which leaks 0.00 USD\n")
+    assert out.endswith("3.03 USD per hour, 0.00 USD of it for leaks\n")
 
 
 def test_a_job_past_its_deadline_is_a_leak_and_delete_ends_it(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,7 +78,7 @@ def test_a_job_past_its_deadline_is_a_leak_and_delete_ends_it(stage: Stage, caps
     out = capsys.readouterr().out
     assert "past its time limit" in out
     assert out.endswith(
-        "3.03 USD per hour, of which leaks 1.51 USD\npython -m launch.sagemaker leaks --delete ends the leaks\n"
+        "3.03 USD per hour, 1.51 USD of it for leaks\nto end the leaks:\n  python -m launch.sagemaker leaks --delete\n"
     )
     assert stage.type("leaks", "--delete") == 0
     assert stage.account.left() == ["training job young (InProgress)"]
@@ -91,7 +91,7 @@ def test_machines_kept_after_a_job_are_a_leak_and_are_given_back(
     complete(stage.started(warm_pool_s=600))
     assert stage.type("leaks") == 4
     out = capsys.readouterr().out
-    assert "machines kept for a next job" in out
+    assert "instances kept for a next job" in out
     assert "Available" in out
     assert stage.type("leaks", "--delete") == 0
     assert stage.account.left() == []
@@ -146,7 +146,7 @@ def test_every_region_is_asked(stage: Stage, capsys: pytest.CaptureFixture[str])
 
 def test_a_region_that_cannot_be_asked_is_told_and_counts(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     regions = {"Regions": [{"RegionName": "us-east-1"}, {"RegionName": "eu-west-1"}]}
-    call, costing = type(stage.aws).call, leaks.costing
+    call, costing = type(stage.aws).call, training_jobs.costing
 
     def two(aws: object, service: str, operation: str, *params: object) -> object:
         return regions if operation == "DescribeRegions" else call(aws, service, operation, *params)  # type: ignore[arg-type]
@@ -157,10 +157,10 @@ def test_a_region_that_cannot_be_asked_is_told_and_counts(stage: Stage, capsys: 
         return costing(aws)  # type: ignore[arg-type]
 
     stage.started()
-    with mock.patch.object(type(stage.aws), "call", two), mock.patch.object(leaks, "costing", refuse):
+    with mock.patch.object(type(stage.aws), "call", two), mock.patch.object(training_jobs, "costing", refuse):
         assert stage.type("leaks", "--all-regions") == 4
     out = capsys.readouterr().out
-    assert out.startswith("warning: eu-west-1 could not be asked: not enabled.\n")
+    assert out.startswith("warning: eu-west-1 could not be checked: not enabled.\n")
     assert NAME in out
 
 
@@ -168,14 +168,14 @@ def test_what_the_user_may_not_ask_is_an_error(stage: Stage, capsys: pytest.Capt
     with injected(Faults()) as faults:
         faults.on("ListTrainingJobs", refused("AccessDeniedException", 403), nth=None)
         assert stage.type("leaks") == 4
-    assert capsys.readouterr().err.startswith("error: these credentials may not sagemaker:ListTrainingJobs; the policy")
+    assert capsys.readouterr().err.startswith("error: these credentials may not sagemaker:ListTrainingJobs; ")
 
 
 def test_a_job_that_waited_long_for_machines_is_no_leak(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     made = stage.started(to="Starting", max_hours=2.0)
     stage.slept_s += 3 * DAY_S
     assert stage.type("leaks") == 0
-    assert "waiting for machines" in capsys.readouterr().out
+    assert "waiting for instances" in capsys.readouterr().out
     advance(made)
     made.described["TrainingStartTime"] += timedelta(days=3)
     assert stage.type("leaks") == 0

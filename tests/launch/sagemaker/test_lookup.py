@@ -10,7 +10,7 @@ from launch.rehearse.aws.sagemaker.jobs import complete
 from launch.sagemaker import lookup
 from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.lookup import look_up, quota_names
-from launch.sagemaker.runs import Seen
+from launch.sagemaker.training_jobs import Listed
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.sagemaker.known import NAME, NOW, ROLE, resolve
 from tests.launch.sagemaker.test_stop import foreign
@@ -152,19 +152,19 @@ def test_then_the_name_that_infra_gives_it(stage: Stage, monkeypatch: pytest.Mon
 
 def test_a_role_that_is_missing_is_told_with_the_option(stage: Stage) -> None:
     assert problems(facts(stage, role="mien")) == [
-        "the account has no role mien; make it with python -m launch.infra up, or give another with --role."
+        "the account has no role mien; create it with python -m launch.infra up, or choose another with --role."
     ]
     stage.account.delete_role()
     (sentence,) = problems(facts(stage))
     assert sentence.startswith(
-        "the account has no role aws-ddp-toolkit-sagemaker; make it with python -m launch.infra up"
+        "the account has no role aws-ddp-toolkit-sagemaker; create it with python -m launch.infra up"
     )
     assert facts(stage).problems[0].code == 4
 
 
 def test_a_bucket_that_is_missing_is_told_with_the_option(stage: Stage) -> None:
     assert problems(facts(stage, bucket="none-such")) == [
-        "there is no bucket none-such; make it (aws s3 mb s3://none-such), or give another with --bucket."
+        "there is no bucket none-such; create it (aws s3 mb s3://none-such), or choose another with --bucket."
     ]
 
 
@@ -210,7 +210,7 @@ def test_a_quota_that_aws_does_not_list_is_a_warning(stage: Stage) -> None:
     found = facts(stage)
     assert found.problems == ()
     assert found.unknown == (
-        f"the quotas could not be looked up: Service Quotas has no value of this account's for {QUOTA!r}.",
+        f"the quotas could not be looked up: Service Quotas has no value for {QUOTA!r} in this account.",
     )
 
 
@@ -265,7 +265,7 @@ def test_without_credentials_nothing_is_looked_up_and_nothing_raised(
         monkeypatch.delenv(name)
     found = look_up(stage.account.aws(), resolve(), NAME, NOW)
     assert problems(found) == ["no AWS credentials; run aws configure or aws sso login, or set AWS_PROFILE."]
-    assert found.unknown == ("without an answer from AWS, nothing was looked up: account, role, bucket, quota",)
+    assert found.unknown == ("AWS did not answer, so account, role, bucket and quota were not looked up",)
     assert (found.region, found.role, found.bucket) == ("us-east-1", None, None)
 
 
@@ -286,7 +286,7 @@ def test_the_starts_of_a_job_are_found_newest_first_and_no_others(stage: Stage) 
 def test_a_job_of_another_backend_is_not_taken_over(stage: Stage) -> None:
     stage.account.put_json(f"jobs/{NAME}/job.json", {"job": NAME, "backend": "ec2"})
     (sentence,) = problems(facts(stage))
-    assert sentence.startswith(f"{NAME} is a job of launch.ec2: see python -m launch.ec2 status {NAME}, or choose")
+    assert sentence.startswith(f"{NAME} is a job of launch.ec2; see python -m launch.ec2 status {NAME}, or choose")
 
 
 def test_somebody_elses_job_only_takes_the_name(stage: Stage) -> None:
@@ -297,6 +297,6 @@ def test_somebody_elses_job_only_takes_the_name(stage: Stage) -> None:
 
 def test_a_job_that_has_ended_since_it_was_listed_does_not_run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     complete(stage.started())
-    monkeypatch.setattr(lookup, "runs_of", lambda *_: (Seen(NAME, "InProgress"),))
+    monkeypatch.setattr(lookup, "starts_of", lambda *_: (Listed(NAME, "InProgress"),))
     found = facts(stage)
     assert (found.taken, found.running) == ((NAME,), None)

@@ -12,7 +12,7 @@ from launch import sagemaker
 from launch.core.errors import AwsError, Ended
 from launch.rehearse.aws.sagemaker.jobs import complete, fail
 from launch.sagemaker import leaks, sdk
-from launch.sagemaker.start import World
+from launch.sagemaker.runtime import Runtime
 from tests.launch.sagemaker.known import NAME
 from tests.launch.sagemaker.world import Stage, interrupt
 from trainer.errors import SettingsError
@@ -20,11 +20,11 @@ from trainer.errors import SettingsError
 
 @pytest.fixture
 def stage() -> Iterator[Stage]:
-    def world(region: str | None) -> World:
-        made = stage.world(region)
-        return World(made.aws, made.clock, made.say, lambda: True, made.results)
+    def runtime(region: str | None) -> Runtime:
+        made = stage.runtime(region)
+        return Runtime(made.aws, made.clock, made.say, lambda: True, made.results)
 
-    with Stage.opened() as stage, mock.patch("launch.sagemaker.notebook._world", world):
+    with Stage.opened() as stage, mock.patch("launch.sagemaker.notebook._runtime", runtime):
         yield stage
 
 
@@ -43,7 +43,7 @@ def test_a_plan_is_the_command_lines(stage: Stage, capsys: pytest.CaptureFixture
 def test_a_plan_in_brief_has_price_and_warnings_and_no_requests(stage: Stage) -> None:
     brief = sagemaker.plan(instance_type="ml.p3.8xlarge").brief
     assert "at most" in brief
-    assert "p3.8xlarge is at its end" in brief
+    assert "p3.8xlarge is being retired" in brief
     assert "PutObject" not in brief
     assert stage.account.jobs == {}
 
@@ -65,7 +65,7 @@ def test_a_wrong_setting_is_refused_before_any_call(stage: Stage, settings: dict
 def test_launch_returns_at_once_and_the_job_can_be_asked(stage: Stage) -> None:
     job = sagemaker.launch(sagemaker.plan(job_name=NAME, epochs=3))
     assert stage.slept_s == 0
-    assert (job.name, job.run.status) == (NAME, "InProgress")
+    assert (job.name, job.training_job.status) == (NAME, "InProgress")
     assert repr(job) == f"<job {NAME}: 1 x ml.g5.2xlarge, Starting>"
     assert job.cost() == 0
     assert job.metrics() == []
@@ -95,7 +95,7 @@ def test_interrupting_a_launch_leaves_no_job(stage: Stage) -> None:
 def test_the_same_plan_is_not_launched_twice(stage: Stage) -> None:
     made = sagemaker.plan(job_name=NAME)
     sagemaker.launch(made).stop()
-    with pytest.raises(SettingsError, match=f"{NAME} was started from this plan before, and is over; plan again"):
+    with pytest.raises(SettingsError, match=f"{NAME} was already started from this plan"):
         sagemaker.launch(made)
     assert list(stage.account.jobs) == [NAME]
 
@@ -148,7 +148,7 @@ def test_stopping_twice_is_fine(stage: Stage) -> None:
     job.stop()
     job.stop()
     assert stage.account.left() == []
-    assert job.run.status == "Stopped"
+    assert job.training_job.status == "Stopped"
 
 
 def test_the_jobs_there_are_are_newest_first_and_cost_what_leaks_says(stage: Stage) -> None:
@@ -157,7 +157,7 @@ def test_the_jobs_there_are_are_newest_first_and_cost_what_leaks_says(stage: Sta
     complete(stage.started("one"))
     stage.started("two")
     assert [job.name for job in sagemaker.jobs()] == ["two", "one"]
-    assert sagemaker.costs().endswith("1.51 USD per hour, of which leaks 0.00 USD")
+    assert sagemaker.costs().endswith("1.51 USD per hour, 0.00 USD of it for leaks")
 
 
 def test_an_unknown_job_is_told_with_the_nearest(stage: Stage) -> None:

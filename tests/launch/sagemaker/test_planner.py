@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from launch.core.errors import AwsError, NotSetUp
-from launch.core.plan import Plan, as_json, as_text
+from launch.core.plan import as_json, as_text
 from launch.sagemaker import sdk
+from launch.sagemaker.checks import ENDING_S
 from launch.sagemaker.facts import Facts, Quota
-from launch.sagemaker.planner import inner
-from tests.launch.sagemaker.known import BUCKET, FACTS, NAME, plan, run
+from launch.sagemaker.planner import SageMakerPlan
+from tests.launch.sagemaker.known import BUCKET, FACTS, NAME, plan, training_job
 from tests.launch.sagemaker.test_sdk import EVERYTHING, FILE_SYSTEMS
 from tests.launch.sagemaker.world import quick_sdk
 
@@ -33,13 +34,41 @@ JOBS: dict[str, dict[str, Any]] = {
 }
 
 
+BASE = "ml.g5.2xlarge-x1"
+
+
 @cache
-def planned(name: str) -> Plan:
+def planned(name: str) -> SageMakerPlan:
     """With the SDK's own request."""
     return plan(replace(FACTS, quotas=()), capture=sdk.capture, **JOBS[name])
 
 
-def without_digest(made: Plan, text: str) -> str:
+def request_of(name: str) -> dict[str, Any]:
+    """The job's CreateTrainingJob, without the digest."""
+    made = planned(name)
+    text = without_digest(made, json.dumps(made.steps[-1].params))  # type: ignore[union-attr]
+    assert "<digest>" in text
+    request: dict[str, Any] = json.loads(text)
+    return request
+
+
+def flat(content: dict[str, Any], path: str = "") -> dict[str, Any]:
+    """{dotted path: value}; lists are values."""
+    paths = dict[str, Any]()
+    for name, value in content.items():
+        here = f"{path}{name}"
+        paths |= flat(value, f"{here}.") if isinstance(value, dict) else {here: value}
+    return paths
+
+
+def differences(base: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """What `other` has that `base` has not, by path; None for what it lacks."""
+    before, after = flat(base), flat(other)
+    paths = sorted({*before, *after})
+    return {path: after.get(path) for path in paths if before.get(path) != after.get(path)}
+
+
+def without_digest(made: SageMakerPlan, text: str) -> str:
     """`text` without what changes with every line of the trainer, and every option."""
     (digest,) = re.findall(r"/source/(\w{16})/", as_text(made))[:1]
     text = re.sub(r"\d+ files, [\d,]+ bytes", "<size>", text.replace(digest, "<digest>"))
@@ -47,13 +76,13 @@ def without_digest(made: Plan, text: str) -> str:
     return re.sub(r"[\d,]+ bytes, SHA-256 \w{64}", "<size>, SHA-256 <digest>", text)
 
 
-@pytest.mark.parametrize("name", JOBS)
-def test_the_request_of_a_job_is_as_it_was(name: str, golden: Callable[[str, str], None]) -> None:
-    made = planned(name)
-    request = made.steps[-1].params  # type: ignore[union-attr]
-    text = without_digest(made, json.dumps(request, indent=2, sort_keys=True))
-    assert "<digest>" in text
-    golden(f"{name}.json", text + "\n")
+def test_the_request_of_a_job_is_as_it_was(golden: Callable[[str, str], None]) -> None:
+    golden("request.json", json.dumps(request_of(BASE), indent=2, sort_keys=True) + "\n")
+
+
+def test_the_requests_of_other_jobs_differ_in_what_was_asked_for(golden: Callable[[str, str], None]) -> None:
+    table = {name: differences(request_of(BASE), request_of(name)) for name in JOBS if name != BASE}
+    golden("differences.json", json.dumps(table, indent=2) + "\n")
 
 
 def test_the_whole_dry_run_is_as_it_was(golden: Callable[[str, str], None]) -> None:
@@ -99,14 +128,25 @@ def test_nothing_in_the_requests_is_outside_of_the_jobs_folder() -> None:
     ],
 )
 def test_a_name_is_taken_once_and_for_all(taken: tuple[str, ...], name: str) -> None:
-    assert inner(plan(replace(FACTS, taken=taken))).estimator.name == name
+    assert plan(replace(FACTS, taken=taken)).payload.estimator.name == name
 
 
 def running(**changes: Any) -> Facts:
     """The start that lives is the same as plan() makes, but for these changes."""
-    told = {"dataset": '"cifar10"', "batch-size": '"256"', "progress": '"false"', "sagemaker_region": '"us-east-1"'}
-    one = run(
-        **{"name": f"{NAME}--2", "instance_type": "ml.g5.2xlarge", "nodes": 1, "hyperparameters": told, **changes}
+    hyperparameters = {
+        "dataset": '"cifar10"',
+        "batch-size": '"256"',
+        "progress": '"false"',
+        "sagemaker_region": '"us-east-1"',
+    }
+    one = training_job(
+        **{
+            "name": f"{NAME}--2",
+            "instance_type": "ml.g5.2xlarge",
+            "nodes": 1,
+            "hyperparameters": hyperparameters,
+            **changes,
+        }
     )
     return replace(FACTS, taken=(one.name, NAME), running=one)
 
@@ -114,8 +154,8 @@ def running(**changes: Any) -> Facts:
 def test_a_job_that_runs_is_left_alone() -> None:
     made = plan(running())
     assert (made.steps, made.problems) == ((), ())
-    assert inner(made).estimator.name == f"{NAME}--2"
-    assert made.title.endswith(f"it is running, as {NAME}--2; nothing is started")
+    assert made.payload.estimator.name == f"{NAME}--2"
+    assert made.title.endswith(f"already running as {NAME}--2; nothing to start")
 
 
 @pytest.mark.parametrize(
@@ -131,40 +171,73 @@ def test_a_job_that_runs_with_other_settings_speaks_against_the_launch(changes: 
 def test_a_job_started_again_says_so_and_uses_the_same_folder() -> None:
     made = plan(replace(FACTS, taken=(NAME,)))
     assert made.title.endswith(f"started again as {NAME}--2")
-    assert inner(made).estimator.arguments["checkpoint_s3_uri"] == f"s3://{BUCKET}/jobs/{NAME}/run"
+    assert made.payload.estimator.arguments["checkpoint_s3_uri"] == f"s3://{BUCKET}/jobs/{NAME}/run"
 
 
-# ---- what is told
-
-
-def told(made: Plan) -> str:
-    return as_text(made)
+# ---- text and facts
 
 
 def test_the_price_is_expected_and_at_most() -> None:
-    text = told(plan(nodes=2, max_hours=10))
-    assert "ml.g5.2xlarge  3.03 USD per hour on demand, all 2 with their disks" in text
-    assert re.search(r"at most +30\.8\d USD: 10 h until the time limit, 10 min to end", text)
+    text = str(plan(nodes=2, max_hours=10))
+    assert "ml.g5.2xlarge  3.03 USD per hour on demand, all 2 nodes with their disks" in text
+    assert re.search(r"at most +30\.8\d USD in 10\.2 h", text)
     epoch = r"[\d,.]+ s per epoch \([\d,.]+ to [\d,.]+\), [\d,]+ images/s, limited by"
     assert re.search(rf"expected +[\d.]+ USD in [\d.]+ (h|min): {epoch}", text)
 
 
 def test_spot_and_warm_pools_are_in_the_price() -> None:
-    assert "up to 90% less; SageMaker tells at the end what it was" in told(plan(spot=True))
-    assert "the machines stay 600 s for a next job like this, and cost" in told(plan(warm_pool_s=600))
+    assert "up to 90% less" in str(plan(spot=True))
+    assert "600 s in the warm pool" in str(plan(warm_pool_s=600))
+
+
+def test_a_quote_has_every_figure_as_a_number() -> None:
+    (quote,) = plan(nodes=2, max_hours=10).quotes
+    assert (quote.instance, quote.nodes, quote.market) == ("ml.g5.2xlarge", 2, "on demand")
+    assert quote.usd_per_hour == pytest.approx(3.03)
+    assert quote.most_s == 10 * 3600 + ENDING_S
+    assert quote.most_usd == pytest.approx(quote.usd_per_hour * (10 + ENDING_S / 3600))
+    assert quote.expected_usd is not None
+    assert quote.expected_usd < quote.most_usd
+
+
+def test_spot_has_no_price_per_hour_and_at_most_that_on_demand() -> None:
+    (spot,), (on_demand,) = plan(spot=True).quotes, plan().quotes
+    assert (spot.market, spot.usd_per_hour) == ("spot", None)
+    assert spot.on_demand_usd_per_hour == on_demand.usd_per_hour
+    assert (spot.expected_usd, spot.most_usd) == (on_demand.expected_usd, on_demand.most_usd)
+
+
+def test_a_warm_pool_is_in_the_maximum() -> None:
+    (kept,), (plain,) = plan(warm_pool_s=600).quotes, plan().quotes
+    assert kept.most_s is not None
+    assert plain.most_s is not None
+    assert kept.most_s - plain.most_s == 600
+
+
+def test_a_program_reads_facts_as_values() -> None:
+    facts = json.loads(as_json(plan(instance_type="ml.g5.12xlarge", nodes=2, spot=True, max_hours=3)))["facts"]
+    assert (facts["account"], facts["region"], facts["processes"]) == ("123456789012", "us-east-1", 8)
+    assert (facts["time_limit_h"], facts["wait_limit_h"]) == (3.0, 6.0)
+    assert facts["quotas"] == [
+        {"name": "ml.g5.2xlarge for training job usage", "needed": 2, "running": 1, "limit": 4},
+    ]  # fmt: skip
+    assert facts["tags"]["aws-ddp-toolkit:job"] == NAME
 
 
 @pytest.mark.parametrize(
     ("settings", "warning"),
     [
-        ({"instance_type": "ml.p3.8xlarge"}, "p3.8xlarge is at its end: AWS asked everybody to leave it by"),
+        ({"instance_type": "ml.p3.8xlarge"}, "p3.8xlarge is being retired: AWS asks users to leave it by"),
         ({"instance_type": "ml.p3.8xlarge"}, "Take g5.12xlarge (ml.g5.12xlarge on SageMaker), which has as many GPUs."),
         ({"instance_type": "ml.p3.8xlarge"}, "the price of ml.p3.8xlarge is from an old price list."),
-        ({"instance_type": "ml.p3.8xlarge"}, "AWS patches 2.8.0-gpu-py312-cu129-ubuntu22.04-sagemaker no more since"),
+        (
+            {"instance_type": "ml.p3.8xlarge"},
+            "cu129-ubuntu22.04-sagemaker has had no security patches from AWS since",
+        ),
         ({"checkpoints": False}, "without checkpoints a job that ends early has lost everything."),
         ({"encrypt_traffic": True, "nodes": 2}, "encrypted traffic between the nodes slows every all-reduce."),
         ({"nodes": 4}, "the quota 'ml.g5.2xlarge for training job usage' is 4: SageMaker will refuse the job."),
-        ({"image": "123456789012.dkr.ecr.us-east-1.amazonaws.com/ours:1"}, "the toolkit does not know this image"),
+        ({"image": "123456789012.dkr.ecr.us-east-1.amazonaws.com/ours:1"}, "this image is unknown"),
         ({"data": "s3://elsewhere/imagenet"}, "s3://elsewhere/imagenet/ is not in infra/iam/sagemaker.json"),
     ],
 )
@@ -185,7 +258,7 @@ def test_a_bucket_that_the_role_may_not_use_is_a_warning() -> None:
 @pytest.mark.parametrize(("running", "words"), [(3, "3 running"), (None, "an unknown number running")])
 def test_the_quota_is_shown_with_what_runs(running: int | None, words: str) -> None:
     made = plan(replace(FACTS, quotas=(Quota("q", 4, running),)))
-    assert f"1 needed + {words} <= 4 (q)" in told(made)
+    assert f"1 needed + {words} <= 4 (q)" in str(made)
 
 
 def test_problems_of_the_lookup_and_a_missing_sdk_are_told_together() -> None:
@@ -198,6 +271,6 @@ def test_problems_of_the_lookup_and_a_missing_sdk_are_told_together() -> None:
 
 
 def test_without_an_account_the_plan_says_what_it_does_not_know() -> None:
-    text = told(plan(replace(FACTS, account=None, role=None, role_from="", bucket=None, quotas=())))
+    text = str(plan(replace(FACTS, account=None, role=None, role_from="", bucket=None, quotas=())))
     assert "account     <unknown>, us-east-1" in text
     assert "s3://aws-ddp-toolkit-<account>-us-east-1/jobs/" in text

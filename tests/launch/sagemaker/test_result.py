@@ -15,12 +15,12 @@ from botocore.exceptions import ReadTimeoutError
 from launch.core.errors import AwsError
 from launch.sagemaker.result import fetch_result
 from tests.launch.faults import Faults, injected, refused
-from tests.launch.sagemaker.known import BUCKET, NAME, run
+from tests.launch.sagemaker.known import BUCKET, NAME, training_job, typed
 from tests.launch.sagemaker.world import Stage, tar_gz
 from trainer.errors import MachineError
 
 KEY = f"jobs/{NAME}/output/{NAME}/output/model.tar.gz"
-DONE = run(status="Completed", model=f"s3://{BUCKET}/{KEY}")
+DONE = training_job(status="Completed", model=f"s3://{BUCKET}/{KEY}")
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_fetching_twice_leaves_the_newer_one(stage: Stage, tmp_path: Path) -> No
 
 def test_a_job_without_a_result_is_told(stage: Stage, tmp_path: Path) -> None:
     with pytest.raises(AwsError, match=rf"{NAME} left no result\."):
-        fetch_result(stage.aws, run(status="Failed", model=None), tmp_path)
+        fetch_result(stage.aws, training_job(status="Failed", model=None), tmp_path)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
@@ -91,10 +91,12 @@ def test_a_full_disk_is_told_and_leaves_nothing_half_made(
         monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: FullDisk())
     else:
         monkeypatch.setattr("tarfile.copyfileobj", is_full)
-    with pytest.raises(MachineError, match=r"\(No space left on device\); free some space, and fetch it with") as error:
+    with pytest.raises(
+        MachineError, match=r"\(No space left on device\); free some space and fetch the result again"
+    ) as error:
         fetch_result(stage.aws, DONE, tmp_path)
     assert error.value.code == 6
-    assert str(error.value).endswith(f"python -m launch.sagemaker attach {NAME}")
+    assert str(error.value).endswith(typed("attach"))
     assert files_in(tmp_path) == []
 
 
@@ -137,7 +139,7 @@ def test_a_link_out_of_the_folder_is_refused(stage: Stage, tmp_path: Path) -> No
 def test_a_folder_that_cannot_be_written_is_told_with_the_way_around(stage: Stage, tmp_path: Path) -> None:
     stage.account.write(KEY, tar_gz({"model.pt": "w"}))
     (tmp_path / "runs").write_text("a file in the way")
-    with pytest.raises(MachineError, match=rf"cannot write to .*; .*python -m launch.sagemaker attach {NAME}"):
+    with pytest.raises(MachineError, match=rf"(?s)cannot write to .*; .*python -m launch.sagemaker attach {NAME}"):
         fetch_result(stage.aws, DONE, tmp_path / "runs")
 
 

@@ -22,7 +22,6 @@ from botocore.validate import ParamValidator
 from launch.core.errors import NotSetUp
 from launch.sagemaker import sdk
 from launch.sagemaker.estimator import Estimator
-from launch.sagemaker.planner import inner
 from tests.conftest import ROOT
 from tests.launch.faults import Died, Faults, died_after, died_before, injected
 from tests.launch.sagemaker.known import NAME, plan, request
@@ -39,7 +38,7 @@ def quick() -> Iterator[None]:
 
 
 def estimator(**settings: Any) -> Estimator:
-    return inner(plan(**settings)).estimator
+    return plan(**settings).payload.estimator
 
 
 @contextmanager
@@ -235,9 +234,9 @@ def test_a_request_that_differs_from_the_plan_is_not_sent() -> None:
         planned = dict(made.steps[-1].params)  # type: ignore[union-attr]
         for other in ({**planned, "RoleArn": "arn:aws:iam::123456789012:role/x"}, {**planned, "X": 1}):
             with pytest.raises(RuntimeError, match="would send another request than planned"):
-                sdk.send(inner(made).estimator, other, stage.aws)
+                sdk.send(made.payload.estimator, other, stage.aws)
         assert stage.account.jobs == {}
-        sdk.send(inner(made).estimator, planned, stage.aws)
+        sdk.send(made.payload.estimator, planned, stage.aws)
         assert list(stage.account.jobs) == [NAME]
 
 
@@ -245,7 +244,7 @@ def test_sending_leaves_nothing_on_the_client() -> None:
     with Stage.opened() as stage:
         made = stage.plan()
         planned = made.steps[-1].params  # type: ignore[union-attr]
-        sdk.send(inner(made).estimator, planned, stage.aws)
+        sdk.send(made.payload.estimator, planned, stage.aws)
         other = {**planned, "TrainingJobName": "another"}
         stage.aws.call("sagemaker", sdk.OPERATION, other)
         assert list(stage.account.jobs) == [NAME, "another"]
@@ -257,7 +256,7 @@ def test_the_sdk_does_not_swallow_what_ends_the_process(fault: Any) -> None:
         made = stage.plan()
         faults.on(sdk.OPERATION, fault())
         with pytest.raises(Died):
-            sdk.send(inner(made).estimator, made.steps[-1].params, stage.aws)  # type: ignore[union-attr]
+            sdk.send(made.payload.estimator, made.steps[-1].params, stage.aws)  # type: ignore[union-attr]
 
 
 # ---- the import
@@ -300,7 +299,7 @@ def test_help_and_checks_do_without_the_sdk() -> None:
         "main(['--nodes', '65'])\n"
         "assert not {'sagemaker', 'boto3', 'yaml'} & set(sys.modules)\n"
     )
-    assert done.stderr == "error: --nodes 65 is over --max-nodes 64; raise it if you mean it.\n"
+    assert done.stderr == "error: --nodes 65 is more than --max-nodes 64; raise --max-nodes if you mean it.\n"
     assert done.returncode == 0
 
 

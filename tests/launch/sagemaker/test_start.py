@@ -26,13 +26,15 @@ from tests.launch.faults import (
     refused_after,
     unreachable,
 )
-from tests.launch.sagemaker.known import BUCKET, NAME
+from tests.launch.sagemaker.known import BUCKET, NAME, typed
 from tests.launch.sagemaker.test_stop import foreign
 from tests.launch.sagemaker.world import Event, Stage, idle
 from tests.launch.sagemaker.world import interrupt as ctrl_c
 from trainer.errors import SettingsError
 
 CONSOLE = f"https://us-east-1.console.aws.amazon.com/sagemaker/home?region=us-east-1#/jobs/{NAME}"
+# Shown before anything costs money, so that each can be pasted.
+COMMANDS = [f"job {NAME}; from any terminal:", *(f"  {typed(verb)}" for verb in ("status", "logs", "stop"))]
 FAILED = 'AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage "{}"\nCommand "mpirun --host algo-1"'
 
 
@@ -67,9 +69,9 @@ def test_a_job_is_started_followed_and_its_result_fetched(stage: Stage) -> None:
     assert stage.launch() == 0
     assert stage.account.left() == []
     assert stage.said == [
-        f"job {NAME}; from any terminal: python -m launch.sagemaker status|logs|stop {NAME}",
-        "what the job is",
-        "the trainer, for the container to fetch",
+        *COMMANDS,
+        "write the job's settings",
+        "upload the trainer for the container",
         "start the job, through the SDK's estimator",
         f"{NAME} is started: {CONSOLE}",
         "Starting: Starting the training job",
@@ -89,7 +91,7 @@ def test_a_job_is_started_followed_and_its_result_fetched(stage: Stage) -> None:
 def test_the_request_that_arrives_is_the_one_that_was_planned(stage: Stage) -> None:
     stage.settings = {"detach": True}
     made = stage.plan()
-    start_module.launch(made, stage.world())
+    start_module.launch(made, stage.runtime())
     (create,) = stage.account.asked("CreateTrainingJob")
     assert create == made.steps[-1].params  # type: ignore[union-attr]
 
@@ -98,7 +100,7 @@ def test_the_source_and_the_spec_lie_in_the_jobs_folder(stage: Stage) -> None:
     stage.settings = {"detach": True, "epochs": 3}
     stage.launch()
     (source,) = [key for key in stage.account.s3_keys() if key.endswith("sourcedir.tar.gz")]
-    submitted = stage.job().asked["HyperParameters"]["sagemaker_submit_directory"]
+    submitted = stage.job().request["HyperParameters"]["sagemaker_submit_directory"]
     assert submitted == f'"s3://{BUCKET}/{source}"'
     spec = stage.account.s3(f"jobs/{NAME}/job.json")
     assert (spec["job"], spec["backend"], spec["region"]) == (NAME, "sagemaker", "us-east-1")
@@ -133,9 +135,9 @@ def test_a_detached_launch_returns_at_once_and_says_how_to_go_on(stage: Stage, s
     assert stage.account.left() == [f"training job {NAME} (InProgress)"]
     assert stage.slept_s == 0
     assert stage.said[-3:] == [
-        "the job goes on without this terminal, and ends by itself.",
-        f"  python -m launch.sagemaker attach {NAME}   follow it, and fetch its result",
-        f"  python -m launch.sagemaker stop {NAME}   end it",
+        "the job runs without this terminal and ends by itself; to follow it and fetch its result, or to end it:",
+        f"  {typed('attach')}",
+        f"  {typed('stop')}",
     ]
 
 
@@ -154,10 +156,8 @@ def test_machines_that_are_kept_are_told(stage: Stage) -> None:
     stage.settings = {"warm_pool_s": 600}
     stage.events = iter([train(stage), stage.complete()])
     assert stage.launch() == 0
-    assert (
-        "the machines are kept up to 600 s for a next job, and cost; give them back with python -m launch.sagemaker "
-        f"stop {NAME}"
-    ) in stage.said
+    place = stage.said.index("the instances are kept up to 600 s for a next job, and billed; to release them:")
+    assert stage.said[place + 1] == f"  {typed('stop')}"
     assert stage.account.left() == [f"warm pool of {NAME}"]
 
 
@@ -169,7 +169,7 @@ def test_machines_that_are_kept_after_a_failure_are_told_too(stage: Stage, reaso
     stage.settings = {"warm_pool_s": 600}
     stage.events = iter([train(stage), lambda: fail(stage.job(), reason)])
     ended(stage)
-    assert (f"give them back with python -m launch.sagemaker stop {NAME}" in stage.text) == kept
+    assert ("to release them:" in stage.text) == kept
     assert stage.account.left() == ([f"warm pool of {NAME}"] if kept else [])
 
 
@@ -187,12 +187,12 @@ def test_machines_that_are_kept_after_a_failure_are_told_too(stage: Stage, reaso
         (
             "AlgorithmError: , exit code: 137",
             6,
-            "a rank was killed by SIGKILL, for which the usual reason is too little",
+            "a rank was killed by SIGKILL, usually for lack of memory",
         ),
-        (NO_CAPACITY, 4, "AWS has no free machines of this type here: try later, another --instance-type"),
+        (NO_CAPACITY, 4, "AWS has no free instances of this type here: try later, or give another"),
         ("InternalServerError: We encountered an internal error.  Please try again.", 6, "SageMaker itself failed"),
-        ("ClientError: Data download failed:NoSuchKey (404): no such thing", 3, "look at --data"),
-        ("ClientError: Cannot pull algorithm container. Either the image does not exist", 4, "look at --image"),
+        ("ClientError: Data download failed:NoSuchKey (404): no such thing", 3, "check --data"),
+        ("ClientError: Cannot pull algorithm container. Either the image does not exist", 4, "check --image"),
         ("ClientError: Artifact upload failed:AccessDenied", 4, "what the role may write in the job's bucket"),
     ],
 )
@@ -203,8 +203,7 @@ def test_a_job_that_failed_is_told_with_its_code_sagemakers_reason_and_where_to_
     error = ended(stage)
     assert error.code == code
     assert sentence in str(error)
-    assert "; 2 h 0 min billed, about 3.03 USD. " in str(error)
-    assert str(error).endswith(f"See python -m launch.sagemaker logs {NAME}, and {CONSOLE}")
+    assert str(error).endswith(f"; 2 h 0 min billed, about 3.03 USD\n  {typed('logs')}\n  {CONSOLE}")
     assert f"FailureReason: {' '.join(reason.split())}" in stage.said
     assert stage.account.left() == []
 
@@ -215,7 +214,7 @@ def test_the_last_lines_of_the_rank_that_failed_are_shown_and_no_others(stage: S
     lines += [f"[1,mpirank:2,algo-1]<stderr>:{sentence}", "[1,mpirank:0,algo-1]<stderr>:Terminated"]
     stage.events = iter([train(stage), stage.log(*lines), lambda: fail(stage.job(), FAILED.format(sentence))])
     assert ended(stage).code == 5
-    place = stage.said.index("what the rank that failed said last:")
+    place = stage.said.index("the last lines of the rank that failed:")
     assert stage.said[place + 1 :] == [
         *(f"  rank 2: step {step} of 2" for step in range(16, 30)),
         f"  rank 2: {sentence}",
@@ -237,7 +236,9 @@ def test_a_time_limit_ends_with_the_code_that_says_go_on(
     stage.events = iter([train(stage), lambda: time_out(stage.job(), limit)])
     error = ended(stage)
     assert error.code == 75
-    assert str(error).startswith(f"the time limit ended it; the same command with more {option} goes on; ")
+    assert str(error).startswith(
+        f"the time limit ended it; the same command with --job-name {NAME} and more {option} resumes it; "
+    )
 
 
 def test_a_job_that_somebody_stopped_is_told(stage: Stage) -> None:
@@ -280,13 +281,13 @@ def test_a_quota_that_is_used_up_is_told_and_nothing_is_left(stage: Stage) -> No
 def test_data_that_are_missing_are_told_and_nothing_is_left(stage: Stage) -> None:
     stage.account.rules.refuses_missing_data = True
     stage.settings = {"data": f"s3://{BUCKET}/no-such"}
-    assert str(refusal(stage)) == f"there is nothing under s3://{BUCKET}/no-such/; look at --data."
+    assert str(refusal(stage)) == f"there is nothing under s3://{BUCKET}/no-such/; check --data."
     assert stage.account.jobs == {}
 
 
 def test_a_permission_that_is_missing_is_named(stage: Stage, faults: Faults) -> None:
     faults.on("CreateTrainingJob", refused("AccessDeniedException", 403), nth=None)
-    assert "these credentials may not sagemaker:CreateTrainingJob; the policy in infra/iam/" in str(refusal(stage))
+    assert "these credentials may not sagemaker:CreateTrainingJob; " in str(refusal(stage))
     assert stage.account.jobs == {}
 
 
@@ -331,7 +332,7 @@ def test_a_job_of_that_name_that_is_somebody_elses_is_not_taken_for_ours(
     request = {**made.steps[-1].params, "Tags": tags}  # type: ignore[union-attr]
     stage.aws.call("sagemaker", "CreateTrainingJob", request)
     with pytest.raises(AwsError) as error:
-        start_module.launch(made, stage.world())
+        start_module.launch(made, stage.runtime())
     assert error.value.aws_code == "ResourceInUse"
     assert stage.job().status == "InProgress"
     assert not stage.account.asked("StopTrainingJob")
@@ -344,10 +345,11 @@ def test_the_same_launch_while_the_job_runs_follows_it_and_starts_none(stage: St
     stage.started()
     stage.account.requests.clear()
     stage.events = iter([stage.complete()])
-    assert f"it is running, as {NAME}; nothing is started" in stage.plan().title
+    assert f"already running as {NAME}; nothing to start" in stage.plan().title
     assert stage.launch() == 0
-    assert not {"PutObject", "CreateTrainingJob"} & set(stage.account.operations)
-    assert stage.said.count(f"{NAME} is running already") == 1
+    assert stage.account.asked("CreateTrainingJob") == []
+    assert [params["Key"] for params in stage.account.asked("PutObject")] == [f"jobs/{NAME}/outcome.json"]
+    assert stage.said.count(f"{NAME} is already running") == 1
     assert list(stage.account.jobs) == [NAME]
 
 
@@ -357,7 +359,7 @@ def test_a_job_that_has_ended_is_started_again_under_the_next_name_with_its_chec
         assert stage.launch() == 0
         complete(next(reversed(stage.account.jobs.values())))
     assert list(stage.account.jobs) == [NAME, f"{NAME}--2", f"{NAME}--3"]
-    runs = [job.asked["CheckpointConfig"]["S3Uri"] for job in stage.account.jobs.values()]
+    runs = [job.request["CheckpointConfig"]["S3Uri"] for job in stage.account.jobs.values()]
     assert runs == [f"s3://{BUCKET}/jobs/{NAME}/run"] * 3
     tags = [{tag["Key"]: tag["Value"] for tag in job.tags} for job in stage.account.jobs.values()]
     assert [tag["aws-ddp-toolkit:job"] for tag in tags] == [NAME] * 3
@@ -393,7 +395,7 @@ def test_a_start_that_is_not_listed_yet_is_followed_and_no_second_one_made(stage
 def test_ctrl_c_stops(stage: Stage) -> None:
     stage.events = iter([train(stage), *idle(2), ctrl_c])
     error = ended(stage)
-    assert (error.code, str(error).partition(";")[0]) == (130, "stopped as asked")
+    assert (error.code, str(error).partition(";")[0]) == (130, "stopped as requested")
     assert stage.account.left() == []
     assert stage.job().status == "Stopped"
 
@@ -410,7 +412,7 @@ def test_ctrl_c_detaches_if_the_user_says_so_and_attach_follows_again(stage: Sta
     stage.events = iter([train(stage), ctrl_c])
     assert stage.launch() == 0
     assert stage.account.left() == [f"training job {NAME} (InProgress)"]
-    assert stage.said[-1] == f"  python -m launch.sagemaker stop {NAME}   end it"
+    assert stage.said[-1] == f"  {typed('stop')}"
     stage.events = iter([stage.complete()])
     assert stage.attach() == 0
     assert (stage.results / NAME / "model.pt").exists()
@@ -421,7 +423,7 @@ def test_a_second_ctrl_c_ends_the_waiting_and_says_how_to_make_sure(stage: Stage
     stage.events = iter([train(stage), ctrl_c, ctrl_c])
     with pytest.raises(KeyboardInterrupt):
         stage.launch()
-    assert stage.said[-1] == f"{NAME} may not have stopped yet; make sure with python -m launch.sagemaker stop {NAME}"
+    assert stage.said[-1] == f"{NAME} may not have stopped yet; make sure that it ends:\n  {typed('stop')}"
     assert stage.account.asked("StopTrainingJob") == [{"TrainingJobName": NAME}]
 
 
@@ -432,7 +434,7 @@ def test_a_kill_or_a_closed_terminal_while_the_job_is_stopped_changes_nothing(
     stage.account.slow.stopping = 3
     stage.events = iter([train(stage), ctrl_c, lambda: os.kill(os.getpid(), number)])
     error = ended(stage)
-    assert (error.code, str(error).partition(";")[0]) == (130, "stopped as asked")
+    assert (error.code, str(error).partition(";")[0]) == (130, "stopped as requested")
     assert stage.account.left() == []
 
 
@@ -450,7 +452,7 @@ def test_a_job_that_cannot_be_stopped_is_told_with_the_command_that_does(
     stage.events = iter([train(stage), leave])
     error = refusal(stage)
     assert error.code == 4
-    assert str(error).endswith(f"Once more: python -m launch.sagemaker stop {NAME}")
+    assert str(error).endswith(f"Try again:\n  {typed('stop')}")
 
 
 def test_a_closed_terminal_leaves_the_job_running(stage: Stage) -> None:
@@ -460,7 +462,7 @@ def test_a_closed_terminal_leaves_the_job_running(stage: Stage) -> None:
     stage.events = iter([train(stage), hang_up])
     error = ended(stage)
     assert (error.code, str(error)) == (
-        130, f"nobody listens any more (SIGHUP); the job goes on: python -m launch.sagemaker attach {NAME}",
+        130, f"the terminal was closed (SIGHUP); the job is still running:\n  {typed('attach')}",
     )  # fmt: skip
     assert stage.account.left() == [f"training job {NAME} (InProgress)"]
 
@@ -484,7 +486,7 @@ def test_who_leaves_while_the_job_is_being_made_leaves_none(
         error = ended(stage)
     before = "stopped before the job was started"
     assert (error.code, str(error)) == (
-        130, before if fault is died_before else f"{NAME} was started, and is stopped as asked",
+        130, before if fault is died_before else f"{NAME} was started, and is stopped as requested",
     )  # fmt: skip
     assert stage.account.left() == []
 
@@ -501,7 +503,7 @@ def test_aws_out_of_reach_for_a_while_is_a_warning(stage: Stage, faults: Faults)
 def test_aws_out_of_reach_for_long_leaves_the_job_running_and_says_so(stage: Stage, faults: Faults) -> None:
     stage.events = iter([train(stage), lambda: faults.on("DescribeTrainingJob", unreachable(), nth=None)])
     error = refusal(stage)
-    assert str(error).endswith(f"The job goes on: python -m launch.sagemaker attach {NAME}")
+    assert str(error).endswith(f"The job is still running:\n  {typed('attach')}")
     assert 540 < stage.slept_s < 700
     assert stage.account.left() == [f"training job {NAME} (InProgress)"]
 
@@ -529,7 +531,7 @@ def test_credentials_that_end_before_the_job_leave_it_running(
     error = refusal(stage)
     assert error.code == 4
     assert "run aws sso login" in str(error) or "(aws sso login)" in str(error)
-    assert str(error).endswith(f"The job goes on: python -m launch.sagemaker attach {NAME}")
+    assert str(error).endswith(f"The job is still running:\n  {typed('attach')}")
     assert stage.text.count("warning: ") == 1
     assert stage.account.left() == [f"training job {NAME} (InProgress)"]
 
@@ -554,17 +556,17 @@ def test_a_result_that_cannot_be_fetched_is_told(stage: Stage) -> None:
 def test_a_plan_whose_job_is_over_is_not_carried_out_again(stage: Stage) -> None:
     stage.settings = {"detach": True}
     made = stage.plan()
-    assert start_module.launch(made, stage.world()) == 0
+    assert start_module.launch(made, stage.runtime()).exit_code == 0
     complete(stage.job())
-    with pytest.raises(SettingsError, match=f"{NAME} was started from this plan before, and is over; plan again"):
-        start_module.launch(made, stage.world())
+    with pytest.raises(SettingsError, match=f"{NAME} was already started from this plan"):
+        start_module.launch(made, stage.runtime())
     assert list(stage.account.jobs) == [NAME]
 
 
 def test_a_plan_whose_job_runs_leads_to_no_second_one(stage: Stage) -> None:
     stage.settings = {"detach": True}
     made = stage.plan()
-    assert [start_module.launch(made, stage.world()) for _ in range(2)] == [0, 0]
+    assert [start_module.launch(made, stage.runtime()).exit_code for _ in range(2)] == [0, 0]
     assert list(stage.account.jobs) == [NAME]
 
 
@@ -577,7 +579,7 @@ def test_the_job_and_how_to_look_after_it_are_told_before_it_is_asked_for(stage:
 
     with mock.patch.object(sdk, "send", sent), pytest.raises(Ended, match="stopped before the job was started"):
         stage.launch()
-    assert told[0] == f"job {NAME}; from any terminal: python -m launch.sagemaker status|logs|stop {NAME}"
+    assert told[:4] == COMMANDS
 
 
 OUT_OF_SIGHT = pytest.mark.parametrize(
@@ -601,7 +603,7 @@ def test_a_job_that_cannot_be_looked_at_for_a_while_after_its_start_is_followed(
     made = stage.plan()
     out_of_sight(faults, look, created)
     stage.events = iter([*idle(5), faults.clear, train(stage), stage.complete()])
-    assert start_module.launch(made, stage.world()) == 0
+    assert start_module.launch(made, stage.runtime()).exit_code == 0
     assert list(stage.account.jobs) == [NAME]
 
 
@@ -615,10 +617,10 @@ def test_where_it_cannot_be_found_out_whether_the_job_was_started_the_user_learn
     made = stage.plan()
     out_of_sight(faults, look, created)
     with pytest.raises(AwsError) as error:
-        start_module.launch(made, stage.world())
+        start_module.launch(made, stage.runtime())
     assert error.value.code == 4
-    before, stop_it = str(error.value).split("; end it with python -m launch.sagemaker ")
-    assert before.endswith(f"So {name} may be running")
+    before, stop_it = str(error.value).split("; make sure that it ends:\n  python -m launch.sagemaker ")
+    assert before.endswith(f"{name} may be running")
     assert stage.account.left() == [f"training job {name} (InProgress)"]
     faults.clear()
     assert stage.type(*stop_it.split()) == 0
@@ -653,8 +655,8 @@ def test_who_leaves_while_the_job_is_being_made_and_cannot_be_looked_at_leaves_n
     made = stage.plan()
     faults.on("DescribeTrainingJob", unreachable(), nth=None)
     stage.events = iter([*idle(3), faults.clear])
-    with leaving(leaves), pytest.raises(Ended, match=f"{NAME} was started, and is stopped as asked"):
-        start_module.launch(made, stage.world())
+    with leaving(leaves), pytest.raises(Ended, match=f"{NAME} was started, and is stopped as requested"):
+        start_module.launch(made, stage.runtime())
     assert stage.account.left() == []
 
 
@@ -665,8 +667,8 @@ def test_who_leaves_a_job_that_cannot_be_looked_at_learns_how_to_end_it(
     made = stage.plan()
     faults.on("DescribeTrainingJob", unreachable(), nth=None)
     with leaving(leaves), pytest.raises(AwsError) as error:
-        start_module.launch(made, stage.world())
-    assert str(error.value).endswith(f"So {NAME} may be running; end it with python -m launch.sagemaker stop {NAME}")
+        start_module.launch(made, stage.runtime())
+    assert str(error.value).endswith(f"{NAME} may be running; make sure that it ends:\n  {typed('stop')}")
 
 
 def test_who_leaves_twice_a_job_that_cannot_be_looked_at_learns_how_to_make_sure(stage: Stage, faults: Faults) -> None:
@@ -674,8 +676,8 @@ def test_who_leaves_twice_a_job_that_cannot_be_looked_at_learns_how_to_make_sure
     faults.on("DescribeTrainingJob", unreachable(), nth=None)
     stage.events = iter([ctrl_c])
     with leaving(KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-        start_module.launch(made, stage.world())
-    assert stage.said[-1] == f"{NAME} may be running; make sure with python -m launch.sagemaker stop {NAME}"
+        start_module.launch(made, stage.runtime())
+    assert stage.said[-1] == f"{NAME} may be running; make sure that it ends:\n  {typed('stop')}"
 
 
 def test_a_terminal_that_is_closed_instead_of_an_answer_leaves_the_job_running(stage: Stage) -> None:
@@ -684,8 +686,8 @@ def test_a_terminal_that_is_closed_instead_of_an_answer_leaves_the_job_running(s
 
     stage.events = iter([train(stage), ctrl_c])
     made = stage.plan()
-    world = dataclasses.replace(stage.world(), may_detach=closed)
-    assert start_module.launch(made, world) == 0
+    runtime = dataclasses.replace(stage.runtime(), may_detach=closed)
+    assert start_module.launch(made, runtime).exit_code == 0
     assert stage.account.left() == [f"training job {NAME} (InProgress)"]
 
 

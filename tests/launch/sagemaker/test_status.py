@@ -11,7 +11,7 @@ import pytest
 from launch.rehearse.aws.sagemaker.jobs import complete, fail
 from launch.sagemaker import status
 from tests.launch.faults import Faults, injected, refused
-from tests.launch.sagemaker.known import BUCKET, NAME, NOW, run
+from tests.launch.sagemaker.known import BUCKET, NAME, NOW, training_job, typed
 from tests.launch.sagemaker.test_stop import foreign
 from tests.launch.sagemaker.world import Stage
 
@@ -31,12 +31,12 @@ def stage() -> Iterator[Stage]:
 
 
 def test_all_jobs_are_rows_with_what_they_cost_an_hour() -> None:
-    runs = [
-        run(),
-        run(name="b", nodes=1, is_spot=True, started=None, max_wait_s=172_800, detail="Starting"),
-        run(name="c", **DONE),
+    training_jobs = [
+        training_job(),
+        training_job(name="b", nodes=1, is_spot=True, started=None, max_wait_s=172_800, detail="Starting"),
+        training_job(name="c", **DONE),
     ]
-    text = status.all_as_text(runs, "us-east-1", NOW)
+    text = status.all_as_text(training_jobs, "us-east-1", NOW)
     assert [re.sub(" +", " ", line) for line in text.splitlines()[1:4]] == [
         " cifar10-1 Training 2 x ml.g5.12xlarge 1 h 0 min 14.18 11.82 23 h 10 min left",
         " b Starting 1 x ml.g5.12xlarge, spot 1 h 0 min 0.00 0.00 1 d 23 h left",
@@ -46,14 +46,14 @@ def test_all_jobs_are_rows_with_what_they_cost_an_hour() -> None:
 
 
 def test_kept_machines_cost_and_a_passed_time_limit_is_told() -> None:
-    kept = run(**{**DONE, "pool": "Available"})
-    late = run(max_run_s=600)
-    assert status.rate(kept) == pytest.approx(14.18)
+    kept = training_job(**{**DONE, "pool": "Available"})
+    late = training_job(max_run_s=600)
+    assert kept.usd_per_hour_now == pytest.approx(14.18)
     assert status.all_as_text([late], "us-east-1", NOW).splitlines()[1].endswith("  passed")
 
 
 def test_a_running_job_in_full() -> None:
-    assert status.as_text(run(), EPOCH, NOW).splitlines() == [
+    assert status.as_text(training_job(), EPOCH, NOW).splitlines() == [
         f"job {NAME} in us-east-1: Training, started 1 h 0 min ago",
         "",
         "  SageMaker    Training image download completed. Training in progress.",
@@ -66,8 +66,8 @@ def test_a_running_job_in_full() -> None:
         "",
         "next:",
         f"  python -m launch.sagemaker logs {NAME} --follow --region us-east-1",
-        f"  python -m launch.sagemaker attach {NAME} --region us-east-1",
-        f"  python -m launch.sagemaker stop {NAME} --region us-east-1",
+        f"  {typed('attach')}",
+        f"  {typed('stop')}",
     ]
 
 
@@ -80,15 +80,13 @@ def test_a_running_job_in_full() -> None:
     ],
 )
 def test_the_time_limit_is_sagemakers_own(changes: dict[str, Any], limit: str | None) -> None:
-    lines = status.as_text(run(**changes), None, NOW).splitlines()
+    lines = status.as_text(training_job(**changes), None, NOW).splitlines()
     assert [line.split(maxsplit=2)[2] for line in lines if "time limit" in line] == ([limit] if limit else [])
 
 
 def test_a_job_that_is_over_says_how_and_where_its_result_is() -> None:
-    text = status.as_text(run(name=f"{NAME}--2", **{**DONE, "model": "s3://b/model.tar.gz"}), None, NOW)
-    assert text.splitlines()[0] == (
-        f"job {NAME} in us-east-1 (as {NAME}--2) is over, since 5 min: the training is done"
-    )
+    text = status.as_text(training_job(name=f"{NAME}--2", **{**DONE, "model": "s3://b/model.tar.gz"}), None, NOW)
+    assert text.splitlines()[0] == (f"job {NAME} in us-east-1 (as {NAME}--2) ended 5 min ago: the training is done")
     assert "  result       s3://b/model.tar.gz" in text
     assert "time limit" not in text
     assert "--follow" not in text
@@ -97,19 +95,19 @@ def test_a_job_that_is_over_says_how_and_where_its_result_is() -> None:
 
 
 def test_of_a_spot_job_only_the_most_is_known_before_its_end() -> None:
-    assert "  cost         at most 11.82 USD so far" in status.as_text(run(is_spot=True), None, NOW)
-    assert "  cost         about 7.09 USD so far" in status.as_text(run(is_spot=True, **DONE), None, NOW)
+    assert "  cost         at most 11.82 USD so far" in status.as_text(training_job(is_spot=True), None, NOW)
+    assert "  cost         about 7.09 USD so far" in status.as_text(training_job(is_spot=True, **DONE), None, NOW)
 
 
 def test_kept_machines_can_be_given_back() -> None:
-    text = status.as_text(run(**{**DONE, "pool": "Available"}), None, NOW)
+    text = status.as_text(training_job(**{**DONE, "pool": "Available"}), None, NOW)
     assert "  warm pool    Available" in text
-    assert f"  python -m launch.sagemaker stop {NAME} --region us-east-1" in text
+    assert f"  {typed('stop')}" in text
 
 
 @pytest.mark.parametrize(("given", "shown"), [({"epochs": '"7"'}, "2/7"), ({"epochs": '"70"'}, "2/70"), ({}, "2/5")])
 def test_how_many_epochs_there_shall_be_is_the_jobs_own_setting(given: dict[str, str], shown: str) -> None:
-    assert f"epoch {shown}, " in status.as_text(run(hyperparameters=given), EPOCH, NOW)
+    assert f"epoch {shown}, " in status.as_text(training_job(hyperparameters=given), EPOCH, NOW)
 
 
 # ---- the verb
@@ -117,7 +115,9 @@ def test_how_many_epochs_there_shall_be_is_the_jobs_own_setting(given: dict[str,
 
 def test_without_jobs_it_says_where_older_ones_are(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     assert stage.type("status") == 0
-    assert capsys.readouterr().out.startswith("no job in us-east-1 in the last day.  An older one is shown by its name")
+    out = capsys.readouterr().out
+    assert out.startswith("no job in us-east-1 in the last day.")
+    assert "  python -m launch.sagemaker status JOB --region us-east-1\n" in out
 
 
 def test_jobs_of_the_last_day_and_those_that_cost_are_listed_and_nobody_elses(
@@ -143,7 +143,7 @@ def test_a_job_of_the_day_before_is_not_listed_unless_it_still_runs(
     assert "runs" in out
     assert "done" not in out
     assert stage.type("status", "done") == 0
-    assert "job done in us-east-1 is over" in capsys.readouterr().out
+    assert "job done in us-east-1 ended " in capsys.readouterr().out
 
 
 def test_machines_that_are_kept_are_listed_however_old_the_job_is(
@@ -176,7 +176,7 @@ def test_metrics_that_cannot_be_read_are_left_out(stage: Stage, capsys: pytest.C
 def test_a_job_that_failed_says_why(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     fail(stage.started(), 'AlgorithmError: ExecuteUserScriptError:\nErrorMessage "Exception: exit code 3: no images."')
     assert stage.type("status", NAME) == 0
-    assert re.match(rf"job {NAME} in us-east-1 is over, since \d+ s: no images\n", capsys.readouterr().out)
+    assert re.match(rf"job {NAME} in us-east-1 ended \d+ s ago: no images\n", capsys.readouterr().out)
 
 
 def test_an_unknown_job_is_told_with_the_nearest(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,9 +184,7 @@ def test_an_unknown_job_is_told_with_the_nearest(stage: Stage, capsys: pytest.Ca
     assert stage.type("status", "imagnet-1") == 2
     assert "no job 'imagnet-1' in us-east-1; did you mean 'imagenet-1'?" in capsys.readouterr().err
     assert stage.type("status", "imagenet-1", "--region", "eu-west-1") == 2
-    assert "no job 'imagenet-1' in eu-west-1. There is none of the last day. See --region, too." in (
-        capsys.readouterr().err
-    )
+    assert "no job 'imagenet-1' in eu-west-1. There are no jobs of the last day." in capsys.readouterr().err
 
 
 def test_looking_changes_nothing(stage: Stage) -> None:

@@ -6,10 +6,10 @@ import pytest
 
 from launch.core.errors import AwsError
 from launch.rehearse.aws.sagemaker.jobs import complete
-from launch.sagemaker.runs import describe
 from launch.sagemaker.stop import POOL_S, end
+from launch.sagemaker.training_jobs import describe
 from tests.launch.faults import Faults, injected, lost, refused
-from tests.launch.sagemaker.known import NAME
+from tests.launch.sagemaker.known import NAME, typed
 from tests.launch.sagemaker.world import Stage, idle
 
 
@@ -35,7 +35,7 @@ def test_a_job_is_stopped_and_waited_for(stage: Stage, capsys: pytest.CaptureFix
     assert stage.type("stop", NAME) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"stopping {NAME}",
-        f"{NAME} is stopped, and nothing of it costs money",
+        f"{NAME} is stopped and costs nothing",
     ]
     assert stage.account.left() == []
     assert stage.slept_s > 0
@@ -46,7 +46,7 @@ def test_stopping_twice_is_fine(stage: Stage, capsys: pytest.CaptureFixture[str]
     assert stage.type("stop", NAME) == 0
     capsys.readouterr()
     assert stage.type("stop", NAME) == 0
-    assert capsys.readouterr().out == f"nothing of {NAME} was running\n"
+    assert capsys.readouterr().out == f"{NAME} was not running\n"
     assert len(stage.account.asked("StopTrainingJob")) == 1
 
 
@@ -85,10 +85,10 @@ def test_a_start_that_is_not_listed_yet_is_stopped(stage: Stage) -> None:
 
 
 def test_all_are_asked_to_stop_before_any_is_waited_for(stage: Stage) -> None:
-    runs = [describe(stage.aws, stage.started(name).name) for name in ("one", "two", "three")]
+    starts = [describe(stage.aws, stage.started(name).name) for name in ("one", "two", "three")]
     stage.account.slow.stopping = 2
     stage.account.requests.clear()
-    assert end(lambda _: stage.aws, runs, stage.clock(), stage.said.append) == 3
+    assert end(lambda _: stage.aws, starts, stage.clock(), stage.said.append) == 3
     assert stage.account.operations[:3] == ["StopTrainingJob"] * 3
     assert "StopTrainingJob" not in stage.account.operations[3:]
 
@@ -96,7 +96,7 @@ def test_all_are_asked_to_stop_before_any_is_waited_for(stage: Stage) -> None:
 def test_machines_that_are_kept_are_given_back(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     complete(stage.started(warm_pool_s=600))
     assert stage.type("stop", NAME) == 0
-    assert capsys.readouterr().out.startswith(f"giving back the machines kept after {NAME}\n")
+    assert capsys.readouterr().out.startswith(f"releasing the instances kept after {NAME}\n")
     assert stage.account.left() == []
     assert stage.account.asked("UpdateTrainingJob") == [
         {"TrainingJobName": NAME, "ResourceConfig": {"KeepAlivePeriodInSeconds": 0}}
@@ -153,10 +153,9 @@ def test_a_job_that_does_not_stop_is_told_after_a_while(
     stage.account.slow.stopping = None
     stage.started()
     assert stage.type("stop", NAME) == 4
-    assert capsys.readouterr().err == (
-        f"error: {NAME}: it is Stopping (Stopping) after 5 minutes; look into the console. Once more: "
-        f"python -m launch.sagemaker stop {NAME}\n"
-    )
+    error = capsys.readouterr().err
+    assert f"{NAME}: it is still Stopping (Stopping) after 5 minutes" in error
+    assert error.endswith(f"\n  {typed('stop')}\n")
     assert 240 < stage.slept_s < 310
 
 
@@ -174,8 +173,8 @@ def test_an_unknown_job_is_told_with_the_nearest(stage: Stage, capsys: pytest.Ca
     stage.started("imagenet-1")
     assert stage.type("stop", "imagenet-2") == 2
     assert capsys.readouterr().err == (
-        "error: no job 'imagenet-2' in us-east-1; did you mean 'imagenet-1'? Of the last day there are: imagenet-1. "
-        "See --region, too.\n"
+        "error: no job 'imagenet-2' in us-east-1; did you mean 'imagenet-1'? Jobs of the last day: imagenet-1. "
+        "Or give its --region.\n"
     )
     assert stage.account.left() == ["training job imagenet-1 (InProgress)"]
 
@@ -184,7 +183,7 @@ def test_without_a_job_those_there_are_are_named(stage: Stage, capsys: pytest.Ca
     stage.started("one")
     assert stage.type("stop") == 2
     assert capsys.readouterr().err == (
-        "error: which job? python -m launch.sagemaker stop JOB.  Of the last day there are: one.\n"
+        "error: which job? python -m launch.sagemaker stop JOB.  Jobs of the last day: one.\n"
     )
 
 
@@ -197,7 +196,7 @@ def test_all_shows_what_it_would_end_and_wants_to_be_sure(stage: Stage, capsys: 
     assert stage.type("stop", "--all") == 2
     out, err = capsys.readouterr()
     assert "2 x ml.g5.2xlarge" in out
-    assert err == "error: --all ends two, one; give --yes if you mean it.\n"
+    assert err == "error: --all ends two, one; add --yes to confirm.\n"
     assert len(stage.account.left()) == 2
 
 
@@ -212,7 +211,7 @@ def test_all_ends_everything_of_the_toolkits_and_nothing_else(stage: Stage) -> N
 
 def test_all_with_nothing_there_is_fine(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     assert stage.type("stop", "--all") == 0
-    assert capsys.readouterr().out == "no job costs anything in us-east-1\n"
+    assert capsys.readouterr().out == "no job is running in us-east-1\n"
 
 
 def test_all_and_a_job_do_not_go_together(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from launch.core.errors import AwsError
+from launch.core.patience import PATIENCE_S
 from launch.rehearse.aws.sagemaker.jobs import MESSAGES, complete, interrupt
-from launch.sagemaker.runs import describe
-from launch.sagemaker.watch import PATIENCE_S, Follower, is_headline, streams_of
+from launch.sagemaker.training_jobs import describe
+from launch.sagemaker.watch import Follower, is_headline, streams_of
 from tests.launch.faults import Faults, injected, unreachable
 from tests.launch.sagemaker.known import NAME
 from tests.launch.sagemaker.world import Stage, idle
@@ -24,7 +25,7 @@ def follower(stage: Stage) -> Follower:
     """Of a job that trains."""
     stage.started()
     stage.said.clear()
-    return Follower(stage.aws, stage.clock(), stage.said.append, describe(stage.aws, NAME))
+    return Follower(stage.runtime(), describe(stage.aws, NAME))
 
 
 def test_what_sagemaker_says_is_said_once(stage: Stage, follower: Follower) -> None:
@@ -67,7 +68,7 @@ def test_lines_of_other_jobs_are_not_shown(stage: Stage, follower: Follower) -> 
 def test_a_spot_job_is_followed_through_its_interruption(stage: Stage) -> None:
     made = stage.started(spot=True)
     stage.said.clear()
-    follower = Follower(stage.aws, stage.clock(), stage.said.append, describe(stage.aws, NAME))
+    follower = Follower(stage.runtime(), describe(stage.aws, NAME))
     stage.events = iter([lambda: interrupt(made), stage.complete()])
     assert follower.follow().status == "Completed"
     assert [line.partition(":")[0] for line in stage.said] == [
@@ -128,8 +129,9 @@ def test_a_headline_is_what_the_trainer_says_to_people(line: str, is_one: bool) 
     assert is_headline(line) is is_one
 
 
-def test_who_wants_headlines_sees_no_other_lines_and_they_are_remembered(stage: Stage, follower: Follower) -> None:
-    follower.shows = is_headline
+def test_with_headlines_only_no_other_line_is_shown_and_all_are_remembered(stage: Stage) -> None:
+    stage.started()
+    follower = Follower(stage.runtime(), describe(stage.aws, NAME), is_headline)
     stage.events = iter([stage.log("Collecting x", "epoch 1/2  loss 1"), stage.complete()])
     follower.follow()
     assert "epoch 1/2  loss 1" in stage.said

@@ -22,14 +22,14 @@ import jsonschema
 from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.names import tags
-from launch.core.plan import Plan
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob, advance, complete
-from launch.sagemaker import sdk, start
+from launch.sagemaker import follow, sdk, start
 from launch.sagemaker.__main__ import main
 from launch.sagemaker.estimator import Estimator
-from launch.sagemaker.names import number_of, run_name
-from launch.sagemaker.runs import describe
-from launch.sagemaker.start import World
+from launch.sagemaker.names import number_of, start_name
+from launch.sagemaker.planner import SageMakerPlan
+from launch.sagemaker.runtime import Runtime
+from launch.sagemaker.training_jobs import describe
 from tests.launch.sagemaker.account import SageMakerAccount
 from tests.launch.sagemaker.known import NAME, job, request
 
@@ -133,24 +133,24 @@ class Stage:
         assert self.sleeps < 500, "nothing ever happens:\n" + "\n".join(self.said[-20:])
         next(self.events, lambda: None)()
 
-    def world(self, region: str | None = None) -> World:
+    def runtime(self, region: str | None = None) -> Runtime:
         aws = one_aws(region or self.account.region)
-        return World(aws, self.clock(), self.said.append, lambda: self.may_detach, self.results)
+        return Runtime(aws, self.clock(), self.said.append, lambda: self.may_detach, self.results)
 
-    def plan(self) -> Plan:
+    def plan(self) -> SageMakerPlan:
         """Looks everything up and plans, as the command line does."""
-        return start.prepare(job(**self.settings), self.world())
+        return start.prepare(job(**self.settings), self.runtime())
 
     def launch(self) -> int:
         """python -m launch.sagemaker ..."""
         made = self.plan()
         if made.problems:
             raise made.problems[0]
-        return start.launch(made, self.world())
+        return start.launch(made, self.runtime()).exit_code
 
     def attach(self, name: str = NAME) -> int:
         """python -m launch.sagemaker attach JOB"""
-        return start.follow(describe(self.aws, name), self.world(), fetch=True)
+        return follow.follow(describe(self.aws, name), self.runtime(), fetch=True).exit_code
 
     def type(self, *words: str) -> int:
         """A command line after `python -m launch.sagemaker`; its exit code.  What it says goes to stdout, too."""
@@ -159,17 +159,16 @@ class Stage:
             self.said.append(text)
             print(text)
 
-        def world(region: str | None) -> World:
-            return World(one_aws(region or self.account.region), self.clock(), say, lambda: False, self.results)
+        def runtime_of(region: str | None) -> Runtime:
+            return Runtime(one_aws(region or self.account.region), self.clock(), say, lambda: False, self.results)
 
-        with mock.patch("launch.sagemaker.__main__._world", world):
-            return main(list(words))
+        return main(list(words), runtime_of)
 
     def started(self, name: str = NAME, to: str = "Training", **settings: Any) -> TrainingJob:
         """A job that was started and left alone, as launch() does it, but quicker."""
         asked = json.loads(_request(tuple(settings.items())).replace(NAME, name))
         starts = [number_of(job, name) or 0 for job in self.account.jobs]
-        asked["TrainingJobName"] = run_name(name, max(starts, default=0) + 1)
+        asked["TrainingJobName"] = start_name(name, max(starts, default=0) + 1)
         asked["Tags"] = tags(name, self.account.bucket, self.clock().utc())
         self.aws.call("sagemaker", "CreateTrainingJob", asked)
         made = self.account.jobs[asked["TrainingJobName"]]

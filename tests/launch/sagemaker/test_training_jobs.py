@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from launch.rehearse.aws.sagemaker.jobs import complete
-from launch.sagemaker.names import job_of, number_of, run_name
-from launch.sagemaker.runs import again, describe, runs_of
-from tests.launch.sagemaker.known import BUCKET, NAME, NOW, RUN, run
+from launch.sagemaker.names import job_of, number_of, start_name
+from launch.sagemaker.training_jobs import describe, refreshed, starts_of
+from tests.launch.sagemaker.known import BUCKET, NAME, NOW, TRAINING_JOB, training_job
 from tests.launch.sagemaker.world import Stage
 
 PRICE = 7.09  # USD per hour of ml.g5.12xlarge
@@ -22,7 +22,7 @@ def stage() -> Iterator[Stage]:
 
 @pytest.mark.parametrize(("number", "name"), [(1, "j"), (2, "j--2"), (12, "j--12"), (1000, "j--1000")])
 def test_the_names_of_a_jobs_starts_are_read_back(number: int, name: str) -> None:
-    assert run_name("j", number) == name
+    assert start_name("j", number) == name
     assert number_of(name, "j") == number
     assert job_of(name) == "j"
 
@@ -33,13 +33,13 @@ def test_other_jobs_are_not_starts_of_this_one(name: str) -> None:
 
 
 def test_the_longest_name_of_a_job_leaves_room_for_its_starts() -> None:
-    assert len(run_name("j" * 48, 9999)) <= 63
+    assert len(start_name("j" * 48, 9999)) <= 63
 
 
 def test_the_starts_of_a_job_are_listed_newest_first_over_all_pages(stage: Stage) -> None:
     for _ in range(12):
         complete(stage.started())
-    found = runs_of(stage.aws, NAME)
+    found = starts_of(stage.aws, NAME)
     assert [seen.name for seen in found] == [*(f"{NAME}--{number}" for number in range(12, 1, -1)), NAME]
 
 
@@ -47,9 +47,9 @@ def test_starts_that_are_not_listed_yet_are_found(stage: Stage) -> None:
     for _ in range(3):
         complete(stage.started())
     for listed in range(3):
-        names = [run_name(NAME, number) for number in (1, 2, 3)]
+        names = [start_name(NAME, number) for number in (1, 2, 3)]
         stage.account.rules.unlisted = set(names[listed:])
-        assert [seen.name for seen in runs_of(stage.aws, NAME)] == names[::-1]
+        assert [seen.name for seen in starts_of(stage.aws, NAME)] == names[::-1]
 
 
 def test_a_described_job_has_what_the_verbs_need(stage: Stage) -> None:
@@ -61,54 +61,56 @@ def test_a_described_job_has_what_the_verbs_need(stage: Stage) -> None:
     assert (training.job, training.model, training.billed_s) == (NAME, None, None)
     assert training.hyperparameters["epochs"] == '"3"'
     assert training.checkpoints == f"s3://{BUCKET}/jobs/{NAME}/run"
-    assert training.said[-1] == ("Training", "Training image download completed. Training in progress.")
+    assert training.transitions[-1] == ("Training", "Training image download completed. Training in progress.")
     complete(made, seconds=100, billable=30)
-    done = again(stage.aws, training)
+    done = refreshed(stage.aws, training)
     assert (done.status, done.trained_s, done.billed_s, done.model) == ("Completed", 100, 30, made.model)
     assert done.tags == training.tags
 
 
 def test_a_job_ends_at_the_latest_when_its_limit_says_so() -> None:
-    assert run(max_run_s=3600).deadline == NOW + timedelta(minutes=10)
-    assert run(max_run_s=3600, started=None).deadline is None  # it waits for machines, which costs nothing
-    assert run(max_run_s=3600, max_wait_s=7200, started=None).deadline == NOW + timedelta(hours=1)
+    assert training_job(max_run_s=3600).deadline == NOW + timedelta(minutes=10)
+    assert training_job(max_run_s=3600, started=None).deadline is None  # it waits for machines, which costs nothing
+    assert training_job(max_run_s=3600, max_wait_s=7200, started=None).deadline == NOW + timedelta(hours=1)
 
 
 # ---- money
 
 
 def test_while_it_trains_it_costs_since_the_training_began() -> None:
-    assert RUN.usd_per_hour == pytest.approx(2 * PRICE)
-    assert RUN.billed(NOW) == timedelta(minutes=50)
-    assert RUN.cost(NOW) == pytest.approx(2 * PRICE * 50 / 60)
+    assert TRAINING_JOB.usd_per_hour == pytest.approx(2 * PRICE)
+    assert TRAINING_JOB.billed(NOW) == timedelta(minutes=50)
+    assert TRAINING_JOB.cost(NOW) == pytest.approx(2 * PRICE * 50 / 60)
 
 
 def test_before_it_trains_it_costs_nothing() -> None:
-    assert run(started=None).cost(NOW) == 0
+    assert training_job(started=None).cost(NOW) == 0
 
 
 def test_at_the_end_it_costs_what_sagemaker_billed_of_each_instance() -> None:
-    assert run(status="Completed", ended=NOW, trained_s=3000, billed_s=1200).cost(NOW) == pytest.approx(2 * PRICE / 3)
+    assert training_job(status="Completed", ended=NOW, trained_s=3000, billed_s=1200).cost(NOW) == pytest.approx(
+        2 * PRICE / 3
+    )
 
 
 def test_a_job_that_sagemaker_did_not_bill_yet_costs_until_its_end() -> None:
-    ended = run(status="Failed", ended=NOW - timedelta(minutes=20))
+    ended = training_job(status="Failed", ended=NOW - timedelta(minutes=20))
     assert ended.cost(NOW) == pytest.approx(2 * PRICE * 30 / 60)
 
 
 def test_machines_that_were_kept_cost_too() -> None:
-    kept = run(status="Completed", billed_s=3600, pool="Available", pool_s=1800)
+    kept = training_job(status="Completed", billed_s=3600, pool="Available", pool_s=1800)
     assert kept.cost(NOW) == pytest.approx(2 * PRICE * 1.5)
 
 
 def test_a_disk_costs_where_the_type_has_none_of_its_own() -> None:
-    p3 = run(instance_type="ml.p3.8xlarge", nodes=1, disk_gb=730)
+    p3 = training_job(instance_type="ml.p3.8xlarge", nodes=1, disk_gb=730)
     assert p3.usd_per_hour == pytest.approx(14.688 + 0.14)
-    assert run(nodes=1, disk_gb=730).usd_per_hour == pytest.approx(PRICE)
+    assert training_job(nodes=1, disk_gb=730).usd_per_hour == pytest.approx(PRICE)
 
 
 def test_a_type_that_the_catalog_does_not_know_has_no_price() -> None:
-    assert run(instance_type="ml.trn1.2xlarge").cost(NOW) == 0
+    assert training_job(instance_type="ml.trn1.2xlarge").cost(NOW) == 0
 
 
 @pytest.mark.parametrize(
@@ -122,4 +124,4 @@ def test_a_type_that_the_catalog_does_not_know_has_no_price() -> None:
     ],
 )
 def test_what_spot_saved_is_known_at_the_end(changes: dict[str, object], saved: float | None) -> None:
-    assert run(**changes).saved == saved
+    assert training_job(**changes).saved == saved

@@ -1,0 +1,59 @@
+"""The SageMaker backend for the rest of the toolkit: training jobs through SageMaker's SDK."""
+
+from launch.core import catalog
+from launch.core.backend import Backend, Place, Request, Values
+from launch.core.catalog import Instance
+from launch.core.numbers import whole
+from launch.sagemaker.options import SageMakerOptions
+from trainer.errors import SettingsError
+
+
+def _place(request: Request) -> Place:
+    """Whole instances, as SageMaker starts a process on every GPU: of the type, or of a smaller one of its family."""
+    options = request.options
+    if request.strategy == "dp":
+        raise SettingsError("strategy dp is one process, and SageMaker starts one per GPU; leave the point out.")
+    instance = _machine(options)
+    gpus_each = max(1, instance.gpus)
+    if request.gpus is None:
+        return Place(options, whole(options, "nodes", 1) * gpus_each)
+    if "nodes" in options:
+        raise SettingsError("gpus and nodes both set the number of instances; give one of them.")
+    if request.gpus % gpus_each:
+        instance = _sibling(instance, request.gpus)
+        gpus_each = instance.gpus
+    nodes = request.gpus // gpus_each
+    return Place({**options, "instance_type": instance.sagemaker_name, "nodes": nodes}, request.gpus)
+
+
+def _machine(options: Values) -> Instance:
+    """The instance type that `options` name.  Raises SettingsError for several, and for an unknown one."""
+    given = options.get("instance_type", SageMakerOptions.model_fields["instance_type"].default)
+    names = given.split(",") if isinstance(given, str) else list(given)
+    if len(names) != 1:
+        raise SettingsError("instance_type: a sweep compares runs, so each must know its machine; give one type.")
+    return catalog.find(names[0].strip())
+
+
+def _sibling(like: Instance, gpus: int) -> Instance:
+    """The type of the same family with the most GPUs that divide `gpus`, and the cheapest of those."""
+    family = like.name.split(".")[0]
+    fitting = [
+        one for one in catalog.load().values()
+        if one.name.split(".")[0] == family and one.sagemaker_name and one.gpus and gpus % one.gpus == 0
+    ]  # fmt: skip
+    if not fitting:
+        raise SettingsError(f"gpus: {gpus} cannot be made of SageMaker's instance types of the family {family}.")
+    return min(fitting, key=lambda one: (-one.gpus, one.sagemaker_usd_per_hour or 0.0))
+
+
+BACKEND = Backend(
+    name="sagemaker",
+    about="SageMaker training jobs",
+    options=SageMakerOptions,
+    place=_place,
+    machine=_machine,
+    defaults={"dataset": "cifar10", "model": "resnet18", "batch_size": 256, "progress": False},
+    is_billed=True,
+    scene="launch.rehearse.stage.sagemaker:opened",
+)

@@ -1,0 +1,124 @@
+"""Follows a job to its end: shows it, records how it ended, fetches the result."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from launch.core.clock import duration
+from launch.core.errors import AwsError, Ended
+from launch.core.perform import Say
+from launch.core.price import usd
+from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
+from launch.sagemaker.names import command
+from launch.sagemaker.outcome import STOPPED, last_words, outcome_of, record
+from launch.sagemaker.result import fetch_result
+from launch.sagemaker.runtime import Runtime
+from launch.sagemaker.stop import end
+from launch.sagemaker.training_job import TrainingJob
+from launch.sagemaker.training_jobs import refreshed
+from launch.sagemaker.watch import POLL_S, Follower, Shows
+from trainer.contract import Exit
+from trainer.errors import TrainerError
+from trainer.outcome import Outcome
+
+
+def follow(
+    training_job: TrainingJob, runtime: Runtime, *, fetch: bool, shows: Shows | None = None, poll_s: float = POLL_S
+) -> Outcome:
+    """Shows the job until it is over, and fetches the result.  Raises Ended if the training failed.
+
+    shows: whether a line of the log is shown; poll_s: seconds between polls.
+    """
+    follower = Follower(runtime, training_job, shows, poll_s)
+    attach = command("attach", training_job.job, training_job.region)
+    with hangups():
+        try:
+            training_job = follower.follow()
+        except KeyboardInterrupt:
+            return _interrupted(training_job, runtime)
+        except (Hangup, BrokenPipeError) as error:
+            raise Ended(f"the terminal was closed ({error}); the job is still running:\n  {attach}", STOPPED) from error
+        except TrainerError as error:
+            raise AwsError(f"{error}  The job is still running:\n  {attach}") from error
+    return _finish(training_job, runtime, follower.lines, fetch=fetch)
+
+
+def detached(training_job: TrainingJob, say: Say) -> Outcome:
+    """Shows the commands for a job that is left running."""
+    say("the job runs without this terminal and ends by itself; to follow it and fetch its result, or to end it:")
+    for verb in ("attach", "stop"):
+        say(f"  {command(verb, training_job.job, training_job.region)}")
+    return Outcome("done", Exit.DONE, "the job was started and is still running", job=training_job.job)
+
+
+def stop(training_job: TrainingJob, runtime: Runtime) -> None:
+    """Ends `training_job`; of further signals only Ctrl-C counts.  Raises AwsError."""
+    try:
+        with hangups_ignored():
+            end(lambda _: runtime.aws, [training_job], runtime.clock, unless_gone(runtime.say))
+    except KeyboardInterrupt:
+        stop_it = command("stop", training_job.job, training_job.region)
+        runtime.say(f"{training_job.name} may not have stopped yet; make sure that it ends:\n  {stop_it}")
+        raise
+
+
+def _interrupted(training_job: TrainingJob, runtime: Runtime) -> Outcome:
+    """After Ctrl-C: leaves the job running, or ends it and raises Ended, as the user says."""
+    try:
+        leaves_it = runtime.may_detach()
+    except Hangup:  # the terminal was closed instead of an answer
+        leaves_it = True
+    if leaves_it:
+        return detached(training_job, unless_gone(runtime.say))
+    stop(training_job, runtime)
+    training_job, now = refreshed(runtime.aws, training_job), runtime.clock.utc()
+    raise Ended(f"stopped as requested; {_cost(training_job, now)}", STOPPED, outcome_of(training_job, now))
+
+
+def _finish(training_job: TrainingJob, runtime: Runtime, lines: Sequence[str], *, fetch: bool) -> Outcome:
+    say, now = runtime.say, runtime.clock.utc()
+    outcome, cost = outcome_of(training_job, now), _cost(training_job, now)
+    record(runtime.aws, training_job, outcome, unless_gone(say))
+    if training_job.keep_s and training_job.pool in (None, "InUse", "Available"):  # also after a failure
+        stop_it = command("stop", training_job.job, training_job.region)
+        say(f"the instances are kept up to {training_job.keep_s} s for a next job, and billed; to release them:")
+        say(f"  {stop_it}")
+    if outcome.exit_code != Exit.DONE:
+        for line in _diagnosis(training_job, lines):
+            say(line)
+        logs = command("logs", training_job.job, training_job.region)
+        raise Ended(f"{outcome.reason}; {cost}\n  {logs}\n  {training_job.console}", outcome.exit_code, outcome)
+    say(f"the training is done; {cost}")
+    if fetch:
+        say(f"result: {_fetch(training_job, runtime, outcome)}")
+    if training_job.checkpoints is not None:
+        say(f"checkpoints: {training_job.checkpoints}")
+    return outcome
+
+
+def _fetch(training_job: TrainingJob, runtime: Runtime, outcome: Outcome) -> Path:
+    """Fetches the result; returns its folder, with the outcome in it, which has the price."""
+    folder = fetch_result(runtime.aws, training_job, runtime.results)
+    try:
+        outcome.write(folder)
+    except OSError as error:
+        runtime.say(f"warning: the outcome was not written to {folder}: {error.strerror}")
+    return folder
+
+
+def _diagnosis(training_job: TrainingJob, lines: Sequence[str]) -> Iterator[str]:
+    """What is known about a failure: SageMaker's reason, and the last lines of the rank that failed."""
+    if not training_job.failure:
+        return
+    yield f"FailureReason: {' '.join(training_job.failure.split())}"
+    if lines:
+        yield "the last lines of the rank that failed:"
+        yield from (f"  {line}" for line in last_words(list(lines)))
+
+
+def _cost(training_job: TrainingJob, now: datetime) -> str:
+    """A clause: the billed time, its price, and what spot saved."""
+    clause = f"{duration(training_job.billed(now))} billed, about {usd(training_job.cost(now))}"
+    if training_job.saved is not None:
+        clause += f" ({training_job.saved:.0%} saved by spot)"
+    return clause

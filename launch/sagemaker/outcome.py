@@ -1,0 +1,121 @@
+"""How a training job ended: SageMaker's words -> an Outcome, and its file in the job's folder."""
+
+import re
+import signal
+from collections.abc import Sequence
+from datetime import datetime
+
+from launch.core.aws import Aws
+from launch.core.errors import AwsError
+from launch.core.names import TIME
+from launch.core.outcomes import get_outcome, put_outcome
+from launch.core.perform import Say
+from launch.sagemaker.training_job import TrainingJob
+from trainer.contract import SAGEMAKER_FAILURE_PATTERN, Exit
+from trainer.outcome import Outcome, state_of
+
+STOPPED = 130
+SIGNALLED = 128  # and the signal: how shells and mpirun write it
+
+Verdict = tuple[int, str]  # exit code, reason
+
+# FailureReason, as AWS begins it -> exit code and remedy.
+_REASONS = (
+    ("CapacityError", Exit.AWS, "AWS has no free instances of this type here: try later, or give another "
+     "--instance-type or --region"),
+    ("InternalServerError", Exit.MACHINE, "SageMaker itself failed: the same command with the same --job-name resumes "
+     "from the newest checkpoint"),
+    ("ClientError: Data download", Exit.DATA, "check --data, and what the role may read"),
+    ("ClientError: Cannot pull", Exit.AWS, "check --image, and what the role may pull"),
+    ("ClientError: Artifact upload", Exit.AWS, "check what the role may write in the job's bucket"),
+)  # fmt: skip
+
+
+def outcome_of(training_job: TrainingJob, now: datetime) -> Outcome:
+    """How `training_job`, which is over, ended.  Pure."""
+    code, reason = _verdict(training_job)
+    ended = training_job.ended or now
+    return Outcome(
+        state_of(code),
+        code,
+        reason,
+        seconds=max(0.0, (ended - training_job.created).total_seconds()),
+        usd=training_job.cost(now),
+        job=training_job.job,
+        ended=ended.strftime(TIME),
+    )
+
+
+def _verdict(training_job: TrainingJob) -> Verdict:
+    if training_job.status == "Completed":
+        return Exit.DONE, ""
+    if training_job.status == "Failed":
+        return _failed(training_job.failure)
+    if training_job.detail in ("MaxRuntimeExceeded", "MaxWaitTimeExceeded"):
+        limit = "--max-hours" if training_job.detail == "MaxRuntimeExceeded" else "--max-wait-hours"
+        remedy = f"the same command with --job-name {training_job.job} and more {limit} resumes it"
+        return Exit.INTERRUPTED, f"the time limit ended it; {remedy}"
+    return STOPPED, "it was stopped"
+
+
+def _failed(failure: str) -> Verdict:
+    trainers = SAGEMAKER_FAILURE_PATTERN.search(failure)
+    if trainers is not None:
+        return int(trainers["code"]), trainers["sentence"].rstrip(".")
+    reason = " ".join(failure.split()).rstrip(". ") or "SageMaker gives no reason"
+    for start, code, remedy in _REASONS:
+        if reason.startswith(start):
+            return code, f"{reason}; {remedy}"
+    # The container itself exits with 1 for every failure, so the toolkit's exit code comes first.
+    exited = re.search(r"ExitCode (\d+)", reason) or re.search(r"exit code: (\d+)", reason)
+    number = int(exited[1]) if exited else 0
+    if number > SIGNALLED:
+        return Exit.MACHINE, f"a rank was killed by {_signal(number - SIGNALLED)}; start again to resume: {reason}"
+    return number or Exit.BUG, reason
+
+
+def _signal(number: int) -> str:
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    return f"{name}, usually for lack of memory" if number == signal.SIGKILL else name
+
+
+def last_words(lines: Sequence[str], most: int = 15) -> list[str]:
+    """The last lines of the rank that logged why it failed; of all ranks if none did."""
+    ends = [place for place, line in enumerate(lines) if SAGEMAKER_FAILURE_PATTERN.search(line + "\n")]
+    if not ends:
+        return list(lines[-most:])
+    mark = _mark(lines[ends[0]])
+    return [line for line in lines[: ends[0] + 1] if _mark(line) == mark][-most:]
+
+
+def _mark(line: str) -> str:
+    """The machine and the rank at the start of a line, if they are there."""
+    match = re.match(r"(\[\d+\] )?(rank \d+: )?", line)
+    return match[0] if match else ""
+
+
+# ---- its file
+
+
+def record(aws: Aws, training_job: TrainingJob, outcome: Outcome, say: Say) -> None:
+    """Writes outcome.json into the job's folder.  A failure is only a warning: the job has ended as it has."""
+    if training_job.folder is None:
+        return
+    if warning := put_outcome(aws, training_job.folder, outcome):
+        say(f"warning: {warning}")
+
+
+def recorded(aws: Aws, training_job: TrainingJob) -> Outcome | None:
+    """The outcome in the job's folder if it is of this start; None if there is none, or it cannot be read."""
+    if training_job.folder is None:
+        return None
+    try:
+        outcome = get_outcome(aws, training_job.folder)
+    except AwsError:
+        return None
+    if outcome is None or outcome.ended < training_job.created.strftime(TIME):
+        return None
+    return outcome

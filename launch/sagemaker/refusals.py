@@ -1,0 +1,25 @@
+"""Remedies for CreateTrainingJob's refusals.  Pure."""
+
+import re
+
+from launch.core.errors import AwsError
+
+# A pattern for AWS's message -> what to do.
+_REFUSALS = {
+    r"Could not assume role (?P<name>\S+?)\.? ": "SageMaker cannot assume role {name}: its trust policy must name "
+    "sagemaker.amazonaws.com (infra/iam/sagemaker-trust.json), and a new role takes a minute; or give another --role.",
+    r"service limit '(?P<name>[^']+)' is (?P<limit>\d+)": "the account's quota {name!r} is {limit}; ask for more under "
+    "Service Quotas, Amazon SageMaker, or give fewer --nodes or another --instance-type.",
+    r"No S3 objects found under S3 URL \"(?P<name>[^\"]+)\"": "there is nothing under {name}; check --data.",
+    r"(?P<name>ml\.\S+) .*not (supported|available)": "{name} is not available in this region; give another "
+    "--instance-type or --region.",
+}
+
+
+def with_remedy(error: AwsError) -> AwsError:
+    """`error` of CreateTrainingJob, with a remedy if there is one."""
+    for pattern, remedy in _REFUSALS.items():
+        match = re.search(pattern, str(error))
+        if match is not None:
+            return type(error)(remedy.format(**match.groupdict()), error.aws_code, error.operation)
+    return error

@@ -1,0 +1,272 @@
+"""How a job ended, as data and in its folder; refusals with their remedies; log lines without mpirun's prefix."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from launch.core.errors import AwsError, Ended, NoAnswer
+from launch.rehearse.aws.sagemaker.jobs import complete, fail
+from launch.sagemaker.outcome import last_words, outcome_of
+from launch.sagemaker.refusals import with_remedy
+from launch.sagemaker.watch import readable
+from tests.launch.faults import Faults, injected, refused
+from tests.launch.sagemaker.known import NAME, NOW, training_job
+from tests.launch.sagemaker.world import Stage, interrupt
+from trainer.contract import SAGEMAKER_FAILURE, Exit
+from trainer.outcome import Outcome, parse, read
+
+# As DescribeTrainingJob has it, and as the ranks' standard error arrives under mpirun.
+REASON = 'AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage "{}"\nCommand "mpirun --host algo-1 -np 4"'
+TAG = "[1,mpirank:{},algo-1]<{}>:"
+
+
+OUTCOME_KEY = f"jobs/{NAME}/outcome.json"
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    with Stage.opened() as stage:
+        yield stage
+
+
+def ended(**changes: object) -> Outcome:
+    """The outcome of a training job that has these values."""
+    return outcome_of(training_job(**changes), NOW)
+
+
+# ---- exit code and reason
+
+
+@pytest.mark.parametrize("code", [code for code in Exit if code != Exit.DONE])
+@pytest.mark.parametrize("rest", ["", "\n\n--------\nmpirun has exited due to process rank 3", '"\nCommand "x"'])
+def test_what_a_rank_says_why_it_ends_is_the_verdict(code: Exit, rest: str) -> None:
+    line = SAGEMAKER_FAILURE.format(code=int(code), sentence="the loss is not finite at update 7; lower --lr.")
+    outcome = ended(status="Failed", failure=REASON.format(line + rest))
+    assert (outcome.exit_code, outcome.reason) == (code, "the loss is not finite at update 7; lower --lr")
+
+
+def test_a_sentence_that_sagemaker_cut_off_is_still_one() -> None:
+    line = SAGEMAKER_FAILURE.format(code=3, sentence="x" * 2000)
+    outcome = ended(status="Failed", failure=REASON.format(line)[:1024])
+    assert outcome.exit_code == 3
+    assert set(outcome.reason) == {"x"}
+
+
+def test_the_first_rank_that_says_why_counts() -> None:
+    first = SAGEMAKER_FAILURE.format(code=5, sentence="the loss is not finite")
+    second = SAGEMAKER_FAILURE.format(code=6, sentence="rank 2 was lost")
+    assert ended(status="Failed", failure=REASON.format(f"{first}\n{second}")).exit_code == 5
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "sentence"),
+    [
+        ("", 1, "SageMaker gives no reason"),
+        ("AlgorithmError: , exit code: 137", 6, "killed by SIGKILL, usually for lack of memory"),
+        ("AlgorithmError: ExecuteUserScriptError:\nExitCode 143\n, exit code: 1", 6, "killed by SIGTERM; start again"),
+        ("AlgorithmError: , exit code: 3", 3, "AlgorithmError: , exit code: 3"),
+        ("AlgorithmError: ExecuteUserScriptError:\nExitCode 0\nErrorMessage", 1, "AlgorithmError: ExecuteUser"),
+        ("InternalServerError: We encountered an internal error.", 6, "SageMaker itself failed: the same"),
+        ("CapacityError: Unable to provision requested ML compute capacity.", 4, "another --instance-type"),
+        ("ClientError: Data download failed:NoSuchKey", 3, "check --data"),
+    ],
+)  # fmt: skip
+def test_without_a_ranks_word_sagemakers_own_counts(reason: str, code: int, sentence: str) -> None:
+    outcome = ended(status="Failed", failure=reason)
+    assert outcome.exit_code == code
+    assert sentence in outcome.reason
+    assert "\n" not in outcome.reason
+
+
+@pytest.mark.parametrize(
+    ("status", "detail", "state", "code", "word"),
+    [
+        ("Completed", "Completed", "done", 0, ""),
+        ("Stopped", "Stopped", "stopped", 130, "stopped"),
+        ("Stopped", "MaxRuntimeExceeded", "interrupted", 75, "--max-hours"),
+        ("Stopped", "MaxWaitTimeExceeded", "interrupted", 75, "--max-wait-hours"),
+    ],
+)
+def test_other_ends_have_their_states_and_codes(status: str, detail: str, state: str, code: int, word: str) -> None:
+    outcome = ended(status=status, detail=detail)
+    assert (outcome.state, outcome.exit_code) == (state, code)
+    assert word in outcome.reason
+
+
+def test_the_remedy_for_a_time_limit_names_the_job_that_resumes() -> None:
+    assert f"--job-name {NAME} " in ended(status="Stopped", detail="MaxRuntimeExceeded").reason
+
+
+def test_an_outcome_has_the_time_from_creation_to_end_and_the_billed_price() -> None:
+    outcome = ended(status="Completed", ended=NOW - timedelta(minutes=20), billed_s=1800)
+    assert (outcome.job, outcome.seconds) == (NAME, 2400.0)
+    assert outcome.ended == "2026-11-21T13:40:00Z"
+    assert outcome.usd == pytest.approx(2 * 7.09 / 2, abs=0.01)
+
+
+# ---- in the job's folder
+
+
+def recorded(stage: Stage) -> Outcome | None:
+    """The outcome in the job's folder in S3; None if there is none."""
+    if OUTCOME_KEY not in stage.account.s3_keys():
+        return None
+    return parse(stage.aws.call("s3", "GetObject", {"Bucket": stage.account.bucket, "Key": OUTCOME_KEY})["Body"].read())
+
+
+def test_a_launch_that_ends_records_its_outcome_with_the_price_in_s3_and_in_the_fetched_folder(stage: Stage) -> None:
+    stage.events = iter([stage.complete(seconds=3600)])
+    assert stage.launch() == 0
+    outcome = recorded(stage)
+    assert outcome is not None
+    assert (outcome.state, outcome.exit_code, outcome.job) == ("done", 0, NAME)
+    assert outcome.usd == pytest.approx(1.51, abs=0.01)
+    assert read(stage.results / NAME) == outcome
+
+
+def test_a_failure_is_recorded_with_its_reason_and_given_to_whoever_called(stage: Stage) -> None:
+    failure = REASON.format(SAGEMAKER_FAILURE.format(code=5, sentence="the loss is not finite"))
+    stage.events = iter([lambda: fail(stage.job(), failure)])
+    with pytest.raises(Ended) as error:
+        stage.launch()
+    outcome = recorded(stage)
+    assert outcome is not None
+    assert (outcome.state, outcome.exit_code, outcome.reason) == ("failed", 5, "the loss is not finite")
+    assert error.value.outcome == outcome
+
+
+def test_stop_and_attach_record_outcomes_too(stage: Stage) -> None:
+    stage.started()
+    assert stage.type("stop", NAME) == 0
+    stopped = recorded(stage)
+    assert stopped is not None
+    assert (stopped.state, stopped.exit_code) == ("stopped", 130)
+    stage.started()
+    complete(stage.job(f"{NAME}--2"), 60)
+    assert stage.type("attach", NAME, "--no-fetch") == 0
+    done = recorded(stage)
+    assert done is not None
+    assert done.state == "done"
+
+
+def test_ctrl_c_records_that_the_job_was_stopped(stage: Stage) -> None:
+    stage.events = iter([interrupt])
+    assert stage.type("--job-name", NAME) == 130
+    outcome = recorded(stage)
+    assert outcome is not None
+    assert outcome.state == "stopped"
+
+
+def test_an_outcome_that_cannot_be_written_is_a_warning_and_changes_no_exit_code(stage: Stage) -> None:
+    stage.started()
+    stage.complete()()
+    with injected(Faults()) as faults:
+        faults.on("PutObject", refused("AccessDenied", 403), nth=None)
+        assert stage.type("attach", NAME) == 0
+    assert recorded(stage) is None
+    assert sum(line.startswith("warning: ") and "outcome.json" in line for line in stage.said) == 1
+
+
+def test_status_shows_the_recorded_outcome_of_this_start_only(stage: Stage) -> None:
+    complete(stage.started())
+    now = stage.clock().utc()
+    outcome = Outcome("failed", 5, "the loss is not finite", job=NAME, ended=f"{now:%Y-%m-%dT%H:%M:%SZ}")
+    stage.account.write(OUTCOME_KEY, outcome.as_json())
+    assert stage.type("status", NAME) == 0
+    assert "the loss is not finite" in stage.said[-1]
+    stage.slept_s += 60
+    stage.account.rules.now = stage.clock().utc
+    complete(stage.started())
+    assert stage.type("status", NAME) == 0
+    assert "the loss is not finite" not in stage.said[-1]
+
+
+def test_a_damaged_outcome_is_passed_over(stage: Stage) -> None:
+    complete(stage.started())
+    stage.account.write(OUTCOME_KEY, '{"state": ')
+    assert stage.type("status", NAME) == 0
+    assert "the training is done" in stage.said[-1]
+
+
+def test_the_outcome_option_writes_the_same_for_the_sweep(stage: Stage, tmp_path: Path) -> None:
+    failure = REASON.format(SAGEMAKER_FAILURE.format(code=5, sentence="the loss is not finite"))
+    stage.events = iter([lambda: fail(stage.job(), failure, seconds=3600)])
+    assert stage.type("--job-name", NAME, "--outcome", str(tmp_path)) == 5
+    assert read(tmp_path) == recorded(stage)
+
+
+@pytest.mark.parametrize(
+    ("region", "host"),
+    [("eu-west-1", "eu-west-1.console.aws.amazon.com"), ("cn-north-1", "cn-north-1.console.amazonaws.cn")],
+)
+def test_the_console_is_the_regions_own(region: str, host: str) -> None:
+    assert training_job(region=region).console == f"https://{host}/sagemaker/home?region={region}#/jobs/{NAME}"
+
+
+# ---- refusals
+
+
+@pytest.mark.parametrize(
+    ("message", "sentence"),
+    [
+        ("Could not assume role arn:aws:iam::1:role/x. Please ensure that the role exists and allows principal",
+         "SageMaker cannot assume role arn:aws:iam::1:role/x: its trust policy must name sagemaker.amazonaws.com"),
+        ("The account-level service limit 'ml.p3.8xlarge for training job usage' is 0 Instances, with current",
+         "the account's quota 'ml.p3.8xlarge for training job usage' is 0; ask for more"),
+        ('No S3 objects found under S3 URL "s3://b/x" given in input data source.',
+         "there is nothing under s3://b/x; check --data."),
+        ("The instance type ml.p5.48xlarge is not supported in this region.", "ml.p5.48xlarge is not available"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", [AwsError, NoAnswer])
+def test_a_refusal_gets_a_remedy_and_stays_what_it_was(message: str, sentence: str, kind: type[AwsError]) -> None:
+    error = with_remedy(kind(f"AWS refused sagemaker:CreateTrainingJob: {message} (X).", "X", "CreateTrainingJob"))
+    assert str(error).startswith(sentence)
+    assert (type(error), error.aws_code, error.operation) == (kind, "X", "CreateTrainingJob")
+
+
+def test_an_unknown_refusal_stays_as_it_is() -> None:
+    error = AwsError("AWS refused it: who knows (X).", "X")
+    assert with_remedy(error) is error
+
+
+# ---- lines
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (TAG.format(0, "stdout") + "[METRIC] epoch=1 train_loss=2.0", "[METRIC] epoch=1 train_loss=2.0"),
+        (TAG.format(0, "stderr") + " warning: slow", "warning: slow"),
+        (TAG.format(13, "stderr") + "Exception: exit code 5: x", "rank 13: Exception: exit code 5: x"),
+        ("[1,mpirank:1,algo-12]<stdout>:", "rank 1: "),
+        ("[2,mpirank:1,algo-2]<stdout>:a [1,mpirank:0,algo-1]<stdout>:b", "rank 1: a [1,mpirank:0,algo-1]<stdout>:b"),
+        ("14:00:00,123 sagemaker-training-toolkit INFO", "14:00:00,123 sagemaker-training-toolkit INFO"),
+        ("[1] a", "[1] a"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_mpiruns_mark_becomes_the_rank(line: str, shown: str) -> None:
+    assert readable(line) == shown
+
+
+def test_the_last_words_are_those_of_the_rank_that_says_why() -> None:
+    why = SAGEMAKER_FAILURE.format(code=5, sentence="the loss is not finite")
+    lines = [f"{mark}step {step}" for step in range(40) for mark in ("[1] ", "[1] rank 3: ", "[2] rank 4: ")]
+    lines += [f"[1] rank 3: {why}", "[1] rank 3: after", f"[2] rank 4: {why}"]
+    words = last_words(lines)
+    assert words == [*(f"[1] rank 3: step {step}" for step in range(26, 40)), f"[1] rank 3: {why}"]
+
+
+def test_rank_0_has_no_mark_of_its_own_and_is_still_told_from_others() -> None:
+    why = SAGEMAKER_FAILURE.format(code=3, sentence="no such folder")
+    assert last_words(["rank 1: a", "b", "rank 1: c", why, "rank 1: d"]) == ["b", why]
+
+
+def test_where_no_rank_says_why_the_last_lines_of_all_are_the_last_words() -> None:
+    lines = [f"line {number}" for number in range(30)]
+    assert last_words(lines) == lines[-15:]
+    assert last_words(lines, most=2) == lines[-2:]
+    assert last_words([]) == []
