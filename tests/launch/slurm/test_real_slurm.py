@@ -93,14 +93,14 @@ exit 3
 def test_the_outcome_of_an_earlier_start_explains_nothing(user: User, capsys: Capture) -> None:
     user.trains_by("echo error: no folder nowhere.; exit 3")
     assert user.submit("--wait") == 3
-    user.trains_by("exit 1")
+    user.trains_by("exit 3")
     capsys.readouterr()
 
-    assert user.submit("--wait") == 1
+    assert user.submit("--wait") == 3
 
-    error = "it failed with exit code 1; see python -m launch.slurm logs job"
+    error = "it failed with exit code 3; see python -m launch.slurm logs job"
     assert capsys.readouterr().err == f"error: {error}\n"
-    assert (user.outcome.exit_code, user.outcome.reason) == (1, error)
+    assert (user.outcome.exit_code, user.outcome.reason) == (3, error)
 
 
 def test_ranks_that_lose_each_other_are_restarted_but_not_forever(user: User, capsys: Capture) -> None:

@@ -1,0 +1,61 @@
+"""How a job that left the queue ended, where Slurm need not be asked or has only a word for it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from launch.core.errors import Ended
+from launch.slurm.ended import by_slurm, conclude, outcome_of
+from launch.slurm.folder import JobFolder, read_folder
+from launch.slurm.lookup import Slurm
+from trainer.outcome import Outcome
+
+NO_SLURM = Slurm({"PATH": ""})
+
+
+def folder_with(path: Path, *starts: tuple[str, int, str]) -> JobFolder:
+    """A job of one submission, 7, with starts of a submission, an exit code and what followed."""
+    (path / "job.json").write_text(json.dumps({"job": "x", "backend": "slurm", "ids": ["7"]}))
+    lines = [json.dumps({"job": job, "code": code, "then": then}) for job, code, then in starts]
+    (path / "starts.jsonl").write_text("\n".join([*lines, '{"cut off']))
+    return read_folder(path)
+
+
+def test_the_outcome_in_the_folder_counts(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, ("7", 75, "requeue"), ("7", 3, "failed"))
+    Outcome("failed", 3, "no images.", 7.5).write(tmp_path)
+
+    assert outcome_of("x", folder, NO_SLURM) == Outcome("failed", 3, "no images.", 7.5, job="x")
+
+
+@pytest.mark.parametrize(("code", "state"), [(0, "done"), (3, "failed"), (75, "interrupted")])
+def test_the_noted_exit_code_counts_where_the_outcome_is_lost(code: int, state: str, tmp_path: Path) -> None:
+    ended = outcome_of("x", folder_with(tmp_path, ("7", code, "done" if not code else "failed")), NO_SLURM)
+
+    assert (ended.state, ended.exit_code) == (state, code)
+
+
+@pytest.mark.parametrize("starts", [[], [("6", 0, "done")], [("7", 75, "requeue")], [("7", 75, "slurm")]])
+def test_only_the_end_of_the_newest_submission_is_an_end(starts: list[tuple[str, int, str]], tmp_path: Path) -> None:
+    assert folder_with(tmp_path, *starts).last_start is None
+
+
+@pytest.mark.parametrize(
+    ("slurm_state", "state", "code"),
+    [("TIMEOUT", "interrupted", 75), ("CANCELLED+", "stopped", 130), ("NODE_FAIL", "failed", 6),
+     ("OUT_OF_MEMORY", "failed", 5), ("", "failed", 6)],
+)  # fmt: skip
+def test_a_job_that_could_not_note_its_end_has_slurms_word(slurm_state: str, state: str, code: int) -> None:
+    ended = by_slurm(slurm_state, "x")
+
+    assert (ended.state, ended.exit_code) == (state, code)
+    assert "python -m launch.slurm logs x" in ended.reason
+    assert ("Submit it with the same command" in ended.reason) == (code != 5)
+
+
+def test_a_job_that_is_not_done_ends_its_follower_with_its_code() -> None:
+    with pytest.raises(Ended) as caught:
+        conclude(Outcome("failed", 3, "no images."), Path("runs/x"), print)
+
+    assert (caught.value.code, str(caught.value)) == (3, "no images.")
