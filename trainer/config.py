@@ -17,7 +17,7 @@ from trainer.settings.registry import check_name, one_of
 
 
 def _pairs(value: Any) -> Any:
-    """'0:512,2:2048' -> {0: 512, 2: 2048}; anything else is left to the field's own type."""
+    """'0:512,2:2048' -> {0: 512, 2: 2048}; any other value is left to the field's own type."""
     if not isinstance(value, str):
         return value
     # SageMaker's toolkit writes a dictionary as 0=512,2=2048.
@@ -28,7 +28,7 @@ def _pairs(value: Any) -> Any:
 
 
 def _numbers(value: Any) -> Any:
-    """'30,60' -> ['30', '60']; anything else is left to the field's own type."""
+    """'30,60' -> ['30', '60']; any other value is left to the field's own type."""
     # SageMaker's toolkit writes a list as [30, 60].
     return [item for item in value.strip("[]").split(",") if item] if isinstance(value, str) else value
 
@@ -60,82 +60,114 @@ class TrainConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
 
     model: str = Field("resnet18", description=f"{', '.join(models.OWN)} or any torchvision classifier")
-    image_size: int | None = Field(None, ge=8, le=1024, description="pixels a side; none: what the data set has")
+    image_size: int | None = Field(None, ge=8, le=1024, description="pixels a side (default: the data set's own size)")
     init_from: Path | None = Field(
-        None, description="weights to start from: a model.pt or checkpoint of an earlier run"
+        None, description="start from these weights: the model.pt or a checkpoint of an earlier run"
     )
 
     dataset: str = Field("digits", description=one_of(datasets.NAMES))
-    data_dir: Path = Field(Path("data"), description="where the data set lies, or is downloaded to")
-    cache_dir: Path = Field(Path("~/.cache/aws-ddp-toolkit"), description="where decoded small sets are kept")
+    data_dir: Path = Field(Path("data"), description="folder of the data set, or to download it to")
+    cache_dir: Path = Field(
+        Path("~/.cache/aws-ddp-toolkit"), description="folder for decoded images of small data sets"
+    )
     download: bool = Field(True, description="download cifar10 when it is missing")
-    augment: bool = Field(True, description="random crop, and flip where the classes allow it")
-    workers: int | None = Field(None, ge=1, description="JPEG decoding threads per rank; none: its share of the cores")
-    max_bad_images: int = Field(0, ge=0, description="unreadable images to skip before giving up")
-    synthetic_images: int = Field(50_000, ge=1, description="images an epoch of the synthetic set has")
-    synthetic_classes: int = Field(10, ge=2, description="classes of the synthetic set")
+    augment: bool = Field(True, description="random crops, and mirroring where the classes allow it")
+    workers: int | None = Field(
+        None, ge=1, description="JPEG decoding threads per rank (default: its share of the cores)"
+    )
+    max_bad_images: int = Field(0, ge=0, description="unreadable images to skip before the run fails")
+    synthetic_images: int = Field(50_000, ge=1, description="images per epoch of the synthetic data set")
+    synthetic_classes: int = Field(10, ge=2, description="classes of the synthetic data set")
 
     epochs: int = Field(5, ge=1, description="passes over the training set")
-    batch_size: int = Field(128, ge=1, description="images per GPU (or CPU rank) and forward pass")
-    global_batch_size: int | None = Field(None, ge=1, description="images per update over all GPUs; sets batch_size")
-    accumulate: int = Field(1, ge=1, description="forward passes per update")
-    batch_ramp: Ramp | None = Field(None, description="global batch from an epoch on, such as 0:512,2:2048")
-    eval_batch_size: int | None = Field(None, ge=1, description="images per GPU in evaluation; none: twice batch_size")
-    eval_every: int = Field(1, ge=1, description="epochs between evaluations; the last is always evaluated")
-    max_steps: int | None = Field(None, ge=1, description="stop after so many updates")
-    seed: int = Field(0, ge=0, le=2**32 - 1, description="seed of weights, order and augmentation")
+    batch_size: int = Field(128, ge=1, description="images per GPU (or CPU rank) in one forward pass")
+    global_batch_size: int | None = Field(
+        None, ge=1, description="images per update over all GPUs, instead of --batch-size"
+    )
+    accumulate: int = Field(1, ge=1, description="forward passes per update (gradient accumulation)")
+    batch_ramp: Ramp | None = Field(None, description="global batch size by epoch, such as 0:512,2:2048")
+    eval_batch_size: int | None = Field(
+        None, ge=1, description="images per GPU in evaluation (default: twice the batch size)"
+    )
+    eval_every: int = Field(1, ge=1, description="evaluate every N epochs, and after the last")
+    max_steps: int | None = Field(None, ge=1, description="stop after N updates")
+    seed: int = Field(
+        0, ge=0, le=2**32 - 1, description="seed of the initial weights, the order of images and augmentation"
+    )
 
     optimizer: str = Field("sgd", description=one_of(optimizers.NAMES))
     lr: float | None = Field(None, gt=0, description=f"peak learning rate (default: {_of_each('peak_lr')})")
-    lr_scaling: Literal["none", "linear", "sqrt"] = Field("none", description="of lr with global batch / lr_base_batch")
-    lr_base_batch: int = Field(256, ge=1, description="global batch that lr is meant for when it is scaled")
-    schedule: Literal["constant", "cosine", "multistep", "onecycle"] = Field("cosine", description="of the rate")
-    warmup_epochs: float | None = Field(
-        None, ge=0, description="epochs of linear warm-up; none: 1/5 of them, at most 5"
+    lr_scaling: Literal["none", "linear", "sqrt"] = Field(
+        "none", description="scale --lr with global batch / --lr-base-batch"
     )
-    milestones: Epochs = Field((), description="epochs at which multistep lowers the rate, such as 30,60,80")
-    lr_gamma: float = Field(0.1, gt=0, lt=1, description="factor at each milestone")
-    momentum: float = Field(0.9, ge=0, lt=1, description="of sgd, lars and muon")
+    lr_base_batch: int = Field(256, ge=1, description="global batch that --lr is meant for when it is scaled")
+    schedule: Literal["constant", "cosine", "multistep", "onecycle"] = Field(
+        "cosine", description="learning rate schedule"
+    )
+    warmup_epochs: float | None = Field(
+        None, ge=0, description="epochs of linear warm-up (default: a fifth of --epochs, at most 5)"
+    )
+    milestones: Epochs = Field((), description="epochs at which --schedule multistep lowers the rate, such as 30,60,80")
+    lr_gamma: float = Field(0.1, gt=0, lt=1, description="factor of the rate at each milestone")
+    momentum: float = Field(0.9, ge=0, lt=1, description="momentum of sgd, lars and muon")
     nesterov: bool = Field(True, description="Nesterov momentum for sgd, lars and muon")
     weight_decay: float | None = Field(
-        None, ge=0, description=f"not of norms and biases (default: {_of_each('weight_decay')})"
+        None, ge=0, description=f"weight decay, except of norms and biases (default: {_of_each('weight_decay')})"
     )
-    label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of the target spread over all classes")
-    clip_norm: float | None = Field(None, gt=0, description="largest gradient norm")
-    ema_decay: float | None = Field(None, gt=0, lt=1, description="evaluate a moving average of the weights")
+    label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of the target that is spread over all classes")
+    clip_norm: float | None = Field(None, gt=0, description="clip the gradient to this norm (default: no clipping)")
+    ema_decay: float | None = Field(
+        None, gt=0, lt=1, description="evaluate a moving average of the weights with this decay (default: off)"
+    )
 
-    strategy: Literal["auto", "single", "dp", "ddp", "fsdp"] = Field("auto", description="auto: ddp with several ranks")
-    device: Literal["auto", "cuda", "cpu"] = Field("auto", description="auto: a GPU where there is one")
-    comm_hook: Literal["none", "fp16", "bf16", "powersgd"] = Field("none", description="ddp gradient compression")
+    strategy: Literal["auto", "single", "dp", "ddp", "fsdp"] = Field(
+        "auto", description="auto is ddp with several ranks, else single"
+    )
+    device: Literal["auto", "cuda", "cpu"] = Field("auto", description="auto is a GPU if there is one")
+    comm_hook: Literal["none", "fp16", "bf16", "powersgd"] = Field("none", description="gradient compression of ddp")
     powersgd_rank: int = Field(2, ge=1, description="rank of PowerSGD's approximation")
-    bucket_cap_mb: float = Field(25.0, gt=0, description="MiB of gradients per ddp all-reduce")
-    gradient_as_bucket_view: bool = Field(True, description="ddp gradients live in the buckets: less memory")
+    bucket_cap_mb: float = Field(25.0, gt=0, description="MiB of gradients per all-reduce of ddp")
+    gradient_as_bucket_view: bool = Field(True, description="keep ddp's gradients in its buckets, which saves memory")
     static_graph: bool = Field(False, description="tell ddp that the graph never changes")
-    timeout_s: float = Field(600.0, gt=0, le=86_400, description="seconds before a silent rank is an error")
+    timeout_s: float = Field(
+        600.0, gt=0, le=86_400, description="seconds after which a rank that does not answer is an error"
+    )
 
-    precision: Literal["auto", "fp32", "fp16", "bf16"] = Field("auto", description="auto: the fastest safe one here")
-    amp: bool | None = Field(None, description="--no-amp means fp32; --amp refuses it")
-    channels_last: bool | None = Field(None, description="NHWC weights and images; none: on, except with fsdp")
+    precision: Literal["auto", "fp32", "fp16", "bf16"] = Field(
+        "auto", description="auto is the fastest that is safe on this device"
+    )
+    amp: bool | None = Field(
+        None, description="--no-amp forces fp32, --amp requires fp16 or bf16 (default: as --precision)"
+    )
+    channels_last: bool | None = Field(None, description="NHWC memory format (default: on, except with fsdp)")
     compile: bool = Field(False, description="torch.compile the model")
-    compile_mode: Literal["default", "reduce-overhead", "max-autotune"] = Field("default", description="its mode")
-    fused: bool | None = Field(None, description="fused optimizer kernels; none: on GPUs where the optimizer has them")
-    cudnn_benchmark: bool = Field(True, description="let cuDNN time its convolutions once")
+    compile_mode: Literal["default", "reduce-overhead", "max-autotune"] = Field(
+        "default", description="mode of torch.compile"
+    )
+    fused: bool | None = Field(
+        None, description="fused optimizer kernels (default: on GPUs, if the optimizer has them)"
+    )
+    cudnn_benchmark: bool = Field(True, description="let cuDNN benchmark its convolutions at the start")
     deterministic: bool = Field(False, description="bit-identical reruns on a GPU, slower")
-    threads: int | None = Field(None, ge=1, description="CPU threads per rank; none: its share of the cores")
+    threads: int | None = Field(None, ge=1, description="CPU threads per rank (default: its share of the cores)")
 
-    run_dir: Path | None = Field(None, description="results go here; none: a new folder under runs/")
-    checkpoint_dir: Path | None = Field(None, description="resumed from, saved to; none: RUN/checkpoints")
+    run_dir: Path | None = Field(None, description="folder for the results (default: a new one in runs/)")
+    checkpoint_dir: Path | None = Field(
+        None, description="folder to save to and resume from (default: checkpoints/ in the run folder)"
+    )
     checkpoint_every_s: float = Field(600.0, gt=0, description="seconds between checkpoints within an epoch")
-    keep_checkpoints: int = Field(3, ge=1, description="newest checkpoints kept, beside the best")
-    resume: bool = Field(True, description="go on from the newest checkpoint, if there is one")
+    keep_checkpoints: int = Field(3, ge=1, description="number of newest checkpoints to keep, besides the best")
+    resume: bool = Field(True, description="resume from the newest checkpoint, if there is one")
 
-    progress: bool | None = Field(None, description="progress bar on rank 0; none: on a terminal")
-    log_every: int = Field(50, ge=1, description="updates between looks at the loss; after a second at the latest")
-    probe_steps: int = Field(5, ge=0, description="steps measured without communication, once a run; 0: none")
+    progress: bool | None = Field(None, description="progress bar (default: on a terminal)")
+    log_every: int = Field(50, ge=1, description="check the loss every N updates, and at least every second")
+    probe_steps: int = Field(
+        5, ge=0, description="steps to run once without communication, to measure its share; 0 to skip"
+    )
     plot: bool = Field(True, description="draw curves.png")
-    tensorboard: bool = Field(False, description="write TensorBoard events into the run folder")
-    wandb: str | None = Field(None, description="Weights & Biases project; offline without a key")
-    mlflow: str | None = Field(None, description="MLflow experiment; in the run folder without a server")
+    tensorboard: bool = Field(False, description="write TensorBoard events to the run folder")
+    wandb: str | None = Field(None, description="log to this Weights & Biases project; offline without a key")
+    mlflow: str | None = Field(None, description="log to this MLflow experiment; in the run folder without a server")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The flags of a settings model: how they are spelt, explained by --help, and told apart from mistakes.  Torch-free."""
+"""The flags of a settings model: their spelling, their --help, and errors for unknown ones.  Torch-free."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def parser_for(
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=32),
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
-    parser.add_argument("--config", metavar="FILE", help="YAML file of settings; flags win over it")
+    parser.add_argument("--config", metavar="FILE", help="YAML file of settings; flags override it")
     group: Any = parser
     for model in models:
         for name, field in model.model_fields.items():
@@ -87,10 +87,14 @@ class _Parser(argparse.ArgumentParser):
             word = unknown[0].partition("=")[0]
             if not word.startswith("--"):
                 raise SettingsError(f"unexpected word {word!r}; settings are given as --name value.")
-            known = [option for option in self._option_string_actions if option.startswith("--")]
-            near = did_you_mean(word, known).replace("'", "")
-            raise SettingsError(f"unknown flag {word}{near or '.'} See --help for all of them.")
+            raise SettingsError(f"unknown flag {word}{self._nearest(word)} See --help for all of them.")
         return found
+
+    def _nearest(self, word: str) -> str:
+        """The flag nearest to `word`, as a clause.  The hyphens, which all of them have, count for nothing."""
+        known = [option.removeprefix("--") for option in self._option_string_actions if option.startswith("--")]
+        clause = did_you_mean(word.removeprefix("--"), known)
+        return clause.replace("'", "").replace("did you mean ", "did you mean --") or "."
 
 
 def _hyphenated(word: str) -> str:
@@ -100,8 +104,10 @@ def _hyphenated(word: str) -> str:
 
 
 def _add(group: Any, name: str, field: FieldInfo, value: Any) -> None:
-    default = "none" if value in (None, ()) else as_text(value)
-    text = f"{field.description} [{default}]".replace("%", "%%")
+    text = str(field.description)
+    if value not in (None, ()):  # a setting without a default says itself what happens then
+        text += f" (default: {as_text(value)})"
+    text = text.replace("%", "%%")
     kinds = _kinds(field)
     if bool in kinds:
         metavar = "|".join(["BOOL", *_choices(kinds)])

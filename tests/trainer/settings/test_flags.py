@@ -141,6 +141,7 @@ def test_none_means_the_default_where_nothing_is_no_value() -> None:
         (["--modle", "cnn"], "unknown flag --modle; did you mean --model? See --help for all of them."),
         (["--batch_sise=8"], "unknown flag --batch-sise; did you mean --batch-size? See --help for all of them."),
         (["--no-amq"], "unknown flag --no-amq; did you mean --no-amp? See --help for all of them."),
+        (["--gpus", "2"], "unknown flag --gpus. See --help for all of them."),
         (["--zzz", "1"], "unknown flag --zzz. See --help for all of them."),
         (["cnn"], "unexpected word 'cnn'; settings are given as --name value."),
         (["--model"], "--model: expected one argument."),
@@ -241,7 +242,26 @@ def test_help_shows_every_setting_with_its_default_under_headings(capsys: pytest
     assert [heading for heading in SECTIONS.values() if f"\n{heading}:\n" not in text] == []
     assert [name for name in OTHER if f"  --{name.replace('_', '-')}" not in text] == []
     assert "--epochs N" in text
-    assert "passes over the training set [5]" in text
+    assert "passes over the training set (default: 5)" in text
+
+
+def test_help_says_of_every_setting_what_its_default_is() -> None:
+    unexplained = [
+        name
+        for name, field in TrainConfig.model_fields.items()
+        if field.default is None and "(default: " not in str(field.description)
+    ]
+
+    # Without these nothing happens, as their names say.
+    assert unexplained == ["init_from", "global_batch_size", "batch_ramp", "max_steps", "wandb", "mlflow"]
+
+
+def test_version_is_printed_without_any_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        read("--version")
+
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith("aws-ddp-toolkit")
 
 
 def test_a_launchers_default_gives_way_to_a_setting_that_says_the_same() -> None:
