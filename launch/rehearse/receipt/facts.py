@@ -65,9 +65,9 @@ class ReceiptNode:
 class Receipt:
     """All times in s since the rehearsal began.
 
-    backend: its module; command: with the rehearsal's own defaults; code: the job's exit code; seconds: by phase; faults: when and
-    what, without a time for what happened repeatedly or never; made, left: resources by kind; kept: the folder with
-    all results; files: bytes by path in there.
+    backend: its module; command: with the rehearsal's own defaults; code: the job's exit code; seconds: by phase;
+    faults: when and what, without a time for what happened repeatedly or never; made, left: resources by kind; kept:
+    the folder with all results; files: bytes by path in there.
     """
 
     job: str
