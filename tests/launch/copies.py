@@ -41,10 +41,12 @@ class Copies:
         return False
 
     def report(self, text: str) -> NoReturn:
-        """Ends this copy."""
+        """Ends this copy, also where the original was killed: a copy that stayed would run the tests that follow."""
         assert self._to_original is not None
-        self._to_original.send(text)
-        os._exit(0)
+        try:
+            self._to_original.send(text)
+        finally:
+            os._exit(0)
 
     @contextmanager
     def end_here(self) -> Iterator[None]:
