@@ -1,14 +1,12 @@
-"""The leak sweeper: AWS runs it as often as the stack says, from the document in account.yaml, whoever else is still
-there.
+"""The leak sweeper, which AWS runs on a schedule, from the document in account.yaml.
 
-A node's own timer and its job's time limit come first; this is for what they missed.  It stands alone: nothing of the
-toolkit can be imported there.
+It ends what a node's own timer and its job's time limit have missed.  It cannot import anything of the toolkit.
 """
 
 from datetime import UTC, datetime, timedelta
 
 JOB_TAG, DEADLINE_TAG, TIME = "aws-ddp-toolkit:job", "aws-ddp-toolkit:deadline", "%Y-%m-%dT%H:%M:%SZ"
-GRACE = timedelta(minutes=15)  # for the two that come first, and for who attaches with more time
+GRACE = timedelta(minutes=15)  # for the timer and the time limit, and for a user who extends the deadline
 ENDED = ("shutting-down", "terminated")
 
 
@@ -25,15 +23,15 @@ def sweep(events, context):
     for node in late:
         try:
             ec2.terminate_instances(InstanceIds=[node])
-        except Exception as error:  # one that is protected must not save the others
+        except Exception as error:  # a protected node must not keep the others
             failures.append(str(error))
     if failures:
-        raise RuntimeError("; ".join(failures))  # shows in the automation's status
+        raise RuntimeError("; ".join(failures))  # shown in the automation's status
     return {"ended": late, "unreadable": unreadable}
 
 
 def judge(nodes, now):
-    """The ids of those past their deadline, and of those whose deadline cannot be read.  Pure."""
+    """Ids of nodes past their deadline, and of nodes whose deadline cannot be read.  Pure."""
     late, unreadable = [], []
     for node in nodes:
         tags = {tag["Key"]: tag["Value"] for tag in node.get("Tags", ())}

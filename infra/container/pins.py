@@ -1,12 +1,12 @@
-"""What pip puts into an image: only what the base lacks, and of that only what has a hash in the lock.
+"""Requirements of an image: only packages that the base lacks, and only with a hash from the lock.
 
-    python pins.py LOCK hold            the constraints: what the base has stays as it is, the rest as in the lock
+    python pins.py LOCK hold            constraints: the base's packages at their versions, others as in the lock
     python pins.py LOCK take NAME...    the lock's lines for these packages
-    python pins.py LOCK pick REPORT     the lock's lines for what `pip install --dry-run --report` would install
+    python pins.py LOCK pick REPORT     the lock's lines for the packages in a report of `pip install --dry-run`
 
-pip takes hashes only for a list that is complete, and nobody knows before what a base has.  So pip says first what
-is missing, from versions alone, and installs exactly that with the lock's hashes.  A version that does not fit ends
-the build, where pip would otherwise replace the base's torch by another.
+pip checks hashes only if every requirement has one, and what a base lacks is not known in advance.  So pip first
+resolves by version, in a dry run, and then installs exactly that with the lock's hashes.  A version conflict ends the
+build; without constraints pip would replace the base's torch.
 """
 
 import json
@@ -23,26 +23,29 @@ def canonical(name: str) -> str:
 
 
 def read_lock(text: str) -> dict[str, str]:
-    """{name: its requirement, with the lines of hashes that belong to it}."""
-    found = re.findall(r"^(([\w.-]+)==.*(?:\n[ \t]+--hash=.*)*)", text, re.MULTILINE)
-    return {canonical(name): whole for whole, name in found}
+    """{name: its requirement, with its lines of hashes}."""
+    rows = re.findall(r"^(([\w.-]+)==.*(?:\n[ \t]+--hash=.*)*)", text, re.MULTILINE)
+    return {canonical(name): requirement for requirement, name in rows}
 
 
 def hold(lock: dict[str, str]) -> Iterator[str]:
-    """The constraints.  Of what no lock has nothing is said: pip has no reason to touch it, and a distribution's own
-    packages have versions that pip does not take.
+    """The constraints.  None for packages outside the lock: pip does not touch them, and versions of a Linux
+    distribution's packages may not be valid for pip.
     """
-    here = dict[str, str]()
-    for found in distributions():
-        name, version = canonical(found.metadata["Name"] or ""), found.version
-        if name in lock and version:  # what is damaged has neither
-            here.setdefault(name, version)  # of two on the path Python takes the first
-    yield from (f"{name}=={version}" for name, version in here.items())
-    yield from (whole.split("\\")[0].strip() for name, whole in lock.items() if name not in here)
+    installed = dict[str, str]()
+    for distribution in distributions():
+        name, version = canonical(distribution.metadata["Name"] or ""), distribution.version
+        if name in lock and version:  # a damaged distribution has neither
+            installed.setdefault(name, version)  # of two on the path Python imports the first
+    for name, version in installed.items():
+        yield f"{name}=={version}"
+    for name, requirement in lock.items():
+        if name not in installed:
+            yield requirement.split("\\")[0].strip()
 
 
 def pick(lock: dict[str, str], report: dict[str, Any]) -> Iterator[str]:
-    """The lines for pip's plan, but for the wheel that was built here."""
+    """The lines for pip's report, without the wheel that was built here."""
     for item in report["install"]:
         name, version = canonical(item["metadata"]["name"]), item["metadata"]["version"]
         if item["is_direct"]:
