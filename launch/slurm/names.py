@@ -39,7 +39,7 @@ def command(verb: str, job: str) -> str:
 
 
 def next_commands(job: str, *, is_over: bool) -> list[str]:
-    """The commands for a job, one per line."""
+    """The commands for a job, beside its status."""
     if is_over:
         return [command("logs", job)]
-    return [command("status", job), f"{command('logs', job)} --follow", command("attach", job), command("stop", job)]
+    return [f"{command('logs', job)} --follow", command("attach", job), command("stop", job)]

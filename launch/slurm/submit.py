@@ -8,7 +8,7 @@ from launch.slurm.folder import read_folder
 from launch.slurm.follow import FileTail, follow
 from launch.slurm.listing import parse_job_id
 from launch.slurm.lookup import Slurm, environment
-from launch.slurm.names import LOG, SPEC, next_commands
+from launch.slurm.names import LOG, SPEC, command, next_commands
 from launch.slurm.planner import SlurmPlan
 from launch.slurm.runtime import Runtime
 from launch.slurm.script import directives
@@ -39,7 +39,9 @@ def launch(plan: SlurmPlan, runtime: Runtime) -> Outcome | None:
     if job.options.wait:
         outcome = follow(job.name, job.folder, FileTail(log, earlier_output), slurm, runtime)
         return conclude(outcome, job.folder, say)
-    say("\n".join(["next:", *(f"  {line}" for line in next_commands(job.name, is_over=False))]))
+    say("next:")
+    for line in (command("status", job.name), *next_commands(job.name, is_over=False)):
+        say(f"  {line}")
     return None
 
 

@@ -105,7 +105,7 @@ def _hyphenated(word: str) -> str:
 
 def _add(group: Any, name: str, field: FieldInfo, value: Any) -> None:
     text = str(field.description)
-    if value not in (None, ()):  # a setting without a default says itself what happens then
+    if value not in (None, (), ""):  # a setting without a default says itself what happens then
         text += f" (default: {as_text(value)})"
     text = text.replace("%", "%%")
     kinds = _kinds(field)

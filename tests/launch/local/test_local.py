@@ -29,6 +29,8 @@ from trainer.errors import SettingsError
 from trainer.outcome import Outcome
 
 NOON = datetime(2026, 3, 1, 12, 0, 5)
+# Tests that start a training: each process of it imports torch, on a machine that may be busy.
+trains = pytest.mark.timeout(180)
 
 
 def test_the_command_is_torchrun_with_the_trainer() -> None:
@@ -94,6 +96,7 @@ def test_a_dry_run_prints_one_line_for_the_shell_and_starts_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["job.yaml"]
 
 
+@trains
 def test_two_processes_train_here_and_leave_one_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
@@ -108,6 +111,7 @@ def test_two_processes_train_here_and_leave_one_run_folder(tmp_path: Path, monke
     assert (written.state, written.exit_code) == ("done", 0)
 
 
+@trains
 def test_the_trainers_sentence_and_exit_code_come_through(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,6 +125,7 @@ def test_the_trainers_sentence_and_exit_code_come_through(
     assert "Traceback" not in err
 
 
+@trains
 def test_ctrl_c_saves_and_ends_launcher_agent_and_workers(tmp_path: Path) -> None:
     endless = [*SMALL, "--epochs", "100000", "--nproc-per-node", "2", "--run-dir", "run", "--cache-dir", "cache"]
     launcher = subprocess.Popen(
@@ -133,7 +138,7 @@ def test_ctrl_c_saves_and_ends_launcher_agent_and_workers(tmp_path: Path) -> Non
 
     launcher.send_signal(signal.SIGINT)
 
-    _, err = launcher.communicate(timeout=60)
+    _, err = launcher.communicate(timeout=120)
     assert launcher.returncode == 75
     assert err.count("Ctrl-C") == 1
     assert left_of(f"TEST_JOB={tmp_path}") == []
@@ -187,6 +192,7 @@ def on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
+@trains
 @pytest.mark.usefixtures("on_the_path")
 def test_train_returns_a_record_an_epoch_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -202,6 +208,7 @@ def test_train_returns_a_record_an_epoch_and_leaves_nothing(
     assert "[METRIC]" not in said
 
 
+@trains
 @pytest.mark.usefixtures("on_the_path")
 def test_train_raises_the_trainers_own_sentence(tmp_path: Path) -> None:
     with pytest.raises(local.TrainerError, match=r"^no folder .*nowhere; point --data-dir") as caught:

@@ -12,7 +12,8 @@ from tests.launch.slurm.cluster import Cluster
 from tests.launch.slurm.jobs import EVERY_KIND, resolved
 from tests.launch.slurm.user import User
 
-pytestmark = needs.slurm()
+# Slurm's own waits and a busy machine: a requeued job waits for seconds.
+pytestmark = [needs.slurm(), pytest.mark.timeout(180)]
 
 WAIT_FOR_SIGNAL = """
 trap 'echo saved $SLURM_PROCID; exit 75' USR1 TERM
