@@ -96,10 +96,6 @@ class Demand:
         return self.options.gpus_per_node or 0
 
     @property
-    def gpu_type(self) -> str | None:
-        return self.options.gpu_type
-
-    @property
     def where(self) -> str:
         return f"partition {' or '.join(dict.fromkeys(partition.name for partition in self.partitions))}"
 
@@ -125,13 +121,18 @@ def against_cluster(
 def _chosen(names: str | None, partitions: Sequence[Partition]) -> list[Partition]:
     """The partitions that --partition names, or the default one.  Raises SettingsError where there is none."""
     known = list(dict.fromkeys(partition.name for partition in partitions))
-    wanted = names.split(",") if names else [partition.name for partition in partitions if partition.is_default]
-    if not wanted:
-        raise SettingsError(f"the cluster has no default partition; give --partition, one of {', '.join(known)}.")
+    wanted = names.split(",") if names else [_default(partitions, known)]
     for name in wanted:
         if name not in known:
             raise SettingsError(f"the cluster has no partition {name}{did_you_mean(name, known) or '.'}")
     return [partition for partition in partitions if partition.name in wanted]
+
+
+def _default(partitions: Sequence[Partition], known: Sequence[str]) -> str:
+    for partition in partitions:
+        if partition.is_default:
+            return partition.name
+    raise SettingsError(f"the cluster has no default partition; give --partition, one of {', '.join(known)}.")
 
 
 def _need_open_partition(demand: Demand) -> str | None:
@@ -154,7 +155,7 @@ def _need_time(demand: Demand) -> str | None:
 
 
 def _need_gpus(demand: Demand) -> str | None:
-    gpus, gpu_type = demand.gpus, demand.gpu_type
+    gpus, gpu_type = demand.gpus, demand.options.gpu_type
     most = max(partition.gpus_of(gpu_type) for partition in demand.partitions)
     if gpus <= most:
         return None
@@ -188,7 +189,7 @@ def _need_memory(demand: Demand) -> str | None:
 def _need_nodes(demand: Demand) -> str | None:
     suitable = 0
     for partition in demand.partitions:
-        if partition.gpus_of(demand.gpu_type) >= demand.gpus and partition.cpus >= (demand.cpus or 1):
+        if partition.gpus_of(demand.options.gpu_type) >= demand.gpus and partition.cpus >= (demand.cpus or 1):
             suitable += partition.nodes
     if demand.options.nodes <= suitable:
         return None
