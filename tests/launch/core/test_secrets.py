@@ -1,7 +1,7 @@
 """--secret: what is taken, and that a secret planted wherever one may lie is found nowhere that launchers leave things.
 
 What nodes do with it is in ec2/test_boot.py and tests/trainer/process/test_secrets.py; a whole rehearsal is in
-rehearse/ec2/test_undisturbed.py.
+rehearse/ec2/test_planted_secret.py.
 """
 
 import base64
@@ -37,14 +37,10 @@ REFERENCES = {
 def test_references_are_read() -> None:
     assert secrets.read_references(WORDS) == REFERENCES
     assert secrets.beyond_the_policies(WORDS) == []
-    assert secrets.row(WORDS) == [
-        (
-            "secrets",
-            "WANDB_API_KEY from ssm:/ddp-toolkit/wandb, MLFLOW_TRACKING_PASSWORD from "
-            "secretsmanager:ddp-toolkit/mlflow; read where the training runs",
-        )
-    ]
-    assert secrets.row(()) == []
+    (fact,) = secrets.facts(WORDS)
+    assert (fact.name, fact.value) == ("secrets", REFERENCES)
+    assert fact.text.endswith("; read where the training runs")
+    assert secrets.facts(()) == []
 
 
 def test_references_of_other_names_are_told_from_those_that_the_roles_may_read() -> None:
@@ -102,9 +98,8 @@ def test_a_value_in_the_config_is_refused_without_repeating_it(
 def test_a_plan_shows_where_they_are_kept_and_warns_of_what_the_roles_may_not_read(plan: Any, policy: str) -> None:
     made = plan(secret="KEY=ssm:/ddp-toolkit/key,OTHER=ssm:/theirs/key")
 
-    assert dict(made.facts)["secrets"].startswith(
-        "KEY from ssm:/ddp-toolkit/key, OTHER from ssm:/theirs/key; read where"
-    )
+    (fact,) = [fact for fact in made.facts if fact.name == "secrets"]
+    assert fact.value == {"KEY": "ssm:/ddp-toolkit/key", "OTHER": "ssm:/theirs/key"}
     (warning,) = [text for text in made.warnings if "theirs" in text]
     assert warning.startswith(f"ssm:/theirs/key is not in infra/iam/{policy}; make sure that ")
 
