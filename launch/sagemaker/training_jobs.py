@@ -101,7 +101,9 @@ def newest(aws: Aws, job: str | None, verb: str, now: datetime) -> TrainingJob:
         return starts[0]
     others = recent(aws, now)
     near = did_you_mean(job, sorted({one.job for one in others}))
-    raise SettingsError(f"no job {job!r} in {aws.region}{near or '.'} {_names(others)} Or give its --region.")
+    raise SettingsError(
+        f"no job {job!r} in {aws.region}{near or '.'} {_names(others)} For another region add --region."
+    )
 
 
 def _names(training_jobs: tuple[TrainingJob, ...]) -> str:

@@ -18,7 +18,7 @@ Shows = Callable[[str], bool]  # whether a line of the log is shown
 # The trainer's lines for its user, among those of AWS's container toolkit, pip and mpirun.
 _HEADLINE = re.compile(
     r"(\[\d+\] )?(rank \d+: )?"
-    r"(warning: |error: |epoch \d+/|going on after |resuming |done: |.+ parameters, on |.+ [\d,]+ updates$)"
+    r"(warning: |error: |epoch \d+/|resuming |done: |.+ parameters, on |.+ [\d,]+ updates$)"
 )
 # The prefix of a line under mpirun, as AWS's toolkit shortens it: 1 job, rank, host and stream.
 _TAGGED = re.compile(r"^\[\d+,mpirank:(?P<rank>\d+),algo-\d+\]<std(out|err)>: ?(?P<text>.*)$")

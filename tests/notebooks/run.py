@@ -1,8 +1,8 @@
-"""Runs the notebooks without a browser, and saves them with what they showed.
+"""Runs the notebooks without a browser, and saves them with their output.
 
     python -m tests.notebooks.run [sagemaker] [scaling_analysis] [single_gpu]
 
-sagemaker.ipynb runs against SageMaker as tests/launch/sagemaker/agent.py plays it, with two ranks on the CPU.
+sagemaker.ipynb runs against the embedded SageMaker of tests/launch/sagemaker/agent.py, with two ranks on the CPU.
 """
 
 import os
@@ -28,7 +28,7 @@ Notebook = nbformat.NotebookNode
 
 FOLDER = ROOT / "notebooks"
 NAMES = ("sagemaker", "scaling_analysis", "single_gpu")
-BESIDE = ("scaling_runs",)  # what a notebook finds in its own folder
+BESIDE = ("scaling_runs",)  # folders beside the notebooks that they read
 TIMEOUT_S = 600  # of a cell
 
 NOBODYS_AWS = {
@@ -43,12 +43,12 @@ NOBODYS_AWS = {
 
 
 def read(name: str) -> Notebook:
-    """A notebook as it is committed."""
+    """The committed notebook."""
     return nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
 
 
 def with_parameters(notebook: Notebook, **values: Any) -> Notebook:
-    """`notebook` with other values in its cell of parameters; all of them must be there already."""
+    """`notebook` with other values for parameters that it has."""
     (cell,) = (cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ()))
     for name, value in values.items():
         cell.source, count = re.subn(rf"^{name} = .*$", f"{name} = {value!r}", cell.source, flags=re.MULTILINE)
@@ -57,7 +57,7 @@ def with_parameters(notebook: Notebook, **values: Any) -> Notebook:
 
 
 def execute(notebook: Notebook, folder: Path) -> Notebook:
-    """Runs all cells in `folder`, which is left with what they made.  Raises CellExecutionError."""
+    """Runs all cells in `folder`, where their files stay.  Raises CellExecutionError."""
     ours = {
         "PYTHONPATH": str(ROOT),
         "IPYTHONDIR": str(folder / ".ipython"),
@@ -72,7 +72,7 @@ def execute(notebook: Notebook, folder: Path) -> Notebook:
         kernel_name="python3",
         resources=resources,
         record_timing=False,
-        extra_arguments=["--log-level=ERROR"],  # it warns that this machine's other users can listen
+        extra_arguments=["--log-level=ERROR"],  # it warns that other users of this machine could listen
     )
     client.execute(env={**os.environ, **ours})
     notebook.metadata["language_info"] = {"name": "python"}  # without this machine's version
@@ -80,20 +80,35 @@ def execute(notebook: Notebook, folder: Path) -> Notebook:
 
 
 @contextmanager
-def aws_here(folder: Path) -> Iterator["Agent"]:
-    """Meanwhile AWS is on this machine, for this process and those that it starts."""
-    from tests.launch.sagemaker.agent import playing
-
+def nobodys_aws() -> Iterator[None]:
+    """Replaces the user's AWS settings inside the block."""
     with mock.patch.dict(os.environ):
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             del os.environ[name]
         os.environ.update(NOBODYS_AWS)
-        with playing(folder, ranks=2) as agent:
-            os.environ["AWS_ENDPOINT_URL"] = agent.url
-            yield agent
+        yield
 
 
-WORLDS: Mapping[str, Callable[[Path], AbstractContextManager[Any]]] = {
+@contextmanager
+def account_here() -> Iterator[None]:
+    """Embeds an AWS account in this process inside the block; it trains nothing."""
+    from tests.launch.sagemaker.account import SageMakerAccount
+
+    with nobodys_aws(), SageMakerAccount.opened():
+        yield
+
+
+@contextmanager
+def aws_here(folder: Path) -> Iterator["Agent"]:
+    """Embeds AWS on this machine inside the block, for this process and those that it starts."""
+    from tests.launch.sagemaker.agent import playing
+
+    with nobodys_aws(), playing(folder, ranks=2) as agent:
+        os.environ["AWS_ENDPOINT_URL"] = agent.url
+        yield agent
+
+
+STAGES: Mapping[str, Callable[[Path], AbstractContextManager[Any]]] = {
     "sagemaker": aws_here,
     "scaling_analysis": nullcontext,
     "single_gpu": nullcontext,
@@ -115,7 +130,7 @@ def _texts(output: Notebook) -> Iterator[str]:
 
 
 def faults(notebook: Notebook) -> list[str]:
-    """What speaks against committing what the cells show: errors, warnings, and what is of this machine."""
+    """Reasons not to commit the output: errors, warnings, and traces of this machine."""
     found = []
     host = re.escape(socket.gethostname())
     machine = re.compile(rf"(?<![\w./-])/(work|root|tmp|home|Users|usr|opt|var)\b|\b{host}\b")
@@ -134,7 +149,7 @@ def faults(notebook: Notebook) -> list[str]:
 def main(names: list[str]) -> int:
     """Executes and saves; returns an exit code."""
     for name in names or NAMES:
-        with tempfile.TemporaryDirectory() as folder, WORLDS[name](Path(folder, "sagemaker")):
+        with tempfile.TemporaryDirectory() as folder, STAGES[name](Path(folder, "sagemaker")):
             work = Path(folder, "work")
             work.mkdir()
             notebook = execute(read(name), work)

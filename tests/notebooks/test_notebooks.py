@@ -8,10 +8,23 @@ from pathlib import Path
 import pytest
 import torch
 
+from launch import sagemaker
 from launch.core import runs
 from launch.report.findings import find
 from launch.report.series import speedup
-from tests.notebooks.run import FOLDER, NAMES, Notebook, aws_here, execute, faults, read, shown, with_parameters
+from tests.launch.sagemaker.world import quick_sdk
+from tests.notebooks.run import (
+    FOLDER,
+    NAMES,
+    Notebook,
+    account_here,
+    aws_here,
+    execute,
+    faults,
+    read,
+    shown,
+    with_parameters,
+)
 
 # What a reader has or installs beside Python and this toolkit's own `launch`.
 MAY_IMPORT = {"matplotlib", "torch", "IPython", "PIL", "sklearn", "launch"}
@@ -41,6 +54,7 @@ def losses(text: str) -> list[float]:
     return [float(number) for number in re.findall(r"^epoch .* loss (\d+\.\d+)  accuracy", text, re.MULTILINE)]
 
 
+@pytest.mark.slow("the notebook of SageMaker trains on demand and on spot capacity with AWS's own toolkit")
 def test_sagemaker_trains_on_demand_and_on_spot_and_leaves_nothing(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
@@ -57,7 +71,7 @@ def test_sagemaker_trains_on_demand_and_on_spot_and_leaves_nothing(tmp_path: Pat
     assert again == [first, second]  # the same training
     assert text.count("7.09 USD per hour on demand") == 3
     assert re.search(r"^spot +\d+\.\d% +\d+ s +\d+ s +0\.\d+ USD +[67]\d%$", text, re.MULTILINE)
-    assert "no job costs anything" in text
+    assert "no leaks: nothing is running" in text
     assert pictures(notebook) == 1
     assert "[METRIC]" not in text
     assert "sagemaker-training-toolkit" not in text
@@ -68,6 +82,7 @@ def test_sagemaker_trains_on_demand_and_on_spot_and_leaves_nothing(tmp_path: Pat
     assert f"{sum(weight.numel() for weight in weights.values()):,} parameters" in text
 
 
+@pytest.mark.slow("the notebook for one GPU measures precision, batch size and workers, and trains with the best")
 def test_single_gpu_measures_chooses_and_trains(tmp_path: Path) -> None:
     small = {"image_size": 72, "jpegs": 300, "jpeg_side": 96, "trial_images": 64, "batch_sizes": [8, 16],
              "workers": [1, 2], "epochs": 2}  # fmt: skip
@@ -84,6 +99,21 @@ def test_single_gpu_measures_chooses_and_trains(tmp_path: Path) -> None:
     assert faults(notebook) == []
     assert kinds_shown(notebook) == kinds_shown(read("single_gpu"))
     assert (tmp_path / "runs/single-gpu/model.pt").exists()
+
+
+def test_the_saved_plan_is_the_one_that_the_code_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    """Later cells show seconds and losses of that day; the plan is the same on every day."""
+    notebook = read("sagemaker")
+    cells = code(notebook)
+    place = next(place for place, cell in enumerate(cells) if "print(plan.brief)" in cell.source)
+    with account_here(), quick_sdk():
+        # The cells of parameters and of the plan; the first one imports what draws.
+        exec("\n".join(cell.source for cell in cells[1 : place + 1]), {"sagemaker": sagemaker})
+
+    def timeless(text: str) -> str:
+        return re.sub(r"\d{8}-\d{6}", "<time>", text).strip()
+
+    assert timeless(capsys.readouterr().out) == timeless(shown(cells[place]))
 
 
 def test_scaling_analysis_reckons_by_hand_what_the_report_says(tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ def test_a_permission_that_is_missing_is_named(
 def test_an_unknown_job_is_told_by_every_verb(stage: Stage, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert stage.type(verb, "no-such") == 2
     assert capsys.readouterr().err == (
-        "error: no job 'no-such' in us-east-1. There are no jobs of the last day. Or give its --region.\n"
+        "error: no job 'no-such' in us-east-1. There are no jobs of the last day. For another region add --region.\n"
     )
 
 

@@ -119,7 +119,7 @@ def test_a_spot_job_that_is_interrupted_goes_on_from_its_checkpoint(agent: Agent
 
     records = check_result(tmp_path / "runs/spot", epochs=15)
     assert len({record["updates"] for record in records}) == 15
-    assert any(line.startswith("going on after") for line in launcher.said)
+    assert any(line.startswith("resuming at epoch") for line in launcher.said)
     assert any("Interrupted" in line for line in launcher.said)
     assert "torchrun" in agent.log("spot")
 

@@ -174,7 +174,7 @@ def test_an_unknown_job_is_told_with_the_nearest(stage: Stage, capsys: pytest.Ca
     assert stage.type("stop", "imagenet-2") == 2
     assert capsys.readouterr().err == (
         "error: no job 'imagenet-2' in us-east-1; did you mean 'imagenet-1'? Jobs of the last day: imagenet-1. "
-        "Or give its --region.\n"
+        "For another region add --region.\n"
     )
     assert stage.account.left() == ["training job imagenet-1 (InProgress)"]
 
