@@ -1,1 +1,1 @@
-"""The backend that submits to Slurm: one sbatch script a job, found again by its comment and its folder."""
+"""The backend that submits to Slurm: one sbatch script per job, found again by its comment and its folder."""

@@ -1,5 +1,5 @@
 """What rules a job out before it is submitted: contradicting settings, and needs that the cluster's partitions do not
-meet, with which Slurm may let a job wait for ever.  Pure.
+meet, with which Slurm may let a job wait forever.  Pure.
 """
 
 import re
@@ -203,7 +203,7 @@ NODE_NEEDS: tuple[Need, ...] = (_need_gpus, _need_cpus, _need_memory, _need_node
 
 
 def _mib(mem: str | None) -> int:
-    """--mem in MiB; 0 where Slurm shall judge it."""
+    """--mem in MiB; 0 where only Slurm can judge it."""
     match = re.fullmatch(r"(\d+)([KMGT]?)B?", mem or "", re.IGNORECASE)
     if not match:
         return 0

@@ -24,7 +24,7 @@ def test_gpus_that_do_not_divide_are_refused() -> None:
         find("slurm").place(Request({"nodes": 2}, "ddp", 3))
 
 
-def test_a_job_lives_longer_than_whoever_follows_it() -> None:
+def test_a_job_outlives_the_process_that_follows_it() -> None:
     backend = find("slurm")
 
     assert (backend.needs_wait_flag, backend.marks_children, backend.shares_folders) == (True, False, True)

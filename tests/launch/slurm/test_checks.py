@@ -30,7 +30,7 @@ def flags(*partitions: Partition, cpus: int | None = None, **options: Any) -> li
         ({"gpus_per_node": 1, "gpu_type": "h100"}, ["--gpus-per-node"]),
         ({"cpus": 65}, ["--cpus-per-task"]),
         ({"mem": "251G"}, ["--mem"]),
-        ({"mem": "lots"}, []),  # Slurm shall judge it
+        ({"mem": "lots"}, []),  # only Slurm can judge it
         ({"nodes": 5}, ["--nodes"]),
         ({"nodes": 5, "gpus_per_node": 5, "cpus": 65, "time": "61"}, ["--time", "--gpus-per-node"]),
         ({"partition": "fta"}, [""]),

@@ -16,7 +16,7 @@ from tests.launch.slurm.jobs import EVERY_KIND, planned, resolved
 from trainer.errors import SettingsError
 
 TORCHRUN = ["bash", "-c", PER_NODE, "torchrun"]
-# What the others have in place of lines of the first kind, as its golden file has it whole.
+# How the other kinds differ from the first, whose golden file is the whole script.
 SRUN_ONLY = {"--gpus-per-node=a100:2", "--mem=1G", "--constraint=fast", "--mail-user=me@example.org",
              "--mail-type=END,FAIL,REQUEUE", "--switches=1", "--nice=5"}  # fmt: skip
 DIRECTIVES = {
