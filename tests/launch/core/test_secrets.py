@@ -1,7 +1,7 @@
 """--secret: what is taken, and that a secret planted wherever one may lie is found nowhere that launchers leave things.
 
 What nodes do with it is in ec2/test_boot.py and tests/trainer/process/test_secrets.py; a whole rehearsal is in
-rehearse/ec2/test_planted_secret.py.
+rehearse/ec2/test_undisturbed.py.
 """
 
 import base64
