@@ -34,6 +34,7 @@ def nothing_left(tmp_path: Path) -> Iterator[None]:
     shell.kill_marked(f"TEST_SWEEP={tmp_path}\0")
 
 
+@pytest.mark.timeout(240)  # several trainings, 7 s of a quiet core
 def test_a_sweep_leaves_a_row_a_run_and_is_not_run_again(tmp_path: Path) -> None:
     path, out = written(tmp_path, grid={"gpus": [1]}, runs=[{"name": "wild", "lr": 1e12}]), tmp_path / "out"
 
@@ -70,6 +71,7 @@ def test_other_settings_in_the_same_folder_are_refused(tmp_path: Path) -> None:
     assert "has a run with other settings (epochs was 9, now 1" in refused.stderr
 
 
+@pytest.mark.timeout(240)  # several trainings, 7 s of a quiet core
 def test_a_sweep_that_was_killed_or_stopped_goes_on_and_nothing_of_it_is_left_running(tmp_path: Path) -> None:
     path, out = written(tmp_path, fixed=LONG, grid={"seed": [0, 1]}), tmp_path / "out"
     metrics, log = out / "seed-0" / "metrics.jsonl", out / "seed-0" / "log.txt"
@@ -82,7 +84,7 @@ def test_a_sweep_that_was_killed_or_stopped_goes_on_and_nothing_of_it_is_left_ru
     assert orphans
 
     again = start(tmp_path, path, "--out", out, "--only", "seed-0", TEST_SWEEP=str(tmp_path))
-    wait_until(lambda: "going on after" in log.read_text())
+    wait_until(lambda: "resuming at epoch" in log.read_text())
     assert not orphans & set(processes_with(f"TEST_SWEEP={tmp_path}"))
     size = metrics.stat().st_size
     wait_until(lambda: metrics.stat().st_size > size)
@@ -260,5 +262,5 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
 def wait_until(condition: Callable[[], bool], within_s: float = 90.0) -> None:
     end = time.monotonic() + within_s
     while not condition():
-        assert time.monotonic() < end, "it did not come to that in time"
+        assert time.monotonic() < end, "the condition did not hold in time"
         time.sleep(0.02)
