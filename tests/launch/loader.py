@@ -1,4 +1,4 @@
-"""botocore's reader of its models and its classes of clients, kept once made: that takes longer than a launch on moto."""
+"""botocore's reader of its models and its classes of clients, kept once made: both take longer than a launch."""
 
 import functools
 from collections.abc import Iterator
