@@ -1,4 +1,4 @@
-"""Every documented command, once, as a user with the launcher's policy types it."""
+"""Every documented command, run once by a user with the launcher's policy."""
 
 import itertools
 import time
@@ -109,9 +109,9 @@ def two_regions() -> Iterator[None]:
 
 
 def every_command_on_ec2(shell: Shell) -> list[Words]:
-    """What is documented, with each kind of data, groups and machines; fails where a command does.
+    """All documented uses, with each kind of data, groups and machines; fails where a command does.
 
-    Returns what was typed: documented.py knows whether that is all.
+    Returns the command lines; documented.py knows whether these are all.
     """
     account = shell.account
     assert shell.type("--nodes", "2", "--dry-run") == 0
@@ -119,7 +119,7 @@ def every_command_on_ec2(shell: Shell) -> list[Words]:
     events = (*idle(2), shell.lose("one"), *idle(8), shell.end("one"))
     training = ("--dataset", "imagenet", "--model", "resnet18", "--epochs", "3", "--batch-size", "64")
     assert shell.type("--nodes", "2", "--job-name", "one", "--max-usd", "400", *training, events=events) == 0
-    # One that is left alone, looked after from another terminal, started again after a loss, and followed.
+    # A detached job, inspected from another terminal, resumed after a loss, and followed.
     spot = ("--nodes", "2", "--spot", "--job-name", "two", "--detach", "--instance-type", "g5.2xlarge,g6.2xlarge")
     assert shell.type(*spot) == 0
     logs = ("logs", "two", "--node", "1", "--since", "30")
@@ -129,7 +129,7 @@ def every_command_on_ec2(shell: Shell) -> list[Words]:
     assert shell.type(*spot) == 0
     assert shell.type("attach", "two", events=(*idle(2), shell.end("two"))) == 0
     assert shell.type("logs", "two", "-f") == 0
-    # One volume for all nodes, and machines of a reservation.
+    # One volume for all nodes; instances of a reservation.
     shared = ("--nodes", "2", "--data-volume", "multi-attach", "--job-name", "three")
     assert shell.type(*shared, events=(*idle(2), shell.end("three"))) == 0
     reserved = account.reserve("us-east-1a", "g5.2xlarge", 2)
@@ -182,7 +182,7 @@ def _group(account: Account) -> str:
 
 
 def leave_leaks(account: Account) -> None:
-    """A job of yesterday left a disk and a network interface, which ends with nothing."""
+    """Leaves a disk and a network interface of a job of yesterday."""
     yesterday = datetime.now(UTC) - timedelta(days=1)
     tags = {"aws-ddp-toolkit:job": "old", "aws-ddp-toolkit:bucket": account.bucket,
             "aws-ddp-toolkit:started": f"{yesterday:%Y-%m-%dT%H:%M:%SZ}",

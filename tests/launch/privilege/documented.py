@@ -1,4 +1,4 @@
-"""What the documentation and --help promise of a launcher: its verbs, and the flags that are shown with each."""
+"""The verbs of a launcher in the documentation and --help, and the flags shown with each."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -12,12 +12,12 @@ Use = tuple[str, str]
 
 PAGES = ("README.md", "infra/account.md", "infra/data.md", "infra/container.md", "infra/ec2.md",
          "infra/sagemaker.md", "notebooks/README.md", "trainer/README.md", "launch/rehearse/README.md")  # fmt: skip
-# What these would do here is another account's: an embedded one.
+# Rehearsals use an embedded account, not this one.
 REHEARSED = {"--rehearse", "--inject"}
 
 
 def documented(module: str) -> set[Use]:
-    """Those of `python -m MODULE ...`, wherever a page or the module's --help has it, but for rehearsals."""
+    """The uses of `python -m MODULE ...` on all pages and in the module's --help, without rehearsals."""
     folder = ROOT / module.replace(".", "/")
     places = [*(ROOT / page for page in PAGES), folder / "__main__.py", folder / "verbs.py"]
     commands = [words for place in places for words in _commands(place.read_text(), module)]
@@ -25,7 +25,7 @@ def documented(module: str) -> set[Use]:
 
 
 def uses(commands: Iterable[Words]) -> set[Use]:
-    """All of those of command lines."""
+    """The uses in command lines."""
     found = set[Use]()
     for words in commands:
         verb = words[0] if words and not words[0].startswith("-") else ""
@@ -35,7 +35,7 @@ def uses(commands: Iterable[Words]) -> set[Use]:
 
 
 def _commands(text: str, module: str) -> Iterator[Words]:
-    """Its words after the module; `status|logs JOB` is two commands."""
+    """Words after the module, of each command; `status|logs JOB` is two."""
     for line in re.findall(rf"python -m {re.escape(module)}(?![\w.])([^`#\n\"]*)", text):
         first, *rest = line.split() or [""]
         yield from ((word, *rest) if word else () for word in first.split("|"))

@@ -1,7 +1,7 @@
-"""moto with IAM switched on, for a user or a role that has nothing but policies of infra/iam.
+"""moto with IAM, for a user or a role with policies of infra/iam only.
 
-moto finds out who asks and which policies they have.  Of these it understands actions only, so what a call needs and
-whether that is granted is decided by needs.py and policies.py, on moto's own resources and tags.
+moto finds the caller and its policies.  Because moto evaluates only their actions, needs.py and policies.py decide
+what a call needs and whether that is granted, on moto's resources and tags.
 """
 
 import json
@@ -20,14 +20,14 @@ from moto.sagemaker.models import sagemaker_backends
 
 from tests.launch.ec2.account import Account
 from tests.launch.faults import Request, watched
-from tests.launch.privilege.needs import World, needs
+from tests.launch.privilege.needs import AccountView, needs
 from tests.launch.privilege.policies import FOLDER, Need, allows
 from tests.launch.sagemaker.account import SageMakerAccount
 
 
 @dataclass
 class Watch:
-    """calls: all that were made; granted, refused: what they needed; typed: the command lines that made them."""
+    """calls: all calls; granted, refused: their needs; typed: the command lines that made them."""
 
     calls: list[Request] = field(default_factory=list)
     granted: list[Need] = field(default_factory=list)
@@ -37,8 +37,8 @@ class Watch:
 
 @contextmanager
 def enforced(account: Account | SageMakerAccount, name: str = "launcher") -> Iterator[Watch]:
-    """Meanwhile who asks is a user with infra/iam/NAME.json and nothing else.  Clients made before are locked out."""
-    watch, current, world = Watch(), threading.local(), world_of(account)
+    """Inside the block, new clients belong to a user with infra/iam/NAME.json only, and older ones are refused."""
+    watch, current, view = Watch(), threading.local(), view_of(account)
 
     def note(call: Request, _protocol: str) -> None:
         current.call = call
@@ -46,10 +46,10 @@ def enforced(account: Account | SageMakerAccount, name: str = "launcher") -> Ite
 
     def decide(request: Any, _resource: str) -> None:
         policies = [IAMPolicy(policy)._policy_json for policy in request._access_key.collect_policies()]
-        for need in needs(current.call, world):
+        for need in needs(current.call, view):
             if not allows(policies, need):
                 watch.refused.append(need)
-                request._action = need.action  # what moto's message names
+                request._action = need.action  # for moto's message
                 request._raise_access_denied()
             watch.granted.append(need)
 
@@ -62,14 +62,14 @@ def enforced(account: Account | SageMakerAccount, name: str = "launcher") -> Ite
         stack.enter_context(mock.patch.dict("os.environ", keys))
         stack.enter_context(watched(note))
         stack.enter_context(mock.patch.object(IAMRequestBase, "check_action_permitted", decide))
-        # moto gets the signatures of requests with a query wrong, such as ListSchedules'.
+        # moto computes wrong signatures for requests with a query, such as ListSchedules.
         stack.enter_context(mock.patch.object(IAMRequestBase, "check_signature", return_value=None))
         stack.enter_context(mock.patch.object(settings, "INITIAL_NO_AUTH_ACTION_COUNT", 0))
         yield watch
 
 
-def world_of(account: Account | SageMakerAccount) -> World:
-    """What IAM could look up in this account."""
+def view_of(account: Account | SageMakerAccount) -> AccountView:
+    """This account as IAM sees it."""
     iam = iam_backends[account.id]["aws"]
 
     def tags_of(name: str) -> Mapping[str, str]:
@@ -88,4 +88,4 @@ def world_of(account: Account | SageMakerAccount) -> World:
         found = ec2_backends[account.id][account.region].amis[image]
         return str(found.owner_alias or found.owner_id)
 
-    return World(account.id, account.region, tags_of, roles_of, owner_of)
+    return AccountView(account.id, account.region, tags_of, roles_of, owner_of)

@@ -13,13 +13,15 @@ from tests.launch.faults import Request
 from tests.launch.privilege.policies import Need, listed
 
 Tags = Mapping[str, str]
-Asked = Mapping[str, Any]
+Params = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class World:
-    """What IAM knows beside the call.  tags_of: those of an EC2 resource by id or a training job by name; roles_of:
-    the ARNs of the roles in an instance profile; owner_of: the account of an AMI, or its alias.
+class AccountView:
+    """The account as IAM sees it.
+
+    tags_of: tags of an EC2 resource by id, or of a training job by name; roles_of: ARNs of the roles in an instance
+    profile; owner_of: the account of an AMI, or its alias.
     """
 
     account: str
@@ -38,7 +40,7 @@ S3 = {"HeadBucket": "ListBucket", "HeadObject": "GetObject", "ListObjectsV2": "L
       "ListObjectVersions": "ListBucketVersions", "CreateMultipartUpload": "PutObject", "UploadPart": "PutObject",
       "CompleteMultipartUpload": "PutObject", "CopyObject": "PutObject", "DeleteObjects": "DeleteObject"}  # fmt: skip
 
-# EC2's operations on what is there: the parameter that names it, and what it is.
+# EC2's operations on existing resources -> {parameter with their ids: their type}.
 CHANGES = {
     "AttachVolume": {"VolumeId": "volume", "InstanceId": "instance"},
     "AuthorizeSecurityGroupEgress": {"GroupId": "security-group"},
@@ -51,7 +53,7 @@ CHANGES = {
     "RevokeSecurityGroupEgress": {"GroupId": "security-group"},
     "TerminateInstances": {"InstanceIds": "instance"},
 }
-# Those that make something: what, and what they need beside it.
+# Its operations that create one -> its type, and the resources that they use.
 MAKES = {
     "CreatePlacementGroup": ("placement-group", {}),
     "CreateSecurityGroup": ("security-group", {"VpcId": "vpc"}),
@@ -59,10 +61,10 @@ MAKES = {
 }
 
 
-def needs(call: Request, world: World) -> list[Need]:
-    """All of them; AWS refuses a call if one is not granted."""
+def needs(call: Request, view: AccountView) -> list[Need]:
+    """All needs of a call; AWS refuses it if one is not granted."""
     of_service = {"ec2": _ec2, "s3": _s3, "sagemaker": _sagemaker, "scheduler": _scheduler}.get(call.service, _others)
-    return list(of_service(call, world)) or [Need(_action(call))]
+    return list(of_service(call, view)) or [Need(_action(call))]
 
 
 def _action(call: Request) -> str:
@@ -70,59 +72,59 @@ def _action(call: Request) -> str:
     return f"{NAMES.get(call.service, call.service)}:{name}"
 
 
-def _ec2(call: Request, world: World) -> Iterator[Need]:
-    operation, asked = call.operation, call.params
+def _ec2(call: Request, view: AccountView) -> Iterator[Need]:
+    operation, params = call.operation, call.params
     action = f"ec2:{operation}"
     if operation in CHANGES:
         for key, kind in CHANGES[operation].items():
-            yield from (_existing(action, kind, name, world) for name in listed(asked[key]))
+            yield from (_existing(action, kind, name, view) for name in listed(params[key]))
     if operation in MAKES:
         kind, beside = MAKES[operation]
-        yield from _made(operation, kind, asked, world, asked.get("GroupName", "new"))
-        yield from (_existing(action, what, asked[key], world) for key, what in beside.items() if key in asked)
+        yield from _made(operation, kind, params, view, params.get("GroupName", "new"))
+        yield from (_existing(action, what, params[key], view) for key, what in beside.items() if key in params)
     if operation == "CreateTags":
-        new = _requested({tag["Key"]: tag["Value"] for tag in asked["Tags"]})
-        for name in asked["Resources"]:
-            there = _existing(action, "*", name, world)
-            yield Need(there.action, world.arn("ec2", f"instance/{name}"), {**there.context, **new})
+        new = _requested({tag["Key"]: tag["Value"] for tag in params["Tags"]})
+        for name in params["Resources"]:
+            there = _existing(action, "*", name, view)
+            yield Need(there.action, view.arn("ec2", f"instance/{name}"), {**there.context, **new})
     if operation == "RunInstances":
-        yield from _run_instances(asked, world)
+        yield from _run_instances(params, view)
 
 
-def _run_instances(asked: Asked, world: World) -> Iterator[Need]:
+def _run_instances(params: Params, view: AccountView) -> Iterator[Need]:
     """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ExamplePolicies_EC2.html#iam-example-runinstances"""
     for kind in ("instance", "volume", "network-interface"):
-        yield from _made("RunInstances", kind, asked, world)
-    interfaces = asked.get("NetworkInterfaces", [asked])
-    disks = [mapping.get("Ebs", {}) for mapping in asked.get("BlockDeviceMappings", ())]
-    reserved = asked.get("CapacityReservationSpecification", {}).get("CapacityReservationTarget", {})
+        yield from _made("RunInstances", kind, params, view)
+    interfaces = params.get("NetworkInterfaces", [params])
+    disks = [mapping.get("Ebs", {}) for mapping in params.get("BlockDeviceMappings", ())]
+    reserved = params.get("CapacityReservationSpecification", {}).get("CapacityReservationTarget", {})
     used = {
-        "image": [asked["ImageId"]],
+        "image": [params["ImageId"]],
         "subnet": [one["SubnetId"] for one in interfaces if "SubnetId" in one],
         "security-group": [group for one in interfaces for group in one.get("Groups", ())],
         "snapshot": [disk["SnapshotId"] for disk in disks if "SnapshotId" in disk],
-        "placement-group": [asked["Placement"]["GroupName"]] if "GroupName" in asked.get("Placement", {}) else [],
+        "placement-group": [params["Placement"]["GroupName"]] if "GroupName" in params.get("Placement", {}) else [],
         "capacity-reservation": list(reserved.values()),
     }
     for kind, names in used.items():
-        yield from (_existing("ec2:RunInstances", kind, name, world) for name in dict.fromkeys(names))
-    if "IamInstanceProfile" in asked:
-        yield from (_pass_role(arn, "ec2") for arn in world.roles_of(asked["IamInstanceProfile"]["Name"]))
+        yield from (_existing("ec2:RunInstances", kind, name, view) for name in dict.fromkeys(names))
+    if "IamInstanceProfile" in params:
+        yield from (_pass_role(arn, "ec2") for arn in view.roles_of(params["IamInstanceProfile"]["Name"]))
 
 
-def _existing(action: str, kind: str, name: str, world: World) -> Need:
-    owner = "" if kind in ("image", "snapshot") else world.account
-    known = {f"aws:ResourceTag/{key}": value for key, value in world.tags_of(name).items()}
+def _existing(action: str, kind: str, name: str, view: AccountView) -> Need:
+    owner = "" if kind in ("image", "snapshot") else view.account
+    known = {f"aws:ResourceTag/{key}": value for key, value in view.tags_of(name).items()}
     if kind == "image":
-        known["ec2:Owner"] = world.owner_of(name)
-    return Need(action, f"arn:aws:ec2:{world.region}:{owner}:{kind}/{name}", known)
+        known["ec2:Owner"] = view.owner_of(name)
+    return Need(action, f"arn:aws:ec2:{view.region}:{owner}:{kind}/{name}", known)
 
 
-def _made(operation: str, kind: str, asked: Asked, world: World, name: str = "new") -> Iterator[Need]:
-    """To make something, and to tag it on the way."""
-    specs = [spec for spec in asked.get("TagSpecifications", ()) if spec["ResourceType"] == kind]
+def _made(operation: str, kind: str, params: Params, view: AccountView, name: str = "new") -> Iterator[Need]:
+    """Creating a resource, with its tags."""
+    specs = [spec for spec in params.get("TagSpecifications", ()) if spec["ResourceType"] == kind]
     tags = _requested({tag["Key"]: tag["Value"] for spec in specs for tag in spec["Tags"]})
-    arn = world.arn("ec2", f"{kind}/{name}")
+    arn = view.arn("ec2", f"{kind}/{name}")
     yield Need(f"ec2:{operation}", arn, tags)
     if tags:
         yield Need("ec2:CreateTags", arn, {**tags, "ec2:CreateAction": operation})
@@ -136,62 +138,62 @@ def _pass_role(arn: str, service: str) -> Need:
     return Need("iam:PassRole", arn, {"iam:PassedToService": f"{service}.amazonaws.com"})
 
 
-def _s3(call: Request, world: World) -> Iterator[Need]:
-    operation, asked = call.operation, call.params
-    action, arn = f"s3:{S3.get(operation, operation)}", f"arn:aws:s3:::{asked.get('Bucket', '*')}"
-    mine = {"s3:ResourceAccount": world.account, "aws:PrincipalAccount": world.account}
-    if "Key" in asked:
-        yield Need(action, f"{arn}/{asked['Key']}", mine)
+def _s3(call: Request, view: AccountView) -> Iterator[Need]:
+    operation, params = call.operation, call.params
+    action, arn = f"s3:{S3.get(operation, operation)}", f"arn:aws:s3:::{params.get('Bucket', '*')}"
+    mine = {"s3:ResourceAccount": view.account, "aws:PrincipalAccount": view.account}
+    if "Key" in params:
+        yield Need(action, f"{arn}/{params['Key']}", mine)
     else:
-        yield Need(action, arn, {**mine, **({"s3:prefix": asked["Prefix"]} if "Prefix" in asked else {})})
+        yield Need(action, arn, {**mine, **({"s3:prefix": params["Prefix"]} if "Prefix" in params else {})})
 
 
-def _sagemaker(call: Request, world: World) -> Iterator[Need]:
-    operation, asked = call.operation, call.params
+def _sagemaker(call: Request, view: AccountView) -> Iterator[Need]:
+    operation, params = call.operation, call.params
     action = f"sagemaker:{operation}"
     if operation == "ListTags":
-        yield Need(action, asked["ResourceArn"])
-    elif "TrainingJobName" in asked:
-        name = asked["TrainingJobName"]
-        arn = world.arn("sagemaker", f"training-job/{name}")
+        yield Need(action, params["ResourceArn"])
+    elif "TrainingJobName" in params:
+        name = params["TrainingJobName"]
+        arn = view.arn("sagemaker", f"training-job/{name}")
         if operation != "CreateTrainingJob":
-            yield Need(action, arn, {f"aws:ResourceTag/{key}": value for key, value in world.tags_of(name).items()})
+            yield Need(action, arn, {f"aws:ResourceTag/{key}": value for key, value in view.tags_of(name).items()})
             return
-        tags = _requested({tag["Key"]: tag["Value"] for tag in asked.get("Tags", ())})
+        tags = _requested({tag["Key"]: tag["Value"] for tag in params.get("Tags", ())})
         yield Need(action, arn, tags)
-        yield _pass_role(asked["RoleArn"], "sagemaker")
+        yield _pass_role(params["RoleArn"], "sagemaker")
         if tags:
             yield Need("sagemaker:AddTags", arn, {**tags, "sagemaker:TaggingAction": operation})
 
 
-def _scheduler(call: Request, world: World) -> Iterator[Need]:
-    operation, asked = call.operation, call.params
+def _scheduler(call: Request, view: AccountView) -> Iterator[Need]:
+    operation, params = call.operation, call.params
     action = f"scheduler:{operation}"
     if operation == "CreateScheduleGroup":
-        arn = world.arn("scheduler", f"schedule-group/{asked['Name']}")
+        arn = view.arn("scheduler", f"schedule-group/{params['Name']}")
         yield Need(action, arn)
-        if "Tags" in asked:
+        if "Tags" in params:
             yield Need("scheduler:TagResource", arn)
-    elif "Name" in asked:
-        yield Need(action, world.arn("scheduler", f"schedule/{asked.get('GroupName', 'default')}/{asked['Name']}"))
-        if "Target" in asked:
-            yield _pass_role(asked["Target"]["RoleArn"], "scheduler")
+    elif "Name" in params:
+        yield Need(action, view.arn("scheduler", f"schedule/{params.get('GroupName', 'default')}/{params['Name']}"))
+        if "Target" in params:
+            yield _pass_role(params["Target"]["RoleArn"], "scheduler")
 
 
-def _others(call: Request, world: World) -> Iterator[Need]:
-    """Of these services each call is one action, on one thing or some of a kind."""
-    if str(call) == "ssm:GetParameter":  # AWS's own are nobody's
-        owner = "" if call.params["Name"].startswith("/aws/") else world.account
-        yield Need(_action(call), f"arn:aws:ssm:{world.region}:{owner}:parameter{call.params['Name']}")
-    if str(call) == "ecr:BatchGetImage":  # also of AWS's own registry
-        owner = call.params.get("registryId", world.account)
-        yield Need(_action(call), f"arn:aws:ecr:{world.region}:{owner}:repository/{call.params['repositoryName']}")
-    if call.service == "codebuild":  # a build is its project's
-        asked = call.params
-        names = asked.get("names") or asked.get("ids") or [asked.get("projectName") or asked["id"]]
-        yield from (Need(_action(call), world.arn("codebuild", f"project/{name.partition(':')[0]}")) for name in names)
+def _others(call: Request, view: AccountView) -> Iterator[Need]:
+    """Other services, where each call is one action, on one resource or several of a type."""
+    if str(call) == "ssm:GetParameter":  # AWS's public parameters have no account
+        owner = "" if call.params["Name"].startswith("/aws/") else view.account
+        yield Need(_action(call), f"arn:aws:ssm:{view.region}:{owner}:parameter{call.params['Name']}")
+    if str(call) == "ecr:BatchGetImage":  # AWS's own registries, too
+        owner = call.params.get("registryId", view.account)
+        yield Need(_action(call), f"arn:aws:ecr:{view.region}:{owner}:repository/{call.params['repositoryName']}")
+    if call.service == "codebuild":  # builds are authorized by their project
+        params = call.params
+        names = params.get("names") or params.get("ids") or [params.get("projectName") or params["id"]]
+        yield from (Need(_action(call), view.arn("codebuild", f"project/{name.partition(':')[0]}")) for name in names)
     for arn in ON_ONE.get(str(call), ()):
-        yield Need(_action(call), arn.format(**call.params, region=world.region, account=world.account))
+        yield Need(_action(call), arn.format(**call.params, region=view.region, account=view.account))
 
 
 _GROUP = "arn:aws:logs:{region}:{account}:log-group:{logGroupName}"

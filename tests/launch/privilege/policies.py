@@ -1,7 +1,7 @@
-"""infra/iam as IAM reads it: whether a policy allows a need.  Pure; it refuses to guess about what it does not know.
+"""Whether a policy of infra/iam allows a need, as IAM evaluates it.  Pure; raises for anything it does not know.
 
-moto looks at the actions of a policy but not at its resources and conditions, and no library on PyPI decides about
-all three, hence these lines.  https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic.html
+moto evaluates the actions of a policy but not its resources and conditions, and no library on PyPI evaluates all
+three.  https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic.html
 """
 
 import json
@@ -19,7 +19,7 @@ Policy = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Need:
-    """What IAM is asked about a call: may it do this, to that, under these values of condition keys?"""
+    """A question to IAM: is this action allowed on this resource, with these values of condition keys?"""
 
     action: str
     resource: str = "*"
@@ -38,7 +38,7 @@ def policy(name: str) -> Policy:
 
 @cache
 def actions(name: str) -> frozenset[str]:
-    """All actions that infra/iam/NAME.json grants, to whatever and however."""
+    """All actions that infra/iam/NAME.json grants, on any resource and under any condition."""
     return frozenset(action for statement in policy(name)["Statement"] for action in listed(statement["Action"]))
 
 
@@ -58,7 +58,7 @@ def _is_about(statement: Mapping[str, Any], need: Need) -> bool:
 
 
 def _holds(how: str, keys: Mapping[str, Any], context: Mapping[str, str]) -> bool:
-    """A key that the call has no value for makes every comparison false, and Null true."""
+    """A key without a value makes every comparison false, and Null true."""
     if how == "Null":
         return all((key in context) == (wanted == "false") for key, wanted in keys.items())
     compare = {"StringEquals": str.__eq__, "ForAnyValue:StringEquals": str.__eq__, "StringLike": _matches}[how]
@@ -69,12 +69,12 @@ def _holds(how: str, keys: Mapping[str, Any], context: Mapping[str, str]) -> boo
 
 
 def _filled(text: str, context: Mapping[str, str]) -> str:
-    """With IAM's variables, such as ${aws:PrincipalAccount}, in place."""
+    """`text` with the values of IAM's variables, such as ${aws:PrincipalAccount}."""
     return re.sub(r"\$\{([^}]+)\}", lambda name: context.get(name[1], "<unknown>"), text)
 
 
 def _matches(pattern: str, text: str) -> bool:
-    """IAM's wildcards are * and ? and no others."""
+    """IAM's only wildcards are * and ?."""
     return re.fullmatch(re.escape(pattern).replace(r"\*", ".*").replace(r"\?", "."), text, re.DOTALL) is not None
 
 

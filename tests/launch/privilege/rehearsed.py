@@ -1,4 +1,4 @@
-"""The requests of a rehearsal, as its requests.jsonl has them, before IAM: the launcher's, and those of
+"""The requests in a rehearsal's requests.jsonl, and the policies that must grant them: the launcher's, and those of
 nodes or of SageMaker's containers.
 """
 
@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.launch.faults import Request
-from tests.launch.privilege.needs import World, needs
+from tests.launch.privilege.needs import AccountView, needs
 from tests.launch.privilege.policies import Need, actions, allows, policy
 
 SECRET = {"ssm": {"Name": "/ddp-toolkit/wandb"}, "secretsmanager": {"SecretId": "ddp-toolkit/wandb"}}
 LOG_GROUP = "/aws-ddp-toolkit/ec2"
-ANYWHERE = World("123456789012", "us-east-1", lambda _name: {}, lambda _profile: [])
+ANYWHERE = AccountView("123456789012", "us-east-1", lambda _name: {}, lambda _profile: [])
 
 
 def ungranted(file: Path) -> set[str]:

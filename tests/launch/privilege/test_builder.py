@@ -1,5 +1,5 @@
-"""Least privilege of launch.image, proven: a user with infra/iam/builder.json and nothing else pushes, with docker and
-with CodeBuild, on a moto that asks IAM about every call; and what CodeBuild's own role may do.
+"""Least privilege of launch.image: a user with infra/iam/builder.json only pushes with docker and with CodeBuild, on a
+moto that evaluates policies for every call; and the permissions of CodeBuild's own role.
 """
 
 import shutil
@@ -24,10 +24,10 @@ from tests.launch.image import builds as on_codebuild
 from tests.launch.image.builds import BUCKET, LOG_GROUP, PROJECT, Builds
 from tests.launch.image.machine import STAND_IN
 from tests.launch.privilege.enforced import Watch, enforced
-from tests.launch.privilege.needs import World, needs
+from tests.launch.privilege.needs import AccountView, needs
 from tests.launch.privilege.policies import Need, actions, allows, policy
 
-WORLD = World("123456789012", "us-east-1", lambda _name: {}, lambda _profile: [])
+VIEW = AccountView("123456789012", "us-east-1", lambda _name: {}, lambda _profile: [])
 
 # Grants that no call of launch.image needs, and why they are there.
 BY_DOCKER = {
@@ -96,7 +96,7 @@ def test_every_grant_is_needed_by_a_command_or_argued() -> None:
     assert actions("builder") - needed == BY_DOCKER.keys()
 
 
-def test_no_statement_is_there_for_nothing() -> None:
+def test_every_statement_is_needed() -> None:
     idle = {
         statement["Sid"]
         for statement in policy("builder")["Statement"]
@@ -121,7 +121,7 @@ def test_no_statement_is_there_for_nothing() -> None:
 )  # fmt: skip
 def test_what_is_not_the_images_stays_out_of_reach(service: str, operation: str, params: dict[str, object]) -> None:
     call = Request(service, operation, {"ImageId": "ami-1", **params} if service == "ec2" else params)
-    assert not all(allows([policy("builder")], need) for need in needs(call, WORLD))
+    assert not all(allows([policy("builder")], need) for need in needs(call, VIEW))
 
 
 def test_iam_refuses_it_as_well() -> None:
@@ -135,7 +135,7 @@ def test_iam_refuses_it_as_well() -> None:
 
 
 def of_role(action: str, resource: str) -> bool:
-    mine = {"s3:ResourceAccount": WORLD.account, "aws:PrincipalAccount": WORLD.account}
+    mine = {"s3:ResourceAccount": VIEW.account, "aws:PrincipalAccount": VIEW.account}
     return allows([policy("image-builder")], Need(action, resource, mine))
 
 
@@ -146,9 +146,9 @@ def test_every_grant_of_the_role_is_argued() -> None:
 def test_the_role_reads_contexts_pushes_one_image_and_writes_one_log() -> None:
     ecr = "arn:aws:ecr:us-east-1:{}:repository/{}"
     assert of_role("s3:GetObject", f"arn:aws:s3:::{BUCKET}/images/0.zip")
-    assert of_role("ecr:PutImage", ecr.format(WORLD.account, "aws-ddp-toolkit"))
+    assert of_role("ecr:PutImage", ecr.format(VIEW.account, "aws-ddp-toolkit"))
     assert of_role("ecr:GetDownloadUrlForLayer", ecr.format("763104351884", "pytorch-training"))
-    assert of_role("logs:PutLogEvents", WORLD.arn("logs", f"log-group:{LOG_GROUP}:log-stream:1"))
+    assert of_role("logs:PutLogEvents", VIEW.arn("logs", f"log-group:{LOG_GROUP}:log-stream:1"))
 
 
 @pytest.mark.parametrize(

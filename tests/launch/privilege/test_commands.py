@@ -1,5 +1,5 @@
-"""Least privilege, proven: a user with infra/iam/launcher.json and nothing else types every documented command, on a
-moto that asks IAM about every call; and cannot do what the policy does not mean to allow.
+"""Least privilege of launchers: a user with infra/iam/launcher.json only runs every documented command, on a moto that
+evaluates policies for every call, and cannot do anything that the policy is not meant to allow.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from tests.launch.privilege.commands import (
     on_sagemaker,
 )
 from tests.launch.privilege.documented import documented, uses
-from tests.launch.privilege.enforced import Watch, world_of
+from tests.launch.privilege.enforced import Watch, view_of
 from tests.launch.privilege.needs import needs
 from tests.launch.privilege.policies import Need, actions, allows, policy
 
@@ -41,7 +41,7 @@ SOMEBODYS = [{"Key": "Name", "Value": "database"}]
 
 @cache
 def all_commands() -> tuple[Watch, Watch]:
-    """What both launchers asked for; fails where a command does."""
+    """The calls of both launchers; fails where a command does."""
     with on_ec2() as (shell, ec2):
         ec2.typed = every_command_on_ec2(shell)
     with on_sagemaker(instance_type="ml.g5.12xlarge") as (stage, sagemaker):
@@ -67,7 +67,7 @@ def test_every_grant_is_needed_by_a_command_or_argued() -> None:
     assert actions("launcher") - needed == ARGUED.keys()
 
 
-def test_no_statement_is_there_for_nothing() -> None:
+def test_every_statement_is_needed() -> None:
     """Actions are needed somewhere; so is each statement that grants them."""
     granted = [need for seen in all_commands() for need in seen.granted]
     idle = {
@@ -147,7 +147,7 @@ def started_by_hand(shell: Shell) -> dict[str, Any]:
 
 
 def test_a_node_starts_from_no_image_disk_or_group_of_somebody_else() -> None:
-    """Who may open a shell on a node as root can read what it was made from, and reach what its groups reach."""
+    """A user with a root shell on a node can read its image and disks, and reach what its groups reach."""
     with on_ec2() as (shell, _):
         asked, aws, ec2 = started_by_hand(shell), Aws("us-east-1"), shell.account.ec2
         image = ec2.register_image(name="somebody's")
@@ -192,7 +192,7 @@ def test_a_node_cannot_get_another_role() -> None:
 @pytest.mark.parametrize("role", ["admin", "aws-ddp-toolkit-node", "aws-ddp-toolkit-launcher"])
 def test_a_time_limit_and_a_training_job_cannot_get_another_role(role: str) -> None:
     arn = f"arn:aws:iam::123456789012:role/{role}"
-    # First, as it may play all commands, and moto is no place for an account in an account.
+    # First, as it may run all commands, and accounts cannot be nested in moto.
     asked, job = made("CreateSchedule"), {**made("CreateTrainingJob"), "RoleArn": arn}
     with on_ec2() as (shell, _):
         asked = {**asked, "Target": {**asked["Target"], "RoleArn": arn}}
@@ -259,12 +259,12 @@ def test_a_shell_can_be_used_and_closed_by_who_opened_it(action: str) -> None:
     assert not may("AIDAYOU-0123")
 
 
-# ---- the means of this proof
+# ---- the checks themselves
 
 
-def test_a_call_that_nothing_grants_is_refused_by_the_means_of_this_proof() -> None:
+def test_an_unknown_call_needs_its_action_which_nothing_grants() -> None:
     with on_ec2() as (shell, _):
-        unknown = needs(Request("ec2", "CreateImage", {"InstanceId": "i-1"}), world_of(shell.account))
+        unknown = needs(Request("ec2", "CreateImage", {"InstanceId": "i-1"}), view_of(shell.account))
         assert [str(need) for need in unknown] == ["ec2:CreateImage on *"]
         assert not allows([policy("launcher")], unknown[0])
 

@@ -1,12 +1,12 @@
-"""Least privilege of what has no person behind it: nodes, time limits and SageMaker's training jobs."""
+"""Least privilege of roles: nodes, time limits and SageMaker's training jobs."""
 
 import pytest
 
 from tests.launch.faults import Request
-from tests.launch.privilege.needs import World, needs
+from tests.launch.privilege.needs import AccountView, needs
 from tests.launch.privilege.policies import Need, actions, allows, policy
 
-WORLD = World("123456789012", "us-east-1", lambda _name: {}, lambda _profile: [])
+VIEW = AccountView("123456789012", "us-east-1", lambda _name: {}, lambda _profile: [])
 BUCKET = "aws-ddp-toolkit-123456789012-us-east-1"
 RUN, GROUP = "jobs/j/run/checkpoints/best.pt", "/aws-ddp-toolkit/ec2"
 STREAM = {"logGroupName": GROUP, "logStreamName": "j/node-0"}
@@ -87,7 +87,7 @@ SECRETS = {"ssm:GetParameter", "secretsmanager:GetSecretValue"}
 
 
 def granted_to(name: str, call: Request) -> bool:
-    return all(allows([policy(name)], need) for need in needs(call, WORLD))
+    return all(allows([policy(name)], need) for need in needs(call, VIEW))
 
 
 @pytest.mark.parametrize("call", BOOT, ids=lambda call: f"{call} {call.params.get('Key', '')}")
@@ -96,7 +96,7 @@ def test_a_node_may_do_what_its_boot_script_does(call: Request) -> None:
 
 
 def test_every_grant_of_a_role_is_needed_or_argued() -> None:
-    boot = {need.action for call in BOOT for need in needs(call, WORLD)}
+    boot = {need.action for call in BOOT for need in needs(call, VIEW)}
     assert actions("node") - boot - SECRETS == ARGUED["node"].keys()
     assert actions("scheduler") == ARGUED["scheduler"].keys()
     assert actions("sagemaker") - SECRETS == ARGUED["sagemaker"].keys()
@@ -158,9 +158,9 @@ def test_nobody_uses_a_bucket_of_another_account_whatever_its_name(
 
 def test_the_time_limit_ends_only_what_carries_the_toolkits_tag() -> None:
     def may(**tags: str) -> bool:
-        world = World("123456789012", "us-east-1", lambda _name: tags, lambda _profile: [])
+        view = AccountView("123456789012", "us-east-1", lambda _name: tags, lambda _profile: [])
         call = Request("ec2", "TerminateInstances", {"InstanceIds": ["i-1"]})
-        return all(allows([policy("scheduler")], need) for need in needs(call, world))
+        return all(allows([policy("scheduler")], need) for need in needs(call, view))
 
     assert may(**{"aws-ddp-toolkit:job": "j"})
     assert not may(Name="database")

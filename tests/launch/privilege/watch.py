@@ -1,7 +1,7 @@
-"""Whether a command asks AWS for what no policy grants: looked at in every call of every test, as it is made.
+"""Checks in every test that commands make only calls whose actions a policy grants.
 
-It goes by actions: which resources and conditions a policy has is for test_commands.py, whose account is set up by the
-toolkit, while other tests use names of their own.
+Resources and conditions are checked in test_commands.py, whose account the toolkit sets up; other tests use names of
+their own.
 """
 
 import sys
@@ -9,21 +9,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.launch.faults import Request, watched
-from tests.launch.privilege.needs import World, needs
+from tests.launch.privilege.needs import AccountView, needs
 from tests.launch.privilege.policies import actions
 
-# Through these a call goes on its way from who makes it; the first other module in the stack is who.
+# A call passes through these modules; the first other module in the stack makes it.
 CARRIERS = ("botocore", "boto3", "contextlib", "launch.core.aws", "launch.core.perform", "s3transfer",
             "tests.launch.faults", "tests.launch.privilege.watch")  # fmt: skip
-ANYWHERE = World("123456789012", "us-east-1", lambda _name: {}, lambda profile: [f"arn:aws:iam::1:role/{profile}"])
+ANYWHERE = AccountView("123456789012", "us-east-1", lambda _name: {}, lambda name: [f"arn:aws:iam::1:role/{name}"])
 
 
 @contextmanager
 def granted() -> Iterator[None]:
-    """Meanwhile every call of ours needs only actions that infra/iam grants to who makes it, or a test fails.
+    """Inside the block, a call fails the test unless infra/iam grants its actions to the caller.
 
-    Those are the administrator for launch.infra, the builder for launch.image, and whoever launches for the rest.  What
-    a test itself asks AWS for, to set something up, does not count.
+    The caller is the administrator for launch.infra, the builder for launch.image, and the launcher for the rest.
+    Calls that a test itself makes, to set something up, do not count.
     """
     missing = set[str]()
 
@@ -37,17 +37,17 @@ def granted() -> Iterator[None]:
 
     with watched(look):
         yield
-    assert not missing, f"not granted: {sorted(missing)}"  # also if somebody caught the first
+    assert not missing, f"not granted: {sorted(missing)}"  # even if a command caught the first
 
 
 def _policy() -> str | None:
-    """Of who makes the present call; None if a test does, or a rehearsal."""
+    """The policy of the present call's caller; None for a test or a rehearsal."""
     modules, frame = list[str](), sys._getframe(1)
     while frame is not None:
         modules.append(frame.f_globals.get("__name__", ""))
         frame = frame.f_back  # type: ignore[assignment]
-    asker = next((module for module in modules if not _is_carrier(module)), "")
-    if not asker.startswith("launch.") or asker.startswith("launch.rehearse"):
+    caller = next((module for module in modules if not _is_carrier(module)), "")
+    if not caller.startswith("launch.") or caller.startswith("launch.rehearse"):
         return None
     others = {"launch.infra": "administrator", "launch.image": "builder"}
     return next((who for place, who in others.items() if any(m.startswith(place) for m in modules)), "launcher")
