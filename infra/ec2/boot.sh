@@ -1,21 +1,21 @@
 #!/bin/bash
-# What a node of launch.ec2 runs at boot, as its user data: it finds its place in the job, gets the data and
-# the image, trains, uploads what came of it, and turns itself off, which terminates it.
-# launch/core/templates.py fills in these values, quoted for the shell, and leaves the comments out.
+# User data of a node of launch.ec2, run at boot: finds the node's place in the job, gets the data and the image,
+# trains, uploads the results, and shuts the node down, which terminates it.
+# launch/core/templates.py fills in the values below, quoted for the shell, and removes comments.
 # Read main(), at the end, first.
 # shellcheck disable=SC2329  # within, retry and trap call functions by name
 
 JOB=@JOB@
 REGION=@REGION@
-FOLDER=@FOLDER@            # of the job: s3://BUCKET/jobs/NAME
+FOLDER=@FOLDER@            # the job folder: s3://BUCKET/jobs/NAME
 NPROC=@NPROC@              # processes on this node
-MINUTES=@MINUTES@          # what this node lives at most
+MINUTES=@MINUTES@          # time limit of this node
 IMAGE=@IMAGE@
-REGISTRY=@REGISTRY@        # to log in to; empty: none
+REGISTRY=@REGISTRY@        # to log in to; empty for none
 LOG_GROUP=@LOG_GROUP@
 DATA_VOLUME=@DATA_VOLUME@  # per-node, multi-attach or none
-DATA_S3=@DATA_S3@          # to copy to this node; empty: nothing
-SECRETS=(@SECRETS@)        # NAME=ssm:PARAMETER, NAME=secretsmanager:SECRET: variables, and where AWS keeps them
+DATA_S3=@DATA_S3@          # to copy to this node; empty for none
+SECRETS=(@SECRETS@)        # NAME=ssm:PARAMETER, NAME=secretsmanager:SECRET: environment variables
 MAX_RESTARTS=@MAX_RESTARTS@
 DOCKER_FLAGS=(@DOCKER_FLAGS@)
 TRAIN=(@TRAIN@)
@@ -23,7 +23,7 @@ TRAIN=(@TRAIN@)
 # The dead-man timer, before anything that can fail or hang: instances are launched to terminate on shutdown.
 shutdown -h "+$MINUTES" || shutdown -h now
 
-# As a service it is asked to leave while it can still upload; what cloud-init started ends after the network.
+# A service is stopped while it can still upload; what cloud-init started is stopped after the network.
 if [ -z "${DDP_SERVICE-}" ] && [ -d /run/systemd/system ]; then
     systemd-run --quiet --collect --unit ddp --setenv DDP_SERVICE=yes --setenv HOME=/root \
         -p After=docker.service -p After=network-online.target -p KillMode=mixed -p TimeoutStopSec=150 \
@@ -31,30 +31,30 @@ if [ -z "${DDP_SERVICE-}" ] && [ -d /run/systemd/system ]; then
 fi
 
 DISK=/var/lib/ddp
-RUN=$DISK/run           # what the training leaves, as in the job folder
+RUN=$DISK/run           # the run folder, a copy of that in the job folder
 LOG=$DISK/boot.log
-ROOT=/run/ddp           # in memory, for the disk may get full
-UPLOADED=$ROOT/uploaded # what of RUN the job folder has
+ROOT=/run/ddp           # in memory, as the disk may get full
+UPLOADED=$ROOT/uploaded # list of the files of RUN that the job folder has
 OUTPUT=$ROOT/output.log # the container's
 
-PAUSE_S=5           # between two looks, and two tries
-METADATA_S=120      # until the instance metadata answer
+PAUSE_S=5           # between polls, and between retries
+METADATA_S=120      # until the instance metadata service answers
 CLUSTER_S=900       # until the launcher has written cluster.json
 VOLUME_S=300        # until the data volume is attached
-UPLOAD_EVERY_S=60   # how much of a training may be lost with its node
-REPLACED_S=30       # how long a restart waits for word of a replaced node
-MEET_S=900          # how long the nodes may fail to meet, from when they last trained
+UPLOAD_EVERY_S=60   # how much training may be lost with the node
+REPLACED_S=30       # how long a restart waits for a new cluster.json
+MEET_S=900          # how long nodes may fail to connect to each other, since they last trained
 TRANSFER_S=900      # for one copy of the run folder
 
 set -uo pipefail
 export AWS_DEFAULT_REGION=$REGION LC_ALL=C.UTF-8
-# By default the role's credentials get one second.
+# By default, requests for the role's credentials time out after one second.
 export AWS_METADATA_SERVICE_NUM_ATTEMPTS=3 AWS_RETRY_MODE=standard AWS_MAX_ATTEMPTS=4
 
-INSTANCE=$HOSTNAME # until the metadata tell
+INSTANCE=$HOSTNAME # until the metadata service has answered
 HELD=()            # the secrets, as NAME=VALUE
 RANK='' GENERATION='' CONTAINER='' UPLOAD=''
-CODE=1 STEP=script REASON='the boot script broke; its log says where' RESTARTS=0
+CODE=1 STEP=script REASON='the boot script failed; see its log' RESTARTS=0
 
 say() { printf '%s %s\n' "$(date -u +%T)" "$*"; }
 
@@ -63,10 +63,10 @@ fail() { # CODE STEP REASON
     exit "$CODE"
 }
 
-# Seconds, by a clock that nobody sets.
+# Seconds, by a clock that cannot be set.
 now() { cut -d. -f1 /proc/uptime; }
 
-# Runs a command so that a signal is handled at once: in the foreground it would wait for the command's end.
+# Runs a command so that signals are handled at once; in the foreground they would wait for its end.
 run() { "$@" & wait $!; }
 
 nap() { sleep "$1" &>/dev/null & wait $!; }
@@ -88,9 +88,9 @@ retry() { # COMMAND...
 
 s3() { timeout --kill-after=5 "$TRANSFER_S" aws s3 "$@" --only-show-errors --cli-connect-timeout 10; }
 
-# ---- who am I
+# ---- identity
 
-imds() { # PATH: what the instance metadata say, by IMDSv2.  A token a question: none can expire.
+imds() { # PATH: instance metadata, by IMDSv2.  A token per request, so that none can expire.
     local at=http://169.254.169.254/latest token
     token=$(curl -sf -m 2 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' $at/api/token) &&
         curl -sf -m 2 -H "X-aws-ec2-metadata-token: $token" "$at/meta-data/$1"
@@ -98,7 +98,7 @@ imds() { # PATH: what the instance metadata say, by IMDSv2.  A token a question:
 
 fetch_instance() { imds instance-id >"$ROOT/instance"; }
 
-place() { # this node's place in cluster.json, on a line; nothing, and failure, if it has none
+place() { # this node's row in cluster.json, on one line; fails if it has none
     python3 - "$INSTANCE" "$ROOT/cluster.json" <<'EOF'
 import json, sys
 cluster = json.load(open(sys.argv[2]))
@@ -117,11 +117,11 @@ fetch_place() { fetch_cluster && place >/dev/null; }
 
 take_place() {
     read -r RANK ADDRESS VOLUME NODES HEAD GENERATION DEADLINE < <(place) ||
-        fail 21 cluster "cluster.json does not name $INSTANCE any more: it was replaced"
+        fail 21 cluster "$INSTANCE is not in cluster.json any more: it was replaced"
     read -r _ INTERFACE _ < <(ip -o -4 address show to "$ADDRESS") ||
         fail 21 cluster "no network interface has $ADDRESS, this node's address in cluster.json"
     say "node $RANK of $NODES, generation $GENERATION: $ADDRESS on $INTERFACE, $HEAD is the head"
-    # Only ever sooner: a wrong clock or file must not let the node live longer.
+    # Only ever earlier: a wrong clock or file must not extend the life of the node.
     local left=$(((DEADLINE - $(date +%s)) / 60)) most=$((MINUTES - ($(now) - BORN) / 60))
     [ "$left" -lt "$most" ] || left=$most
     shutdown -h "+$((left > 1 ? left : 1))"
@@ -134,16 +134,16 @@ get_data() {
     if [ "$DATA_VOLUME" != none ]; then
         local device=/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_${VOLUME/-/}
         within "$VOLUME_S" test -e "$device" || fail 22 data "volume $VOLUME was not attached within $VOLUME_S s"
-        # noload: a snapshot's journal is rarely empty, and replaying it writes, also on a volume that others read.
+        # noload: a snapshot's journal is rarely empty, and replaying it would write to a volume that others read.
         mount -o ro,noload "$device" /data || fail 22 data "volume $VOLUME cannot be mounted"
     elif [ -n "$DATA_S3" ]; then
-        mount_local_disk || say 'no local disk: the data go to the root volume'
+        mount_local_disk || say 'no local disk: copying the data to the root volume'
         retry aws s3 sync --only-show-errors "$DATA_S3" /data || fail 22 data "cannot copy $DATA_S3"
     fi
 }
 
 mount_local_disk() {
-    local disk deep_learning_ami=/opt/dlami/nvme # which has taken the disks, and mounted them here
+    local disk deep_learning_ami=/opt/dlami/nvme # it has mounted the disks here
     if mountpoint -q $deep_learning_ami; then
         mkdir -p $deep_learning_ami/data && mount --bind $deep_learning_ami/data /data
         return
@@ -161,7 +161,7 @@ get_image() {
 
 # ---- secrets
 
-secret() { # REFERENCE: its value; nothing, if it is bytes and no text
+secret() { # REFERENCE: its value; nothing if it is binary
     case $1 in
         ssm:*) timeout 60 aws ssm get-parameter --with-decryption --name "${1#*:}" --query Parameter.Value --output text ;;
         *) timeout 60 aws secretsmanager get-secret-value --secret-id "${1#*:}" \
@@ -174,57 +174,57 @@ get_secrets() {
     for word in "${SECRETS[@]}"; do
         value=$(retry secret "${word#*=}") || fail 27 secret "cannot read ${word#*=} for ${word%%=*}"
         [ -n "$value" ] ||
-            fail 27 secret "--secret ${word%%=*}: ${word#*=} holds bytes and no text; store it as text."
+            fail 27 secret "--secret ${word%%=*}: ${word#*=} is binary; store it as text."
         HELD+=("${word%%=*}=$value")
-        DOCKER_FLAGS+=(-e "${word%%=*}") # without its value: docker takes it from its own environment
+        DOCKER_FLAGS+=(-e "${word%%=*}") # without the value, which docker takes from its environment
     done
 }
 
 # ---- the run folder
 
-# Time, size and name of each file; while the trainer writes one its name is hidden.
+# Time, size and name of each file; a file that is being written has a hidden name.
 list_files() { (cd "$RUN" && find . -type f ! -name '.*' -printf '%T@ %s %P\n' | sort); }
 
 names() { cut -d' ' -f3- "$@" | sort; }
 
 restore() {
-    rm -f "$UPLOADED" # until all is here, nothing is uploaded
-    # Without --exact-timestamps a file of the same size would stay, however old.
-    # The image's user, whoever that is, goes on with these files.
+    rm -f "$UPLOADED" # nothing is uploaded until everything is here
+    # Without --exact-timestamps, an old file of the same size would be kept.
+    # chmod: the image's user, whatever it is, must be able to write these files.
     s3 sync --exact-timestamps "$FOLDER/run" "$RUN" && chmod -R a+rwX "$RUN" && list_files >"$UPLOADED"
 }
 
-# Copies only what changed here: rank 0's node writes, and what the others have is older than the job folder's.
+# Uploads only what changed here: rank 0's node writes, and other nodes have older files than the job folder.
 upload_changes() {
     [ -e "$UPLOADED" ] || return 0
-    list_files >"$UPLOADED.new" || return 1 # what a list lacks is removed
+    list_files >"$UPLOADED.new" || return 1 # a file missing in the list would be removed
     each_file cp "$RUN" < <(comm -13 "$UPLOADED" "$UPLOADED.new" | names) &&
         each_file rm < <(comm -23 <(names "$UPLOADED") <(names "$UPLOADED.new")) &&
         mv "$UPLOADED.new" "$UPLOADED"
 }
 
-each_file() { # cp|rm [FROM]: does it in the job folder with the files that standard input names, all at once
+each_file() { # cp|rm [FROM]: applies it in the job folder to all files named on standard input, at once
     local name only=()
     while read -r name; do only+=(--include "$name"); done
     [ ${#only[@]} = 0 ] || s3 "$@" "$FOLDER/run" --recursive --exclude '*' "${only[@]}"
 }
 
 finish_upload() {
-    [ -z "$UPLOAD" ] || wait "$UPLOAD" # an older one must not end after a newer one
+    [ -z "$UPLOAD" ] || wait "$UPLOAD" # an older upload must not end after a newer one
     UPLOAD=''
     retry upload_changes
 }
 
 # ---- training
 
-start_container() { # SECONDS: to meet the other nodes
+start_container() { # SECONDS: to connect to the other nodes
     docker rm --force ddp &>/dev/null
-    # --pid host: torchrun knows a node by address and process id, which is 1 in every container, and one that is
-    # started again must not pass for the one that died.  Also, process 1 misses a SIGTERM that comes too early.
+    # --pid host: torchrun identifies a node by address and process id, which is 1 in every container, and a restarted
+    # one must not be taken for the one that died.  Also, process 1 ignores a SIGTERM that comes too early.
     # TORCH_DISABLE_SHARE_RDZV_TCP_STORE: with a shared store torchrun cannot replace a lost node.
     # non-blocking: the training must not wait for CloudWatch.
     {
-        # Here and no sooner: no other program of this node gets them, and no command line shows them.
+        # Only here: no other program on this node gets them, and no command line shows them.
         [ ${#HELD[@]} = 0 ] || export "${HELD[@]}"
         exec docker run --rm --name ddp --network host --ipc host --pid host --ulimit memlock=-1 \
             --security-opt no-new-privileges \
@@ -241,12 +241,12 @@ start_container() { # SECONDS: to meet the other nodes
     CONTAINER=$!
 }
 
-# While the container runs: uploads now and then, and asks the training to save when EC2 is about to take the node.
+# While the container runs: uploads regularly, and makes the training save when EC2 is about to reclaim the node.
 attend_container() {
     local uploaded asked=''
     uploaded=$(now)
     while kill -0 "$CONTAINER" 2>/dev/null; do
-        # Asked once: a second SIGTERM would cut torchrun's waiting for its workers short.
+        # Only once: a second SIGTERM would end torchrun before its workers.
         [ -n "$asked" ] || ! spot_notice || ! docker kill --signal TERM ddp &>/dev/null || asked=yes
         if [ $(($(now) - uploaded)) -ge "$UPLOAD_EVERY_S" ] && ! kill -0 "${UPLOAD:-none}" 2>/dev/null; then
             upload_changes &
@@ -259,21 +259,21 @@ attend_container() {
 
 spot_notice() { imds spot/instance-action >/dev/null; }
 
-last_words() { grep '^error: ' "$OUTPUT" | tail -n 1 | cut -d' ' -f2- | grep . || echo 'the training said no more'; }
+last_words() { grep '^error: ' "$OUTPUT" | tail -n 1 | cut -d' ' -f2- | grep . || echo 'the training gave no reason'; }
 
-# Trains until it is done.  A try that ends because some node was lost is followed by another, of which there are
-# MAX_RESTARTS.  One whose nodes did not even meet is not counted: the launcher may still be replacing one of
-# them.  But without any training for MEET_S in a row this node gives up.
+# Trains until it is done.  An attempt that ends because a node was lost is followed by another, up to MAX_RESTARTS.
+# An attempt whose nodes never connected is not counted: the launcher may still be replacing one of them.  Without
+# any training for MEET_S this node gives up.
 train() {
     local code trained left unsaved='' most=$MEET_S
     [ -z "$DATA_S3" ] || most=$((MEET_S * 4)) # a new node copies the data first
     trained=$(now)
     while :; do
-        # Not over what only this node has yet: that goes up with the next copy.
+        # Not over files that only this node has: they are uploaded with the next copy.
         [ -n "$unsaved" ] || retry restore || fail 25 restore "cannot copy $FOLDER/run"
-        ! spot_notice || fail 75 spot 'EC2 takes this spot instance back'
+        ! spot_notice || fail 75 spot 'EC2 is reclaiming this spot instance'
         left=$((most - ($(now) - trained)))
-        [ "$left" -gt 0 ] || fail 6 train "the nodes did not meet within $most s: $(last_words)"
+        [ "$left" -gt 0 ] || fail 6 train "the nodes could not connect within $most s: $(last_words)"
         start_container "$left"
         attend_container
         code=$? CONTAINER=''
@@ -286,9 +286,9 @@ train() {
             6 | 75 | 134 | 137 | 139 | 143) ;; # trainer/contract.py, and 128 + a signal
             *) fail "$code" train "$(last_words)" ;;
         esac
-        ! spot_notice || fail 75 spot 'EC2 takes this spot instance back'
+        ! spot_notice || fail 75 spot 'EC2 is reclaiming this spot instance'
         if ! grep -q 'the workers could not meet' "$OUTPUT"; then
-            [ "$RESTARTS" -lt "$MAX_RESTARTS" ] || fail "$code" train "no restart is left: $(last_words)"
+            [ "$RESTARTS" -lt "$MAX_RESTARTS" ] || fail "$code" train "no restarts left: $(last_words)"
             RESTARTS=$((RESTARTS + 1)) trained=$(now)
         fi
         within "$REPLACED_S" is_replaced
@@ -298,7 +298,7 @@ train() {
 
 is_replaced() { fetch_cluster && place | (read -r _ _ _ _ _ generation _ && [ "$generation" -gt "$GENERATION" ]); }
 
-# ---- the end, whatever happened
+# ---- the end, in every case
 
 finish() {
     trap - EXIT
@@ -311,11 +311,11 @@ finish() {
     if ! finish_upload && [ "$CODE" = 0 ]; then
         CODE=26 STEP=upload REASON='trained to the end, but some results could not be uploaded'
     fi
-    exec >&3 2>&1 # closes tee's end, so that the log is whole
+    exec >&3 2>&1 # closes tee's input, so that the log is complete
     timeout 5 tail --pid="$TEE" -f /dev/null
     s3 cp "$LOG" "$FOLDER/boot/$INSTANCE.log"
     write_record >"$ROOT/exit.json"
-    s3 cp "$ROOT/exit.json" "$FOLDER/exits/$INSTANCE.json" # last: who reads it finds all the rest
+    s3 cp "$ROOT/exit.json" "$FOLDER/exits/$INSTANCE.json" # last, so that its readers find all the rest
     shutdown -h now || poweroff -f
 }
 
@@ -332,18 +332,18 @@ EOF
 main() {
     mkdir -p "$RUN" "$ROOT"
     exec 9>"$ROOT/lock"
-    flock --nonblock 9 || exit 0 # another one is at work
+    flock --nonblock 9 || exit 0 # another instance of this script is running
     exec 3>&1 > >(trap '' TERM INT HUP && exec tee -a "$LOG") 2>&1
     TEE=$!
     BORN=$(now)
     trap finish EXIT
-    trap 'fail 143 signal "the node was asked to stop"' TERM INT HUP
+    trap 'fail 143 signal "the node was stopped"' TERM INT HUP
 
-    # A node that was restarted runs no user data again and has no timer any more: nothing but to turn it off.
+    # A rebooted node does not run user data again and has no timer any more, so shut it down.
     printf '#!/bin/sh\nshutdown -h now\n' >/var/lib/cloud/scripts/per-boot/ddp &&
         chmod +x /var/lib/cloud/scripts/per-boot/ddp
 
-    within "$METADATA_S" fetch_instance || fail 20 metadata 'the instance metadata do not answer'
+    within "$METADATA_S" fetch_instance || fail 20 metadata 'the instance metadata service does not answer'
     INSTANCE=$(<"$ROOT/instance")
     within "$CLUSTER_S" fetch_place || fail 21 cluster \
         "no cluster.json in $FOLDER named $INSTANCE within $CLUSTER_S s; $(tail -n 1 "$ROOT/cluster.error")"

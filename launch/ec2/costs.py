@@ -1,6 +1,6 @@
-"""What a job costs now and has cost so far, and the hours that it goes by.  Pure.
+"""The cost of a job, per hour and so far, with the hours that it depends on.  Pure.
 
-Prices are those of us-east-1 on demand, the ceiling for spot.  Logs, S3, addresses and traffic are not counted.
+Prices are those of us-east-1 on demand, an upper bound for spot.  Logs, S3, addresses and traffic are not counted.
 """
 
 from collections.abc import Mapping
@@ -10,17 +10,17 @@ from typing import Any
 from launch.core import catalog
 from launch.core.price import GIB, Volume
 from launch.core.price import usd_per_hour as volume_usd_per_hour
-from launch.ec2.fleet import Fleet, Node, Thing
+from launch.ec2.fleet import Fleet, Node, Resource
 
-# From a stopped node on, only its volumes cost.  A pending one is about to.
+# A stopped node costs only its volumes.  A pending one is about to be billed.
 BILLED = ("pending", "running")
-# How long EC2 shows a node after its end, at least.
+# How long EC2 lists a node after its end, at least.
 REMEMBERED = timedelta(minutes=50)
 
 
 def usd_per_hour(fleet: Fleet) -> float:
     """USD per hour of all that `fleet` has now."""
-    return sum(map(node_usd, fleet.nodes)) + sum(map(thing_usd, fleet.things))
+    return sum(map(node_usd, fleet.nodes)) + sum(map(resource_usd, fleet.resources))
 
 
 def node_usd(node: Node) -> float:
@@ -28,20 +28,23 @@ def node_usd(node: Node) -> float:
     return _price(node.type) if node.state in BILLED else 0.0
 
 
-def thing_usd(thing: Thing) -> float:
-    """USD per hour of anything else; only volumes cost."""
-    if thing.kind != "volume":
+def resource_usd(resource: Resource) -> float:
+    """USD per hour of anything else; only volumes cost something."""
+    if resource.kind != "volume":
         return 0.0
-    # The toolkit makes gp3 and io2; what somebody else made of one costs about as much as gp3.
-    kind = thing.volume_type if thing.volume_type in GIB else "gp3"
-    return volume_usd_per_hour(Volume(thing.gib, kind, thing.iops, thing.mib_per_s))
+    # The toolkit creates gp3 and io2; a volume that somebody converted costs about as much as gp3.
+    kind = resource.volume_type if resource.volume_type in GIB else "gp3"
+    return volume_usd_per_hour(Volume(resource.gib, kind, resource.iops, resource.mib_per_s))
 
 
 def cost_so_far(fleet: Fleet, now: datetime) -> float:
-    """USD that the nodes since each job's start have cost, also those that ended, and the volumes that are there."""
-    nodes = (_price(node.type) * _hours(node.launched_at, _end(node, now)) for node in this_start(fleet))
-    volumes = (thing_usd(thing) * _hours(thing.created or now, now) for thing in fleet.things)
-    return sum(nodes) + sum(volumes)
+    """USD of the nodes since each job's start, with those that ended, and of the volumes that exist."""
+    total = 0.0
+    for node in this_start(fleet):
+        total += _price(node.type) * _hours(node.launched_at, _end(node, now))
+    for resource in fleet.resources:
+        total += resource_usd(resource) * _hours(resource.created or now, now)
+    return total
 
 
 def this_start(fleet: Fleet) -> tuple[Node, ...]:
@@ -56,15 +59,15 @@ def is_whole(fleet: Fleet, now: datetime) -> bool:
 
 
 def unpriced(fleet: Fleet) -> tuple[str, ...]:
-    """Types that the catalog has no price of, and which are therefore not counted."""
+    """The types that the catalog has no price for, and which are therefore not counted."""
     return tuple(sorted({node.type for node in fleet.nodes} - set(catalog.load())))
 
 
 def most_it_cost(spec: Mapping[str, Any], until: datetime) -> float:
-    """USD that the job of this job.json has cost at most, without its data volume, if it ended at `until`."""
+    """The most USD that the job of this job.json can have cost by `until`, without its data volume."""
     where = spec["where"]
-    one = max(map(_price, where["instance_type"])) + volume_usd_per_hour(Volume(where["root_gb"]))
-    return float(where["nodes"] * one * _hours(datetime.fromtimestamp(spec["started"], UTC), until))
+    node = max(map(_price, where["instance_type"])) + volume_usd_per_hour(Volume(where["root_gb"]))
+    return float(where["nodes"] * node * _hours(datetime.fromtimestamp(spec["started"], UTC), until))
 
 
 def _price(instance_type: str) -> float:
@@ -73,7 +76,7 @@ def _price(instance_type: str) -> float:
 
 
 def _end(node: Node, now: datetime) -> datetime:
-    """When a node stopped costing; now, where EC2 does not say."""
+    """When the node stopped being billed; `now` where EC2 does not say."""
     return now if node.state in BILLED else node.ended_at or now
 
 

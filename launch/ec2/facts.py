@@ -1,4 +1,4 @@
-"""Facts: what the look-ups found, for the planner.  None, or an empty tuple, where it is not known."""
+"""Facts: the results of the look-ups, for the planner.  None or empty where they failed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from trainer.errors import TrainerError
 
 @dataclass(frozen=True)
 class Subnet:
-    """Where nodes can start: one per zone."""
+    """A subnet that nodes can start in: one per zone."""
 
     id: str
     zone: str
@@ -22,7 +22,7 @@ class Subnet:
 class Ami:
     id: str
     root_device: str
-    gib: int = 0  # the smallest system disk it fits on
+    gib: int = 0  # the smallest root volume it fits on
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Quota:
-    """vCPUs that the account may run of a family of types, and does run."""
+    """The vCPUs of a family of types that the account may run, and those that run."""
 
     name: str
     limit: float
@@ -52,7 +52,7 @@ class Reservation:
 
 @dataclass(frozen=True)
 class Facts:
-    """problems: why the job cannot start, as far as is known; unknown: what could not be looked up, as sentences."""
+    """problems: why the job cannot start; unknown: sentences on what could not be looked up."""
 
     region: str
     account: str | None = None
@@ -62,12 +62,12 @@ class Facts:
     image: str | None = None  # URI with digest
     snapshot: Snapshot | None = None
     quotas: Mapping[str, Quota] = field(default_factory=dict)  # by name
-    spot_usd_per_hour: Mapping[str, float] = field(default_factory=dict)  # type -> the dearest zone's
+    spot_usd_per_hour: Mapping[str, float] = field(default_factory=dict)  # type -> price in the most expensive zone
     reservation: Reservation | None = None
     scheduler_role: str | None = None  # ARN
     fleet: Fleet = field(default_factory=Fleet)
     spec: Mapping[str, Any] | None = None  # job.json of an earlier start of this job
-    last_generation: int = 0  # of the nodes that the last cluster.json names
+    last_generation: int = 0  # of the nodes in the last cluster.json
     has_log_group: bool = True
     now: datetime = datetime.min
     problems: tuple[TrainerError, ...] = ()

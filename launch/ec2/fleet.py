@@ -1,4 +1,4 @@
-"""What the account has of a job, or of all jobs, found by tags.  Reads only; the tags are the only truth."""
+"""The resources of a job, or of all jobs, found by their tags.  Reads only; there is no local database."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from launch.core.errors import AwsError
 from launch.core.names import BUCKET_TAG, DEADLINE_TAG, JOB_TAG, STARTED_TAG, TOOLKIT, read_time, tag_values
 from launch.ec2.names import GENERATION_TAG, SCHEDULE_GROUP, group_name
 
-# AWS shows a terminated instance for about an hour; it costs nothing from shutting-down on.
+# AWS lists a terminated instance for about an hour; it is not billed from shutting-down on.
 LIVE = ("pending", "running", "stopping", "stopped")
 
 
@@ -33,7 +33,7 @@ class Node:
     vcpus: int = 0
     reason: str = ""  # why EC2 ended it
     ended_at: datetime | None = None  # None where EC2 does not say
-    started: datetime | None = None  # the start of the job that it belongs to, as its tag says
+    started: datetime | None = None  # when the job was started, from the tag: tells two starts of a job apart
 
     @property
     def lives(self) -> bool:
@@ -41,8 +41,8 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Thing:
-    """Anything else of a job: a volume, group, schedule.  created: None where AWS does not say."""
+class Resource:
+    """Anything of a job but an instance: a volume, group or schedule.  created: None where AWS does not say."""
 
     kind: str
     id: str
@@ -56,16 +56,16 @@ class Thing:
     iops: int = 0
     mib_per_s: int = 0
     zone: str = ""
-    goes_with: tuple[str, ...] = ()  # the nodes of attached_to that delete it when they end
+    deleted_with: tuple[str, ...] = ()  # those nodes of attached_to whose end deletes it
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """All that carries the toolkit's tag, of one job or of all."""
+    """All that carries the toolkit's tag, of one job or of all.  started, deadlines, buckets: by job."""
 
     nodes: tuple[Node, ...] = ()
-    things: tuple[Thing, ...] = ()
-    started: Mapping[str, datetime] = field(default_factory=dict)  # by job, as the next two
+    resources: tuple[Resource, ...] = ()
+    started: Mapping[str, datetime] = field(default_factory=dict)
     deadlines: Mapping[str, datetime] = field(default_factory=dict)
     buckets: Mapping[str, str] = field(default_factory=dict)
 
@@ -74,118 +74,132 @@ class Fleet:
         return tuple(node for node in self.nodes if node.lives)
 
     @property
-    def ending(self) -> tuple[Node, ...]:
-        """The nodes that are not gone yet: living or shutting down."""
+    def present(self) -> tuple[Node, ...]:
+        """The nodes that are not terminated: living or shutting down."""
         return tuple(node for node in self.nodes if node.state != "terminated")
 
     @property
     def jobs(self) -> tuple[str, ...]:
-        return tuple(sorted({node.job for node in self.living} | {thing.job for thing in self.things}))
+        """The jobs that have living nodes or other resources."""
+        with_nodes = {node.job for node in self.living}
+        return tuple(sorted(with_nodes | {resource.job for resource in self.resources}))
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left that costs money or stands in the way."""
-        return not self.ending and not self.things
+        """Whether nothing is left that is billed or blocks a new start."""
+        return not self.present and not self.resources
 
     def of(self, job: str) -> "Fleet":
         """The part that belongs to `job`."""
         return Fleet(
             tuple(node for node in self.nodes if node.job == job),
-            tuple(thing for thing in self.things if thing.job == job),
+            tuple(resource for resource in self.resources if resource.job == job),
             self.started,
             self.deadlines,
             self.buckets,
         )
 
-    def kind(self, kind: str) -> tuple[Thing, ...]:
-        """The things of one kind."""
-        return tuple(thing for thing in self.things if thing.kind == kind)
+    def kind(self, kind: str) -> tuple[Resource, ...]:
+        """The resources of one kind."""
+        return tuple(resource for resource in self.resources if resource.kind == kind)
+
+    @property
+    def shared_volumes(self) -> tuple[Resource, ...]:
+        """The volumes that all nodes of a job read."""
+        return tuple(volume for volume in self.kind("volume") if volume.volume_type == "io2")
 
 
 def find(aws: Aws, job: str | None = None) -> Fleet:
-    """What there is now.  The same number of requests for any number of nodes, but for paging."""
+    """The resources of `job`, or of all jobs.  The number of requests does not grow with the nodes, except by pages."""
     filters = _tagged(job)
     instances = _instances(aws, job)
     volumes = aws.pages("ec2", "DescribeVolumes", "Volumes", filters)
     interfaces = aws.pages("ec2", "DescribeNetworkInterfaces", "NetworkInterfaces", filters)
     groups = aws.pages("ec2", "DescribeSecurityGroups", "SecurityGroups", filters)
     placements = aws.call("ec2", "DescribePlacementGroups", filters)["PlacementGroups"]
-    dead = {i["InstanceId"] for i in instances if i["State"]["Name"] == "terminated"}
-    things = [
-        *(_volume(v) for v in volumes if v["State"] != "deleting"),
-        *(_thing("network-interface", "NetworkInterfaceId", i) for i in interfaces if _owner(i) not in dead),
-        *(_thing("security-group", "GroupId", g) for g in groups),
-        *(_thing("placement-group", "GroupName", p) for p in placements if p.get("State") != "deleted"),
-        *_schedules(aws, job),
-    ]
-    tagged = [tag_values(resource) for resource in [*instances, *volumes, *interfaces, *groups, *placements]]
+    terminated = {i["InstanceId"] for i in instances if i["State"]["Name"] == "terminated"}
+    resources = [_volume(volume) for volume in volumes if volume["State"] != "deleting"]
+    resources += _interfaces(interfaces, terminated)
+    resources += [_resource("security-group", "GroupId", group) for group in groups]
+    resources += _placement_groups(placements)
+    resources += _schedules(aws, job)
+    tags = [tag_values(described) for described in [*instances, *volumes, *interfaces, *groups, *placements]]
     return Fleet(
         _in_order(instances),
-        tuple(things),
-        _times(tagged, STARTED_TAG),
-        _times(tagged, DEADLINE_TAG),
-        {values[JOB_TAG]: values[BUCKET_TAG] for values in tagged if BUCKET_TAG in values and JOB_TAG in values},
+        tuple(resources),
+        started=_latest(tags, STARTED_TAG),
+        deadlines=_latest(tags, DEADLINE_TAG),
+        buckets=_buckets(tags),
     )
 
 
 def nodes_of(aws: Aws, job: str) -> tuple[Node, ...]:
-    """The nodes of find(), by one request."""
+    """The nodes of find(), with one request."""
     return _in_order(_instances(aws, job))
 
 
 def _instances(aws: Aws, job: str | None) -> list[Any]:
-    return [i for r in aws.pages("ec2", "DescribeInstances", "Reservations", _tagged(job)) for i in r["Instances"]]
+    reservations = aws.pages("ec2", "DescribeInstances", "Reservations", _tagged(job))
+    return [instance for reservation in reservations for instance in reservation["Instances"]]
 
 
 def _in_order(instances: Iterable[Mapping[str, Any]]) -> tuple[Node, ...]:
-    return tuple(sorted((node(i) for i in instances), key=lambda n: (n.generation, n.launch_index, n.id)))
+    nodes = [node(instance) for instance in instances]
+    return tuple(sorted(nodes, key=lambda node: (node.generation, node.launch_index, node.id)))
 
 
 def node(instance: Mapping[str, Any]) -> Node:
-    """A Node from how EC2 describes it."""
-    tagged, cpu = tag_values(instance), instance.get("CpuOptions", {})
+    """A Node from EC2's description of an instance."""
+    tags, cpu = tag_values(instance), instance.get("CpuOptions", {})
     return Node(
         id=instance["InstanceId"],
-        job=tagged.get(JOB_TAG, ""),
+        job=tags.get(JOB_TAG, ""),
         state=instance["State"]["Name"],
         type=instance["InstanceType"],
         zone=instance["Placement"]["AvailabilityZone"],
         address=instance.get("PrivateIpAddress", ""),
         launched_at=instance["LaunchTime"],
-        generation=int(tagged.get(GENERATION_TAG, "1")),
+        generation=int(tags.get(GENERATION_TAG, "1")),
         spot=instance.get("InstanceLifecycle") == "spot",
         launch_index=instance.get("AmiLaunchIndex", 0),
         subnet=instance.get("SubnetId", ""),
         vcpus=cpu.get("CoreCount", 0) * cpu.get("ThreadsPerCore", 0),
         reason=instance.get("StateReason", {}).get("Message", ""),
         ended_at=_transition(instance.get("StateTransitionReason", "")),
-        started=read_time(tagged[STARTED_TAG]) if STARTED_TAG in tagged else None,
+        started=read_time(tags[STARTED_TAG]) if STARTED_TAG in tags else None,
     )
 
 
 def _transition(reason: str) -> datetime | None:
     """The time in 'User initiated (2026-11-21 12:34:56 GMT)', which EC2 gives for a node that stopped or ended."""
-    found = re.search(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)", reason)
-    return datetime.strptime(found[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC) if found else None
+    match = re.search(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)", reason)
+    return datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC) if match else None
 
 
 def _tagged(job: str | None) -> dict[str, Any]:
-    """The filter for what belongs to `job`, or to any.  An empty name is the name of no job."""
+    """The filter for resources of `job`, or of any job.  An empty name matches no job."""
     by_tag = {"Name": "tag-key", "Values": [JOB_TAG]} if job is None else {"Name": f"tag:{JOB_TAG}", "Values": [job]}
     return {"Filters": [by_tag]}
 
 
-def _owner(interface: Mapping[str, Any]) -> str:
-    return str(interface.get("Attachment", {}).get("InstanceId", ""))
+def _resource(kind: str, id_key: str, described: Mapping[str, Any]) -> Resource:
+    return Resource(kind, described[id_key], tag_values(described).get(JOB_TAG, ""), described.get("Status", ""))
 
 
-def _thing(kind: str, id_key: str, described: Mapping[str, Any]) -> Thing:
-    return Thing(kind, described[id_key], tag_values(described).get(JOB_TAG, ""), described.get("Status", ""))
+def _interfaces(described: Iterable[Mapping[str, Any]], terminated: set[str]) -> list[Resource]:
+    """The network interfaces, without those that EC2 deletes with a terminated node."""
+    kept = [row for row in described if row.get("Attachment", {}).get("InstanceId", "") not in terminated]
+    return [_resource("network-interface", "NetworkInterfaceId", row) for row in kept]
 
 
-def _volume(described: Mapping[str, Any]) -> Thing:
+def _placement_groups(described: Iterable[Mapping[str, Any]]) -> list[Resource]:
+    kept = [row for row in described if row.get("State") != "deleted"]
+    return [_resource("placement-group", "GroupName", row) for row in kept]
+
+
+def _volume(described: Mapping[str, Any]) -> Resource:
     attachments: Sequence[Mapping[str, Any]] = described.get("Attachments", ())
-    return Thing(
+    return Resource(
         "volume",
         described["VolumeId"],
         tag_values(described).get(JOB_TAG, ""),
@@ -202,29 +216,34 @@ def _volume(described: Mapping[str, Any]) -> Thing:
     )
 
 
-def _schedules(aws: Aws, job: str | None) -> list[Thing]:
-    """Schedules carry no tags; their group is the toolkit's own, and their names hold the job's."""
+def _schedules(aws: Aws, job: str | None) -> list[Resource]:
+    """Schedules have no tags; their group is the toolkit's own, and their names contain the job's."""
     prefix = f"{TOOLKIT}-" if job is None else group_name(job)
     try:
-        found = aws.pages(
-            "scheduler", "ListSchedules", "Schedules", {"GroupName": SCHEDULE_GROUP, "NamePrefix": prefix}
-        )
+        rows = aws.pages("scheduler", "ListSchedules", "Schedules", {"GroupName": SCHEDULE_GROUP, "NamePrefix": prefix})
     except AwsError as error:
-        if error.aws_code == "ResourceNotFoundException":  # nothing was ever started here
+        if error.aws_code == "ResourceNotFoundException":  # no job was ever started here
             return []
         raise
-    things = [
-        Thing("schedule", s["Name"], s["Name"].removeprefix(f"{TOOLKIT}-"), s.get("State", ""), s.get("CreationDate"))
-        for s in found
+    schedules = [
+        Resource(
+            "schedule", r["Name"], r["Name"].removeprefix(f"{TOOLKIT}-"), r.get("State", ""), r.get("CreationDate")
+        )
+        for r in rows
     ]
-    return [thing for thing in things if job is None or thing.job == job]
+    return [schedule for schedule in schedules if job is None or schedule.job == job]
 
 
-def _times(tagged: Iterable[Mapping[str, str]], key: str) -> dict[str, datetime]:
+def _latest(tags: Iterable[Mapping[str, str]], key: str) -> dict[str, datetime]:
     """The latest time under `key`, by job."""
     times: dict[str, datetime] = {}
-    for values in tagged:
+    for values in tags:
         if key in values and JOB_TAG in values:
-            moment, job = read_time(values[key]), values[JOB_TAG]
-            times[job] = max(moment, times.get(job, moment))
+            time, job = read_time(values[key]), values[JOB_TAG]
+            times[job] = max(time, times.get(job, time))
     return times
+
+
+def _buckets(tags: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """The bucket of the job folder, by job."""
+    return {values[JOB_TAG]: values[BUCKET_TAG] for values in tags if BUCKET_TAG in values and JOB_TAG in values}

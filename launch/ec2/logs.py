@@ -1,4 +1,4 @@
-"""Where the nodes' containers write what they say; launch/core/logs.py reads it."""
+"""Where the nodes' containers log; launch/core/logs.py reads it."""
 
 from launch.core.logs import Streams
 from launch.ec2.names import LOG_GROUP, node_streams

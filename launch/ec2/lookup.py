@@ -1,8 +1,9 @@
-"""What must be asked of AWS before a launch.  Reads only; each question is one function."""
+"""The look-ups before a launch, one function each.  Reads only."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from launch.core.aws import Aws
@@ -12,7 +13,7 @@ from launch.core.names import DATA_TAG, Folder, bucket_of
 from launch.ec2.checks import Resolved
 from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot, Subnet
 from launch.ec2.fleet import Fleet, find, node
-from launch.ec2.names import BACKEND, LOG_GROUP
+from launch.ec2.names import BACKEND_NAME, LOG_GROUP
 from launch.ec2.quotas import quota_of
 from trainer.errors import SettingsError, TrainerError
 
@@ -20,53 +21,60 @@ AMI_PARAMETER = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu
 
 
 def look_up(aws: Aws, resolved: Resolved, job: str, dataset: str, now: datetime) -> Facts:
-    """All facts for the planner.  Raises nothing of AWS's: what failed is among the problems."""
+    """All facts for the planner.  Raises no AwsError: failures are among the problems."""
     try:
         region, account = aws.region, str(aws.call("sts", "GetCallerIdentity")["Account"])
     except TrainerError as problem:
-        unknown = "without an answer from AWS, nothing was looked up: account, zones, AMI, image, snapshot, quotas"
+        unknown = "AWS did not answer, so nothing was looked up: account, zones, AMI, image, snapshot, quotas"
         return Facts(region_or_some(aws), now=now, problems=(problem,), unknown=(unknown,))
     options, lookups = resolved.options, Lookups()
     folder = Folder(options.bucket or bucket_of(account, region), job)
-    required, optional = lookups.required, lookups.optional
     types = [instance.name for instance in resolved.instances]
-    required(lambda: check_bucket(aws, folder.bucket, account), None)
-    spec = None if lookups.problems else required(lambda: spec_of(aws, folder, BACKEND), None)
-    # A start that has not ended goes on with what it began with.
-    begun: Mapping[str, Any] = spec if spec is not None and "ended" not in spec else {}
     offered: dict[str, frozenset[str]] = {}
-    offered = optional("the types' zones", lambda: _offered(aws, types), offered)
+    reservation = options.capacity_reservation or options.capacity_block
+    spec = _spec(aws, lookups, folder, account)
+    earlier = _unfinished(spec)
     facts = Facts(
         region=region,
         account=account,
-        offered=offered,
-        subnets=required(lambda: _subnets(aws, options.subnet, options.zones), ()),
-        ami=required(lambda: _ami(aws, options.ami or begun.get("ami")), None),
-        image=begun.get("image") or required(lambda: _image(aws, options.image, account, region), None),
-        snapshot=required(lambda: _snapshot(aws, options.data_snapshot or begun.get("snapshot"), dataset), None)
-        if resolved.data_volume != "none"
-        else None,
-        quotas=optional("vCPU quotas", lambda: _quotas(aws, resolved), {}),
-        spot_usd_per_hour=optional("spot prices", lambda: _spot_prices(aws, types, now), {}) if options.spot else {},
-        reservation=required(lambda: _reservation(aws, options.capacity_reservation or options.capacity_block), None),
-        scheduler_role=required(lambda: _role(aws, options.scheduler_role), None),
-        fleet=required(lambda: find(aws, job), Fleet()),
+        offered=lookups.optional("zones of the types", partial(_offered, aws, types), offered),
+        subnets=lookups.required(partial(_subnets, aws, options.subnet, options.zones), ()),
+        ami=lookups.required(partial(_ami, aws, options.ami or earlier.get("ami")), None),
+        image=earlier.get("image") or lookups.required(partial(_image, aws, options.image, account, region), None),
+        snapshot=lookups.required(partial(_snapshot, aws, resolved, earlier.get("snapshot"), dataset), None),
+        quotas=lookups.optional("vCPU quotas", partial(_quotas, aws, resolved), {}),
+        spot_usd_per_hour=lookups.optional("spot prices", partial(_spot_prices, aws, resolved, now), {}),
+        reservation=lookups.required(partial(_reservation, aws, reservation), None),
+        scheduler_role=lookups.required(partial(_role, aws, options.scheduler_role), None),
+        fleet=lookups.required(partial(find, aws, job), Fleet()),
         spec=spec,
-        last_generation=required(lambda: _last_generation(aws, folder), 0),
+        last_generation=lookups.required(partial(_last_generation, aws, folder), 0),
         now=now,
     )
-    required(lambda: _check_profile(aws, options.instance_profile), None)
-    has_logs = optional("the log group", lambda: _has_log_group(aws), True)
-    return _with(facts, lookups, has_logs)
+    lookups.required(partial(_check_profile, aws, options.instance_profile), None)
+    has_log_group = lookups.optional("the log group", partial(_has_log_group, aws), True)
+    return _with(facts, lookups, has_log_group)
 
 
-def _with(facts: Facts, lookups: Lookups, has_logs: bool) -> Facts:
-    problems = {str(problem): problem for problem in lookups.problems}
-    return replace(facts, has_log_group=has_logs, problems=tuple(problems.values()), unknown=tuple(lookups.unknown))
+def _spec(aws: Aws, lookups: Lookups, folder: Folder, account: str) -> Mapping[str, Any] | None:
+    """job.json of an earlier start; not read from a bucket that fails its check."""
+    lookups.required(partial(check_bucket, aws, folder.bucket, account), None)
+    return None if lookups.problems else lookups.required(partial(spec_of, aws, folder, BACKEND_NAME), None)
+
+
+def _unfinished(spec: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """job.json of a start that has not ended: a launch that continues it keeps its AMI, image and snapshot."""
+    return spec if spec is not None and "ended" not in spec else {}
+
+
+def _with(facts: Facts, lookups: Lookups, has_log_group: bool) -> Facts:
+    problems = {str(problem): problem for problem in lookups.problems}  # one failure can be met several times
+    unknown = tuple(lookups.unknown)
+    return replace(facts, has_log_group=has_log_group, problems=tuple(problems.values()), unknown=unknown)
 
 
 def _offered(aws: Aws, types: list[str]) -> dict[str, frozenset[str]]:
-    """The zones that have each type."""
+    """The zones that offer each type."""
     rows = aws.pages(
         "ec2",
         "DescribeInstanceTypeOfferings",
@@ -77,55 +85,71 @@ def _offered(aws: Aws, types: list[str]) -> dict[str, frozenset[str]]:
 
 
 def _subnets(aws: Aws, wanted: tuple[str, ...], zones: tuple[str, ...]) -> tuple[Subnet, ...]:
-    """The subnets given, or the default VPC's; in the order of `zones`, if given, and only those."""
-    query: dict[str, Any] = {"SubnetIds": list(wanted)} if wanted else {
-        "Filters": [{"Name": "default-for-az", "Values": ["true"]}]
-    }  # fmt: skip
+    """The subnets in `wanted`, or the default VPC's; in the order of `zones`, if given, and only those."""
+    query: dict[str, Any] = {"Filters": [{"Name": "default-for-az", "Values": ["true"]}]}
+    if wanted:
+        query = {"SubnetIds": list(wanted)}
     rows = aws.pages("ec2", "DescribeSubnets", "Subnets", query)
-    found = sorted((Subnet(r["SubnetId"], r["AvailabilityZone"], r["VpcId"]) for r in rows), key=lambda s: s.zone)
-    if not found:
+    subnets = [Subnet(row["SubnetId"], row["AvailabilityZone"], row["VpcId"]) for row in rows]
+    subnets.sort(key=lambda subnet: subnet.zone)
+    if not subnets:
         raise SettingsError(f"{aws.region} has no default VPC; give your own subnets with --subnet subnet-...")
-    if len({subnet.vpc for subnet in found}) > 1:
-        raise SettingsError("the subnets of --subnet are in different VPCs; give those of one.")
-    there = [subnet.zone for subnet in found]
+    if len({subnet.vpc for subnet in subnets}) > 1:
+        raise SettingsError("the subnets of --subnet belong to different VPCs; give those of one VPC.")
+    return _in_zones(subnets, zones)
+
+
+def _in_zones(subnets: Sequence[Subnet], zones: tuple[str, ...]) -> tuple[Subnet, ...]:
+    """The subnets in `zones`, in that order; all of them if none are given.  Raises SettingsError."""
+    if not zones:
+        return tuple(subnets)
+    known = [subnet.zone for subnet in subnets]
     for zone in zones:
-        if zone not in there:
-            raise SettingsError(f"--zones {zone}: there is a subnet only in {', '.join(there)}; take one of these.")
-    return tuple(sorted((s for s in found if s.zone in zones), key=lambda s: zones.index(s.zone)) if zones else found)
+        if zone not in known:
+            raise SettingsError(f"--zones {zone}: there are subnets only in {', '.join(known)}; choose one of these.")
+    chosen = [subnet for subnet in subnets if subnet.zone in zones]
+    return tuple(sorted(chosen, key=lambda subnet: zones.index(subnet.zone)))
 
 
 def _ami(aws: Aws, wanted: str | None) -> Ami:
-    """The AMI given, or AWS's newest one for GPUs; with the name of its system disk."""
+    """The AMI `wanted`, or AWS's newest one for GPUs, with its root device."""
     name = wanted or aws.call("ssm", "GetParameter", {"Name": AMI_PARAMETER})["Parameter"]["Value"]
     images = aws.call("ec2", "DescribeImages", {"ImageIds": [name]})["Images"]
     if not images:
-        raise AwsError(f"AMI {name} is not in {aws.region}; give another with --ami, or leave it out.")
-    root = images[0].get("RootDeviceName", "/dev/sda1")
-    disks = [m.get("Ebs", {}) for m in images[0].get("BlockDeviceMappings", ()) if m.get("DeviceName") == root]
-    return Ami(name, root, max((disk.get("VolumeSize", 0) for disk in disks), default=0))
+        raise AwsError(f"AMI {name} does not exist in {aws.region}; give another with --ami, or omit it.")
+    root, gib = images[0].get("RootDeviceName", "/dev/sda1"), 0
+    for mapping in images[0].get("BlockDeviceMappings", ()):
+        if mapping.get("DeviceName") == root:
+            gib = mapping.get("Ebs", {}).get("VolumeSize", 0)
+    return Ami(name, root, gib)
 
 
 def _image(aws: Aws, wanted: str, account: str, region: str) -> str:
-    """The image with its digest, so that every node and every restart runs the same code."""
+    """The image's URI with its digest, so that every node and every restart runs the same code."""
     host, slash, _ = wanted.partition("/")
     if slash and ("." in host or ":" in host):
-        return wanted  # a full URI, perhaps of somebody else's registry
+        return wanted  # a full URI, perhaps in another registry
     repository, at, digest = wanted.partition("@")
     repository, _, tag = repository.partition(":")
-    named = {"imageDigest": digest} if at else {"imageTag": tag or "latest"}
-    asked = {"repositoryName": repository, "imageIds": [named]}
-    details = aws.call("ecr", "DescribeImages", asked)["imageDetails"]
+    image_id = {"imageDigest": digest} if at else {"imageTag": tag or "latest"}
+    query = {"repositoryName": repository, "imageIds": [image_id]}
+    details = aws.call("ecr", "DescribeImages", query)["imageDetails"]
     return f"{account}.dkr.ecr.{region}.amazonaws.com/{repository}@{details[0]['imageDigest']}"
 
 
-def _snapshot(aws: Aws, wanted: str | None, dataset: str) -> Snapshot:
-    """The snapshot given, or the newest completed one of the account's that is tagged with the data set."""
-    tagged = {"OwnerIds": ["self"], "Filters": [{"Name": f"tag:{DATA_TAG}", "Values": [dataset]}]}
-    rows = aws.pages("ec2", "DescribeSnapshots", "Snapshots", {"SnapshotIds": [wanted]} if wanted else tagged)
+def _snapshot(aws: Aws, resolved: Resolved, earlier: str | None, dataset: str) -> Snapshot | None:
+    """The snapshot given, else that of an earlier start, else the account's newest one tagged with the data set."""
+    if resolved.data_volume == "none":
+        return None
+    snapshot = resolved.options.data_snapshot or earlier
+    query: dict[str, Any] = {"SnapshotIds": [snapshot]}
+    if snapshot is None:
+        query = {"OwnerIds": ["self"], "Filters": [{"Name": f"tag:{DATA_TAG}", "Values": [dataset]}]}
+    rows = aws.pages("ec2", "DescribeSnapshots", "Snapshots", query)
     if not rows:
         raise AwsError(
             f"no snapshot in {aws.region} is tagged {DATA_TAG}={dataset}; give one with --data-snapshot, "
-            "or the data with --data-s3 (infra/README.md says how to make a snapshot)."
+            "or the data with --data-s3 (infra/data.md explains how to create a snapshot)."
         )
     newest = max(rows, key=lambda row: (row["State"] == "completed", row["StartTime"]))
     if newest["State"] != "completed":
@@ -134,27 +158,33 @@ def _snapshot(aws: Aws, wanted: str | None, dataset: str) -> Snapshot:
 
 
 def _quotas(aws: Aws, resolved: Resolved) -> dict[str, Quota]:
-    """The vCPU limits that the types fall under, with what already runs."""
-    wanted = {quota_of(instance, resolved.options.spot) for instance in resolved.instances}
+    """The vCPU quotas of the types, with what is in use."""
+    families = {quota_of(instance, resolved.options.spot) for instance in resolved.instances}
     running = {"Filters": [{"Name": "instance-state-name", "Values": ["pending", "running"]}]}
-    rows = [i for r in aws.pages("ec2", "DescribeInstances", "Reservations", running) for i in r["Instances"]]
-    found = {}
-    for family in wanted:
-        asked = {"ServiceCode": "ec2", "QuotaCode": family.code}
-        limit = aws.call("service-quotas", "GetServiceQuota", asked)["Quota"]["Value"]
-        used = [n.vcpus for n in map(node, rows) if family.counts(n.type) and n.spot == family.spot]
-        found[family.name] = Quota(family.name, float(limit), sum(used))
-    return found
+    reservations = aws.pages("ec2", "DescribeInstances", "Reservations", running)
+    nodes = [node(instance) for reservation in reservations for instance in reservation["Instances"]]
+    quotas = {}
+    for family in families:
+        query = {"ServiceCode": "ec2", "QuotaCode": family.code}
+        limit = aws.call("service-quotas", "GetServiceQuota", query)["Quota"]["Value"]
+        in_use = sum(n.vcpus for n in nodes if family.counts(n.type) and n.spot == family.spot)
+        quotas[family.name] = Quota(family.name, float(limit), in_use)
+    return quotas
 
 
-def _spot_prices(aws: Aws, types: list[str], now: datetime) -> dict[str, float]:
-    """The dearest zone's price of each type now."""
+def _spot_prices(aws: Aws, resolved: Resolved, now: datetime) -> dict[str, float]:
+    """The current price of each type in its most expensive zone; empty for other markets."""
+    if not resolved.options.spot:
+        return {}
     rows = aws.pages(
         "ec2",
         "DescribeSpotPriceHistory",
         "SpotPriceHistory",
-        # Without a beginning, AWS gives all prices of the last 90 days.
-        {"InstanceTypes": types, "ProductDescriptions": ["Linux/UNIX"], "StartTime": now},
+        {
+            "InstanceTypes": [instance.name for instance in resolved.instances],
+            "ProductDescriptions": ["Linux/UNIX"],
+            "StartTime": now,  # without it, AWS returns all prices of the last 90 days
+        },
     )
     newest = {(row["InstanceType"], row["AvailabilityZone"]): row for row in sorted(rows, key=lambda r: r["Timestamp"])}
     prices: dict[str, float] = {}
@@ -166,11 +196,11 @@ def _spot_prices(aws: Aws, types: list[str], now: datetime) -> dict[str, float]:
 def _reservation(aws: Aws, wanted: str | None) -> Reservation | None:
     if wanted is None:
         return None
-    asked = {"CapacityReservationIds": [wanted]}
-    (found,) = aws.call("ec2", "DescribeCapacityReservations", asked)["CapacityReservations"]
-    if found["State"] != "active":
-        raise AwsError(f"reservation {wanted} is {found['State']}; start the job once it is active.")
-    return Reservation(wanted, found["AvailabilityZone"], found["InstanceType"], found["AvailableInstanceCount"])
+    query = {"CapacityReservationIds": [wanted]}
+    (row,) = aws.call("ec2", "DescribeCapacityReservations", query)["CapacityReservations"]
+    if row["State"] != "active":
+        raise AwsError(f"reservation {wanted} is {row['State']}; start the job once it is active.")
+    return Reservation(wanted, row["AvailabilityZone"], row["InstanceType"], row["AvailableInstanceCount"])
 
 
 def _role(aws: Aws, name: str) -> str:

@@ -1,4 +1,4 @@
-"""The requests for machines and their volumes, one function each.  Pure."""
+"""The requests that create nodes and their volumes, one function each.  Pure."""
 
 from typing import Any
 
@@ -10,17 +10,18 @@ from launch.core.templates import fill
 from launch.ec2.checks import Resolved, data_volume, io2_volume
 from launch.ec2.facts import Subnet
 from launch.ec2.names import DATA_DEVICE, GENERATION_TAG, LOG_GROUP, group_name
+from launch.ec2.options import Ec2Options
 from launch.ec2.requests import NOT_YET, Cluster
 
-HOP_LIMIT = 1  # the node, and containers that share its network as ours does; no others get at the role
-# Quota "EBS: provisioned rate for volume initialization" of a region, and what one volume may ask of it, in MiB/s.
+HOP_LIMIT = 1  # only the node, and containers that share its network as ours does, can use the role
+# Quota "EBS: provisioned rate for volume initialization" of a region, and the range of one volume, in MiB/s.
 INITIALIZATION_QUOTA, INITIALIZATION_RANGE = 5000, (100, 300)
 
 
 def run_instances(cluster: Cluster, instance: Instance, subnet: Subnet, count: int, generation: int) -> Request:
-    """All missing nodes or none of them, in one zone, with their volumes and tags."""
-    options, tagged = cluster.resolved.options, cluster.tags
-    # Everything that may differ between two requests of a job; see the idempotency rules of EC2's API.
+    """The request for all missing nodes or none, in one zone, with their volumes and tags."""
+    tags = cluster.tags
+    # All parameters in which two requests of a job may differ; see the idempotency rules of EC2's API.
     token = client_token(cluster.job, generation, count, instance.name, subnet.id, int(cluster.started.timestamp()))
     params: dict[str, Any] = {
         "ImageId": cluster.ami.id,
@@ -28,20 +29,28 @@ def run_instances(cluster: Cluster, instance: Instance, subnet: Subnet, count: i
         "MinCount": count,
         "MaxCount": count,
         "ClientToken": token,
-        "IamInstanceProfile": {"Name": options.instance_profile},
+        "IamInstanceProfile": {"Name": cluster.resolved.options.instance_profile},
         "InstanceInitiatedShutdownBehavior": "terminate",
         "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled", "HttpPutResponseHopLimit": HOP_LIMIT},
         "NetworkInterfaces": _interfaces(cluster, instance, subnet),
         "BlockDeviceMappings": _disks(cluster, instance),
         "TagSpecifications": [
-            {"ResourceType": "instance", "Tags": [*tagged, {"Key": GENERATION_TAG, "Value": str(generation)}]},
-            {"ResourceType": "volume", "Tags": tagged},
-            {"ResourceType": "network-interface", "Tags": tagged},
+            {"ResourceType": "instance", "Tags": [*tags, {"Key": GENERATION_TAG, "Value": str(generation)}]},
+            {"ResourceType": "volume", "Tags": tags},
+            {"ResourceType": "network-interface", "Tags": tags},
         ],
         "UserData": user_data(cluster, instance),
     }
     if is_placed(cluster.resolved):
         params["Placement"] = {"GroupName": group_name(cluster.job)}
+    params |= _market(cluster.resolved.options)
+    why = f"start {count} x {instance.name} in {subnet.zone}"
+    return Request("ec2", "RunInstances", params, why, name="nodes", retry_after=NOT_YET)
+
+
+def _market(options: Ec2Options) -> dict[str, Any]:
+    """The parameters for spot capacity, or for a reservation."""
+    params: dict[str, Any] = {}
     if options.spot:
         params["InstanceMarketOptions"] = {
             "MarketType": "spot",
@@ -52,16 +61,14 @@ def run_instances(cluster: Cluster, instance: Instance, subnet: Subnet, count: i
     if reserved := options.capacity_reservation or options.capacity_block:
         target = {"CapacityReservationTarget": {"CapacityReservationId": reserved}}
         params["CapacityReservationSpecification"] = target
-    why = f"start {count} x {instance.name} in {subnet.zone}"
-    return Request("ec2", "RunInstances", params, why, name="nodes", retry_after=NOT_YET)
+    return params
 
 
 def is_placed(resolved: Resolved) -> bool:
-    """Whether the nodes get a placement group; reservations bring their own place."""
+    """Whether the nodes get a placement group; reservations have a place of their own."""
     options = resolved.options
-    return (
-        options.placement_group and options.nodes > 1 and not (options.capacity_block or options.capacity_reservation)
-    )
+    is_reserved = options.capacity_block or options.capacity_reservation
+    return options.placement_group and options.nodes > 1 and not is_reserved
 
 
 def uses_efa(resolved: Resolved, instance: Instance) -> bool:
@@ -70,17 +77,17 @@ def uses_efa(resolved: Resolved, instance: Instance) -> bool:
 
 def _interfaces(cluster: Cluster, instance: Instance, subnet: Subnet) -> list[dict[str, Any]]:
     """One interface, or with EFA one per network card; those after the first have device index 1 on their card."""
-    cards = instance.efa if uses_efa(cluster.resolved, instance) else 1
-    kind = {"InterfaceType": "efa"} if uses_efa(cluster.resolved, instance) else {}
-    place = {"SubnetId": subnet.id, "Groups": [cluster.security_group], "DeleteOnTermination": True}
-    return [
-        {"DeviceIndex": min(card, 1), **({"NetworkCardIndex": card} if cards > 1 else {}), **kind, **place}
-        for card in range(cards)
-    ]
+    common: dict[str, Any] = {"SubnetId": subnet.id, "Groups": [cluster.security_group], "DeleteOnTermination": True}
+    if not uses_efa(cluster.resolved, instance):
+        return [{"DeviceIndex": 0, **common}]
+    common = {"InterfaceType": "efa", **common}
+    if instance.efa == 1:
+        return [{"DeviceIndex": 0, **common}]
+    return [{"DeviceIndex": min(card, 1), "NetworkCardIndex": card, **common} for card in range(instance.efa)]
 
 
 def _disks(cluster: Cluster, instance: Instance) -> list[dict[str, Any]]:
-    """The system disk, and the data volume: with DeleteOnTermination neither can outlive its node."""
+    """The root volume and the data volume; with DeleteOnTermination neither can outlive its node."""
     root = {
         "DeviceName": cluster.ami.root_device,
         "Ebs": {
@@ -107,14 +114,14 @@ def _disks(cluster: Cluster, instance: Instance) -> list[dict[str, Any]]:
 
 
 def initialization_rate(nodes: int) -> int | None:
-    """MiB/s at which each volume is filled from the snapshot, or None where so many nodes exceed the quota."""
+    """MiB/s at which each volume is filled from the snapshot, or None if that many nodes exceed the quota."""
     low, high = INITIALIZATION_RANGE
     share = INITIALIZATION_QUOTA // nodes
     return None if share < low else min(high, share)
 
 
-def shared_volume(cluster: Cluster, zone: str | FromAnswer) -> list[Request]:
-    """One io2 volume for all nodes, in the zone where they run."""
+def shared_volume(cluster: Cluster, zone: str | FromAnswer) -> Request:
+    """The request for one io2 volume for all nodes, in the zone where they run."""
     assert cluster.snapshot is not None
     volume = io2_volume(cluster.snapshot.gib)
     params = {
@@ -127,19 +134,19 @@ def shared_volume(cluster: Cluster, zone: str | FromAnswer) -> list[Request]:
         "ClientToken": client_token(cluster.job, "data", int(cluster.started.timestamp())),
         "TagSpecifications": [{"ResourceType": "volume", "Tags": cluster.tags}],
     }
-    return [Request("ec2", "CreateVolume", params, "one data volume that all nodes read", name="data volume")]
+    return Request("ec2", "CreateVolume", params, "create one data volume that all nodes read", name="data volume")
 
 
 def attach(volume: str | FromAnswer, node: str | FromAnswer) -> Request:
     params = {"VolumeId": volume, "InstanceId": node, "Device": DATA_DEVICE}
-    return Request("ec2", "AttachVolume", params, f"give it to {node}", ("VolumeInUse",))
+    return Request("ec2", "AttachVolume", params, f"attach it to {node}", ("VolumeInUse",))
 
 
-def end_with(node: str) -> Request:
-    """The volume ends with the last node that has it, as volumes of the launch do anyway."""
+def delete_with(node: str) -> Request:
+    """The request that deletes the volume with the last node that it is attached to."""
     mapping = [{"DeviceName": DATA_DEVICE, "Ebs": {"DeleteOnTermination": True}}]
     params = {"InstanceId": node, "BlockDeviceMappings": mapping}
-    return Request("ec2", "ModifyInstanceAttribute", params, f"and let it end with {node}")
+    return Request("ec2", "ModifyInstanceAttribute", params, f"delete it with {node}")
 
 
 def user_data(cluster: Cluster, instance: Instance) -> str:

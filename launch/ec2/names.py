@@ -1,12 +1,12 @@
-"""Names that only a job on EC2 leaves in the account.  launch/core/names.py has those of every job.
+"""Names that only jobs on EC2 use in the account; launch/core/names.py has those of every job.  Pure.
 
-Pure.  infra/ec2/boot.sh and infra/iam know the same names.
+infra/ec2/boot.sh and infra/iam use the same names.
 """
 
 from launch.core.names import TOOLKIT
 
-BACKEND = "ec2"
-GENERATION_TAG = f"{TOOLKIT}:generation"  # on instances: how often the job was given nodes
+BACKEND_NAME = "ec2"
+GENERATION_TAG = f"{TOOLKIT}:generation"  # on instances: counts how often the job was given nodes
 
 LOG_GROUP = f"/{TOOLKIT}/ec2"
 SCHEDULE_GROUP = TOOLKIT
@@ -14,10 +14,15 @@ DATA_DEVICE = "/dev/sdf"
 
 
 def group_name(job: str) -> str:
-    """Of the job's security group, placement group and schedule."""
+    """The name of the job's security group, placement group and schedule."""
     return f"{TOOLKIT}-{job}"
 
 
 def node_streams(job: str) -> str:
-    """What the names of the nodes' CloudWatch streams begin with; the rank follows."""
+    """The prefix of the nodes' CloudWatch streams; the rank follows."""
     return f"{job}/node-"
+
+
+def command(verb: str, job: str, region: str, *flags: str) -> str:
+    """A command line about a job, for a reader to paste."""
+    return " ".join(["python -m launch.ec2", verb, job, *flags, "--region", region])

@@ -50,14 +50,10 @@ class Ec2Options(BaseModel):
     ami: str | None = Field(
         None, description="AMI of the nodes (default: AWS's newest Deep Learning Base AMI with NVIDIA's driver)"
     )
-    instance_profile: str = Field("aws-ddp-toolkit-node", description="instance profile; see infra/README.md")
+    instance_profile: str = Field("aws-ddp-toolkit-node", description="instance profile; see infra/account.md")
     scheduler_role: str = Field("aws-ddp-toolkit-scheduler", description="role of the EventBridge time limit")
-    bucket: str | None = Field(
-        None, description="bucket of the job folder (default: aws-ddp-toolkit-ACCOUNT-REGION)"
-    )
-    root_gb: int = Field(
-        150, ge=50, le=16_384, description="GB of each node's root volume, for image and checkpoints"
-    )
+    bucket: str | None = Field(None, description="bucket of the job folder (default: aws-ddp-toolkit-ACCOUNT-REGION)")
+    root_gb: int = Field(150, ge=50, le=16_384, description="GB of each node's root volume, for image and checkpoints")
     secret: References = Field(
         (), description="NAME=ssm:/PARAMETER,NAME=secretsmanager:SECRET: environment variables, read on the nodes"
     )

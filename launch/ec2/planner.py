@@ -1,8 +1,7 @@
-"""Job + facts -> the plan: every request in order, the price, and what speaks against it.  Pure."""
+"""Job + facts -> the plan: every request in order, the quotes, and the problems.  Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from launch.core.errors import AwsError
 from launch.core.job import Job
@@ -14,10 +13,10 @@ from launch.ec2.facts import Facts, Subnet
 from launch.ec2.names import SCHEDULE_GROUP, group_name
 from launch.ec2.options import Ec2Options
 from launch.ec2.requests import Cluster
-from launch.ec2.roster import members_of_plan
+from launch.ec2.roster import planned_roster
 from trainer.errors import TrainerError
 
-# RunInstances' errors after which another zone may do, and after which only another type may.
+# RunInstances' errors after which another zone may work, and those after which only another type may.
 NO_CAPACITY = {
     "InsufficientInstanceCapacity": "no capacity",
     "InsufficientHostCapacity": "no capacity",
@@ -25,7 +24,7 @@ NO_CAPACITY = {
     "ReservationCapacityExceeded": "reservation full",
     "Unsupported": "not supported in this zone",
     "InsufficientFreeAddressesInSubnet": "no addresses left in the subnet",
-    "InsufficientVolumeCapacity": "no room for the volumes",
+    "InsufficientVolumeCapacity": "no capacity for the volumes",
     "SpotMaxPriceTooLow": "spot price over the limit",
 }
 NO_QUOTA = {
@@ -37,8 +36,9 @@ NO_QUOTA = {
 
 @dataclass(frozen=True)
 class Launch:
-    """What carrying out a plan needs beyond its requests.  missing: nodes to start, 0 if all are there, which are then
-    of this generation.
+    """What performing a plan needs beyond its requests.
+
+    missing: number of nodes to start; generation: of those nodes.
     """
 
     job: Job[Ec2Options]
@@ -47,73 +47,90 @@ class Launch:
     generation: int
 
 
-def plan(job: Job[Ec2Options], resolved: Resolved, name: str, facts: Facts) -> Plan:
-    """The plan for `job`, called `name`.  Raises SettingsError; what AWS is short of is among its problems."""
+def plan(job: Job[Ec2Options], resolved: Resolved, name: str, facts: Facts) -> Plan[Launch]:
+    """The plan for `job`, called `name`.  What AWS lacks is among its problems."""
     cluster, problems = describe(job, resolved, name, facts)
-    living = facts.fleet.living
-    missing = max(0, cluster.nodes - len(living))
-    # EC2 forgets ended nodes after an hour, but not the tokens of the requests that made them.
-    generation = max([facts.last_generation, *(node.generation for node in facts.fleet.nodes)]) + 1
-    tries = _tries(cluster, facts, missing, generation)
-    if missing and not tries:
-        problems = (*problems, _nowhere(resolved, facts))
-    # Nodes that run have everything that comes before them.
-    steps = _before(cluster, facts) if missing else []
-    if missing and tries:
-        steps.append(_choice(tries, missing))
-    if resolved.data_volume == "multi-attach" and not [v for v in facts.fleet.kind("volume") if v.volume_type == "io2"]:
-        there = [node.zone for node in facts.fleet.living]
-        zone = there[0] if there else FromAnswer("nodes", "Instances[0].Placement.AvailabilityZone")
-        steps += machines.shared_volume(cluster, zone)
-    gib = cluster.snapshot.gib if cluster.snapshot else 0
+    missing = max(0, cluster.nodes - len(facts.fleet.living))
+    # EC2 forgets ended nodes after an hour, but not the tokens of the requests that started them.
+    generation = 1 + max([facts.last_generation, *(node.generation for node in facts.fleet.nodes)])
+    steps = list[Step]()
+    if missing:  # running nodes have everything that comes before them
+        steps += _before(cluster, facts)
+        tries = _tries(cluster, facts, missing, generation)
+        if tries:
+            steps.append(_choice(tries, missing))
+        else:
+            problems = (*problems, _not_offered(resolved, facts))
+    if resolved.data_volume == "multi-attach" and not facts.fleet.shared_volumes:
+        steps.append(machines.shared_volume(cluster, _zone(facts)))
     return Plan(
         title=f"{cluster.nodes} x {' or '.join(resolved.options.instance_type)} on EC2, job {name}",
-        facts=explain.facts_rows(cluster, facts),
+        payload=Launch(job, cluster, missing, generation),
+        facts=explain.plan_facts(cluster, facts),
         steps=tuple(steps),
-        price=explain.price_rows(job.train, resolved, facts, gib),
+        quotes=explain.quotes(job.train, resolved, facts, cluster.snapshot.gib if cluster.snapshot else 0),
+        not_counted=explain.NOT_COUNTED,
         warnings=explain.warnings(cluster, facts),
         problems=(*facts.problems, *problems),
         later=_later(cluster),
-        inner=Launch(job, cluster, missing, generation),
     )
 
 
-def _nowhere(resolved: Resolved, facts: Facts) -> TrainerError:
+def _zone(facts: Facts) -> str | FromAnswer:
+    """The zone of the nodes."""
+    living = facts.fleet.living
+    return living[0].zone if living else FromAnswer("nodes", "Instances[0].Placement.AvailabilityZone")
+
+
+def _not_offered(resolved: Resolved, facts: Facts) -> TrainerError:
     zones = ", ".join(subnet.zone for subnet in facts.subnets) or "no zone"
     return AwsError(
-        f"{' or '.join(resolved.options.instance_type)} is not offered where there are subnets ({zones}); give another "
-        "--instance-type, --zones or --region."
+        f"{' or '.join(resolved.options.instance_type)} is not offered in the zones of the subnets ({zones}); choose "
+        "another --instance-type, --zones or --region."
     )
 
 
 def _tries(cluster: Cluster, facts: Facts, count: int, generation: int) -> tuple[Try, ...]:
-    """Zone after zone of the first type, then of the next; near living nodes and a volume for all, if there are any."""
-    living, reservation = facts.fleet.living, facts.reservation
-    shared = [volume.zone for volume in facts.fleet.kind("volume") if volume.volume_type == "io2"]
+    """All zones for the first type, then for the next."""
+    subnets = _candidates(facts)
+    market = explain.market(cluster.resolved.options)
+    tries = []
+    for instance in cluster.resolved.instances:
+        for subnet in subnets:
+            if not _may_offer(facts, instance.name, subnet):
+                continue
+            request = machines.run_instances(cluster, instance, subnet, count, generation)
+            tries.append(Try(request, (instance.name, subnet.zone, market), instance.name))
+    return tuple(tries)
+
+
+def _candidates(facts: Facts) -> tuple[Subnet, ...]:
+    """The subnets that nodes may start in: near living nodes, in the zone of a shared volume and of a reservation."""
     subnets = facts.subnets or (Subnet("<subnet>", "<zone>", "<vpc>"),)
-    if living:
-        subnets = tuple(s for s in subnets if s.id == living[0].subnet) or subnets
-    if shared:
-        subnets = tuple(s for s in subnets if s.zone in shared)
-    if reservation is not None:
-        subnets = tuple(s for s in subnets if s.zone == reservation.zone)
-    market = "spot" if cluster.resolved.options.spot else "on demand"
-    return tuple(
-        Try(
-            machines.run_instances(cluster, instance, subnet, count, generation),
-            (instance.name, subnet.zone, market),
-            instance.name,
-        )
-        for instance in cluster.resolved.instances
-        for subnet in subnets
-        if not facts.offered or not facts.subnets or subnet.zone in facts.offered.get(instance.name, ())
-    )
+    if living := facts.fleet.living:
+        subnets = tuple(subnet for subnet in subnets if subnet.id == living[0].subnet) or subnets
+    if shared := facts.fleet.shared_volumes:
+        subnets = _in_zones(subnets, {volume.zone for volume in shared})
+    if facts.reservation is not None:
+        subnets = _in_zones(subnets, {facts.reservation.zone})
+    return subnets
+
+
+def _in_zones(subnets: Sequence[Subnet], zones: Collection[str]) -> tuple[Subnet, ...]:
+    return tuple(subnet for subnet in subnets if subnet.zone in zones)
+
+
+def _may_offer(facts: Facts, instance_type: str, subnet: Subnet) -> bool:
+    """Whether the subnet's zone offers the type, as far as is known."""
+    if not facts.offered or not facts.subnets:
+        return True
+    return subnet.zone in facts.offered.get(instance_type, ())
 
 
 def _choice(tries: Sequence[Try], count: int) -> Choice:
     return Choice(
         tuple(tries),
-        f"start {count} node{'s' if count > 1 else ''}, all or none, where there is room first",
+        f"start {count} node{'s' if count > 1 else ''}, all or none, with the first of these that has capacity",
         ("type", "zone", "market", "answer"),
         next_after=NO_CAPACITY,
         next_kind_after=NO_QUOTA,
@@ -122,7 +139,7 @@ def _choice(tries: Sequence[Try], count: int) -> Choice:
 
 
 def _before(cluster: Cluster, facts: Facts) -> list[Step]:
-    """Everything that must be there before the first machine that costs money."""
+    """The requests that precede the first node that is billed."""
     resolved, fleet = cluster.resolved, facts.fleet
     steps: list[Step] = [requests.put_spec(cluster), *requests.log_group(retention=not facts.has_log_group)]
     steps += requests.time_limit(cluster, exists=bool(fleet.kind("schedule")))
@@ -138,28 +155,20 @@ def _before(cluster: Cluster, facts: Facts) -> list[Step]:
 
 
 def _later(cluster: Cluster) -> tuple[tuple[str, tuple[Request, ...]], ...]:
-    """What follows once the nodes run, shown with texts for what their start will tell."""
-    told = requests.put_cluster(cluster.folder, members_of_plan(cluster))
-    run: list[Request] = [told]
+    """The requests after the nodes have started, with texts in <> for what is not known yet."""
+    running = [requests.put_roster(cluster.folder, planned_roster(cluster))]
     if cluster.resolved.data_volume == "multi-attach":
-        run = [
-            machines.attach(FromAnswer("data volume", "VolumeId"), "<each node>"),
-            machines.end_with("<each node>"),
-            told,
-        ]
-    end = [Request("ec2", "TerminateInstances", {"InstanceIds": ["<all nodes>"]}, "end the nodes, and their volumes")]
+        volume = FromAnswer("data volume", "VolumeId")
+        running = [machines.attach(volume, "<each node>"), machines.delete_with("<each node>"), *running]
+    end = [Request("ec2", "TerminateInstances", {"InstanceIds": ["<all nodes>"]}, "terminate nodes and volumes")]
     name = {"GroupName": group_name(cluster.job)}
-    if isinstance(cluster.security_group, FromAnswer) or cluster.resolved.options.security_group is None:
-        end.append(Request("ec2", "DeleteSecurityGroup", {"GroupId": str(cluster.security_group)}, "its group"))
+    if cluster.resolved.options.security_group is None:
+        group = {"GroupId": str(cluster.security_group)}
+        end.append(Request("ec2", "DeleteSecurityGroup", group, "delete the security group"))
     if machines.is_placed(cluster.resolved):
-        end.append(Request("ec2", "DeletePlacementGroup", name, "its placement group"))
+        end.append(Request("ec2", "DeletePlacementGroup", name, "delete the placement group"))
     limit = {"GroupName": SCHEDULE_GROUP, "Name": group_name(cluster.job)}
-    end.append(Request("scheduler", "DeleteSchedule", limit, "and the time limit"))
-    return (("as soon as the nodes are started:", tuple(run)), ("at the end, whatever happened:", tuple(end)))
-
-
-def inner(plan: Plan) -> Launch:
-    """What plan() left for whoever carries it out."""
-    launch: Any = plan.inner
-    assert isinstance(launch, Launch)
-    return launch
+    end.append(Request("scheduler", "DeleteSchedule", limit, "delete the time limit"))
+    outcome = {"Bucket": cluster.folder.bucket, "Key": cluster.folder.outcome, "Body": "<outcome>"}
+    end.append(Request("s3", "PutObject", outcome, "save how the job ended"))
+    return (("once the nodes have started:", tuple(running)), ("at the end, even after a failure:", tuple(end)))

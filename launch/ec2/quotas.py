@@ -1,4 +1,4 @@
-"""Which vCPU quota of the account an instance type falls under.  Pure.
+"""The vCPU quotas that limit how many instances of a type run.  Pure.
 
 Codes and names: https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html
 """
@@ -11,7 +11,7 @@ from launch.core.catalog import Instance
 
 @dataclass(frozen=True)
 class Family:
-    """A quota: its code, and the generations of types that share it: p5, or p for all with a number after it."""
+    """A quota and the generations of types that share it: p5, or p for every p with a number after it."""
 
     code: str
     name: str
@@ -19,9 +19,9 @@ class Family:
     spot: bool
 
     def counts(self, instance_type: str) -> bool:
-        """Whether a type falls under it; trn1 is none of the t's."""
-        wanted = "|".join(name if name[-1].isdigit() else name + r"\d" for name in self.generations)
-        return re.match(wanted, instance_type) is not None
+        """Whether the type counts against it; trn1 is not one of the t's."""
+        patterns = [name if name[-1].isdigit() else name + r"\d" for name in self.generations]
+        return re.match("|".join(patterns), instance_type) is not None
 
 
 _STANDARD = ("a", "c", "d", "h", "i", "im", "is", "m", "r", "t", "z")
@@ -39,4 +39,4 @@ _FAMILIES = (
 
 def quota_of(instance: Instance, spot: bool) -> Family:
     """The quota that limits how many of `instance` run."""
-    return next(f for f in _FAMILIES if f.spot == spot and f.counts(instance.name))
+    return next(family for family in _FAMILIES if family.spot == spot and family.counts(instance.name))

@@ -1,4 +1,4 @@
-"""Removes jobs for the verbs: takes them down, says what they cost, marks them as ended."""
+"""Removes jobs for the verbs: marks them as ended, removes their resources, saves how they ended."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -7,21 +7,26 @@ from datetime import datetime, timedelta
 
 from launch.core.aws import Aws
 from launch.core.clock import Clock
+from launch.core.names import Folder
+from launch.core.outcomes import put_outcome
 from launch.core.perform import Say
 from launch.core.price import usd
 from launch.ec2 import stop
 from launch.ec2.costs import cost_so_far
 from launch.ec2.fleet import Fleet
 from launch.ec2.folders import folder_of
+from launch.ec2.outcome import at_time_limit, completed, of_records, stopped
+from launch.ec2.view import View, view
 from trainer.errors import TrainerError
+from trainer.outcome import Outcome
 
-# A launch this young may have asked for nodes that EC2 does not list yet.
+# A launch this young may have requested nodes that EC2 does not list yet.
 YOUNG = timedelta(minutes=2)
 
 
 @dataclass(frozen=True)
 class Target:
-    """A job to remove.  aws: its region; fleet: its own, or that of all jobs there; bucket: of its folder, if known."""
+    """A job to remove.  aws: in its region; fleet: its own, or that of all jobs; bucket: of its folder, if known."""
 
     aws: Aws
     job: str
@@ -30,20 +35,43 @@ class Target:
 
 
 def remove(target: Target, clock: Clock, say: Say) -> None:
-    """Removes all of a job and makes sure of it.  Raises AwsError if something stays."""
+    """Removes all resources of a job and verifies it.  Raises AwsError if something remains."""
     aws, job, own = target.aws, target.job, target.fleet.of(target.job)
     cost = cost_so_far(own, clock.utc())
-    stop.mark_ended(aws, folder_of(aws, target.fleet, job, target.bucket), clock, say)
+    folder = folder_of(aws, target.fleet, job, target.bucket)
+    has_folder = stop.mark_ended(aws, folder, clock, say)
     removed = 0 if own.is_empty else stop.stop(aws, job, clock, say, unsure=is_young(own, job, clock.utc()))
-    if removed:
-        things = "1 resource" if removed == 1 else f"{removed} resources"
-        say(f"{things} of {job} removed, and none is left in {aws.region}; it cost about {usd(cost)}")
-    else:
-        say(f"nothing of {job} is left in {aws.region}")
+    if not removed:
+        say(f"{job} has no resources in {aws.region}")
+        return
+    resources = "1 resource" if removed == 1 else f"{removed} resources"
+    say(f"removed {resources} of {job}; none is left in {aws.region}.  The job cost about {usd(cost)}")
+    if has_folder:
+        _save_outcome(target, folder, cost, clock, say)
+
+
+def _save_outcome(target: Target, folder: Folder, cost: float, clock: Clock, say: Say) -> None:
+    """Writes outcome.json, unless this start of the job has one; a failure is a warning."""
+    now = clock.utc()
+    known = view(target.aws, target.fleet, folder, now)
+    if known.outcome is not None:
+        return
+    outcome = completed(_outcome(known), target.job, known.started, now, cost)
+    if warning := put_outcome(target.aws, folder, outcome):
+        say(f"warning: {warning}")
+
+
+def _outcome(known: View) -> Outcome:
+    """How a job ended that somebody stopped: its nodes may have been done, or have failed, before that."""
+    if outcome := of_records(known.last_records):
+        return outcome
+    if known.deadline is not None and known.now >= known.deadline:
+        return at_time_limit(known.job)
+    return stopped("stopped on request")
 
 
 def remove_all(targets: Sequence[Target], clock: Clock, say: Say) -> tuple[str, ...]:
-    """Removes all of them at once, as ending a node takes minutes; returns a sentence for each that stayed."""
+    """Removes all of them at once, as terminating takes minutes; returns a sentence for each that failed."""
     with ThreadPoolExecutor(max_workers=max(1, len(targets))) as pool:
         answers = list(pool.map(lambda target: _try_to_remove(target, clock, say), targets))
     return tuple(sentence for sentence in answers if sentence)
@@ -58,7 +86,8 @@ def _try_to_remove(target: Target, clock: Clock, say: Say) -> str:
 
 
 def is_young(fleet: Fleet, job: str, now: datetime) -> bool:
-    """Whether the job was started so recently that EC2 may not show all its nodes."""
-    signs = [thing.created for thing in fleet.things if thing.created]
-    signs += [fleet.started[job]] if job in fleet.started else []
+    """Whether the job was started so recently that EC2 may not list all its nodes."""
+    signs = [resource.created for resource in fleet.resources if resource.created]
+    if job in fleet.started:
+        signs.append(fleet.started[job])
     return bool(signs) and now - max(signs) < YOUNG

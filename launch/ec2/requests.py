@@ -1,6 +1,6 @@
-"""The requests around an EC2 job's machines, one function each: what is written down, what guards, what they share.
+"""The requests around an EC2 job's nodes, one function each: files, time limit, groups.
 
-Pure; planner.py puts them in order.  The machines are in machines.py.
+Pure; planner.py orders them.  The nodes are in machines.py.
 """
 
 import json
@@ -13,24 +13,24 @@ from launch.core.names import JOB_TAG, Folder, tags
 from launch.core.plan import FromAnswer, Request
 from launch.ec2.checks import Resolved
 from launch.ec2.facts import Ami, Snapshot
-from launch.ec2.names import BACKEND, LOG_GROUP, SCHEDULE_GROUP, group_name
+from launch.ec2.names import BACKEND_NAME, LOG_GROUP, SCHEDULE_GROUP, group_name
 
 RETENTION_DAYS = 90
-# What EC2 says of a group that it made a moment ago.
+# EC2's errors for a group that it created a moment ago.
 NOT_YET = ("InvalidGroup.NotFound", "InvalidPlacementGroup.Unknown")
 GRACE = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Everything about a job that its requests are made of; what is not known yet is a text in <>."""
+    """Everything that the requests of a job are made of; a value that is not known yet is a text in <>."""
 
     job: str
     region: str
     resolved: Resolved
     folder: Folder
     image: str
-    registry: str  # to log in to, or empty
+    registry: str  # to log in to; empty for none
     ami: Ami
     snapshot: Snapshot | None
     scheduler_role: str
@@ -48,20 +48,20 @@ class Cluster:
         return tags(self.job, self.folder.bucket, self.started, self.deadline)
 
 
-# Options that may differ between two starts of one job, and those that have a place of their own in job.json.
+# Options that may differ between two starts of one job, and those with a key of their own in job.json.
 NOT_THE_JOB = {"wait", "detach", "max_usd", "max_nodes", "job_name", "region"}
 
 
 def spec(cluster: Cluster) -> dict[str, Any]:
-    """job.json: what was asked for, so that a second start can tell whether it is the same job."""
+    """job.json: the settings, by which a second start recognizes its job."""
     options = cluster.resolved.options.model_dump(mode="json", exclude=NOT_THE_JOB)
     return {
         "job": cluster.job,
-        "backend": BACKEND,
+        "backend": BACKEND_NAME,
         "region": cluster.region,
         "where": options,
         "train": list(cluster.train),
-        # What a restart shall find again, though the newest of each may be another by then.
+        # For restarts, as newer ones may have appeared by then.
         "image": cluster.image,
         "ami": cluster.ami.id,
         "snapshot": cluster.snapshot.id if cluster.snapshot else None,
@@ -71,11 +71,11 @@ def spec(cluster: Cluster) -> dict[str, Any]:
 
 
 def put_spec(cluster: Cluster) -> Request:
-    return _put(cluster.folder, cluster.folder.spec, spec(cluster), "write down what was asked for")
+    return _put(cluster.folder, cluster.folder.spec, spec(cluster), "save the settings")
 
 
-def put_cluster(folder: Folder, content: Mapping[str, Any]) -> Request:
-    return _put(folder, folder.cluster, content, "tell the nodes of each other: addresses in rank order")
+def put_roster(folder: Folder, content: Mapping[str, Any]) -> Request:
+    return _put(folder, folder.cluster, content, "give the nodes each other's addresses, by rank")
 
 
 def _put(folder: Folder, key: str, content: Mapping[str, Any], why: str) -> Request:
@@ -85,19 +85,19 @@ def _put(folder: Folder, key: str, content: Mapping[str, Any], why: str) -> Requ
 
 
 def log_group(retention: bool) -> list[Request]:
-    """The group that the nodes' logs go to; it stays, and so do the logs."""
+    """The requests for the log group of all jobs; it is kept, with the logs."""
     name = {"logGroupName": LOG_GROUP}
     requests = [
-        Request("logs", "CreateLogGroup", name, "a place for the logs", ("ResourceAlreadyExistsException",)),
-        Request("logs", "PutRetentionPolicy", {**name, "retentionInDays": RETENTION_DAYS}, "which keeps them a while"),
+        Request("logs", "CreateLogGroup", name, "create the log group", ("ResourceAlreadyExistsException",)),
+        Request("logs", "PutRetentionPolicy", {**name, "retentionInDays": RETENTION_DAYS}, "set its retention"),
     ]
     return requests if retention else requests[:1]
 
 
 def time_limit(cluster: Cluster, exists: bool) -> list[Request]:
-    """The limit that holds even if the nodes' own timers fail.  Made before anything costs money.
+    """The requests for the time limit that works even if the nodes' own timers fail.  Made before anything is billed.
 
-    It goes by the job's tag, so it also covers nodes that are started later.
+    It selects nodes by the job's tag, so it includes those that are started later.
     """
     automation = {
         "DocumentName": "AWS-TerminateEC2Instance",
@@ -110,7 +110,7 @@ def time_limit(cluster: Cluster, exists: bool) -> list[Request]:
     schedule = {
         "Name": group_name(cluster.job),
         "GroupName": SCHEDULE_GROUP,
-        # The nodes' own timers come first.
+        # Later than the nodes' own timers.
         "ScheduleExpression": f"at({cluster.deadline + GRACE:%Y-%m-%dT%H:%M:%S})",
         "ScheduleExpressionTimezone": "UTC",
         "FlexibleTimeWindow": {"Mode": "OFF"},
@@ -125,18 +125,18 @@ def time_limit(cluster: Cluster, exists: bool) -> list[Request]:
         "scheduler",
         "CreateScheduleGroup",
         {"Name": SCHEDULE_GROUP, "Tags": [{"Key": SCHEDULE_GROUP, "Value": "time limits"}]},
-        "a place for time limits",
+        "create the schedule group",
         ("ConflictException",),
     )
-    why = "end all nodes of the job at its time limit, whoever is still there then"
+    why = "terminate all nodes of the job at its time limit"
     if exists:
         return [Request("scheduler", "UpdateSchedule", schedule, why)]
     return [group, Request("scheduler", "CreateSchedule", schedule, why, ("ConflictException",))]
 
 
 def security_group(cluster: Cluster, vpc: str) -> list[Request]:
-    """A group that lets in nobody but its own members, and out to HTTPS."""
-    made = FromAnswer("security group", "GroupId")
+    """The requests for a group that allows traffic among its members, and HTTPS out."""
+    group = FromAnswer("security group", "GroupId")
     create = Request(
         "ec2",
         "CreateSecurityGroup",
@@ -146,27 +146,27 @@ def security_group(cluster: Cluster, vpc: str) -> list[Request]:
             "VpcId": vpc,
             "TagSpecifications": [{"ResourceType": "security-group", "Tags": cluster.tags}],
         },
-        "a security group for the nodes",
+        "create a security group for the nodes",
         name="security group",
     )
-    return [create, *security_rules(made)]
+    return [create, *security_rules(group)]
 
 
 def security_rules(group: str | FromAnswer) -> list[Request]:
-    """Nothing inbound but from the group itself, all protocols as EFA wants them; HTTPS outbound."""
+    """The requests for its rules: inbound only from the group itself, all protocols as EFA needs; HTTPS outbound."""
     itself = [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}]
     everywhere = [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
     https = {"IpProtocol": "tcp", "FromPort": 443, "ToPort": 443, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
-    there = ("InvalidPermission.Duplicate",)
+    exists = ("InvalidPermission.Duplicate",)
 
     def rule(operation: str, permissions: Sequence[Any], why: str, done_already: tuple[str, ...]) -> Request:
         params = {"GroupId": group, "IpPermissions": permissions}
         return Request("ec2", operation, params, why, done_already, retry_after=NOT_YET)
 
     return [
-        rule("AuthorizeSecurityGroupIngress", itself, "in: only from each other", there),
-        rule("AuthorizeSecurityGroupEgress", [*itself, https], "out: to each other, and HTTPS", there),
-        rule("RevokeSecurityGroupEgress", everywhere, "and nothing else", ("InvalidPermission.NotFound",)),
+        rule("AuthorizeSecurityGroupIngress", itself, "inbound: only among the nodes", exists),
+        rule("AuthorizeSecurityGroupEgress", [*itself, https], "outbound: among the nodes, and HTTPS", exists),
+        rule("RevokeSecurityGroupEgress", everywhere, "remove the allow-all rule", ("InvalidPermission.NotFound",)),
     ]
 
 
@@ -179,6 +179,6 @@ def placement_group(cluster: Cluster) -> Request:
             "Strategy": "cluster",
             "TagSpecifications": [{"ResourceType": "placement-group", "Tags": cluster.tags}],
         },
-        "put the nodes next to each other",
+        "place the nodes close together",
         ("InvalidPlacementGroup.Duplicate",),
     )

@@ -1,41 +1,34 @@
-"""What can be done with jobs once they are started: status, logs, stop, leaks, ssh.  acts.py does it."""
+"""The verbs for jobs that were started: status, logs, stop, leaks, ssh, attach.  commands.py carries them out."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, Field
 
 from launch.core.cli import Verb
 from launch.core.options import JobOptions, RegionOptions
-
-if TYPE_CHECKING:
-    from launch.core.aws import Aws
-    from launch.core.clock import Clock
-
-Say = Callable[[str], None]
+from launch.ec2.runtime import Runtime
 
 
-class StatusOptions(JobOptions):
-    bucket: str | None = Field(None, description="where the job's folder is, if it is over and had a --bucket")
+class BucketOptions(JobOptions):
+    bucket: str | None = Field(None, description="bucket of the job's folder, for a job that had a --bucket and ended")
 
 
-class LogsOptions(JobOptions):
-    follow: bool = Field(False, description="-f: go on until the job's last node has ended")
+class LogsOptions(BucketOptions):
+    follow: bool = Field(False, description="-f: keep printing until the job's last node has ended")
     node: int | None = Field(None, ge=0, description="only the node of this rank")
     since: float | None = Field(None, gt=0, description="only the last so many minutes")
-    bucket: str | None = Field(None, description="where the job's folder is, if it is over and had a --bucket")
 
 
-class StopOptions(JobOptions):
+class StopOptions(BucketOptions):
     all: bool = Field(False, description="every job in the region")
-    yes: bool = Field(False, description="yes, --all of them")
-    bucket: str | None = Field(None, description="where the job's folder is, if it is over and had a --bucket")
+    yes: bool = Field(False, description="skip the confirmation of --all")
 
 
 class LeaksOptions(RegionOptions):
-    all_regions: bool = Field(False, description="ask every region that the account has switched on")
-    delete: bool = Field(False, description="remove what is a leak")
-    running: bool = Field(False, description="with --delete: jobs within their time limit too")
+    all_regions: bool = Field(False, description="check every region that is enabled for the account")
+    delete: bool = Field(False, description="remove the leaks")
+    running: bool = Field(False, description="with --delete: also remove jobs within their time limit")
 
 
 class SshOptions(JobOptions):
@@ -43,63 +36,70 @@ class SshOptions(JobOptions):
 
 
 STATUS = """\
-the jobs of a region, or one job: nodes, cost, time left, training, what to type next
+show the jobs of a region, or one job: nodes, cost, time left, progress, next commands
 
   python -m launch.ec2 status
   python -m launch.ec2 status JOB
 """
 
 LOGS = """\
-what the training said, also after the nodes are gone
+print the log of a training; it outlives the nodes
 
   python -m launch.ec2 logs JOB --follow
   python -m launch.ec2 logs JOB --node 1 --since 30
 
-Lines of several nodes begin with the node's rank: [1].  Ctrl-C ends the following, not the job.
+With several nodes, each line begins with the rank of its node: [1].  Ctrl-C ends this command, not the job.
 """
 
 STOP = """\
-ends a job: removes all that it has, and makes sure that nothing is left
+stop a job: remove all its resources and verify that none is left
 
   python -m launch.ec2 stop JOB
   python -m launch.ec2 stop --all --yes
 
-Logs, and the job's folder in S3 with its results, stay.  Stopping a job twice is fine.
+Logs and the job's folder in S3, with its results, are kept.  Stopping a job twice is safe.
 """
 
 LEAKS = """\
-what jobs have in the account, what it costs, and what should not be there any more
+list the resources of all jobs, their price, and which of them are leaks
 
   python -m launch.ec2 leaks --all-regions
   python -m launch.ec2 leaks --delete
 
-A leak is what is past its job's time limit, or is left of a job without nodes.  Snapshots, logs and job folders
-never are.  Exit code 0: there is no leak, or not any more; 4: there is one, or AWS could not be asked.  For cron.
+A resource is a leak if its job is past the time limit or has no nodes any more.  Snapshots, logs and job folders
+never are.  Exit code 0: no leak, or none any more; 4: a leak, or AWS could not be asked.  Suitable for cron.
 """
 
 SSH = """\
-the command that opens a shell on a node, without keys or open ports
+print the command that opens a shell on a node, without keys or open ports
 
   python -m launch.ec2 ssh JOB --node 1
 """
 
+ATTACH = """\
+follow a detached job to its end, replace nodes that it loses, and remove it
 
-def verbs(make_aws: Callable[[str | None], "Aws"], clock: Callable[[], "Clock"], say: Say) -> Mapping[str, Verb]:
-    """The verbs by name.  make_aws: a region, or None for the configured one -> calls to it."""
+  python -m launch.ec2 attach JOB
+"""
+
+
+def verbs(runtime: Runtime) -> Mapping[str, Verb]:
+    """The verbs by name."""
 
     def act(name: str) -> Callable[[Any], int]:
-        def do(options: BaseModel) -> int:
-            from launch.ec2.commands import Acts  # --help needs none of it
+        def run(options: BaseModel) -> int:
+            from launch.ec2.commands import Commands  # --help does not need it
 
-            done: int = getattr(Acts(make_aws, clock(), say), name)(options)
-            return done
+            exit_code: int = getattr(Commands(runtime), name)(options)
+            return exit_code
 
-        return do
+        return run
 
     return {
-        "status": Verb(STATUS, StatusOptions, act("status")),
+        "status": Verb(STATUS, BucketOptions, act("status")),
         "logs": Verb(LOGS, LogsOptions, act("logs")),
         "stop": Verb(STOP, StopOptions, act("stop")),
         "leaks": Verb(LEAKS, LeaksOptions, act("leaks")),
         "ssh": Verb(SSH, SshOptions, act("ssh")),
+        "attach": Verb(ATTACH, BucketOptions, act("attach")),
     }

@@ -1,4 +1,4 @@
-"""Follows a job: shows its logs and, as judge.py decides, replaces lost nodes and sees its end."""
+"""Follows a job: shows its logs, and replaces lost nodes or sees its end, as judge.py decides."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -7,29 +7,32 @@ from typing import Any
 from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.logs import LogTail
+from launch.core.logs import LogDisplay, LogTail
 from launch.core.lookup import read_json, spec_of
 from launch.core.names import Folder
+from launch.core.patience import Patience
 from launch.core.perform import Say
 from launch.ec2.fleet import find
-from launch.ec2.judge import Over, Replace, Situation, Verdict, judge, strays
+from launch.ec2.judge import Replace, Situation, Verdict, judge, strays
 from launch.ec2.logs import streams_of
-from launch.ec2.names import BACKEND
+from launch.ec2.names import BACKEND_NAME, command
+from launch.ec2.outcome import Record
 from launch.ec2.requests import Cluster
 from trainer.contract import WEIGHTS, Exit
 from trainer.errors import TrainerError
+from trainer.outcome import Outcome
 
 POLL_S = 5.0
-# How long AWS may be out of reach, or have no machines for lost nodes, before we give up.
-PATIENCE_S = 600.0
-# How long after they were started nodes may be missing in EC2's listings.
+# How long after their start nodes may be missing in EC2's listings.
 APPEAR_S = 300.0
 
 
 @dataclass(frozen=True)
 class Follower:
-    """Follows one job.  replace_lost: brings the nodes back to their number, and returns the new cluster.json; None:
-    lost nodes end the job.
+    """Follows one job.
+
+    replace_lost: brings the nodes back to their number and returns the new cluster.json; None: a lost node ends the
+    job.
     """
 
     cluster: Cluster
@@ -38,89 +41,79 @@ class Follower:
     say: Say
     replace_lost: Callable[[], Mapping[str, Any]] | None
 
-    def follow(self) -> Over:
-        """Shows the logs until the job is over.  Raises TrainerError if something went wrong for long."""
+    def follow(self) -> Outcome:
+        """Shows the logs until the job has ended.  Raises TrainerError if AWS fails for long."""
         several = self.cluster.nodes > 1
         tail = LogTail(self.aws, streams_of(self.cluster.job), several=several, since=self.cluster.started)
-        members, told_at = cluster_json(self.aws, self.cluster.folder), self.clock.now()
-        trouble_since: float | None = None
+        display, patience = LogDisplay(tail, self.clock, self.say), Patience(self.clock)
+        members, written_at = read_roster(self.aws, self.cluster.folder), self.clock.now()
         while True:
             try:
-                verdict = self._look(tail, members, told_at)
-                if isinstance(verdict, Over):
+                verdict = self._look(display, members, written_at)
+                if isinstance(verdict, Outcome):
                     return verdict
                 if isinstance(verdict, Replace):
                     if self.replace_lost is None:
-                        return Over(Exit.MACHINE, "its nodes are gone, without a word of how they ended")
-                    self._tell_loss(verdict)
-                    members, told_at = self.replace_lost(), self.clock.now()
-                trouble_since = None
+                        return Outcome("failed", Exit.MACHINE, "the nodes ended without a record of the reason")
+                    self._announce(verdict)
+                    members, written_at = self.replace_lost(), self.clock.now()
+                patience.success()
             except TrainerError as error:
-                now = self.clock.now()
-                trouble_since = now if trouble_since is None else trouble_since
-                if now - trouble_since > PATIENCE_S:
-                    raise
-                self.say(f"warning: {error}\n  trying again")
+                patience.failure(error)
+                self.say(f"warning: {error}\n  retrying")
             self.clock.sleep(POLL_S)
 
-    def _look(self, tail: LogTail, members: Mapping[str, Any], told_at: float) -> Verdict:
+    def _look(self, display: LogDisplay, members: Mapping[str, Any], written_at: float) -> Verdict:
+        """written_at: when cluster.json became `members`."""
         folder = self.cluster.folder
-        # The records first: a node writes its own after its last line of log.
+        # The records before the logs: a node writes its record after its last line.
         exits = exit_records(self.aws, folder)
-        seen = Situation(
+        situation = Situation(
             members,
             find(self.aws, self.cluster.job),
             exits,
-            spec_of(self.aws, folder, BACKEND) or {},
+            spec_of(self.aws, folder, BACKEND_NAME) or {},
             now=self.clock.now(),
             has_results=bool(exits) and self._has_results(),
-            are_late=self.clock.now() - told_at < APPEAR_S,
+            may_lag=self.clock.now() - written_at < APPEAR_S,
         )
-        self._show(tail)
-        if unneeded := [node.id for node in strays(seen, APPEAR_S)]:
-            self.say(f"ending {', '.join(unneeded)}, which belong to no start of the job")
+        display.show()
+        if unneeded := [node.id for node in strays(situation, APPEAR_S)]:
+            self.say(f"terminating {', '.join(unneeded)}: not part of this start of the job")
             self.aws.call("ec2", "TerminateInstances", {"InstanceIds": unneeded})
-        return judge(seen, self.cluster.resolved.options.max_restarts)
+        return judge(situation, self.cluster.resolved.options.max_restarts)
 
     def _has_results(self) -> bool:
-        """Whether this start of the job has left its weights: the node that writes them may be lost before it can."""
+        """Whether this start of the job has uploaded its weights; the node that writes them may be lost before."""
         folder = self.cluster.folder
         query = {"Bucket": folder.bucket, "Prefix": folder.run + WEIGHTS}
-        found = self.aws.pages("s3", "ListObjectsV2", "Contents", query)
-        return any(item["LastModified"] >= self.cluster.started for item in found)
+        objects = self.aws.pages("s3", "ListObjectsV2", "Contents", query)
+        return any(item["LastModified"] >= self.cluster.started for item in objects)
 
-    def _show(self, tail: LogTail) -> None:
-        """Logs are good to have; a job does not end for want of them."""
-        try:
-            for line in tail.new_lines():
-                self.say(line)
-        except AwsError as error:
-            self.say(f"warning: {error}")
-
-    def _tell_loss(self, lost: Replace) -> None:
-        which = ", ".join(map(str, lost.ranks))
-        self.say(f"node {which} is lost; replacing it, and the job goes on from its newest checkpoint")
+    def _announce(self, lost: Replace) -> None:
+        ranks = ", ".join(map(str, lost.ranks))
+        nodes, are = ("node", "is") if len(lost.ranks) == 1 else ("nodes", "are")
+        self.say(f"{nodes} {ranks} {are} lost; starting a replacement, then resuming from the newest checkpoint")
 
 
-def cluster_json(aws: Aws, folder: Folder) -> Mapping[str, Any]:
+def read_roster(aws: Aws, folder: Folder) -> Mapping[str, Any]:
     """The job's cluster.json.  Raises AwsError if it has none."""
     members = read_json(aws, folder.bucket, folder.cluster)
     if members is None:
-        raise AwsError(
-            f"{folder.uri}/cluster.json is not there; stop the job with python -m launch.ec2 stop {folder.job}"
-        )
+        stop = command("stop", folder.job, aws.region)
+        raise AwsError(f"{folder.uri}/cluster.json does not exist; remove the job with {stop}")
     return members
 
 
-def exit_records(aws: Aws, folder: Folder) -> dict[str, Mapping[str, Any]]:
+def exit_records(aws: Aws, folder: Folder) -> dict[str, Record]:
     """The records that nodes leave when they end, by instance id."""
     listed = aws.pages("s3", "ListObjectsV2", "Contents", {"Bucket": folder.bucket, "Prefix": folder.exits})
     records = [_record(aws, folder.bucket, item["Key"]) for item in listed]
     return {record["instance"]: record for record in records if record is not None}
 
 
-def _record(aws: Aws, bucket: str, key: str) -> Mapping[str, Any] | None:
-    """A damaged record says no more than none: the node is gone."""
+def _record(aws: Aws, bucket: str, key: str) -> Record | None:
+    """None for a damaged record: it says as little as a missing one."""
     try:
         return read_json(aws, bucket, key)
     except AwsError as error:

@@ -7,8 +7,9 @@ from launch.core.job import Job
 from launch.core.plan import Plan
 from launch.ec2 import checks, planner
 from launch.ec2.facts import Ami, Facts, Quota, Snapshot, Subnet
-from launch.ec2.fleet import Fleet, Node, Thing
+from launch.ec2.fleet import Fleet, Node, Resource
 from launch.ec2.options import Ec2Options
+from launch.ec2.planner import Launch
 from trainer.config import TrainConfig
 
 NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
@@ -39,7 +40,7 @@ def job(train: TrainConfig | None = None, **where: object) -> Job[Ec2Options]:
     return Job(training, Ec2Options.model_validate({"nodes": 2, "job_name": NAME, **where}))
 
 
-def plan(facts: Facts = FACTS, train: TrainConfig | None = None, **where: object) -> Plan:
+def plan(facts: Facts = FACTS, train: TrainConfig | None = None, **where: object) -> Plan[Launch]:
     asked = job(train, **where)
     return planner.plan(asked, checks.resolve(asked), NAME, facts)
 
@@ -61,9 +62,9 @@ def node(number: int, state: str = "running", generation: int = 1, zone: str = "
     )
 
 
-def data_volume(number: int) -> Thing:
+def data_volume(number: int) -> Resource:
     """The data volume of the node with this number."""
-    return Thing("volume", f"vol-{number}", NAME, "in-use", NOW, 150, "gp3", (f"i-{number}",), "/dev/sdf")
+    return Resource("volume", f"vol-{number}", NAME, "in-use", NOW, 150, "gp3", (f"i-{number}",), "/dev/sdf")
 
 
 def with_nodes(*nodes: Node) -> Facts:

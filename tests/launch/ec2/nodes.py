@@ -20,8 +20,7 @@ import boto3
 from launch.rehearse.aws.server import RequestLog, served
 from launch.rehearse.nodes.ec2.namespaces import NodeNetwork, network, why_not_here
 from launch.rehearse.nodes.ec2.node import Node as Machine
-from launch.rehearse.nodes.ec2.node import Volume, text_of
-from launch.rehearse.nodes.ec2.node import NodeSetup
+from launch.rehearse.nodes.ec2.node import NodeSetup, Volume, text_of
 
 __all__ = ["Node", "Region", "Volume", "World", "held", "left_of", "region", "why_not_here"]
 

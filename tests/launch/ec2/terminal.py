@@ -6,18 +6,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from launch.core import cli
 from launch.core.clock import Clock
 from launch.core.names import Folder, tags
+from launch.ec2.__main__ import main
 from launch.ec2.names import group_name
-from launch.ec2.options import Ec2Options
+from launch.ec2.runtime import Runtime
 from launch.ec2.verbs import verbs
 from tests.launch.ec2.account import Account
 from trainer.errors import TrainerError
-
-
-def nothing(_: Any) -> Any:
-    raise AssertionError("no launch was asked for")
 
 
 @dataclass
@@ -41,17 +37,16 @@ class Terminal:
     def type(self, *words: str) -> int:
         """python -m launch.ec2 WORDS; returns the exit code.  `said` is of this command only."""
         self.said.clear()
-        backend: cli.Backend[Ec2Options, None] = cli.Backend(
-            prog="python -m launch.ec2", about="", options=Ec2Options, plan=nothing, show=nothing, show_json=nothing,
-            perform=nothing, verbs=verbs(self.account.aws, lambda: self.clock, self.said.append),
-        )  # fmt: skip
-        return cli.main(backend, words)
+        return main(words, self.runtime)
+
+    @property
+    def runtime(self) -> Runtime:
+        return Runtime(self.account.aws, self.clock, self.said.append, lambda: False, {})
 
     def refused(self, *words: str) -> TrainerError:
         """The error that the command line `words` ends with."""
         self.said.clear()
-        acts = verbs(self.account.aws, lambda: self.clock, self.said.append)
-        verb = acts[words[0]]
+        verb = verbs(self.runtime)[words[0]]
         values = dict(zip(words[1::2], words[2::2], strict=True))
         try:
             verb.act(verb.options.model_validate(values))

@@ -233,7 +233,7 @@ def test_after_a_spot_notice_the_job_goes_on_with_another_node(here: Region, dig
     assert (went_on["code"], went_on["generation"], went_on["restarts"]) == (0, 2, 1)
     assert record(here, replacement)["code"] == 0
     assert epochs(here) == list(range(1, 61))
-    assert any(line.startswith("going on after") for rank in (0, 1) for line in log_of(here, rank))
+    assert any(line.startswith("resuming at epoch") for rank in (0, 1) for line in log_of(here, rank))
 
 
 @needs_nodes
@@ -256,13 +256,13 @@ def test_a_node_whose_worker_is_killed_goes_on_from_its_checkpoint(here: Region,
 
 
 FAILURES = [
-    pytest.param(20, "metadata", "do not answer", {"METADATA_S": 1}, {}, World(has_metadata=False), id="metadata"),
+    pytest.param(20, "metadata", "does not answer", {"METADATA_S": 1}, {}, World(has_metadata=False), id="metadata"),
     pytest.param(22, "data", "vol-0gone was not attached", {"VOLUME_S": 1}, {"DATA_VOLUME": "per-node"}, World(),
                  id="volume"),
     pytest.param(22, "data", "cannot copy s3://nobodys", {}, {"DATA_S3": "s3://nobodys/data"}, World(), id="data"),
     pytest.param(23, "login", "cannot log in to 1234", {}, {}, docker_that("login", "exit 1"), id="login"),
     pytest.param(24, "image", "cannot pull 1234", {}, {}, docker_that("pull", "exit 1"), id="pull"),
-    pytest.param(125, "train", "said no more", {}, {"DOCKER_FLAGS": ["--gpus", "none"]}, World(), id="docker"),
+    pytest.param(125, "train", "gave no reason", {}, {"DOCKER_FLAGS": ["--gpus", "none"]}, World(), id="docker"),
     pytest.param(2, "train", "did you mean 'cnn'?", {}, {"TRAIN": ["--model", "cnm"]}, World(), id="settings"),
 ]  # fmt: skip
 
@@ -369,7 +369,7 @@ def test_a_secret_of_bytes_ends_the_node_and_no_training_gets_none_for_it(here: 
 
     assert (left["code"], left["step"]) == (27, "secret")
     # As trainer/process/secrets.py says it.
-    assert left["reason"] == "--secret KEY: secretsmanager:ddp-toolkit/bytes holds bytes and no text; store it as text."
+    assert left["reason"] == "--secret KEY: secretsmanager:ddp-toolkit/bytes is binary; store it as text."
     assert not any(call[0] == "run" for call in node.docker_calls)
     assert "planted" not in get(here, f"boot/{node.instance}.log")
 
@@ -423,7 +423,7 @@ def test_without_a_restart_left_the_trainings_exit_code_is_the_nodes(here: Regio
     left = record(here, node)
 
     assert (left["code"], left["step"], left["restarts"]) == (6, "train", 0)
-    assert left["reason"] == "no restart is left: rank 1 is lost."
+    assert left["reason"] == "no restarts left: rank 1 is lost."
 
 
 @needs_nodes
@@ -450,7 +450,7 @@ def test_nodes_that_never_meet_give_up(here: Region, tmp_path: Path) -> None:
     left = record(here, node)
 
     assert (left["code"], left["step"], left["restarts"]) == (6, "train", 0)
-    assert "did not meet within 1 s" in left["reason"]
+    assert "could not connect within 1 s" in left["reason"]
 
 
 @needs_nodes
@@ -463,7 +463,7 @@ def test_a_node_asked_to_stop_while_it_pulls_says_so(here: Region) -> None:
 
     left = record(here, node)
     assert (left["code"], left["step"]) == (143, "signal")
-    assert "the node was asked to stop" in get(here, f"boot/{node.instance}.log")
+    assert "the node was stopped" in get(here, f"boot/{node.instance}.log")
 
 
 @needs_nodes

@@ -12,6 +12,7 @@ from launch.ec2.checks import Resolved, data_volume, highest_usd, hourly_usd, in
 from launch.ec2.machines import initialization_rate
 from launch.ec2.options import Ec2Options
 from launch.ec2.quotas import quota_of
+from trainer import datasets
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 
@@ -32,65 +33,29 @@ def refusal(asked: Job[Ec2Options]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("where", "sentence"),
+    ("where", "remedy"),
     [
-        ({"nodes": 65}, "--nodes 65 is over --max-nodes 64; raise it if you mean it."),
-        (
-            {"job_name": "my_job"},
-            "--job-name my_job: at most 48 letters, digits and hyphens, with a letter or digit at both ends.",
-        ),
-        ({"instance_type": ""}, "--instance-type names no type; give for example g5.2xlarge."),
-        (
-            {"instance_type": "ml.g5.2xlarge"},
-            "--instance-type ml.g5.2xlarge is SageMaker's name; EC2 calls it g5.2xlarge.",
-        ),
-        ({"instance_type": "c5.large"}, "--instance-type c5.large has no GPU; give --allow-cpu if you mean it."),
-        (
-            {"instance_type": "p5e.48xlarge"},
-            "p5e.48xlarge is only sold in capacity blocks; buy one, and give its id with --capacity-block.",
-        ),
-        (
-            {"instance_type": "g5.2xlarge", "nproc_per_node": 2},
-            "--nproc-per-node 2: g5.2xlarge has 1 GPU; start one process per GPU.",
-        ),
-        ({"data_s3": "bucket/folder"}, "--data-s3 bucket/folder: must look like s3://bucket/folder."),
-        (
-            {"data_s3": "s3://b/f", "data_volume": "per-node"},
-            "--data-s3 and --data-volume per-node both bring the data; give one of them.",
-        ),
-        (
-            {"data_snapshot": "snap-1", "data_volume": "none"},
-            "--data-snapshot needs a volume; leave out --data-volume none.",
-        ),
-        (
-            {"data_volume": "multi-attach", "nodes": 17},
-            "--data-volume multi-attach takes at most 16 nodes; take per-node for 17.",
-        ),
-        (
-            {"spot": True, "capacity_reservation": "cr-1"},
-            "--spot does not go with a reservation or a capacity block; leave one of them out.",
-        ),
-        (
-            {"spot": True, "capacity_block": "cr-1"},
-            "--spot does not go with a reservation or a capacity block; leave one of them out.",
-        ),
-        (
-            {"capacity_reservation": "cr-1", "capacity_block": "cr-2"},
-            "--capacity-reservation and --capacity-block exclude each other; leave one out.",
-        ),
-        (
-            {"capacity_reservation": "cr-1", "instance_type": "g5.2xlarge,g6.2xlarge"},
-            "a reservation holds one instance type; give one --instance-type.",
-        ),
-        (
-            {"nodes": 2, "max_usd": 29},
-            "2 x g5.2xlarge for 12 h may cost 29.48 USD, over --max-usd 29; lower --max-hours or --nodes, or raise "
-            "--max-usd.",
-        ),
+        ({"nodes": 65}, "--max-nodes 64; raise it"),
+        ({"job_name": "my_job"}, "at most 48 letters, digits and hyphens"),
+        ({"instance_type": ""}, "give for example g5.2xlarge."),
+        ({"instance_type": "ml.g5.2xlarge"}, "on EC2 give g5.2xlarge."),
+        ({"instance_type": "c5.large"}, "add --allow-cpu"),
+        ({"instance_type": "p5e.48xlarge"}, "give its id with --capacity-block."),
+        ({"instance_type": "g5.2xlarge", "nproc_per_node": 2}, "g5.2xlarge has 1 GPU; use one process per GPU."),
+        ({"data_s3": "bucket/folder"}, "must have the form s3://bucket/folder."),
+        ({"data_s3": "s3://bucket/f", "data_volume": "per-node"}, "give one of them."),
+        ({"data_s3": "s3://bucket/f", "data_snapshot": "snap-1"}, "give one of them."),
+        ({"data_snapshot": "snap-1", "data_volume": "none"}, "omit --data-volume none."),
+        ({"data_volume": "multi-attach", "nodes": 17}, "at most 16 nodes; use per-node for 17."),
+        ({"spot": True, "capacity_reservation": "cr-1"}, "--spot excludes a capacity reservation or block; omit one"),
+        ({"spot": True, "capacity_block": "cr-1"}, "--spot excludes a capacity reservation or block; omit one"),
+        ({"capacity_reservation": "cr-1", "capacity_block": "cr-2"}, "exclude each other; omit one of them."),
+        ({"capacity_reservation": "cr-1", "instance_type": "g5.2xlarge,g6.2xlarge"}, "give one --instance-type."),
+        ({"nodes": 2, "max_usd": 29}, "may cost 29.48 USD, more than --max-usd 29; lower --max-hours or --nodes"),
     ],
 )
-def test_what_cannot_work_is_refused(where: dict[str, Any], sentence: str) -> None:
-    assert refusal(job(**where)) == sentence
+def test_what_cannot_work_is_refused_with_the_remedy(where: dict[str, Any], remedy: str) -> None:
+    assert remedy in refusal(job(**where))
 
 
 def test_an_unknown_type_gets_the_nearest_name() -> None:
@@ -105,10 +70,53 @@ def test_the_second_type_is_checked_as_the_first() -> None:
 
 
 @pytest.mark.parametrize("dataset", ["imagenet", "imagefolder"])
-def test_a_large_data_set_must_come_from_somewhere(dataset: str) -> None:
-    assert refusal(job(dataset, {"data_dir": Path("d")}, data_volume="none")) == (
-        f"{dataset} must come from somewhere; give --data-snapshot or --data-s3."
-    )
+def test_a_data_set_that_cannot_be_downloaded_must_be_provided(dataset: str) -> None:
+    sentence = refusal(job(dataset, {"data_dir": Path("d")}, data_volume="none"))
+    assert sentence.endswith("provide it with --data-snapshot or --data-s3.")
+
+
+def test_a_new_data_set_says_itself_that_it_must_be_provided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a word about it in the launcher."""
+    table = {**datasets.TABLE, "digits": datasets.DataSet("trainer.datasets.digits:load", needs_data=True)}
+    monkeypatch.setattr(datasets, "TABLE", table)
+    assert "--data-s3" in refusal(job("digits"))
+    assert resolved("digits", data_s3="s3://bucket/f").data_volume == "none"
+    assert resolved("digits", data_snapshot="snap-1").data_volume == "per-node"
+
+
+@pytest.mark.parametrize(
+    ("dataset", "where", "remedy"),
+    [
+        ("imagenet", {}, "nodes read /data, which gets its data from the newest snapshot"),
+        ("imagenet", {"data_s3": "s3://bucket/f"}, "nodes read /data, which gets its data from s3://bucket/f"),
+        ("cifar10", {}, "give --data-s3"),
+    ],
+)
+def test_a_data_folder_of_this_machine_is_not_silently_replaced(
+    dataset: str, where: dict[str, Any], remedy: str
+) -> None:
+    (warning,) = resolve(job(dataset, {"data_dir": Path("mine")}, **where)).warnings
+    assert "--data-dir mine" in warning
+    assert remedy in warning
+
+
+def test_a_data_folder_that_nobody_gave_or_reads_is_no_warning() -> None:
+    assert resolved("imagenet").warnings == resolved("cifar10").warnings == ()
+    assert resolve(job("imagenet", {"data_dir": Path("/data")})).warnings == ()
+    assert resolve(job("synthetic", {"data_dir": Path("mine")})).warnings == ()
+
+
+@pytest.mark.parametrize("path", ["model.pt", "runs/one/model.pt", "/home/me/model.pt"])
+def test_weights_of_this_machine_are_refused_with_the_command_that_uploads_them(path: str) -> None:
+    sentence = refusal(job(train={"init_from": Path(path)}, job_name="mine", bucket="some-bucket"))
+    assert f"\n  aws s3 cp {path} s3://some-bucket/jobs/mine/run/model.pt\n" in sentence
+    assert sentence.endswith("--job-name mine --init-from /job/run/model.pt")
+
+
+def test_weights_that_the_nodes_can_read_are_fine() -> None:
+    for path in ("/job/run/model.pt", "/data/model.pt"):
+        resolve(job(train={"init_from": Path(path)}))
+    resolve(job(train={"init_from": Path("/opt/model.pt")}, image="my-own-image:1"))
 
 
 def test_a_batch_that_does_not_divide_among_all_gpus_is_refused() -> None:
@@ -133,7 +141,7 @@ def test_a_limit_that_the_job_stays_under_is_no_hindrance() -> None:
         ("imagenet", {}, "per-node"),
         ("imagefolder", {}, "per-node"),
         ("cifar10", {"data_snapshot": "snap-1"}, "per-node"),
-        ("imagenet", {"data_s3": "s3://b/f"}, "none"),
+        ("imagenet", {"data_s3": "s3://bucket/f"}, "none"),
         ("imagenet", {"data_volume": "multi-attach", "nodes": 16}, "multi-attach"),
         ("digits", {"data_volume": "per-node"}, "per-node"),
     ],
@@ -167,7 +175,7 @@ def test_a_capacity_block_may_hold_what_is_only_sold_so() -> None:
 def test_the_training_reads_its_data_where_the_nodes_have_it() -> None:
     for where, folder in (
         ({}, Path("/data")),
-        ({"data_s3": "s3://b/f"}, Path("/data")),
+        ({"data_s3": "s3://bucket/f"}, Path("/data")),
     ):
         asked = job("imagenet", **where)
         assert in_container(asked.train, resolve(asked)).data_dir == folder
@@ -179,7 +187,7 @@ def test_the_training_reads_its_data_where_the_nodes_have_it() -> None:
 def test_the_folders_on_the_nodes_are_not_the_users(folder: str) -> None:
     asked = job(train={folder: Path("here")})
 
-    with pytest.raises(SettingsError, match="--run-dir and --checkpoint-dir are the job folder's on EC2; leave them"):
+    with pytest.raises(SettingsError, match="omit --run-dir and --checkpoint-dir"):
         in_container(asked.train, resolve(asked))
 
 
@@ -248,7 +256,7 @@ def test_a_volume_costs_its_space_and_what_it_has_beyond_the_free_speed(volume: 
         ({}, 1.260877),
         ({"nodes": 2}, 2.521753),
         ({"nodes": 2, "root_gb": 300}, 2.554630),
-        ({"nodes": 2, "data_s3": "s3://b/f"}, 2.456877),
+        ({"nodes": 2, "data_s3": "s3://bucket/f"}, 2.456877),
         # one volume at 1058.75/730 for both
         ({"nodes": 2, "data_volume": "multi-attach"}, 3.907219),
     ],

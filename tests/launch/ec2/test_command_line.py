@@ -11,7 +11,9 @@ import pytest
 from launch.ec2.__main__ import main
 from tests.conftest import ROOT
 from tests.launch.ec2.account import Account
+from tests.launch.ec2.terminal import Terminal
 from tests.test_import_rules import quiet_seconds
+from trainer.outcome import read
 
 
 @pytest.mark.parametrize(
@@ -19,21 +21,21 @@ from tests.test_import_rules import quiet_seconds
     [
         ("--node 2", "unknown flag --node; did you mean --nodes?"),
         ("--nodes 0", "--nodes 0: must be greater than or equal to 1."),
-        ("--nodes 65", "--nodes 65 is over --max-nodes 64; raise it if you mean it."),
+        ("--nodes 65", "--nodes 65 exceeds --max-nodes 64"),
         ("--instance-type g5.2xlage", "unknown instance type 'g5.2xlage'; did you mean 'g5.2xlarge'?"),
         (
             "--instance-type ml.g5.2xlarge",
-            "--instance-type ml.g5.2xlarge is SageMaker's name; EC2 calls it g5.2xlarge.",
+            "on EC2 give g5.2xlarge.",
         ),
-        ("--instance-type c7i.2xlarge", "--instance-type c7i.2xlarge has no GPU; give --allow-cpu if you mean it."),
-        ("--nproc-per-node 2", "--nproc-per-node 2: g5.2xlarge has 1 GPU; start one process per GPU."),
+        ("--instance-type c7i.2xlarge", "add --allow-cpu"),
+        ("--nproc-per-node 2", "--nproc-per-node 2: g5.2xlarge has 1 GPU"),
         ("--nodes 2 --max-usd 20", "2 x g5.2xlarge for 12 h may cost"),
         ("--job-name my_job", "--job-name my_job: at most 48 letters, digits and hyphens"),
         ("--model resnt18", "did you mean 'resnet18'?"),
         ("--warmup-epochs 9", "--warmup-epochs 9 leaves nothing of 5 epochs"),
-        ("--spot --capacity-block cr-1", "--spot does not go with a reservation or a capacity block"),
-        ("--run-dir /tmp/x", "--run-dir and --checkpoint-dir are the job folder's on EC2; leave them out."),
-        ("--data-s3 bucket/x", "--data-s3 bucket/x: must look like s3://bucket/folder."),
+        ("--spot --capacity-block cr-1", "--spot excludes a capacity reservation or block"),
+        ("--run-dir /tmp/x", "omit --run-dir and --checkpoint-dir."),
+        ("--data-s3 bucket/x", "--data-s3 bucket/x: must have the form s3://bucket/folder."),
         ("stat", "unknown verb 'stat'; did you mean 'status'?"),
     ],
 )
@@ -53,7 +55,7 @@ def test_what_cannot_work_is_refused_before_any_call(
 def test_a_dry_run_shows_the_plan_and_writes_nothing(account: Account, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--nodes", "2", "--dry-run"]) == 0
     text = capsys.readouterr().out
-    assert "g5.2xlarge: 16 vCPUs needed + 0 running <= 768" in text
+    assert "g5.2xlarge: 16 vCPUs needed, 0 in use, 768 allowed" in text
     assert account.image_digest in text
     assert "RunInstances  start 2 nodes" in text
     assert account.left() == []
@@ -82,6 +84,37 @@ def test_a_launch_without_room_in_the_quota_makes_nothing(account: Account, caps
     assert account.left() == []
 
 
+def test_every_candidate_type_has_its_own_quote(account: Account, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--instance-type", "g5.2xlarge,g5.12xlarge", "--dry-run=json"]) == 0
+    quotes = json.loads(capsys.readouterr().out)["quotes"]
+    assert [quote["instance"] for quote in quotes] == ["g5.2xlarge", "g5.12xlarge"]
+    assert quotes[0]["usd_per_hour"] < 2 < 5 < quotes[1]["usd_per_hour"]
+    assert quotes[1]["most_usd"] == pytest.approx(quotes[1]["usd_per_hour"] * 12)
+
+
+def test_a_launch_says_what_it_costs_before_anything_is_started(account: Account) -> None:
+    terminal = Terminal(account)
+    assert terminal.type("--nodes", "2", "--detach", "--job-name", "demo", "--data-dir", "mine") == 0
+    before = terminal.said[: terminal.said.index("save the settings")]
+    assert any("at most" in text and "warning: --data-dir mine" in text for text in before)
+    terminal.type("stop", "demo")
+
+
+def test_a_detached_launch_has_no_outcome_yet(account: Account, tmp_path: Path) -> None:
+    terminal = Terminal(account)
+    assert terminal.type("--detach", "--job-name", "demo", "--outcome", str(tmp_path)) == 0
+    assert list(tmp_path.iterdir()) == []
+    terminal.type("stop", "demo")
+
+
+def test_a_failed_launch_writes_its_outcome_with_the_price(account: Account, tmp_path: Path) -> None:
+    account.capacity["g5.2xlarge"] = 0
+    assert Terminal(account).type("--job-name", "demo", "--outcome", str(tmp_path)) == 4
+    outcome = read(tmp_path)
+    assert outcome is not None
+    assert (outcome.state, outcome.exit_code) == ("failed", 4)
+
+
 @pytest.fixture
 def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
     """A machine that never heard of AWS."""
@@ -96,7 +129,7 @@ def test_a_dry_run_needs_no_credentials_and_marks_what_it_could_not_look_up(nobo
     done = subprocess.run(command, cwd=ROOT, env=nobody, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert "machine image  <newest Deep Learning AMI>" in done.stdout
-    assert "warning: without an answer from AWS, nothing was looked up" in done.stdout
+    assert "warning: AWS did not answer, so nothing was looked up" in done.stdout
     assert done.stdout.endswith("problem: no AWS region; give --region us-east-1, or set AWS_DEFAULT_REGION.\n")
 
 

@@ -5,17 +5,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from launch.ec2.costs import cost_so_far, is_whole, most_it_cost, node_usd, thing_usd, unpriced, usd_per_hour
-from launch.ec2.fleet import Fleet, Thing
+from launch.ec2.costs import cost_so_far, is_whole, most_it_cost, node_usd, resource_usd, unpriced, usd_per_hour
+from launch.ec2.fleet import Fleet, Resource
 from tests.launch.ec2.known import NAME, NOW, node
 
 # g5.2xlarge is 1.212 USD an hour on demand in us-east-1.
 HOUR = timedelta(hours=1)
 
 
-def disk(number: int, gib: int = 730, kind: str = "gp3", iops: int = 3000, mib_per_s: int = 125) -> Thing:
+def disk(number: int, gib: int = 730, kind: str = "gp3", iops: int = 3000, mib_per_s: int = 125) -> Resource:
     """Of 730 GiB, so that a month's 0.08 USD per GiB is an hour's 0.08 USD."""
-    return Thing("volume", f"vol-{number}", NAME, "in-use", NOW, gib, kind, iops=iops, mib_per_s=mib_per_s)
+    return Resource("volume", f"vol-{number}", NAME, "in-use", NOW, gib, kind, iops=iops, mib_per_s=mib_per_s)
 
 
 def test_two_nodes_with_a_disk_each_cost_twice_of_both() -> None:
@@ -38,11 +38,11 @@ def test_a_node_costs_while_it_starts_and_runs(state: str, usd: float) -> None:
         (disk(0, gib=150, mib_per_s=225), 12.0 + 4.0),
         (disk(0, gib=100, kind="io2", iops=16_000, mib_per_s=0), 12.5 + 1040.0),
         (disk(0, gib=150, kind="gp2", iops=450, mib_per_s=0), 12.0),
-        (Thing("security-group", "sg-0", NAME), 0.0),
+        (Resource("security-group", "sg-0", NAME), 0.0),
     ],
 )
-def test_a_volume_costs_by_size_and_what_it_promises(volume: Thing, usd_per_month: float) -> None:
-    assert thing_usd(volume) * 730 == pytest.approx(usd_per_month)
+def test_a_volume_costs_by_size_and_what_it_promises(volume: Resource, usd_per_month: float) -> None:
+    assert resource_usd(volume) * 730 == pytest.approx(usd_per_month)
 
 
 def test_two_hours_of_two_nodes_with_disks_have_cost_this_much() -> None:

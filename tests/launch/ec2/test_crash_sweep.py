@@ -60,7 +60,7 @@ def stop(stage: Stage) -> None:
     stage.stop()
 
 
-# What happened before, hangups_ignored; the command that is disturbed; whether it is one that brings N nodes about.
+# What happened before; the command that is disturbed; whether it is one that brings N nodes about.
 COMMANDS: dict[str, tuple[Act, Act, bool]] = {
     "launch": (nothing, launched, True),
     "restart": (launched_and_lost_one, launched, True),

@@ -68,5 +68,5 @@ def test_a_job_is_known_by_its_network_interface_alone(account: Account) -> None
     })  # fmt: skip
     ec2.call("ec2", "DeleteSecurityGroup", {"GroupId": tags["GroupId"]})
     fleet = find(ec2, "demo")
-    assert [thing.kind for thing in fleet.things] == ["network-interface"]
+    assert [thing.kind for thing in fleet.resources] == ["network-interface"]
     assert (list(fleet.deadlines), list(fleet.started), fleet.buckets) == (["demo"], ["demo"], {"demo": account.bucket})

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from launch.ec2.fleet import Fleet, Node, Thing
+from launch.ec2.fleet import Fleet, Node, Resource
 from launch.ec2.leaks import as_text, deletable, judge
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME, NOW, node
@@ -13,7 +13,7 @@ from tests.launch.ec2.terminal import Terminal
 from tests.launch.faults import Faults, refused
 
 MINUTE = timedelta(minutes=1)
-GROUP = Thing("security-group", "sg-1", NAME)
+GROUP = Resource("security-group", "sg-1", NAME)
 
 
 def verdict(fleet: Fleet, now: datetime) -> tuple[bool, str]:
@@ -21,7 +21,7 @@ def verdict(fleet: Fleet, now: datetime) -> tuple[bool, str]:
     return found.is_leak, found.why
 
 
-def fleet_of(*nodes: Node, things: tuple[Thing, ...] = (GROUP,)) -> Fleet:
+def fleet_of(*nodes: Node, things: tuple[Resource, ...] = (GROUP,)) -> Fleet:
     """A job that started at NOW, with a time limit of an hour."""
     return Fleet(nodes, things, {NAME: NOW}, {NAME: NOW + 60 * MINUTE})
 
@@ -61,7 +61,7 @@ def test_nodes_without_a_time_limit_are_a_leak() -> None:
 
 
 def test_a_schedule_without_anything_else_is_a_leak_once_a_launch_would_have_more() -> None:
-    alone = Fleet((), (Thing("schedule", "aws-ddp-toolkit-x", "x", created=NOW),))
+    alone = Fleet((), (Resource("schedule", "aws-ddp-toolkit-x", "x", created=NOW),))
     assert verdict(alone, NOW + 14 * MINUTE) == (False, "between nodes")
     assert verdict(alone, NOW + 16 * MINUTE) == (True, "no nodes left")
 
@@ -73,7 +73,7 @@ def test_terminated_nodes_alone_are_nothing() -> None:
 @pytest.mark.parametrize("name", ["*", "", "a*", "demo?"])
 def test_a_tag_that_would_mean_other_jobs_is_shown_but_never_removed(name: str) -> None:
     findings = judge(Fleet((replace(node(0), job=name),)), "us-east-1", NOW)
-    assert [(f.is_leak, f.why) for f in findings] == [(True, "a tag that is no job's name, so remove it by hand")]
+    assert [(f.is_leak, f.why) for f in findings] == [(True, "the tag is not a job name, so remove it by hand")]
     assert deletable(findings, running=True) == ()
 
 
@@ -84,8 +84,8 @@ def test_jobs_that_run_are_removed_only_if_asked() -> None:
 
 
 def test_every_thing_is_listed_with_what_it_costs() -> None:
-    disk = Thing("volume", "vol-1", NAME, "in-use", NOW, 150, "gp3", iops=3000, mib_per_s=125)
-    late = Thing("security-group", "sg-2", "late")
+    disk = Resource("volume", "vol-1", NAME, "in-use", NOW, 150, "gp3", iops=3000, mib_per_s=125)
+    late = Resource("security-group", "sg-2", "late")
     fleet = Fleet((node(0),), (disk, GROUP, late), {NAME: NOW}, {NAME: NOW + 60 * MINUTE, "late": NOW})
     now = NOW + 30 * MINUTE
     assert (
@@ -111,7 +111,7 @@ def terminal(account: Account) -> Terminal:
 
 def test_an_account_without_anything_leaks_nothing(terminal: Terminal) -> None:
     assert terminal.type("leaks") == 0
-    assert terminal.said == ["nothing of any job is there, so nothing leaks"]
+    assert terminal.said == ["no leaks: no job has any resources"]
 
 
 def test_a_job_that_runs_is_shown_and_is_no_leak(terminal: Terminal) -> None:
@@ -127,7 +127,7 @@ def test_a_leak_ends_with_4_and_nothing_is_removed_unasked(terminal: Terminal) -
     terminal.start("late", hours_ago=9, hours_left=-1)
     before = terminal.account.left()
     assert terminal.type("leaks") == 4
-    assert terminal.said[-1] == "python -m launch.ec2 leaks --delete removes the leaks"
+    assert terminal.said[-1].splitlines()[-1] == "  python -m launch.ec2 leaks --delete"
     assert terminal.account.left() == before
 
 
@@ -146,13 +146,13 @@ def test_delete_running_removes_everything(terminal: Terminal) -> None:
     terminal.start("mine", nodes=2, hours_ago=1)
     assert terminal.type("leaks", "--delete", "--running") == 0
     assert terminal.account.left() == []
-    assert terminal.said[-1] == "nothing of any job is there, so nothing leaks"
+    assert terminal.said[-1] == "no leaks: no job has any resources"
 
 
 def test_running_alone_is_refused(terminal: Terminal) -> None:
     terminal.start("mine")
     error = terminal.refused("leaks", "running", "true")
-    assert (error.code, str(error)) == (2, "--running goes with --delete; without it, all jobs are shown anyway.")
+    assert (error.code, str(error)) == (2, "--running needs --delete; all jobs are listed anyway.")
     assert len(terminal.account.nodes) == 1
 
 
@@ -191,7 +191,7 @@ def test_all_regions_are_asked_and_one_that_cannot_be_is_named(
 ) -> None:
     from launch.core.aws import Aws
     from launch.core.errors import AwsError
-    from launch.ec2 import leaks
+    from launch.ec2 import commands
 
     asked = Aws.call
 
@@ -201,11 +201,11 @@ def test_all_regions_are_asked_and_one_that_cannot_be_is_named(
         return asked(self, service, operation, params)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Aws, "call", call)
-    monkeypatch.setattr(leaks, "regions_of", lambda aws: ["eu-west-1", "eu-west-2", "us-east-1"])
+    monkeypatch.setattr(commands, "regions_of", lambda aws: ["eu-west-1", "eu-west-2", "us-east-1"])
     terminal.start("here", hours_ago=1)
     terminal.start("far", hours_ago=9, hours_left=-1, region="eu-west-1")
     assert terminal.type("leaks", "--all-regions") == 4
-    assert terminal.said[0] == "warning: eu-west-2 could not be asked: the organisation does not allow eu-west-2."
+    assert terminal.said[0] == "warning: eu-west-2 could not be checked: the organisation does not allow eu-west-2."
     where = {tuple(line.split()[2:4]) for line in terminal.said[1].splitlines()[1:9]}
     assert where == {("far", "eu-west-1"), ("here", "us-east-1")}
 
@@ -213,12 +213,12 @@ def test_all_regions_are_asked_and_one_that_cannot_be_is_named(
 def test_regions_that_cannot_be_asked_are_not_called_clean(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     from launch.core.aws import Aws
     from launch.core.errors import AwsError
-    from launch.ec2 import leaks
+    from launch.ec2 import commands
 
     def call(self: Aws, *asked: object) -> object:
         raise AwsError("the organisation does not allow this.")
 
-    monkeypatch.setattr(leaks, "regions_of", lambda aws: ["eu-west-1", "eu-west-2"])
+    monkeypatch.setattr(commands, "regions_of", lambda aws: ["eu-west-1", "eu-west-2"])
     monkeypatch.setattr(Aws, "call", call)
     monkeypatch.setattr(Aws, "pages", call)
     assert terminal.type("leaks", "--all-regions") == 4
@@ -226,15 +226,15 @@ def test_regions_that_cannot_be_asked_are_not_called_clean(terminal: Terminal, m
 
 
 def test_leaks_of_other_regions_are_removed_there(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    from launch.ec2 import leaks
+    from launch.ec2 import commands
 
-    monkeypatch.setattr(leaks, "regions_of", lambda aws: ["eu-west-1", "us-east-1"])
+    monkeypatch.setattr(commands, "regions_of", lambda aws: ["eu-west-1", "us-east-1"])
     terminal.start("far", hours_ago=9, hours_left=-1, region="eu-west-1")
     assert terminal.type("leaks", "--delete", "--all-regions") == 0
     assert [line for line in terminal.account.left() if not line.startswith("snapshot")] == []  # of its machine image
 
 
 def test_the_regions_are_those_of_the_account(account: Account) -> None:
-    from launch.ec2.leaks import regions_of
+    from launch.core.regions import regions_of
 
     assert {"us-east-1", "eu-central-1"} <= set(regions_of(account.aws()))

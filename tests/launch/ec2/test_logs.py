@@ -52,7 +52,7 @@ def test_only_the_last_minutes_are_shown_if_asked(terminal: Terminal, write: Wri
     terminal.type("logs", "demo", "--since", "5")
     assert terminal.said == ["three minutes ago"]
     terminal.type("logs", "demo", "--since", "1")
-    assert terminal.said == ["no line of demo in the last 1 min"]
+    assert terminal.said == ["demo logged nothing in the last 1 min"]
 
 
 def test_a_job_is_followed_until_its_nodes_are_gone(terminal: Terminal, write: Write) -> None:
@@ -63,7 +63,8 @@ def test_a_job_is_followed_until_its_nodes_are_gone(terminal: Terminal, write: W
     assert terminal.said == [
         "epoch 1",
         "epoch 2",
-        "demo has no nodes any more; how it went: python -m launch.ec2 status demo",
+        "all nodes of demo have ended; to see how:",
+        "  python -m launch.ec2 status demo --region us-east-1",
     ]
 
 
@@ -80,17 +81,16 @@ def test_ctrl_c_ends_the_following_and_not_the_job(terminal: Terminal, write: Wr
     terminal.start("demo")
     terminal.events = iter([interrupt])
     assert terminal.type("logs", "demo", "--follow") == 130
-    assert terminal.said[-1] == "the job goes on; end it with python -m launch.ec2 stop demo --region us-east-1"
+    assert terminal.said[-1] == "  python -m launch.ec2 stop demo --region us-east-1"
     assert len(terminal.account.nodes) == 1
 
 
 def test_without_any_log_the_place_of_the_boot_log_is_said(terminal: Terminal) -> None:
     terminal.start("demo")
     assert terminal.type("logs", "demo") == 0
-    assert terminal.said == [
-        "there are no logs of demo: a node writes them once its container starts.  How it booted, it tells when it "
-        "ends: aws s3 sync s3://aws-ddp-toolkit-123456789012-us-east-1/jobs/demo/boot/ boot --region us-east-1"
-    ]
+    assert terminal.said[0].startswith("demo has no logs yet: ")
+    bucket = terminal.account.bucket
+    assert terminal.said[-1] == f"  aws s3 sync s3://{bucket}/jobs/demo/boot/ boot --region us-east-1"
 
 
 def test_a_node_that_the_job_does_not_have_is_told_from_those_it_has(terminal: Terminal, write: Write) -> None:
@@ -99,11 +99,11 @@ def test_a_node_that_the_job_does_not_have_is_told_from_those_it_has(terminal: T
     error = terminal.refused("logs", "job", "demo", "node", "2")
     assert (error.code, str(error)) == (2, "--node 2: demo has nodes 0, 1.")
     assert terminal.type("logs", "demo", "--node", "1") == 0
-    assert terminal.text.startswith("there are no logs of demo: ")
+    assert terminal.text.startswith("demo has no logs yet: ")
 
 
 def test_the_logs_of_a_job_that_never_was_are_refused_with_the_nearest_name(terminal: Terminal) -> None:
     terminal.start("demo-1")
     error = terminal.refused("logs", "job", "demo-l")
-    assert str(error).startswith("no job 'demo-l' in us-east-1; did you mean 'demo-1'? There are: demo-1. ")
+    assert str(error).startswith("no job 'demo-l' in us-east-1; did you mean 'demo-1'? Running: demo-1. ")
     assert error.code == 2

@@ -1,5 +1,6 @@
 """The life of a job: started, followed, taken down, and nothing left, whatever happens."""
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +15,7 @@ from launch.ec2.start import launch
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME
 from tests.launch.ec2.world import Stage, idle
-from tests.launch.faults import Died, Faults, died_after, died_before, injected, lost, unreachable
+from tests.launch.faults import Died, Fault, Faults, died_after, died_before, injected, lost, refused, unreachable
 from trainer.errors import SettingsError
 
 
@@ -33,10 +34,8 @@ def test_a_job_is_started_followed_and_taken_down(stage: Stage) -> None:
     assert stage.launch() == 0
     assert stage.account.left() == []
     assert [params["MinCount"] for params in stage.account.asked("RunInstances")] == [2]
-    assert any("none is left; the job cost about" in line for line in stage.said)
-    assert stage.said[-1] == (
-        f"the training is done; results: aws s3 sync s3://{stage.account.bucket}/jobs/{NAME}/run runs/{NAME}"
-    )
+    assert any("none is left.  The job cost about" in line for line in stage.said)
+    assert stage.said[-1] == f"  aws s3 sync s3://{stage.account.bucket}/jobs/{NAME}/run runs/{NAME} --region us-east-1"
 
 
 def test_nodes_are_told_of_each_other_with_their_volumes(stage: Stage) -> None:
@@ -63,7 +62,7 @@ def test_a_lost_node_is_replaced_and_keeps_its_rank(stage: Stage) -> None:
 def test_lost_nodes_are_replaced_only_so_often(stage: Stage) -> None:
     stage.where = {"max_restarts": 1}
     stage.events = iter([*idle(2), stage.lose_node(0), *idle(3), stage.lose_node(1)])
-    with pytest.raises(Ended, match="node 1 was lost, and no restart is left") as ended:
+    with pytest.raises(Ended, match="--max-restarts") as ended:
         stage.launch()
     assert ended.value.code == 6
     assert stage.account.left() == []
@@ -84,9 +83,7 @@ def test_a_job_waits_for_machines_to_replace_lost_ones(stage: Stage) -> None:
 
 def test_a_training_that_fails_ends_the_job_with_its_code(stage: Stage) -> None:
     stage.events = iter([*idle(2), stage.end_nodes(code=5, reason="the loss is not finite")])
-    with pytest.raises(
-        Ended, match=r"node 0 \(i-\w+\) failed in step train with code 5: the loss is not finite"
-    ) as ended:
+    with pytest.raises(Ended, match="the loss is not finite") as ended:
         stage.launch()
     assert ended.value.code == 5
     assert stage.account.left() == []
@@ -104,7 +101,7 @@ def test_the_next_zone_and_the_next_type_are_tried(stage: Stage) -> None:
 
 def test_no_machines_anywhere_is_told_with_a_table_and_leaves_nothing(stage: Stage) -> None:
     stage.account.capacity["g5.2xlarge"] = 0
-    with pytest.raises(AwsError, match="nowhere to start") as none:
+    with pytest.raises(AwsError, match="no capacity") as none:
         stage.launch()
     assert "type        zone        market     answer\n  g5.2xlarge  us-east-1a  on demand  no capacity" in str(
         none.value
@@ -114,7 +111,7 @@ def test_no_machines_anywhere_is_told_with_a_table_and_leaves_nothing(stage: Sta
 
 def test_ctrl_c_stops(stage: Stage) -> None:
     stage.events = iter([*idle(3), interrupt])
-    with pytest.raises(Ended, match="stopped as asked") as ended:
+    with pytest.raises(Ended, match="stopped with Ctrl-C") as ended:
         stage.launch()
     assert ended.value.code == 130
     assert stage.account.left() == []
@@ -154,7 +151,7 @@ def test_stopping_twice_is_fine(stage: Stage) -> None:
     stage.stop()
     assert stage.account.left() == []
     stage.stop()
-    assert stage.said[-1] == f"nothing of {NAME} is left in us-east-1"
+    assert stage.said[-1] == f"{NAME} has no resources in us-east-1"
 
 
 def test_a_job_that_was_stopped_can_be_started_again(stage: Stage) -> None:
@@ -221,6 +218,77 @@ def test_as_many_calls_for_64_nodes_as_for_2() -> None:
     assert asked[0] == asked[1]
 
 
+# ---- outcome.json
+
+
+def test_a_job_that_is_done_leaves_its_outcome_with_time_and_price(stage: Stage) -> None:
+    stage.events = iter([*idle(3), stage.end_nodes()])
+    stage.launch()
+    outcome = stage.outcome
+    assert outcome is not None
+    assert (outcome.state, outcome.exit_code, outcome.reason, outcome.job) == ("done", 0, "", NAME)
+    assert outcome.seconds == pytest.approx(stage.slept_s, abs=60)
+    assert 0 < (outcome.usd or 0) < 0.1
+    assert outcome.ended.endswith("Z")
+
+
+def test_a_job_that_fails_leaves_its_outcome_and_ends_with_the_same(stage: Stage) -> None:
+    stage.events = iter([*idle(2), stage.end_nodes(code=5, reason="the loss is not finite")])
+    with pytest.raises(Ended) as ended:
+        stage.launch()
+    assert stage.outcome == ended.value.outcome
+    assert stage.outcome is not None
+    assert (stage.outcome.state, stage.outcome.exit_code) == ("failed", 5)
+    assert "the loss is not finite" in stage.outcome.reason
+
+
+def test_a_launch_that_fails_leaves_its_outcome(stage: Stage) -> None:
+    stage.account.capacity["g5.2xlarge"] = 0
+    with pytest.raises(AwsError):
+        stage.launch()
+    assert stage.outcome is not None
+    assert (stage.outcome.state, stage.outcome.exit_code, stage.outcome.reason) == ("failed", 4, "no capacity")
+
+
+def test_a_job_that_is_interrupted_leaves_its_outcome(stage: Stage) -> None:
+    stage.events = iter([*idle(3), interrupt])
+    with pytest.raises(Ended):
+        stage.launch()
+    assert stage.outcome is not None
+    assert (stage.outcome.state, stage.outcome.exit_code) == ("stopped", 130)
+
+
+def test_a_job_that_is_detached_has_no_outcome_yet_and_attach_leaves_one(stage: Stage) -> None:
+    stage.where = {"detach": True}
+    stage.launch()
+    assert stage.outcome is None
+    stage.where = {}
+    stage.events = iter([*idle(2), stage.end_nodes()])
+    stage.attach()
+    assert stage.outcome is not None
+    assert stage.outcome.state == "done"
+
+
+@pytest.mark.parametrize("fault", [refused("AccessDenied", 403), unreachable()], ids=["refused", "unreachable"])
+def test_an_outcome_that_cannot_be_written_is_a_warning_and_keeps_nothing_running(stage: Stage, fault: Fault) -> None:
+    """PutObject of job.json, of cluster.json, of job.json again with its end, and of outcome.json."""
+    stage.events = iter([*idle(3), stage.end_nodes()])
+    with injected(Faults().on("PutObject", fault, nth=4)):
+        assert stage.launch() == 0
+    assert stage.outcome is None
+    assert stage.account.left() == []
+    assert any("outcome.json was not written" in line for line in stage.said)
+
+
+def test_the_commands_that_a_launch_prints_can_be_pasted(stage: Stage) -> None:
+    stage.where = {"detach": True}
+    stage.launch()
+    commands = [line.strip() for line in stage.said if "python -m launch.ec2" in line]
+    assert [line.split()[3] for line in commands] == ["status", "logs", "stop", "attach", "stop"]
+    for line in commands:
+        assert re.fullmatch(rf"python -m launch\.ec2 \w+ {NAME} --region us-east-1", line)
+
+
 # ---- what must not bring a job back, and what must not end it
 
 
@@ -241,7 +309,7 @@ def test_nodes_that_end_at_the_time_limit_are_not_replaced(stage: Stage) -> None
 
 def test_a_stop_from_another_terminal_is_not_undone_by_the_launcher_that_follows(stage: Stage) -> None:
     stage.events = iter([*idle(2), stage.stop])
-    with pytest.raises(Ended, match="the job was stopped from elsewhere"):
+    with pytest.raises(Ended, match="stopped by another command"):
         stage.launch()
     assert len(stage.account.asked("RunInstances")) == 1
     assert stage.account.left() == []
@@ -251,7 +319,7 @@ def test_attach_to_a_stopped_job_starts_nothing(stage: Stage) -> None:
     stage.where = {"detach": True}
     stage.launch()
     stage.stop()
-    with pytest.raises(SettingsError, match=f"job {NAME} is over"):
+    with pytest.raises(SettingsError, match=f"job {NAME} has ended"):
         job_named(stage.aws, NAME, None)
     stage.where = {}
     with pytest.raises(Ended):
@@ -265,7 +333,7 @@ def test_attach_to_a_job_whose_nodes_are_gone_without_a_word_starts_nothing(stag
     for rank in range(2):
         stage.lose_node(rank)()
     stage.where = {}
-    with pytest.raises(Ended, match="its nodes are gone"):
+    with pytest.raises(Ended, match="without a record"):
         stage.attach()
     assert len(stage.account.asked("RunInstances")) == 1
     assert stage.account.left() == []
@@ -285,8 +353,8 @@ def test_a_closed_terminal_stops(stage: Stage) -> None:
         raise Hangup("SIGHUP")
 
     stage.events = iter([*idle(2), hang_up])
-    with pytest.raises(Ended, match="nobody listens any more") as ended:
-        launch(stage.plan(), replace(stage.world(), say=say))
+    with pytest.raises(Ended, match="the terminal was closed") as ended:
+        launch(stage.plan(), replace(stage.runtime(), say=say))
     assert ended.value.code == 130
     assert stage.account.left() == []
 
@@ -305,9 +373,9 @@ def test_ctrl_c_while_joining_leaves_somebodys_running_job_alone(stage: Stage) -
     stage.where = {"detach": True}
     stage.launch()
     made = stage.plan()
-    world = replace(stage.world(), aws=Interrupted())
+    runtime = replace(stage.runtime(), make_aws=lambda _region: Interrupted())
     with pytest.raises(KeyboardInterrupt):
-        launch(made, world)
+        launch(made, runtime)
     assert len(stage.account.nodes) == 2
 
 
@@ -333,7 +401,7 @@ def test_aws_out_of_reach_for_minutes_does_not_end_the_job(stage: Stage) -> None
     stage.events = iter([*idle(45), stage.end_nodes()])
     with injected(faults):
         assert stage.launch() == 0
-    assert any("trying again" in line for line in stage.said)
+    assert any("retrying" in line for line in stage.said)
 
 
 def test_a_node_that_ec2_has_forgotten_is_replaced(stage: Stage) -> None:
@@ -387,7 +455,7 @@ def test_nodes_that_nobody_needs_are_ended(stage: Stage) -> None:
     stage.where = {}
     stage.events = iter([*idle(1), later, *idle(3), stage.end_nodes()])
     assert stage.attach() == 0
-    assert any(stray in line and "belong to no start" in line for line in stage.said)
+    assert any(stray in line and "not part of this start" in line for line in stage.said)
 
 
 def test_a_launch_that_died_before_the_shared_volume_converges(stage: Stage) -> None:

@@ -1,7 +1,7 @@
 """What a user reads about jobs: what runs, what it costs, how long it may, how it went, what to type next."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
 
@@ -9,12 +9,15 @@ import pytest
 
 from launch.core.names import Folder
 from launch.core.progress import in_words
-from launch.ec2.fleet import Fleet, Node, Thing
-from launch.ec2.status import View, all_as_text, as_text, how_it_went
+from launch.ec2.fleet import Fleet, Node, Resource
+from launch.ec2.outcome import DONE
+from launch.ec2.status import all_as_text, as_text, outcome_of
+from launch.ec2.view import View
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME, NOW, node
 from tests.launch.ec2.terminal import Terminal
 from tests.launch.faults import Faults, refused
+from trainer.outcome import Outcome
 
 HOUR = timedelta(hours=1)
 EPOCH = {
@@ -30,8 +33,8 @@ SPEC = {
 MEMBERS = {"nodes": [{"rank": 0, "instance": "i-0"}, {"rank": 1, "instance": "i-1"}]}
 
 
-def disk(number: int) -> Thing:
-    return Thing("volume", f"vol-{number}", NAME, "in-use", NOW, 150, "gp3", iops=3000, mib_per_s=125)
+def disk(number: int) -> Resource:
+    return Resource("volume", f"vol-{number}", NAME, "in-use", NOW, 150, "gp3", iops=3000, mib_per_s=125)
 
 
 def exit_record(number: int, code: int, step: str = "train", reason: str = "done", **more: Any) -> dict[str, Any]:
@@ -83,12 +86,12 @@ def test_a_job_that_is_over_in_full() -> None:
     assert (
         as_text(over)
         == """\
-job imagenet-1 in us-east-1 is over, since 30 min: the training is done
+job imagenet-1 in us-east-1 ended 30 min ago: the training is done
 
 nodes that ended:
-  rank  node  code  step   restarts  ended          reason
-  0     i-0   0     train  0         1 h 0 min ago  done
-  1     i-1   0     train  0         59 min ago     done
+  rank  node  exit code  step   restarts  ended          reason
+  0     i-0   0          train  0         1 h 0 min ago  done
+  1     i-1   0          train  0         59 min ago     done
 
   training    epoch 16/16, loss 1.2346, accuracy 51.2%, test accuracy 50.0%, 2,450 images/s, 523.0 s
   cost        at most about 3.69 USD
@@ -116,7 +119,7 @@ def test_a_missing_node_shows() -> None:
 
 
 def test_before_the_first_epoch_is_done_that_is_said() -> None:
-    assert "\n  training    no epoch is done yet\n" in as_text(view_of(node(0)))
+    assert "\n  training    the first epoch is not done yet\n" in as_text(view_of(node(0)))
 
 
 def test_a_loss_that_is_not_a_number_is_left_out() -> None:
@@ -149,8 +152,8 @@ def test_a_node_that_ended_without_a_record_shows_ec2s_reason() -> None:
                    ended_at=NOW + HOUR)  # fmt: skip
     assert """
 nodes that ended:
-  rank  node  code  step  restarts  ended          reason
-  -     i-1   -     -     -         1 h 0 min ago  Server.SpotInstanceTermination: Spot instance termination
+  rank  node  exit code  step  restarts  ended          reason
+  -     i-1   -          -     -         1 h 0 min ago  Server.SpotInstanceTermination: Spot instance termination
 """ in as_text(view_of(node(0), lost))
 
 
@@ -162,50 +165,81 @@ def test_records_of_an_earlier_start_under_the_same_name_are_left_out() -> None:
 def test_what_s3_refuses_does_not_hide_what_ec2_knows() -> None:
     text = as_text(view_of(node(0), spec=None, members=None, unread="these credentials may not s3:GetObject."))
     assert text.startswith("job imagenet-1 in us-east-1: 1 of 1 nodes, ")
-    assert "it could not be read: these credentials may not s3:GetObject." in text
+    assert "cannot be read: these credentials may not s3:GetObject." in text
 
 
 def test_what_is_left_of_a_job_without_nodes_is_named_with_the_way_to_remove_it() -> None:
-    left = Fleet((), (Thing("security-group", "sg-1", NAME), Thing("schedule", "aws-ddp-toolkit-imagenet-1", NAME)))
+    left = Fleet(
+        (), (Resource("security-group", "sg-1", NAME), Resource("schedule", "aws-ddp-toolkit-imagenet-1", NAME))
+    )
     text = as_text(replace(view_of(), fleet=left))
     assert text.startswith("job imagenet-1 in us-east-1: no nodes yet, or none any more, started 2 h 0 min ago\n")
     assert "\n  left        security-group sg-1, schedule aws-ddp-toolkit-imagenet-1\n" in text
     assert text.endswith("\n  python -m launch.ec2 stop imagenet-1 --region us-east-1")
 
 
-# ---- how it went
+# ---- how it ended
 
 
 def test_one_node_that_is_done_means_that_the_training_is_done() -> None:
-    assert how_it_went(view_of(records=(exit_record(0, 0), exit_record(1, 143, "signal")))) == "the training is done"
+    assert outcome_of(view_of(records=(exit_record(0, 0), exit_record(1, 143, "signal")))) == DONE
 
 
-def test_of_several_failures_the_one_that_is_no_lost_neighbour_is_told() -> None:
+def test_of_several_failures_the_one_that_is_no_lost_neighbour_counts() -> None:
     records = (exit_record(0, 6, reason="rank 1 was lost"), exit_record(1, 5, reason="the loss is not finite"))
-    assert how_it_went(view_of(records=records)) == "node 1 failed in step train (5): the loss is not finite"
+    outcome = outcome_of(view_of(records=records))
+    assert (outcome.state, outcome.exit_code) == ("failed", 5)
+    assert "the loss is not finite" in outcome.reason
 
 
 def test_a_node_that_does_not_know_its_rank_can_fail_too() -> None:
-    record = exit_record(0, 20, "metadata", "the instance metadata do not answer", rank=None, generation=None)
-    assert (
-        how_it_went(view_of(records=(record,)))
-        == "node - failed in step metadata (20): the instance metadata do not answer"
-    )
+    record = exit_record(0, 20, "metadata", "the metadata service does not answer", rank=None, generation=None)
+    assert outcome_of(view_of(records=(record,))).exit_code == 20
 
 
 def test_nodes_that_were_replaced_do_not_count() -> None:
     replaced = {"nodes": [{"rank": 0, "instance": "i-0"}, {"rank": 1, "instance": "i-2"}]}
     records = (exit_record(0, 0), exit_record(1, 6, reason="rank 0 was lost"), exit_record(2, 0))
-    assert how_it_went(view_of(records=records, members=replaced)) == "the training is done"
+    assert outcome_of(view_of(records=records, members=replaced)) == DONE
 
 
 def test_a_stopped_job_was_ended_before_it_was_done() -> None:
     records = (exit_record(0, 143, "signal"), exit_record(1, 143, "signal"))
-    assert how_it_went(view_of(records=records)) == "its nodes were ended before the training was done"
+    assert outcome_of(view_of(records=records)).state == "stopped"
 
 
 def test_without_any_record_nothing_is_claimed() -> None:
-    assert how_it_went(view_of()) == "its nodes left no record; they were ended from outside, or never started"
+    assert "no exit record" in outcome_of(view_of()).reason
+
+
+# ---- outcome.json
+
+SAVED = Outcome("failed", 5, "the loss is not finite", 5400.0, 12.34, NAME, "2026-11-21T15:30:00Z")
+
+
+def test_a_saved_outcome_says_how_a_job_ended_and_what_it_cost() -> None:
+    over = replace(view_of(saved=SAVED, records=(exit_record(0, 0),)), fleet=Fleet())
+    assert outcome_of(over) == SAVED
+    text = as_text(over)
+    assert text.splitlines()[0].endswith(": the loss is not finite")
+    assert "\n  cost        about 12.34 USD in 1 h 30 min\n" in text
+
+
+def test_the_cost_of_a_spot_job_that_has_ended_is_a_ceiling() -> None:
+    spec = {**SPEC, "where": {**SPEC["where"], "spot": True}}
+    assert "at most 12.34 USD in 1 h 30 min; spot is cheaper" in as_text(
+        replace(view_of(saved=SAVED, spec=spec), fleet=Fleet())
+    )
+
+
+def test_the_outcome_of_an_earlier_start_is_left_out() -> None:
+    old = replace(SAVED, ended="2026-11-21T13:59:59Z")
+    assert view_of(saved=old).outcome is None
+    assert "not finite" not in as_text(view_of(saved=old))
+
+
+def test_a_job_that_runs_costs_what_its_nodes_cost_whatever_was_saved() -> None:
+    assert "so far" in as_text(view_of(node(0), saved=SAVED))
 
 
 # ---- all jobs
@@ -226,10 +260,8 @@ def test_jobs_are_listed_with_what_they_cost_in_all() -> None:
 
 
 def test_without_jobs_the_first_command_is_said() -> None:
-    assert all_as_text(Fleet(), {}, "us-east-1", NOW) == (
-        "no job in us-east-1.  One that is over is shown by its name: python -m launch.ec2 status JOB; what a new one "
-        "would cost: python -m launch.ec2 --nodes 2 --dry-run"
-    )
+    lines = all_as_text(Fleet(), {}, "us-east-1", NOW).splitlines()
+    assert "  python -m launch.ec2 --nodes 2 --dry-run" in lines
 
 
 def test_a_type_without_a_price_is_said_to_be_left_out() -> None:
@@ -272,6 +304,22 @@ def test_status_of_a_job_whose_nodes_are_long_gone_comes_from_its_folder(termina
     assert "the training is done" in terminal.text
 
 
+def test_status_reads_the_outcome_in_the_jobs_folder(terminal: Terminal) -> None:
+    terminal.account.put_json("jobs/demo/job.json", SPEC | {"job": "demo"})
+    terminal.account.put_json("jobs/demo/outcome.json", asdict(SAVED))
+    assert terminal.type("status", "demo") == 0
+    assert "the loss is not finite" in terminal.text
+    assert "12.34 USD" in terminal.text
+
+
+def test_a_damaged_outcome_is_as_none(terminal: Terminal) -> None:
+    terminal.account.put_json("jobs/demo/job.json", SPEC | {"job": "demo"})
+    terminal.account.put_json("jobs/demo/exits/i-0.json", exit_record(0, 0))
+    terminal.account.put_json("jobs/demo/outcome.json", "soon")
+    assert terminal.type("status", "demo") == 0
+    assert "the training is done" in terminal.text
+
+
 def test_a_job_in_another_bucket_is_found_with_its_name(terminal: Terminal) -> None:
     terminal.account.make_bucket("elsewhere")
     terminal.account.put_json("jobs/demo/job.json", SPEC | {"job": "demo"}, "elsewhere")
@@ -310,7 +358,7 @@ def test_a_listed_job_that_lost_a_node_shows_what_it_should_have(terminal: Termi
 
 
 @pytest.mark.parametrize(
-    ("before", "near"), [(("demo-1",), "; did you mean 'demo-1'? There are: demo-1."), ((), ". There is none now.")]
+    ("before", "near"), [(("demo-1",), "; did you mean 'demo-1'? Running: demo-1."), ((), ". None is running.")]
 )
 def test_an_unknown_job_is_refused_with_the_nearest_name(
     terminal: Terminal, before: tuple[str, ...], near: str
@@ -318,11 +366,9 @@ def test_an_unknown_job_is_refused_with_the_nearest_name(
     for job in before:
         terminal.start(job)
     error = terminal.refused("status", "job", "dmo-1")
-    assert (error.code, str(error)) == (
-        2,
-        f"no job 'dmo-1' in us-east-1{near} See python -m launch.ec2 status, and --region and --bucket if it is "
-        "elsewhere.",
-    )
+    assert error.code == 2
+    assert str(error).startswith(f"no job 'dmo-1' in us-east-1{near} ")
+    assert "--region and --bucket" in str(error)
 
 
 def test_the_nearest_name_may_be_of_a_job_that_is_over(terminal: Terminal) -> None:

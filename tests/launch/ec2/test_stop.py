@@ -1,6 +1,8 @@
 """Stopping removes everything of a job, makes sure of it, and can be done again at any time."""
 
+import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +12,7 @@ from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.names import Folder
-from launch.ec2.fleet import Fleet, Thing
+from launch.ec2.fleet import Fleet, Resource
 from launch.ec2.remove import is_young
 from launch.ec2.stop import mark_ended, stop
 from tests.launch.ec2.account import Account
@@ -18,6 +20,7 @@ from tests.launch.ec2.known import NAME, NOW
 from tests.launch.ec2.terminal import Terminal
 from tests.launch.ec2.world import Stage
 from tests.launch.faults import Faults, lost, refused, refused_after, unreachable
+from trainer.outcome import Outcome, parse
 
 
 @pytest.fixture
@@ -121,7 +124,7 @@ def test_the_time_limit_stays_as_long_as_anything_else_does(terminal: Terminal, 
     detached(terminal.account)
     faults.on("DeletePlacementGroup", refused("InvalidPlacementGroup.InUse", 400), nth=None)
     hasty = Clock(now=terminal.clock.now, sleep=lambda seconds: terminal.clock.sleep(60 * seconds))
-    with pytest.raises(AwsError, match="still there"):
+    with pytest.raises(AwsError, match="not removed"):
         stop(aws, NAME, hasty, terminal.said.append)
     assert f"schedule aws-ddp-toolkit-{NAME}" in terminal.account.left()
 
@@ -130,7 +133,7 @@ def test_what_stays_is_named_after_half_an_hour(terminal: Terminal, aws: Aws, fa
     terminal.start("demo")
     faults.on("DeleteSecurityGroup", refused("DependencyViolation", 400), nth=None)
     hasty = Clock(now=terminal.clock.now, sleep=lambda seconds: terminal.clock.sleep(60 * seconds))
-    with pytest.raises(AwsError, match=r"still there after 30 minutes: security-group sg-\w+; run .* stop demo again"):
+    with pytest.raises(AwsError, match=r"not removed after 30 minutes: security-group sg-\w+; .* stop demo"):
         stop(aws, "demo", hasty, terminal.said.append)
 
 
@@ -160,13 +163,74 @@ def test_stop_says_what_it_removed_that_nothing_is_left_and_what_it_cost(termina
     # Of a g5.2xlarge for 1.212 USD and 150 GiB of gp3 for 12 USD a month; a slow test has ten seconds.
     terminal.later_s = 10 * 3600 - 10
     assert terminal.type("stop", "demo") == 0
-    assert terminal.said[0] == f"ending 1 node: {node}"
+    assert terminal.said[0] == f"terminating 1 node: {node}"
     assert terminal.said[1].startswith("removed security-group sg-")
     assert terminal.said[2:] == [
-        "4 resources of demo removed, and none is left in us-east-1; it cost about 12.28 USD",
+        "removed 4 resources of demo; none is left in us-east-1.  The job cost about 12.28 USD",
     ]
     assert terminal.account.left() == []
     assert terminal.account.s3("jobs/demo/job.json")["ended"] > 0
+
+
+def saved(terminal: Terminal, job: str = "demo") -> Outcome | None:
+    content = terminal.account.s3(f"jobs/{job}/outcome.json")
+    return parse(json.dumps(content)) if content is not None else None
+
+
+def test_stop_saves_how_the_job_ended(terminal: Terminal) -> None:
+    terminal.start("demo", hours_left=20)
+    terminal.later_s = 10 * 3600 - 10
+    terminal.type("stop", "demo")
+    outcome = saved(terminal)
+    assert outcome is not None
+    assert (outcome.state, outcome.exit_code, outcome.job) == ("stopped", 130, "demo")
+    assert (outcome.usd, outcome.seconds) == (pytest.approx(12.28, abs=0.01), pytest.approx(36_000, abs=120))
+
+
+@pytest.mark.parametrize(("code", "state"), [(0, "done"), (5, "failed")])
+def test_a_stop_after_the_nodes_have_ended_saves_what_they_recorded(terminal: Terminal, code: int, state: str) -> None:
+    (name,) = terminal.start("demo")
+    record = {"instance": name, "rank": 0, "code": code, "step": "train", "reason": "done", "restarts": 0,
+              "at": int(terminal.clock.now())}  # fmt: skip
+    terminal.account.put_json(f"jobs/demo/exits/{name}.json", record)
+    terminal.account.kill(name)
+    terminal.type("stop", "demo")
+    outcome = saved(terminal)
+    assert outcome is not None
+    assert (outcome.state, outcome.exit_code) == (state, code)
+
+
+def test_a_job_removed_after_its_time_limit_is_one_that_can_be_resumed(terminal: Terminal) -> None:
+    terminal.start("demo", hours_ago=9, hours_left=-1)
+    terminal.type("leaks", "--delete")
+    outcome = saved(terminal)
+    assert outcome is not None
+    assert (outcome.state, outcome.exit_code) == ("interrupted", 75)
+
+
+def test_the_outcome_of_a_job_is_saved_once(terminal: Terminal) -> None:
+    """A stop that finds something left over does not replace what the launcher saved."""
+    terminal.start("demo")
+    first = Outcome("done", 0, "", 10.0, 1.0, "demo", f"{terminal.clock.utc():%Y-%m-%dT%H:%M:%SZ}")
+    terminal.account.put_json("jobs/demo/outcome.json", asdict(first))
+    terminal.type("stop", "demo")
+    assert saved(terminal) == first
+
+
+def test_an_outcome_that_cannot_be_saved_is_a_warning(terminal: Terminal, faults: Faults) -> None:
+    terminal.start("demo")
+    faults.on("PutObject", refused("AccessDenied", 403), nth=2)
+    assert terminal.type("stop", "demo") == 0
+    assert terminal.said[-1].startswith("warning: ")
+    assert "outcome.json was not written" in terminal.said[-1]
+    assert terminal.account.left() == []
+
+
+def test_stopping_what_never_existed_makes_no_folder(terminal: Terminal) -> None:
+    terminal.start("demo", write=False)
+    terminal.type("stop", "demo")
+    terminal.type("stop", "other")
+    assert terminal.account.s3_keys() == []
 
 
 def test_stopping_twice_is_fine(terminal: Terminal) -> None:
@@ -174,7 +238,7 @@ def test_stopping_twice_is_fine(terminal: Terminal) -> None:
     terminal.type("stop", "demo")
     for _ in range(2):
         assert terminal.type("stop", "demo") == 0
-        assert terminal.said == ["nothing of demo is left in us-east-1"]
+        assert terminal.said == ["demo has no resources in us-east-1"]
 
 
 def test_stop_needs_no_job_folder(terminal: Terminal) -> None:
@@ -188,20 +252,22 @@ def test_stop_needs_no_bucket(terminal: Terminal, faults: Faults) -> None:
     faults.on("GetObject", refused("AccessDenied", 403), nth=None)
     assert terminal.type("stop", "demo") == 0
     assert terminal.account.left() == []
-    assert terminal.said[0].startswith("warning: job.json still says that the job runs: these credentials may not s3:")
+    assert terminal.said[0].startswith(
+        "warning: job.json still says that the job is running: these credentials may not s3:"
+    )
 
 
 def test_a_job_that_never_was_is_nothing_to_stop(terminal: Terminal) -> None:
     assert terminal.type("stop", "demo") == 0
-    assert terminal.said == ["nothing of demo is left in us-east-1"]
+    assert terminal.said == ["demo has no resources in us-east-1"]
 
 
 def test_a_misspelt_job_stops_nothing_and_the_one_that_was_meant_is_named(terminal: Terminal) -> None:
     terminal.start("imagenet-1")
     assert terminal.type("stop", "imagnet-1") == 0
     assert terminal.said == [
-        "nothing of imagnet-1 is left in us-east-1",
-        "warning: there was no job 'imagnet-1'; did you mean 'imagenet-1'? That one still costs money.",
+        "imagnet-1 has no resources in us-east-1",
+        "warning: there was no job 'imagnet-1'; did you mean 'imagenet-1'? That one is still running and billed.",
     ]
     assert len(terminal.account.nodes) == 1
 
@@ -210,7 +276,7 @@ def test_a_job_that_was_stopped_before_is_not_taken_for_a_misspelt_one(terminal:
     terminal.account.put_json("jobs/imagenet-2/job.json", {"job": "imagenet-2", "ended": 1})
     terminal.start("imagenet-1")
     terminal.type("stop", "imagenet-2")
-    assert terminal.said == ["nothing of imagenet-2 is left in us-east-1"]
+    assert terminal.said == ["imagenet-2 has no resources in us-east-1"]
 
 
 def test_a_launch_that_was_just_killed_is_looked_at_twice(terminal: Terminal) -> None:
@@ -224,14 +290,14 @@ def test_stop_without_a_job_names_those_there_are(terminal: Terminal) -> None:
     terminal.start("one")
     terminal.start("two")
     error = terminal.refused("stop")
-    assert (error.code, str(error)) == (2, "which job? python -m launch.ec2 stop JOB.  There are: one, two.")
+    assert (error.code, str(error)) == (2, "no job given; use python -m launch.ec2 stop JOB.  Running: one, two.")
 
 
 def test_all_jobs_are_shown_and_stay_without_yes(terminal: Terminal) -> None:
     terminal.start("one")
     terminal.start("two")
     error = terminal.refused("stop", "all", "true")
-    assert (error.code, str(error)) == (2, "--all ends one, two; give --yes if you mean it.")
+    assert (error.code, str(error)) == (2, "--all stops one, two; add --yes to confirm.")
     assert "2 jobs in us-east-1, " in terminal.text
     assert len(terminal.account.nodes) == 2
 
@@ -242,7 +308,7 @@ def test_all_jobs_of_the_region_are_stopped_with_yes(terminal: Terminal) -> None
     (far,) = terminal.start("far", region="eu-west-1")
     assert terminal.type("stop", "--all", "--yes") == 0
     assert terminal.account.nodes == []
-    assert "one: 7 resources of one removed, and none is left in us-east-1; it cost about 0.00 USD" in terminal.said
+    assert "one: removed 7 resources of one; none is left in us-east-1.  The job cost about 0.00 USD" in terminal.said
     assert f"instance {far}" in terminal.account.left()
 
 
@@ -267,16 +333,16 @@ def test_one_job_that_cannot_be_stopped_does_not_keep_the_others(
 def test_all_and_a_job_together_are_refused(terminal: Terminal) -> None:
     terminal.start("one")
     error = terminal.refused("stop", "job", "one", "all", "true")
-    assert str(error) == "--all and one do not go together; give one of them."
+    assert str(error) == "--all and one exclude each other; give one of them."
 
 
 def test_all_of_nothing_is_fine(terminal: Terminal) -> None:
     assert terminal.type("stop", "--all") == 0
-    assert terminal.said == ["no job has anything in us-east-1"]
+    assert terminal.said == ["no job has resources in us-east-1"]
 
 
 def test_a_job_is_young_for_two_minutes() -> None:
-    schedule = Fleet((), (Thing("schedule", "s", NAME, created=NOW),))
+    schedule = Fleet((), (Resource("schedule", "s", NAME, created=NOW),))
     assert is_young(schedule, NAME, NOW + timedelta(seconds=119))
     assert not is_young(schedule, NAME, NOW + timedelta(seconds=121))
     assert not is_young(Fleet(), NAME, NOW)

@@ -1,6 +1,7 @@
 """A launch under test: an account, a clock whose sleeps are when things happen, and what was said."""
 
 import itertools
+import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -9,13 +10,15 @@ from functools import cache
 from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.plan import Plan
-from launch.ec2 import checks, planner
 from launch.ec2.fleet import find
-from launch.ec2.lookup import look_up
+from launch.ec2.planner import Launch
+from launch.ec2.planning import plan_job
 from launch.ec2.remove import Target, remove
-from launch.ec2.start import World, attach, launch
+from launch.ec2.runtime import Runtime
+from launch.ec2.start import attach, launch
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME, job
+from trainer.outcome import Outcome, parse
 
 Event = Callable[[], None]
 
@@ -49,29 +52,25 @@ class Stage:
         assert self.slept_s < 7_200, "nothing ever happens:\n" + "\n".join(self.said[-20:])
         next(self.events, lambda: None)()
 
-    def plan(self) -> Plan:
-        """Looks everything up and plans, as the command line does."""
-        asked = job(**self.where)
-        resolved = checks.resolve(asked)
-        facts = look_up(self.aws, resolved, NAME, asked.train.dataset, self.clock().utc())
-        return planner.plan(asked, resolved, NAME, facts)
+    def plan(self) -> Plan[Launch]:
+        """Looks everything up and plans, as the command line does.  Raises the plan's problem."""
+        plan = plan_job(job(**self.where), self.runtime())
+        if plan.problem:
+            raise plan.problem
+        return plan
 
-    def world(self) -> World:
-        return World(self.aws, self.clock(), self.said.append, lambda: self.may_detach, self.plan)
+    def runtime(self) -> Runtime:
+        return Runtime(lambda _region: self.aws, self.clock(), self.said.append, lambda: self.may_detach, {})
 
     def launch(self) -> int:
-        """python -m launch.ec2 ..."""
-        made = self.plan()
-        if made.problems:
-            raise made.problems[0]
-        return launch(made, self.world())
+        """python -m launch.ec2 ...; returns the exit code."""
+        outcome = launch(self.plan(), self.runtime())
+        return outcome.exit_code if outcome else 0
 
     def attach(self) -> int:
-        """python -m launch.ec2 attach JOB"""
-        made = self.plan()
-        if made.problems:
-            raise made.problems[0]
-        return attach(made, self.world())
+        """python -m launch.ec2 attach JOB; returns the exit code."""
+        outcome = attach(self.plan(), self.runtime())
+        return outcome.exit_code if outcome else 0
 
     def stop(self) -> None:
         """python -m launch.ec2 stop JOB"""
@@ -91,13 +90,19 @@ class Stage:
     def leave_record(self, instance: str, code: int, step: str, reason: str) -> None:
         """What boot.sh writes before it turns the node off."""
         record = {"instance": instance, "rank": 0, "generation": 1, "code": code, "step": step, "reason": reason,
-                  "restarts": 0, "at": 0}  # fmt: skip
+                  "restarts": 0, "at": self.clock().now()}  # fmt: skip
         self.account.put_json(f"jobs/{NAME}/exits/{instance}.json", record)
         self.account.kill(instance, "Client.InstanceInitiatedShutdown: Instance initiated shutdown")
 
     def lose_node(self, rank: int) -> Event:
         """An event: AWS takes the node with this rank back."""
         return lambda: self.account.kill(self.cluster["nodes"][rank]["instance"])
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """outcome.json in the job's folder."""
+        content = self.account.s3(f"jobs/{NAME}/outcome.json")
+        return parse(json.dumps(content)) if content is not None else None
 
     @property
     def cluster(self) -> dict[str, object]:
