@@ -3,7 +3,6 @@
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.names import Folder
-from trainer.contract import OUTCOME
 from trainer.errors import TrainerError
 from trainer.outcome import Outcome, parse
 
@@ -12,16 +11,16 @@ def put_outcome(aws: Aws, folder: Folder, outcome: Outcome) -> str:
     """Writes outcome.json into the job's folder.  Returns a warning if that fails: the job's exit code stays."""
     content = outcome.as_json()
     try:
-        aws.call("s3", "PutObject", {"Bucket": folder.bucket, "Key": folder.prefix + OUTCOME, "Body": content})
+        aws.call("s3", "PutObject", {"Bucket": folder.bucket, "Key": folder.outcome, "Body": content})
     except TrainerError as error:
-        return f"{folder.uri}/{OUTCOME} was not written: {error}"
+        return f"s3://{folder.bucket}/{folder.outcome} was not written: {error}"
     return ""
 
 
 def get_outcome(aws: Aws, folder: Folder) -> Outcome | None:
     """The outcome in the job's folder; None if there is none, or it is damaged.  Raises AwsError."""
     try:
-        answer = aws.call("s3", "GetObject", {"Bucket": folder.bucket, "Key": folder.prefix + OUTCOME})
+        answer = aws.call("s3", "GetObject", {"Bucket": folder.bucket, "Key": folder.outcome})
     except AwsError as error:
         if error.aws_code in ("NoSuchKey", "NoSuchBucket"):
             return None
