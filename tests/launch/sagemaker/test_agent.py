@@ -89,7 +89,8 @@ def until(condition: Any, timeout_s: float = 60) -> None:
         time.sleep(0.02)
 
 
-def test_a_spot_job_is_trained_interrupted_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.slow("the embedded SageMaker trains a spot job, interrupts and resumes it")
+def test_a_spot_job_is_trained_interrupted_and_resumed(tmp_path: Path) -> None:
     with playing(tmp_path, ranks=1) as agent:
         sagemaker, account = client(agent, "sagemaker"), agent.account
         sagemaker.create_training_job(**request(agent, "j"))

@@ -56,6 +56,7 @@ def check_result(folder: Path, *, epochs: int) -> list[dict[str, Any]]:
     return records
 
 
+@pytest.mark.slow("launch.sagemaker trains on two ranks of mpirun through AWS's toolkit and fetches the result")
 def test_the_command_trains_on_two_ranks_of_mpirun_and_fetches_the_result(agent: Agent, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "launch.sagemaker", "--instance-type", TYPE, "--job-name", "whole",
                "--epochs", "2", *as_flags(SMALL)]  # fmt: skip
@@ -92,13 +93,14 @@ class Launcher(threading.Thread):
         assert isinstance(train, TrainConfig)
         self._job = Job(train, where)
         clock = Clock(sleep=lambda seconds: time.sleep(min(seconds, 0.2)))
-        self._world = Runtime(Aws("us-east-1"), clock, self.said.append, lambda: False, results)
+        self._runtime = Runtime(Aws("us-east-1"), clock, self.said.append, lambda: False, results)
 
     def run(self) -> None:
-        self.code = launch(prepare(self._job, self._world), self._world)
+        self.code = launch(prepare(self._job, self._runtime), self._runtime).exit_code
 
 
-def test_a_spot_job_that_is_interrupted_goes_on_from_its_checkpoint(agent: Agent, tmp_path: Path) -> None:
+@pytest.mark.slow("an interrupted spot job of launch.sagemaker resumes from its checkpoint")
+def test_a_spot_job_that_is_interrupted_resumes_from_its_checkpoint(agent: Agent, tmp_path: Path) -> None:
     launcher = Launcher(
         tmp_path / "runs",
         instance_type=TYPE,
@@ -125,6 +127,7 @@ def test_a_spot_job_that_is_interrupted_goes_on_from_its_checkpoint(agent: Agent
 
 
 @pytest.mark.skipif(why_no_network() is not None, reason=str(why_no_network()))
+@pytest.mark.slow("two instances of launch.sagemaker train one model through AWS's toolkit")
 def test_two_instances_train_one_model(agent: Agent, tmp_path: Path) -> None:
     agent.ranks = 1
     launcher = Launcher(

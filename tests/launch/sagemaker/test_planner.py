@@ -195,9 +195,8 @@ def test_a_quote_has_every_figure_as_a_number() -> None:
     assert (quote.instance, quote.nodes, quote.market) == ("ml.g5.2xlarge", 2, "on demand")
     assert quote.usd_per_hour == pytest.approx(3.03)
     assert quote.most_s == 10 * 3600 + ENDING_S
-    assert quote.most_usd == pytest.approx(quote.usd_per_hour * (10 + ENDING_S / 3600))
-    assert quote.expected_usd is not None
-    assert quote.expected_usd < quote.most_usd
+    assert quote.most_usd == pytest.approx(3.03 * (10 + ENDING_S / 3600))
+    assert 0 < (quote.expected_usd or 0) < 30
 
 
 def test_spot_has_no_price_per_hour_and_at_most_that_on_demand() -> None:
