@@ -145,22 +145,27 @@ class Plan(Generic[Payload]):
 
 def as_text(plan: Plan[Any]) -> str:
     """The plan for a reader."""
-    facts = [line for fact in plan.facts for line in fact.lines]
-    paragraphs = [[plan.title], columns(facts)]
+    paragraphs = [[plan.title], columns(_lines(plan.facts))]
     if plan.command:
         paragraphs.append([f"  $ {shlex.join(plan.command)}"])
     for name, text in plan.files:
         paragraphs.append([f"{name}:", *(f"  {line}".rstrip() for line in text.splitlines())])
     if plan.steps or not plan.command:
         paragraphs.append(_steps(plan.steps))
-    for heading, requests in plan.later:
-        lines = [heading]
-        for request in requests:
-            lines += _request(" ", request)
-        paragraphs.append(lines)
-    for heading, arguments in plan.arguments:
-        paragraphs.append([heading, *_shown(arguments)])
+    paragraphs += [_later(heading, requests) for heading, requests in plan.later]
+    paragraphs += [[heading, *_shown(arguments)] for heading, arguments in plan.arguments]
     return _joined([*paragraphs, *_closing(plan)])
+
+
+def _lines(facts: Sequence[Fact]) -> list[tuple[str, str]]:
+    return [line for fact in facts for line in fact.lines]
+
+
+def _later(heading: str, requests: Sequence[Request]) -> list[str]:
+    lines = [heading]
+    for request in requests:
+        lines += _request(" ", request)
+    return lines
 
 
 def _joined(paragraphs: Iterable[Sequence[str]]) -> str:
@@ -169,8 +174,7 @@ def _joined(paragraphs: Iterable[Sequence[str]]) -> str:
 
 def _closing(plan: Plan[Any]) -> list[list[str]]:
     """Price, warnings and problems."""
-    rates = [line for rate in plan.rates for line in rate.lines]
-    prices = columns(price_lines(plan.quotes, plan.not_counted) + rates)
+    prices = columns(price_lines(plan.quotes, plan.not_counted) + _lines(plan.rates))
     return [
         ["price:", *prices] if prices else [],
         [f"warning: {sentence}" for sentence in plan.warnings],
@@ -197,14 +201,13 @@ def as_json(plan: Plan[Any]) -> str:
         "warnings": list(plan.warnings),
         "problems": [{"exit_code": int(problem.code), "sentence": str(problem)} for problem in plan.problems],
     }
-    if plan.rates:
-        content["rates"] = {rate.name: rate.value for rate in plan.rates}
-    if plan.command:
-        content["command"] = list(plan.command)
-    if plan.files:
-        content["files"] = dict(plan.files)
-    if plan.arguments:
-        content["arguments"] = dict(plan.arguments)
+    optional = {
+        "rates": {rate.name: rate.value for rate in plan.rates},
+        "command": list(plan.command),
+        "files": dict(plan.files),
+        "arguments": dict(plan.arguments),
+    }
+    content |= {name: value for name, value in optional.items() if value}
     return json.dumps(content, indent=2, default=_as_word)
 
 
@@ -219,7 +222,7 @@ def dry_run(plan: Plan[Any], form: bool | str, say: Callable[[str], None]) -> in
 
 
 def _as_word(value: Any) -> str:
-    """What JSON has no word for; of bytes, which nobody wants to read, how many and which."""
+    """A value that JSON cannot hold, as text; bytes by their number and digest."""
     if isinstance(value, bytes):
         return f"{len(value):,} bytes, SHA-256 {hashlib.sha256(value).hexdigest()}"
     return str(value)

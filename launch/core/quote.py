@@ -92,19 +92,21 @@ def price_lines(quotes: Sequence[Quote], not_counted: str = "") -> list[tuple[st
 def _lines(quote: Quote) -> list[tuple[str, str]]:
     if quote.market == "allocation":
         return [(quote.instance, "no price: from your allocation"), ("  expected", _expected(quote))]
+    is_spot = quote.market == "spot"
     machines = "with its disks" if quote.nodes == 1 else f"all {quote.nodes} nodes with their disks"
-    on_demand = quote.on_demand_usd_per_hour if quote.market == "spot" else quote.usd_per_hour
-    price = "price not known" if on_demand is None else f"{usd(on_demand)} per hour on demand, {machines}"
-    lines = [(quote.instance or "price", price)]
-    if quote.market == "spot":
-        now = "price not known" if quote.usd_per_hour is None else f"{usd(quote.usd_per_hour)} per hour now"
-        lines.append(("  spot", f"{now}; at most the price on demand"))
+    on_demand = _hourly(quote.on_demand_usd_per_hour if is_spot else quote.usd_per_hour, f"on demand, {machines}")
+    lines = [(quote.instance or "price", on_demand)]
+    if is_spot:
+        lines.append(("  spot", f"{_hourly(quote.usd_per_hour, 'now')}; at most the price on demand"))
     lines.append(("  expected", _expected(quote)))
     if quote.most_usd is not None and quote.most_s is not None:
-        lines.append(
-            ("  at most", f"{usd(quote.most_usd)} in {hours(quote.most_s / 3600)}; then the time limit ends it")
-        )
+        limit = hours(quote.most_s / 3600)
+        lines.append(("  at most", f"{usd(quote.most_usd)} in {limit}; then the time limit ends it"))
     return [*lines, *(("", f"  {note}") for note in quote.notes)]
+
+
+def _hourly(amount: float | None, which: str) -> str:
+    return "price not known" if amount is None else f"{usd(amount)} per hour {which}"
 
 
 def _expected(quote: Quote) -> str:

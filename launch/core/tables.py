@@ -37,17 +37,27 @@ def narrowed(
     width None: all of them.
     """
     kept = list(range(len(columns)))
-    widths = [max(len(row[place]) for row in (columns, *rows)) for place in kept]
+    widths = [max(len(row[place]) for row in (columns, *rows)) + GAP for place in kept]
     to_drop = [columns.index(name) for name in optional if name in columns]
-    while width is not None and to_drop and len(INDENT) + sum(widths[place] + GAP for place in kept) - GAP > width:
+    while width is not None and to_drop and _total(widths, kept) > width:
         kept.remove(to_drop.pop(0))
+    return _only(kept, columns, rows)
+
+
+def _total(widths: Sequence[int], kept: Sequence[int]) -> int:
+    return len(INDENT) + sum(widths[place] for place in kept) - GAP
+
+
+def _only(
+    kept: Sequence[int], columns: Sequence[str], rows: Sequence[Sequence[str]]
+) -> tuple[list[str], list[list[str]]]:
     return [columns[place] for place in kept], [[row[place] for place in kept] for row in rows]
 
 
 def without_empty(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
     """The columns that have a value in some row."""
     kept = [place for place in range(len(columns)) if any(row[place] for row in rows)]
-    return [columns[place] for place in kept], [[row[place] for place in kept] for row in rows]
+    return _only(kept, columns, rows)
 
 
 def terminal_width() -> int | None:
