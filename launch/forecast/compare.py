@@ -46,13 +46,13 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Comparison:
-    """candidates: the best first; left_out: impossible ones, each with its reason; said: what --from-run corrected."""
+    """candidates: the best first; left_out: impossible ones, each with its reason; corrections: by --from-run."""
 
     config: TrainConfig
     options: ForecastOptions
     candidates: tuple[Candidate, ...]
     left_out: tuple[str, ...] = ()
-    said: tuple[str, ...] = ()
+    corrections: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -65,7 +65,7 @@ def compare(config: TrainConfig, options: ForecastOptions, runs: Sequence[Measur
     """Every type with every number of nodes.  Raises SettingsError where none of them is possible."""
     check(config)
     candidates, left_out = list[Candidate](), list[str]()
-    said, notes = dict[str, None](), dict[str, None]()  # each once, in this order
+    corrections, notes = dict[str, None](), dict[str, None]()  # each once, in this order
     for name in dict.fromkeys(options.instance_type):
         instance = catalog.find(name)
         for nodes in dict.fromkeys(options.nodes):
@@ -74,14 +74,14 @@ def compare(config: TrainConfig, options: ForecastOptions, runs: Sequence[Measur
                 continue
             candidate, calibrated = _candidate(config, options, runs, name, nodes)
             candidates.append(candidate)
-            said |= dict.fromkeys(f"{name}: {sentence}" for sentence in _corrections(calibrated))
+            corrections |= dict.fromkeys(f"{name}: {sentence}" for sentence in _corrections(calibrated))
             notes |= dict.fromkeys(candidate.forecast.notes)
         if text := catalog.warning(instance):
             notes[text] = None
     if not candidates:
         raise SettingsError("\n".join(left_out))
     ranked = tuple(sorted(candidates, key=lambda candidate: _rank(candidate, options)))
-    return Comparison(config, options, ranked, tuple(left_out), tuple(said), tuple(notes))
+    return Comparison(config, options, ranked, tuple(left_out), tuple(corrections), tuple(notes))
 
 
 def _corrections(calibrated: Calibrated) -> list[str]:
@@ -89,7 +89,7 @@ def _corrections(calibrated: Calibrated) -> list[str]:
     by_reason: dict[str, list[str]] = {}
     for run, why in calibrated.refused:
         by_reason.setdefault(why, []).append(run)
-    sentences = list(calibrated.said)
+    sentences = list(calibrated.corrections)
     for why, names in by_reason.items():
         others = f" and {len(names) - 1} more" if len(names) > 1 else ""
         sentences.append(f"nothing from {names[0]}{others}, which {why}")

@@ -29,7 +29,7 @@ def as_text(comparison: Comparison, width: int | None = None) -> str:
     if comparison.options.spot:  # the ranking rests on it
         optional.remove("spot")
     columns, rows = narrowed(COLUMNS, [_cells(row) for row in comparison.candidates], optional, width or WIDTH)
-    notes = [*comparison.said, *(f"note: {note.rstrip('.')}." for note in comparison.notes)]
+    notes = [*comparison.corrections, *(f"note: {note.rstrip('.')}." for note in comparison.notes)]
     notes += [f"left out: {reason}" for reason in comparison.left_out]
     paragraphs = [title, table(columns, rows, right=set(columns) - set(WORDS)), "\n".join(_recommended(comparison))]
     if notes:
@@ -107,7 +107,7 @@ def _legend(columns: Collection[str]) -> str:
 
 def as_json(comparison: Comparison) -> str:
     rows = [_row(row) for row in comparison.candidates]
-    lists = {name: list(getattr(comparison, name)) for name in ("said", "notes", "left_out")}
+    lists = {name: list(getattr(comparison, name)) for name in ("corrections", "notes", "left_out")}
     return json.dumps({"candidates": rows, **lists}, indent=2)
 
 

@@ -1,4 +1,4 @@
-"""The charts of what is learnt: loss and accuracy.  Each is a chart, or the sentence why there is none."""
+"""The charts of loss and accuracy.  Each is a chart, or the sentence why there is none."""
 
 from collections.abc import Sequence
 
@@ -48,7 +48,7 @@ def over_epochs(points: Sequence[Point], unit: str) -> Chart | str:
 
 
 def _over(points: Sequence[Point], unit: str, name: str, title: str, x_label: str, place: int) -> Chart | str:
-    """A line for the first run of each of some points: place 0 of what accuracy_over() gives, or place 1."""
+    """A line for the first run of each of some points.  place: of x in what accuracy_over() returns."""
     scored = [point for point in points if len(accuracy_over(point.runs[0])) > 1]
     if not scored:
         return f"{title[5:]}: no run was evaluated twice."
@@ -90,7 +90,7 @@ def large_batch(compared: Comparison | None) -> Chart | str:
 
 def gaps(compared: Comparison | None) -> Chart | str:
     if compared is None:
-        return ""  # said already
+        return ""  # large_batch() says why
     others = sorted(compared.trials[1:], key=lambda trial: -trial.gap)
     rows = [Bar(f"{trial.per_update:,}  {trial.recipe}", (trial.gap,), signed(trial.gap)) for trial in others]
     shown, note = rows_of(rows)

@@ -67,9 +67,9 @@ def all_reduce(points: Sequence[Point], unit: str) -> Chart | str:
 
 
 def memory(points: Sequence[Point], unit: str) -> Chart | str:
-    what = f"peak memory per {short(unit)} (MiB)"
+    x_label = f"peak memory per {short(unit)} (MiB)"
     return _single(
-        "memory", "Peak memory", _row_key(unit), what,
+        "memory", "Peak memory", _row_key(unit), x_label,
         [(point, point.measured("peak_memory_mib")) for point in points], "MiB", "peak memory: no run says.",
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What runs cost: per epoch, as a whole, and per point of accuracy.  In USD; None where nobody paid.  Pure."""
+"""The cost of runs: per epoch, as a whole, and per point of accuracy; in USD, None without a price.  Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -22,15 +22,16 @@ class Cost:
 
 
 def priced(runs: Iterable[Run], usd_per_gpu_hour: float | None) -> list[Run]:
-    """The runs, and those without a price at that of their GPUs."""
+    """The runs; those without a price get that of their GPUs."""
     if usd_per_gpu_hour is None:
         return list(runs)
-    return [
-        replace(run, usd_per_hour=usd_per_gpu_hour * run.replicas)
-        if run.usd_per_hour is None and run.usd is None and run.replicas
-        else run
-        for run in runs
-    ]
+    return [_priced(run, usd_per_gpu_hour) for run in runs]
+
+
+def _priced(run: Run, usd_per_gpu_hour: float) -> Run:
+    if run.usd_per_hour is not None or run.usd is not None or not run.replicas:
+        return run
+    return replace(run, usd_per_hour=usd_per_gpu_hour * run.replicas)
 
 
 def cost(point: Point) -> Cost | None:

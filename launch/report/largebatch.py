@@ -1,4 +1,4 @@
-"""What large batches cost in accuracy, and what the remedies give back.  Pure."""
+"""The accuracy that large batches cost, and that remedies restore.  Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from launch.core.drawing.charts import Measured
 from launch.report.identity import SPEED, Family, in_words, key, without
 from launch.report.points import Point, final, of
 
-# What makes two accuracies comparable: the same task for the same number of epochs.
+# Settings that two comparable accuracies share: the same task for the same number of epochs.
 TASK = ("model", "dataset", "image_size", "init_from", "epochs", "max_steps", "augment", "synthetic_images")
 TERSE = ("precision", "comm_hook", "powersgd_rank")
 

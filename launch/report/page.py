@@ -13,7 +13,7 @@ from launch.report.findings import Findings
 from launch.report.series import efficiency, speedup
 from launch.report.tables import Table
 
-# In every page's head: it was made here.
+# In the head of every page: it marks a report that a later one may replace.
 MARK = '<meta name="generator" content="launch.report">'
 # Headings, with the charts below them and the table at their end.
 SECTIONS = (

@@ -61,7 +61,7 @@ def newest(run: Run, name: str) -> float | None:
 
 
 def final(run: Run, name: str) -> float | None:
-    """The same of a run that came to its end: of one that did not, it says nothing of what would have been."""
+    """The value at the end of a run that is done; None for one that is not, whose end is unknown."""
     wanted = 0 if run.settings.get("max_steps") else int(run.settings.get("epochs") or 0)
     return newest(run, name) if run.state == "done" and len(run.epochs) >= wanted else None
 

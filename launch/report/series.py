@@ -1,4 +1,4 @@
-"""Series: points that differ in the number of GPUs only, with what they are compared with.  Pure."""
+"""Series: points that differ in the number of GPUs only, with their baseline.  Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from launch.core.drawing.charts import Measured
 from launch.report.identity import SHARING, key, labels, short, without
 from launch.report.points import Point
 
-# Tells nothing of how GPUs share: such a run on one GPU may stand in for a family without one.
+# Strategies whose run on one GPU may stand in for a family without one.
 ALONE = ("single", "ddp")
 Kind = Literal["weak", "strong"]
 
@@ -17,7 +17,7 @@ Kind = Literal["weak", "strong"]
 class Series:
     """Points by number of GPUs, all different.  kind: weak where each GPU's batch stays, strong where the sum does.
 
-    base: what speedup 1 is; points[0] unless the user named another.
+    base: the point of speedup 1; points[0] unless the user named another.
     """
 
     label: str

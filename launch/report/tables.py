@@ -39,8 +39,8 @@ class Table:
 
 def tables(results: Findings) -> dict[str, Table]:
     """By name; those without a row are left out."""
-    made = [of_series(results), of_points(results), of_costs(results), of_batches(results), of_runs(results)]
-    return {table.name: table for table in made if table.rows}
+    every = [of_series(results), of_points(results), of_costs(results), of_batches(results), of_runs(results)]
+    return {table.name: table for table in every if table.rows}
 
 
 def of_series(results: Findings) -> Table:

@@ -55,19 +55,19 @@ def _listed_runs(spec: Spec) -> list[Point]:
     return listed
 
 
-def _check_names(spec: Spec, found: Sequence[Point]) -> None:
-    for name, count in Counter(point.name for point in found).items():
+def _check_names(spec: Spec, kept: Sequence[Point]) -> None:
+    for name, count in Counter(point.name for point in kept).items():
         if name.lower() in TAKEN:
             raise SettingsError(f"{spec.name}: {name!r} is a file of the sweep's own; give that run another name.")
         if count > 1:
             raise SettingsError(f"{spec.name} has several runs {name!r}; give each of `runs:` a `name:` of its own.")
 
 
-def _told_apart(found: list[Point]) -> list[Point]:
+def _told_apart(combined: list[Point]) -> list[Point]:
     """The points, numbered where different values give the same name (-1 and 1); names that were given stay."""
     apart: list[Point] = []
-    for place, point in enumerate(found):
-        alike = [other.values for other in found[:place] if other.name == point.name]
+    for place, point in enumerate(combined):
+        alike = [other.values for other in combined[:place] if other.name == point.name]
         is_other = point.name == _name(point.values) and bool(alike) and point.values not in alike
         apart.append(replace(point, name=f"{point.name}--{len(alike) + 1}") if is_other else point)
     return apart

@@ -54,9 +54,9 @@ def prices(
         answers = list(pool.map(lambda run: _look_up(run, launcher_env), looked_up))
     if rehearsed:
         return {run.name: Price() for run in runs}
-    found = {run.name: Price() for run in runs}
-    found |= {run.name: price for run, price in zip(looked_up, answers, strict=True)}
-    return {run.name: _with_own_price(run, found[run.name], usd_per_hour) for run in runs}
+    quoted = {run.name: Price() for run in runs}
+    quoted |= {run.name: price for run, price in zip(looked_up, answers, strict=True)}
+    return {run.name: _with_own_price(run, quoted[run.name], usd_per_hour) for run in runs}
 
 
 def _without_account(env: Mapping[str, str]) -> dict[str, str]:

@@ -106,14 +106,14 @@ def _last_points(line: Line) -> str:
 
 
 def lines_of(lines: Sequence[Line], chart_note: str = "") -> tuple[tuple[Line, ...], str]:
-    """As many as can be told apart, and what to say about the others."""
+    """The lines that colours can still tell apart, and a note on those left out."""
     left_out = len(lines) - LINES
     more = f"{LINES} of {len(lines)} series; all are in the table." if left_out > 0 else ""
     return tuple(lines[:LINES]), " ".join(part for part in (chart_note, more) if part)
 
 
 def rows_of(rows: Sequence[Bar], most: int = ROWS) -> tuple[tuple[Bar, ...], str]:
-    """The same for rows."""
+    """The rows that fit, and a note on those left out."""
     return tuple(rows[:most]), f"{most} of {len(rows)} points; all are in the table." if len(rows) > most else ""
 
 

@@ -45,16 +45,16 @@ class Measured:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """said: a sentence per correction; refused: runs that could not be used, and why."""
+    """corrections: a sentence each; refused: runs that could not be used, and why."""
 
     rates: Rates
-    said: tuple[str, ...] = ()
+    corrections: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
 
 
 def calibrate(rates: Rates, training: Training, instance: Instance, runs: Sequence[Measured]) -> Calibrated:
     """The rates of `instance` for `training`, corrected by `runs`."""
-    said, refused, fitting = list[str](), list[tuple[str, str]](), list[Measured]()
+    corrections, refused, fitting = list[str](), list[tuple[str, str]](), list[Measured]()
     for run in runs:
         if why := _differs(run, training, instance):
             refused.append((run.name, why))
@@ -63,11 +63,11 @@ def calibrate(rates: Rates, training: Training, instance: Instance, runs: Sequen
     # A run on one GPU measures computing best, as its step has nothing else.  Next best is a batch like ours.
     batch = training.work().batch
     for run in sorted(fitting, key=lambda run: (run.layout.replicas, abs(run.batch - batch)))[:1]:
-        rates = _by_compute(rates, training, instance, run, said)
-        rates = _by_input(rates, training, instance, run, said)
+        rates = _by_compute(rates, training, instance, run, corrections)
+        rates = _by_input(rates, training, instance, run, corrections)
     for run in fitting:
-        rates = _by_network(rates, run, instance, said, refused)
-    return Calibrated(rates, tuple(said), tuple(refused))
+        rates = _by_network(rates, run, instance, corrections, refused)
+    return Calibrated(rates, tuple(corrections), tuple(refused))
 
 
 def _differs(run: Measured, training: Training, instance: Instance) -> str | None:
@@ -97,30 +97,32 @@ def _bits(half: bool) -> int:
     return 16 if half else 32
 
 
-def _by_compute(rates: Rates, training: Training, instance: Instance, run: Measured, said: list[str]) -> Rates:
+def _by_compute(rates: Rates, training: Training, instance: Instance, run: Measured, corrections: list[str]) -> Rates:
     """Rates at which a step of that run's batch takes as long as it took, without waits and communication."""
     work = replace(training.work(), batch=run.batch, accumulate=run.accumulate, strategy="single")
     # With a GPU, the host's threads compute nothing.
     threads = 1 if instance.is_gpu else (run.threads or training.kind.threads) / training.kind.threads
     modelled = step(work, rates.at("value"), Layout()).compute_s / threads
     images = run.batch * run.accumulate
-    said.append(f"compute: {1e3 * run.computed_s:,.1f} ms a step of {images} images, from {run.name}")
+    corrections.append(f"compute: {1e3 * run.computed_s:,.1f} ms a step of {images} images, from {run.name}")
     return as_measured(rates, COMPUTE, run.computed_s / modelled, "measured")
 
 
-def _by_input(rates: Rates, training: Training, instance: Instance, run: Measured, said: list[str]) -> Rates:
+def _by_input(rates: Rates, training: Training, instance: Instance, run: Measured, corrections: list[str]) -> Rates:
     """Rates of the input, which are known where the GPUs waited for data; for a machine of the same type."""
     if run.wait_s < WAITS * run.step_s or not training.kind.decodes or run.instance_type not in (None, instance.name):
         return rates
     speeds, image_bytes = rates.at("value"), training.data.image_bytes
     modelled = min(speeds.decoded_per_s, speeds.read_per_s / image_bytes)
     per_node = run.images_per_s / run.layout.nodes
-    said.append(f"input: {per_node:,.0f} images/s a node, from {run.name}, which waited {run.wait_s / run.step_s:.0%}")
+    corrections.append(
+        f"input: {per_node:,.0f} images/s a node, from {run.name}, which waited {run.wait_s / run.step_s:.0%}"
+    )
     return as_measured(rates, INPUT, per_node / modelled, "measured")
 
 
 def _by_network(
-    rates: Rates, run: Measured, instance: Instance, said: list[str], refused: list[tuple[str, str]]
+    rates: Rates, run: Measured, instance: Instance, corrections: list[str], refused: list[tuple[str, str]]
 ) -> Rates:
     """Rates of the network, as measured between the ranks on this type of instance."""
     if run.all_reduce_per_s is None or run.layout.replicas == 1:
@@ -130,7 +132,7 @@ def _by_network(
         return rates
     rate = measured_rate(run.all_reduce_per_s, "measured")
     name = "between nodes" if run.layout.nodes > 1 else "within a node"
-    said.append(f"all-reduce {name}: {run.all_reduce_per_s / 1e9:.2f} GB/s, from {run.name}")
+    corrections.append(f"all-reduce {name}: {run.all_reduce_per_s / 1e9:.2f} GB/s, from {run.name}")
     if run.layout.nodes > 1:
         # A rate over a whole run is a lasting one.
         return replace(rates, outer_per_s=rate, lasting_per_s=rate)

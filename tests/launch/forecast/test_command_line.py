@@ -127,8 +127,8 @@ def test_a_run_on_this_kind_of_gpu_calibrates_and_another_does_not(tmp_path: Pat
 
     assert fits["candidates"][0]["images_per_s"] == pytest.approx(128 / 0.025)
     assert fits["candidates"][0]["source"] == "measured"
-    assert fits["said"] == ["g5.2xlarge: compute: 25.0 ms a step of 128 images, from run"]
-    assert differs["said"] == [
+    assert fits["corrections"] == ["g5.2xlarge: compute: 25.0 ms a step of 128 images, from run"]
+    assert differs["corrections"] == [
         "p4d.24xlarge: nothing from run, which ran on NVIDIA A10G, and p4d.24xlarge computes on A100"
     ]
 
@@ -140,7 +140,7 @@ def test_a_run_that_says_nothing_of_one_candidate_is_named_there(tmp_path: Path,
 
     both = answer(capsys, *told, "--instance-type", "g5.2xlarge,p4d.24xlarge")
 
-    assert both["said"] == [
+    assert both["corrections"] == [
         "g5.2xlarge: compute: 25.0 ms a step of 128 images, from a",
         "p4d.24xlarge: nothing from a and 1 more, which ran on NVIDIA A10G, and p4d.24xlarge computes on A100",
     ]
@@ -189,7 +189,7 @@ def a_run(folder: Path, device: str) -> None:
 def test_published_prints_every_error_and_its_bound(capsys: Capture) -> None:
     assert main(["published"]) == 0
 
-    said = capsys.readouterr().out
-    assert "ResNet-18 on CIFAR-10, DDP" in said
-    assert said.count("bound: 15%") == 2
-    assert said.count("what it cannot know:") == 1
+    text = capsys.readouterr().out
+    assert "ResNet-18 on CIFAR-10, DDP" in text
+    assert text.count("bound: 15%") == 2
+    assert text.count("what it cannot know:") == 1

@@ -174,13 +174,13 @@ def calibrated(name: str, nodes: int, runs: list[Measured], **settings: Any) -> 
     return forecast(trained, instance, found.rates), found
 
 
-def test_told_a_run_it_gives_that_run_back() -> None:
+def test_a_forecast_corrected_by_a_run_reproduces_it() -> None:
     guess, found = calibrated("g5.2xlarge", 1, [run()], **CIFAR)
 
     assert guess.step.step_s == pytest.approx(0.020)
     assert guess.images_per_s == pytest.approx(6_400)
     assert guess.source == "measured"
-    assert found.said == ("compute: 20.0 ms a step of 128 images, from a-run",)
+    assert found.corrections == ("compute: 20.0 ms a step of 128 images, from a-run",)
     low, high = guess.epoch_range_s
     assert low == pytest.approx(0.9 * guess.epoch_s)
     assert high == pytest.approx(1.1 * guess.epoch_s)
@@ -193,7 +193,7 @@ def test_it_learns_the_network_from_a_run_on_two_nodes() -> None:
 
     assert found.rates.outer_per_s.value == 2e9
     assert guess.step.compute_s == pytest.approx(0.020)
-    assert "all-reduce between nodes: 2.00 GB/s, from two" in found.said
+    assert "all-reduce between nodes: 2.00 GB/s, from two" in found.corrections
 
 
 def test_the_bus_bandwidth_of_nodes_with_several_gpus_gives_their_all_reduce_back() -> None:
@@ -219,7 +219,7 @@ def test_it_learns_how_fast_images_come_from_a_run_that_waited() -> None:
 
     assert guess.images_per_s == pytest.approx(592)
     assert guess.limit == "EBS"
-    assert "input: 296 images/s a node, from a-run, which waited 81%" in found.said
+    assert "input: 296 images/s a node, from a-run, which waited 81%" in found.corrections
 
 
 def test_a_cpu_speaks_for_its_own_type_of_machine_only() -> None:
