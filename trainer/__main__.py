@@ -5,6 +5,7 @@ It and what else starts a process (torchrun.py, sagemaker.py) read the environme
 """
 
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -14,13 +15,15 @@ from pathlib import Path
 from typing import NoReturn
 
 from trainer.config import SECTIONS, TrainConfig, check
-from trainer.contract import Exit
+from trainer.contract import TIME_IN_NAMES, Exit
 from trainer.distributed.ranks import Ranks, read_ranks
 from trainer.errors import SettingsError, TrainerError, tell
 from trainer.outcome import Record, no_record, recorded
 from trainer.settings import flags
 
-# How long a rank leaves the word to another: one that only has to print it, and one that may still import torch.
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+# How long a rank waits for another to report: one that only has to print it, and one that may still import torch.
 LET_SPEAK_S, LET_REFUSE_S = 2.0, 30.0
 
 ABOUT = """Train an image classifier on one GPU, on several, or on a CPU.
@@ -89,12 +92,14 @@ def _say(line: str) -> None:
 
 
 def run_dir_of(config: TrainConfig, env: Mapping[str, str]) -> Path:
-    """Where results go.  A job id names a new folder, so that the job finds it when started again; else the time."""
+    """The folder for the results.  A job id names a new one, so that a restarted job finds it again; else the time."""
     if config.run_dir is not None:
         return config.run_dir
     jobs = [env[name] for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID") if env.get(name, "none") != "none"]
-    name = jobs[0] if jobs else datetime.now().strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / f"{config.dataset}-{config.model}-{name}"
+    job = jobs[0] if jobs else datetime.now().strftime(TIME_IN_NAMES)
+    if _UUID.fullmatch(job):
+        job = job[:8]  # of torchrun --standalone: enough to find the folder again after a restart
+    return Path("runs") / f"{config.dataset}-{config.model}-{job}"
 
 
 def _is_mine_to_tell(error: TrainerError, ranks: Ranks) -> bool:

@@ -30,6 +30,9 @@ WEIGHTS = "model.pt"
 CHECKPOINTS = "checkpoints"
 OUTCOME = "outcome.json"  # how the run ended, see trainer.outcome
 
+# How a folder is named that has no other name.
+TIME_IN_NAMES = "%Y%m%d-%H%M%S"
+
 # SageMaker's container layout: https://docs.aws.amazon.com/sagemaker/latest/dg/amazon-sagemaker-toolkits.html
 SAGEMAKER_MODEL = PurePosixPath("/opt/ml/model")
 SAGEMAKER_CHECKPOINTS = PurePosixPath("/opt/ml/checkpoints")

@@ -14,13 +14,13 @@ from trainer.errors import Interrupted, SettingsError, TrainingError
 from trainer.loop import train_epoch
 from trainer.metrics.counters import Stopwatch
 from trainer.metrics.progress import Bar
-from trainer.schedule import learning_rate, peak_lr
+from trainer.schedule import learning_rate, peak_lr, updates_after
 from trainer.training import Training
 
 
 @dataclass(frozen=True)
 class EpochResult:
-    """What one epoch of training came to, over all ranks.  Times are this rank's."""
+    """The result of one epoch of training over all ranks.  Times are this rank's."""
 
     loss: float
     top1: float
@@ -34,7 +34,7 @@ class EpochResult:
 
 
 def train_one_epoch(training: Training, epoch: int, pulse: Pulse, bar: Bar, save: Callable[[], str]) -> EpochResult:
-    """Trains what is left of `epoch`.  Collective.
+    """Trains the rest of `epoch`.  Collective.
 
     save: starts writing a checkpoint and returns where.  Raises Interrupted after a last save, and
     TrainingError for a loss that is not finite.
@@ -44,7 +44,7 @@ def train_one_epoch(training: Training, epoch: int, pulse: Pulse, bar: Bar, save
     first, last = _steps(training, batches)
     rate = _rates(training, epoch, batches)
     watch = Stopwatch(training.session.device, batches.accumulate)
-    bar.start(epoch, first, last)
+    bar.start(epoch, first, last, updates_after(config, training.data.train.size, training.wrapped.replicas, epoch))
     before, began = progress.seconds, perf_counter()
     with closing(_loader(training, epoch, batches, first, last)) as loader, closing(bar):
         steps = train_epoch(
@@ -64,13 +64,14 @@ def train_one_epoch(training: Training, epoch: int, pulse: Pulse, bar: Bar, save
 
 
 def _look(training: Training, pulse: Pulse, bar: Bar, save: Callable[[], str], *, epoch_ends: bool) -> None:
+    """Checks the loss, and saves or stops when it is time to.  Collective."""
     verdict = pulse.look(training.totals.first_bad, epoch_ends=epoch_ends)
     if verdict.bad_step is not None:
         raise TrainingError(_not_finite(training, verdict.bad_step))
     bar.show(training.totals)
     if verdict.stop:
         path = save()
-        raise Interrupted(f"stopped as asked, in epoch {training.progress.epoch + 1}; saved in {path}.")
+        raise Interrupted(f"stopped on request in epoch {training.progress.epoch + 1}; saved in {path}.")
     if verdict.save:
         save()
         pulse.saved()
@@ -89,7 +90,7 @@ def _steps(training: Training, batches: Batches) -> tuple[int, int]:
     """The first and one past the last update of the epoch under way."""
     progress = training.progress
     steps = steps_per_epoch(training.data.train.size, batches)
-    # Counted in images, so that a run resumed with another global batch goes on at the right place.
+    # Counted in images, so that a run resumed with another global batch continues at the right place.
     first = min(steps, progress.images // batches.per_update)
     limit = training.config.max_steps
     return first, steps if limit is None else min(steps, first + max(0, limit - progress.updates))

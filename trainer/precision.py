@@ -31,6 +31,13 @@ def pick_precision(config: TrainConfig, device: torch.device) -> str:
     return best
 
 
+def warning_for_slow_precision(precision: str, device: torch.device) -> str | None:
+    """What to use instead of 16 bits on a CPU that has no hardware for them, or None."""
+    if device.type != "cpu" or precision == "fp32" or (precision == "bf16" and cpu_has_bf16()):
+        return None
+    return f"--precision {precision} is many times slower than fp32 on this CPU; use --precision fp32, or drop it."
+
+
 def _best_precision(device: torch.device) -> str:
     if device.type == "cuda":
         major, _ = torch.cuda.get_device_capability(device)

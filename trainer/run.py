@@ -23,8 +23,9 @@ from trainer.metrics.curves import draw
 from trainer.metrics.gpu_use import GpuUse
 from trainer.metrics.log import Journal, open_journal, read_records
 from trainer.metrics.progress import Bar
-from trainer.metrics.record import epoch_record, headline, opening
+from trainer.metrics.record import epoch_record, headline, opening, seconds_left
 from trainer.outcome import Record, no_record
+from trainer.precision import warning_for_slow_precision
 from trainer.process.interrupt import watch
 from trainer.process.machine import pick_device, set_up
 from trainer.schedule import count_updates, warning_for_few_updates
@@ -52,7 +53,7 @@ def run(
     set_up(config, device, ranks)
     strategy = strategy_name(config, ranks.world_size)
     with ExitStack() as stack:
-        asked = stack.enter_context(watch(tells=ranks.is_head))
+        interrupt = stack.enter_context(watch(tells=ranks.is_head))
         joined = stack.enter_context(
             session(ranks, device, config.timeout_s, connect=strategy in DISTRIBUTED, record=record)
         )
@@ -67,13 +68,13 @@ def run(
         refuse_empty_epochs(training)
         tell(opening(training, strategy))
         _resume(training, checkpoints, tell)
-        _warn_of_few_updates(training, tell)
+        _warn(training, tell)
         journal = joined.on_head(lambda: _journal(training, run_dir)) or Journal([])
         stack.callback(journal.close)
         # After a failure a tracker may still take long to send its last: no other rank waits, so none may end this one.
         stack.push(lambda failed, *_: joined.leave() if failed else None)
         pulse = Pulse(
-            joined, asked, time.monotonic, save_every_s=config.checkpoint_every_s, at_most_every=config.log_every
+            joined, interrupt, time.monotonic, save_every_s=config.checkpoint_every_s, at_most_every=config.log_every
         )
         bar = Bar(ranks.is_head and (interactive if config.progress is None else config.progress))
         try:
@@ -81,7 +82,7 @@ def run(
         except Interrupted as stopped:
             joined.on_head(checkpoints.wait)
             joined.on_head(lambda: _draw(training, run_dir))
-            raise Interrupted(f"{stopped} Give the same command with --run-dir {run_dir} to go on.") from None
+            raise Interrupted(f"{stopped} To resume, run the same command with --run-dir {run_dir}.") from None
         _finish(training, checkpoints, run_dir, tell)
 
 
@@ -93,7 +94,7 @@ def _train(
     bar: Bar,
     tell: Callable[[str], None],
 ) -> None:
-    """All epochs that are left."""
+    """Trains all remaining epochs."""
     config, progress = training.config, training.progress
     communication: Communication | None = None
     measured_at = -1  # global batch; measured anew when a ramp changes it
@@ -111,7 +112,7 @@ def _train(
             score = evaluate_exactly(training) if last or (epoch + 1) % config.eval_every == 0 else None
             record = epoch_record(training, epoch + 1, result, score, communication, gpu_use.mean_percent())
             training.session.on_head(partial(journal.write, record))
-            tell(headline(record, config.epochs))
+            tell(headline(record, config.epochs, seconds_left(training, record)))
             is_best = score is not None and score.top1 > progress.best_top1
             if score is not None and is_best:
                 progress.best_top1 = score.top1
@@ -121,7 +122,7 @@ def _train(
 
 
 def begin_next_epoch(training: Training) -> None:
-    """Forgets what belongs to the epoch that is over."""
+    """Resets what is counted within one epoch."""
     training.progress.epoch += 1
     training.progress.images = 0
     training.progress.seconds = 0.0
@@ -166,7 +167,7 @@ def _remove_empty(folders: list[Path]) -> None:
 
 
 def _resume(training: Training, checkpoints: Checkpoints, tell: Callable[[str], None]) -> None:
-    """Goes on from the newest checkpoint, which rank 0 reads for all.  Collective."""
+    """Resumes from the newest checkpoint, which rank 0 reads for all.  Collective."""
     joined = training.session
     if not training.config.resume:
         joined.on_head(checkpoints.start_afresh)
@@ -175,7 +176,8 @@ def _resume(training: Training, checkpoints: Checkpoints, tell: Callable[[str], 
     if data is not None:
         snapshot.restore(training, load(data))
         done = training.progress
-        tell(f"going on after {done.epoch} epochs, {done.images:,} images of the next and {done.updates:,} updates")
+        inside = f", {done.images:,} images into it" if done.images else ""
+        tell(f"resuming at epoch {done.epoch + 1}{inside}, after {done.updates:,} updates")
 
 
 def _journal(training: Training, run_dir: Path) -> Journal:
@@ -184,10 +186,10 @@ def _journal(training: Training, run_dir: Path) -> Journal:
 
 
 def _save(training: Training, checkpoints: Checkpoints, is_best: bool) -> str:
-    """Starts saving, on rank 0, and returns where.  Collective: what rank 0 meets all ranks raise."""
+    """Starts saving on rank 0 and returns the path.  Collective: an error on rank 0 is raised on all ranks."""
     if not snapshot.weights_are_finite(training):
         raise TrainingError(
-            "the weights are not finite any more, so they are not saved; earlier checkpoints are untouched. "
+            "the weights are no longer finite, so they are not saved; earlier checkpoints are untouched. "
             "Start again with a lower --lr or --clip-norm 1."
         )
     state, done = snapshot.take(training), training.progress
@@ -196,7 +198,7 @@ def _save(training: Training, checkpoints: Checkpoints, is_best: bool) -> str:
 
 
 def _finish(training: Training, checkpoints: Checkpoints, run_dir: Path, tell: Callable[[str], None]) -> None:
-    """Leaves the weights and the picture, and says where everything is.  Collective."""
+    """Saves the weights, draws the curves and prints where everything is.  Collective."""
     joined = training.session
     joined.on_head(checkpoints.wait)
     with training.ema.applied() if training.ema else nullcontext():
@@ -205,9 +207,9 @@ def _finish(training: Training, checkpoints: Checkpoints, run_dir: Path, tell: C
     joined.on_head(lambda: _draw(training, run_dir))
     if training.progress.best_top1 >= 0:
         tell(f"done: best test accuracy {training.progress.best_top1:.1%}")
-    for what, where in (("metrics", METRICS), ("picture", CURVES), ("weights", WEIGHTS)):
-        if joined.ranks.is_head and (run_dir / where).exists():
-            tell(f"  {what:<12}{run_dir / where}")
+    for label, name in (("metrics", METRICS), ("picture", CURVES), ("weights", WEIGHTS)):
+        if joined.ranks.is_head and (run_dir / name).exists():
+            tell(f"  {label:<12}{run_dir / name}")
     tell(f"  {'checkpoints':<12}{checkpoints.folder}")
 
 
@@ -219,16 +221,21 @@ def _draw(training: Training, run_dir: Path) -> None:
         draw(read_records(run_dir / METRICS), f"{config.model} on {config.dataset}", run_dir / CURVES)
 
 
-def _warn_of_few_updates(training: Training, tell: Callable[[str], None]) -> None:
-    updates = count_updates(training.config, training.data.train.size, training.wrapped.replicas)
-    warning = warning_for_few_updates(updates)
-    if warning and training.config.max_steps is None:
-        tell(f"warning: {warning}")
+def _warn(training: Training, tell: Callable[[str], None]) -> None:
+    """Warns of settings that are allowed and rarely meant."""
+    config = training.config
+    warnings = [warning_for_slow_precision(training.precision, training.session.device)]
+    if config.max_steps is None:
+        updates = count_updates(config, training.data.train.size, training.wrapped.replicas)
+        warnings.append(warning_for_few_updates(updates))
+    for warning in warnings:
+        if warning:
+            tell(f"warning: {warning}")
 
 
 @contextmanager
 def torch_errors_in_words(config: TrainConfig, ranks: Ranks) -> Iterator[None]:
-    """What torch raises for a user's choice, as a sentence."""
+    """Turns errors of torch that a user's choice causes into sentences."""
     try:
         yield
     except torch.OutOfMemoryError as error:

@@ -41,6 +41,13 @@ def count_updates(config: TrainConfig, train_size: int, replicas: int) -> int:
     return updates if config.max_steps is None else min(updates, config.max_steps)
 
 
+def updates_after(config: TrainConfig, train_size: int, replicas: int, epoch: int) -> int:
+    """Updates of all epochs after `epoch`, if no limit ends them early."""
+    return sum(
+        train_size // batches_at(config, later, replicas).per_update for later in range(epoch + 1, config.epochs)
+    )
+
+
 def warning_for_few_updates(updates: int) -> str | None:
     """What to do about a run too short to learn, or None.
 
@@ -50,8 +57,8 @@ def warning_for_few_updates(updates: int) -> str | None:
     if updates >= FEW_UPDATES:
         return None
     return (
-        f"only {updates} updates in this training, and under about {FEW_UPDATES} no learning rate makes up for it; "
-        "take a smaller batch, --batch-ramp (such as 0:512,2:2048) or more --epochs."
+        f"only {updates} updates in this training; with fewer than about {FEW_UPDATES} it may learn little. "
+        "Use a smaller batch, --batch-ramp (such as 0:512,2:2048) or more --epochs."
     )
 
 

@@ -11,15 +11,17 @@ import logging
 import os
 import signal
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import NoReturn
 
-from trainer.contract import Exit
+from trainer.contract import TIME_IN_NAMES, Exit
 
 # What a worker ends with because another one is gone: it lost a rank, or torchrun asked it to leave.
 # The higher the number, the less such an end explains.
@@ -59,6 +61,7 @@ def main(argv: Sequence[str], *, verbose: bool = False) -> int:
 
     logging.disable(logging.NOTSET if verbose else logging.ERROR)
     args = run.parse_args(list(argv))
+    _name_standalone_run(args)
     try:
         # torchrun would leave its folder behind.
         with TemporaryDirectory(prefix="torchrun-") as logs:
@@ -80,6 +83,14 @@ def main(argv: Sequence[str], *, verbose: bool = False) -> int:
     return Exit.DONE
 
 
+def _name_standalone_run(args: Namespace) -> None:
+    """Does what torchrun's --standalone does, but with the time as the run's id, which names the run folder."""
+    if args.standalone:
+        args.standalone = False
+        args.rdzv_backend, args.rdzv_endpoint = "c10d", "localhost:0"
+        args.rdzv_id = datetime.now().strftime(TIME_IN_NAMES)
+
+
 def _report(death: Death) -> int:
     """The exit code for `death`, after a line about it where its worker printed none."""
     if death.code == -signal.SIGUSR1:  # asked to leave before it could listen: there was nothing to save
@@ -87,7 +98,7 @@ def _report(death: Death) -> int:
     if death.code < 0:
         name = signal.Signals(-death.code).name
         hint = "; the usual reason is too little memory" if death.code == -signal.SIGKILL else ""
-        return _complain(Exit.MACHINE, f"rank {death.rank} was killed by {name}{hint}. Start again to go on.")
+        return _complain(Exit.MACHINE, f"rank {death.rank} was killed by {name}{hint}. Start again to resume.")
     if death.code == Exit.BUG or death.code not in set(Exit):
         return _complain(death.code, f"rank {death.rank} ended with exit code {death.code}; its own output is above.")
     return death.code

@@ -199,7 +199,7 @@ def test_ctrl_c_saves_and_leaves(tmp_path: Path) -> None:
     job.send_signal(signal.SIGINT)
     _, err = job.communicate(timeout=60)
     assert job.returncode == 75
-    assert "stopped as asked, in epoch" in err
+    assert "stopped on request in epoch" in err
     outcome = read_outcome(tmp_path / "run")
     assert outcome is not None
     assert (outcome.state, outcome.exit_code) == ("interrupted", 75)

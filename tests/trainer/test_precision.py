@@ -9,7 +9,7 @@ from trainer.config import TrainConfig
 from trainer.distributed.session import Session
 from trainer.errors import SettingsError
 from trainer.optimizers.sgd import build
-from trainer.precision import Stepper, gradient_scaler, pick_precision
+from trainer.precision import Stepper, gradient_scaler, pick_precision, warning_for_slow_precision
 from trainer.strategies import fsdp
 
 CPU = torch.device("cpu")
@@ -78,6 +78,27 @@ def test_auto_knows_what_each_gpu_does_well(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     assert pick_precision(TrainConfig(), torch.device("cuda", 0)) == chosen
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "has_bf16", "is_warned"),
+    [
+        ("fp32", "cpu", False, False),
+        ("fp16", "cpu", True, True),
+        ("bf16", "cpu", False, True),
+        ("bf16", "cpu", True, False),
+        ("fp16", "cuda", False, False),
+    ],
+)
+def test_16_bits_that_a_cpu_has_no_hardware_for_are_warned_of(
+    precision: str, device: str, has_bf16: bool, is_warned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.precision.cpu_has_bf16", lambda: has_bf16)
+
+    warning = warning_for_slow_precision(precision, torch.device(device))
+
+    assert (warning is not None) is is_warned
+    assert warning is None or "use --precision fp32" in warning
 
 
 def test_amp_where_only_fp32_is_fast_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,13 +65,13 @@ def test_a_run_stopped_mid_epoch_and_resumed_is_bit_identical(
     assert whole.returncode == 0, whole.stderr
     code, told = stop_in_epoch_two(broken, settings, ranks)
     assert code == 75, told
-    assert "stopped as asked, in epoch" in told
+    assert "stopped on request in epoch" in told
     progress = newest(broken / "run")["progress"]
     assert progress["epoch"] == 1
     assert 0 < progress["images"] < IMAGES, "the stop must fall inside an epoch"
     resumed = train(*settings, "--run-dir", broken / "run", ranks=ranks)
     assert resumed.returncode == 0, resumed.stderr
-    assert "going on after 1 epochs" in resumed.stdout
+    assert "resuming at epoch 2" in resumed.stdout
     expected = weights(unbroken / "run")
     assert all(torch.equal(weight, expected[name]) for name, weight in weights(broken / "run").items())
     for was, now in zip(*(read_records(f / "run" / "metrics.jsonl") for f in (unbroken, broken)), strict=True):
@@ -123,7 +123,7 @@ def test_a_checkpoint_moves_between_strategies(order: tuple[str, str], train: Ru
             "--strategy", strategy, "--epochs", epochs, "--optimizer", "adamw", "--schedule", "constant", ranks=2
         )
         assert done.returncode == 0, done.stderr
-    assert "going on after 1 epochs" in done.stdout
+    assert "resuming at epoch 2" in done.stdout
 
 
 def test_a_checkpoint_of_another_model_is_refused(train: Run) -> None:

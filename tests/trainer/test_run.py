@@ -113,7 +113,7 @@ def test_a_killed_worker_is_restarted_and_goes_on_from_the_newest_checkpoint(tmp
     os.kill(max(workers), signal.SIGKILL)
     out, err = process.communicate(timeout=100)
     assert process.returncode == 0, err
-    assert "going on after" in out
+    assert "resuming at epoch" in out
     assert [record["epoch"] for record in read_records(tmp_path / "metrics.jsonl")] == list(range(1, 41))
 
 

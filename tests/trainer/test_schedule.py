@@ -89,8 +89,8 @@ def test_a_ramp_that_does_not_divide_is_refused_before_training() -> None:
 
 def test_a_run_with_few_updates_is_warned_with_what_to_do() -> None:
     assert warning_for_few_updates(31) == (
-        "only 31 updates in this training, and under about 200 no learning rate makes up for it; "
-        "take a smaller batch, --batch-ramp (such as 0:512,2:2048) or more --epochs."
+        "only 31 updates in this training; with fewer than about 200 it may learn little. "
+        "Use a smaller batch, --batch-ramp (such as 0:512,2:2048) or more --epochs."
     )
 
 

@@ -14,6 +14,7 @@ from tests.processes import left_of
 from trainer.torchrun import Death, cause
 
 # Rank N does what word N says: ends with that code, kills itself with that signal, raises, or waits for SIGTERM.
+# None ends before those that wait have begun to.
 WORKER = """
 import os, signal, sys, time
 word = sys.argv[1 + int(os.environ["RANK"])]
@@ -24,7 +25,10 @@ if word == "wait":
     signal.signal(signal.SIGUSR1, save)
     signal.signal(signal.SIGINT, save)
     os.write(1, b"waiting\\n")  # in one piece, for there are two of us
+    open("WAITING", "w").close()
     time.sleep(60)
+while "wait" in sys.argv and not os.path.exists("WAITING"):
+    time.sleep(0.01)
 if word == "raise":
     raise RuntimeError("boom")
 if word.startswith("SIG"):
@@ -35,7 +39,7 @@ sys.exit(int(word))
 
 def command(folder: Path, *words: str) -> list[str]:
     worker = folder / "worker.py"
-    worker.write_text(WORKER)
+    worker.write_text(WORKER.replace("WAITING", str(folder / "waiting")))
     flags = ["--standalone", "--nproc-per-node", str(len(words)), str(worker), *words]
     return [sys.executable, "-m", "trainer.torchrun", *flags]
 
@@ -69,7 +73,7 @@ def test_ranks_asked_by_usr1_before_they_listened_end_with_75(tmp_path: Path) ->
 def test_a_killed_rank_is_named(tmp_path: Path) -> None:
     assert run(tmp_path, "0", "SIGKILL") == (
         6,
-        "error: rank 1 was killed by SIGKILL; the usual reason is too little memory. Start again to go on.\n",
+        "error: rank 1 was killed by SIGKILL; the usual reason is too little memory. Start again to resume.\n",
     )
 
 

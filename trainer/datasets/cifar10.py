@@ -4,6 +4,7 @@ import contextlib
 import io
 import logging
 import socket
+import sys
 import tarfile
 import tempfile
 import zlib
@@ -63,7 +64,7 @@ def _download(archive: Path) -> None:
     log.warning("downloading CIFAR-10 (170 MB) to %s", archive)
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=archive.parent) as unfinished, _quiet(), _patience(PATIENCE_S):
+        with tempfile.TemporaryDirectory(dir=archive.parent) as unfinished, _bar_on_terminals(), _patience(PATIENCE_S):
             download_url(cifar.CIFAR10.url, unfinished, ARCHIVE, cifar.CIFAR10.tgz_md5)
             (Path(unfinished) / ARCHIVE).replace(archive)
     except (OSError, RuntimeError, HTTPException) as error:
@@ -82,8 +83,11 @@ def _patience(seconds: float) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keeps torchvision's progress bar out of the logs."""
+def _bar_on_terminals() -> Iterator[None]:
+    """Shows torchvision's progress bar on a terminal and keeps it out of logs."""
+    if sys.stderr.isatty():
+        yield
+        return
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         yield
 

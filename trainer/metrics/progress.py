@@ -1,8 +1,12 @@
-"""The progress bar."""
+"""The progress bar and the time left."""
 
+from time import monotonic
 from typing import Any
 
 from trainer.metrics.counters import Totals
+
+# tqdm shortens the bar itself first, so loss and accuracy stay on a narrow terminal.
+FORMAT = "{desc} {percentage:3.0f}%{postfix} |{bar}|"
 
 
 class Bar:
@@ -11,27 +15,47 @@ class Bar:
     def __init__(self, shown: bool) -> None:
         self._shown = shown
         self._bar: Any = None
+        self._later, self._began = 0, 0.0
 
-    def start(self, epoch: int, first: int, last: int) -> None:
-        """A new epoch of updates `first` to `last`."""
+    def start(self, epoch: int, first: int, last: int, later: int) -> None:
+        """Shows a new epoch of updates `first` to `last`.  later: updates of the epochs after it."""
         if self._shown:
             from tqdm import tqdm
 
-            self._bar = tqdm(desc=f"epoch {epoch + 1}", initial=first, total=last, unit="update", leave=False)
+            self._later, self._began = later, monotonic()
+            self._bar = tqdm(
+                desc=f"epoch {epoch + 1}", initial=first, total=last, leave=False, dynamic_ncols=True, bar_format=FORMAT
+            )
 
     def advance(self) -> None:
-        """One update more."""
+        """Counts one update."""
         if self._bar is not None:
             self._bar.update()
 
     def close(self) -> None:
-        """Takes the bar off the screen, so that what is said next has a line of its own."""
+        """Removes the bar, so that the next line of output has a line of its own."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
 
     def show(self, totals: Totals) -> None:
-        """This rank's running loss and accuracy; reading them waits for the device."""
-        if self._bar is not None:
-            loss, top1, images = totals.sums.tolist()
-            self._bar.set_postfix(loss=f"{loss / max(1, images):.3f}", accuracy=f"{top1 / max(1, images):.1%}")
+        """Shows this rank's running loss and accuracy, and the time left; reading them waits for the device."""
+        if self._bar is None:
+            return
+        loss, top1, images = totals.sums.tolist()
+        done = self._bar.n - self._bar.initial
+        seconds_each = (monotonic() - self._began) / max(1, done)
+        left = seconds_each * (self._bar.total - self._bar.n + self._later)
+        self._bar.set_postfix_str(
+            f"loss {loss / max(1, images):.3f}, accuracy {top1 / max(1, images):.1%}, {duration(left)} left"
+        )
+
+
+def duration(seconds: float) -> str:
+    """A time to come, as coarsely as it is known: '40 s', '12 min', '3 h 20 min'."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 100:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min"

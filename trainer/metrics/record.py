@@ -1,4 +1,4 @@
-"""What is said about a training: one record an epoch, and the same in words."""
+"""An epoch's record, and the lines that a run prints about itself."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ from trainer.distributed.probe import Communication
 from trainer.epoch import EpochResult
 from trainer.evaluation import Score
 from trainer.metrics.counters import peak_memory_mib
+from trainer.metrics.progress import duration
 from trainer.process.machine import device_name
 from trainer.schedule import count_updates
 from trainer.training import Training, strategy_name
@@ -74,7 +75,7 @@ def _breakdown(result: EpochResult, communication: Communication | None) -> dict
 
 
 def opening(training: Training, strategy: str) -> str:
-    """The sentence a run begins with: what is trained, on what, how."""
+    """The lines a run begins with: the model, the data and how it is trained."""
     session, data, config = training.session, training.data, training.config
     weights = sum(weight.numel() for weight in training.wrapped.plain.parameters())
     ranks = session.ranks.world_size
@@ -88,8 +89,19 @@ def opening(training: Training, strategy: str) -> str:
     )
 
 
-def headline(record: dict[str, Any], epochs: int) -> str:
-    """An epoch's record in one readable line."""
+def seconds_left(training: Training, record: dict[str, Any]) -> float:
+    """How long the remaining epochs and evaluations take if they take as long as the last one, in seconds."""
+    config, last = training.config, record["epoch"]
+    epochs = float(config.epochs - last)
+    if config.max_steps is not None:
+        epochs = min(epochs, (config.max_steps - record["updates"]) * last / max(1, record["updates"]))
+    evaluation: float = record["eval_s"] or 0.0
+    training_s: float = record["epoch_s"]
+    return epochs * (training_s + evaluation / config.eval_every)
+
+
+def headline(record: dict[str, Any], epochs: int, left_s: float) -> str:
+    """An epoch's record in one readable line.  left_s: estimated time to the end of the run."""
     parts = [
         f"epoch {record['epoch']}/{epochs}",
         f"loss {record['train_loss']:.4f}",
@@ -98,4 +110,6 @@ def headline(record: dict[str, Any], epochs: int) -> str:
     if record["eval_top1"] is not None:
         parts += [f"test loss {record['eval_loss']:.4f}", f"test accuracy {record['eval_top1']:.1%}"]
     parts += [f"{record['images_per_s']:,.0f} images/s", f"{record['epoch_s']:.1f} s"]
+    if left_s > 0:
+        parts.append(f"{duration(left_s)} left")
     return "  ".join(parts)

@@ -8,7 +8,7 @@ from types import FrameType
 
 
 class Interrupt:
-    """Whether this process was asked to leave.  The training looks at it between updates."""
+    """Whether this process has been asked to stop.  The training checks it between updates."""
 
     def __init__(self, tells: bool = False) -> None:
         self.requested = False
@@ -16,18 +16,18 @@ class Interrupt:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.requested and number == signal.SIGINT:
-            raise KeyboardInterrupt  # a second Ctrl-C means now
+            raise KeyboardInterrupt  # the second Ctrl-C does not wait
         if number == signal.SIGINT and self._tells:
             # Not print: a signal may arrive in the middle of one.
-            os.write(2, b"\nsaving; Ctrl-C again ends it at once\n")
+            os.write(2, b"\nstopping and saving; press Ctrl-C again to quit without saving\n")
         self.requested = True
 
 
 @contextmanager
 def watch(*, tells: bool) -> Iterator[Interrupt]:
-    """Listens for the rest of the block.  Main thread only: signal handlers can be set nowhere else.
+    """Handles requests to stop inside the block.  Main thread only: signal handlers can be set nowhere else.
 
-    tells: answer Ctrl-C with a line, for it may take a moment.
+    tells: acknowledge Ctrl-C with a line, since saving may take a moment.
     """
     interrupt = Interrupt(tells)
     watched = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # USR1: sbatch --signal=USR1@120

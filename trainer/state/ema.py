@@ -51,7 +51,7 @@ class WeightAverage:
         return {"updates": self._updates, "weights": dict(self._average)}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Goes on from what state() gave, for a model with the same names and shards."""
+        """Restores what state() returned, for a model with the same names and shards."""
         self._updates = state["updates"]
         _copy(self._average, state["weights"])
 

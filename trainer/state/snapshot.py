@@ -1,7 +1,7 @@
 """What a checkpoint holds, taken from a training and put back into one.
 
-Tensors are stored whole and on the CPU, so a run may go on under another strategy or with another
-number of ranks.  With the same number it goes on bit for bit: each rank's randomness, batch-norm
+Tensors are stored whole and on the CPU, so a run may resume under another strategy or with another
+number of ranks.  With the same number it resumes bit for bit: each rank's randomness, batch-norm
 statistics and running sums are kept too.
 """
 
@@ -56,7 +56,7 @@ def restore(training: Training, state: dict[str, Any]) -> None:
     except (RuntimeError, ValueError, KeyError) as error:
         problem = str(error).splitlines()[-1].strip()
         raise SettingsError(
-            f"the checkpoint to go on from does not fit this run ({problem}); "
+            f"the checkpoint to resume from does not fit this run ({problem}); "
             "give another --checkpoint-dir, or --no-resume to start afresh."
         ) from error
     if state["scaler"] and training.trainee.stepper.scaler.is_enabled():
@@ -128,13 +128,13 @@ def _optimizer_layout(state: dict[str, Any], training: Training) -> dict[str, An
 
 def _check_fits(training: Training, state: dict[str, Any]) -> None:
     if state.get("format") != FORMAT:
-        raise SettingsError("the checkpoint to go on from was made by another version; start afresh with --no-resume.")
+        raise SettingsError("the checkpoint to resume from was made by another version; start afresh with --no-resume.")
     was, now = state["config"], training.config.model_dump(mode="json")
     for name in MUST_MATCH:
         if was.get(name) != now[name]:
             flag = "--" + name.replace("_", "-")
             raise SettingsError(
-                f"the checkpoint to go on from was made with {flag} {was.get(name)}, not {now[name]}; "
+                f"the checkpoint to resume from was made with {flag} {was.get(name)}, not {now[name]}; "
                 "give that again, another --checkpoint-dir, or --no-resume to start afresh."
             )
 
