@@ -9,6 +9,8 @@ from launch.rehearse.nodes.ec2 import processes
 from tests.launch.rehearse.ec2.conftest import SETTINGS, WITHOUT_ROOT, needs_namespaces
 from tests.launch.rehearse.terminal import Kept, Start, Terminal
 
+pytestmark = pytest.mark.timeout(600)  # with the undisturbed rehearsal, on a busy machine
+
 FULL_DISK = re.compile(r"error: (node 0 .* code 7: cannot write .*No space left.*)")
 
 
