@@ -89,7 +89,7 @@ def test_after_an_interruption_a_full_disk_and_the_loss_of_the_launcher_the_weig
         assert f"{fault}: " in terminal.text
     assert "node algo-1, rank 0: off, Interrupted" in terminal.text
     assert "launch: exit code 137" in terminal.text
-    assert "job is running already" in terminal.text
+    assert "job is already running" in terminal.text
     assert re.search(r"error: cannot write .*No space left", terminal.text)
     assert "job--2 is started" in terminal.text
     assert_nothing_left(terminal, made=2)
