@@ -30,7 +30,7 @@ def containers() -> Mark:
     return programs("buildah", "podman", "runc", as_root=True)
 
 
-def docker_nodes() -> Mark:
+def ec2_nodes() -> Mark:
     """What rehearsed EC2 nodes with a disk and an address of their own need: namespaces and root."""
     from launch.rehearse.nodes.ec2 import namespaces
 

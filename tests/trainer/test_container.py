@@ -9,12 +9,12 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import needs
 from trainer import container
 from trainer.container import Relay, attend, leave_word, sentence_of, wait_for
 from trainer.contract import SAGEMAKER_FAILURE_PATTERN, Exit
@@ -74,7 +74,7 @@ def test_hyperparameters_become_flags_and_the_sdks_own_are_left_out() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.skipif(find_spec("sagemaker_training") is None, reason="needs sagemaker-training")
+@needs.sagemaker_toolkit()
 def test_the_flags_are_those_of_awss_toolkit() -> None:
     from sagemaker_training import mapping, params
 

@@ -1,6 +1,5 @@
 """What goes wrong ends with one clear sentence and the right exit code, never with a traceback."""
 
-import os
 import re
 import signal
 import socket
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.conftest import ROOT, Run, start_ranks, trainer_command, trainer_env, trainer_words
 from tests.warm import Job, free_port
 from trainer.contract import OUTCOME
@@ -86,7 +86,7 @@ def test_a_loss_that_explodes_stops_the_run_and_keeps_the_last_checkpoint(train:
     assert [record["epoch"] for record in read_records(tmp_path / "run" / "metrics.jsonl")] == [1]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@needs.not_root()
 def test_an_unwritable_run_folder_is_refused(train: Run, tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o500)
     refused(train("--run-dir", tmp_path / "closed" / "run"), 6, "cannot write to", "choose another --run-dir")

@@ -5,12 +5,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import needs
 from tests.conftest import trainer_env
 from tests.trainer.settings.test_flags import BOOLEANS, OTHER, read
 from trainer import sagemaker
@@ -36,7 +36,7 @@ GIVEN: list[tuple[str, Any]] = [
     *((name, given) for name in OTHER if TrainConfig.model_fields[name].default is None for given in (None, "none")),
 ]  # fmt: skip
 
-needs_toolkit = pytest.mark.skipif(find_spec("sagemaker_training") is None, reason="needs sagemaker-training")
+needs_toolkit = needs.sagemaker_toolkit()
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,9 @@ from sklearn.datasets import load_digits
 from launch.core.templates import fill
 from launch.rehearse.nodes.ec2.namespaces import fill_disk
 from launch.rehearse.nodes.ec2.node import programs
+from tests import needs
 from tests.conftest import ROOT
-from tests.launch.ec2.nodes import REGION, Node, Region, Volume, World, held, left_of, region, text_of, why_not_here
+from tests.launch.ec2.nodes import REGION, Node, Region, Volume, World, held, left_of, region, text_of
 
 BUCKET, JOB, LOG_GROUP = "ddp-bucket", "job-1", "/aws-ddp-toolkit/ec2"
 RUN = f"jobs/{JOB}/run/"
@@ -32,7 +33,7 @@ SECRETS = ("WANDB_API_KEY=ssm:/ddp-toolkit/wandb",
            "MLFLOW_TRACKING_PASSWORD=secretsmanager:ddp-toolkit/mlflow")  # fmt: skip
 LONG = ("--epochs", "60")  # long enough for something to happen meanwhile
 
-needs_nodes = pytest.mark.skipif(why_not_here() is not None, reason=why_not_here() or "")
+needs_nodes = needs.ec2_nodes()
 
 
 def user_data(*train: str, seconds: dict[str, float] | None = None, **values: Any) -> str:

@@ -1,17 +1,16 @@
 """The page of a report, in a browser as somebody opens it: a file, without a network."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from tests import needs
 from tests.launch.report.conftest import HOSTILE, Made
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="this machine has no chromium")
+pytestmark = needs.chromium()
 TELEPHONE, SCREEN = {"width": 375, "height": 800}, {"width": 1400, "height": 900}
 
 
@@ -20,7 +19,7 @@ def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         # Chromium's own sandbox does not work for root.
         flags = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        browser = playwright.chromium.launch(executable_path=needs.chromium_path(), args=flags)
         yield browser
         browser.close()
 

@@ -11,7 +11,6 @@ import tarfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,12 @@ from moto.server import ThreadedMotoServer
 from launch.rehearse.nodes.sagemaker.container import Container, ContainerSpec
 from launch.rehearse.nodes.sagemaker.network import network, why_no_network
 from launch.sagemaker.bundle import make_bundle
+from tests import needs
 from tests.processes import processes_with
 from trainer.contract import SAGEMAKER_FAILURE_PATTERN, SAGEMAKER_SCRIPT_TEXT
 from trainer.metrics.log import read_records
 
-pytestmark = pytest.mark.skipif(
-    find_spec("sagemaker_pytorch_container") is None, reason="needs sagemaker-pytorch-training"
-)
+pytestmark = needs.sagemaker_toolkit()
 
 # What the SDK adds to the hyperparameters for each distribution.
 DISTRIBUTIONS: dict[str, dict[str, Any]] = {

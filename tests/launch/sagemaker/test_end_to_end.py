@@ -18,11 +18,11 @@ import torch
 from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.job import Job
-from launch.rehearse.nodes.sagemaker.network import why_no_network
 from launch.sagemaker.backend import BACKEND
 from launch.sagemaker.options import SageMakerOptions
 from launch.sagemaker.runtime import Runtime
 from launch.sagemaker.start import launch, prepare
+from tests import needs
 from tests.conftest import ROOT
 from tests.launch.sagemaker.agent import Agent, playing
 from trainer.config import TrainConfig
@@ -126,7 +126,7 @@ def test_a_spot_job_that_is_interrupted_resumes_from_its_checkpoint(agent: Agent
     assert "torchrun" in agent.log("spot")
 
 
-@pytest.mark.skipif(why_no_network() is not None, reason=str(why_no_network()))
+@needs.sagemaker_hosts()
 @pytest.mark.slow("two instances of launch.sagemaker train one model through AWS's toolkit")
 def test_two_instances_train_one_model(agent: Agent, tmp_path: Path) -> None:
     agent.ranks = 1

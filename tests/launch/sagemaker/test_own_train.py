@@ -15,13 +15,14 @@ import torch
 
 from launch.rehearse.nodes.sagemaker import container as rehearsed
 from launch.rehearse.nodes.sagemaker.container import Container, ContainerSpec
-from launch.rehearse.nodes.sagemaker.network import network, why_no_network
+from launch.rehearse.nodes.sagemaker.network import network
+from tests import needs
 from tests.conftest import ROOT
 from tests.launch.sagemaker.test_container import HOSTS, SMALL, failure, hyperparameters
 from trainer.contract import Exit
 from trainer.metrics.log import read_records
 
-pytestmark = pytest.mark.skipif(why_no_network() is not None, reason=why_no_network() or "")
+pytestmark = needs.sagemaker_hosts()
 
 BUNDLE = "s3://jobs/source/sourcedir.tar.gz"
 # What entry.sh starts, after what lets this machine be a container: see toolkit.py.

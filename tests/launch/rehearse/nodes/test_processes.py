@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from launch.rehearse.nodes.ec2.node import Node, NodeSetup, Volume
-from launch.rehearse.nodes.ec2.processes import Processes, processes, relocated, why_not_here
+from launch.rehearse.nodes.ec2.processes import Processes, processes, relocated
+from tests import needs
 from tests.conftest import ROOT
 from tests.launch.ec2.test_boot import user_data
 from tests.processes import left_of, processes_with
 
-pytestmark = pytest.mark.skipif(why_not_here() is not None, reason=why_not_here() or "")
+pytestmark = needs.process_nodes()
 
 # Every path that boot.sh contains, so that relocated() finds it.
 PLACES = ": /var/lib/ddp /run/ddp /data /dev/disk/by-id /job/run http://169.254.169.254 head:29400\n"

@@ -1,7 +1,6 @@
 """The page of a rehearsal, in a browser as somebody opens it: a file, without a network."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,10 +11,10 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from launch.rehearse.receipt.page import LINE_CHARACTERS, LOG_CHARACTERS, as_html, charts, write
 from launch.rehearse.stage.recording import Epoch, Line
+from tests import needs
 from tests.launch.rehearse.receipt.receipts import DEAD, FIRST, HOSTILE, RECEIPT, SECOND, THIRD
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="this machine has no chromium")
+needs_browser = needs.chromium()
 TELEPHONE, SCREEN = {"width": 375, "height": 800}, {"width": 1400, "height": 900}
 PAPER = {"width": 794, "height": 1123}  # A4
 # The contrast (WCAG 2) of every text with the colour behind it, the faintest first.
@@ -47,7 +46,7 @@ def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         # Chromium's own sandbox does not work for root.
         flags = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        browser = playwright.chromium.launch(executable_path=needs.chromium_path(), args=flags)
         yield browser
         browser.close()
 

@@ -17,7 +17,10 @@ from launch.rehearse.stage.faults import parse
 from launch.rehearse.stage.sagemaker import SageMaker, opened
 from launch.rehearse.stage.scene import RehearsedJob
 from launch.sagemaker.backend import BACKEND
+from tests import needs
 from trainer.errors import SettingsError
+
+pytestmark = needs.sagemaker_toolkit()
 
 
 def job(**options: Any) -> RehearsedJob:
