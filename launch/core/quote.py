@@ -92,17 +92,21 @@ def price_lines(quotes: Sequence[Quote], not_counted: str = "") -> list[tuple[st
 def _lines(quote: Quote) -> list[tuple[str, str]]:
     if quote.market == "allocation":
         return [(quote.instance, "no price: from your allocation"), ("  expected", _expected(quote))]
-    is_spot = quote.market == "spot"
-    machines = "with its disks" if quote.nodes == 1 else f"all {quote.nodes} nodes with their disks"
-    on_demand = _hourly(quote.on_demand_usd_per_hour if is_spot else quote.usd_per_hour, f"on demand, {machines}")
-    lines = [(quote.instance or "price", on_demand)]
-    if is_spot:
-        lines.append(("  spot", f"{_hourly(quote.usd_per_hour, 'now')}; at most the price on demand"))
-    lines.append(("  expected", _expected(quote)))
+    lines = [*_rates(quote), ("  expected", _expected(quote))]
     if quote.most_usd is not None and quote.most_s is not None:
         limit = hours(quote.most_s / 3600)
         lines.append(("  at most", f"{usd(quote.most_usd)} in {limit}; then the time limit ends it"))
     return [*lines, *(("", f"  {note}") for note in quote.notes)]
+
+
+def _rates(quote: Quote) -> list[tuple[str, str]]:
+    """The price per hour on demand, and that of spot capacity."""
+    machines = "with its disks" if quote.nodes == 1 else f"all {quote.nodes} nodes with their disks"
+    label, on_demand = quote.instance or "price", f"on demand, {machines}"
+    if quote.market != "spot":
+        return [(label, _hourly(quote.usd_per_hour, on_demand))]
+    spot = f"{_hourly(quote.usd_per_hour, 'now')}; at most the price on demand"
+    return [(label, _hourly(quote.on_demand_usd_per_hour, on_demand)), ("  spot", spot)]
 
 
 def _hourly(amount: float | None, which: str) -> str:
