@@ -30,6 +30,8 @@ READS = ("Describe", "Get", "List", "Head", "Filter")
 FOR_READS = "error before"
 Act = Callable[[Stage], object]
 
+pytestmark = pytest.mark.timeout(600)  # of hundreds of cases each
+
 
 def launched(stage: Stage) -> None:
     """A job whose nodes run, without anybody watching."""
