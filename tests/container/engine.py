@@ -1,7 +1,7 @@
-"""Builds and runs the real Dockerfile with buildah, podman and runc: no Docker engine, no registry of somebody else's.
+"""Builds and runs the real Dockerfile with buildah, podman and runc: without a Docker engine or an outside registry.
 
-The base is made here in a second: this machine's Python and packages by links, which volumes fill when something
-runs, without those that AWS's images lack.  So the sizes are those of what the Dockerfile adds.
+The base takes a second: links to this machine's Python and packages, which volumes provide at run time, without the
+packages that AWS's images lack.  So the sizes are those of the Dockerfile's own layers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from launch.image import engines
 from launch.image.options import Target
@@ -27,8 +27,7 @@ from launch.image.source import read_source
 from launch.rehearse.nodes.ec2.node import write_program
 from tests.conftest import ROOT
 
-PROGRAMS = ("buildah", "podman", "runc")
-# Of infra/sagemaker/images.yaml, and by what names they lie in site-packages.
+# Packages that AWS's images lack, by infra/sagemaker/images.yaml, and the names of their files in site-packages.
 LACKING = ("simplejpeg", "pytorch_optimizer", "nvidia-ml-py")
 FILES = ("simplejpeg", "pytorch_optimizer", "nvidia_ml_py", "pynvml", "aws_ddp_toolkit", "__editable__", "jupyterlab-")
 BASE, IMAGE = "localhost/base", "localhost/ddp"
@@ -49,26 +48,18 @@ STORAGE = '[storage]\ndriver = "overlay"\ngraphroot = "{folder}/storage"\nrunroo
 REGISTRIES = '[[registry]]\nlocation = "{host}"\ninsecure = true\n'
 
 
-def why_not_here() -> str | None:
-    """Why images cannot be built and run on this machine, or None."""
-    missing = [name for name in PROGRAMS if shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") is None]
-    if missing:
-        return f"needs {', '.join(missing)} (Debian: packages of these names)"
-    return None if os.geteuid() == 0 else "needs root, for mounts"
-
-
-def shown() -> list[str]:
-    """What of this machine a container sees, read-only: its programs, Python, and the packages."""
+def shared_folders() -> list[str]:
+    """What a container sees of this machine, read-only: its programs, Python, and the packages."""
     return ["/usr", sys.base_prefix, sysconfig.get_path("purelib")]
 
 
 def volumes() -> list[str]:
-    """The same for containers.conf, and -v."""
-    return [f"{folder}:{folder}:ro" for folder in shown()]
+    """The same, for containers.conf and -v."""
+    return [f"{folder}:{folder}:ro" for folder in shared_folders()]
 
 
 def conf(folder: Path, host: str = "") -> dict[str, str]:
-    """Writes podman's settings to `folder`; returns the variables that name them.  host: a registry without TLS."""
+    """Writes podman's settings to `folder`; returns the variables for them.  host: a registry without TLS."""
     quoted = ", ".join(f'"{volume}"' for volume in volumes())
     (folder / "containers.conf").write_text(CONF.format(volumes=quoted))
     (folder / "registries.conf").write_text(REGISTRIES.format(host=host) if host else "")
@@ -80,44 +71,53 @@ def conf(folder: Path, host: str = "") -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Engine:
-    """A place for images.  folder: all of it; wheels: what pip finds."""
+    """Images and what builds them.
+
+    folder: for all files; wheels: pip's packages; checkout: a copy of this one, so that edits during the tests do not
+    change what is built.
+    """
 
     folder: Path
     wheels: Path
 
     @property
+    def checkout(self) -> Path:
+        return self.folder / "checkout"
+
+    @property
     def own(self) -> Path:
-        """A folder of this worker's: the images are everybody's, but settings and logins are not."""
+        """A folder of this worker: workers share images, but not settings and logins."""
         place = self.folder / f"worker-{os.getpid()}"
         place.mkdir(exist_ok=True)
         return place
 
     def buildah(self, *words: object) -> str:
-        """What buildah says.  Fails with its errors."""
-        return self.say("buildah", *words)
+        """The output of buildah.  Fails with its errors."""
+        return self.output_of("buildah", *words)
 
     def build(self, tag: str, target: Target = "trainer", base: str = BASE) -> None:
         """Builds the Dockerfile with launch.image's own command."""
-        command, verb, *words = engines.build("buildah", read_source(ROOT, target, base), tag)
-        self.say(command, verb, *self.here, *words)
+        command, verb, *words = engines.build("buildah", read_source(self.checkout, target, base), tag)
+        self.output_of(command, verb, *self.build_options, *words)
 
     @property
-    def here(self) -> list[str]:
-        """What a build takes beyond launch.image's words, on this machine."""
-        seen = [*volumes(), f"{self.wheels}:/wheels:ro"]
+    def build_options(self) -> list[str]:
+        """Options that a build needs on this machine in addition to launch.image's."""
+        mounted = [*volumes(), f"{self.wheels}:/wheels:ro"]
         return [
             "--quiet", "--isolation", "chroot", "--pull-never",
-            *(word for volume in seen for word in ("-v", volume)),
+            *(word for volume in mounted for word in ("-v", volume)),
             *("--build-arg", "PIP_NO_INDEX=1", "--build-arg", "PIP_FIND_LINKS=/wheels"),
         ]  # fmt: skip
 
     def as_docker(self) -> str:
-        """A program that takes docker's words.  The layers are those of the other builds by the time in every file."""
-        build = shlex.join(["buildah", "build", "--format", "docker", "--timestamp", engines.EPOCH, *self.here])
+        """A program with docker's command line.  Fixed file times give the same layers as the other builds."""
+        words = ["buildah", "build", "--format", "docker", "--timestamp", engines.EPOCH, *self.build_options]
+        build = shlex.join(words)
         return f'#!/bin/sh\nverb=$1\nshift\n[ "$verb" = build ] && exec {build} "$@"\nexec podman "$verb" "$@"\n'
 
     def base_with(self, folder: Path, setting: str) -> str:
-        """A base that has this folder, too, as /opt/more, and an environment variable, NAME=value."""
+        """A base with this folder as /opt/more and an environment variable, NAME=value."""
         container = self.buildah("from", BASE).strip()
         self.buildah("add", "--quiet", container, folder, "/opt/more")
         self.buildah("config", "--env", setting, container)
@@ -130,7 +130,7 @@ class Engine:
         return subprocess.run(command, capture_output=True, text=True, check=False, env=self.env(), timeout=120)
 
     def inspect(self, image: str) -> dict[str, Any]:
-        """The image as buildah describes it, in Docker's words."""
+        """buildah's description of the image, in Docker's format."""
         described: dict[str, Any] = json.loads(self.buildah("inspect", "--type", "image", image))["Docker"]
         return described
 
@@ -143,7 +143,7 @@ class Engine:
         return {layer["digest"]: layer["size"] for layer in found}
 
     def files_of(self, image: str, layer: str) -> list[str]:
-        """The files in one of its layers; not the folders and the empty files over which something was mounted."""
+        """The files in one of its layers, without folders and empty files, which are mount points."""
         place = self.own / "layers"
         self.buildah("push", "--quiet", "--disable-compression", image, f"dir:{place}")
         with tarfile.open(place / layer.removeprefix("sha256:")) as tar:
@@ -151,10 +151,10 @@ class Engine:
         shutil.rmtree(place)
         return names
 
-    def say(self, *words: object, tell: str = "", host: str = "") -> str:
-        """What a program says that has its images here.  Fails with its errors.  host: a registry without TLS."""
+    def output_of(self, *words: object, stdin: str = "", host: str = "") -> str:
+        """The output of a program that uses these images.  Fails with its errors.  host: a registry without TLS."""
         ended = subprocess.run(
-            [str(word) for word in words], input=tell, env=self.env(host), capture_output=True, text=True, check=False
+            [str(word) for word in words], input=stdin, env=self.env(host), capture_output=True, text=True, check=False
         )
         assert ended.returncode == 0, ended.stdout + ended.stderr
         return ended.stdout
@@ -175,16 +175,26 @@ class Engine:
 
 @contextmanager
 def engine_in(folder: Path) -> Iterator[Engine]:
-    """With the base and, as IMAGE, the image in it; whoever comes second finds them there."""
+    """An engine with the base and IMAGE, which the first worker builds and the others find."""
     made = Engine(folder, folder / "wheels")
     with (folder.parent / f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "ready").exists():
+            copy_checkout(made.checkout)
             fetch_wheels(made.wheels, *LACKING, "setuptools==84.2.1")
             make_base(made)
             made.build(IMAGE)
             (folder / "ready").touch()
     yield made
+
+
+def copy_checkout(folder: Path) -> None:
+    """Copies the files of all images."""
+    for target in get_args(Target):
+        for name in read_source(ROOT, target, BASE).names:
+            place = folder / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, place)
 
 
 def make_base(engine: Engine) -> None:
@@ -216,7 +226,7 @@ def make_base(engine: Engine) -> None:
 
 
 def fetch_wheels(folder: Path, *wanted: str, with_all: bool = False) -> None:
-    """What pip would get from PyPI in the build, as pip here is set up to get it.  with_all: with dependencies."""
+    """Downloads packages that pip would get from PyPI in the build.  with_all: with dependencies."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary", ":all:"]
     command += [] if with_all else ["--no-deps"]
     subprocess.run([*command, "--dest", folder, "--constraint", ROOT / "constraints.txt", *wanted], check=True)

@@ -18,7 +18,7 @@ PATH = re.compile(
 
 @dataclass
 class Registry:
-    """password: of the user AWS, who alone gets in; manifests: by digest and by tag, with their media type."""
+    """password: of the user AWS, the only one; manifests: by digest and by tag, with their media type."""
 
     password: str
     blobs: dict[str, bytes] = field(default_factory=dict)
@@ -27,13 +27,13 @@ class Registry:
     refused: int = 0  # requests with a wrong password
 
     def server(self, host: str, port: int) -> ThreadingHTTPServer:
-        """One that answers for this registry, once somebody lets it."""
+        """A server of this registry, not yet started."""
         return ThreadingHTTPServer((host, port), type("Answers", (_Answers,), {"registry": self}))
 
 
 @contextmanager
 def serving(server: ThreadingHTTPServer) -> Iterator[str]:
-    """Meanwhile `server` answers at HOST:PORT."""
+    """Runs `server` inside the block, at the HOST:PORT that it yields."""
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -53,52 +53,52 @@ class _Answers(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
     def do_GET(self) -> None:
-        here = self._asked()
-        if here is None:
+        parts = self._parts()
+        if parts is None:
             return None
         if self.path == "/v2/":
             return self._answer(200)
-        if here["kind"] == "manifests" and here["word"] in self.registry.manifests:
-            kind, content = self.registry.manifests[here["word"]]
+        if parts["kind"] == "manifests" and parts["word"] in self.registry.manifests:
+            kind, content = self.registry.manifests[parts["word"]]
             return self._answer(200, content, {"Content-Type": kind, "Docker-Content-Digest": digest_of(content)})
-        if here["kind"] == "blobs" and here["word"] in self.registry.blobs:
-            return self._answer(200, self.registry.blobs[here["word"]])
+        if parts["kind"] == "blobs" and parts["word"] in self.registry.blobs:
+            return self._answer(200, self.registry.blobs[parts["word"]])
         return self._answer(404)
 
     def do_HEAD(self) -> None:
         self.do_GET()
 
     def do_POST(self) -> None:
-        here = self._asked()
-        if here is not None:
+        parts = self._parts()
+        if parts is not None:
             number = str(len(self.registry.uploads))
             self.registry.uploads[number] = b""
-            self._answer(202, headers={"Location": f"/v2/{here['name']}/blobs/uploads/{number}"})
+            self._answer(202, headers={"Location": f"/v2/{parts['name']}/blobs/uploads/{number}"})
 
     def do_PATCH(self) -> None:
-        here = self._asked()
-        if here is not None:
-            self.registry.uploads[here["upload"]] += self._body()
+        parts = self._parts()
+        if parts is not None:
+            self.registry.uploads[parts["upload"]] += self._body()
             self._answer(202, headers={"Location": self.path})
 
     def do_PUT(self) -> None:
-        here, content = self._asked(), self._body()
-        if here is None:
+        parts, content = self._parts(), self._body()
+        if parts is None:
             return None
-        if here["kind"] == "manifests":
+        if parts["kind"] == "manifests":
             stored = (self.headers["Content-Type"], content)
-            self.registry.manifests |= {here["word"]: stored, digest_of(content): stored}
+            self.registry.manifests |= {parts["word"]: stored, digest_of(content): stored}
             return self._answer(201, headers={"Docker-Content-Digest": digest_of(content)})
-        whole = self.registry.uploads[here["upload"]] + content
-        assert digest_of(whole) == here["sum"].replace("%3A", ":")
+        whole = self.registry.uploads[parts["upload"]] + content
+        assert digest_of(whole) == parts["sum"].replace("%3A", ":")
         self.registry.blobs[digest_of(whole)] = whole
         return self._answer(201)
 
-    def _asked(self) -> dict[str, str] | None:
-        """The parts of the path; None, and an answer, if whoever asks has not logged in."""
+    def _parts(self) -> dict[str, str] | None:
+        """The parts of the path; None, after an answer, for a client that has not logged in."""
         wanted = base64.b64encode(f"AWS:{self.registry.password}".encode()).decode()
         given = self.headers.get("Authorization", "")
         if given != f"Basic {wanted}":
@@ -106,17 +106,17 @@ class _Answers(BaseHTTPRequestHandler):
             self._body()
             self._answer(401, headers={"WWW-Authenticate": 'Basic realm="registry"'})
             return None
-        found = PATH.match(self.path)
-        return found.groupdict() if found else {"kind": "", "word": ""}
+        match = PATH.match(self.path)
+        return match.groupdict() if match else {"kind": "", "word": ""}
 
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding") == "chunked":
-            parts = []
+            chunks = []
             while size := int(self.rfile.readline(), 16):
-                parts.append(self.rfile.read(size))
+                chunks.append(self.rfile.read(size))
                 self.rfile.readline()
             self.rfile.readline()
-            return b"".join(parts)
+            return b"".join(chunks)
         return self.rfile.read(int(self.headers.get("Content-Length", 0)))
 
     def _answer(self, code: int, content: bytes = b"", headers: dict[str, str] | None = None) -> None:

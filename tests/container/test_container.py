@@ -21,25 +21,31 @@ from launch.image import codebuild, engines
 from launch.image.context import pack
 from launch.image.options import Program
 from launch.image.source import read_source
-from launch.rehearse.nodes.ec2.node import NodeSetup
-from launch.rehearse.nodes.ec2.node import write_program
+from launch.rehearse.nodes.ec2.node import NodeSetup, write_program
 from launch.rehearse.nodes.sagemaker.container import ContainerSpec, _write_files
-from tests.conftest import ROOT
-from tests.container.engine import BASE, IMAGE, Engine, conf, engine_in, fetch_wheels, why_not_here
+from tests import needs
+from tests.container.engine import BASE, IMAGE, Engine, conf, engine_in, fetch_wheels
 from tests.container.registry import Registry, digest_of, serving
-from tests.launch.ec2.nodes import CLOUD, Region, World, region
+from tests.launch.ec2.nodes import CLOUD, PORT, Region, region
 from tests.launch.ec2.test_boot import BUCKET, LOG_GROUP, epochs, get, keys, put_cluster, record, user_data
 from tests.warm import free_port
 from trainer.contract import SAGEMAKER_SCRIPT, SAGEMAKER_SCRIPT_TEXT
 
-pytestmark = pytest.mark.skipif(why_not_here() is not None, reason=why_not_here() or "")
+pytestmark = needs.containers()
+
+# What each test shows.
+contents = pytest.mark.slow("the image built from the real Dockerfile holds the trainer and what its base lacks")
+misfits = pytest.mark.slow("a base or a wheel that does not fit ends the build of the image")
+trains = pytest.mark.slow("the container trains as nobody on a read-only disk, and as a SageMaker training job")
+pushes = pytest.mark.slow("launch.image's commands push the container, and CodeBuild's give the same bytes")
+two_nodes = pytest.mark.slow("two nodes train in the container under the real boot script")
 
 READ_ONLY = ("--read-only", "--read-only-tmpfs=false", "--tmpfs", "/tmp")
 SMALL = ("--model", "cnn", "--dataset", "digits", "--epochs", "1", "--no-plot", "--precision", "fp32", "--threads", "1",
          "--probe-steps", "0")  # fmt: skip
 # moto's, of the account that it makes up.
 PASSWORD = "123456789012-auth-token"
-PORT = 5001
+REGISTRY_PORT = 5001
 # What buildah writes for a stage that only sets the user.
 EMPTY_LAYER = "sha256:5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef"
 
@@ -70,8 +76,8 @@ def engine(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator
         yield made
 
 
-def told(engine: Engine, program: str, image: str = IMAGE) -> Any:
-    """What a Python program in a container answers."""
+def answer(engine: Engine, program: str, image: str = IMAGE) -> Any:
+    """What a Python program in a container prints, as JSON."""
     ended = engine.run(image, "python", "-c", f"import json, sys; from importlib import metadata, util; {program}")
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)
@@ -83,8 +89,9 @@ PACKAGES = "print(json.dumps({d.metadata['Name'].lower(): d.version for d in met
 # ---- what is in it
 
 
+@contents
 def test_what_the_base_has_stays_and_only_the_trainer_and_what_it_lacks_comes(engine: Engine) -> None:
-    base, image = (told(engine, PACKAGES, name) for name in (BASE, IMAGE))
+    base, image = (answer(engine, PACKAGES, name) for name in (BASE, IMAGE))
 
     assert {name: image[name] for name in base} == base
     assert image["torch"] == metadata.version("torch")
@@ -93,12 +100,14 @@ def test_what_the_base_has_stays_and_only_the_trainer_and_what_it_lacks_comes(en
     }  # fmt: skip
 
 
+@contents
 def test_the_trainer_is_alone_in_it(engine: Engine) -> None:
-    assert told(engine, "print(json.dumps([bool(util.find_spec(m)) for m in ('trainer', 'launch', 'infra')]))") == [
+    assert answer(engine, "print(json.dumps([bool(util.find_spec(m)) for m in ('trainer', 'launch', 'infra')]))") == [
         True, False, False,
     ]  # fmt: skip
 
 
+@contents
 def test_it_adds_little_and_leaves_nothing_of_the_build(
     engine: Engine, record_property: Callable[[str, object], None]
 ) -> None:
@@ -112,13 +121,14 @@ def test_it_adds_little_and_leaves_nothing_of_the_build(
     assert [path for path in files if path.startswith("etc")] == ["etc/passwd"]
 
 
+@contents
 def test_it_says_who_it_is_and_nothing_secret(engine: Engine) -> None:
-    config = engine.inspect(IMAGE)["config"]
+    config, source = engine.inspect(IMAGE)["config"], read_source(engine.checkout, "trainer", BASE)
 
     assert config["User"] == "1000:1000"
     assert config["Labels"]["org.opencontainers.image.title"] == "aws-ddp-toolkit"
     assert config["Labels"]["org.opencontainers.image.base.name"] == BASE
-    assert config["Labels"]["org.opencontainers.image.revision"] == read_source(ROOT, "trainer", BASE).content
+    assert config["Labels"]["org.opencontainers.image.revision"] == source.content
     assert config.get("Healthcheck") is None
     assert sorted(setting.split("=")[0] for setting in config["Env"]) == [
         "HOME", "PATH", "PYTHONDONTWRITEBYTECODE", "SAGEMAKER_TRAINING_MODULE",
@@ -128,6 +138,7 @@ def test_it_says_who_it_is_and_nothing_secret(engine: Engine) -> None:
 # ---- what ends its build
 
 
+@misfits
 def test_a_base_with_a_version_that_does_not_fit(engine: Engine, tmp_path: Path) -> None:
     old = tmp_path / "old/pydantic-1.10.26.dist-info"
     old.mkdir(parents=True)
@@ -141,6 +152,7 @@ def test_a_base_with_a_version_that_does_not_fit(engine: Engine, tmp_path: Path)
     assert "if versions conflict, take another base." in str(failed.value)
 
 
+@misfits
 def test_a_wheel_that_is_not_the_locked_one(engine: Engine, tmp_path: Path) -> None:
     shutil.copytree(engine.wheels, tmp_path / "wheels")
     (wheel,) = (tmp_path / "wheels").glob("simplejpeg-*")
@@ -153,6 +165,7 @@ def test_a_wheel_that_is_not_the_locked_one(engine: Engine, tmp_path: Path) -> N
 # ---- on one machine
 
 
+@trains
 def test_help_works_as_nobody_on_a_read_only_disk(engine: Engine) -> None:
     ended = engine.run(IMAGE, "--help", flags=READ_ONLY)
 
@@ -160,6 +173,7 @@ def test_help_works_as_nobody_on_a_read_only_disk(engine: Engine) -> None:
     assert ended.stdout.startswith("usage: python -m trainer")
 
 
+@trains
 def test_it_trains_as_nobody_on_a_read_only_disk(engine: Engine, tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
 
@@ -171,6 +185,7 @@ def test_it_trains_as_nobody_on_a_read_only_disk(engine: Engine, tmp_path: Path)
     assert run.stat().st_uid == 1000
 
 
+@trains
 def test_a_command_runs_as_it_is_and_wrong_flags_end_with_the_trainers_code(engine: Engine) -> None:
     command = engine.run(IMAGE, "python", "-c", "print('here')")
     wrong = engine.run(IMAGE, "--modle", "cnn")
@@ -182,6 +197,7 @@ def test_a_command_runs_as_it_is_and_wrong_flags_end_with_the_trainers_code(engi
 # ---- on SageMaker
 
 
+@trains
 def test_for_sagemaker_it_is_the_same_but_root_and_runs_in_awss_toolkit(engine: Engine, tmp_path: Path) -> None:
     engine.build(f"{IMAGE}-sagemaker", "sagemaker")  # all of it once more
     ml = tmp_path / "ml"
@@ -199,6 +215,7 @@ def test_for_sagemaker_it_is_the_same_but_root_and_runs_in_awss_toolkit(engine: 
     assert engine.inspect(f"{IMAGE}-sagemaker")["config"]["User"] == "0"
 
 
+@trains
 def test_without_awss_toolkit_train_is_our_own(engine: Engine, tmp_path: Path) -> None:
     ml = tmp_path / "ml"
     settings = {"model": "cnn", "dataset": "digits", "epochs": 1, "threads": 1, "plot": False, "probe_steps": 0}
@@ -215,6 +232,7 @@ def test_without_awss_toolkit_train_is_our_own(engine: Engine, tmp_path: Path) -
 # ---- with JupyterLab
 
 
+@pytest.mark.slow("JupyterLab in the container answers and trains: pytest --lab")
 def test_the_lab_answers_and_trains(engine: Engine, request: pytest.FixtureRequest) -> None:
     if not request.config.getoption("--lab"):
         pytest.skip("downloads JupyterLab and takes a minute: pytest --lab")
@@ -249,15 +267,17 @@ def pushed(engine: Engine, builder: Program = "podman") -> tuple[Registry, str]:
     registry = Registry(PASSWORD)
     with serving(registry.server("127.0.0.1", 0)) as host:
         name = f"{host}/aws-ddp-toolkit:latest"
-        engine.say(builder, "tag", IMAGE, name)
+        engine.output_of(builder, "tag", IMAGE, name)
         program, verb, *words = engines.log_in(builder, host)
-        # buildah alone does not look up there whether the registry has TLS.
-        engine.say(program, verb, *["--tls-verify=false"] * (builder == "buildah"), *words, tell=PASSWORD, host=host)
-        engine.say(*engines.push(builder, name), host=host)
-        engine.say(*engines.log_out(builder, host), host=host)
+        # buildah login alone does not read registries.conf.
+        no_tls = ["--tls-verify=false"] if builder == "buildah" else []
+        engine.output_of(program, verb, *no_tls, *words, stdin=PASSWORD, host=host)
+        engine.output_of(*engines.push(builder, name), host=host)
+        engine.output_of(*engines.log_out(builder, host), host=host)
     return registry, next(tag for tag in registry.manifests if tag.startswith("sha256:"))
 
 
+@pushes
 @pytest.mark.parametrize("builder", ["podman", "buildah"])
 def test_launch_images_commands_push_it_and_leave_no_login(builder: Program, engine: Engine) -> None:
     registry, digest = pushed(engine, builder)
@@ -268,9 +288,10 @@ def test_launch_images_commands_push_it_and_leave_no_login(builder: Program, eng
     assert json.loads((engine.own / "auth.json").read_text()).get("auths", {}) == {}
 
 
+@pushes
 def test_codebuild_builds_and_pushes_from_what_is_uploaded(engine: Engine, tmp_path: Path) -> None:
     """The zip and the buildspec's own commands; docker is buildah and podman, and no machine is CodeBuild's."""
-    source, registry = read_source(ROOT, "trainer", BASE), Registry(PASSWORD)
+    source, registry = read_source(engine.checkout, "trainer", BASE), Registry(PASSWORD)
     context, programs = tmp_path / "context", tmp_path / "bin"
     programs.mkdir()
     write_program(programs / "docker", engine.as_docker())
@@ -296,10 +317,10 @@ def test_codebuild_builds_and_pushes_from_what_is_uploaded(engine: Engine, tmp_p
 
 
 def with_podman(folder: Path) -> NodeSetup:
-    """A world whose docker is podman, and where to find podman's settings; they are written to `folder`, too."""
-    conf(folder, f"{CLOUD}:{PORT}")
+    """A node whose docker is podman, with podman's settings, which are written to `folder`, too."""
+    conf(folder, f"{CLOUD}:{REGISTRY_PORT}")
     settings = {name: (folder / name).read_text() for name in ("containers.conf", "registries.conf")}
-    return World(programs={"docker": DOCKER, **settings})
+    return NodeSetup(f"http://{CLOUD}:{PORT}", programs={"docker": DOCKER, **settings})
 
 
 @pytest.fixture
@@ -310,12 +331,13 @@ def here(tmp_path: Path) -> Iterator[Region]:
         yield made
 
 
+@two_nodes
 def test_two_nodes_train_in_it_under_the_boot_script(engine: Engine, here: Region, tmp_path: Path) -> None:
     registry, digest = pushed(engine)
-    host = f"{CLOUD}:{PORT}"
+    host = f"{CLOUD}:{REGISTRY_PORT}"
     script = user_data(*SMALL, IMAGE=f"{host}/aws-ddp-toolkit@{digest}", REGISTRY=host, DOCKER_FLAGS=[])
 
-    with serving(here.network.place(lambda: registry.server(CLOUD, PORT))):
+    with serving(here.network.place(lambda: registry.server(CLOUD, REGISTRY_PORT))):
         pair = [here.launch(script, world=with_podman(tmp_path)) for _ in range(2)]
         put_cluster(here, *pair)
         records = [record(here, node) for node in pair]

@@ -81,30 +81,36 @@ def _apply(self: models.ChangeSet) -> None:
 def _diff(self: models.ChangeSet) -> list[Any]:
     stack, rows = self.stack, self.template_dict["Resources"]
     before, now = _plain(stack.resource_map.resolved_parameters), _plain(self.parameters)
-    things = parsing.ResourceMap(
-        stack.stack_id, stack.name, {**before, **now}, {}, stack.region_name, stack.account_id, self.template_dict, {}
-    )
-    things.load()
-    held = [name for name, row in rows.items() if "Condition" not in row or things.lazy_condition_map[row["Condition"]]]
+    held = _held(self, {**before, **now})
     changes = [one for one in _diff_as_moto(self) if one.action != "Add" or one.logical_resource_id in held]
-    told = {one.logical_resource_id for one in changes}
+    known = {one.logical_resource_id for one in changes}
     changed = {name for name, value in now.items() if before.get(name) != value}
-    changes += [
-        models.Change("Modify", name, rows[name]["Type"])
-        for name in held
-        if name not in told and changed & set(parsing.get_references_from_template(rows[name]))
-    ]
-    there = {thing.logical_resource_id for thing in stack.stack_resources if thing is not None}
-    changes += [
-        models.Change("Remove", name, rows[name]["Type"])
-        for name in rows
-        if name in there - set(held) and name not in told
-    ]
+    for name in _lacking(self, held, changed):
+        if name not in known:
+            changes.append(models.Change("Modify" if name in held else "Remove", name, rows[name]["Type"]))
     for one in changes:
         row = rows.get(one.logical_resource_id)
         if one.action == "Add" and existing(one.resource_type, row, stack.account_id, stack.region_name):
             one.action = "Import"
     return changes
+
+
+def _lacking(self: models.ChangeSet, held: list[str], changed: set[str]) -> list[str]:
+    """Resources that use a changed parameter, and those that exist and are not held any more."""
+    rows = self.template_dict["Resources"]
+    existed = {thing.logical_resource_id for thing in self.stack.stack_resources if thing is not None}
+    using = [name for name in held if changed & set(parsing.get_references_from_template(rows[name]))]
+    return using + [name for name in rows if name in existed and name not in held]
+
+
+def _held(self: models.ChangeSet, parameters: dict[str, str]) -> list[str]:
+    """The resources whose conditions hold."""
+    stack, rows = self.stack, self.template_dict["Resources"]
+    things = parsing.ResourceMap(
+        stack.stack_id, stack.name, parameters, {}, stack.region_name, stack.account_id, self.template_dict, {}
+    )
+    things.load()
+    return [name for name, row in rows.items() if "Condition" not in row or things.lazy_condition_map[row["Condition"]]]
 
 
 def _create(name: str, row: Any, things: Any, account_id: str, region_name: str) -> Any:

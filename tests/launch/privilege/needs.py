@@ -95,21 +95,26 @@ def _run_instances(params: Params, view: AccountView) -> Iterator[Need]:
     """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ExamplePolicies_EC2.html#iam-example-runinstances"""
     for kind in ("instance", "volume", "network-interface"):
         yield from _made("RunInstances", kind, params, view)
+    for kind, names in _used_by(params).items():
+        yield from (_existing("ec2:RunInstances", kind, name, view) for name in dict.fromkeys(names))
+    if "IamInstanceProfile" in params:
+        yield from (_pass_role(arn, "ec2") for arn in view.roles_of(params["IamInstanceProfile"]["Name"]))
+
+
+def _used_by(params: Params) -> dict[str, list[str]]:
+    """{type: ids} of what new instances use."""
     interfaces = params.get("NetworkInterfaces", [params])
     disks = [mapping.get("Ebs", {}) for mapping in params.get("BlockDeviceMappings", ())]
     reserved = params.get("CapacityReservationSpecification", {}).get("CapacityReservationTarget", {})
-    used = {
+    placement = params.get("Placement", {})
+    return {
         "image": [params["ImageId"]],
         "subnet": [one["SubnetId"] for one in interfaces if "SubnetId" in one],
         "security-group": [group for one in interfaces for group in one.get("Groups", ())],
         "snapshot": [disk["SnapshotId"] for disk in disks if "SnapshotId" in disk],
-        "placement-group": [params["Placement"]["GroupName"]] if "GroupName" in params.get("Placement", {}) else [],
+        "placement-group": [placement["GroupName"]] if "GroupName" in placement else [],
         "capacity-reservation": list(reserved.values()),
     }
-    for kind, names in used.items():
-        yield from (_existing("ec2:RunInstances", kind, name, view) for name in dict.fromkeys(names))
-    if "IamInstanceProfile" in params:
-        yield from (_pass_role(arn, "ec2") for arn in view.roles_of(params["IamInstanceProfile"]["Name"]))
 
 
 def _existing(action: str, kind: str, name: str, view: AccountView) -> Need:
