@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from trainer.errors import SettingsError
 from trainer.settings.argparser import as_text, flag, parser_for
@@ -119,18 +119,28 @@ def _refuse_unknown(values: Iterable[str], models: Models, what: str) -> None:
 def _validated(model: type[BaseModel], values: dict[str, Any]) -> BaseModel:
     from pydantic import ValidationError
 
-    # SageMaker writes None as an empty string, and YAML users write none.
-    values = {k: None if isinstance(v, str) and v.lower() in ("", "none", "null") else v for k, v in values.items()}
+    fields = model.model_fields
+    values = {name: _read_none(value, fields[name]) for name, value in values.items()}
     # A None for a setting that has no such value means its default.
-    values = {k: v for k, v in values.items() if v is not None or _allows_none(model.model_fields[k])}
+    values = {name: value for name, value in values.items() if value is not None or _allows_none(fields[name])}
     try:
         return model.model_validate(values)
     except ValidationError as error:
         raise SettingsError("\n".join(_sentences(error))) from error
 
 
+def _read_none(value: Any, field: FieldInfo) -> Any:
+    """None for a word that stands for it: SageMaker writes an empty string, YAML users none or null.
+
+    The word none stays where it is one of the setting's choices, such as --data-volume none.
+    """
+    if not isinstance(value, str) or value.lower() not in ("", "none", "null"):
+        return value
+    return value.lower() if value.lower() in get_args(field.annotation) else None
+
+
 def _allows_none(field: FieldInfo) -> bool:
-    return "None" in str(field.annotation) or field.default is None
+    return field.default is None or type(None) in get_args(field.annotation)
 
 
 def _sentences(error: ValidationError) -> list[str]:

@@ -1,7 +1,7 @@
 """Settings from flags and YAML, and back."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
@@ -277,3 +277,12 @@ def test_a_launchers_default_gives_way_to_a_setting_that_says_the_same() -> None
     assert (together.global_batch_size, together.epochs) == (1024, 3)
     assert "batch_size" not in together.model_fields_set
     assert read("--global-batch-size", "1024", "--batch-size", "64").batch_size == 64
+
+
+def test_the_word_none_is_a_choice_where_a_setting_has_it() -> None:
+    class Volumes(BaseModel):
+        volume: Literal["auto", "per-node", "none"] = "auto"
+        share: Literal["one", "all"] | None = "one"
+
+    assert build({"volume": "none", "share": "none"}, [Volumes]) == [Volumes(volume="none", share=None)]
+    assert build({"volume": ""}, [Volumes]) == [Volumes(volume="auto")]
