@@ -41,8 +41,9 @@ def sorted_by_duration(nodeids: list[str]) -> list[str]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """A worker more than cores: many tests wait for processes of their own."""
-    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
+    """Two workers more than cores: a third of the time the tests wait, for processes of their own."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + 2
 
 
 @pytest.hookimpl(optionalhook=True)

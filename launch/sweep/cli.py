@@ -51,12 +51,12 @@ def read(argv: Sequence[str]) -> SweepRequest:
     """The file and the flags.  Raises SettingsError; exits for --help."""
     words = list(argv)
     where = words.pop(0) if words and not words[0].startswith("-") else ""
-    if not where and not {"-h", "--help"} & set(words):
+    if not where and not {"-h", "--help", "--version"} & set(words):
         raise SettingsError(f"no sweep is named; give a YAML file, or one of: {', '.join(specs.presets())}.")
     spec = specs.read(where, small="--small" in words) if where else None
     backend = backends.find(_value_of("--backend", words) or (spec.backend if spec else DEFAULT_BACKEND))
     options, overrides = _flags(words, backend)
-    assert spec is not None  # --help has exited
+    assert spec is not None  # --help and --version have exited
     spec = replace(spec, backend=backend.name, rehearse=_is_rehearsed(spec, backend, options))
     return SweepRequest(spec, backend, options, overrides, options.out or _default_out(spec, options))
 

@@ -67,8 +67,9 @@ def draw(target: Path) -> None:
         left = LEFT + place * (WIDTH + GAP)
         box = FancyBboxPatch((left, top), WIDTH, 0.95, boxstyle="round,pad=0.02,rounding_size=0.1", fc=PAPER, ec=ACCENT)
         axes.add_patch(box)
-        axes.text(left + WIDTH / 2, top + 0.76, stage.title, ha="center", va="center", color=INK, weight="bold", size=11)
-        axes.text(left + WIDTH / 2, top + 0.3, stage.about, ha="center", va="center", color=INK, size=8.5)
+        centred = {"ha": "center", "va": "center", "color": INK}
+        axes.text(left + WIDTH / 2, top + 0.76, stage.title, weight="bold", size=11, **centred)
+        axes.text(left + WIDTH / 2, top + 0.3, stage.about, size=8.5, **centred)
         if place:
             start, end = (left - GAP + 0.03, top + 0.48), (left - 0.03, top + 0.48)
             axes.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=12, color=ACCENT))

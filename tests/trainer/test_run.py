@@ -85,6 +85,7 @@ def test_the_head_says_what_is_trained(train: Run) -> None:
     ]
 
 
+@pytest.mark.slow("a compiled training has the same losses")
 def test_compiled_training_gives_the_same_losses(train: Run, tmp_path: Path) -> None:
     plain = train("--max-steps", "4")
     compiled = train("--max-steps", "4", "--compile", "--run-dir", tmp_path / "compiled", timeout_s=300,

@@ -217,6 +217,7 @@ def test_two_nodes_train_from_the_volume_and_leave_results_logs_and_records(here
 
 
 @needs_nodes
+@pytest.mark.slow("after a spot notice a node saves, and the job resumes with another node")
 def test_after_a_spot_notice_the_job_goes_on_with_another_node(here: Region, digits: Volume) -> None:
     script = user_data(*SETTINGS, *LONG, DATA_VOLUME="per-node", seconds={"REPLACED_S": 60})
     first, taken = (here.launch(script, volume=digits) for _ in range(2))
@@ -238,6 +239,7 @@ def test_after_a_spot_notice_the_job_goes_on_with_another_node(here: Region, dig
 
 
 @needs_nodes
+@pytest.mark.slow("a node whose worker is killed resumes from its checkpoint")
 def test_a_node_whose_worker_is_killed_goes_on_from_its_checkpoint(here: Region, digits: Volume) -> None:
     node = here.launch(user_data(*SETTINGS, *LONG, DATA_VOLUME="per-node"), volume=digits)
     put_cluster(here, node)

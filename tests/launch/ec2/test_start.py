@@ -228,7 +228,8 @@ def test_a_job_that_is_done_leaves_its_outcome_with_time_and_price(stage: Stage)
     assert outcome is not None
     assert (outcome.state, outcome.exit_code, outcome.reason, outcome.job) == ("done", 0, "", NAME)
     assert outcome.seconds == pytest.approx(stage.slept_s, abs=60)
-    assert 0 < (outcome.usd or 0) < 0.1
+    assert outcome.usd is not None
+    assert outcome.usd < 0.1  # nodes that live less than a second cost nothing
     assert outcome.ended.endswith("Z")
 
 

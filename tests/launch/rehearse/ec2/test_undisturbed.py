@@ -7,7 +7,7 @@ import pytest
 from tests.launch.core.test_secrets import assert_nowhere
 from tests.launch.privilege.policies import actions
 from tests.launch.privilege.rehearsed import needs_of_nodes, ungranted
-from tests.launch.privilege.test_roles import BOOT, SECRETS, WORLD, needs
+from tests.launch.privilege.test_roles import BOOT, SECRETS, VIEW, needs
 from tests.launch.rehearse.ec2.conftest import needs_nodes
 from tests.launch.rehearse.terminal import Kept
 from trainer import outcome
@@ -40,7 +40,7 @@ def test_its_nodes_ask_for_what_is_listed_and_granted(undisturbed: Kept) -> None
     requests = undisturbed.folder / "runs/job/requests.jsonl"
     asked = {need.action for need in needs_of_nodes(requests)}
     assert asked >= {"ecr:GetAuthorizationToken", "logs:PutLogEvents", "s3:GetObject", "s3:ListBucket", "s3:PutObject"}
-    assert asked - SECRETS <= {need.action for call in BOOT for need in needs(call, WORLD)} & actions("node")
+    assert asked - SECRETS <= {need.action for call in BOOT for need in needs(call, VIEW)} & actions("node")
     assert ungranted(requests) == set()
 
 
