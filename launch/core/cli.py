@@ -19,7 +19,7 @@ from launch.core.errors import Ended, NotSetUp
 from launch.core.job import Job, Where
 from launch.core.options import WordList
 from trainer.config import SECTIONS, TrainConfig
-from trainer.contract import Exit
+from trainer.contract import OUTCOME, Exit
 from trainer.errors import SettingsError, TrainerError
 from trainer.outcome import Outcome, state_of
 from trainer.settings import completion, flags
@@ -125,11 +125,14 @@ def main_of_verbs(prog: str, about: str, verbs: Mapping[str, Verb], argv: Sequen
 
 def _verb(verbs: Mapping[str, Verb], argv: Sequence[str]) -> str:
     """The verb that the command line begins with; empty if it does not begin with one."""
-    words = completion.typed_words() if completion.is_asked() else argv
+    if not completion.is_asked():
+        return argv[0] if argv and argv[0] in verbs else ""
+    if verbs and completion.is_at_first_word():
+        completion.offer(verbs)
+    words = completion.typed_words()
     if not words or words[0] not in verbs:
         return ""
-    if completion.is_asked():
-        completion.skip_word()
+    completion.skip_word()
     return words[0]
 
 
@@ -166,29 +169,58 @@ def _launch(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> int:
 
 
 def _perform(launcher: Launcher[Where, Plan], job: Job[Where], folder: Path | None) -> int:
-    """Plans the job, performs the plan and writes how it ended into `folder`, whatever happens."""
+    """Plans the job, performs the plan, and writes how it ended into `folder`, if there is one."""
     clock = Clock()
     started = clock.now()
+    if folder is not None:
+        _prepare(folder)
 
     def write(outcome: Outcome) -> None:
         if folder is not None:
             seconds = outcome.seconds if outcome.seconds is not None else clock.now() - started
             ended = outcome.ended or f"{clock.utc():%Y-%m-%dT%H:%M:%SZ}"
-            replace(outcome, seconds=seconds, ended=ended).write(folder)
+            _write(replace(outcome, seconds=seconds, ended=ended), folder)
 
     try:
-        plan = launcher.plan(job)
-        if problem := launcher.problem(plan):
-            raise problem
-        outcome = launcher.perform(plan)
+        outcome = _performed(launcher, job)
     except TrainerError as error:
         known = error.outcome if isinstance(error, Ended) else None
         write(known or Outcome(state_of(error.code), error.code, str(error)))
+        raise
+    except KeyboardInterrupt:
+        write(Outcome("stopped", 130, "stopped by Ctrl-C"))
+        raise
+    except Exception as bug:
+        write(Outcome("failed", Exit.BUG, f"{type(bug).__name__}: {bug}"))
         raise
     if outcome is None:
         return Exit.DONE
     write(outcome)
     return outcome.exit_code
+
+
+def _performed(launcher: Launcher[Where, Plan], job: Job[Where]) -> Outcome | None:
+    plan = launcher.plan(job)
+    if problem := launcher.problem(plan):
+        raise problem
+    return launcher.perform(plan)
+
+
+def _prepare(folder: Path) -> None:
+    """Makes `folder`, without an outcome of an earlier run.  Raises SettingsError before anything is spent."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / OUTCOME).unlink(missing_ok=True)
+    except OSError as error:
+        raise SettingsError(f"--outcome {folder} cannot be written ({error.strerror}); give another folder.") from error
+
+
+def _write(outcome: Outcome, folder: Path) -> None:
+    """Writes the outcome; a failure is a warning, as the run itself has ended."""
+    try:
+        outcome.write(folder)
+    except OSError as error:
+        print(f"warning: {folder / OUTCOME} was not written: {error.strerror}", file=sys.stderr)
 
 
 def _rehearse(
@@ -206,7 +238,7 @@ def _rehearse(
         backend=launcher.backend,
         argv=(
             *argv,
-            *(word for name in _said(job.train) for word in (flag(name), str(getattr(job.train, name)))),
+            *(word for name in _rehearsal_defaults(job.train) for word in (flag(name), str(getattr(job.train, name)))),
         ),
         name=options.get("job_name") or default_job_name(job.train.dataset, job.train.model, datetime.now()),
         options=options,
@@ -219,7 +251,7 @@ def _rehearse(
     return rehearse(rehearsed, is_terminal=sys.stdout.isatty())
 
 
-def _said(train: TrainConfig) -> list[str]:
+def _rehearsal_defaults(train: TrainConfig) -> list[str]:
     """The settings for which a rehearsal has its own defaults, without those that another setting rules out."""
     ruled_out = {name for name, rival in flags.RIVALS.items() if getattr(train, rival) is not None}
     return [name for name in REHEARSED if name not in ruled_out]

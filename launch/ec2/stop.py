@@ -48,7 +48,7 @@ def stop(aws: Aws, job: str, clock: Clock, say: Say, *, unsure: bool = False) ->
             if clock.now() > until:
                 raise AwsError(_what_remains(fleet, job, aws.region), "StillThere")
             removed |= _names(fleet)
-            is_done = _remove_some(aws, fleet, terminated, say) and is_sure
+            is_done = _remove_some(aws, fleet, terminated, say, is_sure=is_sure)
             patience.success()
         except AwsError as error:
             patience.failure(error)
@@ -67,10 +67,13 @@ def _names(fleet: Fleet) -> set[str]:
     return nodes | {f"{resource.kind} {resource.id}" for resource in fleet.resources}
 
 
-def _remove_some(aws: Aws, fleet: Fleet, terminated: set[str], say: Say) -> bool:
-    """Terminates the nodes, or deletes the rest once all have ended.  Returns whether everything is deleted."""
+def _remove_some(aws: Aws, fleet: Fleet, terminated: set[str], say: Say, *, is_sure: bool) -> bool:
+    """Terminates the nodes, or deletes the rest once all have ended.  Returns whether everything is deleted.
+
+    is_sure: no node can appear any more.  Until then its group and its time limit must stay.
+    """
     _terminate(aws, [node for node in fleet.living if node.id not in terminated], terminated, say)
-    return not fleet.present and _delete(aws, fleet, say)
+    return is_sure and not fleet.present and _delete(aws, fleet, say)
 
 
 def _terminate(aws: Aws, nodes: Sequence[Node], terminated: set[str], say: Say) -> None:

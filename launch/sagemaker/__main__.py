@@ -38,7 +38,7 @@ def main(argv: Sequence[str], runtime_of: "RuntimeOf | None" = None) -> int:
 
         return prepare(job, runtime_of(job.where.region))
 
-    def perform(plan: "SageMakerPlan") -> "Outcome":
+    def perform(plan: "SageMakerPlan") -> "Outcome | None":
         from launch.sagemaker.start import launch
 
         return launch(plan, runtime_of(plan.payload.region))

@@ -118,7 +118,8 @@ class Commands:
     def attach(self, options: AttachOptions) -> int:
         runtime = self.runtime_of(options.region)
         training_job = training_jobs.newest(runtime.aws, options.job, "attach", runtime.clock.utc())
-        return follow_job(training_job, runtime, fetch=options.fetch).exit_code
+        outcome = follow_job(training_job, runtime, fetch=options.fetch)
+        return Exit.DONE if outcome is None else outcome.exit_code
 
 
 def _leaking(findings: Sequence[leaks_of.Finding]) -> list[TrainingJob]:

@@ -24,9 +24,10 @@ from trainer.outcome import Outcome
 
 def follow(
     training_job: TrainingJob, runtime: Runtime, *, fetch: bool, shows: Shows | None = None, poll_s: float = POLL_S
-) -> Outcome:
-    """Shows the job until it is over, and fetches the result.  Raises Ended if the training failed.
+) -> Outcome | None:
+    """Shows the job until it is over, and fetches the result; returns how it ended, or None if it was left running.
 
+    Raises Ended if the training failed.
     shows: whether a line of the log is shown; poll_s: seconds between polls.
     """
     follower = Follower(runtime, training_job, shows, poll_s)
@@ -35,7 +36,8 @@ def follow(
         try:
             training_job = follower.follow()
         except KeyboardInterrupt:
-            return _interrupted(training_job, runtime)
+            _interrupted(training_job, runtime)
+            return None
         except (Hangup, BrokenPipeError) as error:
             raise Ended(f"the terminal was closed ({error}); the job is still running:\n  {attach}", STOPPED) from error
         except TrainerError as error:
@@ -43,12 +45,11 @@ def follow(
     return _finish(training_job, runtime, follower.lines, fetch=fetch)
 
 
-def detached(training_job: TrainingJob, say: Say) -> Outcome:
-    """Shows the commands for a job that is left running."""
+def detached(training_job: TrainingJob, say: Say) -> None:
+    """Shows the commands for a job that is left running, which has no outcome yet."""
     say("the job runs without this terminal and ends by itself; to follow it and fetch its result, or to end it:")
     for verb in ("attach", "stop"):
         say(f"  {command(verb, training_job.job, training_job.region)}")
-    return Outcome("done", Exit.DONE, "the job was started and is still running", job=training_job.job)
 
 
 def stop(training_job: TrainingJob, runtime: Runtime) -> None:
@@ -62,14 +63,15 @@ def stop(training_job: TrainingJob, runtime: Runtime) -> None:
         raise
 
 
-def _interrupted(training_job: TrainingJob, runtime: Runtime) -> Outcome:
-    """After Ctrl-C: leaves the job running, or ends it and raises Ended, as the user says."""
+def _interrupted(training_job: TrainingJob, runtime: Runtime) -> None:
+    """After Ctrl-C: leaves the job running, or stops it and raises Ended, as the user says."""
     try:
         leaves_it = runtime.may_detach()
     except Hangup:  # the terminal was closed instead of an answer
         leaves_it = True
     if leaves_it:
-        return detached(training_job, unless_gone(runtime.say))
+        detached(training_job, unless_gone(runtime.say))
+        return
     stop(training_job, runtime)
     training_job, now = refreshed(runtime.aws, training_job), runtime.clock.utc()
     raise Ended(f"stopped as requested; {_cost(training_job, now)}", STOPPED, outcome_of(training_job, now))

@@ -40,14 +40,15 @@ def prepare(job: Job[SageMakerOptions], runtime: Runtime) -> SageMakerPlan:
     return make_plan(job, resolved, name, look_up(runtime.aws, resolved, name, now), sdk.capture)
 
 
-def launch(plan: SageMakerPlan, runtime: Runtime) -> Outcome:
-    """Starts the job, follows it to its end and fetches the result; returns how it ended.
+def launch(plan: SageMakerPlan, runtime: Runtime) -> Outcome | None:
+    """Starts the job, follows it to its end and fetches the result; returns how it ended, or None if it still runs.
 
     Raises Ended if the training failed, and TrainerError.
     """
     training_job, resolved = begin(plan, runtime), plan.payload.resolved
     if resolved.detaches:
-        return detached(training_job, runtime.say)
+        detached(training_job, runtime.say)
+        return None
     return follow(training_job, runtime, fetch=resolved.options.fetch)
 
 

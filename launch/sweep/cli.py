@@ -16,7 +16,7 @@ from launch.sweep.planned import OURS
 from launch.sweep.spec import DEFAULT_BACKEND, Spec
 from trainer.config import SECTIONS, TrainConfig
 from trainer.errors import SettingsError
-from trainer.settings import flags
+from trainer.settings import completion, flags
 from trainer.settings.argparser import flag, parser_for
 
 PROG = "python -m launch.sweep"
@@ -51,7 +51,7 @@ def read(argv: Sequence[str]) -> SweepRequest:
     """The file and the flags.  Raises SettingsError; exits for --help."""
     words = list(argv)
     where = words.pop(0) if words and not words[0].startswith("-") else ""
-    if not where and not {"-h", "--help", "--version"} & set(words):
+    if not where and not completion.is_asked() and not {"-h", "--help", "--version"} & set(words):
         raise SettingsError(f"no sweep is named; give a YAML file, or one of: {', '.join(specs.presets())}.")
     spec = specs.read(where, small="--small" in words) if where else None
     backend = backends.find(_value_of("--backend", words) or (spec.backend if spec else DEFAULT_BACKEND))
@@ -81,7 +81,9 @@ def _flags(words: Sequence[str], backend: Backend) -> tuple[SweepOptions, dict[s
     """The sweep's own options, and the values for all runs as they were written."""
     own, about = _own_options(backend), ABOUT.format(presets=", ".join(specs.presets()))
     sections = {"backend": PROG, next(iter(own.model_fields)): backend.module, **SECTIONS}
-    given = vars(parser_for([SweepOptions, own, TrainConfig], PROG, about, sections, {}).parse_args(words))
+    parser = parser_for([SweepOptions, own, TrainConfig], PROG, about, sections, {})
+    completion.complete(parser)
+    given = vars(parser.parse_args(words))
     if config := given.pop("config", None):
         given = {**flags.read_yaml(Path(config), [own, TrainConfig]), **given}
     for name in given:

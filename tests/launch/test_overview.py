@@ -55,6 +55,9 @@ def test_every_command_knows_its_version(module: str) -> None:
         ("python -m launch.local --nproc", ["--nproc-per-node"]),
         ("python -m trainer --precisi", ["--precision"]),
         ("python -m launch.ec2 logs --foll", ["--follow"]),
+        ("python -m launch.ec2 sta", ["status"]),
+        ("python -m launch.infra dow", ["down"]),
+        ("python -m launch.sweep --retry", ["--retry-failed"]),
     ],
 )
 def test_a_shell_completes_flags_and_those_of_verbs(line: str, completions: list[str], tmp_path: Path) -> None:

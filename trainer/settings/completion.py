@@ -5,6 +5,7 @@ The shell runs the command with _ARGCOMPLETE set, which is read here because arg
 
 import argparse
 import os
+from collections.abc import Iterable
 
 STARTED_BY = "_ARGCOMPLETE"
 
@@ -15,15 +16,28 @@ def is_asked() -> bool:
 
 
 def typed_words() -> list[str]:
-    """The words after the command on the line that is completed, without the one being typed."""
+    """The words after the command on the line that is completed, with the one being typed."""
     first = int(os.environ[STARTED_BY])
     words = os.environ.get("COMP_LINE", "").split()
     return words[first:]
 
 
+def is_at_first_word() -> bool:
+    """Whether the word being typed is the first after the command, and not a flag."""
+    words, is_new = typed_words(), os.environ.get("COMP_LINE", "").endswith(" ")
+    return not words or (len(words) == 1 and not is_new and not words[0].startswith("-"))
+
+
 def skip_word() -> None:
     """Completes as if the first word after the command, a verb, belonged to the command."""
     os.environ[STARTED_BY] = str(int(os.environ[STARTED_BY]) + 1)
+
+
+def offer(names: Iterable[str]) -> None:
+    """Completes the word being typed as one of `names`, and exits."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("name", choices=list(names))
+    complete(parser)
 
 
 def complete(parser: argparse.ArgumentParser) -> None:

@@ -1,6 +1,7 @@
 """What all launchers do with a command line, shown on one that only takes notes."""
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -103,6 +104,50 @@ def test_a_failure_is_written_for_programs_too(tmp_path: Path) -> None:
     outcome = read(tmp_path)
     assert outcome is not None
     assert (outcome.state, outcome.exit_code, outcome.reason) == ("failed", 6, "the disk is full.")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "state"), [(KeyboardInterrupt(), 130, "stopped"), (ZeroDivisionError("x"), 1, "failed")]
+)
+def test_an_earlier_outcome_never_stands_for_this_run(
+    error: BaseException, code: int, state: str, tmp_path: Path
+) -> None:
+    class Ends(Notes):
+        def perform(self, plan: str) -> Outcome:
+            assert read(tmp_path) is None
+            raise error
+
+    Outcome("done", 0).write(tmp_path)
+    with suppress(ZeroDivisionError):
+        assert Ends().launch("--outcome", str(tmp_path)) == code
+
+    outcome = read(tmp_path)
+    assert outcome is not None
+    assert (outcome.state, outcome.exit_code) == (state, code)
+
+
+def test_an_outcome_that_cannot_be_written_is_refused_before_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    notes = Notes()
+
+    assert notes.launch("--outcome", str(tmp_path / "file" / "folder")) == 2
+    assert notes.performed == []
+    assert "give another folder" in capsys.readouterr().err
+
+
+def test_an_outcome_that_is_lost_at_the_end_changes_no_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Removes(Notes):
+        def perform(self, plan: str) -> Outcome:
+            tmp_path.joinpath("folder").rmdir()
+            tmp_path.joinpath("folder").touch()
+            return Outcome("failed", 5)
+
+    assert Removes().launch("--outcome", str(tmp_path / "folder")) == 5
+    assert capsys.readouterr().err.startswith("warning: ")
 
 
 def test_help_has_the_launchers_flags_before_the_trainers(capsys: pytest.CaptureFixture[str]) -> None:

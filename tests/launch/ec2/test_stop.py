@@ -14,7 +14,7 @@ from launch.core.errors import AwsError
 from launch.core.names import Folder
 from launch.ec2.fleet import Fleet, Resource
 from launch.ec2.remove import is_young
-from launch.ec2.stop import mark_ended, stop
+from launch.ec2.stop import SETTLE_S, mark_ended, stop
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME, NOW
 from tests.launch.ec2.terminal import Terminal
@@ -48,6 +48,25 @@ def test_everything_that_a_launch_makes_is_removed(terminal: Terminal, aws: Aws)
     # 2 nodes with 2 volumes and an interface each, a security group, a placement group and the time limit.
     assert stop(aws, NAME, terminal.clock, terminal.said.append) == 11
     assert terminal.account.left() == []
+
+
+def test_nothing_is_deleted_while_a_node_may_still_appear(terminal: Terminal, aws: Aws) -> None:
+    """Its time limit must be able to end it, and its group must be there."""
+    detached(terminal.account)
+    began = terminal.clock.now()
+    deleted_at = list[float]()
+    call = aws.call
+
+    def note(service: str, operation: str, params: Mapping[str, Any] | None = None, /) -> dict[str, Any]:
+        if operation.startswith("Delete"):
+            deleted_at.append(terminal.clock.now() - began)
+        return call(service, operation, params)
+
+    aws.call = note  # type: ignore[method-assign]
+    stop(aws, NAME, terminal.clock, terminal.said.append, unsure=True)
+
+    assert deleted_at
+    assert min(deleted_at) >= SETTLE_S
 
 
 def test_a_shared_volume_is_removed_too(terminal: Terminal, aws: Aws) -> None:

@@ -146,7 +146,8 @@ class Stage:
         made = self.plan()
         if made.problems:
             raise made.problems[0]
-        return start.launch(made, self.runtime()).exit_code
+        self.outcome = start.launch(made, self.runtime())
+        return 0 if self.outcome is None else self.outcome.exit_code
 
     def attach(self, name: str = NAME) -> int:
         """python -m launch.sagemaker attach JOB"""
