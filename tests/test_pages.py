@@ -1,0 +1,51 @@
+"""What the pages say is there: their links, and the commands of README."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+FOLDERS = ("trainer", "launch", "infra", "notebooks", "tests")
+PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
+# Those that can be planned anywhere: Slurm's needs a Slurm, and the trainer trains.
+PLANNED = ("launch.local", "launch.ec2", "launch.sagemaker")
+
+
+def commands() -> list[str]:
+    """Every launch of README's that is no verb, without its comment."""
+    found = re.findall(r"python -m (launch\.\w+(?: [^`#|\n]*)?)", (ROOT / "README.md").read_text())
+    lines = dict.fromkeys(line.strip() for line in found)
+    return [line for line in lines if line.startswith(PLANNED) and re.match(r"\S+ --", line)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_pages_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)", page.read_text())
+
+    broken = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_has_no_placeholder_left(page: Path) -> None:
+    assert re.findall(r"^@[A-Z]+@$", page.read_text(), re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("line", commands())
+def test_readmes_launches_can_be_planned(line: str, tmp_path: Path) -> None:
+    words = [word for word in shlex.split(line) if word not in ("--rehearse", "--dry-run")]
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"}
+    ended = subprocess.run(
+        [sys.executable, "-m", *words, "--dry-run"], cwd=ROOT, env=env, capture_output=True, text=True, check=False
+    )
+
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_readme_has_launches() -> None:
+    assert len(commands()) >= 4
