@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from trainer.config import SECTIONS, TrainConfig, check
-from trainer.contract import TIME_IN_NAMES, Exit
+from trainer.contract import STOPPED, TIME_IN_NAMES, Exit
 from trainer.distributed.ranks import Ranks, read_ranks
 from trainer.errors import SettingsError, TrainerError, tell
 from trainer.outcome import Record, no_record, recorded
@@ -47,7 +47,7 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
             tell(error.code, str(error))
         return error.code
     except KeyboardInterrupt:
-        return 130
+        return STOPPED
 
 
 def read_settings(argv: Sequence[str]) -> TrainConfig:

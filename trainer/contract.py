@@ -22,6 +22,8 @@ class Exit(IntEnum):
     INTERRUPTED = 75  # saved on request; start again to go on (EX_TEMPFAIL of sysexits.h)
 
 
+STOPPED = 130  # 128 + SIGINT, as a shell reports Ctrl-C
+
 # Files of a run folder, relative to it.
 METRICS = "metrics.jsonl"
 CURVES = "curves.png"

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from launch.core.names import TIME
-from trainer.contract import Exit
+from trainer.contract import STOPPED, Exit
 from trainer.outcome import Outcome, state_of
 
 Record = Mapping[str, Any]
@@ -17,7 +17,6 @@ TAKEN = ("spot", "signal")
 SILENT = "the training gave no reason"
 
 DONE = Outcome("done", Exit.DONE)
-STOPPED = 130  # 128 + SIGINT, as a shell reports Ctrl-C
 
 
 def stopped(reason: str) -> Outcome:

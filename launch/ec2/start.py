@@ -35,8 +35,8 @@ Change = Callable[[], Mapping[str, Any]]
 def launch(plan: Plan[Launch], runtime: Runtime) -> Outcome | None:
     """Starts what is missing, follows the job and removes it.  Returns how it ended; None if the user detached.
 
-    Nothing is left, whatever happens, unless the user detaches.  Raises Ended for a job that was not done, and
-    TrainerError for a launch that failed, both after everything is removed.
+    Nothing is left, whatever happens, unless the user detaches.  Raises Ended for a job that was not done and
+    for a launch that failed, both after everything is removed.
     """
     life = _Life(plan, runtime)
     return life.live(life.begin, life.replace_lost)
@@ -99,7 +99,7 @@ class _Life:
         return outcome
 
     def _after_failure(self, error: Exception | Hangup) -> None:
-        """Removes the job after `error`.  Raises Ended if that was the end of the terminal."""
+        """Removes the job after `error`.  Raises Ended, with the outcome, unless the error is a bug."""
         is_hangup = isinstance(error, (Hangup, BrokenPipeError))
         outcome = stopped(f"stopped: the terminal was closed ({error})") if is_hangup else _outcome_of(error)
         if self.is_ours:
@@ -107,6 +107,8 @@ class _Life:
             outcome = self._take_down(outcome, unsure=not is_sure, cause=error)
         if is_hangup:
             raise Ended(outcome.reason, outcome.exit_code, outcome) from error
+        if self.is_ours and isinstance(error, TrainerError):
+            raise Ended(str(error), outcome.exit_code, outcome) from error
 
     # ---- starting
 

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from launch.core import shell
 from launch.local.planner import LocalPlan
 from trainer import outcome
-from trainer.contract import Exit
+from trainer.contract import STOPPED, Exit
 from trainer.outcome import Outcome, state_of
-
-STOPPED = 128 + signal.SIGINT
 
 
 def perform(plan: LocalPlan, env: Mapping[str, str]) -> Outcome:

@@ -11,10 +11,9 @@ from launch.core.names import TIME
 from launch.core.outcomes import get_outcome, put_outcome
 from launch.core.perform import Say
 from launch.sagemaker.training_job import TrainingJob
-from trainer.contract import SAGEMAKER_FAILURE_PATTERN, Exit
+from trainer.contract import SAGEMAKER_FAILURE_PATTERN, STOPPED, Exit
 from trainer.outcome import Outcome, state_of
 
-STOPPED = 130
 SIGNALLED = 128  # and the signal: how shells and mpirun write it
 
 Verdict = tuple[int, str]  # exit code, reason

@@ -19,13 +19,13 @@ from launch.sagemaker.follow import detached, follow, stop
 from launch.sagemaker.lookup import look_up
 from launch.sagemaker.names import command
 from launch.sagemaker.options import SageMakerOptions
-from launch.sagemaker.outcome import STOPPED
 from launch.sagemaker.planner import Launch, SageMakerPlan
 from launch.sagemaker.planner import plan as make_plan
 from launch.sagemaker.refusals import with_remedy
 from launch.sagemaker.runtime import Runtime
 from launch.sagemaker.training_job import TrainingJob
 from launch.sagemaker.training_jobs import find
+from trainer.contract import STOPPED
 from trainer.errors import SettingsError, TrainerError
 from trainer.outcome import Outcome
 
@@ -95,7 +95,7 @@ def _create(todo: Launch, request: Mapping[str, Any], runtime: Runtime) -> None:
             raise with_remedy(error) from error
         if training_job.is_over:
             raise SettingsError(
-                f"{training_job.name} was already started from this plan, and is over; plan again."
+                f"{training_job.name} was already started from this plan, and has ended; create a new plan."
             ) from error
 
 

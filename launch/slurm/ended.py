@@ -9,13 +9,13 @@ from launch.slurm.folder import JobFolder
 from launch.slurm.lookup import Slurm
 from launch.slurm.names import command
 from trainer import outcome
-from trainer.contract import Exit
+from trainer.contract import STOPPED, Exit
 from trainer.outcome import Outcome, state_of
 
 # Slurm's state of a job that could not say itself how it ended -> exit code and sentence.
 STATES = {
     "TIMEOUT": (Exit.INTERRUPTED, "its time limit ended it before it had saved; raise --save-before-s"),
-    "CANCELLED": (130, "it was cancelled"),
+    "CANCELLED": (STOPPED, "it was cancelled"),
     "PREEMPTED": (Exit.INTERRUPTED, "it was preempted"),
     "NODE_FAIL": (Exit.MACHINE, "one of its nodes failed"),
     "BOOT_FAIL": (Exit.MACHINE, "one of its nodes did not boot"),
@@ -52,6 +52,6 @@ def in_words(ended: Outcome, folder: Path) -> str:
 def conclude(ended: Outcome, folder: Path, say: Say) -> Outcome:
     """Says that the job is done.  Raises Ended, with the job's exit code, for one that failed or was stopped."""
     if ended.exit_code != Exit.DONE:
-        raise Ended(ended.reason, ended.exit_code)
+        raise Ended(ended.reason, ended.exit_code, ended)
     say(f"job {ended.job}: {in_words(ended, folder)}")
     return ended

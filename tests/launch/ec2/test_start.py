@@ -101,7 +101,7 @@ def test_the_next_zone_and_the_next_type_are_tried(stage: Stage) -> None:
 
 def test_no_machines_anywhere_is_told_with_a_table_and_leaves_nothing(stage: Stage) -> None:
     stage.account.capacity["g5.2xlarge"] = 0
-    with pytest.raises(AwsError, match="no capacity") as none:
+    with pytest.raises(Ended, match="no capacity") as none:
         stage.launch()
     assert "type        zone        market     answer\n  g5.2xlarge  us-east-1a  on demand  no capacity" in str(
         none.value
@@ -245,10 +245,25 @@ def test_a_job_that_fails_leaves_its_outcome_and_ends_with_the_same(stage: Stage
 
 def test_a_launch_that_fails_leaves_its_outcome(stage: Stage) -> None:
     stage.account.capacity["g5.2xlarge"] = 0
-    with pytest.raises(AwsError):
+    with pytest.raises(Ended) as ended:
         stage.launch()
     assert stage.outcome is not None
     assert (stage.outcome.state, stage.outcome.exit_code, stage.outcome.reason) == ("failed", 4, "no capacity")
+    assert ended.value.code == 4
+    assert ended.value.outcome == stage.outcome
+    assert (stage.outcome.job, stage.outcome.usd) == (NAME, 0)
+
+
+def test_a_launch_that_fails_after_its_nodes_ran_ends_with_what_they_cost(stage: Stage) -> None:
+    def lose_aws() -> None:
+        raise AwsError("the account is closed.")
+
+    stage.events = iter([*idle(3), lose_aws])
+    with pytest.raises(Ended, match=r"the account is closed\.") as ended:
+        stage.launch()
+    assert ended.value.outcome == stage.outcome
+    assert stage.outcome is not None
+    assert stage.outcome.usd
 
 
 def test_a_job_that_is_interrupted_leaves_its_outcome(stage: Stage) -> None:

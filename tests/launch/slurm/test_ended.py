@@ -54,8 +54,10 @@ def test_a_job_that_could_not_note_its_end_has_slurms_word(slurm_state: str, sta
     assert ("Submit it with the same command" in ended.reason) == (code != 5)
 
 
-def test_a_job_that_is_not_done_ends_its_follower_with_its_code() -> None:
-    with pytest.raises(Ended) as caught:
-        conclude(Outcome("failed", 3, "no images."), Path("runs/x"), print)
+def test_a_job_that_is_not_done_ends_its_follower_with_its_code_and_outcome() -> None:
+    failed = Outcome("failed", 3, "no images.", seconds=7.0, job="x")
 
-    assert (caught.value.code, str(caught.value)) == (3, "no images.")
+    with pytest.raises(Ended) as caught:
+        conclude(failed, Path("runs/x"), print)
+
+    assert (caught.value.code, str(caught.value), caught.value.outcome) == (3, "no images.", failed)
