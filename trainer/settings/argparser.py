@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Mapping, Sequence
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Union, get_args, get_origin
@@ -13,6 +14,10 @@ from trainer.settings.registry import did_you_mean
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
+
+
+# What a description says of its default, which a backend may replace.
+_OWN_DEFAULT = re.compile(r" \(default: [^()]*\)")
 
 
 def flag(name: str) -> str:
@@ -106,7 +111,7 @@ def _hyphenated(word: str) -> str:
 def _add(group: Any, name: str, field: FieldInfo, value: Any) -> None:
     text = str(field.description)
     if value not in (None, (), ""):  # a setting without a default says itself what happens then
-        text += f" (default: {as_text(value)})"
+        text = f"{_OWN_DEFAULT.sub('', text)} (default: {as_text(value)})"
     text = text.replace("%", "%%")
     kinds = _kinds(field)
     if bool in kinds:

@@ -1,5 +1,6 @@
 """Settings from flags and YAML, and back."""
 
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -286,3 +287,14 @@ def test_the_word_none_is_a_choice_where_a_setting_has_it() -> None:
 
     assert build({"volume": "none", "share": "none"}, [Volumes]) == [Volumes(volume="none", share=None)]
     assert build({"volume": ""}, [Volumes]) == [Volumes(volume="auto")]
+
+
+@pytest.mark.parametrize(("defaults", "says"), [({}, "on a terminal"), ({"progress": False}, "false")])
+def test_help_shows_one_default_also_where_a_launcher_sets_its_own(
+    defaults: dict[str, Any], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--help"], [TrainConfig], prog="x", about="", sections={}, defaults=defaults)
+
+    shown = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"progress bar (\(default: [^)]*\) ?)+", shown)[0].strip() == f"progress bar (default: {says})"  # type: ignore[index]
