@@ -84,11 +84,11 @@ def main(argv: Sequence[str], *, verbose: bool = False) -> int:
 
 
 def _name_standalone_run(args: Namespace) -> None:
-    """Does what torchrun's --standalone does, but with the time as the run's id, which names the run folder."""
+    """Does what torchrun's --standalone does; time and process are the run's id, which names the run folder."""
     if args.standalone:
         args.standalone = False
         args.rdzv_backend, args.rdzv_endpoint = "c10d", "localhost:0"
-        args.rdzv_id = datetime.now().strftime(TIME_IN_NAMES)
+        args.rdzv_id = f"{datetime.now():{TIME_IN_NAMES}}-{os.getpid()}"
 
 
 def _report(death: Death) -> int:

@@ -172,3 +172,15 @@ def wait_until_it_handles(signum: signal.Signals, pid: int) -> None:
 )
 def test_the_cause_is_the_death_that_the_others_followed_from(deaths: list[Death], rank: int) -> None:
     assert cause(deaths).rank == rank
+
+
+def test_two_standalone_runs_of_one_second_have_run_folders_of_their_own(tmp_path: Path) -> None:
+    worker = tmp_path / "worker.py"
+    worker.write_text("import os; print(os.environ['TORCHELASTIC_RUN_ID'])")
+    words = [sys.executable, "-m", "trainer.torchrun", "--standalone", "--nproc-per-node", "1", str(worker)]
+    pair = [
+        subprocess.Popen(words, cwd=tmp_path, env=trainer_env(), stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    names = [run.communicate(timeout=100)[0].strip() for run in pair]
+
+    assert [name.rpartition("-")[2] for name in names] == [str(run.pid) for run in pair]
