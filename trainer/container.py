@@ -22,7 +22,7 @@ from types import FrameType
 
 from trainer.contract import SAGEMAKER_FAILURE, SAGEMAKER_FAILURE_PATTERN, SAGEMAKER_MODEL, Exit
 from trainer.errors import MachineError, TrainerError, tell
-from trainer.process.sagemaker_inputs import PORT, command, read_told, variables
+from trainer.process.sagemaker_inputs import PORT, command, read_inputs, variables
 
 WAIT_S, LOOK_EVERY_S = 900.0, 0.5  # for the names of the other hosts, which may start later
 LAST_WORDS_S = 5.0  # after the end, for what is still in the pipe
@@ -31,34 +31,34 @@ LAST_WORDS_S = 5.0  # after the end, for what is still in the pipe
 def main(env: Mapping[str, str]) -> int:
     """Runs this host's part of the training; returns the exit code of trainer.contract.Exit."""
     base = Path(env.get("SAGEMAKER_BASE_DIR", SAGEMAKER_MODEL.parent))  # the toolkit's name for it
-    relay, heard = Relay(), deque[str](maxlen=200)
+    relay, lines = Relay(), deque[str](maxlen=200)
     signal.signal(signal.SIGTERM, relay)  # first: without a handler, process 1 gets no SIGTERM at all
     try:
-        told = read_told(base)
-        if source := told.settings.get("sagemaker_submit_directory"):
+        inputs = read_inputs(base)
+        if source := inputs.settings.get("sagemaker_submit_directory"):
             print(f"The trainer is the image's own; the source in {source} is left out.", flush=True)
-        wait_for(told.hosts, relay)
+        wait_for(inputs.hosts, relay)
         if relay.asked:
             return Exit.INTERRUPTED
-        places = {**variables(told, base), **env}
-        code = attend(command(told, count_gpus(), env.get("MASTER_PORT", PORT)), places, relay, heard.append)
+        places = {**variables(inputs, base), **env}
+        code = attend(command(inputs, count_gpus(), env.get("MASTER_PORT", PORT)), places, relay, lines.append)
     except TrainerError as error:
         code = error.code
-        heard.append(f"error: {error}")
+        lines.append(f"error: {error}")
         tell(code, str(error))
     if code not in (Exit.DONE, Exit.INTERRUPTED):
-        leave_word(base, code, sentence_of(code, heard))
+        write_failure(base, code, reason_of(code, lines))
     return code
 
 
-def sentence_of(code: int, lines: Collection[str]) -> str:
+def reason_of(code: int, lines: Collection[str]) -> str:
     """Why it ended with `code`, in the words of the rank or of torchrun."""
-    return next(_said(code, lines), f"the training ended with exit code {code}; its log says more.")
+    return next(_reasons_in(code, lines), f"the training ended with exit code {code}; its log says more.")
 
 
-def _said(code: int, lines: Collection[str]) -> Iterator[str]:
-    found = [SAGEMAKER_FAILURE_PATTERN.search(f"{line}\n") for line in lines]
-    yield from (told["sentence"] for told in found if told and int(told["code"]) == code)
+def _reasons_in(code: int, lines: Collection[str]) -> Iterator[str]:
+    matches = [SAGEMAKER_FAILURE_PATTERN.search(f"{line}\n") for line in lines]
+    yield from (match["sentence"] for match in matches if match and int(match["code"]) == code)
     yield from (line.removeprefix("error: ") for line in [*lines][::-1] if line.startswith("error: "))
 
 
@@ -66,7 +66,7 @@ class Relay:
     """Passes SIGTERM on to `process`, which may come later; once, for a second cuts torchrun's waiting short."""
 
     def __init__(self) -> None:
-        self.asked, self._told = False, False
+        self.asked, self._has_passed_on = False, False
         self._process: subprocess.Popen[str] | None = None
 
     def __call__(self, signum: int, frame: FrameType | None) -> None:
@@ -79,8 +79,8 @@ class Relay:
         self._pass_on()
 
     def _pass_on(self) -> None:
-        if self.asked and self._process is not None and not self._told:
-            self._told = True
+        if self.asked and self._process is not None and not self._has_passed_on:
+            self._has_passed_on = True
             self._process.terminate()
 
 
@@ -109,11 +109,11 @@ def wait_for(hosts: Sequence[str], relay: Relay) -> None:
                 time.sleep(LOOK_EVERY_S)
 
 
-def attend(words: Sequence[str], env: Mapping[str, str], relay: Relay, hear: Callable[[str], object]) -> int:
-    """Runs a command to its end; its exit code.  hear: gets the lines of its standard error, which go to ours, too."""
+def attend(words: Sequence[str], env: Mapping[str, str], relay: Relay, on_line: Callable[[str], object]) -> int:
+    """Runs a command to its end; its exit code.  on_line: gets each line of its standard error, as ours does."""
     process = subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True, errors="replace")
     # A thread, for whatever the ranks have left running may hold the pipe, and this machine costs money.
-    listener = threading.Thread(target=_listen, args=(process, hear), daemon=True)
+    listener = threading.Thread(target=_listen, args=(process, on_line), daemon=True)
     listener.start()
     relay.to(process)
     code = process.wait()
@@ -123,16 +123,16 @@ def attend(words: Sequence[str], env: Mapping[str, str], relay: Relay, hear: Cal
     return code if code >= 0 else 128 - code
 
 
-def _listen(process: subprocess.Popen[str], hear: Callable[[str], object]) -> None:
+def _listen(process: subprocess.Popen[str], on_line: Callable[[str], object]) -> None:
     assert process.stderr is not None
     with process.stderr:
         for line in process.stderr:
             sys.stderr.write(line)
             sys.stderr.flush()
-            hear(line.rstrip("\n"))
+            on_line(line.rstrip("\n"))
 
 
-def leave_word(base: Path, code: int, sentence: str) -> None:
+def write_failure(base: Path, code: int, sentence: str) -> None:
     """The file of which SageMaker makes FailureReason."""
     with suppress(OSError):  # the log has it, too
         (base / "output").mkdir(parents=True, exist_ok=True)

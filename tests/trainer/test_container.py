@@ -16,11 +16,11 @@ import pytest
 
 from tests import needs
 from trainer import container
-from trainer.container import Relay, attend, leave_word, sentence_of, wait_for
+from trainer.container import Relay, attend, reason_of, wait_for, write_failure
 from trainer.contract import SAGEMAKER_FAILURE_PATTERN, Exit
 from trainer.errors import MachineError, SettingsError
 from trainer.process import sagemaker_inputs
-from trainer.process.sagemaker_inputs import Told, command, flags, read_told, value_of, variables
+from trainer.process.sagemaker_inputs import Inputs, command, flags, read_inputs, value_of, variables
 
 TWO = {"current_host": "algo-2", "hosts": ["algo-2", "algo-1"], "network_interface_name": "eth0"}
 
@@ -36,11 +36,11 @@ def files(base: Path, **contents: Any) -> Path:
 def test_all_that_sagemaker_says_is_read(tmp_path: Path) -> None:
     settings = {"model": '"cnn"', "epochs": "3", "plain": "not JSON"}
 
-    read = read_told(
+    read = read_inputs(
         files(tmp_path, resourceconfig=TWO, hyperparameters=settings, inputdataconfig={"val": {}, "a": {}})
     )
 
-    assert read == Told(
+    assert read == Inputs(
         "algo-2", ("algo-1", "algo-2"), "eth0", ("a", "val"), {"model": "cnn", "epochs": 3, "plain": "not JSON"}
     )
 
@@ -50,14 +50,14 @@ def test_without_sagemakers_files_it_says_what_train_is_for(tmp_path: Path, reso
     base = files(tmp_path, **({} if resources is None else {"resourceconfig": resources}))
 
     with pytest.raises(SettingsError, match="`train` is for SageMaker: elsewhere give the trainer's flags"):
-        read_told(base)
+        read_inputs(base)
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     (files(tmp_path, resourceconfig=TWO) / "input/config/hyperparameters.json").write_text("{")
 
     with pytest.raises(SettingsError, match=r"cannot read .*hyperparameters\.json"):
-        read_told(tmp_path)
+        read_inputs(tmp_path)
 
 
 GIVEN: dict[str, Any] = {
@@ -91,7 +91,7 @@ def test_values_are_json_or_text(text: Any, value: Any) -> None:
 
 
 def test_the_ranks_hear_where_things_are() -> None:
-    said = variables(Told("algo-1", ("algo-1", "algo-2"), "eth1", ("train", "val"), {}), Path("/opt/ml"))
+    said = variables(Inputs("algo-1", ("algo-1", "algo-2"), "eth1", ("train", "val"), {}), Path("/opt/ml"))
 
     assert said == {
         "SM_MODEL_DIR": "/opt/ml/model",
@@ -111,7 +111,7 @@ def test_the_ranks_hear_where_things_are() -> None:
     [({}, 8, "8"), ({}, 0, "1"), ({"sagemaker_mpi_num_of_processes_per_host": 2}, 8, "2")],
 )
 def test_torchrun_starts_a_rank_for_each_gpu_of_each_host(settings: Mapping[str, Any], gpus: int, ranks: str) -> None:
-    words = command(Told("algo-2", ("algo-1", "algo-2"), "eth0", (), {**settings, "epochs": 3}), gpus, "7777")
+    words = command(Inputs("algo-2", ("algo-1", "algo-2"), "eth0", (), {**settings, "epochs": 3}), gpus, "7777")
 
     assert words == [
         sys.executable, "-m", "trainer.torchrun", "--nnodes", "2", "--nproc-per-node", ranks, "--node-rank", "1",
@@ -128,11 +128,11 @@ def test_torchrun_starts_a_rank_for_each_gpu_of_each_host(settings: Mapping[str,
     ],
 )
 def test_the_reason_is_that_of_the_rank_with_this_code_or_torchruns(code: int, lines: list[str], sentence: str) -> None:
-    assert sentence_of(code, lines) == sentence
+    assert reason_of(code, lines) == sentence
 
 
 def test_the_launcher_finds_code_and_sentence_in_the_file(tmp_path: Path) -> None:
-    leave_word(tmp_path, Exit.DATA, "two\nlines.")
+    write_failure(tmp_path, Exit.DATA, "two\nlines.")
 
     found = SAGEMAKER_FAILURE_PATTERN.search((tmp_path / "output/failure").read_text())
     assert found
@@ -142,16 +142,16 @@ def test_the_launcher_finds_code_and_sentence_in_the_file(tmp_path: Path) -> Non
 def test_a_reason_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "output").write_text("in the way")
 
-    leave_word(tmp_path, Exit.DATA, "never read.")
+    write_failure(tmp_path, Exit.DATA, "never read.")
 
 
 def test_what_a_command_says_is_heard_and_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
-    heard: list[str] = []
+    lines: list[str] = []
     script = "import sys; print('out'); print('err\\nmore', file=sys.stderr); sys.exit(5)"
 
-    code = attend([sys.executable, "-c", script], os.environ, Relay(), heard.append)
+    code = attend([sys.executable, "-c", script], os.environ, Relay(), lines.append)
 
-    assert (code, heard) == (5, ["err", "more"])
+    assert (code, lines) == (5, ["err", "more"])
     assert capfd.readouterr() == ("out\n", "err\nmore\n")
 
 
@@ -171,24 +171,24 @@ def test_a_request_to_stop_is_passed_on_once(early: bool) -> None:
     if early:
         relay(signal.SIGTERM, None)
 
-    def hear(line: str) -> None:
+    def on_line(line: str) -> None:
         relay(signal.SIGTERM, None)
         relay(signal.SIGTERM, None)
 
-    assert attend([sys.executable, "-c", script], os.environ, relay, hear) == Exit.INTERRUPTED
+    assert attend([sys.executable, "-c", script], os.environ, relay, on_line) == Exit.INTERRUPTED
 
 
 def test_what_a_rank_left_running_keeps_no_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds the pipe that the words come through."""
     monkeypatch.setattr(container, "LAST_WORDS_S", 0.1)
     leave = "import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid, file=sys.stderr); sys.exit(5)"
-    begun, heard = time.monotonic(), list[str]()
+    begun, lines = time.monotonic(), list[str]()
     threads = threading.enumerate()
 
-    assert attend([sys.executable, "-c", leave], os.environ, Relay(), heard.append) == Exit.TRAINING
+    assert attend([sys.executable, "-c", leave], os.environ, Relay(), lines.append) == Exit.TRAINING
 
     assert time.monotonic() - begun < 30
-    os.kill(int(heard[0]), signal.SIGKILL)
+    os.kill(int(lines[0]), signal.SIGKILL)
     for listener in set(threading.enumerate()).difference(threads):
         listener.join()
 

@@ -21,7 +21,7 @@ _SDKS, _ALSO_SDKS = "sagemaker_", ("_tuning_objective_metric", "default_user_mod
 
 
 @dataclass(frozen=True)
-class Told:
+class Inputs:
     """What SageMaker says to this container.  settings: the hyperparameters' values; hosts: in rank order."""
 
     host: str
@@ -31,9 +31,9 @@ class Told:
     settings: Mapping[str, Any]
 
 
-def read_told(base: Path) -> Told:
+def read_inputs(base: Path) -> Inputs:
     """What the files in `base`/input/config say.  Raises SettingsError."""
-    resources, settings, inputs = (
+    resources, settings, channels = (
         _read(base / "input/config" / f"{name}.json")
         for name in ("resourceconfig", "hyperparameters", "inputdataconfig")
     )
@@ -47,7 +47,7 @@ def read_told(base: Path) -> Told:
             "elsewhere give the trainer's flags instead."
         ) from error
     interface = resources.get("network_interface_name", "eth0")
-    return Told(host, hosts, interface, tuple(sorted(inputs)), {name: value_of(v) for name, v in settings.items()})
+    return Inputs(host, hosts, interface, tuple(sorted(channels)), {name: value_of(v) for name, v in settings.items()})
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -79,26 +79,26 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def variables(told: Told, base: Path) -> dict[str, str]:
+def variables(inputs: Inputs, base: Path) -> dict[str, str]:
     """What the toolkit says to the ranks, as far as anybody here reads it."""
-    channels = {f"SM_CHANNEL_{name.upper()}": str(base / "input/data" / name) for name in told.channels}
+    channels = {f"SM_CHANNEL_{name.upper()}": str(base / "input/data" / name) for name in inputs.channels}
     return {
         "SM_MODEL_DIR": str(base / "model"),
         "SM_INPUT_DIR": str(base / "input"),
         "SM_OUTPUT_DIR": str(base / "output"),
-        "SM_HOSTS": json.dumps(told.hosts),
-        "SM_CURRENT_HOST": told.host,
-        "NCCL_SOCKET_IFNAME": told.interface,
-        "GLOO_SOCKET_IFNAME": told.interface,  # else it looks its own host name up, which is not told.host
+        "SM_HOSTS": json.dumps(inputs.hosts),
+        "SM_CURRENT_HOST": inputs.host,
+        "NCCL_SOCKET_IFNAME": inputs.interface,
+        "GLOO_SOCKET_IFNAME": inputs.interface,  # else it looks its own host name up, which is not inputs.host
         **channels,
     }
 
 
-def command(told: Told, gpus: int, port: str) -> list[str]:
+def command(inputs: Inputs, gpus: int, port: str) -> list[str]:
     """torchrun for this host.  gpus: of this machine; without any there is one rank."""
-    ranks = told.settings.get("sagemaker_mpi_num_of_processes_per_host") or gpus or 1
+    ranks = inputs.settings.get("sagemaker_mpi_num_of_processes_per_host") or gpus or 1
     return [
-        sys.executable, "-m", "trainer.torchrun", "--nnodes", str(len(told.hosts)), "--nproc-per-node", str(ranks),
-        "--node-rank", str(told.hosts.index(told.host)), "--master-addr", told.hosts[0], "--master-port", port,
-        "-m", "trainer.sagemaker", *flags(told.settings),
+        sys.executable, "-m", "trainer.torchrun", "--nnodes", str(len(inputs.hosts)), "--nproc-per-node", str(ranks),
+        "--node-rank", str(inputs.hosts.index(inputs.host)), "--master-addr", inputs.hosts[0], "--master-port", port,
+        "-m", "trainer.sagemaker", *flags(inputs.settings),
     ]  # fmt: skip
