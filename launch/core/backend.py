@@ -40,7 +40,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Request:
+class Demand:
     """How many GPUs a run asks for.  gpus None: the options say it.  on_cpu: a process stands for a GPU."""
 
     options: Values
@@ -69,7 +69,7 @@ class Backend:
     name: str
     about: str
     options: type[BaseModel]
-    place: Callable[[Request], Place]
+    place: Callable[[Demand], Place]
     machine: Callable[[Values], Instance | None] = lambda options: None
     defaults: Values = field(default_factory=dict)
     is_billed: bool = False

@@ -1,7 +1,7 @@
 """The EC2 backend for the rest of the toolkit: what it takes, and which machines a number of GPUs means.  Pure."""
 
 from launch.core import catalog
-from launch.core.backend import Backend, Place, Request, Values
+from launch.core.backend import Backend, Demand, Place, Values
 from launch.core.catalog import Instance
 from launch.core.numbers import whole
 from launch.ec2.options import INSTANCE_TYPE, Ec2Options
@@ -20,12 +20,12 @@ def machine(options: Values) -> Instance:
     return catalog.find(names[0].strip())
 
 
-def _place(request: Request) -> Place:
+def _place(demand: Demand) -> Place:
     """As few nodes of the type as have that many GPUs."""
-    options, gpus = request.options, request.gpus
+    options, gpus = demand.options, demand.gpus
     instance = machine(options)
     each = max(1, instance.gpus)
-    if request.strategy == "dp":
+    if demand.strategy == "dp":
         if gpus not in (None, each):
             raise SettingsError(f"strategy dp uses all GPUs of one machine; {instance.name} has {each}, not {gpus}.")
         return Place({**options, "nodes": 1, "nproc_per_node": 1}, each)

@@ -1,29 +1,29 @@
 """The SageMaker backend for the rest of the toolkit: training jobs through SageMaker's SDK."""
 
 from launch.core import catalog
-from launch.core.backend import Backend, Place, Request, Values
+from launch.core.backend import Backend, Demand, Place, Values
 from launch.core.catalog import Instance
 from launch.core.numbers import whole
 from launch.sagemaker.options import SageMakerOptions
 from trainer.errors import SettingsError
 
 
-def _place(request: Request) -> Place:
+def _place(demand: Demand) -> Place:
     """Whole instances, as SageMaker starts a process on every GPU: of the type, or of a smaller one of its family."""
-    options = request.options
-    if request.strategy == "dp":
+    options = demand.options
+    if demand.strategy == "dp":
         raise SettingsError("strategy dp is one process, and SageMaker starts one per GPU; leave the point out.")
     instance = _machine(options)
     gpus_each = max(1, instance.gpus)
-    if request.gpus is None:
+    if demand.gpus is None:
         return Place(options, whole(options, "nodes", 1) * gpus_each)
     if "nodes" in options:
         raise SettingsError("gpus and nodes both set the number of instances; give one of them.")
-    if request.gpus % gpus_each:
-        instance = _sibling(instance, request.gpus)
+    if demand.gpus % gpus_each:
+        instance = _sibling(instance, demand.gpus)
         gpus_each = instance.gpus
-    nodes = request.gpus // gpus_each
-    return Place({**options, "instance_type": instance.sagemaker_name, "nodes": nodes}, request.gpus)
+    nodes = demand.gpus // gpus_each
+    return Place({**options, "instance_type": instance.sagemaker_name, "nodes": nodes}, demand.gpus)
 
 
 def _machine(options: Values) -> Instance:

@@ -2,21 +2,21 @@
 
 from pathlib import Path
 
-from launch.core.backend import Backend, Place, Request
+from launch.core.backend import Backend, Demand, Place
 from launch.core.numbers import whole
 from launch.slurm.options import SlurmOptions
 from trainer.errors import SettingsError
 
 
-def _place(request: Request) -> Place:
+def _place(demand: Demand) -> Place:
     """An equal part of the GPUs on each node that the options ask for; a process per GPU, or one for dp."""
-    if request.gpus is None:
-        return Place(request.options, None)
-    nodes = whole(request.options, "nodes", 1)
-    if request.gpus % nodes:
-        raise SettingsError(f"gpus: {request.gpus} do not divide among {nodes} nodes; change one of them.")
-    per_node = "nproc_per_node" if request.on_cpu else "gpus_per_node"
-    return Place({**request.options, per_node: request.gpus // nodes}, request.gpus)
+    if demand.gpus is None:
+        return Place(demand.options, None)
+    nodes = whole(demand.options, "nodes", 1)
+    if demand.gpus % nodes:
+        raise SettingsError(f"gpus: {demand.gpus} do not divide among {nodes} nodes; change one of them.")
+    per_node = "nproc_per_node" if demand.on_cpu else "gpus_per_node"
+    return Place({**demand.options, per_node: demand.gpus // nodes}, demand.gpus)
 
 
 def _held_s(folder: Path) -> float:

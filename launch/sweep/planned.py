@@ -7,7 +7,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from launch.core import backend as backends
-from launch.core.backend import Backend, Place, Request
+from launch.core.backend import Backend, Demand, Place
 from launch.sweep.grid import Point, points
 from launch.sweep.spec import Spec
 from trainer.config import TrainConfig, check, check_batches
@@ -114,7 +114,7 @@ def _planned(spec: Spec, point: Point, fixed: Values) -> Planned:
     options |= {name: value for name, value in values.items() if name in backend.options.model_fields}
     given = _given(values)
     train = _checked(given)
-    place = place_run(backend, Request(options, train.strategy, gpus, on_cpu=train.device == "cpu"))
+    place = place_run(backend, Demand(options, train.strategy, gpus, on_cpu=train.device == "cpu"))
     (where,) = flags.build(place.options, [backend.options])
     if place.replicas is not None:
         check_batches(train, place.replicas)
@@ -139,16 +139,16 @@ def _checked(given: Values) -> TrainConfig:
     return train
 
 
-def place_run(backend: Backend, request: Request) -> Place:
-    """Which machines the request means on `backend`.  Raises SettingsError where it contradicts itself or cannot be."""
-    gpus = request.gpus
+def place_run(backend: Backend, demand: Demand) -> Place:
+    """Which machines the demand means on `backend`.  Raises SettingsError where it contradicts itself or cannot be."""
+    gpus = demand.gpus
     if gpus is not None:
         for name in PER_NODE:
-            if name in request.options:
+            if name in demand.options:
                 raise SettingsError(f"gpus and {name} both set the number of GPUs; give one of them.")
-    if request.strategy == "single" and (gpus or 1) > 1:
+    if demand.strategy == "single" and (gpus or 1) > 1:
         raise SettingsError(f"strategy single trains on one GPU, not on {gpus}; take ddp, or leave the point out.")
-    return backend.place(request)
+    return backend.place(demand)
 
 
 def _count(gpus: Any) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from launch import local
-from launch.core.backend import Place, Request, find
+from launch.core.backend import Demand, Place, find
 from launch.core.cli import LaunchOptions
 from launch.core.job import Job
 from launch.local.__main__ import main
@@ -65,13 +65,13 @@ def test_launchers_and_trainer_share_no_name() -> None:
 @pytest.mark.parametrize(
     ("request_", "place"),
     [
-        (Request({}, "ddp", 2), Place({"nproc_per_node": 2}, 2)),
-        (Request({"nproc_per_node": "3"}, "ddp", None), Place({"nproc_per_node": 3}, 3)),
-        (Request({}, "dp", 2), Place({"nproc_per_node": 1}, 2, visible=2)),
-        (Request({}, "single", None), Place({"nproc_per_node": 1}, 1)),
+        (Demand({}, "ddp", 2), Place({"nproc_per_node": 2}, 2)),
+        (Demand({"nproc_per_node": "3"}, "ddp", None), Place({"nproc_per_node": 3}, 3)),
+        (Demand({}, "dp", 2), Place({"nproc_per_node": 1}, 2, visible=2)),
+        (Demand({}, "single", None), Place({"nproc_per_node": 1}, 1)),
     ],
 )
-def test_a_process_per_gpu_but_one_for_all_gpus_of_dp(request_: Request, place: Place) -> None:
+def test_a_process_per_gpu_but_one_for_all_gpus_of_dp(request_: Demand, place: Place) -> None:
     assert find("local").place(request_) == place
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from launch.core import backend as backends
-from launch.core.backend import Place, Request
+from launch.core.backend import Demand, Place
 from launch.sweep import spec as specs
 from launch.sweep.grid import points
 from launch.sweep.planned import Planned, place_run, plan_runs
@@ -104,7 +104,7 @@ def test_a_value_may_begin_with_hyphens_or_end_like_a_number() -> None:
 
 
 def place(backend: str, options: dict[str, Any], strategy: str, gpus: int | None, on_cpu: bool = False) -> Place:
-    return place_run(backends.find(backend), Request(options, strategy, gpus, on_cpu))
+    return place_run(backends.find(backend), Demand(options, strategy, gpus, on_cpu))
 
 
 @pytest.mark.parametrize(

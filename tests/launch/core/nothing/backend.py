@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from launch.core.backend import Backend, Place, Request
+from launch.core.backend import Backend, Demand, Place
 
 
 class NothingOptions(BaseModel):
@@ -13,10 +13,10 @@ class NothingOptions(BaseModel):
     seats: int = Field(1, ge=1, description="processes that do not train")
 
 
-def _place(request: Request) -> Place:
+def _place(demand: Demand) -> Place:
     """A seat per process."""
-    seats = request.gpus or 1
-    return Place({**request.options, "seats": seats}, seats)
+    seats = demand.gpus or 1
+    return Place({**demand.options, "seats": seats}, seats)
 
 
 BACKEND = Backend(
