@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from launch.core.errors import NotSetUp
 from launch.core.quote import Quote, price_lines
+from launch.core.tables import columns
 from trainer.contract import Exit
 from trainer.errors import TrainerError
 
@@ -226,12 +227,6 @@ def _as_word(value: Any) -> str:
     if isinstance(value, bytes):
         return f"{len(value):,} bytes, SHA-256 {hashlib.sha256(value).hexdigest()}"
     return str(value)
-
-
-def columns(rows: Sequence[tuple[str, str]]) -> list[str]:
-    """Labels and texts, the texts in one column."""
-    width = max((len(label) for label, _ in rows), default=0)
-    return [f"  {label:<{width}}  {text}".rstrip() for label, text in rows]
 
 
 def _step(number: int, step: Step) -> list[str]:

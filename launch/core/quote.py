@@ -46,6 +46,11 @@ class Quote:
         hourly = self.on_demand_usd_per_hour if self.usd_per_hour is None else self.usd_per_hour
         return self.forecast.usd(hourly) if self.forecast and hourly is not None else None
 
+    @property
+    def expected_is_bound(self) -> bool:
+        """Whether expected_usd is that upper bound."""
+        return self.expected_usd is not None and self.usd_per_hour is None
+
     def as_json(self) -> dict[str, Any]:
         guess = self.forecast
         return {
@@ -55,6 +60,7 @@ class Quote:
             "usd_per_hour": self.usd_per_hour,
             "on_demand_usd_per_hour": self.on_demand_usd_per_hour,
             "expected_usd": self.expected_usd,
+            "expected_is_bound": self.expected_is_bound,
             "expected_s": self.expected_s,
             "most_usd": self.most_usd,
             "most_s": self.most_s,
@@ -94,14 +100,14 @@ def _lines(quote: Quote) -> list[tuple[str, str]]:
         return [(quote.instance, "no price: from your allocation"), ("  expected", _expected(quote))]
     lines = [*_rates(quote), ("  expected", _expected(quote))]
     if quote.most_usd is not None and quote.most_s is not None:
-        limit = hours(quote.most_s / 3600)
+        limit = hours(quote.most_s / 3600).replace(".0 h", " h")
         lines.append(("  at most", f"{usd(quote.most_usd)} in {limit}; then the time limit ends it"))
-    return [*lines, *(("", f"  {note}") for note in quote.notes)]
+    return [*lines, *(("", note) for note in quote.notes)]
 
 
 def _rates(quote: Quote) -> list[tuple[str, str]]:
     """The price per hour on demand, and that of spot capacity."""
-    machines = "with its disks" if quote.nodes == 1 else f"all {quote.nodes} nodes with their disks"
+    machines = "disk included" if quote.nodes == 1 else f"for all {quote.nodes} nodes, disks included"
     label, on_demand = quote.instance or "price", f"on demand, {machines}"
     if quote.market != "spot":
         return [(label, _hourly(quote.usd_per_hour, on_demand))]
@@ -116,6 +122,6 @@ def _hourly(amount: float | None, which: str) -> str:
 def _expected(quote: Quote) -> str:
     if quote.forecast is None:
         return quote.why_unknown or "not known"
-    bound = "at most " if quote.usd_per_hour is None else ""
+    bound = "at most " if quote.expected_is_bound else ""
     price = "" if quote.expected_usd is None else f"{bound}{usd(quote.expected_usd)} in "
     return f"{price}{hours(quote.forecast.hours)}: {speed(quote.forecast)}"

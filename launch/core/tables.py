@@ -29,6 +29,12 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Collecti
     return "\n".join((INDENT + line).rstrip() for line in output.getvalue().splitlines())
 
 
+def columns(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """Labels and texts, the texts in one column."""
+    width = max((len(label) for label, _ in rows), default=0)
+    return [f"  {label:<{width}}  {text}".rstrip() for label, text in rows]
+
+
 def narrowed(
     columns: Sequence[str], rows: Sequence[Sequence[str]], optional: Sequence[str], width: int | None
 ) -> tuple[list[str], list[list[str]]]:

@@ -8,9 +8,9 @@ from launch.core.clock import duration
 from launch.core.errors import AwsError
 from launch.core.lookup import spec_of
 from launch.core.names import Folder
-from launch.core.plan import columns as in_columns
 from launch.core.price import usd
 from launch.core.progress import in_words
+from launch.core.tables import columns as in_columns
 from launch.core.tables import table
 from launch.ec2.costs import cost_so_far, is_whole, most_it_cost, this_start, unpriced, usd_per_hour
 from launch.ec2.fleet import Fleet

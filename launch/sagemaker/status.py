@@ -5,10 +5,9 @@ from datetime import datetime
 from typing import Any
 
 from launch.core.clock import duration
-from launch.core.plan import columns
 from launch.core.price import usd
 from launch.core.progress import in_words
-from launch.core.tables import table
+from launch.core.tables import columns, table
 from launch.sagemaker.names import command
 from launch.sagemaker.outcome import outcome_of
 from launch.sagemaker.training_job import TrainingJob

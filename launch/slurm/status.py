@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from launch.core.plan import columns
 from launch.core.progress import in_words as progress_in_words
-from launch.core.tables import table
+from launch.core.tables import columns, table
 from launch.slurm.ended import in_words
 from launch.slurm.explain import why_it_waits
 from launch.slurm.folder import JobFolder
@@ -19,7 +18,7 @@ Record = Mapping[str, Any]
 def all_as_text(jobs: Sequence[QueuedJob]) -> str:
     """A row per job in the queue."""
     if not jobs:
-        return f"you have no jobs in the queue; to see one that is over: {command('status', 'JOB')}"
+        return f"you have no jobs in the queue; to see one that has ended: {command('status', 'JOB')}"
     headings = ("job", "id", "state", "nodes", "ran", "left", "partition", "where")
     return table(headings, [_row(job) for job in jobs])
 
@@ -38,7 +37,7 @@ def as_text(
     if queued:
         headline = f"job {name}: {queued.state.lower()} as {queued.id}"
     else:
-        headline = f"job {name} is over: {in_words(ended, folder.path) if ended else 'the outcome is unknown'}"
+        headline = f"job {name} ended: {in_words(ended, folder.path) if ended else 'the outcome is unknown'}"
     lines = [headline, "", *columns(list(_rows(queued, folder, record, epochs)))]
     return "\n".join([*lines, "", "next:", *(f"  {line}" for line in next_commands(name, is_over=queued is None))])
 

@@ -1,12 +1,15 @@
 """launch.core.plan: a plan as a reader sees it, and as a program does."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from launch.core.catalog import find
 from launch.core.errors import AwsError, NotSetUp
 from launch.core.plan import Choice, Fact, FromAnswer, Plan, Request, Try, as_json, as_text, dry_run
-from launch.core.quote import Quote
+from launch.core.quote import Quote, expect
+from trainer.__main__ import read_settings
 from trainer.errors import TrainerError
 
 TAGS = [{"ResourceType": kind, "Tags": [{"Key": "k", "Value": "v"}]} for kind in ("instance", "volume")]
@@ -67,13 +70,13 @@ def test_a_plan_reads_from_top_to_bottom() -> None:
         "       InstanceIds: <all nodes>",
         "",
         "price:",
-        "  g5           2.42 USD per hour on demand, all 2 nodes with their disks",
+        "  g5           2.42 USD per hour on demand, for all 2 nodes, disks included",
         "    expected   not known",
-        "    at most    29.04 USD in 12.0 h; then the time limit ends it",
-        "  g6           2.00 USD per hour on demand, all 2 nodes with their disks",
+        "    at most    29.04 USD in 12 h; then the time limit ends it",
+        "  g6           2.00 USD per hour on demand, for all 2 nodes, disks included",
         "    spot       1.10 USD per hour now; at most the price on demand",
         "    expected   not known",
-        "                 it is new",
+        "               it is new",
         "  not counted  logs",
         "",
         "warning: it is Tuesday",
@@ -138,6 +141,16 @@ def test_each_candidate_has_its_own_price() -> None:
     assert (g6["instance"], g6["market"], g6["usd_per_hour"], g6["most_usd"]) == ("g6", "spot", 1.1, None)
 
 
+def test_an_expected_price_that_is_only_a_bound_is_marked_as_one() -> None:
+    guess, _ = expect(read_settings([]), find("g5.2xlarge"), 1, on_ebs=False)
+    known = Quote("g5.2xlarge", market="spot", usd_per_hour=0.5, on_demand_usd_per_hour=1.2, forecast=guess)
+    unknown = replace(known, usd_per_hour=None)
+    nothing = replace(unknown, on_demand_usd_per_hour=None)
+
+    assert [quote.as_json()["expected_is_bound"] for quote in (known, unknown, nothing)] == [False, True, False]
+    assert unknown.as_json()["expected_usd"] > known.as_json()["expected_usd"]
+
+
 def test_every_request_that_may_be_made_is_counted() -> None:
     assert [request.why for request in PLAN.requests] == ["a group", "start in a", "start in b"]
 
@@ -147,13 +160,13 @@ def test_in_brief_a_plan_is_what_it_starts_and_costs_and_what_speaks_against_it(
         "2 x g5 on EC2, job j",
         "",
         "price:",
-        "  g5           2.42 USD per hour on demand, all 2 nodes with their disks",
+        "  g5           2.42 USD per hour on demand, for all 2 nodes, disks included",
         "    expected   not known",
-        "    at most    29.04 USD in 12.0 h; then the time limit ends it",
-        "  g6           2.00 USD per hour on demand, all 2 nodes with their disks",
+        "    at most    29.04 USD in 12 h; then the time limit ends it",
+        "  g6           2.00 USD per hour on demand, for all 2 nodes, disks included",
         "    spot       1.10 USD per hour now; at most the price on demand",
         "    expected   not known",
-        "                 it is new",
+        "               it is new",
         "  not counted  logs",
         "",
         "warning: it is Tuesday",

@@ -179,7 +179,7 @@ def test_a_job_started_again_says_so_and_uses_the_same_folder() -> None:
 
 def test_the_price_is_expected_and_at_most() -> None:
     text = str(plan(nodes=2, max_hours=10))
-    assert "ml.g5.2xlarge  3.03 USD per hour on demand, all 2 nodes with their disks" in text
+    assert "ml.g5.2xlarge  3.03 USD per hour on demand, for all 2 nodes, disks included" in text
     assert re.search(r"at most +30\.8\d USD in 10\.2 h", text)
     epoch = r"[\d,.]+ s per epoch \([\d,.]+ to [\d,.]+\), [\d,]+ images/s, limited by"
     assert re.search(rf"expected +[\d.]+ USD in [\d.]+ (h|min): {epoch}", text)
