@@ -62,8 +62,8 @@ _REMEDIES = {
     "IdempotentParameterMismatch": "a job of this name was started with other settings; choose another --job-name.",
     "AuthFailure.ServiceLinkedRoleCreationNotPermitted": "the account has never used spot instances; ask its "
     "administrator to run: aws iam create-service-linked-role --aws-service-name spot.amazonaws.com",
-    "AccountLimitExceededException": "the account may not build more at a time: {message}; wait for other builds, or "
-    "ask for more under Service Quotas, CodeBuild.",
+    "AccountLimitExceededException": "the account has reached its limit of concurrent builds: {message}; wait for "
+    "other builds, or ask for more under Service Quotas, CodeBuild.",
     "OptInRequired": "the account is not signed up for this; open {region} in the AWS console once.",
 }
 

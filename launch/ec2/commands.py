@@ -25,7 +25,7 @@ from launch.ec2.runtime import Runtime
 from launch.ec2.spec import job_named
 from launch.ec2.start import attach
 from launch.ec2.view import ranks_in, view
-from trainer.contract import Exit
+from trainer.contract import STOPPED, Exit
 from trainer.errors import SettingsError
 from trainer.settings.registry import did_you_mean
 
@@ -74,7 +74,7 @@ class Commands:
         except KeyboardInterrupt:
             say("the job keeps running; to stop it:")
             say(f"  {command('stop', job, aws.region)}")
-            return 130
+            return STOPPED
         say(f"all nodes of {job} have ended; to see how:")
         say(f"  {command('status', job, aws.region)}")
         return Exit.DONE
@@ -94,7 +94,7 @@ class Commands:
 
     def _stop_all(self, options: StopOptions, aws: Aws, fleet: Fleet) -> int:
         if options.job is not None:
-            raise SettingsError(f"--all and {options.job} exclude each other; give one of them.")
+            raise SettingsError(f"use either --all or {options.job}, not both.")
         now = self.runtime.clock.utc()
         findings = leak.judge(fleet, aws.region, now)
         if not findings:

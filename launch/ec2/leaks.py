@@ -87,7 +87,7 @@ def as_text(findings: Sequence[Finding], now: datetime) -> str:
     rows = [row for finding in findings for row in _rows(finding, now)]
     total = usd(sum(finding.usd_per_hour for finding in findings))
     leaking = usd(sum(finding.usd_per_hour for finding in findings if finding.is_leak))
-    return "\n".join([table(columns, rows), "", f"{total} per hour, of which leaks {leaking}"])
+    return "\n".join([table(columns, rows), "", f"{total} per hour, {leaking} of it for leaks"])
 
 
 def _rows(finding: Finding, now: datetime) -> Iterable[tuple[str, ...]]:

@@ -25,7 +25,7 @@ def look_up(aws: Aws, resolved: Resolved, job: str, dataset: str, now: datetime)
     try:
         region, account = aws.region, str(aws.call("sts", "GetCallerIdentity")["Account"])
     except TrainerError as problem:
-        unknown = "AWS did not answer, so nothing was looked up: account, zones, AMI, image, snapshot, quotas"
+        unknown = "nothing was looked up: account, zones, AMI, image, snapshot, quotas"
         return Facts(region_or_some(aws), now=now, problems=(problem,), unknown=(unknown,))
     options, lookups = resolved.options, Lookups()
     folder = Folder(options.bucket or bucket_of(account, region), job)

@@ -55,7 +55,9 @@ class Ec2Options(BaseModel):
     bucket: str | None = Field(None, description="bucket of the job folder (default: aws-ddp-toolkit-ACCOUNT-REGION)")
     root_gb: int = Field(150, ge=50, le=16_384, description="GB of each node's root volume, for image and checkpoints")
     secret: References = Field(
-        (), description="NAME=ssm:/PARAMETER,NAME=secretsmanager:SECRET: environment variables, read on the nodes"
+        (),
+        description="environment variables from AWS, read on the nodes: NAME=ssm:/PARAMETER,... or "
+        "NAME=secretsmanager:SECRET,...",
     )
 
     data_volume: Literal["auto", "per-node", "multi-attach", "none"] = Field(
@@ -70,5 +72,5 @@ class Ec2Options(BaseModel):
     max_usd: float | None = Field(None, gt=0, description="refuse a job that may cost more than this")
     wait: bool = Field(True, description="follow the job to its end, then remove its resources")
     detach: bool = Field(
-        False, description="return when the nodes run, as --no-wait does; follow with attach, end with stop"
+        False, description="return when the nodes run, as --no-wait does; then use attach, and stop to end it"
     )

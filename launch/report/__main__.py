@@ -26,7 +26,7 @@ def main(argv: list[str]) -> int:
 
     def act() -> int:
         (options,) = flags.parse(
-            argv[len(places) :], [ReportOptions], prog=f"{PROG} RUNS...", about=ABOUT, sections={"out": "report"}
+            argv[len(places) :], [ReportOptions], prog=f"{PROG} RUNS...", about=ABOUT, sections={"out": "launch.report"}
         )
         from launch.report.commands import report  # --help does not need it
 

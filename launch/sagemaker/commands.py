@@ -17,12 +17,12 @@ from launch.sagemaker import status as status_of
 from launch.sagemaker import training_jobs
 from launch.sagemaker.follow import follow as follow_job
 from launch.sagemaker.names import command
-from launch.sagemaker.outcome import STOPPED, recorded
+from launch.sagemaker.outcome import recorded
 from launch.sagemaker.runtime import Runtime, RuntimeOf
 from launch.sagemaker.stop import end
 from launch.sagemaker.training_job import TrainingJob
 from launch.sagemaker.watch import streams_of
-from trainer.contract import Exit
+from trainer.contract import STOPPED, Exit
 from trainer.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Commands:
 
     def _stop_all(self, options: StopOptions, runtime: Runtime) -> int:
         if options.job is not None:
-            raise SettingsError(f"--all and {options.job} do not go together; give one of them.")
+            raise SettingsError(f"use either --all or {options.job}, not both.")
         costing = training_jobs.costing(runtime.aws)
         if not costing:
             runtime.say(f"no job is running in {runtime.aws.region}")
@@ -81,24 +81,24 @@ class Commands:
         if not options.yes:
             runtime.say(status_of.all_as_text(costing, runtime.aws.region, runtime.clock.utc()))
             names = ", ".join(one.name for one in costing)
-            raise SettingsError(f"--all ends {names}; add --yes to confirm.")
+            raise SettingsError(f"--all stops {names}; add --yes to confirm.")
         end(lambda _: runtime.aws, costing, runtime.clock, runtime.say)
         return Exit.DONE
 
     def leaks(self, options: LeaksOptions) -> int:
         runtime = self.runtime_of(options.region)
-        findings, all_asked = self._look(options, runtime)
+        findings, all_checked = self._look(options, runtime)
         leaking = _leaking(findings)
         if options.delete and leaking:
             end(lambda one: self.runtime_of(one.region).aws, leaking, runtime.clock, runtime.say)
-            findings, all_asked = self._look(options, runtime)
+            findings, all_checked = self._look(options, runtime)
         if findings:
             runtime.say(leaks_of.as_text(findings, runtime.clock.utc()))
-        elif all_asked:
+        elif all_checked:
             runtime.say(leaks_of.NONE)
         if _leaking(findings):
-            runtime.say(f"to end the leaks:\n  python -m launch.sagemaker leaks --delete{_where(options)}")
-        return Exit.DONE if all_asked and not _leaking(findings) else Exit.AWS
+            runtime.say(f"to stop the leaks:\n  python -m launch.sagemaker leaks --delete{_where(options)}")
+        return Exit.DONE if all_checked and not _leaking(findings) else Exit.AWS
 
     def _look(self, options: LeaksOptions, runtime: Runtime) -> tuple[Sequence[leaks_of.Finding], bool]:
         """The findings, and whether all regions could be asked."""
@@ -110,10 +110,10 @@ class Commands:
         if not options.all_regions:
             return look(runtime.aws), True
         places = [self.runtime_of(region).aws for region in regions_of(runtime.aws)]
-        findings, unasked = look_everywhere(places, look)
-        for sentence in unasked:
+        findings, failures = look_everywhere(places, look)
+        for sentence in failures:
             runtime.say(f"warning: {sentence}")
-        return findings, not unasked
+        return findings, not failures
 
     def attach(self, options: AttachOptions) -> int:
         runtime = self.runtime_of(options.region)
@@ -150,7 +150,7 @@ def _follow_logs(training_job: TrainingJob, tail: LogTail, runtime: Runtime) -> 
     try:
         follow(tail, is_running, runtime.clock, runtime.say)
     except KeyboardInterrupt:
-        runtime.say(f"the job is still running; to end it:\n  {command('stop', job, region)}")
+        runtime.say(f"the job is still running; to stop it:\n  {command('stop', job, region)}")
         return STOPPED
     runtime.say(f"{job} has ended; for its result:\n  {command('status', job, region)}")
     return Exit.DONE

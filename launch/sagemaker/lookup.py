@@ -30,7 +30,7 @@ def look_up(aws: Aws, resolved: Resolved, job: str, now: datetime) -> Facts:
     try:
         region, caller = aws.region, aws.call("sts", "GetCallerIdentity")
     except TrainerError as problem:
-        unknown = "AWS did not answer, so account, role, bucket and quota were not looked up"
+        unknown = "nothing was looked up: account, role, bucket, quota"
         return Facts(region_or_some(aws), now, problems=(problem,), unknown=(unknown,))
     options, account, lookups = resolved.options, str(caller["Account"]), Lookups()
     no_outputs: Mapping[str, str] = {}

@@ -20,7 +20,7 @@ class SageMakerOptions(BaseModel):
     max_nodes: int = Field(64, ge=1, description="refuse more --nodes than this")
     allow_cpu: bool = Field(False, description="allow instance types without a GPU")
     job_name: str | None = Field(
-        None, description="letters, digits and hyphens (default: data set, model and the time)"
+        None, description="letters, digits and hyphens (default: from data set, model and time)"
     )
     region: str | None = Field(None, description="AWS region (default: from your AWS configuration)")
 
@@ -64,11 +64,13 @@ class SageMakerOptions(BaseModel):
         (), description="KEY=VALUE,... environment variables; visible in the console, so use --secret for secrets"
     )
     secret: References = Field(
-        (), description="NAME=ssm:/PARAMETER,NAME=secretsmanager:SECRET: variables read at run time"
+        (),
+        description="environment variables from AWS, read at run time: NAME=ssm:/PARAMETER,... or "
+        "NAME=secretsmanager:SECRET,...",
     )
 
     max_hours: float = Field(12.0, gt=0, le=MOST_HOURS, description="time limit of the training, in hours")
-    max_usd: float | None = Field(None, gt=0, description="refuse a job that could cost more")
+    max_usd: float | None = Field(None, gt=0, description="refuse a job that may cost more than this")
     wait: bool = Field(True, description="follow the job to its end and fetch the result")
     detach: bool = Field(False, description="same as --no-wait: return once the job has started; see attach")
     fetch: bool = Field(True, description="fetch the result into runs/ at the end")

@@ -25,7 +25,7 @@ class StopOptions(JobOptions):
 
 class LeaksOptions(RegionOptions):
     all_regions: bool = Field(False, description="check every region that is enabled for the account")
-    delete: bool = Field(False, description="end the leaks")
+    delete: bool = Field(False, description="stop the leaks")
 
 
 class AttachOptions(JobOptions):
@@ -33,14 +33,14 @@ class AttachOptions(JobOptions):
 
 
 STATUS = """\
-shows all jobs of a region, or one: cost, time left, progress, next commands
+show all jobs of a region, or one: cost, time left, progress, next commands
 
   python -m launch.sagemaker status
   python -m launch.sagemaker status JOB
 """
 
 LOGS = """\
-shows the log of a job, also after its end
+show the log of a job, also after its end
 
   python -m launch.sagemaker logs JOB --follow
   python -m launch.sagemaker logs JOB --node 2 --since 30
@@ -49,7 +49,7 @@ With several instances, lines begin with the instance's number: [1].  Ctrl-C sto
 """
 
 STOP = """\
-ends a job, releases kept instances, and waits until that is done
+stop a job, release kept instances, and wait until that is done
 
   python -m launch.sagemaker stop JOB
   python -m launch.sagemaker stop --all --yes
@@ -58,17 +58,17 @@ Logs, checkpoints and results stay.  A job can be stopped twice.
 """
 
 LEAKS = """\
-shows what jobs cost now, and which of them should have ended
+show what jobs cost now, and which of them should have ended
 
   python -m launch.sagemaker leaks --all-regions
   python -m launch.sagemaker leaks --delete
 
 A leak is a job past its time limit, or instances kept (--warm-pool-s) after a job.  Exit code 0: there is no leak, or
-all have been ended; 4: there is one, or AWS could not be asked.  Made for cron.
+all have been stopped; 4: there is one, or AWS could not be asked.  Made for cron.
 """
 
 ATTACH = """\
-follows a job again, and fetches its result
+follow a job again, and fetch its result
 
   python -m launch.sagemaker attach JOB
 """

@@ -67,7 +67,7 @@ class Commands:
             self.runtime.say(line)
         if options.follow and job.queued:
             ended = self._follow(job, tail)
-            self.runtime.say(f"job {job.name} is over: {in_words(ended, job.folder.path)}")
+            self.runtime.say(f"job {job.name} ended: {in_words(ended, job.folder.path)}")
         return Exit.DONE
 
     def attach(self, options: VerbOptions) -> int:
@@ -117,7 +117,7 @@ def _not_found(job: str, cwd: Path) -> SettingsError:
     if job.isdigit():
         return SettingsError(
             f"job {job} is not one of this toolkit's jobs in your queue; if it is yours, `scancel {job}` ends it. "
-            "A job that is over is found by its name."
+            "A job that has ended is found by its name."
         )
     return SettingsError(
         f"there is no job {job} in the queue, and no folder {folder_of(job, cwd)}; python -m launch.slurm status lists "

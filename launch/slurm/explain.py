@@ -78,7 +78,7 @@ def _as_text(value: object) -> str:
 
 # Slurm's reason why a job waits -> the same in words, with a remedy where there is one.
 WAITS = {
-    "None": "waits for Slurm to look at it",
+    "None": "waiting to be scheduled",
     "Resources": "waits for busy nodes",
     "Priority": "waits for jobs with a higher priority",
     "BeginTime": "waits for its start time, after it was requeued",
@@ -88,8 +88,8 @@ WAITS = {
     "PartitionNodeLimit": "will never start: the partition allows fewer nodes per job; stop it and ask for less",
     "PartitionDown": "waits for the partition to come up",
     "ReqNodeNotAvail": "waits for nodes that are down or reserved",
-    "QOSMaxJobsPerUserLimit": "waits for your other jobs: your QOS allows no more at a time",
-    "QOSMaxGRESPerUser": "waits for your other jobs: your QOS allows no more GPUs at a time",
+    "QOSMaxJobsPerUserLimit": "waits for your other jobs: your QOS limits how many run at once",
+    "QOSMaxGRESPerUser": "waits for your other jobs: your QOS limits how many GPUs you use at once",
     "AssocGrpBillingMinutes": "waits for budget: your account has used its share",
     "AssocGrpGRES": "waits for your account's other jobs: it may use no more GPUs at a time",
     "JobHeldUser": "is held; `scontrol release {id}` releases it",

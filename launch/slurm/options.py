@@ -36,7 +36,7 @@ class SlurmOptions(BaseModel):
     sbatch: str = Field("", description="more flags for sbatch, as one text, such as --sbatch='--switches=1'")
 
     job_name: str | None = Field(
-        None, description="letters, digits and hyphens (default: made of data set, model and time)"
+        None, description="letters, digits and hyphens (default: from data set, model and time)"
     )
     max_restarts: int = Field(10, ge=0, description="times to requeue after a time limit, a preemption or a lost node")
     save_before_s: int = Field(120, ge=1, le=65_535, description="seconds before the time limit at which to save")

@@ -80,7 +80,7 @@ def _default_out(spec: Spec, options: SweepOptions) -> Path:
 def _flags(words: Sequence[str], backend: Backend) -> tuple[SweepOptions, dict[str, Any]]:
     """The sweep's own options, and the values for all runs as they were written."""
     own, about = _own_options(backend), ABOUT.format(presets=", ".join(specs.presets()))
-    sections = {"backend": PROG, next(iter(own.model_fields)): backend.module, **SECTIONS}
+    sections = {"backend": "launch.sweep", next(iter(own.model_fields)): backend.module, **SECTIONS}
     parser = parser_for([SweepOptions, own, TrainConfig], PROG, about, sections, {})
     completion.complete(parser)
     given = vars(parser.parse_args(words))

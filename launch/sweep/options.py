@@ -30,7 +30,7 @@ class SweepOptions(BaseModel):
     out: Path | None = Field(None, description="folder for results, also to resume from (default: runs/sweep-NAME)")
     retry_failed: bool = Field(False, description="start failed runs again")
     max_usd: float | None = Field(None, gt=0, description="refuse a sweep that may cost more than this in total")
-    usd_per_hour: float | None = Field(None, gt=0, description="price of a machine, for runs that nobody bills")
+    usd_per_hour: float | None = Field(None, gt=0, description="USD per machine-hour, for backends without prices")
     yes: bool = Field(False, description="skip the confirmation before it costs money")
     dry_run: bool | Literal["json"] = Field(
         False, description="print the runs and their cost, and start nothing; --dry-run=json prints JSON"

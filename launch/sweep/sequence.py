@@ -91,7 +91,8 @@ def sweep(work: Work, context: Context) -> list[Run]:
         context.say(f"     {table.outcome(result)}{_time_left(work, ended) if to_begin else ''}")
         _stop_if_asked(result, asked_by, len(to_begin))
         if to_begin and (why := hopeless(ended)):
-            raise Ended(f"{why}: {result.reason} Not begun: {len(to_begin)}. Then give the same command with "
+            left = "1 run was" if len(to_begin) == 1 else f"{len(to_begin)} runs were"
+            raise Ended(f"{why}: {result.reason} {left} not started. Fix the cause and run the same command with "
                         "--retry-failed.", result.exit_code or Exit.BUG)  # fmt: skip
     return _rows(work, known, context)
 

@@ -156,5 +156,5 @@ def _checked(ranks: Ranks) -> Ranks:
         (ranks.node_rank >= ranks.nodes, f"node {ranks.node_rank} does not fit among {ranks.nodes} nodes"),
     ):
         if wrong:
-            raise SettingsError(f"{ranks.source} says that {sentence}; unset stale variables and start all ranks anew.")
+            raise SettingsError(f"{ranks.source} says that {sentence}; unset stale variables and restart all ranks.")
     return ranks

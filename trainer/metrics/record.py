@@ -85,8 +85,13 @@ def opening(training: Training, strategy: str) -> str:
         f"{config.model}, {weights:,} parameters, on {config.dataset}: {data.train.size:,} training and "
         f"{data.evaluation.size:,} evaluation images of {data.image_size} px, {data.classes} classes\n"
         f"{strategy} on {ranks} {where}{'s' if ranks > 1 else ''}, {training.precision}, "
-        f"{config.epochs} epochs, {updates:,} updates"
+        f"{_count(config.epochs, 'epoch')}, {_count(updates, 'update')}"
     )
+
+
+def _count(number: int, noun: str) -> str:
+    """1, 'epoch' -> '1 epoch'; 3, 'update' -> '3 updates'."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def seconds_left(training: Training, record: dict[str, Any]) -> float:

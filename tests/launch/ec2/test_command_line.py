@@ -129,7 +129,7 @@ def test_a_dry_run_needs_no_credentials_and_marks_what_it_could_not_look_up(nobo
     done = subprocess.run(command, cwd=ROOT, env=nobody, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert "machine image  <newest Deep Learning AMI>" in done.stdout
-    assert "warning: AWS did not answer, so nothing was looked up" in done.stdout
+    assert "warning: nothing was looked up" in done.stdout
     assert done.stdout.endswith("problem: no AWS region; give --region us-east-1, or set AWS_DEFAULT_REGION.\n")
 
 

@@ -97,7 +97,7 @@ def test_every_thing_is_listed_with_what_it_costs() -> None:
   security-group  sg-1   imagenet-1  us-east-1  30 min  0.000     within its time limit
   security-group  sg-2   late        us-east-1  -       0.000     past its time limit
 
-1.23 USD per hour, of which leaks 0.00 USD"""
+1.23 USD per hour, 0.00 USD of it for leaks"""
     )
 
 
@@ -120,7 +120,7 @@ def test_a_job_that_runs_is_shown_and_is_no_leak(terminal: Terminal) -> None:
     kinds = [line.split()[0] for line in terminal.text.splitlines()[1:5]]
     assert kinds == ["node", "volume", "network-interface", "security-group"]
     assert name in terminal.text
-    assert terminal.said[-1].endswith("\n1.23 USD per hour, of which leaks 0.00 USD")
+    assert terminal.said[-1].endswith("\n1.23 USD per hour, 0.00 USD of it for leaks")
 
 
 def test_a_leak_ends_with_4_and_nothing_is_removed_unasked(terminal: Terminal) -> None:

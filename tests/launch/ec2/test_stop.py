@@ -352,7 +352,7 @@ def test_one_job_that_cannot_be_stopped_does_not_keep_the_others(
 def test_all_and_a_job_together_are_refused(terminal: Terminal) -> None:
     terminal.start("one")
     error = terminal.refused("stop", "job", "one", "all", "true")
-    assert str(error) == "--all and one exclude each other; give one of them."
+    assert str(error) == "use either --all or one, not both."
 
 
 def test_all_of_nothing_is_fine(terminal: Terminal) -> None:

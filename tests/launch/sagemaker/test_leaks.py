@@ -78,7 +78,7 @@ def test_a_job_past_its_deadline_is_a_leak_and_delete_ends_it(stage: Stage, caps
     out = capsys.readouterr().out
     assert "past its time limit" in out
     assert out.endswith(
-        "3.03 USD per hour, 1.51 USD of it for leaks\nto end the leaks:\n  python -m launch.sagemaker leaks --delete\n"
+        "3.03 USD per hour, 1.51 USD of it for leaks\nto stop the leaks:\n  python -m launch.sagemaker leaks --delete\n"
     )
     assert stage.type("leaks", "--delete") == 0
     assert stage.account.left() == ["training job young (InProgress)"]

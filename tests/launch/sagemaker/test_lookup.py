@@ -265,7 +265,7 @@ def test_without_credentials_nothing_is_looked_up_and_nothing_raised(
         monkeypatch.delenv(name)
     found = look_up(stage.account.aws(), resolve(), NAME, NOW)
     assert problems(found) == ["no AWS credentials; run aws configure or aws sso login, or set AWS_PROFILE."]
-    assert found.unknown == ("AWS did not answer, so account, role, bucket and quota were not looked up",)
+    assert found.unknown == ("nothing was looked up: account, role, bucket, quota",)
     assert (found.region, found.role, found.bucket) == ("us-east-1", None, None)
 
 

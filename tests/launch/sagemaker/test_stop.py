@@ -196,7 +196,7 @@ def test_all_shows_what_it_would_end_and_wants_to_be_sure(stage: Stage, capsys: 
     assert stage.type("stop", "--all") == 2
     out, err = capsys.readouterr()
     assert "2 x ml.g5.2xlarge" in out
-    assert err == "error: --all ends two, one; add --yes to confirm.\n"
+    assert err == "error: --all stops two, one; add --yes to confirm.\n"
     assert len(stage.account.left()) == 2
 
 
@@ -216,7 +216,7 @@ def test_all_with_nothing_there_is_fine(stage: Stage, capsys: pytest.CaptureFixt
 
 def test_all_and_a_job_do_not_go_together(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     assert stage.type("stop", NAME, "--all") == 2
-    assert capsys.readouterr().err == f"error: --all and {NAME} do not go together; give one of them.\n"
+    assert capsys.readouterr().err == f"error: use either --all or {NAME}, not both.\n"
 
 
 def test_one_that_does_not_want_to_end_does_not_save_the_others(

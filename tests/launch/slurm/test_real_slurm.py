@@ -126,7 +126,7 @@ def test_a_job_that_is_stopped_saves_and_does_not_come_back(user: User, cluster:
     assert user.run("stop", "job") == 0
     capsys.readouterr()
     assert user.run("status", "job") == 0
-    assert "job job is over: it was stopped, and had saved" in capsys.readouterr().out
+    assert "job job ended: it was stopped, and had saved" in capsys.readouterr().out
 
 
 def test_a_job_that_is_cancelled_does_not_come_back(user: User, cluster: Cluster, capsys: Capture) -> None:
@@ -243,7 +243,7 @@ def test_a_job_in_another_folder_is_found_by_its_name(user: User, capsys: Captur
 
     for job in ("job", "runs/sweep/a_1"):
         assert user.run("status", job) == 0
-        assert "job job is over: done" in capsys.readouterr().out
+        assert "job job ended: done" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
