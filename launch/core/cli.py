@@ -19,7 +19,7 @@ from launch.core.errors import Ended, NotSetUp
 from launch.core.job import Job, Where
 from launch.core.options import WordList
 from trainer.config import SECTIONS, TrainConfig
-from trainer.contract import OUTCOME, Exit
+from trainer.contract import OUTCOME, STOPPED, Exit
 from trainer.errors import SettingsError, TrainerError
 from trainer.outcome import Outcome, state_of
 from trainer.settings import completion, flags
@@ -145,7 +145,7 @@ def coded(act: Callable[[], int]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return error.code
     except KeyboardInterrupt:
-        return 130
+        return STOPPED
     except BrokenPipeError:  # `... status | head` has read enough
         sys.stdout = None
         return Exit.DONE
@@ -188,7 +188,7 @@ def _perform(launcher: Launcher[Where, Plan], job: Job[Where], folder: Path | No
         write(known or Outcome(state_of(error.code), error.code, str(error)))
         raise
     except KeyboardInterrupt:
-        write(Outcome("stopped", 130, "stopped by Ctrl-C"))
+        write(Outcome("stopped", STOPPED, "stopped by Ctrl-C"))
         raise
     except Exception as bug:
         write(Outcome("failed", Exit.BUG, f"{type(bug).__name__}: {bug}"))

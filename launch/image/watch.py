@@ -25,6 +25,7 @@ from launch.image.codebuild import (
     stop_by_hand,
     stream_of,
 )
+from trainer.contract import STOPPED
 from trainer.errors import TrainerError
 
 # How long AWS may be out of reach.
@@ -114,14 +115,14 @@ class Watch:
     def _stop(self) -> Ended:
         """Stops the build if there may be one; returns what to raise.  Raises AwsError if that fails."""
         if not self._is_requested:
-            return Ended("stopped before a build was started", 130)
+            return Ended("stopped before a build was started", STOPPED)
         try:
             with hangups_ignored():
                 self._id = self._id or self._request()  # interrupted before the answer
                 self._aws.call("codebuild", "StopBuild", {"id": self._id})
         except (KeyboardInterrupt, TrainerError) as error:
             raise self._left_running(error) from error
-        return Ended(f"stopped {self._id}", 130)
+        return Ended(f"stopped {self._id}", STOPPED)
 
     def _left_running(self, error: BaseException) -> AwsError:
         """`error`, with the command that stops the build."""

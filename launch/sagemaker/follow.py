@@ -10,14 +10,14 @@ from launch.core.perform import Say
 from launch.core.price import usd
 from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
 from launch.sagemaker.names import command
-from launch.sagemaker.outcome import STOPPED, last_words, outcome_of, record
+from launch.sagemaker.outcome import last_words, outcome_of, record
 from launch.sagemaker.result import fetch_result
 from launch.sagemaker.runtime import Runtime
 from launch.sagemaker.stop import end
 from launch.sagemaker.training_job import TrainingJob
 from launch.sagemaker.training_jobs import refreshed
 from launch.sagemaker.watch import POLL_S, Follower, Shows
-from trainer.contract import Exit
+from trainer.contract import STOPPED, Exit
 from trainer.errors import TrainerError
 from trainer.outcome import Outcome
 
@@ -47,7 +47,7 @@ def follow(
 
 def detached(training_job: TrainingJob, say: Say) -> None:
     """Shows the commands for a job that is left running, which has no outcome yet."""
-    say("the job runs without this terminal and ends by itself; to follow it and fetch its result, or to end it:")
+    say("the job runs without this terminal until it ends; to follow it and fetch its result, or to stop it:")
     for verb in ("attach", "stop"):
         say(f"  {command(verb, training_job.job, training_job.region)}")
 

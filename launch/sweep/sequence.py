@@ -16,7 +16,7 @@ from launch.sweep.planned import SIZES, Planned
 from launch.sweep.price import Price
 from launch.sweep.progress import left_s
 from launch.sweep.runner import Context, perform
-from trainer.contract import Exit
+from trainer.contract import STOPPED, Exit
 from trainer.errors import Interrupted, SettingsError
 
 # What another run may fail of as well: settings, data, AWS.
@@ -145,7 +145,7 @@ def _stop_if_asked(run: Run, asked_by: int | None, more: int) -> None:
         return
     where = "after" if done else "in"
     sentence = f"stopped {where} run {run.name}; the same command resumes the sweep."
-    raise Interrupted(sentence) if asked_by == signal.SIGTERM else Ended(sentence, 130)
+    raise Interrupted(sentence) if asked_by == signal.SIGTERM else Ended(sentence, STOPPED)
 
 
 def _rows(work: Work, known: Mapping[str, Run], context: Context) -> list[Run]:

@@ -136,7 +136,7 @@ def test_a_detached_launch_returns_at_once_and_says_how_to_go_on(stage: Stage, s
     assert stage.outcome is None  # it still runs
     assert stage.slept_s == 0
     assert stage.said[-3:] == [
-        "the job runs without this terminal and ends by itself; to follow it and fetch its result, or to end it:",
+        "the job runs without this terminal until it ends; to follow it and fetch its result, or to stop it:",
         f"  {typed('attach')}",
         f"  {typed('stop')}",
     ]
