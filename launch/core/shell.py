@@ -22,6 +22,7 @@ MARK = "LAUNCH_SHELL_MARK"
 # How long the last lines of a command that has ended may take to arrive.
 HEARD_OUT_S = 5.0
 SAME_REQUEST_S = 1.0
+AWAKE_S = 1.0
 _CAPTURED: Mapping[str, Any] = {
     "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace",
 }  # fmt: skip
@@ -60,7 +61,7 @@ def run(
         if on_start:
             on_start(process.pid)
         with _lines_passed_on(process.stdout, on_line):
-            code = process.wait()
+            code = _wait(process)
             ending.finish(code)
     if on_signal and ending.asked_by is not None:
         on_signal(ending.asked_by)
@@ -70,6 +71,17 @@ def run(
         name = signal.Signals(-code).name
         raise MachineError(f"{command[0]} was killed by {name}, not by us; what it had started was ended too.")
     return 128 + ending.asked_by
+
+
+def _wait(process: "subprocess.Popen[str]") -> int:
+    """The exit code of `process`, once it has ended.
+
+    Awake now and then: the kernel may give a signal to another thread, and Python runs its handler in the main thread
+    only, which would otherwise sleep until the process ends.
+    """
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(AWAKE_S)
 
 
 @contextmanager

@@ -71,6 +71,31 @@ def test_the_command_gets_the_environment_it_is_given() -> None:
     assert run([sys.executable, "-c", ask], {**os.environ, "ANSWER": "42"}) == 42
 
 
+def test_a_signal_that_another_thread_receives_is_passed_on() -> None:
+    """The kernel chooses the thread; a signal that the main thread blocks is never given to that one."""
+    program = """
+import os, signal, sys, threading
+from launch.core.shell import run
+
+def be_there(): threading.Event().wait()
+
+threading.Thread(target=be_there, daemon=True).start()
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+command = "import signal, time; signal.pthread_sigmask(signal.SIG_UNBLOCK, {15}); print(flush=True); time.sleep(20)"
+print("code", run([sys.executable, "-c", command], os.environ), flush=True)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as launcher:
+        assert launcher.stdout is not None
+        launcher.stdout.readline()
+        began = time.monotonic()
+        launcher.send_signal(signal.SIGTERM)
+
+        assert launcher.stdout.read() == "code 143\n"
+        assert time.monotonic() - began < 15
+
+
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_is_passed_on_and_the_command_decides(name: str) -> None:
     launcher, _ = start(AGENT.format(agent=LEAVE_WITH_7.format(name), worker=DEAF), grace_s=60)
