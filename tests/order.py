@@ -41,9 +41,9 @@ def sorted_by_duration(nodeids: list[str]) -> list[str]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Two workers more than cores: a third of the time the tests wait, for processes of their own."""
+    """A worker more than cores: many tests wait for processes of their own.  Two more only slow each other down."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores + 2
+    return cores + 1
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -51,7 +51,7 @@ def read(argv: Sequence[str]) -> SweepRequest:
     """The file and the flags.  Raises SettingsError; exits for --help."""
     words = list(argv)
     where = words.pop(0) if words and not words[0].startswith("-") else ""
-    if not where and not completion.is_asked() and not {"-h", "--help", "--version"} & set(words):
+    if not where and not _needs_no_sweep(words):
         raise SettingsError(f"no sweep is named; give a YAML file, or one of: {', '.join(specs.presets())}.")
     spec = specs.read(where, small="--small" in words) if where else None
     backend = backends.find(_value_of("--backend", words) or (spec.backend if spec else DEFAULT_BACKEND))
@@ -92,6 +92,11 @@ def _flags(words: Sequence[str], backend: Backend) -> tuple[SweepOptions, dict[s
     sweep_values = {name: given.pop(name) for name in list(given) if name in SweepOptions.model_fields}
     (options,) = flags.build(sweep_values, [SweepOptions])
     return cast(SweepOptions, options), given
+
+
+def _needs_no_sweep(words: Sequence[str]) -> bool:
+    """Whether the command line is answered without a sweep: help, the version, or a shell's completion."""
+    return completion.is_asked() or bool({"-h", "--help", "--version"} & set(words))
 
 
 def _value_of(flag: str, words: Sequence[str]) -> str | None:

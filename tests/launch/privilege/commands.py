@@ -118,7 +118,12 @@ def every_command_on_ec2(shell: Shell) -> list[Words]:
     # A job to its end, with a node lost on the way.
     events = (*idle(2), shell.lose("one"), *idle(8), shell.end("one"))
     training = ("--dataset", "imagenet", "--model", "resnet18", "--epochs", "3", "--batch-size", "64")
-    assert shell.type("--nodes", "2", "--job-name", "one", "--max-usd", "400", *training, events=events) == 0
+    assert (
+        shell.type(
+            "--nodes", "2", "--job-name", "one", "--max-usd", "400", "--max-hours", "12", *training, events=events
+        )
+        == 0
+    )
     # A detached job, inspected from another terminal, resumed after a loss, and followed.
     spot = ("--nodes", "2", "--spot", "--job-name", "two", "--detach", "--instance-type", "g5.2xlarge,g6.2xlarge")
     assert shell.type(*spot) == 0

@@ -118,7 +118,7 @@ def test_a_dry_run_needs_no_credentials_and_a_launch_does(nobody: dict[str, str]
     assert (done.returncode, done.stderr) == (0, "")
     assert "account     <unknown>, us-east-1" in done.stdout
     assert "sagemaker:CreateTrainingJob" in done.stdout
-    assert "warning: AWS did not answer" in done.stdout
+    assert "warning: nothing was looked up" in done.stdout
     assert done.stdout.endswith("problem: no AWS region; give --region us-east-1, or set AWS_DEFAULT_REGION.\n")
 
 
@@ -163,7 +163,7 @@ def test_help_says_what_a_verb_does_with_an_example(
 def test_the_exit_codes_of_leaks_are_in_its_help(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         stage.type("leaks", "--help")
-    assert "Exit code 0: there is no leak, or all have been ended; 4: there is one" in " ".join(
+    assert "Exit code 0: there is no leak, or all have been stopped; 4: there is one" in " ".join(
         capsys.readouterr().out.split()
     )
 

@@ -557,7 +557,7 @@ def test_a_result_that_cannot_be_fetched_is_told(stage: Stage) -> None:
 def test_a_plan_whose_job_is_over_is_not_carried_out_again(stage: Stage) -> None:
     stage.settings = {"detach": True}
     made = stage.plan()
-    assert start_module.launch(made, stage.runtime()).exit_code == 0
+    assert start_module.launch(made, stage.runtime()) is None  # it still runs
     complete(stage.job())
     with pytest.raises(SettingsError, match=f"{NAME} was already started from this plan"):
         start_module.launch(made, stage.runtime())
@@ -567,7 +567,7 @@ def test_a_plan_whose_job_is_over_is_not_carried_out_again(stage: Stage) -> None
 def test_a_plan_whose_job_runs_leads_to_no_second_one(stage: Stage) -> None:
     stage.settings = {"detach": True}
     made = stage.plan()
-    assert [start_module.launch(made, stage.runtime()).exit_code for _ in range(2)] == [0, 0]
+    assert [start_module.launch(made, stage.runtime()) for _ in range(2)] == [None, None]
     assert list(stage.account.jobs) == [NAME]
 
 
@@ -604,7 +604,9 @@ def test_a_job_that_cannot_be_looked_at_for_a_while_after_its_start_is_followed(
     made = stage.plan()
     out_of_sight(faults, look, created)
     stage.events = iter([*idle(5), faults.clear, train(stage), stage.complete()])
-    assert start_module.launch(made, stage.runtime()).exit_code == 0
+    outcome = start_module.launch(made, stage.runtime())
+    assert outcome is not None
+    assert outcome.exit_code == 0
     assert list(stage.account.jobs) == [NAME]
 
 
@@ -688,7 +690,7 @@ def test_a_terminal_that_is_closed_instead_of_an_answer_leaves_the_job_running(s
     stage.events = iter([train(stage), ctrl_c])
     made = stage.plan()
     runtime = dataclasses.replace(stage.runtime(), may_detach=closed)
-    assert start_module.launch(made, runtime).exit_code == 0
+    assert start_module.launch(made, runtime) is None
     assert stage.account.left() == [f"training job {NAME} (InProgress)"]
 
 
