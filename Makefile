@@ -1,5 +1,5 @@
-# The commands that README promises.  Everything is installed into .venv, with the hashes of infra/locks: pip refuses a
-# file that is not the one that was locked, and asks for nothing that is not in the lock.
+# The commands that README promises.  Everything is installed into .venv, with the hashes of infra/locks: a file that is
+# not the one that was locked is refused, and nothing is asked for that is not in the lock.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -9,10 +9,15 @@ export LC_ALL := C.UTF-8
 # each compile this toolkit anew.
 unexport $(filter PYTHON%,$(.VARIABLES))
 
-# --no-build-isolation: what comes as source is built with the lock's setuptools.  pip would fetch another without a hash.
-INSTALL := install -qq --require-hashes --no-deps --no-build-isolation --use-pep517
+# $(call install,PYTHON,FLAGS): uv takes half a minute where pip takes minutes, and a second clone of this repository
+# shares its files.  pip is asked where uv fails: it knows the mirror and the proxy that are configured for it.
+# --no-build-isolation: what comes as source is built with the lock's setuptools; pip would fetch another without a hash.
+UV := .venv/uv/bin/uv
+LOCKED := --require-hashes --no-deps --no-build-isolation
+install = $(UV) pip install --quiet --no-config --python $(1) $(LOCKED) $(2) 2>.venv/uv.log \
+	|| $(1) -m pip install -qq --use-pep517 $(LOCKED) $(2)
 
-.PHONY: demo test test-all test-rest check everything lock audit clean
+.PHONY: acceptance demo test test-all test-rest check everything lock audit clean
 
 demo: .venv/.installed
 	@$(BIN)/python -m launch.ec2 --nodes 2 --rehearse --config infra/jobs/demo.yaml
@@ -30,6 +35,10 @@ test-all: everything
 test-rest: everything
 	$(PYTEST) -n auto --rest
 
+# The same promises on a real account; asks for ACCEPTANCE=aws and spends at most 3 USD: tests/live/README.md.
+acceptance: .venv/.installed-for-tests
+	@$(BIN)/python -m tests.live
+
 # Lint, types, import rules, complexity, shell scripts, Dockerfile and template: a part of test.
 check: .venv/.installed-for-tests .venv/checkov
 	$(PYTEST) -q tests/test_checks.py
@@ -39,9 +48,9 @@ everything: .venv/.installed-for-all-tests .venv/checkov .venv/twine
 
 # After a change of pyproject.toml or constraints.txt.  A lock is for every system and Python: it has the hashes of all
 # files that PyPI has of a version.  Not pip's: whoever installs has one.
-COMPILE = .venv/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--no-emit-package pip --custom-compile-command 'make lock'
-lock: .venv/uv
+lock: .venv/.installed
 	for extra in rehearse test test-all notebook; do \
 		$(COMPILE) -c constraints.txt --extra $$extra -o infra/locks/$$extra.txt pyproject.toml || exit; \
 	done
@@ -67,30 +76,33 @@ clean:
 		{ echo "error: this needs Python 3.11 or newer: make PYTHON=python3.12, or the name of yours" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 		{ echo "error: this Python cannot make virtual environments: sudo apt-get install python3-venv" >&2; exit 2; }
-	@echo "Installing PyTorch and this toolkit into .venv: once, 5.4 GB on disk, about two minutes."
+	@echo "Installing PyTorch and this toolkit into .venv: once, 5.4 GB on disk, about a minute."
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip $(INSTALL) -r infra/locks/rehearse.txt
+	@$(PYTHON) -m venv --clear .venv/uv
+	@.venv/uv/bin/python -m pip install -qq --require-hashes --no-deps --only-binary :all: -r infra/locks/uv.txt
+	@$(call install,$(BIN)/python,-r infra/locks/rehearse.txt)
 	@$(BIN)/python -m pip install -qq --no-deps --no-build-isolation -e .
 	@touch $@
 
 .venv/.installed-for-tests: .venv/.installed infra/locks/test.txt
-	@echo "Installing what the tests need: once, 1.2 GB on disk, about a minute."
-	@$(BIN)/python -m pip $(INSTALL) --only-binary :all: -r infra/locks/test.txt
+	@echo "Installing what the tests need: once, 1.2 GB on disk."
+	@$(call install,$(BIN)/python,--only-binary :all: -r infra/locks/test.txt)
+	@echo "Reading the types of what is installed: once, about a minute; later checks take seconds."
+	@$(BIN)/python -m mypy >/dev/null 2>&1 || true # tests show what is wrong
 	@touch $@
 
 .venv/.installed-for-all-tests: .venv/.installed-for-tests infra/locks/test-all.txt
 	@$(PYTHON) -c 'import os, sys, sysconfig; \
 		sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' && command -v gcc >/dev/null || \
 		{ echo "error: AWS's container toolkit is built here: sudo apt-get install gcc libc6-dev python3-dev" >&2; exit 2; }
-	@echo "Installing AWS's container toolkit, which a compiler builds: once, about a minute."
-	@$(BIN)/python -m pip $(INSTALL) -r infra/locks/test-all.txt
+	@echo "Installing AWS's container toolkit, which a compiler builds: once."
+	@$(call install,$(BIN)/python,-r infra/locks/test-all.txt)
 	@touch $@
 
-# Tools in venvs of their own: checkov pins a boto3 of 2024 and twine a newer docutils than awscli allows; pip-audit must
-# not be among what it audits; and uv makes the locks.
-.venv/checkov: .venv/.installed-for-tests
-.venv/checkov .venv/pip-audit .venv/twine .venv/uv: .venv/%: infra/locks/%.txt
-	@echo "Installing $* into a venv of its own: once, about a minute."
+# Tools in venvs of their own: checkov pins a boto3 of 2024 and twine a newer docutils than awscli allows; and pip-audit
+# must not be among what it audits.
+.venv/checkov .venv/pip-audit .venv/twine: .venv/%: infra/locks/%.txt | .venv/.installed
+	@echo "Installing $* into a venv of its own."
 	@$(PYTHON) -m venv --clear $@
-	@$@/bin/python -m pip $(INSTALL) --only-binary :all: -r $< || { rm -rf $@; exit 1; }
+	@$(call install,$@/bin/python,--only-binary :all: -r $<) || { rm -rf $@; exit 1; }
 	@touch $@

@@ -5,7 +5,9 @@ import runpy
 import sys
 from collections.abc import Sequence
 
-from launch.core import backend, cli
+from launch.core import backend
+from launch.core.terminal import say
+from launch.core.verbs import coded
 from trainer.contract import Exit
 from trainer.errors import SettingsError
 from trainer.settings.argparser import version
@@ -17,18 +19,19 @@ TOOLS = {
     "forecast": "compare instance types before anything runs",
     "image": "build the container and push it to ECR",
     "infra": "set the AWS account up, once",
+    "doctor": "what the AWS account lacks for a job, and what mends it",
 }
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command line and returns its exit code."""
     if not argv or argv[0] in ("-h", "--help"):
-        cli.say(overview())
+        say(overview())
         return Exit.DONE if argv else Exit.SETTINGS
     if argv[0] == "--version":
-        cli.say(version())
+        say(version())
         return Exit.DONE
-    return cli.coded(lambda: _run(argv[0], argv[1:]))
+    return coded(lambda: _run(argv[0], argv[1:]))
 
 
 def overview() -> str:

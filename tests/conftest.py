@@ -1,5 +1,6 @@
 """What all tests share: running the trainer as a user does."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -33,6 +34,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-golden", action="store_true", help="rewrite the golden files; then read the diff")
 
 
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: garbage collection need not look through millions of objects again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """What test_crash_sweep.py counted and test_container.py measured, also when they ran on several workers."""
     reports = [report for kind in ("passed", "failed") for report in terminalreporter.getreports(kind)]
@@ -62,13 +69,19 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 @pytest.fixture
 def train(tmp_path: Path) -> Run:
-    """Runs `python -m trainer` with small settings; results go to tmp_path/run.
+    """Runs `python -m trainer`, or another `module`, with small settings; results go to tmp_path/run.
 
     So many `ranks` find each other without a launcher around them.
     """
 
-    def run(*flags: object, ranks: int = 1, timeout_s: float = 120, env: dict[str, str] | None = None):  # type: ignore[no-untyped-def]
-        job = start_ranks(tmp_path, *flags, ranks=ranks, env=env)
+    def run(  # type: ignore[no-untyped-def]
+        *flags: object,
+        ranks: int = 1,
+        timeout_s: float = 120,
+        env: dict[str, str] | None = None,
+        module: str = "trainer",
+    ):
+        job = start_ranks(tmp_path, *flags, ranks=ranks, env=env, module=module)
         out, err = job.communicate(timeout_s)
         return subprocess.CompletedProcess(["trainer", *map(str, flags)], job.returncode, out, err)
 
@@ -88,11 +101,13 @@ def start_trainer(tmp_path: Path) -> Run:
     return run
 
 
-def start_ranks(folder: Path, *flags: object, ranks: int = 1, env: dict[str, str] | None = None) -> warm.Job:
+def start_ranks(
+    folder: Path, *flags: object, ranks: int = 1, env: dict[str, str] | None = None, module: str = "trainer"
+) -> warm.Job:
     """Starts what `train` runs."""
     places = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_PORT": str(warm.free_port())}
     envs = [places | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)] if ranks > 1 else [{}]
-    return warm.Job(trainer_words(folder, *flags), folder, [trainer_env(place | (env or {})) for place in envs])
+    return warm.Job(trainer_words(folder, *flags), folder, [trainer_env(place | (env or {})) for place in envs], module)
 
 
 def trainer_words(folder: Path, *flags: object) -> list[str]:

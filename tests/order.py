@@ -14,8 +14,8 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 DURATIONS = Path(__file__).parent / "durations.json"
-FOLDERS = ("tests/launch/slurm/",)  # one cluster
-LONG_S = 8.0  # a test that takes longer is a unit
+FOLDERS = ("tests/launch/slurm/", "tests/launch/report/")  # one cluster; one report
+LONG_S = 8.0  # a test that takes longer is a unit, without what is set up for the others of its file as well
 SHORT_S = 1.0  # a unit that takes less is not worth a line
 USUAL_S = 0.1  # a test of a unit without a line
 
@@ -77,18 +77,19 @@ def durations() -> dict[str, float]:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if config.getoption("--write-durations"):
         reports = [report for kind in ("passed", "failed", "") for report in terminalreporter.getreports(kind)]
-        tests = defaultdict[str, float](float)
+        calls, whole = defaultdict[str, float](float), defaultdict[str, float](float)
         for report in reports:
             if isinstance(report, pytest.TestReport):
-                tests[report.nodeid] += report.duration
-        DURATIONS.write_text(json.dumps(_merged(tests), indent=0, sort_keys=True) + "\n")
+                whole[report.nodeid] += report.duration
+                calls[report.nodeid] += report.duration * (report.when == "call")
+        DURATIONS.write_text(json.dumps(_merged(calls, whole), indent=0, sort_keys=True) + "\n")
 
 
-def _merged(tests: dict[str, float]) -> dict[str, float]:
-    """The known durations, with those of the units to which `tests` belong."""
+def _merged(calls: dict[str, float], whole: dict[str, float]) -> dict[str, float]:
+    """The known durations, with those of the units to which the tests belong: their calls, and with their setup."""
     new = defaultdict[str, float](float)
-    for nodeid, seconds in tests.items():
+    for nodeid, seconds in whole.items():
         shared = next((folder for folder in FOLDERS if nodeid.startswith(folder)), None)
-        new[shared or (nodeid if seconds >= LONG_S else nodeid.split("::")[0])] += seconds
-    old = {unit: seconds for unit, seconds in durations().items() if unit not in tests and unit not in new}
+        new[shared or (nodeid if calls[nodeid] >= LONG_S else nodeid.split("::")[0])] += seconds
+    old = {unit: seconds for unit, seconds in durations().items() if unit not in whole and unit not in new}
     return {unit: round(seconds, 1) for unit, seconds in (old | new).items() if seconds >= SHORT_S}

@@ -67,7 +67,7 @@ def test_the_accounts_template_is_cloudformation(template: Path) -> None:
 
 
 @pytest.mark.skipif(not CHECKOV.exists(), reason="needs checkov: make .venv/checkov")
-@pytest.mark.timeout(180)
+@pytest.mark.slow("checkov finds nothing in the account's template")
 def test_the_accounts_template_is_secure(template: Path) -> None:
     words = ("--file", template, "--framework", "cloudformation", "--quiet", "--compact", "--skip-download")
 

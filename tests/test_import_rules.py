@@ -13,8 +13,9 @@ from launch.core.backend import BACKENDS
 from tests.conftest import ROOT
 
 HEAVY = ["torch", "torchvision", "numpy", "PIL", "sklearn", "matplotlib", "boto3", "botocore"]
-TORCH_FREE = ["", ".config", ".contract", ".datasets", ".distributed.ranks", ".errors", ".models", ".optimizers",
-              ".settings.argparser", ".settings.flags", ".settings.registry", ".strategies"]  # fmt: skip
+TORCH_FREE = ["", ".batches", ".config", ".contract", ".datasets", ".distributed.ranks", ".errors", ".models",
+              ".optimizers", ".settings.argparser", ".settings.checks", ".settings.flags", ".settings.registry",
+              ".strategies"]  # fmt: skip
 PYDANTIC_S = 0.16  # of the processor, two cores of an AMD EPYC, quiet
 COMMANDS = [
     "trainer",
@@ -26,7 +27,8 @@ COMMANDS = [
 # The embedded AWS is moto, which is written on boto3: only what rehearses loads it.
 EMBEDDED = ("launch.rehearse.aws", "launch.rehearse.nodes.sagemaker", "launch.rehearse.nodes.ec2.watcher",
             "launch.rehearse.receipt.results", "launch.rehearse.stage.display", "launch.rehearse.stage.ec2",
-            "launch.rehearse.stage.injection", "launch.rehearse.stage.progress", "launch.rehearse.stage.recording",
+            "launch.rehearse.stage.injection", "launch.rehearse.stage.callers", "launch.rehearse.stage.progress",
+            "launch.rehearse.stage.recording",
             "launch.rehearse.stage.sagemaker")  # fmt: skip
 
 
@@ -79,8 +81,10 @@ def _cpu_seconds(*words: str) -> float:
 
 # ---- backends, tools and the core
 
-# A launcher's --rehearse, imported only when it is given; and what looks for leaks of all that runs on AWS.
-EXCEPTIONS = {("launch.core.cli", "rehearse"), ("launch.infra", "ec2"), ("launch.infra", "sagemaker")}
+# A launcher's --rehearse, imported only when it is given; what looks for leaks of all that runs on AWS; and what
+# examines an account with the launchers' own look-ups.
+EXCEPTIONS = {("launch.core.cli", "rehearse"), ("launch.infra", "ec2"), ("launch.infra", "sagemaker"),
+              ("launch.doctor", "ec2"), ("launch.doctor", "sagemaker"), ("launch.doctor", "infra")}  # fmt: skip
 
 
 @cache
@@ -112,7 +116,7 @@ def forbidden(pairs: Collection[tuple[str, str]]) -> list[str]:
 
 
 def test_backends_and_tools_stand_side_by_side_on_the_core() -> None:
-    assert {("launch.ec2.__main__", "launch.core.cli"), ("launch.sweep.__main__", "launch.core.cli")} <= imports()
+    assert {("launch.ec2.__main__", "launch.core.cli"), ("launch.sweep.__main__", "launch.core.verbs")} <= imports()
     assert forbidden(imports()) == []
 
 

@@ -20,7 +20,14 @@ from pathlib import Path
 from typing import Any
 
 # "__main__" is pytest's own, which each fork would otherwise import for itself.
-_IMPORTED = ["__main__", "pytest", "torch.distributed.fsdp", "trainer.run", "trainer.models.from_torchvision"]
+_IMPORTED = [
+    "__main__",
+    "pytest",
+    "torch.distributed.fsdp",
+    "torch.distributed.run",
+    "trainer.run",
+    "trainer.models.from_torchvision",
+]
 
 
 @cache
@@ -59,17 +66,25 @@ def free_port() -> int:
 
 
 class Job:
-    """`python -m trainer` in a process for each of `envs`, as far as tests use a subprocess.Popen of torchrun."""
+    """`python -m MODULE` in a process for each of `envs`, as far as tests use a subprocess.Popen of torchrun."""
 
-    def __init__(self, words: Sequence[str], folder: Path, envs: Sequence[dict[str, str]]) -> None:
+    def __init__(
+        self, words: Sequence[str], folder: Path, envs: Sequence[dict[str, str]], module: str = "trainer"
+    ) -> None:
         ends = [_forks().Pipe(duplex=False) for _ in ("stdout", "stderr")]
-        self._ranks = [start(_trainer, list(words), folder, *(its for _, its in ends), env=env) for env in envs]
+        pipes = [its for _, its in ends]
+        self._ranks = [start(_run_module, module, list(words), folder, *pipes, env=env) for env in envs]
         for _, its in ends:
             its.close()
         self.returncode = 0  # of the first rank that failed, once all have ended; minus the signal that ended it
         self.stdout, self.stderr = (os.fdopen(os.dup(mine.fileno())) for mine, _ in ends)
         for mine, _ in ends:
             mine.close()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the first rank."""
+        return self._ranks[0].pid
 
     def send_signal(self, signum: signal.Signals) -> None:
         """To all ranks that still run."""
@@ -104,10 +119,10 @@ class Job:
                 os.kill(rank.pid, signum)
 
 
-def _trainer(words: list[str], folder: Path, out: Connection, err: Connection) -> None:
+def _run_module(module: str, words: list[str], folder: Path, out: Connection, err: Connection) -> None:
     for stream, end in ((sys.stdout, out), (sys.stderr, err)):
         os.dup2(end.fileno(), stream.fileno())
         end.close()
     os.chdir(folder)
     sys.argv[1:] = words
-    runpy.run_module("trainer", run_name="__main__", alter_sys=True)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -6,20 +6,26 @@ It and what else starts a process (torchrun.py, sagemaker.py) read the environme
 
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
 
-from trainer.config import SECTIONS, TrainConfig, check
+from trainer.config import SECTIONS, TrainConfig
 from trainer.contract import STOPPED, TIME_IN_NAMES, Exit
 from trainer.distributed.ranks import Ranks, read_ranks
-from trainer.errors import SettingsError, TrainerError, tell
+from trainer.errors import SettingsError, TrainerError, report_end
+from trainer.health.expected import read_expected
 from trainer.outcome import Record, no_record, recorded
+from trainer.process.output import say
+from trainer.process.parent import end_with_torchrun
+from trainer.process.run_folder import RunFolder
 from trainer.settings import flags
+from trainer.settings.checks import check
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -35,6 +41,13 @@ ABOUT = """Train an image classifier on one GPU, on several, or on a CPU.
 
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     """Runs one training and returns the exit code of trainer.contract.Exit."""
+    try:
+        return _main(argv, env)
+    except KeyboardInterrupt:  # it may arrive while an error is told
+        return STOPPED
+
+
+def _main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     ranks = Ranks()
     try:
         config = read_settings(argv)
@@ -42,12 +55,15 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
         ranks = read_ranks(env)
         return _run(config, ranks, env)
     except TrainerError as error:
-        sys.stdout.flush()
-        if _is_mine_to_tell(error, ranks) or not _another_tells(error):
-            tell(error.code, str(error))
-        return error.code
-    except KeyboardInterrupt:
-        return STOPPED
+        return reported(error, ranks)
+
+
+def reported(error: TrainerError, ranks: Ranks) -> int:
+    """The exit code for `error`, once the user knows it: from this rank, or from another."""
+    _flush()
+    if not error.is_reported and (_is_mine_to_report(error, ranks) or not _another_rank_reports(error)):
+        report_end(error.code, str(error))
+    return error.code
 
 
 def read_settings(argv: Sequence[str]) -> TrainConfig:
@@ -59,11 +75,10 @@ def read_settings(argv: Sequence[str]) -> TrainConfig:
 
 def _run(config: TrainConfig, ranks: Ranks, env: Mapping[str, str]) -> int:
     _set_library_defaults(config)
-    run_dir = run_dir_of(config, env)
-    with _recorded(run_dir, config, ranks) as record:
+    with run_folder(config, env) as folder, _recorded(folder, ranks) as record:
         from trainer.run import run  # torch takes seconds to import; --help and wrong flags need not wait
 
-        run(config, ranks, run_dir, _say, sys.stderr.isatty(), record)
+        run(config, ranks, folder.claim, say, sys.stderr.isatty(), record, read_expected(env))
     return Exit.DONE
 
 
@@ -72,6 +87,9 @@ def _set_library_defaults(config: TrainConfig) -> None:
     if config.deterministic:
         # cuBLAS: https://pytorch.org/docs/stable/notes/randomness.html
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")  # torch's newest collectives, which a stall shows
+    # Where a rank is lost, its name says more than pages about sockets.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if "OMP_WAIT_POLICY" not in os.environ:
         # OpenMP's threads spin for milliseconds before they sleep.  Beside other work that took 19 s of processor where
         # 8 s do (four epochs of digits, measured); a fraction of a millisecond is enough between two operations.
@@ -79,54 +97,61 @@ def _set_library_defaults(config: TrainConfig) -> None:
         os.environ.setdefault("KMP_BLOCKTIME", "1")  # Intel's and LLVM's, in ms
 
 
-def _recorded(run_dir: Path, config: TrainConfig, ranks: Ranks) -> AbstractContextManager[Record]:
-    """Inside, rank 0 leaves the outcome in the run folder; a folder nobody named is not made for a failure alone."""
+def _recorded(folder: RunFolder, ranks: Ranks) -> AbstractContextManager[Record]:
+    """Inside, rank 0 leaves the outcome in the run folder."""
     if not ranks.is_head:
         return nullcontext(no_record)
-    return recorded(run_dir, make_folder=config.run_dir is not None)
+    return recorded(folder.for_outcome)
 
 
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")  # one write: see tell()
-    sys.stdout.flush()  # through a pipe, too, at once
-
-
-def run_dir_of(config: TrainConfig, env: Mapping[str, str]) -> Path:
+def run_folder(config: TrainConfig, env: Mapping[str, str]) -> RunFolder:
     """The folder for the results.  A job id names a new one, so that a restarted job finds it again; else the time."""
     if config.run_dir is not None:
-        return config.run_dir
+        return RunFolder(config.run_dir, is_named=True, checkpoint_dir=config.checkpoint_dir)
     jobs = [env[name] for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID") if env.get(name, "none") != "none"]
     job = jobs[0] if jobs else datetime.now().strftime(TIME_IN_NAMES)
     if _UUID.fullmatch(job):
         job = job[:8]  # of torchrun --standalone: enough to find the folder again after a restart
-    return Path("runs") / f"{config.dataset}-{config.model}-{job}"
+    path = Path("runs") / f"{config.dataset}-{config.model}-{job}"
+    return RunFolder(path, is_named=False, is_new=not jobs, checkpoint_dir=config.checkpoint_dir)
 
 
-def _is_mine_to_tell(error: TrainerError, ranks: Ranks) -> bool:
-    """One rank speaks for all; wrong settings are the same on a whole node, so before they meet its first rank does."""
-    if error.is_mine_to_tell is not None:
-        return error.is_mine_to_tell
+def _is_mine_to_report(error: TrainerError, ranks: Ranks) -> bool:
+    """Whether this rank reports the error, as one rank does for all.
+
+    Before the ranks have met, that is the first rank of each node for settings, which are the same on a whole node.
+    """
+    if error.is_mine_to_report is not None:
+        return error.is_mine_to_report
     return ranks.local_rank == 0 or not isinstance(error, SettingsError)
 
 
-def _another_tells(error: TrainerError) -> bool:
-    """Waits until the rank that tells has spoken: torchrun ends all of them, by SIGTERM, as soon as one has left.
+def _another_rank_reports(error: TrainerError) -> bool:
+    """Waits for the rank that reports the error: torchrun ends all ranks, by SIGTERM, as soon as one has left.
 
-    False if it seems not to: then its settings are not wrong, and this rank must tell.
+    False if none seems to, because its settings are not wrong: then this rank must report.
     """
-    agreed = error.is_mine_to_tell is not None
+    agreed = error.is_mine_to_report is not None
     time.sleep(LET_SPEAK_S if agreed else LET_REFUSE_S)  # SIGTERM ends the wait, and the process
     return agreed
 
 
+def _flush() -> None:
+    """Flushes standard output and standard error, if they can still be written to."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+
+
 def leave(code: int) -> NoReturn:
     """Ends this process, at once."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _flush()
     # Not sys.exit: while the interpreter is torn down, torch's threads that still want it abort the process
     # (seen with gloo, a run in fifty), and NCCL may wait for a lost rank for ever.
     os._exit(code)
 
 
 if __name__ == "__main__":
+    end_with_torchrun(os.environ)
     leave(main(sys.argv[1:], os.environ))

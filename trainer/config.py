@@ -5,15 +5,14 @@ pydantic was chosen over tyro and jsonargparse: the strictest validation of the 
 our own for errors, and a `--help` that needs no more than its field list.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 
-from trainer import datasets, models, optimizers, strategies
-from trainer.errors import SettingsError
-from trainer.settings.registry import check_name, one_of
+from trainer import datasets, models, optimizers
+from trainer.settings.registry import one_of
 
 
 def _pairs(value: Any) -> Any:
@@ -24,13 +23,17 @@ def _pairs(value: Any) -> Any:
     pairs = [item.replace("=", ":").split(":", 1) for item in value.split(",") if item]
     if any(len(pair) != 2 for pair in pairs):
         raise ValueError("write it as epoch:images,epoch:images, for example 0:512,2:2048")
+    if len({epoch for epoch, _ in pairs}) < len(pairs):
+        raise ValueError("an epoch is there twice; leave one of them out")
     return dict(pairs)
 
 
 def _numbers(value: Any) -> Any:
-    """'30,60' -> ['30', '60']; any other value is left to the field's own type."""
-    # SageMaker's toolkit writes a list as [30, 60].
-    return [item for item in value.strip("[]").split(",") if item] if isinstance(value, str) else value
+    """'30,60' -> ['30', '60'], 3 -> [3]; any other value is left to the field's own type."""
+    if isinstance(value, str):
+        # SageMaker's toolkit writes a list as [30, 60].
+        return [item for item in value.strip("[]").split(",") if item]
+    return [value] if isinstance(value, (int, float)) else value
 
 
 def _of_each(setting: str) -> str:
@@ -59,7 +62,10 @@ class TrainConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
 
-    model: str = Field("resnet18", description=f"{', '.join(models.OWN)} or any torchvision classifier")
+    model: str = Field(
+        datasets.USUAL_MODEL,
+        description=f"{', '.join(models.OWN)} or any torchvision classifier; for digits cnn, where none is given",
+    )
     image_size: int | None = Field(None, ge=8, le=1024, description="pixels a side (default: the data set's own size)")
     init_from: Path | None = Field(
         None, description="start from these weights: the model.pt or a checkpoint of an earlier run"
@@ -73,11 +79,13 @@ class TrainConfig(BaseModel):
     download: bool = Field(True, description="download cifar10 when it is missing")
     augment: bool = Field(True, description="random crops, and mirroring where the classes allow it")
     workers: int | None = Field(
-        None, ge=1, description="JPEG decoding threads per rank (default: its share of the cores)"
+        None, ge=1, le=1024, description="JPEG decoding threads per rank (default: its share of the cores)"
     )
     max_bad_images: int = Field(0, ge=0, description="unreadable images to skip before the run fails")
-    synthetic_images: int = Field(50_000, ge=1, description="images per epoch of the synthetic data set")
-    synthetic_classes: int = Field(10, ge=2, description="classes of the synthetic data set")
+    synthetic_images: int = Field(
+        50_000, ge=1, le=100_000_000, description="images per epoch of the synthetic data set"
+    )
+    synthetic_classes: int = Field(10, ge=2, le=1_000_000, description="classes of the synthetic data set")
 
     epochs: int = Field(5, ge=1, description="passes over the training set")
     batch_size: int = Field(128, ge=1, description="images per GPU (or CPU rank) in one forward pass")
@@ -96,7 +104,12 @@ class TrainConfig(BaseModel):
     )
 
     optimizer: str = Field("sgd", description=one_of(optimizers.NAMES))
-    lr: float | None = Field(None, gt=0, description=f"peak learning rate (default: {_of_each('peak_lr')})")
+    lr: float | None = Field(
+        None,
+        gt=0,
+        le=1e30,
+        description=f"peak learning rate (default: {_of_each('peak_lr')}; a tenth for some models)",
+    )
     lr_scaling: Literal["none", "linear", "sqrt"] = Field(
         "none", description="scale --lr with global batch / --lr-base-batch"
     )
@@ -112,7 +125,10 @@ class TrainConfig(BaseModel):
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of sgd, lars and muon")
     nesterov: bool = Field(True, description="Nesterov momentum for sgd, lars and muon")
     weight_decay: float | None = Field(
-        None, ge=0, description=f"weight decay, except of norms and biases (default: {_of_each('weight_decay')})"
+        None,
+        ge=0,
+        le=1e30,
+        description=f"weight decay, except of norms and biases (default: {_of_each('weight_decay')})",
     )
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of the target that is spread over all classes")
     clip_norm: float | None = Field(None, gt=0, description="clip the gradient to this norm (default: no clipping)")
@@ -126,11 +142,20 @@ class TrainConfig(BaseModel):
     device: Literal["auto", "cuda", "cpu"] = Field("auto", description="auto is a GPU if there is one")
     comm_hook: Literal["none", "fp16", "bf16", "powersgd"] = Field("none", description="gradient compression of ddp")
     powersgd_rank: int = Field(2, ge=1, description="rank of PowerSGD's approximation")
-    bucket_cap_mb: float = Field(25.0, gt=0, description="MiB of gradients per all-reduce of ddp")
+    bucket_cap_mb: float = Field(25.0, gt=0, le=1e6, description="MiB of gradients per all-reduce of ddp")
     gradient_as_bucket_view: bool = Field(True, description="keep ddp's gradients in its buckets, which saves memory")
     static_graph: bool = Field(False, description="tell ddp that the graph never changes")
     timeout_s: float = Field(
         600.0, gt=0, le=86_400, description="seconds after which a rank that does not answer is an error"
+    )
+    stall_s: float = Field(
+        30.0,
+        ge=0,
+        le=86_400,
+        description="seconds without a batch, and 20 times the usual, after which each rank's stack is shown; 0: never",
+    )
+    health_check: bool = Field(
+        False, description="check GPUs, a matrix product and the network between nodes before the training"
     )
 
     precision: Literal["auto", "fp32", "fp16", "bf16"] = Field(
@@ -145,11 +170,13 @@ class TrainConfig(BaseModel):
         "default", description="mode of torch.compile"
     )
     fused: bool | None = Field(
-        None, description="fused optimizer kernels (default: on GPUs, if the optimizer has them)"
+        None, description="fused optimizer kernels (default: where the optimizer has them, except with fsdp)"
     )
     cudnn_benchmark: bool = Field(True, description="let cuDNN benchmark its convolutions at the start")
     deterministic: bool = Field(False, description="bit-identical reruns on a GPU, slower")
-    threads: int | None = Field(None, ge=1, description="CPU threads per rank (default: its share of the cores)")
+    threads: int | None = Field(
+        None, ge=1, le=1024, description="CPU threads per rank (default: its share of the cores)"
+    )
 
     run_dir: Path | None = Field(None, description="folder for the results (default: a new one in runs/)")
     checkpoint_dir: Path | None = Field(
@@ -162,147 +189,28 @@ class TrainConfig(BaseModel):
     progress: bool | None = Field(None, description="progress bar (default: on a terminal)")
     log_every: int = Field(50, ge=1, description="check the loss every N updates, and at least every second")
     probe_steps: int = Field(
-        5, ge=0, description="steps to run once without communication, to measure its share; 0 to skip"
+        5, ge=0, le=1000, description="steps to run once without communication, to measure its share; 0 to skip"
     )
     plot: bool = Field(True, description="draw curves.png")
     tensorboard: bool = Field(False, description="write TensorBoard events to the run folder")
     wandb: str | None = Field(None, description="log to this Weights & Biases project; offline without a key")
     mlflow: str | None = Field(None, description="log to this MLflow experiment; in the run folder without a server")
 
-
-@dataclass(frozen=True)
-class Batches:
-    """How many images go through at once.  replicas: GPUs or CPU ranks that share one update."""
-
-    per_replica: int
-    accumulate: int
-    replicas: int
+    @model_validator(mode="wrap")
+    @classmethod
+    def _name_model(cls, values: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """The model follows from the data set where it is not given."""
+        if not isinstance(values, Mapping) or values.get("model"):
+            return validate(values)
+        dataset = values.get("dataset") or cls.model_fields["dataset"].default
+        config = validate({**values, "model": datasets.usual_model(dataset)})
+        config.__pydantic_fields_set__.discard("model")
+        return config
 
     @property
-    def per_update(self) -> int:
-        """The global batch."""
-        return self.per_replica * self.accumulate * self.replicas
-
-
-def batches_at(config: TrainConfig, epoch: int, replicas: int) -> Batches:
-    """The batch arithmetic of one epoch.  Raises SettingsError where the global batch does not divide."""
-    wanted = _ramped(config, epoch) or config.global_batch_size
-    if wanted is None:
-        return Batches(config.batch_size, config.accumulate, replicas)
-    share = replicas * config.accumulate
-    if wanted % share:
-        nearest = max(share, round(wanted / share) * share)
-        raise SettingsError(
-            f"a global batch of {wanted} does not divide among {replicas} replicas x {config.accumulate} "
-            f"accumulated passes; the nearest that does is {nearest}."
-        )
-    return Batches(wanted // share, config.accumulate, replicas)
-
-
-def check_batches(config: TrainConfig, replicas: int) -> None:
-    """Raises SettingsError where a global batch of some epoch does not divide among `replicas`."""
-    for epoch in {0, *(config.batch_ramp or {})}:
-        batches_at(config, epoch, replicas)
-
-
-def _ramped(config: TrainConfig, epoch: int) -> int | None:
-    begun = [start for start in config.batch_ramp or {} if start <= epoch]
-    return config.batch_ramp[max(begun)] if config.batch_ramp and begun else None
-
-
-def check(config: TrainConfig) -> None:
-    """Raises SettingsError for names that do not exist and settings that contradict each other."""
-    check_name("model", config.model, models.NAMES)
-    check_name("dataset", config.dataset, datasets.NAMES)
-    check_name("optimizer", config.optimizer, optimizers.NAMES)
-    check_name("strategy", config.strategy, ["auto", *strategies.NAMES])
-    for wrong, sentence in _contradictions(config):
-        if wrong:
-            raise SettingsError(sentence)
-
-
-def _contradictions(c: TrainConfig) -> list[tuple[bool, str]]:
-    return [*_in_batches(c), *_in_optimization(c), *_in_strategy(c), *_in_speed(c), *_in_logging(c)]
-
-
-def _in_batches(c: TrainConfig) -> list[tuple[bool, str]]:
-    ramp = c.batch_ramp or {}
-    return [
-        (
-            c.global_batch_size is not None and "batch_size" in c.model_fields_set,
-            "--batch-size and --global-batch-size say the same thing twice; give one.",
-        ),
-        (bool(ramp) and c.global_batch_size is not None, "give --batch-ramp or --global-batch-size, not both."),
-        (bool(ramp) and 0 not in ramp, "--batch-ramp must say how it starts: begin it with 0:IMAGES."),
-        (any(e < 0 or n < 1 for e, n in ramp.items()), "--batch-ramp takes epochs from 0 and at least one image."),
-    ]
-
-
-def _in_optimization(c: TrainConfig) -> list[tuple[bool, str]]:
-    return [
-        (
-            c.schedule == "multistep" and not c.milestones,
-            "--schedule multistep needs --milestones, such as --milestones 30,60,80.",
-        ),
-        (
-            bool(c.milestones) and c.schedule != "multistep",
-            f"--milestones has no effect with --schedule {c.schedule}; add --schedule multistep.",
-        ),
-        (
-            (c.warmup_epochs or 0) >= c.epochs,
-            f"--warmup-epochs {c.warmup_epochs or 0:g} leaves nothing of {c.epochs} epochs; make it smaller.",
-        ),
-        (
-            c.nesterov and c.momentum == 0 and "nesterov" in c.model_fields_set,
-            "--nesterov needs a --momentum above 0.",
-        ),
-    ]
-
-
-def _in_strategy(c: TrainConfig) -> list[tuple[bool, str]]:
-    return [
-        (
-            c.comm_hook != "none" and c.strategy not in ("auto", "ddp"),
-            f"--comm-hook {c.comm_hook} works with --strategy ddp only, not {c.strategy}.",
-        ),
-        (
-            c.static_graph and c.accumulate > 1,
-            "--static-graph does not work with --accumulate, whose passes differ in what they send; drop one.",
-        ),
-        (
-            c.strategy == "fsdp" and c.channels_last is True,
-            "--channels-last does not work with --strategy fsdp, which shards contiguous weights; drop it.",
-        ),
-        (
-            c.strategy == "fsdp" and c.optimizer == "muon",
-            "--optimizer muon needs whole matrices and fsdp shards them; take --strategy ddp or another optimizer.",
-        ),
-        (
-            c.strategy == "fsdp" and c.optimizer == "sgd" and c.fused is True,
-            "torch's fused sgd does not know the sharded weights of --strategy fsdp; drop --fused.",
-        ),
-        (c.strategy == "dp" and c.device == "cpu", "--strategy dp splits over GPUs; on a CPU use --strategy single."),
-        (
-            c.strategy == "dp" and c.compile,
-            "--compile does not work with --strategy dp; take --strategy ddp, which is faster anyway.",
-        ),
-    ]
-
-
-def _in_speed(c: TrainConfig) -> list[tuple[bool, str]]:
-    return [
-        (c.amp is True and c.precision == "fp32", "--amp and --precision fp32 contradict each other; drop one."),
-        (
-            c.amp is False and c.precision in ("fp16", "bf16"),
-            f"--no-amp and --precision {c.precision} contradict each other; drop one.",
-        ),
-    ]
-
-
-def _in_logging(c: TrainConfig) -> list[tuple[bool, str]]:
-    return [
-        (
-            c.mlflow == "" or c.wandb == "",
-            "--wandb and --mlflow take a name: the project or experiment to log to.",
-        ),
-    ]
+    def changed(self) -> dict[str, Any]:
+        """The settings that must be passed on to mean the same: all that differ from what they are without."""
+        usual = {name: field.default for name, field in type(self).model_fields.items()}
+        if "model" not in self.model_fields_set or self.model == usual["model"]:
+            usual["model"] = datasets.usual_model(self.dataset)
+        return {name: getattr(self, name) for name in usual if getattr(self, name) != usual[name]}

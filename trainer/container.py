@@ -1,8 +1,8 @@
 """SageMaker's `train` for an image without AWS's toolkit: `python -m trainer.container`, on each host of a job.
 
-SageMaker says in files what the job is.  Its hyperparameters become flags as AWS's toolkit writes them, and torchrun
-starts a rank on each GPU of each host, each as in that toolkit (sagemaker.py).  Two things are better here: a request
-to stop reaches the ranks, so that they save and leave, and the exit code is the training's own.
+SageMaker describes the job in files.  Its hyperparameters become flags, spelt as AWS's toolkit spells them, and
+torchrun starts one rank per GPU on each host, which runs sagemaker.py as under that toolkit.  Two things are better
+here: a request to stop reaches the ranks, so that they save and exit, and the exit code is the training's own.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pathlib import Path
 from types import FrameType
 
 from trainer.contract import SAGEMAKER_FAILURE, SAGEMAKER_FAILURE_PATTERN, SAGEMAKER_MODEL, Exit
-from trainer.errors import MachineError, TrainerError, tell
+from trainer.errors import MachineError, TrainerError, report_end
 from trainer.process.sagemaker_inputs import PORT, command, read_inputs, variables
 
 WAIT_S, LOOK_EVERY_S = 900.0, 0.5  # for the names of the other hosts, which may start later
-LAST_WORDS_S = 5.0  # after the end, for what is still in the pipe
+LAST_WORDS_S = 5.0  # to read what is still in the pipe after the process has ended
 
 
 def main(env: Mapping[str, str]) -> int:
@@ -41,18 +41,18 @@ def main(env: Mapping[str, str]) -> int:
         if relay.asked:
             return Exit.INTERRUPTED
         places = {**variables(inputs, base), **env}
-        code = attend(command(inputs, count_gpus(), env.get("MASTER_PORT", PORT)), places, relay, lines.append)
+        code = run_to_end(command(inputs, count_gpus(), env.get("MASTER_PORT", PORT)), places, relay, lines.append)
     except TrainerError as error:
         code = error.code
         lines.append(f"error: {error}")
-        tell(code, str(error))
+        report_end(code, str(error))
     if code not in (Exit.DONE, Exit.INTERRUPTED):
         write_failure(base, code, reason_of(code, lines))
     return code
 
 
 def reason_of(code: int, lines: Collection[str]) -> str:
-    """Why it ended with `code`, in the words of the rank or of torchrun."""
+    """The reason for exit code `code`, as printed by the rank or by torchrun."""
     return next(_reasons_in(code, lines), f"the training ended with exit code {code}; its log says more.")
 
 
@@ -63,7 +63,7 @@ def _reasons_in(code: int, lines: Collection[str]) -> Iterator[str]:
 
 
 class Relay:
-    """Passes SIGTERM on to `process`, which may come later; once, for a second cuts torchrun's waiting short."""
+    """Forwards SIGTERM to a process, which may start later.  Only once: torchrun stops waiting at a second one."""
 
     def __init__(self) -> None:
         self.asked, self._has_passed_on = False, False
@@ -74,7 +74,7 @@ class Relay:
         self._pass_on()
 
     def to(self, process: subprocess.Popen[str]) -> None:
-        """Whom to tell."""
+        """Sets the process that gets the signal."""
         self._process = process
         self._pass_on()
 
@@ -85,7 +85,7 @@ class Relay:
 
 
 def count_gpus() -> int:
-    """Of this machine, without the seconds that torch takes."""
+    """The number of GPUs of this machine, by NVML: importing torch would take seconds."""
     try:
         import pynvml
 
@@ -96,7 +96,7 @@ def count_gpus() -> int:
 
 
 def wait_for(hosts: Sequence[str], relay: Relay) -> None:
-    """Returns when all names are known, or when asked to stop.  Raises MachineError."""
+    """Waits until all host names resolve, or until asked to stop.  Raises MachineError after WAIT_S."""
     end = time.monotonic() + WAIT_S
     for host in hosts:
         while not relay.asked:
@@ -109,16 +109,16 @@ def wait_for(hosts: Sequence[str], relay: Relay) -> None:
                 time.sleep(LOOK_EVERY_S)
 
 
-def attend(words: Sequence[str], env: Mapping[str, str], relay: Relay, on_line: Callable[[str], object]) -> int:
-    """Runs a command to its end; its exit code.  on_line: gets each line of its standard error, as ours does."""
+def run_to_end(words: Sequence[str], env: Mapping[str, str], relay: Relay, on_line: Callable[[str], object]) -> int:
+    """Runs a command to its end and returns its exit code.  Its standard error is copied to ours, and to `on_line`."""
     process = subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True, errors="replace")
-    # A thread, for whatever the ranks have left running may hold the pipe, and this machine costs money.
+    # In a thread: a process that the ranks left running may keep the pipe open, and this machine costs money.
     listener = threading.Thread(target=_listen, args=(process, on_line), daemon=True)
     listener.start()
     relay.to(process)
     code = process.wait()
     listener.join(LAST_WORDS_S)
-    if code == -signal.SIGTERM and relay.asked:  # before torchrun was far enough to pass it on
+    if code == -signal.SIGTERM and relay.asked:  # before torchrun could pass it on
         return Exit.INTERRUPTED
     return code if code >= 0 else 128 - code
 
@@ -133,7 +133,7 @@ def _listen(process: subprocess.Popen[str], on_line: Callable[[str], object]) ->
 
 
 def write_failure(base: Path, code: int, sentence: str) -> None:
-    """The file of which SageMaker makes FailureReason."""
+    """Writes the file that SageMaker shows as FailureReason."""
     with suppress(OSError):  # the log has it, too
         (base / "output").mkdir(parents=True, exist_ok=True)
         line = SAGEMAKER_FAILURE.format(code=int(code), sentence=" ".join(sentence.split()))

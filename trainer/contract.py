@@ -9,16 +9,17 @@ from pathlib import PurePosixPath
 
 
 class Exit(IntEnum):
-    """What a process ends with.  The launchers decide by it whether starting again makes sense."""
+    """Exit codes.  The launchers decide by them whether to start again."""
 
     DONE = 0
-    BUG = 1  # a traceback was printed: ours to mend
+    BUG = 1  # a bug of the trainer's own: it has printed a traceback
     SETTINGS = 2  # the same command will fail again
     DATA = 3  # the same data will fail again
     AWS = 4  # launchers only: AWS refused
     TRAINING = 5  # NaN loss, out of memory: the same training will fail again
     MACHINE = 6  # a lost rank, a taken port: may work on another try
     DISK = 7  # full: will fail again until it has room
+    SICK = 8  # this machine failed its health check: will fail again until another takes its place
     INTERRUPTED = 75  # saved on request; start again to go on (EX_TEMPFAIL of sysexits.h)
 
 
@@ -29,10 +30,11 @@ METRICS = "metrics.jsonl"
 CURVES = "curves.png"
 SETTINGS = "config.yaml"
 WEIGHTS = "model.pt"
+SIGNATURE = "model.json"  # the model's input and output, see trainer.signature
 CHECKPOINTS = "checkpoints"
 OUTCOME = "outcome.json"  # how the run ended, see trainer.outcome
 
-# How a folder is named that has no other name.
+# The time, in the name of a folder that the user did not name.
 TIME_IN_NAMES = "%Y%m%d-%H%M%S"
 
 # SageMaker's container layout: https://docs.aws.amazon.com/sagemaker/latest/dg/amazon-sagemaker-toolkits.html
@@ -41,14 +43,20 @@ SAGEMAKER_CHECKPOINTS = PurePosixPath("/opt/ml/checkpoints")
 # The entry point of the source bundle, beside the folder trainer/.
 SAGEMAKER_SCRIPT = "train.py"
 SAGEMAKER_SCRIPT_TEXT = "from trainer.sagemaker import start\n\nstart()\n"
-# How a rank says on standard error why it ends, so that it arrives in DescribeTrainingJob's FailureReason: AWS's
-# toolkit writes there what follows the first line that holds the name of a Python exception, and nothing else; and
-# its ExitCode is always 1 under torchrun.  So one line has both, and the launcher looks for it anywhere in the text.
+# The line on standard error in which a rank says why it ends.  AWS's toolkit copies into FailureReason only what
+# follows the first line with the name of a Python exception, and its ExitCode is always 1 under torchrun.  So one line
+# has the exit code and the sentence, and the launcher looks for it anywhere in FailureReason.
 SAGEMAKER_FAILURE = "Exception: exit code {code}: {sentence}"
 SAGEMAKER_FAILURE_PATTERN = re.compile(r'Exception: exit code (?P<code>\d+): (?P<sentence>[^\n]*?)"?(?:\n|$)')
 
-# What a job's environment variable is called that says where the value of another one is kept.
+# Prefix of the environment variables that say where AWS keeps the value of another variable.
 SAGEMAKER_SECRET = "DDP_SECRET_"  # nosec B105  # a name
+
+# Environment variables in which a launcher describes the machine to the ranks: the number of its GPUs, the rate of its
+# network (Gbit/s), and the numbers of NVIDIA's Xid errors in its kernel's log.  See trainer.health.
+NODE_GPUS, NODE_GBPS, NODE_XIDS = "DDP_NODE_GPUS", "DDP_NODE_GBPS", "DDP_NODE_XIDS"
+# Stands before the reasons if a machine failed its health check.
+FAILED_CHECK = " failed its health check: "
 
 # How a metric line starts; SageMaker's metric definitions and the sweep look for it.
 METRIC_PREFIX = "[METRIC]"

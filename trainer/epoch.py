@@ -5,11 +5,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from time import perf_counter
 
-from trainer.config import Batches, batches_at
+from trainer.batches import Batches, batches_at
 from trainer.datasets.base import Batch
+from trainer.datasets.unreadable import refuse_none_readable
 from trainer.distributed.probe import Communication, measure
 from trainer.distributed.pulse import Pulse
-from trainer.distributed.sampler import Order, positions, steps_per_epoch
+from trainer.distributed.sampler import Order, positions, updates_left
 from trainer.errors import Interrupted, SettingsError, TrainingError
 from trainer.loop import train_epoch
 from trainer.metrics.counters import Stopwatch
@@ -24,7 +25,7 @@ class EpochResult:
 
     loss: float
     top1: float
-    learning_rate: float
+    learning_rate: float  # of the last update
     global_batch: int
     accumulate: int  # passes per update
     updates: int  # in this epoch
@@ -39,28 +40,36 @@ def train_one_epoch(training: Training, epoch: int, pulse: Pulse, bar: Bar, save
     save: starts writing a checkpoint and returns where.  Raises Interrupted after a last save, and
     TrainingError for a loss that is not finite.
     """
-    progress, config = training.progress, training.config
-    batches = batches_at(config, epoch, training.wrapped.replicas)
-    first, last = _steps(training, batches)
+    progress = training.progress
+    batches = batches_at(training.config, epoch, training.wrapped.replicas)
+    first, updates = progress.epoch_updates, _updates_to_do(training, batches)
     rate = _rates(training, epoch, batches)
     watch = Stopwatch(training.session.device, batches.accumulate)
-    bar.start(epoch, first, last, updates_after(config, training.data.train.size, training.wrapped.replicas, epoch))
+    bar.start(epoch, first, first + updates, _updates_of_later_epochs(training, epoch))
     before, began = progress.seconds, perf_counter()
-    with closing(_loader(training, epoch, batches, first, last)) as loader, closing(bar):
+    with closing(_loader(training, epoch, batches, updates)) as loader, closing(bar):
         steps = train_epoch(
             training.trainee, loader, rate, training.totals, watch, first_step=first, accumulate=batches.accumulate
         )
         for step in steps:
-            progress.updates += 1
-            progress.images = step * batches.per_update
+            progress.learning_rate = rate(step - 1)
+            progress.epoch_updates, progress.updates = step, progress.updates + 1
+            progress.images += batches.per_update
             progress.seconds = before + perf_counter() - began
             if training.ema:
                 training.ema.update()
             bar.advance()
-            if pulse.due() or step == last:
-                _look(training, pulse, bar, save, epoch_ends=step == last)
+            if pulse.due() or step == first + updates:
+                _look(training, pulse, bar, save, epoch_ends=step == first + updates)
     progress.seconds = before + perf_counter() - began
-    return _result(training, rate(max(first, last - 1)), batches, last, watch)
+    return _result(training, batches, watch)
+
+
+def is_whole(training: Training) -> bool:
+    """Whether the epoch under way has no update left: what is not is continued, by this run or by one that resumes."""
+    progress = training.progress
+    batches = batches_at(training.config, progress.epoch, training.wrapped.replicas)
+    return updates_left(training.data.train.size, progress.images, batches) == 0
 
 
 def _look(training: Training, pulse: Pulse, bar: Bar, save: Callable[[], str], *, epoch_ends: bool) -> None:
@@ -86,14 +95,15 @@ def _not_finite(training: Training, step: int) -> str:
     )
 
 
-def _steps(training: Training, batches: Batches) -> tuple[int, int]:
-    """The first and one past the last update of the epoch under way."""
-    progress = training.progress
-    steps = steps_per_epoch(training.data.train.size, batches)
-    # Counted in images, so that a run resumed with another global batch continues at the right place.
-    first = min(steps, progress.images // batches.per_update)
-    limit = training.config.max_steps
-    return first, steps if limit is None else min(steps, first + max(0, limit - progress.updates))
+def _updates_to_do(training: Training, batches: Batches) -> int:
+    """Updates that this process does in the epoch under way: all that are left, or as many as --max-steps allows."""
+    progress, limit = training.progress, training.config.max_steps
+    left = updates_left(training.data.train.size, progress.images, batches)
+    return left if limit is None else min(left, max(0, limit - progress.updates))
+
+
+def _updates_of_later_epochs(training: Training, epoch: int) -> int:
+    return updates_after(training.config, training.data.train.size, training.wrapped.replicas, epoch)
 
 
 def refuse_empty_epochs(training: Training) -> None:
@@ -109,34 +119,52 @@ def refuse_empty_epochs(training: Training) -> None:
 
 
 def _rates(training: Training, epoch: int, batches: Batches) -> Callable[[int], float]:
-    steps = steps_per_epoch(training.data.train.size, batches)
-    return lambda step: learning_rate(training.config, epoch + step / steps, batches.per_update)
+    """The learning rate of an update, by its number in the epoch."""
+    first, done = training.progress.epoch_updates, training.progress.images
+    # What the epoch trains on in all: the same in every process that has this global batch.
+    images = done + updates_left(training.data.train.size, done, batches) * batches.per_update
+
+    def rate(step: int) -> float:
+        before = done + (step - first) * batches.per_update
+        return learning_rate(training.config, epoch + before / images, batches.per_update)
+
+    return rate
 
 
-def _loader(training: Training, epoch: int, batches: Batches, first: int, last: int) -> Generator[Batch]:
+def _loader(training: Training, epoch: int, batches: Batches, updates: int) -> Generator[Batch]:
+    """The batches of this process for the next `updates` of `epoch`."""
     wrapped, train = training.wrapped, training.data.train
     order = Order(train.size, training.config.seed, epoch)
-    where = positions(batches, wrapped.first_replica, wrapped.replicas_here, first, last)
-    return train.train_batches(order, where)
+    where = positions(batches, wrapped.first_replica, wrapped.replicas_here, training.progress.images, updates)
+    with closing(train.train_batches(order, where)) as loader:
+        try:
+            for batch in loader:
+                training.session.advanced()
+                yield batch
+        finally:
+            training.session.rests()
 
 
-def _result(training: Training, rate: float, batches: Batches, updates: int, watch: Stopwatch) -> EpochResult:
+def _result(training: Training, batches: Batches, watch: Stopwatch) -> EpochResult:
+    progress = training.progress
     loss, top1, images = training.session.sum(training.totals.sums.clone()).tolist()
+    if progress.epoch_updates:
+        refuse_none_readable(images, "an epoch of training")
     return EpochResult(
         loss=loss / max(1, images),
         top1=top1 / max(1, images),
-        learning_rate=rate,
+        learning_rate=progress.learning_rate,
         global_batch=batches.per_update,
         accumulate=batches.accumulate,
-        updates=updates,
+        updates=progress.epoch_updates,
         images=int(images),
-        seconds=training.progress.seconds,
+        seconds=progress.seconds,
         phases_ms=watch.report(),
     )
 
 
 def measure_communication(training: Training) -> Communication | None:
-    """How much of a step is communication, or None where there is none.  Collective."""
+    """The share of a step that is communication, or None if there is none.  Collective."""
     if not (training.wrapped.communicates and training.config.probe_steps):
         return None
     if training.config.comm_hook == "powersgd":

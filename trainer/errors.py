@@ -9,6 +9,7 @@ The tree, with the exit code each one ends the process with:
   + MachineError       6  disk, network or another rank: may work on another try
     - CheckpointError  6  no readable checkpoint where one must be
     - FullDisk         7  no room to write: will fail again until there is some
+    - SickNode         8  this machine failed its health check: another one must take its place
   + Interrupted       75  asked to stop; everything is saved
 
 A traceback means a bug of ours, never the user's mistake.
@@ -17,11 +18,11 @@ A traceback means a bug of ours, never the user's mistake.
 import errno
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from trainer.contract import Exit
 
-# Who else is told why the process ends: here and not passed down, for a thread tells where the main one hangs.
+# Who else gets the reason why the process ends.  Global, because a thread may report it while the main thread hangs.
 _listeners: list[Callable[[int, str], None]] = []
 
 
@@ -29,8 +30,9 @@ class TrainerError(Exception):
     """Something the user can act on.  Its text is shown as it is, without a traceback."""
 
     code: int = Exit.BUG
-    # Set by a session: whether this rank is the one that tells the user; None: not yet, or there was no session.
-    is_mine_to_tell: bool | None = None
+    # Set by a session: whether this rank is the one that informs the user; None: not decided, or no session.
+    is_mine_to_report: bool | None = None
+    is_reported: bool = False  # the user has seen it
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows, in notebooks too."""
@@ -61,8 +63,33 @@ class FullDisk(MachineError):
     code = Exit.DISK
 
 
+class SickNode(MachineError):
+    code = Exit.SICK
+
+
 class Interrupted(TrainerError):
     code = Exit.INTERRUPTED
+
+
+def error_with(code: int, sentence: str) -> TrainerError:
+    """The error that ends a process with `code`: one that another process has met."""
+    kinds = (SettingsError, DataError, TrainingError, MachineError, FullDisk, Interrupted)
+    kind = next((kind for kind in kinds if kind.code == code), TrainerError)
+    error = kind(sentence)
+    error.code = code
+    return error
+
+
+def one_line(text: object, most: int = 80) -> str:
+    """Text from a user's flag, file or folder on one line: printable, and at most `most` characters long."""
+    words = "".join(c if c.isprintable() else _escaped(c) for c in " ".join(str(text)[: 4 * most].split()))
+    return words if len(words) <= most else words[: most - 3] + "..."
+
+
+def _escaped(character: str) -> str:
+    if "\udc80" <= character <= "\udcff":  # how Python keeps a byte of a file name that is no UTF-8
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode()
 
 
 def is_full(error: OSError) -> bool:
@@ -75,18 +102,19 @@ def not_written(error: OSError, sentence: str) -> MachineError:
     return FullDisk(sentence) if is_full(error) else MachineError(sentence)
 
 
-def tell(code: int, sentence: str) -> None:
-    """Says why this process ends with `code`: to the user, and to whoever listens."""
+def report_end(code: int, sentence: str) -> None:
+    """Reports why this process ends with `code`: to the user, and to every listener."""
     # One write, where print makes two if Python is unbuffered: torchrun and mpirun mix the ranks' output in between.
-    sys.stderr.write((sentence if code == Exit.INTERRUPTED else f"error: {sentence}") + "\n")
-    sys.stderr.flush()
+    with suppress(OSError):  # a full disk takes neither this nor a traceback
+        sys.stderr.write((sentence if code == Exit.INTERRUPTED else f"error: {sentence}") + "\n")
+        sys.stderr.flush()
     for listener in _listeners:
         listener(code, sentence)
 
 
 @contextmanager
-def told_to(listener: Callable[[int, str], None]) -> Iterator[None]:
-    """For as long as the block runs, `listener` hears the exit code and the sentence of what tell() says."""
+def ends_reported_to(listener: Callable[[int, str], None]) -> Iterator[None]:
+    """Calls `listener` with each exit code and sentence that report_end() gets inside the block."""
     _listeners.append(listener)
     try:
         yield

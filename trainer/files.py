@@ -1,14 +1,24 @@
-"""Files written whole or not at all.  Torch-free, so that the launchers use the same."""
+"""Files written whole or not at all, and read only if they are files.  Torch-free, as the launchers use the same."""
 
+import errno
+import json
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+LARGEST_JSON = 2**24  # bytes
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Writes `content` to `path` so that a reader, or a crash, sees the old file or the new one, never a part.
 
-    The data is on disk before the name is.  Raises OSError; then the old file is unchanged.
+    The data is on disk before the name is.  Raises OSError; then the old file is unchanged.  What is no ordinary file,
+    such as /dev/null, is never replaced by one.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "not an ordinary file", str(path))
     data = content.encode() if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -19,3 +29,59 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether `path` is a folder; False, too, for what can be no path, such as a name that is too long."""
+    with suppress(OSError):
+        return path.is_dir()
+    return False
+
+
+def is_file(path: Path) -> bool:
+    """Whether `path` is an ordinary file; as is_folder."""
+    with suppress(OSError):
+        return path.is_file()
+    return False
+
+
+def is_place_for_file(path: Path) -> bool:
+    """Whether a file of that name can be made: in a folder that is there, and none itself."""
+    with suppress(OSError):  # too long
+        return not path.is_dir() and path.absolute().parent.is_dir()
+    return False
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file of at most LARGEST_JSON bytes says.
+
+    Raises OSError, and ValueError for what is no JSON, is nested too deeply or has a name twice.
+    """
+    try:
+        return json.loads(read_regular(path, LARGEST_JSON), object_pairs_hook=_without_duplicates)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
+    return found
+
+
+def read_regular(path: Path, largest: int | None = None) -> bytes:
+    """The bytes of an ordinary file of at most `largest` bytes, or of what a link leads to.
+
+    Raises OSError, also for a pipe, a socket or a device, whose reader might wait for ever.
+    """
+    # Without O_NONBLOCK even opening a pipe waits, for somebody who writes.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb", buffering=0) as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not an ordinary file", str(path))
+        if largest is not None and status.st_size > largest:
+            raise OSError(errno.EFBIG, f"larger than {largest / 2**20:,.0f} MiB", str(path))
+        return file.read()

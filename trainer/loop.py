@@ -20,13 +20,17 @@ Context = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class Trainee:
-    """What one training step needs.  no_sync: a context in which gradients stay on their rank."""
+    """What one training step needs.
+
+    no_sync: a context in which gradients stay on their rank; guard: one for the pass of a batch with these labels.
+    """
 
     model: nn.Module
     criterion: Callable[[Tensor, Tensor], Tensor]
     stepper: Stepper
     autocast: Context
     no_sync: Context
+    guard: Callable[[Tensor], AbstractContextManager[object]] = nullcontext
 
 
 def train_epoch(
@@ -49,12 +53,12 @@ def train_epoch(
     for passed, (images, labels) in enumerate(watch.waiting(batches), start=1):
         completes = passed % accumulate == 0
         # DDP decides in the forward pass whether the backward pass will communicate.
-        with nullcontext() if completes else trainee.no_sync():
+        with nullcontext() if completes else trainee.no_sync(), trainee.guard(labels):
             with watch.phase("forward"), trainee.autocast():
                 logits = trainee.model(images)
                 loss = trainee.criterion(logits, labels)
             with watch.phase("backward"):
-                trainee.stepper.backward(loss / accumulate)
+                trainee.stepper.backward(loss / accumulate if accumulate > 1 else loss)
         totals.add(loss, logits, labels, step)
         if completes:
             with watch.phase("optimizer"):

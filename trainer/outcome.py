@@ -98,20 +98,20 @@ def _is_amount(value: object) -> bool:
 
 
 @contextmanager
-def recorded(folder: Path, *, make_folder: bool) -> Iterator[Record]:
-    """Leaves the outcome of the run inside the block in `folder`, however the block ends.
+def recorded(find_folder: Callable[[], Path | None]) -> Iterator[Record]:
+    """Leaves the outcome of the run inside the block in a folder, however the block ends.
 
-    An outcome of an earlier run is removed first.  Nothing that goes wrong here hides how the run ended.
-    make_folder: write it also where the run failed before it had a folder.
+    Nothing that goes wrong here hides how the run ended.  find_folder: asked when it has; None: leave none.
     Yields a function for whoever knows better than the exception why the run ends, or ends the process itself.
     """
     began, recorded_already = time.monotonic(), False
-    with suppress(OSError):
-        (folder / OUTCOME).unlink(missing_ok=True)
 
     def record(exit_code: int, reason: str) -> None:
         nonlocal recorded_already
-        if recorded_already or not (make_folder or folder.is_dir()):
+        if recorded_already:
+            return
+        folder = find_folder()
+        if folder is None:
             return
         recorded_already = True
         seconds, ended = round(time.monotonic() - began, 3), datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""Mixed precision: which one, its autocast, and one optimizer update in the one right order."""
+"""Mixed precision: the choice of one, its autocast, and optimizer updates in the right order."""
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext

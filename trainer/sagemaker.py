@@ -2,12 +2,11 @@
 
 The toolkit fetches our source bundle, installs its requirements.txt, and runs the bundle's train.py below
 torchrun (distribution torch_distributed) or mpirun (pytorchddp).  In an image that has the trainer and no toolkit,
-container.py does the same.  Nothing here talks to AWS, but for secrets.py: SageMaker itself copies folders to and
-from S3.
+container.py does the same.  Only secrets.py talks to AWS: SageMaker itself copies folders to and from S3.
 
-A container that is asked to stop gets SIGTERM, which ends at the toolkit: no rank sees it
-(https://github.com/aws/sagemaker-training-toolkit/issues/125).  So what survives a spot interruption there is the
-newest checkpoint, and --checkpoint-every-s says how old that can be.
+A container that is asked to stop gets SIGTERM, which the toolkit does not forward to the ranks
+(https://github.com/aws/sagemaker-training-toolkit/issues/125).  So only the newest checkpoint survives a spot
+interruption there; --checkpoint-every-s limits how old it can be.
 """
 
 from __future__ import annotations
@@ -30,47 +29,50 @@ from trainer.contract import (
     SAGEMAKER_FAILURE,
     SAGEMAKER_MODEL,
     SETTINGS,
+    SIGNATURE,
     WEIGHTS,
     Exit,
 )
 from trainer.distributed.ranks import read_ranks
-from trainer.errors import MachineError, TrainerError, tell, told_to
+from trainer.errors import MachineError, TrainerError, ends_reported_to, report_end
+from trainer.process.parent import end_with_torchrun
 from trainer.process.secrets import read_secrets
 
 # Everything but the checkpoints, which would make model.tar.gz several times as large.
-RESULTS = (WEIGHTS, METRICS, SETTINGS, CURVES)
+RESULTS = (WEIGHTS, SIGNATURE, METRICS, SETTINGS, CURVES)
 
 
 def start() -> NoReturn:
-    """All that train.py does: the toolkit runs files and no modules."""
+    """The whole content of the bundle's train.py: the toolkit can run files only, not modules."""
+    end_with_torchrun(os.environ)
     leave(main(sys.argv[1:], os.environ))
 
 
 def main(argv: Sequence[str], env: MutableMapping[str, str]) -> int:
     """Runs this rank of the training, and returns the exit code of trainer.contract.Exit.
 
-    argv: the hyperparameters as flags; env: what the toolkit says about the container; the secrets
-    that it names are added.
+    argv: the hyperparameters as flags; env: the toolkit's variables about the container, to which the secrets that they
+    name are added.
     """
-    flags = [*places(env), *argv]  # of two that say the same, the later counts
-    with told_to(_tell_toolkit):
+    flags = [*places(env), *argv]  # of two flags for one setting the later counts
+    with ends_reported_to(_report_to_toolkit):
         try:
             env.update(read_secrets(env))
             code = train(flags, env)
             if code == Exit.DONE and read_ranks(env).is_head:
                 _hand_over(read_settings(flags), _model_dir(env))
         except TrainerError as error:
-            tell(error.code, str(error))
+            report_end(error.code, str(error))
             return error.code
         except Exception as bug:
-            _tell_toolkit(Exit.BUG, f"{type(bug).__name__}: {bug}")  # first, for FailureReason is cut
+            _report_to_toolkit(Exit.BUG, f"{type(bug).__name__}: {bug}")  # first: SageMaker truncates FailureReason
             traceback.print_exc()
             return Exit.BUG
     return code
 
 
 def places(env: Mapping[str, str]) -> list[str]:
-    """The flags that follow from where the container has things.
+    """The flags for the folders of the container.
 
     The run folder is the one that SageMaker copies to S3 while the job runs, and back when it starts again.
     """
@@ -88,7 +90,7 @@ def _model_dir(env: Mapping[str, str]) -> PurePosixPath:
 
 
 def _hand_over(config: TrainConfig, model_dir: PurePosixPath) -> None:
-    """Copies the results to where SageMaker makes model.tar.gz from.  Raises MachineError."""
+    """Copies the results into the folder that SageMaker uploads as model.tar.gz.  Raises MachineError."""
     assert config.run_dir is not None
     for name in RESULTS:
         try:
@@ -101,10 +103,10 @@ def _hand_over(config: TrainConfig, model_dir: PurePosixPath) -> None:
             ) from error
 
 
-def _tell_toolkit(code: int, sentence: str) -> None:
-    """The line that the toolkit takes into FailureReason."""
+def _report_to_toolkit(code: int, sentence: str) -> None:
+    """Prints the line that the toolkit puts into FailureReason."""
     line = SAGEMAKER_FAILURE.format(code=int(code), sentence=" ".join(sentence.split()))
-    sys.stderr.write(line + "\n")  # one write: see tell()
+    sys.stderr.write(line + "\n")  # one write: see report_end()
     sys.stderr.flush()
 
 

@@ -6,8 +6,10 @@ changes between epochs and a resumed run needs no scheduler state.
 
 import math
 from bisect import bisect_right
+from itertools import pairwise
 
-from trainer.config import TrainConfig, batches_at
+from trainer.batches import batches_at
+from trainer.config import TrainConfig
 from trainer.optimizers import TABLE
 
 # Warm-up starts here, as in fast.ai's one-cycle: starting at 0 would waste the first update.
@@ -28,7 +30,7 @@ def learning_rate(config: TrainConfig, progress: float, global_batch: int) -> fl
 
 
 def peak_lr(config: TrainConfig) -> float:
-    """The rate that scaling and schedule start from: config.lr, else the optimizer's usual one."""
+    """The learning rate before scaling and schedule: config.lr, else the optimizer's default."""
     return TABLE[config.optimizer].peak_lr if config.lr is None else config.lr
 
 
@@ -37,15 +39,21 @@ def count_updates(config: TrainConfig, train_size: int, replicas: int) -> int:
 
     Raises SettingsError where a global batch does not divide among the replicas.
     """
-    updates = sum(train_size // batches_at(config, epoch, replicas).per_update for epoch in range(config.epochs))
+    updates = updates_after(config, train_size, replicas, -1)
     return updates if config.max_steps is None else min(updates, config.max_steps)
 
 
 def updates_after(config: TrainConfig, train_size: int, replicas: int, epoch: int) -> int:
-    """Updates of all epochs after `epoch`, if no limit ends them early."""
-    return sum(
-        train_size // batches_at(config, later, replicas).per_update for later in range(epoch + 1, config.epochs)
-    )
+    """Updates of all epochs after `epoch`, if no limit ends them early.
+
+    Raises SettingsError where a global batch does not divide among the replicas.
+    """
+    begins = [0, *sorted(start for start in config.batch_ramp or {} if start < config.epochs), config.epochs]
+    updates = 0
+    for begin, end in pairwise(begins):  # the batch changes nowhere else
+        epochs = max(0, end - max(begin, epoch + 1))
+        updates += epochs * (train_size // batches_at(config, begin, replicas).per_update)
+    return updates
 
 
 def warning_for_few_updates(updates: int) -> str | None:
@@ -70,7 +78,7 @@ def _scale(config: TrainConfig, global_batch: int) -> float:
 
 def _shape(config: TrainConfig, progress: float) -> float:
     """Factor of the peak rate, 0 to 1."""
-    rising = _rising_epochs(config)
+    rising = warmup_length(config)
     if progress < rising:
         return WARMUP_START + (1 - WARMUP_START) * progress / rising
     if config.schedule == "constant":
@@ -81,8 +89,8 @@ def _shape(config: TrainConfig, progress: float) -> float:
     return (1 + math.cos(math.pi * done)) / 2
 
 
-def _rising_epochs(config: TrainConfig) -> float:
-    """Epochs of warm-up: as told, or what suits the schedule.  One-cycle is a long warm-up and cosine.
+def warmup_length(config: TrainConfig) -> float:
+    """Epochs of warm-up: as set, or what suits the schedule.  One-cycle is a long warm-up and cosine.
 
     Without one, ResNet-18 at SGD's usual rate of 0.1 spends its first epoch on getting over the first
     updates: 22 % on CIFAR-10 where it reaches twice that with a fifth of an epoch of warm-up.

@@ -38,7 +38,7 @@ class Death:
 
 
 def cause(deaths: Sequence[Death]) -> Death:
-    """The death that the others followed from.  deaths: in the order in which they were seen, at least one.
+    """The first cause among several deaths.  deaths: in the order in which they were seen, at least one.
 
     Deaths within a second of the first may have been seen in any order, so a worker that failed for a
     reason of its own goes before one that lost a rank or was asked to leave.  Later ones are never the
@@ -71,7 +71,8 @@ def main(argv: Sequence[str], *, verbose: bool = False) -> int:
         # A dict keeps the order in which torchrun saw them; its time stamps are whole seconds.
         return _report(cause([Death(rank, f.exitcode, f.timestamp) for rank, f in failed.failures.items()]))
     except SignalException as stopped:
-        return _code_when_stopped_by(stopped.sigval)
+        # On Ctrl-C, too, the workers have saved and left.
+        return Exit.INTERRUPTED if stopped.sigval == signal.SIGINT else _code_when_stopped_by(stopped.sigval)
     except (RendezvousError, DistError, OSError) as error:
         return _complain(
             Exit.MACHINE, f"the workers could not meet: {error}; check the address and that its port is free."
@@ -92,7 +93,7 @@ def _name_standalone_run(args: Namespace) -> None:
 
 
 def _report(death: Death) -> int:
-    """The exit code for `death`, after a line about it where its worker printed none."""
+    """The exit code for `death`; prints a line about it if its worker printed none."""
     if death.code == -signal.SIGUSR1:  # asked to leave before it could listen: there was nothing to save
         return Exit.INTERRUPTED
     if death.code < 0:
@@ -131,12 +132,12 @@ def _leave_quietly_when_asked() -> None:
 
 
 def _kill_workers_left() -> None:
-    """Ends workers that torchrun forgot: those it was just starting, or stopping, when a signal came."""
+    """Ends workers that torchrun left behind because a signal came while it started or stopped them."""
     _signal_workers(signal.SIGKILL)
 
 
 def _signal_workers(signum: int) -> bool:
-    """Signals every worker there is; whether there is one."""
+    """Signals every worker; returns whether there was one."""
     children = Path("/proc/thread-self/children")  # Linux only
     workers = children.read_text().split() if children.exists() else []
     for pid in workers:

@@ -8,20 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from trainer import datasets, models, optimizers, strategies
 from trainer.config import TrainConfig
+from trainer.criterion import criterion_of, guard_of
 from trainer.datasets.base import Data, Request
+from trainer.defaults import resolved
 from trainer.distributed.session import Session
 from trainer.errors import CheckpointError, SettingsError
+from trainer.files import read_regular
 from trainer.loop import Trainee
 from trainer.metrics.counters import Totals
 from trainer.precision import Stepper, autocast, gradient_scaler, pick_precision
 from trainer.process.machine import share_of_cores
 from trainer.settings.registry import import_function
-from trainer.state.checkpoint import load, read
+from trainer.state.checkpoint import are_finite, load, read
 from trainer.state.ema import WeightAverage
 from trainer.strategies.base import Wrapped
 
@@ -31,9 +34,13 @@ class Progress:
     """How far a run has come; with the settings it determines what happens next."""
 
     epoch: int = 0  # epochs finished
-    images: int = 0  # images of the epoch under way that all ranks together have trained on
+    images: int = 0  # of the epoch under way that all ranks together have trained on: the place in its order
+    epoch_updates: int = 0  # in the epoch under way
     updates: int = 0  # in the whole run
+    reported_at: int = -1  # updates there were when the last line was written to the metrics
+    learning_rate: float = 0.0  # of the last update
     best_top1: float = -1.0
+    best: str = ""  # the checkpoint with best_top1: the name of its file
     seconds: float = 0.0  # spent training in the epoch under way
 
 
@@ -54,22 +61,30 @@ class Training:
 
 
 def strategy_name(config: TrainConfig, world_size: int) -> str:
-    """What `auto` means for so many ranks."""
+    """The name of the strategy, with `auto` resolved for this number of ranks."""
     if config.strategy != "auto":
         return config.strategy
     return "ddp" if world_size > 1 else "single"
 
 
-def assemble(config: TrainConfig, session: Session) -> Training:
-    """Loads the data and builds the rest around it.  Collective."""
+def assemble(config: TrainConfig, session: Session, *, resumes: bool = False) -> Training:
+    """Loads the data and builds the rest around it.  Collective.
+
+    resumes: a checkpoint will be put in, so that the weights of --init-from are not needed any more.
+    """
     strategy = strategy_name(config, session.ranks.world_size)
     channels_last = strategy != "fsdp" if config.channels_last is None else config.channels_last
     data = _load_data(config, session, channels_last)
     torch.manual_seed(config.seed)  # every rank builds the same weights
-    model = _build_model(config, data).to(session.device)
+    model = _build_model(config, data)
+    if config.init_from is not None and not resumes:
+        _load_weights(model, config)
+    model = model.to(session.device)
     if channels_last:
         model = model.to(memory_format=torch.channels_last)
-    wrapped = import_function(strategies.TABLE[strategy])(model, config, session)
+    images = _some_images(data, channels_last, session)
+    wrapped = import_function(strategies.TABLE[strategy])(model, images, config, session)
+    config = resolved(config, data.train.size, wrapped.replicas)
     optimizer = import_function(optimizers.TABLE[config.optimizer].build)(wrapped.plain, config, session.device)
     torch.manual_seed(config.seed + 7919 * (1 + session.ranks.rank))  # and drops out its own activations
     precision = pick_precision(config, session.device)
@@ -78,13 +93,14 @@ def assemble(config: TrainConfig, session: Session) -> Training:
     )
     trainee = Trainee(
         model=_compiled(wrapped.train, config.compile_mode) if config.compile else wrapped.train,
-        criterion=nn.CrossEntropyLoss(label_smoothing=config.label_smoothing),
+        criterion=criterion_of(config),
         stepper=stepper,
         autocast=partial(autocast, precision, session.device),
         no_sync=wrapped.no_sync,
+        guard=guard_of(config, wrapped.plain),
     )
     ema = WeightAverage(wrapped.plain, config.ema_decay) if config.ema_decay else None
-    totals = Totals(session.device)
+    totals = Totals(session.device, at_once=config.compile)
     return Training(config, session, data, wrapped, optimizer, trainee, precision, ema, totals)
 
 
@@ -92,6 +108,12 @@ def _compiled(model: nn.Module, mode: str) -> nn.Module:
     compiled = torch.compile(model, mode=mode)
     assert isinstance(compiled, nn.Module)
     return compiled
+
+
+def _some_images(data: Data, channels_last: bool, session: Session) -> Tensor:
+    """(2, 3, S, S) of noise, in the format of the data set's batches: batch norm needs more than one."""
+    images = torch.rand(2, 3, data.image_size, data.image_size, device=session.device)
+    return images.to(memory_format=torch.channels_last) if channels_last else images
 
 
 def _load_data(config: TrainConfig, session: Session, channels_last: bool) -> Data:
@@ -102,7 +124,7 @@ def _load_data(config: TrainConfig, session: Session, channels_last: bool) -> Da
 
 
 def data_request(config: TrainConfig, session: Session, channels_last: bool) -> Request:
-    """What this rank asks of a data set."""
+    """The request of this rank to a data set."""
     return Request(
         data_dir=config.data_dir,
         cache_dir=_cache_dir(config),
@@ -130,15 +152,16 @@ def _cache_dir(config: TrainConfig) -> Path:
 def _build_model(config: TrainConfig, data: Data) -> nn.Module:
     build = import_function(models.TABLE[config.model])
     model: nn.Module = build(config.model, data.classes, data.image_size)
-    if config.init_from is not None:
-        _load_weights(model, config)
     return model
 
 
 def _load_weights(model: nn.Module, config: TrainConfig) -> None:
     assert config.init_from is not None
+    weights = read_weights(config.init_from)
+    if not are_finite(weights):
+        raise SettingsError(f"--init-from {config.init_from} holds weights that are not finite; give others.")
     try:
-        model.load_state_dict(read_weights(config.init_from))
+        model.load_state_dict(weights)
     except RuntimeError as error:
         raise SettingsError(
             f"--init-from {config.init_from} does not fit model {config.model} ({_first_misfit(error)}); "
@@ -147,7 +170,7 @@ def _load_weights(model: nn.Module, config: TrainConfig) -> None:
 
 
 def _first_misfit(error: RuntimeError) -> str:
-    """The first of the misfits that load_state_dict lists below its heading."""
+    """The first mismatch that load_state_dict lists below its heading."""
     lines = [line.strip() for line in str(error).splitlines()]
     return textwrap.shorten(lines[min(1, len(lines) - 1)].rstrip("."), 200, placeholder=" ...")
 
@@ -159,7 +182,7 @@ def read_weights(path: Path) -> dict[str, Any]:
     """
     try:
         has_digest = path.with_name(path.name + ".sha256").exists()
-        content: Any = load(read(path) if has_digest else path.read_bytes())
+        content: Any = load(read(path) if has_digest else read_regular(path))
     except CheckpointError as error:
         raise SettingsError(f"--init-from: {error} Give the model.pt of a finished run.") from error
     except OSError as error:
@@ -173,7 +196,7 @@ def read_weights(path: Path) -> dict[str, Any]:
         ) from error
     if isinstance(content, dict) and {"format", "model"} <= content.keys():
         content = content["model"]
-    if not isinstance(content, dict):
+    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
         raise SettingsError(
             f"--init-from {path} holds no weights by name; give the model.pt of a finished run, or a checkpoint."
         )

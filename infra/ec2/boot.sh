@@ -16,6 +16,7 @@ LOG_GROUP=@LOG_GROUP@
 DATA_VOLUME=@DATA_VOLUME@  # per-node, multi-attach or none
 DATA_S3=@DATA_S3@          # to copy to this node; empty for none
 SECRETS=(@SECRETS@)        # NAME=ssm:PARAMETER, NAME=secretsmanager:SECRET: environment variables
+MEET_S=@MEET_S@            # how long nodes may fail to connect to each other, since they last trained
 MAX_RESTARTS=@MAX_RESTARTS@
 DOCKER_FLAGS=(@DOCKER_FLAGS@)
 TRAIN=(@TRAIN@)
@@ -43,11 +44,13 @@ CLUSTER_S=900       # until the launcher has written cluster.json
 VOLUME_S=300        # until the data volume is attached
 UPLOAD_EVERY_S=60   # how much training may be lost with the node
 REPLACED_S=30       # how long a restart waits for a new cluster.json
-MEET_S=900          # how long nodes may fail to connect to each other, since they last trained
 TRANSFER_S=900      # for one copy of the run folder
+PULL_S=1800         # for one attempt to get the image
+COPY_S=3600         # for one attempt to copy the data to this node
 
 set -uo pipefail
 export AWS_DEFAULT_REGION=$REGION LC_ALL=C.UTF-8
+export PATH=$PATH:/usr/local/bin:/snap/bin # where AMIs have AWS's command line, which a service may not look in
 # By default, requests for the role's credentials time out after one second.
 export AWS_METADATA_SERVICE_NUM_ATTEMPTS=3 AWS_RETRY_MODE=standard AWS_MAX_ATTEMPTS=4
 
@@ -84,6 +87,12 @@ within() { # SECONDS COMMAND...: until it succeeds
 
 retry() { # COMMAND...
     run "$@" || { nap "$PAUSE_S" && run "$@"; } || { nap "$PAUSE_S" && run "$@"; }
+}
+
+# Tells the launcher how far this node has come: the name of an empty file, so that one listing shows all nodes.
+mark() { # STEP
+    say "step $1"
+    : | s3 cp - "$FOLDER/boot/$INSTANCE.$1" &
 }
 
 s3() { timeout --kill-after=5 "$TRANSFER_S" aws s3 "$@" --only-show-errors --cli-connect-timeout 10; }
@@ -134,12 +143,26 @@ get_data() {
     if [ "$DATA_VOLUME" != none ]; then
         local device=/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_${VOLUME/-/}
         within "$VOLUME_S" test -e "$device" || fail 22 data "volume $VOLUME was not attached within $VOLUME_S s"
-        # noload: a snapshot's journal is rarely empty, and replaying it would write to a volume that others read.
-        mount -o ro,noload "$device" /data || fail 22 data "volume $VOLUME cannot be mounted"
+        mount_volume "$device" || fail 22 data "volume $VOLUME cannot be mounted"
     elif [ -n "$DATA_S3" ]; then
         mount_local_disk || say 'no local disk: copying the data to the root volume'
-        retry aws s3 sync --only-show-errors "$DATA_S3" /data || fail 22 data "cannot copy $DATA_S3"
+        retry timeout "$COPY_S" aws s3 sync --only-show-errors "$DATA_S3" /data || fail 22 data "cannot copy $DATA_S3"
     fi
+}
+
+# A snapshot's journal is rarely empty, and replaying it would write to a volume that others read.  XFS also refuses a
+# second file system with the same UUID.
+mount_volume() { # DEVICE: what is on it, or else on the first of its partitions with a file system
+    local part kind=''
+    for part in "$1" "$1"-part*; do
+        kind=$(blkid -o value -s TYPE "$part") && [ -n "$kind" ] && break
+    done
+    case $kind in
+        xfs) mount -o ro,norecovery,nouuid "$part" /data ;;
+        ext*) mount -o ro,noload "$part" /data ;;
+        '') mount -o ro,noload "$1" /data ;;
+        *) mount -o ro "$part" /data ;;
+    esac
 }
 
 mount_local_disk() {
@@ -152,11 +175,17 @@ mount_local_disk() {
     [ -n "$disk" ] && mkfs.ext4 -q -F "$disk" && mount "$disk" /data
 }
 
-log_in() { aws ecr get-login-password | docker login --username AWS --password-stdin "$REGISTRY"; }
+# With a password of the registry's region: ACCOUNT.dkr.ecr.REGION.amazonaws.com
+log_in() {
+    local region=$REGION
+    case $REGISTRY in *.dkr.ecr.*) region=$(cut -d. -f4 <<<"$REGISTRY") ;; esac
+    aws ecr get-login-password --region "$region" |
+        docker login --username AWS --password-stdin "$REGISTRY"
+}
 
 get_image() {
     [ -z "$REGISTRY" ] || retry log_in || fail 23 login "cannot log in to $REGISTRY"
-    retry docker pull --quiet "$IMAGE" || fail 24 image "cannot pull $IMAGE"
+    retry timeout "$PULL_S" docker pull --quiet "$IMAGE" || fail 24 image "cannot pull $IMAGE"
 }
 
 # ---- secrets
@@ -217,6 +246,11 @@ finish_upload() {
 
 # ---- training
 
+# The numbers of the Xid errors that NVIDIA's driver has logged, which a container cannot see.
+xids() {
+    dmesg | sed -n 's/.*NVRM: Xid ([^)]*): \([0-9][0-9]*\).*/\1/p' | sort -u | tr '\n' ' '
+}
+
 start_container() { # SECONDS: to connect to the other nodes
     docker rm --force ddp &>/dev/null
     # --pid host: torchrun identifies a node by address and process id, which is 1 in every container, and a restarted
@@ -231,7 +265,7 @@ start_container() { # SECONDS: to connect to the other nodes
             --log-driver awslogs --log-opt awslogs-region="$REGION" --log-opt awslogs-group="$LOG_GROUP" \
             --log-opt awslogs-stream="$JOB/node-$RANK" --log-opt mode=non-blocking \
             "${DOCKER_FLAGS[@]}" -v /data:/data:ro -v "$RUN:/job/run" \
-            -e TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
+            -e TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 -e DDP_NODE_XIDS="$(xids)" \
             -e GLOO_SOCKET_IFNAME="$INTERFACE" -e NCCL_SOCKET_IFNAME="=$INTERFACE" \
             "$IMAGE" python -m trainer.torchrun --nnodes "$NODES" --nproc-per-node "$NPROC" \
             --rdzv-backend c10d --rdzv-endpoint "$HEAD:29400" --rdzv-id "$JOB" \
@@ -259,7 +293,12 @@ attend_container() {
 
 spot_notice() { imds spot/instance-action >/dev/null; }
 
-last_words() { grep '^error: ' "$OUTPUT" | tail -n 1 | cut -d' ' -f2- | grep . || echo 'the training gave no reason'; }
+last_words() { # of the training; of docker itself, if it could not run one
+    case ${code-} in
+        125 | 126 | 127) grep '^docker: ' "$OUTPUT" || grep . "$OUTPUT" ;;
+        *) grep '^error: ' "$OUTPUT" ;;
+    esac | tail -n 1 | sed -E 's/^(error|docker): //' | grep . || echo 'the training gave no reason'
+}
 
 # Trains until it is done.  An attempt that ends because a node was lost is followed by another, up to MAX_RESTARTS.
 # An attempt whose nodes never connected is not counted: the launcher may still be replacing one of them.  Without
@@ -283,6 +322,7 @@ train() {
         finish_upload || { unsaved=yes && say 'some results could not be uploaded'; }
         case $code in
             0) return ;;
+            8) fail 8 health "$(last_words)" ;;
             6 | 75 | 134 | 137 | 139 | 143) ;; # trainer/contract.py, and 128 + a signal
             *) fail "$code" train "$(last_words)" ;;
         esac
@@ -333,7 +373,8 @@ main() {
     mkdir -p "$RUN" "$ROOT"
     exec 9>"$ROOT/lock"
     flock --nonblock 9 || exit 0 # another instance of this script is running
-    exec 3>&1 > >(trap '' TERM INT HUP && exec tee -a "$LOG") 2>&1
+    # On the console, too: EC2 shows it of a node that reaches nothing.  A service's output would go to the journal.
+    exec 3>&1 > >(trap '' TERM INT HUP && exec tee -a "$LOG" ${DDP_SERVICE:+/dev/console}) 2>&1
     TEE=$!
     BORN=$(now)
     trap finish EXIT
@@ -345,12 +386,16 @@ main() {
 
     within "$METADATA_S" fetch_instance || fail 20 metadata 'the instance metadata service does not answer'
     INSTANCE=$(<"$ROOT/instance")
+    mark started
     within "$CLUSTER_S" fetch_place || fail 21 cluster \
         "no cluster.json in $FOLDER named $INSTANCE within $CLUSTER_S s; $(tail -n 1 "$ROOT/cluster.error")"
     take_place
+    mark data
     get_data
+    mark image
     get_image
     get_secrets
+    mark train
     train
     fail 0 train 'done'
 }

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from functools import cache
-from importlib.resources import files
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from time import sleep
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from launch.core.errors import AwsError, Forbidden, NoAnswer, NotSetUp
+from launch.core.refusals import ATTEMPTS, UNCLEAR, is_forbidden, sentence
 from trainer.errors import TrainerError
 
 if TYPE_CHECKING:
@@ -19,53 +20,19 @@ if TYPE_CHECKING:
     from botocore.exceptions import BotoCoreError
 
 Answer = dict[str, Any]
+Given = TypeVar("Given")
 
 # Short enough for a user who watches to notice a lost answer; RunInstances for many nodes needs a while.
-CONNECT_TIMEOUT_S, READ_TIMEOUT_S, ATTEMPTS = 5, 60, 6
+CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 5, 60
+PAUSES_S = (0.5, 2.0)  # before an answer that is not AWS's is asked for again
 METADATA_TIMEOUT_S = 0.2  # for each of two questions
 
-DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "UnauthorizedException", "403"}
-_EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
-_INVALID_KEYS = {"AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch",
-                 "InvalidAccessKeyId", "InvalidSignatureException", "RequestTimeTooSkewed"}  # fmt: skip
-# The request may have taken effect.  Answers to HEAD have no code but the status.
-_UNCLEAR = {"InternalError", "InternalServerError", "InternalFailure", "ServiceUnavailable", "Unavailable",
-            "500", "503"}  # fmt: skip
-_BUSY = {"RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequestsException", "SlowDown"} | _UNCLEAR
 # No capacity: a retry in the same zone is useless, another zone may have some.
 _NO_CAPACITY = {"InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity",
-            "InsufficientVolumeCapacity"}  # fmt: skip
+            "InsufficientVolumeCapacity", "UnfulfillableCapacity", "InsufficientCapacity"}  # fmt: skip
 
-# AWS's code -> what it means and what to do.  {message} is AWS's own; {region} ours.
-_REMEDIES = {
-    "InvalidSnapshot.NotFound": "{message}; give a snapshot of {region}, or copy it there: aws ec2 copy-snapshot.",
-    "InvalidAMIID.NotFound": "{message}; give an AMI of {region} with --ami, or leave it out.",
-    "InvalidAMIID.Malformed": "{message}; an AMI looks like ami-0123456789abcdef0.",
-    "InvalidSubnetID.NotFound": "{message}; give subnets of {region} with --subnet, or leave it out.",
-    "InvalidGroup.NotFound": "{message}; give a security group of the subnet's VPC, or leave --security-group out.",
-    "InvalidCapacityReservationId.NotFound": "{message}; give one of {region}, or leave it out.",
-    "ParameterNotFound": "AWS has no AMI parameter {message} in {region}; give an AMI with --ami.",
-    "RepositoryNotFoundException": "{message} Create it (python -m launch.infra up) and push the image (python -m "
-    "launch.image push), or give another --image.",
-    "ImageNotFoundException": "{message} Push the image (python -m launch.image push), or give another --image.",
-    "NoSuchBucket": "there is no such bucket; create it (aws s3 mb s3://NAME --region {region}), or give another "
-    "--bucket.",
-    "PermanentRedirect": "the bucket is in another region than {region}; give one of {region} with --bucket, "
-    "or the bucket's region with --region.",
-    "IllegalLocationConstraintException": "the bucket is in another region than {region}; give another --bucket.",
-    "AuthorizationHeaderMalformed": "the bucket is in another region than {region}; give another --bucket.",
-    "InsufficientInstanceCapacity": "AWS has no capacity for this type here; try other --zones, another "
-    "--instance-type, or later.",
-    "VcpuLimitExceeded": "the account's vCPU quota is used up; ask for more under Service Quotas, EC2, or take fewer.",
-    "MaxSpotInstanceCountExceeded": "the account's spot quota is used up; ask for more under Service Quotas, EC2.",
-    "InvalidParameterCombination": "{message}; change the options it names.",
-    "IdempotentParameterMismatch": "a job of this name was started with other settings; choose another --job-name.",
-    "AuthFailure.ServiceLinkedRoleCreationNotPermitted": "the account has never used spot instances; ask its "
-    "administrator to run: aws iam create-service-linked-role --aws-service-name spot.amazonaws.com",
-    "AccountLimitExceededException": "the account has reached its limit of concurrent builds: {message}; wait for "
-    "other builds, or ask for more under Service Quotas, CodeBuild.",
-    "OptInRequired": "the account is not signed up for this; open {region} in the AWS console once.",
-}
+# Services that answer for all regions, in one of them.
+_HOMES = {"pricing": "us-east-1"}
 
 
 class Aws:
@@ -81,6 +48,7 @@ class Aws:
         self._clients: dict[str, botocore.client.BaseClient] = {}
         self._session: Any = None
         self._unclear = False  # whether an attempt of the current call may have taken effect unnoticed
+        self.answered_at: datetime | None = None  # AWS's own time in its newest answer
 
     @property
     def session(self) -> Any:
@@ -122,7 +90,7 @@ class Aws:
 
         with self.in_words(service, operation):
             send = getattr(self.client(service), botocore.xform_name(operation))
-            answer: Answer = send(**(params or {}))
+            answer: Answer = _from_aws(lambda: send(**(params or {})))
             if "Body" in answer:  # a stream, which can break off, too
                 answer["Body"] = BytesIO(answer["Body"].read())
         return answer
@@ -131,26 +99,43 @@ class Aws:
         """All items under `key` of a listing operation, over as many pages as it takes.  Raises as call() does."""
         import botocore
 
-        name, items = botocore.xform_name(operation), list[Any]()
-        with self.in_words(service, operation):
-            client = self.client(service)
+        name = botocore.xform_name(operation)
+
+        def ask() -> list[Any]:
             if not client.can_paginate(name):
                 return list(getattr(client, name)(**(params or {})).get(key, []))
-            for page in client.get_paginator(name).paginate(**(params or {})):
-                items += page.get(key, [])
-        return items
+            pages = client.get_paginator(name).paginate(**(params or {}))
+            return [item for page in pages for item in page.get(key, [])]
+
+        with self.in_words(service, operation):
+            client = self.client(service)
+            return _from_aws(ask)
+
+    def read(self, bucket: str, key: str) -> bytes | None:
+        """The content of an object in S3; None if there is no such object.  Raises as call() does."""
+        try:
+            content: bytes = self.call("s3", "GetObject", {"Bucket": bucket, "Key": key})["Body"].read()
+        except AwsError as error:
+            if error.aws_code in ("NoSuchKey", "NoSuchBucket"):
+                return None
+            raise
+        return content
 
     @contextmanager
     def in_words(self, service: str, operation: str) -> Iterator[None]:
         """Translates botocore's errors inside the block, for `operation` made through client()."""
         from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.parsers import ResponseParserError
 
         self._unclear = False
         try:
             yield
+        except ResponseParserError as error:
+            words = f"no answer of AWS's to {service}:{operation}: something between, such as a proxy or a login page, "
+            raise NoAnswer(f"{words}has answered in its place; check the network.", "", operation) from error
         except ClientError as error:
             code, message = error.response["Error"].get("Code", ""), error.response["Error"].get("Message", "")
-            refused = NoAnswer if self._unclear else Forbidden if _is_forbidden(code, message) else AwsError
+            refused = NoAnswer if self._unclear else Forbidden if is_forbidden(code, message) else AwsError
             words = sentence(code, message, f"{service}:{operation}", self.region, self._policy)
             raise refused(words, code, operation) from error
         except BotoCoreError as error:
@@ -167,8 +152,9 @@ class Aws:
                 read_timeout=READ_TIMEOUT_S,
                 user_agent_extra="aws-ddp-toolkit",
             )
-            client = self.session.client(service, region_name=self.region, config=config)
+            client = self.session.client(service, region_name=_HOMES.get(service, self.region), config=config)
             client.meta.events.register("response-received", self._note_attempt)
+            client.meta.events.register("before-parse", _refuse_web_page)
             # Registered under the service's name, as botocore's handler is, so that it runs before the general ones.
             name = client.meta.service_model.service_id.hyphenize()
             client.meta.events.register_first(f"needs-retry.{name}", _is_no_capacity)
@@ -178,12 +164,42 @@ class Aws:
     def _note_attempt(self, exception: Exception | None, parsed_response: Answer | None, **_: Any) -> None:
         """Notes whether any attempt may have taken effect, even if the last one never left this machine."""
         code = (parsed_response or {}).get("Error", {}).get("Code")
-        self._unclear |= code in _UNCLEAR or (exception is not None and not _never_sent(exception))
+        self._note_time((parsed_response or {}).get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", ""))
+        self._unclear |= code in UNCLEAR or (exception is not None and not _never_sent(exception))
+
+    def _note_time(self, date: str) -> None:
+        """date: the header of an answer, also of one that refuses a request because of this machine's clock."""
+        with suppress(ValueError):
+            self.answered_at = parsedate_to_datetime(date) if date else self.answered_at
 
 
 def _is_no_capacity(response: tuple[Any, Answer] | None, **_: Any) -> bool | None:
     """False where a retry is useless; botocore would otherwise retry every 5xx for half a minute."""
     return False if response and response[1].get("Error", {}).get("Code") in _NO_CAPACITY else None
+
+
+def _from_aws(ask: Callable[[], Given]) -> Given:
+    """What ask() gets; asked again while the answer is nothing that AWS would say, which botocore does not repeat."""
+    from botocore.parsers import ResponseParserError
+
+    for pause_s in PAUSES_S:
+        try:
+            return ask()
+        except ResponseParserError:
+            sleep(pause_s)
+    return ask()
+
+
+def _refuse_web_page(response_dict: Answer, operation_model: Any, **_: Any) -> None:
+    """Raises for a web page, which botocore's parsers would take for an empty answer.  Objects in S3 may be one."""
+    from botocore.parsers import ResponseParserError
+
+    body = response_dict["body"]
+    is_told_and_retried = response_dict["status_code"] >= 500  # by botocore itself
+    if operation_model.has_streaming_output or not isinstance(body, bytes) or is_told_and_retried:
+        return
+    if body.lstrip()[:14].lower().startswith((b"<html", b"<!doctype html")):
+        raise ResponseParserError(f"a web page, with status {response_dict['status_code']}")
 
 
 def _never_sent(error: Exception) -> bool:
@@ -192,66 +208,6 @@ def _never_sent(error: Exception) -> bool:
 
     unconnected = (exceptions.EndpointConnectionError, exceptions.ConnectTimeoutError, exceptions.ProxyConnectionError)
     return isinstance(error, unconnected) or (isinstance(error, exceptions.SSLError) and "CERTIFICATE" in str(error))
-
-
-def sentence(code: str, message: str, action: str, region: str, policy: str = "launcher") -> str:
-    """A sentence and a remedy for AWS's error `code` of `action`, such as ec2:RunInstances."""
-    message = message.rstrip(". ")
-    # A request may need other permissions, too: RunInstances passes a role and creates tags.
-    denied = re.search(r"not authorized to perform: ([\w-]+:\w+)", message)
-    action = denied[1] if denied else _PERMISSIONS.get(action, action)
-    if _is_forbidden(code, message):
-        return f"the organization forbids {action} in {region} to everybody in the account; choose another region."
-    if code in DENIED:
-        return (
-            f"these credentials may not {action}; ask for the policy in {granted_by(action, policy)}, which allows it."
-        )
-    if code in _EXPIRED:
-        return "the AWS credentials have expired; get new ones (aws sso login), and start the same command again."
-    if code in _INVALID_KEYS:
-        return (
-            f"AWS does not accept these credentials in {region}; check `aws sts get-caller-identity`, this machine's "
-            "clock, and whether the region is enabled for the account."
-        )
-    if code in _BUSY:
-        return f"AWS is busy: {action} was refused {ATTEMPTS} times ({code}); try again in a minute."
-    if code in _REMEDIES:
-        return _REMEDIES[code].format(message=message, region=region)
-    return f"AWS refused {action}: {message or 'no reason given'} ({code})."
-
-
-def _is_forbidden(code: str, message: str) -> bool:
-    """Whether a policy of the organization denies it, which nobody in the account can change.
-    https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot_access-denied.html
-    """
-    return code in DENIED and "explicit deny in a service control policy" in message
-
-
-# Operations whose permission has another name.
-_PERMISSIONS = {
-    "s3:HeadBucket": "s3:ListBucket",
-    "s3:HeadObject": "s3:GetObject",
-    "s3:ListObjectsV2": "s3:ListBucket",
-    "service-quotas:GetServiceQuota": "servicequotas:GetServiceQuota",
-    "service-quotas:ListServiceQuotas": "servicequotas:ListServiceQuotas",
-}
-
-
-@cache
-def granted_by(action: str, policy: str = "launcher") -> str:
-    """The file in infra/iam that grants `action`, such as ec2:RunInstances; `policy` if several do."""
-    folder = files("infra").joinpath("iam")
-    policies = folder.iterdir() if folder.is_dir() else ()
-    for file in sorted(policies, key=lambda file: (file.name != f"{policy}.json", file.name != "launcher.json")):
-        if file.name.endswith(".json") and action in set(_actions(json.loads(file.read_text()))):
-            return f"infra/iam/{file.name}"
-    return "infra/iam/launcher.json"
-
-
-def _actions(policy: Mapping[str, Any]) -> Iterator[str]:
-    for statement in policy.get("Statement", ()):
-        actions = statement.get("Action", ())
-        yield from [actions] if isinstance(actions, str) else actions
 
 
 def _failed(error: BotoCoreError, service: str, operation: str, unclear: bool) -> TrainerError:

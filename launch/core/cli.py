@@ -11,34 +11,29 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from launch.core.backend import Backend
 from launch.core.clock import Clock
 from launch.core.errors import Ended, NotSetUp
 from launch.core.job import Job, Where
-from launch.core.options import WordList
+from launch.core.options import Options, WordList
+from launch.core.verbs import Verb, coded, run_verb, unknown_verb, verb_list, verb_of
 from trainer.config import SECTIONS, TrainConfig
 from trainer.contract import OUTCOME, STOPPED, Exit
 from trainer.errors import SettingsError, TrainerError
 from trainer.outcome import Outcome, state_of
-from trainer.settings import completion, flags
-from trainer.settings.argparser import flag, version
-from trainer.settings.registry import did_you_mean
+from trainer.settings import flags
+from trainer.settings.argparser import flag
 
 Plan = TypeVar("Plan")
 
-SHORT = {"-f": "--follow"}
 # The default training of a rehearsal: real images that need no download.
 REHEARSED = {"dataset": "digits", "model": "cnn", "batch_size": 32}
 
-say = partial(print, flush=True)  # a pipe would buffer it otherwise
 
-
-class LaunchOptions(BaseModel):
+class LaunchOptions(Options):
     """Options of every launcher."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     dry_run: bool | Literal["json"] = Field(
         False, description="print the plan and do nothing; --dry-run=json prints it as JSON"
@@ -46,10 +41,8 @@ class LaunchOptions(BaseModel):
     outcome: Path | None = Field(None, description="folder to write outcome.json into: state, exit code, seconds, USD")
 
 
-class RehearsalOptions(BaseModel):
+class RehearsalOptions(Options):
     """Options of a launcher whose jobs can be rehearsed."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     rehearse: bool = Field(
         False, description="play the whole job on this machine, against an embedded AWS; needs no account"
@@ -60,16 +53,10 @@ class RehearsalOptions(BaseModel):
     rehearse_data: Path | None = Field(None, description="folder with train/ and val/ to put on the rehearsed volumes")
 
 
-@dataclass(frozen=True)
-class Verb:
-    """A command for a job that was started, such as status.  act returns the exit code and may raise TrainerError.
+def _as_json(plan: Any) -> str:
+    from launch.core.plan import as_json  # --help does not need it
 
-    about: one line and an example.  A first word without hyphens is the option `job`.
-    """
-
-    about: str
-    options: type[BaseModel]
-    act: Callable[[Any], int]
+    return as_json(plan)
 
 
 @dataclass(frozen=True)
@@ -77,17 +64,18 @@ class Launcher(Generic[Where, Plan]):
     """The command line of one backend.  plan decides and does not act; show and show_json write a plan.
 
     perform acts on a plan and returns how the run ended, None if it still runs; all functions may raise TrainerError.
-    about: for --help; problem: why a plan cannot be performed, if so; defaults: of the training, beyond the backend's.
+    about: for --help; problem: why a plan cannot be performed, None if it can.  show, show_json and problem are, unless
+    given, those of launch.core.plan.Plan.
     check: raises SettingsError for a job that cannot work, without a call; env: of the user, for rehearsals.
     """
 
     backend: Backend
     about: str
     plan: Callable[[Job[Where]], Plan]
-    show: Callable[[Plan], str]
-    show_json: Callable[[Plan], str]
     perform: Callable[[Plan], Outcome | None]
-    problem: Callable[[Plan], TrainerError | None] = lambda plan: None
+    show: Callable[[Plan], str] = str
+    show_json: Callable[[Plan], str] = _as_json
+    problem: Callable[[Plan], TrainerError | None] = lambda plan: getattr(plan, "problem", None)
     verbs: Mapping[str, Verb] = field(default_factory=dict)
     check: Callable[[Job[Where]], object] = lambda job: None
     env: Mapping[str, str] = field(default_factory=dict)
@@ -97,58 +85,16 @@ def main(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> int:
     """Runs the command line of `launcher`; returns the exit code."""
 
     def act() -> int:
-        verb = _verb(launcher.verbs, argv)
+        verb = verb_of(launcher.verbs, argv)
         if verb:
-            return _do(launcher.backend.command, launcher.verbs, verb, argv[1:])
+            return run_verb(launcher.backend.command, launcher.verbs, verb, argv[1:])
         return _launch(launcher, argv)
 
-    return coded(act)
-
-
-def main_of_verbs(prog: str, about: str, verbs: Mapping[str, Verb], argv: Sequence[str]) -> int:
-    """Runs a command that starts no job and has verbs only; returns the exit code."""
-
-    def act() -> int:
-        verb = _verb(verbs, argv)
-        if verb:
-            return _do(prog, verbs, verb, argv[1:])
-        if argv == ["--version"]:
-            say(version())
-            return Exit.DONE
-        if not argv or argv[0] in ("-h", "--help"):
-            say(f"usage: {prog} VERB [-h] ...\n\n{about}\nverbs:\n{_listed(prog, verbs)}")
-            return Exit.DONE if argv else Exit.SETTINGS
-        raise _unknown(argv[0], verbs)
-
-    return coded(act)
-
-
-def _verb(verbs: Mapping[str, Verb], argv: Sequence[str]) -> str:
-    """The verb that the command line begins with; empty if it does not begin with one."""
-    if not completion.is_asked():
-        return argv[0] if argv and argv[0] in verbs else ""
-    if verbs and completion.is_at_first_word():
-        completion.offer(verbs)
-    words = completion.typed_words()
-    if not words or words[0] not in verbs:
-        return ""
-    completion.skip_word()
-    return words[0]
-
-
-def coded(act: Callable[[], int]) -> int:
-    """Runs `act`; prints a TrainerError as one line and returns its exit code."""
-    try:
-        return act()
-    except TrainerError as error:
-        sys.stdout.flush()
-        print(f"error: {error}", file=sys.stderr)
-        return error.code
-    except KeyboardInterrupt:
-        return STOPPED
-    except BrokenPipeError:  # `... status | head` has read enough
-        sys.stdout = None
-        return Exit.DONE
+    code = coded(act)
+    if code == Exit.AWS and launcher.backend.is_examined and not verb_of(launcher.verbs, argv):
+        examine = f"python -m launch.doctor --for {launcher.backend.name}"
+        print(f"to see all that the account lacks, with the same settings: {examine}", file=sys.stderr)
+    return code
 
 
 def _launch(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> int:
@@ -264,7 +210,7 @@ def _read(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> tuple[LaunchO
     rehearsal = [RehearsalOptions] if backend.scene else []
     models: list[type[BaseModel]] = [LaunchOptions, *rehearsal, backend.options, TrainConfig]
     if argv and not argv[0].startswith("-") and launcher.verbs:
-        raise _unknown(argv[0], launcher.verbs)
+        raise unknown_verb(argv[0], launcher.verbs)
     parse = partial(flags.parse, argv, models, prog=backend.command, about=about, sections=sections)
     launch, *more, where, train = parse(defaults=backend.defaults)
     rehearsed = cast(RehearsalOptions, more[0]) if more else RehearsalOptions.model_construct()
@@ -273,47 +219,7 @@ def _read(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> tuple[LaunchO
     return cast(LaunchOptions, launch), rehearsed, Job(cast(TrainConfig, train), cast(Where, where))
 
 
-def _unknown(word: str, verbs: Mapping[str, Verb]) -> SettingsError:
-    return SettingsError(f"unknown verb {word!r}{did_you_mean(word, verbs) or '.'}")
-
-
-def _do(prog: str, verbs: Mapping[str, Verb], name: str, argv: Sequence[str]) -> int:
-    verb = verbs[name]
-    words, takes_job = [SHORT.get(word, word) for word in argv], "job" in verb.options.model_fields
-    if takes_job and words and not words[0].startswith("-"):
-        words = ["--job", *words]
-    prog = f"{prog} {name} [JOB]" if takes_job else f"{prog} {name}"
-    (options,) = flags.parse(words, [verb.options], prog=prog, about=verb.about, sections={})
-    return verb.act(options)
-
-
 def _verb_list(launcher: Launcher[Where, Plan]) -> str:
     if not launcher.verbs:
         return ""
-    return "\n".join(["", "afterwards:", _listed(launcher.backend.command, launcher.verbs), ""])
-
-
-def _listed(prog: str, verbs: Mapping[str, Verb]) -> str:
-    return "\n".join(f"  {prog} {name:<8} {verb.about.splitlines()[0]}" for name, verb in verbs.items())
-
-
-def confirm(what: str) -> None:
-    """Asks the user to confirm `what`.  Raises SettingsError if they do not, or if there is no terminal to ask on."""
-    if not sys.stdin.isatty():
-        raise SettingsError(f"{what}; add --yes to confirm.")
-    try:
-        answer = input(f"\n{what}.  Continue? [yes/no] ").strip().lower()
-    except EOFError:
-        answer = "no"
-    if answer not in ("y", "yes"):
-        raise SettingsError("not confirmed; nothing was changed.  Answer yes, or add --yes.")
-
-
-def may_detach() -> bool:
-    """Whether a user who pressed Ctrl-C wants the job to keep running; no without a terminal, or at another Ctrl-C."""
-    if not sys.stdin.isatty():
-        return False
-    try:
-        return input("\nStop the job, or detach and leave it running? [stop/detach] ").strip().lower().startswith("d")
-    except (KeyboardInterrupt, EOFError):
-        return False
+    return "\n".join(["", "afterwards:", verb_list(launcher.backend.command, launcher.verbs), ""])

@@ -5,7 +5,8 @@ from typing import Generic, TypeVar
 
 from pydantic import BaseModel
 
-from trainer.config import TrainConfig, check
+from trainer.config import TrainConfig
+from trainer.settings.checks import check
 
 Where = TypeVar("Where", bound=BaseModel)
 

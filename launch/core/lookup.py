@@ -7,9 +7,10 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from launch.core.aws import Aws, granted_by
+from launch.core.aws import Aws
 from launch.core.errors import AwsError, NotSetUp
 from launch.core.names import TOOLKIT, Folder
+from launch.core.refusals import granted_by
 from trainer.errors import SettingsError, TrainerError
 
 Found = TypeVar("Found")
@@ -32,7 +33,8 @@ class Lookups:
         try:
             return ask()
         except TrainerError as problem:
-            self.problems.append(problem)
+            if str(problem) not in map(str, self.problems):  # one failure can be met several times
+                self.problems.append(problem)
             return otherwise
 
     def optional(self, what: str, ask: Callable[[], Found], otherwise: Found) -> Found:
@@ -63,9 +65,8 @@ def check_bucket(aws: Aws, bucket: str, account: str) -> None:
     except AwsError as error:
         if error.aws_code in ("404", "NoSuchBucket"):
             make = SET_UP if bucket.startswith(TOOLKIT) else f"aws s3 mb s3://{bucket}"
-            raise AwsError(
-                f"there is no bucket {bucket}; create it ({make}), or choose another with --bucket."
-            ) from error
+            words = f"there is no bucket {bucket}; create it ({make}), or choose another with --bucket."
+            raise AwsError(words, "NoSuchBucket") from error
         if error.aws_code in ("301", "PermanentRedirect"):
             raise AwsError(_elsewhere(bucket, "another region", aws.region)) from error
         if error.aws_code == "403":
@@ -104,14 +105,11 @@ def spec_of(aws: Aws, folder: Folder, backend: str) -> dict[str, Any] | None:
 
 def read_json(aws: Aws, bucket: str, key: str) -> dict[str, Any] | None:
     """A JSON object in S3, or None if it does not exist.  Raises AwsError, with the code NotJson if it is damaged."""
+    text = aws.read(bucket, key)
+    if text is None:
+        return None
     try:
-        body = aws.call("s3", "GetObject", {"Bucket": bucket, "Key": key})["Body"]
-    except AwsError as error:
-        if error.aws_code in ("NoSuchKey", "NoSuchBucket"):
-            return None
-        raise
-    try:
-        content: dict[str, Any] = json.loads(body.read())
+        content: dict[str, Any] = json.loads(text)
     except ValueError as error:
         raise AwsError(f"s3://{bucket}/{key} is damaged: {error}; delete it.", "NotJson") from error
     return content

@@ -18,6 +18,7 @@ JOB_TAG = f"{TOOLKIT}:job"
 STARTED_TAG = f"{TOOLKIT}:started"  # UTC
 DEADLINE_TAG = f"{TOOLKIT}:deadline"  # UTC: when the time limit ends the job; absent where AWS enforces it
 BUCKET_TAG = f"{TOOLKIT}:bucket"  # holds the job's folder
+HOURLY_TAG = f"{TOOLKIT}:usd-per-hour"  # on instances and training jobs: the price of a machine on demand
 DATA_TAG = f"{TOOLKIT}:dataset"  # on snapshots: the data set they hold
 ALLOWED_TAG = f"{TOOLKIT}:allowed"  # on the user's own security groups and AMIs: launchers may use them
 
@@ -47,6 +48,10 @@ class Folder:
     @property
     def cluster(self) -> str:
         return self.prefix + "cluster.json"
+
+    @property
+    def boot(self) -> str:
+        return self.prefix + "boot/"
 
     @property
     def exits(self) -> str:

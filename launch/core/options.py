@@ -1,8 +1,11 @@
 """Option types and models that several commands share."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from trainer.errors import SettingsError
 
 
 def split(value: Any) -> Any:
@@ -16,15 +19,27 @@ def split(value: Any) -> Any:
 WordList = Annotated[tuple[str, ...], BeforeValidator(split)]
 
 
-class RegionOptions(BaseModel):
-    """What every verb takes."""
+class Options(BaseModel):
+    """Options of a command: frozen, without unknown names and infinite numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
+
+
+class RegionOptions(Options):
+    """Options of every verb that calls AWS."""
 
     region: str | None = Field(None, description="AWS region (default: from your AWS configuration)")
 
 
 class JobOptions(RegionOptions):
-    """What a verb takes that is about one job."""
+    """Options of a verb about one job."""
 
     job: str | None = Field(None, description="name of the job; also without the flag, as the first word")
+
+
+def whole(options: Mapping[str, Any], name: str, default: int) -> int:
+    """The option `name`, or the default where it is not given.  Raises SettingsError for anything below 1."""
+    given = str(default if options.get(name) is None else options[name])
+    if not given.isdecimal() or int(given) < 1:
+        raise SettingsError(f"{name}: {given} must be a whole number of at least 1.")
+    return int(given)

@@ -1,7 +1,6 @@
 """outcome.json in a job's folder in S3: how the job ended, for status, sweep and report."""
 
 from launch.core.aws import Aws
-from launch.core.errors import AwsError
 from launch.core.names import Folder
 from trainer.errors import TrainerError
 from trainer.outcome import Outcome, parse
@@ -19,10 +18,5 @@ def put_outcome(aws: Aws, folder: Folder, outcome: Outcome) -> str:
 
 def get_outcome(aws: Aws, folder: Folder) -> Outcome | None:
     """The outcome in the job's folder; None if there is none, or it is damaged.  Raises AwsError."""
-    try:
-        answer = aws.call("s3", "GetObject", {"Bucket": folder.bucket, "Key": folder.outcome})
-    except AwsError as error:
-        if error.aws_code in ("NoSuchKey", "NoSuchBucket"):
-            return None
-        raise
-    return parse(answer["Body"].read())
+    content = aws.read(folder.bucket, folder.outcome)
+    return None if content is None else parse(content)

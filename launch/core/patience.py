@@ -1,22 +1,24 @@
-"""How long a follower puts up with an AWS that fails or cannot be reached."""
+"""How long to keep trying while AWS fails or cannot be reached."""
 
 from collections.abc import Callable
 
 from launch.core.clock import Clock
+from launch.core.errors import AwsError, NoAnswer
 from trainer.errors import TrainerError
 
 PATIENCE_S = 600.0
 
 
-def any_trouble(error: TrainerError) -> bool:
-    return True
+def may_pass(error: TrainerError) -> bool:
+    """Whether AWS did not refuse, but could not be reached or failed on its side."""
+    return isinstance(error, NoAnswer) or (isinstance(error, AwsError) and not error.aws_code)
 
 
 class Patience:
     """Counts the seconds since the last success.  may_pass: whether an error may go away by itself."""
 
     def __init__(
-        self, clock: Clock, limit_s: float = PATIENCE_S, may_pass: Callable[[TrainerError], bool] = any_trouble
+        self, clock: Clock, limit_s: float = PATIENCE_S, may_pass: Callable[[TrainerError], bool] = lambda error: True
     ) -> None:
         self._clock, self._limit_s, self._may_pass = clock, limit_s, may_pass
         self._trouble_since: float | None = None

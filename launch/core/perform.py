@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from launch.core.errors import AwsError
-from launch.core.plan import Choice, FromAnswer, Request, Step
+from launch.core.plan import Choice, FromAnswer, Request, Step, Try
 from launch.core.tables import table
 
 Answer = Mapping[str, Any]
@@ -19,6 +19,19 @@ REMEDY = (
     "Try again later, or allow more: --instance-type TYPE,TYPE, other --zones, another --region, fewer --nodes, with "
     "or without --spot."
 )
+
+
+class NothingLeft(AwsError):
+    """None of a choice's tries succeeded.  tried: rows of the table of what was tried, under `columns`.
+
+    codes: AWS's, of all of them.
+    """
+
+    def __init__(
+        self, columns: tuple[str, ...], tried: Sequence[tuple[str, ...]], codes: frozenset[str] = frozenset()
+    ) -> None:
+        super().__init__(f"no capacity:\n{table(columns, tried)}\n{REMEDY}", "NothingLeftToTry")
+        self.columns, self.tried, self.codes = columns, tuple(tried), codes
 
 
 def perform(
@@ -67,21 +80,36 @@ def _ask(request: Request, call: Callable[[Request], Answer]) -> Answer | None:
 def _choose(choice: Choice, call: Callable[[Request], Answer], say: Say) -> Answer:
     """The answer to the first try that succeeds.  Raises AwsError with a table of what was tried."""
     tried: list[tuple[str, ...]] = []
-    left_out: set[str] = set()
+    left_out, codes = set[str](), set[str]()
     for attempt in choice.tries:
         if attempt.kind in left_out:
             continue
         try:
-            return call(attempt.request)
+            return _try(choice, attempt, call, say)
         except AwsError as error:
             words = choice.next_after.get(error.aws_code) or choice.next_kind_after.get(error.aws_code)
             if words is None:
                 raise
             if error.aws_code in choice.next_kind_after:
                 left_out.add(attempt.kind)
+            codes.add(error.aws_code)
+            words = words.replace("{error}", str(error))
             tried.append((*attempt.label, words))
             say(f"  {', '.join(attempt.label)}: {words}")
-    raise AwsError(f"no capacity:\n{table(choice.columns, tried)}\n{REMEDY}", "NothingLeftToTry")
+    raise NothingLeft(choice.columns, tried, frozenset(codes))
+
+
+def _try(choice: Choice, attempt: Try, call: Callable[[Request], Answer], say: Say) -> Answer:
+    """The answer to a try, or to its lesser request."""
+    try:
+        return call(attempt.request)
+    except AwsError as error:
+        told = f"{error.aws_code} {error}"
+        words = next((words for part, words in choice.lesser_after.items() if part in told), "")
+        if attempt.lesser is None or not words:
+            raise
+        say(f"  {', '.join(attempt.label)}: {words}")
+        return call(attempt.lesser)
 
 
 def filled(params: Any, answers: Mapping[str, Answer]) -> Any:

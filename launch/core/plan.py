@@ -50,17 +50,20 @@ class Try:
     """One of several requests of which the first that succeeds counts.
 
     label: the columns of the table of what was tried; kind: what a request shares with those that fail alike.
+    lesser: a request for less, made if AWS refuses only what this one asks for beyond it.
     """
 
     request: Request
     label: tuple[str, ...]
     kind: str
+    lesser: Request | None = None
 
 
 @dataclass(frozen=True)
 class Choice:
     """Requests tried in turn.  next_after: error codes after which the next is tried; next_kind_after: codes after
-    which those of the same kind are left out.  Both map to the words for the table.
+    which those of the same kind are left out.  Both map to the words for the table; {error} in them is AWS's sentence.
+    lesser_after: codes, and words of AWS's sentence, after which the try's lesser request is made, with words.
     """
 
     tries: tuple[Try, ...]
@@ -69,6 +72,7 @@ class Choice:
     next_after: Mapping[str, str]
     next_kind_after: Mapping[str, str]
     name: str = ""
+    lesser_after: Mapping[str, str] = field(default_factory=dict)
 
 
 Step = Request | Choice
@@ -76,7 +80,7 @@ Step = Request | Choice
 
 @dataclass(frozen=True)
 class Fact:
-    """Something a plan rests on.  value: for programs, as JSON can hold it; text: for readers, a line or several.
+    """A fact that a plan is based on.  value: for programs, as JSON can hold it; text: for readers, a line or several.
 
     name: with underscores and a unit, such as time_limit_h; label: for readers, the name without underscores if empty.
     """
@@ -141,7 +145,10 @@ class Plan(Generic[Payload]):
             if isinstance(step, Request):
                 yield step
             else:
-                yield from (attempt.request for attempt in step.tries)
+                for attempt in step.tries:
+                    yield attempt.request
+                    if attempt.lesser is not None:
+                        yield attempt.lesser
 
 
 def as_text(plan: Plan[Any]) -> str:
@@ -192,6 +199,15 @@ def _steps(steps: Sequence[Step]) -> list[str]:
 
 def as_json(plan: Plan[Any]) -> str:
     """The plan for a program: every request with all its parameters, every price as a number."""
+    return json_text(as_data(plan))
+
+
+def json_text(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, indent=2, default=_as_word)
+
+
+def as_data(plan: Plan[Any]) -> dict[str, Any]:
+    """The content of as_json()."""
     content: dict[str, Any] = {
         "title": plan.title,
         "facts": {fact.name: fact.value for fact in plan.facts},
@@ -209,7 +225,7 @@ def as_json(plan: Plan[Any]) -> str:
         "arguments": dict(plan.arguments),
     }
     content |= {name: value for name, value in optional.items() if value}
-    return json.dumps(content, indent=2, default=_as_word)
+    return content
 
 
 def dry_run(plan: Plan[Any], form: bool | str, say: Callable[[str], None]) -> int:

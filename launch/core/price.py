@@ -1,6 +1,14 @@
-"""What EBS volumes cost, and how amounts are written.  Instances' prices are in the catalog.  Pure."""
+"""What instances and EBS volumes cost in a region, and how amounts are written.  Pure.
 
-from dataclasses import dataclass
+The catalog has the instances' prices in us-east-1; pricelist.py asks AWS for those of other regions.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from launch.core.catalog import Instance
 
 HOURS_PER_MONTH = 730
 
@@ -9,6 +17,30 @@ GIB = {"gp3": 0.08, "io2": 0.125}
 GP3_IOPS, GP3_FREE_IOPS = 0.005, 3000
 GP3_MIB_PER_S, GP3_FREE_MIB_PER_S = 0.04, 125
 IO2_IOPS = 0.065  # up to 32,000
+# Per GiB of data in the snapshot and MiB/s of the rate at which a volume is filled from it, once.
+INITIALIZATION = 0.000012
+
+CATALOGS_REGION = "us-east-1"
+
+
+@dataclass(frozen=True)
+class Prices:
+    """The prices that a plan counts with.
+
+    usd_per_hour: by instance type, on demand; storage: EBS's, as a multiple of those in us-east-1; source: in words;
+    are_known: whether they are those of the region where the job runs.
+    """
+
+    usd_per_hour: Mapping[str, float] = field(default_factory=dict)
+    storage: float = 1.0
+    source: str = "the catalog's, of us-east-1"
+    are_known: bool = True
+
+    def of(self, instance: "Instance") -> float:
+        return self.usd_per_hour.get(instance.name, instance.usd_per_hour)
+
+
+CATALOGS = Prices()
 
 
 @dataclass(frozen=True)
@@ -32,6 +64,11 @@ def usd_per_hour(volume: Volume) -> float:
     else:
         month += volume.iops * IO2_IOPS
     return month / HOURS_PER_MONTH
+
+
+def initialization_usd(gib: float, mib_per_s: int) -> float:
+    """USD for a volume that is filled at this rate.  gib: data in the snapshot."""
+    return gib * mib_per_s * INITIALIZATION
 
 
 def usd(amount: float) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from launch.core.aws import Aws
-from launch.core.errors import AwsError
 from launch.core.names import Folder
 from trainer.contract import METRICS
 
@@ -14,14 +13,8 @@ Record = Mapping[str, Any]
 
 def records(aws: Aws, folder: Folder) -> list[Record]:
     """The complete lines of the run's metrics.jsonl; empty if there is none yet.  Raises AwsError."""
-    try:
-        body = aws.call("s3", "GetObject", {"Bucket": folder.bucket, "Key": folder.run + METRICS})["Body"].read()
-    except AwsError as error:
-        if error.aws_code in ("NoSuchKey", "NoSuchBucket"):
-            return []
-        raise
     found = []
-    for line in body.decode(errors="replace").splitlines():
+    for line in (aws.read(folder.bucket, folder.run + METRICS) or b"").decode(errors="replace").splitlines():
         try:
             found.append(json.loads(line))
         except json.JSONDecodeError:  # cut off

@@ -21,7 +21,8 @@ class Quote:
     """The price of one candidate.  None where a figure is not known.
 
     usd_per_hour: what all nodes with their disks cost now on `market`; on_demand_usd_per_hour: without spot.
-    expected_usd, expected_s: from the forecast; most_usd, most_s: when the time limit ends the job.
+    once_usd: what their start costs beside that; expected_usd, expected_s: from the forecast; most_usd, most_s: when
+    the time limit ends the job.
     forecast: what the expectation comes from; why_unknown: why there is none.  notes: sentences under the price.
     """
 
@@ -34,6 +35,7 @@ class Quote:
     most_s: float | None = None
     forecast: Forecast | None = None
     why_unknown: str = ""
+    once_usd: float = 0.0
     notes: tuple[str, ...] = ()
 
     @property
@@ -42,9 +44,9 @@ class Quote:
 
     @property
     def expected_usd(self) -> float | None:
-        """At the price on demand, an upper bound, where that of spot capacity is not known."""
+        """The expected USD; if the spot price is unknown, at the on-demand price, which is an upper bound."""
         hourly = self.on_demand_usd_per_hour if self.usd_per_hour is None else self.usd_per_hour
-        return self.forecast.usd(hourly) if self.forecast and hourly is not None else None
+        return self.forecast.usd(hourly) + self.once_usd if self.forecast and hourly is not None else None
 
     @property
     def expected_is_bound(self) -> bool:
@@ -59,6 +61,7 @@ class Quote:
             "market": self.market,
             "usd_per_hour": self.usd_per_hour,
             "on_demand_usd_per_hour": self.on_demand_usd_per_hour,
+            "once_usd": self.once_usd,
             "expected_usd": self.expected_usd,
             "expected_is_bound": self.expected_is_bound,
             "expected_s": self.expected_s,

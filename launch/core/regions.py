@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from launch.core.aws import Aws
+from launch.core.perform import Say
 from trainer.errors import TrainerError
 
 Finding = TypeVar("Finding")
@@ -13,6 +14,25 @@ Finding = TypeVar("Finding")
 def regions_of(aws: Aws) -> list[str]:
     """The names of all regions that are enabled for the account, sorted."""
     return sorted(region["RegionName"] for region in aws.call("ec2", "DescribeRegions")["Regions"])
+
+
+def look_around(
+    places: Sequence[Aws],
+    look: Callable[[Aws], Sequence[Finding]],
+    make_aws: Callable[[str], Aws],
+    say: Say,
+    *,
+    all_regions: bool,
+) -> tuple[Sequence[Finding], bool]:
+    """What `look` finds in `places`, or in all regions of their account, and whether each could be checked."""
+    if all_regions:
+        places = [make_aws(region) for region in regions_of(places[0])]
+    elif len(places) == 1:
+        return look(places[0]), True
+    findings, failures = look_everywhere(places, look)
+    for sentence in failures:
+        say(f"warning: {sentence}")
+    return findings, not failures
 
 
 def look_everywhere(

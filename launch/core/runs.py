@@ -1,4 +1,4 @@
-"""What runs left behind: settings, records, how each ended and what it cost.  Reads and writes run folders.
+"""Runs on disk: their settings, records, how each ended and what it cost.  Reads and writes run folders.
 
 A run folder has the trainer's config.yaml, metrics.jsonl and outcome.json, and, where launch.sweep made it, run.json.
 """
@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 from trainer import outcome as outcomes
 from trainer.contract import METRICS, SETTINGS
-from trainer.errors import SettingsError
-from trainer.files import write_atomically
+from trainer.errors import SettingsError, one_line
+from trainer.files import read_json, read_regular, write_atomically
+from trainer.settings.yaml_file import read_typed
 
 RUN = "run.json"
 
@@ -83,15 +84,13 @@ def write(run: Run) -> None:
 
 def read(folder: Path) -> Run:
     """The run in `folder`.  Raises SettingsError for a folder that has none, or one that cannot be read."""
-    import yaml  # slow to import, and --help does not need it
-
     try:
         if (folder / RUN).exists():
-            return Run(folder=folder, epochs=read_epochs(folder), **_fields(json.loads((folder / RUN).read_text())))
+            return Run(folder=folder, epochs=read_epochs(folder), **_fields(read_json(folder / RUN)))
         if not (folder / METRICS).exists():
             raise SettingsError(f"{folder} holds no run: there is no {METRICS} in it.")
         return _of_trainer(folder)
-    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise SettingsError(f"{folder} has a run that cannot be read ({error}); remove it, or run it again.") from error
 
 
@@ -106,10 +105,8 @@ def _fields(content: object) -> Mapping[str, Any]:
 
 def _of_trainer(folder: Path) -> Run:
     """A run without a RUN.json: its outcome.json says how it ended; without one, its epochs do."""
-    import yaml
-
     path = folder / SETTINGS
-    settings = _mapping(SETTINGS, (yaml.safe_load(path.read_text()) if path.exists() else None) or {})
+    settings = read_typed(path) if path.exists() else {}
     epochs = read_epochs(folder)
     outcome = outcomes.read(folder)
     if outcome is None:
@@ -152,18 +149,25 @@ def find(places: Sequence[Path]) -> list[Run]:
 def read_epochs(folder: Path) -> tuple[Mapping[str, Any], ...]:
     """The records of a run folder, oldest first; a last line that was cut off is left out.
 
-    Raises SettingsError for a line that is not a record.
+    Raises SettingsError for a line that is not a record, and for a file that cannot be read.
     """
     path = folder / METRICS
+    if not path.exists():
+        return ()
+    try:
+        lines = read_regular(path).splitlines()
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read ({error.strerror}); remove the run, or run it again.") from error
     records: list[Mapping[str, Any]] = []
-    for line in path.read_text().splitlines() if path.exists() else []:
+    for line in lines:
         try:
             record = json.loads(line)
         except json.JSONDecodeError:
             break
+        except (ValueError, RecursionError):  # no UTF-8; a thousand brackets
+            record = None
         if not isinstance(record, dict):
-            raise SettingsError(
-                f"{path} has a line that is not a record: {line[:40]}; remove the run, or run it again."
-            )
+            shown = one_line(line.decode(errors="backslashreplace"), 40)
+            raise SettingsError(f"{path} has a line that is not a record: {shown}; remove the run, or run it again.")
         records.append(record)
     return tuple(records)

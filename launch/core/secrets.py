@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator
 
 from launch.core.options import WordList
-from launch.core.plan import Fact
 from trainer.errors import SettingsError
+
+if TYPE_CHECKING:  # plans need the forecast, and --help does not
+    from launch.core.plan import Fact
 
 # infra/iam lets nodes and SageMaker jobs read names with this prefix.  Not TOOLKIT: Systems Manager reserves names that
 # begin with aws.
@@ -54,8 +56,10 @@ def read_references(words: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def facts(words: Iterable[str]) -> list[Fact]:
-    """What a plan says of the secrets; empty if there are none."""
+def facts(words: Iterable[str]) -> "list[Fact]":
+    """The plan's facts about the secrets; empty if there are none."""
+    from launch.core.plan import Fact
+
     references = read_references(words)
     if not references:
         return []

@@ -226,7 +226,7 @@ class ChildProcess:
             self._process.wait(timeout_s)
         return not self.is_alive
 
-    def let_go(self, grace_s: float = 0.0) -> None:
+    def close(self, grace_s: float = 0.0) -> None:
         """Closes its standard input, waits up to grace_s for its end, and kills it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -247,7 +247,7 @@ def start_child(command: Sequence[str], env: Mapping[str, str]) -> ChildProcess:
     )
     assert process.stdout is not None
     if process.stdout.readline() != b"ready\n":
-        ChildProcess(process).let_go(5.0)
+        ChildProcess(process).close(5.0)
         raise MachineError(f"{command[0]} ended with {process.returncode} before it was ready; its error is above.")
     return ChildProcess(process)
 

@@ -1,4 +1,4 @@
-"""How a launcher is asked to leave, and that it is not disturbed while it takes a job down."""
+"""Signals that ask a launcher to exit, and how they are ignored while it removes a job."""
 
 import signal
 from collections.abc import Iterator

@@ -16,11 +16,22 @@ QUOTED_MARK = re.compile(f'"{MARK.pattern}"')
 def fill(template: str, values: Mapping[str, str | Sequence[str]]) -> str:
     """infra/`template` with each @NAME@ replaced by its value, quoted for the shell.
 
-    Comments are removed, as EC2 accepts 16 KiB of user data at most.  A string becomes one word, a
-    sequence one word per item.
+    Comments are removed, and the indentation of a .sh, as EC2 accepts 16 KiB of user data at most.  A string becomes
+    one word, a sequence one word per item.
     """
     text = COMMENT.sub("", _text(template, MARK, values))
+    if template.endswith(".sh"):
+        text = _without_indentation(text)
     return MARK.sub(lambda mark: _quoted(values[mark[1]]), text)
+
+
+def _without_indentation(script: str) -> str:
+    """The same script in fewer bytes.  Here-documents, which end with EOF, keep their lines."""
+    lines, is_document = list[str](), False
+    for line in script.splitlines():
+        lines.append(line if is_document else line.lstrip(" "))
+        is_document = line.endswith("<<'EOF'") or (is_document and line != "EOF")
+    return "\n".join([*lines, ""]) if script.endswith("\n") else "\n".join(lines)
 
 
 def fill_yaml(template: str, values: Mapping[str, Any]) -> str:

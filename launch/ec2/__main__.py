@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from launch.core import cli
 from launch.core.job import Job
-from launch.core.plan import Plan, as_json, as_text
 from launch.ec2.backend import BACKEND
 from launch.ec2.options import Ec2Options
 from launch.ec2.runtime import Runtime
@@ -16,7 +15,7 @@ from launch.ec2.verbs import verbs
 from trainer.outcome import Outcome
 
 if TYPE_CHECKING:
-    from launch.ec2.planner import Launch
+    from launch.ec2.regions import Plans
 
 ABOUT = """\
 Creates EC2 nodes, trains across them, and removes everything at the end.  Settings of the training go on the same
@@ -24,20 +23,20 @@ line.  --dry-run shows every request and the price before anything is spent.
 
   python -m launch.ec2 --nodes 2 --dry-run
   python -m launch.ec2 --nodes 2 --max-usd 50 --dataset imagenet --model resnet50 --epochs 16 --batch-size 256
+  python -m launch.ec2 --nodes 2 --region us-east-1,us-west-2 --wait-for-capacity 3
 """
 
 
 def main(argv: Sequence[str], runtime: Runtime | None = None) -> int:
     """Runs the command line and returns its exit code."""
     runtime = runtime or Runtime()
-    launcher: cli.Launcher[Ec2Options, Plan[Launch]] = cli.Launcher(
+    launcher: cli.Launcher[Ec2Options, Plans] = cli.Launcher(
         backend=BACKEND,
         about=ABOUT,
         plan=partial(_plan, runtime),
-        show=as_text,
-        show_json=as_json,
+        show=_text,
+        show_json=_data,
         perform=partial(_perform, runtime),
-        problem=lambda plan: plan.problem,
         verbs=verbs(runtime),
         check=_check,
         env=runtime.env,
@@ -54,17 +53,28 @@ def _check(job: Job[Ec2Options]) -> None:
     resolve(job)
 
 
-def _plan(runtime: Runtime, job: Job[Ec2Options]) -> "Plan[Launch]":
-    from launch.ec2.planning import plan_job
+def _plan(runtime: Runtime, job: Job[Ec2Options]) -> "Plans":
+    from launch.ec2.planning import plan_everywhere
 
-    return plan_job(job, runtime)
+    return plan_everywhere(job, runtime)
 
 
-def _perform(runtime: Runtime, plan: "Plan[Launch]") -> Outcome | None:
-    from launch.ec2.start import launch
+def _text(plans: "Plans") -> str:
+    from launch.ec2.regions import text
 
-    runtime.say(plan.brief)
-    return launch(plan, runtime)
+    return text(plans)
+
+
+def _data(plans: "Plans") -> str:
+    from launch.ec2.regions import data
+
+    return data(plans)
+
+
+def _perform(runtime: Runtime, plans: "Plans") -> Outcome | None:
+    from launch.ec2.elsewhere import launch_anywhere
+
+    return launch_anywhere(plans, runtime)
 
 
 if __name__ == "__main__":

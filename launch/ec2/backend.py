@@ -3,12 +3,12 @@
 from launch.core import catalog
 from launch.core.backend import Backend, Demand, Place, Values
 from launch.core.catalog import Instance
-from launch.core.numbers import whole
+from launch.core.options import whole
 from launch.ec2.options import INSTANCE_TYPE, Ec2Options
 from trainer.errors import SettingsError
 
 # The training that EC2 is mostly used for; flags and --config override it.
-DEFAULTS = {"dataset": "imagenet", "model": "resnet18", "batch_size": 256, "progress": False}
+DEFAULTS = {"dataset": "imagenet", "model": "resnet18", "batch_size": 256, "progress": False, "health_check": True}
 
 
 def machine(options: Values) -> Instance:
@@ -48,5 +48,6 @@ BACKEND = Backend(
     machine=machine,
     defaults=DEFAULTS,
     is_billed=True,
+    is_examined=True,
     scene="launch.rehearse.stage.ec2:opened",
 )

@@ -1,5 +1,6 @@
 """Checks of a job's settings before any call to AWS, and the choices that follow from them.  Pure."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -7,15 +8,19 @@ from launch.core import catalog
 from launch.core.catalog import Instance
 from launch.core.job import Job
 from launch.core.names import check_job_name
-from launch.core.price import Volume, usd_per_hour
+from launch.core.price import CATALOGS, Prices, Volume, usd_per_hour
 from launch.core.s3 import parse_s3
 from launch.core.secrets import read_references
 from launch.ec2.options import IMAGE, Ec2Options
-from trainer.config import TrainConfig, check_batches
+from trainer.batches import check_batches
+from trainer.config import TrainConfig
 from trainer.datasets import is_folder, needs_data, reads_data_dir
 from trainer.errors import SettingsError
 
 MULTI_ATTACH_LIMIT = 16  # https://docs.aws.amazon.com/ebs/latest/userguide/ebs-volumes-multi.html
+# The open driver begins with Turing (sm_75): https://docs.aws.amazon.com/dlami/latest/devguide/important-changes.html
+NO_DRIVER = ("sm_70",)
+NOTHING: Mapping[str, float] = {}
 # Where the nodes have data and the run folder, in the container; see infra/ec2/boot.sh.
 DATA_DIR, RUN_DIR = Path("/data"), Path("/job/run")
 
@@ -46,6 +51,7 @@ class Resolved:
 def resolve(job: Job[Ec2Options]) -> Resolved:
     """The job's choices.  Raises SettingsError for what cannot work or may cost too much."""
     options = job.where
+    _check_regions(options)
     if options.nodes > options.max_nodes:
         raise SettingsError(f"--nodes {options.nodes} exceeds --max-nodes {options.max_nodes}; raise it if intended.")
     if options.job_name is not None:
@@ -63,8 +69,23 @@ def resolve(job: Job[Ec2Options]) -> Resolved:
         _check_processes(resolved, instance)
         check_batches(job.train, options.nodes * resolved.nproc(instance))
     _check_market(options, instances)
-    check_price(resolved, data_gib=0)
+    check_price(resolved)
     return resolved
+
+
+# Options that name something of one region.
+OF_ONE_REGION = ("zones", "subnet", "security_group", "capacity_reservation", "capacity_block", "ami", "bucket",
+                 "data_snapshot")  # fmt: skip
+
+
+def _check_regions(options: Ec2Options) -> None:
+    """Raises SettingsError for what cannot be the same in several regions."""
+    if len(options.region) < 2:
+        return
+    for name in OF_ONE_REGION:
+        if getattr(options, name):
+            given = f"--{name.replace('_', '-')}"
+            raise SettingsError(f"{given} names something of one region; give one --region, or leave {given} out.")
 
 
 def _instance(name: str, options: Ec2Options) -> Instance:
@@ -74,6 +95,11 @@ def _instance(name: str, options: Ec2Options) -> Instance:
     instance = catalog.find(name)
     if not instance.is_gpu and not options.allow_cpu:
         raise SettingsError(f"--instance-type {name} has no GPU; add --allow-cpu if intended.")
+    if instance.architecture in NO_DRIVER and options.ami is None:
+        raise SettingsError(
+            f"--instance-type {name}: AWS's AMIs with NVIDIA's open driver do not drive a {instance.gpu_model}; give "
+            "one that does with --ami, and an image whose PyTorch is built for it, or take a newer type: g5.2xlarge."
+        )
     if not instance.is_on_demand and not options.capacity_block:
         raise SettingsError(f"{name} is sold in capacity blocks only; buy one and give its id with --capacity-block.")
     return instance
@@ -159,11 +185,16 @@ def _check_market(options: Ec2Options, instances: tuple[Instance, ...]) -> None:
         raise SettingsError("a reservation holds one instance type; give one --instance-type.")
 
 
-def check_price(resolved: Resolved, data_gib: int) -> None:
-    """Raises SettingsError if the job may cost more than --max-usd.  data_gib: 0 while the snapshot is unknown."""
+def check_price(
+    resolved: Resolved, data_gib: int = 0, prices: Prices = CATALOGS, once_usd: Mapping[str, float] = NOTHING
+) -> None:
+    """Raises SettingsError if the job may cost more than --max-usd.
+
+    data_gib: 0 while the snapshot is unknown; once_usd: what a node's start costs, by type.
+    """
     options, limit = resolved.options, resolved.options.max_usd
     for instance in resolved.instances:
-        most = highest_usd(resolved, instance, data_gib)
+        most = highest_usd(resolved, instance, data_gib, prices, once_usd.get(instance.name, 0.0))
         if limit is not None and most > limit:
             raise SettingsError(
                 f"{options.nodes} x {instance.name} for {options.max_hours:g} h may cost {most:,.2f} USD, more than "
@@ -171,21 +202,35 @@ def check_price(resolved: Resolved, data_gib: int) -> None:
             )
 
 
-def hourly_usd(resolved: Resolved, instance: Instance, data_gib: int, usd: float | None = None) -> float:
+def node_usd(resolved: Resolved, instance: Instance, prices: Prices) -> float:
+    """USD per hour of a node on demand; nothing for one of a capacity block, which was paid in advance."""
+    return 0.0 if resolved.options.capacity_block else prices.of(instance)
+
+
+def hourly_usd(
+    resolved: Resolved, instance: Instance, data_gib: int, prices: Prices = CATALOGS, usd: float | None = None
+) -> float:
     """USD per hour of all nodes with their volumes.  usd: of one node (default: the on-demand price)."""
-    node = instance.usd_per_hour if usd is None else usd
+    node = node_usd(resolved, instance, prices) if usd is None else usd
     nodes = resolved.options.nodes
     disks = nodes * usd_per_hour(Volume(resolved.options.root_gb))
     if resolved.data_volume == "multi-attach":
-        return nodes * node + disks + usd_per_hour(io2_volume(data_gib))
+        disks += usd_per_hour(io2_volume(data_gib))
     if resolved.data_volume == "per-node":
         disks += nodes * usd_per_hour(data_volume(instance, data_gib))
-    return nodes * node + disks
+    return nodes * node + disks * prices.storage
 
 
-def highest_usd(resolved: Resolved, instance: Instance, data_gib: int) -> float:
-    """USD until the time limit, on demand: spot prices may rise that far."""
-    return hourly_usd(resolved, instance, data_gib) * resolved.options.max_hours
+def highest_usd(
+    resolved: Resolved, instance: Instance, data_gib: int, prices: Prices = CATALOGS, once_usd: float = 0.0
+) -> float:
+    """USD until the time limit, on demand: spot prices may rise that far.
+
+    once_usd: what the start of a node costs; each restart may replace all of them.
+    """
+    options = resolved.options
+    starts = options.nodes * (1 + options.max_restarts)
+    return hourly_usd(resolved, instance, data_gib, prices) * options.max_hours + once_usd * starts
 
 
 def data_volume(instance: Instance, gib: int) -> Volume:

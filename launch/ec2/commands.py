@@ -12,7 +12,7 @@ from launch.core.errors import AwsError
 from launch.core.logs import LogTail, follow
 from launch.core.lookup import read_json
 from launch.core.names import Folder
-from launch.core.regions import look_everywhere, regions_of
+from launch.core.regions import look_around
 from launch.ec2 import leaks as leak
 from launch.ec2 import status as state
 from launch.ec2.fleet import Fleet, Node, find, nodes_of
@@ -25,12 +25,21 @@ from launch.ec2.runtime import Runtime
 from launch.ec2.spec import job_named
 from launch.ec2.start import attach
 from launch.ec2.view import ranks_in, view
+from launch.ec2.whereabouts import find_job
 from trainer.contract import STOPPED, Exit
 from trainer.errors import SettingsError
 from trainer.settings.registry import did_you_mean
 
 if TYPE_CHECKING:
-    from launch.ec2.verbs import BucketOptions, LeaksOptions, LogsOptions, SshOptions, StopOptions
+    from launch.ec2.verbs import (
+        BucketOptions,
+        JobOptions,
+        LeaksOptions,
+        LogsOptions,
+        RegionsOptions,
+        SshOptions,
+        StopOptions,
+    )
 
 PLUGIN = "https://docs.aws.amazon.com/systems-manager/latest/userguide/session-manager-working-with-install-plugin.html"
 
@@ -42,20 +51,30 @@ class Commands:
     runtime: Runtime
 
     def status(self, options: BucketOptions) -> int:
-        aws, now = self.runtime.make_aws(options.region), self.runtime.clock.utc()
-        fleet = find(aws)
+        now = self.runtime.clock.utc()
         if options.job is None:
-            self.runtime.say(state.all_as_text(fleet, state.wanted(aws, fleet), aws.region, now))
-        else:
-            folder = known_folder(aws, fleet, options.job, options.bucket)
-            self.runtime.say(state.as_text(view(aws, fleet, folder, now)))
+            for aws in self._places(options):
+                fleet = find(aws)
+                self.runtime.say(state.all_as_text(fleet, state.wanted(aws, fleet), aws.region, now))
+            return Exit.DONE
+        aws, fleet = self._find(options, options.bucket)
+        folder = known_folder(aws, fleet, options.job, options.bucket)
+        self.runtime.say(state.as_text(view(aws, fleet, folder, now)))
         return Exit.DONE
+
+    def _places(self, options: RegionsOptions) -> list[Aws]:
+        """AWS in each of the regions to look in."""
+        return [self.runtime.make_aws(region) for region in dict.fromkeys(options.region or (None,))]
+
+    def _find(self, options: JobOptions, bucket: str | None = None) -> tuple[Aws, Fleet]:
+        """AWS in the region where the job is, and the resources of all jobs there."""
+        return find_job(self._places(options), self.runtime.make_aws, options.job, bucket)
 
     # ---- logs
 
     def logs(self, options: LogsOptions) -> int:
-        aws, clock = self.runtime.make_aws(options.region), self.runtime.clock
-        fleet = find(aws)
+        clock = self.runtime.clock
+        aws, fleet = self._find(options, options.bucket)
         job = needed(options.job, "logs", fleet)
         living = fleet.of(job).living
         since = clock.utc() - timedelta(minutes=options.since) if options.since else None
@@ -70,7 +89,7 @@ class Commands:
     def _follow(self, aws: Aws, job: str, tail: LogTail) -> int:
         say = self.runtime.say
         try:
-            follow(tail, lambda: any(node.lives for node in nodes_of(aws, job)), self.runtime.clock, say)
+            follow(tail, lambda: bool(nodes_of(aws, job).living), self.runtime.clock, say)
         except KeyboardInterrupt:
             say("the job keeps running; to stop it:")
             say(f"  {command('stop', job, aws.region)}")
@@ -82,10 +101,9 @@ class Commands:
     # ---- stop
 
     def stop(self, options: StopOptions) -> int:
-        aws = self.runtime.make_aws(options.region)
-        fleet = find(aws)
         if options.all:
-            return self._stop_all(options, aws, fleet)
+            return max(self._stop_all(options, aws, find(aws)) for aws in self._places(options))
+        aws, fleet = self._find(options, options.bucket)
         job = needed(options.job, "stop", fleet)
         remove(Target(aws, job, fleet, options.bucket), self.runtime.clock, self.runtime.say)
         if warning := _misspelt(aws, fleet, job, options.bucket):
@@ -130,14 +148,13 @@ class Commands:
 
     def _look(self, options: LeaksOptions) -> tuple[Sequence[leak.Finding], bool]:
         """The findings, and whether all regions could be checked."""
-        aws, now = self.runtime.make_aws(options.region), self.runtime.clock.utc()
-        if not options.all_regions:
-            return leak.judge(find(aws), aws.region, now), True
-        places = [self.runtime.make_aws(region) for region in regions_of(aws)]
-        findings, failures = look_everywhere(places, lambda aws: leak.judge(find(aws), aws.region, now))
-        for sentence in failures:
-            self.runtime.say(f"warning: {sentence}")
-        return findings, not failures
+        runtime, now = self.runtime, self.runtime.clock.utc()
+
+        def look(aws: Aws) -> Sequence[leak.Finding]:
+            return leak.judge(find(aws), aws.region, now)
+
+        places = self._places(options)
+        return look_around(places, look, runtime.make_aws, runtime.say, all_regions=options.all_regions)
 
     def _remove(self, findings: Sequence[leak.Finding]) -> int:
         """Removes the jobs of `findings` at the same time, each with calls of its own."""
@@ -150,8 +167,8 @@ class Commands:
     # ---- ssh, attach
 
     def ssh(self, options: SshOptions) -> int:
-        aws, say = self.runtime.make_aws(options.region), self.runtime.say
-        fleet = find(aws)
+        say = self.runtime.say
+        aws, fleet = self._find(options)
         job = needed(options.job, "ssh", fleet)
         folder, living = known_folder(aws, fleet, job, None), fleet.of(job).living
         if not living:
@@ -166,7 +183,8 @@ class Commands:
 
     def attach(self, options: BucketOptions) -> int:
         """Plans the job again from its job.json, so that lost nodes can be replaced, and follows it."""
-        job = job_named(self.runtime.make_aws(options.region), options.job, options.bucket)
+        aws, fleet = self._find(options, options.bucket)
+        job = job_named(aws, fleet, options.job, options.bucket)
         plan = plan_job(job, self.runtime)
         if plan.problem is not None:
             raise plan.problem

@@ -1,6 +1,7 @@
 """The cost of a job, per hour and so far, with the hours that it depends on.  Pure.
 
-Prices are those of us-east-1 on demand, an upper bound for spot.  Logs, S3, addresses and traffic are not counted.
+Prices are on demand, an upper bound for spot: those in the nodes' tags, else us-east-1's.  Logs, S3, addresses and
+traffic are not counted.
 """
 
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ def usd_per_hour(fleet: Fleet) -> float:
 
 def node_usd(node: Node) -> float:
     """USD per hour of a node now, without its volumes."""
-    return _price(node.type) if node.state in BILLED else 0.0
+    return _price(node) if node.state in BILLED else 0.0
 
 
 def resource_usd(resource: Resource) -> float:
@@ -41,7 +42,7 @@ def cost_so_far(fleet: Fleet, now: datetime) -> float:
     """USD of the nodes since each job's start, with those that ended, and of the volumes that exist."""
     total = 0.0
     for node in this_start(fleet):
-        total += _price(node.type) * _hours(node.launched_at, _end(node, now))
+        total += node.usd_once + _price(node) * _hours(node.launched_at, _end(node, now))
     for resource in fleet.resources:
         total += resource_usd(resource) * _hours(resource.created or now, now)
     return total
@@ -60,17 +61,21 @@ def is_whole(fleet: Fleet, now: datetime) -> bool:
 
 def unpriced(fleet: Fleet) -> tuple[str, ...]:
     """The types that the catalog has no price for, and which are therefore not counted."""
-    return tuple(sorted({node.type for node in fleet.nodes} - set(catalog.load())))
+    return tuple(sorted({node.type for node in fleet.nodes if node.usd_per_hour is None} - set(catalog.load())))
 
 
 def most_it_cost(spec: Mapping[str, Any], until: datetime) -> float:
     """The most USD that the job of this job.json can have cost by `until`, without its data volume."""
     where = spec["where"]
-    node = max(map(_price, where["instance_type"])) + volume_usd_per_hour(Volume(where["root_gb"]))
+    node = max(map(_list_price, where["instance_type"])) + volume_usd_per_hour(Volume(where["root_gb"]))
     return float(where["nodes"] * node * _hours(datetime.fromtimestamp(spec["started"], UTC), until))
 
 
-def _price(instance_type: str) -> float:
+def _price(node: Node) -> float:
+    return _list_price(node.type) if node.usd_per_hour is None else node.usd_per_hour
+
+
+def _list_price(instance_type: str) -> float:
     known = catalog.load().get(instance_type)
     return known.usd_per_hour if known else 0.0
 

@@ -7,16 +7,22 @@ from launch.core.errors import AwsError
 from launch.core.job import Job
 from launch.core.names import Folder, bucket_of
 from launch.core.plan import FromAnswer
+from launch.core.pricelist import no_price
 from launch.ec2 import machines, requests
 from launch.ec2.checks import Resolved, check_price, in_container
 from launch.ec2.facts import Ami, Facts, Snapshot
+from launch.ec2.filling import filling
 from launch.ec2.names import command
 from launch.ec2.options import Ec2Options
 from launch.ec2.quotas import quota_of
 from launch.ec2.requests import Cluster
+from trainer.datasets import downloads
 from trainer.errors import SettingsError, TrainerError
 from trainer.settings.flags import to_argv
 
+# EC2 begins to end a capacity block's instances 30 minutes before its end, and nodes need some time to save.
+# https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/capacity-blocks-how.html
+BEFORE_BLOCK_ENDS = timedelta(minutes=35)
 USER_DATA_LIMIT = 16_384  # bytes, before base64
 
 
@@ -27,8 +33,6 @@ def describe(
     options, account = resolved.options, facts.account or "<account>"
     started, deadline = _times(options, facts)
     image = facts.image or f"<digest of {options.image}>"
-    groups = facts.fleet.kind("security-group")
-    own_group = groups[0].id if groups else FromAnswer("security group", "GroupId")
     cluster = Cluster(
         job=name,
         region=facts.region,
@@ -42,9 +46,16 @@ def describe(
         started=started,
         deadline=deadline,
         train=tuple(to_argv(in_container(job.train, resolved))),
-        security_group=options.security_group or own_group,
+        security_group=options.security_group or _own_group(facts),
+        prices=facts.prices,
+        downloads=downloads(job.train.dataset) and not resolved.brings_data,
     )
     return cluster, _problems(cluster, facts)
+
+
+def _own_group(facts: Facts) -> str | FromAnswer:
+    groups = facts.fleet.kind("security-group")
+    return groups[0].id if groups else FromAnswer("security group", "GroupId")
 
 
 def _snapshot(resolved: Resolved, facts: Facts) -> Snapshot | None:
@@ -59,7 +70,10 @@ def _times(options: Ec2Options, facts: Facts) -> tuple[datetime, datetime]:
     if spec is not None and "ended" not in spec and (facts.fleet.living or _utc(spec["deadline"]) > facts.now):
         return _utc(spec["started"]), _utc(spec["deadline"])
     started = facts.now.astimezone(UTC).replace(microsecond=0)
-    return started, started + timedelta(hours=options.max_hours)
+    # The limit of the training begins with its nodes; see roster.py.
+    deadline = started + timedelta(hours=options.max_hours + options.wait_for_capacity)
+    block = facts.reservation.ends if facts.reservation else None
+    return started, min(deadline, block - BEFORE_BLOCK_ENDS) if block else deadline
 
 
 def _utc(seconds: int) -> datetime:
@@ -76,6 +90,7 @@ def _problems(cluster: Cluster, facts: Facts) -> tuple[TrainerError, ...]:
         _too_expensive(cluster),
         _root_volume_too_small(cluster, facts),
         _reservation_too_small(cluster, facts),
+        _block_about_to_end(cluster, facts),
         shortages[0] if all(shortages) else None,
     ]
     return tuple(problem for problem in problems if problem is not None)
@@ -107,8 +122,12 @@ def _script_too_long(cluster: Cluster) -> TrainerError | None:
 
 
 def _too_expensive(cluster: Cluster) -> TrainerError | None:
+    resolved, snapshot, prices = cluster.resolved, cluster.snapshot, cluster.prices
+    if resolved.options.max_usd is not None and not prices.are_known:
+        return no_price(resolved.options.max_usd, cluster.region)
+    once = {i.name: filling(resolved, i, snapshot, prices).usd for i in resolved.instances}
     try:
-        check_price(cluster.resolved, cluster.snapshot.gib if cluster.snapshot else 0)
+        check_price(resolved, snapshot.gib if snapshot else 0, prices, once)
     except SettingsError as error:
         return error
     return None
@@ -121,11 +140,26 @@ def _root_volume_too_small(cluster: Cluster, facts: Facts) -> TrainerError | Non
 
 
 def _reservation_too_small(cluster: Cluster, facts: Facts) -> TrainerError | None:
-    reservation, needed = facts.reservation, cluster.nodes - len(facts.fleet.living)
+    """Where the job was begun, EC2 itself decides: instances that it does not list yet may be the job's own."""
+    reservation, fleet = facts.reservation, facts.fleet
+    needed = cluster.nodes - len(fleet.living)
     if reservation is None or reservation.free >= needed:
         return None
+    text = f"reservation {reservation.id} has {reservation.free} instances free and {needed} are needed"
+    if leaving := len(fleet.present) - len(fleet.living):
+        return AwsError(f"{text}; {leaving} nodes still shut down: try again in a few minutes.", "NothingLeftToTry")
+    if facts.spec is not None and "ended" not in facts.spec:
+        return None
+    return AwsError(f"{text}; lower --nodes, or give --wait-for-capacity.", "NothingLeftToTry")
+
+
+def _block_about_to_end(cluster: Cluster, facts: Facts) -> TrainerError | None:
+    reservation = facts.reservation
+    if reservation is None or reservation.ends is None or cluster.deadline > facts.now:
+        return None
     return AwsError(
-        f"reservation {reservation.id} has {reservation.free} instances free and {needed} are needed; lower --nodes."
+        f"capacity block {reservation.id} ends at {reservation.ends:%Y-%m-%d %H:%M} UTC, and EC2 ends its instances "
+        "half an hour before; give another --capacity-block."
     )
 
 

@@ -4,16 +4,18 @@ from launch.core import catalog, secrets
 from launch.core.catalog import Instance
 from launch.core.names import TOOLKIT
 from launch.core.plan import Fact
+from launch.core.price import usd
 from launch.core.quote import Market, Quote, expect
-from launch.ec2 import machines
+from launch.ec2 import reach
 from launch.ec2.checks import Resolved, highest_usd, hourly_usd
 from launch.ec2.facts import Facts
+from launch.ec2.filling import Filling, filling
 from launch.ec2.options import Ec2Options
 from launch.ec2.quotas import quota_of
 from launch.ec2.requests import Cluster
 from trainer.config import TrainConfig
 
-NOT_COUNTED = "public addresses, logs, S3, traffic between zones; prices are those of us-east-1"
+NOT_COUNTED = "public addresses, logs, S3, traffic between zones"
 
 
 def plan_facts(cluster: Cluster, facts: Facts) -> tuple[Fact, ...]:
@@ -33,6 +35,7 @@ def plan_facts(cluster: Cluster, facts: Facts) -> tuple[Fact, ...]:
         Fact("job_folder", cluster.folder.uri),
         Fact("tags", tags, ", ".join(f"{key}={value}" for key, value in tags.items())),
         Fact("time_limit_h", hours, f"{hours:g} h, until {cluster.deadline:%Y-%m-%d %H:%M} UTC", "time limit"),
+        _health(cluster),
         *secrets.facts(resolved.options.secret),
         *_quotas(resolved, facts),
     ]
@@ -40,6 +43,13 @@ def plan_facts(cluster: Cluster, facts: Facts) -> tuple[Fact, ...]:
         running = len(facts.fleet.living)
         rows.append(Fact("running_nodes", running, f"{running} nodes of this job; only missing ones are started"))
     return tuple(rows)
+
+
+def _health(cluster: Cluster) -> Fact:
+    """Whether the nodes are checked before each start of the training.  Its seconds are of nodes without GPUs."""
+    is_on = "--health-check" in cluster.train
+    text = "GPUs, a matrix product, the network: some seconds a start; a node that fails is replaced once"
+    return Fact("health_check", is_on, f"{text}; --no-health-check skips it" if is_on else "none")
 
 
 def _data(cluster: Cluster) -> Fact:
@@ -79,18 +89,25 @@ def market(options: Ec2Options) -> Market:
     return "reserved" if options.capacity_reservation or options.capacity_block else "on demand"
 
 
-def quotes(train: TrainConfig, resolved: Resolved, facts: Facts, gib: int) -> tuple[Quote, ...]:
-    """One per candidate type, in the order in which they are tried.  gib: size of the data volume."""
-    return tuple(_quote(train, resolved, facts, instance, gib) for instance in resolved.instances)
+def not_counted(cluster: Cluster) -> str:
+    block = ", the capacity block, which is paid in advance" if cluster.resolved.options.capacity_block else ""
+    return f"{NOT_COUNTED}{block}; prices are {cluster.prices.source}"
 
 
-def _quote(train: TrainConfig, resolved: Resolved, facts: Facts, instance: Instance, gib: int) -> Quote:
-    options = resolved.options
-    on_demand = hourly_usd(resolved, instance, gib)
+def quotes(train: TrainConfig, cluster: Cluster, facts: Facts) -> tuple[Quote, ...]:
+    """One per candidate type, in the order in which they are tried."""
+    return tuple(_quote(train, cluster, facts, instance) for instance in cluster.resolved.instances)
+
+
+def _quote(train: TrainConfig, cluster: Cluster, facts: Facts, instance: Instance) -> Quote:
+    resolved, options, prices = cluster.resolved, cluster.resolved.options, cluster.prices
+    gib = cluster.snapshot.gib if cluster.snapshot else 0
+    fill = filling(resolved, instance, cluster.snapshot, prices)
+    on_demand = hourly_usd(resolved, instance, gib, prices)
     usd_per_hour: float | None = on_demand
     if options.spot:
         spot = facts.spot_usd_per_hour.get(instance.name)
-        usd_per_hour = None if spot is None else hourly_usd(resolved, instance, gib, spot)
+        usd_per_hour = None if spot is None else hourly_usd(resolved, instance, gib, prices, spot)
     on_ebs = resolved.data_volume != "none"
     forecast, why_unknown = expect(train, instance, options.nodes, gpus=resolved.nproc(instance), on_ebs=on_ebs)
     return Quote(
@@ -99,37 +116,37 @@ def _quote(train: TrainConfig, resolved: Resolved, facts: Facts, instance: Insta
         market=market(options),
         usd_per_hour=usd_per_hour,
         on_demand_usd_per_hour=on_demand,
-        most_usd=highest_usd(resolved, instance, gib),
+        most_usd=highest_usd(resolved, instance, gib, prices, fill.usd),
         most_s=options.max_hours * 3600,
         forecast=forecast,
         why_unknown=why_unknown,
+        once_usd=fill.usd * options.nodes,
+        notes=_filling(cluster, fill),
     )
+
+
+def _filling(cluster: Cluster, fill: Filling) -> tuple[str, ...]:
+    """How the data volumes are filled, and what that costs."""
+    if fill.rate is not None:
+        return (
+            f"{usd(fill.usd)} of it per node and start: its data volume is filled at {fill.rate} MiB/s, in "
+            f"{max(1, round(fill.seconds / 60))} min",
+        )
+    if cluster.resolved.data_volume == "none":
+        return ()
+    return ("data volumes load from S3 as they are read, slowly at first",)
 
 
 def warnings(cluster: Cluster, facts: Facts) -> tuple[str, ...]:
     """Sentences on what may go wrong."""
     resolved = cluster.resolved
     sentences = [*facts.unknown, *resolved.warnings]
-    for instance in resolved.instances:
-        sentences += _about_type(resolved, instance)
-    if resolved.data_volume == "per-node" and machines.initialization_rate(cluster.nodes) is None:
-        sentences.append(
-            "the data volumes load slowly at first: the region's quota for initialization does not cover so many nodes."
-        )
+    sentences += [sentence for sentence in map(catalog.warning, resolved.instances) if sentence]
+    sentences += [f"left out: {why}" for why in reach.cut_off(cluster, facts)]
     sentences += _beyond_the_policies(cluster)
     if "@" not in cluster.image and not cluster.image.startswith("<"):
         sentences.append(f"{cluster.image} has no digest; nodes that start later may run other code.")
     return tuple(sentences)
-
-
-def _about_type(resolved: Resolved, instance: Instance) -> list[str]:
-    sentences = [sentence for sentence in [catalog.warning(instance)] if sentence]
-    if machines.uses_efa(resolved, instance) and instance.efa > 1 and not resolved.options.subnet:
-        sentences.append(
-            f"{instance.name} has {instance.efa} network cards, and AWS gives such instances no public address; "
-            "give a --subnet with a NAT gateway, or the nodes cannot pull the image."
-        )
-    return sentences
 
 
 def _beyond_the_policies(cluster: Cluster) -> list[str]:

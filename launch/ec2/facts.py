@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from launch.core.network import Exit
+from launch.core.price import CATALOGS, Prices
 from launch.ec2.fleet import Fleet
 from trainer.errors import TrainerError
 
@@ -16,6 +18,7 @@ class Subnet:
     id: str
     zone: str
     vpc: str
+    gives_addresses: bool = True  # public ones, to instances with one network interface
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,15 @@ class Ami:
 
 @dataclass(frozen=True)
 class Snapshot:
+    """gib: size of its volumes; full_bytes: of the data in it, 0 if AWS does not say."""
+
     id: str
     gib: int
+    full_bytes: int = 0
+
+    @property
+    def data_gib(self) -> float:
+        return self.full_bytes / 2**30 or self.gib
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,7 @@ class Reservation:
     zone: str
     instance_type: str
     free: int
+    ends: datetime | None = None  # when EC2 takes a capacity block back
 
 
 @dataclass(frozen=True)
@@ -57,15 +68,18 @@ class Facts:
     region: str
     account: str | None = None
     subnets: tuple[Subnet, ...] = ()
+    exits: Mapping[str, Exit] = field(default_factory=dict)  # by subnet; none where they could not be looked up
     offered: Mapping[str, frozenset[str]] = field(default_factory=dict)  # type -> zones
     ami: Ami | None = None
     image: str | None = None  # URI with digest
     snapshot: Snapshot | None = None
     quotas: Mapping[str, Quota] = field(default_factory=dict)  # by name
     spot_usd_per_hour: Mapping[str, float] = field(default_factory=dict)  # type -> price in the most expensive zone
+    prices: Prices = CATALOGS
     reservation: Reservation | None = None
     scheduler_role: str | None = None  # ARN
     fleet: Fleet = field(default_factory=Fleet)
+    fleet_is_known: bool = True  # whether AWS was asked for it, and answered
     spec: Mapping[str, Any] | None = None  # job.json of an earlier start of this job
     last_generation: int = 0  # of the nodes in the last cluster.json
     has_log_group: bool = True

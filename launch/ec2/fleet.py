@@ -8,8 +8,15 @@ from typing import Any
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
-from launch.core.names import BUCKET_TAG, DEADLINE_TAG, JOB_TAG, STARTED_TAG, TOOLKIT, read_time, tag_values
-from launch.ec2.names import GENERATION_TAG, SCHEDULE_GROUP, group_name
+from launch.core.names import BUCKET_TAG, DEADLINE_TAG, HOURLY_TAG, JOB_TAG, STARTED_TAG, TOOLKIT, read_time, tag_values
+from launch.ec2.names import GENERATION_TAG, ONCE_TAG, SCHEDULE_GROUP, group_name
+
+# EC2's reasons for the end of nodes that it took and then could not start: no machine, or no volume.
+# https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html
+NO_MACHINE, INTERNAL_ERROR = "Server.InsufficientInstanceCapacity", "Server.InternalError"
+NO_START = (NO_MACHINE, INTERNAL_ERROR, "Client.VolumeLimitExceeded", "Client.VolumeInitialization")
+# Its reasons for spot nodes that it takes back.
+TAKEN_BACK = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown")
 
 # AWS lists a terminated instance for about an hour; it is not billed from shutting-down on.
 LIVE = ("pending", "running", "stopping", "stopped")
@@ -33,6 +40,8 @@ class Node:
     vcpus: int = 0
     reason: str = ""  # why EC2 ended it
     ended_at: datetime | None = None  # None where EC2 does not say
+    usd_per_hour: float | None = None  # on demand, by its tag
+    usd_once: float = 0.0  # what its start cost, by its tag
     started: datetime | None = None  # when the job was started, from the tag: tells two starts of a job apart
 
     @property
@@ -42,7 +51,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Resource:
-    """Anything of a job but an instance: a volume, group or schedule.  created: None where AWS does not say."""
+    """A job's resource other than an instance: a volume, group or schedule.  created: None where AWS does not say."""
 
     kind: str
     id: str
@@ -61,7 +70,7 @@ class Resource:
 
 @dataclass(frozen=True)
 class Fleet:
-    """All that carries the toolkit's tag, of one job or of all.  started, deadlines, buckets: by job."""
+    """All resources with the toolkit's tag, of one job or of all.  started, deadlines, buckets: by job."""
 
     nodes: tuple[Node, ...] = ()
     resources: tuple[Resource, ...] = ()
@@ -118,7 +127,7 @@ def find(aws: Aws, job: str | None = None) -> Fleet:
     groups = aws.pages("ec2", "DescribeSecurityGroups", "SecurityGroups", filters)
     placements = aws.call("ec2", "DescribePlacementGroups", filters)["PlacementGroups"]
     terminated = {i["InstanceId"] for i in instances if i["State"]["Name"] == "terminated"}
-    resources = [_volume(volume) for volume in volumes if volume["State"] != "deleting"]
+    resources = _volumes(volumes)
     resources += _interfaces(interfaces, terminated)
     resources += [_resource("security-group", "GroupId", group) for group in groups]
     resources += _placement_groups(placements)
@@ -133,9 +142,15 @@ def find(aws: Aws, job: str | None = None) -> Fleet:
     )
 
 
-def nodes_of(aws: Aws, job: str) -> tuple[Node, ...]:
-    """The nodes of find(), with one request."""
-    return _in_order(_instances(aws, job))
+def nodes_of(aws: Aws, job: str) -> Fleet:
+    """Only the nodes of find(), with one request."""
+    return Fleet(_in_order(_instances(aws, job)))
+
+
+def nodes_and_volumes(aws: Aws, job: str) -> Fleet:
+    """Only the nodes and volumes of find(), with two requests."""
+    nodes = nodes_of(aws, job).nodes
+    return Fleet(nodes, tuple(_volumes(aws.pages("ec2", "DescribeVolumes", "Volumes", _tagged(job)))))
 
 
 def _instances(aws: Aws, job: str | None) -> list[Any]:
@@ -166,6 +181,8 @@ def node(instance: Mapping[str, Any]) -> Node:
         vcpus=cpu.get("CoreCount", 0) * cpu.get("ThreadsPerCore", 0),
         reason=instance.get("StateReason", {}).get("Message", ""),
         ended_at=_transition(instance.get("StateTransitionReason", "")),
+        usd_per_hour=float(tags[HOURLY_TAG]) if HOURLY_TAG in tags else None,
+        usd_once=float(tags.get(ONCE_TAG, 0)),
         started=read_time(tags[STARTED_TAG]) if STARTED_TAG in tags else None,
     )
 
@@ -195,6 +212,11 @@ def _interfaces(described: Iterable[Mapping[str, Any]], terminated: set[str]) ->
 def _placement_groups(described: Iterable[Mapping[str, Any]]) -> list[Resource]:
     kept = [row for row in described if row.get("State") != "deleted"]
     return [_resource("placement-group", "GroupName", row) for row in kept]
+
+
+def _volumes(described: Iterable[Mapping[str, Any]]) -> list[Resource]:
+    """The volumes, without those that EC2 is deleting."""
+    return [_volume(row) for row in described if row["State"] != "deleting"]
 
 
 def _volume(described: Mapping[str, Any]) -> Resource:

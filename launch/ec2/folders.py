@@ -1,4 +1,4 @@
-"""The jobs that a region knows, and where their folders are.  Reads only."""
+"""Which jobs exist in a region, and where their folders are.  Reads only."""
 
 from collections.abc import Collection
 from typing import Any, NoReturn

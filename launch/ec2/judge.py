@@ -1,16 +1,29 @@
 """The next step for a job that is followed.  Pure."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from launch.ec2.fleet import LIVE, Fleet, Node
-from launch.ec2.outcome import DONE, SILENT, Record, at_time_limit, clearest, is_failure, of_failure, stopped
+from launch.ec2.outcome import (
+    DONE,
+    HEALTH,
+    Record,
+    at_time_limit,
+    clearest,
+    is_failure,
+    is_silent,
+    of_failure,
+    sentence_of,
+    stopped,
+)
 from trainer.contract import Exit
 from trainer.outcome import Outcome
 
 # How long a silent node's failure waits for another node's record, which may tell the cause.
 RECORD_S = 60.0
+# A node's own timer counts whole minutes, and rounds them down; see infra/ec2/boot.sh.
+EARLY_S = 180.0
 # EC2's reasons for the end of nodes that ran.
 ENDED_ON_PURPOSE = ("Client.UserInitiated", "Client.InstanceInitiated")
 
@@ -20,7 +33,8 @@ class Situation:
     """What a follower knows of a job.
 
     members: cluster.json; exits: the nodes' exit records, by instance; spec: job.json; now: seconds since the epoch.
-    has_results: whether the final weights are in the job folder; may_lag: EC2 may not list new nodes yet.
+    reported: the instances that have ever been heard of; has_results: whether the final weights are in the job folder;
+    may_lag: EC2 may not list new nodes yet.
     """
 
     members: Mapping[str, Any]
@@ -28,6 +42,7 @@ class Situation:
     exits: Mapping[str, Record]
     spec: Mapping[str, Any]
     now: float
+    reported: Collection[str] = frozenset()
     has_results: bool = True
     may_lag: bool = False
 
@@ -36,6 +51,15 @@ class Situation:
         """The exit records of the current nodes, by rank."""
         rows = self.members["nodes"]
         return {row["rank"]: self.exits[row["instance"]] for row in rows if row["instance"] in self.exits}
+
+    @property
+    def sick(self) -> dict[int, Record]:
+        """The records of current nodes that failed their health check, by rank, where no earlier node had done so."""
+        started, sick = self.members["started"], [r for r in self.exits.values() if r["step"] == HEALTH]
+        ranks = [record["rank"] for record in sick if record.get("at", 0) >= started]
+        return {
+            rank: record for rank, record in self.records.items() if record["step"] == HEALTH and ranks.count(rank) == 1
+        }
 
     @property
     def gone(self) -> set[int]:
@@ -57,37 +81,51 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Replace:
-    """The nodes of these ranks are lost; new ones take their place."""
+    """The nodes of these ranks are lost; new ones take their place.  reasons: sentences, as far as they are known."""
 
     ranks: tuple[int, ...]
+    reasons: tuple[str, ...] = ()
 
 
-Verdict = Waiting | Replace | Outcome
+@dataclass(frozen=True)
+class NeverReported:
+    """This node ended without ever having reported: another one in its place would do the same."""
+
+    rank: int
+    instance: str
+
+
+Verdict = Waiting | Replace | NeverReported | Outcome
 
 
 def judge(situation: Situation, max_restarts: int) -> Verdict:
     """The next step for a job in this situation; an Outcome if it has ended."""
     if "ended" in situation.spec:
         return stopped("the job was stopped by another command")
-    failures = [record for record in situation.records.values() if is_failure(record)]
+    sick = situation.sick
+    failures = [record for rank, record in situation.records.items() if is_failure(record) and rank not in sick]
     if failures:
-        return _after_failure(situation, clearest(failures))
+        return _after_failure(situation, clearest([*failures, *sick.values()]))
     completion = _completion(situation)
     if completion is not None:
         return completion
-    if situation.now >= situation.members["deadline"]:
+    # Not those that are about to end: until then they count as running, and nothing can take their places.
+    lost = sorted(situation.gone)
+    if situation.now >= situation.members["deadline"] - (EARLY_S if lost else 0.0):
         return at_time_limit(situation.members["job"])
-    lost = sorted(situation.over)
     return _after_loss(situation, lost, max_restarts) if lost else Waiting()
 
 
 def _after_failure(situation: Situation, record: Record) -> Verdict:
     """Waits for nodes that may tell the cause if this record does not."""
     nodes_without_record = len(situation.members["nodes"]) - len(situation.over)
-    may_learn_more = record["reason"] == SILENT and nodes_without_record > 0
+    may_learn_more = is_silent(record) and nodes_without_record > 0
     if may_learn_more and situation.now < record.get("at", 0.0) + RECORD_S:
         return Waiting()
-    return of_failure(record)
+    outcome = of_failure(record)
+    if record["step"] == HEALTH and record not in situation.sick.values():
+        return replace(outcome, reason=f"{outcome.reason}, as did the node whose place it had taken")
+    return outcome
 
 
 def _completion(situation: Situation) -> Verdict | None:
@@ -104,10 +142,25 @@ def _after_loss(situation: Situation, lost: list[int], max_restarts: int) -> Ver
     for node in situation.fleet.nodes:
         if node.id in current and _never_started(node):
             return Outcome("failed", Exit.AWS, f"EC2 could not start {node.id}: {node.reason}")
+    if silent := _never_reported(situation, lost):
+        return silent
+    sick = situation.sick
     if situation.members["restarts"] >= max_restarts:
+        if sick:
+            return of_failure(sick[min(sick)])
         reason = f"node {lost[0]} was lost, and no restarts are left; see --max-restarts"
         return Outcome("failed", Exit.MACHINE, reason)
-    return Replace(tuple(lost))
+    return Replace(tuple(lost), tuple(sentence_of(sick[rank]) for rank in lost if rank in sick))
+
+
+def _never_reported(situation: Situation, lost: list[int]) -> NeverReported | None:
+    """The first lost node that never reported, unless EC2 itself ended it."""
+    by_ec2 = {node.id for node in situation.fleet.nodes if node.reason.startswith("Server.")}
+    heard_of = {*situation.reported, *situation.exits, *by_ec2}
+    for row in situation.members["nodes"]:
+        if row["rank"] in lost and row["instance"] not in heard_of:
+            return NeverReported(row["rank"], row["instance"])
+    return None
 
 
 def _never_started(node: Node) -> bool:
@@ -115,8 +168,14 @@ def _never_started(node: Node) -> bool:
     return not node.lives and node.reason.startswith("Client.") and not node.reason.startswith(ENDED_ON_PURPOSE)
 
 
-def strays(situation: Situation, young_s: float) -> list[Node]:
-    """Living nodes that are not in cluster.json and older than `young_s` seconds: nothing uses them."""
+def leftover_nodes(situation: Situation, young_s: float) -> list[Node]:
+    """Living nodes that are not in cluster.json and older than `young_s` seconds, or have left a record so long ago."""
     current = {row["instance"] for row in situation.members["nodes"]}
-    others = [node for node in situation.fleet.living if node.id not in current]
-    return [node for node in others if situation.now - node.launched_at.timestamp() > young_s]
+    found = []
+    for node in situation.fleet.living:
+        since = node.launched_at.timestamp()
+        if node.id in current:
+            since = situation.exits.get(node.id, {}).get("at", situation.now)
+        if situation.now - since > young_s:
+            found.append(node)
+    return found

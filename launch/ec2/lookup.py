@@ -1,15 +1,18 @@
 """The look-ups before a launch, one function each.  Reads only."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from launch.core import network, pricelist
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.lookup import Lookups, check_bucket, missing, read_json, region_or_some, spec_of
 from launch.core.names import DATA_TAG, Folder, bucket_of
+from launch.core.price import CATALOGS, Prices
 from launch.ec2.checks import Resolved
 from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot, Subnet
 from launch.ec2.fleet import Fleet, find, node
@@ -17,43 +20,68 @@ from launch.ec2.names import BACKEND_NAME, LOG_GROUP
 from launch.ec2.quotas import quota_of
 from trainer.errors import SettingsError, TrainerError
 
-AMI_PARAMETER = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
+# In order; Ubuntu 22.04 is supported until 2027.
+AMI_PARAMETERS = tuple(
+    f"/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-{version}/latest/ami-id"
+    for version in ("22.04", "24.04")
+)
 
 
-def look_up(aws: Aws, resolved: Resolved, job: str, dataset: str, now: datetime) -> Facts:
-    """All facts for the planner.  Raises no AwsError: failures are among the problems."""
+def look_up(
+    aws: Aws,
+    resolved: Resolved,
+    job: str,
+    dataset: str,
+    now: datetime,
+    cache: Callable[[str], Path | None] = pricelist.no_cache,
+) -> Facts:
+    """All facts for the planner.  Raises no AwsError: failures are among the problems.
+
+    cache: the file with a region's prices.
+    """
     try:
         region, account = aws.region, str(aws.call("sts", "GetCallerIdentity")["Account"])
     except TrainerError as problem:
         unknown = "nothing was looked up: account, zones, AMI, image, snapshot, quotas"
-        return Facts(region_or_some(aws), now=now, problems=(problem,), unknown=(unknown,))
+        here = region_or_some(aws)
+        return Facts(here, now=now, fleet_is_known=False, problems=(problem,), unknown=(unknown,))
     options, lookups = resolved.options, Lookups()
     folder = Folder(options.bucket or bucket_of(account, region), job)
     types = [instance.name for instance in resolved.instances]
     offered: dict[str, frozenset[str]] = {}
     reservation = options.capacity_reservation or options.capacity_block
+    no_subnets: tuple[Subnet, ...] = ()
+    subnets = lookups.required(partial(find_subnets, aws, options.subnet, options.zones), no_subnets)
     spec = _spec(aws, lookups, folder, account)
     earlier = _unfinished(spec)
     facts = Facts(
         region=region,
         account=account,
-        offered=lookups.optional("zones of the types", partial(_offered, aws, types), offered),
-        subnets=lookups.required(partial(_subnets, aws, options.subnet, options.zones), ()),
-        ami=lookups.required(partial(_ami, aws, options.ami or earlier.get("ami")), None),
-        image=earlier.get("image") or lookups.required(partial(_image, aws, options.image, account, region), None),
-        snapshot=lookups.required(partial(_snapshot, aws, resolved, earlier.get("snapshot"), dataset), None),
-        quotas=lookups.optional("vCPU quotas", partial(_quotas, aws, resolved), {}),
-        spot_usd_per_hour=lookups.optional("spot prices", partial(_spot_prices, aws, resolved, now), {}),
-        reservation=lookups.required(partial(_reservation, aws, reservation), None),
-        scheduler_role=lookups.required(partial(_role, aws, options.scheduler_role), None),
-        fleet=lookups.required(partial(find, aws, job), Fleet()),
+        offered=lookups.optional("zones of the types", partial(offered_zones, aws, types), offered),
+        subnets=subnets,
+        exits=lookups.optional("routes out of the subnets", partial(find_exits, aws, subnets), {}),
+        ami=lookups.required(partial(find_ami, aws, options.ami or earlier.get("ami")), None),
+        image=earlier.get("image") or lookups.required(partial(find_image, aws, options.image, account, region), None),
+        snapshot=lookups.required(partial(find_snapshot, aws, resolved, earlier.get("snapshot"), dataset), None),
+        quotas=lookups.optional("vCPU quotas", partial(find_quotas, aws, resolved), {}),
+        spot_usd_per_hour=lookups.optional("spot prices", partial(spot_prices, aws, resolved, now), {}),
+        # A capacity block is paid in advance, at a price of its own.
+        prices=_prices(aws, lookups, [] if options.capacity_block else types, now, cache(region), earlier),
+        reservation=lookups.required(partial(find_reservation, aws, reservation), None),
+        scheduler_role=lookups.required(partial(find_role, aws, options.scheduler_role), None),
+        fleet_is_known=(fleet := lookups.required(partial(_fleet, aws, job), None)) is not None,
+        fleet=fleet or Fleet(),
         spec=spec,
         last_generation=lookups.required(partial(_last_generation, aws, folder), 0),
         now=now,
     )
-    lookups.required(partial(_check_profile, aws, options.instance_profile), None)
-    has_log_group = lookups.optional("the log group", partial(_has_log_group, aws), True)
+    lookups.required(partial(check_profile, aws, options.instance_profile), None)
+    has_log_group = lookups.optional("the log group", partial(log_group_exists, aws), True)
     return _with(facts, lookups, has_log_group)
+
+
+def _fleet(aws: Aws, job: str) -> Fleet | None:
+    return find(aws, job)
 
 
 def _spec(aws: Aws, lookups: Lookups, folder: Folder, account: str) -> Mapping[str, Any] | None:
@@ -62,18 +90,27 @@ def _spec(aws: Aws, lookups: Lookups, folder: Folder, account: str) -> Mapping[s
     return None if lookups.problems else lookups.required(partial(spec_of, aws, folder, BACKEND_NAME), None)
 
 
+def _prices(
+    aws: Aws, lookups: Lookups, types: list[str], now: datetime, cache: Path | None, earlier: Mapping[str, Any]
+) -> Prices:
+    """The region's; those of an unfinished start, whose nodes have them in their tags, stay."""
+    if "prices" in earlier:
+        return Prices(**earlier["prices"])
+    unknown = replace(CATALOGS, are_known=False)
+    return lookups.optional("the region's prices", partial(pricelist.look_up, aws, types, now, cache), unknown)
+
+
 def _unfinished(spec: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """job.json of a start that has not ended: a launch that continues it keeps its AMI, image and snapshot."""
     return spec if spec is not None and "ended" not in spec else {}
 
 
 def _with(facts: Facts, lookups: Lookups, has_log_group: bool) -> Facts:
-    problems = {str(problem): problem for problem in lookups.problems}  # one failure can be met several times
-    unknown = tuple(lookups.unknown)
-    return replace(facts, has_log_group=has_log_group, problems=tuple(problems.values()), unknown=unknown)
+    problems, unknown = tuple(lookups.problems), tuple(lookups.unknown)
+    return replace(facts, has_log_group=has_log_group, problems=problems, unknown=unknown)
 
 
-def _offered(aws: Aws, types: list[str]) -> dict[str, frozenset[str]]:
+def offered_zones(aws: Aws, types: list[str]) -> dict[str, frozenset[str]]:
     """The zones that offer each type."""
     rows = aws.pages(
         "ec2",
@@ -84,19 +121,27 @@ def _offered(aws: Aws, types: list[str]) -> dict[str, frozenset[str]]:
     return {name: frozenset(r["Location"] for r in rows if r["InstanceType"] == name) for name in types}
 
 
-def _subnets(aws: Aws, wanted: tuple[str, ...], zones: tuple[str, ...]) -> tuple[Subnet, ...]:
+def find_subnets(aws: Aws, wanted: tuple[str, ...], zones: tuple[str, ...]) -> tuple[Subnet, ...]:
     """The subnets in `wanted`, or the default VPC's; in the order of `zones`, if given, and only those."""
     query: dict[str, Any] = {"Filters": [{"Name": "default-for-az", "Values": ["true"]}]}
     if wanted:
         query = {"SubnetIds": list(wanted)}
     rows = aws.pages("ec2", "DescribeSubnets", "Subnets", query)
-    subnets = [Subnet(row["SubnetId"], row["AvailabilityZone"], row["VpcId"]) for row in rows]
+    subnets = [
+        Subnet(row["SubnetId"], row["AvailabilityZone"], row["VpcId"], row.get("MapPublicIpOnLaunch", False))
+        for row in rows
+    ]
     subnets.sort(key=lambda subnet: subnet.zone)
     if not subnets:
         raise SettingsError(f"{aws.region} has no default VPC; give your own subnets with --subnet subnet-...")
     if len({subnet.vpc for subnet in subnets}) > 1:
         raise SettingsError("the subnets of --subnet belong to different VPCs; give those of one VPC.")
     return _in_zones(subnets, zones)
+
+
+def find_exits(aws: Aws, subnets: Sequence[Subnet]) -> dict[str, network.Exit]:
+    """How nodes leave the subnets, which are of one VPC."""
+    return network.look_up(aws, subnets[0].vpc, [subnet.id for subnet in subnets]) if subnets else {}
 
 
 def _in_zones(subnets: Sequence[Subnet], zones: tuple[str, ...]) -> tuple[Subnet, ...]:
@@ -111,9 +156,9 @@ def _in_zones(subnets: Sequence[Subnet], zones: tuple[str, ...]) -> tuple[Subnet
     return tuple(sorted(chosen, key=lambda subnet: zones.index(subnet.zone)))
 
 
-def _ami(aws: Aws, wanted: str | None) -> Ami:
+def find_ami(aws: Aws, wanted: str | None) -> Ami:
     """The AMI `wanted`, or AWS's newest one for GPUs, with its root device."""
-    name = wanted or aws.call("ssm", "GetParameter", {"Name": AMI_PARAMETER})["Parameter"]["Value"]
+    name = wanted or _newest_ami(aws)
     images = aws.call("ec2", "DescribeImages", {"ImageIds": [name]})["Images"]
     if not images:
         raise AwsError(f"AMI {name} does not exist in {aws.region}; give another with --ami, or omit it.")
@@ -124,7 +169,24 @@ def _ami(aws: Aws, wanted: str | None) -> Ami:
     return Ami(name, root, gib)
 
 
-def _image(aws: Aws, wanted: str, account: str, region: str) -> str:
+def _newest_ami(aws: Aws) -> str:
+    """AWS's own for GPUs; the next Ubuntu's where a region has none of this one any more."""
+    first, *others = AMI_PARAMETERS
+    for parameter in others:
+        try:
+            return _parameter(aws, first)
+        except AwsError as error:
+            if error.aws_code != "ParameterNotFound":
+                raise
+            first = parameter
+    return _parameter(aws, first)
+
+
+def _parameter(aws: Aws, name: str) -> str:
+    return str(aws.call("ssm", "GetParameter", {"Name": name})["Parameter"]["Value"])
+
+
+def find_image(aws: Aws, wanted: str, account: str, region: str) -> str:
     """The image's URI with its digest, so that every node and every restart runs the same code."""
     host, slash, _ = wanted.partition("/")
     if slash and ("." in host or ":" in host):
@@ -137,7 +199,7 @@ def _image(aws: Aws, wanted: str, account: str, region: str) -> str:
     return f"{account}.dkr.ecr.{region}.amazonaws.com/{repository}@{details[0]['imageDigest']}"
 
 
-def _snapshot(aws: Aws, resolved: Resolved, earlier: str | None, dataset: str) -> Snapshot | None:
+def find_snapshot(aws: Aws, resolved: Resolved, earlier: str | None, dataset: str) -> Snapshot | None:
     """The snapshot given, else that of an earlier start, else the account's newest one tagged with the data set."""
     if resolved.data_volume == "none":
         return None
@@ -154,10 +216,10 @@ def _snapshot(aws: Aws, resolved: Resolved, earlier: str | None, dataset: str) -
     newest = max(rows, key=lambda row: (row["State"] == "completed", row["StartTime"]))
     if newest["State"] != "completed":
         raise AwsError(f"snapshot {newest['SnapshotId']} is {newest['State']}; wait until it is completed.")
-    return Snapshot(newest["SnapshotId"], newest["VolumeSize"])
+    return Snapshot(newest["SnapshotId"], newest["VolumeSize"], newest.get("FullSnapshotSizeInBytes", 0))
 
 
-def _quotas(aws: Aws, resolved: Resolved) -> dict[str, Quota]:
+def find_quotas(aws: Aws, resolved: Resolved) -> dict[str, Quota]:
     """The vCPU quotas of the types, with what is in use."""
     families = {quota_of(instance, resolved.options.spot) for instance in resolved.instances}
     running = {"Filters": [{"Name": "instance-state-name", "Values": ["pending", "running"]}]}
@@ -172,7 +234,7 @@ def _quotas(aws: Aws, resolved: Resolved) -> dict[str, Quota]:
     return quotas
 
 
-def _spot_prices(aws: Aws, resolved: Resolved, now: datetime) -> dict[str, float]:
+def spot_prices(aws: Aws, resolved: Resolved, now: datetime) -> dict[str, float]:
     """The current price of each type in its most expensive zone; empty for other markets."""
     if not resolved.options.spot:
         return {}
@@ -193,24 +255,26 @@ def _spot_prices(aws: Aws, resolved: Resolved, now: datetime) -> dict[str, float
     return prices
 
 
-def _reservation(aws: Aws, wanted: str | None) -> Reservation | None:
+def find_reservation(aws: Aws, wanted: str | None) -> Reservation | None:
     if wanted is None:
         return None
     query = {"CapacityReservationIds": [wanted]}
     (row,) = aws.call("ec2", "DescribeCapacityReservations", query)["CapacityReservations"]
     if row["State"] != "active":
         raise AwsError(f"reservation {wanted} is {row['State']}; start the job once it is active.")
-    return Reservation(wanted, row["AvailabilityZone"], row["InstanceType"], row["AvailableInstanceCount"])
+    # Another reservation's instances go on as ordinary ones; those of a block are ended.
+    ends = row.get("EndDate") if row.get("ReservationType") == "capacity-block" else None
+    return Reservation(wanted, row["AvailabilityZone"], row["InstanceType"], row["AvailableInstanceCount"], ends)
 
 
-def _role(aws: Aws, name: str) -> str:
+def find_role(aws: Aws, name: str) -> str:
     try:
         return str(aws.call("iam", "GetRole", {"RoleName": name})["Role"]["Arn"])
     except AwsError as error:
         raise missing(error, f"role {name}", "--scheduler-role") from error
 
 
-def _check_profile(aws: Aws, name: str) -> None:
+def check_profile(aws: Aws, name: str) -> None:
     try:
         aws.call("iam", "GetInstanceProfile", {"InstanceProfileName": name})
     except AwsError as error:
@@ -221,6 +285,6 @@ def _last_generation(aws: Aws, folder: Folder) -> int:
     return int((read_json(aws, folder.bucket, folder.cluster) or {}).get("generation", 0))
 
 
-def _has_log_group(aws: Aws) -> bool:
+def log_group_exists(aws: Aws) -> bool:
     groups = aws.call("logs", "DescribeLogGroups", {"logGroupNamePrefix": LOG_GROUP})["logGroups"]
     return any(group["logGroupName"] == LOG_GROUP for group in groups)

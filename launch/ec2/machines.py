@@ -3,26 +3,30 @@
 from typing import Any
 
 from launch.core.catalog import Instance
-from launch.core.names import client_token
+from launch.core.names import HOURLY_TAG, client_token
 from launch.core.plan import FromAnswer, Request
 from launch.core.secrets import read_references
 from launch.core.templates import fill
-from launch.ec2.checks import Resolved, data_volume, io2_volume
+from launch.ec2.checks import Resolved, data_volume, io2_volume, node_usd
 from launch.ec2.facts import Subnet
-from launch.ec2.names import DATA_DEVICE, GENERATION_TAG, LOG_GROUP, group_name
+from launch.ec2.filling import Filling
+from launch.ec2.names import DATA_DEVICE, GENERATION_TAG, LOG_GROUP, ONCE_TAG, group_name
 from launch.ec2.options import Ec2Options
 from launch.ec2.requests import NOT_YET, Cluster
+from trainer.contract import NODE_GBPS, NODE_GPUS
 
+MEET_S = 900  # how long nodes may fail to connect to each other, beside the waiting for new ones
 HOP_LIMIT = 1  # only the node, and containers that share its network as ours does, can use the role
-# Quota "EBS: provisioned rate for volume initialization" of a region, and the range of one volume, in MiB/s.
-INITIALIZATION_QUOTA, INITIALIZATION_RANGE = 5000, (100, 300)
 
 
-def run_instances(cluster: Cluster, instance: Instance, subnet: Subnet, count: int, generation: int) -> Request:
+def run_instances(
+    cluster: Cluster, instance: Instance, subnet: Subnet, count: int, generation: int, filling: Filling
+) -> Request:
     """The request for all missing nodes or none, in one zone, with their volumes and tags."""
     tags = cluster.tags
     # All parameters in which two requests of a job may differ; see the idempotency rules of EC2's API.
-    token = client_token(cluster.job, generation, count, instance.name, subnet.id, int(cluster.started.timestamp()))
+    parts = [cluster.job, generation, count, instance.name, subnet.id, int(cluster.started.timestamp())]
+    token = client_token(*parts, *([] if filling.rate is None else [filling.rate]))
     params: dict[str, Any] = {
         "ImageId": cluster.ami.id,
         "InstanceType": instance.name,
@@ -33,9 +37,9 @@ def run_instances(cluster: Cluster, instance: Instance, subnet: Subnet, count: i
         "InstanceInitiatedShutdownBehavior": "terminate",
         "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled", "HttpPutResponseHopLimit": HOP_LIMIT},
         "NetworkInterfaces": _interfaces(cluster, instance, subnet),
-        "BlockDeviceMappings": _disks(cluster, instance),
+        "BlockDeviceMappings": _disks(cluster, instance, filling.rate),
         "TagSpecifications": [
-            {"ResourceType": "instance", "Tags": [*tags, {"Key": GENERATION_TAG, "Value": str(generation)}]},
+            {"ResourceType": "instance", "Tags": [*tags, *_own_tags(cluster, instance, generation, filling)]},
             {"ResourceType": "volume", "Tags": tags},
             {"ResourceType": "network-interface", "Tags": tags},
         ],
@@ -46,6 +50,16 @@ def run_instances(cluster: Cluster, instance: Instance, subnet: Subnet, count: i
     params |= _market(cluster.resolved.options)
     why = f"start {count} x {instance.name} in {subnet.zone}"
     return Request("ec2", "RunInstances", params, why, name="nodes", retry_after=NOT_YET)
+
+
+def _own_tags(cluster: Cluster, instance: Instance, generation: int, filling: Filling) -> list[dict[str, str]]:
+    """The tags that only nodes have: their prices, which cannot be looked up again when a job's cost is added up."""
+    values = {
+        GENERATION_TAG: str(generation),
+        HOURLY_TAG: f"{node_usd(cluster.resolved, instance, cluster.prices):.6g}",
+        ONCE_TAG: f"{filling.usd:.6g}",
+    }
+    return [{"Key": key, "Value": value} for key, value in values.items()]
 
 
 def _market(options: Ec2Options) -> dict[str, Any]:
@@ -75,19 +89,41 @@ def uses_efa(resolved: Resolved, instance: Instance) -> bool:
     return resolved.options.efa and instance.efa > 0 and resolved.options.nodes > 1
 
 
+def interfaces(resolved: Resolved, instance: Instance) -> int:
+    """How many network interfaces a node gets; AWS gives only a node with one a public address."""
+    return instance.efa + 1 if uses_efa(resolved, instance) and instance.efa > 1 else 1
+
+
+def network_gbps(resolved: Resolved, instance: Instance) -> float:
+    """What a node can send all the time, in Gbit/s: without EFA it has one of its network cards."""
+    base = instance.network_gbps.base
+    return base if uses_efa(resolved, instance) else base / max(1, instance.efa)
+
+
 def _interfaces(cluster: Cluster, instance: Instance, subnet: Subnet) -> list[dict[str, Any]]:
-    """One interface, or with EFA one per network card; those after the first have device index 1 on their card."""
+    """One interface; with several network cards an ordinary one for IP, and on each card one for EFA alone.
+
+    Those for EFA alone take no address of the subnet.
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html
+    """
     common: dict[str, Any] = {"SubnetId": subnet.id, "Groups": [cluster.security_group], "DeleteOnTermination": True}
+    first: dict[str, Any] = {"DeviceIndex": 0, **common}
     if not uses_efa(cluster.resolved, instance):
-        return [{"DeviceIndex": 0, **common}]
-    common = {"InterfaceType": "efa", **common}
+        return [first]
     if instance.efa == 1:
-        return [{"DeviceIndex": 0, **common}]
-    return [{"DeviceIndex": min(card, 1), "NetworkCardIndex": card, **common} for card in range(instance.efa)]
+        return [{"InterfaceType": "efa", **first}]
+    rows = [{"NetworkCardIndex": 0, **first}]
+    for card in range(instance.efa):
+        device = 1 if card == 0 else 0  # the first card has the ordinary one, too
+        rows.append({"NetworkCardIndex": card, "InterfaceType": "efa-only", **common, "DeviceIndex": device})
+    return rows
 
 
-def _disks(cluster: Cluster, instance: Instance) -> list[dict[str, Any]]:
-    """The root volume and the data volume; with DeleteOnTermination neither can outlive its node."""
+def _disks(cluster: Cluster, instance: Instance, rate: int | None) -> list[dict[str, Any]]:
+    """The root volume and the data volume; with DeleteOnTermination neither can outlive its node.
+
+    rate: MiB/s at which the data volume is filled, None for as AWS pleases.
+    """
     root = {
         "DeviceName": cluster.ami.root_device,
         "Ebs": {
@@ -108,20 +144,16 @@ def _disks(cluster: Cluster, instance: Instance) -> list[dict[str, Any]]:
         "Encrypted": True,
         "DeleteOnTermination": True,
     }
-    if rate := initialization_rate(cluster.nodes):
+    if rate is not None:
         ebs["VolumeInitializationRate"] = rate
     return [root, {"DeviceName": DATA_DEVICE, "Ebs": ebs}]
 
 
-def initialization_rate(nodes: int) -> int | None:
-    """MiB/s at which each volume is filled from the snapshot, or None if that many nodes exceed the quota."""
-    low, high = INITIALIZATION_RANGE
-    share = INITIALIZATION_QUOTA // nodes
-    return None if share < low else min(high, share)
+def shared_volume(cluster: Cluster, zone: str | FromAnswer, generation: int) -> Request:
+    """The request for one io2 volume for all nodes, in the zone where they run.
 
-
-def shared_volume(cluster: Cluster, zone: str | FromAnswer) -> Request:
-    """The request for one io2 volume for all nodes, in the zone where they run."""
+    generation: of the nodes; the volume goes with the last of them, and EC2 answers an old token with what is gone.
+    """
     assert cluster.snapshot is not None
     volume = io2_volume(cluster.snapshot.gib)
     params = {
@@ -131,7 +163,7 @@ def shared_volume(cluster: Cluster, zone: str | FromAnswer) -> Request:
         "Iops": volume.iops,
         "MultiAttachEnabled": True,
         "Encrypted": True,
-        "ClientToken": client_token(cluster.job, "data", int(cluster.started.timestamp())),
+        "ClientToken": client_token(cluster.job, "data", generation, int(cluster.started.timestamp())),
         "TagSpecifications": [{"ResourceType": "volume", "Tags": cluster.tags}],
     }
     return Request("ec2", "CreateVolume", params, "create one data volume that all nodes read", name="data volume")
@@ -139,14 +171,14 @@ def shared_volume(cluster: Cluster, zone: str | FromAnswer) -> Request:
 
 def attach(volume: str | FromAnswer, node: str | FromAnswer) -> Request:
     params = {"VolumeId": volume, "InstanceId": node, "Device": DATA_DEVICE}
-    return Request("ec2", "AttachVolume", params, f"attach it to {node}", ("VolumeInUse",))
+    return Request("ec2", "AttachVolume", params, f"attach it to {node}", ("VolumeInUse",), retry_after=NOT_YET)
 
 
 def delete_with(node: str) -> Request:
     """The request that deletes the volume with the last node that it is attached to."""
     mapping = [{"DeviceName": DATA_DEVICE, "Ebs": {"DeleteOnTermination": True}}]
     params = {"InstanceId": node, "BlockDeviceMappings": mapping}
-    return Request("ec2", "ModifyInstanceAttribute", params, f"delete it with {node}")
+    return Request("ec2", "ModifyInstanceAttribute", params, f"delete it with {node}", retry_after=NOT_YET)
 
 
 def user_data(cluster: Cluster, instance: Instance) -> str:
@@ -155,6 +187,8 @@ def user_data(cluster: Cluster, instance: Instance) -> str:
     flags = ["--gpus", "all"] if instance.is_gpu else []
     if uses_efa(resolved, instance):
         flags += ["--device", "/dev/infiniband"]
+    gbps = network_gbps(resolved, instance)
+    flags += ["-e", f"{NODE_GPUS}={instance.gpus}", "-e", f"{NODE_GBPS}={gbps:g}"]
     return fill(
         "ec2/boot.sh",
         {
@@ -169,6 +203,7 @@ def user_data(cluster: Cluster, instance: Instance) -> str:
             "DATA_VOLUME": resolved.data_volume,
             "DATA_S3": options.data_s3 or "",
             "SECRETS": [f"{name}={where}" for name, where in read_references(options.secret).items()],
+            "MEET_S": str(MEET_S + round(options.wait_for_capacity * 3600)),
             "MAX_RESTARTS": str(options.max_restarts),
             "DOCKER_FLAGS": flags,
             "TRAIN": cluster.train,

@@ -7,6 +7,7 @@ from launch.core.names import TOOLKIT
 
 BACKEND_NAME = "ec2"
 GENERATION_TAG = f"{TOOLKIT}:generation"  # on instances: counts how often the job was given nodes
+ONCE_TAG = f"{TOOLKIT}:usd-once"  # on instances: what their start cost
 
 LOG_GROUP = f"/{TOOLKIT}/ec2"
 SCHEDULE_GROUP = TOOLKIT
@@ -16,11 +17,6 @@ DATA_DEVICE = "/dev/sdf"
 def group_name(job: str) -> str:
     """The name of the job's security group, placement group and schedule."""
     return f"{TOOLKIT}-{job}"
-
-
-def node_streams(job: str) -> str:
-    """The prefix of the nodes' CloudWatch streams; the rank follows."""
-    return f"{job}/node-"
 
 
 def command(verb: str, job: str, region: str, *flags: str) -> str:

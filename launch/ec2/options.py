@@ -2,19 +2,17 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from launch.core.options import WordList
+from launch.core.options import Options, WordList
 from launch.core.secrets import References
 
 INSTANCE_TYPE = "g5.2xlarge"
 IMAGE = "aws-ddp-toolkit:latest"
 
 
-class Ec2Options(BaseModel):
+class Ec2Options(Options):
     """Which nodes, where, for how long, with which data and image, and the price limit."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
 
     nodes: int = Field(1, ge=1, description="number of nodes")
     max_nodes: int = Field(64, ge=1, description="refuse more --nodes than this")
@@ -26,7 +24,9 @@ class Ec2Options(BaseModel):
     job_name: str | None = Field(
         None, description="letters, digits and hyphens (default: from data set, model and time)"
     )
-    region: str | None = Field(None, description="AWS region (default: from your AWS configuration)")
+    region: WordList = Field(
+        (), description="AWS regions, tried in this order (default: the one in your AWS configuration)"
+    )
 
     zones: WordList = Field(
         (), description="availability zones, tried in this order (default: all that offer the type)"
@@ -70,6 +70,9 @@ class Ec2Options(BaseModel):
 
     max_hours: float = Field(12.0, gt=0, le=168, description="time limit, after which the nodes terminate themselves")
     max_usd: float | None = Field(None, gt=0, description="refuse a job that may cost more than this")
+    wait_for_capacity: float = Field(
+        0.0, ge=0, le=168, description="hours to ask for machines, every 5 minutes in all zones and for all types"
+    )
     wait: bool = Field(True, description="follow the job to its end, then remove its resources")
     detach: bool = Field(
         False, description="return when the nodes run, as --no-wait does; then use attach, and stop to end it"

@@ -1,4 +1,4 @@
-"""How a job ended: what the exit records of its nodes tell.  Pure; see infra/ec2/boot.sh for the records."""
+"""How a job ended, from the exit records of its nodes.  Pure; see infra/ec2/boot.sh for the records."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -6,13 +6,15 @@ from datetime import datetime
 from typing import Any
 
 from launch.core.names import TIME
-from trainer.contract import STOPPED, Exit
+from trainer.contract import FAILED_CHECK, STOPPED, Exit
 from trainer.outcome import Outcome, state_of
 
 Record = Mapping[str, Any]
 
 # Steps of a record that say nothing against its node: AWS took it back, or somebody ended it.
 TAKEN = ("spot", "signal")
+# The step of a node that failed its health check; it is replaced once.
+HEALTH = "health"
 # The reason of a node whose training printed no error; another node may know more.
 SILENT = "the training gave no reason"
 
@@ -32,21 +34,34 @@ def is_failure(record: Record) -> bool:
     return record["code"] != Exit.DONE and record["step"] not in TAKEN
 
 
+def sentence_of(record: Record) -> str:
+    """How this record's node failed its health check, in one sentence."""
+    reason = record["reason"].rpartition(FAILED_CHECK)[2].removesuffix("; take another machine.").rstrip(".")
+    return f"node {_rank_text(record)} ({record['instance']}){FAILED_CHECK}{reason}"
+
+
 def clearest(failures: Collection[Record]) -> Record:
     """The record that tells most about a failure: not one that merely lost the others, nor a silent one."""
-    return min(failures, key=lambda r: (r["code"] == Exit.MACHINE, r["reason"] == SILENT, rank_of(r)))
+    return min(failures, key=lambda r: (r["code"] == Exit.MACHINE, is_silent(r), rank_of(r)))
+
+
+def is_silent(record: Record) -> bool:
+    """Whether the node's training printed no error; without restarts left, boot.sh puts that in front."""
+    return bool(record["reason"].endswith(SILENT))
 
 
 def of_failure(record: Record) -> Outcome:
     """The end of a job because of this record's node."""
-    code, rank = record["code"], "?" if record["rank"] is None else record["rank"]
+    code, rank = record["code"], _rank_text(record)
+    if record["step"] == HEALTH:
+        return Outcome(state_of(code), code, sentence_of(record))
     where = f"node {rank} ({record['instance']}) failed in step {record['step']} with exit code {code}"
     remedy = "; --root-gb sets the size of its disk" if code == Exit.DISK else ""
     return Outcome(state_of(code), code, f"{where}: {record['reason'].rstrip('.')}{remedy}")
 
 
 def of_records(records: Collection[Record]) -> Outcome | None:
-    """What the records of a job's nodes tell; None where none of them failed or was done."""
+    """The outcome according to the records of a job's nodes; None if none of them failed or was done."""
     failures = [record for record in records if is_failure(record)]
     if failures:
         return of_failure(clearest(failures))
@@ -59,6 +74,10 @@ def completed(outcome: Outcome, job: str, started: datetime | None, now: datetim
     """`outcome` of a job that ends now, with its name, time and cost."""
     seconds = max(0.0, (now - started).total_seconds()) if started else None
     return replace(outcome, job=job, ended=now.strftime(TIME), seconds=seconds, usd=usd)
+
+
+def _rank_text(record: Record) -> str:
+    return "?" if record["rank"] is None else str(record["rank"])
 
 
 def rank_of(record: Record) -> int:

@@ -1,15 +1,20 @@
 """Job + facts -> the plan: every request in order, the quotes, and the problems.  Pure."""
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from launch.core.errors import AwsError
 from launch.core.job import Job
+from launch.core.perform import REMEDY
 from launch.core.plan import Choice, FromAnswer, Plan, Request, Step, Try
-from launch.ec2 import explain, machines, requests
+from launch.ec2 import explain, machines, reach, requests
 from launch.ec2.checks import Resolved
 from launch.ec2.describe import describe
 from launch.ec2.facts import Facts, Subnet
+from launch.ec2.filling import AS_AWS_PLEASES, filling
+from launch.ec2.fleet import INTERNAL_ERROR, NO_MACHINE, NO_START, Node
 from launch.ec2.names import SCHEDULE_GROUP, group_name
 from launch.ec2.options import Ec2Options
 from launch.ec2.requests import Cluster
@@ -22,7 +27,10 @@ NO_CAPACITY = {
     "InsufficientHostCapacity": "no capacity",
     "InsufficientReservedInstanceCapacity": "reservation full",
     "ReservationCapacityExceeded": "reservation full",
-    "Unsupported": "not supported in this zone",
+    "Unsupported": "not supported here: {error}",
+    # Of spot: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
+    "UnfulfillableCapacity": "no capacity",
+    "InsufficientCapacity": "no capacity",
     "InsufficientFreeAddressesInSubnet": "no addresses left in the subnet",
     "InsufficientVolumeCapacity": "no capacity for the volumes",
     "SpotMaxPriceTooLow": "spot price over the limit",
@@ -32,6 +40,18 @@ NO_QUOTA = {
     "InstanceLimitExceeded": "instance quota used up",
     "MaxSpotInstanceCountExceeded": "spot quota used up",
 }
+
+
+# What RunInstances answers where a rate for filling volumes cannot be met; AWS documents that it fails, and no code.
+NO_FILLING = {
+    "InsufficientVolumeCapacity": "no capacity to fill volumes; trying without",
+    "nitialization": "AWS cannot fill the volumes at that rate; trying without",
+    "VolumeLimitExceeded": "quota of volumes used up; trying without filling them",
+}
+# How long a zone where nodes ended as they started is not tried again for their type.
+EXHAUSTED_FOR = timedelta(minutes=15)
+# An internal error may be that of one machine, and also ends nodes that ran for a while: so often it takes a zone out.
+INTERNAL_ERRORS = 3
 
 
 @dataclass(frozen=True)
@@ -60,16 +80,17 @@ def plan(job: Job[Ec2Options], resolved: Resolved, name: str, facts: Facts) -> P
         if tries:
             steps.append(_choice(tries, missing))
         else:
-            problems = (*problems, _not_offered(resolved, facts))
+            problems = (*problems, _no_subnet(cluster, facts))
     if resolved.data_volume == "multi-attach" and not facts.fleet.shared_volumes:
-        steps.append(machines.shared_volume(cluster, _zone(facts)))
+        newest = generation if missing else max(node.generation for node in facts.fleet.living)
+        steps.append(machines.shared_volume(cluster, _zone(facts), newest))
     return Plan(
         title=f"{cluster.nodes} x {' or '.join(resolved.options.instance_type)} on EC2, job {name}",
         payload=Launch(job, cluster, missing, generation),
         facts=explain.plan_facts(cluster, facts),
         steps=tuple(steps),
-        quotes=explain.quotes(job.train, resolved, facts, cluster.snapshot.gib if cluster.snapshot else 0),
-        not_counted=explain.NOT_COUNTED,
+        quotes=explain.quotes(job.train, cluster, facts),
+        not_counted=explain.not_counted(cluster),
         warnings=explain.warnings(cluster, facts),
         problems=(*facts.problems, *problems),
         later=_later(cluster),
@@ -82,7 +103,14 @@ def _zone(facts: Facts) -> str | FromAnswer:
     return living[0].zone if living else FromAnswer("nodes", "Instances[0].Placement.AvailabilityZone")
 
 
-def _not_offered(resolved: Resolved, facts: Facts) -> TrainerError:
+def _no_subnet(cluster: Cluster, facts: Facts) -> TrainerError:
+    """Why there is no subnet to start nodes in."""
+    if exhausted := _exhausted(facts):
+        names = ", ".join(f"{kind} in {zone}" for kind, zone in sorted(exhausted))
+        return AwsError(f"no capacity: EC2 ended nodes as they started ({names}). {REMEDY}", "NothingLeftToTry")
+    if sentences := reach.cut_off(cluster, facts):
+        return AwsError(sentences[0])
+    resolved = cluster.resolved
     zones = ", ".join(subnet.zone for subnet in facts.subnets) or "no zone"
     return AwsError(
         f"{' or '.join(resolved.options.instance_type)} is not offered in the zones of the subnets ({zones}); choose "
@@ -94,14 +122,46 @@ def _tries(cluster: Cluster, facts: Facts, count: int, generation: int) -> tuple
     """All zones for the first type, then for the next."""
     subnets = _candidates(facts)
     market = explain.market(cluster.resolved.options)
+    exhausted, may_fill = _exhausted(facts), not _could_not_fill(facts)
     tries = []
     for instance in cluster.resolved.instances:
         for subnet in subnets:
-            if not _may_offer(facts, instance.name, subnet):
+            if not _may_offer(facts, instance.name, subnet) or reach.why_cut_off(cluster, facts, instance, subnet):
                 continue
-            request = machines.run_instances(cluster, instance, subnet, count, generation)
-            tries.append(Try(request, (instance.name, subnet.zone, market), instance.name))
+            if (instance.name, subnet.zone) in exhausted:
+                continue
+            fill = filling(cluster.resolved, instance, cluster.snapshot, cluster.prices)
+            ways = [fill, AS_AWS_PLEASES] if fill.rate and may_fill else [AS_AWS_PLEASES]
+            request, *lesser = (
+                machines.run_instances(cluster, instance, subnet, count, generation, way) for way in ways
+            )
+            label = (instance.name, subnet.zone, market)
+            tries.append(Try(request, label, instance.name, lesser[0] if lesser else None))
     return tuple(tries)
+
+
+def _ended_at_once(facts: Facts) -> list[Node]:
+    """The nodes that EC2 has just terminated while they started."""
+    recent = [node for node in facts.fleet.nodes if not node.lives and facts.now - node.launched_at < EXHAUSTED_FOR]
+    return [node for node in recent if node.reason.startswith(NO_START)]
+
+
+def _exhausted(facts: Facts) -> set[tuple[str, str]]:
+    """The types and zones where EC2 took a request and then had no machines."""
+    exhausted = set[tuple[str, str]]()
+    failed = defaultdict[tuple[str, str], set[int]](set)  # type and zone -> generations
+    for node in _ended_at_once(facts):
+        place = (node.type, node.zone)
+        if node.reason.startswith(NO_MACHINE):
+            exhausted.add(place)
+        elif node.reason.startswith(INTERNAL_ERROR):
+            failed[place].add(node.generation)
+    return exhausted | {place for place, starts in failed.items() if len(starts) >= INTERNAL_ERRORS}
+
+
+def _could_not_fill(facts: Facts) -> bool:
+    """Whether volumes were refused after the request for their nodes had been taken."""
+    return any(not node.reason.startswith((NO_MACHINE, INTERNAL_ERROR)) for node in _ended_at_once(facts))
 
 
 def _candidates(facts: Facts) -> tuple[Subnet, ...]:
@@ -135,6 +195,7 @@ def _choice(tries: Sequence[Try], count: int) -> Choice:
         next_after=NO_CAPACITY,
         next_kind_after=NO_QUOTA,
         name="nodes",
+        lesser_after=NO_FILLING,
     )
 
 

@@ -1,19 +1,41 @@
 """Looks everything up and plans: the first step of a launch, and of the replacement of lost nodes."""
 
+from functools import partial
+
 from launch.core.job import Job
 from launch.core.names import default_job_name
 from launch.core.plan import Plan
+from launch.core.pricelist import cache_of
 from launch.ec2 import checks, planner
 from launch.ec2.lookup import look_up
 from launch.ec2.options import Ec2Options
 from launch.ec2.planner import Launch
+from launch.ec2.regions import Place, Plans
 from launch.ec2.runtime import Runtime
 
 
-def plan_job(job: Job[Ec2Options], runtime: Runtime) -> Plan[Launch]:
-    """The plan of `job`, which gets a name if it has none.  Raises SettingsError before any call to AWS."""
-    resolved, now = checks.resolve(job), runtime.clock.utc()
-    name = job.where.job_name or default_job_name(job.train.dataset, job.train.model, now.astimezone())
-    named = Job(job.train, job.where.model_copy(update={"job_name": name}))
-    facts = look_up(runtime.make_aws(job.where.region), resolved, name, job.train.dataset, now)
-    return planner.plan(named, resolved, name, facts)
+def plan_job(job: Job[Ec2Options], runtime: Runtime, region: str | None = None) -> Plan[Launch]:
+    """The plan of `job`, which gets a name if it has none, in one region, by default its first.
+
+    Raises SettingsError before any call to AWS.
+    """
+    return _plan_in(region or next(iter(job.where.region), None), _named(job, runtime), runtime).plan
+
+
+def plan_everywhere(job: Job[Ec2Options], runtime: Runtime) -> Plans:
+    """The same in each of its regions."""
+    named, regions = _named(job, runtime), dict.fromkeys(job.where.region or (None,))
+    places = tuple(_plan_in(region, named, runtime) for region in regions)
+    return Plans(places, is_new=job.where.job_name is None)
+
+
+def _named(job: Job[Ec2Options], runtime: Runtime) -> Job[Ec2Options]:
+    now = runtime.clock.utc().astimezone()
+    name = job.where.job_name or default_job_name(job.train.dataset, job.train.model, now)
+    return Job(job.train, job.where.model_copy(update={"job_name": name}))
+
+
+def _plan_in(region: str | None, job: Job[Ec2Options], runtime: Runtime) -> Place:
+    resolved, now, name = checks.resolve(job), runtime.clock.utc(), str(job.where.job_name)
+    facts = look_up(runtime.make_aws(region), resolved, name, job.train.dataset, now, partial(cache_of, runtime.env))
+    return Place(facts, planner.plan(job, resolved, name, facts))

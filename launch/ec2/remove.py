@@ -13,6 +13,7 @@ from launch.core.perform import Say
 from launch.core.price import usd
 from launch.ec2 import stop
 from launch.ec2.costs import cost_so_far
+from launch.ec2.ends import find_ends
 from launch.ec2.fleet import Fleet
 from launch.ec2.folders import folder_of
 from launch.ec2.outcome import at_time_limit, completed, of_records, stopped
@@ -37,9 +38,9 @@ class Target:
 def remove(target: Target, clock: Clock, say: Say) -> None:
     """Removes all resources of a job and verifies it.  Raises AwsError if something remains."""
     aws, job, own = target.aws, target.job, target.fleet.of(target.job)
-    cost = cost_so_far(own, clock.utc())
     folder = folder_of(aws, target.fleet, job, target.bucket)
-    has_folder = stop.mark_ended(aws, folder, clock, say)
+    cost = cost_so_far(find_ends(aws, folder, own), clock.utc())
+    has_folder = stop.mark_ended(aws, folder, clock, say, is_asked=True)
     removed = 0 if own.is_empty else stop.stop(aws, job, clock, say, unsure=is_young(own, job, clock.utc()))
     if not removed:
         say(f"{job} has no resources in {aws.region}")

@@ -5,19 +5,21 @@ Pure; planner.py orders them.  The nodes are in machines.py.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from launch.core.names import JOB_TAG, Folder, tags
 from launch.core.plan import FromAnswer, Request
+from launch.core.price import CATALOGS, Prices
 from launch.ec2.checks import Resolved
 from launch.ec2.facts import Ami, Snapshot
 from launch.ec2.names import BACKEND_NAME, LOG_GROUP, SCHEDULE_GROUP, group_name
 
 RETENTION_DAYS = 90
-# EC2's errors for a group that it created a moment ago.
-NOT_YET = ("InvalidGroup.NotFound", "InvalidPlacementGroup.Unknown")
+# EC2's errors for what it made a moment ago.
+NOT_YET = ("InvalidGroup.NotFound", "InvalidPlacementGroup.Unknown", "InvalidVolume.NotFound",
+           "InvalidInstanceID.NotFound")  # fmt: skip
 GRACE = timedelta(minutes=5)
 
 
@@ -38,6 +40,8 @@ class Cluster:
     deadline: datetime
     train: tuple[str, ...]
     security_group: str | FromAnswer
+    prices: Prices = CATALOGS
+    downloads: bool = False  # whether the training fetches its data from the internet
 
     @property
     def nodes(self) -> int:
@@ -49,12 +53,13 @@ class Cluster:
 
 
 # Options that may differ between two starts of one job, and those with a key of their own in job.json.
-NOT_THE_JOB = {"wait", "detach", "max_usd", "max_nodes", "job_name", "region"}
+NOT_THE_JOB = {"wait", "wait_for_capacity", "detach", "max_usd", "max_nodes", "job_name", "region"}
 
 
 def spec(cluster: Cluster) -> dict[str, Any]:
     """job.json: the settings, by which a second start recognizes its job."""
     options = cluster.resolved.options.model_dump(mode="json", exclude=NOT_THE_JOB)
+    regions = list(cluster.resolved.options.region)  # those in which the job may be
     return {
         "job": cluster.job,
         "backend": BACKEND_NAME,
@@ -67,6 +72,8 @@ def spec(cluster: Cluster) -> dict[str, Any]:
         "snapshot": cluster.snapshot.id if cluster.snapshot else None,
         "started": int(cluster.started.timestamp()),
         "deadline": int(cluster.deadline.timestamp()),
+        "prices": {**asdict(cluster.prices), "usd_per_hour": dict(cluster.prices.usd_per_hour)},
+        **({"regions": regions} if len(regions) > 1 else {}),
     }
 
 
@@ -131,7 +138,9 @@ def time_limit(cluster: Cluster, exists: bool) -> list[Request]:
     why = "terminate all nodes of the job at its time limit"
     if exists:
         return [Request("scheduler", "UpdateSchedule", schedule, why)]
-    return [group, Request("scheduler", "CreateSchedule", schedule, why, ("ConflictException",))]
+    # The group has only just been created.
+    not_yet = ("ResourceNotFoundException",)
+    return [group, Request("scheduler", "CreateSchedule", schedule, why, ("ConflictException",), retry_after=not_yet)]
 
 
 def security_group(cluster: Cluster, vpc: str) -> list[Request]:

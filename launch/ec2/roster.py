@@ -1,6 +1,7 @@
 """cluster.json: the rank, address and data volume of every node.  Pure; boot.sh reads it on each of them."""
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from launch.ec2.fleet import Fleet, Node
@@ -28,7 +29,17 @@ def roster(cluster: Cluster, fleet: Fleet, previous: Mapping[str, Any] | None) -
         for rank, node in ranks(chosen, previous)
     ]
     generation = max((node.generation for node in chosen), default=1)
-    return _content(cluster, generation, _restarts(cluster, generation, previous), rows)
+    content = _content(cluster, generation, _restarts(cluster, generation, previous), rows)
+    return {**content, "deadline": _deadline(cluster, chosen, previous)}
+
+
+def _deadline(cluster: Cluster, nodes: Sequence[Node], previous: Mapping[str, Any] | None) -> int:
+    """The time limit, which begins with the first nodes: a launch may have waited for them."""
+    if previous is not None and previous["started"] == int(cluster.started.timestamp()):
+        return int(previous["deadline"])
+    limit = timedelta(hours=cluster.resolved.options.max_hours)
+    ends = [node.launched_at + limit for node in nodes]
+    return int(min([cluster.deadline, *ends]).timestamp())
 
 
 def planned_roster(cluster: Cluster) -> Roster:

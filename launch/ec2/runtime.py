@@ -1,12 +1,12 @@
-"""What a command gets from outside.  Light to import: --help needs it."""
+"""The dependencies of the commands, for tests to replace.  Light to import: --help needs it."""
 
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from launch.core import cli
 from launch.core.clock import Clock
+from launch.core.terminal import may_detach, say
 
 if TYPE_CHECKING:
     from launch.core.aws import Aws
@@ -30,6 +30,6 @@ class Runtime:
 
     make_aws: Callable[[str | None], "Aws"] = _connect
     clock: Clock = field(default_factory=Clock)
-    say: Say = cli.say
-    may_detach: Callable[[], bool] = cli.may_detach
+    say: Say = say
+    may_detach: Callable[[], bool] = may_detach
     env: Mapping[str, str] = field(default_factory=lambda: os.environ)

@@ -6,7 +6,7 @@ from typing import Any, cast
 from launch.core.aws import Aws
 from launch.core.job import Job
 from launch.core.lookup import spec_of
-from launch.ec2.fleet import find
+from launch.ec2.fleet import Fleet
 from launch.ec2.folders import folder_of, needed, refuse_unknown
 from launch.ec2.names import BACKEND_NAME, command
 from launch.ec2.options import Ec2Options
@@ -15,9 +15,8 @@ from trainer.errors import SettingsError
 from trainer.settings import flags
 
 
-def job_named(aws: Aws, name: str | None, bucket: str | None) -> Job[Ec2Options]:
-    """The job that was started as `name`.  Raises SettingsError that names the running jobs."""
-    fleet = find(aws)
+def job_named(aws: Aws, fleet: Fleet, name: str | None, bucket: str | None) -> Job[Ec2Options]:
+    """The job that was started as `name`.  Raises SettingsError that names the running jobs.  fleet: of all jobs."""
     folder = folder_of(aws, fleet, needed(name, "attach", fleet), bucket)
     spec = spec_of(aws, folder, BACKEND_NAME)
     if spec is None:
@@ -29,7 +28,7 @@ def job_named(aws: Aws, name: str | None, bucket: str | None) -> Job[Ec2Options]
 
 def job_of(spec: Mapping[str, Any]) -> Job[Ec2Options]:
     """The job that job.json describes.  Raises SettingsError if an incompatible version wrote it."""
-    own = {"job_name": spec["job"], "region": spec["region"], "max_nodes": spec["where"]["nodes"]}
+    own = {"job_name": spec["job"], "region": [spec["region"]], "max_nodes": spec["where"]["nodes"]}
     (where,) = flags.build({**spec["where"], **own}, [Ec2Options])
     (train,) = flags.parse(spec["train"], [TrainConfig], prog="job.json", about="", sections={})
     return Job(cast(TrainConfig, train), cast(Ec2Options, where))

@@ -1,52 +1,63 @@
 """Performs a plan: starts the nodes, follows the job, removes everything.  Read _Life.live() first."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from launch.core.aws import Aws
-from launch.core.errors import AwsError, Ended, NoAnswer
-from launch.core.lookup import read_json
+from launch.core.errors import AwsError, Ended, NoAnswer, NotSetUp
 from launch.core.outcomes import put_outcome
-from launch.core.perform import Say, perform
+from launch.core.patience import may_pass
+from launch.core.perform import Say
 from launch.core.plan import Plan
 from launch.core.price import usd
+from launch.core.refusals import EXPIRED
 from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
-from launch.ec2 import machines, requests, stop
+from launch.ec2 import stop
 from launch.ec2.costs import cost_so_far
-from launch.ec2.fleet import Fleet, find
+from launch.ec2.ends import find_ends
+from launch.ec2.fleet import find
 from launch.ec2.names import command
 from launch.ec2.outcome import completed, stopped
 from launch.ec2.planner import Launch
-from launch.ec2.planning import plan_job
 from launch.ec2.requests import Cluster
-from launch.ec2.roster import roster, volumes_missing
 from launch.ec2.runtime import Runtime
-from launch.ec2.watch import APPEAR_S, Follower, read_roster
+from launch.ec2.starter import Starter
+from launch.ec2.watch import Follower, read_roster
 from trainer.contract import Exit
 from trainer.errors import TrainerError
 from trainer.outcome import Outcome, state_of
 
-LOOK_EVERY_S = 3.0
+
+class LeftRunning(Ended):
+    """This launcher ended while the job keeps running."""
+
+
+def is_out_of_reach(error: TrainerError) -> bool:
+    """Whether the error says nothing about the job: AWS did not answer, or the credentials have expired."""
+    is_expired = isinstance(error, AwsError) and error.aws_code in EXPIRED
+    return may_pass(error) or is_expired or isinstance(error, NotSetUp)
+
 
 Change = Callable[[], Mapping[str, Any]]
 
 
-def launch(plan: Plan[Launch], runtime: Runtime) -> Outcome | None:
+def launch(plan: Plan[Launch], runtime: Runtime, *, waits: bool = True) -> Outcome | None:
     """Starts what is missing, follows the job and removes it.  Returns how it ended; None if the user detached.
 
     Nothing is left, whatever happens, unless the user detaches.  Raises Ended for a job that was not done and
     for a launch that failed, both after everything is removed.
+    waits: as long as the user says until its nodes have capacity; those that replace lost ones always are waited for.
     """
-    life = _Life(plan, runtime)
-    return life.live(life.begin, life.replace_lost)
+    life = _Life(plan, runtime, waits)
+    return life.live(life.starter.start, life.starter.replace_lost)
 
 
 def attach(plan: Plan[Launch], runtime: Runtime) -> Outcome | None:
     """launch() for a job that was started before; if none of its nodes is left, none is started."""
     life = _Life(plan, runtime)
     if plan.payload.missing < life.cluster.nodes:
-        return life.live(life.begin, life.replace_lost)
+        return life.live(life.starter.start, life.starter.replace_lost)
     return life.live(lambda: read_roster(life.aws, life.cluster.folder), None)
 
 
@@ -56,11 +67,13 @@ class _Life:
 
     plan: Plan[Launch]
     runtime: Runtime
+    waits: bool = True
 
     def __post_init__(self) -> None:
         self.aws: Aws = self.runtime.make_aws(self.cluster.region)
         self.is_ours = self.plan.payload.missing > 0
         self.say: Say = unless_gone(self.runtime.say)
+        self.starter = Starter(self.plan, self.runtime, self.aws, self.say, self.waits)
 
     @property
     def cluster(self) -> Cluster:
@@ -77,7 +90,10 @@ class _Life:
                     self._detach()
                     return None
                 runtime = self.runtime
-                outcome = Follower(self.cluster, self.aws, runtime.clock, runtime.say, replace_lost).follow()
+                follower = Follower(self.cluster, self.aws, runtime.clock, runtime.say, replace_lost)
+                outcome = self._follow(follower)
+            except LeftRunning:
+                raise
             except KeyboardInterrupt:
                 if not self.is_ours:
                     raise  # somebody else's running job, which this launcher had not joined yet
@@ -98,6 +114,17 @@ class _Life:
         self.say(f"  aws s3 sync {folder.uri}/run runs/{job} --region {self.cluster.region}")
         return outcome
 
+    def _follow(self, follower: Follower) -> Outcome:
+        """How the job ended.  Raises LeftRunning if this machine cannot reach AWS: the nodes can, and train on."""
+        try:
+            return follower.follow()
+        except TrainerError as error:
+            if not is_out_of_reach(error):
+                raise
+            self.say(f"{error}\nThe job is left as it is.")
+            self._detach()
+            raise LeftRunning(f"lost sight of the job: {error}", error.code) from error
+
     def _after_failure(self, error: Exception | Hangup) -> None:
         """Removes the job after `error`.  Raises Ended, with the outcome, unless the error is a bug."""
         is_hangup = isinstance(error, (Hangup, BrokenPipeError))
@@ -109,70 +136,6 @@ class _Life:
             raise Ended(outcome.reason, outcome.exit_code, outcome) from error
         if self.is_ours and isinstance(error, TrainerError):
             raise Ended(str(error), outcome.exit_code, outcome) from error
-
-    # ---- starting
-
-    def begin(self) -> Mapping[str, Any]:
-        """Makes the requests of the plan and writes cluster.json, which it returns.  Converges if repeated."""
-        return self._begin(self.plan, may_retry=True)
-
-    def replace_lost(self) -> Mapping[str, Any]:
-        """Replaces lost nodes, as the same command would do."""
-        again = self._plan_again()
-        if again.payload.cluster.started != self.cluster.started:
-            raise AwsError(f"job {self.cluster.job} was stopped or restarted by another command.")
-        return self._begin(again, may_retry=True)
-
-    def _begin(self, plan: Plan[Launch], *, may_retry: bool) -> Mapping[str, Any]:
-        cluster, clock = plan.payload.cluster, self.runtime.clock
-        try:
-            perform(plan.steps, self.aws.call, self.runtime.say, clock.sleep)
-        except AwsError as error:
-            if error.aws_code != "InvalidGroup.Duplicate" or not may_retry:
-                raise
-            # botocore repeated a request whose answer was lost: the group exists, and a new plan will find it.
-            return self._begin(self._plan_again(), may_retry=False)
-        fleet = self._wait_for_nodes(plan.payload)
-        previous = read_json(self.aws, cluster.folder.bucket, cluster.folder.cluster)
-        members = roster(cluster, fleet, previous)
-        if members != previous:
-            perform([requests.put_roster(cluster.folder, members)], self.aws.call, self.runtime.say)
-        places = ", ".join(sorted({f"{node.type} in {node.zone}" for node in fleet.living}))
-        self.runtime.say(f"{cluster.nodes} nodes started ({places}); they take a few minutes to boot")
-        return members
-
-    def _plan_again(self) -> Plan[Launch]:
-        plan = plan_job(self.plan.payload.job, self.runtime)
-        if plan.problem is not None:
-            raise plan.problem
-        return plan
-
-    def _wait_for_nodes(self, launched: Launch) -> Fleet:
-        """All nodes with their data volumes.  Raises AwsError if one ends at once, or is not listed in time."""
-        cluster, clock = launched.cluster, self.runtime.clock
-        until = clock.now() + APPEAR_S
-        while True:
-            fleet = find(self.aws, cluster.job)
-            if cluster.resolved.data_volume == "multi-attach":
-                self._share_volume(fleet)
-            if len(fleet.living) >= cluster.nodes and not volumes_missing(cluster, fleet):
-                return fleet
-            _check_started(fleet, launched.generation)
-            if clock.now() > until:
-                minutes = f"{APPEAR_S / 60:g} minutes"
-                raise AwsError(f"EC2 lists {len(fleet.living)} of {cluster.nodes} nodes after {minutes}.")
-            clock.sleep(LOOK_EVERY_S)
-
-    def _share_volume(self, fleet: Fleet) -> None:
-        """Attaches the shared volume to every running node, to be deleted with the last of them."""
-        for volume in fleet.shared_volumes:
-            if volume.state not in ("available", "in-use"):
-                continue
-            for node in fleet.living:
-                if node.id in volume.attached_to and node.id not in volume.deleted_with:
-                    perform([machines.delete_with(node.id)], self.aws.call, self.runtime.say)
-                elif node.state == "running" and node.id not in volume.attached_to:
-                    perform([machines.attach(volume.id, node.id)], self.aws.call, self.runtime.say)
 
     # ---- leaving
 
@@ -190,35 +153,45 @@ class _Life:
     def _take_down(self, outcome: Outcome, *, unsure: bool, cause: BaseException | None = None) -> Outcome:
         """Removes everything, then writes outcome.json; returns the outcome with time and cost.
 
+        Raises Ended with the exit code of AWS's failures if something remains; its outcome keeps the training's state.
         unsure: see stop.stop(); cause: the error that led here, for the sentence if this fails, too.
         """
         with hangups_ignored():
             cost = self._cost()
-            has_folder, removed = self._remove(unsure, cause)
+            has_folder, removed, failure = self._remove(unsure, cause)
             now = self.runtime.clock.utc()
             outcome = completed(outcome, self.cluster.job, self.cluster.started, now, cost)
-            if removed:
+            if failure is not None:
+                ending = outcome.reason or "the training is done"
+                outcome = replace(outcome, exit_code=Exit.AWS, reason=f"{ending}; its resources are not removed")
+            elif removed:
                 price = "" if cost is None else f".  The job cost about {usd(cost)}"
                 self.say(f"removed {removed} resources; none is left{price}")
             if has_folder:
                 warning = put_outcome(self.aws, self.cluster.folder, outcome)
                 if warning:
                     self.say(f"warning: {warning}")
+            if failure is not None:
+                raise Ended(str(failure), Exit.AWS, outcome) from failure
         return outcome
 
-    def _remove(self, unsure: bool, cause: BaseException | None) -> tuple[bool, int]:
-        """Whether the job has a folder, and how many resources were removed.  Raises AwsError with what to do."""
-        cluster, clock = self.cluster, self.runtime.clock
+    def _remove(self, unsure: bool, cause: BaseException | None) -> tuple[bool, int, AwsError | None]:
+        """Whether the job has a folder, how many resources were removed, and why not all were, with what to do."""
+        cluster, clock, has_folder = self.cluster, self.runtime.clock, False
         remedy = command("stop", cluster.job, cluster.region)
         try:
             has_folder = stop.mark_ended(self.aws, cluster.folder, clock, self.say)
-            return has_folder, stop.stop(self.aws, cluster.job, clock, self.say, unsure=unsure)
+            return has_folder, stop.stop(self.aws, cluster.job, clock, self.say, unsure=unsure), None
         except TrainerError as error:
             deadline = f"{cluster.deadline:%Y-%m-%d %H:%M} UTC"
-            raise AwsError(
-                f"{cause or 'the job has ended.'} Removing its resources failed: {error} Nodes that still run will "
-                f"terminate themselves by {deadline}; to remove them now: {remedy}"
-            ) from error
+            return (
+                has_folder,
+                0,
+                AwsError(
+                    f"{cause or 'the job has ended.'} Removing its resources failed: {error} Nodes that still run will "
+                    f"terminate themselves by {deadline}; to remove them now: {remedy}"
+                ),
+            )
         except KeyboardInterrupt:
             self.say(f"not everything is removed; finish with {remedy}")
             raise
@@ -226,7 +199,8 @@ class _Life:
     def _cost(self) -> float | None:
         """USD so far; None if AWS cannot be asked, which must not keep the nodes running."""
         try:
-            return cost_so_far(find(self.aws, self.cluster.job), self.runtime.clock.utc())
+            fleet = find_ends(self.aws, self.cluster.folder, find(self.aws, self.cluster.job))
+            return cost_so_far(fleet, self.runtime.clock.utc())
         except TrainerError:
             return None
 
@@ -237,11 +211,3 @@ def _outcome_of(error: BaseException) -> Outcome:
         reason = (str(error).splitlines() or [""])[0].rstrip(":")
         return Outcome(state_of(error.code), error.code, reason)
     return Outcome("failed", Exit.BUG, f"a bug in the launcher: {type(error).__name__}: {error}")
-
-
-def _check_started(fleet: Fleet, generation: int) -> None:
-    """Raises AwsError if a new node has ended already."""
-    for node in fleet.nodes:
-        if node.generation == generation and not node.lives:
-            reason = node.reason or "EC2 gives no reason"
-            raise AwsError(f"node {node.id} ended right after its start: {reason}.", "EndedAtOnce")

@@ -6,21 +6,20 @@ from collections.abc import Sequence
 
 from launch.core.aws import Aws
 from launch.core.clock import Clock
-from launch.core.errors import AwsError, NoAnswer
+from launch.core.errors import AwsError
 from launch.core.lookup import spec_of
 from launch.core.names import Folder
-from launch.core.patience import Patience
+from launch.core.patience import Patience, may_pass
 from launch.core.perform import Say
-from launch.ec2.fleet import Fleet, Node, Resource, find
+from launch.ec2.fleet import Fleet, Node, Resource, find, nodes_of
 from launch.ec2.names import BACKEND_NAME, SCHEDULE_GROUP, command
-from trainer.errors import TrainerError
 
 # Codes for what is already gone.
 GONE = {"InvalidInstanceID.NotFound", "InvalidVolume.NotFound", "InvalidGroup.NotFound",
         "InvalidPlacementGroup.Unknown", "InvalidNetworkInterfaceID.NotFound", "ResourceNotFoundException"}  # fmt: skip
 # Codes for what is still in use; retry soon.
-IN_USE = {"DependencyViolation", "VolumeInUse", "InvalidPlacementGroup.InUse", "InvalidNetworkInterface.InUse",
-          "InvalidParameterValue", "IncorrectState"}  # fmt: skip
+IN_USE = {"DependencyViolation", "InvalidGroup.InUse", "VolumeInUse", "InvalidPlacementGroup.InUse",
+          "InvalidNetworkInterface.InUse", "InvalidParameterValue", "IncorrectState"}  # fmt: skip
 
 # Terminating takes a minute or two; p4d and larger take up to twenty.
 LIMIT_S, LOOK_EVERY_S = 1800.0, 3.0
@@ -39,7 +38,6 @@ def stop(aws: Aws, job: str, clock: Clock, say: Say, *, unsure: bool = False) ->
     until, sure_at = clock.now() + LIMIT_S, clock.now() + (SETTLE_S if unsure else 0.0)
     patience = Patience(clock, PATIENCE_S, may_pass)
     while True:
-        is_done = False
         try:
             is_sure = clock.now() >= sure_at
             fleet = find(aws, job)
@@ -50,16 +48,25 @@ def stop(aws: Aws, job: str, clock: Clock, say: Say, *, unsure: bool = False) ->
             removed |= _names(fleet)
             is_done = _remove_some(aws, fleet, terminated, say, is_sure=is_sure)
             patience.success()
+            if not is_done:
+                # EC2 may list a new node that it cannot end yet: look again soon.
+                is_open = any(node.id not in terminated for node in fleet.living)
+                _wait_for_nodes(aws, fleet, job, clock, until=clock.now() if is_open else until, sure_at=sure_at)
         except AwsError as error:
             patience.failure(error)
             say(f"warning: {error}\n  retrying")
-        if not is_done:
             clock.sleep(LOOK_EVERY_S)
 
 
-def may_pass(error: TrainerError) -> bool:
-    """Whether AWS did not refuse, but could not be reached or failed on its side."""
-    return isinstance(error, NoAnswer) or (isinstance(error, AwsError) and not error.aws_code)
+def _wait_for_nodes(aws: Aws, fleet: Fleet, job: str, clock: Clock, *, until: float, sure_at: float) -> None:
+    """Sleeps until a node has ended or appeared, or all are gone for sure: with one request a look, not six."""
+    present = {node.id for node in fleet.present}
+    clock.sleep(LOOK_EVERY_S)
+    while clock.now() < until and (present or clock.now() < sure_at):
+        listed = {node.id for node in nodes_of(aws, job).present}
+        if listed != present:
+            return
+        clock.sleep(LOOK_EVERY_S)
 
 
 def _names(fleet: Fleet) -> set[str]:
@@ -99,10 +106,10 @@ def _delete(aws: Aws, fleet: Fleet, say: Say) -> bool:
 
     The time limit is deleted last: should this fail half-way, it still terminates the nodes.
     """
-    others = [resource for resource in fleet.resources if resource.kind != "schedule"]
-    due = sorted(others, key=lambda resource: ORDER.index(resource.kind)) or fleet.resources
-    gone = [_try_to_delete(aws, resource, say) for resource in due]
-    return bool(gone) and all(gone)
+    due = sorted(fleet.resources, key=lambda resource: ORDER.index(resource.kind))
+    others = [resource for resource in due if resource.kind != "schedule"]
+    gone = [_try_to_delete(aws, resource, say) for resource in others]
+    return all(gone) and all(_try_to_delete(aws, limit, say) for limit in due[len(others) :])
 
 
 def _try_to_delete(aws: Aws, resource: Resource, say: Say) -> bool:
@@ -140,18 +147,22 @@ def _what_remains(fleet: Fleet, job: str, region: str) -> str:
     )
 
 
-def mark_ended(aws: Aws, folder: Folder, clock: Clock, say: Say) -> bool:
+def mark_ended(aws: Aws, folder: Folder, clock: Clock, say: Say, *, is_asked: bool = False) -> bool:
     """Writes into job.json that this start of the job has ended; returns False if there is no job.json.
 
     Followers then stop, and the next start gets a time limit of its own.  Called before anything is terminated, or a
     follower would replace it.
+    is_asked: by the user, which ends a launcher that waits between two tries in several regions, too.
     """
     try:
         spec = spec_of(aws, folder, BACKEND_NAME)
         if spec is None:
             return False
-        if "ended" not in spec:
-            body = json.dumps({**spec, "ended": int(clock.now())}, indent=1)
+        now = int(clock.now())
+        may_wait = is_asked and len(spec.get("regions", ())) > 1
+        if "ended" not in spec or may_wait:
+            more = {"stop_asked": now} if may_wait else {}
+            body = json.dumps({"ended": now, **spec, **more}, indent=1)
             params = {"Bucket": folder.bucket, "Key": folder.spec, "Body": body, "ContentType": "application/json"}
             aws.call("s3", "PutObject", params)
     except AwsError as error:

@@ -1,13 +1,24 @@
 """The verbs for jobs that were started: status, logs, stop, leaks, ssh, attach.  commands.py carries them out."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from launch.core.cli import Verb
-from launch.core.options import JobOptions, RegionOptions
+from launch.core.options import Options, WordList
+from launch.core.verbs import Verb, verbs_of
 from launch.ec2.runtime import Runtime
+
+
+class RegionsOptions(Options):
+    """Options of every verb."""
+
+    region: WordList = Field((), description="AWS regions to look in (default: the one in your AWS configuration)")
+
+
+class JobOptions(RegionsOptions):
+    """Options of a verb about one job."""
+
+    job: str | None = Field(None, description="name of the job; also without the flag, as the first word")
 
 
 class BucketOptions(JobOptions):
@@ -21,11 +32,11 @@ class LogsOptions(BucketOptions):
 
 
 class StopOptions(BucketOptions):
-    all: bool = Field(False, description="every job in the region")
+    all: bool = Field(False, description="every job in the regions")
     yes: bool = Field(False, description="skip the confirmation of --all")
 
 
-class LeaksOptions(RegionOptions):
+class LeaksOptions(RegionsOptions):
     all_regions: bool = Field(False, description="check every region that is enabled for the account")
     delete: bool = Field(False, description="remove the leaks")
     running: bool = Field(False, description="with --delete: also remove jobs within their time limit")
@@ -86,20 +97,16 @@ follow a detached job to its end, replace nodes that it loses, and remove it
 def verbs(runtime: Runtime) -> Mapping[str, Verb]:
     """The verbs by name."""
 
-    def act(name: str) -> Callable[[Any], int]:
-        def run(options: BaseModel) -> int:
-            from launch.ec2.commands import Commands  # --help does not need it
+    def commands() -> object:
+        from launch.ec2.commands import Commands  # --help does not need it
 
-            exit_code: int = getattr(Commands(runtime), name)(options)
-            return exit_code
+        return Commands(runtime)
 
-        return run
-
-    return {
-        "status": Verb(STATUS, BucketOptions, act("status")),
-        "logs": Verb(LOGS, LogsOptions, act("logs")),
-        "stop": Verb(STOP, StopOptions, act("stop")),
-        "leaks": Verb(LEAKS, LeaksOptions, act("leaks")),
-        "ssh": Verb(SSH, SshOptions, act("ssh")),
-        "attach": Verb(ATTACH, BucketOptions, act("attach")),
-    }
+    return verbs_of(commands, {
+        "status": (STATUS, BucketOptions),
+        "logs": (LOGS, LogsOptions),
+        "stop": (STOP, StopOptions),
+        "leaks": (LEAKS, LeaksOptions),
+        "ssh": (SSH, SshOptions),
+        "attach": (ATTACH, BucketOptions),
+    })  # fmt: skip

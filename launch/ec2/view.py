@@ -11,6 +11,7 @@ from launch.core.names import TIME, Folder
 from launch.core.outcomes import get_outcome
 from launch.core.progress import newest
 from launch.ec2.costs import this_start
+from launch.ec2.ends import with_ends
 from launch.ec2.fleet import Fleet
 from launch.ec2.names import BACKEND_NAME
 from launch.ec2.outcome import Record, rank_of
@@ -84,11 +85,13 @@ def view(aws: Aws, fleet: Fleet, folder: Folder, now: datetime) -> View:
     """What is known of the job of `folder`.  fleet: of all jobs.  `unread` says if S3 refuses."""
     known = View(aws.region, folder, fleet.of(folder.job), now)
     try:
+        spec, exits = spec_of(aws, folder, BACKEND_NAME), exit_records(aws, folder)
         return replace(
             known,
-            spec=spec_of(aws, folder, BACKEND_NAME),
+            fleet=with_ends(known.fleet, folder.job, exits, spec),
+            spec=spec,
             members=read_json(aws, folder.bucket, folder.cluster),
-            exits=exit_records(aws, folder),
+            exits=exits,
             epoch=newest(aws, folder),
             saved=get_outcome(aws, folder),
         )

@@ -12,8 +12,9 @@ from launch.core.lookup import read_json, spec_of
 from launch.core.names import Folder
 from launch.core.patience import Patience
 from launch.core.perform import Say
-from launch.ec2.fleet import find
-from launch.ec2.judge import Replace, Situation, Verdict, judge, strays
+from launch.ec2.boot import Booting, console
+from launch.ec2.fleet import nodes_of
+from launch.ec2.judge import NeverReported, Replace, Situation, Verdict, judge, leftover_nodes
 from launch.ec2.logs import streams_of
 from launch.ec2.names import BACKEND_NAME, command
 from launch.ec2.outcome import Record
@@ -47,11 +48,14 @@ class Follower:
         tail = LogTail(self.aws, streams_of(self.cluster.job), several=several, since=self.cluster.started)
         display, patience = LogDisplay(tail, self.clock, self.say), Patience(self.clock)
         members, written_at = read_roster(self.aws, self.cluster.folder), self.clock.now()
+        booting = Booting(self.aws, self.cluster.folder, self.clock, self.say)
         while True:
             try:
-                verdict = self._look(display, members, written_at)
+                verdict = self._look(display, booting, members, written_at)
                 if isinstance(verdict, Outcome):
                     return verdict
+                if isinstance(verdict, NeverReported):
+                    return self._never_reported(verdict)
                 if isinstance(verdict, Replace):
                     if self.replace_lost is None:
                         return Outcome("failed", Exit.MACHINE, "the nodes ended without a record of the reason")
@@ -63,22 +67,23 @@ class Follower:
                 self.say(f"warning: {error}\n  retrying")
             self.clock.sleep(POLL_S)
 
-    def _look(self, display: LogDisplay, members: Mapping[str, Any], written_at: float) -> Verdict:
+    def _look(self, display: LogDisplay, booting: Booting, members: Mapping[str, Any], written_at: float) -> Verdict:
         """written_at: when cluster.json became `members`."""
         folder = self.cluster.folder
         # The records before the logs: a node writes its record after its last line.
         exits = exit_records(self.aws, folder)
         situation = Situation(
             members,
-            find(self.aws, self.cluster.job),
+            nodes_of(self.aws, self.cluster.job),
             exits,
             spec_of(self.aws, folder, BACKEND_NAME) or {},
             now=self.clock.now(),
+            reported=booting.look(members),
             has_results=bool(exits) and self._has_results(),
             may_lag=self.clock.now() - written_at < APPEAR_S,
         )
         display.show()
-        if unneeded := [node.id for node in strays(situation, APPEAR_S)]:
+        if unneeded := [node.id for node in leftover_nodes(situation, APPEAR_S)]:
             self.say(f"terminating {', '.join(unneeded)}: not part of this start of the job")
             self.aws.call("ec2", "TerminateInstances", {"InstanceIds": unneeded})
         return judge(situation, self.cluster.resolved.options.max_restarts)
@@ -90,7 +95,21 @@ class Follower:
         objects = self.aws.pages("s3", "ListObjectsV2", "Contents", query)
         return any(item["LastModified"] >= self.cluster.started for item in objects)
 
+    def _never_reported(self, lost: NeverReported) -> Outcome:
+        """The end of a job whose node never reported, with what EC2 has of its console."""
+        self.say(f"the console of node {lost.rank} ({lost.instance}):")
+        for line in console(self.aws, lost.instance):
+            self.say(f"  {line}")
+        return Outcome(
+            "failed",
+            Exit.MACHINE,
+            f"node {lost.rank} ({lost.instance}) ended without ever having reported; its console, above, may say why: "
+            "mostly its subnet has no way to S3, or the boot script could not run",
+        )
+
     def _announce(self, lost: Replace) -> None:
+        for reason in lost.reasons:
+            self.say(reason)
         ranks = ", ".join(map(str, lost.ranks))
         nodes, are = ("node", "is") if len(lost.ranks) == 1 else ("nodes", "are")
         self.say(f"{nodes} {ranks} {are} lost; starting a replacement, then resuming from the newest checkpoint")

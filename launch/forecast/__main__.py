@@ -5,7 +5,8 @@ import sys
 from collections.abc import Sequence
 from typing import cast
 
-from launch.core import cli
+from launch.core.terminal import say
+from launch.core.verbs import coded
 from launch.forecast.options import ForecastOptions, PublishedOptions
 from trainer.config import SECTIONS, TrainConfig
 from trainer.contract import Exit
@@ -39,10 +40,10 @@ def main(argv: Sequence[str]) -> int:
     words = ["--format=json" if word == "--json" else word for word in argv]
 
     def act() -> int:
-        cli.say(_published(words[1:]) if words[:1] == [PUBLISHED] else _forecast(words))
+        say(_published(words[1:]) if words[:1] == [PUBLISHED] else _forecast(words))
         return Exit.DONE
 
-    return cli.coded(act)
+    return coded(act)
 
 
 def _forecast(words: Sequence[str]) -> str:

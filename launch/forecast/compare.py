@@ -13,8 +13,10 @@ from launch.core.estimate.rates import rates_of
 from launch.core.estimate.tables import data_set, table
 from launch.core.estimate.training import Images, training
 from launch.forecast.options import ForecastOptions
-from trainer.config import TrainConfig, batches_at, check, check_batches
+from trainer.batches import batches_at, check_batches
+from trainer.config import TrainConfig
 from trainer.errors import SettingsError
+from trainer.settings.checks import check
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from launch.core.options import WordList, split
+from launch.core.options import Options, WordList, split
 
 
 def _some(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -14,10 +14,8 @@ def _some(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return values
 
 
-class ForecastOptions(BaseModel):
+class ForecastOptions(Options):
     """Which machines are compared, and how they are ranked."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     instance_type: Annotated[WordList, AfterValidator(_some)] = Field(
         ("g5.2xlarge", "g5.12xlarge", "p4d.24xlarge"),
@@ -38,9 +36,7 @@ class ForecastOptions(BaseModel):
     format: Literal["table", "json"] = Field("table", description="output format; --json is short for --format json")
 
 
-class PublishedOptions(BaseModel):
+class PublishedOptions(Options):
     """Options of the verb `published`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     format: Literal["table", "json"] = Field("table", description="output format")

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from launch.core import cli
-from launch.core.cli import Verb
+from launch.core.terminal import say
+from launch.core.verbs import Table, main_of_verbs, verbs_of
 from launch.image.options import BuildOptions, PushOptions, ShowOptions
 
 if TYPE_CHECKING:
@@ -51,18 +51,17 @@ list the images in the repository
 def main(argv: Sequence[str], runtime: "Runtime | None" = None) -> int:
     """Runs the command line and returns its exit code."""
 
-    def act(name: str, options: Any) -> int:
+    def commands() -> object:
         from launch.image.commands import Commands  # slow to import, and --help does not need it
 
-        code: int = getattr(Commands(runtime or _runtime()), name)(options)
-        return code
+        return Commands(runtime or _runtime())
 
-    verbs = {
-        "build": Verb(BUILD, BuildOptions, partial(act, "build")),
-        "push": Verb(PUSH, PushOptions, partial(act, "push")),
-        "show": Verb(SHOW, ShowOptions, partial(act, "show")),
+    table: Table = {
+        "build": (BUILD, BuildOptions),
+        "push": (PUSH, PushOptions),
+        "show": (SHOW, ShowOptions),
     }
-    return cli.main_of_verbs("python -m launch.image", ABOUT, verbs, argv)
+    return main_of_verbs("python -m launch.image", ABOUT, verbs_of(commands, table), argv)
 
 
 def _runtime() -> "Runtime":
@@ -72,7 +71,7 @@ def _runtime() -> "Runtime":
 
     checkout = Path(__file__).resolve().parents[2]
     which = partial(shutil.which, path=os.environ.get("PATH"))
-    return Runtime(partial(Aws, policy="builder"), checkout, which, os.environ, cli.say, Clock())
+    return Runtime(partial(Aws, policy="builder"), checkout, which, os.environ, say, Clock())
 
 
 if __name__ == "__main__":

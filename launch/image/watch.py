@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from launch.core.aws import DENIED, Aws
+from launch.core.aws import Aws
 from launch.core.clock import Clock, duration
 from launch.core.errors import AwsError, Ended, NoAnswer
 from launch.core.logs import LogDisplay, LogTail, Streams
 from launch.core.patience import Patience
 from launch.core.perform import Say, perform
+from launch.core.refusals import DENIED
 from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
 from launch.image.codebuild import (
     DONE,

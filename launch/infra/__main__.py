@@ -4,10 +4,10 @@
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from launch.core import cli
-from launch.core.cli import Verb
+from launch.core.terminal import confirm, say
+from launch.core.verbs import Table, main_of_verbs, verbs_of
 from launch.infra.options import DownOptions, PlanOptions, ShowOptions, TemplateOptions, UpOptions
 
 if TYPE_CHECKING:
@@ -64,20 +64,19 @@ print the CloudFormation template
 def main(argv: Sequence[str], runtime: "Runtime | None" = None) -> int:
     """Runs the command line and returns its exit code."""
 
-    def act(name: str, options: Any) -> int:
+    def commands() -> object:
         from launch.infra.commands import Commands  # slow to import, and --help does not need it
 
-        code: int = getattr(Commands(runtime or _runtime()), name)(options)
-        return code
+        return Commands(runtime or _runtime())
 
-    verbs = {
-        "plan": Verb(PLAN, PlanOptions, partial(act, "plan")),
-        "up": Verb(UP, UpOptions, partial(act, "up")),
-        "show": Verb(SHOW, ShowOptions, partial(act, "show")),
-        "down": Verb(DOWN, DownOptions, partial(act, "down")),
-        "template": Verb(TEMPLATE, TemplateOptions, partial(act, "template")),
+    table: Table = {
+        "plan": (PLAN, PlanOptions),
+        "up": (UP, UpOptions),
+        "show": (SHOW, ShowOptions),
+        "down": (DOWN, DownOptions),
+        "template": (TEMPLATE, TemplateOptions),
     }
-    return cli.main_of_verbs("python -m launch.infra", ABOUT, verbs, argv)
+    return main_of_verbs("python -m launch.infra", ABOUT, verbs_of(commands, table), argv)
 
 
 def _runtime() -> "Runtime":
@@ -85,7 +84,7 @@ def _runtime() -> "Runtime":
     from launch.core.clock import Clock
     from launch.infra.commands import Runtime
 
-    return Runtime(partial(Aws, policy="administrator"), Clock(), cli.say, cli.confirm)
+    return Runtime(partial(Aws, policy="administrator"), Clock(), say, confirm)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ from launch.infra.facts import Facts, Stack
 from launch.infra.follow import events_of, follow
 from launch.infra.lookup import look_up, stack_of
 from launch.infra.options import (
+    DOWN,
+    UP,
     DownOptions,
     PlanOptions,
     SetUpOptions,
@@ -81,7 +83,7 @@ class Commands:
             self._forget(aws, create)
         self._say(_brief(plan, changes.as_text(changed)))
         if changed is not None:
-            self._say(f"\napply it: {planner.UP}")
+            self._say(f"\napply it: {UP}")
         return Exit.DONE
 
     def up(self, options: UpOptions) -> int:
@@ -105,14 +107,14 @@ class Commands:
         aws = self._runtime.make_aws(options.region)
         stack = stack_of(aws)
         if stack is None:
-            raise AwsError(f"there is no stack {STACK} in {aws.region}; create it with {planner.UP}.", "NoStack")
+            raise AwsError(f"there is no stack {STACK} in {aws.region}; create it with {UP}.", "NoStack")
         if options.drift:
             self._say("checking for drift")
             stack = detect_drift(aws, stack, self._clock)
         self._say(stack_text(stack, aws.region))
         if stack.drift == "DRIFTED":
             self._say("changed outside the stack:\n" + table(("name", "difference"), drifted(aws, stack)))
-            self._say(f"revert it: {planner.UP}")
+            self._say(f"revert it: {UP}")
         return Exit.DONE
 
     def down(self, options: DownOptions) -> int:
@@ -228,7 +230,7 @@ class Commands:
         if facts.problems:
             raise facts.problems[0]
         if facts.stack is not None:
-            raise AwsError(f"the stack still exists: {facts.stack.status}; run {planner.DOWN} again.", "StillThere")
+            raise AwsError(f"the stack still exists: {facts.stack.status}; run {DOWN} again.", "StillThere")
         self._say(f"\ndeleted: stack {STACK}")
         self._show_kept(facts)
         return Exit.DONE

@@ -6,12 +6,11 @@ from typing import Any
 
 from launch.core.aws import Aws
 from launch.core.clock import Clock
-from launch.core.errors import AwsError, NoAnswer
-from launch.core.patience import Patience
+from launch.core.errors import AwsError
+from launch.core.patience import Patience, may_pass
 from launch.core.perform import Say
 from launch.infra.facts import PLANNED
 from launch.infra.template import STACK
-from trainer.errors import TrainerError
 
 Event = Mapping[str, Any]
 
@@ -38,7 +37,7 @@ def follow(aws: Aws, stack: str, known: set[str], clock: Clock, say: Say) -> Non
     AWS has yet to leave, so it counts only after SILENCE_S.
     """
     events = list[Event]()
-    patience, started = Patience(clock, PATIENCE_S, _may_pass), clock.now()
+    patience, started = Patience(clock, PATIENCE_S, may_pass), clock.now()
     while True:
         try:
             status = _status(aws, stack)
@@ -53,11 +52,6 @@ def follow(aws: Aws, stack: str, known: set[str], clock: Clock, say: Say) -> Non
         if waited > LIMIT_S:
             raise AwsError(f"AWS is still busy after an hour; see python -m launch.infra show ({stack}).")
         clock.sleep(LOOK_EVERY_S)
-
-
-def _may_pass(error: TrainerError) -> bool:
-    """Whether AWS did not answer; what it refuses it would refuse again."""
-    return isinstance(error, NoAnswer) or not getattr(error, "aws_code", "")
 
 
 def _is_final(status: str) -> bool:

@@ -46,8 +46,7 @@ def look_up(aws: Aws, vpc_id: str | None = None) -> Facts:
     if vpc_id is None and stack is not None:
         vpc_id = stack.parameters.get("VpcId")
     vpc = lookups.required(lambda: _vpc(aws, vpc_id, stack), None) if vpc_id else None
-    problems = {str(problem): problem for problem in lookups.problems}
-    return Facts(region, account, stack, adopted, wide.conflicts, wide.owner_region, vpc, tuple(problems.values()))
+    return Facts(region, account, stack, adopted, wide.conflicts, wide.owner_region, vpc, tuple(lookups.problems))
 
 
 def stack_of(aws: Aws, name: str = STACK) -> Stack | None:

@@ -7,6 +7,8 @@ from pydantic import Field
 
 from launch.core.options import RegionOptions, WordList
 
+UP, DOWN = "python -m launch.infra up", "python -m launch.infra down"
+
 YES = Field(False, description="skip the confirmation")
 DRY_RUN = Field(False, description="print every request and do nothing; --dry-run=json prints them as JSON")
 

@@ -6,22 +6,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from launch.core.errors import AwsError
 from launch.core.names import TOOLKIT, bucket_of, client_token
 from launch.core.plan import Fact, Plan, Request
 from launch.infra.facts import Facts, Stack
-from launch.infra.options import SetUpOptions, parameters
+from launch.infra.options import UP, SetUpOptions, parameters
+from launch.infra.problems import problems_of
 from launch.infra.template import KEPT, STACK, STACK_TAG, WITH_THEM, Resource, filled, rates, read, resources
-from trainer.errors import SettingsError, TrainerError
 
 # The account of a plan that is made without one.
 SOME_ACCOUNT = "123456789012"
 SPOT = "spot.amazonaws.com"
-
-UP, PLAN, DOWN = "python -m launch.infra up", "python -m launch.infra plan", "python -m launch.infra down"
-
-# States in which CloudFormation accepts no change.
-STUCK = ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED", "IMPORT_ROLLBACK_FAILED")
 
 
 @dataclass(frozen=True)
@@ -52,7 +46,7 @@ def plan(options: SetUpOptions, facts: Facts, now: datetime) -> Plan[SetUp]:
         steps=(setup.create, setup.execute, setup.spot),
         rates=_rates(template, values, holds),
         warnings=_warnings(facts, values),
-        problems=(*facts.problems, *_problems(options, facts, template, values)),
+        problems=(*facts.problems, *problems_of(options, facts, template, values)),
     )
 
 
@@ -183,89 +177,6 @@ def _warnings(facts: Facts, values: Mapping[str, str]) -> tuple[str, ...]:
             "versioning, lifecycle and policy."
         )
     return tuple(warnings)
-
-
-# ---- what prevents it
-
-
-def _problems(
-    options: SetUpOptions, facts: Facts, template: Mapping[str, Any], values: Mapping[str, str]
-) -> list[TrainerError]:
-    possible = (
-        _budget_elsewhere(options, facts),
-        _half_a_budget(options, values),
-        _no_vpc(values),
-        _in_the_way(facts),
-        _stuck(facts.stack),
-        _second_endpoints(template, facts, values),
-    )
-    return [problem for problem in possible if problem is not None]
-
-
-def _budget_elsewhere(options: SetUpOptions, facts: Facts) -> TrainerError | None:
-    if facts.owner_region and (options.monthly_usd or options.email):
-        return SettingsError(
-            f"an account has one budget; give --monthly-usd and --email with --region {facts.owner_region}."
-        )
-    return None
-
-
-def _half_a_budget(options: SetUpOptions, values: Mapping[str, str]) -> TrainerError | None:
-    has_amount, has_email = bool(float(values.get("MonthlyUsd") or 0)), bool(values.get("Email"))
-    if has_amount != has_email and (options.monthly_usd or options.email):
-        return SettingsError("a budget needs both --monthly-usd and --email; give the other one, too.")
-    return None
-
-
-def _no_vpc(values: Mapping[str, str]) -> TrainerError | None:
-    if values.get("VpcId"):
-        return None
-    if values.get("SecurityGroup") == "yes":
-        return SettingsError("--security-group needs a VPC; give --vpc-id, too.")
-    if values.get("SubnetIds"):
-        return SettingsError("--endpoint-subnets need a VPC; give --vpc-id, too.")
-    return None
-
-
-def _in_the_way(facts: Facts) -> TrainerError | None:
-    """Resources that the stack cannot adopt.  They hold no data, but somebody may be using them."""
-    if not facts.conflicts:
-        return None
-    names = ", ".join(f"{kind} {name}" for kind, name in facts.conflicts)
-    return AwsError(
-        f"created outside the stack, which cannot adopt them: {names}; delete them in the IAM console (roles and "
-        f"policies hold no data) while no job runs, and run {UP} again.",
-        "AlreadyExists",
-    )
-
-
-def _stuck(stack: Stack | None) -> TrainerError | None:
-    if stack is None:
-        return None
-    if stack.status in STUCK:
-        return AwsError(f"the stack is in {stack.status}; run {DOWN} --keep-data, then {UP} again.", stack.status)
-    if stack.status == "UPDATE_ROLLBACK_FAILED":
-        return AwsError(
-            "AWS could not roll the stack back; run aws cloudformation continue-update-rollback "
-            f"--stack-name {STACK}, then check python -m launch.infra show.",
-            stack.status,
-        )
-    return None
-
-
-def _second_endpoints(template: Mapping[str, Any], facts: Facts, values: Mapping[str, str]) -> TrainerError | None:
-    """A VPC can have one endpoint with private DNS names per service."""
-    if facts.vpc is None or not values.get("SubnetIds"):
-        return None
-    rows = [row["Properties"].get("ServiceName") for row in template["Resources"].values()]
-    ours = {row["Fn::Sub"].replace("${AWS::Region}", facts.region) for row in rows if row}
-    both = sorted(ours & set(facts.vpc.private_services))
-    if not both:
-        return None
-    return SettingsError(
-        f"the VPC has endpoints with private names for {', '.join(both)}, and AWS allows one per service; leave "
-        "--endpoint-subnets out to use those, or delete them."
-    )
 
 
 # ---- down

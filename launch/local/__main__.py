@@ -28,9 +28,9 @@ def main(argv: Sequence[str], env: Mapping[str, str] | None = None) -> int:
     launcher = cli.Launcher(
         backend=BACKEND,
         about=ABOUT,
-        plan=partial(plan, python=sys.executable, now=datetime.now()),
+        plan=partial(plan, python=sys.executable, now=datetime.now(), process=os.getpid()),
         show=lambda local: shlex.join(local.command),
-        show_json=lambda local: json.dumps(local.command),
+        show_json=lambda local: json.dumps({"command": local.command, "run_dir": str(local.run_dir)}, indent=2),
         perform=partial(perform, env=os.environ if env is None else env),
     )
     return cli.main(launcher, argv)

@@ -1,7 +1,7 @@
 """The local backend for the rest of the toolkit: torchrun on this machine."""
 
 from launch.core.backend import Backend, Demand, Place
-from launch.core.numbers import whole
+from launch.core.options import whole
 from launch.local.options import LocalOptions
 
 ALONE = ("dp", "single")  # strategies of one process

@@ -7,9 +7,7 @@ records = local.train(model="cnn", dataset="digits", epochs=5)
 from typing import Any
 
 from trainer.contract import METRIC_PREFIX, METRICS
-from trainer.errors import DataError, Interrupted, MachineError, SettingsError, TrainerError, TrainingError
-
-_ERRORS = (SettingsError, DataError, TrainingError, MachineError, Interrupted)
+from trainer.errors import TrainerError, error_with
 
 # Functions import what they need, as --help imports this module with its package.
 
@@ -29,8 +27,9 @@ def train(*, show: bool = False, **settings: Any) -> list[dict[str, Any]]:
     from typing import cast
 
     from launch.core import shell
-    from trainer.config import TrainConfig, check
+    from trainer.config import TrainConfig
     from trainer.settings import flags
+    from trainer.settings.checks import check
 
     with tempfile.TemporaryDirectory() as folder:
         (built,) = flags.build({"run_dir": Path(folder, "run"), **settings}, [TrainConfig])
@@ -53,7 +52,7 @@ def train(*, show: bool = False, **settings: Any) -> list[dict[str, Any]]:
 
 def error_of(code: int, output: list[str]) -> TrainerError:
     """The trainer's error in its own words, or its last lines if there is none."""
-    error = next((error for error in _ERRORS if error.code == code), TrainerError)
     starts = [place for place, line in enumerate(output) if line.startswith("error: ")]
     shown = output[starts[0] :] if starts else output[-15:]
-    return error("\n".join(shown).removeprefix("error: ") or f"the trainer ended with exit code {code}.")
+    sentence = "\n".join(shown).removeprefix("error: ")
+    return error_with(code, sentence or f"the trainer ended with exit code {code}.")

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from launch.core.job import Job
 from launch.local.options import LocalOptions
-from trainer.config import TrainConfig, check_batches
+from trainer.batches import check_batches
+from trainer.config import TrainConfig
+from trainer.contract import TIME_IN_NAMES
 from trainer.settings.flags import to_argv
 
 
@@ -18,14 +20,14 @@ class LocalPlan:
     run_dir: Path
 
 
-def plan(job: Job[LocalOptions], *, python: str, now: datetime) -> LocalPlan:
+def plan(job: Job[LocalOptions], *, python: str, now: datetime, process: int) -> LocalPlan:
     """The command that runs `job` here.  Raises SettingsError for a global batch that its processes cannot share.
 
-    python: the interpreter; now: names the run folder if nothing else does.
+    python: the interpreter; now, process: the launcher's, which name the run folder if nothing else does.
     """
     check_batches(job.train, job.where.nproc_per_node)
     # Decided here, so that all ranks, and the same ranks after a restart, write into one folder.
-    run_dir = job.train.run_dir or new_run_dir(job.train, now)
+    run_dir = job.train.run_dir or new_run_dir(job.train, now, process)
     train = job.train.model_copy(update={"run_dir": run_dir})
     command = (
         *(python, "-m", "trainer.torchrun", "--standalone"),
@@ -36,6 +38,9 @@ def plan(job: Job[LocalOptions], *, python: str, now: datetime) -> LocalPlan:
     return LocalPlan(command, run_dir)
 
 
-def new_run_dir(train: TrainConfig, now: datetime) -> Path:
-    """runs/<dataset>-<model>-<date>-<time>, relative to where the command is started."""
-    return Path("runs") / f"{train.dataset}-{train.model}-{now:%Y%m%d-%H%M%S}"
+def new_run_dir(train: TrainConfig, now: datetime, process: int) -> Path:
+    """runs/<dataset>-<model>-<date>-<time>-<process>, relative to where the command is started.
+
+    As trainer.torchrun names a run of its own; by the time alone two runs of a second would share one.
+    """
+    return Path("runs") / f"{train.dataset}-{train.model}-{now:{TIME_IN_NAMES}}-{process}"

@@ -6,7 +6,8 @@ from datetime import datetime
 from itertools import takewhile
 from pathlib import Path
 
-from launch.core import cli
+from launch.core.terminal import say
+from launch.core.verbs import coded
 from launch.report.options import ReportOptions
 from trainer.settings import flags
 
@@ -31,9 +32,9 @@ def main(argv: list[str]) -> int:
         from launch.report.commands import report  # --help does not need it
 
         assert isinstance(options, ReportOptions)
-        return report([Path(place) for place in places], options, datetime.now().astimezone(), cli.say)
+        return report([Path(place) for place in places], options, datetime.now().astimezone(), say)
 
-    return cli.coded(act)
+    return coded(act)
 
 
 if __name__ == "__main__":

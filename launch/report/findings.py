@@ -38,7 +38,7 @@ class Findings:
 
 
 def find(runs: Sequence[Run], baseline: str | None = None) -> Findings:
-    """What `runs` show.  baseline: the name of the run to compare with.  Raises SettingsError for an unknown one."""
+    """Findings in `runs`.  baseline: the name of the run to compare to.  Raises SettingsError for an unknown one."""
     all_points = named(points(runs))
     base = _baseline(all_points, baseline, runs) if baseline else None
     series = scaling(all_points, base)
@@ -66,7 +66,7 @@ def title(results: Findings) -> str:
 
 
 def sentences(results: Findings) -> list[str]:
-    """What matters, most important first."""
+    """The findings in sentences, the most important first."""
     return [
         *_of_scaling(results),
         *_of_communication(results),

@@ -2,15 +2,13 @@
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from launch.core.options import WordList
+from launch.core.options import Options, WordList
 
 
-class ReportOptions(BaseModel):
+class ReportOptions(Options):
     """Where the report is written, its baseline and its price."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     out: Path = Field(Path("report"), description="folder for report.html, table.csv, overview.png and figures/")
     title: str | None = Field(None, description="title above the finding on the page")

@@ -47,10 +47,7 @@ def main(argv: Sequence[str], runtime_of: "RuntimeOf | None" = None) -> int:
         backend=BACKEND,
         about=ABOUT,
         plan=plan,
-        show=str,
-        show_json=_as_json,
         perform=perform,
-        problem=lambda plan: plan.problem,
         verbs=verbs(runtime_of),
         check=_check,
         env=os.environ,
@@ -62,12 +59,6 @@ def _terminal(region: str | None) -> "Runtime":
     from launch.sagemaker.runtime import terminal
 
     return terminal(region)
-
-
-def _as_json(plan: "SageMakerPlan") -> str:
-    from launch.core.plan import as_json
-
-    return as_json(plan)
 
 
 def _check(job: "Job[SageMakerOptions]") -> None:

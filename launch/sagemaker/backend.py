@@ -3,7 +3,7 @@
 from launch.core import catalog
 from launch.core.backend import Backend, Demand, Place, Values
 from launch.core.catalog import Instance
-from launch.core.numbers import whole
+from launch.core.options import whole
 from launch.sagemaker.options import SageMakerOptions
 from trainer.errors import SettingsError
 
@@ -55,5 +55,6 @@ BACKEND = Backend(
     machine=_machine,
     defaults={"dataset": "cifar10", "model": "resnet18", "batch_size": 256, "progress": False},
     is_billed=True,
+    is_examined=True,
     scene="launch.rehearse.stage.sagemaker:opened",
 )

@@ -9,14 +9,15 @@ from launch.core import catalog
 from launch.core.catalog import Instance
 from launch.core.job import Job
 from launch.core.names import TOOLKIT, check_job_name
-from launch.core.price import HOURS_PER_MONTH
+from launch.core.price import CATALOGS, HOURS_PER_MONTH, Prices
 from launch.core.secrets import read_references
 from launch.sagemaker.channels import Channel, hold_images, read_channels
 from launch.sagemaker.images import check_image
 from launch.sagemaker.names import job_of
 from launch.sagemaker.options import MOST_HOURS, SageMakerOptions
 from trainer import datasets
-from trainer.config import TrainConfig, check_batches
+from trainer.batches import check_batches
+from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 
 DISK_GB, DATA_DISK_GB = 30, 250  # ImageNet takes 150 GB
@@ -48,6 +49,7 @@ class Resolved:
     disk_gb: int
     max_run_s: int
     max_wait_s: int | None
+    prices: Prices = CATALOGS
 
     @property
     def detaches(self) -> bool:
@@ -61,8 +63,14 @@ class Resolved:
     @property
     def usd_per_hour(self) -> float:
         """Of all instances with their disks, on demand."""
-        disk = self.disk_gb * DISK_USD / HOURS_PER_MONTH
-        return self.options.nodes * ((self.instance.sagemaker_usd_per_hour or 0.0) + disk)
+        disk = self.disk_gb * DISK_USD / HOURS_PER_MONTH * self.prices.storage
+        return self.options.nodes * (self.instance_usd_per_hour + disk)
+
+    @property
+    def instance_usd_per_hour(self) -> float:
+        """Of one instance, in the region where that is known, else in us-east-1."""
+        listed = self.instance.sagemaker_usd_per_hour or 0.0
+        return self.prices.usd_per_hour.get(self.options.instance_type, listed)
 
     @property
     def most_s(self) -> float:
@@ -98,7 +106,7 @@ def resolve(job: Job[SageMakerOptions]) -> Resolved:
         max_wait_s=_max_wait_s(options),
     )
     check_batches(job.train, resolved.processes)
-    _check_price(resolved)
+    check_price(resolved)
     return resolved
 
 
@@ -229,7 +237,8 @@ def _pairs(option: str, words: Iterable[str]) -> dict[str, str]:
     return pairs
 
 
-def _check_price(resolved: Resolved) -> None:
+def check_price(resolved: Resolved) -> None:
+    """Raises SettingsError for a job that may cost more than its limit."""
     options, limit, most = resolved.options, resolved.options.max_usd, resolved.most_usd
     if limit is not None and most > limit:
         raise SettingsError(

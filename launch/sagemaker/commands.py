@@ -11,7 +11,7 @@ from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.logs import LogTail, follow
 from launch.core.progress import newest as newest_epoch
-from launch.core.regions import look_everywhere, regions_of
+from launch.core.regions import look_around
 from launch.sagemaker import leaks as leaks_of
 from launch.sagemaker import status as status_of
 from launch.sagemaker import training_jobs
@@ -107,13 +107,10 @@ class Commands:
         def look(aws: Aws) -> Sequence[leaks_of.Finding]:
             return leaks_of.judge(training_jobs.costing(aws), now)
 
-        if not options.all_regions:
-            return look(runtime.aws), True
-        places = [self.runtime_of(region).aws for region in regions_of(runtime.aws)]
-        findings, failures = look_everywhere(places, look)
-        for sentence in failures:
-            runtime.say(f"warning: {sentence}")
-        return findings, not failures
+        def make_aws(region: str) -> Aws:
+            return self.runtime_of(region).aws
+
+        return look_around([runtime.aws], look, make_aws, runtime.say, all_regions=options.all_regions)
 
     def attach(self, options: AttachOptions) -> int:
         runtime = self.runtime_of(options.region)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launch.core.names import TOOLKIT, Folder, tags
+from launch.core.names import HOURLY_TAG, TOOLKIT, Folder, tags
 from launch.sagemaker.bundle import Bundle
 from launch.sagemaker.channels import Channel
 from launch.sagemaker.checks import Resolved
@@ -42,6 +42,8 @@ def estimator_of(
 ) -> Estimator:
     """The estimator of the training job called `name`, a start of the job whose folder is `folder`."""
     options, ours = resolved.options, tags(folder.job, folder.bucket, facts.now)
+    if facts.prices.usd_per_hour:  # whoever adds up what a job cost cannot look it up again
+        ours.append({"Key": HOURLY_TAG, "Value": f"{resolved.instance_usd_per_hour:.6g}"})
     arguments: dict[str, Any] = {
         "entry_point": SAGEMAKER_SCRIPT,
         "source_dir": f"s3://{folder.bucket}/{source_key(folder, bundle)}",
@@ -87,9 +89,7 @@ def source_key(folder: Folder, bundle: Bundle) -> str:
 
 def hyperparameters(train: TrainConfig) -> dict[str, str]:
     """The training's settings that differ from the defaults, by their flags' names, as text."""
-    fields = type(train).model_fields
-    values = {name: getattr(train, name) for name in fields if getattr(train, name) != fields[name].default}
-    return {name.replace("_", "-"): as_text(value) for name, value in values.items()}
+    return {name.replace("_", "-"): as_text(value) for name, value in train.changed.items()}
 
 
 def metric_definitions() -> list[dict[str, str]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from launch.core import catalog, secrets
 from launch.core.names import TOOLKIT, Folder
 from launch.core.plan import Fact
+from launch.core.price import CATALOGS
 from launch.core.quote import Quote, expect
 from launch.sagemaker.bundle import Bundle
 from launch.sagemaker.checks import ENDING_S, Resolved
@@ -17,7 +18,7 @@ from trainer.settings import flags
 
 SPOT_SAVES = 0.9  # at most, as SageMaker's own documentation puts it
 
-NOT_COUNTED = "S3, logs, file systems, traffic; prices are those of us-east-1"
+NOT_COUNTED = "S3, logs, file systems, traffic"
 
 STARTERS = {"pytorchddp": "mpirun (pytorchddp)", "torch_distributed": "torchrun (torch_distributed)"}
 PRICE_SOURCES = {
@@ -112,6 +113,11 @@ def quote_of(train: TrainConfig, resolved: Resolved) -> Quote:
     )
 
 
+def not_counted(resolved: Resolved) -> str:
+    source = "those of us-east-1" if resolved.prices == CATALOGS else resolved.prices.source
+    return f"{NOT_COUNTED}; prices are {source}"
+
+
 def warnings(resolved: Resolved, facts: Facts, image: Image) -> tuple[str, ...]:
     """What the user should know before the launch, as sentences."""
     return (
@@ -128,7 +134,7 @@ def _about_the_type(resolved: Resolved) -> Iterator[str]:
     if text := catalog.warning(resolved.instance):
         yield text
     source = resolved.instance.sagemaker_price_source
-    if source != "list":
+    if source != "list" and not resolved.prices.usd_per_hour:
         yield f"the price of {resolved.options.instance_type} is {PRICE_SOURCES.get(source, source)}."
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from launch.core.price import CATALOGS, Prices
 from launch.sagemaker.training_job import TrainingJob
 from trainer.errors import TrainerError
 
@@ -36,5 +37,6 @@ class Facts:
     quotas: tuple[Quota, ...] = ()
     taken: tuple[str, ...] = ()
     running: TrainingJob | None = None
+    prices: Prices = CATALOGS
     problems: tuple[TrainerError, ...] = ()
     unknown: tuple[str, ...] = ()

@@ -2,16 +2,19 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from launch.core.aws import DENIED, Aws
+from launch.core import pricelist
+from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.lookup import Lookups, check_bucket, missing, region_or_some, spec_of
 from launch.core.names import TOOLKIT, Folder, bucket_of
+from launch.core.price import CATALOGS
+from launch.core.refusals import DENIED
 from launch.sagemaker.checks import Resolved
 from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.names import BACKEND
@@ -25,8 +28,13 @@ ROLE = f"{TOOLKIT}-sagemaker"
 METADATA = Path("/opt/ml/metadata/resource-metadata.json")
 
 
-def look_up(aws: Aws, resolved: Resolved, job: str, now: datetime) -> Facts:
-    """All facts for the planner.  Errors of AWS are not raised: they are among the problems."""
+def look_up(
+    aws: Aws, resolved: Resolved, job: str, now: datetime, cache: Callable[[str], Path | None] = pricelist.no_cache
+) -> Facts:
+    """All facts for the planner.  Errors of AWS are not raised: they are among the problems.
+
+    cache: the file with a region's prices.
+    """
     try:
         region, caller = aws.region, aws.call("sts", "GetCallerIdentity")
     except TrainerError as problem:
@@ -50,12 +58,16 @@ def look_up(aws: Aws, resolved: Resolved, job: str, now: datetime) -> Facts:
         role=role,
         role_from=source,
         bucket=bucket,
-        quotas=lookups.optional("the quotas", lambda: _quotas(aws, resolved), no_quotas),
+        quotas=lookups.optional("the quotas", lambda: find_quotas(aws, resolved), no_quotas),
         taken=tuple(start.name for start in starts),
         running=lookups.required(lambda: _running_start(aws, job, starts), None),
+        prices=lookups.optional(
+            "the region's prices",
+            lambda: pricelist.look_up(aws, [options.instance_type], now, cache(region)),
+            replace(CATALOGS, are_known=False),
+        ),
     )
-    problems = {str(problem): problem for problem in lookups.problems}
-    return replace(facts, problems=tuple(problems.values()), unknown=tuple(lookups.unknown))
+    return replace(facts, problems=tuple(lookups.problems), unknown=tuple(lookups.unknown))
 
 
 def _outputs(aws: Aws) -> Mapping[str, str]:
@@ -132,7 +144,7 @@ def quota_names(resolved: Resolved) -> list[str]:
     return names + ([f"{options.instance_type} for training warm pool usage"] if options.warm_pool_s else [])
 
 
-def _quotas(aws: Aws, resolved: Resolved) -> tuple[Quota, ...]:
+def find_quotas(aws: Aws, resolved: Resolved) -> tuple[Quota, ...]:
     """The limits for the instance type; Service Quotas can be searched by name only."""
     listed = aws.pages("service-quotas", "ListServiceQuotas", "Quotas", {"ServiceCode": "sagemaker", "MaxResults": 100})
     limits = {quota["QuotaName"]: float(quota["Value"]) for quota in listed}

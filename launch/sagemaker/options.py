@@ -2,18 +2,16 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from launch.core.options import WordList
+from launch.core.options import Options, WordList
 from launch.core.secrets import References
 
 MOST_HOURS = 672  # 28 days: SageMaker's own limit
 
 
-class SageMakerOptions(BaseModel):
+class SageMakerOptions(Options):
     """Which instances, for how long, with which data and image, and at what price."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
 
     instance_type: str = Field("ml.g5.2xlarge", description="instance type")
     nodes: int = Field(1, ge=1, description="number of instances")

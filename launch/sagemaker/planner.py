@@ -5,16 +5,17 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from launch.core.errors import NotSetUp
 from launch.core.job import Job
 from launch.core.names import TIME, Folder, bucket_of
 from launch.core.plan import Plan, Request
+from launch.core.pricelist import no_price
 from launch.sagemaker import explain
 from launch.sagemaker.bundle import Bundle, make_bundle
-from launch.sagemaker.checks import Resolved
+from launch.sagemaker.checks import Resolved, check_price
 from launch.sagemaker.estimator import Estimator, estimator_of, hyperparameters, source_key
 from launch.sagemaker.facts import Facts
 from launch.sagemaker.images import choose, requirements_of
@@ -45,7 +46,7 @@ SageMakerPlan = Plan[Launch]
 def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts, capture: Capture) -> SageMakerPlan:
     """The plan for `job`, called `name`.  Raises SettingsError; what AWS lacks is among its problems."""
     folder = Folder(facts.bucket or resolved.options.bucket or bucket_of("<account>", facts.region), name)
-    running = facts.running
+    running, resolved = facts.running, replace(resolved, prices=facts.prices)
     image = choose(resolved.options, resolved.instance, facts.region)
     bundle = make_bundle(requirements_of(resolved.options, image, job.train))
     start = running.name if running else _next_name(name, facts)
@@ -58,9 +59,9 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
         facts=explain.facts_of(resolved, facts, job.train, folder, estimator, bundle),
         steps=steps,
         quotes=(explain.quote_of(job.train, resolved),),
-        not_counted=explain.NOT_COUNTED,
+        not_counted=explain.not_counted(resolved),
         warnings=explain.warnings(resolved, facts, image),
-        problems=(*facts.problems, *problems, *_differences(job, resolved, running)),
+        problems=(*facts.problems, *problems, *_differences(job, resolved, running), *_too_expensive(resolved, facts)),
         arguments=(("the estimator, sagemaker.pytorch.PyTorch, which makes the last request:", estimator.arguments),),
     )
 
@@ -90,6 +91,18 @@ def _differences(
         return ()
     sentence = f"job {running.job} is running with other settings; choose another --job-name, or stop it first."
     return (SettingsError(sentence),)
+
+
+def _too_expensive(resolved: Resolved, facts: Facts) -> tuple[TrainerError, ...]:
+    """Whether the job may cost more than its limit in the region where it runs."""
+    limit = resolved.options.max_usd
+    if limit is not None and not facts.prices.are_known and facts.running is None:
+        return (no_price(limit, facts.region),)
+    try:
+        check_price(resolved)
+    except SettingsError as error:
+        return (error,)
+    return ()
 
 
 def _captured(

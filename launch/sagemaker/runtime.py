@@ -1,25 +1,31 @@
-"""What the commands get from outside: AWS, a clock, a way to talk to the user."""
+"""The dependencies of the commands, for tests to replace: AWS, a clock, a way to talk to the user."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from launch.core import cli
 from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.perform import Say
+from launch.core.pricelist import cache_of, no_cache
+from launch.core.terminal import may_detach, say
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """may_detach: asks a user who pressed Ctrl-C; results: the folder that results are fetched into."""
+    """may_detach: asks a user who pressed Ctrl-C; results: the folder that results are fetched into.
+
+    prices_file: where this machine keeps the prices of a region.
+    """
 
     aws: Aws
     clock: Clock
     say: Say
     may_detach: Callable[[], bool]
     results: Path
+    prices_file: Callable[[str], Path | None] = no_cache
 
 
 # From a region, or None for the configured one.
@@ -28,9 +34,11 @@ RuntimeOf = Callable[[str | None], Runtime]
 
 def terminal(region: str | None) -> Runtime:
     """The runtime of the command line."""
-    return Runtime(Aws(region), Clock(), cli.say, cli.may_detach, Path("runs"))
+    return Runtime(Aws(region), Clock(), say, may_detach, Path("runs"), partial(cache_of, os.environ))
 
 
 def notebook(region: str | None) -> Runtime:
     """The runtime of a notebook: interrupting a cell stops following the job, not the job."""
-    return Runtime(Aws(region), Clock(), partial(print, flush=True), lambda: True, Path("runs"))
+    return Runtime(
+        Aws(region), Clock(), partial(print, flush=True), lambda: True, Path("runs"), partial(cache_of, os.environ)
+    )

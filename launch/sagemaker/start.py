@@ -37,7 +37,8 @@ def prepare(job: Job[SageMakerOptions], runtime: Runtime) -> SageMakerPlan:
     """The plan for `job`: checks the settings before any call, then looks everything up.  Raises SettingsError."""
     resolved, now = resolve(job), runtime.clock.utc()
     name = job.where.job_name or default_job_name(job.train.dataset, job.train.model, now.astimezone())
-    return make_plan(job, resolved, name, look_up(runtime.aws, resolved, name, now), sdk.capture)
+    facts = look_up(runtime.aws, resolved, name, now, runtime.prices_file)
+    return make_plan(job, resolved, name, facts, sdk.capture)
 
 
 def launch(plan: SageMakerPlan, runtime: Runtime) -> Outcome | None:

@@ -28,7 +28,7 @@ class Stopping:
         self.failures: list[str] = []
 
     def each(self, step: Step, training_jobs: Sequence[TrainingJob]) -> list[TrainingJob]:
-        """What `step` returns for each for which it succeeds."""
+        """The results of `step` for the training jobs where it succeeds."""
         results = list[TrainingJob]()
         for training_job in training_jobs:
             try:

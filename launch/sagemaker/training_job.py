@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from launch.core import catalog
-from launch.core.names import BUCKET_TAG, JOB_TAG, STARTED_TAG, Folder
+from launch.core.names import BUCKET_TAG, HOURLY_TAG, JOB_TAG, STARTED_TAG, Folder
 from launch.core.price import HOURS_PER_MONTH
 from launch.sagemaker.checks import DISK_USD
 from launch.sagemaker.names import job_of
@@ -98,12 +98,15 @@ class TrainingJob:
 
     @property
     def usd_per_hour(self) -> float:
-        """Of all its instances with their disks, on demand; 0 for a type that the catalog does not know."""
+        """Of all its instances with their disks, on demand; 0 for a type that the catalog does not know.
+
+        By its tag, which jobs outside us-east-1 have.
+        """
         known = catalog.load().get(self.instance_type.removeprefix(catalog.SAGEMAKER_PREFIX))
         if known is None or known.sagemaker_usd_per_hour is None:
             return 0.0
         disk = 0.0 if known.nvme_gb else self.disk_gb * DISK_USD / HOURS_PER_MONTH
-        return self.nodes * (known.sagemaker_usd_per_hour + disk)
+        return self.nodes * (float(self.tags.get(HOURLY_TAG, known.sagemaker_usd_per_hour)) + disk)
 
     @property
     def usd_per_hour_now(self) -> float:

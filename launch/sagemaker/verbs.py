@@ -1,12 +1,12 @@
 """The verbs for jobs that were started: status, logs, stop, leaks, attach.  commands.py carries them out."""
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from launch.core.cli import Verb
 from launch.core.options import JobOptions, RegionOptions
+from launch.core.verbs import Verb, verbs_of
 
 if TYPE_CHECKING:
     from launch.sagemaker.runtime import RuntimeOf
@@ -77,19 +77,15 @@ follow a job again, and fetch its result
 def verbs(runtime_of: "RuntimeOf") -> Mapping[str, Verb]:
     """The verbs by name.  runtime_of: what commands act on, given a region."""
 
-    def act(name: str) -> Callable[[Any], int]:
-        def run(options: BaseModel) -> int:
-            from launch.sagemaker.commands import Commands  # --help does not need it
+    def commands() -> object:
+        from launch.sagemaker.commands import Commands  # --help does not need it
 
-            code: int = getattr(Commands(runtime_of), name)(options)
-            return code
+        return Commands(runtime_of)
 
-        return run
-
-    return {
-        "status": Verb(STATUS, JobOptions, act("status")),
-        "logs": Verb(LOGS, LogsOptions, act("logs")),
-        "stop": Verb(STOP, StopOptions, act("stop")),
-        "leaks": Verb(LEAKS, LeaksOptions, act("leaks")),
-        "attach": Verb(ATTACH, AttachOptions, act("attach")),
-    }
+    return verbs_of(commands, {
+        "status": (STATUS, JobOptions),
+        "logs": (LOGS, LogsOptions),
+        "stop": (STOP, StopOptions),
+        "leaks": (LEAKS, LeaksOptions),
+        "attach": (ATTACH, AttachOptions),
+    })  # fmt: skip

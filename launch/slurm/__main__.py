@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from launch.core import cli
 from launch.core.job import Job
+from launch.core.terminal import say
 from launch.slurm.backend import BACKEND
 from launch.slurm.options import SlurmOptions
 from launch.slurm.verbs import verbs
@@ -34,10 +35,7 @@ def main(argv: Sequence[str], runtime: "Runtime | None" = None) -> int:
         backend=BACKEND,
         about=ABOUT,
         plan=partial(_plan, runtime),
-        show=str,
-        show_json=_show_json,
         perform=partial(_perform, runtime),
-        problem=lambda plan: plan.problem,
         verbs=verbs(lambda: runtime or _this_process()),
     )
     return cli.main(launcher, argv)
@@ -50,19 +48,13 @@ def _this_process() -> "Runtime":
     from launch.core.clock import Clock
     from launch.slurm.runtime import Runtime
 
-    return Runtime(os.environ, Path.cwd(), sys.executable, Clock(), cli.say)
+    return Runtime(os.environ, Path.cwd(), sys.executable, Clock(), say)
 
 
 def _plan(runtime: "Runtime | None", job: Job[SlurmOptions]) -> "SlurmPlan":
     from launch.slurm.prepare import plan_for
 
     return plan_for(job, runtime or _this_process())
-
-
-def _show_json(plan: "SlurmPlan") -> str:
-    from launch.core.plan import as_json
-
-    return as_json(plan)
 
 
 def _perform(runtime: "Runtime | None", plan: "SlurmPlan") -> Outcome | None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from launch.core.backend import Backend, Demand, Place
-from launch.core.numbers import whole
+from launch.core.options import whole
 from launch.slurm.options import SlurmOptions
 from trainer.errors import SettingsError
 
@@ -23,7 +23,8 @@ def _held_s(folder: Path) -> float:
     """Seconds that the job's starts had their nodes, all together; the queue costs nothing."""
     from launch.slurm.folder import read_folder
 
-    return sum(float(start["ended"] - start["began"]) for start in read_folder(folder).starts)
+    whole = [start for start in read_folder(folder).starts if {"began", "ended"} <= start.keys()]
+    return sum(float(start["ended"] - start["began"]) for start in whole)
 
 
 BACKEND = Backend(

@@ -13,7 +13,7 @@ from launch.slurm import container
 from launch.slurm.listing import Partition
 from launch.slurm.options import SlurmOptions
 from launch.slurm.times import as_time, limit_s
-from trainer.config import check_batches
+from trainer.batches import check_batches
 from trainer.errors import SettingsError
 from trainer.settings.registry import did_you_mean
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from launch.core.runs import read_epochs
 from launch.slurm import status
@@ -14,6 +14,7 @@ from launch.slurm.lookup import Slurm, environment
 from launch.slurm.names import LOG, STOP, command, folder_of
 from trainer.contract import SETTINGS, Exit
 from trainer.errors import MachineError, SettingsError
+from trainer.settings.yaml_file import read_mapping
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -161,10 +162,7 @@ def _ask_to_save(job: QueuedJob, slurm: Slurm) -> bool:
 
 def _epochs(folder: Path) -> str:
     """The number of epochs in the run's own settings, or '?'."""
-    import yaml
-
     try:
-        settings: Any = yaml.safe_load((folder / SETTINGS).read_text())
-        return str(settings["epochs"])
-    except (OSError, TypeError, KeyError, yaml.YAMLError):
+        return str(read_mapping(folder / SETTINGS)["epochs"])
+    except (SettingsError, KeyError):
         return "?"

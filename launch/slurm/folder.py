@@ -8,6 +8,7 @@ from typing import Any
 
 from launch.slurm.backend import BACKEND
 from launch.slurm.names import SCRIPT, SPEC, STARTS
+from trainer.files import read_json
 
 
 @dataclass(frozen=True)
@@ -38,33 +39,41 @@ class JobFolder:
 
 def read_folder(path: Path) -> JobFolder:
     """The job folder at `path`, which need not exist.  An incomplete line of its starts is left out."""
-    script, spec = path / SCRIPT, path / SPEC
+    script, ids = path / SCRIPT, _spec(path).get("ids")
     return JobFolder(
         path=path,
         exists=path.exists() and any(path.iterdir()),
         script=script.read_text() if script.exists() else None,
-        ids=tuple(json.loads(spec.read_text())["ids"]) if spec.exists() else (),
+        ids=tuple(map(str, ids)) if isinstance(ids, list) else (),
         starts=tuple(_read_starts(path / STARTS)),
     )
 
 
+def _spec(folder: Path) -> Mapping[str, Any]:
+    """What launch.slurm wrote about the job when it was submitted; empty where it wrote nothing, or it is damaged."""
+    try:
+        content = read_json(folder / SPEC)
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def _read_starts(path: Path) -> list[Mapping[str, Any]]:
-    starts = []
-    for line in path.read_text().splitlines() if path.exists() else ():
+    starts: list[Mapping[str, Any]] = []
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
         try:
-            starts.append(json.loads(line))
-        except json.JSONDecodeError:
+            start = json.loads(line)
+        except (ValueError, RecursionError):
             continue
+        if isinstance(start, dict) and {"job", "then"} <= start.keys():
+            starts.append(start)
     return starts
 
 
 def name_in(folder: Path) -> str | None:
     """The name of the job in a folder; None: launch.slurm has no job there."""
-    try:
-        spec = json.loads((folder / SPEC).read_text())
-        return str(spec["job"]) if spec["backend"] == BACKEND.name else None
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
+    spec = _spec(folder)
+    return str(spec["job"]) if spec.get("backend") == BACKEND.name and "job" in spec else None
 
 
 def find_named(job: str, cwd: Path) -> Path | None:

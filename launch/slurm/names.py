@@ -1,4 +1,4 @@
-"""What a job is known by: its comment in Slurm's queue, which is the truth, and the files of its folder.  Pure.
+"""How a job is identified: by its comment in Slurm's queue, which is decisive, and the files of its folder.  Pure.
 
 infra/slurm/job.sbatch uses the same file names.
 """

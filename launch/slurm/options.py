@@ -3,15 +3,13 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from launch.core.options import WordList
+from launch.core.options import Options, WordList
 
 
-class SlurmOptions(BaseModel):
+class SlurmOptions(Options):
     """Which nodes, for how long, on whose account, and in which software the ranks run."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
 
     nodes: int = Field(1, ge=1, description="number of nodes")
     gpus_per_node: int | None = Field(None, ge=0, description="GPUs per node (default: 1, or 0 with --device cpu)")

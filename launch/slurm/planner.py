@@ -1,4 +1,4 @@
-"""Job and facts -> what is submitted, where it is written, and what speaks against it.  Pure."""
+"""Job and facts -> the script to submit, its folder, and the problems.  Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What launch.slurm's commands get from outside, so that tests can give them something else."""
+"""The dependencies of launch.slurm's commands, for tests to replace."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

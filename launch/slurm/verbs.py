@@ -1,20 +1,19 @@
 """What can be done with jobs once they are submitted: status, logs, attach, stop.  commands.py does it."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from launch.core.cli import Verb
+from launch.core.options import Options
+from launch.core.verbs import Verb, verbs_of
 
 if TYPE_CHECKING:
     from launch.slurm.runtime import Runtime
 
 
-class VerbOptions(BaseModel):
+class VerbOptions(Options):
     """What every verb takes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     job: str | None = Field(None, description="name of the job, or its Slurm id; also without the flag, as first word")
 
@@ -56,18 +55,14 @@ Jobs that were not submitted by this toolkit are never touched.  Stopping a job 
 def verbs(runtime: Callable[[], "Runtime"]) -> Mapping[str, Verb]:
     """The verbs by name."""
 
-    def act(name: str) -> Callable[[Any], int]:
-        def run(options: BaseModel) -> int:
-            from launch.slurm.commands import Commands
+    def commands() -> object:
+        from launch.slurm.commands import Commands  # --help does not need it
 
-            code: int = getattr(Commands(runtime()), name)(options)
-            return code
+        return Commands(runtime())
 
-        return run
-
-    return {
-        "status": Verb(STATUS, VerbOptions, act("status")),
-        "logs": Verb(LOGS, LogsOptions, act("logs")),
-        "attach": Verb(ATTACH, VerbOptions, act("attach")),
-        "stop": Verb(STOP, VerbOptions, act("stop")),
-    }
+    return verbs_of(commands, {
+        "status": (STATUS, VerbOptions),
+        "logs": (LOGS, LogsOptions),
+        "attach": (ATTACH, VerbOptions),
+        "stop": (STOP, VerbOptions),
+    })  # fmt: skip

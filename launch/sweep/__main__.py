@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from launch.core import cli
+from launch.core.verbs import coded
 from launch.sweep.cli import read
 
 
@@ -18,7 +18,7 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
 
         return command.act(request, env)
 
-    return cli.coded(act)
+    return coded(act)
 
 
 if __name__ == "__main__":

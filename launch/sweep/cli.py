@@ -83,9 +83,7 @@ def _flags(words: Sequence[str], backend: Backend) -> tuple[SweepOptions, dict[s
     sections = {"backend": "launch.sweep", next(iter(own.model_fields)): backend.module, **SECTIONS}
     parser = parser_for([SweepOptions, own, TrainConfig], PROG, about, sections, {})
     completion.complete(parser)
-    given = vars(parser.parse_args(words))
-    if config := given.pop("config", None):
-        given = {**flags.read_yaml(Path(config), [own, TrainConfig]), **given}
+    given = flags.with_file(vars(parser.parse_args(words)), [own, TrainConfig])
     for name in given:
         if name in OURS:
             raise SettingsError(f"{flag(name)} is set by the sweep for each run; leave it out.")

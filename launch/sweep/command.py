@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from launch.core import backend as backends
-from launch.core import cli
 from launch.core.clock import Clock
 from launch.core.price import usd
 from launch.core.runs import Run
+from launch.core.terminal import confirm, say
 from launch.sweep import table
 from launch.sweep.cli import SweepRequest
 from launch.sweep.folder import opened
@@ -31,20 +31,20 @@ class Plan:
 
 
 def act(request: SweepRequest, env: Mapping[str, str]) -> int:
-    """Does it; returns the exit code.  Raises TrainerError."""
+    """Carries out the sweep; returns the exit code.  Raises TrainerError."""
     plan = _plan(request, env)
     options = request.options
     if options.dry_run == "json":
         print(as_json(plan))
         return Exit.DONE
-    cli.say(as_text(plan))
+    say(as_text(plan))
     _check_price(plan)
     if options.dry_run:
         return Exit.DONE
     if plan.work.todo:
         _check_ready(plan)
         if request.costs and not options.yes:
-            cli.confirm(_question(plan))
+            confirm(_question(plan))
     try:
         return _carry_out(plan, env)
     except OSError as error:
@@ -175,14 +175,14 @@ def _carry_out(plan: Plan, env: Mapping[str, str]) -> int:
     spec, out = plan.request.spec, plan.request.out
     status = StatusLine(sys.stdout, env)
 
-    def say(line: str) -> None:
+    def say_above(line: str) -> None:
         status.clear()
-        cli.say(line)
+        say(line)
 
     with opened(out, spec) as identity:
-        say("")
+        say_above("")
         context = Context(
-            spec.name, identity, out, Path("runs"), env, Clock(), spec.rehearse, say, show=status.show
+            spec.name, identity, out, Path("runs"), env, Clock(), spec.rehearse, say_above, show=status.show
         )  # fmt: skip
         try:
             ended = sweep(plan.work, context)
@@ -194,14 +194,14 @@ def _carry_out(plan: Plan, env: Mapping[str, str]) -> int:
 
 def _close(ended: Sequence[Run], out: Path) -> None:
     """Prints the table of all runs, and what to do next."""
-    cli.say(f"\n{table.closing_table(ended)}\n")
+    say(f"\n{table.closing_table(ended)}\n")
     failed = [run for run in ended if run.state == "failed"]
     if failed:
-        cli.say(f"{len(failed)} failed; {out / table.CSV} has the reasons, and --retry-failed starts them again")
-    cli.say(f"table: {out / table.CSV}\nnext:  python -m launch.report {out}")
+        say(f"{len(failed)} failed; {out / table.CSV} has the reasons, and --retry-failed starts them again")
+    say(f"table: {out / table.CSV}\nnext:  python -m launch.report {out}")
     interrupted = [run.name for run in ended if run.state == "interrupted"]
     if interrupted:
-        cli.say(f"interrupted: {', '.join(interrupted)}; the same command resumes them")
+        say(f"interrupted: {', '.join(interrupted)}; the same command resumes them")
 
 
 def _exit_code(ended: Sequence[Run]) -> int:

@@ -15,7 +15,7 @@ from launch.core.runs import read_epochs
 from launch.sweep.spec import Spec
 from trainer.contract import METRICS
 from trainer.errors import MachineError, SettingsError
-from trainer.files import write_atomically
+from trainer.files import read_json, write_atomically
 
 SWEEP, LOCK = "sweep.json", ".lock"
 JOB_NAME_LENGTH = 48  # of launch.core.names
@@ -48,9 +48,9 @@ def _identity(path: Path, spec: Spec) -> str:
         write_atomically(path, json.dumps({**owner, "id": identity, "about": spec.about}, indent=2) + "\n")
         return identity
     try:
-        content = json.loads(path.read_text())
+        content = read_json(path)
         earlier, identity = {name: content[name] for name in owner}, str(content["id"])
-    except (ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise SettingsError(f"{path} cannot be read ({error}); give another --out.") from error
     if earlier != owner:
         where = "rehearsed" if earlier["rehearse"] else f"on {earlier['backend']}"

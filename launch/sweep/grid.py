@@ -27,7 +27,7 @@ class Point:
 
 def points(spec: Spec) -> list[Point]:
     """Every combination of the grid, then the listed runs, without those to skip.  Raises SettingsError for none."""
-    combined = _told_apart([*_crossed(spec), *_listed_runs(spec)])
+    combined = _with_distinct_names([*_crossed(spec), *_listed_runs(spec)])
     kept = [point for point in combined if not _is_skipped({**spec.fixed, **point.values}, spec.skip)]
     if not kept:
         raise SettingsError(f"{spec.name} has no run; give a `grid:` or `runs:`, or skip less.")
@@ -63,7 +63,7 @@ def _check_names(spec: Spec, kept: Sequence[Point]) -> None:
             raise SettingsError(f"{spec.name} has several runs {name!r}; give each of `runs:` a `name:` of its own.")
 
 
-def _told_apart(combined: list[Point]) -> list[Point]:
+def _with_distinct_names(combined: list[Point]) -> list[Point]:
     """The points, numbered where different values give the same name (-1 and 1); names that were given stay."""
     apart: list[Point] = []
     for place, point in enumerate(combined):

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from launch.core.backend import BACKENDS
-from launch.core.options import WordList
+from launch.core.options import Options, WordList
 
 
 def _counts(value: Any) -> Any:
@@ -17,10 +17,8 @@ def _counts(value: Any) -> Any:
 Counts = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_counts)]
 
 
-class SweepOptions(BaseModel):
+class SweepOptions(Options):
     """Which runs, where, and what they may cost."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
 
     backend: str | None = Field(None, description=f"{', '.join(BACKENDS)} (default: the file's)")
     small: bool = Field(False, description="run the file's small version: a minute or two on a laptop")

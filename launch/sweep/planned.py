@@ -10,10 +10,12 @@ from launch.core import backend as backends
 from launch.core.backend import Backend, Demand, Place
 from launch.sweep.grid import Point, points
 from launch.sweep.spec import Spec
-from trainer.config import TrainConfig, check, check_batches
+from trainer.batches import check_batches
+from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 from trainer.settings import flags
 from trainer.settings.argparser import as_text, flag
+from trainer.settings.checks import check
 from trainer.settings.registry import did_you_mean
 
 Values = Mapping[str, Any]

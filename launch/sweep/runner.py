@@ -91,13 +91,13 @@ class End:
 
     @property
     def reason(self) -> str:
-        """Why it is not done, as one sentence; empty if it is."""
+        """Why the run is not done, as one sentence; empty if it is."""
         if self.state == "done":
             return ""
         reason = (self.outcome.reason if self.outcome else self.error) or self.trainer_reason
         if self.state == "failed":
             return reason or self._unexplained
-        # After our own signal, only an error says something that is not known: it is about the stopping.
+        # After our own signal, only an error tells something new: stopping failed.
         was_asked = self.signal is not None and outcomes.state_of(self.code) != "failed"
         return reason if reason and not was_asked else "stopped; the same command resumes it"
 
@@ -111,7 +111,7 @@ class End:
 def perform(
     run: Planned, price: Price, before: Run | None, context: Context, on_record: Callable[[Record], None]
 ) -> tuple[Run, int | None]:
-    """Runs or resumes it to its end; main thread only.  on_record: called with the record of each epoch.
+    """Runs or resumes a run to its end; main thread only.  on_record: called with the record of each epoch.
 
     Returns the run, which is also written, and the signal that asked to stop, if one did: a run may be done then.
     """

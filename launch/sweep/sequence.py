@@ -1,4 +1,4 @@
-"""A sweep, run after run: what is left to do, and when to give up."""
+"""Runs a sweep, one run after the other: what is left to do, and when to give up."""
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from launch.sweep.runner import Context, perform
 from trainer.contract import STOPPED, Exit
 from trainer.errors import Interrupted, SettingsError
 
-# What another run may fail of as well: settings, data, AWS.
+# Failures that the next runs may share: settings, data, AWS.
 SHARED = (Exit.SETTINGS, Exit.DATA, Exit.AWS)
 
 
@@ -73,7 +73,7 @@ class Work:
 
 
 def sweep(work: Work, context: Context) -> list[Run]:
-    """Does the runs in order and keeps the table of all up to date; returns every run as it is then.
+    """Carries the runs out in order and keeps the table up to date; returns the state of every run.
 
     Raises Interrupted or Ended when it is stopped, and Ended when the next runs would fail alike.  A run that its own
     time limit or somebody else ends is a row, and the next begins.
@@ -90,7 +90,7 @@ def sweep(work: Work, context: Context) -> list[Run]:
         to_begin = work.todo[number:]
         context.say(f"     {table.outcome(result)}{_time_left(work, ended) if to_begin else ''}")
         _stop_if_asked(result, asked_by, len(to_begin))
-        if to_begin and (why := hopeless(ended)):
+        if to_begin and (why := why_give_up(ended)):
             left = "1 run was" if len(to_begin) == 1 else f"{len(to_begin)} runs were"
             raise Ended(f"{why}: {result.reason} {left} not started. Fix the cause and run the same command with "
                         "--retry-failed.", result.exit_code or Exit.BUG)  # fmt: skip
@@ -122,7 +122,7 @@ def _time_left(work: Work, ended: Sequence[Run], current: str = "", elapsed_s: f
     return "" if seconds is None else f"; about {duration(timedelta(seconds=seconds))} left for all runs"
 
 
-def hopeless(ended: Sequence[Run]) -> str:
+def why_give_up(ended: Sequence[Run]) -> str:
     """Why the next runs would fail as well; empty if they may not.  ended: in this sweep, in order."""
     last = ended[-1]
     if last.state != "failed":

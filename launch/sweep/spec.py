@@ -11,6 +11,7 @@ from typing import Any
 from launch.core.backend import BACKENDS
 from trainer.errors import SettingsError
 from trainer.settings.registry import check_name, did_you_mean
+from trainer.settings.yaml_file import read_typed
 
 KEYS = ("name", "about", "backend", "rehearse", "options", "fixed", "grid", "runs", "skip", "small")
 # Keys that `small` may change.
@@ -49,21 +50,13 @@ def _folder() -> Traversable:
 
 def read(where: str, *, small: bool = False) -> Spec:
     """The sweep in a file, or the preset of that name.  small: changed by its `small:`.  Raises SettingsError."""
-    import yaml  # slow to import, and --help may not need it
-
     path: Path | Traversable = Path(where)
     if not where.endswith((".yaml", ".yml")) and not Path(where).is_file():
         check_name("sweep", where, presets())
         path = _folder().joinpath(f"{where}.yaml")
-    try:
-        content = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise SettingsError(
-            f"{where}: {error.strerror}; give a YAML file, or one of: {', '.join(presets())}."
-        ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{where} is not YAML: {' '.join(str(error).split())}") from error
-    return parse(content, where, small=small)
+    if not path.is_file():
+        raise SettingsError(f"{where}: no such file; give a YAML file, or one of: {', '.join(presets())}.")
+    return parse(read_typed(path), where, small=small)
 
 
 def parse(content: Any, where: str, *, small: bool = False) -> Spec:

@@ -68,7 +68,7 @@ def two_nodes(rate: str) -> Iterator[tuple[tuple[str, ...], ...]]:
     with ExitStack() as stack:
         nodes = [shell.start_child(["unshare", "--net", "sh", "-c", "echo ready; cat"], os.environ) for _ in ADDRESSES]
         for node in nodes:
-            stack.callback(node.let_go)
+            stack.callback(node.close)
         first, second = (f"/proc/{node.pid}/ns/net" for node in nodes)
         ip(first, f"link add eth0 mtu 9000 type veth peer name eth0 mtu 9000 netns {nodes[1].pid}")
         for network, address in zip((first, second), ADDRESSES, strict=True):

@@ -26,8 +26,8 @@ from launch.rehearse.nodes.sagemaker.container import ContainerSpec, _write_file
 from tests import needs
 from tests.container.engine import BASE, IMAGE, Engine, conf, engine_in, fetch_wheels
 from tests.container.registry import Registry, digest_of, serving
+from tests.launch.ec2.boot.job import BUCKET, LOG_GROUP, epochs, get, keys, put_cluster, record, user_data
 from tests.launch.ec2.nodes import CLOUD, PORT, Region, region
-from tests.launch.ec2.test_boot import BUCKET, LOG_GROUP, epochs, get, keys, put_cluster, record, user_data
 from tests.warm import free_port
 from trainer.contract import SAGEMAKER_SCRIPT, SAGEMAKER_SCRIPT_TEXT
 

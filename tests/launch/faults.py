@@ -16,23 +16,14 @@ from unittest import mock
 from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 from botocore.handlers import BUILTIN_HANDLERS
 
+from launch.rehearse.aws.call import Call
+
+Request = Call  # as launch made it
 Answer = tuple[int, dict[str, str], str | bytes]
 
 
 class Died(BaseException):  # not an Exception: nobody catches it, as nobody catches SIGKILL
     """The launcher's process ended here."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """One call to AWS, as launch made it."""
-
-    service: str
-    operation: str
-    params: dict[str, Any]
-
-    def __str__(self) -> str:
-        return f"{self.service}:{self.operation}"
 
 
 @dataclass(frozen=True)
@@ -109,10 +100,14 @@ def _error(protocol: str, code: str, status: int, message: str) -> Answer:
 
 @dataclass
 class Faults:
-    """Faults for the calls that follow, numbered from 1.  calls: those made; slept: botocore's pauses, in seconds."""
+    """Faults for the calls that follow, numbered from 1.
+
+    calls: those made; slept: botocore's pauses, in seconds; waited_s: their sum.
+    """
 
     calls: list[Request] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
+    waited_s: float = 0.0
     _rules: list[tuple[Callable[[Request], bool], Fault]] = field(default_factory=list)
     _attempts: int = 0
     _current: tuple[Request, str, Fault | None] | None = None
@@ -135,6 +130,11 @@ class Faults:
         """AWS is well again, and the calls are numbered from 1 again."""
         self.calls.clear()
         self._rules.clear()
+
+    def wait(self, seconds: float) -> None:
+        """Stands in for a pause of botocore's."""
+        self.slept.append(seconds)
+        self.waited_s += seconds
 
     def begin(self, call: Request, protocol: str) -> None:
         """A call begins; its attempts come through `send`."""
@@ -165,7 +165,8 @@ def injected(faults: Faults) -> Iterator[Faults]:
         mock.patch.object(
             botocore_stubber, "process_request", lambda request: faults.send(request.url, lambda: to_moto(request))
         ),
-        mock.patch("botocore.endpoint.time", SimpleNamespace(sleep=faults.slept.append)),
+        mock.patch("botocore.endpoint.time", SimpleNamespace(sleep=faults.wait)),
+        mock.patch("launch.core.aws.sleep", faults.wait),
     ):
         yield faults
 

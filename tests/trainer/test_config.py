@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from trainer.config import SECTIONS, Batches, TrainConfig, batches_at, check
+from trainer.batches import Batches, batches_at
+from trainer.config import SECTIONS, TrainConfig
 from trainer.errors import SettingsError
+from trainer.settings.checks import check
 
 
 def test_the_defaults_are_sound() -> None:
@@ -118,3 +120,8 @@ def test_a_global_batch_that_does_not_divide_gets_the_nearest_that_does(wanted: 
         f"a global batch of {wanted} does not divide among 8 replicas x 2 accumulated passes; "
         f"the nearest that does is {nearest}."
     )
+
+
+def test_an_epoch_that_a_ramp_names_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="twice"):
+        TrainConfig(batch_ramp="0:16,0:32")  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ import pytest
 
 from tests import needs
 from trainer import container
-from trainer.container import Relay, attend, reason_of, wait_for, write_failure
+from trainer.container import Relay, reason_of, run_to_end, wait_for, write_failure
 from trainer.contract import SAGEMAKER_FAILURE_PATTERN, Exit
 from trainer.errors import MachineError, SettingsError
 from trainer.process import sagemaker_inputs
@@ -149,7 +149,7 @@ def test_what_a_command_says_is_heard_and_passed_on(capfd: pytest.CaptureFixture
     lines: list[str] = []
     script = "import sys; print('out'); print('err\\nmore', file=sys.stderr); sys.exit(5)"
 
-    code = attend([sys.executable, "-c", script], os.environ, Relay(), lines.append)
+    code = run_to_end([sys.executable, "-c", script], os.environ, Relay(), lines.append)
 
     assert (code, lines) == (5, ["err", "more"])
     assert capfd.readouterr() == ("out\n", "err\nmore\n")
@@ -158,7 +158,7 @@ def test_what_a_command_says_is_heard_and_passed_on(capfd: pytest.CaptureFixture
 def test_a_command_that_a_signal_ends_has_a_shells_exit_code() -> None:
     script = "import os; os.kill(os.getpid(), 9)"
 
-    assert attend([sys.executable, "-c", script], os.environ, Relay(), print) == 137
+    assert run_to_end([sys.executable, "-c", script], os.environ, Relay(), print) == 137
 
 
 SAVES = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))"
@@ -175,7 +175,7 @@ def test_a_request_to_stop_is_passed_on_once(early: bool) -> None:
         relay(signal.SIGTERM, None)
         relay(signal.SIGTERM, None)
 
-    assert attend([sys.executable, "-c", script], os.environ, relay, on_line) == Exit.INTERRUPTED
+    assert run_to_end([sys.executable, "-c", script], os.environ, relay, on_line) == Exit.INTERRUPTED
 
 
 def test_what_a_rank_left_running_keeps_no_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ def test_what_a_rank_left_running_keeps_no_machine(monkeypatch: pytest.MonkeyPat
     begun, lines = time.monotonic(), list[str]()
     threads = threading.enumerate()
 
-    assert attend([sys.executable, "-c", leave], os.environ, Relay(), lines.append) == Exit.TRAINING
+    assert run_to_end([sys.executable, "-c", leave], os.environ, Relay(), lines.append) == Exit.TRAINING
 
     assert time.monotonic() - begun < 30
     os.kill(int(lines[0]), signal.SIGKILL)

@@ -11,6 +11,7 @@ from trainer.config import TrainConfig
 from trainer.datasets.base import Batch
 from trainer.distributed.session import Session
 from trainer.evaluation import Score, evaluate_exactly
+from trainer.state.snapshot import take, whole_weights
 from trainer.training import Training, assemble
 
 IMAGES = 1003  # prime-ish: divides by no world size and no batch size used here
@@ -64,7 +65,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[float, float, fl
     )
 
 
-@pytest.mark.parametrize(("world_size", "strategy"), [(1, "single"), (2, "ddp"), (3, "ddp"), (3, "fsdp")])
+@pytest.mark.parametrize(("world_size", "strategy"), [(1, "single"), (2, "ddp"), (3, "ddp"), (3, "fsdp"), (4, "fsdp")])
 def test_evaluation_counts_every_image_once_at_any_world_size(
     world_size: int, strategy: str, tmp_path: Path, expected: tuple[float, float, float]
 ) -> None:
@@ -82,14 +83,23 @@ def test_the_batch_size_does_not_change_the_score(tmp_path: Path) -> None:
     assert [s.loss for s in scores] == pytest.approx([scores[0].loss] * 3, abs=1e-6)
 
 
-def buffers_after_averaging(session: Session, settings: TrainConfig) -> list[float]:
+def statistics_as_seen(session: Session, settings: TrainConfig) -> list[float | None]:
+    """A statistic that is its rank's number: in evaluation, afterwards, in the whole weights and in a checkpoint."""
     training = training_on_noise(session, settings)
     (mean,) = [b for name, b in training.wrapped.plain.named_buffers() if name == "bn1.running_mean"]
     mean.fill_(float(session.ranks.rank))
+    seen = []
+    training.wrapped.plain.bn1.register_forward_pre_hook(lambda *_: seen.append(mean.mean().item()))
     evaluate_exactly(training)
-    return [mean.min().item(), mean.max().item()]
+    kept = [whole_weights(training), take(training).get("model", {})]
+    return [seen[0], mean.mean().item(), *(float(k["bn1.running_mean"].mean()) for k in kept if k)]
 
 
-def test_batch_norm_statistics_are_averaged_over_ranks_before_they_are_used(tmp_path: Path) -> None:
-    settings = config(tmp_path, model="resnet18", strategy="ddp", eval_batch_size=1003)
-    assert on_ranks(2, buffers_after_averaging, settings) == [[0.5, 0.5]] * 2
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_what_is_evaluated_and_kept_has_the_mean_of_all_ranks_statistics_and_each_rank_keeps_its_own(
+    strategy: str, tmp_path: Path
+) -> None:
+    settings = config(tmp_path, model="resnet18", strategy=strategy, eval_batch_size=1003)
+    (first, second) = on_ranks(2, statistics_as_seen, settings)
+    assert first == [0.5, 0.0, 0.5, 0.5]
+    assert second[:2] == [0.5, 1.0]

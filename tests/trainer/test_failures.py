@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests import needs
-from tests.conftest import ROOT, Run, start_ranks, trainer_command, trainer_env, trainer_words
+from tests.conftest import Run, start_ranks, trainer_command, trainer_env, trainer_words
 from tests.warm import Job, free_port
-from trainer.contract import OUTCOME
+from trainer import __main__ as trainer_main
+from trainer.contract import OUTCOME, STOPPED
+from trainer.errors import MachineError
 from trainer.metrics.log import read_records
 from trainer.outcome import read as read_outcome
 
@@ -68,13 +70,10 @@ def test_ranks_that_contradict_each_other_are_refused(train: Run) -> None:
     refused(train(env={"RANK": "3", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}), 2, "rank 3", "world of 2")
 
 
-def test_a_refusal_is_told_though_the_rank_that_tells_is_slow(start_trainer: Run, tmp_path: Path) -> None:
-    """torchrun ends all ranks when the first has left; rank 0 may still be importing torch."""
-    (tmp_path / "sitecustomize.py").write_text(
-        "import os, time\nif os.environ.get('LOCAL_RANK') == '0':\n    time.sleep(3)\n"
-    )
-    slow = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    refused(start_trainer("--strategy", "single", ranks=2, env=slow), 2, "would train 2 models")
+def test_a_refusal_is_told_though_the_rank_that_tells_is_slow(train: Run) -> None:
+    """All ranks are ended when the first has left, as under torchrun; rank 0 may still be importing torch."""
+    done = train("--strategy", "single", ranks=2, module="tests.trainer.odd_rank", env={"LATE_S": "3"})
+    refused(done, 2, "would train 2 models")
 
 
 def test_a_loss_that_explodes_stops_the_run_and_keeps_the_last_checkpoint(train: Run, tmp_path: Path) -> None:
@@ -97,12 +96,12 @@ def test_a_file_where_the_run_folder_should_be_is_refused(train: Run, tmp_path: 
     refused(train("--run-dir", tmp_path / "taken" / "run"), 6, "cannot write to", "choose another --run-dir")
 
 
-def test_a_full_disk_is_told_and_the_checkpoints_stay(tmp_path: Path) -> None:
-    limited = ["prlimit", "--fsize=200000", *trainer_command(tmp_path, "--model", "resnet18")]
-    done = subprocess.run(limited, capture_output=True, text=True, timeout=100, cwd=tmp_path, env=trainer_env())
+def test_a_full_disk_is_told_and_the_checkpoints_stay(train: Run) -> None:
+    done = train(env={"LARGEST_FILE": "200000"}, module="tests.trainer.odd_rank")
     refused(done, 6, "cannot write checkpoint", "MiB free", "Free some space")
 
 
+@pytest.mark.slow("a full disk when leaving is not called saved")
 def test_a_full_disk_when_leaving_is_not_called_saved(tmp_path: Path) -> None:
     """Two ranks are asked to stop, and rank 0 cannot write: nobody may claim that all is saved."""
     process = subprocess.Popen(
@@ -136,20 +135,67 @@ def test_ranks_that_never_come_are_counted(train: Run) -> None:
     refused(train("--timeout-s", "2", env=ranks), 6, "fewer than 2 ranks", "within 2 s", "check that all were started")
 
 
-def world(folder: Path, size: int) -> list[Job]:
-    """So many ranks, each a job of its own: the end of one does not end the others, as it would under torchrun."""
+def world(folder: Path, size: int, hang: str = "", timeout_s: int = 8) -> list[Job]:
+    """So many ranks, each a job of its own: the end of one does not end the others, as it would under torchrun.
+
+    hang: RANK:WHERE, as tests/bench/hung_rank.py has it.
+    """
     port = str(free_port())
     return [
         Job(
-            trainer_words(folder, "--epochs", "500", "--timeout-s", "8"),
+            trainer_words(folder, "--epochs", "500", "--timeout-s", timeout_s),
             folder,
-            [trainer_env({"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank),
+            [trainer_env({"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "HANG": hang,
                           "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})],
+            "tests.bench.hung_rank" if hang else "trainer",
         )
         for rank in range(size)
     ]  # fmt: skip
 
 
+def errors_of(ranks: list[Job], stopped: int | None = None) -> list[str]:
+    """The error lines of all ranks, once all have ended; the one that is `stopped` ends once it may go on."""
+    texts = [rank.communicate(timeout=60)[1] for number, rank in enumerate(ranks) if number != stopped]
+    if stopped is not None:
+        ranks[stopped].send_signal(signal.SIGCONT)
+        ranks[stopped].communicate(timeout=30)
+    text = "".join(texts)
+    assert "Exception raised from" not in text, text  # pages of C++
+    return [line for line in text.splitlines() if line.startswith("error: ")]
+
+
+WHEREVER = pytest.mark.slow("whoever hangs, wherever, is named, and nobody stays")
+
+
+@pytest.mark.parametrize(
+    "hang",
+    [
+        "1:data",
+        *(
+            pytest.param(hang, marks=WHEREVER)
+            for hang in ("0:SIGSTOP", "0:evaluation", "1:evaluation", "0:saving", "2:collective")
+        ),
+    ],
+)
+def test_whoever_hangs_is_named_once_and_all_end(hang: str, tmp_path: Path) -> None:
+    """No launcher ends anybody, and the store lives with rank 0, as under srun."""
+    who, _, where = hang.partition(":")
+    ranks = world(tmp_path, 3, hang, timeout_s=3)
+    told = errors_of(ranks, stopped=int(who) if where == "SIGSTOP" else None)
+    assert told == [
+        f"error: rank {who} of 3 died or hung (no answer; limit 3 s); start again to resume from the last checkpoint."
+    ]
+    assert [rank.returncode for rank in ranks] == [6, 6, 6]
+
+
+@pytest.mark.parametrize("who", [0, pytest.param(2, marks=WHEREVER)])
+def test_an_error_of_one_rank_is_told_by_it_alone_and_all_end_with_its_code(who: int, tmp_path: Path) -> None:
+    ranks = world(tmp_path, 3, f"{who}:error", timeout_s=20)
+    assert errors_of(ranks) == ["error: 0.jpg cannot be read."]
+    assert [rank.returncode for rank in ranks] == [3, 3, 3]
+
+
+@pytest.mark.slow("of four ranks only the dead one is named")
 def test_of_four_ranks_only_the_dead_one_is_named(tmp_path: Path) -> None:
     """The others notice at different moments; those that have not yet are alive all the same."""
     ranks = world(tmp_path, 4)
@@ -176,7 +222,7 @@ def test_a_rank_that_is_lost_is_named(sent: signal.Signals, tmp_path: Path) -> N
     assert "Traceback" not in err
 
 
-def test_a_corrupt_image_on_one_rank_is_told_once(start_trainer: Run, train: Run, tmp_path: Path) -> None:
+def test_a_corrupt_image_on_one_rank_is_told_once(train: Run, tmp_path: Path) -> None:
     """Each rank reads its own share of a streamed set; the one that meets the bad image speaks."""
     from PIL import Image
 
@@ -187,7 +233,7 @@ def test_a_corrupt_image_on_one_rank_is_told_once(start_trainer: Run, train: Run
                 Image.new("RGB", (80, 80), (number, 0, 0)).save(tmp_path / "set" / part / label / f"{number}.jpg")
     (tmp_path / "set" / "train" / "a" / "0.jpg").write_bytes(b"\xff\xd8\xff\xe0 not a whole image")
     flags = ("--dataset", "imagefolder", "--data-dir", tmp_path / "set", "--image-size", "72", "--batch-size", "4")
-    refused(start_trainer(*flags, ranks=2), 3, "a/0.jpg", "--max-bad-images")
+    refused(train(*flags, ranks=2), 3, "a/0.jpg", "--max-bad-images")
     skipped = train(*flags, "--max-bad-images", "1", ranks=2)
     assert skipped.returncode == 0, skipped.stderr
     assert read_records(tmp_path / "run" / "metrics.jsonl")[-1]["bad_images"] == 1
@@ -203,6 +249,20 @@ def test_ctrl_c_saves_and_leaves(tmp_path: Path) -> None:
     outcome = read_outcome(tmp_path / "run")
     assert outcome is not None
     assert (outcome.state, outcome.exit_code) == ("interrupted", 75)
+
+
+def test_ctrl_c_while_an_error_is_told_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of two: the first had the training stop."""
+
+    def fail(*_: object) -> int:
+        raise MachineError("the disk is gone.")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trainer_main, "_run", fail)
+    monkeypatch.setattr(trainer_main, "report_end", interrupted)
+    assert trainer_main.main(["--model", "cnn"], {}) == STOPPED
 
 
 def test_help_needs_no_torch() -> None:

@@ -80,7 +80,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
 def test_a_run_leaves_its_outcome_however_it_ends(
     raised: BaseException | None, state: str, code: int, reason: str, tmp_path: Path
 ) -> None:
-    with suppress(BaseException), recorded(tmp_path / "run", make_folder=True):
+    with suppress(BaseException), recorded(lambda: tmp_path / "run"):
         if raised is not None:
             raise raised
 
@@ -91,15 +91,8 @@ def test_a_run_leaves_its_outcome_however_it_ends(
     assert outcome.seconds >= 0
 
 
-def test_a_run_that_begins_removes_the_outcome_of_an_earlier_one(tmp_path: Path) -> None:
-    WHOLE.write(tmp_path)
-
-    with recorded(tmp_path, make_folder=True):
-        assert not (tmp_path / OUTCOME).exists()
-
-
 def test_the_first_reason_counts(tmp_path: Path) -> None:
-    with suppress(DataError), recorded(tmp_path, make_folder=True) as record:
+    with suppress(DataError), recorded(lambda: tmp_path) as record:
         record(5, "another rank: the loss is not finite.")
         raise DataError("a later error.")
 
@@ -109,14 +102,14 @@ def test_the_first_reason_counts(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_not_made_for_a_failure_alone(tmp_path: Path) -> None:
-    with suppress(DataError), recorded(tmp_path / "run", make_folder=False):
+    with suppress(DataError), recorded(lambda: None):
         raise DataError("no images.")
 
-    assert not (tmp_path / "run").exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_outcome_that_cannot_be_written_hides_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
-    with pytest.raises(DataError, match="no images"), recorded(tmp_path / "file" / "run", make_folder=True):
+    with pytest.raises(DataError, match="no images"), recorded(lambda: tmp_path / "file" / "run"):
         raise DataError("no images.")

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tests.trainer.ranks_here import alone, on_ranks
-from trainer.config import TrainConfig, batches_at
+from trainer.batches import batches_at
+from trainer.config import TrainConfig
 from trainer.distributed.sampler import Order, positions
 from trainer.distributed.session import Session
 from trainer.loop import train_epoch
@@ -89,6 +90,21 @@ def test_two_ranks_of_32_equal_one_rank_of_64(
     reference = train(alone(), config(tmp_path, strategy="single", **alike))
     for rank in on_two_ranks:
         assert_same(rank[name], reference, ENLARGED.get(name, 1e-5))
+
+
+def of_48(session: Session, folder: Path) -> dict[str, Trained]:
+    return {name: train(session, config(folder, **settings, global_batch_size=48)) for name, settings in EXACT.items()}
+
+
+@pytest.mark.slow("one, three and four ranks do what one process does with the whole batch")
+@pytest.mark.parametrize("ranks", [1, 3, 4])
+def test_any_number_of_ranks_equals_one_process(ranks: int, tmp_path: Path) -> None:
+    found = on_ranks(ranks, of_48, tmp_path)
+    for name, settings in EXACT.items():
+        alike = {key: value for key, value in settings.items() if key in ("clip_norm", "optimizer", "max_steps")}
+        reference = train(alone(), config(tmp_path, strategy="single", global_batch_size=48, **alike))
+        for rank in found:
+            assert_same(rank[name], reference, ENLARGED.get(name, 1e-5))
 
 
 def test_accumulating_gradients_equals_the_large_batch(tmp_path: Path) -> None:

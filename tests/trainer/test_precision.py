@@ -117,7 +117,7 @@ def fp16_updates_under_fsdp(session: Session) -> list[tuple[list[float], float]]
     model = nn.Linear(1, 2, bias=False)  # a weight for each of two ranks
     nn.init.constant_(model.weight, 1.0)
     config = TrainConfig(strategy="fsdp", momentum=0.0, weight_decay=0.0)
-    wrapped = fsdp.wrap(model, config, session)
+    wrapped = fsdp.wrap(model, torch.rand(2, 1), config, session)
     optimizer = build(wrapped.plain, config, session.device)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     stepper = Stepper(optimizer, wrapped.plain.parameters(), scaler, clip_norm=1.0)

@@ -1,8 +1,7 @@
 """A run that is stopped and started again ends where an unbroken one ends."""
 
 import json
-import signal
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,16 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.conftest import Run, start_ranks
+from tests.conftest import Run
 from trainer.metrics.log import read_records
 from trainer.state.checkpoint import load, read
 
+IMAGES, BATCH = 96, 8
 # Batch norm, augmentation, momentum, schedule and EMA all have state that must come back.
 SETTINGS = (
-    "--model", "shufflenet_v2_x0_5", "--dataset", "imagefolder", "--image-size", "32", "--epochs", "3",
-    "--batch-size", "8", "--warmup-epochs", "0.5", "--ema-decay", "0.9", "--log-every", "1",
+    "--model", "shufflenet_v2_x0_5", "--dataset", "imagefolder", "--image-size", "32", "--epochs", "2",
+    "--batch-size", str(BATCH), "--warmup-epochs", "0.5", "--ema-decay", "0.9", "--log-every", "1",
 )  # fmt: skip
-IMAGES = 320
 
 
 @pytest.fixture(scope="module")
@@ -44,37 +43,32 @@ def newest(run: Path) -> dict[str, Any]:
     return load(read(max((run / "checkpoints").glob("epoch*.pt"))))
 
 
-def stop_in_epoch_two(folder: Path, flags: Sequence[object], ranks: int) -> tuple[int, str]:
-    """Starts a run and sends SIGTERM to all its ranks as soon as the first epoch's line is out."""
-    job = start_ranks(folder, *flags, ranks=ranks)
-    next(line for line in job.stdout if line.startswith("epoch 1/"))
-    job.send_signal(signal.SIGTERM)
-    _, err = job.communicate(timeout=100)
-    return job.returncode, err
+TWO = pytest.param(
+    2, marks=pytest.mark.slow("two ranks stopped in mid-epoch resume bit for bit, each in a process of torchrun")
+)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [1, TWO])
 def test_a_run_stopped_mid_epoch_and_resumed_is_bit_identical(
     ranks: int, images: Path, tmp_path: Path, train: Run
 ) -> None:
-    settings = (*SETTINGS, "--data-dir", images)
-    unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
-    for folder in (unbroken, broken):
-        folder.mkdir()
-    whole = train(*settings, "--run-dir", unbroken / "run", ranks=ranks)
+    train = partial(train, *SETTINGS, "--data-dir", images, ranks=ranks)
+    unbroken, broken = tmp_path / "unbroken", tmp_path / "run"
+    whole = train("--run-dir", unbroken)
     assert whole.returncode == 0, whole.stderr
-    code, told = stop_in_epoch_two(broken, settings, ranks)
-    assert code == 75, told
-    assert "stopped on request in epoch" in told
-    progress = newest(broken / "run")["progress"]
+    in_epoch_two = IMAGES // BATCH // ranks + 3
+    stopped = train(module="tests.trainer.odd_rank", env={"STOP_AT": str(in_epoch_two)})
+    assert stopped.returncode == 75, stopped.stderr
+    assert "stopped on request in epoch 2" in stopped.stderr
+    progress = newest(broken)["progress"]
     assert progress["epoch"] == 1
     assert 0 < progress["images"] < IMAGES, "the stop must fall inside an epoch"
-    resumed = train(*settings, "--run-dir", broken / "run", ranks=ranks)
+    resumed = train()
     assert resumed.returncode == 0, resumed.stderr
     assert "resuming at epoch 2" in resumed.stdout
-    expected = weights(unbroken / "run")
-    assert all(torch.equal(weight, expected[name]) for name, weight in weights(broken / "run").items())
-    for was, now in zip(*(read_records(f / "run" / "metrics.jsonl") for f in (unbroken, broken)), strict=True):
+    expected = weights(unbroken)
+    assert all(torch.equal(weight, expected[name]) for name, weight in weights(broken).items())
+    for was, now in zip(*(read_records(folder / "metrics.jsonl") for folder in (unbroken, broken)), strict=True):
         for name in ("epoch", "updates", "train_loss", "train_top1", "eval_loss", "eval_top1", "learning_rate"):
             assert now[name] == was[name], name
 
@@ -102,6 +96,61 @@ def test_a_line_of_an_epoch_that_is_done_again_is_replaced(train: Run, tmp_path:
     records = read_records(tmp_path / "run" / "metrics.jsonl")
     assert [record["epoch"] for record in records] == [1, 2]
     assert records[1]["train_loss"] < 99
+
+
+def lines(run: Path) -> list[tuple[int, int, float]]:
+    return [(r["epoch"], r["updates"], r["learning_rate"]) for r in read_records(run / "metrics.jsonl")]
+
+
+def test_a_run_that_max_steps_ended_goes_on_inside_its_epoch(train: Run, tmp_path: Path) -> None:
+    train("--run-dir", tmp_path / "unbroken", "--synthetic-images", "72", "--eval-every", "2")
+    ended = train("--synthetic-images", "72", "--max-steps", "5")
+    assert ended.returncode == 0, ended.stderr
+    assert [line[:2] for line in lines(tmp_path / "run")] == [(1, 5)]
+    again = train("--synthetic-images", "72", "--max-steps", "5")
+    assert "[METRIC]" not in again.stdout
+    assert [line[:2] for line in lines(tmp_path / "run")] == [(1, 5)], "nothing was trained, so the line stays"
+    more = train("--synthetic-images", "72")
+    assert "resuming at epoch 1, 40 images into it, after 5 updates" in more.stdout
+    assert lines(tmp_path / "run") == lines(tmp_path / "unbroken")
+    expected = weights(tmp_path / "unbroken")
+    assert all(torch.equal(weight, expected[name]) for name, weight in weights(tmp_path / "run").items())
+
+
+def test_an_epoch_does_not_go_on_with_another_number_of_images(train: Run) -> None:
+    train("--synthetic-images", "72", "--max-steps", "5")
+    refused = train("--synthetic-images", "64")
+    assert refused.returncode == 2
+    assert "inside an epoch of 72 training images, and now there are 64" in refused.stderr
+
+
+@pytest.mark.parametrize("strategy", ["auto", "fsdp"])
+def test_a_run_that_stops_at_an_epochs_end_goes_on_with_its_evaluation_and_rate(
+    strategy: str, train: Run, tmp_path: Path
+) -> None:
+    train = partial(train, "--strategy", strategy)
+    train("--run-dir", tmp_path / "unbroken")
+    train("--run-dir", tmp_path / "run", "--checkpoint-every-s", "1e-6", "--keep-checkpoints", "100")
+    for path in (tmp_path / "run" / "checkpoints").glob("*.pt*"):
+        if not path.name.startswith("epoch-0000"):
+            path.unlink()
+    newest_left = newest(tmp_path / "run")["progress"]
+    assert (newest_left["epoch"], newest_left["images"]) == (0, 64), "all of epoch 1 is trained, and not evaluated"
+    resumed = train()
+    assert resumed.returncode == 0, resumed.stderr
+    assert lines(tmp_path / "run") == lines(tmp_path / "unbroken")
+
+
+def test_resuming_does_not_need_the_weights_that_the_run_started_from(train: Run, tmp_path: Path) -> None:
+    train("--epochs", "1")
+    start = tmp_path / "start.pt"
+    start.write_bytes((tmp_path / "run" / "model.pt").read_bytes())
+    flags = ("--init-from", start, "--run-dir", tmp_path / "tuned", "--schedule", "constant")
+    train(*flags, "--epochs", "1")
+    start.unlink()
+    more = train(*flags, "--epochs", "2")
+    assert more.returncode == 0, more.stderr
+    assert "resuming at epoch 2" in more.stdout
 
 
 def test_fewer_ranks_go_on_with_the_same_images(train: Run, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from trainer.config import TrainConfig
 from trainer.distributed.ranks import Ranks
 from trainer.errors import SettingsError, TrainingError
 from trainer.metrics.log import read_records
-from trainer.run import torch_errors_in_words
+from trainer.process.torch_errors import torch_errors_in_words
 
 
 @pytest.mark.parametrize(
@@ -95,6 +95,7 @@ def test_compiled_training_gives_the_same_losses(train: Run, tmp_path: Path) -> 
     assert losses[1] == pytest.approx(losses[0], abs=1e-4)
 
 
+@pytest.mark.slow("torchrun restarts a killed worker, which resumes from the newest checkpoint")
 def test_a_killed_worker_is_restarted_and_goes_on_from_the_newest_checkpoint(tmp_path: Path) -> None:
     command = [
         *(sys.executable, "-m", "trainer.torchrun", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"),

@@ -16,8 +16,8 @@ from tests.trainer.settings.test_flags import BOOLEANS, OTHER, read
 from trainer import sagemaker
 from trainer.config import TrainConfig
 from trainer.contract import SAGEMAKER_FAILURE_PATTERN, SAGEMAKER_SCRIPT_TEXT, Exit
-from trainer.distributed import heartbeat
-from trainer.errors import told_to
+from trainer.distributed.failure import say
+from trainer.errors import ends_reported_to
 from trainer.settings.argparser import as_text
 
 # The toolkit's own functions, for many jobs: hyperparameters.json -> the flags of train.py.
@@ -186,13 +186,12 @@ def test_a_bugs_traceback_comes_after_the_line_with_its_exit_code(
     assert lines[:2] == ["Exception: exit code 1: ValueError: boom and more", "Traceback (most recent call last):"]
 
 
-def test_who_ends_the_process_from_a_thread_tells_the_toolkit_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_thread_says_the_toolkit_hears_too() -> None:
     heard: list[tuple[int, str]] = []
-    monkeypatch.setattr(heartbeat.os, "_exit", lambda code: None)
 
-    with told_to(lambda code, sentence: heard.append((code, sentence))):
-        heartbeat.end_process(Exit.MACHINE, "rank 1 hangs.")
-    heartbeat.end_process(Exit.MACHINE, "nobody hears this.")
+    with ends_reported_to(lambda code, sentence: heard.append((code, sentence))):
+        say(Exit.MACHINE, "rank 1 hangs.")
+    say(Exit.MACHINE, "nobody hears this.")
 
     assert heard == [(6, "rank 1 hangs.")]
 

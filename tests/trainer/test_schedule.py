@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from trainer.batches import batches_at
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
-from trainer.schedule import count_updates, learning_rate, peak_lr, warning_for_few_updates
+from trainer.schedule import count_updates, learning_rate, peak_lr, updates_after, warning_for_few_updates
 
 
 def rates(progress: list[float], **settings: Any) -> list[float]:
@@ -74,6 +75,19 @@ def test_updates_are_whole_batches_over_all_epochs() -> None:
 def test_updates_follow_the_batch_ramp() -> None:
     config = TrainConfig(epochs=3, batch_ramp={0: 100, 2: 500})
     assert count_updates(config, train_size=1000, replicas=2) == 22  # 10 + 10 + 2
+
+
+def test_updates_of_a_run_without_end_are_counted_at_once() -> None:
+    ramp = {0: 100, 3: 500, 10**13: 1000}
+    assert count_updates(TrainConfig(epochs=10**12, batch_ramp=ramp), train_size=1000, replicas=2) == 2 * 10**12 + 24
+    assert updates_after(TrainConfig(epochs=10**12, batch_ramp=ramp), 1000, 2, epoch=1) == 2 * 10**12 + 4
+
+
+@pytest.mark.parametrize("epoch", range(-1, 7))
+def test_updates_after_an_epoch_are_those_of_each_later_one(epoch: int) -> None:
+    config = TrainConfig(epochs=7, batch_ramp={0: 100, 2: 500, 3: 50, 9: 10})
+    later = [1000 // batches_at(config, number, 2).per_update for number in range(epoch + 1, 7)]
+    assert updates_after(config, 1000, 2, epoch) == sum(later)
 
 
 def test_updates_end_at_max_steps() -> None:

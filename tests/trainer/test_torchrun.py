@@ -11,6 +11,7 @@ import pytest
 
 from tests.conftest import ROOT, trainer_env
 from tests.processes import left_of
+from tests.warm import Job
 from trainer.torchrun import Death, cause
 
 # Rank N does what word N says: ends with that code, kills itself with that signal, raises, or waits for SIGTERM.
@@ -37,20 +38,23 @@ sys.exit(int(word))
 """
 
 
-def command(folder: Path, *words: str) -> list[str]:
+def flags(folder: Path, *words: str) -> list[str]:
     worker = folder / "worker.py"
     worker.write_text(WORKER.replace("WAITING", str(folder / "waiting")))
-    flags = ["--standalone", "--nproc-per-node", str(len(words)), str(worker), *words]
-    return [sys.executable, "-m", "trainer.torchrun", *flags]
+    return ["--standalone", "--nproc-per-node", str(len(words)), str(worker), *words]
+
+
+def start(folder: Path, *flags: str) -> Job:
+    """torchrun in a process that has imported torch already."""
+    env = trainer_env({"TMPDIR": str(folder), "TEST_JOB": str(folder)})
+    return Job(flags, folder, [env], "trainer.torchrun")
 
 
 def run(folder: Path, *words: str) -> tuple[int, str]:
     """The exit code and all output of ranks that do as `words` say."""
-    ended = subprocess.run(
-        command(folder, *words), cwd=ROOT, env=trainer_env({"TMPDIR": str(folder)}), timeout=60, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    return ended.returncode, ended.stdout
+    job = start(folder, *flags(folder, *words))
+    out, err = job.communicate(timeout=60)
+    return job.returncode, out + err
 
 
 def test_ranks_that_end_well_leave_no_word_and_no_file(tmp_path: Path) -> None:
@@ -88,33 +92,25 @@ def test_a_rank_that_raises_is_named_below_its_own_traceback(tmp_path: Path) -> 
     assert output.count("Traceback") == 1
 
 
-def test_a_wrong_flag_of_torchrun_is_no_traceback() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "trainer.torchrun", "--standalone", "--nproc-per-node", "many", "x.py"],
-        cwd=ROOT, env=trainer_env(), timeout=60, text=True, capture_output=True,
-    )  # fmt: skip
+def test_a_wrong_flag_of_torchrun_is_no_traceback(tmp_path: Path) -> None:
+    job = start(tmp_path, "--standalone", "--nproc-per-node", "many", "x.py")
 
-    assert ended.returncode == 2
-    assert ended.stderr == "error: torchrun refused its flags: Unsupported nproc_per_node value: many\n"
+    assert job.communicate()[1] == "error: torchrun refused its flags: Unsupported nproc_per_node value: many\n"
+    assert job.returncode == 2
 
 
 ASKED = [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)]
 
 
-@pytest.mark.parametrize(("signum", "code"), ASKED)
-def test_a_signal_to_the_launcher_ends_it_quietly(tmp_path: Path, signum: signal.Signals, code: int) -> None:
-    job = subprocess.Popen(
-        command(tmp_path, "wait", "wait"), cwd=ROOT, env=trainer_env(), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    with job:
-        assert job.stdout is not None
-        assert [job.stdout.readline() for _ in range(2)] == ["waiting\n", "waiting\n"]
+@pytest.mark.parametrize("signum", [signum for signum, _ in ASKED])
+def test_a_signal_to_the_launcher_ends_it_quietly(tmp_path: Path, signum: signal.Signals) -> None:
+    job = start(tmp_path, *flags(tmp_path, "wait", "wait"))
+    assert [job.stdout.readline() for _ in range(2)] == ["waiting\n", "waiting\n"]
 
-        job.send_signal(signum)
+    job.send_signal(signum)
 
-        assert job.communicate(timeout=30)[0] == ""
-        assert job.returncode == code
+    assert job.communicate(timeout=30) == ("", "")
+    assert job.returncode == 75  # the workers have saved
 
 
 def test_a_signal_while_workers_are_started_leaves_none_behind(tmp_path: Path) -> None:
@@ -122,20 +118,19 @@ def test_a_signal_while_workers_are_started_leaves_none_behind(tmp_path: Path) -
     worker.write_text("#!/bin/sh\n[ $RANK = 0 ] && kill -TERM $PPID\nexec sleep 60\n")
     worker.chmod(0o755)
 
-    ended = subprocess.run(
-        [sys.executable, "-m", "trainer.torchrun", "--standalone", "--nproc-per-node", "8", "--no-python", worker],
-        cwd=ROOT, env=trainer_env({"TEST_JOB": str(tmp_path)}), timeout=50,
-    )  # fmt: skip
+    job = start(tmp_path, "--standalone", "--nproc-per-node", "8", "--no-python", str(worker))
+    job.communicate(timeout=50)
 
-    assert ended.returncode == 75
+    assert job.returncode == 75
     assert left_of(f"TEST_JOB={tmp_path}") == []
 
 
 @pytest.mark.parametrize(("signum", "code"), ASKED)
 def test_a_signal_while_torch_is_imported_is_as_quiet(tmp_path: Path, signum: signal.Signals, code: int) -> None:
     job = subprocess.Popen(
-        command(tmp_path, "0"), cwd=ROOT, env=trainer_env(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+        [sys.executable, "-m", "trainer.torchrun", *flags(tmp_path, "0")], cwd=ROOT, env=trainer_env(), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
     with job:
         wait_until_it_handles(signal.SIGTERM, job.pid)
         assert "libtorch" not in Path(f"/proc/{job.pid}/maps").read_text()
@@ -177,10 +172,7 @@ def test_the_cause_is_the_death_that_the_others_followed_from(deaths: list[Death
 def test_two_standalone_runs_of_one_second_have_run_folders_of_their_own(tmp_path: Path) -> None:
     worker = tmp_path / "worker.py"
     worker.write_text("import os; print(os.environ['TORCHELASTIC_RUN_ID'])")
-    words = [sys.executable, "-m", "trainer.torchrun", "--standalone", "--nproc-per-node", "1", str(worker)]
-    pair = [
-        subprocess.Popen(words, cwd=tmp_path, env=trainer_env(), stdout=subprocess.PIPE, text=True) for _ in range(2)
-    ]
-    names = [run.communicate(timeout=100)[0].strip() for run in pair]
+    pair = [start(tmp_path, "--standalone", "--nproc-per-node", "1", str(worker)) for _ in range(2)]
+    names = [job.communicate(timeout=100)[0].strip() for job in pair]
 
-    assert [name.rpartition("-")[2] for name in names] == [str(run.pid) for run in pair]
+    assert [name.rpartition("-")[2] for name in names] == [str(job.pid) for job in pair]

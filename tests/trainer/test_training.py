@@ -74,6 +74,13 @@ def test_weights_of_another_shape_are_one_sentence(tmp_path: Path) -> None:
     assert sentence.endswith("; take the --model, --dataset and --image-size it was trained with.")
 
 
+def test_weights_that_are_no_numbers_are_one_sentence(tmp_path: Path) -> None:
+    torch.save(WEIGHTS | {"bias": torch.tensor([0.0, float("inf")])}, tmp_path / "model.pt")
+    assert refused(tmp_path / "model.pt", nn.Linear(3, 2)) == (
+        f"--init-from {tmp_path}/model.pt holds weights that are not finite; give others."
+    )
+
+
 def test_a_user_without_a_home_gets_a_cache_in_the_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     def homeless(path: Path) -> Path:
         raise RuntimeError("Could not determine home directory.")

@@ -9,6 +9,8 @@ from types import MappingProxyType
 
 from trainer.settings.registry import look_up
 
+USUAL_MODEL = "resnet18"
+
 
 @dataclass(frozen=True)
 class DataSet:
@@ -17,17 +19,19 @@ class DataSet:
     needs_data: its files must be provided; without this it downloads them, generates them or ships them.
     is_folder: it is a folder of images with train/ and val/, large enough to be kept on a volume.
     reads_data_dir: it reads --data-dir (or downloads to it), so a container must have that folder.
+    model: the one that is trained on it where none is given.
     """
 
     load: str
     needs_data: bool = False
     is_folder: bool = False
     reads_data_dir: bool = True
+    model: str = USUAL_MODEL
 
 
 TABLE: Mapping[str, DataSet] = MappingProxyType(
     {
-        "digits": DataSet("trainer.datasets.digits:load", reads_data_dir=False),
+        "digits": DataSet("trainer.datasets.digits:load", reads_data_dir=False, model="cnn"),
         "cifar10": DataSet("trainer.datasets.cifar10:load"),
         "imagefolder": DataSet("trainer.datasets.imagefolder:load", needs_data=True, is_folder=True),
         "imagenet": DataSet("trainer.datasets.imagenet:load", needs_data=True, is_folder=True),
@@ -42,9 +46,20 @@ def find(name: str) -> DataSet:
     return look_up("dataset", name, TABLE)
 
 
+def usual_model(name: object) -> str:
+    """The model that is trained on the data set of that name where none is given."""
+    return TABLE[name].model if isinstance(name, str) and name in TABLE else USUAL_MODEL
+
+
 def needs_data(name: str) -> bool:
     """Whether the files of this data set must be provided."""
     return find(name).needs_data
+
+
+def downloads(name: str) -> bool:
+    """Whether a training fetches this data set from the internet where its files are not provided."""
+    dataset = find(name)
+    return dataset.reads_data_dir and not dataset.needs_data
 
 
 def is_folder(name: str) -> bool:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from trainer.distributed.sampler import Order
+from trainer.signature import Signature
 
 # The label of an image that could not be read: cross_entropy's default ignore_index, so it weighs nothing.
 UNREADABLE = -100
@@ -42,12 +43,21 @@ class Split(Protocol):
 
 @dataclass(frozen=True)
 class Data:
-    """A loaded data set.  image_size: pixels a side of what the batches hold."""
+    """A loaded data set.  signature: the names of its classes, and how its images become batches."""
 
     train: Split
     evaluation: Split
-    classes: int
-    image_size: int
+    signature: Signature
+
+    @property
+    def classes(self) -> int:
+        """How many there are."""
+        return len(self.signature.classes)
+
+    @property
+    def image_size(self) -> int:
+        """Pixels a side of what the batches hold."""
+        return self.signature.image_size
 
 
 @dataclass(frozen=True)

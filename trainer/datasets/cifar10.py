@@ -28,6 +28,8 @@ FOLDER = "cifar-10-batches-py"
 PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 SIDE = 32
 PATIENCE_S = 30.0
+# In the order of the labels, as batches.meta in the archive has them.
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +40,7 @@ def load(request: Request) -> Data:
     side = request.image_size or SIDE
     path = cache_path(request.cache_dir, f"cifar10-{side}", source)
     decoded = recall_decoded(path, _fingerprint(source), lambda: _decode(source, side))
-    return resident_data(decoded, CIFAR10, flip=True, request=request)
+    return resident_data(decoded, CLASSES, CIFAR10, flip=True, request=request)
 
 
 def _find(request: Request) -> Path:

@@ -19,5 +19,5 @@ def recall_decoded(path: Path, fingerprint: str, decode: Callable[[], Decoded]) 
 
 def _packed(decoded: Decoded) -> Content:
     halves = {"train": decoded.train, "evaluation": decoded.evaluation}
-    packed = {k: {"pixels": v.pixels, "labels": v.labels, "bad": list(v.bad)} for k, v in halves.items()}
+    packed = {k: {"pixels": v.pixels, "labels": v.labels, "bad": dict(v.bad)} for k, v in halves.items()}
     return {**packed, "classes": decoded.classes}

@@ -23,7 +23,7 @@ def load(request: Request) -> Data:
     side = request.image_size or SIDE
     path = request.cache_dir.expanduser() / f"digits-{side}.pt"
     decoded = recall_decoded(path, "1", lambda: _decode(side))
-    return resident_data(decoded, DIGITS, flip=False, request=request)
+    return resident_data(decoded, "0123456789", DIGITS, flip=False, request=request)
 
 
 def _decode(side: int) -> Decoded:

@@ -33,7 +33,7 @@ def load(request: Request) -> Data:
     if min(size, largest) <= SMALL:
         train, evaluation = list_files(tree.train, tree.classes), list_files(tree.evaluation, tree.classes)
         if fits(len(train.names) + len(evaluation.names), size):
-            return _resident(request, train, evaluation, size)
+            return _resident(request, train, evaluation, tree.classes, size)
     return stream(request, tree, size)
 
 
@@ -48,7 +48,7 @@ def _largest_side(tree: Tree) -> int:
     return max(sides) or SIDE
 
 
-def _resident(request: Request, train: Files, evaluation: Files, size: int) -> Data:
+def _resident(request: Request, train: Files, evaluation: Files, names: Sequence[str], size: int) -> Data:
     path = cache_path(request.cache_dir, f"images-{size}", request.data_dir)
     decoded = recall_decoded(
         path,
@@ -59,7 +59,7 @@ def _resident(request: Request, train: Files, evaluation: Files, size: int) -> D
             classes=train.labels[-1] + 1,
         ),
     )
-    return resident_data(decoded, IMAGENET, flip=True, request=request)
+    return resident_data(decoded, names, IMAGENET, flip=True, request=request)
 
 
 def fingerprint(*halves: Files) -> str:
@@ -68,9 +68,17 @@ def fingerprint(*halves: Files) -> str:
     for files in halves:
         prefix = f"{files.root}{os.sep}"  # a Path for each file would double the time
         for name in files.names:
-            stat = os.stat(prefix + name)
-            digest.update(f"{name}\0{stat.st_size} {stat.st_mtime_ns}\n".encode())
+            digest.update(os.fsencode(f"{name}\0{_version(prefix + name)}\n"))
     return digest.hexdigest()
+
+
+def _version(path: str) -> str:
+    """What changes when a file is written to; decoding says what is wrong with one that is not there."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return "unreadable"
+    return f"{status.st_size} {status.st_mtime_ns}"
 
 
 def decode_files(files: Files, size: int, workers: int) -> Images:
@@ -79,23 +87,27 @@ def decode_files(files: Files, size: int, workers: int) -> Images:
     rows = range(len(files.names))
     with ThreadPoolExecutor(workers) as threads:
         chunks = [rows[start : start + CHUNK] for start in rows[::CHUNK]]
-        bad = [row for part in threads.map(lambda chunk: _decode_rows(files, pixels, chunk), chunks) for row in part]
+        bad: dict[int, str] = {}
+        for part in threads.map(lambda chunk: _decode_rows(files, pixels, chunk), chunks):
+            bad.update(part)
     if len(bad) == len(rows):
-        raise DataError(f"not one of the {len(bad)} images in {files.root} could be read; are they images?")
+        raise DataError(f"not one of the {len(bad)} images in {files.root} could be read ({bad[0]}); are they images?")
     kept = np.ones(len(rows), bool)
-    kept[bad] = False
+    kept[list(bad)] = False
     labels = torch.tensor(files.labels)[torch.from_numpy(kept)]
-    return Images(torch.from_numpy(pixels[kept] if bad else pixels), labels, [files.shown(row) for row in bad])
+    return Images(
+        torch.from_numpy(pixels[kept] if bad else pixels), labels, {files.shown(row): why for row, why in bad.items()}
+    )
 
 
-def _decode_rows(files: Files, pixels: Pixels, rows: range) -> Sequence[int]:
-    """Fills these rows of `pixels`; returns the ones whose file is unreadable."""
-    bad = []
+def _decode_rows(files: Files, pixels: Pixels, rows: range) -> dict[int, str]:
+    """Fills these rows of `pixels`; returns the ones whose file is unreadable, and why."""
+    bad = {}
     for row in rows:
         try:
             pixels[row] = read_crop(files.root / files.names[row], _square, pixels.shape[1])
-        except UnreadableError:
-            bad.append(row)
+        except UnreadableError as error:
+            bad[row] = str(error)
     return bad
 
 

@@ -4,8 +4,8 @@ Every random draw belongs to a position of the epoch, not to a rank or a step: k
 the images that one would, and a resumed run goes on with exactly the batches it would have seen.
 """
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from trainer.datasets.normalisation import Normalisation, Normaliser
 from trainer.datasets.unreadable import refuse_too_many
 from trainer.distributed.sampler import Order
 from trainer.errors import DataError
+from trainer.signature import Signature
 
 SHIFT = 4  # pixels, after He et al. 2015 (arXiv:1512.03385), section 4.2
 AUGMENTATION = 1  # the order's stream of random numbers; 0 is the permutation's
@@ -24,11 +25,11 @@ LARGEST_BYTES = 4 * 2**30
 
 @dataclass(frozen=True)
 class Images:
-    """pixels: (N, S, S, 3) uint8; labels: (N,) int64; bad: names of files left out because they are unreadable."""
+    """pixels: (N, S, S, 3) uint8; labels: (N,) int64; bad: files left out because they are unreadable, and why."""
 
     pixels: Tensor
     labels: Tensor
-    bad: Sequence[str] = ()
+    bad: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,9 @@ class ResidentSplit:
         # Black borders are kept, so that a shifted image is one gather; a pixel per row makes it a fast one.
         self._pixels = pad(images.pixels.to(device), (0, 0, shift, shift, shift, shift)).view(-1, 3)
         self._labels = images.labels.to(device)
-        self._ramp = torch.arange(self._side, device=device)
+        self._along_a_side = torch.arange(self._side, device=device)
         self._normalise = normaliser
-        self._bad = images.bad
+        self._bad = tuple(images.bad)
 
     def train_batches(self, order: Order, positions: Sequence[slice]) -> Generator[Batch]:
         """Shifted and mirrored batches: the images at `positions` of `order`."""
@@ -64,7 +65,7 @@ class ResidentSplit:
         """The images `indices`, as they are."""
         for start in range(0, len(indices), batch_size):
             chunk = indices[start : start + batch_size]
-            draws = self._ramp.new_full((4, len(chunk)), self._shift)
+            draws = self._along_a_side.new_full((4, len(chunk)), self._shift)
             draws[0] = torch.arange(chunk.start, chunk.stop, chunk.step, device=draws.device)
             draws[3] = 0
             yield self._batch(draws)
@@ -77,8 +78,10 @@ class ResidentSplit:
     def _batch(self, draws: Tensor) -> Batch:
         """draws: (4, B) int64, as `draw` returns them."""
         image, top, left, mirrored = draws.unbind()
-        rows = (image * self._width + top)[:, None] + self._ramp
-        columns = left[:, None] + torch.where(mirrored[:, None] == 1, self._side - 1 - self._ramp, self._ramp)
+        rows = (image * self._width + top)[:, None] + self._along_a_side
+        columns = left[:, None] + torch.where(
+            mirrored[:, None] == 1, self._side - 1 - self._along_a_side, self._along_a_side
+        )
         places = rows[:, :, None] * self._width + columns[:, None, :]
         pixels = self._pixels.index_select(0, places.view(-1)).view(*places.shape, 3)
         return Batch(self._normalise(pixels), self._labels.index_select(0, image))
@@ -92,8 +95,13 @@ def draw(order: Order, shift: int, flip: bool) -> Tensor:
     return torch.cat([order.permutation[None], corners, mirrored])
 
 
-def resident_data(decoded: Decoded, normalisation: Normalisation, flip: bool, request: Request) -> Data:
-    """Both splits on the device.  flip: the classes survive mirroring.  Raises DataError for too many bad images."""
+def resident_data(
+    decoded: Decoded, names: Sequence[str], normalisation: Normalisation, flip: bool, request: Request
+) -> Data:
+    """Both splits on the device.  names: of the classes; flip: the classes survive mirroring.
+
+    Raises DataError for too many bad images.
+    """
     side = decoded.train.pixels.shape[1]
     normaliser = Normaliser(normalisation, side, request.device, request.channels_last)
     for half in (decoded.train, decoded.evaluation):
@@ -101,7 +109,7 @@ def resident_data(decoded: Decoded, normalisation: Normalisation, flip: bool, re
     shift = SHIFT if request.augment else 0
     train = ResidentSplit(decoded.train, normaliser, request.device, shift, flip and request.augment)
     evaluation = ResidentSplit(decoded.evaluation, normaliser, request.device, 0, False)
-    return Data(train, evaluation, decoded.classes, side)
+    return Data(train, evaluation, Signature(tuple(names), side, normalisation.mean, normalisation.std))
 
 
 def fits(images: int, side: int) -> bool:

@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 
 from trainer.datasets.base import UNREADABLE, Batch, Data, Request
-from trainer.datasets.crops import Crop, keyed_generator, middle_crop, random_crop
+from trainer.datasets.crops import MIDDLE, Crop, keyed_generator, middle_crop, random_crop
 from trainer.datasets.decode import read_crop
 from trainer.datasets.index import indexed_files
 from trainer.datasets.normalisation import IMAGENET, Normaliser
 from trainer.datasets.tree import Files, Tree
 from trainer.datasets.unreadable import UnreadableError, refuse_too_many
 from trainer.distributed.sampler import Order
+from trainer.signature import Signature
 
 SIDE = 224
 AHEAD = 3  # batches in the making while one is trained on
@@ -40,7 +41,7 @@ class Wanted(NamedTuple):
     view: View
 
 
-class Filling:
+class UnfinishedBatch:
     """A batch in the making.  Each thread writes rows of its own, so nothing needs a lock."""
 
     def __init__(self, labels: list[int], size: int, pinned: bool) -> None:
@@ -69,7 +70,7 @@ class StreamingSplit:
         self.size = len(files.names)
         self._files, self._side, self._request = files, size, request
         self._normalise = Normaliser(IMAGENET, size, request.device, request.channels_last)
-        self._bad: dict[str, None] = {}  # ordered, and each name once
+        self._bad: dict[str, str] = {}  # why, by name; threads add to it
 
     def train_batches(self, order: Order, positions: Sequence[slice]) -> Generator[Batch]:
         """Randomly cropped and mirrored batches: the images at `positions` of `order`."""
@@ -96,43 +97,43 @@ class StreamingSplit:
     def _batches(self, wanted: Iterable[list[Wanted]]) -> Generator[Batch]:
         """One batch per list, in order, decoded AHEAD of their use.  Closing the iterator ends the threads."""
         threads = ThreadPoolExecutor(self._request.workers, thread_name_prefix="decode")
-        fillings: deque[Filling] = deque()
+        unfinished: deque[UnfinishedBatch] = deque()
         try:
             for images in wanted:
-                fillings.append(self._start(threads, images))
-                if len(fillings) > AHEAD:
-                    yield self._finish(fillings.popleft())
-            while fillings:
-                yield self._finish(fillings.popleft())
+                unfinished.append(self._start(threads, images))
+                if len(unfinished) > AHEAD:
+                    yield self._finish(unfinished.popleft())
+            while unfinished:
+                yield self._finish(unfinished.popleft())
         finally:
             threads.shutdown(cancel_futures=True)
 
-    def _start(self, threads: ThreadPoolExecutor, images: list[Wanted]) -> Filling:
+    def _start(self, threads: ThreadPoolExecutor, images: list[Wanted]) -> UnfinishedBatch:
         labels = [self._files.labels[image.number] for image in images]
-        filling = Filling(labels, self._side, self._request.device.type == "cuda")
+        batch = UnfinishedBatch(labels, self._side, self._request.device.type == "cuda")
         rows = range(len(images))
         chunks = [rows[start : start + CHUNK] for start in rows[::CHUNK]]
-        filling.parts = [threads.submit(self._fill, filling, images, chunk) for chunk in chunks]
-        return filling
+        batch.parts = [threads.submit(self._fill, batch, images, chunk) for chunk in chunks]
+        return batch
 
-    def _fill(self, filling: Filling, images: list[Wanted], rows: range) -> None:
+    def _fill(self, batch: UnfinishedBatch, images: list[Wanted], rows: range) -> None:
         """Reads the images of `rows`; runs in a thread."""
-        pixels = filling.pixels.numpy()
+        pixels = batch.pixels.numpy()
         for row in rows:
             number, view = images[row]
             try:
                 pixels[row] = read_crop(self._files.root / self._files.names[number], view.choose, self._side)
-            except UnreadableError:
-                filling.bad_rows.append(row)
-                self._bad[self._files.shown(number)] = None
-            filling.mirrored[row] = view.mirrored
+            except UnreadableError as error:
+                batch.bad_rows.append(row)
+                self._bad[self._files.shown(number)] = str(error)
+            batch.mirrored[row] = view.mirrored
 
-    def _finish(self, filling: Filling) -> Batch:
-        filling.finish()
-        refuse_too_many(self.bad_images, self._request.max_bad_images)
+    def _finish(self, batch: UnfinishedBatch) -> Batch:
+        batch.finish()
+        refuse_too_many(dict(self._bad), self._request.max_bad_images)
         pixels, labels, mirrored = (
             tensor.to(self._request.device, non_blocking=True)
-            for tensor in (filling.pixels, filling.labels, filling.mirrored)
+            for tensor in (batch.pixels, batch.labels, batch.mirrored)
         )
         return Batch(self._normalise(mirror(pixels, mirrored)), labels)
 
@@ -160,5 +161,7 @@ def stream(request: Request, tree: Tree, size: int) -> Data:
     """Both splits of `tree` at `size` pixels."""
     train, evaluation = indexed_files(request.cache_dir, tree)
     return Data(
-        StreamingSplit(train, size, request), StreamingSplit(evaluation, size, request), len(tree.classes), size
+        StreamingSplit(train, size, request),
+        StreamingSplit(evaluation, size, request),
+        Signature(tree.classes, size, IMAGENET.mean, IMAGENET.std, MIDDLE),
     )

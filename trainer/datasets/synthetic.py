@@ -8,6 +8,7 @@ from torch import Tensor
 
 from trainer.datasets.base import Batch, Data, Request
 from trainer.distributed.sampler import Order
+from trainer.signature import Signature
 
 SIDE = 32
 POOL_BYTES = 64 * 2**20
@@ -22,8 +23,7 @@ def load(request: Request) -> Data:
     return Data(
         SyntheticSplit(request.synthetic_images, pool),
         SyntheticSplit(ceil(request.synthetic_images / EVALUATION_SHARE), pool),
-        request.synthetic_classes,
-        side,
+        Signature(tuple(map(str, range(request.synthetic_classes))), side, mean=(0, 0, 0), std=(1, 1, 1)),
     )
 
 

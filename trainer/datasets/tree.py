@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.errors import DataError
+from trainer.errors import DataError, one_line
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 EVALUATION = ("val", "test")
@@ -32,7 +32,7 @@ class Files:
 
     def shown(self, index: int) -> str:
         """A name the user recognises, such as val/cat/0007.jpg."""
-        return f"{self.root.name}/{self.names[index]}"
+        return one_line(f"{self.root.name}/{self.names[index]}", 200)
 
 
 def find_tree(data_dir: Path) -> Tree:
@@ -49,6 +49,11 @@ def find_tree(data_dir: Path) -> Tree:
     if not classes:
         raise DataError(f"{train} has no class folders; sort its images into one folder per class.")
     _check_same_classes(classes, evaluation)
+    if len(classes) == 1:
+        raise DataError(
+            f"{train} has one class folder, {classes[0]}, and there is nothing to tell apart; sort its images into two "
+            "or more, or point --data-dir one folder deeper if the classes are within."
+        )
     return Tree(train, evaluation, classes)
 
 
@@ -80,12 +85,34 @@ def _images_under(root: Path, folder: str, folders: dict[str, int]) -> Iterator[
             if entry.name.lower().endswith(SUFFIXES):
                 yield f"{folder}/{entry.name}"
             elif entry.is_dir() and not entry.name.startswith("."):
+                _refuse_circle(entry, root / folder)
                 yield from _images_under(root, f"{folder}/{entry.name}", folders)
 
 
+def _refuse_circle(entry: os.DirEntry[str], folder: Path) -> None:
+    """Raises DataError for a link from `folder` to itself or to one that holds it.  Other links are the user's choice.
+
+    The system follows such a link forty times before it gives up, and every image would count as often.
+    """
+    if entry.is_symlink() and folder.resolve().is_relative_to(os.path.realpath(entry.path)):
+        raise DataError(f"{one_line(entry.path, 200)} links to a folder that holds it; remove the link.")
+
+
 def _class_folders(root: Path) -> tuple[str, ...]:
+    """Their names, sorted.  Raises DataError for one that nobody could read or print."""
+    found = []
     with os.scandir(root) as entries:
-        return tuple(sorted(e.name for e in entries if e.is_dir() and not e.name.startswith(".")))
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir():
+                found.append(entry.name)
+            elif entry.is_symlink() and not Path(entry.path).exists():
+                raise DataError(f"{one_line(entry.path, 200)} links to nothing; mend the link, or remove it.")
+    for name in found:
+        if not name.isprintable():
+            raise DataError(f"{root} has a class folder whose name cannot be printed, {one_line(name)}; rename it.")
+    return tuple(sorted(found))
 
 
 def _check_same_classes(classes: tuple[str, ...], evaluation: Path) -> None:

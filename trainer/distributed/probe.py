@@ -1,4 +1,4 @@
-"""How much of a step is communication: the same steps with and without it, measured, not guessed."""
+"""Measures how much of a step is communication, by running the same steps with and without it."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -32,8 +32,9 @@ def measure(trainee: Trainee, batch: tuple[Tensor, Tensor], session: Session, st
     together, alone = [], []
     with torch.random.fork_rng(devices=[session.device] if session.device.type == "cuda" else []):
         for _ in range(steps + 1):
-            together.append(_seconds(lambda: _pass(trainee, batch, nullcontext), session))
-            alone.append(_seconds(lambda: _pass(trainee, batch, trainee.no_sync), session))
+            alone.append(seconds_of(lambda: _pass(trainee, batch, trainee.no_sync), session))
+            # Last, for under FSDP a pass alone leaves gradients that zero_grad does not see and the next sum would add.
+            together.append(seconds_of(lambda: _pass(trainee, batch, nullcontext), session))
     trainee.model.zero_grad(set_to_none=True)
     with torch.no_grad():
         for buffer, before in zip(trainee.model.buffers(), buffers, strict=True):
@@ -44,14 +45,19 @@ def measure(trainee: Trainee, batch: tuple[Tensor, Tensor], session: Session, st
 
 
 def all_reduce_bandwidth(model: nn.Module, session: Session) -> float:
-    """GB/s of an all-reduce of this model's gradients: 2(n-1)/n * bytes / seconds.  Collective.
-
-    The bus bandwidth of https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
-    """
+    """GB/s of an all-reduce of this model's gradients.  Collective."""
     n = session.ranks.world_size
     gradients = torch.zeros(sum(weight.numel() for weight in model.parameters()), device=session.device)
-    seconds = median(_seconds(lambda: session.sum(gradients), session) for _ in range(ALL_REDUCES + 1))
-    return 2 * (n - 1) / n * gradients.numel() * gradients.element_size() / seconds / 1e9
+    seconds = median(seconds_of(lambda: session.sum(gradients), session) for _ in range(ALL_REDUCES + 1))
+    return bus_bandwidth(n, gradients.numel() * gradients.element_size(), seconds)
+
+
+def bus_bandwidth(ranks: int, size: int, seconds: float) -> float:
+    """GB/s of an all-reduce of `size` bytes: 2(n-1)/n * bytes / seconds, which does not depend on the ranks.
+
+    https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+    """
+    return 2 * (ranks - 1) / ranks * size / seconds / 1e9
 
 
 def _pass(trainee: Trainee, batch: tuple[Tensor, Tensor], context: Callable[[], AbstractContextManager[None]]) -> None:
@@ -62,7 +68,7 @@ def _pass(trainee: Trainee, batch: tuple[Tensor, Tensor], context: Callable[[], 
         trainee.stepper.backward(loss)
 
 
-def _seconds(action: Callable[[], object], session: Session) -> float:
+def seconds_of(action: Callable[[], object], session: Session) -> float:
     """How long `action` takes on this rank from the moment all ranks begin.  Collective."""
     session.barrier()
     began = perf_counter()

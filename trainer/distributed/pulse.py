@@ -1,4 +1,4 @@
-"""The ranks' regular look at each other: stop, save, or carry on, decided alike on all of them.
+"""Regular agreement of all ranks on whether to stop, save or continue.
 
 A signal reaches one rank, a clock runs on one rank, a loss explodes on one rank; yet all must stop at
 the same update or the next collective hangs.  So every now and then they exchange a few numbers.
@@ -21,7 +21,7 @@ SAVE_BEFORE_EVALUATION_S = 15.0
 
 @dataclass(frozen=True)
 class Verdict:
-    """What all ranks do now.  bad_step: the first update with a loss that is not finite, or None."""
+    """The decision of all ranks.  bad_step: the first update with a loss that is not finite, or None."""
 
     stop: bool
     save: bool
@@ -29,7 +29,7 @@ class Verdict:
 
 
 class Pulse:
-    """Schedules the looks.  Every rank reaches each look at the same update: the gap is agreed in the look before."""
+    """Schedules the agreements.  All ranks reach each at the same update: its gap is part of the one before."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Pulse:
         self._since_look, self._gap = 0, 1
 
     def due(self) -> bool:
-        """Counts one update; true when it is time for a look."""
+        """Counts one update; returns whether an agreement is due."""
         self._since_look += 1
         return self._since_look >= self._gap
 
@@ -71,5 +71,5 @@ class Pulse:
         return Verdict(stop=stop > 0, save=save > 0, bad_step=bad_step)
 
     def saved(self) -> None:
-        """A checkpoint was written: the time to the next one, and that of the next update, starts now."""
+        """Restarts the clocks of checkpoints and updates, after a checkpoint was written."""
         self._saved_at = self._looked_at = self._clock()

@@ -1,4 +1,4 @@
-"""Who am I among the processes of this job: read from the environment a launcher left, purely.
+"""This process's place among the processes of its job, read from the environment that a launcher set.  Pure.
 
 Read in this order: torchrun, Open MPI (SageMaker's pytorchddp), Slurm, and else one process alone.
 torchrun comes first because it is often started inside a Slurm job, whose own names then mean nodes.
@@ -29,6 +29,8 @@ class Ranks:
     master_port: int = PORT
     source: str = "single"
     attempt: int = 0  # how often torchrun has restarted ranks that meet in one and the same store
+    store_is_launchers: bool = False  # torchrun's agent keeps the store where they meet; else rank 0 does
+    launcher_reports: bool = False  # torchrun says how a rank of its node died, for it will not start it again
 
     @property
     def is_head(self) -> bool:
@@ -53,6 +55,8 @@ def _torchrun(env: Mapping[str, str]) -> Ranks:
     world = _number(env, "WORLD_SIZE", "torchrun")
     local_world = _number(env, "LOCAL_WORLD_SIZE", "torchrun", world)
     rank = _number(env, "RANK", "torchrun")
+    restarts = _number(env, "TORCHELASTIC_RESTART_COUNT", "torchrun", 0)
+    agent_store = env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     return Ranks(
         rank=rank,
         world_size=world,
@@ -63,10 +67,10 @@ def _torchrun(env: Mapping[str, str]) -> Ranks:
         master_addr=env.get("MASTER_ADDR", "127.0.0.1"),
         master_port=_number(env, "MASTER_PORT", "torchrun", PORT),
         source="torchrun",
-        # Only where torchrun's agent keeps the store; elsewhere each attempt has a new one, and nodes may count apart.
-        attempt=_number(env, "TORCHELASTIC_RESTART_COUNT", "torchrun", 0)
-        if env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-        else 0,
+        # Elsewhere each attempt has a new store, and nodes may count apart.
+        attempt=restarts if agent_store else 0,
+        store_is_launchers=agent_store,
+        launcher_reports=env.get("TORCHELASTIC_MAX_RESTARTS") == str(restarts),
     )
 
 

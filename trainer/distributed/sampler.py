@@ -1,7 +1,8 @@
 """Which image goes where: the order of an epoch, computed from (seed, epoch) alone.
 
-Because nothing is carried from step to step, a resumed run goes on with the next batch exactly, and
-k ranks together see the same global batches as one rank would.
+Because nothing is carried from step to step, k ranks together see the same global batches as one rank
+would, and a resumed run goes on with the next image exactly.  How far an epoch has come is counted in
+images, not in updates: that means the same to any number of ranks and any size of batch.
 """
 
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from trainer.config import Batches
+from trainer.batches import Batches
 
 
 @dataclass(frozen=True)
@@ -33,21 +34,22 @@ class Order:
         return torch.Generator().manual_seed(mixed)
 
 
-def steps_per_epoch(size: int, batches: Batches) -> int:
-    """Whole updates in an epoch of `size` images; the rest is left for another epoch's order."""
-    return size // batches.per_update
+def updates_left(size: int, done: int, batches: Batches) -> int:
+    """Whole updates in what remains of an epoch of `size` images after `done`; the rest waits for the next epoch."""
+    return max(0, size - done) // batches.per_update
 
 
-def positions(batches: Batches, replica: int, replicas_here: int, first_step: int, steps: int) -> list[slice]:
-    """Where this process's images lie in the epoch's order: one slice per forward pass, from `first_step` on.
+def positions(batches: Batches, replica: int, replicas_here: int, done: int, updates: int) -> list[slice]:
+    """Where this process's images of the next `updates` lie in the epoch's order: one slice per forward pass.
 
-    replica: index of this process's first replica; replicas_here: how many it drives (more than one
-    only under DataParallel).
+    done: images of the epoch that all ranks together have trained on already; replica: index of this
+    process's first replica; replicas_here: how many it drives (more than one only under DataParallel).
     """
     width = batches.per_replica * batches.replicas
-    own, length = batches.per_replica * replica, batches.per_replica * replicas_here
-    passes = range(first_step * batches.accumulate, steps * batches.accumulate)
-    return [slice(p * width + own, p * width + own + length) for p in passes]
+    first = done + batches.per_replica * replica
+    length = batches.per_replica * replicas_here
+    starts = range(first, first + updates * batches.accumulate * width, width)
+    return [slice(start, start + length) for start in starts]
 
 
 def shard(size: int, rank: int, world_size: int) -> range:

@@ -1,8 +1,11 @@
 """RUN/curves.png: loss and accuracy per epoch."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from trainer.metrics.trackers import is_number
 
 # Okabe and Ito's colours: told apart by colour-blind readers too.
 BLUE, ORANGE = "#0072B2", "#D55E00"
@@ -12,6 +15,8 @@ def draw(records: Sequence[dict[str, Any]], title: str, path: Path) -> None:
     """Writes the picture.  records: metrics.jsonl's, in order; nothing is drawn without any."""
     if not records:
         return
+    # It warns at length where a container's user has no home to keep its list of fonts in.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     from matplotlib.figure import Figure  # without pyplot, which would look for a display
 
     figure = Figure(figsize=(9, 3.4), layout="constrained")
@@ -28,7 +33,7 @@ def _plot(axes: Any, records: Sequence[dict[str, Any]], kind: str, label: str, f
     from matplotlib.ticker import MaxNLocator
 
     for part, shown, colour, marker in (("train", "training", BLUE, "o"), ("eval", "evaluation", ORANGE, "s")):
-        measured = [record for record in records if record.get(f"{part}_{kind}") is not None]
+        measured = [record for record in records if _is_drawable(record.get(f"{part}_{kind}"), record["epoch"])]
         epochs = [record["epoch"] for record in measured]
         values = [record[f"{part}_{kind}"] * factor for record in measured]
         if measured:
@@ -38,3 +43,8 @@ def _plot(axes: Any, records: Sequence[dict[str, Any]], kind: str, label: str, f
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _is_drawable(*values: Any) -> bool:
+    """Whether all are numbers that axes can show: the file may hold anything."""
+    return all(is_number(value) and abs(value) < 1e12 for value in values)

@@ -8,7 +8,7 @@ SAMPLE_EVERY_S = 1.0
 
 
 class GpuUse:
-    """Samples one GPU's utilisation in the background.  On a CPU, or without NVML, it knows nothing."""
+    """Samples one GPU's utilisation in the background.  On a CPU, or without NVML, there are no samples."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

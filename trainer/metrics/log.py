@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import Any
 
 from trainer.config import TrainConfig
 from trainer.contract import METRIC_PREFIX, METRICS
-from trainer.errors import not_written
-from trainer.files import write_atomically
+from trainer.errors import MachineError, not_written
+from trainer.files import read_regular, write_atomically
 from trainer.metrics.trackers import Record, Sink, is_number, open_trackers
+from trainer.process.output import say
 
 
 class Journal:
@@ -42,16 +44,22 @@ def open_journal(
 
     warn: told, once each, of a TensorBoard, wandb or MLflow that fails; it gets no more records.
     """
-    return Journal([JsonLines(run_dir / METRICS, epochs_done), MetricLines(), *open_trackers(config, run_dir, warn)])
+    return Journal(
+        [JsonLines(run_dir / METRICS, epochs_done, warn), MetricLines(), *open_trackers(config, run_dir, warn)]
+    )
 
 
 class JsonLines:
-    """RUN/metrics.jsonl: one object a line.  Lines of epochs that a resumed run does again are dropped first."""
+    """RUN/metrics.jsonl: one object a line.
 
-    def __init__(self, path: Path, epochs_done: int) -> None:
+    Lines of epochs that a resumed run does again are dropped first.  A file with lines that are no
+    records is kept beside, as metrics.jsonl.damaged.
+    """
+
+    def __init__(self, path: Path, epochs_done: int, warn: Callable[[str], None] = _to_stderr) -> None:
         self._path = path
-        if path.exists():
-            _keep_epochs(path, epochs_done)
+        if os.path.lexists(path):
+            self._keep_epochs(epochs_done, warn)
 
     def write(self, record: Record) -> None:
         line = _json_line(record)
@@ -65,21 +73,40 @@ class JsonLines:
     def close(self) -> None:
         pass
 
+    def _keep_epochs(self, epochs: int, warn: Callable[[str], None]) -> None:
+        try:
+            lines = _lines(self._path)
+        except OSError as error:
+            sentence = f"cannot read {self._path} ({error.strerror}); move it away, then start again."
+            raise MachineError(sentence) from error
+        records = [record for record in map(_record_in, lines) if record is not None]
+        if len(records) < len(lines):
+            aside = self._path.with_name(f"{self._path.name}.damaged")
+            self._path.replace(aside)
+            warn(f"{self._path} has lines that are no records ({len(lines) - len(records)}); as it was, it is {aside}.")
+        write_atomically(self._path, "".join(_json_line(record) for record in records if record["epoch"] <= epochs))
+
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """The records of a metrics.jsonl; a last line that was cut off is left out."""
-    records = []
-    for line in path.read_text().splitlines():
-        try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return records
+    """The records of a metrics.jsonl, without lines that hold none.  Raises OSError."""
+    return [record for record in map(_record_in, _lines(path)) if record is not None]
 
 
-def _keep_epochs(path: Path, epochs: int) -> None:
-    kept = [_json_line(record) for record in read_records(path) if record["epoch"] <= epochs]
-    write_atomically(path, "".join(kept))
+def _lines(path: Path) -> list[bytes]:
+    """The lines of `path`; a last one that was cut off is left out."""
+    *lines, _ = read_regular(path).split(b"\n")
+    return [line for line in lines if line.strip()]
+
+
+def _record_in(line: bytes) -> dict[str, Any] | None:
+    """The record of an epoch in the line, or None if it holds anything else."""
+    try:
+        content = json.loads(line)
+        _finite(content)  # which a line of a thousand brackets is too deep for
+    except (ValueError, RecursionError):
+        return None
+    is_record = isinstance(content, dict) and type(content.get("epoch")) is int
+    return content if is_record else None
 
 
 def _json_line(record: Record) -> str:
@@ -100,9 +127,7 @@ class MetricLines:
 
     def write(self, record: Record) -> None:
         pairs = " ".join(f"{name}={_short(value)}" for name, value in record.items() if is_number(value))
-        # One write: mpirun and torchrun mix the output of ranks between writes.
-        sys.stdout.write(f"{METRIC_PREFIX} {pairs}\n")
-        sys.stdout.flush()
+        say(f"{METRIC_PREFIX} {pairs}")
 
     def close(self) -> None:
         pass

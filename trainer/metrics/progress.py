@@ -52,7 +52,7 @@ class Bar:
 
 
 def duration(seconds: float) -> str:
-    """A time to come, as coarsely as it is known: '40 s', '12 min', '3 h 20 min'."""
+    """A remaining time, rounded as coarsely as it is known: '40 s', '12 min', '3 h 20 min'."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

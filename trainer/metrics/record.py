@@ -8,7 +8,7 @@ from trainer.evaluation import Score
 from trainer.metrics.counters import peak_memory_mib
 from trainer.metrics.progress import duration
 from trainer.process.machine import device_name
-from trainer.schedule import count_updates
+from trainer.schedule import count_updates, peak_lr, warmup_length
 from trainer.training import Training, strategy_name
 
 
@@ -39,7 +39,7 @@ def epoch_record(
         "epoch_s": result.seconds,
         "eval_s": score.seconds if score else None,
         "step_ms": 1e3 * result.seconds / max(1, result.updates),
-        **_breakdown(result, communication),
+        **breakdown(result, communication),
         "all_reduce_gb_per_s": communication.all_reduce_gb_per_s if communication else None,
         "peak_memory_mib": max(peaks),
         "peak_memory_mib_by_rank": peaks,
@@ -55,16 +55,17 @@ def epoch_record(
     }
 
 
-def _breakdown(result: EpochResult, communication: Communication | None) -> dict[str, float]:
+def breakdown(result: EpochResult, communication: Communication | None) -> dict[str, float]:
     """Where the milliseconds of an update go.
 
     Backward and communication overlap, so the probe's share of both passes is taken out of the
-    backward pass; of the passes that an update accumulates, only the last communicates.
+    backward pass; of the passes that an update accumulates, only the last communicates, and so takes longer.
     """
     phases = result.phases_ms
     forward, backward = phases.get("forward", 0.0), phases.get("backward", 0.0)
-    share = communication.share / result.accumulate if communication else 0.0
-    waiting = min(backward, share * (forward + backward))
+    of_a_pass = communication.share if communication else 0.0
+    of_an_update = of_a_pass / (result.accumulate * (1 - of_a_pass) + of_a_pass) if of_a_pass else 0.0
+    waiting = min(backward, of_an_update * (forward + backward))
     return {
         "data_wait_ms": phases.get("data_wait", 0.0),
         "forward_ms": forward,
@@ -85,7 +86,9 @@ def opening(training: Training, strategy: str) -> str:
         f"{config.model}, {weights:,} parameters, on {config.dataset}: {data.train.size:,} training and "
         f"{data.evaluation.size:,} evaluation images of {data.image_size} px, {data.classes} classes\n"
         f"{strategy} on {ranks} {where}{'s' if ranks > 1 else ''}, {training.precision}, "
-        f"{_count(config.epochs, 'epoch')}, {_count(updates, 'update')}"
+        f"{_count(config.epochs, 'epoch')}, {_count(updates, 'update')}\n"
+        f"{config.optimizer}, learning rate {peak_lr(config):g}, {config.schedule}, "
+        f"{warmup_length(config):g} of {_count(config.epochs, 'epoch')} to warm up"
     )
 
 

@@ -1,4 +1,4 @@
-"""TensorBoard, Weights & Biases and MLflow: for people to look at.
+"""TensorBoard, Weights & Biases and MLflow.
 
 One that fails is dropped with a warning, since no training should end for it.
 """
@@ -24,7 +24,7 @@ class Sink(Protocol):
 
 
 def open_trackers(config: TrainConfig, run_dir: Path, warn: Callable[[str], None]) -> list[Sink]:
-    """Those that the settings ask for.  Raises SettingsError for one whose package is missing."""
+    """The trackers that the settings ask for.  Raises SettingsError for one whose package is missing."""
     wanted: list[tuple[str, bool, Callable[[], Sink]]] = [
         ("tensorboard", config.tensorboard, lambda: TensorBoard(run_dir)),
         ("wandb", bool(config.wandb), lambda: Wandb(config.wandb or "", config, run_dir)),
@@ -34,7 +34,7 @@ def open_trackers(config: TrainConfig, run_dir: Path, warn: Callable[[str], None
 
 
 class Dispensable:
-    """A sink that the training does without once it fails, be it a lost network or a full disk."""
+    """A sink that is dropped when it fails, as after a lost network or on a full disk; the training continues."""
 
     def __init__(self, package: str, make: Callable[[], Sink], warn: Callable[[str], None]) -> None:
         self._package, self._warn = package, warn
@@ -144,5 +144,5 @@ class Mlflow:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a tracker can draw it."""
+    """Whether a tracker can plot the value."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -22,5 +22,10 @@ swin_v2_s swin_v2_t vgg11_bn vgg13 vgg13_bn vgg16 vgg16_bn vgg19 vgg19_bn vit_b_
 vit_l_16 vit_l_32 wide_resnet101_2 wide_resnet50_2
 """.split()  # noqa: SIM905 - a list of 80 strings would be 80 lines
 
+# Families for which an optimizer's usual rate is too high: those without any norm between their layers, for which
+# torchvision's recipes take a tenth of SGD's, and those with attention.  The trainer's vgg11 has norms at 32 px.
+# https://github.com/pytorch/vision/tree/main/references/classification
+SENSITIVE = ("alexnet", "vgg", "squeezenet", "vit_", "swin_", "maxvit_", "convnext_")
+
 TABLE = OWN | dict.fromkeys(TORCHVISION, "trainer.models.from_torchvision:build")
 NAMES = tuple(TABLE)

@@ -10,6 +10,9 @@ from trainer.errors import DataError, SettingsError
 
 WIDTHS = (32, 64, 128)
 SHRINKS = 2 ** len(WIDTHS)
+# Larger maps are averaged down to about this side: at 224 px the linear layer had 100 million weights, and learnt
+# nothing.
+USUAL_MAP = 4
 # Small first logits keep SGD stable at its usual rate of 0.1, which batch norm would otherwise see to.
 LOGIT_SCALE = 0.25
 
@@ -21,7 +24,11 @@ class Cnn(nn.Module):
         super().__init__()
         self.image_shape = (3, image_size, image_size)
         self.blocks = nn.Sequential(_block(3, WIDTHS[0]), _block(WIDTHS[0], WIDTHS[1]), _block(WIDTHS[1], WIDTHS[2]))
-        self.head = nn.Linear(WIDTHS[-1] * (image_size // SHRINKS) ** 2, classes)
+        side = image_size // SHRINKS
+        window = max(1, side // USUAL_MAP)
+        # Not AdaptiveAvgPool2d, whose gradient is not deterministic on a GPU.
+        self.pool = nn.AvgPool2d(window) if window > 1 else nn.Identity()
+        self.head = nn.Linear(WIDTHS[-1] * (side // window) ** 2, classes)
 
     def forward(self, images: Tensor) -> Tensor:
         """images (B, 3, S, S) float -> logits (B, classes).  Raises DataError for any other shape."""
@@ -30,7 +37,7 @@ class Cnn(nn.Module):
                 f"cnn got images of shape {tuple(images.shape)} and takes (batch, 3, S, S) with S = "
                 f"{self.image_shape[-1]}; make --image-size the size that the data set gives."
             )
-        logits: Tensor = self.head(self.blocks(images).flatten(1)) * LOGIT_SCALE
+        logits: Tensor = self.head(self.pool(self.blocks(images)).flatten(1)) * LOGIT_SCALE
         return logits
 
 

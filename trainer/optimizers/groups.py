@@ -31,9 +31,9 @@ def decay_groups(parameters: Iterable[nn.Parameter], decay: float) -> list[dict[
 def use_fused(config: TrainConfig, device: torch.device) -> bool | None:
     """For torch's `fused` argument.  None, not False: that leaves the foreach kernels on.
 
+    By default wherever torch has them: on a CPU they take a third to a half of the time (tests/bench/RESULTS.md).
     With fsdp only when asked: DTensor has no sharding strategy for every fused kernel, such as sgd's.
     """
-    if config.fused is None and config.strategy == "fsdp":
-        return None
-    wanted = device.type == "cuda" if config.fused is None else config.fused
-    return wanted or None
+    if config.fused is None:
+        return (config.strategy != "fsdp" and device.type in ("cuda", "cpu")) or None
+    return config.fused or None

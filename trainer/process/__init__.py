@@ -1,1 +1,1 @@
-"""This process: its device and threads, signals, secrets, and what SageMaker tells it."""
+"""This process: its device and threads, signals, secrets, and SageMaker's inputs."""

@@ -8,6 +8,8 @@ from trainer.config import TrainConfig
 from trainer.distributed.ranks import Ranks
 from trainer.errors import SettingsError
 
+THREADS_PER_CORE = 4  # more than one gain nothing; 1,024 on two cores did not finish an update in 40 s
+
 
 def pick_device(wanted: str, ranks: Ranks) -> torch.device:
     """This rank's GPU, or the CPU.  Raises SettingsError for a GPU that is not there."""
@@ -25,24 +27,32 @@ def pick_device(wanted: str, ranks: Ranks) -> torch.device:
 
 
 def device_name(device: torch.device) -> str:
-    """What the ranks compute on: 'NVIDIA A10G', or 'CPU'."""
+    """The name of the ranks' device: 'NVIDIA A10G', or 'CPU'."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
 
 
 def share_of_cores(local_world_size: int) -> int:
-    """How many of the cores this process may use belong to one rank; at least one."""
+    """The number of cores per rank, of those that this process may use; at least one."""
     return max(1, _usable_cores() // local_world_size)
 
 
 def _usable_cores() -> int:
-    """Those this process may run on; macOS cannot tell and has all of them."""
+    """The number of cores that this process may run on; on macOS, all of them."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def set_up(config: TrainConfig, device: torch.device, ranks: Ranks) -> None:
-    """Sets threads, determinism, TF32 and cuDNN's choice of convolutions for the whole process."""
+    """Sets threads, determinism, TF32 and cuDNN's choice of convolutions for the whole process.
+
+    Raises SettingsError for so many threads that they would do nothing but wait for each other.
+    """
+    most = THREADS_PER_CORE * _usable_cores()
+    if config.threads is not None and config.threads > most:
+        raise SettingsError(
+            f"--threads {config.threads}: at most {most} make sense on {_usable_cores()} cores; drop it."
+        )
     # torchrun sets one thread per rank; on a CPU the cores would idle.
     torch.set_num_threads(config.threads or share_of_cores(ranks.local_world_size))
     if config.deterministic != torch.are_deterministic_algorithms_enabled():  # setting it imports torch's compiler

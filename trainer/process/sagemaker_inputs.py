@@ -1,6 +1,6 @@
-"""What SageMaker says to a container, and the flags, variables and command that follow, as in AWS's toolkit.
+"""SageMaker's description of a job, and the flags, variables and command made from it, as AWS's toolkit makes them.
 
-Pure, but for reading the files.
+Pure, except that it reads the files.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 
 from trainer.errors import SettingsError
 
-PORT = "7777"  # the toolkit's
+PORT = "7777"  # as in the toolkit
 
-# Not the user's: https://github.com/aws/sagemaker-training-toolkit/blob/master/src/sagemaker_training/params.py
+# Names that are not the user's: https://github.com/aws/sagemaker-training-toolkit/blob/master/src/sagemaker_training/params.py
 _SDKS, _ALSO_SDKS = "sagemaker_", ("_tuning_objective_metric", "default_user_module_name")
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What SageMaker says to this container.  settings: the hyperparameters' values; hosts: in rank order."""
+    """SageMaker's description of the job to this container.  settings: the hyperparameters; hosts: in rank order."""
 
     host: str
     hosts: tuple[str, ...]
@@ -32,7 +32,7 @@ class Inputs:
 
 
 def read_inputs(base: Path) -> Inputs:
-    """What the files in `base`/input/config say.  Raises SettingsError."""
+    """Reads the files in `base`/input/config.  Raises SettingsError."""
     resources, settings, channels = (
         _read(base / "input/config" / f"{name}.json")
         for name in ("resourceconfig", "hyperparameters", "inputdataconfig")
@@ -60,7 +60,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def value_of(text: Any) -> Any:
-    """A hyperparameter's value: the SDK writes JSON, others write text."""
+    """The value of a hyperparameter, which the SDK writes as JSON and others as plain text."""
     try:
         return json.loads(text)
     except (ValueError, TypeError):
@@ -80,7 +80,7 @@ def _text(value: Any) -> str:
 
 
 def variables(inputs: Inputs, base: Path) -> dict[str, str]:
-    """What the toolkit says to the ranks, as far as anybody here reads it."""
+    """The environment variables that the toolkit sets for the ranks, as far as the trainer reads them."""
     channels = {f"SM_CHANNEL_{name.upper()}": str(base / "input/data" / name) for name in inputs.channels}
     return {
         "SM_MODEL_DIR": str(base / "model"),
@@ -95,7 +95,7 @@ def variables(inputs: Inputs, base: Path) -> dict[str, str]:
 
 
 def command(inputs: Inputs, gpus: int, port: str) -> list[str]:
-    """torchrun for this host.  gpus: of this machine; without any there is one rank."""
+    """The torchrun command for this host.  gpus: the number in this machine; with none, one rank is started."""
     ranks = inputs.settings.get("sagemaker_mpi_num_of_processes_per_host") or gpus or 1
     return [
         sys.executable, "-m", "trainer.torchrun", "--nnodes", str(len(inputs.hosts)), "--nproc-per-node", str(ranks),

@@ -1,7 +1,7 @@
-"""The secrets of a SageMaker job, such as a key for wandb: its environment says where AWS keeps them.
+"""Reads the secrets of a SageMaker job, such as a key for wandb, from where its environment says that AWS keeps them.
 
-Each rank reads them when it starts, so that no request, description or log of the job has them.  This is all of the
-trainer that talks to AWS.  AWS's training images have boto3; another base must have it for this.
+Each rank reads them when it starts, so that they are in no request, description or log of the job.  No other part of
+the trainer talks to AWS.  This needs boto3, which AWS's training images have and another base image may lack.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from trainer.contract import SAGEMAKER_SECRET
 from trainer.errors import MachineError, SettingsError, TrainerError
 
 ATTEMPTS = 10  # all ranks ask at once, and Systems Manager answers 40 questions a second
-# Answers after which asking again is in vain.
+# Parts of error codes after which a retry would fail again.
 _REFUSED = ("AccessDenied", "NotFound", "Invalid", "Validation", "Decryption")
 
 
@@ -46,16 +46,16 @@ def _value(session: Any, config: Any, name: str, where: str) -> str:
     except BotoCoreError as error:
         raise MachineError(f"cannot read {where} for {name} ({type(error).__name__}); start again.") from error
     if found is None:
-        raise SettingsError(f"--secret {name}: {where} holds bytes and no text; store it as text.")
+        raise SettingsError(f"--secret {name}: {where} is binary; store it as text.")
     # As the nodes of launch.ec2 read it: most ways to store a file keep the newline at its end.
     return str(found).rstrip("\n")
 
 
 def _refusal(name: str, where: str, code: str) -> TrainerError:
-    """AWS's own words stay out: what a service says of a secret is not ours to repeat."""
+    """The error without AWS's own message, which may contain part of the secret."""
     if any(part in code for part in _REFUSED):
         return SettingsError(
-            f"--secret {name}: cannot read {where} ({code}); make it in the job's region, and let the role read it: "
-            "infra/account.md says how."
+            f"--secret {name}: cannot read {where} ({code}); create it in the job's region, and allow the role to read "
+            "it: see infra/account.md."
         )
     return MachineError(f"cannot read {where} for {name} ({code}); start again.")

@@ -25,6 +25,11 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def setting(name: str) -> str:
+    """The setting of a flag or a key, whose hyphens count as underscores: batch-size -> batch_size."""
+    return name.replace("-", "_")
+
+
 def as_text(value: Any) -> str:
     """A setting's value as it is written after its flag."""
     if isinstance(value, dict):
@@ -113,7 +118,7 @@ def _add(group: Any, name: str, field: FieldInfo, value: Any) -> None:
     if value not in (None, (), ""):  # a setting without a default says itself what happens then
         text = f"{_OWN_DEFAULT.sub('', text)} (default: {as_text(value)})"
     text = text.replace("%", "%%")
-    kinds = _kinds(field)
+    kinds = kinds_of(field)
     if bool in kinds:
         metavar = "|".join(["BOOL", *_choices(kinds)])
         group.add_argument(flag(name), nargs="?", const="true", metavar=metavar, help=text)
@@ -123,8 +128,8 @@ def _add(group: Any, name: str, field: FieldInfo, value: Any) -> None:
         group.add_argument(flag(name), metavar=_metavar(kinds), help=text)
 
 
-def _kinds(field: FieldInfo) -> tuple[Any, ...]:
-    """The types a setting may have: `bool | None` -> (bool, NoneType)."""
+def kinds_of(field: FieldInfo) -> tuple[Any, ...]:
+    """The types that a setting may have: `bool | None` -> (bool, NoneType)."""
     kind = field.annotation
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 

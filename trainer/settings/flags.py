@@ -6,15 +6,17 @@ underscores are the same.  A boolean takes `--amp`, `--amp true` and `--no-amp`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_args
 
-from trainer.errors import SettingsError
-from trainer.settings.argparser import as_text, flag, parser_for
+from trainer.errors import SettingsError, one_line
+from trainer.settings.argparser import as_text, flag, kinds_of, parser_for
 from trainer.settings.completion import complete
 from trainer.settings.registry import did_you_mean
+from trainer.settings.yaml_file import read_mapping
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -23,14 +25,26 @@ if TYPE_CHECKING:
 
 Models = Sequence[type["BaseModel"]]
 
-# Settings that say the same as another, each in its own way: a default of the one is none where the other is given.
+# Settings with the meaning of another one: where the other is given, the default of the first does not count.
 RIVALS = MappingProxyType({"batch_size": "global_batch_size"})
 
 NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 # What a value must be, by the first word of pydantic's error type; ranges keep pydantic's own words.
-_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "text", "path": "a path"}
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "text",
+    "path": "a path",
+    "tuple": "a list, such as a,b",
+    "dict": "pairs, such as a:1,b:2",
+}
+
+# Larger numbers are slips, and would overflow somewhere: float64 counts up to here.
+LARGEST = 2**53
+LONGEST_NAME = 255  # bytes in a part of a path, on Linux and macOS
 
 
 def parse(
@@ -49,9 +63,18 @@ def parse(
     parser = parser_for(models, prog, about, sections, defaults)
     complete(parser)
     given = vars(parser.parse_args(list(argv)))
-    config_file = given.pop("config", None)
-    values = read_yaml(Path(config_file), models) if config_file else {}
-    return build(over(defaults, {**values, **given}), models)
+    return build(over(defaults, with_file(given, models)), models)
+
+
+def with_file(given: Mapping[str, Any], models: Models) -> dict[str, Any]:
+    """The flags that were `given`, and what they leave open of the file that --config names.  Raises SettingsError."""
+    values = dict(given)
+    file = values.pop("config", None)
+    if file is None:
+        return values
+    if not file:
+        raise SettingsError("--config needs the path of a YAML file.")
+    return {**read_yaml(Path(file), models), **values}
 
 
 def over(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,18 +98,8 @@ def build(values: Mapping[str, Any], models: Models) -> list[BaseModel]:
 
 
 def read_yaml(path: Path, models: Models) -> dict[str, Any]:
-    """The settings in a YAML file, names spelt with underscores.  Raises SettingsError."""
-    import yaml
-
-    try:
-        content = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise SettingsError(f"--config {path}: {error.strerror}; check the path.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SettingsError(f"--config {path} is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        raise SettingsError(f"--config {path} must hold `name: value` lines, such as `epochs: 5`.")
-    values = {str(name).replace("-", "_"): value for name, value in content.items()}
+    """The settings in a YAML file, as text, names spelt with underscores.  Raises SettingsError."""
+    values = read_mapping(path)
     _refuse_unknown(values, models, f"setting {{!r}} in {path}")
     return values
 
@@ -94,11 +107,18 @@ def read_yaml(path: Path, models: Models) -> dict[str, Any]:
 def to_argv(settings: BaseModel) -> list[str]:
     """The flags that give `settings` again; defaults are left out."""
     argv: list[str] = []
-    for name, field in type(settings).model_fields.items():
-        value = getattr(settings, name)
-        if value != field.default:
-            argv += [flag(name), as_text(value)]
+    for name, value in _changed(settings).items():
+        argv += [flag(name), as_text(value)]
     return argv
+
+
+def _changed(settings: BaseModel) -> dict[str, Any]:
+    """The settings that differ from their defaults; a model whose defaults depend on each other says it itself."""
+    changed: dict[str, Any] | None = getattr(settings, "changed", None)
+    if changed is not None:
+        return changed
+    fields = type(settings).model_fields.items()
+    return {name: getattr(settings, name) for name, field in fields if getattr(settings, name) != field.default}
 
 
 def to_yaml(settings: BaseModel) -> str:
@@ -113,7 +133,8 @@ def _refuse_unknown(values: Iterable[str], models: Models, what: str) -> None:
     known = [name for model in models for name in model.model_fields]
     for name in values:
         if name not in known:
-            raise SettingsError(f"unknown {what.format(name)}{did_you_mean(name, known) or '.'}")
+            given = one_line(name)
+            raise SettingsError(f"unknown {what.format(given)}{did_you_mean(given, known) or '.'}")
 
 
 def _validated(model: type[BaseModel], values: dict[str, Any]) -> BaseModel:
@@ -123,10 +144,47 @@ def _validated(model: type[BaseModel], values: dict[str, Any]) -> BaseModel:
     values = {name: _read_none(value, fields[name]) for name, value in values.items()}
     # A None for a setting that has no such value means its default.
     values = {name: value for name, value in values.items() if value is not None or _allows_none(fields[name])}
+    _refuse(values, lambda name, value: _misfit(value, kinds_of(fields[name])))
     try:
-        return model.model_validate(values)
+        settings = model.model_validate(values)
     except ValidationError as error:
         raise SettingsError("\n".join(_sentences(error))) from error
+    _refuse({name: getattr(settings, name) for name in values}, lambda _, value: _excess(value))
+    return settings
+
+
+def _refuse(values: Mapping[str, Any], problem: Callable[[str, Any], str | None]) -> None:
+    """Raises SettingsError naming each of `values` that has a problem."""
+    found = {name: problem(name, value) for name, value in values.items()}
+    wrong = [f"{flag(name)} {one_line(values[name])}: {says}." for name, says in found.items() if says]
+    if wrong:
+        raise SettingsError("\n".join(wrong))
+
+
+def _misfit(value: Any, kinds: tuple[Any, ...]) -> str | None:
+    """What is wrong with a value that pydantic would take, or that would fail only where it is used."""
+    if isinstance(value, bool) and bool not in kinds and Any not in kinds:
+        return "is true or false, which this setting is not"  # pydantic would take it for 1 or 0
+    if isinstance(value, str) and not _is_writable(value):
+        return "has a character that no file or log can hold"
+    return None
+
+
+def _is_writable(text: str) -> bool:
+    """Whether `text` could be (part of) a file's name: no NUL, and nothing but whole characters or bytes."""
+    try:
+        return "\0" not in text and bool(os.fsencode(text) or True)
+    except UnicodeEncodeError:
+        return False
+
+
+def _excess(value: Any) -> str | None:
+    """What is too much about a number or a path."""
+    if isinstance(value, int) and abs(value) > LARGEST:
+        return f"must be at most {LARGEST:,}"
+    if isinstance(value, Path) and any(len(os.fsencode(part)) > LONGEST_NAME for part in value.parts):
+        return f"has a name of more than {LONGEST_NAME} bytes, which file systems do not take"
+    return None
 
 
 def _read_none(value: Any, field: FieldInfo) -> Any:
@@ -148,7 +206,7 @@ def _sentences(error: ValidationError) -> list[str]:
     sentences = []
     for detail in error.errors():
         where = flag(str(detail["loc"][0])) if detail["loc"] else "settings"
-        sentences.append(f"{where} {detail['input']}: {_problem(detail)}")
+        sentences.append(f"{where} {one_line(detail['input'])}: {_problem(detail)}")
     return list(dict.fromkeys(sentences))
 
 
@@ -158,7 +216,9 @@ def _problem(detail: ErrorDetails) -> str:
         return message.removeprefix("Value error, ") + "."
     if kind == "literal_error":
         choices = [choice.strip(" '") for choice in detail["ctx"]["expected"].replace(" or ", ",").split(",")]
-        return f"must be {', '.join(choices)}{did_you_mean(str(detail['input']), choices) or '.'}"
+        return f"must be {', '.join(choices)}{did_you_mean(one_line(detail['input']), choices) or '.'}"
+    if kind == "int_parsing_size":
+        return f"must be at most {LARGEST:,}."
     word, _, problem = kind.partition("_")
     wanted = _KINDS.get(word) if problem in ("parsing", "type", "from_float") else None
     return f"must be {wanted or message.removeprefix('Input should be ')}."

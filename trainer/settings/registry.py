@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, TypeVar
 
-from trainer.errors import SettingsError
+from trainer.errors import SettingsError, one_line
 
 Entry = TypeVar("Entry")
 
@@ -21,7 +21,8 @@ def check_name(kind: str, name: str, known: Iterable[str]) -> None:
     names = list(known)
     if name not in names:
         shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-        raise SettingsError(f"unknown {kind} {name!r}{did_you_mean(name, names) or '.'} Known: {shown}.")
+        given = one_line(name)
+        raise SettingsError(f"unknown {kind} {given!r}{did_you_mean(given, names) or '.'} Known: {shown}.")
 
 
 def look_up(kind: str, name: str, table: Mapping[str, Entry]) -> Entry:

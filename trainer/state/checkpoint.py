@@ -17,10 +17,11 @@ from typing import Any
 import torch
 
 from trainer.errors import CheckpointError, not_written
-from trainer.files import write_atomically
+from trainer.files import is_file, read_regular, write_atomically
 
 NAME = "epoch-{epoch:04d}-step-{step:06d}.pt"
 BEST = "best.pt"
+LARGEST_DIGEST = 2**16  # bytes of the file that holds it; ours has a hundred
 _PATTERN = re.compile(r"epoch-(\d+)-step-(\d+)\.pt")
 
 
@@ -44,13 +45,13 @@ class Checkpoints:
         return self.folder / NAME.format(epoch=epoch, step=step)
 
     def wait(self) -> None:
-        """Returns once everything saved is on disk.  Raises MachineError if it could not be."""
+        """Waits until everything saved is on disk.  Raises MachineError if it could not be written."""
         if self._pending is not None:
             pending, self._pending = self._pending, None
             pending.result()
 
     def close(self) -> None:
-        """Waits for the writer and ends it, raising nothing: for the way out after another error."""
+        """Waits for the writer and ends it.  Raises nothing, so that it does not hide another error."""
         self._writer.shutdown(wait=True)
 
     def newest(self, warn: Callable[[str], None]) -> bytes | None:
@@ -64,6 +65,7 @@ class Checkpoints:
         for path in candidates:
             try:
                 data = read(path)
+                _check_content(path, data)
             except CheckpointError as error:
                 warn(f"{error} Trying the one before.")
                 damaged.append(path)
@@ -77,9 +79,22 @@ class Checkpoints:
             )
         return None
 
+    def repair_best(self, name: str) -> bool:
+        """Makes best.pt the checkpoint `name` again if a kill came between the two; False where neither is whole."""
+        path, best = self.folder / name, self.folder / BEST
+        # The checkpoint itself may have been removed since, as not among the newest.
+        recorded = _digest(path) if is_file(_digest_file(path)) else None
+        if _is_whole(best) and recorded in (None, _digest(best)):
+            return True
+        if not _is_whole(path):
+            return False
+        _duplicate(path, best)
+        return True
+
     def start_afresh(self) -> None:
         """Sets the checkpoints of an earlier run in this folder aside, as NAME.pt.earlier."""
-        _set_aside(_candidates(self.folder), ".earlier")
+        best = self.folder / BEST
+        _set_aside([*_candidates(self.folder), *([best] if best.exists() else [])], ".earlier")
 
     def _write(self, path: Path, state: dict[str, Any], is_best: bool) -> None:
         write(path, _serialized(state))
@@ -101,18 +116,38 @@ def write(path: Path, data: bytes) -> None:
 def read(path: Path) -> bytes:
     """The bytes of a checkpoint.  Raises CheckpointError if it is missing, unfinished or damaged."""
     try:
-        data, digest = path.read_bytes(), _digest_file(path).read_text().split()
+        data, digest = read_regular(path), _digest(path)
     except OSError as error:
         raise CheckpointError(f"checkpoint {path} cannot be read ({error.strerror}).") from error
-    if digest[:1] != [hashlib.sha256(data).hexdigest()]:
+    if digest != hashlib.sha256(data).hexdigest().encode():
         raise CheckpointError(f"checkpoint {path} is damaged: its content does not match its digest.")
     return data
 
 
+def is_name(name: object) -> bool:
+    """Whether it is a checkpoint's name, and so no path out of the folder."""
+    return isinstance(name, str) and _PATTERN.fullmatch(name) is not None
+
+
 def load(data: bytes) -> dict[str, Any]:
-    """What `data` holds, on the CPU.  Only tensors and plain values are accepted, so a file cannot run code."""
+    """The checkpoint in `data`, on the CPU.  Only tensors and plain values are accepted, so a file cannot run code."""
     state: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     return state
+
+
+def are_finite(weights: dict[str, Any]) -> bool:
+    """Whether every number of a model's weights is one."""
+    return all(bool(weight.isfinite().all()) for weight in weights.values() if isinstance(weight, torch.Tensor))
+
+
+def _check_content(path: Path, data: bytes) -> None:
+    """Raises CheckpointError for an undamaged file that no training has written."""
+    try:
+        state = load(data)
+    except Exception as error:  # torch's reader raises whatever a stray byte makes it stumble over
+        raise CheckpointError(f"checkpoint {path} holds nothing that torch can read safely.") from error
+    if not isinstance(state, dict):
+        raise CheckpointError(f"checkpoint {path} holds a {type(state).__name__} instead of a training's state.")
 
 
 def save_weights(path: Path, weights: dict[str, Any]) -> None:
@@ -135,14 +170,38 @@ def _candidates(folder: Path) -> list[Path]:
 
 
 def _set_aside(paths: list[Path], suffix: str) -> None:
-    """Renames checkpoints so that nothing takes them for this run's; the data stays the user's to delete."""
+    """Renames checkpoints so that they are not taken for this run's; the user may delete them."""
     for path in paths:
-        _digest_file(path).unlink(missing_ok=True)
+        _remove_digest(path)
         path.replace(path.with_name(path.name + suffix))
+
+
+def _remove_digest(path: Path) -> None:
+    """Raises CheckpointError for a folder in the place of the digest of `path`: it is the user's."""
+    digest = _digest_file(path)
+    try:
+        digest.unlink(missing_ok=True)
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot replace {digest}, the digest of a checkpoint ({error.strerror}); move it away, then start again."
+        ) from error
 
 
 def _digest_file(path: Path) -> Path:
     return path.with_name(path.name + ".sha256")
+
+
+def _digest(path: Path) -> bytes:
+    """The digest that was written beside `path`; anything may stand in that file."""
+    return b"".join(read_regular(_digest_file(path), LARGEST_DIGEST).split()[:1])
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        read(path)
+    except CheckpointError:
+        return False
+    return True
 
 
 def _duplicate(path: Path, copy: Path) -> None:
@@ -153,7 +212,7 @@ def _duplicate(path: Path, copy: Path) -> None:
         os.link(path, temporary)
     except OSError:
         shutil.copyfile(path, temporary)
-    _digest_file(copy).unlink(missing_ok=True)  # for a moment no digest, rather than one of other data
+    _remove_digest(copy)  # for a moment no digest, rather than one of other data
     temporary.replace(copy)
     write_atomically(_digest_file(copy), _digest_file(path).read_text().replace(path.name, copy.name))
 
@@ -161,7 +220,7 @@ def _duplicate(path: Path, copy: Path) -> None:
 def _tidy(folder: Path, keep: int) -> None:
     """Removes all but the newest `keep`, and what a killed process left half written."""
     for old in _candidates(folder)[keep:]:
-        _digest_file(old).unlink(missing_ok=True)  # digest first: never a digest without its data
+        _remove_digest(old)  # digest first: never a digest without its data
         old.unlink(missing_ok=True)
     for left in folder.glob(".*.tmp"):
         left.unlink(missing_ok=True)

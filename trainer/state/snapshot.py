@@ -5,64 +5,95 @@ number of ranks.  With the same number it resumes bit for bit: each rank's rando
 statistics and running sums are kept too.
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
-from trainer.errors import SettingsError
+from trainer.errors import SettingsError, one_line
+from trainer.settings.flags import LARGEST
+from trainer.state.checkpoint import is_name
+from trainer.state.statistics import averaged_statistics
 from trainer.training import Progress, Training
 
 FORMAT = 1
 
 # A checkpoint fits a run only where these agree.
 MUST_MATCH = ("model", "dataset", "image_size", "optimizer", "ema_decay", "seed")
+# What a gradient compression remembers fits only where these agree: they decide how gradients lie in buckets.
+SHAPES_COMPRESSION = ("comm_hook", "powersgd_rank", "bucket_cap_mb", "static_graph")
 
 
 def take(training: Training) -> dict[str, Any]:
     """The whole state on rank 0, an empty dict elsewhere.  Collective."""
-    ranks = training.session.gather(_of_this_rank(training))
-    parts = {
-        "model": training.wrapped.plain.state_dict(),
-        "optimizer": training.optimizer.state_dict(),
-        "ema": training.ema.state() if training.ema else {},
-    }
-    whole = training.wrapped.whole(parts)
-    if not training.session.ranks.is_head:
-        return {}
+    ranks = training.session.gather_on_head(_of_this_rank(training))
+    with averaged_statistics(training):
+        tensors = training.wrapped.whole(
+            {
+                "model": training.wrapped.plain.state_dict(),
+                "optimizer": training.optimizer.state_dict(),
+                "ema": training.ema.state() if training.ema else {},
+            }
+        )
+        if not training.session.ranks.is_head:
+            return {}
+        tensors = _copied(tensors)
     return {
         "format": FORMAT,
         "config": training.config.model_dump(mode="json"),
+        "signature": asdict(training.data.signature),
         "progress": asdict(training.progress),
+        "training_images": training.data.train.size,
         "scaler": training.trainee.stepper.scaler.state_dict(),
         "ranks": ranks,
-        **_copied(whole),
+        **tensors,
     }
 
 
-def restore(training: Training, state: dict[str, Any]) -> None:
-    """Makes `training` what it was when `state` was taken, but for settings that have changed since.
+def restore(training: Training, state: dict[str, Any]) -> list[str]:
+    """Restores `training` from `state`, except for settings that have changed since.
 
-    Raises SettingsError if the two do not go together.  Collective.
+    Returns sentences about what could not be restored.  Raises SettingsError if the two do not go
+    together.  Collective.
     """
-    _check_fits(training, state)
     wrapped = training.wrapped
     try:
+        _check_fits(training, state)
+        progress = _progress(state["progress"])
+        _check_images(state["training_images"], training, progress)
+        _check_finite({part: state[part] for part in ("model", "optimizer", "ema")})
         wrapped.plain.load_state_dict(wrapped.split(state["model"], wrapped.plain.state_dict()))
         _restore_optimizer(training, state["optimizer"])
         if training.ema:
             training.ema.load_state(wrapped.split(state["ema"], training.ema.state()))
-    except (RuntimeError, ValueError, KeyError) as error:
-        problem = str(error).splitlines()[-1].strip()
+        if state["scaler"] and training.trainee.stepper.scaler.is_enabled():
+            training.trainee.stepper.scaler.load_state_dict(state["scaler"])
+        training.progress = progress
+        _restore_rank(training, state["ranks"])
+        return _restore_compression(training, state)
+    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        problem = one_line((str(error).splitlines() or [type(error).__name__])[-1], 200)
         raise SettingsError(
             f"the checkpoint to resume from does not fit this run ({problem}); "
             "give another --checkpoint-dir, or --no-resume to start afresh."
         ) from error
-    if state["scaler"] and training.trainee.stepper.scaler.is_enabled():
-        training.trainee.stepper.scaler.load_state_dict(state["scaler"])
-    training.progress = Progress(**state["progress"])
-    _restore_rank(training, state["ranks"])
+
+
+def _progress(values: dict[str, Any]) -> Progress:
+    """The progress in a checkpoint.  Raises ValueError if no training can have written it."""
+    progress = Progress(**values)
+    for field in fields(Progress):
+        value = getattr(progress, field.name)
+        if field.type is str:
+            is_sound = value == "" or is_name(value)
+        else:
+            least = -1 if field.default == -1 else 0
+            is_sound = type(value) in (int, field.type) and least <= value <= LARGEST
+        if not is_sound:
+            raise ValueError(f"{field.name} is {one_line(value)}")
+    return progress
 
 
 def weights_are_finite(training: Training) -> bool:
@@ -75,20 +106,25 @@ def weights_are_finite(training: Training) -> bool:
 
 def whole_weights(training: Training) -> dict[str, Tensor]:
     """The model's weights as they stand, whole and on the CPU of rank 0.  Collective."""
-    weights: dict[str, Tensor] = _copied(training.wrapped.whole(training.wrapped.plain.state_dict()))
+    with averaged_statistics(training):
+        weights: dict[str, Tensor] = _copied(training.wrapped.whole(training.wrapped.plain.state_dict()))
     return weights
 
 
 def _of_this_rank(training: Training) -> dict[str, Any]:
+    compression = training.wrapped.compression
     return {
         "cpu_randomness": torch.get_rng_state(),
         "gpu_randomness": torch.cuda.get_rng_state() if training.session.device.type == "cuda" else None,
         "buffers": [buffer.to("cpu", copy=True) for buffer in training.wrapped.plain.buffers()],
         "sums": training.totals.sums.to("cpu", copy=True),
+        "compression": compression.state() if compression else None,
     }
 
 
 def _restore_rank(training: Training, ranks: list[dict[str, Any]]) -> None:
+    for rank in ranks:
+        _check_sums(rank["sums"], training.totals.sums)
     if len(ranks) != training.session.ranks.world_size:
         # Other ranks than before: the sums go on with rank 0, each rank keeps its fresh randomness.
         if training.session.ranks.is_head:
@@ -103,13 +139,64 @@ def _restore_rank(training: Training, ranks: list[dict[str, Any]]) -> None:
         buffer.copy_(before)
 
 
+def _check_finite(tree: Any, name: str = "the checkpoint") -> None:
+    """Raises ValueError for a tensor with a number that is none: no training saves one, and none can go on from it."""
+    if isinstance(tree, Tensor) and not bool(tree.isfinite().all()):
+        raise ValueError(f"{name} is not finite")
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            _check_finite(value, one_line(key))
+
+
+def _check_sums(sums: Tensor, like: Tensor) -> None:
+    """Raises ValueError for sums that no training has: what is added to a NaN stays one."""
+    if sums.shape != like.shape or not bool((sums.isfinite() & (sums >= 0)).all()):
+        raise ValueError(f"the sums of an epoch are {one_line(sums.tolist())}")
+
+
+def _restore_compression(training: Training, state: dict[str, Any]) -> list[str]:
+    """Restores the state of this rank's gradient compression; returns sentences on what starts anew instead."""
+    compression, ranks = training.wrapped.compression, state["ranks"]
+    remembered = [rank.get("compression") for rank in ranks]  # none in checkpoints of earlier versions
+    if compression is None or None in remembered:
+        return []
+    if len(ranks) != training.session.ranks.world_size:
+        reason = f"of {len(ranks)} ranks, not {training.session.ranks.world_size}"
+    else:
+        was, now = state["config"], training.config.model_dump(mode="json")
+        changed = [name for name in SHAPES_COMPRESSION if was.get(name) != now[name]]
+        if not changed:
+            compression.load_state(remembered[training.session.ranks.rank])
+            return []
+        reason = "made with another " + " and ".join("--" + name.replace("_", "-") for name in changed)
+    hook = training.config.comm_hook
+    return [f"--comm-hook {hook} starts anew: the errors in the checkpoint, to be added to the gradients, are {reason}"]
+
+
 def _restore_optimizer(training: Training, state: dict[str, Any]) -> None:
-    """Momentum and the like as they were; rates, decay and kernels as this run's settings say."""
+    """Restores momentum and the like; rates, decay and kernels stay as this run's settings say."""
     optimizer = training.optimizer
     split = training.wrapped.split(state, _optimizer_layout(state, training))
     now = optimizer.state_dict()["param_groups"]
     groups = [{**was, **group} for was, group in zip(state["param_groups"], now, strict=True)]
     optimizer.load_state_dict({"state": split["state"], "param_groups": groups})
+    for weight, remembered in optimizer.state.items():
+        if any(
+            isinstance(value, Tensor) and value.ndim and value.shape != weight.shape for value in remembered.values()
+        ):
+            raise ValueError("what the optimizer remembers is not shaped like its weights")
+    lay_out_as_weights(optimizer)
+
+
+def lay_out_as_weights(optimizer: Optimizer) -> None:
+    """Gives an optimizer's state the memory layout of its weights, which another strategy may not have kept.
+
+    torch's fused kernels go through both as if they lay alike: on a CPU without a look, and so wrongly.
+    """
+    for weight, remembered in optimizer.state.items():
+        for name, value in remembered.items():
+            if isinstance(value, Tensor) and value.shape == weight.shape and value.stride() != weight.stride():
+                remembered[name] = torch.empty_like(weight, dtype=value.dtype).copy_(value)
 
 
 def _optimizer_layout(state: dict[str, Any], training: Training) -> dict[str, Any]:
@@ -134,9 +221,21 @@ def _check_fits(training: Training, state: dict[str, Any]) -> None:
         if was.get(name) != now[name]:
             flag = "--" + name.replace("_", "-")
             raise SettingsError(
-                f"the checkpoint to resume from was made with {flag} {was.get(name)}, not {now[name]}; "
+                f"the checkpoint to resume from was made with {flag} {one_line(was.get(name))}, not {now[name]}; "
                 "give that again, another --checkpoint-dir, or --no-resume to start afresh."
             )
+
+
+def _check_images(were: Any, training: Training, progress: Progress) -> None:
+    """Checks that the training set has as many images as when the epoch began: their order depends on it."""
+    now = training.data.train.size
+    if type(were) is not int:
+        raise ValueError(f"training_images is {one_line(were)}")
+    if progress.images and were != now:
+        raise SettingsError(
+            f"the checkpoint to resume from is inside an epoch of {were} training images, and now there are {now}; "
+            "give the same images again, another --checkpoint-dir, or --no-resume to start afresh."
+        )
 
 
 def _copied(tree: Any) -> Any:

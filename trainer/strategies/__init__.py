@@ -1,4 +1,7 @@
-"""The table of strategies.  Torch-free: wrapping with one imports it."""
+"""The table of strategies: functions (model, images, config, session) -> Wrapped.
+
+images: (2, 3, S, S), as training sees them.  Torch-free: wrapping with one imports it.
+"""
 
 TABLE = {
     "single": "trainer.strategies.single:wrap",

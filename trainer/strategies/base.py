@@ -1,9 +1,9 @@
-"""What a strategy makes of a model, the same for all of them."""
+"""The interface that all strategies share: a model that is ready to train on its ranks."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from torch import nn
 
@@ -18,6 +18,18 @@ def _unchanged_like(tree: Tree, like: Any) -> Tree:
     return tree
 
 
+class Compression(Protocol):
+    """The state that gradient compression keeps on this rank from update to update."""
+
+    def state(self) -> dict[str, Any]:
+        """The state for a checkpoint, copied to the CPU."""
+        ...
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Restores what state() returned, for a model with the same buckets."""
+        ...
+
+
 @dataclass(frozen=True)
 class Wrapped:
     """A model ready for its ranks.
@@ -26,6 +38,7 @@ class Wrapped:
     and checkpoints.  replicas: GPUs or CPU ranks that share one update, of which this process drives
     `replicas_here`, starting with number `first_replica`.
     collective_forward: even `plain` communicates, so all ranks must call it equally often.
+    compression: what has to be kept for the next update, or None.
     whole / split: put a tree of this rank's tensors together, on rank 0, and take one apart again (`like`
     gives the layout).  Both collective where the weights are sharded.
     """
@@ -38,5 +51,6 @@ class Wrapped:
     no_sync: Callable[[], AbstractContextManager[None]] = nullcontext
     communicates: bool = False
     collective_forward: bool = False
+    compression: Compression | None = None
     whole: Callable[[Any], Any] = _unchanged
     split: Callable[[Any, Any], Any] = _unchanged_like

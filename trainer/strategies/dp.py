@@ -24,7 +24,7 @@ class InPrecision(nn.Module):
         return logits
 
 
-def wrap(model: nn.Module, config: TrainConfig, session: Session) -> Wrapped:
+def wrap(model: nn.Module, images: Tensor, config: TrainConfig, session: Session) -> Wrapped:
     """Raises SettingsError without a GPU or with several processes."""
     if session.device.type != "cuda":
         raise SettingsError("--strategy dp splits batches over GPUs and this process has none; take --strategy single.")

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -19,7 +19,7 @@ from trainer.strategies.base import Wrapped
 SHARD_FROM_PARAMETERS = 100_000
 
 
-def wrap(model: nn.Module, config: TrainConfig, session: Session) -> Wrapped:
+def wrap(model: nn.Module, images: Tensor, config: TrainConfig, session: Session) -> Wrapped:
     """Shards `model` in place.  Collective."""
     mesh = init_device_mesh(session.device.type, (session.ranks.world_size,))
     for part in model.children():
@@ -27,6 +27,11 @@ def wrap(model: nn.Module, config: TrainConfig, session: Session) -> Wrapped:
             fully_shard(part, mesh=mesh)
     fully_shard(model, mesh=mesh)
     assert isinstance(model, FSDPModule)
+    for part in model.modules():
+        # The first gathering allocates buffers.  In an evaluation, under inference mode, no training could use them.
+        if isinstance(part, FSDPModule):
+            part.unshard()
+            part.reshard()
 
     @contextmanager
     def no_sync() -> Iterator[None]:

@@ -1,6 +1,6 @@
 """One process, one device."""
 
-from torch import nn
+from torch import Tensor, nn
 
 from trainer.config import TrainConfig
 from trainer.distributed.session import Session
@@ -8,7 +8,7 @@ from trainer.errors import SettingsError
 from trainer.strategies.base import Wrapped
 
 
-def wrap(model: nn.Module, config: TrainConfig, session: Session) -> Wrapped:
+def wrap(model: nn.Module, images: Tensor, config: TrainConfig, session: Session) -> Wrapped:
     """Raises SettingsError when there are several ranks: each would train a model of its own."""
     world = session.ranks.world_size
     if world > 1:

@@ -1,8 +1,9 @@
 """The forecast of a training: seconds, images/s, bottleneck and scaling.  Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import inf
+from itertools import pairwise
+from math import ceil, inf
 
 from launch.core.catalog import Instance
 from launch.core.estimate.figure import Figure, Side, Source, figure
@@ -121,14 +122,32 @@ class _Course:
         """All epochs, or the updates of --max-steps."""
         config, total = self.training.config, 0.0
         left = inf if config.max_steps is None else float(config.max_steps)
-        for epoch in range(config.epochs):
-            updates = min(left, self.training.updates(epoch))
-            total += updates * self.step(epoch, self.uncached(epoch)).step_s
-            total += self.training.evaluating * self.evaluation_s()
-            left -= updates
-            if left <= 0:
-                break
+        for begin, end in pairwise([*self._batch_begins(), config.epochs]):
+            updates = self.training.updates(begin)
+            for epochs, step_s in self._paces(begin, end):
+                done = min(left, epochs * updates)
+                evaluations = min(epochs, ceil(done / updates)) * self.training.evaluating
+                total += done * step_s + evaluations * self.evaluation_s()
+                left -= done
         return total
+
+    def _batch_begins(self) -> list[int]:
+        """The epochs with which another global batch begins, the first of them 0."""
+        config = self.training.config
+        return [0, *sorted(epoch for epoch in config.batch_ramp or {} if 0 < epoch < config.epochs)]
+
+    def _paces(self, begin: int, end: int) -> Iterator[tuple[int, float]]:
+        """How many of the epochs from `begin` to before `end`, of one batch, have an update of so many seconds.
+
+        One by one while disks are slower than all else, for the memory's caches then fill from epoch to epoch; all
+        that remain at once.
+        """
+        settled_s = self.step(begin, 0.0 if self.caches else 1.0).step_s
+        while begin < end and (step_s := self.step(begin, self.uncached(begin)).step_s) > settled_s:
+            yield 1, step_s
+            begin += 1
+        if begin < end:
+            yield end - begin, settled_s
 
     def uncached(self, epoch: int) -> float:
         """Share of an epoch's images that this node has not read yet: it gets different ones every epoch."""

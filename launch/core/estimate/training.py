@@ -8,7 +8,8 @@ from launch.core.catalog import Instance
 from launch.core.estimate.formulas import Layout, Work
 from launch.core.estimate.rates import Kind
 from launch.core.estimate.tables import Cost, DataSet, cost, data_set
-from trainer.config import TrainConfig, batches_at
+from trainer.batches import batches_at
+from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 
 GRADIENT_BYTES = 4

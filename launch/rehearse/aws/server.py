@@ -17,6 +17,8 @@ from moto.core.routing import get_service_router
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import make_server
 
+from launch.rehearse.aws.refusal import Refusal
+
 OURS = "aws-ddp-toolkit"  # in the User-Agent of a launcher, see launch/core/aws.py
 
 App = Callable[[dict[str, Any], Any], Iterable[bytes]]
@@ -47,27 +49,6 @@ class RequestLog:
     requests: list[Request] = field(default_factory=list)
     before: Callable[[bool, str, str], Refusal | None] = lambda by_launcher, service, operation: None
     after: Callable[[Request], None] = lambda request: None
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """An error to answer with."""
-
-    status: int
-    code: str
-    message: str
-
-    def body(self, service: str) -> tuple[list[tuple[str, str]], bytes]:
-        """Headers and body, in the service's protocol."""
-        text = f"<Code>{self.code}</Code><Message>{self.message}</Message>"
-        if service in ("ec2", "s3", "iam", "sts", "cloudformation"):
-            whole = {
-                "ec2": f"<Response><Errors><Error>{text}</Error></Errors><RequestID>r</RequestID></Response>",
-                "s3": f"<Error>{text}<RequestId>r</RequestId></Error>",
-            }.get(service, f"<ErrorResponse><Error>{text}</Error><RequestId>r</RequestId></ErrorResponse>")
-            return [("Content-Type", "text/xml")], whole.encode()
-        words = f'{{"__type": "{self.code}", "message": "{self.message}"}}'
-        return [("Content-Type", "application/json"), ("x-amzn-errortype", self.code)], words.encode()
 
 
 class Watched:

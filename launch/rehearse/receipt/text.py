@@ -15,6 +15,7 @@ CONTENTS = {
     "receipt.html": "this receipt as a page, with a replay",
     "curves.png": "loss and accuracy",
     "model.pt": "the weights",
+    "model.json": "its classes, and what goes into it",
     "metrics.jsonl": "metrics of each epoch",
     "checkpoints/": "to resume from",
     "logs/": "the log of each rank",

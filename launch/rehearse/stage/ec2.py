@@ -13,8 +13,10 @@ from launch.rehearse.aws.ec2.account import Ec2Account
 from launch.rehearse.aws.ec2.moto_patches import patched
 from launch.rehearse.aws.server import Request, RequestLog, first, served
 from launch.rehearse.nodes.ec2 import namespaces, processes
+from launch.rehearse.nodes.ec2.imds import KEY
 from launch.rehearse.nodes.ec2.node import Machines, Node, NodeSetup, Volume, check_aws_cli
 from launch.rehearse.nodes.ec2.watcher import Life, Watcher
+from launch.rehearse.stage.callers import admit
 from launch.rehearse.stage.faults import Fault
 from launch.rehearse.stage.scene import RehearsedJob
 from trainer.errors import SettingsError
@@ -34,6 +36,9 @@ def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[Ec2]:
     with ExitStack() as stack:
         stack.enter_context(patched(account.rules))
         seed.fill(account, job)
+        for region in job.regions[1:]:
+            seed.fill_elsewhere(Ec2Account(region, rules=account.rules), job)
+        admit(account.rules.access, account.id, job, "node", KEY)
         machines = stack.enter_context(_machines(folder))
         account.rules.address = machines.address
         port = inside = stack.enter_context(served(log))
@@ -42,7 +47,7 @@ def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[Ec2]:
         setup = NodeSetup(f"http://{machines.gateway}:{inside}")
         data = _data(job, folder, makes_images=machines.kind != processes.Processes.kind)
         is_shared = job.options.get("data_volume") == "multi-attach"
-        watcher = Watcher(account, machines, setup, job.nodes, data, awaits_volume=is_shared)
+        watcher = Watcher(account, machines, setup, job.nodes, data, is_shared, job.regions)
         scene = Ec2(job, account, machines, watcher, f"http://{processes.LOCALHOST}:{port}")
         stack.callback(scene.close)
         yield scene
@@ -50,7 +55,10 @@ def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[Ec2]:
 
 @dataclass
 class Ec2:
-    """See launch.rehearse.stage.scene.Scene.  reclaimed: nodes that EC2 takes back, and when; full: with full disks."""
+    """See launch.rehearse.stage.scene.Scene.  reclaimed: nodes that EC2 takes back, and when; full: with full disks.
+
+    has_route: whether the subnets have one to the internet.
+    """
 
     job: RehearsedJob
     account: Ec2Account
@@ -59,6 +67,7 @@ class Ec2:
     endpoint: str
     reclaimed: list[tuple[float, Life]] = field(default_factory=list)
     full: list[Node] = field(default_factory=list)
+    has_route: bool = True
 
     @property
     def node_kind(self) -> str:
@@ -97,6 +106,13 @@ class Ec2:
         match fault.kind:
             case "no-capacity":
                 return self._close_zone(fault)
+            case "no-route":
+                self.account.remove_internet_route()
+                self.has_route = False
+                return "the subnets have no route to the internet"
+            case "sick-node":
+                self.watcher.sick = fault.number
+                return f"the GPU of the last node is broken, {fault.number} times in all"
             case "spot-notice" if not self.job.options.get("spot"):
                 raise SettingsError(f"--inject {fault}: only spot instances get a notice; add --spot.")
             case "disk-full":
@@ -111,6 +127,11 @@ class Ec2:
         return None
 
     def _close_zone(self, fault: Fault) -> str:
+        if not fault.where.startswith("zone-"):
+            if fault.where not in self.job.regions:
+                raise SettingsError(f"--inject {fault}: the job may run in {', '.join(self.job.regions)}.")
+            self.account.rules.capacity |= dict.fromkeys(seed.zones(Ec2Account(fault.where)), 0)
+            return f"no capacity in {fault.where}"
         zone, zones = self.account.region + fault.where.removeprefix("zone-"), seed.zones(self.account)
         if zone not in zones:
             raise SettingsError(f"--inject {fault}: the zones of {self.account.region} are {', '.join(zones)}.")
@@ -149,6 +170,10 @@ class Ec2:
         return f"the disk of {head.instance} is full"
 
     def repair(self) -> str | None:
+        if not self.has_route:
+            self.account.add_internet_route()
+            self.has_route = True
+            return "the subnets have their route to the internet again"
         if not self.full:
             return None
         self.full.clear()

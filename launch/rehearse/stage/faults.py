@@ -13,8 +13,10 @@ from trainer.settings.registry import did_you_mean
 KINDS = {
     "node-dies": ("@epoch:N", "the last node dies after epoch N"),
     "spot-notice": ("[@epoch:N]", "AWS reclaims the last node after epoch N (default: 1)"),
+    "sick-node": ("[:N]", "the GPU of the last node is broken, and those of the first N - 1 in its place (default: 1)"),
     "disk-full": ("[@epoch:N]", "the disk of the first node is full after epoch N (default: 1)"),
-    "no-capacity": (":zone-X", "this zone has no capacity"),
+    "no-capacity": (":zone-X", "this zone has no capacity; or a region, such as us-east-1"),
+    "no-route": ("", "the subnets have lost their route to the internet, until the launcher has ended"),
     "slow-network": (":RATE", "each node sends and receives at most RATE, such as 1gbit or 200mbit"),
     "launcher-killed": ("@call:N", "the launcher gets SIGKILL at its Nth request and is started again"),
     "throttle": ("", "AWS throttles every third request of the launcher"),
@@ -23,7 +25,8 @@ PATTERNS = {
     "@epoch:N": r"@epoch:(?P<number>[1-9]\d*)",
     "[@epoch:N]": r"(@epoch:(?P<number>[1-9]\d*))?",
     "@call:N": r"@call:(?P<number>[1-9]\d*)",
-    ":zone-X": r":(?P<where>zone-[a-z])",
+    ":zone-X": r":(?P<where>zone-[a-z]|[a-z]{2}(-[a-z]+)+-\d)",
+    "[:N]": r"(:(?P<number>[1-9]\d*))?",
     ":RATE": r":(?P<where>[1-9]\d*[kmg]bit)",
     "": "",
 }
@@ -31,15 +34,20 @@ PATTERNS = {
 
 @dataclass(frozen=True)
 class Fault:
-    """number: of the epoch or call, 0 without one; where: a zone such as zone-a, or a network's rate."""
+    """number: of the epoch, call or nodes, 0 without one; where: a zone such as zone-a, or a network's rate."""
 
     kind: str
     number: int = 0
     where: str = ""
 
     def __str__(self) -> str:
-        at = f"@{'call' if self.kind == 'launcher-killed' else 'epoch'}:{self.number}" if self.number else ""
-        return f"{self.kind}{at}{':' + self.where if self.where else ''}"
+        return f"{self.kind}{self._at if self.number else ''}{':' + self.where if self.where else ''}"
+
+    @property
+    def _at(self) -> str:
+        if self.kind == "sick-node":
+            return f":{self.number}"
+        return f"@{'call' if self.kind == 'launcher-killed' else 'epoch'}:{self.number}"
 
     @property
     def has_epoch(self) -> bool:
@@ -70,7 +78,7 @@ def _parse(word: str) -> Fault:
     if match is None:
         raise SettingsError(f"--inject {word}: must look like {kind}{form}. {_known()}")
     parts = match.groupdict()
-    return Fault(kind, int(parts.get("number") or ("epoch" in form)), parts.get("where") or "")
+    return Fault(kind, int(parts.get("number") or form.startswith("[")), parts.get("where") or "")
 
 
 def _known() -> str:

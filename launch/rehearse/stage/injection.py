@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from launch.rehearse.aws.server import Refusal
+from launch.rehearse.aws.refusal import Refusal
 from launch.rehearse.stage.faults import Fault
 from launch.rehearse.stage.progress import newest_epoch
 from launch.rehearse.stage.scene import KILLED, Scene

@@ -200,7 +200,7 @@ def _folder() -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        sweeper.let_go(10.0)
+        sweeper.close(10.0)
 
 
 def _open_scene(job: RehearsedJob) -> OpenScene:

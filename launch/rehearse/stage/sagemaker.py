@@ -22,10 +22,11 @@ from launch.rehearse.aws.sagemaker.jobs import TrainingJob
 from launch.rehearse.aws.sagemaker.moto_patches import patched
 from launch.rehearse.aws.server import Request, RequestLog, first, served
 from launch.rehearse.nodes.sagemaker.agent import Agent
-from launch.rehearse.nodes.sagemaker.container import Container
+from launch.rehearse.nodes.sagemaker.container import KEY, Container
 from launch.rehearse.nodes.sagemaker.files import files_in
 from launch.rehearse.nodes.sagemaker.machine import Machine
 from launch.rehearse.nodes.sagemaker.network import why_no_network, why_not_slow
+from launch.rehearse.stage.callers import admit
 from launch.rehearse.stage.faults import Fault
 from launch.rehearse.stage.scene import RehearsedJob
 from trainer.errors import SettingsError
@@ -61,6 +62,7 @@ def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[SageMak
         stack.enter_context(patched(account.rules))
         account.rules.slow.stopping = None  # a job has stopped when its containers have
         _fill(account, job)
+        admit(account.rules.access, account.id, job, "sagemaker", KEY)
         endpoint = f"http://127.0.0.1:{stack.enter_context(served(log))}"
         gpus = _gpus(job)
         agent = Agent(account, endpoint, folder / "sagemaker", min(gpus, _most_ranks() // job.nodes or 1), GRACE_S)
@@ -149,6 +151,10 @@ class SageMaker:
         match fault.kind:
             case "no-capacity":
                 return "SageMaker chooses the zone; leave this fault out."
+            case "no-route":
+                return "SageMaker's instances have a network of its own; leave this fault out."
+            case "sick-node":
+                return "SageMaker looks after its machines; leave this fault out."
             case "spot-notice" if not self.job.options.get("spot"):
                 return "only spot instances are interrupted; add --spot."
             case "disk-full" if not self.agent.in_network:

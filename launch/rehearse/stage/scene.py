@@ -47,9 +47,17 @@ class RehearsedJob:
 
     @property
     def region(self) -> str:
-        """The region that the job would run in."""
-        candidates = (self.options.get("region"), self.env.get("AWS_REGION"), self.env.get("AWS_DEFAULT_REGION"))
-        return next((region for region in candidates if region), "us-east-1")
+        """The first region that the job would try."""
+        return self.regions[0]
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """Those that it may run in, in the order in which they are tried."""
+        given = self.options.get("region")
+        if given and not isinstance(given, str):
+            return tuple(dict.fromkeys(given))
+        candidates = (given, self.env.get("AWS_REGION"), self.env.get("AWS_DEFAULT_REGION"))
+        return (next((region for region in candidates if region), "us-east-1"),)
 
     @property
     def bucket(self) -> str | None:

@@ -1,5 +1,6 @@
 """launch.core.aws: what AWS and the way to it can do to a user, in one sentence each, through botocore's own errors."""
 
+import json
 import socket
 import ssl
 import time
@@ -8,12 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
-from launch.core.aws import Aws, granted_by, sentence
+from launch.core.aws import Aws
 from launch.core.errors import AwsError, Forbidden, NoAnswer, NotSetUp
+from launch.core.refusals import granted_by, sentence
+from launch.rehearse.aws.iam.callers import Caller
 from tests.launch.ec2.account import Account
-from tests.launch.faults import Faults, injected, lost, refused, throttled, unreachable
+from tests.launch.faults import Fault, Faults, injected, lost, refused, throttled, unreachable
 from trainer.errors import TrainerError
 
 NO_CREDENTIALS = "no AWS credentials; run aws configure or aws sso login, or set AWS_PROFILE."
@@ -167,6 +171,12 @@ def test_expired_credentials_are_called_so(aws: Aws, faults: Faults, code: str) 
     )
 
 
+def test_an_image_that_one_may_not_use_is_no_matter_of_credentials() -> None:
+    """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html: AuthFailure says both."""
+    said = sentence("AuthFailure", "Not authorized for images: [ami-1]", "ec2:DescribeImages", "us-east-1")
+    assert said == "Not authorized for images: [ami-1]; give an AMI of us-east-1 with --ami, or leave it out."
+
+
 @pytest.mark.parametrize(
     "code", ["AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch"]
 )
@@ -216,19 +226,10 @@ def test_a_missing_permission_is_named_with_the_policy_that_has_it(  # type: ign
     )
 
 
-def test_a_permission_that_iam_itself_refuses_is_named(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    from moto.core import set_initial_no_auth_action_count
-
-    aws.call("iam", "CreateUser", {"UserName": "u"})
-    key = aws.call("iam", "CreateAccessKey", {"UserName": "u"})["AccessKey"]
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
-
-    @set_initial_no_auth_action_count(0)  # type: ignore[untyped-decorator]
-    def ask() -> TrainerError:
-        return error_of(Aws("us-east-1").call, "ec2", "DescribeVolumes")
-
-    assert str(ask()) == (
+def test_a_permission_that_iam_itself_refuses_is_named(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    account.rules.access.callers["AKIANOBODY"] = Caller(f"arn:aws:iam::{account.id}:user/u", ())
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIANOBODY")
+    assert str(error_of(Aws("us-east-1").call, "ec2", "DescribeVolumes")) == (
         "these credentials may not ec2:DescribeVolumes; ask for the policy in infra/iam/launcher.json, which allows it."
     )
 
@@ -265,7 +266,7 @@ def test_an_action_that_no_policy_grants_is_sent_to_the_launchers() -> None:
 
 
 def test_without_the_policies_at_hand_the_launchers_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("launch.core.aws.files", {"infra": tmp_path}.__getitem__)
+    monkeypatch.setattr("launch.core.refusals.files", {"infra": tmp_path}.__getitem__)
 
     assert granted_by.__wrapped__("ec2:RunInstances") == "infra/iam/launcher.json"
 
@@ -485,11 +486,15 @@ def test_a_wrong_request_of_ours_keeps_its_traceback(aws: Aws) -> None:
 
 
 def test_all_pages_are_read(account: Account, aws: Aws) -> None:
+    trust = {"Effect": "Allow", "Principal": {"Service": "scheduler.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    role = boto3.client("iam").create_role(
+        RoleName="r", AssumeRolePolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [trust]})
+    )["Role"]["Arn"]
     for number in range(120):  # moto gives 50 on a page
         schedule = {
             "Name": f"s{number}", "ScheduleExpression": "at(2030-01-01T00:00:00)",
             "FlexibleTimeWindow": {"Mode": "OFF"},
-            "Target": {"Arn": "arn:aws:scheduler:::aws-sdk:ec2:x", "RoleArn": "r"},
+            "Target": {"Arn": "arn:aws:scheduler:::aws-sdk:ec2:x", "RoleArn": role},
         }  # fmt: skip
         aws.call("scheduler", "CreateSchedule", schedule)
     found = aws.pages("scheduler", "ListSchedules", "Schedules")
@@ -517,3 +522,53 @@ def test_the_region_that_is_asked_for_goes_before_the_configured_one() -> None:
 
     assert there.region == "eu-west-1"
     assert there.call("ec2", "DescribeSubnets")["Subnets"][0]["AvailabilityZone"].startswith("eu-west-1")
+
+
+# ---- answers that are not AWS's
+
+
+@pytest.mark.parametrize("status", [200, 403])
+@pytest.mark.parametrize(
+    ("service", "operation"),
+    [
+        ("ec2", "DescribeSubnets"),
+        ("sts", "GetCallerIdentity"),
+        ("sagemaker", "ListTrainingJobs"),
+        ("s3", "ListBuckets"),
+    ],
+)
+def test_a_proxys_page_is_no_answer(account: Account, service: str, operation: str, status: int) -> None:
+    """Most parsers of botocore's take it for an empty answer, and others end in their own words."""
+    page = "\n<!DOCTYPE html><html><body>Sign in</body></html>"
+    fault = Fault(lambda *_: (status, {"content-type": "text/html; charset=utf-8"}, page), False)
+    with injected(Faults().on(operation, fault, nth=None)):
+        error = error_of(account.aws().call, service, operation)
+
+    assert isinstance(error, NoAnswer)
+    assert str(error).startswith(f"no answer of AWS's to {service}:{operation}: something between")
+
+
+@pytest.mark.parametrize("service", ["ec2", "s3", "sagemaker"])
+def test_a_plain_text_is_no_answer_either(account: Account, service: str) -> None:
+    operation = {"ec2": "DescribeSubnets", "s3": "ListBuckets", "sagemaker": "ListTrainingJobs"}[service]
+    fault = Fault(lambda *_: (500, {"content-type": "text/plain"}, "Internal Error"), False)
+    with injected(Faults().on(operation, fault, nth=None)):
+        error = error_of(account.aws().call, service, operation)
+
+    assert isinstance(error, NoAnswer)
+    assert "\n" not in str(error)
+
+
+def test_a_page_in_place_of_an_answer_is_asked_past(account: Account) -> None:
+    """I1: botocore repeats nothing that it cannot read."""
+    fault = Fault(lambda *_: (200, {"content-type": "text/html"}, "<html>Sign in</html>"), False)
+    with injected(Faults().on("DescribeSubnets", fault)):
+        assert account.aws().pages("ec2", "DescribeSubnets", "Subnets")
+
+
+def test_a_page_that_is_an_object_in_s3_is_an_answer(account: Account) -> None:
+    page, aws = {"Bucket": account.bucket, "Key": "page.html"}, account.aws()
+    aws.call("s3", "PutObject", {**page, "Body": b"<html>", "ContentType": "text/html"})
+
+    assert aws.call("s3", "GetObject", page)["Body"].read() == b"<html>"
+    assert aws.call("s3", "HeadObject", page)["ContentType"] == "text/html"

@@ -9,8 +9,9 @@ import pytest
 from pydantic import BaseModel, Field
 
 from launch.core.backend import Backend, Place
-from launch.core.cli import Launcher, confirm, main, may_detach
+from launch.core.cli import Launcher, main
 from launch.core.job import Job
+from launch.core.terminal import confirm, may_detach
 from launch.rehearse.stage.scene import RehearsedJob
 from trainer.errors import MachineError, SettingsError
 from trainer.outcome import Outcome, read

@@ -119,6 +119,8 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
         '"text"',
         '{"name": "a", "settings": null}',
         '{"name": "a", "settings": {}, "options": []}',
+        '{"name": "a", "name": "b", "settings": {}}',
+        "[" * 100_000,
     ],
 )
 def test_a_damaged_run_is_told_with_its_folder(tmp_path: Path, content: str) -> None:
@@ -126,6 +128,29 @@ def test_a_damaged_run_is_told_with_its_folder(tmp_path: Path, content: str) -> 
 
     with pytest.raises(SettingsError, match=rf"{tmp_path} has a run that cannot be read .*; remove it"):
         runs.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("config.yaml", "epochs: 3\nepochs: 4\n", "epochs is set twice, in lines 1 and 2"),
+        ("config.yaml", None, "Is a directory"),
+        ("run.json", None, "Is a directory"),
+        ("metrics.jsonl", None, "Is a directory"),
+        ("metrics.jsonl", "[" * 100_000 + "\n", "has a line that is not a record: \\[\\["),
+    ],
+)
+def test_whatever_stands_in_a_run_folder_is_told(name: str, content: str | None, told: str, tmp_path: Path) -> None:
+    """None: a folder of that name."""
+    folder = left_by_a_trainer(tmp_path / "a", record(1))
+    (folder / name).unlink(missing_ok=True)
+    if content is None:
+        (folder / name).mkdir()
+    else:
+        (folder / name).write_text(content)
+
+    with pytest.raises(SettingsError, match=told):
+        runs.read(folder)
 
 
 def test_all_runs_below_a_place_are_found_once_and_in_order(tmp_path: Path) -> None:

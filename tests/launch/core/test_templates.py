@@ -25,6 +25,13 @@ def words(text: str) -> list[str]:
     return run.stdout.split("\0")[:-1]
 
 
+def test_a_script_is_sent_without_indentation_but_here_documents_and_values_keep_theirs(script: Path) -> None:
+    script.write_text("f() {\n    python3 - <<'EOF'\nif 1:\n    print(2)\nEOF\n    echo @A@\n}\n")
+    assert fill("script.sh", {"A": "one\n  two"}) == (
+        "f() {\npython3 - <<'EOF'\nif 1:\n    print(2)\nEOF\necho 'one\n  two'\n}\n"
+    )
+
+
 def test_names_are_replaced_wherever_they_stand(script: Path) -> None:
     script.write_text("a=@A@ b=@B_2@ again=@A@ mail@example.org @lower@")
 
@@ -58,7 +65,7 @@ def test_comments_stay_behind_but_for_those_that_a_program_reads(script: Path) -
 
     rendered = fill("script.sh", {"A": "one\n# two\n"})
 
-    assert rendered == "#!/bin/bash\n#SBATCH --nodes=1\nif true; then\n    echo 'one\n# two\n'  # where\nfi\n"
+    assert rendered == "#!/bin/bash\n#SBATCH --nodes=1\nif true; then\necho 'one\n# two\n'  # where\nfi\n"
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ class Account(rehearsed.Ec2Account):
         super().__init__(self.region, rules=rules)
         self.capacity, self.quota, self.spot_usd = rules.capacity, rules.quota, rules.spot_usd
         self.requests: list[Request] = []
+        self.add_internet_route()
         self.snapshot = self.make_snapshot("imagenet", 150, hours_old=24)
         self.ami = self.make_ami()
         self.image_digest = self.make_image(TOOLKIT)

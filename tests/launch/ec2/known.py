@@ -24,6 +24,7 @@ FACTS = Facts(
         "g6.2xlarge": frozenset({"us-east-1b"}),
         "g5.12xlarge": frozenset({"us-east-1a"}),
         "p4d.24xlarge": frozenset({"us-east-1a"}),
+        "p5.48xlarge": frozenset({"us-east-1a"}),
     },
     ami=Ami("ami-0123456789abcdef0", "/dev/sda1"),
     image="123456789012.dkr.ecr.us-east-1.amazonaws.com/aws-ddp-toolkit@sha256:" + "0" * 64,

@@ -7,7 +7,7 @@ import pytest
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
-from tests.launch.ec2.account import Account
+from tests.launch.ec2.account import SCHEDULER_ROLE, Account
 
 TAGS = [{"Key": "aws-ddp-toolkit:job", "Value": "j"}]
 
@@ -24,7 +24,7 @@ def launch(account: Account, aws: Aws, count: int = 1, **more: Any) -> list[str]
         "ClientToken": "token",
         "NetworkInterfaces": [{"DeviceIndex": 0, "SubnetId": account.subnets[zone], "DeleteOnTermination": True}
                               | ({"Groups": [group]} if group else {})],
-        "BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 50, "DeleteOnTermination": True}}],
+        "BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 75, "DeleteOnTermination": True}}],
         "TagSpecifications": [
             {"ResourceType": kind, "Tags": TAGS} for kind in ("instance", "volume", "network-interface")
         ],
@@ -322,9 +322,10 @@ def test_schedules_stay_when_their_group_is_made_again(account: Account, aws: Aw
     in_group = {"GroupName": "g"}
     assert refusal(aws.pages, "scheduler", "ListSchedules", "Schedules", in_group) == "ResourceNotFoundException"
     aws.call("scheduler", "CreateScheduleGroup", {"Name": "g"})
+    role = f"arn:aws:iam::{account.id}:role/{SCHEDULER_ROLE}"
     schedule = {
         "Name": "s", "GroupName": "g", "ScheduleExpression": "at(2030-01-01T00:00:00)",
-        "FlexibleTimeWindow": {"Mode": "OFF"}, "Target": {"Arn": "arn:aws:scheduler:::aws-sdk:ec2:x", "RoleArn": "r"},
+        "FlexibleTimeWindow": {"Mode": "OFF"}, "Target": {"Arn": "arn:aws:scheduler:::aws-sdk:ec2:x", "RoleArn": role},
     }  # fmt: skip
     aws.call("scheduler", "CreateSchedule", schedule)
 

@@ -7,9 +7,10 @@ import pytest
 
 from launch.core import catalog
 from launch.core.job import Job
-from launch.core.price import Volume, usd, usd_per_hour
+from launch.core.price import CATALOGS, Prices, Volume, usd, usd_per_hour
 from launch.ec2.checks import Resolved, data_volume, highest_usd, hourly_usd, in_container, io2_volume, resolve
-from launch.ec2.machines import initialization_rate
+from launch.ec2.facts import Snapshot
+from launch.ec2.filling import AS_AWS_PLEASES, Filling, filling, rate_for
 from launch.ec2.options import Ec2Options
 from launch.ec2.quotas import quota_of
 from trainer import datasets
@@ -227,8 +228,27 @@ def test_one_volume_for_all_has_a_fixed_number_of_ios() -> None:
     ("nodes", "mib_per_s"), [(1, 300), (2, 300), (16, 300), (17, 294), (50, 100), (51, None), (64, None)]
 )
 def test_all_volumes_together_stay_within_the_regions_rate(nodes: int, mib_per_s: int | None) -> None:
-    assert initialization_rate(nodes) == mib_per_s
+    assert rate_for(nodes) == mib_per_s
     assert nodes * (mib_per_s or 0) <= 5000
+
+
+def test_filling_a_volume_is_paid_for_where_the_time_that_it_saves_is_worth_it() -> None:
+    """140 GiB of ImageNet at 300 MiB/s: 0.504 USD, and 8 minutes instead of 48 at 50 MiB/s."""
+    imagenet = Snapshot("snap-1", 150, 140 * 2**30)
+    chosen = resolved("imagenet", instance_type="g5.2xlarge,c7i.large", allow_cpu=True)
+    quick, cheap = chosen.instances
+    assert filling(chosen, quick, imagenet, CATALOGS) == Filling(
+        300, pytest.approx(0.504), pytest.approx(477.9, abs=0.1)
+    )
+    assert filling(chosen, cheap, imagenet, CATALOGS) == AS_AWS_PLEASES  # 0.06 USD of its time
+    assert filling(chosen, quick, None, CATALOGS) == AS_AWS_PLEASES
+    assert filling(resolved("imagenet", nodes=64), quick, imagenet, CATALOGS) == AS_AWS_PLEASES
+
+
+def test_it_is_billed_by_the_data_in_the_snapshot_and_by_its_size_if_aws_does_not_say() -> None:
+    """https://docs.aws.amazon.com/ebs/latest/userguide/initalize-volume.html: snapshot data, not volume, size."""
+    assert Snapshot("snap-1", 150, 75 * 2**30).data_gib == 75
+    assert Snapshot("snap-1", 150).data_gib == 150
 
 
 # ---- what it costs
@@ -279,8 +299,33 @@ def test_the_most_it_can_cost_is_on_demand_until_the_time_limit() -> None:
     assert highest_usd(chosen, chosen.instances[0], 150) == pytest.approx(25.217534, abs=1e-6)
 
 
+def test_the_most_it_can_cost_has_the_start_of_every_node_that_may_be_started() -> None:
+    """A2: each replacement pays for the filling of its volume again."""
+    chosen = resolved("imagenet", nodes=2, max_hours=10, max_restarts=3)
+    first = chosen.instances[0]
+    assert highest_usd(chosen, first, 150, once_usd=0.5) - highest_usd(chosen, first, 150) == pytest.approx(2 * 4 * 0.5)
+
+
+def test_another_regions_prices_take_the_place_of_the_catalogs() -> None:
+    chosen = resolved("imagenet", nodes=2)
+    there = Prices({"g5.2xlarge": 1.5}, storage=1.2)
+    volumes = 2.521753 - 2 * 1.212
+    assert hourly_usd(chosen, chosen.instances[0], 150, there) == pytest.approx(2 * 1.5 + 1.2 * volumes, abs=1e-6)
+
+
 def test_amounts_are_written_with_cents() -> None:
     assert [usd(0), usd(2.4), usd(1234.567)] == ["0.00 USD", "2.40 USD", "1,234.57 USD"]
+
+
+# ---- which machine it is
+
+
+def test_a_v100_is_refused_unless_the_user_brings_an_ami_that_drives_it() -> None:
+    """A8: https://docs.aws.amazon.com/dlami/latest/devguide/important-changes.html: the open driver has no P3."""
+    for name in ("p3.8xlarge", "p3dn.24xlarge"):
+        with pytest.raises(SettingsError, match="do not drive a V100"):
+            resolved("cifar10", instance_type=name)
+        assert resolved("cifar10", instance_type=name, ami="ami-0123456789abcdef0").instances[0].name == name
 
 
 # ---- which quota it falls under

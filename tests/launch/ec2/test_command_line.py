@@ -89,7 +89,8 @@ def test_every_candidate_type_has_its_own_quote(account: Account, capsys: pytest
     quotes = json.loads(capsys.readouterr().out)["quotes"]
     assert [quote["instance"] for quote in quotes] == ["g5.2xlarge", "g5.12xlarge"]
     assert quotes[0]["usd_per_hour"] < 2 < 5 < quotes[1]["usd_per_hour"]
-    assert quotes[1]["most_usd"] == pytest.approx(quotes[1]["usd_per_hour"] * 12)
+    # Twelve hours, and filling the volumes of every start.
+    assert 12 <= quotes[1]["most_usd"] / quotes[1]["usd_per_hour"] < 13
 
 
 def test_a_launch_says_what_it_costs_before_anything_is_started(account: Account) -> None:

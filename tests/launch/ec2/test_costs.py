@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from launch.ec2.costs import cost_so_far, is_whole, most_it_cost, node_usd, resource_usd, unpriced, usd_per_hour
+from launch.ec2.ends import with_ends
 from launch.ec2.fleet import Fleet, Resource
 from tests.launch.ec2.known import NAME, NOW, node
 
@@ -57,6 +58,21 @@ def test_a_node_that_ended_costs_until_its_end() -> None:
 
 def test_a_node_whose_end_ec2_does_not_tell_counts_in_full() -> None:
     assert cost_so_far(Fleet((node(0, "terminated"),)), NOW + 9 * HOUR) == pytest.approx(9 * 1.212)
+
+
+def test_a_node_whose_end_only_its_record_tells_costs_until_then() -> None:
+    """A9: EC2 says "User initiated" alone where a node shut itself down: 1.51 USD were told instead of 0.40."""
+    fleet = Fleet((node(0, "terminated"), node(1, "terminated")))
+    exits = {"i-0": {"at": (NOW + HOUR).timestamp()}}
+    known = with_ends(fleet, NAME, exits, {"ended": (NOW + 2 * HOUR).timestamp()})
+    assert cost_so_far(known, NOW + 9 * HOUR) == pytest.approx((1 + 2) * 1.212)
+    assert cost_so_far(with_ends(fleet, NAME, exits, None), NOW + 9 * HOUR) == pytest.approx((1 + 9) * 1.212)
+
+
+def test_a_node_costs_what_its_tags_say() -> None:
+    dear = replace(node(0), usd_per_hour=1.5, usd_once=0.54)
+    assert cost_so_far(Fleet((dear,)), NOW + 2 * HOUR) == pytest.approx(2 * 1.5 + 0.54)
+    assert node_usd(dear) == 1.5
 
 
 def test_nodes_of_an_earlier_start_are_not_counted() -> None:

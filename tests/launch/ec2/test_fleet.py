@@ -23,6 +23,8 @@ DESCRIBED: dict[str, Any] = {
         {"Key": "aws-ddp-toolkit:job", "Value": "demo"},
         {"Key": "aws-ddp-toolkit:started", "Value": "2026-11-21T11:59:00Z"},
         {"Key": "aws-ddp-toolkit:generation", "Value": "2"},
+        {"Key": "aws-ddp-toolkit:usd-per-hour", "Value": "1.5"},
+        {"Key": "aws-ddp-toolkit:usd-once", "Value": "0.54"},
     ],
 }
 
@@ -33,6 +35,7 @@ def test_a_node_that_ended_knows_when_and_why() -> None:
         launched_at=datetime(2026, 11, 21, 12, 0, tzinfo=UTC), generation=2, spot=True, launch_index=0,
         reason="Server.SpotInstanceTermination: Spot instance termination",
         ended_at=datetime(2026, 11, 21, 12, 34, 56, tzinfo=UTC), started=datetime(2026, 11, 21, 11, 59, tzinfo=UTC),
+        usd_per_hour=1.5, usd_once=0.54,
     )  # fmt: skip
 
 
@@ -53,7 +56,7 @@ def test_only_the_jobs_own_are_found(account: Account) -> None:
     terminal = Terminal(account)
     mine, others = terminal.start("demo"), terminal.start("demo-2")
     assert [node.id for node in find(account.aws(), "demo").nodes] == mine
-    assert [node.id for node in nodes_of(account.aws(), "demo")] == mine
+    assert [node.id for node in nodes_of(account.aws(), "demo").nodes] == mine
     assert {node.id for node in find(account.aws()).nodes} == {*mine, *others}
     assert find(account.aws(), "").nodes == ()
 

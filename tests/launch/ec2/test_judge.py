@@ -1,11 +1,12 @@
 """The next step for a job, from the nodes that EC2 lists and the records that nodes left."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from launch.ec2.fleet import Fleet, Node
-from launch.ec2.judge import Replace, Situation, Verdict, Waiting, judge, strays
+from launch.ec2.judge import NeverReported, Replace, Situation, Verdict, Waiting, judge, leftover_nodes
 from launch.ec2.outcome import DONE, SILENT
 from tests.launch.ec2.known import NAME, NOW, node
 from trainer.outcome import Outcome
@@ -13,7 +14,7 @@ from trainer.outcome import Outcome
 DEADLINE, NOW_S = 1000, 500.0
 MEMBERS = {
     "nodes": [{"rank": 0, "instance": "i-0"}, {"rank": 1, "instance": "i-1"}], "restarts": 1, "deadline": DEADLINE,
-    "job": NAME,
+    "job": NAME, "started": 100,
 }  # fmt: skip
 
 
@@ -23,7 +24,17 @@ def record(number: int, code: int, step: str = "train", reason: str = "loss is n
 
 def situation(*nodes: Node, records: tuple[dict[str, Any], ...] = (), **more: Any) -> Situation:
     exits = {r["instance"]: r for r in records}
-    return Situation(**{"members": MEMBERS, "fleet": Fleet(nodes), "exits": exits, "spec": {}, "now": 0.0, **more})
+    return Situation(
+        **{
+            "members": MEMBERS,
+            "fleet": Fleet(nodes),
+            "exits": exits,
+            "spec": {},
+            "now": 0.0,
+            "reported": {"i-0", "i-1"},
+            **more,
+        }
+    )
 
 
 def verdict(*nodes: Node, records: tuple[dict[str, Any], ...] = (), max_restarts: int = 3, **more: Any) -> Verdict:
@@ -53,8 +64,41 @@ def test_a_node_that_is_gone_is_replaced(state: str) -> None:
     assert verdict(node(0), node(1, state)) == Replace((1,))
 
 
-def test_a_node_that_aws_takes_back_is_replaced_before_it_is_gone() -> None:
-    assert verdict(node(0), node(1), records=(record(1, 75, "spot"),)) == Replace((1,))
+def test_a_node_that_aws_takes_back_is_replaced_once_it_is_gone() -> None:
+    """A14: until then it counts as running, so that each look planned a replacement of nothing, and announced it."""
+    taken = (record(1, 75, "spot"),)
+    assert verdict(node(0), node(1), records=taken) == Waiting()
+    assert verdict(node(0), node(1, "shutting-down"), records=taken) == Replace((1,))
+
+
+def test_a_node_that_never_reported_is_not_replaced() -> None:
+    """A1: the next one would be as mute, and so the fleet was replaced three times, at 125 USD on p5.48xlarge."""
+    timer = replace(node(1, "terminated"), reason="Client.InstanceInitiatedShutdown: Instance initiated shutdown")
+    assert verdict(node(0), timer, reported={"i-0"}) == NeverReported(1, "i-1")
+    assert verdict(node(0), reported={"i-0"}) == NeverReported(1, "i-1")  # EC2 has forgotten it
+    assert verdict(node(0), timer, reported={"i-0", "i-1"}) == Replace((1,))
+
+
+def test_a_node_that_ec2_itself_took_may_have_had_no_time_to_report() -> None:
+    taken = replace(node(1, "terminated"), reason="Server.SpotInstanceTermination: Spot instance termination")
+    assert verdict(node(0), taken, reported=()) == Replace((1,))
+
+
+@pytest.mark.parametrize(("seconds", "is_limit"), [(179, True), (181, False)])
+def test_a_loss_just_before_the_deadline_is_the_time_limit(seconds: int, is_limit: bool) -> None:
+    """A6: the nodes' own timers round down to minutes, so that nodes end before the deadline."""
+    step = verdict(node(0, "terminated"), node(1, "terminated"), now=DEADLINE - seconds)
+    assert isinstance(step, Outcome if is_limit else Replace)
+    assert verdict(node(0), node(1), now=DEADLINE - seconds) == Waiting()
+
+
+def test_a_node_that_stays_although_it_left_a_record_is_ended() -> None:
+    """Its shutdown hangs; nothing can take its place before it is gone."""
+    taken = {**record(1, 75, "spot"), "at": NOW_S}
+    assert leftover_nodes(situation(node(0), node(1), records=(taken,), now=NOW_S + 299), 300) == []
+    assert [one.id for one in leftover_nodes(situation(node(0), node(1), records=(taken,), now=NOW_S + 301), 300)] == [
+        "i-1"
+    ]
 
 
 def test_all_nodes_can_be_replaced() -> None:
@@ -92,14 +136,14 @@ def test_a_node_lost_after_the_training_was_done_is_not_missed() -> None:
 
 
 def test_a_training_whose_results_were_lost_at_the_last_moment_resumes() -> None:
-    step = verdict(node(0), node(1, "terminated"), records=(record(0, 0),), has_results=False)
+    step = verdict(node(0, "terminated"), node(1, "terminated"), records=(record(0, 0),), has_results=False)
     assert step == Replace((0, 1))
 
 
-def test_nodes_that_belong_to_no_start_are_strays_once_they_are_old_enough() -> None:
+def test_nodes_that_belong_to_no_start_are_ended_once_they_are_old_enough() -> None:
     old = situation(node(0), node(1), node(2), now=NOW.timestamp() + 301)
-    assert [stray.id for stray in strays(old, 300)] == ["i-2"]
-    assert strays(situation(node(2), now=NOW.timestamp() + 299), 300) == []
+    assert [node.id for node in leftover_nodes(old, 300)] == ["i-2"]
+    assert leftover_nodes(situation(node(2), now=NOW.timestamp() + 299), 300) == []
 
 
 def test_a_node_that_failed_by_its_own_fault_is_not_restarted() -> None:
@@ -128,3 +172,56 @@ def test_a_node_that_stays_silent_is_reported_nevertheless() -> None:
 
     assert ended(node(0), node(1), records=(silent,), now=NOW_S + 61).exit_code == 125
     assert ended(node(0, "terminated"), node(1), records=(silent,), now=NOW_S).exit_code == 125
+
+
+# ---- health
+
+
+def sick(number: int, rank: int, at: float = NOW_S) -> dict[str, Any]:
+    reason = (
+        "node 1 (ip-10-0-0-11) failed its health check: GPU 0 has 3 uncorrectable memory errors; take another machine."
+    )
+    return {**record(number, 8, "health", reason), "rank": rank, "at": at}
+
+
+SICK = "node 1 (i-1) failed its health check: GPU 0 has 3 uncorrectable memory errors"
+
+
+def test_a_sick_node_is_replaced_and_named_once_it_is_gone() -> None:
+    assert verdict(node(0), node(1), records=(sick(1, 1),)) == Waiting()
+    assert verdict(node(0), node(1, "terminated"), records=(sick(1, 1),)) == Replace((1,), (SICK,))
+
+
+def test_nodes_that_are_sick_at_once_are_replaced_together() -> None:
+    step = verdict(node(0, "terminated"), node(1, "terminated"), records=(sick(0, 0), sick(1, 1)))
+    assert isinstance(step, Replace)
+    assert step.ranks == (0, 1)
+    assert [reason.split(" (")[0] for reason in step.reasons] == ["node 0", "node 1"]
+
+
+def test_a_node_that_takes_a_sick_ones_place_and_is_sick_too_ends_the_job() -> None:
+    outcome = ended(node(0), node(1, "terminated"), records=(sick(9, 1, NOW_S - 100), sick(1, 1)))
+    assert (outcome.state, outcome.exit_code) == ("failed", 8)
+    assert outcome.reason == f"{SICK}, as did the node whose place it had taken"
+
+
+def test_a_node_of_another_rank_or_of_an_earlier_start_has_had_its_own_replacement() -> None:
+    other = (sick(9, 0, NOW_S - 100), sick(8, 1, at=50), sick(1, 1))
+    assert verdict(node(0), node(1, "terminated"), records=other) == Replace((1,), (SICK,))
+
+
+def test_without_a_restart_left_a_sick_node_ends_the_job_with_what_failed() -> None:
+    outcome = ended(node(0), node(1, "terminated"), records=(sick(1, 1),), max_restarts=1)
+    assert (outcome.exit_code, outcome.reason) == (8, SICK)
+
+
+def test_a_node_without_restarts_that_lost_a_sick_one_waits_for_its_record() -> None:
+    lost_it = {**record(0, 6, reason=f"no restarts left: {SILENT}"), "at": NOW_S}
+    assert verdict(node(0), node(1), records=(lost_it,), now=NOW_S + 5) == Waiting()
+    outcome = ended(node(0), node(1), records=(lost_it, sick(1, 1)), now=NOW_S + 10)
+    assert (outcome.exit_code, outcome.reason) == (8, SICK)
+
+
+def test_a_job_that_is_done_after_a_sick_node_was_replaced_is_done() -> None:
+    done = tuple({**record(number, 0), "at": NOW_S} for number in (0, 1))
+    assert verdict(node(0), node(1), records=(sick(9, 1), *done)) == DONE

@@ -189,9 +189,9 @@ def test_a_star_in_a_tag_removes_no_other_job(terminal: Terminal) -> None:
 def test_all_regions_are_asked_and_one_that_cannot_be_is_named(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from launch.core import regions
     from launch.core.aws import Aws
     from launch.core.errors import AwsError
-    from launch.ec2 import commands
 
     asked = Aws.call
 
@@ -201,7 +201,7 @@ def test_all_regions_are_asked_and_one_that_cannot_be_is_named(
         return asked(self, service, operation, params)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Aws, "call", call)
-    monkeypatch.setattr(commands, "regions_of", lambda aws: ["eu-west-1", "eu-west-2", "us-east-1"])
+    monkeypatch.setattr(regions, "regions_of", lambda aws: ["eu-west-1", "eu-west-2", "us-east-1"])
     terminal.start("here", hours_ago=1)
     terminal.start("far", hours_ago=9, hours_left=-1, region="eu-west-1")
     assert terminal.type("leaks", "--all-regions") == 4
@@ -211,14 +211,14 @@ def test_all_regions_are_asked_and_one_that_cannot_be_is_named(
 
 
 def test_regions_that_cannot_be_asked_are_not_called_clean(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    from launch.core import regions
     from launch.core.aws import Aws
     from launch.core.errors import AwsError
-    from launch.ec2 import commands
 
     def call(self: Aws, *asked: object) -> object:
         raise AwsError("the organisation does not allow this.")
 
-    monkeypatch.setattr(commands, "regions_of", lambda aws: ["eu-west-1", "eu-west-2"])
+    monkeypatch.setattr(regions, "regions_of", lambda aws: ["eu-west-1", "eu-west-2"])
     monkeypatch.setattr(Aws, "call", call)
     monkeypatch.setattr(Aws, "pages", call)
     assert terminal.type("leaks", "--all-regions") == 4
@@ -226,9 +226,9 @@ def test_regions_that_cannot_be_asked_are_not_called_clean(terminal: Terminal, m
 
 
 def test_leaks_of_other_regions_are_removed_there(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    from launch.ec2 import commands
+    from launch.core import regions
 
-    monkeypatch.setattr(commands, "regions_of", lambda aws: ["eu-west-1", "us-east-1"])
+    monkeypatch.setattr(regions, "regions_of", lambda aws: ["eu-west-1", "us-east-1"])
     terminal.start("far", hours_ago=9, hours_left=-1, region="eu-west-1")
     assert terminal.type("leaks", "--delete", "--all-regions") == 0
     assert [line for line in terminal.account.left() if not line.startswith("snapshot")] == []  # of its machine image

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from moto.ssm.models import ssm_backends
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError, NoAnswer, NotSetUp
@@ -15,7 +16,7 @@ from launch.core.job import Job
 from launch.ec2.checks import resolve
 from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot
 from launch.ec2.fleet import Fleet
-from launch.ec2.lookup import look_up
+from launch.ec2.lookup import AMI_PARAMETERS, look_up
 from launch.ec2.options import Ec2Options
 from tests.launch.ec2.account import Account
 from tests.launch.faults import Faults, lost, refused
@@ -53,7 +54,7 @@ def test_an_account_that_is_set_up_has_all_facts_and_no_problems(account: Accoun
     assert len({s.vpc for s in facts.subnets}) == 1
     zones = ("us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d", "us-east-1f")
     assert facts.offered == {"g5.2xlarge": frozenset(zones)}
-    assert facts.ami == Ami(account.ami, "/dev/sda1", gib=15)
+    assert facts.ami == Ami(account.ami, "/dev/sda1", gib=75)
     registry = "123456789012.dkr.ecr.us-east-1.amazonaws.com"
     assert facts.image == f"{registry}/aws-ddp-toolkit@{account.image_digest}"
     assert facts.snapshot == Snapshot(account.snapshot, 150)
@@ -81,7 +82,7 @@ def test_the_number_of_questions_does_not_grow_with_the_nodes(account: Account, 
         look(nodes=nodes, **more)
         counts.append(len(account.requests))
 
-    assert counts[0] == counts[1] <= 22
+    assert counts[0] == counts[1] <= 24
 
 
 def test_a_job_without_a_data_volume_asks_for_no_snapshot(account: Account, look: LookUp) -> None:
@@ -110,7 +111,7 @@ def test_without_credentials_the_facts_say_so_at_once(monkeypatch: pytest.Monkey
     assert [(type(p), p.code) for p in facts.problems] == [(NotSetUp, 2)]
     assert problem(facts) == "no AWS credentials; run aws configure or aws sso login, or set AWS_PROFILE."
     assert facts.unknown == ("nothing was looked up: account, zones, AMI, image, snapshot, quotas",)
-    assert replace(facts, problems=(), unknown=()) == Facts("eu-west-1", now=NOW)
+    assert replace(facts, problems=(), unknown=()) == Facts("eu-west-1", now=NOW, fleet_is_known=False)
 
 
 def test_without_a_region_the_facts_are_for_some_region(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,8 +230,15 @@ def test_subnets_of_two_vpcs_are_a_problem(account: Account, aws: Aws, look: Loo
     )
 
 
+def test_the_next_ubuntus_ami_is_taken_where_there_is_none_of_this_one(account: Account, look: LookUp) -> None:
+    """A17: Ubuntu 22.04 is supported until 2027, and AWS drops AMIs of systems that are not."""
+    parameters = ssm_backends[account.id][account.region]._parameters
+    parameters[AMI_PARAMETERS[1]] = parameters.pop(AMI_PARAMETERS[0])
+    assert look().ami == Ami(account.ami, "/dev/sda1", gib=75)
+
+
 def test_a_region_without_the_ami_parameter_is_a_problem(look: LookUp, faults: Faults) -> None:
-    faults.on("GetParameter", refused("ParameterNotFound", 400, "x"))
+    faults.on("GetParameter", refused("ParameterNotFound", 400, "x"), nth=None)
 
     assert problem(look()) == "AWS has no AMI parameter x in us-east-1; give an AMI with --ami."
 

@@ -1,22 +1,27 @@
 """The life of a job: started, followed, taken down, and nothing left, whatever happens."""
 
 import re
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from launch.core.errors import AwsError, Ended
 from launch.core.signals import Hangup
+from launch.ec2.fleet import find
 from launch.ec2.spec import job_named
 from launch.ec2.start import launch
-from tests.launch.ec2.account import Account
+from tests.launch.ec2.account import SPOT_INTERRUPTION, Account
 from tests.launch.ec2.known import NAME
 from tests.launch.ec2.world import Stage, idle
 from tests.launch.faults import Died, Fault, Faults, died_after, died_before, injected, lost, refused, unreachable
 from trainer.errors import SettingsError
+
+NO_MACHINE = "Server.InsufficientInstanceCapacity: There was insufficient capacity available"
 
 
 @pytest.fixture
@@ -106,6 +111,111 @@ def test_no_machines_anywhere_is_told_with_a_table_and_leaves_nothing(stage: Sta
     assert "type        zone        market     answer\n  g5.2xlarge  us-east-1a  on demand  no capacity" in str(
         none.value
     )
+    assert stage.account.left() == []
+
+
+def test_a_launch_waits_for_machines_as_long_as_it_is_told_to(stage: Stage) -> None:
+    """A18; its nodes then have all of --max-hours."""
+
+    def machines() -> None:
+        del stage.account.capacity["g5.2xlarge"]
+
+    stage.account.capacity["g5.2xlarge"] = 0
+    stage.where = {"detach": True, "wait_for_capacity": 1, "max_hours": 0.5}
+    stage.events = iter([*idle(3), machines])
+    assert stage.launch() == 0
+    assert len(stage.account.nodes) == 2
+    assert 4 * 300 <= stage.slept_s < 5 * 300
+    assert sum(line.startswith("no capacity; asking again in 5 min, for ") for line in stage.said) == 4
+    assert stage.cluster["deadline"] == pytest.approx(time.time() + 1800, abs=60)  # EC2's clock stands still
+    last = [*stage.account.asked("CreateSchedule"), *stage.account.asked("UpdateSchedule")][-1]
+    limit = datetime.fromtimestamp(stage.cluster["deadline"], UTC) + timedelta(minutes=5)
+    assert last["ScheduleExpression"] == f"at({limit:%Y-%m-%dT%H:%M:%S})"
+
+
+def test_waiting_in_vain_ends_with_a_table_of_what_was_tried_and_leaves_nothing(stage: Stage) -> None:
+    stage.account.capacity["g5.2xlarge"] = 0
+    stage.where = {"wait_for_capacity": 0.25, "zones": "us-east-1a"}
+    with pytest.raises(Ended, match=r"no capacity within 0\.25 h") as ended:
+        stage.launch()
+    table = str(ended.value).splitlines()[1:3]
+    assert [line.split() for line in table] == [
+        ["type", "zone", "market", "answer", "times"],
+        ["g5.2xlarge", "us-east-1a", "on", "demand", "no", "capacity", "4"],
+    ]
+    assert stage.account.left() == []
+
+
+def test_a_launch_goes_on_waiting_where_ec2_takes_the_request_and_has_no_machine(stage: Stage) -> None:
+    """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html: its other way to say so."""
+    stage.where = {"detach": True, "wait_for_capacity": 1, "zones": "us-east-1a"}
+    stage.end_first_node_at_once(NO_MACHINE)
+    assert stage.launch() == 0
+    assert len([node for node in stage.account.nodes if node.state != "shutting-down"]) == 2
+    assert stage.slept_s > 900  # the zone is left alone for so long
+    assert any(line.startswith("no capacity; asking again in 5 min, for ") for line in stage.said)
+
+
+def test_a_launch_waits_for_room_in_its_reservation(stage: Stage) -> None:
+    name = stage.account.reserve("us-east-1b", "g5.2xlarge", 1)
+
+    def more() -> None:
+        stage.account.rules.reservations[name].available_instance_count = 2
+
+    stage.where = {"detach": True, "wait_for_capacity": 1, "capacity_reservation": name}
+    stage.events = iter([more])
+    stage.launch_anyhow()
+    assert len(stage.account.nodes) == 2
+    assert stage.slept_s == pytest.approx(300, abs=30)
+
+
+def test_a_launch_goes_on_in_a_reservation_that_its_own_nodes_fill(stage: Stage) -> None:
+    """EC2 does not list them yet."""
+    name = stage.account.reserve("us-east-1b", "g5.2xlarge", 2)
+    stage.account.slow.hidden = 6
+    stage.where = {"detach": True, "capacity_reservation": name}
+    with injected(Faults().on("RunInstances", died_after())), suppress(Died):
+        stage.launch()
+    assert stage.launch() == 0
+    assert len(stage.account.nodes) == 2
+
+
+def test_what_ec2_does_not_support_is_told_in_its_words_and_not_waited_for(stage: Stage) -> None:
+    stage.where = {"wait_for_capacity": 1, "zones": "us-east-1a"}
+    message = "The requested configuration is currently not supported. Please check the documentation"
+    with (
+        injected(Faults().on("RunInstances", refused("Unsupported", 400, message), nth=None)),
+        pytest.raises(Ended, match=r"not supported here: .*The requested configuration is currently not supported"),
+    ):
+        stage.launch()
+    assert stage.slept_s < 60
+
+
+@pytest.mark.parametrize("code", ["UnfulfillableCapacity", "InsufficientCapacity"])
+def test_every_code_for_no_spot_capacity_leads_to_the_next_zone(code: str, stage: Stage) -> None:
+    """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html"""
+    stage.where = {"spot": True, "detach": True}
+    with injected(Faults().on("RunInstances", refused(code, 500))) as faults:
+        assert stage.launch() == 0
+        assert faults.slept == []  # the zone is not asked again
+    first, second = stage.account.asked("RunInstances")
+    assert first["NetworkInterfaces"][0]["SubnetId"] != second["NetworkInterfaces"][0]["SubnetId"]
+
+
+def test_a_spot_node_taken_back_while_others_still_start_is_no_end_of_the_launch(stage: Stage) -> None:
+    stage.where = {"spot": True, "detach": True}
+    stage.end_first_node_at_once(SPOT_INTERRUPTION)
+    assert stage.launch() == 0
+    assert len([node for node in stage.account.nodes if node.state != "shutting-down"]) == 2
+
+
+def test_a_stop_ends_the_waiting(stage: Stage) -> None:
+    stage.account.capacity["g5.2xlarge"] = 0
+    stage.where = {"wait_for_capacity": 1}
+    stage.events = iter([*idle(1), stage.stop])
+    with pytest.raises(Ended, match="stopped or restarted by another command"):
+        stage.launch()
+    assert stage.account.nodes == []
     assert stage.account.left() == []
 
 
@@ -208,6 +318,48 @@ def test_one_volume_is_attached_to_all_nodes_and_goes_with_them(stage: Stage) ->
     assert stage.account.left() == []
 
 
+def test_a_job_that_lost_all_nodes_gets_a_new_shared_volume(stage: Stage) -> None:
+    """EC2 answers the token of the one that went with them as it did then, and makes nothing."""
+
+    def lose_all() -> None:
+        for node in list(stage.account.nodes):
+            stage.account.kill(node.id)
+
+    stage.where = {"data_volume": "multi-attach"}
+    stage.events = iter([*idle(3), lose_all, *idle(6), stage.end_nodes()])
+    assert stage.launch() == 0
+    first, second = stage.account.asked("CreateVolume")
+    assert first["ClientToken"] != second["ClientToken"]
+    assert stage.account.left() == []
+
+
+def test_a_shared_volume_does_not_keep_nodes_in_a_zone_without_machines(stage: Stage) -> None:
+    stage.where = {"data_volume": "multi-attach", "detach": True}
+    stage.end_first_node_at_once(NO_MACHINE)
+    assert stage.launch() == 0
+    assert {node.placement.zone for node in stage.account.nodes if node.state != "shutting-down"} == {"us-east-1b"}
+    stage.stop()
+    assert stage.account.left() == []
+
+
+def test_the_shared_volume_waits_until_ec2_knows_what_it_has_just_made(stage: Stage) -> None:
+    """https://docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html"""
+    stage.account.slow.unknown = 1
+    stage.where = {"data_volume": "multi-attach", "detach": True}
+    assert stage.launch() == 0
+    assert [len(one.attachments) for one in stage.account.ec2.volumes.values() if one.volume_type == "io2"] == [2]
+
+
+def test_each_look_at_a_running_job_asks_ec2_for_its_nodes_and_nothing_else(stage: Stage) -> None:
+    asked: list[list[str]] = []
+    note = [lambda: asked.append(stage.account.operations)] * 2
+    stage.events = iter([*idle(5), *note, stage.end_nodes()])
+    assert stage.launch() == 0
+    before, after = asked
+    ec2 = [name for name in after[len(before) :] if name.startswith("Describe") and name != "DescribeLogStreams"]
+    assert ec2 == ["DescribeInstances"]
+
+
 def test_as_many_calls_for_64_nodes_as_for_2() -> None:
     asked = []
     for count in (2, 64):
@@ -216,6 +368,46 @@ def test_as_many_calls_for_64_nodes_as_for_2() -> None:
             assert len(account.nodes) == count
             asked.append(account.operations)
     assert asked[0] == asked[1]
+
+
+def test_nodes_that_ec2_cannot_start_after_all_are_started_elsewhere(stage: Stage) -> None:
+    """A12: RunInstances had answered, and the launch was aborted."""
+    stage.where = {"detach": True}
+    stage.end_first_node_at_once(NO_MACHINE)
+    assert stage.launch() == 0
+    first, second = stage.account.asked("RunInstances")
+    assert first["NetworkInterfaces"][0]["SubnetId"] != second["NetworkInterfaces"][0]["SubnetId"]
+    assert {node.placement.zone for node in stage.account.nodes if node.state != "shutting-down"} == {"us-east-1b"}
+
+
+@pytest.mark.parametrize("code", ["InsufficientVolumeCapacity", "SomeCode"])
+def test_volumes_that_cannot_be_filled_at_a_rate_are_made_without(stage: Stage, code: str) -> None:
+    """A3: https://docs.aws.amazon.com/ebs/latest/userguide/initalize-volume.html: "the request fails"."""
+    stage.where = {"detach": True}
+    message = "The volume initialization rate cannot be met"
+    with injected(Faults().on("RunInstances", refused(code, 400, message))):
+        assert stage.launch() == 0
+    quick, slow = (request["BlockDeviceMappings"][1]["Ebs"] for request in stage.account.asked("RunInstances"))
+    assert (quick.get("VolumeInitializationRate"), slow.get("VolumeInitializationRate")) == (300, None)
+    assert len(stage.account.nodes) == 2
+
+
+def test_a_launcher_that_cannot_reach_aws_leaves_a_healthy_job_running(stage: Stage) -> None:
+    """A11: AWS was back within two minutes of the ten, and the training was ended."""
+    faults = Faults()
+
+    def lose_the_network() -> None:
+        faults.on("ListObjectsV2", unreachable(), nth=None)
+
+    stage.events = iter([*idle(3), lose_the_network])
+    with injected(faults), pytest.raises(Ended, match="lost sight of the job") as ended:
+        stage.launch()
+    assert ended.value.code == 4
+    assert len(stage.account.nodes) == 2
+    assert "TerminateInstances" not in stage.account.operations
+    stage.events = iter([*idle(2), stage.end_nodes()])
+    assert stage.attach() == 0
+    assert stage.account.left() == []
 
 
 # ---- outcome.json
@@ -229,8 +421,25 @@ def test_a_job_that_is_done_leaves_its_outcome_with_time_and_price(stage: Stage)
     assert (outcome.state, outcome.exit_code, outcome.reason, outcome.job) == ("done", 0, "", NAME)
     assert outcome.seconds == pytest.approx(stage.slept_s, abs=60)
     assert outcome.usd is not None
-    assert outcome.usd < 0.1  # nodes that live less than a second cost nothing
+    assert outcome.usd == pytest.approx(2 * 0.54, abs=0.1)  # seconds of nodes, and the filling of their volumes
     assert outcome.ended.endswith("Z")
+
+
+def test_an_outcome_says_done_also_where_the_removal_fails_and_the_command_does_not(stage: Stage) -> None:
+    """Results are results, and whoever looks at the exit code learns that something is billed."""
+    stage.events = iter([*idle(3), stage.end_nodes()])
+    denied = refused("UnauthorizedOperation", 403)
+    with (
+        injected(Faults().on("DeleteSecurityGroup", denied, nth=None)),
+        pytest.raises(Ended, match=r"Removing its resources failed: .* to remove them now: python -m launch\.ec2 stop"),
+    ):
+        stage.launch()
+    outcome = stage.outcome
+    assert outcome is not None
+    assert (outcome.state, outcome.exit_code, outcome.job) == ("done", 4, NAME)
+    assert outcome.reason == "the training is done; its resources are not removed"
+    assert outcome.usd is not None
+    assert outcome.seconds is not None
 
 
 def test_a_job_that_fails_leaves_its_outcome_and_ends_with_the_same(stage: Stage) -> None:
@@ -256,7 +465,7 @@ def test_a_launch_that_fails_leaves_its_outcome(stage: Stage) -> None:
 
 def test_a_launch_that_fails_after_its_nodes_ran_ends_with_what_they_cost(stage: Stage) -> None:
     def lose_aws() -> None:
-        raise AwsError("the account is closed.")
+        raise AwsError("the account is closed.", "AccountClosed")
 
     stage.events = iter([*idle(3), lose_aws])
     with pytest.raises(Ended, match=r"the account is closed\.") as ended:
@@ -336,7 +545,7 @@ def test_attach_to_a_stopped_job_starts_nothing(stage: Stage) -> None:
     stage.launch()
     stage.stop()
     with pytest.raises(SettingsError, match=f"job {NAME} has ended"):
-        job_named(stage.aws, NAME, None)
+        job_named(stage.aws, find(stage.aws), NAME, None)
     stage.where = {}
     with pytest.raises(Ended):
         stage.attach()
@@ -410,10 +619,10 @@ def test_a_hiccup_of_aws_while_a_node_is_replaced_does_not_end_the_job(stage: St
 
 
 def test_aws_out_of_reach_for_minutes_does_not_end_the_job(stage: Stage) -> None:
-    """Thirty looks, ten seconds apart, fail at their second call."""
+    """Thirty looks, ten seconds apart, cannot list the nodes."""
     faults = Faults()
     for nth in range(8, 38):
-        faults.on("DescribeVolumes", unreachable(), nth=nth)
+        faults.on("DescribeInstances", unreachable(), nth=nth)
     stage.events = iter([*idle(45), stage.end_nodes()])
     with injected(faults):
         assert stage.launch() == 0
@@ -423,6 +632,7 @@ def test_aws_out_of_reach_for_minutes_does_not_end_the_job(stage: Stage) -> None
 def test_a_node_that_ec2_has_forgotten_is_replaced(stage: Stage) -> None:
     stage.where = {"detach": True}
     stage.launch()
+    stage.report()()
     lost = stage.cluster["nodes"][1]["instance"]
     stage.account.slow.ending = 0
     stage.account.kill(lost)

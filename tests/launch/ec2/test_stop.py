@@ -50,6 +50,15 @@ def test_everything_that_a_launch_makes_is_removed(terminal: Terminal, aws: Aws)
     assert terminal.account.left() == []
 
 
+def test_a_node_that_ec2_lists_but_does_not_know_yet_is_ended_at_the_next_look(terminal: Terminal, aws: Aws) -> None:
+    terminal.account.slow.unknown = 1
+    detached(terminal.account)
+    began = terminal.clock.now()
+    stop(aws, NAME, terminal.clock, terminal.said.append)
+    assert terminal.account.left() == []
+    assert terminal.clock.now() - began < 60
+
+
 def test_nothing_is_deleted_while_a_node_may_still_appear(terminal: Terminal, aws: Aws) -> None:
     """Its time limit must be able to end it, and its group must be there."""
     detached(terminal.account)
@@ -117,9 +126,12 @@ def test_the_time_limit_is_removed_last(terminal: Terminal, aws: Aws) -> None:
     assert terminal.said[-1] == f"removed schedule aws-ddp-toolkit-{NAME}"
 
 
-def test_a_group_that_something_still_holds_is_tried_again(terminal: Terminal, aws: Aws, faults: Faults) -> None:
+@pytest.mark.parametrize("code", ["DependencyViolation", "InvalidGroup.InUse"])
+def test_a_group_that_something_still_holds_is_tried_again(
+    code: str, terminal: Terminal, aws: Aws, faults: Faults
+) -> None:
     terminal.start("demo")
-    faults.on("DeleteSecurityGroup", refused("DependencyViolation", 400))
+    faults.on("DeleteSecurityGroup", refused(code, 400))
     stop(aws, "demo", terminal.clock, terminal.said.append)
     assert faults.count("DeleteSecurityGroup") == 2
     assert terminal.account.left() == []

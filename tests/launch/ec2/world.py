@@ -31,7 +31,10 @@ def one_aws() -> Aws:
 
 @dataclass
 class Stage:
-    """events: what happens at each sleep, one after the other; after the last one nothing happens any more."""
+    """events: what happens at each sleep, one after the other; after the last one nothing happens any more.
+
+    where: options of the next command; always: of each.
+    """
 
     account: Account
     events: Iterator[Event] = field(default_factory=lambda: iter(()))
@@ -39,6 +42,10 @@ class Stage:
     may_detach: bool = False
     where: dict[str, object] = field(default_factory=dict)
     slept_s: float = 0.0
+    always: dict[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.account.rules.now = self.clock().now
 
     @property
     def aws(self) -> Aws:
@@ -54,7 +61,7 @@ class Stage:
 
     def plan(self) -> Plan[Launch]:
         """Looks everything up and plans, as the command line does.  Raises the plan's problem."""
-        plan = plan_job(job(**self.where), self.runtime())
+        plan = plan_job(job(**{**self.always, **self.where}), self.runtime())
         if plan.problem:
             raise plan.problem
         return plan
@@ -65,6 +72,11 @@ class Stage:
     def launch(self) -> int:
         """python -m launch.ec2 ...; returns the exit code."""
         outcome = launch(self.plan(), self.runtime())
+        return outcome.exit_code if outcome else 0
+
+    def launch_anyhow(self) -> int:
+        """The same where a plan's problem may pass while the user waits, as regions.Place.problem judges."""
+        outcome = launch(plan_job(job(**{**self.always, **self.where}), self.runtime()), self.runtime())
         return outcome.exit_code if outcome else 0
 
     def attach(self) -> int:
@@ -94,9 +106,24 @@ class Stage:
         self.account.put_json(f"jobs/{NAME}/exits/{instance}.json", record)
         self.account.kill(instance, "Client.InstanceInitiatedShutdown: Instance initiated shutdown")
 
+    def report(self, step: str = "train", *ranks: int) -> Event:
+        """An event: nodes mark how far they have come, as boot.sh does.  ranks: of those that do; none: all."""
+
+        def mark() -> None:
+            for row in self.cluster["nodes"]:
+                if not ranks or row["rank"] in ranks:
+                    self.account.put_json(f"jobs/{NAME}/boot/{row['instance']}.{step}", "")
+
+        return mark
+
     def lose_node(self, rank: int) -> Event:
         """An event: AWS takes the node with this rank back."""
         return lambda: self.account.kill(self.cluster["nodes"][rank]["instance"])
+
+    def end_first_node_at_once(self, reason: str) -> None:
+        """While the next launch waits for EC2 to list its nodes, one of them ends for `reason`."""
+        self.account.slow.hidden, self.account.slow.pending = 1, 3
+        self.events = iter([lambda: self.account.kill(self.account.nodes[0].id, reason)])
 
     @property
     def outcome(self) -> Outcome | None:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.core.aws import Aws, granted_by
+from launch.core.aws import Aws
+from launch.core.refusals import granted_by
 from launch.image.lookup import MANIFESTS
 from launch.image.source import read_source
 from tests.conftest import ROOT

@@ -24,10 +24,10 @@ from moto.cloudformation.utils import yaml_tag_constructor
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.iam.models import IAMBackend
 
-from launch.core import cli
 from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.regions import regions_of
+from launch.core.terminal import say
 from launch.infra import __main__
 from launch.infra.commands import Runtime
 from launch.rehearse.aws.ec2 import moto_patches as ec2
@@ -90,7 +90,7 @@ class NewAccount:
     def type(self, *words: str) -> int:
         """The exit code of `python -m launch.infra WORDS`; its output is in `out` and `err`."""
         out, err = io.StringIO(), io.StringIO()
-        runtime = Runtime(self.make_aws, self._clock(), cli.say, self._confirm, _two_regions)
+        runtime = Runtime(self.make_aws, self._clock(), say, self._confirm, _two_regions)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = __main__.main(words, runtime)
         self.out, self.err = out.getvalue(), err.getvalue()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from launch.core.aws import _PERMISSIONS, granted_by
+from launch.core.refusals import PERMISSIONS, granted_by
 from launch.infra.template import filled, read
 from tests.conftest import ROOT
 from tests.launch.faults import Request
@@ -123,7 +123,7 @@ def every_call() -> tuple[Request, ...]:
 
 
 # IAM's names where they are not the operations'.
-NAMES = {**_PERMISSIONS, "s3:ListObjectVersions": "s3:ListBucketVersions"}
+NAMES = {**PERMISSIONS, "s3:ListObjectVersions": "s3:ListBucketVersions"}
 
 
 def action_of(call: Request) -> str:
@@ -233,18 +233,21 @@ def test_what_is_missing_is_told_with_the_file_that_grants_it() -> None:
 
 
 NODE = f"arn:aws:ec2:us-east-1:{ACCOUNT}:instance/i-1"
+VOLUME = f"arn:aws:ec2:us-east-1:{ACCOUNT}:volume/vol-1"
 TAGS: dict[str, Any] = {"aws:ResourceTag/aws-ddp-toolkit:job": "j"}
 
 
-def test_the_sweeper_ends_only_what_carries_both_tags() -> None:
+@pytest.mark.parametrize(("action", "thing"), [("TerminateInstances", NODE), ("DeleteVolume", VOLUME)])
+def test_the_sweeper_ends_only_what_carries_both_tags(action: str, thing: str) -> None:
     both = {**TAGS, "aws:ResourceTag/aws-ddp-toolkit:deadline": "2026-11-21T14:00:00Z"}
-    assert grants("sweeper.json", "ec2:TerminateInstances", NODE, **both)
-    assert not grants("sweeper.json", "ec2:TerminateInstances", NODE, **TAGS)
-    assert not grants("sweeper.json", "ec2:TerminateInstances", NODE)
+    assert grants("sweeper.json", f"ec2:{action}", thing, **both)
+    assert not grants("sweeper.json", f"ec2:{action}", thing, **TAGS)
+    assert not grants("sweeper.json", f"ec2:{action}", thing)
 
 
 def test_the_sweeper_may_do_what_it_does_and_little_else() -> None:
     granted = {action for statement in POLICIES["sweeper.json"]["Statement"] for action in listed(statement["Action"])}
     assert granted == {
-        "ec2:DescribeInstances", "ec2:TerminateInstances", "iam:PassRole", "ssm:StartAutomationExecution",
+        "ec2:DescribeInstances", "ec2:DescribeVolumes", "ec2:TerminateInstances", "ec2:DeleteVolume", "iam:PassRole",
+        "ssm:StartAutomationExecution",
     }  # fmt: skip

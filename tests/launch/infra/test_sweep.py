@@ -33,7 +33,7 @@ def node(name: str, state: str = "running", **tags: str) -> dict[str, Any]:
 )
 def test_a_node_is_late_a_quarter_of_an_hour_after_its_deadline(late_by: timedelta, is_late: bool) -> None:
     nodes = [node("i-1", job="j", deadline=(NOW - late_by).strftime(TIME))]
-    assert script()["judge"](nodes, NOW) == (["i-1"] if is_late else [], [])
+    assert script()["judge"](nodes, "InstanceId", NOW) == (["i-1"] if is_late else [], [])
 
 
 def test_only_what_carries_both_tags_and_lives_is_ended() -> None:
@@ -42,10 +42,9 @@ def test_only_what_carries_both_tags_and_lives_is_ended() -> None:
         node("i-others", deadline=over),
         node("i-without", job="j"),
         node("i-odd", job="j", deadline="tomorrow"),
-        node("i-gone", "terminated", job="j", deadline=over),
         node("i-stopped", "stopped", job="j", deadline=over),
     ]
-    assert script()["judge"](nodes, NOW) == (["i-stopped"], ["i-without", "i-odd"])
+    assert script()["judge"](nodes, "InstanceId", NOW) == (["i-stopped"], ["i-without", "i-odd"])
 
 
 def start(account: Account, aws: Aws, **tags: str) -> str:
@@ -69,9 +68,30 @@ def test_it_ends_the_late_ones_and_no_other(account: Account, aws: Aws) -> None:
         start(account, aws),
     ]
 
-    assert script()["sweep"]({}, {}) == {"ended": late, "unreadable": []}
+    assert script()["sweep"]({}, {}) == {"ended": late, "deleted": [], "unreadable": []}
     assert living(account) == sorted(others)
-    assert script()["sweep"]({}, {}) == {"ended": [], "unreadable": []}
+    assert script()["sweep"]({}, {}) == {"ended": [], "deleted": [], "unreadable": []}
+
+
+def test_it_deletes_volumes_that_no_node_has_once_they_are_late(account: Account, aws: Aws) -> None:
+    """A4: a launcher that dies between CreateVolume and AttachVolume leaves one that no timer of a node deletes."""
+    late = start(account, aws, job="j", deadline="2020-01-01T00:00:00Z")
+
+    def volume(**tags: str) -> str:
+        made = account.ec2.create_volume(size=150, zone_name="us-east-1a", volume_type="io2", iops=16_000)
+        made.add_tags({f"aws-ddp-toolkit:{key}": value for key, value in tags.items()})
+        return str(made.id)
+
+    unused = volume(job="j", deadline="2020-01-01T00:00:00Z")
+    others = [volume(job="k", deadline="2999-01-01T00:00:00Z"), volume()]
+    attached = volume(job="j", deadline="2020-01-01T00:00:00Z")
+    for _ in range(3):  # until it runs
+        aws.call("ec2", "DescribeInstances")
+    account.ec2.attach_volume(attached, late, "/dev/sdf")
+
+    assert script()["sweep"]({}, {}) == {"ended": [late], "deleted": [unused], "unreadable": []}
+    assert unused not in account.ec2.volumes
+    assert {*others, attached} <= account.ec2.volumes.keys()
 
 
 def test_one_that_cannot_be_ended_does_not_save_the_others(account: Account, aws: Aws, faults: Faults) -> None:

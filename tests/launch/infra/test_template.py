@@ -42,7 +42,7 @@ def test_each_role_has_the_statements_of_its_file_and_no_others(role: str) -> No
     assert "ManagedPolicyArns" not in found  # AWS's own grant more; Session Manager's, all parameters
 
 
-@pytest.mark.parametrize("name", ["launcher", "builder"])
+@pytest.mark.parametrize("name", ["launcher", "reader", "builder"])
 def test_the_policy_of_a_person_is_its_file(name: str) -> None:
     properties = THINGS[f"{name.title()}Policy"]["Properties"]
     assert properties["PolicyDocument"] == policy(name)
@@ -58,7 +58,7 @@ def test_services_take_the_schedules_roles_on_for_this_account_only() -> None:
 
 def test_every_file_in_iam_is_in_the_template_but_the_administrators() -> None:
     files = {path.stem for path in (ROOT / "infra/iam").glob("*.json")}
-    assert files == {*POLICIES, "administrator", "administrator-stack"}
+    assert files == {*POLICIES, "administrator", "administrator-stack", "doctor"}
 
 
 def test_names_are_those_that_launchers_look_for() -> None:
@@ -125,7 +125,8 @@ def test_aws_takes_the_template_for_its_length() -> None:
 @pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "infra/iam").glob("*.json")))
 def test_aws_takes_each_policy_for_its_length(name: str) -> None:
     """https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html, which does not count white space."""
-    alone = {"administrator", "administrator-stack", "builder", "launcher"}  # managed policies, to attach to people
+    # Managed policies, to attach to people.
+    alone = {"administrator", "administrator-stack", "builder", "launcher", "reader"}
     limit = 6_144 if name in alone else 2_048 if name.endswith("-trust") else 10_240  # all that is in one role
     assert len("".join((ROOT / f"infra/iam/{name}.json").read_text().split())) <= limit
 
@@ -142,7 +143,7 @@ def test_moto_can_make_all_of_it_but_what_is_listed() -> None:
 BASE = {"ImageBuilder", "ImageLogs", "JobBucket", "JobBucketPolicy", "Repository", "NodeLogs", "Sweeper",
         "SweeperSchedule"}  # fmt: skip
 WIDE = {"BuilderPolicy", "ImageBuilderRole", "NodeRole", "NodeProfile", "SageMakerRole", "SchedulerRole",
-        "SweeperRole", "LauncherPolicy"}  # fmt: skip
+        "SweeperRole", "LauncherPolicy", "ReaderPolicy"}  # fmt: skip
 
 
 def test_without_parameters_there_are_no_network_and_no_budget() -> None:

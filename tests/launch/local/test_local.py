@@ -36,19 +36,27 @@ trains = pytest.mark.timeout(180)
 def test_the_command_is_torchrun_with_the_trainer() -> None:
     job = Job(TrainConfig(model="cnn", amp=False), LocalOptions(nproc_per_node=2, max_restarts=3))
 
-    planned = plan(job, python="python", now=NOON)
+    planned = plan(job, python="python", now=NOON, process=77)
 
     assert planned.command == (
         "python", "-m", "trainer.torchrun", "--standalone", "--nproc-per-node", "2", "--max-restarts", "3",
-        "-m", "trainer", "--model", "cnn", "--amp", "false", "--run-dir", "runs/digits-cnn-20260301-120005",
+        "-m", "trainer", "--model", "cnn", "--amp", "false", "--run-dir", "runs/digits-cnn-20260301-120005-77",
     )  # fmt: skip
-    assert planned.run_dir == Path("runs/digits-cnn-20260301-120005")
+    assert planned.run_dir == Path("runs/digits-cnn-20260301-120005-77")
 
 
 def test_a_run_folder_that_is_given_is_kept() -> None:
     job = Job(TrainConfig(run_dir=Path("my runs/a")), LocalOptions())
 
-    assert plan(job, python="python", now=NOON).command[-2:] == ("--run-dir", "my runs/a")
+    assert plan(job, python="python", now=NOON, process=77).command[-2:] == ("--run-dir", "my runs/a")
+
+
+def test_two_runs_of_one_second_have_folders_of_their_own() -> None:
+    job = Job(TrainConfig(), LocalOptions())
+    one, other = (plan(job, python="python", now=NOON, process=process) for process in (77, 78))
+
+    assert one.run_dir != other.run_dir
+    assert one.command != other.command
 
 
 def test_a_job_cannot_be_made_of_settings_that_contradict_each_other() -> None:
@@ -92,7 +100,7 @@ def test_a_dry_run_prints_one_line_for_the_shell_and_starts_nothing(
     assert shlex.split(line) == words
 
     assert main([*flags, "--dry-run=json"]) == 0
-    assert json.loads(capsys.readouterr().out) == words
+    assert json.loads(capsys.readouterr().out) == {"command": words, "run_dir": "runs/x"}
     assert [path.name for path in tmp_path.iterdir()] == ["job.yaml"]
 
 
@@ -126,6 +134,7 @@ def test_the_trainers_sentence_and_exit_code_come_through(
 
 
 @trains
+@pytest.mark.slow("Ctrl-C ends launch.local, torchrun and its ranks, which save")
 def test_ctrl_c_saves_and_ends_launcher_agent_and_workers(tmp_path: Path) -> None:
     endless = [*SMALL, "--epochs", "100000", "--nproc-per-node", "2", "--run-dir", "run", "--cache-dir", "cache"]
     launcher = subprocess.Popen(

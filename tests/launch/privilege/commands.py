@@ -18,7 +18,7 @@ from launch.core.names import ALLOWED_TAG
 from launch.ec2 import __main__ as ec2
 from launch.ec2.runtime import Runtime
 from launch.rehearse.aws.sagemaker.jobs import complete
-from tests.launch.ec2.account import Account
+from tests.launch.ec2.account import SPOT_INTERRUPTION, Account
 from tests.launch.privilege.documented import Words
 from tests.launch.privilege.enforced import Watch, enforced
 from tests.launch.sagemaker import world
@@ -26,6 +26,7 @@ from tests.launch.sagemaker.known import NAME
 from tests.launch.sagemaker.world import Stage
 
 Event = Callable[[], None]
+ENDED_ITSELF = "Client.InstanceInitiatedShutdown: Instance initiated shutdown"
 
 
 @dataclass
@@ -67,9 +68,9 @@ class Shell:
 
         return end
 
-    def lose(self, job: str) -> Event:
-        """An event: AWS takes the last node back."""
-        return lambda: self.account.kill(self.nodes_of(job)[-1]["instance"])
+    def lose(self, job: str, reason: str = SPOT_INTERRUPTION) -> Event:
+        """An event: the last node ends, by default because AWS takes it back."""
+        return lambda: self.account.kill(self.nodes_of(job)[-1]["instance"], reason)
 
 
 def idle(looks: int) -> list[Event]:
@@ -115,12 +116,24 @@ def every_command_on_ec2(shell: Shell) -> list[Words]:
     """
     account = shell.account
     assert shell.type("--nodes", "2", "--dry-run") == 0
+    assert shell.type("--nodes", "2", "--region", "us-east-1,eu-west-1", "--dry-run") == 0
     # A job to its end, with a node lost on the way.
     events = (*idle(2), shell.lose("one"), *idle(8), shell.end("one"))
     training = ("--dataset", "imagenet", "--model", "resnet18", "--epochs", "3", "--batch-size", "64")
     assert (
         shell.type(
-            "--nodes", "2", "--job-name", "one", "--max-usd", "400", "--max-hours", "12", *training, events=events
+            "--nodes",
+            "2",
+            "--job-name",
+            "one",
+            "--max-usd",
+            "400",
+            "--max-hours",
+            "12",
+            "--wait-for-capacity",
+            "1",
+            *training,
+            events=events,
         )
         == 0
     )
@@ -143,6 +156,8 @@ def every_command_on_ec2(shell: Shell) -> list[Words]:
     tracked = ("--wandb", "project", "--secret", "WANDB_API_KEY=ssm:/ddp-toolkit/wandb")
     assert shell.type("--job-name", "five", "--detach", "--security-group", _group(account), *tracked) == 0
     assert shell.type("stop", "--all", "--yes") == 0
+    # One whose node ends without ever having reported.
+    assert shell.type("--job-name", "six", events=(*idle(2), shell.lose("six", ENDED_ITSELF))) == 6
     leave_leaks(account)
     assert shell.type("leaks", "--delete", "--all-regions") == 0
     assert account.left() == []

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from launch.core.cli import SHORT
+from launch.core.verbs import SHORT
 from tests.conftest import ROOT
 
 Words = tuple[str, ...]

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from launch.rehearse.aws.iam.needs import AccountView, needs
+from launch.rehearse.aws.iam.policies import Need, actions, allows, policy
 from tests.launch.faults import Request
-from tests.launch.privilege.needs import AccountView, needs
-from tests.launch.privilege.policies import Need, actions, allows, policy
 
 SECRET = {"ssm": {"Name": "/ddp-toolkit/wandb"}, "secretsmanager": {"SecretId": "ddp-toolkit/wandb"}}
 LOG_GROUP = "/aws-ddp-toolkit/ec2"

@@ -16,6 +16,8 @@ from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.image.__main__ import main
 from launch.image.commands import Runtime
+from launch.rehearse.aws.iam.needs import AccountView, needs
+from launch.rehearse.aws.iam.policies import Need, actions, allows, policy
 from launch.rehearse.nodes.ec2.node import write_program
 from tests.conftest import ROOT
 from tests.launch.ec2.account import Account
@@ -24,8 +26,6 @@ from tests.launch.image import builds as on_codebuild
 from tests.launch.image.builds import BUCKET, LOG_GROUP, PROJECT, Builds
 from tests.launch.image.machine import STAND_IN
 from tests.launch.privilege.enforced import Watch, enforced
-from tests.launch.privilege.needs import AccountView, needs
-from tests.launch.privilege.policies import Need, actions, allows, policy
 
 VIEW = AccountView("123456789012", "us-east-1", lambda _name: {}, lambda _profile: [])
 

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
-from launch.core.aws import DENIED, Aws
+from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.names import ALLOWED_TAG, DATA_TAG
+from launch.core.refusals import DENIED
+from launch.rehearse.aws.iam.needs import needs
+from launch.rehearse.aws.iam.policies import Need, actions, allows, policy
 from tests.launch.ec2.account import Account
 from tests.launch.faults import Request
 from tests.launch.privilege import watch
@@ -23,8 +26,6 @@ from tests.launch.privilege.commands import (
 )
 from tests.launch.privilege.documented import documented, uses
 from tests.launch.privilege.enforced import Watch, view_of
-from tests.launch.privilege.needs import needs
-from tests.launch.privilege.policies import Need, actions, allows, policy
 
 # Grants that no call of the launcher needs, and why they are there.
 ARGUED = {

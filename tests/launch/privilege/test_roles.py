@@ -2,9 +2,9 @@
 
 import pytest
 
+from launch.rehearse.aws.iam.needs import AccountView, needs
+from launch.rehearse.aws.iam.policies import Need, actions, allows, policy
 from tests.launch.faults import Request
-from tests.launch.privilege.needs import AccountView, needs
-from tests.launch.privilege.policies import Need, actions, allows, policy
 
 VIEW = AccountView("123456789012", "us-east-1", lambda _name: {}, lambda _profile: [])
 BUCKET = "aws-ddp-toolkit-123456789012-us-east-1"
@@ -199,12 +199,27 @@ def test_the_time_limit_hands_on_its_own_role_only(role: str, service: str, may:
         ({"Condition": {"StringLike": {"t": "a*"}}}, {"t": "ab"}, True),
         ({"Condition": {"StringLike": {"t": "*"}}}, {}, False),
         ({"Condition": {"Null": {"t": "false"}, "StringEquals": {"u": "1"}}}, {"t": "1"}, False),
+        ({"Condition": {"StringEquals": {"T": "a"}}}, {"t": "a"}, True),
+        ({"Condition": {"StringNotEquals": {"t": ["a", "b"]}}}, {"t": "b"}, False),
+        ({"Condition": {"StringNotEquals": {"t": "a"}}}, {}, True),
+        ({"Condition": {"ForAnyValue:StringNotEquals": {"t": "a"}}}, {}, False),
+        ({"Condition": {"StringEqualsIfExists": {"t": "a"}}}, {}, True),
+        ({"Condition": {"StringEqualsIfExists": {"t": "a"}}}, {"t": "b"}, False),
+        ({"Condition": {"ForAllValues:StringEquals": {"t": ["a", "b"]}}}, {"t": ["a", "c"]}, False),
+        ({"Condition": {"ForAllValues:StringEquals": {"t": ["a", "b"]}}}, {}, True),
+        ({"Condition": {"ForAnyValue:StringEquals": {"t": "a"}}}, {"t": ["a", "c"]}, True),
+        ({"Condition": {"Bool": {"t": True}}}, {"t": "true"}, True),
+        ({"Condition": {"NumericLessThanEquals": {"t": 500}}}, {"t": "500"}, True),
+        ({"Condition": {"NumericLessThan": {"t": "500"}}}, {"t": "1000"}, False),
+        ({"Condition": {"ArnLike": {"t": "arn:aws:ec2:*:*:vpc/*"}}}, {"t": "arn:aws:ec2:r:1:vpc/v"}, True),
+        ({"NotAction": "s3:PutObject", "Action": None}, {}, True),
     ],
 )
 def test_a_policy_is_read_as_iam_reads_it(
-    statement: dict[str, object], context: dict[str, str], expected: bool
+    statement: dict[str, object], context: dict[str, str | list[str]], expected: bool
 ) -> None:
-    whole = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*", **statement}
+    given = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*", **statement}
+    whole = {element: value for element, value in given.items() if value is not None}
     assert allows([{"Statement": [whole]}], Need("s3:GetObject", "arn:aws:s3:::b/key", context)) is expected
 
 
@@ -215,3 +230,14 @@ def test_a_denial_wins_and_what_is_unknown_is_no_guess() -> None:
     assert not allows([{"Statement": [allow]}, {"Statement": [{**allow, "Effect": "Deny"}]}], need)
     with pytest.raises(KeyError):
         allows([{"Statement": [{**allow, "Condition": {"IpAddress": {"aws:SourceIp": "10.0.0.0/8"}}}]}], need)
+
+
+def test_a_launcher_learns_that_an_object_is_missing() -> None:
+    """A17: S3 answers 404 to those who may list the bucket and 403 to others, and asks without a prefix:
+    https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html.  Nodes may list some prefixes only; boot.sh
+    takes any failure for "not yet".
+    """
+    mine = {"s3:ResourceAccount": "123456789012", "aws:PrincipalAccount": "123456789012"}
+    need = Need("s3:ListBucket", "arn:aws:s3:::aws-ddp-toolkit-123456789012-us-east-1", mine)
+    assert allows([policy("launcher")], need)
+    assert not allows([policy("node")], need)

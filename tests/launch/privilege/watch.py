@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from launch.rehearse.aws.iam.needs import AccountView, needs
+from launch.rehearse.aws.iam.policies import actions
 from tests.launch.faults import Request, watched
-from tests.launch.privilege.needs import AccountView, needs
-from tests.launch.privilege.policies import actions
 
 # A call passes through these modules; the first other module in the stack makes it.
 CARRIERS = ("botocore", "boto3", "contextlib", "launch.core.aws", "launch.core.perform", "s3transfer",
@@ -22,7 +22,8 @@ ANYWHERE = AccountView("123456789012", "us-east-1", lambda _name: {}, lambda nam
 def granted() -> Iterator[None]:
     """Inside the block, a call fails the test unless infra/iam grants its actions to the caller.
 
-    The caller is the administrator for launch.infra, the builder for launch.image, and the launcher for the rest.
+    The caller is the administrator for launch.infra, the builder for launch.image, a launcher who examines
+    the account for launch.doctor, and the launcher for the rest.
     Calls that a test itself makes, to set something up, do not count.
     """
     missing = set[str]()
@@ -49,7 +50,7 @@ def _policy() -> str | None:
     caller = next((module for module in modules if not _is_carrier(module)), "")
     if not caller.startswith("launch.") or caller.startswith("launch.rehearse"):
         return None
-    others = {"launch.infra": "administrator", "launch.image": "builder"}
+    others = {"launch.infra": "administrator", "launch.image": "builder", "launch.doctor": "doctor"}
     return next((who for place, who in others.items() if any(m.startswith(place) for m in modules)), "launcher")
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import signal
+import subprocess
 import tarfile
 import time
 from collections.abc import Iterator, Mapping
@@ -19,12 +20,13 @@ import pytest
 import torch
 from moto.server import ThreadedMotoServer
 
-from launch.rehearse.nodes.sagemaker.container import Container, ContainerSpec
+from launch.rehearse.nodes.sagemaker.container import NVIDIA_SMI, Container, ContainerSpec
 from launch.rehearse.nodes.sagemaker.network import network, why_no_network
 from launch.sagemaker.bundle import make_bundle
 from tests import needs
 from tests.processes import processes_with
 from trainer.contract import SAGEMAKER_FAILURE_PATTERN, SAGEMAKER_SCRIPT_TEXT
+from trainer.health.nvidia import problems
 from trainer.metrics.log import read_records
 
 pytestmark = needs.sagemaker_toolkit()
@@ -139,7 +141,7 @@ def test_torchrun_trains_on_all_gpus_of_the_host(first: Container) -> None:
 def test_the_model_folder_has_the_results_and_no_checkpoints(first: Container) -> None:
     names = sorted(path.name for path in (first.spec.base / "model").iterdir())
 
-    assert names == ["config.yaml", "curves.png", "metrics.jsonl", "model.pt"], first.log
+    assert names == ["config.yaml", "curves.png", "metrics.jsonl", "model.json", "model.pt"], first.log
     assert isinstance(torch.load(first.spec.base / "model" / "model.pt"), Mapping)
 
 
@@ -286,3 +288,17 @@ def test_a_rank_on_the_other_host_that_is_asked_to_stop_arrives_as_75_below_mpir
     assert sentence.startswith("stopped on request in epoch ")
     assert list((head.spec.base / "checkpoints" / "checkpoints").glob("epoch-*.pt"))
     assert "mpirun --host algo-1:1,algo-2:1 -np 2" in head.log
+
+
+def test_the_stand_in_for_nvidia_smi_is_read_by_the_health_check(tmp_path: Path) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(NVIDIA_SMI)
+    said = {
+        words: subprocess.run(
+            ["sh", program, *words], env=os.environ | {"STAND_IN_GPUS": "2"}, capture_output=True, text=True, check=True
+        ).stdout
+        for words in (("--list-gpus",), ("-q", "-x"))
+    }
+    assert said[("--list-gpus",)].splitlines() == [f"GPU {n}: stand-in (UUID: GPU-{n})" for n in (0, 1)]
+    assert problems(said[("-q", "-x")], gpus=2) == []
+    assert problems(said[("-q", "-x")], gpus=3) == ["2 of 3 GPUs are there"]

@@ -28,9 +28,9 @@ BUNDLE = "s3://jobs/source/sourcedir.tar.gz"
 # What entry.sh starts, after what lets this machine be a container: see toolkit.py.
 PROGRAM = """
 import runpy
-from launch.rehearse.nodes.sagemaker.toolkit import hold_plug
+from launch.rehearse.nodes.sagemaker.toolkit import end_with_stdin
 
-hold_plug()
+end_with_stdin()
 runpy.run_module("trainer.container", run_name="__main__")
 """
 
@@ -65,7 +65,7 @@ def test_two_hosts_train_and_hand_the_model_over(pair: ExitStack, tmp_path: Path
     assert f"The trainer is the image's own; the source in {BUNDLE} is left out." in first.log
     assert "ddp on 2 CPUs" in first.log
     results = {path.name for path in (first.spec.base / "model").iterdir()}
-    assert results == {"model.pt", "metrics.jsonl", "config.yaml"}
+    assert results == {"model.pt", "model.json", "metrics.jsonl", "config.yaml"}
     assert torch.load(first.spec.base / "model/model.pt", weights_only=True)
     (record,) = read_records(first.spec.base / "model/metrics.jsonl")
     assert record["eval_images"] == 360
@@ -73,6 +73,7 @@ def test_two_hosts_train_and_hand_the_model_over(pair: ExitStack, tmp_path: Path
     assert [box.failure for box in (first, second)] == ["", ""]
 
 
+@pytest.mark.slow("a SageMaker host that is asked to stop saves and leaves with the other")
 def test_a_host_that_is_asked_to_stop_saves_and_leaves_with_the_other(pair: ExitStack, tmp_path: Path) -> None:
     first, second = start(pair, tmp_path, epochs=1000)
     end = time.monotonic() + 120

@@ -11,6 +11,7 @@ import pytest
 
 from launch.core.errors import AwsError, NotSetUp
 from launch.core.plan import as_json, as_text
+from launch.core.price import CATALOGS, Prices
 from launch.sagemaker import sdk
 from launch.sagemaker.checks import ENDING_S
 from launch.sagemaker.facts import Facts, Quota
@@ -273,3 +274,37 @@ def test_without_an_account_the_plan_says_what_it_does_not_know() -> None:
     text = str(plan(replace(FACTS, account=None, role=None, role_from="", bucket=None, quotas=())))
     assert "account     <unknown>, us-east-1" in text
     assert "s3://aws-ddp-toolkit-<account>-us-east-1/jobs/" in text
+
+
+# ---- prices of other regions
+
+WEST = Prices({"ml.g5.2xlarge": 3.0}, storage=1.5, source="those of us-west-1 in AWS's price list, read 2026-11-21")
+
+
+def test_outside_us_east_1_the_regions_own_price_counts_and_says_so() -> None:
+    """A10: us-east-1's was taken, and said to be."""
+    here = plan(instance_type="ml.g5.2xlarge", max_hours=1)
+    there = plan(replace(FACTS, region="us-west-1", prices=WEST), instance_type="ml.g5.2xlarge", max_hours=1)
+    assert here.not_counted.endswith("; prices are those of us-east-1")
+    assert there.not_counted.endswith("; prices are those of us-west-1 in AWS's price list, read 2026-11-21")
+    assert there.quotes[0].usd_per_hour == pytest.approx(3.0, abs=0.1)
+    assert {"Key": "aws-ddp-toolkit:usd-per-hour", "Value": "3"} in there.payload.estimator.arguments["tags"]
+    assert "aws-ddp-toolkit:usd-per-hour" not in str(here.payload.estimator.arguments["tags"])
+
+
+def test_a_limit_in_usd_is_one_in_the_region_of_the_job() -> None:
+    facts = replace(FACTS, region="us-west-1", prices=WEST)
+    wanted = {"instance_type": "ml.g5.2xlarge", "max_hours": 1, "max_usd": 2.5}
+    assert plan(**wanted).problem is None
+    assert "can cost" in str(plan(facts, **wanted).problem)
+
+
+def test_without_the_regions_prices_there_is_no_limit_in_usd() -> None:
+    facts = replace(FACTS, region="us-west-1", prices=replace(CATALOGS, are_known=False))
+    assert "those of us-east-1 are no limit there" in str(plan(facts, max_usd=1000).problem)
+    assert plan(facts).problem is None
+
+
+def test_a_jobs_cost_counts_with_the_price_in_its_tag() -> None:
+    tags = {"aws-ddp-toolkit:job": NAME, "aws-ddp-toolkit:usd-per-hour": "10"}
+    assert training_job(tags=tags).usd_per_hour == pytest.approx(20.0)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from launch.core.aws import _PERMISSIONS, granted_by
+from launch.core.refusals import PERMISSIONS, granted_by
 from launch.rehearse.aws.sagemaker.jobs import complete
 from tests.conftest import ROOT
 from tests.launch.faults import Request
@@ -26,6 +26,8 @@ MINE = {"s3:ResourceAccount": SageMakerAccount.id}
 
 # Statements that may change things of any name, and without a condition; why nothing narrower would do.
 WIDE = {
+    ("doctor.json", "AskWhatRolesMayDo"): "reads only: what a role may do, whatever it is named",
+    ("doctor.json", "LookAtAccount"): "reads only, of what has no name to limit it to",
     ("launcher.json", "StartInAnyNetwork"): "--subnet: what a node may reach there is for security groups to say",
     ("launcher.json", "ShellDocument"): "one document, of AWS's own",
     ("launcher.json", "OwnShells"): "sessions of the user's own, by the user's id",
@@ -120,7 +122,7 @@ def test_the_launchers_policy_grants_all_that_the_commands_ask_for() -> None:
     assert asked >= {"DescribeStacks", "GetRole", "ListServiceQuotas", "ListTags", "DescribeRegions", "PutObject"}
     refused = set()
     for call in requests:
-        action = _PERMISSIONS.get(str(call), str(call))
+        action = PERMISSIONS.get(str(call), str(call))
         if not grants("launcher.json", action, resource_of(call), **context_of(call, tagged), **MINE):
             refused.add((action, resource_of(call)))
         assert granted_by(action) == "infra/iam/launcher.json"

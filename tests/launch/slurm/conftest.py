@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.core import cli
 from launch.core.clock import Clock
+from launch.core.terminal import say
 from launch.slurm.runtime import Runtime
 from tests.conftest import trainer_env
 from tests.launch.slurm.cluster import Cluster, started
@@ -32,4 +32,4 @@ def cluster(one_cluster: Cluster) -> Iterator[Cluster]:
 def user(cluster: Cluster, tmp_path: Path) -> User:
     """Somebody who works in tmp_path, with this Python."""
     env = trainer_env({name: cluster.env[name] for name in ("SLURM_CONF", "PATH")})
-    return User(Runtime(env, tmp_path, sys.executable, Clock(), cli.say))
+    return User(Runtime(env, tmp_path, sys.executable, Clock(), say))

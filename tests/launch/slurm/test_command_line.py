@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from launch.core import cli
 from launch.core.cli import LaunchOptions
 from launch.core.clock import Clock
+from launch.core.terminal import say
 from launch.slurm.options import SlurmOptions
 from launch.slurm.runtime import Runtime
 from tests.conftest import trainer_env
@@ -21,7 +21,7 @@ from trainer.config import TrainConfig
 @pytest.fixture
 def user(tmp_path: Path) -> User:
     """Somebody with a laptop."""
-    return User(Runtime({"PATH": str(tmp_path / "bin")}, tmp_path, sys.executable, Clock(), cli.say))
+    return User(Runtime({"PATH": str(tmp_path / "bin")}, tmp_path, sys.executable, Clock(), say))
 
 
 def test_a_dry_run_shows_the_script_on_a_laptop(user: User, capsys: pytest.CaptureFixture[str]) -> None:

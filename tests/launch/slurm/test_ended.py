@@ -7,7 +7,7 @@ import pytest
 
 from launch.core.errors import Ended
 from launch.slurm.ended import by_slurm, conclude, outcome_of
-from launch.slurm.folder import JobFolder, read_folder
+from launch.slurm.folder import JobFolder, name_in, read_folder
 from launch.slurm.lookup import Slurm
 from trainer.outcome import Outcome
 
@@ -27,6 +27,16 @@ def test_the_outcome_in_the_folder_counts(tmp_path: Path) -> None:
     Outcome("failed", 3, "no images.", 7.5).write(tmp_path)
 
     assert outcome_of("x", folder, NO_SLURM) == Outcome("failed", 3, "no images.", 7.5, job="x")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"ids": 7}', '{"ids": null, "ids": ["7"]}', "[" * 100_000])
+def test_a_damaged_description_of_a_job_is_as_none(content: str, tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text(content)
+    (tmp_path / "starts.jsonl").write_text('5\n{"job": "7"}\n' + "[" * 100_000)
+
+    folder = read_folder(tmp_path)
+
+    assert (folder.ids, folder.starts, name_in(tmp_path)) == ((), (), None)
 
 
 @pytest.mark.parametrize(("code", "state"), [(0, "done"), (3, "failed"), (75, "interrupted")])

@@ -207,10 +207,38 @@ def test_what_a_sweep_compares_cannot_be_given_for_all_runs() -> None:
         planned(parsed(grid={"precision": ["fp32", "bf16"]}), {"precision": "fp32"})
 
 
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("grid: {seed: [1]}\nname: a\ngrid: {lr: [1]}", "grid is set twice, in lines 1 and 3; keep one."),
+        ("fixed: {lr: 1, lr: 2}", "lr is set twice, in lines 1 and 1; keep one."),
+        ("about: " + "x" * 300_000, "has more than 262,144 bytes"),
+        ("a: [" * 5_000, "is nested too deeply"),
+        ("fixed: {seed: " + "9" * 5_000 + "}", "line 1 has the number 9999"),
+        ("fixed: !!python/name:os.system x", "line 1 has the tag"),
+        ("- 1", "must hold `name: value` lines"),
+        ("a: \x00", "is not YAML"),
+    ],
+    ids=lambda text: text[:20],
+)  # fmt: skip
+def test_a_sweep_is_read_by_the_rules_of_settings_files(text: str, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(text)
+    with pytest.raises(SettingsError) as told:
+        specs.read(str(tmp_path / "sweep.yaml"))
+    assert str(told.value).startswith(f"{tmp_path}/sweep.yaml")
+    assert sentence in str(told.value)
+
+
+def test_a_sweeps_numbers_and_booleans_are_those_of_yaml(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text("rehearse: false\ngrid: {lr: [0.1, 2], amp: [true], day: [2026-02-30]}\n")
+    spec = specs.read(str(tmp_path / "sweep.yaml"))
+    assert (spec.rehearse, spec.grid) == (False, {"lr": [0.1, 2], "amp": [True], "day": ["2026-02-30"]})
+
+
 def test_a_file_that_is_no_sweep_is_told(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="unknown sweep 'weak-scalin'; did you mean 'weak-scaling'"):
         specs.read("weak-scalin")
-    with pytest.raises(SettingsError, match="No such file"):
+    with pytest.raises(SettingsError, match="no such file; give a YAML file, or one of: amp"):
         specs.read(str(tmp_path / "none.yaml"))
     (tmp_path / "bad.yaml").write_text("a: [")
     with pytest.raises(SettingsError, match="is not YAML"):

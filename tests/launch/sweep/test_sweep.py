@@ -17,7 +17,7 @@ from launch.sweep import sequence
 from launch.sweep.planned import Planned, plan_runs
 from launch.sweep.price import Price
 from launch.sweep.runner import Context
-from launch.sweep.sequence import Work, earlier, hopeless, left
+from launch.sweep.sequence import Work, earlier, left, why_give_up
 from launch.sweep.spec import parse
 from tests.launch.sweep.sweeps import TINY, ends, rows, start, sweep, written
 from tests.processes import left_of, processes_with
@@ -72,6 +72,7 @@ def test_other_settings_in_the_same_folder_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(240)  # several trainings, 7 s of a quiet core
+@pytest.mark.slow("a killed sweep resumes, and leaves nothing running")
 def test_a_sweep_that_was_killed_or_stopped_goes_on_and_nothing_of_it_is_left_running(tmp_path: Path) -> None:
     path, out = written(tmp_path, fixed=LONG, grid={"seed": [0, 1]}), tmp_path / "out"
     metrics, log = out / "seed-0" / "metrics.jsonl", out / "seed-0" / "log.txt"
@@ -225,7 +226,7 @@ def test_a_sweep_ends_early_only_where_the_next_run_fails_too(ended: list[tuple[
         for code, reason in ended
     ]
 
-    assert bool(hopeless(started)) == is_hopeless
+    assert bool(why_give_up(started)) == is_hopeless
 
 
 def test_only_what_is_done_or_failed_is_left_out_and_failures_only_until_asked_for() -> None:

@@ -1,10 +1,11 @@
 import logging
+import random
 from pathlib import Path
 
 import pytest
 import torch
 
-from trainer.datasets.cache import Content, cache_path, recall
+from trainer.datasets.cache import VERSION, Content, cache_path, recall
 
 
 def always(found: Content) -> bool:
@@ -34,7 +35,7 @@ def test_what_is_out_of_date_is_built_again(tmp_path: Path) -> None:
 
 def test_what_an_older_version_of_us_kept_is_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recall(tmp_path / "a.pt", always, lambda: {"value": 1})
-    monkeypatch.setattr("trainer.datasets.cache.VERSION", 2)
+    monkeypatch.setattr("trainer.datasets.cache.VERSION", 99)
 
     assert recall(tmp_path / "a.pt", always, lambda: {"value": 2})["value"] == 2
 
@@ -46,6 +47,38 @@ def test_a_damaged_file_is_built_again(tmp_path: Path, damaged: bytes | None) ->
     path.write_bytes(path.read_bytes()[:3000] if damaged is None else damaged)
 
     assert recall(path, always, lambda: {"value": 2})["value"] == 2
+
+
+def test_flipped_bytes_are_never_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Anywhere in the file, one at a time: what is read is what was kept, or it is made again."""
+    path, rng = tmp_path / "a.pt", random.Random(0)
+    pixels = torch.randint(0, 256, (40, 8, 8, 3), dtype=torch.uint8)
+    kept = {"train": {"pixels": pixels, "labels": torch.arange(40), "bad": {"a.jpg": "empty"}}, "classes": 10}
+    recall(path, always, lambda: kept)
+    whole = path.read_bytes()
+    built = 0
+
+    def again() -> Content:
+        nonlocal built
+        built += 1
+        return kept
+
+    for _ in range(150):
+        data = bytearray(whole)
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        path.write_bytes(data)
+        found = recall(path, always, again)
+        assert torch.equal(found["train"]["pixels"], pixels)
+        assert found["train"]["labels"].tolist() == list(range(40))
+        assert (found["train"]["bad"], found["classes"]) == ({"a.jpg": "empty"}, 10)
+    assert built > 100
+    assert "Traceback" not in caplog.text
+
+
+def test_what_another_program_kept_there_is_built_again(tmp_path: Path) -> None:
+    for content in ([1, 2], {"version": VERSION}, {"version": VERSION, "content": {}, "checksum": "0"}, "text", None):
+        torch.save(content, tmp_path / "a.pt")
+        assert recall(tmp_path / "a.pt", always, lambda: {"value": 2})["value"] == 2
 
 
 def test_nothing_unfinished_is_left_behind(tmp_path: Path) -> None:

@@ -1,4 +1,8 @@
 import io
+import os
+import random
+import socket
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +11,7 @@ import simplejpeg
 from PIL import Image
 
 from trainer.datasets.crops import Crop
-from trainer.datasets.decode import image_sides, read_crop
+from trainer.datasets.decode import _silence_warning_of_size, image_sides, read_crop
 from trainer.datasets.unreadable import UnreadableError
 
 
@@ -61,12 +65,24 @@ def test_decoding_smaller_shows_the_same_part_of_the_image(tmp_path: Path) -> No
     assert np.abs(pixels.astype(int) - expected).max() <= 4
 
 
-@pytest.mark.parametrize("data", [b"", b"not an image", simplejpeg.encode_jpeg(np.zeros((64, 64, 3), np.uint8))[:-90]])
-def test_damaged_files_are_unreadable(tmp_path: Path, data: bytes) -> None:
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "empty"),
+        (b"not an image", "not an image"),
+        (simplejpeg.encode_jpeg(np.zeros((64, 64, 3), np.uint8))[:-90], "Premature end of JPEG file"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n", "not an image"),
+    ],
+    ids=["empty", "text", "truncated", "a program for ghostscript"],
+)
+def test_damaged_files_are_unreadable(tmp_path: Path, data: bytes, why: str) -> None:
     (tmp_path / "a.jpg").write_bytes(data)
 
-    with pytest.raises(UnreadableError, match=r"a\.jpg"):
+    with pytest.raises(UnreadableError, match=f"^{why}$"):
         read_crop(tmp_path / "a.jpg", whole, 8)
+    if data[:2] != b"\xff\xd8":
+        with pytest.raises(UnreadableError, match=f"^{why}$"):
+            image_sides(tmp_path / "a.jpg")
 
 
 def test_garbage_in_the_middle_of_a_jpeg_is_noticed(tmp_path: Path) -> None:
@@ -81,3 +97,103 @@ def test_garbage_in_the_middle_of_a_jpeg_is_noticed(tmp_path: Path) -> None:
 
 def test_sides_come_as_width_and_height(tmp_path: Path) -> None:
     assert image_sides(saved(tmp_path / "a.jpg", "RGB", (0, 0, 0))) == (20, 10)
+
+
+def grey(levels: list[int], dtype: str) -> Image.Image:
+    """An image of 8 rows, one level each."""
+    return Image.fromarray(np.repeat(np.array(levels, dtype), 8).reshape(8, 8))
+
+
+def test_a_tiff_whose_white_is_zero_is_not_read_inverted(tmp_path: Path) -> None:
+    grey([0, 257, 514, 771, 1028, 1285, 1542, 65_535], "uint16").save(tmp_path / "a.tif", tiffinfo={262: 0})
+
+    pixels = read_crop(tmp_path / "a.tif", whole, 8)
+
+    assert pixels[:, 0, 0].tolist() == [255, 254, 253, 252, 251, 250, 249, 0]
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.tif", "a.pgm"])
+def test_greys_of_16_bits_keep_their_brightness(name: str, tmp_path: Path) -> None:
+    levels = [0, 100, 257, 16_000, 32_768, 40_000, 65_000, 65_535]
+    grey(levels, "uint16").save(tmp_path / name)
+
+    pixels = read_crop(tmp_path / name, whole, 8)
+
+    assert pixels[:, 0].tolist() == [[round(level / 257)] * 3 for level in levels]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_pixels_of_unknown_brightness_are_refused_not_guessed(dtype: str, tmp_path: Path) -> None:
+    grey([0, 1, 2, 3, 4, 5, 6, 7], dtype).save(tmp_path / "a.tif")
+
+    with pytest.raises(UnreadableError, match="pixels of 32 bits, whose brightest value is unknown: save it with 8 or"):
+        read_crop(tmp_path / "a.tif", whole, 8)
+
+
+def test_a_pipe_a_socket_and_a_device_do_not_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jpg")
+    (tmp_path / "device.jpg").symlink_to("/dev/zero")
+    (tmp_path / "folder.jpg").mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket.jpg"))
+        for path in tmp_path.iterdir():
+            for read in (image_sides, lambda path: read_crop(path, whole, 8)):
+                with pytest.raises(UnreadableError, match=r"not an ordinary file|No such device|Is a directory"):
+                    read(path)
+
+
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    saved(tmp_path / "a.jpg", "RGB", (0, 0, 0))
+    (tmp_path / "b.jpg").symlink_to("a.jpg")
+    (tmp_path / "c.jpg").symlink_to("nowhere.jpg")
+
+    assert image_sides(tmp_path / "b.jpg") == (20, 10)
+    with pytest.raises(UnreadableError, match="No such file or directory"):
+        image_sides(tmp_path / "c.jpg")
+
+
+def claiming(kind: str, width: int, height: int) -> bytes:
+    """A small image whose header claims to be a large one."""
+    file = io.BytesIO()
+    Image.new("RGB", (16, 16)).save(file, kind)
+    data = bytearray(file.getvalue())
+    if kind == "JPEG":
+        at = data.index(b"\xff\xc0") + 5
+        data[at : at + 4] = height.to_bytes(2) + width.to_bytes(2)
+    else:
+        data[18:26] = width.to_bytes(4, "little") + height.to_bytes(4, "little")
+    return bytes(data)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "BMP"])
+@pytest.mark.parametrize("side", [9_460, 30_000])
+def test_an_image_that_would_fill_the_memory_is_not_decoded(kind: str, side: int, tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(claiming(kind, side, side))
+
+    _silence_warning_of_size.cache_clear()  # pytest has reset the warnings since another test asked for it
+
+    with warnings.catch_warnings(record=True, action="always") as told, pytest.raises(UnreadableError) as error:
+        read_crop(tmp_path / "a.jpg", whole, 8)
+
+    assert told == []
+    assert str(error.value) == "more than 89,478,485 pixels: shrink it"
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP"])
+def test_any_bytes_become_pixels_or_a_reason(kind: str, tmp_path: Path) -> None:
+    """Of every kind of file, copies with bytes changed, cut off or put in."""
+    rng, path, file = random.Random(kind), tmp_path / "a.jpg", io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (24, 32, 3), dtype=np.uint8)).save(file, kind)
+    reasons = []
+    for _ in range(60):
+        data = bytearray(file.getvalue())
+        for _ in range(rng.randrange(1, 6)):
+            at = rng.randrange(len(data) if rng.random() < 0.5 else 64)  # half of them in the header
+            data[at : at + rng.randrange(3)] = rng.randbytes(rng.randrange(4))
+        path.write_bytes(data[: rng.randrange(len(data))] if rng.random() < 0.2 else data)
+        try:
+            assert read_crop(path, whole, 8).shape == (8, 8, 3)
+        except UnreadableError as error:
+            reasons.append(str(error))
+    assert reasons
+    assert all(reason and reason.isprintable() and len(reason) <= 80 and "0x7" not in reason for reason in reasons)

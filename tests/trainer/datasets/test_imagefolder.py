@@ -1,3 +1,4 @@
+import os
 import shutil
 from pathlib import Path
 
@@ -104,7 +105,7 @@ def test_corrupt_images_are_named_with_the_way_to_skip_them(ask, make_tree) -> N
         imagefolder.load(ask(root, max_bad_images=1))
 
     assert str(caught.value) == (
-        "2 images could not be read (1 allowed): train/cat/3.jpg, train/dog/1.jpg; "
+        "2 images could not be read (1 allowed): train/cat/3.jpg (empty), train/dog/1.jpg (Truncated File Read); "
         "replace or delete them, or skip them with --max-bad-images 2."
     )
 
@@ -119,7 +120,7 @@ def test_allowed_corrupt_images_are_left_out_and_remembered(ask, make_tree, requ
 
     [batch] = data.train.eval_batches(range(11), 11)
     assert data.train.size == 11
-    assert data.train.bad_images == ["train/cat/3.jpg"]
+    assert data.train.bad_images == ("train/cat/3.jpg",)
     assert batch.labels.tolist() == [0] * 5 + [1] * 6
     with pytest.raises(DataError, match=r"1 image could not be read \(0 allowed\): train/cat/3\.jpg"):
         imagefolder.load(ask(root))
@@ -143,3 +144,31 @@ def test_mixed_sizes_become_the_size_of_the_largest_of_the_first(ask, make_tree)
 
     assert data.image_size == 40
     assert next(data.train.eval_batches(range(4), 4)).images.shape == (4, 3, 40, 40)
+
+
+@pytest.mark.parametrize("image_size", [16, 96], ids=["resident", "streamed"])
+def test_names_that_are_no_utf8_are_read_and_shown(image_size: int, ask, make_tree) -> None:
+    root = make_tree(side=80)
+    for old, new in (("0.jpg", b"caf\xe9.jpg"), ("1.jpg", b"bad\xff.jpg")):
+        (root / "train/cat" / old).rename(root / "train/cat" / os.fsdecode(new))
+    (root / "train/cat" / os.fsdecode(b"bad\xff.jpg")).write_bytes(b"")
+    request = ask(root, image_size=image_size, max_bad_images=1)
+
+    for _ in range(2):  # the second time from the cache
+        data = imagefolder.load(request)
+        seen = sum(int((batch.labels >= 0).sum()) for batch in data.train.eval_batches(range(data.train.size), 4))
+        assert seen == 11
+        assert data.train.bad_images == (r"train/cat/bad\xff.jpg",)
+
+
+@pytest.mark.parametrize("image_size", [16, 96], ids=["resident", "streamed"])
+@pytest.mark.parametrize("odd", ["link", "pipe"])
+def test_a_broken_link_and_a_pipe_are_unreadable_images(odd: str, image_size: int, ask, make_tree) -> None:
+    root = make_tree(side=80)
+    path = root / "train/cat/0.jpg"
+    path.unlink()
+    os.mkfifo(path) if odd == "pipe" else path.symlink_to("gone")
+    why = "not an ordinary file" if odd == "pipe" else "No such file or directory"
+
+    with pytest.raises(DataError, match=rf"1 image could not be read \(0 allowed\): train/cat/0\.jpg \({why}\)"):
+        list(imagefolder.load(ask(root, image_size=image_size)).train.eval_batches(range(12), 12))

@@ -2,11 +2,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainer.config import Batches
+from trainer.batches import Batches
 from trainer.datasets.base import Batch
 from trainer.datasets.normalisation import Normalisation, Normaliser
 from trainer.datasets.resident import Images, ResidentSplit, draw, fits, resized
-from trainer.distributed.sampler import Order, positions, shard, steps_per_epoch
+from trainer.distributed.sampler import Order, positions, shard, updates_left
 from trainer.errors import DataError
 
 SIDE, SIZE = 8, 24
@@ -94,10 +94,10 @@ def test_two_ranks_together_see_the_same_augmented_images_as_one() -> None:
 
 def test_resuming_at_step_s_gives_the_same_batches() -> None:
     order, batches = Order(SIZE, seed=0, epoch=4), Batches(4, 1, 1)
-    steps = steps_per_epoch(SIZE, batches)
+    steps = updates_left(SIZE, 0, batches)
 
     unbroken = list(split().train_batches(order, positions(batches, 0, 1, 0, steps)))
-    resumed = list(split().train_batches(order, positions(batches, 0, 1, 4, steps)))
+    resumed = list(split().train_batches(order, positions(batches, 0, 1, 4 * 4, steps - 4)))
 
     assert torch.equal(together(resumed).images, together(unbroken[4:]).images)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from trainer.config import Batches
+from trainer.batches import Batches
 from trainer.datasets import imagenet
 from trainer.datasets.base import UNREADABLE, Batch, Request
 from trainer.datasets.streaming import mirror, random_view
@@ -20,9 +20,9 @@ def together(batches: list[Batch]) -> Batch:
     return Batch(torch.cat([b.images for b in batches]), torch.cat([b.labels for b in batches]))
 
 
-def trained(request: Request, batches: Batches, rank: int = 0, first_step: int = 0, steps: int = 3) -> list[Batch]:
+def trained(request: Request, batches: Batches, rank: int = 0, done: int = 0, updates: int = 3) -> list[Batch]:
     order = Order(12, seed=0, epoch=1)
-    return list(imagenet.load(request).train.train_batches(order, positions(batches, rank, 1, first_step, steps)))
+    return list(imagenet.load(request).train.train_batches(order, positions(batches, rank, 1, done, updates)))
 
 
 def reference(path: Path, order: Order, position: int, size: int) -> torch.Tensor:
@@ -61,7 +61,7 @@ def test_resuming_at_step_s_gives_the_same_batches(ask, make_tree) -> None:
     request = ask(make_tree(), image_size=8)
 
     unbroken = trained(request, Batches(4, 1, 1))
-    [resumed] = trained(request, Batches(4, 1, 1), first_step=2)
+    [resumed] = trained(request, Batches(4, 1, 1), done=8, updates=1)
 
     assert torch.equal(resumed.images, unbroken[2].images)
 
@@ -131,8 +131,8 @@ def test_no_more_than_a_few_batches_are_made_ahead(ask, make_tree, monkeypatch: 
     from trainer.datasets import streaming
 
     made: list[int] = []
-    filling = streaming.Filling
-    monkeypatch.setattr(streaming, "Filling", lambda *args: made.append(1) or filling(*args))
+    unfinished = streaming.UnfinishedBatch
+    monkeypatch.setattr(streaming, "UnfinishedBatch", lambda *args: made.append(1) or unfinished(*args))
     split = imagenet.load(ask(make_tree(train=50), image_size=8)).train
 
     batches = split.train_batches(Order(100, 0, 0), positions(Batches(5, 1, 1), 0, 1, 0, 20))
@@ -171,7 +171,9 @@ def test_too_many_unreadable_images_stop_the_run_and_leave_no_thread(ask, make_t
     (root / "val/cat/0.jpg").unlink()
     (root / "val/cat/0.jpg").write_bytes(b"no")
 
-    with pytest.raises(DataError, match=r"1 image could not be read \(0 allowed\): val/cat/0\.jpg; .*--max-bad-images"):
+    with pytest.raises(
+        DataError, match=r"1 image could not be read \(0 allowed\): val/cat/0\.jpg \(not an image\); .*--max-bad"
+    ):
         list(imagenet.load(ask(root, image_size=8)).evaluation.eval_batches(range(6), 6))
 
     assert [t.name for t in threading.enumerate() if t.name.startswith("decode")] == []

@@ -1,6 +1,6 @@
 import torch
 
-from trainer.config import Batches
+from trainer.batches import Batches
 from trainer.datasets import synthetic
 from trainer.datasets.base import Batch
 from trainer.datasets.synthetic import SyntheticSplit

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -53,11 +54,16 @@ def test_files_are_listed_by_class_also_from_folders_within_and_hidden_ones_are_
             "{d}/val has no class folders; sort its images into the same ones as train/ has.",
         ),
         (
+            ["train/cat/1.jpg", "val/cat/1.jpg"],
+            "{d}/train has one class folder, cat, and there is nothing to tell apart; sort its images into two or "
+            "more, or point --data-dir one folder deeper if the classes are within.",
+        ),
+        (
             ["train/cat/1.jpg", "train/dog/1.jpg", "test/cat/1.jpg", "test/zebra/1.jpg"],
             "{d}/test has other class folders than train/: dog missing; zebra not in train/; both need the same.",
         ),
     ],
-    ids=["no folder", "no train", "no val", "no classes", "flat val", "other classes"],
+    ids=["no folder", "no train", "no val", "no classes", "flat val", "one class", "other classes"],
 )
 def test_a_tree_that_does_not_fit_says_what_to_do(tmp_path: Path, files: list[str], sentence: str) -> None:
     root = lay(tmp_path / "data", *files)
@@ -73,3 +79,48 @@ def test_an_empty_class_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(DataError, match=r"train/dog has no images \(\.jpg .*\); fill it, or remove the class"):
         list_files(tmp_path / "train", ("cat", "dog"))
+
+
+def two_classes(root: Path) -> Path:
+    return lay(root, *(f"{half}/{name}/1.jpg" for half in ("train", "val") for name in ("cat", "dog")))
+
+
+@pytest.mark.parametrize("target", ["..", "../../cat", "."])
+def test_a_link_to_a_folder_that_holds_it_is_refused(target: str, tmp_path: Path) -> None:
+    """Followed, it would show each image forty times."""
+    root = two_classes(tmp_path) / "train"
+    (root / "cat" / "more").mkdir()
+    (root / "cat" / "more" / "round").symlink_to(target)
+
+    with pytest.raises(DataError, match="cat/more/round links to a folder that holds it; remove the link"):
+        list_files(root, ("cat", "dog"))
+
+
+def test_other_links_are_followed(tmp_path: Path) -> None:
+    root = two_classes(tmp_path / "data") / "train"
+    lay(tmp_path / "elsewhere", "a/2.jpg", "3.jpg")
+    (root / "cat" / "more").symlink_to(tmp_path / "elsewhere" / "a")
+    (root / "cat" / "3.jpg").symlink_to(tmp_path / "elsewhere" / "3.jpg")
+
+    assert list_files(root, ("cat", "dog")).names == ["cat/1.jpg", "cat/3.jpg", "cat/more/2.jpg", "dog/1.jpg"]
+
+
+def test_a_class_that_is_a_broken_link_is_not_left_out_in_silence(tmp_path: Path) -> None:
+    root = two_classes(tmp_path)
+    for half in ("train", "val"):
+        (root / half / "zebra").symlink_to("gone")
+
+    with pytest.raises(DataError, match="train/zebra links to nothing; mend the link, or remove it"):
+        find_tree(root)
+
+
+@pytest.mark.parametrize(("name", "shown"), [(b"caf\xe9", r"caf\xe9"), (b"red\x1b[31m", r"red\x1b[31m")])
+def test_a_class_whose_name_cannot_be_printed_is_refused(name: bytes, shown: str, tmp_path: Path) -> None:
+    root = two_classes(tmp_path)
+    for half in ("train", "val"):
+        (root / half / os.fsdecode(name)).mkdir()
+
+    with pytest.raises(DataError) as caught:
+        find_tree(root)
+
+    assert str(caught.value) == (f"{root}/train has a class folder whose name cannot be printed, {shown}; rename it.")

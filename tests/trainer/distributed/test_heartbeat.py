@@ -1,97 +1,126 @@
-"""Who is named when ranks stop answering."""
+"""A rank's sign of life, and what it does where its main thread hangs."""
 
 import threading
-from collections.abc import Callable
+import time
 
 import pytest
 from torch import distributed
+from torch.distributed.distributed_c10d import Store
 
 from trainer.distributed import heartbeat
-from trainer.distributed.heartbeat import Heartbeat, lost_among
+from trainer.distributed.heartbeat import Heartbeat
+from trainer.distributed.notes import NoAnswer, Notes, Sign
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "lost"),
-    [
-        ({0: (5, 9), 1: (5, 9), 2: (7, 9)}, {0: (8, 9), 1: (8, 9), 2: (7, 9)}, [2]),  # 2 beats no more
-        ({0: (5, 9), 1: (5, 9)}, {0: (8, 9), 1: (8, 9)}, [2]),  # 2 never did
-        ({0: (5, 9), 1: (5, 9), 2: (5, 8)}, {0: (8, 9), 1: (8, 9), 2: (8, 8)}, [2]),  # 2 lives and stands still
-        ({0: (5, 9), 1: (5, 9), 2: (5, 9)}, {0: (8, 9), 1: (8, 9), 2: (8, 9)}, []),
-        ({0: (5, 0), 1: (5, 0), 2: (5, 0)}, {0: (8, 0), 1: (8, 0), 2: (8, 0)}, []),  # still getting ready
-    ],
-)
-def test_the_dead_are_named_and_else_those_that_stand_still(
-    before: heartbeat.Signs, after: heartbeat.Signs, lost: list[int]
-) -> None:
-    assert lost_among(before, after, world_size=3, me=0) == lost
+class Watcher:
+    """Notes what it is called for."""
+
+    def __init__(self) -> None:
+        self.called = {name: threading.Event() for name in ("stuck", "left_behind", "unanswered", "paused")}
+
+    def stuck(self) -> None:
+        self.called["stuck"].set()
+
+    def left_behind(self) -> None:
+        self.called["left_behind"].set()
+
+    def unanswered(self) -> None:
+        self.called["unanswered"].set()
+
+    def paused(self, seconds: float) -> None:
+        self.called["paused"].set()
 
 
-def test_a_rank_whose_main_thread_hangs_says_who_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when the main thread waits for a GPU for ever: only the heartbeat can speak."""
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat, "BEAT_EVERY_S", 0.02)
-    monkeypatch.setattr(heartbeat, "LISTEN_S", 0.2)
-    heard: list[list[int]] = []
-    silence = threading.Event()
-
-    def on_silence(lost: list[int]) -> None:
-        heard.append(lost)
-        silence.set()
-
-    store = distributed.HashStore()
-    beats = [Heartbeat(store, rank, 3, 0.3, on_silence if rank == 0 else heard.append) for rank in range(2)]
-    beats[1].rest()
-    beats[0].moved()
-    assert silence.wait(timeout=10)
-    assert heard == [[2]]  # rank 2 never came
-    for beat in beats:
-        beat.stop()
+    monkeypatch.setattr(heartbeat, "NOTICE_WITHIN_S", 0.2)
 
 
-def test_a_rank_that_listens_for_the_lost_goes_on_beating(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two that hang at the same moment, for want of a third, must not take each other for dead."""
-    monkeypatch.setattr(heartbeat, "BEAT_EVERY_S", 0.02)
-    monkeypatch.setattr(heartbeat, "LISTEN_S", 0.3)
-    heard: dict[int, list[int]] = {}
-    both = threading.Barrier(3)
+def notes(store: Store | None = None) -> Notes:
+    return Notes(store or distributed.HashStore(), 1, 2, 5.0)
 
-    def silence_of(rank: int) -> Callable[[list[int]], None]:
-        def on_silence(lost: list[int]) -> None:
-            heard[rank] = lost
-            both.wait(timeout=10)
 
-        return on_silence
+def test_a_rank_that_stands_still_sees_that_it_is_stuck() -> None:
+    """As when the main thread waits for a GPU for ever: only the heartbeat can speak.  It goes on beating."""
+    watcher, shared = Watcher(), notes()
+    beat = Heartbeat(shared, watcher, 0.3, 60.0)
+    beat.moved()
+    assert watcher.called["stuck"].wait(timeout=10)
+    before = shared.signs()[1].beat
+    end = time.monotonic() + 10
+    while shared.signs()[1].beat == before and time.monotonic() < end:
+        time.sleep(0.01)
+    assert shared.signs()[1].beat > before
+    beat.stop()
 
-    store = distributed.HashStore()
-    beats = [Heartbeat(store, rank, 3, 0.2, silence_of(rank)) for rank in range(2)]
-    for beat in beats:
-        beat.moved()
-    both.wait(timeout=10)
-    for beat in beats:
-        beat.stop()
-    assert heard == {0: [2], 1: [2]}
+
+def test_the_others_see_how_far_a_rank_has_come_and_that_it_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "BEAT_EVERY_S", 60.0)
+    shared, shown = notes(), threading.Event()
+    original = Notes.beat
+
+    def beat_and_note(self: Notes, sign: Sign) -> bool:
+        try:
+            return original(self, sign)
+        finally:
+            if sign.leaving:
+                shown.set()
+
+    monkeypatch.setattr(Notes, "beat", beat_and_note)
+    beat = Heartbeat(shared, Watcher(), 60.0, 60.0)
+    beat.arrived()
+    beat.moved()
+    beat.leave()
+    assert shown.wait(timeout=10)  # at once, and not with the next beat
+    assert shared.signs()[1][1:] == (1, True)
+    beat.stop()
 
 
 @pytest.mark.parametrize("leaves", [False, True])
-def test_a_rank_that_waits_for_one_that_left_is_ended_unless_it_leaves_itself(
-    leaves: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_that_waits_for_one_that_left_is_ended_unless_it_leaves_itself(leaves: bool) -> None:
     """Its main thread hangs in a collective; the other has told what happened, and the store closes soon."""
-    monkeypatch.setattr(heartbeat, "BEAT_EVERY_S", 0.02)
-    monkeypatch.setattr(heartbeat, "LEFT_BEHIND_S", 0.2)
-    store, ended = distributed.HashStore(), threading.Event()
-    beat = Heartbeat(store, 1, 2, 60.0, lambda lost: None, ended.set)
-    store.add(heartbeat.LEFT, 1)
+    watcher, shared = Watcher(), notes()
+    beat = Heartbeat(shared, watcher, 60.0, 60.0)
+    Notes(shared.store, 0, 2, 5.0).leave()
     if leaves:
         beat.leave()
-    assert ended.wait(timeout=1 if leaves else 10) is not leaves
+    assert watcher.called["left_behind"].wait(timeout=1 if leaves else 10) is not leaves
     beat.stop()
 
 
-def test_a_rank_that_moves_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeat, "BEAT_EVERY_S", 0.01)
-    heard: list[list[int]] = []
-    beat = Heartbeat(distributed.HashStore(), 0, 1, 60.0, heard.append)
+def test_a_rank_that_hangs_on_its_way_out_is_ended_too() -> None:
+    watcher, shared = Watcher(), notes()
+    beat = Heartbeat(shared, watcher, 60.0, 0.1)
+    beat.leave()
+    Notes(shared.store, 0, 2, 5.0).leave()
+    assert watcher.called["left_behind"].wait(timeout=10)
+    beat.stop()
+
+
+def test_a_rank_whose_stores_host_is_gone_does_not_stay_as_an_orphan(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(self: Notes, sign: Sign) -> bool:
+        raise NoAnswer("Connection reset by peer")
+
+    monkeypatch.setattr(Notes, "beat", gone)
+    watcher = Watcher()
+    beat = Heartbeat(notes(), watcher, 60.0, 60.0)
+    assert watcher.called["unanswered"].wait(timeout=10)
+    beat.stop()
+
+
+def test_a_process_that_was_stopped_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "PAUSE_S", 0.1)
+    monkeypatch.setattr(heartbeat, "BEAT_EVERY_S", 0.2)
+    watcher = Watcher()
+    beat = Heartbeat(notes(), watcher, 60.0, 60.0)
+    assert watcher.called["paused"].wait(timeout=10)
+    beat.stop()
+
+
+def test_a_rank_that_moves_is_left_alone() -> None:
+    watcher = Watcher()
+    beat = Heartbeat(notes(), watcher, 60.0, 60.0)
     beat.moved()
-    beat.rest()
     beat.stop()
-    assert heard == []
+    assert not any(event.is_set() for event in watcher.called.values())

@@ -29,6 +29,8 @@ def test_torchrun_names_everything() -> None:
 
 def test_a_restart_is_counted_where_the_ranks_meet_in_the_same_store() -> None:
     restarted = TORCHRUN | {"TORCHELASTIC_RESTART_COUNT": "2"}
+    assert read_ranks(restarted | {"TORCHELASTIC_MAX_RESTARTS": "2"}).launcher_reports
+    assert not read_ranks(restarted | {"TORCHELASTIC_MAX_RESTARTS": "3"}).launcher_reports
     assert read_ranks(restarted | {"TORCHELASTIC_USE_AGENT_STORE": "True"}).attempt == 2
     assert read_ranks(restarted | {"TORCHELASTIC_USE_AGENT_STORE": "False"}).attempt == 0
 

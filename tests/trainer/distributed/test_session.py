@@ -2,7 +2,6 @@
 
 import errno
 import os
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -13,16 +12,21 @@ from torch import distributed
 
 from tests import warm
 from tests.trainer.ranks_here import alone, on_ranks
+from trainer.distributed.lost import Lost, listen
 from trainer.distributed.ranks import Ranks
-from trainer.distributed.session import Session, session, why_failed
+from trainer.distributed.session import Session, session
 from trainer.errors import DataError, SettingsError, TrainerError
 from trainer.outcome import read, recorded
 from trainer.process.machine import pick_device
 
+FOLDER = "Is a directory; look at what is there, then start again."
+
 
 def conversation(session: Session, folder: Path) -> dict[str, object]:
-    """One of everything, so that the ranks are started once."""
+    """One of everything, so that the ranks are started once.  Where nothing is unpickled, nothing foreign can run."""
     rank = session.ranks.rank
+    if session.link:
+        distributed.distributed_c10d._unpickler = None
     seen: list[bool] = []
 
     def download() -> str:
@@ -44,18 +48,23 @@ def conversation(session: Session, folder: Path) -> dict[str, object]:
         try:
             attempt()
         except TrainerError as error:
-            return error.is_mine_to_tell
+            return error.is_mine_to_report
         return None
 
     def fill() -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "model.pt")
 
+    def replace_folder() -> None:
+        raise OSError(errno.EISDIR, "Is a directory", ".config.yaml.7.tmp", None, "config.yaml")
+
     return {
         "full disk": failure(lambda: session.on_head(fill)),
         "tells of the head's disk": tells(lambda: session.on_head(fill)),
+        "a folder in the place of a file": failure(lambda: session.on_head(replace_folder)),
         "sum": session.sum(torch.tensor([float(rank), 1.0])).tolist(),
         "highest": session.highest([float(rank), -float(rank)]),
-        "gathered": session.gather({"rank": rank}),
+        "gathered": session.gather({"rank": rank, "names": ["\udcff"] * rank}),
+        "gathered on head": session.gather_on_head({"sums": torch.arange(rank + 1), 3: None}),
         "broadcast": session.broadcast(b"weights" * 1000 if rank == 0 else None),
         "nothing broadcast": session.broadcast(None),
         "once per node": session.once_per_node(download),
@@ -63,8 +72,8 @@ def conversation(session: Session, folder: Path) -> dict[str, object]:
         "on head": session.on_head(lambda: "head"),
         "failed on head": failure(lambda: session.on_head(fail)),
         "failed once per node": failure(lambda: session.once_per_node(fail)),
-        "may report": session.may_report(),
-        "lost": session.lost() if session.connected else [],
+        "first to report": session.link.notes.is_first_to_report() if session.link else True,
+        "lost": listen(session.link.notes) if session.link else Lost(),
     }
 
 
@@ -78,13 +87,17 @@ def heard(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
     [
         ("sum", [[3.0, 3.0]] * 3),
         ("highest", [[2.0, 0.0]] * 3),
-        ("gathered", [[{"rank": 0}, {"rank": 1}, {"rank": 2}]] * 3),
+        ("gathered", [[{"rank": rank, "names": ["\udcff"] * rank} for rank in range(3)]] * 3),
         ("broadcast", [b"weights" * 1000] * 3),
         ("nothing broadcast", [None] * 3),
         ("on head", ["head", None, None]),
         ("once per node", ["loaded by 0", "loaded by 1", "loaded by 2"]),
         ("was there", [[False], [True], [True]]),
-        ("full disk", ["FullDisk: model.pt: No space left on device."] * 3),
+        ("full disk", ["FullDisk: model.pt: No space left on device; free some space, then start again."] * 3),
+        (
+            "a folder in the place of a file",
+            [f"MachineError: config.yaml: {FOLDER}"] * 3,
+        ),
         ("tells of the head's disk", [True, False, False]),
         ("failed on head", ["DataError: no space"] * 3),
         ("failed once per node", ["DataError: no space"] * 3),
@@ -94,52 +107,24 @@ def test_all_ranks_hear_the_same(what: str, expected: list[object], heard: list[
     assert [answers[what] for answers in heard] == expected
 
 
+def test_rank_0_gets_the_tensors_of_all_and_the_others_none(heard: list[dict[str, list[dict[object, object]]]]) -> None:
+    first, *others = (answers["gathered on head"] for answers in heard)
+    assert [(part["sums"].tolist(), part[3]) for part in first] == [([0], None), ([0, 1], None), ([0, 1, 2], None)]
+    assert others == [[], []]
+
+
 def test_one_rank_speaks_for_all(heard: list[dict[str, object]]) -> None:
-    assert sorted(answers["may report"] for answers in heard) == [False, False, True]  # type: ignore[type-var]
+    assert sorted(answers["first to report"] for answers in heard) == [False, False, True]  # type: ignore[type-var]
 
 
 def test_ranks_that_still_run_are_not_called_lost(heard: list[dict[str, object]]) -> None:
-    assert [answers["lost"] for answers in heard] == [[], [], []]
-
-
-@pytest.mark.parametrize(
-    ("lost", "sentence"),
-    [
-        ([], "the 4 ranks lost touch though all still run (Connection reset); look at the network"),
-        ([1, 3], "ranks 1, 3 of 4 died or hung (no answer; limit 8 s)"),
-    ],
-)
-def test_a_failed_collective_is_explained(lost: list[int], sentence: str) -> None:
-    assert why_failed("Connection reset\nby peer", lost, 4, 8.0) == sentence
-
-
-def test_rank_0_keeps_the_store_until_the_living_have_left() -> None:
-    """Whoever found it closed would take rank 0 for the one that died."""
-    store = torch.distributed.HashStore()
-    head, late = (Session(Ranks(rank=rank, world_size=3), torch.device("cpu"), 5.0, store) for rank in (0, 1))
-    leaving = threading.Thread(target=head.see_off, args=([2],))
-    leaving.start()
-    leaving.join(timeout=0.3)
-    assert leaving.is_alive()
-    late.see_off([2])
-    leaving.join(timeout=5)
-    assert not leaving.is_alive()
-
-
-def test_the_first_rank_to_fail_explains_the_failure_to_the_others() -> None:
-    store = torch.distributed.HashStore()
-    head, other = (Session(Ranks(rank=rank, world_size=2), torch.device("cpu"), 5.0, store) for rank in (0, 1))
-
-    assert head.explanation() is None
-    other.explain(3, "unreadable image.")
-    head.explain(6, "rank 1 of 2 died or hung.")
-
-    assert head.explanation() == (3, "unreadable image.")
+    assert [answers["lost"] for answers in heard] == [Lost()] * 3
 
 
 def test_one_process_alone_needs_no_group(tmp_path: Path) -> None:
     answers = conversation(alone(), tmp_path)
-    assert (answers["sum"], answers["highest"], answers["gathered"]) == ([0.0, 1.0], [0.0, 0.0], [{"rank": 0}])
+    assert (answers["sum"], answers["highest"]) == ([0.0, 1.0], [0.0, 0.0])
+    assert answers["gathered"] == [{"rank": 0, "names": []}]
     assert not torch.distributed.is_initialized()
 
 
@@ -162,7 +147,7 @@ def fail_on_rank_1(ranks: Ranks, folder: Path) -> None:
     """Rank 0 is in a collective that rank 1 never joins."""
     with (
         suppress(TrainerError),
-        recorded(folder / str(ranks.rank), make_folder=True) as record,
+        recorded(lambda: folder / str(ranks.rank)) as record,
         session(ranks, torch.device("cpu"), 20.0, connect=True, record=record) as joined,
     ):
         if not joined.ranks.is_head:
@@ -183,8 +168,8 @@ def test_the_outcome_has_the_reason_of_the_rank_that_failed(tmp_path: Path) -> N
 
 def leave_slowly(session: Session, folder: Path) -> None:
     """Rank 1 is late to stop its heartbeat; has rank 0, with whose process the store goes, left by then?"""
-    assert session.heartbeat is not None
-    close, stop = distributed.destroy_process_group, session.heartbeat.stop
+    assert session.link is not None
+    close, stop = distributed.destroy_process_group, session.link.heartbeat.stop
 
     def close_and_note() -> None:
         (folder / "closed").touch()
@@ -199,7 +184,7 @@ def leave_slowly(session: Session, folder: Path) -> None:
     if session.ranks.is_head:
         distributed.destroy_process_group = close_and_note
     else:
-        session.heartbeat.stop = stop_late  # type: ignore[method-assign]
+        session.link.heartbeat.stop = stop_late  # type: ignore[method-assign]
 
 
 def test_rank_0_keeps_the_store_until_no_heartbeat_asks_it(tmp_path: Path) -> None:

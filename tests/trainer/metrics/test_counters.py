@@ -1,5 +1,6 @@
 """What is counted while training."""
 
+import pytest
 import torch
 
 from trainer.metrics.counters import NEVER, Stopwatch, Totals, tally
@@ -19,6 +20,31 @@ def test_an_unreadable_image_counts_nowhere() -> None:
     totals.add(torch.tensor(2.0), torch.tensor([[0.0, 1.0], [0.0, 1.0]]), torch.tensor([1, -100]), step=0)
     assert totals.sums.tolist() == [2.0, 1.0, 1.0]
     assert tally(torch.tensor([[0.0, 1.0], [0.0, 1.0]]), torch.tensor([-100, 0]))[1:].tolist() == [0.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_sums_are_the_same_whenever_somebody_reads(at_once: bool) -> None:
+    torch.manual_seed(0)
+    batches = [(torch.rand(()), torch.randn(size, 3), torch.randint(-1, 3, (size,))) for size in [4] * 70 + [3, 4, 1]]
+    seldom, often = Totals(CPU), Totals(CPU, at_once=at_once)
+    for step, batch in enumerate(batches):
+        seldom.add(*batch, step)
+        often.add(*batch, step)
+        if step % 7 == 0:
+            assert often.sums[2] > 0
+    expected = torch.zeros(3, dtype=torch.float64)
+    for loss, logits, labels in batches:
+        count = (labels >= 0).sum()
+        expected += torch.stack([loss.double() * count, (logits.argmax(dim=1) == labels).sum().double(), count])
+    assert seldom.sums.tolist() == often.sums.tolist() == expected.tolist()
+
+
+def test_counting_keeps_no_graph_and_few_logits() -> None:
+    totals = Totals(CPU)
+    for _ in range(100):
+        totals.add(torch.ones((), requires_grad=True), torch.zeros(2, 60_000, requires_grad=True), torch.zeros(2), 0)
+        assert len(totals._held) <= 2
+    assert not any(tensor.requires_grad for held in totals._held for tensor in held)
 
 
 def test_the_first_bad_update_is_remembered() -> None:

@@ -1,6 +1,9 @@
 """What a run leaves for people and machines to read."""
 
 import json
+import logging
+import os
+import random
 import re
 import sys
 from pathlib import Path
@@ -18,14 +21,16 @@ from trainer.metrics.trackers import Wandb
 RECORD = {"epoch": 1, "train_loss": 0.5, "eval_top1": None, "peak_memory_mib_by_rank": [1.0], "images_per_s": 1234.5678}
 
 
-def test_a_run_leaves_metrics_a_picture_weights_and_its_settings(start_trainer: Run, tmp_path: Path) -> None:
+def test_a_run_leaves_metrics_a_picture_weights_and_its_settings(
+    start_trainer: Run, train: Run, tmp_path: Path
+) -> None:
     done = start_trainer("--plot")
     assert done.returncode == 0, done.stderr
     files = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"metrics.jsonl", "curves.png", "model.pt", "config.yaml", "checkpoints"} <= files
     assert (tmp_path / "run" / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert str(tmp_path / "run" / "curves.png") in done.stdout
-    again = start_trainer("--config", tmp_path / "run" / "config.yaml", "--run-dir", tmp_path / "again")
+    again = train("--config", tmp_path / "run" / "config.yaml", "--run-dir", tmp_path / "again")
     assert again.returncode == 0, again.stderr
 
 
@@ -72,6 +77,65 @@ def test_json_lines_hold_the_record_as_it_is(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "metrics.jsonl").read_text()) == RECORD
 
 
+def records_of(path: Path) -> list[int]:
+    return [record["epoch"] for record in read_records(path)]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [b"null", b"[1]", b"{}", b'{"epoch": "1"}', b'{"epoch": true}', b'{"epoch": 1.5}', b"\xff\xfe", b"\0", b"{" * 9,
+     b"[" * 100_000, b'{"epoch": ' + b"9" * 5000 + b"}", b"<html>"],
+    ids=range(12),
+)  # fmt: skip
+def test_lines_that_are_no_records_cost_no_other(odd: bytes, tmp_path: Path) -> None:
+    path, told = tmp_path / "metrics.jsonl", list[str]()
+    content = b'{"epoch": 1}\n' + odd + b'\n{"epoch": 2}\n{"epoch": 3}\n{"epoch": 4, "train'
+    path.write_bytes(content)
+    assert records_of(path) == [1, 2, 3]
+
+    JsonLines(path, 2, told.append).write({"epoch": 3, "train_loss": 0.5})
+
+    assert records_of(path) == [1, 2, 3]
+    assert (tmp_path / "metrics.jsonl.damaged").read_bytes() == content
+    assert told == [f"{path} has lines that are no records (1); as it was, it is {path}.damaged."]
+
+
+def test_a_last_line_that_was_cut_off_is_no_damage(tmp_path: Path) -> None:
+    path, told = tmp_path / "metrics.jsonl", list[str]()
+    path.write_bytes(b'{"epoch": 1}\n{"epoch": 2, "train')
+
+    JsonLines(path, 2, told.append).write({"epoch": 2})
+
+    assert path.read_text() == '{"epoch": 1}\n{"epoch": 2}\n'
+    assert (told, list(tmp_path.iterdir())) == ([], [path])
+
+
+@pytest.mark.parametrize("odd", ["pipe", "folder", "broken link"])
+def test_a_file_of_metrics_that_is_none_is_refused(odd: str, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    {"pipe": os.mkfifo, "folder": Path.mkdir, "broken link": lambda path: path.symlink_to("gone")}[odd](path)
+
+    with pytest.raises(MachineError, match=r"cannot read .*metrics.jsonl \(.+\); move it away, then start again"):
+        JsonLines(path, 1)
+
+
+def test_any_metrics_are_read_and_drawn(tmp_path: Path) -> None:
+    rng, path = random.Random(0), tmp_path / "metrics.jsonl"
+    values = [None, True, "x", [], {}, -1, 10**400, 1e308, 0.5, float("nan"), float("inf")]
+    lines = [json.dumps({"epoch": rng.choice([1, 2, 10**20]), "train_loss": rng.choice(values),
+                         "eval_top1": rng.choice(values)}).encode() for _ in range(40)]  # fmt: skip
+    for _ in range(40):
+        content = bytearray(b"\n".join(lines) + b"\n")
+        for _ in range(rng.randrange(20)):
+            content[rng.randrange(len(content))] = rng.randrange(256)
+        path.write_bytes(content)
+        JsonLines(path, 5, lambda _: None)
+        assert all(record["epoch"] <= 5 for record in read_records(path))
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    draw(read_records(path), "cnn on digits", tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 10_000
+
+
 def test_tensorboard_gets_every_number(tmp_path: Path) -> None:
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     journal = open_journal(TrainConfig(tensorboard=True), tmp_path, 0)
@@ -92,6 +156,7 @@ def test_wandb_without_a_key_stays_offline(tmp_path: Path, monkeypatch: pytest.M
     assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
 
 
+@pytest.mark.slow("MLflow without a server stays in the run folder")
 def test_mlflow_without_a_server_stays_in_the_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
@@ -194,6 +259,11 @@ def test_wandb_is_online_for_whom_it_knows(
     assert modes == [mode]
 
 
+def test_a_picture_without_a_home_for_fonts_needs_no_warning(tmp_path: Path) -> None:
+    draw([{"epoch": 1, "train_loss": 2.0}], "cnn on digits", tmp_path / "curves.png")
+    assert not logging.getLogger("matplotlib").isEnabledFor(logging.WARNING)
+
+
 def test_a_picture_needs_no_evaluation_in_every_epoch(tmp_path: Path) -> None:
     records = [
         {"epoch": 1, "train_loss": 2.0, "train_top1": 0.1, "eval_loss": None, "eval_top1": None},
@@ -201,3 +271,9 @@ def test_a_picture_needs_no_evaluation_in_every_epoch(tmp_path: Path) -> None:
     ]
     draw(records, "cnn on digits", tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 10_000
+
+
+def test_a_record_that_is_nested_too_deep_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"epoch": 1, "x": ' + "[" * 900 + "]" * 900 + "}\n" + '{"epoch": 2}\n')
+    assert read_records(path) == [{"epoch": 2}]

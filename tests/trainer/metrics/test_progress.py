@@ -4,6 +4,7 @@ import fcntl
 import os
 import struct
 import termios
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,8 +26,9 @@ def test_the_bar_keeps_loss_accuracy_and_the_time_left_on_a_narrow_terminal(
     clock = iter([0.0, 10.0])
     monkeypatch.setattr("trainer.metrics.progress.monotonic", lambda: next(clock))
     totals = Totals(torch.device("cpu"))
-    totals.sums += torch.tensor([246.8, 45.6, 200.0])
-    with os.fdopen(terminal, "w") as stderr, os.fdopen(screen, "rb", buffering=0) as shown_there:
+    totals.sums.add_(torch.tensor([246.8, 45.6, 200.0]))
+    with os.fdopen(screen, "rb", buffering=0) as shown_there:
+        stderr = os.fdopen(terminal, "w")
         monkeypatch.setattr("sys.stderr", stderr)
         bar = Bar(True)
         bar.start(epoch=11, first=0, last=4, later=8)
@@ -35,7 +37,12 @@ def test_the_bar_keeps_loss_accuracy_and_the_time_left_on_a_narrow_terminal(
         bar.show(totals)
         bar.close()
 
-        shown = shown_there.read(65_536).decode().split("\r")
+        stderr.close()
+        written = b""
+        with suppress(OSError):  # which is how a terminal ends; it may show what was written piece by piece
+            while piece := shown_there.read(65_536):
+                written += piece
+    shown = written.decode().split("\r")
     assert any("epoch 12  25%, loss 1.234, accuracy 22.8%, 2 min left |" in line for line in shown), shown
     assert max(map(len, shown)) <= columns
 

@@ -10,7 +10,7 @@ from tests import warm
 from tests.conftest import trainer_words
 from trainer import run
 from trainer.__main__ import read_settings
-from trainer.distributed import heartbeat, session
+from trainer.distributed import failure, heartbeat
 from trainer.distributed.ranks import Ranks
 from trainer.errors import TrainerError
 from trainer.metrics.log import Journal
@@ -30,11 +30,11 @@ class SlowTracker:
 
 def train_to_a_loss_that_explodes(ranks: Ranks, folder: Path, ended: Any) -> None:
     torch.set_num_threads(1)
-    heartbeat.LEFT_BEHIND_S = session.LEAVE_FIRST_S = 0.2
+    heartbeat.NOTICE_WITHIN_S = failure.LEAVE_FIRST_S = 0.2
     run._journal = lambda training, run_dir: Journal([SlowTracker(folder / "sent")])  # type: ignore[assignment]
     try:
         config = read_settings(trainer_words(folder, "--lr", "1e30"))
-        run.run(config, ranks, folder / "run", lambda line: None, interactive=False)
+        run.run(config, ranks, lambda: folder / "run", lambda line: None, interactive=False)
     except TrainerError as error:
         ended.put((ranks.rank, str(error)))
 

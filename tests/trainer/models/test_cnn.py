@@ -11,7 +11,13 @@ def test_it_is_small() -> None:
     assert sum(weight.numel() for weight in model.parameters()) == 186_538
 
 
-@pytest.mark.parametrize("image_size", [8, 24, 64])
+@pytest.mark.parametrize("image_size", [64, 224])
+def test_it_stays_small_for_large_images(image_size: int) -> None:
+    model = build("cnn", classes=10, image_size=image_size)
+    assert sum(weight.numel() for weight in model.parameters()) == 186_538
+
+
+@pytest.mark.parametrize("image_size", [8, 24, 40, 64, 72])
 def test_any_size_that_eight_divides_works(image_size: int) -> None:
     model = build("cnn", classes=7, image_size=image_size)
     assert model(torch.zeros(2, 3, image_size, image_size)).shape == (2, 7)

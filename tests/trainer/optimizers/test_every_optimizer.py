@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from trainer.config import TrainConfig
 from trainer.optimizers import NAMES, TABLE
 from trainer.settings.registry import import_function
+from trainer.state.snapshot import lay_out_as_weights
 
 CPU = torch.device("cpu")
 HERE = [name for name in NAMES if name != "muon" or hasattr(torch.optim, "Muon")]  # muon came with torch 2.9
@@ -148,3 +149,26 @@ def test_a_run_without_momentum_works(name: str) -> None:
     model = tiny_model()
     train(model, optimizer_for(name, model, momentum=0.0), range(2))
     assert all(weight.isfinite().all() for weight in weights(model))
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_what_another_layout_remembers_trains_on_as_it_was(name: str) -> None:
+    """fsdp saves contiguous tensors, and other strategies keep weights as channels last."""
+
+    def trained(*formats: torch.memory_format) -> list[Tensor]:
+        model = tiny_model(formats[0])
+        optimizer = import_function(TABLE[name].build)(model, TrainConfig(optimizer=name, lr=0.01), CPU)
+        for memory_format in formats:
+            model.to(memory_format=memory_format)
+            saved = optimizer.state_dict()
+            optimizer = import_function(TABLE[name].build)(model, TrainConfig(optimizer=name, lr=0.01), CPU)
+            optimizer.load_state_dict(saved)
+            lay_out_as_weights(optimizer)
+            for weight in model.parameters():
+                weight.grad = torch.sin(weight.detach() * 100)
+            optimizer.step()
+        return list(model.parameters())
+
+    as_it_was = trained(torch.contiguous_format, torch.contiguous_format)
+    for weight, expected in zip(trained(torch.contiguous_format, torch.channels_last), as_it_was, strict=True):
+        assert torch.allclose(weight, expected, atol=1e-6)

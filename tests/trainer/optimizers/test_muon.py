@@ -53,7 +53,7 @@ def test_it_is_torchs_muon_on_reshaped_filters_and_adamw_elsewhere(prepare: Call
     for _ in range(3):
         for weight, other in zip(model.parameters(), mirror.parameters(), strict=True):
             other.grad = torch.randn_like(other)
-            weight.grad = other.grad.clone()
+            weight.grad = torch.empty_like(weight).copy_(other.grad)  # laid out as autograd does
         for matrix, weight in zip(matrices, hidden, strict=True):
             assert weight.grad is not None
             matrix.grad = weight.grad.flatten(1)

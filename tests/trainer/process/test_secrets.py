@@ -70,10 +70,10 @@ def test_the_newline_at_the_end_of_a_file_that_was_stored_is_no_part_of_it() -> 
     [
         (
             "ssm:/ddp-toolkit/none",
-            r"cannot read ssm:/ddp-toolkit/none \(ParameterNotFound\); make it in the job",
+            r"cannot read ssm:/ddp-toolkit/none \(ParameterNotFound\); create it in the job",
         ),
-        ("secretsmanager:none", r"cannot read secretsmanager:none \(ResourceNotFoundException\); make it in the job"),
-        ("secretsmanager:ddp-toolkit/bytes", "secretsmanager:ddp-toolkit/bytes holds bytes and no text"),
+        ("secretsmanager:none", r"cannot read secretsmanager:none \(ResourceNotFoundException\); create it in the job"),
+        ("secretsmanager:ddp-toolkit/bytes", "secretsmanager:ddp-toolkit/bytes is binary"),
     ],
 )
 def test_one_that_is_not_there_is_a_wrong_setting(where: str, sentence: str) -> None:
@@ -85,8 +85,8 @@ def test_one_that_is_not_there_is_a_wrong_setting(where: str, sentence: str) -> 
     ("error", "kind", "sentence"),
     [
         (ClientError({"Error": {"Code": "AccessDeniedException", "Message": PLANTED}}, "GetParameter"), SettingsError,
-         "--secret KEY: cannot read ssm:/a (AccessDeniedException); make it in the job's region, and let the role read "
-         "it: infra/account.md says how."),
+         "--secret KEY: cannot read ssm:/a (AccessDeniedException); create it in the job's region, and allow the role "
+         "to read it: see infra/account.md."),
         (ClientError({"Error": {"Code": "InternalServerError", "Message": PLANTED}}, "GetParameter"), MachineError,
          "cannot read ssm:/a for KEY (InternalServerError); start again."),
         (EndpointConnectionError(endpoint_url=PLANTED), MachineError,
@@ -148,6 +148,7 @@ def test_a_rank_that_may_not_read_them_says_so_and_trains_nothing(
     assert "Exception: exit code 2: --secret KEY" in err
 
 
+@pytest.mark.slow("a training leaves its trackers' keys nowhere")
 def test_a_training_leaves_the_keys_of_its_trackers_nowhere(start_trainer: Run, tmp_path: Path) -> None:
     """wandb and MLflow for real, offline; a key of wandb's has 40 characters."""
     key = PLANTED.replace("planted-", "") * 4

@@ -23,6 +23,7 @@ OTHER: dict[str, Any] = {
     "weight_decay": 0.0, "label_smoothing": 0.1, "clip_norm": 1.0, "ema_decay": 0.999,
     "strategy": "fsdp", "device": "cpu", "comm_hook": "powersgd", "powersgd_rank": 4, "bucket_cap_mb": 50.0,
     "gradient_as_bucket_view": False, "static_graph": True, "timeout_s": 30.0,
+    "stall_s": 0.0, "health_check": True,
     "precision": "bf16", "amp": True, "channels_last": False, "compile": True, "compile_mode": "max-autotune",
     "fused": False, "cudnn_benchmark": False, "deterministic": True, "threads": 2,
     "run_dir": Path("runs/x"), "checkpoint_dir": Path("s"), "checkpoint_every_s": 1.0, "keep_checkpoints": 1,
@@ -120,7 +121,7 @@ def test_the_last_of_two_flags_wins() -> None:
 def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path: Path) -> None:
     config = read("--config", job(tmp_path, "epochs: 7\nbatch-size: 64\n"), "--epochs", "9")
 
-    assert (config.epochs, config.batch_size, config.model) == (9, 64, "resnet18")
+    assert (config.epochs, config.batch_size, config.model) == (9, 64, "cnn")
 
 
 def test_a_file_may_use_the_types_of_yaml(tmp_path: Path) -> None:

@@ -1,18 +1,20 @@
 """Checkpoint files survive crashes, damage and full disks."""
 
 import hashlib
+import itertools
+import pickle
 import resource
 import signal
 import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from tests.conftest import trainer_env
+from tests import warm
 from trainer.errors import CheckpointError, MachineError
-from trainer.state.checkpoint import BEST, Checkpoints, load, read, write
+from trainer.state.checkpoint import BEST, Checkpoints, load, read, save_weights, write
 
 
 def state(value: float) -> dict[str, torch.Tensor]:
@@ -68,6 +70,24 @@ def test_a_damaged_newest_is_passed_over_with_a_warning(damage: str, tmp_path: P
     assert warnings == [f"checkpoint {path} is damaged: its content does not match its digest. Trying the one before."]
 
 
+@pytest.mark.parametrize("name", ["epoch-0003-step-000030.pt", "epoch-0001-step-000010.pt", BEST])
+def test_a_folder_in_the_place_of_a_digest_is_named_and_left_alone(name: str, tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 3, keep=3)
+    digest = tmp_path / f"{name}.sha256"
+    digest.unlink()
+    digest.mkdir()
+    (digest / "mine.txt").write_text("a user's")
+
+    def go_on() -> None:
+        checkpoints.newest(lambda warning: None)
+        checkpoints.save(state(4), 4, 40, is_best=True)
+        checkpoints.wait()
+
+    with pytest.raises(MachineError, match=rf"cannot replace {digest}, .*; move it away, then start again"):
+        go_on()
+    assert (digest / "mine.txt").exists()
+
+
 def test_without_one_undamaged_it_is_an_error(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 2)
     for path in tmp_path.glob("epoch*.pt"):
@@ -98,7 +118,69 @@ def test_a_fresh_start_in_a_used_folder_keeps_its_own_checkpoints(tmp_path: Path
     afresh.save(state(0.5), 1, 3, is_best=False)
     afresh.wait()
     assert newest(afresh) == 0.5
-    assert len(list(tmp_path.glob("*.earlier"))) == 5
+    assert len(list(tmp_path.glob("*.earlier"))) == 6  # the best, too
+
+
+def test_a_fresh_start_does_not_keep_the_best_of_an_earlier_run(tmp_path: Path) -> None:
+    saved(tmp_path, 2).start_afresh()
+    assert not (tmp_path / BEST).exists()
+    assert (tmp_path / "best.pt.earlier").exists()
+
+
+def best(folder: Path) -> float:
+    return float(load(read(folder / BEST))["weight"][0])
+
+
+def test_the_best_is_linked_at_the_start_where_a_kill_came_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = saved(tmp_path, 1)
+    with monkeypatch.context() as killed:
+        killed.setattr("trainer.state.checkpoint._duplicate", lambda path, copy: None)
+        path = checkpoints.save(state(2), 2, 20, is_best=True)
+        checkpoints.wait()
+    assert best(tmp_path) == 1
+    assert Checkpoints(tmp_path, 10).repair_best(path.name)
+    assert best(tmp_path) == 2
+
+
+def test_the_best_is_linked_again_where_a_kill_came_before_its_digest(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 1)
+    (tmp_path / "best.pt.sha256").unlink()
+    assert checkpoints.repair_best("epoch-0001-step-000010.pt")
+    assert best(tmp_path) == 1
+
+
+def test_the_best_stays_when_its_checkpoint_is_no_longer_among_the_newest(tmp_path: Path) -> None:
+    assert saved(tmp_path, 5, keep=2).repair_best("epoch-0001-step-000010.pt")
+    assert best(tmp_path) == 1
+
+
+def test_a_best_that_is_nowhere_whole_is_not_claimed(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 5, keep=2)
+    (tmp_path / BEST).write_bytes(b"")
+    assert not checkpoints.repair_best("epoch-0001-step-000010.pt")
+
+
+@pytest.mark.parametrize("content", [b"PK\x03\x04garbage", b"", pickle.dumps({"weight": Path}), "a list"])
+def test_a_newest_with_foreign_content_is_passed_over_though_its_digest_fits(content: object, tmp_path: Path) -> None:
+    checkpoints, path = saved(tmp_path, 2), tmp_path / "epoch-0003-step-000030.pt"
+    if isinstance(content, bytes):
+        write(path, content)
+    else:
+        save_weights(path, [1, 2])  # type: ignore[arg-type]
+    warnings: list[str] = []
+    assert newest(checkpoints, warnings) == 2
+    (warning,) = warnings
+    assert warning.startswith(f"checkpoint {path} holds ")
+    assert warning.endswith(" Trying the one before.")
+    assert "weights_only" not in warning
+
+
+def test_a_digest_that_is_no_text_is_damage_like_any_other(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 2)
+    (tmp_path / "epoch-0002-step-000020.pt.sha256").write_bytes(b"\xff\xfe\x00")
+    assert newest(checkpoints, []) == 1
 
 
 def test_a_file_without_its_digest_was_never_finished(tmp_path: Path) -> None:
@@ -143,28 +225,24 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == [path.name, path.name + ".sha256"]
 
 
-WRITE_FOR_EVER = """
-import sys; from pathlib import Path; from trainer.state.checkpoint import Checkpoints; import torch
-checkpoints, epoch = Checkpoints(Path(sys.argv[1]), 2), 0
-while True:
-    epoch += 1
-    checkpoints.save({"weight": torch.full((100_000,), float(epoch))}, epoch, epoch, is_best=epoch % 2 == 0)
-    if epoch == 3: print("going", flush=True)
-"""
+def write_for_ever(folder: Path, going: Any) -> None:
+    """Puts something into the queue `going` after the third."""
+    checkpoints = Checkpoints(folder, 2)
+    for epoch in itertools.count(1):
+        checkpoints.save({"weight": torch.full((100_000,), float(epoch))}, epoch, epoch, is_best=epoch % 2 == 0)
+        if epoch == 3:
+            going.put(True)
 
 
 def test_kill_9_at_any_moment_leaves_a_checkpoint_to_resume_from(tmp_path: Path) -> None:
     for round_ in range(5):
-        writer = subprocess.Popen(
-            [sys.executable, "-c", WRITE_FOR_EVER, tmp_path], stdout=subprocess.PIPE, env=trainer_env()
-        )
-        assert writer.stdout is not None
-        writer.stdout.readline()
-        # Not a wait for anything: the moment of the kill is what varies.
-        with pytest.raises(subprocess.TimeoutExpired):
-            writer.wait(timeout=0.003 * round_)
+        going = warm.queue()
+        writer = warm.start(write_for_ever, tmp_path, going)
+        going.get(timeout=60)
+        writer.join(0.003 * round_)  # not a wait for anything: the moment of the kill is what varies
         writer.kill()
-        writer.communicate()
+        writer.join()
+        assert writer.exitcode == -signal.SIGKILL
         assert newest(Checkpoints(tmp_path, 2)) >= 1
         best = tmp_path / BEST
         digest = best.with_name(BEST + ".sha256")

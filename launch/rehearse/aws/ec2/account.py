@@ -19,8 +19,8 @@ from moto.ssm.models import Parameter, ssm_backends
 
 from launch.core.names import DATA_TAG, TOOLKIT
 from launch.rehearse.aws import account
-from launch.rehearse.aws.ec2.instances import end
 from launch.rehearse.aws.ec2.rules import Rules
+from launch.rehearse.aws.ec2.states import end
 
 PROFILE, SCHEDULER_ROLE = f"{TOOLKIT}-node", f"{TOOLKIT}-scheduler"
 AMI_PARAMETER = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
@@ -43,10 +43,27 @@ class Ec2Account(account.Account):
 
     def fill(self) -> None:
         """Sets it up as in infra/account.md, without data."""
+        self.fill_region()
+        self.make_roles()
+
+    def fill_region(self) -> None:
+        """Sets up what each region has of its own."""
+        self.add_internet_route()
         self.make_ami()
         self.make_image(TOOLKIT)
-        self.make_roles()
         self.make_bucket(self.bucket)
+
+    def add_internet_route(self) -> None:
+        """Gives the default VPC its internet gateway, and the route to it, which AWS's own has."""
+        vpc, gateway = self.ec2.get_default_vpc().id, self.ec2.create_internet_gateway()
+        self.ec2.attach_internet_gateway(gateway.id, vpc)
+        (table,) = self.ec2.describe_route_tables(filters={"vpc-id": [vpc]})
+        self.ec2.create_route(table.id, "0.0.0.0/0", gateway_id=gateway.id)
+
+    def remove_internet_route(self) -> None:
+        """Takes the route to the internet away, as somebody may who changes the network."""
+        (table,) = self.ec2.describe_route_tables(filters={"vpc-id": [self.ec2.get_default_vpc().id]})
+        self.ec2.delete_route(table.id, "0.0.0.0/0")
 
     def make_snapshot(self, dataset: str, gib: int, hours_old: float = 0, state: str = "completed") -> str:
         """Makes a snapshot that holds a data set; returns its ID."""
@@ -86,8 +103,10 @@ class Ec2Account(account.Account):
         self.make_role(SCHEDULER_ROLE)
 
     def make_role(self, name: str) -> None:
-        """Makes a role without rights, which moto does not check."""
-        trust = json.dumps({"Version": "2012-10-17", "Statement": []})
+        """Makes a role for time limits, or for nodes; callers have their policies by key, see rules.access."""
+        services = ["ec2.amazonaws.com", "scheduler.amazonaws.com", "ssm.amazonaws.com"]
+        allow = {"Effect": "Allow", "Principal": {"Service": services}, "Action": "sts:AssumeRole"}
+        trust = json.dumps({"Version": "2012-10-17", "Statement": [allow]})
         iam_backends[self.id]["aws"].create_role(name, trust, "/", None, "", [], 3600)  # type: ignore[arg-type,unused-ignore]
 
     def make_profile(self, name: str) -> None:

@@ -1,4 +1,8 @@
-"""Client tokens, as in EC2: moto does not know them."""
+"""Client tokens, as in EC2: moto does not know them.
+
+https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html
+https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html#api-error-codes-table-client
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,11 @@ def once(rules: Rules, response: Any, act: Callable[[], ActionResult]) -> Action
         if earlier_request != request:
             raise EC2ClientError(
                 "IdempotentParameterMismatch", "The request uses the same client token as a previous, but different one"
+            )
+        if any(node.state == "terminated" for node in getattr(answer, "instances", ())):
+            raise EC2ClientError(
+                "IdempotentInstanceTerminated",
+                "The request uses the same client token as a previous one whose instance has been terminated",
             )
         return ActionResult(answer)
     result = act()

@@ -11,26 +11,24 @@ from unittest import mock
 
 from moto.core.utils import method_names_from_class
 from moto.ec2.models import EC2Backend
+from moto.ec2.models.amis import Ami
 from moto.ec2.models.elastic_block_store import Volume
 from moto.ec2.models.elastic_network_interfaces import Attachment
 from moto.ec2.models.instances import Instance
 from moto.ec2.responses import EC2Response
 from moto.ec2.responses._base_response import EC2BaseResponse
+from moto.ecr.responses import ECRResponse
+from moto.iam.responses import IamResponse
 from moto.kms.utils import generate_private_key
 from moto.scheduler.models import EventBridgeSchedulerBackend
 from moto.servicequotas.models import ServiceQuotasBackend
+from moto.sts.models import STSBackend
 
-from launch.rehearse.aws.ec2.instances import (
-    attachment,
-    call_action,
-    cpu_options,
-    describe_instances,
-    interfaces_of,
-    run_instances,
-    terminate,
-)
+from launch.rehearse.aws.ec2 import consistency, scheduler
+from launch.rehearse.aws.ec2.instances import attachment, call_action, cpu_options, interfaces_of, run_instances
 from launch.rehearse.aws.ec2.network_resources import (
     create_placement_group,
+    create_security_group,
     delete_network_interface,
     delete_placement_group,
     delete_security_group,
@@ -38,9 +36,25 @@ from launch.rehearse.aws.ec2.network_resources import (
     describe_placement_groups,
     describe_spot_price_history,
 )
+from launch.rehearse.aws.ec2.readings import (
+    describe_vpc_block_public_access_exclusions,
+    describe_vpc_block_public_access_options,
+    get_caller_identity,
+    get_download_url_for_layer,
+    get_ebs_default_kms_key_id,
+    simulate_principal_policy,
+)
 from launch.rehearse.aws.ec2.rules import Rules
-from launch.rehearse.aws.ec2.services import create_schedule_group, get_service_quota, in_a_group
-from launch.rehearse.aws.ec2.volumes import attach_volume, attachments, create_volume, describe_snapshots, detach_volume
+from launch.rehearse.aws.ec2.services import get_service_quota
+from launch.rehearse.aws.ec2.states import describe_instances, terminate
+from launch.rehearse.aws.ec2.volumes import (
+    attach_volume,
+    attachments,
+    create_volume,
+    describe_snapshots,
+    detach_volume,
+    disks_of_image,
+)
 from launch.rehearse.aws.moto_patches import replaced
 
 
@@ -59,21 +73,31 @@ def patched(rules: Rules) -> Iterator[None]:
         (EC2Response, "delete_placement_group", delete_placement_group),
         (EC2Response, "describe_capacity_reservations", describe_capacity_reservations),
         (EC2Backend, "describe_snapshots", describe_snapshots),
+        (EC2Backend, "create_security_group", create_security_group),
         (EC2Backend, "delete_security_group", delete_security_group),
         (EC2Backend, "attach_volume", attach_volume),
         (EC2Backend, "detach_volume", detach_volume),
         (Instance, "terminate", terminate),
         (Attachment, "__init__", attachment),
+        (EC2Response, "get_ebs_default_kms_key_id", get_ebs_default_kms_key_id),
+        (EC2Response, "describe_vpc_block_public_access_options", describe_vpc_block_public_access_options),
+        (EC2Response, "describe_vpc_block_public_access_exclusions", describe_vpc_block_public_access_exclusions),
+        (IamResponse, "simulate_principal_policy", simulate_principal_policy),
+        (STSBackend, "get_caller_identity", get_caller_identity),
+        (ECRResponse, "get_download_url_for_layer", get_download_url_for_layer),
         (ServiceQuotasBackend, "get_service_quota", get_service_quota),
-        (EventBridgeSchedulerBackend, "create_schedule_group", create_schedule_group),
-        (EventBridgeSchedulerBackend, "create_schedule", in_a_group("group_name")),
-        (EventBridgeSchedulerBackend, "list_schedules", in_a_group(0)),
+        (EventBridgeSchedulerBackend, "create_schedule_group", scheduler.create_schedule_group),
+        (EventBridgeSchedulerBackend, "create_schedule", scheduler.create_schedule),
+        (EventBridgeSchedulerBackend, "list_schedules", scheduler.list_schedules),
     ]
     with ExitStack() as stack:
+        rules.access.others += [scheduler.check_of(rules), consistency.check_of(rules)]
+        stack.enter_context(rules.access.enforced())
         for owner, name, new in changes:
             stack.enter_context(replaced(owner, name, new, rules))
         stack.enter_context(mock.patch.object(Instance, "network_interfaces", property(interfaces_of)))
         stack.enter_context(mock.patch.object(Volume, "attachments", property(attachments)))
+        stack.enter_context(mock.patch.object(Ami, "block_device_mappings", property(disks_of_image)))
         stack.enter_context(mock.patch.object(Instance, "cpu_options", property(cpu_options), create=True))
         # Otherwise every answer to RunInstances says pending, even one that is repeated much later.
         states = stack.enter_context(mock.patch.dict(EC2BaseResponse.RESPONSE_KEY_PATH_TO_TRANSFORMER))

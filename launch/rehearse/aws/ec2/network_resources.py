@@ -9,6 +9,7 @@ from typing import Any, cast
 from moto.core.responses import ActionResult, EmptyResult
 from moto.ec2.exceptions import EC2ClientError
 
+from launch.rehearse.aws.ec2 import consistency
 from launch.rehearse.aws.ec2.rules import Rules
 
 
@@ -26,6 +27,7 @@ def create_placement_group(rules: Rules, original: Any, response: Any) -> Action
         region=backend.region_name,
     )
     rules.placement_groups[name] = group
+    consistency.note(rules, name)
     return ActionResult({"PlacementGroup": vars(group)})
 
 
@@ -72,6 +74,12 @@ def delete_network_interface(rules: Rules, original: Any, response: Any) -> Any:
     if interface is not None and interface.instance is not None:
         raise EC2ClientError("InvalidParameterValue", f"Network interface '{interface.id}' is currently in use.")
     return original(response)
+
+
+def create_security_group(rules: Rules, original: Any, backend: Any, *args: Any, **named: Any) -> Any:
+    group = original(backend, *args, **named)
+    consistency.note(rules, group.id)
+    return group
 
 
 def delete_security_group(

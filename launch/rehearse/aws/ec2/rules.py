@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from launch.rehearse.aws.access import Access
+from launch.rehearse.aws.iam.policies import Policy
+
+# https://docs.aws.amazon.com/organizations/latest/userguide/orgs_manage_policies_scps.html: FullAWSAccess.
+EVERYTHING: Policy = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
 # Service Quotas' codes for vCPUs: how the types' names begin, and whether they are spot.
 # https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html
 STANDARD = ("a", "c", "d", "h", "i", "m", "r", "t", "z")
@@ -24,11 +30,15 @@ QUOTAS = {
 
 @dataclass
 class Slow:
-    """For how many answers of DescribeInstances a node is not listed yet, is pending, and is shutting down."""
+    """For how many answers of DescribeInstances a node is not listed yet, is pending, and is shutting down.
+
+    unknown: how often requests that name a new resource are told that there is none.
+    """
 
     hidden: int = 0
     pending: int = 1
     ending: int = 1
+    unknown: int = 0
 
 
 @dataclass
@@ -36,7 +46,9 @@ class Rules:
     """What AWS has and allows.
 
     capacity: instances by zone, type or (type, zone); quota: vCPUs by code; spot_usd: by zone; address: of a node, in
-    place of moto's; answered: requests and answers by client token.
+    place of moto's; answered: requests and answers by client token; stillborn: reasons for which the next instances end
+    instead of running; has_spot_role: the service-linked role; initialization_mib_s: the quota of all volumes together;
+    fresh: new resources, and how often they will not be found yet; now: seconds since the epoch.
     """
 
     capacity: dict[str | tuple[str, str], int] = field(default_factory=dict)
@@ -46,5 +58,18 @@ class Rules:
     address: Callable[[str], str] = lambda moto: moto
     placement_groups: dict[str, SimpleNamespace] = field(default_factory=dict)
     reservations: dict[str, SimpleNamespace] = field(default_factory=dict)
+    stillborn: list[str] = field(default_factory=list)
+    has_spot_role: bool = True
+    initialization_mib_s: int = 5000
+    fresh: dict[str, int] = field(default_factory=dict)
+    now: Callable[[], float] = time.time
+    access: Access = field(default_factory=Access)
     answered: dict[tuple[str, str, str], tuple[str, Any]] = field(default_factory=dict)
+    default_key: str = "alias/aws/ebs"  # of new volumes; AWS's own, unless the user sets another
+    public_access: str = "off"  # VPC Block Public Access: off, block-ingress or block-bidirectional
+    excluded: list[str] = field(default_factory=list)  # ARNs of VPCs and subnets, from that
+    organization: list[Policy] = field(default_factory=lambda: [EVERYTHING])  # its service control policies
     lock: Any = field(default_factory=threading.RLock)  # of everything that is under these rules
+
+    def __post_init__(self) -> None:
+        self.access.groups = self.placement_groups

@@ -13,7 +13,7 @@ from typing import Any
 
 from moto.ec2.models import ec2_backends
 
-from launch.core.names import TOOLKIT
+from launch.core.names import ALLOWED_TAG, TOOLKIT
 from launch.rehearse.aws.ec2.account import PROFILE, SCHEDULER_ROLE, Ec2Account
 from launch.rehearse.stage.scene import RehearsedJob
 from trainer import datasets
@@ -27,8 +27,9 @@ FORMS = {"ami": "ami", "security_group": "sg", "data_snapshot": "snap", "subnet"
 def check(job: RehearsedJob) -> None:
     """Raises SettingsError for what a rehearsal cannot have, although an AWS account may."""
     options = job.options
-    if job.region not in ec2_backends["123456789012"].regions:
-        raise SettingsError(f"--region {job.region}: AWS has no such region; give one such as us-east-1.")
+    for region in job.regions:
+        if region not in ec2_backends["123456789012"].regions:
+            raise SettingsError(f"--region {region}: AWS has no such region; give one such as us-east-1.")
     for option, form in FORMS.items():
         for name in _names(options.get(option)):
             if not re.fullmatch(rf"{form}-[0-9a-f]{{8,17}}", name):
@@ -51,12 +52,11 @@ def _check_data(job: RehearsedJob) -> None:
 
 
 def _check_without_data(job: RehearsedJob) -> None:
-    dataset = datasets.find(job.dataset)
     if brings_data(job):
         raise SettingsError(
             f"a rehearsal has no images for {job.dataset}; add --rehearse-data FOLDER, with train/ and val/ in it."
         )
-    if dataset.reads_data_dir and not dataset.needs_data:
+    if datasets.downloads(job.dataset):
         raise SettingsError(
             f"{job.dataset} would be downloaded, and nodes of a rehearsal have no Internet access; add "
             "--rehearse-data FOLDER with its archive and --data-volume per-node, or rehearse with --dataset digits."
@@ -91,6 +91,14 @@ def fill(account: Ec2Account, job: RehearsedJob) -> None:
             account.rules.reservations[name] = _reservation(account, name, options)
     if (target := options.get("data_s3")) and job.data:
         _copy(account, job.data, target)
+
+
+def fill_elsewhere(account: Ec2Account, job: RehearsedJob) -> None:
+    """Sets up another region that the job may run in."""
+    account.fill_region()
+    account.make_snapshot(job.dataset, GIB)
+    account.make_secrets(job.options.get("secret") or ())
+    _make_image(account, job.options.get("image") or TOOLKIT)
 
 
 def zones(account: Ec2Account) -> list[str]:
@@ -143,6 +151,7 @@ def _make_network(account: Ec2Account, options: Mapping[str, Any]) -> None:
         vpc = subnets[zones_in_order[0]].vpc_id
         created = account.ec2.create_security_group(group, "the user's own", vpc)
         _rename(account.ec2.groups[vpc], created.id, group)
+        created.add_tags({ALLOWED_TAG: "yes"})
 
 
 def _reservation(account: Ec2Account, name: str, options: Mapping[str, Any]) -> SimpleNamespace:

@@ -7,8 +7,12 @@ from typing import Any, cast
 from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
 
+from launch.rehearse.aws.ec2 import consistency
 from launch.rehearse.aws.ec2.idempotency import once
 from launch.rehearse.aws.ec2.rules import Rules
+
+# Of AWS's Deep Learning Base AMI, as three projects met it in 2026; AWS documents no size.
+IMAGE_GIB = 75
 
 
 def tune(volume: Any, request: Any) -> None:
@@ -16,6 +20,25 @@ def tune(volume: Any, request: Any) -> None:
     if volume.volume_type == "gp3":
         volume.iops, volume.throughput = request.get("Iops") or 3000, request.get("Throughput") or 125
     volume.volume_initialization_rate = request.get("VolumeInitializationRate")
+
+
+def disks_of_image(image: Any) -> list[dict[str, Any]]:
+    """The root volume of an AMI."""
+    disk = {"SnapshotId": image.ebs_snapshot.id, "VolumeSize": IMAGE_GIB, "DeleteOnTermination": True,
+            "VolumeType": "gp3"}  # fmt: skip
+    return [{"DeviceName": image.root_device_name, "Ebs": disk}]
+
+
+def check_root(image: Any, mappings: Any) -> None:
+    """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html: InvalidBlockDeviceMapping."""
+    for mapping in mappings:
+        size = mapping.get("Ebs", {}).get("VolumeSize")
+        if mapping["DeviceName"] == image.root_device_name and size and int(size) < IMAGE_GIB:
+            raise EC2ClientError(
+                "InvalidBlockDeviceMapping",
+                f"Volume of size {size}GB is smaller than snapshot '{image.ebs_snapshot.id}', expect size >= "
+                f"{IMAGE_GIB}GB",
+            )
 
 
 def describe_snapshots(
@@ -31,6 +54,7 @@ def create_volume(rules: Rules, original: Any, response: Any) -> ActionResult:
     def create() -> ActionResult:
         result = original(response)
         tune(result.result, response.params)
+        consistency.note(rules, result.result.id)
         return cast(ActionResult, result)
 
     return once(rules, response, create)

@@ -1,4 +1,4 @@
-"""A training job as SageMaker's answers show it, its changes of state, and the warm pool that it may leave.
+"""A training job as SageMaker's answers show it, and its changes of state.
 
 A job stays InProgress until advance(), complete(), fail(), interrupt() or time_out() is called, as
 nodes/sagemaker/run.py does.  Words marked [?] are not known to be AWS's own; the others were seen in its answers or
@@ -11,10 +11,10 @@ import json
 from datetime import datetime, timedelta
 from typing import Any
 
-from moto.s3.models import s3_backends
-
 from launch.rehearse.aws.moto_patches import locked
+from launch.rehearse.aws.sagemaker.inputs import missing_data
 from launch.rehearse.aws.sagemaker.rules import Rules
+from launch.rehearse.aws.sagemaker.warm_pools import cool, keep
 
 SPOT_SHARE = 0.3  # of the time that is billed
 DEFAULT_RUN_S = 86_400
@@ -286,63 +286,4 @@ def _close(job: TrainingJob, seconds: float | None, billable: float | None) -> N
         job.described["TrainingTimeInSeconds"] = round(took if seconds is None else seconds)
         paid = job.described["TrainingTimeInSeconds"] * (SPOT_SHARE if job.is_spot else 1)
         job.described["BillableTimeInSeconds"] = round(paid if billable is None else billable)
-    _keep(job)
-
-
-def missing_data(request: dict[str, Any], arn: str) -> str:
-    """AWS's sentence on the first channel without objects; empty if there is none."""
-    region, account = arn.split(":")[3:5]
-    for channel in request.get("InputDataConfig", []):
-        source = channel["DataSource"].get("S3DataSource")
-        bucket, _, prefix = source["S3Uri"].removeprefix("s3://").partition("/") if source else ("", "", "")
-        stored = s3_backends[account]["aws"].buckets.get(bucket)
-        if source and not (stored and any(key.startswith(prefix) for key in list(stored.keys))):
-            return (
-                f'No S3 objects found under S3 URL "{source["S3Uri"]}" given in input data source. Please ensure that '
-                f"the bucket exists in the selected region ({region}), that objects exist under that S3 prefix, and "
-                f'that the role "{request["RoleArn"]}" has "s3:ListBucket" permissions on bucket "{bucket}".'
-            )
-    return ""
-
-
-# ---- warm pools
-
-
-def _keep(job: TrainingJob) -> None:
-    """Keeps the instances as a warm pool, also after a failure of the job or its user, but not of AWS."""
-    if "WarmPoolStatus" not in job.described:
-        return
-    of_aws = job.status == "Failed" and not job.described["FailureReason"].startswith(("AlgorithmError", "ClientError"))
-    is_kept = job.kept_s and "TrainingEndTime" in job.described and not of_aws
-    job.described["WarmPoolStatus"] = {
-        "Status": "Available" if is_kept else "Terminated",
-        "ResourceRetainedBillableTimeInSeconds": 0,
-    }
-
-
-def cool(job: TrainingJob) -> None:
-    """Brings the warm pool's state up to date."""
-    pool = job.described.get("WarmPoolStatus", {})
-    if pool.get("Status") != "Available":
-        return
-    idle_s = (job.rules.now() - job.described["TrainingEndTime"]).total_seconds()
-    pool["ResourceRetainedBillableTimeInSeconds"] = int(min(idle_s, job.kept_s))
-    if idle_s >= job.kept_s:
-        pool["Status"] = "Terminated"
-
-
-def likeness(job: TrainingJob) -> Any:
-    """What jobs must have in common to use each other's warm pools."""
-    machines = job.request["ResourceConfig"]
-    parts = [machines.get(key) for key in ("InstanceType", "InstanceCount", "VolumeSizeInGB", "VolumeKmsKeyId")]
-    flags = [job.described[f"Enable{what}"] for what in ("NetworkIsolation", "InterContainerTrafficEncryption")]
-    return job.request["RoleArn"], job.request.get("VpcConfig"), parts, flags, job.is_spot
-
-
-def reuse(job: TrainingJob) -> None:
-    """Takes the warm pool of an earlier job like this one, if there is any."""
-    for other in job.others:
-        if other.pool == "Available" and likeness(other) == likeness(job):
-            other.described["WarmPoolStatus"] |= {"Status": "Reused", "ReusedByJob": job.name}
-            job.described["WarmPoolStatus"] = {"Status": "InUse"}
-            return
+    keep(job)

@@ -14,16 +14,27 @@ from datetime import UTC, datetime
 from typing import Any
 
 from moto.core.responses import ActionResult, EmptyResult
+from moto.iam.responses import IamResponse
 from moto.sagemaker.exceptions import SagemakerClientError
 from moto.sagemaker.responses import SageMakerResponse
 from moto.servicequotas.exceptions import NoSuchResource
 from moto.servicequotas.models import ServiceQuotasBackend
 from moto.servicequotas.responses import ServiceQuotasResponse
+from moto.sts.models import STSBackend
 
+from launch.rehearse.aws.ec2.readings import get_caller_identity, simulate_principal_policy
 from launch.rehearse.aws.moto_patches import replaced
-from launch.rehearse.aws.sagemaker.jobs import TrainingJob, cool, missing_data, reuse, stopped, stopping
-from launch.rehearse.aws.sagemaker.refusals import check_limits, check_quota, check_role, check_shape, invalid
+from launch.rehearse.aws.sagemaker.inputs import missing_data
+from launch.rehearse.aws.sagemaker.jobs import TrainingJob, stopped, stopping
+from launch.rehearse.aws.sagemaker.refusals import (
+    check_limits,
+    check_quota,
+    check_role,
+    check_shape,
+    invalid,
+)
 from launch.rehearse.aws.sagemaker.rules import Rules, operation_input
+from launch.rehearse.aws.sagemaker.warm_pools import cool, reuse
 
 PAGE = 10  # default number of jobs in an answer
 
@@ -37,10 +48,13 @@ def patched(rules: Rules) -> Iterator[None]:
         (SageMakerResponse, "stop_training_job", _stop),
         (SageMakerResponse, "update_training_job", _update),
         (SageMakerResponse, "list_training_jobs", _list),
+        (IamResponse, "simulate_principal_policy", simulate_principal_policy),
+        (STSBackend, "get_caller_identity", get_caller_identity),
         (ServiceQuotasResponse, "list_service_quotas", _list_service_quotas),
         (ServiceQuotasBackend, "get_service_quota", _get_service_quota),
     ]
     with ExitStack() as stack:
+        stack.enter_context(rules.access.enforced())
         for owner, name, new in changes:
             stack.enter_context(replaced(owner, name, new, rules))
         yield

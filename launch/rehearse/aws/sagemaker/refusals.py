@@ -10,8 +10,9 @@ from typing import Any
 from moto.iam.models import iam_backends
 from moto.sagemaker.exceptions import SagemakerClientError
 
-from launch.rehearse.aws.sagemaker.jobs import DEFAULT_RUN_S, TrainingJob, likeness
+from launch.rehearse.aws.sagemaker.jobs import DEFAULT_RUN_S, TrainingJob
 from launch.rehearse.aws.sagemaker.rules import ON_DEMAND, SPOT, WARM
+from launch.rehearse.aws.sagemaker.warm_pools import pool_key
 
 SERVICE = "sagemaker.amazonaws.com"
 LONGEST_RUN_S = 28 * 86_400
@@ -120,7 +121,7 @@ def check_quota(job: TrainingJob) -> None:
     for other in job.others:
         if not other.has_ended:
             used[_quota_name(other)] += other.count
-        if other.pool in ("InUse", "Available") and likeness(other) != likeness(job):
+        if other.pool in ("InUse", "Available") and pool_key(other) != pool_key(job):
             used[f"{other.instance_type} for {WARM}"] += other.count
     names = [_quota_name(job)] + ([f"{job.instance_type} for {WARM}"] if job.kept_s else [])
     for name in names:

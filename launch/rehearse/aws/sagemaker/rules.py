@@ -11,6 +11,8 @@ from typing import Any
 
 from moto.core.utils import get_service_model
 
+from launch.rehearse.aws.access import Access
+
 ON_DEMAND, SPOT, WARM = "training job usage", "spot training job usage", "training warm pool usage"
 DEFAULT_QUOTA = 20.0
 
@@ -40,6 +42,7 @@ class Rules:
     refuses_missing_data: bool = False
     unlisted: set[str] = field(default_factory=set)
     roles: set[str] = field(default_factory=set)
+    access: Access = field(default_factory=Access)
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     lock: Any = field(default_factory=threading.RLock)  # of everything that is under these rules
 

@@ -32,6 +32,9 @@ VALUES = {  # allowed values of each flag of run; None: any
 }  # fmt: skip
 LOG_OPTIONS = {"awslogs-region", "awslogs-group", "awslogs-stream", "mode"}
 PR_SET_CHILD_SUBREAPER = 36
+# In place of what the catalog says of the node's type on AWS: no GPUs to miss, and a network that every machine's
+# namespaces reach, in Gbit/s, also a busy one's.
+THIS_MACHINE = {"DDP_NODE_GPUS": "", "DDP_NODE_GBPS": "0.4"}
 
 
 def main(words: list[str]) -> int:
@@ -40,8 +43,8 @@ def main(words: list[str]) -> int:
     match words:
         case ["run", *rest]:
             return run(rest)
-        case ["pull", "--quiet", _image]:
-            return 0
+        case ["pull", "--quiet", image]:
+            return pull(image)
         case ["login", "--username", "AWS", "--password-stdin", _registry]:
             return 0 if sys.stdin.read().strip() else complain(1, "login: no password")
         case ["kill", "--signal", name, container]:
@@ -51,6 +54,17 @@ def main(words: list[str]) -> int:
         case ["rm", "--force", container]:
             return send(container, signal.SIGKILL) or end(container, 10)
     return complain(125, f"unknown command: {shlex.join(words)}")
+
+
+def pull(image: str) -> int:
+    """From ECR or, unless the node is cut off, from anywhere; ECR's layers come from S3.
+
+    https://docs.aws.amazon.com/AmazonECR/latest/userguide/vpc-endpoints.html
+    """
+    needed = {"ecr.dkr", "s3"} if ".dkr.ecr." in image else {"internet"}
+    if "EC2_REACHES" in os.environ and not needed <= set(os.environ["EC2_REACHES"].split()):
+        return complain(1, f"{image}: connection timed out")
+    return 0
 
 
 def complain(code: int, sentence: str) -> int:
@@ -117,7 +131,7 @@ def run_container(name: str, command: list[str], options: dict[str, list[str]], 
     script = "".join(f"{attach(volume)}\n" for volume in options["-v"]) + f'cd {ROOT / "job"} && exec "$@"'
     process = subprocess.Popen(
         [*isolated, "sh", "-euc", script, "sh", *command],
-        env=image_environment() | given(options["-e"]),
+        env=image_environment() | given(options["-e"]) | THIS_MACHINE,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
     CONTAINERS.mkdir(exist_ok=True)

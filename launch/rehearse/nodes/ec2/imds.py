@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 ADDRESS = ("169.254.169.254", 80)
 ROLE = "ddp-node"
+KEY = "ASIATESTTESTTESTTEST"  # of the role
 
 
 class Imds(ThreadingHTTPServer):
@@ -85,12 +86,12 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _credentials() -> dict[str, str]:
-    """Credentials of a role, in EC2's form; moto accepts any."""
+    """Credentials of a role, in EC2's form; any secret will do."""
     now = datetime.now(UTC)
     return {
         "Code": "Success",
         "Type": "AWS-HMAC",
-        "AccessKeyId": "ASIATESTTESTTESTTEST",
+        "AccessKeyId": KEY,
         "SecretAccessKey": "not-a-secret",
         "Token": "not-a-token",  # nosec B105  # a rehearsal has no secrets
         "LastUpdated": now.strftime("%Y-%m-%dT%H:%M:%SZ"),

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import TypeVar
 
 from launch.core import shell
 from launch.core.shell import ChildProcess
 from launch.rehearse.nodes.ec2.imds import Imds
-from launch.rehearse.nodes.ec2.node import Node, NodeSetup, Volume, environment, pin, programs, write_program
+from launch.rehearse.nodes.ec2.node import HERE, Node, NodeSetup, Volume, environment, pin, programs, write_program
 from launch.rehearse.nodes.network import in_network, ip, slow_down, why_no_namespaces
 from trainer.errors import MachineError
 
@@ -87,6 +88,7 @@ exec chroot "$root" /bin/bash -c '
     read -r _ <&3
     cat <&3 >/dev/null & plug=$!
     (: </ec2/switch) & switch=$!
+    /ec2/bin/aws-server </dev/null >/dev/null 2>&1 &
     /var/lib/cloud/instance/scripts/part-001 </dev/null >/ec2/console 2>&1 &
     wait -n $plug $switch'
 """
@@ -213,7 +215,7 @@ def network(folder: Path, cloud: str) -> Iterator[NodeNetwork]:
     finally:
         for node in bridge.nodes:
             node.power_off()
-        switch.let_go()
+        switch.close()
 
 
 def _lay_out(root: Path, address: str, hosts: Path, user_data: str, setup: NodeSetup) -> None:
@@ -233,9 +235,18 @@ def _lay_out(root: Path, address: str, hosts: Path, user_data: str, setup: NodeS
     (root / "ec2" / "hosts").hardlink_to(hosts)
     if setup.image:
         shutil.copytree(setup.image, root / "ec2" / "image")
-    for command, text in {**programs(), "shutdown": SHUTDOWN, "poweroff": SHUTDOWN, **setup.programs}.items():
+    for command, text in {**programs(), **_aws(), "shutdown": SHUTDOWN, "poweroff": SHUTDOWN, **setup.programs}.items():
         write_program(root / "ec2/bin" / command, text)
     write_program(root / "var/lib/cloud/instance/scripts/part-001", user_data)
+
+
+def _aws() -> dict[str, str]:
+    """AWS's command line, read once by each node."""
+    python, script = quote(sys.executable), quote(str(HERE / "warm_aws.py"))
+    return {
+        "aws": f'#!/bin/sh\nexec {python} -I -S {script} /ec2/aws-socket "$@"\n',
+        "aws-server": f"#!/bin/sh\nexec {python} -P {script} --serve /ec2/aws-socket\n",
+    }
 
 
 def _shown_folders() -> list[str]:

@@ -18,7 +18,15 @@ from launch.rehearse.nodes.ec2.imds import Imds
 from launch.rehearse.stage.environment import NO_ACCOUNT
 
 HERE = Path(__file__).resolve().parent
+NOWHERE = "http://127.0.0.1:9"  # where nobody listens; on AWS nobody answers, which takes longer
+# Endpoint -> how the AWS CLI's variable for its address ends.
+VARIABLES = {"s3": "S3", "logs": "CLOUDWATCH_LOGS", "ecr.api": "ECR", "ssm": "SSM",
+             "secretsmanager": "SECRETS_MANAGER"}  # fmt: skip
 Result = TypeVar("Result")
+# What the kernel of a node logs whose GPU is broken: https://docs.nvidia.com/deploy/xid-errors
+SICK_DMESG = """#!/bin/sh
+echo '[   71.514022] NVRM: Xid (PCI:0000:00:1e): 79, GPU has fallen off the bus.'
+"""
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,8 @@ class NodeSetup:
 
     aws: the URL of its AWS; image: a folder that containers get as their image (default: this checkout); programs:
     added to its own, or in their place, by name; cores: of this machine, for this node alone (default: all); rate: of
-    its network, in tc's notation; has_own_disk: a file system of its own, which can be filled.
+    its network, in tc's notation; has_own_disk: a file system of its own, which can be filled; reaches: the services of
+    AWS that its network leads to, by the names of endpoints (default: all).
     """
 
     aws: str
@@ -52,6 +61,7 @@ class NodeSetup:
     cores: tuple[int, ...] = ()
     rate: str = ""
     has_own_disk: bool = False
+    reaches: frozenset[str] | None = None
 
 
 @dataclass
@@ -84,7 +94,7 @@ class Node:
 
     def power_off(self) -> None:
         """Ends it at once, with all its processes; a second call does nothing."""
-        self.process.let_go(self.grace_s)
+        self.process.close(self.grace_s)
         if self.imds:
             self.imds.close()
             self.imds = None
@@ -139,12 +149,17 @@ def programs() -> dict[str, str]:
         "python3": f'#!/bin/sh\nexec {python} "$@"\n',
         "aws": f'#!/bin/sh\nexec {python} -m awscli "$@"\n',
         "docker": f'#!/bin/sh\nexec {python} -P {docker} "$@"\n',
+        "dmesg": "#!/bin/sh\n",  # what this machine's kernel logged says nothing about a node
     }
 
 
 def environment(setup: NodeSetup, path: str, home: Path | str) -> dict[str, str]:
     """The environment of every program on a node: the embedded AWS, and nothing of this machine's user."""
-    return {**_bare_environment(path, home), "AWS_ENDPOINT_URL": setup.aws}
+    bare = _bare_environment(path, home)
+    if setup.reaches is None:
+        return {**bare, "AWS_ENDPOINT_URL": setup.aws}
+    reached = {f"AWS_ENDPOINT_URL_{VARIABLES[name]}": setup.aws for name in setup.reaches & VARIABLES.keys()}
+    return {**bare, "AWS_ENDPOINT_URL": NOWHERE, "EC2_REACHES": " ".join(sorted(setup.reaches)), **reached}
 
 
 def _bare_environment(path: str, home: Path | str) -> dict[str, str]:

@@ -10,8 +10,9 @@ from typing import Any
 
 from launch.core import catalog, price
 from launch.rehearse.aws.ec2.account import Ec2Account
-from launch.rehearse.aws.ec2.instances import end
-from launch.rehearse.nodes.ec2.node import Machines, Node, NodeSetup, Volume, share_of_cores
+from launch.rehearse.aws.ec2.reach import reached
+from launch.rehearse.aws.ec2.states import end
+from launch.rehearse.nodes.ec2.node import SICK_DMESG, Machines, Node, NodeSetup, Volume, share_of_cores
 
 LOOK_EVERY_S = 0.1
 SHUT_DOWN = "Client.InstanceInitiatedShutdown: Instance initiated shutdown"
@@ -66,7 +67,9 @@ class Watcher:
     """Watches the account until it is closed.
 
     nodes: how many run at the same time and share this machine's cores; data: makes the content of a volume from a
-    snapshot; awaits_volume: nodes get their volume after RunInstances, so they are started once they have it.
+    snapshot; awaits_volume: nodes get their volume after RunInstances, so they are started once they have it;
+    regions: where nodes may appear, in one at a time, and the account follows them there; sick: how many nodes, from
+    the last of those that start together on, get a broken GPU.
     """
 
     account: Ec2Account
@@ -75,6 +78,8 @@ class Watcher:
     nodes: int
     data: Callable[[str], Volume | None] = lambda volume: None
     awaits_volume: bool = False
+    regions: tuple[str, ...] = ()
+    sick: int = 0
     lives: dict[str, Life] = field(default_factory=dict)
     trouble: str = ""
     _closing: threading.Event = field(default_factory=threading.Event)
@@ -104,6 +109,7 @@ class Watcher:
                 return
 
     def _look(self) -> None:
+        self._follow_job()
         for instance in list(self.account.ec2.all_instances()):
             life = self.lives.get(instance.id)
             if life is None and instance.state in LIVE and self._is_complete(instance):
@@ -114,12 +120,24 @@ class Watcher:
                 end(self.account.rules, instance, SHUT_DOWN)
                 self._end(life, SHUT_DOWN.split(":")[0])
 
+    def _follow_job(self) -> None:
+        """Looks at the region that has nodes; the one before is looked at until it has none."""
+        here = self.account.region
+        for region in sorted(self.regions, key=lambda region: region != here):
+            self.account.region = region
+            if any(instance.state != "terminated" for instance in list(self.account.ec2.all_instances())):
+                return
+        self.account.region = here
+
     def _begin(self, instance: Any) -> Life:
         volumes = [self.account.ec2.volumes[m.volume_id] for m in instance.block_device_mapping.values()]
         data = [self.data(name) for name in self._volumes(instance)]
         used = {life.slot for life in self.lives.values() if life.ended is None}
         slot = next(number for number in range(len(used) + 1) if number not in used)
-        setup = replace(self.setup, cores=share_of_cores(slot, self.nodes))
+        reaches = reached(self.account.ec2, instance)
+        setup = replace(self.setup, cores=share_of_cores(slot, self.nodes), reaches=reaches)
+        if self.nodes - 1 <= len(self.lives) < self.nodes - 1 + self.sick:
+            setup = replace(setup, programs={**setup.programs, "dmesg": SICK_DMESG})
         node = self.machines.power_on(
             instance.id, instance.private_ip, instance.user_data.decode(), setup, data[0] if data else None
         )

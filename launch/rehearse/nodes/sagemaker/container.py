@@ -33,14 +33,20 @@ from launch.rehearse.nodes.sagemaker.network import HostNetwork
 from trainer.errors import MachineError
 
 TOOLKIT = Path(__file__).with_name("toolkit.py")
+KEY = "ASIATESTTESTTESTTEST"  # of the role
 ENDED_S = 10.0  # for killed processes to end
 
 # Becomes the container where it has no host of its own.
 POWER_ON = 'cd "$1" && shift && echo ready && read -r _ && exec "$@" 2>&1'
 
-# In AWS's image; the toolkit starts one rank for each GPU that it lists.
+# In AWS's image; the toolkit starts one rank for each GPU that it lists.  -q -x is for --health-check.
 NVIDIA_SMI = """#!/bin/sh
-for index in $(seq 0 $((STAND_IN_GPUS - 1))); do echo "GPU $index: stand-in (UUID: GPU-$index)"; done
+before='' after=''
+[ "$*" != '-q -x' ] || { before='<gpu><product_name>' after='</product_name></gpu>'; echo '<nvidia_smi_log>'; }
+for index in $(seq 0 $((STAND_IN_GPUS - 1))); do
+    echo "${before}GPU $index: stand-in (UUID: GPU-$index)$after"
+done
+[ "$*" != '-q -x' ] || echo '</nvidia_smi_log>'
 """
 # ssh [OPTION...] HOST COMMAND...: runs it on a host of this network, with the host's /etc/environment, as PAM does.
 SSH = """#!/bin/bash
@@ -99,7 +105,7 @@ class Container:
         self._reader.start()
         try:
             if network:
-                network.plug_in(spec.host, self._process)
+                network.connect(spec.host, self._process)
                 self._open_disk(network)
             self._process.tell("on")
         except BaseException:
@@ -178,7 +184,7 @@ class Container:
         shell.kill_marked(self.mark)
         self._process.wait(ENDED_S)
         self._reader.join(ENDED_S)
-        self._process.let_go()
+        self._process.close()
         code = self._process.exit_code
         assert code is not None
         return code
@@ -221,7 +227,7 @@ def _environment(spec: ContainerSpec, ml: Path, network: HostNetwork | None) -> 
         "SAGEMAKER_TRAINING_MODULE": "sagemaker_pytorch_container.training:main",
         "TRAINING_JOB_NAME": spec.job,
         "AWS_REGION": spec.region,
-        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_ACCESS_KEY_ID": KEY,
         "AWS_SECRET_ACCESS_KEY": "test",  # nosec B105  # moto takes any
         "AWS_EC2_METADATA_DISABLED": "true",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",

@@ -68,7 +68,7 @@ def why_not_slow() -> str | None:
     except MachineError as error:
         return f"needs a kernel with token buckets (sch_tbf): {error}"
     finally:
-        switch.let_go()
+        switch.close()
     return None
 
 
@@ -91,7 +91,7 @@ class HostNetwork:
         return self.folder / "ml"
 
     def command(self, name: str, base: Path, disk: str) -> list[str]:
-        """The command that makes the host `name` and becomes, in it, the command that follows."""
+        """The command that makes the host `name` and then runs, in it, the command that follows."""
         box = [str(base), str(self.ml), str(self.folder), name, disk]
         return ["unshare", "--net", "--mount", "--uts", "bash", "-c", POWER_ON, "bash", *box]
 
@@ -102,7 +102,7 @@ class HostNetwork:
         self.servers.append(server)
         return f"http://{CLOUD}:{server.server_address[1]}"
 
-    def plug_in(self, name: str, process: ChildProcess) -> None:
+    def connect(self, name: str, process: ChildProcess) -> None:
         """Connects the host in which `process` runs."""
         index, bridge, inside = self.names.index(name), self._bridge, f"/proc/{process.pid}/ns/net"
         (self.folder / f"{name}.pid").write_text(str(process.pid))
@@ -139,7 +139,7 @@ def network(folder: Path, names: Sequence[str], rate: str = "") -> Iterator[Host
         for server in bridge.servers:
             server.shutdown()
             server.server_close()
-        switch.let_go()
+        switch.close()
 
 
 def address(index: int) -> str:

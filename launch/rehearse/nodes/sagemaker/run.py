@@ -6,13 +6,12 @@ Time limits, StopTrainingJob and faults have the same effects as on AWS, only so
 from __future__ import annotations
 
 import posixpath
-import re
 import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,13 +24,13 @@ from launch.rehearse.aws.sagemaker.jobs import (
     complete,
     fail,
     interrupt,
-    measured,
     restart,
     stopped,
     stopping,
 )
 from launch.rehearse.nodes.sagemaker.container import Container, ContainerSpec
 from launch.rehearse.nodes.sagemaker.files import Checkpoints, download, packed, put
+from launch.rehearse.nodes.sagemaker.lines import line_handler
 from launch.rehearse.nodes.sagemaker.network import address, network, why_no_network
 
 if TYPE_CHECKING:
@@ -53,10 +52,6 @@ class JobRun(threading.Thread):
         names = [f"algo-{number}" for number in range(1, job.count + 1)]
         self.has_network = job.count > 1 or agent.in_network
         self.hosts = names if self.has_network else ["localhost"]
-        self.metrics = [
-            (row["Name"], re.compile(row["Regex"]))
-            for row in self.request["AlgorithmSpecification"].get("MetricDefinitions", [])
-        ]
         self.checkpoints = Checkpoints(self.account, self.request.get("CheckpointConfig"))
         self.bases: list[Path] = []
         self.containers: list[Container] = []
@@ -191,10 +186,11 @@ class JobRun(threading.Thread):
                 raise NotImplementedError(f"several instances: {why}")
             net = stack.enter_context(network(self.folder / str(self._number) / "network", self.hosts, self.agent.rate))
             url = net.expose(int(url.rpartition(":")[2]))
-        return [
-            stack.enter_context(Container(self._spec(base, host, url), net, self._line_handler(number)))
-            for number, (base, host) in enumerate(zip(self.bases, self.hosts, strict=True), 1)
-        ]
+        containers = []
+        for number, (base, host) in enumerate(zip(self.bases, self.hosts, strict=True), 1):
+            on_line = line_handler(self.account, self.job, number)
+            containers.append(stack.enter_context(Container(self._spec(base, host, url), net, on_line)))
+        return containers
 
     def _spec(self, base: Path, host: str, url: str) -> ContainerSpec:
         return ContainerSpec(
@@ -210,20 +206,6 @@ class JobRun(threading.Thread):
             region=self.account.region,
             disk=str(self.checkpoints.folder) if self.agent.has_disks else "",
         )
-
-    def _line_handler(self, number: int) -> Callable[[str], None]:
-        """A function that puts lines of container `number` into CloudWatch, and its metrics into the job."""
-        name, host = self.job.name, f"algo-{number}"
-        stream = f"{name}/{host}-{int(time.time() * 1000)}"
-
-        def on_line(line: str) -> None:
-            self.account.log(name, host, [line or " "], stream)  # CloudWatch takes no empty ones
-            for metric, regex in self.metrics:
-                if match := regex.search(line):
-                    with suppress(ValueError, IndexError):  # not a number, no group
-                        measured(self.job, metric, float(match[1]))
-
-        return on_line
 
     # ---- while they run
 

@@ -25,22 +25,22 @@ def main() -> None:
     for module in modules:
         module._start_sshd_daemon = open_for_ssh
         module._can_connect = answers
-        module.time = SimpleNamespace(sleep=a_moment, time=time.time)
+        module.time = SimpleNamespace(sleep=short_sleep, time=time.time)
         module.getfile = lambda module: ""
         module.MPI_FINISHED_STATUS_FILE = f"{os.environ['TMPDIR']}/done"
     training.MASTER_PORT = os.environ.get("STAND_IN_PORT", training.MASTER_PORT)
     sys.exit(train())
 
 
-def hold_plug() -> None:
+def end_with_stdin() -> None:
     """Ends this container when its stdin is closed; on another descriptor, as mpirun reads from 0."""
     held = os.dup(0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     mark = f"STAND_IN_CONTAINER={os.environ['STAND_IN_CONTAINER']}".encode()
-    threading.Thread(target=go_off_without, args=[held, mark], daemon=True).start()
+    threading.Thread(target=end_when_closed, args=[held, mark], daemon=True).start()
 
 
-def go_off_without(plug: int, mark: bytes) -> None:
+def end_when_closed(plug: int, mark: bytes) -> None:
     """Waits until `plug` is closed, then ends this container."""
     while os.read(plug, 1):
         pass
@@ -69,22 +69,22 @@ def has(environment: Path, mark: bytes) -> bool:
 
 def answers(host: str, port: int = 22) -> bool:
     """Whether the ssh server of `host` runs."""
-    return door(host).exists()
+    return ssh_marker(host).exists()
 
 
 def open_for_ssh() -> None:
     if "STAND_IN_NETWORK" in os.environ:
-        door(os.environ["SM_CURRENT_HOST"]).touch()
+        ssh_marker(os.environ["SM_CURRENT_HOST"]).touch()
 
 
-def door(host: str) -> Path:
+def ssh_marker(host: str) -> Path:
     return Path(os.environ["STAND_IN_NETWORK"]) / f"{host}.ssh"
 
 
-def a_moment(seconds: float) -> None:
+def short_sleep(seconds: float) -> None:
     time.sleep(min(seconds, 0.2))
 
 
 if __name__ == "__main__":
-    hold_plug()
+    end_with_stdin()
     main()

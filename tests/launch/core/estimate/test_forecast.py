@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 import pytest
 
 from launch.core import catalog, quote
 from launch.core.estimate.calibrate import Measured, calibrate
-from launch.core.estimate.forecast import Forecast, forecast
+from launch.core.estimate.forecast import CACHE_SHARE, Forecast, _Course, forecast
 from launch.core.estimate.formulas import Layout
 from launch.core.estimate.rates import rates_of
 from launch.core.estimate.tables import cost, data_set, table
@@ -250,3 +251,39 @@ def test_a_run_that_does_not_fit_changes_nothing_and_says_why(change: dict[str, 
 
     assert guess == expect("g5.2xlarge", **CIFAR)
     assert found.refused == (("a-run", why),)
+
+
+SLOWLY: list[dict[str, Any]] = [
+    {"epochs": 7},
+    {"epochs": 3, "max_steps": 1},
+    {"epochs": 40, "max_steps": 9_000, "eval_every": 3},
+    {"epochs": 6, "batch_size": None, "batch_ramp": {0: 512, 2: 1024, 5: 4096, 9: 8192}},
+]
+
+
+@pytest.mark.parametrize("settings", SLOWLY, ids=str)
+@pytest.mark.parametrize("nodes", [1, 2, 4])
+@pytest.mark.parametrize("name", ["g5.2xlarge", "g5.48xlarge", "p4d.24xlarge"])
+def test_a_job_takes_as_long_as_its_epochs_one_by_one(name: str, nodes: int, settings: dict[str, Any]) -> None:
+    """ImageNet fits into the memory of the larger ones: from epoch to epoch less of it is read from disk."""
+    given = {**IMAGENET, **settings}
+    instance = catalog.find(name)
+    trained = training(TrainConfig(**{k: v for k, v in given.items() if v is not None}), instance, nodes)
+    rates = rates_of(instance, trained.cost, trained.kind)
+    course = _Course(trained, rates.at("value"), "value", trained.data.gib < CACHE_SHARE * instance.memory_gib)
+    total, left = 0.0, float(trained.config.max_steps or inf)
+    for epoch in range(trained.config.epochs):
+        updates = min(left, trained.updates(epoch))
+        total += updates * course.step(epoch, course.uncached(epoch)).step_s
+        total += trained.evaluating * course.evaluation_s()
+        left -= updates
+        if left <= 0:
+            break
+
+    assert course.job_s() == pytest.approx(total)
+
+
+def test_a_job_of_any_number_of_epochs_is_forecast_at_once() -> None:
+    one, all_of_them = (expect("p4d.24xlarge", 4, **IMAGENET, epochs=10**power) for power in (6, 12))
+
+    assert all_of_them.hours == pytest.approx(10**6 * one.hours, rel=0.01)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from launch.rehearse.nodes.ec2 import processes
-from tests.launch.rehearse.ec2.conftest import SETTINGS, WITHOUT_ROOT, needs_namespaces
+from tests.launch.rehearse.ec2.conftest import SETTINGS, WITHOUT_ROOT, needs_namespaces, needs_nodes
 from tests.launch.rehearse.terminal import Kept, Start, Terminal
 
 pytestmark = pytest.mark.timeout(600)  # with the undisturbed rehearsal, on a busy machine
@@ -46,6 +46,20 @@ def test_after_the_loss_of_a_node_and_of_the_launcher_the_weights_are_the_same(u
 
 
 @needs_namespaces
+@pytest.mark.slow("a job whose first region is full runs to its end in the second")
+def test_a_job_without_capacity_in_its_first_region_is_trained_in_the_second(undisturbed: Kept, start: Start) -> None:
+    """With a limit in USD, for which the embedded AWS has the region's prices."""
+    regions = ("--region", "us-east-1,us-west-2", "--max-usd", "100")
+    terminal = start(*SETTINGS, *regions, "--inject", "no-capacity:us-east-1")
+
+    assert terminal.end() == 0, terminal.text
+
+    assert_injected(terminal, "no-capacity:us-east-1")
+    assert "2 nodes started (g5.2xlarge in us-west-2a)" in terminal.text
+    assert_same_training(terminal, undisturbed)
+
+
+@needs_namespaces
 @pytest.mark.slow("a job with a spot notice and a full disk ends with the weights of an undisturbed one")
 def test_after_a_spot_notice_and_a_full_disk_the_weights_are_the_same(undisturbed: Kept, start: Start) -> None:
     """On a slow network, so that the notice comes in the middle of an epoch."""
@@ -62,7 +76,36 @@ def test_after_a_spot_notice_and_a_full_disk_the_weights_are_the_same(undisturbe
     assert re.findall(r"launch: exit code (\d+)", terminal.text) == ["7", "0"]
     assert max(row["all_reduce_gb_per_s"] for row in terminal.epochs()) < 1.2 * 50 / 8000
     assert min(row["all_reduce_gb_per_s"] for row in undisturbed.epochs()) > 50 / 8000
+    assert re.search(r"warning: the 2 nodes exchange 0\.0\d+ Gbit/s, less than half of the 0\.4", terminal.text)
     assert_same_training(terminal, undisturbed)
+
+
+@needs_nodes
+@pytest.mark.slow("a sick node is replaced and named, and the weights are those of an undisturbed job")
+def test_a_sick_node_is_replaced_and_the_weights_are_the_same(undisturbed: Kept, start: Start) -> None:
+    terminal = start(*SETTINGS, "--inject", "sick-node")
+
+    assert terminal.end() == 0, terminal.text
+
+    assert_injected(terminal, "sick-node:1")
+    (named,) = re.findall(r"node \d \(i-\w+\) failed its health check: .*", terminal.text)
+    assert named.endswith("its kernel logged NVIDIA's Xid 79 (the GPU has fallen off the bus)")
+    assert "3 x instance" in terminal.text
+    assert_same_training(terminal, undisturbed)
+
+
+@needs_nodes
+@pytest.mark.slow("a node that takes a sick one's place and is sick, too, ends the job with 8, and nothing is left")
+def test_a_second_sick_node_in_the_same_place_ends_the_job(start: Start) -> None:
+    terminal = start(*SETTINGS, "--inject", "sick-node:2")
+
+    assert terminal.end() == 8, terminal.text
+
+    assert_injected(terminal, "sick-node:2")
+    (error,) = [line for line in terminal.said if "| error: node" in line]
+    assert "failed its health check" in error
+    assert error.endswith("as did the node whose place it had taken")
+    assert "Traceback" not in terminal.text
 
 
 @pytest.mark.skipif(processes.why_not_here() is not None, reason=processes.why_not_here() or "")

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from launch.rehearse.aws.iam.policies import actions
 from tests.launch.core.test_secrets import assert_nowhere
-from tests.launch.privilege.policies import actions
 from tests.launch.privilege.rehearsed import needs_of_nodes, ungranted
 from tests.launch.privilege.test_roles import BOOT, SECRETS, VIEW, needs
 from tests.launch.rehearse.ec2.conftest import needs_nodes

@@ -14,7 +14,7 @@ from launch.rehearse.nodes.ec2.node import Node, NodeSetup, Volume
 from launch.rehearse.nodes.ec2.processes import Processes, processes, relocated
 from tests import needs
 from tests.conftest import ROOT
-from tests.launch.ec2.test_boot import user_data
+from tests.launch.ec2.boot.job import user_data
 from tests.processes import left_of, processes_with
 
 pytestmark = needs.process_nodes()

@@ -8,7 +8,8 @@ from trainer.errors import SettingsError
 
 def test_every_form_is_understood_and_written_back() -> None:
     words = ["node-dies@epoch:1", "spot-notice@epoch:12", "disk-full@epoch:2", "no-capacity:zone-a",
-             "slow-network:1gbit", "launcher-killed@call:5", "throttle"]  # fmt: skip
+             "slow-network:1gbit", "launcher-killed@call:5", "throttle", "sick-node:2",
+             "no-capacity:us-gov-west-1"]  # fmt: skip
 
     faults = parse(words)
 
@@ -20,6 +21,8 @@ def test_every_form_is_understood_and_written_back() -> None:
         Fault("slow-network", where="1gbit"),
         Fault("launcher-killed", number=5),
         Fault("throttle"),
+        Fault("sick-node", number=2),
+        Fault("no-capacity", where="us-gov-west-1"),
     )
     assert [str(fault) for fault in faults] == words
 
@@ -37,6 +40,7 @@ def test_what_comes_at_an_epoch_comes_after_the_first_unless_told() -> None:
         ("launcher-killed@epoch:1", "must look like launcher-killed@call:N."),
         ("no-capacity:us-east-1a", "must look like no-capacity:zone-X."),
         ("slow-network:fast", "must look like slow-network:RATE."),
+        ("sick-node@epoch:1", "must look like sick-node[:N]."),
         ("throttle@call:1", "must look like throttle."),
     ],
 )
@@ -45,6 +49,11 @@ def test_a_wrong_one_is_refused_with_its_form(word: str, sentence: str) -> None:
         parse([word])
 
     assert sentence in str(refused.value)
+
+
+def test_one_node_is_sick_unless_told() -> None:
+    assert parse(["sick-node"]) == (Fault("sick-node", number=1),)
+    check(parse(["sick-node:9"]), epochs=1)  # it is no epoch
 
 
 def test_one_that_comes_after_the_end_is_refused() -> None:

@@ -5,12 +5,14 @@ remembered on 2026-11-21, where nothing else is named: one call may need several
 always the operations'.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.launch.faults import Request
-from tests.launch.privilege.policies import Need, listed
+from launch.rehearse.aws.call import Call
+from launch.rehearse.aws.iam.policies import Need, listed
 
 Tags = Mapping[str, str]
 Params = Mapping[str, Any]
@@ -38,7 +40,8 @@ class AccountView:
 NAMES = {"service-quotas": "servicequotas"}
 S3 = {"HeadBucket": "ListBucket", "HeadObject": "GetObject", "ListObjectsV2": "ListBucket",
       "ListObjectVersions": "ListBucketVersions", "CreateMultipartUpload": "PutObject", "UploadPart": "PutObject",
-      "CompleteMultipartUpload": "PutObject", "CopyObject": "PutObject", "DeleteObjects": "DeleteObject"}  # fmt: skip
+      "CompleteMultipartUpload": "PutObject", "CopyObject": "PutObject", "DeleteObjects": "DeleteObject",
+      "GetBucketEncryption": "GetEncryptionConfiguration"}  # fmt: skip
 
 # EC2's operations on existing resources -> {parameter with their ids: their type}.
 CHANGES = {
@@ -49,6 +52,7 @@ CHANGES = {
     "DeletePlacementGroup": {"GroupName": "placement-group"},
     "DeleteSecurityGroup": {"GroupId": "security-group"},
     "DeleteVolume": {"VolumeId": "volume"},
+    "GetConsoleOutput": {"InstanceId": "instance"},
     "ModifyInstanceAttribute": {"InstanceId": "instance"},
     "RevokeSecurityGroupEgress": {"GroupId": "security-group"},
     "TerminateInstances": {"InstanceIds": "instance"},
@@ -61,18 +65,21 @@ MAKES = {
 }
 
 
-def needs(call: Request, view: AccountView) -> list[Need]:
+def needs(call: Call, view: AccountView) -> list[Need]:
     """All needs of a call; AWS refuses it if one is not granted."""
-    of_service = {"ec2": _ec2, "s3": _s3, "sagemaker": _sagemaker, "scheduler": _scheduler}.get(call.service, _others)
+    of_service = {"ec2": _ec2, "s3": _s3, "sagemaker": _sagemaker, "scheduler": _scheduler, "ebs": _ebs}.get(
+        call.service, _others
+    )
     return list(of_service(call, view)) or [Need(_action(call))]
 
 
-def _action(call: Request) -> str:
+def _action(call: Call) -> str:
     name = S3.get(call.operation, call.operation) if call.service == "s3" else call.operation
+    name = "ViewBudget" if name == "DescribeBudgets" else name
     return f"{NAMES.get(call.service, call.service)}:{name}"
 
 
-def _ec2(call: Request, view: AccountView) -> Iterator[Need]:
+def _ec2(call: Call, view: AccountView) -> Iterator[Need]:
     operation, params = call.operation, call.params
     action = f"ec2:{operation}"
     if operation in CHANGES:
@@ -83,12 +90,16 @@ def _ec2(call: Request, view: AccountView) -> Iterator[Need]:
         yield from _made(operation, kind, params, view, params.get("GroupName", "new"))
         yield from (_existing(action, what, params[key], view) for key, what in beside.items() if key in params)
     if operation == "CreateTags":
-        new = _requested({tag["Key"]: tag["Value"] for tag in params["Tags"]})
-        for name in params["Resources"]:
-            there = _existing(action, "*", name, view)
-            yield Need(there.action, view.arn("ec2", f"instance/{name}"), {**there.context, **new})
+        yield from _tagged(params, view)
     if operation == "RunInstances":
         yield from _run_instances(params, view)
+
+
+def _tagged(params: Params, view: AccountView) -> Iterator[Need]:
+    new = _requested({tag["Key"]: tag["Value"] for tag in params["Tags"]})
+    for name in params["Resources"]:
+        there = _existing("ec2:CreateTags", "*", name, view)
+        yield Need(there.action, view.arn("ec2", f"instance/{name}"), {**there.context, **new})
 
 
 def _run_instances(params: Params, view: AccountView) -> Iterator[Need]:
@@ -143,7 +154,7 @@ def _pass_role(arn: str, service: str) -> Need:
     return Need("iam:PassRole", arn, {"iam:PassedToService": f"{service}.amazonaws.com"})
 
 
-def _s3(call: Request, view: AccountView) -> Iterator[Need]:
+def _s3(call: Call, view: AccountView) -> Iterator[Need]:
     operation, params = call.operation, call.params
     action, arn = f"s3:{S3.get(operation, operation)}", f"arn:aws:s3:::{params.get('Bucket', '*')}"
     mine = {"s3:ResourceAccount": view.account, "aws:PrincipalAccount": view.account}
@@ -153,7 +164,7 @@ def _s3(call: Request, view: AccountView) -> Iterator[Need]:
         yield Need(action, arn, {**mine, **({"s3:prefix": params["Prefix"]} if "Prefix" in params else {})})
 
 
-def _sagemaker(call: Request, view: AccountView) -> Iterator[Need]:
+def _sagemaker(call: Call, view: AccountView) -> Iterator[Need]:
     operation, params = call.operation, call.params
     action = f"sagemaker:{operation}"
     if operation == "ListTags":
@@ -171,10 +182,10 @@ def _sagemaker(call: Request, view: AccountView) -> Iterator[Need]:
             yield Need("sagemaker:AddTags", arn, {**tags, "sagemaker:TaggingAction": operation})
 
 
-def _scheduler(call: Request, view: AccountView) -> Iterator[Need]:
+def _scheduler(call: Call, view: AccountView) -> Iterator[Need]:
     operation, params = call.operation, call.params
     action = f"scheduler:{operation}"
-    if operation == "CreateScheduleGroup":
+    if operation in ("CreateScheduleGroup", "GetScheduleGroup"):
         arn = view.arn("scheduler", f"schedule-group/{params['Name']}")
         yield Need(action, arn)
         if "Tags" in params:
@@ -185,7 +196,11 @@ def _scheduler(call: Request, view: AccountView) -> Iterator[Need]:
             yield _pass_role(params["Target"]["RoleArn"], "scheduler")
 
 
-def _others(call: Request, view: AccountView) -> Iterator[Need]:
+def _ebs(call: Call, view: AccountView) -> Iterator[Need]:
+    yield _existing(_action(call), "snapshot", call.params["SnapshotId"], view)
+
+
+def _others(call: Call, view: AccountView) -> Iterator[Need]:
     """Other services, where each call is one action, on one resource or several of a type."""
     if str(call) == "ssm:GetParameter":  # AWS's public parameters have no account
         owner = "" if call.params["Name"].startswith("/aws/") else view.account
@@ -208,8 +223,10 @@ ON_ONE = {
     "cloudformation:DescribeStacks": ("arn:aws:cloudformation:{region}:{account}:stack/{StackName}/0",),
     "ecr:DescribeImages": ("arn:aws:ecr:{region}:{account}:repository/{repositoryName}",),
     "ecr:PutImage": ("arn:aws:ecr:{region}:{account}:repository/{repositoryName}",),
+    "ecr:GetDownloadUrlForLayer": ("arn:aws:ecr:{region}:{account}:repository/{repositoryName}",),
     "iam:GetInstanceProfile": ("arn:aws:iam::{account}:instance-profile/{InstanceProfileName}",),
     "iam:GetRole": ("arn:aws:iam::{account}:role/{RoleName}",),
+    "iam:SimulatePrincipalPolicy": ("{PolicySourceArn}",),
     "logs:CreateLogGroup": _GROUPS,
     "logs:CreateLogStream": _STREAM,
     "logs:FilterLogEvents": _GROUPS,

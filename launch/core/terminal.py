@@ -1,0 +1,30 @@
+"""Messages to the user of a command, and questions to them."""
+
+import sys
+from functools import partial
+
+from trainer.errors import SettingsError
+
+say = partial(print, flush=True)  # a pipe would buffer it otherwise
+
+
+def confirm(what: str) -> None:
+    """Asks the user to confirm `what`.  Raises SettingsError if they do not, or if there is no terminal to ask on."""
+    if not sys.stdin.isatty():
+        raise SettingsError(f"{what}; add --yes to confirm.")
+    try:
+        answer = input(f"\n{what}.  Continue? [yes/no] ").strip().lower()
+    except EOFError:
+        answer = "no"
+    if answer not in ("y", "yes"):
+        raise SettingsError("not confirmed; nothing was changed.  Answer yes, or add --yes.")
+
+
+def may_detach() -> bool:
+    """Whether a user who pressed Ctrl-C wants the job to keep running; no without a terminal, or at another Ctrl-C."""
+    if not sys.stdin.isatty():
+        return False
+    try:
+        return input("\nStop the job, or detach and leave it running? [stop/detach] ").strip().lower().startswith("d")
+    except (KeyboardInterrupt, EOFError):
+        return False

@@ -1,0 +1,112 @@
+"""Verbs, such as status and stop: commands for a job that was started."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pydantic import BaseModel
+
+from launch.core.terminal import say
+from trainer.contract import STOPPED, Exit
+from trainer.errors import SettingsError, TrainerError
+from trainer.settings import completion, flags
+from trainer.settings.argparser import version
+from trainer.settings.registry import did_you_mean
+
+SHORT = {"-f": "--follow"}
+
+Table = Mapping[str, tuple[str, type[BaseModel]]]  # of verbs by name: their texts and options
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A command for a job that was started, such as status.  act returns the exit code and may raise TrainerError.
+
+    about: one line and an example.  A first word without hyphens is the option `job`.
+    """
+
+    about: str
+    options: type[BaseModel]
+    act: Callable[[Any], int]
+
+
+def verbs_of(commands: Callable[[], object], table: Table) -> dict[str, Verb]:
+    """The verbs in `table`, which are methods of what `commands` returns.
+
+    commands: called when a verb runs, so that it may import what --help does not need.
+    """
+
+    def act(name: str, options: BaseModel) -> int:
+        exit_code: int = getattr(commands(), name)(options)
+        return exit_code
+
+    return {name: Verb(about, options, partial(act, name)) for name, (about, options) in table.items()}
+
+
+def main_of_verbs(prog: str, about: str, verbs: Mapping[str, Verb], argv: Sequence[str]) -> int:
+    """Runs a command that starts no job and has verbs only; returns the exit code."""
+
+    def act() -> int:
+        verb = verb_of(verbs, argv)
+        if verb:
+            return run_verb(prog, verbs, verb, argv[1:])
+        if argv == ["--version"]:
+            say(version())
+            return Exit.DONE
+        if not argv or argv[0] in ("-h", "--help"):
+            say(f"usage: {prog} VERB [-h] ...\n\n{about}\nverbs:\n{verb_list(prog, verbs)}")
+            return Exit.DONE if argv else Exit.SETTINGS
+        raise unknown_verb(argv[0], verbs)
+
+    return coded(act)
+
+
+def verb_of(verbs: Mapping[str, Verb], argv: Sequence[str]) -> str:
+    """The verb that the command line begins with; empty if it does not begin with one."""
+    if not completion.is_asked():
+        return argv[0] if argv and argv[0] in verbs else ""
+    if verbs and completion.is_at_first_word():
+        completion.offer(verbs)
+    words = completion.typed_words()
+    if not words or words[0] not in verbs:
+        return ""
+    completion.skip_word()
+    return words[0]
+
+
+def run_verb(prog: str, verbs: Mapping[str, Verb], name: str, argv: Sequence[str]) -> int:
+    """Runs the verb `name` with the words after it; returns its exit code."""
+    verb = verbs[name]
+    words, takes_job = [SHORT.get(word, word) for word in argv], "job" in verb.options.model_fields
+    if takes_job and words and not words[0].startswith("-"):
+        words = ["--job", *words]
+    prog = f"{prog} {name} [JOB]" if takes_job else f"{prog} {name}"
+    (options,) = flags.parse(words, [verb.options], prog=prog, about=verb.about, sections={})
+    return verb.act(options)
+
+
+def unknown_verb(word: str, verbs: Mapping[str, Verb]) -> SettingsError:
+    """The refusal of a verb that does not exist, with the nearest that does."""
+    return SettingsError(f"unknown verb {word!r}{did_you_mean(word, verbs) or '.'}")
+
+
+def verb_list(prog: str, verbs: Mapping[str, Verb]) -> str:
+    """A line a verb, for --help."""
+    return "\n".join(f"  {prog} {name:<8} {verb.about.splitlines()[0]}" for name, verb in verbs.items())
+
+
+def coded(act: Callable[[], int]) -> int:
+    """Runs `act`; prints a TrainerError as one line and returns its exit code."""
+    try:
+        return act()
+    except TrainerError as error:
+        sys.stdout.flush()
+        print(f"error: {error}", file=sys.stderr)
+        return error.code
+    except KeyboardInterrupt:
+        return STOPPED
+    except BrokenPipeError:  # `... status | head` has read enough
+        sys.stdout = None
+        return Exit.DONE

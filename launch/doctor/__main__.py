@@ -1,0 +1,56 @@
+# PYTHON_ARGCOMPLETE_OK
+"""`python -m launch.doctor`: the command line."""
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from launch.core import backend
+from launch.core.verbs import coded
+from launch.doctor.options import BACKENDS, DoctorOptions, backend_in, spelt_out
+from trainer.config import SECTIONS, TrainConfig
+from trainer.settings import flags
+from trainer.settings.registry import check_name
+
+if TYPE_CHECKING:
+    from launch.doctor.commands import Runtime
+
+PROG = "python -m launch.doctor"
+ABOUT = """\
+Says what the AWS account lacks for a job, and the command that mends it.  Takes the job's own flags, or its file, and
+reads only: nothing is made, and nothing costs more than a fraction of a cent.
+
+  python -m launch.doctor --nodes 2 --dataset cifar10
+  python -m launch.doctor --for sagemaker --instance-type ml.g5.12xlarge
+  python -m launch.doctor --job job.yaml --json
+
+Each line is ok, warning (the job would run), missing (it would not) or unknown (these credentials may not look, or AWS
+did not answer).  Exit code 0: nothing is missing; 4: something is; 2: a setting is wrong.
+"""
+
+
+def main(argv: Sequence[str], runtime: "Runtime | None" = None) -> int:
+    """Runs the command line and returns its exit code."""
+
+    def act() -> int:
+        words = spelt_out(list(argv))
+        check_name("backend", backend_in(words), BACKENDS)
+        chosen = backend.find(backend_in(words))
+        options, where, train = flags.parse(
+            words,
+            [DoctorOptions, chosen.options, TrainConfig],
+            prog=PROG,
+            about=ABOUT,
+            sections={"backend": "launch.doctor", next(iter(chosen.options.model_fields)): chosen.module, **SECTIONS},
+            defaults=chosen.defaults,
+        )
+        from launch.doctor import commands  # slow to import, and --help does not need it
+
+        job = commands.job_of(chosen.name, cast(TrainConfig, train), where)
+        return commands.examine(job, cast(DoctorOptions, options), runtime or commands.Runtime())
+
+    return coded(act)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

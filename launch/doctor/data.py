@@ -1,0 +1,93 @@
+"""The data's snapshot, and the keys of the volumes that are made from it."""
+
+from collections.abc import Iterator
+
+from launch.core.s3 import parse_s3
+from launch.doctor.account import spots_use_of_key, use_of_key
+from launch.doctor.case import Case
+from launch.doctor.findings import Verdict, missing, ok, warning
+
+PUBLISH = "infra/data.md: how to make a snapshot; or --data-s3 s3://BUCKET/FOLDER"
+
+# Name -> where in a volume its magic number is, and that.  ext4: Documentation/filesystems/ext4/super.rst; XFS: xfs_sb;
+# a partition table begins with GPT's own magic in the second sector, or ends the first one with 55 AA.
+_MAGIC = {"ext4": (1080, b"\x53\xef"), "xfs": (0, b"XFSB"), "gpt": (512, b"EFI PART"), "mbr": (510, b"\x55\xaa")}
+
+
+def snapshot(case: Case) -> Iterator[Verdict]:
+    """State and size; launch.ec2 finds it by its tag."""
+    found = case.snapshot
+    if found is not None:
+        yield ok(f"{found.id}, {found.gib} GiB, for --dataset {case.job.train.dataset}")
+
+
+def file_system(case: Case) -> Iterator[Verdict]:
+    """The file system in the first block, which boot.sh must be able to mount.
+
+    https://docs.aws.amazon.com/ebs/latest/userguide/ebs-accessing-snapshot.html: 0.003 USD per thousand blocks read.
+    """
+    found = case.snapshot
+    if found is None:
+        return
+    listed = {"SnapshotId": found.id, "StartingBlockIndex": 0, "MaxResults": 100}
+    blocks = case.aws.call("ebs", "ListSnapshotBlocks", listed).get("Blocks", ())
+    first = next((block for block in blocks if block["BlockIndex"] == 0), None)
+    if first is None:
+        yield missing(f"{found.id} has nothing in its first block: no file system", PUBLISH)
+        return
+    token = {"SnapshotId": found.id, "BlockIndex": 0, "BlockToken": first["BlockToken"]}
+    yield _mountable(found.id, case.aws.call("ebs", "GetSnapshotBlock", token)["BlockData"].read())
+
+
+def _mountable(snapshot_id: str, block: bytes) -> Verdict:
+    kind = kind_of(block)
+    if kind in ("ext4", "xfs"):
+        return ok(kind)
+    if kind in ("gpt", "mbr"):
+        return warning(f"{snapshot_id} has a partition table; nodes mount its first partition", PUBLISH)
+    return missing(f"{snapshot_id} begins with no file system that nodes can mount (ext4 or XFS)", PUBLISH)
+
+
+def kind_of(block: bytes) -> str:
+    """ext4 (or ext2, ext3), xfs, gpt, mbr, or "" for anything else."""
+    return next((name for name, (at, magic) in _MAGIC.items() if block[at : at + len(magic)] == magic), "")
+
+
+def in_s3(case: Case) -> Iterator[Verdict]:
+    """Whether there is something under --data-s3."""
+    place = parse_s3(case.ec2.options.data_s3) if case.ec2.options.data_s3 else None
+    if place is None:
+        return
+    bucket, prefix = place.bucket, place.key
+    found = case.aws.call("s3", "ListObjectsV2", {"Bucket": bucket, "Prefix": prefix, "MaxKeys": 1})
+    if found.get("KeyCount"):
+        yield ok(f"s3://{bucket}/{prefix}")
+    else:
+        yield missing(f"nothing is under s3://{bucket}/{prefix}", f"aws s3 sync FOLDER s3://{bucket}/{prefix}")
+
+
+def default_key(case: Case) -> Iterator[Verdict]:
+    """The key of new volumes: the launcher's credentials need leave to use it, or nodes end as soon as they start.
+
+    https://docs.aws.amazon.com/ebs/latest/userguide/ebs-encryption-requirements.html
+    """
+    key = str(case.aws.call("ec2", "GetEbsDefaultKmsKeyId")["KmsKeyId"])
+    if key == "alias/aws/ebs":
+        yield ok("new volumes: AWS's own key")
+    else:
+        yield from use_of_key(case, key, "new volumes")
+        yield from spots_use_of_key(case, key, "new volumes")
+
+
+def snapshots_key(case: Case) -> Iterator[Verdict]:
+    """The key of the snapshot, where it is encrypted with one of another account."""
+    found = case.snapshot
+    if found is None:
+        return
+    (row,) = case.aws.pages("ec2", "DescribeSnapshots", "Snapshots", {"SnapshotIds": [found.id]})
+    key = row.get("KmsKeyId") if row.get("Encrypted") else None
+    if key is None:
+        yield ok(f"{found.id} is not encrypted; volumes made from it are")
+        return
+    yield from use_of_key(case, key, found.id)
+    yield from spots_use_of_key(case, key, found.id)

@@ -1,0 +1,67 @@
+"""Whether the job's nodes could reach S3, ECR and CloudWatch from each of its subnets."""
+
+from collections.abc import Iterator
+
+from launch.doctor.case import Case
+from launch.doctor.findings import Verdict, missing, ok, split, warning
+from launch.ec2 import reach
+from launch.ec2.facts import Facts
+
+EXCLUDED = ("create-complete", "update-complete")  # states of an exclusion that holds
+DEFAULT_VPC = "aws ec2 create-default-vpc, or your own --subnet subnet-..."
+
+
+def subnets(case: Case) -> Iterator[Verdict]:
+    """The default VPC's, or those that the job names."""
+    zones = ", ".join(subnet.zone for subnet in case.subnets)
+    yield ok(f"{len(case.subnets)} in {case.subnets[0].vpc}: {zones}")
+
+
+def way_out(case: Case) -> Iterator[Verdict]:
+    """A node that reaches none of them neither logs nor leaves a record, and is paid for."""
+    facts = Facts(case.region, case.account, subnets=case.subnets, exits=case.exits, now=case.now)
+    cluster = case.cluster(facts)
+    problems, reached = list[str](), set[str]()
+    for instance in case.instances:
+        for subnet in case.subnets:
+            why = reach.why_cut_off(cluster, facts, instance, subnet)
+            if why:
+                problems.append(why)
+            else:
+                reached.add(subnet.id)
+    if not problems:
+        yield ok(f"from all {len(case.subnets)} subnets")
+    elif reached:
+        for sentence in dict.fromkeys(problems):
+            yield warning(*split(sentence))
+    else:
+        yield missing(*split(problems[0]))
+
+
+def public_access(case: Case) -> Iterator[Verdict]:
+    """Whether the region lets traffic through internet gateways at all, which the routes do not show.
+
+    https://docs.aws.amazon.com/vpc/latest/userguide/security-vpc-bpa.html
+    """
+    options = case.aws.call("ec2", "DescribeVpcBlockPublicAccessOptions")["VpcBlockPublicAccessOptions"]
+    mode, vpc = options.get("InternetGatewayBlockMode", "off"), case.subnets[0].vpc
+    by_gateway = [subnet for subnet in case.subnets if case.exits[subnet.id].way == "gateway"]
+    if mode == "off" or not by_gateway:
+        yield ok("internet gateways are not blocked" if mode == "off" else f"{mode}; no subnet has an internet gateway")
+        return
+    excluded = _excluded(case)
+    blocked = [subnet.id for subnet in by_gateway if not {vpc, subnet.id} & excluded]
+    if not blocked:
+        yield ok(f"{mode}, and the job's subnets are excluded from it")
+        return
+    mend = f"aws ec2 create-vpc-block-public-access-exclusion --region {case.region} --vpc-id {vpc}"
+    yield missing(
+        f"VPC Block Public Access is {mode} in {case.region}: nodes in {', '.join(blocked)} could not report",
+        f"{mend} --internet-gateway-exclusion-mode allow-bidirectional",
+    )
+
+
+def _excluded(case: Case) -> set[str]:
+    """The VPCs and subnets to which the block does not apply."""
+    rows = case.aws.pages("ec2", "DescribeVpcBlockPublicAccessExclusions", "VpcBlockPublicAccessExclusions")
+    return {row["ResourceArn"].rpartition("/")[2] for row in rows if row.get("State") in EXCLUDED}

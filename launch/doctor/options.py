@@ -1,0 +1,38 @@
+"""Options of launch.doctor beside the job's; the flags, and their help, follow from them."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from launch.core.options import Options
+
+BACKENDS = ("ec2", "sagemaker")
+# What is quicker to type -> the flag that it stands for.
+SHORT = {"--for": "--backend", "--job": "--config", "--json": "--format=json"}
+
+
+class DoctorOptions(Options):
+    """What is examined, and how it is shown."""
+
+    backend: Literal["ec2", "sagemaker"] = Field("ec2", description="where the job would run; --for is short for it")
+    format: Literal["table", "json"] = Field("table", description="output format; --json is short for --format json")
+
+
+def spelt_out(argv: list[str]) -> list[str]:
+    """The command line with every short form written out: --for ec2 or --for=ec2 becomes --backend=ec2."""
+    words = []
+    for word in argv:
+        name, equals, value = word.partition("=")
+        words.append(SHORT.get(name, name) + equals + value)
+    return words
+
+
+def backend_in(argv: list[str]) -> str:
+    """The backend that a spelt-out command line names, right or wrong; ec2 where it names none."""
+    backend = BACKENDS[0]
+    for place, word in enumerate(argv):
+        if word == "--backend" and place + 1 < len(argv):
+            backend = argv[place + 1]
+        elif word.startswith("--backend="):
+            backend = word.partition("=")[2]
+    return backend

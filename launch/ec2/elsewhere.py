@@ -1,0 +1,95 @@
+"""Launches a job in the first of several regions that has capacity; in the others nothing is left.
+
+One region is tried at a time: what a launch made there is removed, and that is verified, before the next one begins.
+"""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from launch.core.clock import duration
+from launch.core.errors import AwsError, Ended, Forbidden
+from launch.core.lookup import spec_of
+from launch.ec2.names import BACKEND_NAME
+from launch.ec2.planning import plan_everywhere
+from launch.ec2.regions import Place, Plans, overview
+from launch.ec2.requests import Cluster
+from launch.ec2.runtime import Runtime
+from launch.ec2.start import launch
+from launch.ec2.waiting import ASK_EVERY_S, Tried, tried_in
+from trainer.contract import Exit
+from trainer.outcome import Outcome
+
+
+def launch_anywhere(plans: Plans, runtime: Runtime) -> Outcome | None:
+    """launch() in one region, with what it returns and raises.  Raises Ended where none has capacity."""
+    if plans.home or len(plans.places) == 1:
+        place = plans.tried[0]
+        runtime.say(place.plan.brief)
+        return launch(place.plan, runtime)
+    return _Search(plans, runtime).search()
+
+
+def _may_be_had_elsewhere(error: Ended) -> bool:
+    """Whether a launch failed, and everything was removed, for a reason that another region may not have."""
+    cause = error.__cause__
+    return isinstance(cause, Forbidden) or (isinstance(cause, AwsError) and cause.aws_code == "NothingLeftToTry")
+
+
+@dataclass
+class _Search:
+    """began: seconds since the epoch; begun: the clusters of the regions tried so far."""
+
+    plans: Plans
+    runtime: Runtime
+    tried: Tried = field(default_factory=Tried)
+    begun: dict[str, Cluster] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.began = self.runtime.clock.now()
+
+    def search(self) -> Outcome | None:
+        """One round over all regions, and more as long as the user waits."""
+        clock, hours = self.runtime.clock, self.plans.places[0].plan.payload.job.where.wait_for_capacity
+        until = self.began + hours * 3600
+        self.runtime.say(overview(self.plans))
+        while True:
+            for place in self.plans.tried:
+                self._check_wanted()
+                try:
+                    return self._launch(place)
+                except Ended as error:
+                    if not _may_be_had_elsewhere(error):
+                        raise
+                    self._note(place, error)
+            if clock.now() >= until:
+                raise self._nowhere(hours)
+            left = duration(timedelta(seconds=until - clock.now()))
+            self.runtime.say(f"no capacity; asking again in {ASK_EVERY_S / 60:g} min, for {left} more")
+            clock.sleep(min(ASK_EVERY_S, max(1.0, until - clock.now())))
+            self._check_wanted()
+            self.plans = plan_everywhere(self.plans.places[0].plan.payload.job, self.runtime)
+            if self.plans.problem is not None:
+                raise self.plans.problem
+
+    def _launch(self, place: Place) -> Outcome | None:
+        is_first = place.region not in self.begun
+        self.begun[place.region] = place.plan.payload.cluster
+        self.runtime.say(place.plan.brief if is_first else f"trying {place.region}")
+        return launch(place.plan, self.runtime, waits=False)
+
+    def _check_wanted(self) -> None:
+        """Raises AwsError if somebody has stopped the job; between two tries it has nothing else that could tell."""
+        for region, cluster in self.begun.items():
+            spec = spec_of(self.runtime.make_aws(region), cluster.folder, BACKEND_NAME) or {}
+            if spec.get("stop_asked", 0) >= int(self.began):
+                raise AwsError(f"job {cluster.job} was stopped by another command.", "Stopped")
+
+    def _note(self, place: Place, error: Ended) -> None:
+        cause = error.__cause__
+        assert isinstance(cause, AwsError)
+        self.tried.note(cause, otherwise=tried_in(place.plan))
+
+    def _nowhere(self, hours: float) -> Ended:
+        error = self.tried.error(hours)
+        reason = f"no capacity in {', '.join(self.begun)}"
+        return Ended(str(error), Exit.AWS, Outcome("failed", Exit.AWS, reason, job=self.plans.job))

@@ -1,0 +1,201 @@
+"""The plans of a job that may run in any of several regions: which are tried, and what the others lack.  Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launch.core.errors import AwsError, NotSetUp
+from launch.core.names import DATA_TAG
+from launch.core.plan import Plan, as_data, as_text, json_text
+from launch.core.tables import columns
+from launch.ec2.facts import Facts
+from launch.ec2.options import IMAGE
+from launch.ec2.planner import Launch
+from launch.ec2.waiting import is_no_capacity
+from trainer.errors import SettingsError, TrainerError
+
+
+@dataclass(frozen=True)
+class Place:
+    """A region, with what was looked up there and the plan that follows from it."""
+
+    facts: Facts
+    plan: Plan[Launch]
+
+    @property
+    def region(self) -> str:
+        return self.facts.region
+
+    @property
+    def problem(self) -> TrainerError | None:
+        """Why the job cannot start here, unless waiting may help and the user waits."""
+        problem, waits = self.plan.problem, self.plan.payload.job.where.wait_for_capacity > 0
+        return None if problem is not None and waits and is_no_capacity(problem) else problem
+
+    @property
+    def holds_job(self) -> bool:
+        """Whether nodes of the job run or have run here, so that its checkpoints are in this region's bucket."""
+        return self.facts.last_generation > 0 or bool(self.facts.fleet.living)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the job was begun here and nobody has seen its end: a launcher may have died on the way."""
+        spec = self.facts.spec
+        return bool(self.facts.fleet.resources) or (spec is not None and "ended" not in spec)
+
+
+@dataclass(frozen=True)
+class Plans:
+    """A place per region, in the user's order.  is_new: the job has a name that no other job can have."""
+
+    places: tuple[Place, ...]
+    is_new: bool = False
+
+    @property
+    def home(self) -> Place | None:
+        """The only region where the job can go on, if it has begun to train somewhere."""
+        held = [place for place in self.places if place.holds_job]
+        stuck = [place for place in self.places if place.is_begun and place.problem]
+        return max(held or stuck, key=_started, default=None)
+
+    @property
+    def tried(self) -> tuple[Place, ...]:
+        """The regions to try, in this order.  One where the job was begun comes first: it may have nodes there."""
+        if self.home:
+            return (self.home,)
+        ready = [place for place in self.places if place.problem is None]
+        return tuple(sorted(ready, key=lambda place: not place.is_begun))
+
+    @property
+    def problem(self) -> TrainerError | None:
+        """Why the job can start nowhere."""
+        first = self.places[0].problem
+        if len(self.places) == 1 or isinstance(first, NotSetUp):
+            return first
+        unseen = [place for place in self.places if not place.facts.fleet_is_known]
+        if unseen and not self.is_new:
+            names = ", ".join(place.region for place in unseen)
+            return AwsError(
+                f"whether the job is in {names} already could not be looked up: {unseen[0].problem}  "
+                "If it is not, leave that region out."
+            )
+        return self.tried[0].problem if self.tried else self._all_problems()
+
+    def _all_problems(self) -> TrainerError:
+        """Why each of the regions is left out."""
+        lines = [f"{place.region}: {place.problem}" for place in self.places]
+        are_settings = [isinstance(place.problem, SettingsError) for place in self.places]
+        kind = SettingsError if all(are_settings) else AwsError
+        return kind("\n  ".join(["the job can start in none of the regions:", *lines]))
+
+    @property
+    def job(self) -> str:
+        return self.places[0].plan.payload.cluster.job
+
+
+def _started(place: Place) -> int:
+    return int((place.facts.spec or {}).get("started", 0))
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Something that one region has and another lacks.  command: copies or makes it."""
+
+    what: str
+    command: str
+
+
+def missing(place: Place, places: Sequence[Place]) -> tuple[Missing, ...]:
+    """What the region lacks, in the order in which it must be made."""
+    rows = (_missing_bucket(place), _missing_image(place, places), _missing_snapshot(place, places))
+    return tuple(row for row in rows if row is not None)
+
+
+def _missing_bucket(place: Place) -> Missing | None:
+    if any(isinstance(one, AwsError) and one.aws_code == "NoSuchBucket" for one in place.facts.problems):
+        return Missing("bucket", f"python -m launch.infra up --region {place.region}")
+    return None
+
+
+def _missing_image(place: Place, places: Sequence[Place]) -> Missing | None:
+    if place.facts.image is not None or place.facts.account is None:
+        return None
+    wanted = place.plan.payload.cluster.resolved.options.image
+    return Missing("image", _push(place, wanted, [one.facts.image for one in places]))
+
+
+def _missing_snapshot(place: Place, places: Sequence[Place]) -> Missing | None:
+    """None, too, where no other region has a snapshot to copy."""
+    has_volume = place.plan.payload.cluster.resolved.data_volume != "none"
+    if not has_volume or place.facts.snapshot is not None or place.facts.account is None:
+        return None
+    for source in places:
+        if source.facts.snapshot is not None:
+            return Missing("snapshot", _copy(place, source.region, source.facts.snapshot.id))
+    return None
+
+
+def _push(place: Place, wanted: str, found: Sequence[str | None]) -> str:
+    source = next((image for image in found if image), None)
+    if wanted == IMAGE or source is None:
+        return f"python -m launch.image push --region {place.region}"
+    target = f"{place.facts.account}.dkr.ecr.{place.region}.amazonaws.com/{wanted.partition('@')[0]}"
+    return f"docker buildx imagetools create --tag {target} {source}"
+
+
+def _copy(place: Place, region: str, snapshot: str) -> str:
+    dataset = place.plan.payload.job.train.dataset
+    tags = f"ResourceType=snapshot,Tags=[{{Key={DATA_TAG},Value={dataset}}}]"
+    return (
+        f"aws ec2 copy-snapshot --region {place.region} --source-region {region} --source-snapshot-id {snapshot} "
+        f"--tag-specifications '{tags}'"
+    )
+
+
+def text(plans: Plans) -> str:
+    """The plans for a reader; the plan itself where there is one region."""
+    if len(plans.places) == 1:
+        return as_text(plans.places[0].plan)
+    parts = [f"in {place.region}: {as_text(place.plan)}" for place in plans.tried]
+    return "\n\n".join([overview(plans), *parts])
+
+
+def overview(plans: Plans) -> str:
+    """A line per region, and the commands that make ready those that are left out."""
+    rows = [(place.region, _state(plans, place)) for place in (*plans.tried, *_left_out(plans))]
+    lines = [f"job {plans.job} starts in the first of these regions that has capacity:", *columns(rows)]
+    for place in _left_out(plans):
+        if lacks := missing(place, plans.places):
+            lines += [f"to make {place.region} ready:", *(f"  {one.command}" for one in lacks)]
+    return "\n".join(lines)
+
+
+def _left_out(plans: Plans) -> list[Place]:
+    return [place for place in plans.places if place not in plans.tried]
+
+
+def _state(plans: Plans, place: Place) -> str:
+    if place in plans.tried:
+        return f"the job is here: {place.problem}" if place.problem else "ready"
+    if plans.home:
+        return f"left out: the job and its checkpoints are in {plans.home.region}"
+    lacks = ", ".join(one.what for one in missing(place, plans.places))
+    why = "; ".join(str(problem) for problem in place.plan.problems)
+    return f"left out: {f'no {lacks} here: ' if lacks else ''}{why}"
+
+
+def data(plans: Plans) -> str:
+    """The plans as JSON: that of the first region that is tried, and under `regions` each with its own."""
+    if len(plans.places) == 1:
+        return json_text(as_data(plans.places[0].plan))
+    first = next(iter(plans.tried), plans.places[0])
+    content = as_data(first.plan)
+    if plans.problem is not None:
+        content["problems"] = [{"exit_code": int(plans.problem.code), "sentence": str(plans.problem)}]
+    rows = [_row(plans, place) for place in plans.places]
+    return json_text({**content, "regions": rows})
+
+
+def _row(plans: Plans, place: Place) -> dict[str, Any]:
+    lacks = [{"what": one.what, "command": one.command} for one in missing(place, plans.places)]
+    return {"region": place.region, "is_tried": place in plans.tried, "lacks": lacks, "plan": as_data(place.plan)}

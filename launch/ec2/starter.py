@@ -1,0 +1,188 @@
+"""Starts the nodes of a job, and replaces lost ones: the plan's requests, again wherever there is no capacity."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from launch.core.aws import Aws
+from launch.core.clock import duration
+from launch.core.errors import AwsError
+from launch.core.lookup import read_json
+from launch.core.perform import Say, perform
+from launch.core.plan import Plan, Request
+from launch.ec2 import machines, requests
+from launch.ec2.fleet import NO_START, TAKEN_BACK, Fleet, Resource, nodes_and_volumes, nodes_of
+from launch.ec2.planner import Launch
+from launch.ec2.planning import plan_job
+from launch.ec2.requests import Cluster
+from launch.ec2.roster import roster, volumes_missing
+from launch.ec2.runtime import Runtime
+from launch.ec2.waiting import ASK_EVERY_S, Tried, is_no_capacity, tried_in
+from launch.ec2.watch import APPEAR_S
+
+LOOK_EVERY_S = 3.0
+# https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/troubleshooting-launch.html
+NO_KEY = (
+    "  Most often EC2 may not use the key that encrypts a volume; python -m launch.doctor looks at the snapshot's "
+    "and at the default key."
+)
+NOT_STARTED = "NotStarted"  # our code for nodes that EC2 took and could not start
+
+
+@dataclass
+class Starter:
+    """Starts the nodes of `plan`.
+
+    say: must not fail, even if the terminal is gone; runtime.say may.  waits: as long as the user says until the first
+    nodes have capacity; nodes that replace lost ones are always waited for.
+    """
+
+    plan: Plan[Launch]
+    runtime: Runtime
+    aws: Aws
+    say: Say
+    waits: bool
+
+    def start(self) -> Mapping[str, Any]:
+        """Makes the requests of the plan and writes cluster.json, which it returns.  Converges if repeated."""
+        members = self._start(self.plan, may_retry=True)
+        self.waits = True
+        return members
+
+    def replace_lost(self) -> Mapping[str, Any]:
+        """Replaces lost nodes, as the same command would do."""
+        return self._start(self._same_start_again(self.plan), may_retry=True)
+
+    def _start(self, plan: Plan[Launch], *, may_retry: bool) -> Mapping[str, Any]:
+        cluster = plan.payload.cluster
+        try:
+            plan = self._perform(plan)
+        except AwsError as error:
+            if error.aws_code != "InvalidGroup.Duplicate" or not may_retry:
+                raise
+            # botocore repeated a request whose answer was lost: the group exists, and a new plan will find it.
+            return self._start(self._plan_again(), may_retry=False)
+        try:
+            fleet = self._wait_for_nodes(plan.payload)
+        except AwsError as error:
+            if error.aws_code != NOT_STARTED:
+                raise
+            # EC2 took the request and then had no machines: as if it had said so at once.
+            self.say(f"{error}  Trying elsewhere.")
+            self._end_generation(plan.payload.generation)
+            return self._start(self._plan_again(), may_retry=may_retry)
+        previous = read_json(self.aws, cluster.folder.bucket, cluster.folder.cluster)
+        members = roster(cluster, fleet, previous)
+        if members != previous:
+            perform([requests.put_roster(cluster.folder, members)], self.aws.call, self.runtime.say)
+            self._begin_limit(cluster, int(members["deadline"]))
+        places = ", ".join(sorted({f"{node.type} in {node.zone}" for node in fleet.living}))
+        self.runtime.say(f"{cluster.nodes} nodes started ({places}); they take a few minutes to boot")
+        return members
+
+    def _begin_limit(self, cluster: Cluster, deadline: int) -> None:
+        """Sets the time limit of nodes that were waited for: until now it was late by all that they might have been."""
+        ends = datetime.fromtimestamp(deadline, UTC)
+        if ends < cluster.deadline:
+            for request in requests.time_limit(replace(cluster, deadline=ends), exists=True):
+                self._do(request)
+
+    def _perform(self, plan: Plan[Launch]) -> Plan[Launch]:
+        """Makes the plan's requests, and again while there is no capacity and the user waits; returns the last plan."""
+        clock, tried = self.runtime.clock, Tried()
+        hours = plan.payload.job.where.wait_for_capacity if self.waits else 0.0
+        until = clock.now() + hours * 3600
+        while True:
+            try:
+                if plan.problem is not None:
+                    if hours:  # the job has begun, and a stop from elsewhere ends the waiting
+                        self._do(requests.put_spec(plan.payload.cluster))
+                    raise plan.problem
+                perform(plan.steps, self.aws.call, self.runtime.say, clock.sleep)
+                return plan
+            except AwsError as error:
+                if not hours or not is_no_capacity(error):
+                    raise
+                tried.note(error, otherwise=tried_in(plan))
+                if clock.now() >= until:
+                    raise tried.error(hours) from error
+            left = duration(timedelta(seconds=until - clock.now()))
+            self.say(f"no capacity; asking again in {ASK_EVERY_S / 60:g} min, for {left} more")
+            clock.sleep(min(ASK_EVERY_S, max(1.0, until - clock.now())))
+            plan = self._same_start_again(plan)
+
+    def _same_start_again(self, plan: Plan[Launch]) -> Plan[Launch]:
+        """A new plan for what is missing.  Raises AwsError if somebody stopped the job meanwhile."""
+        again = self._plan_again()
+        if again.payload.cluster.started != plan.payload.cluster.started:
+            raise AwsError(f"job {again.payload.cluster.job} was stopped or restarted by another command.", "Stopped")
+        return again
+
+    def _plan_again(self) -> Plan[Launch]:
+        """A new plan.  Raises its problem, unless it is that no zone is left: perhaps the user waits."""
+        plan = plan_job(self.plan.payload.job, self.runtime, self.plan.payload.cluster.region)
+        if plan.problem is not None and not is_no_capacity(plan.problem):
+            raise plan.problem
+        return plan
+
+    def _wait_for_nodes(self, launched: Launch) -> Fleet:
+        """All nodes with their data volumes.  Raises AwsError if one ends at once, or is not listed in time."""
+        cluster, clock = launched.cluster, self.runtime.clock
+        until = clock.now() + APPEAR_S
+        while True:
+            fleet = nodes_and_volumes(self.aws, cluster.job)
+            if cluster.resolved.data_volume == "multi-attach":
+                self._share_volume(fleet)
+            if len(fleet.living) >= cluster.nodes and not volumes_missing(cluster, fleet):
+                return fleet
+            _check_started(fleet, launched.generation)
+            if clock.now() > until:
+                minutes = f"{APPEAR_S / 60:g} minutes"
+                raise AwsError(f"EC2 lists {len(fleet.living)} of {cluster.nodes} nodes after {minutes}.")
+            clock.sleep(LOOK_EVERY_S)
+
+    def _end_generation(self, generation: int) -> None:
+        """Ends the nodes that were started together, so that all of them can be started elsewhere."""
+        aws, clock, job = self.aws, self.runtime.clock, self.plan.payload.cluster.job
+        until = clock.now() + APPEAR_S
+        while ids := [node.id for node in nodes_of(aws, job).living if node.generation == generation]:
+            if clock.now() > until:
+                raise AwsError(f"{', '.join(ids)} still run after {APPEAR_S / 60:g} minutes.")
+            aws.call("ec2", "TerminateInstances", {"InstanceIds": ids})
+            clock.sleep(LOOK_EVERY_S)
+        for volume in nodes_and_volumes(aws, job).shared_volumes:
+            if not volume.attached_to:  # it would keep the next nodes in its zone
+                aws.call("ec2", "DeleteVolume", {"VolumeId": volume.id})
+
+    def _share_volume(self, fleet: Fleet) -> None:
+        """Attaches the shared volume to every running node, to be deleted with the last of them.
+
+        Makes one if it has gone with the last node of an earlier generation.
+        """
+        if fleet.living and not fleet.shared_volumes:
+            newest = max(node.generation for node in fleet.living)
+            self._do(machines.shared_volume(self.plan.payload.cluster, fleet.living[0].zone, newest))
+        for volume in fleet.shared_volumes:
+            if volume.state in ("available", "in-use"):
+                self._attach(volume, fleet)
+
+    def _attach(self, volume: Resource, fleet: Fleet) -> None:
+        for node in fleet.living:
+            if node.id in volume.attached_to and node.id not in volume.deleted_with:
+                self._do(machines.delete_with(node.id))
+            elif node.state == "running" and node.id not in volume.attached_to:
+                self._do(machines.attach(volume.id, node.id))
+
+    def _do(self, request: Request) -> None:
+        perform([request], self.aws.call, self.runtime.say, self.runtime.clock.sleep)
+
+
+def _check_started(fleet: Fleet, generation: int) -> None:
+    """Raises AwsError if a new node has ended already."""
+    for node in fleet.nodes:
+        if node.generation == generation and not node.lives:
+            reason = node.reason or "EC2 gives no reason"
+            code = NOT_STARTED if reason.startswith((*NO_START, *TAKEN_BACK)) else "EndedAtOnce"
+            hint = NO_KEY if reason.startswith("Client.InternalError") else ""
+            raise AwsError(f"node {node.id} ended right after its start: {reason.rstrip('.')}.{hint}", code)

@@ -1,0 +1,129 @@
+"""EventBridge Scheduler where moto differs: groups and roles are checked, and what is due happens.
+
+https://docs.aws.amazon.com/scheduler/latest/UserGuide/setting-up.html#setting-up-execution-role
+https://docs.aws.amazon.com/scheduler/latest/UserGuide/schedule-types.html#one-time
+https://docs.aws.amazon.com/scheduler/latest/UserGuide/managing-schedule-delete.html#one-time-auto-delete
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from moto.core.exceptions import JsonRESTError
+from moto.ec2.models import ec2_backends
+from moto.iam.models import iam_backends
+from moto.scheduler.models import scheduler_backends
+
+from launch.rehearse.aws.call import Call
+from launch.rehearse.aws.ec2.states import USER_ASKED, end
+from launch.rehearse.aws.gate import Asked, Check
+from launch.rehearse.aws.iam.callers import Caller
+from launch.rehearse.aws.iam.policies import listed, policy
+from launch.rehearse.aws.iam.view import view_of
+from launch.rehearse.aws.refusal import Refusal
+
+AUTOMATION = "arn:aws:scheduler:::aws-sdk:ssm:startAutomationExecution"
+SERVICE = "scheduler.amazonaws.com"
+
+
+class _Conflict(JsonRESTError):
+    code = 409
+
+
+class _NotFound(JsonRESTError):
+    code = 404
+
+
+# ---- requests
+
+
+def create_schedule_group(rules: Any, original: Any, backend: Any, name: str, tags: Any) -> Any:
+    """Refuses a name that is in use: moto would replace the group by an empty one."""
+    if name in backend.schedule_groups:
+        raise _Conflict("ConflictException", f"Schedule group {name} already exists.")
+    return original(backend, name, tags)
+
+
+def list_schedules(rules: Any, original: Any, backend: Any, group_names: Any, *args: Any, **named: Any) -> Any:
+    for name in listed(group_names or []):
+        _check_group(backend, name)
+    return original(backend, group_names, *args, **named)
+
+
+def create_schedule(rules: Any, original: Any, backend: Any, **named: Any) -> Any:
+    if named.get("group_name"):
+        _check_group(backend, named["group_name"])
+    if not _trusts(backend.account_id, named["target"]["RoleArn"]):
+        raise JsonRESTError(
+            "ValidationException",
+            "The execution role you provide must allow AWS EventBridge Scheduler to assume the role.",
+        )
+    return original(backend, **named)
+
+
+def _check_group(backend: Any, name: str) -> None:
+    if name not in backend.schedule_groups:
+        raise _NotFound("ResourceNotFoundException", f"Schedule group {name} does not exist.")
+
+
+def _trusts(account: str, arn: str) -> bool:
+    """Whether the role is there, and lets the scheduler assume it."""
+    for role in iam_backends[account]["aws"].roles.values():
+        if role.arn == arn:
+            statements = listed(json.loads(role.assume_role_policy_document).get("Statement", []))
+            return any(SERVICE in listed(one.get("Principal", {}).get("Service", [])) for one in statements)
+    return False
+
+
+# ---- time
+
+
+def check_of(rules: Any) -> Check:
+    """Refuses nothing: before each request, whatever is due happens."""
+
+    def check(asked: Asked) -> Refusal | None:
+        fire(rules, asked.account, asked.region)
+        return None
+
+    return check
+
+
+def fire(rules: Any, account: str, region: str) -> None:
+    """Runs the one-time schedules whose minute has come, and deletes them if they ask for that."""
+    for group in scheduler_backends[account][region].schedule_groups.values():
+        for schedule in list(group.schedules.values()):
+            if schedule.state != "ENABLED" or _due_at(schedule) > rules.now():
+                continue
+            _run(rules, account, region, schedule.target)
+            if schedule.action_after_completion == "DELETE":
+                del group.schedules[schedule.name]
+            else:
+                schedule.state = "DISABLED"  # it has no other time
+
+
+def _due_at(schedule: Any) -> float:
+    """When a one-time schedule is due; never, for others."""
+    expression = schedule.schedule_expression
+    if not expression.startswith("at("):
+        return float("inf")
+    return datetime.fromisoformat(expression[3:-1]).replace(tzinfo=UTC).timestamp()
+
+
+def _run(rules: Any, account: str, region: str, target: dict[str, Any]) -> None:
+    """AWS-TerminateEC2Instance: ends the instances with the target's tags, as far as the role's policy allows it."""
+    if target["Arn"] != AUTOMATION:
+        return
+    caller, view = Caller(target["RoleArn"], (policy("scheduler"),)), view_of(account, region, {})
+    for instance in _targets(account, region, json.loads(target["Input"])["Targets"]):
+        if not caller.lacks(Call("ec2", "TerminateInstances", {"InstanceIds": [instance.id]}), view):
+            end(rules, instance, USER_ASKED)
+
+
+def _targets(account: str, region: str, wanted: list[dict[str, Any]]) -> Iterator[Any]:
+    for instance in ec2_backends[account][region].all_instances():
+        tags = {f"tag:{tag['key']}": tag["value"] for tag in instance.get_tags()}
+        if all(tags.get(one["Key"]) in one["Values"] for one in wanted):
+            yield instance

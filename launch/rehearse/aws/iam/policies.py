@@ -1,0 +1,168 @@
+"""Whether a policy of infra/iam allows a need, as IAM evaluates it.  Pure; raises for anything it does not know.
+
+moto evaluates the actions of a policy but not its resources and conditions, and no library on PyPI evaluates all
+three.  https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic.html
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+Policy = Mapping[str, Any]
+Context = Mapping[str, str | list[str]]
+
+
+@dataclass(frozen=True)
+class Need:
+    """A question to IAM: is this action allowed on this resource, with these values of condition keys?
+
+    context: a list for keys that have several values at a time, such as aws:TagKeys.
+    """
+
+    action: str
+    resource: str = "*"
+    context: Context = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.action} on {self.resource}" + (f" with {dict(self.context)}" if self.context else "")
+
+
+# Callers with several policies, as a policy has 6,144 characters at most.
+FILES = {"launcher": ("launcher", "reader"), "doctor": ("doctor", "launcher", "reader")}
+
+
+@cache
+def policy(name: str) -> Policy:
+    """infra/iam/NAME.json, with the policies that are attached to the same people."""
+    folder = files("infra").joinpath("iam")
+    found = [json.loads(folder.joinpath(f"{file}.json").read_text()) for file in FILES.get(name, (name,))]
+    return {**found[0], "Statement": [statement for one in found for statement in one["Statement"]]}
+
+
+@cache
+def actions(name: str) -> frozenset[str]:
+    """All actions that policy(NAME) grants, on any resource and under any condition."""
+    return frozenset(action for statement in policy(name)["Statement"] for action in listed(statement["Action"]))
+
+
+def allows(policies: Iterable[Policy], need: Need) -> bool:
+    """Whether one of the policies allows it, and none denies it."""
+    effects = {s["Effect"] for one in policies for s in listed(one["Statement"]) if _is_about(s, need)}
+    return effects == {"Allow"}
+
+
+# ---- statements
+
+_KNOWN = {"Sid", "Effect", "Action", "NotAction", "Resource", "NotResource", "Condition"}
+
+
+def _is_about(statement: Mapping[str, Any], need: Need) -> bool:
+    if not statement.keys() <= _KNOWN:
+        raise ValueError(f"unknown elements in {statement}")
+    return (
+        _names(statement, "Action", lambda action: _like(action.lower(), need.action.lower()))
+        and _names(statement, "Resource", lambda arn: _like(_filled(arn, need.context), need.resource))
+        and all(_holds(how, keys, need.context) for how, keys in statement.get("Condition", {}).items())
+    )
+
+
+def _names(statement: Mapping[str, Any], element: str, is_meant: Callable[[str], bool]) -> bool:
+    """Whether the element, or its Not- form, takes in what is asked for."""
+    if element in statement:
+        return any(map(is_meant, listed(statement[element])))
+    return not any(map(is_meant, listed(statement[f"Not{element}"])))
+
+
+# ---- conditions
+# https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_elements_condition_operators.html
+
+
+def _like(pattern: str, text: str) -> bool:
+    """IAM's only wildcards are * and ?."""
+    return _expression(pattern).fullmatch(text) is not None
+
+
+@cache
+def _expression(pattern: str) -> re.Pattern[str]:
+    return re.compile(re.escape(pattern).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
+
+
+def _as_numbers(compare: Callable[[float, float], bool]) -> Callable[[str, str], bool]:
+    return lambda wanted, given: compare(float(given), float(wanted))
+
+
+def _as_times(compare: Callable[[datetime, datetime], bool]) -> Callable[[str, str], bool]:
+    return lambda wanted, given: compare(datetime.fromisoformat(given), datetime.fromisoformat(wanted))
+
+
+def _same_words(wanted: str, given: str) -> bool:
+    return wanted.lower() == given.lower()
+
+
+# Operator -> whether the value in the policy and the request's agree.
+_AGREE: dict[str, Callable[[str, str], bool]] = {
+    "StringEquals": operator.eq,
+    "StringEqualsIgnoreCase": _same_words,
+    "StringLike": _like,
+    "ArnEquals": _like,
+    "ArnLike": _like,
+    "Bool": _same_words,
+    "NumericEquals": _as_numbers(operator.eq),
+    "NumericLessThan": _as_numbers(operator.lt),
+    "NumericLessThanEquals": _as_numbers(operator.le),
+    "NumericGreaterThan": _as_numbers(operator.gt),
+    "NumericGreaterThanEquals": _as_numbers(operator.ge),
+    "DateLessThan": _as_times(operator.lt),
+    "DateGreaterThan": _as_times(operator.gt),
+}
+# Those that hold unless another one does; also where the key has no value.
+_NEGATED = {
+    "StringNotEquals": "StringEquals",
+    "StringNotEqualsIgnoreCase": "StringEqualsIgnoreCase",
+    "StringNotLike": "StringLike",
+    "ArnNotEquals": "ArnEquals",
+    "ArnNotLike": "ArnLike",
+    "NumericNotEquals": "NumericEquals",
+}
+
+
+def _holds(how: str, keys: Mapping[str, Any], context: Context) -> bool:
+    """Whether the conditions under one operator hold, for all of their keys."""
+    given = {key.lower(): value for key, value in context.items()}
+    if how == "Null":
+        return all((key.lower() in given) == (str(wanted).lower() == "false") for key, wanted in keys.items())
+    return all(_holds_for(how, listed(wanted), given.get(key.lower()), context) for key, wanted in keys.items())
+
+
+def _holds_for(how: str, wanted: list[Any], given: str | list[str] | None, context: Context) -> bool:
+    """Whether it holds for one key.  A key without a value makes all false but negations, IfExists and ForAllValues."""
+    quantifier, _, name = how.rpartition(":")
+    positive = _NEGATED.get(name.removesuffix("IfExists"), name.removesuffix("IfExists"))
+    agree, is_negated = _AGREE[positive], positive != name.removesuffix("IfExists")
+    if given is None:
+        return name.endswith("IfExists") or quantifier == "ForAllValues" or (is_negated and not quantifier)
+    values = [_filled(_text(value), context) for value in wanted]
+    one_by_one = [any(agree(value, one) for value in values) != is_negated for one in listed(given)]
+    return any(one_by_one) if quantifier == "ForAnyValue" else all(one_by_one)
+
+
+def _text(value: Any) -> str:
+    """A value of a policy, where JSON's true and 1 stand for "true" and "1"."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _filled(text: str, context: Context) -> str:
+    """`text` with the values of IAM's variables, such as ${aws:PrincipalAccount}."""
+    return re.sub(r"\$\{([^}]+)\}", lambda name: str(context.get(name[1], "<unknown>")), text)
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

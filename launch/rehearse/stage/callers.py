@@ -1,0 +1,49 @@
+"""Who signs requests in a rehearsal: the launcher's user and the machines' role, with the policies of infra/iam."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from launch.core.secrets import read_references
+from launch.rehearse.aws.access import Access
+from launch.rehearse.aws.iam.policies import Policy
+from launch.rehearse.stage.environment import CREDENTIALS
+from launch.rehearse.stage.scene import RehearsedJob
+
+# Of names of the user's own, which infra/iam knows nothing of: on AWS their owner adds these, see infra/account.md.
+ON_OWN_NAMES = ["s3:*Object", "s3:ListBucket", "s3:AbortMultipartUpload", "ecr:*", "iam:GetRole", "iam:PassRole",
+                "iam:GetInstanceProfile", "ssm:GetParameter", "secretsmanager:GetSecretValue"]  # fmt: skip
+
+
+def admit(access: Access, account: str, job: RehearsedJob, role: str, key: str) -> None:
+    """Lets the launcher, and machines that sign with `key`, do what infra/iam and the command line's names allow.
+
+    role: of infra/iam, such as node.
+    """
+    own: Policy = {
+        "Statement": [{"Effect": "Allow", "Action": ON_OWN_NAMES, "Resource": sorted(set(_own_arns(job.options)))}]
+    }
+    access.add(CREDENTIALS["AWS_ACCESS_KEY_ID"], f"arn:aws:iam::{account}:user/launcher", "launcher", own)
+    access.add(key, f"arn:aws:sts::{account}:assumed-role/aws-ddp-toolkit-{role}/{role}", role, own)
+
+
+def _own_arns(options: Mapping[str, Any]) -> Iterator[str]:
+    """The resources that the command line names."""
+    for bucket in (*_data_buckets(options), options.get("bucket")):
+        yield from (f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*")
+    repository = (options.get("image") or "").partition("@")[0].partition(":")[0]
+    yield f"arn:aws:ecr:*:*:repository/{repository}"
+    for name in ("instance_profile", "scheduler_role", "role"):
+        word = str(options.get(name)).rpartition("/")[2]
+        yield from (f"arn:aws:iam::*:role/{word}", f"arn:aws:iam::*:instance-profile/{word}")
+    for reference in read_references(options.get("secret") or ()).values():
+        service, _, name = reference.partition(":")
+        kind = "parameter" if service == "ssm" else "secret:"
+        yield f"arn:aws:{service}:*:*:{kind}{name}*"
+
+
+def _data_buckets(options: Mapping[str, Any]) -> list[str]:
+    """The buckets that the command line reads data from."""
+    uris = [options.get("data_s3") or "", *(options.get("data") or ())]
+    return [uri.partition("s3://")[2].partition("/")[0] for uri in uris if "s3://" in uri]

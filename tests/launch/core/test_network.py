@@ -1,0 +1,89 @@
+"""Whether machines in a subnet reach AWS, from route tables and endpoints as EC2 describes them.
+
+https://docs.aws.amazon.com/vpc/latest/userguide/subnet-route-tables.html: a subnet without a table of its own uses the
+main one.  https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/working-with-ip-addresses.html: no public address with
+several network interfaces.  An internet gateway serves only those that have one.
+"""
+
+from typing import Any
+
+import botocore.session
+import pytest
+
+from launch.core import network
+from launch.core.network import INTERNET, Exit, exit_of
+from tests.launch.ec2.account import Account
+
+LOCAL = {"DestinationCidrBlock": "172.31.0.0/16", "GatewayId": "local", "State": "active"}
+NEEDED = ("ecr.api", "logs", "s3")
+
+
+def table(*routes: dict[str, str], subnet: str = "", name: str = "rtb-1") -> dict[str, Any]:
+    """The table of one subnet, or the VPC's main one."""
+    association = {"SubnetId": subnet, "Main": False} if subnet else {"Main": True}
+    return {"RouteTableId": name, "Associations": [association], "Routes": [LOCAL, *routes]}
+
+
+def default(**target: str) -> dict[str, str]:
+    return {"DestinationCidrBlock": "0.0.0.0/0", "State": "active", **target}
+
+
+@pytest.mark.parametrize(
+    ("routes", "way"),
+    [
+        ([], "none"),
+        ([default(GatewayId="igw-1")], "gateway"),
+        ([default(NatGatewayId="nat-1")], "other"),
+        ([default(TransitGatewayId="tgw-1")], "other"),
+        ([default(NetworkInterfaceId="eni-1", InstanceId="i-1")], "other"),
+        ([default(NatGatewayId="nat-1", State="blackhole")], "none"),
+        ([{"DestinationIpv6CidrBlock": "::/0", "GatewayId": "igw-1", "State": "active"}], "none"),
+        ([{"DestinationCidrBlock": "10.0.0.0/8", "TransitGatewayId": "tgw-1", "State": "active"}], "none"),
+    ],
+)
+def test_the_default_route_is_the_way_out(routes: list[dict[str, str]], way: str) -> None:
+    assert exit_of("subnet-1", [table(*routes)], []).way == way
+
+
+def test_a_subnets_own_table_counts_before_the_main_one() -> None:
+    own = table(subnet="subnet-1", name="rtb-2")
+    tables = [table(default(GatewayId="igw-1")), own]
+    assert exit_of("subnet-1", tables, []).way == "none"
+    assert exit_of("subnet-2", tables, []).way == "gateway"
+
+
+def test_only_machines_with_a_public_address_get_through_an_internet_gateway() -> None:
+    assert Exit("gateway").missing(NEEDED, has_address=True) == ()
+    assert Exit("gateway").missing(NEEDED, has_address=False) == NEEDED
+    assert Exit("other").missing((*NEEDED, INTERNET), has_address=False) == ()
+
+
+def test_endpoints_make_up_for_a_way_out_but_only_to_their_services() -> None:
+    endpoints = [
+        {"VpcEndpointType": "Gateway", "State": "available", "RouteTableIds": ["rtb-1"],
+         "ServiceName": "com.amazonaws.us-east-1.s3"},
+        {"VpcEndpointType": "Interface", "State": "available", "PrivateDnsEnabled": True,
+         "ServiceName": "com.amazonaws.us-east-1.ecr.api"},
+        {"VpcEndpointType": "Interface", "State": "available", "PrivateDnsEnabled": False,
+         "ServiceName": "com.amazonaws.us-east-1.logs"},
+    ]  # fmt: skip
+    assert exit_of("subnet-1", [table()], endpoints).missing(NEEDED, has_address=False) == ("logs",)
+    elsewhere = exit_of("subnet-1", [table(name="rtb-9")], endpoints)
+    assert elsewhere.missing(NEEDED, has_address=False) == ("logs", "s3")
+    pending = [{**endpoint, "State": "pending"} for endpoint in endpoints]
+    assert exit_of("subnet-1", [table()], pending).endpoints == frozenset()
+
+
+def test_what_is_read_is_in_ec2s_own_model() -> None:
+    model = botocore.session.Session().get_service_model("ec2")
+    assert {*network.TARGETS, "DestinationCidrBlock", "State"} <= model.shape_for("Route").members.keys()
+    read = {"VpcEndpointType", "State", "RouteTableIds", "PrivateDnsEnabled", "ServiceName"}
+    assert read <= model.shape_for("VpcEndpoint").members.keys()
+
+
+def test_an_account_as_aws_makes_it_has_a_way_out_and_two_questions_tell(account: Account) -> None:
+    aws, subnets = account.aws(), account.subnets
+    vpc = aws.call("ec2", "DescribeSubnets")["Subnets"][0]["VpcId"]
+    account.requests.clear()
+    assert set(network.look_up(aws, vpc, list(subnets.values())).values()) == {Exit("gateway")}
+    assert account.operations == ["DescribeRouteTables", "DescribeVpcEndpoints"]

@@ -1,0 +1,1 @@
+"""launch.doctor, on an embedded account that lacks one thing after the other."""

@@ -1,0 +1,375 @@
+"""launch.doctor on accounts that lack one thing each: it is named, with the command that mends it."""
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+from moto.iam.models import iam_backends
+
+from launch.core.aws import Aws
+from launch.doctor import checks, permissions
+from launch.doctor.case import Identity
+from launch.rehearse.aws.iam.policies import policy
+from tests.launch.doctor.account import Patient
+from tests.launch.faults import Fault, Faults, injected, refused
+from tests.launch.privilege.commands import leave_leaks
+
+FOREIGN_KEY = "arn:aws:kms:us-east-1:999999999999:key/11111111-2222-3333-4444-555555555555"
+LAMBDA = {"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"}
+
+
+@pytest.fixture
+def patient() -> Iterator[Patient]:
+    with Patient.opened() as opened:
+        yield opened
+
+
+@dataclass(frozen=True)
+class Broken:
+    """An account: what makes it so, and what its doctor shall say, in which of its checks."""
+
+    what: str
+    check: str
+    state: str
+    text: str
+    remedy: str
+    harm: Callable[[Patient], object] = lambda patient: None
+    words: tuple[str, ...] = ()
+
+
+def no_route(patient: Patient) -> None:
+    (table,) = patient.account.ec2.describe_route_tables()
+    patient.account.ec2.delete_route(table.id, "0.0.0.0/0")
+
+
+def block_public_access(patient: Patient, *, with_exclusion: bool = False) -> None:
+    """https://docs.aws.amazon.com/vpc/latest/userguide/security-vpc-bpa.html"""
+    rules, vpc = patient.account.rules, patient.account.ec2.get_default_vpc().id
+    rules.public_access = "block-ingress"
+    rules.excluded = [f"arn:aws:ec2:us-east-1:{patient.account.id}:vpc/{vpc}"] if with_exclusion else []
+
+
+def no_addresses(patient: Patient) -> None:
+    for subnet in patient.account.subnets.values():
+        patient.account.ec2.modify_subnet_attribute(subnet, "map_public_ip_on_launch", "false")
+
+
+def wrong_trust(role: str) -> Callable[[Patient], None]:
+    def harm(patient: Patient) -> None:
+        trust = json.dumps({"Version": "2012-10-17", "Statement": LAMBDA})
+        iam_backends[patient.account.id]["aws"].update_assume_role_policy(role, trust)
+
+    return harm
+
+
+def trust_as_in_the_file(patient: Patient) -> None:
+    """With the placeholder that only launch.infra fills in: AWS takes it, and nobody may ever assume the role."""
+    trust = json.dumps(policy("scheduler-trust"))
+    iam_backends[patient.account.id]["aws"].update_assume_role_policy("aws-ddp-toolkit-scheduler", trust)
+
+
+def shut_region(region: str) -> Callable[[Patient], None]:
+    """https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_examples_aws_deny-requested-region.html"""
+    others = [one for one in ("us-east-1", "eu-west-1") if one != region]
+    condition = {"StringNotEquals": {"aws:RequestedRegion": others}}
+    deny = {"Effect": "Deny", "Action": "*", "Resource": "*", "Condition": condition}
+    return lambda patient: patient.account.rules.organization.append({"Version": "2012-10-17", "Statement": [deny]})
+
+
+def no_rights(role: str) -> Callable[[Patient], None]:
+    return lambda patient: iam_backends[patient.account.id]["aws"].get_role(role).policies.clear()
+
+
+def may_not(action: str) -> Callable[[Patient], None]:
+    """A caller with the launcher's policy but for one action."""
+
+    def harm(patient: Patient) -> None:
+        deny = {"Effect": "Deny", "Action": action, "Resource": "*"}
+        content = {**policy("launcher"), "Statement": [*policy("launcher")["Statement"], deny]}
+        iam_backends[patient.account.id]["aws"].users["moto"].policies["launcher"] = json.dumps(content)
+
+    return harm
+
+
+def delete(service: str, operation: str, **params: Any) -> Callable[[Patient], None]:
+    def harm(patient: Patient) -> None:
+        Aws("us-east-1").call(service, operation, params)
+
+    return harm
+
+
+def no_bucket(patient: Patient) -> None:
+    delete("s3", "DeleteBucket", Bucket=patient.account.bucket)(patient)
+
+
+def no_quota(patient: Patient) -> None:
+    patient.account.quota["L-DB2E81BA"] = 8.0
+
+
+def own_key(patient: Patient) -> None:
+    made = Aws("us-east-1").call("kms", "CreateKey", {})
+    patient.account.rules.default_key = made["KeyMetadata"]["Arn"]
+
+
+def no_snapshot(patient: Patient) -> None:
+    patient.account.ec2.delete_snapshot(patient.account.snapshot)
+
+
+def set_config(**values: Any) -> Callable[[Patient], None]:
+    return lambda patient: setattr(patient, "config", {**patient.config, **values})
+
+
+def foreign_key(patient: Patient) -> None:
+    patient.account.rules.default_key = FOREIGN_KEY
+
+
+BROKEN = (
+    Broken("no route", "way out", "missing", "has no route to the internet", "--endpoint-subnets", no_route),
+    Broken("internet gateways blocked", "public access", "missing", "VPC Block Public Access is block-ingress",
+           "--internet-gateway-exclusion-mode allow-bidirectional", block_public_access),
+    Broken("blocked, and the VPC excluded", "public access", "ok", "the job's subnets are excluded", "",
+           lambda patient: block_public_access(patient, with_exclusion=True)),
+    Broken("no addresses", "way out", "missing", "gives them no public address", "aws ec2 modify-subnet-attribute",
+           no_addresses),
+    Broken("no quota", "quota", "missing", "16 vCPUs for 2 x g5.2xlarge, 0 in use, and the quota is 8",
+           "request-service-quota-increase --service-code ec2 --quota-code L-DB2E81BA --desired-value 16", no_quota),
+    Broken("wrong trust of nodes", "node role", "missing", "may not be assumed by ec2.amazonaws.com",
+           "aws iam update-assume-role-policy --role-name aws-ddp-toolkit-node", wrong_trust("aws-ddp-toolkit-node")),
+    Broken("wrong trust of time limits", "scheduler role", "missing",
+           "may not be assumed by scheduler.amazonaws.com and ssm.amazonaws.com",
+           '"aws:SourceAccount": "123456789012"', wrong_trust("aws-ddp-toolkit-scheduler")),
+    Broken("trust that names no account", "scheduler role", "missing", "may not be assumed by scheduler.amazonaws.com",
+           "--policy-document '{", trust_as_in_the_file),
+    Broken("spot, and volumes with an own key", "volumes' key", "warning", "AWSServiceRoleForEC2Spot has no grant",
+           "aws kms create-grant --region us-east-1 --key-id arn:aws:kms:", own_key, words=("--spot",)),
+    Broken("an organization that shuts the region", "permissions", "unknown", "the organization's policies refuse it",
+           "dry run", shut_region("us-east-1")),
+    Broken("an organization that shuts another region", "permissions", "ok", "are allowed", "",
+           shut_region("eu-west-1")),
+    Broken("a launcher without the second policy", "permissions", "missing",
+           "may not ec2:DescribeInstanceStatus, pricing:GetProducts, ec2:GetConsoleOutput, which infra/iam/reader.json",
+           "policy/aws-ddp-toolkit-reader", lambda patient: patient.may_only("launcher")),
+    Broken("foreign key", "volumes' key", "missing", "belongs to account 999999999999", "infra/account.md",
+           foreign_key),
+    Broken("own key", "volumes' key", "warning", "may not kms:CreateGrant", "infra/account.md", own_key),
+    Broken("image for ARM", "image", "missing", "is for linux/arm64", "--builder codebuild",
+           set_config(architecture="arm64")),
+    Broken("CUDA too old for the GPU", "image", "missing", "CUDA 11.0 has no kernels for A10G (sm_86)",
+           "BASE_IMAGE", set_config(config={"Env": ["CUDA_VERSION=11.0.3"]})),
+    Broken("no image", "image", "missing", "nothing", "python -m launch.image push", words=("--image", "nothing")),
+    Broken("no snapshot", "snapshot", "missing", "is tagged aws-ddp-toolkit:dataset=imagenet", "infra/data.md",
+           no_snapshot),
+    Broken("empty snapshot", "file system", "missing", "no file system that nodes can mount", "infra/data.md",
+           lambda patient: patient.put_block(bytes(2048))),
+    Broken("no bucket", "bucket", "missing", "there is no bucket aws-ddp-toolkit-123456789012-us-east-1",
+           "python -m launch.infra up", no_bucket),
+    Broken("no schedule group", "schedule group", "warning", "no group aws-ddp-toolkit",
+           "aws scheduler create-schedule-group --name aws-ddp-toolkit",
+           delete("scheduler", "DeleteScheduleGroup", Name="aws-ddp-toolkit")),
+    Broken("no sweeper", "sweeper", "warning", "nothing ends a node", "python -m launch.infra up",
+           delete("scheduler", "DeleteSchedule", Name="aws-ddp-toolkit-sweeper")),
+    Broken("no budget", "budget", "warning", "nobody is told", "--monthly-usd",
+           delete("budgets", "DeleteBudget", AccountId="123456789012", BudgetName="b")),
+    Broken("no stack", "stack", "warning", "no stack aws-ddp-toolkit in us-east-1", "python -m launch.infra up",
+           delete("cloudformation", "DeleteStack", StackName="aws-ddp-toolkit")),
+    Broken("a launcher that may not start nodes", "permissions", "missing",
+           "moto may not ec2:RunInstances, which infra/iam/launcher.json allows", "aws iam attach-user-policy",
+           may_not("ec2:RunInstances")),
+    Broken("a launcher that may not pass the role", "permissions", "missing", "moto may not iam:PassRole",
+           "policy/aws-ddp-toolkit-launcher", may_not("iam:PassRole")),
+    Broken("nodes that may do nothing", "node's permissions", "missing", "may not ecr:GetAuthorizationToken",
+           "file://infra/iam/node.json", no_rights("aws-ddp-toolkit-node")),
+    Broken("never used spot", "spot role", "missing", "has never used spot capacity",
+           "create-service-linked-role --aws-service-name spot.amazonaws.com", words=("--spot",)),
+    Broken("not offered here", "offered", "missing", "p4d.24xlarge is not offered in", "another --instance-type",
+           words=("--instance-type", "p4d.24xlarge", "--region", "us-west-1")),
+    Broken("no such subnet", "subnets", "missing", "does not exist", "create-default-vpc",
+           words=("--subnet", "subnet-0123456789abcdef0")),
+    Broken("no such AMI", "AMI", "missing", "does not exist", "another --ami",
+           words=("--ami", "ami-0123456789abcdef0")),
+    Broken("leaks", "leftovers", "warning", "resources of 1 jobs are left (old)", "launch.ec2 leaks --delete",
+           lambda patient: leave_leaks(patient.account)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.what)
+def test_what_an_account_lacks_is_named_with_its_remedy(patient: Patient, broken: Broken) -> None:
+    broken.harm(patient)
+    with only(broken.check):
+        found = patient.examine(*broken.words, code=4 if broken.state == "missing" else 0)[broken.check]
+
+    assert found["state"] == broken.state, found
+    assert broken.text in found["text"]
+    assert broken.remedy in found["remedy"]
+    assert_can_be_typed(found["remedy"])
+
+
+def assert_can_be_typed(remedy: str) -> None:
+    """A document is a file:// or JSON, which is how the AWS CLI takes it, and no placeholder is left."""
+    assert not re.search(r"@[A-Z]+@", remedy)
+    if "aws " not in remedy or "--" not in remedy:
+        return
+    words = shlex.split(remedy)
+    for place, word in enumerate(words):
+        if word.endswith("-document"):
+            document = words[place + 1]
+            assert document.startswith("file://") or json.loads(document)
+
+
+def test_a_grant_for_spot_on_the_key_is_all_that_is_asked_for(patient: Patient) -> None:
+    own_key(patient)
+    role = "arn:aws:iam::123456789012:role/aws-service-role/spot.amazonaws.com/AWSServiceRoleForEC2Spot"
+    kms = Aws("us-east-1")
+    key = patient.account.rules.default_key
+    kms.call("kms", "CreateGrant", {"KeyId": key, "GranteePrincipal": role, "Operations": ["Decrypt"]})
+    with only("volumes' key"):
+        assert "grant" not in patient.examine("--spot")["volumes' key"]["text"]
+
+
+def test_people_who_sign_in_once_get_policies_by_their_permission_set(patient: Patient) -> None:
+    """AWS refuses to attach anything to their roles."""
+    role = "arn:aws:iam::123456789012:role/aws-reserved/sso.amazonaws.com/AWSReservedSSO_Train_0123456789abcdef"
+    case = SimpleNamespace(account="123456789012", identity=Identity("123456789012", role))
+    assert permissions._attach(case, ["launcher", "reader"]) == (  # type: ignore[arg-type]
+        "add the customer managed policies aws-ddp-toolkit-launcher and aws-ddp-toolkit-reader to the permission set, "
+        "in IAM Identity Center"
+    )
+
+
+def only(check: str) -> Any:
+    """Makes that check alone, as the others are slow and well."""
+    return mock.patch.object(checks, "CHECKS", [one for one in checks.CHECKS if one.name == check])
+
+
+# ---- who cannot ask anything
+
+
+def test_expired_credentials_end_the_examination(patient: Patient) -> None:
+    with injected(Faults().on("GetCallerIdentity", refused("ExpiredToken", 403), nth=None)):
+        found = patient.examine(code=4)
+
+    assert found["credentials"]["state"] == "missing"
+    assert "the AWS credentials have expired" in found["credentials"]["text"]
+    assert "aws sso login" in found["credentials"]["remedy"]
+    assert found["everything else"]["state"] == "unknown"
+
+
+def test_without_credentials_it_says_how_to_get_some(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    found = patient.examine(code=4)
+
+    assert "no AWS credentials" in found["credentials"]["text"]
+
+
+def test_a_clock_that_aws_refuses_is_named(patient: Patient) -> None:
+    """https://docs.aws.amazon.com/IAM/latest/UserGuide/signature-v4-troubleshooting.html"""
+    patient.later_s = 900
+    late = refused("SignatureDoesNotMatch", 403, "Signature expired: 20261121T140000Z is now earlier than ...")
+    with injected(Faults().on("GetCallerIdentity", dated(late), nth=None)):
+        found = patient.examine(code=4)
+
+    assert re.search(r"clock is 90\d s ahead of AWS's", found["credentials"]["text"])
+    assert "set-ntp" in found["credentials"]["remedy"]
+
+
+def dated(fault: Fault) -> Fault:
+    """With the time, which every answer of AWS's has."""
+    from email.utils import formatdate
+
+    def answer(*words: Any) -> Any:
+        status, headers, body = fault.answer(*words)
+        return status, {**headers, "date": formatdate(usegmt=True)}, body
+
+    return Fault(answer, takes_effect=False)
+
+
+def test_a_clock_that_drifts_is_a_warning(patient: Patient) -> None:
+    patient.later_s = -120
+    with only("clock"):
+        found = patient.examine()["clock"]
+
+    assert found["state"] == "warning"
+    assert re.search(r"1[12]\d s behind AWS's", found["text"])
+
+
+def test_a_region_that_does_not_exist_is_not_looked_for(patient: Patient) -> None:
+    found = patient.examine("--region", "eu-west-9", code=4)["credentials"]
+
+    assert "AWS has no region 'eu-west-9'; did you mean 'eu-west-" in found["text"]
+    assert patient.account.requests[-1].operation != "GetCallerIdentity"
+
+
+def test_the_wrong_region_lacks_what_was_set_up_in_another(patient: Patient) -> None:
+    found = patient.examine("--region", "eu-west-1", code=4)
+
+    assert found["stack"]["text"] == "no stack aws-ddp-toolkit in eu-west-1; the account's is in us-east-1"
+    assert found["bucket"]["state"] == "missing"
+    assert "--region eu-west-1" in found["stack"]["remedy"]
+
+
+# ---- what may not be asked, or is not answered
+
+
+def test_a_denied_dry_run_names_the_operation(patient: Patient) -> None:
+    words = "You are not authorized to perform this operation. User: u is not authorized to perform: ec2:RunInstances"
+    with injected(Faults().on("RunInstances", refused("UnauthorizedOperation", 403, words))), only("dry run"):
+        found = patient.examine("--security-group", "sg-0123456789abcdef0", code=4)["dry run"]
+
+    assert found["state"] == "missing"
+    assert "EC2 refuses RunInstances: these credentials may not ec2:RunInstances" in found["text"]
+
+
+def test_a_dry_run_that_stumbles_over_the_default_group_proves_nothing(patient: Patient) -> None:
+    """The launcher's policy allows groups with the job's tag, and the launch makes one; see dry_run.py."""
+    words = "on resource: arn:aws:ec2:us-east-1:123456789012:security-group/sg-1 because no identity-based policy"
+    with injected(Faults().on("RunInstances", refused("UnauthorizedOperation", 403, words))), only("dry run"):
+        found = patient.examine()["dry run"]
+
+    assert found["state"] == "unknown"
+
+
+# Check -> the operation that is refused, and the right that it takes.
+RIGHTS = {
+    "stack": ("DescribeStacks", "cloudformation:DescribeStacks"),
+    "budget": ("DescribeBudgets", "budgets:ViewBudget"),
+    "bucket's key": ("GetBucketEncryption", "s3:GetEncryptionConfiguration"),
+    "volumes' key": ("GetEbsDefaultKmsKeyId", "ec2:GetEbsDefaultKmsKeyId"),
+    "sweeper": ("GetSchedule", "scheduler:GetSchedule"),
+    "permissions": ("SimulatePrincipalPolicy", "iam:SimulatePrincipalPolicy"),
+    "image": ("BatchGetImage", "ecr:BatchGetImage"),
+}
+
+
+@pytest.mark.parametrize("check", RIGHTS)
+def test_a_denied_look_up_is_unknown_and_names_the_right(patient: Patient, check: str) -> None:
+    operation, right = RIGHTS[check]
+    with injected(Faults().on(operation, refused("AccessDenied", 403), nth=None)), only(check):
+        found = patient.examine()[check]
+
+    assert found["state"] == "unknown"
+    assert f"may not {right}; ask for the policy in infra/iam/" in found["text"]
+
+
+def test_an_answer_that_is_not_awss_is_unknown(patient: Patient) -> None:
+    """A proxy's page, or a captive portal's."""
+    page = Fault(lambda *_: (200, {"content-type": "text/html"}, "<html>Sign in</html>"), takes_effect=False)
+    with injected(Faults().on("DescribeSubnets", page, nth=None)), only("subnets"):
+        found = patient.examine()["subnets"]
+
+    assert found["state"] == "unknown"
+
+
+def test_what_needs_a_thing_that_is_missing_is_not_examined(patient: Patient) -> None:
+    no_snapshot(patient)
+    found = patient.examine(code=4)
+
+    assert (found["snapshot"]["state"], found["file system"]["state"]) == ("missing", "unknown")
+    assert found["file system"]["text"] == "not examined: it needs the snapshot"
+    assert found["dry run"]["state"] == "unknown"

@@ -1,0 +1,104 @@
+"""The boot script itself, and those of its functions that need no node."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.launch.ec2.boot.job import user_data
+
+
+def test_the_script_is_clean_for_shellcheck(tmp_path: Path) -> None:
+    rendered = tmp_path / "boot.sh"
+    rendered.write_text(user_data())
+
+    # within, retry and trap call functions by name.
+    command = [Path(sys.executable).parent / "shellcheck", "--exclude", "SC2329", rendered]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert (checked.returncode, checked.stdout) == (0, "")
+
+
+def test_the_first_command_is_the_dead_man_timer() -> None:
+    lines = [line for line in user_data().splitlines() if line and not line.startswith("#")]
+
+    first = next(line for line in lines if not re.match(r"[A-Z0-9_]+=", line))
+
+    assert first == 'shutdown -h "+$MINUTES" || shutdown -h now'
+
+
+def test_the_script_fits_into_user_data_with_every_setting_given() -> None:
+    every = [word for number in range(60) for word in (f"--some-setting-{number}", "with a value")]
+
+    assert len(user_data(*every).encode()) < 15_360  # a KiB is left for what a later version needs
+
+
+def run_function(name: str, call: str, **stubs: str) -> str:
+    """What `call` of one of the script's functions prints, with these programs replaced by shell code."""
+    (function,) = re.findall(rf"^{name}\(\) {{.*?^}}", user_data(), re.DOTALL | re.MULTILINE)
+    others = "\n".join(f"{program}() {{ {code}; }}" for program, code in stubs.items())
+    run = subprocess.run(["bash", "-c", f"{others}\n{function}\n{call}"], capture_output=True, text=True, check=False)
+    return run.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("blkid", "mounted"),
+    [
+        ("echo ext4", "-o ro,noload /dev/vol /data"),
+        ("echo xfs", "-o ro,norecovery,nouuid /dev/vol /data"),
+        ("echo vfat", "-o ro /dev/vol /data"),
+        ("case $5 in *-part*) echo xfs ;; *) echo ;; esac", "-o ro,norecovery,nouuid /dev/vol-part* /data"),
+        ("return 2", "-o ro,noload /dev/vol /data"),
+    ],
+    ids=["ext4", "xfs", "other", "partition", "unknown"],
+)
+def test_a_volume_is_mounted_by_what_is_on_it_without_writing_to_it(blkid: str, mounted: str) -> None:
+    """man 8 mount: noload is ext4's word; XFS takes norecovery, and nouuid where the same file system is mounted
+    twice.  A disk with partitions has no file system of its own.
+    """
+    assert run_function("mount_volume", "mount_volume /dev/vol", blkid=blkid, mount='echo "$@"') == mounted
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "words"),
+    [
+        (125, "docker: Error response from daemon: could not select device driver\n\nRun 'docker run --help'\n",
+         "Error response from daemon: could not select device driver"),
+        (127, "exec: python: not found\n", "exec: python: not found"),
+        (5, "error: the loss is not finite\nbye\n", "the loss is not finite"),
+        (1, "Traceback\n", "the training gave no reason"),
+    ],
+)  # fmt: skip
+def test_dockers_own_failure_is_told_in_dockers_words(code: int, said: str, words: str, tmp_path: Path) -> None:
+    """https://docs.docker.com/engine/containers/run/#exit-status: 125 to 127 are docker's own; its help follows."""
+    (tmp_path / "out").write_text(said)
+    assert run_function("last_words", f"OUTPUT={tmp_path}/out code={code}; last_words") == words
+
+
+def test_the_boot_script_reads_xid_errors_as_kernels_log_them(tmp_path: Path) -> None:
+    """The forms of drivers old and new: with PCI: and without, with a process and without."""
+    lines = """
+[  269.516977] NVRM: GPU at 0000:01:00.0 has fallen off the bus.
+[  269.517039] NVRM: Xid (0000:01:00): 31, Ch 0000000b, engmask 00000120, intr 10000000
+[   71.514022] NVRM: Xid (PCI:0000:2b:00): 79, GPU has fallen off the bus.
+[   72.514022] NVRM: Xid (PCI:0000:10:1c): 63, pid=1896, Row Remapper: New row marked for remapping, reset gpu
+[   73.514022] NVRM: Xid (PCI:0000:2b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.
+"""
+    (tmp_path / "kernel").write_text(lines)
+    assert run_function("xids", "xids", dmesg=f"cat {tmp_path}/kernel").split() == ["31", "63", "79"]
+
+
+@pytest.mark.parametrize(
+    ("registry", "region"),
+    [
+        ("123456789012.dkr.ecr.us-east-1.amazonaws.com", "us-east-1"),
+        ("123456789012.dkr.ecr.eu-west-3.amazonaws.com", "eu-west-3"),
+        ("10.77.0.1:5001", "us-west-2"),  # no region of its own
+    ],
+)
+def test_the_password_is_of_the_registrys_region(registry: str, region: str) -> None:
+    """Another region's registry takes no other: https://docs.aws.amazon.com/cli/latest/reference/ecr/get-login-password.html"""
+    said = run_function("log_in", f"REGION=us-west-2 REGISTRY={registry}; log_in", aws='echo "$@"', docker="cat")
+    assert said == f"ecr get-login-password --region {region}"

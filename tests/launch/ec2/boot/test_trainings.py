@@ -1,0 +1,176 @@
+"""Nodes that train: their results and logs, their data, and what is left of a test that is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.launch.ec2.boot.job import (
+    BUCKET,
+    LONG,
+    SETTINGS,
+    epochs,
+    file_on,
+    get,
+    has_saved,
+    image_of,
+    keys,
+    log_of,
+    needs_nodes,
+    put,
+    put_cluster,
+    record,
+    user_data,
+    wait_for,
+)
+from tests.launch.ec2.nodes import Region, Volume, held, left_of
+
+pytestmark = pytest.mark.timeout(180)  # a boot starts dozens of processes
+
+
+@needs_nodes
+def test_two_nodes_train_from_the_volume_and_leave_results_logs_and_records(here: Region, digits: Volume) -> None:
+    script = user_data(*SETTINGS, "--epochs", "2", DATA_VOLUME="multi-attach")
+    nodes = [here.launch(script, volume=digits) for _ in range(2)]
+    put_cluster(here, *nodes)
+
+    records = [record(here, node) for node in nodes]
+
+    for rank, (node, left) in enumerate(zip(nodes, records, strict=True)):
+        assert left.pop("at") == pytest.approx(time.time(), abs=600)
+        assert left == {"instance": node.instance, "rank": rank, "generation": 1, "code": 0, "step": "train",
+                        "reason": "done", "restarts": 0}  # fmt: skip
+        assert node.shutdowns == ["-h +90", "-h +30", "-h now"]
+        assert f"node {rank} of 2, generation 1" in get(here, f"boot/{node.instance}.log")
+        assert {f"boot/{node.instance}.{step}" for step in ("started", "data", "image", "train")} <= keys(here)
+    assert epochs(here) == [1, 2]
+    assert {"run/model.pt", "run/config.yaml", "run/checkpoints/best.pt"} <= keys(here)
+    assert [key for key in keys(here) if "/." in key] == []
+    logs = [log_of(here, rank) for rank in range(2)]
+    assert sum("[METRIC]" in line for log in logs for line in log) == 2
+    assert any("on imagefolder: 96 training and 24 evaluation images" in line for log in logs for line in log)
+
+
+@needs_nodes
+@pytest.mark.slow("after a spot notice a node saves, and the job resumes with another node")
+def test_after_a_spot_notice_the_job_goes_on_with_another_node(here: Region, digits: Volume) -> None:
+    script = user_data(*SETTINGS, *LONG, DATA_VOLUME="per-node", seconds={"REPLACED_S": 60})
+    first, taken = (here.launch(script, volume=digits) for _ in range(2))
+    put_cluster(here, first, taken)
+    wait_for(lambda: has_saved(first) or has_saved(taken), first, taken)
+
+    assert taken.imds is not None
+    taken.imds.give_spot_notice()
+    left = record(here, taken)
+    replacement = here.launch(script, volume=digits)
+    put_cluster(here, first, replacement, generation=2)
+
+    assert (left["code"], left["step"], left["rank"]) == (75, "spot", 1)
+    went_on = record(here, first)
+    assert (went_on["code"], went_on["generation"], went_on["restarts"]) == (0, 2, 1)
+    assert record(here, replacement)["code"] == 0
+    assert epochs(here) == list(range(1, 61))
+    assert any(line.startswith("resuming at epoch") for rank in (0, 1) for line in log_of(here, rank))
+
+
+@needs_nodes
+@pytest.mark.slow("a node whose worker is killed resumes from its checkpoint")
+def test_a_node_whose_worker_is_killed_goes_on_from_its_checkpoint(here: Region, digits: Volume) -> None:
+    node = here.launch(user_data(*SETTINGS, *LONG, DATA_VOLUME="per-node"), volume=digits)
+    put_cluster(here, node)
+    wait_for(lambda: has_saved(node), node)
+
+    # Not by their order: process numbers begin again at 32,768.
+    (worker,) = {*node.processes("-m", "trainer", "--epochs")} - {*node.processes("trainer.torchrun")}
+    os.kill(worker, signal.SIGKILL)
+
+    left = record(here, node)
+    assert (left["code"], left["restarts"]) == (0, 1)
+    assert epochs(here) == list(range(1, 61))
+    assert "was killed by SIGKILL" in get(here, f"boot/{node.instance}.log")
+
+
+@needs_nodes
+@pytest.mark.slow("data from S3 are on the node, and nobody can change them")
+def test_data_from_s3_are_on_the_node_and_nobody_can_change_them(here: Region, tmp_path: Path) -> None:
+    here.client("s3").put_object(Bucket=BUCKET, Key="data/train/a.txt", Body=b"an image")
+    world = image_of(tmp_path, """
+        import errno
+        (run / "seen").write_text(Path("/data/train/a.txt").read_text())
+        try:
+            Path("/data/b").touch()
+        except OSError as error:
+            assert error.errno == errno.EROFS
+            sys.exit(0)
+    """)  # fmt: skip
+    node = here.launch(user_data(DATA_S3=f"s3://{BUCKET}/data"), world=world)
+    put_cluster(here, node)
+
+    assert record(here, node)["code"] == 0
+    assert get(here, "run/seen") == "an image"
+
+
+@needs_nodes
+@pytest.mark.slow("only what changed on a node is uploaded")
+def test_only_what_changed_on_this_node_goes_to_the_job_folder(here: Region, tmp_path: Path) -> None:
+    put(here, "run/others.txt", "old")
+    put(here, "run/mine.txt", "old")
+    put(here, "run/gone.txt", "old")
+    world = image_of(tmp_path, """
+        (run / "mine.txt").write_text("new")
+        (run / "gone.txt").unlink()
+        (run / ".half.pt.7.tmp").touch()
+        (run / "ready").touch()
+        while not (run / "go").exists():
+            time.sleep(0.05)
+        (run / "last.txt").write_text("last")
+    """)  # fmt: skip
+    node = here.launch(user_data(seconds={"UPLOAD_EVERY_S": 1}), world=world)
+    put_cluster(here, node)
+    wait_for(lambda: file_on(node, "ready").exists(), node)
+    put(here, "run/others.txt", "new")
+
+    wait_for(lambda: "run/ready" in keys(here) and "run/gone.txt" not in keys(here), node)
+    file_on(node, "go").touch()
+
+    assert record(here, node)["code"] == 0
+    assert [get(here, f"run/{name}.txt") for name in ("others", "mine", "last")] == ["new", "new", "last"]
+    assert {key for key in keys(here) if key.startswith("run/")} == {
+        "run/others.txt", "run/mine.txt", "run/last.txt", "run/ready", "run/go", "run/try-0",
+    }  # fmt: skip
+
+
+@needs_nodes
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGINT])
+def test_a_test_that_is_killed_leaves_nothing_behind(signum: signal.Signals, digits: Volume, tmp_path: Path) -> None:
+    code = rf"""if True:
+        import time
+        from pathlib import Path
+        from tests.launch.ec2.nodes import Volume, region
+        with region(Path("{tmp_path}/region")) as here:
+            mount = "mount -o ro,noload /dev/disk/by-id/nvme* /data"
+            volume = Volume("vol-0", Path("{digits.image}"))
+            here.launch("#!/bin/bash\n" + mount + " && echo up; sleep 60", volume=volume)
+            while "up" not in here.nodes[0].console:
+                time.sleep(0.01)
+            print(*here.namespaces, flush=True)
+            time.sleep(60)
+    """
+    test = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    with test:
+        assert test.stdout is not None
+        namespaces = set(test.stdout.readline().split())
+        assert len(namespaces) >= 5
+
+        with held(namespaces):
+            test.send_signal(signum)
+            test.wait()
+            assert left_of(tmp_path, namespaces) == []
+    assert left_of(digits.image.parent, set()) == []

@@ -1,0 +1,355 @@
+"""A job that may run in any of several regions: one of them gets all of it, and nothing is left in the others."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from launch.core.errors import AwsError
+from launch.ec2 import requests
+from launch.ec2.__main__ import main
+from launch.ec2.facts import Facts
+from launch.ec2.fleet import Fleet
+from launch.ec2.regions import Place, Plans, data, missing, overview
+from launch.rehearse.aws.ec2.account import Ec2Account
+from launch.rehearse.aws.ec2.seed import zones
+from tests.launch.copies import Copies
+from tests.launch.ec2.account import Account
+from tests.launch.ec2.known import FACTS, NAME, job, node, plan
+from tests.launch.ec2.terminal import Terminal
+from tests.launch.ec2.test_crash_sweep import Watched, reads
+from tests.launch.faults import Died, Faults, Request, died_after, injected
+from trainer.errors import SettingsError
+
+EAST, WEST = "us-east-1", "us-west-2"
+LAUNCH = ("--nodes", "2", "--job-name", NAME, "--dataset", "digits", "--model", "cnn", "--region", f"{EAST},{WEST}")
+
+
+@contextmanager
+def two_regions() -> Iterator[Terminal]:
+    with Account.opened() as account:
+        west = Ec2Account(WEST, rules=account.rules)
+        west.add_internet_route()
+        west.make_ami()
+        west.make_image("aws-ddp-toolkit")
+        west.make_bucket(west.bucket)
+        account._at_first = account.resources()
+        yield Terminal(account)
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    with two_regions() as made:
+        yield made
+
+
+def no_capacity(terminal: Terminal, region: str) -> None:
+    for zone in zones(Ec2Account(region)):
+        terminal.account.rules.capacity[zone] = 0
+
+
+def nodes_in(region: str) -> int:
+    return sum(one.state != "terminated" for one in Ec2Account(region).ec2.all_instances())
+
+
+# ---- which are tried: pure
+
+
+def place(facts: Facts = FACTS, region: str = EAST, **more: Any) -> Place:
+    known = replace(facts, region=region, **more)
+    return Place(known, plan(known, image="own:1"))
+
+
+def without(region: str, what: str) -> Place:
+    return place(region=region, problems=(AwsError(f"no {what} in {region}."),))
+
+
+def test_regions_are_tried_in_the_users_order_without_those_that_lack_something() -> None:
+    plans = Plans((without("eu-west-1", "image"), place(region=WEST), place()), is_new=True)
+    assert [one.region for one in plans.tried] == [WEST, EAST]
+    assert plans.problem is None
+
+
+def test_a_job_goes_on_only_where_its_checkpoints_are() -> None:
+    """Elsewhere it would begin anew."""
+    for here in (place(last_generation=1), place(fleet=Fleet((node(0),)))):
+        assert [one.region for one in Plans((place(region=WEST), here)).tried] == [EAST]
+
+
+def test_a_region_where_the_launch_has_died_is_tried_first_and_alone_if_it_cannot_be() -> None:
+    """It may have nodes that EC2 does not list yet; another region's would be too many."""
+    spec = requests.spec(place().plan.payload.cluster)
+    begun = place(spec=spec)
+    assert [one.region for one in Plans((place(region=WEST), begun)).tried] == [EAST, WEST]
+    stuck = place(spec=spec, problems=(AwsError("S3 is down."),))
+    plans = Plans((place(region=WEST), stuck))
+    assert [one.region for one in plans.tried] == [EAST]
+    assert str(plans.problem) == "S3 is down."
+    over = place(spec={**spec, "ended": 3})
+    assert [one.region for one in Plans((place(region=WEST), over)).tried] == [WEST, EAST]
+
+
+def test_a_named_job_is_not_started_while_a_region_does_not_say_whether_it_has_it() -> None:
+    dark = place(region=WEST, fleet_is_known=False, problems=(AwsError("AWS is busy."),))
+    assert "whether the job is in us-west-2 already could not be looked up" in str(Plans((place(), dark)).problem)
+    assert Plans((place(), dark), is_new=True).problem is None  # no other job can have its name
+
+
+def test_where_no_region_will_do_each_says_why() -> None:
+    problem = Plans((without(EAST, "image"), without(WEST, "bucket")), is_new=True).problem
+    assert isinstance(problem, AwsError)
+    assert str(problem).splitlines() == [
+        "the job can start in none of the regions:",
+        "  us-east-1: no image in us-east-1.",
+        "  us-west-2: no bucket in us-west-2.",
+    ]
+
+
+def test_what_a_region_lacks_comes_with_the_command_that_copies_it() -> None:
+    lacking = place(
+        region=WEST,
+        image=None,
+        snapshot=None,
+        problems=(AwsError("there is no bucket.", "NoSuchBucket"), AwsError("no snapshot.")),
+    )
+    plans = Plans((place(), lacking), is_new=True)
+    image = str(FACTS.image)
+    assert [(one.what, one.command) for one in missing(lacking, plans.places)] == [
+        ("bucket", "python -m launch.infra up --region us-west-2"),
+        ("image", f"docker buildx imagetools create --tag 123456789012.dkr.ecr.us-west-2.amazonaws.com/own:1 {image}"),
+        (
+            "snapshot",
+            "aws ec2 copy-snapshot --region us-west-2 --source-region us-east-1 --source-snapshot-id "
+            "snap-0123456789abcdef0 --tag-specifications "
+            "'ResourceType=snapshot,Tags=[{Key=aws-ddp-toolkit:dataset,Value=imagenet}]'",
+        ),
+    ]
+    lines = overview(plans).splitlines()
+    assert lines[1:3] == [
+        "  us-east-1  ready",
+        "  us-west-2  left out: no bucket, image, snapshot here: there is no bucket.; no snapshot.",
+    ]
+    assert lines[3] == "to make us-west-2 ready:"
+    assert json.loads(data(plans))["regions"][1]["lacks"][0]["what"] == "bucket"
+
+
+def test_the_toolkits_own_image_is_pushed_by_the_toolkit() -> None:
+    known = replace(FACTS, region=WEST, image=None)
+    lacking = Place(known, plan(known))
+    assert missing(lacking, (lacking,))[0].command == "python -m launch.image push --region us-west-2"
+
+
+@pytest.mark.parametrize("option", ["zones", "subnet", "ami", "bucket", "data_snapshot", "security_group"])
+def test_what_belongs_to_one_region_is_refused_with_several(option: str) -> None:
+    from launch.ec2.checks import resolve
+
+    with pytest.raises(SettingsError, match=f"--{option.replace('_', '-')} names something of one region"):
+        resolve(job(None, region=f"{EAST},{WEST}", **{option: "some"}))
+
+
+# ---- launches
+
+
+def test_the_next_region_is_tried_where_one_has_no_capacity_and_nothing_is_left_in_it(terminal: Terminal) -> None:
+    no_capacity(terminal, EAST)
+    assert terminal.type(*LAUNCH, "--detach") == 0
+    assert (nodes_in(EAST), nodes_in(WEST)) == (0, 2)
+    assert any("no capacity" in line for line in terminal.said)
+    assert f"  python -m launch.ec2 stop {NAME} --region {WEST}" in terminal.said
+    assert terminal.type("stop", NAME, "--region", WEST) == 0
+    assert terminal.account.left() == []  # of any region
+
+
+def test_the_first_region_with_capacity_has_all_nodes_and_no_other_is_touched(terminal: Terminal) -> None:
+    assert terminal.type(*LAUNCH, "--detach") == 0
+    assert (nodes_in(EAST), nodes_in(WEST)) == (2, 0)
+    assert list(Ec2Account(WEST).objects()) == []
+
+
+def test_where_no_region_has_capacity_a_table_says_what_was_tried(
+    terminal: Terminal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    no_capacity(terminal, EAST)
+    no_capacity(terminal, WEST)
+    assert terminal.type(*LAUNCH) == 4
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "error: no capacity:"
+    tried = {line.split()[1] for line in lines[2:-2]}
+    assert {f"{EAST}a", f"{WEST}a"} <= tried
+    assert terminal.account.left() == []
+
+
+def test_the_launcher_waits_and_goes_through_all_regions_again(terminal: Terminal) -> None:
+    no_capacity(terminal, EAST)
+    no_capacity(terminal, WEST)
+    terminal.events = iter([lambda: terminal.account.rules.capacity.clear()])
+    assert terminal.type(*LAUNCH, "--detach", "--wait-for-capacity", "1") == 0
+    assert (nodes_in(EAST), nodes_in(WEST)) == (2, 0)
+    assert any(line.startswith("no capacity; asking again in 5 min, for ") for line in terminal.said)
+
+
+def test_a_stop_ends_the_waiting_between_two_tries(terminal: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
+    """There is nothing then that could be removed."""
+    no_capacity(terminal, EAST)
+    no_capacity(terminal, WEST)
+    other = Terminal(terminal.account)
+
+    def stop() -> None:
+        terminal.account.rules.capacity.clear()
+        other.later_s = terminal.later_s
+        assert other.type("stop", NAME, "--region", WEST) == 0
+
+    terminal.events = iter([stop])
+    assert terminal.type(*LAUNCH, "--wait-for-capacity", "1") == 4
+    assert "was stopped by another command" in capsys.readouterr().err
+    assert (nodes_in(EAST), nodes_in(WEST)) == (0, 0)
+
+
+def test_a_launch_that_died_is_gone_on_with_in_its_region(terminal: Terminal) -> None:
+    """Its nodes are not listed yet, and the first region has capacity again."""
+    no_capacity(terminal, EAST)
+    terminal.account.slow.hidden = 2
+    number = len(zones(Ec2Account(EAST))) + 1
+    with injected(Faults().on("RunInstances", died_after(), nth=number)), suppress(Died):
+        terminal.type(*LAUNCH, "--detach")
+    assert nodes_in(WEST) == 2
+    terminal.account.rules.capacity.clear()
+    assert terminal.type(*LAUNCH, "--detach") == 0
+    assert (nodes_in(EAST), nodes_in(WEST)) == (0, 2)
+
+
+SLOW = pytest.mark.slow("verbs find a job by any --region that has to do with it")
+
+
+@pytest.mark.parametrize(
+    "given", ["", pytest.param(f"{EAST},{WEST}", marks=SLOW), pytest.param(WEST, marks=SLOW)], ids=["no", "both", "its"]
+)
+def test_verbs_find_the_job_in_whichever_region_it_is(given: str, terminal: Terminal) -> None:
+    regions = ("--region", given) if given else ()
+    no_capacity(terminal, EAST)
+    terminal.type(*LAUNCH, "--detach")
+    assert terminal.type("status", NAME, *regions) == 0
+    assert terminal.said[0].startswith(f"job {NAME} in {WEST}: 2 of 2 nodes")
+    assert terminal.type("ssh", NAME, *regions) == 0
+    assert terminal.said[1].endswith(f"--region {WEST}")
+    assert terminal.type("stop", NAME, *regions) == 0
+    assert terminal.account.left() == []
+    assert terminal.type("status", NAME, *regions) == 0
+    assert terminal.said[0].startswith(f"job {NAME} in {WEST} ended")
+
+
+@pytest.mark.slow("attach replaces lost nodes in the job's own region")
+def test_attach_replaces_lost_nodes_in_the_jobs_own_region(terminal: Terminal) -> None:
+    no_capacity(terminal, EAST)
+    terminal.type(*LAUNCH, "--detach")
+    terminal.account.rules.capacity.clear()
+    lost = next(one for one in Ec2Account(WEST).ec2.all_instances())
+    Ec2Account(WEST, rules=terminal.account.rules).kill(lost.id, "Server.SpotInstanceTermination: taken")
+
+    def end() -> None:
+        raise KeyboardInterrupt
+
+    terminal.events = iter([lambda: None, lambda: None, end])
+    with suppress(KeyboardInterrupt):
+        assert terminal.type("attach", NAME) == 130
+    assert nodes_in(EAST) == 0
+    assert terminal.account.left() == []
+
+
+def test_a_limit_in_usd_counts_with_the_regions_own_prices(
+    terminal: Terminal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also in the embedded AWS, so that such a job can be rehearsed."""
+    words = ("--nodes", "2", "--dataset", "digits", "--model", "cnn", "--region", WEST, "--dry-run", "--max-usd")
+    with mock.patch("launch.rehearse.aws.pricing.price_of", return_value=3.0):
+        assert terminal.type(*words, "2000") == 0
+        text = capsys.readouterr().out
+        assert terminal.type(*words, "70") == 2
+    assert f"prices are those of {WEST} in AWS's price list, read 20" in text
+    assert "problem: 2 x g5.2xlarge for 12 h may cost" in capsys.readouterr().out
+
+
+def test_leaks_are_listed_for_the_regions_given(terminal: Terminal) -> None:
+    terminal.start("far", hours_ago=9, hours_left=-1, region=WEST)
+    assert terminal.type("leaks") == 0
+    assert terminal.type("leaks", "--region", f"{EAST},{WEST}") == 4
+    assert {line.split()[3] for line in terminal.said[0].splitlines()[1:-2]} == {WEST}
+
+
+def test_a_dry_run_shows_the_regions_and_their_plans(terminal: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*LAUNCH, "--dry-run"], terminal.runtime) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"job {NAME} starts in the first of these regions that has capacity:")
+    assert f"\nin {WEST}: 2 x g5.2xlarge on EC2, job {NAME}\n" in text
+    assert terminal.account.left() == []
+
+
+def test_a_removal_that_fails_keeps_the_next_region_from_being_tried(
+    terminal: Terminal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tests.launch.faults import refused
+
+    no_capacity(terminal, EAST)
+    with injected(Faults().on("DeleteSecurityGroup", refused("UnauthorizedOperation", 403), nth=None)):
+        assert terminal.type(*LAUNCH, "--detach") == 4
+    assert "Removing its resources failed" in capsys.readouterr().err
+    assert nodes_in(WEST) == 0
+
+
+@pytest.mark.slow("no death at any call of a launch in two regions leaks, or makes nodes in both")
+@pytest.mark.timeout(600)
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_no_death_at_any_call_of_a_search_leaks_or_doubles_the_nodes(
+    record_property: Callable[[str, object], None],
+) -> None:
+    """As the crash sweep does for one region.  The first region has no capacity, and has some again after the death."""
+    copies, again = Copies(), False
+
+    def die_in_a_copy(call: Request) -> None:
+        nonlocal again
+        number = len(faults.calls) + 1
+        for again in () if reads(call) else (True, False):
+            if not copies.is_copy and copies.make(f"{number}. {call}" + ", again" * again):
+                faults.at(number, died_after())
+                return
+
+    with two_regions() as terminal, injected(Watched()) as faults, copies.end_here():
+        terminal.type(*LAUNCH, "--detach")  # reads the models of all services
+        terminal.type("stop", NAME, "--region", f"{EAST},{WEST}")
+        account, terminal.later_s = terminal.account, 0.0
+        account.slow.hidden = account.slow.unknown = 1
+        account.rules.access.add("testing", f"arn:aws:iam::{account.id}:user/launcher", "launcher")
+        no_capacity(terminal, EAST)
+        faults.clear()
+        faults.at_each = die_in_a_copy
+        with suppress(Died):
+            terminal.type(*SECOND, "--detach")
+        if copies.is_copy:
+            copies.report(what_is_wrong(terminal, faults, again=again))
+        calls = len(faults.calls)
+    wrong = {call: found for call, found in copies.reports.items() if found}
+    record_property("crash sweep", ("two regions", "died after", calls, len(copies.reports), len(wrong)))
+    assert len(copies.reports) > 60
+    assert wrong == {}
+
+
+SECOND = tuple("second" if word == NAME else word for word in LAUNCH)
+
+
+def what_is_wrong(terminal: Terminal, faults: Watched, *, again: bool) -> str:
+    """After a death, and a stop; again: with the same launch in between.  Empty: nothing."""
+    faults.clear()
+    faults.at_each = lambda _call: None
+    terminal.account.rules.capacity.clear()
+    terminal.later_s += 10
+    if again:
+        code = terminal.type(*SECOND, "--detach")
+        if code or sorted((nodes_in(EAST), nodes_in(WEST))) != [0, 2]:
+            return f"exit code {code}, {nodes_in(EAST)} and {nodes_in(WEST)} nodes"
+    terminal.later_s += 300
+    terminal.type("stop", "second", "--region", f"{EAST},{WEST}")
+    return ", ".join(terminal.account.left())

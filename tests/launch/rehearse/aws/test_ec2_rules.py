@@ -1,0 +1,296 @@
+"""Where moto is lenient and EC2 is not: a small request for each rule, and what AWS documents as its answer."""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from launch.core.aws import Aws
+from launch.core.errors import AwsError
+from launch.rehearse.aws.ec2 import run_rules
+from launch.rehearse.aws.ec2.reach import has_address, reached
+from launch.rehearse.nodes.ec2.node import NOWHERE, NodeSetup, environment
+from tests.launch.ec2.account import SCHEDULER_ROLE, Account
+
+NOW = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
+TAGS = {"aws-ddp-toolkit:job": "j"}
+
+
+@pytest.fixture
+def account() -> Iterator[Account]:
+    with Account.opened() as opened:
+        opened.rules.now = lambda: opened.rules.at
+        opened.rules.at = NOW
+        yield opened
+
+
+def ask(operation: str, **params: Any) -> dict[str, Any]:
+    return Aws("us-east-1").call("ec2", operation, params)
+
+
+def code(act: Callable[..., object], *args: Any, **params: Any) -> str:
+    with pytest.raises(AwsError) as error:
+        act(*args, **params)
+    return error.value.aws_code
+
+
+def run(account: Account, count: int = 1, cards: int = 1, **more: Any) -> list[str]:
+    """Starts instances in the first zone; returns their IDs."""
+    subnet = account.subnets["us-east-1a"]
+    interfaces = [{"DeviceIndex": min(card, 1), "NetworkCardIndex": card, "SubnetId": subnet} for card in range(cards)]
+    params = {"ImageId": account.ami, "InstanceType": "g5.2xlarge", "MinCount": count, "MaxCount": count,
+              "NetworkInterfaces": interfaces, **more}  # fmt: skip
+    tags = [{"ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in TAGS.items()]}]
+    return [i["InstanceId"] for i in ask("RunInstances", **{"TagSpecifications": tags, **params})["Instances"]]
+
+
+def states(account: Account) -> dict[str, Any]:
+    found = Aws("us-east-1").pages("ec2", "DescribeInstances", "Reservations")
+    return {node["InstanceId"]: node for one in found for node in one["Instances"]}
+
+
+# ---- parameters of RunInstances
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ({"ClientToken": "x" * 65}, "InvalidParameterValue"),
+        ({"MinCount": 2, "MaxCount": 1}, "InvalidParameterCombination"),
+        ({"SubnetId": "subnet-1"}, "InvalidParameterCombination"),
+        (
+            {"BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 74}}]},
+            "InvalidBlockDeviceMapping",
+        ),
+        ({"NetworkInterfaces": [{"DeviceIndex": 1}]}, "InvalidParameterCombination"),
+        (
+            {"NetworkInterfaces": [{"DeviceIndex": 0, "AssociatePublicIpAddress": True}, {"DeviceIndex": 1}]},
+            "InvalidParameterCombination",
+        ),
+        (
+            {"InstanceMarketOptions": {"MarketType": "spot", "SpotOptions": {"InstanceInterruptionBehavior": "stop"}}},
+            "InvalidParameterCombination",
+        ),
+        (
+            {"InstanceMarketOptions": {"MarketType": "spot", "SpotOptions": {
+                "SpotInstanceType": "one-time", "ValidUntil": datetime(2030, 1, 1, tzinfo=UTC)}}},
+            "InvalidParameterCombination",
+        ),
+        ({"Ebs": {"VolumeInitializationRate": 301, "SnapshotId": "snap-1"}}, "InvalidParameterValue"),
+        ({"Ebs": {"VolumeInitializationRate": 100, "VolumeSize": 1}}, "InvalidParameterCombination"),
+        ({"Ebs": {"VolumeType": "gp3", "Iops": 3000, "Throughput": 1000}}, "InvalidParameterCombination"),
+        ({"UserData": "x" * 16_385}, "InvalidParameterValue"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_request_that_breaks_a_rule_is_refused_before_anything_is_made(
+    account: Account, wrong: dict[str, Any], expected: str
+) -> None:
+    disk = {"BlockDeviceMappings": [{"DeviceName": "/dev/sdf", "Ebs": wrong["Ebs"]}]} if "Ebs" in wrong else {}
+    assert code(run, account, **{**{key: value for key, value in wrong.items() if key != "Ebs"}, **disk}) == expected
+    assert account.nodes == []
+
+
+def test_every_rule_has_a_request_above_and_a_document() -> None:
+    assert all(rule.document.startswith("https://docs.aws.amazon.com/") for rule in run_rules.RULES)
+    assert len(run_rules.RULES) == 11
+
+
+# ---- addresses and ways out
+
+
+def test_only_an_instance_with_one_interface_gets_a_public_address(account: Account) -> None:
+    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/using-instance-addressing.html#concepts-public-addresses"""
+    one, several = run(account), run(account, cards=2)
+    assert [has_address(account.ec2.get_instance(name)) for name in (*one, *several)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "way", ["nothing", "internet gateway", "NAT gateway", "gateway endpoint", "interface endpoint"]
+)
+@pytest.mark.parametrize("cards", [1, 2])
+def test_an_instance_reaches_what_its_routes_and_addresses_lead_to(account: Account, way: str, cards: int) -> None:
+    """https://docs.aws.amazon.com/vpc/latest/userguide/VPC_Internet_Gateway.html"""
+    ec2, vpc = account.ec2, account.ec2.get_default_vpc().id
+    (table,) = ec2.describe_route_tables(filters={"vpc-id": [vpc]})
+    if way != "internet gateway":
+        ask("DeleteRoute", RouteTableId=table.id, DestinationCidrBlock="0.0.0.0/0")
+    if way == "NAT gateway":
+        nat = ask("CreateNatGateway", SubnetId=account.subnets["us-east-1b"], ConnectivityType="private")
+        ask("CreateRoute", RouteTableId=table.id, DestinationCidrBlock="0.0.0.0/0",
+            NatGatewayId=nat["NatGateway"]["NatGatewayId"])  # fmt: skip
+    if way == "gateway endpoint":
+        ask("CreateVpcEndpoint", VpcId=vpc, ServiceName="com.amazonaws.us-east-1.s3", RouteTableIds=[table.id])
+    if way == "interface endpoint":
+        ask("CreateVpcEndpoint", VpcId=vpc, ServiceName="com.amazonaws.us-east-1.logs", VpcEndpointType="Interface",
+            PrivateDnsEnabled=True)  # fmt: skip
+    (name,) = run(account, cards=cards)
+    expected = {"nothing": frozenset(), "internet gateway": None if cards == 1 else frozenset(), "NAT gateway": None,
+                "gateway endpoint": frozenset({"s3"}), "interface endpoint": frozenset({"logs"})}[way]  # fmt: skip
+    assert reached(ec2, ec2.get_instance(name)) == expected
+
+
+def test_a_node_that_reaches_nothing_has_no_aws_to_talk_to() -> None:
+    def seen(reaches: frozenset[str] | None) -> dict[str, str]:
+        found = environment(NodeSetup("http://aws", reaches=reaches), "/bin", "/home")
+        return {name: value for name, value in found.items() if name.startswith(("AWS_ENDPOINT", "EC2_"))}
+
+    assert seen(None) == {"AWS_ENDPOINT_URL": "http://aws"}
+    assert seen(frozenset()) == {"AWS_ENDPOINT_URL": NOWHERE, "EC2_REACHES": ""}
+    assert seen(frozenset({"s3", "ecr.dkr"})) == {
+        "AWS_ENDPOINT_URL": NOWHERE, "AWS_ENDPOINT_URL_S3": "http://aws", "EC2_REACHES": "ecr.dkr s3",
+    }  # fmt: skip
+
+
+# ---- tokens
+
+
+def test_a_token_whose_instances_have_ended_starts_nothing(account: Account) -> None:
+    """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html#api-error-codes-table-client"""
+    account.slow.ending = 0
+    (name,) = run(account, ClientToken="t")
+    assert run(account, ClientToken="t") == [name]
+    assert code(run, account, 2, ClientToken="t") == "IdempotentParameterMismatch"
+    ask("TerminateInstances", InstanceIds=[name])
+    assert code(run, account, ClientToken="t") == "IdempotentInstanceTerminated"
+    assert account.nodes == []
+
+
+# ---- consistency: https://docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html
+
+
+def test_what_was_just_made_is_not_found_by_the_first_requests_that_name_it(account: Account) -> None:
+    account.slow.unknown = 1
+    group = ask("CreateSecurityGroup", GroupName="g", Description="d")["GroupId"]
+    volume = ask("CreateVolume", AvailabilityZone="us-east-1a", Size=1)["VolumeId"]
+    ask("CreatePlacementGroup", GroupName="p", Strategy="cluster")
+    placed = {"Placement": {"GroupName": "p"}}
+    assert code(run, account, **placed) == "InvalidPlacementGroup.Unknown"
+    (node,) = run(account, **placed)
+    rule = {"GroupId": group, "IpPermissions": [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}]}
+    assert code(ask, "AuthorizeSecurityGroupIngress", **rule) == "InvalidGroup.NotFound"
+    assert code(ask, "DeleteVolume", VolumeId=volume) == "InvalidVolume.NotFound"
+    assert code(ask, "TerminateInstances", InstanceIds=[node]) == "InvalidInstanceID.NotFound"
+    assert ask("AuthorizeSecurityGroupIngress", **rule)
+    ask("DeleteVolume", VolumeId=volume)
+    ask("TerminateInstances", InstanceIds=[node])
+
+
+# ---- the end of an instance
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("Client.UserInitiatedShutdown: User initiated shutdown", "User initiated (2027-01-15 08:00:00 GMT)"),
+        ("Client.InstanceInitiatedShutdown: Instance initiated shutdown", "User initiated"),
+        ("Server.SpotInstanceTermination: Spot instance termination", "Server.SpotInstanceTermination"),
+        ("Client.VolumeLimitExceeded: Volume limit exceeded", "Client.VolumeLimitExceeded: Volume limit exceeded"),
+    ],
+)
+def test_the_transition_of_an_end_has_a_time_only_after_an_api_call(account: Account, reason: str, words: str) -> None:
+    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/troubleshooting-launch.html"""
+    account.slow.ending = 0
+    (name,) = run(account)
+    account.kill(name, reason)
+    assert states(account)[name]["StateTransitionReason"] == words
+    assert states(account)[name]["StateReason"]["Code"] == reason.partition(":")[0]
+
+
+def test_an_instance_that_has_ended_is_listed_for_an_hour(account: Account) -> None:
+    """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_TerminateInstances.html"""
+    account.slow.ending = 0
+    (name,) = run(account)
+    ask("TerminateInstances", InstanceIds=[name])
+    account.rules.at += 3_500
+    assert states(account)[name]["State"]["Name"] == "terminated"
+    account.rules.at += 200
+    assert states(account) == {}
+    assert code(ask, "TerminateInstances", InstanceIds=[name]) == "InvalidInstanceID.NotFound"
+
+
+def test_an_instance_may_end_instead_of_running(account: Account) -> None:
+    """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html"""
+    account.rules.stillborn.append("Server.InsufficientInstanceCapacity: Insufficient instance capacity")
+    lost, _ = run(account, 2)
+    account.slow.ending = 0
+    seen = [{name: node["State"]["Name"] for name, node in states(account).items()} for _ in range(2)]
+    assert [set(one.values()) for one in seen] == [{"pending"}, {"terminated", "running"}]
+    assert states(account)[lost]["StateReason"]["Code"] == "Server.InsufficientInstanceCapacity"
+
+
+# ---- room
+
+
+def test_spot_instances_need_their_service_linked_role(account: Account) -> None:
+    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/service-linked-roles-spot-instance-requests.html"""
+    account.rules.has_spot_role = False
+    spot = {"InstanceMarketOptions": {"MarketType": "spot"}}
+    assert code(run, account, **spot) == "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
+    assert run(account)
+
+
+def test_volumes_that_are_being_filled_share_one_rate(account: Account) -> None:
+    """https://docs.aws.amazon.com/ebs/latest/userguide/initalize-volume.html"""
+    account.rules.now = lambda: datetime.now(UTC).timestamp() + (account.rules.at - NOW)
+    ebs = {"SnapshotId": account.snapshot, "VolumeInitializationRate": 300}  # 150 GiB: 512 s
+    disk = {"BlockDeviceMappings": [{"DeviceName": "/dev/sdf", "Ebs": ebs}]}
+    assert len(run(account, 16, **disk)) == 16  # 4,800 MiB/s
+    assert code(run, account, **disk) == "VolumeInitializationRateLimitExceeded"
+    assert len(account.nodes) == 16
+    account.rules.at += 600
+    assert run(account, **disk)
+
+
+# ---- groups
+
+
+def test_groups_cannot_be_deleted_before_what_is_in_them(account: Account) -> None:
+    """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DeleteSecurityGroup.html and _DeletePlacementGroup."""
+    group = ask("CreateSecurityGroup", GroupName="g", Description="d")["GroupId"]
+    ask("CreatePlacementGroup", GroupName="p", Strategy="cluster")
+    interface = {"DeviceIndex": 0, "SubnetId": account.subnets["us-east-1a"], "Groups": [group],
+                 "DeleteOnTermination": True}  # fmt: skip
+    (name,) = run(account, NetworkInterfaces=[interface], Placement={"GroupName": "p"})
+    for _ in range(2):  # running, then shutting down
+        assert code(ask, "DeleteSecurityGroup", GroupId=group) == "DependencyViolation"
+        assert code(ask, "DeletePlacementGroup", GroupName="p") == "InvalidPlacementGroup.InUse"
+        ask("TerminateInstances", InstanceIds=[name])
+    states(account), states(account)
+    ask("DeleteSecurityGroup", GroupId=group)
+    ask("DeletePlacementGroup", GroupName="p")
+
+
+# ---- schedules
+
+
+def schedule(account: Account, role: str, action: str) -> None:
+    """A time limit for j, a minute from now."""
+    automation = {"DocumentName": "AWS-TerminateEC2Instance", "TargetParameterName": "InstanceId",
+                  "Targets": [{"Key": f"tag:{key}", "Values": [value]} for key, value in TAGS.items()]}  # fmt: skip
+    target = {"Arn": "arn:aws:scheduler:::aws-sdk:ssm:startAutomationExecution", "Input": json.dumps(automation),
+              "RoleArn": f"arn:aws:iam::{account.id}:role/{role}"}  # fmt: skip
+    Aws("us-east-1").call("scheduler", "CreateSchedule", {
+        "Name": "s", "ScheduleExpression": "at(2027-01-15T08:01:00)", "FlexibleTimeWindow": {"Mode": "OFF"},
+        "ActionAfterCompletion": action, "Target": target,
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize("action", ["DELETE", "NONE"])
+def test_a_schedule_fires_once_ends_the_tagged_instances_and_goes(account: Account, action: str) -> None:
+    """https://docs.aws.amazon.com/scheduler/latest/UserGuide/managing-schedule-delete.html"""
+    ours, theirs = run(account), run(account, TagSpecifications=[])
+    schedule(account, SCHEDULER_ROLE, action)
+    states(account), states(account)
+    assert {node["State"]["Name"] for node in states(account).values()} == {"running"}
+    account.rules.at += 60
+    assert [states(account)[name]["State"]["Name"] for name in (*ours, *theirs)] == ["shutting-down", "running"]
+    left = Aws("us-east-1").pages("scheduler", "ListSchedules", "Schedules")
+    assert [(one["Name"], one["State"]) for one in left] == [("s", "DISABLED")] * (action == "NONE")
+
+
+def test_a_schedule_needs_a_role_that_it_may_assume(account: Account) -> None:
+    """https://docs.aws.amazon.com/scheduler/latest/UserGuide/setting-up.html#setting-up-execution-role"""
+    assert code(schedule, account, "nobody", "DELETE") == "ValidationException"

@@ -1,0 +1,1 @@
+"""`make acceptance`: the toolkit's promises on a real account.  README.md says how."""

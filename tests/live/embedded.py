@@ -1,0 +1,146 @@
+"""The embedded AWS as a place for the suite: an account that is not set up, with nodes on this machine."""
+
+import json
+import logging
+import os
+import signal
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+from moto.core.model_instances import reset_model_data
+from moto.iam.models import IAMBackend, iam_backends
+
+from launch.core.aws import Aws
+from launch.image.source import read_source
+from launch.rehearse.aws.ec2.account import Ec2Account
+from launch.rehearse.aws.ec2.moto_patches import patched
+from launch.rehearse.aws.iam.callers import Caller
+from launch.rehearse.aws.server import RequestLog, served
+from launch.rehearse.nodes.ec2 import processes
+from launch.rehearse.nodes.ec2.node import NodeSetup
+from launch.rehearse.nodes.ec2.watcher import Watcher
+from launch.rehearse.stage.ec2 import PORT, _machines
+from launch.rehearse.stage.environment import entered
+from launch.rehearse.stage.rehearsal import _folder
+from tests.conftest import ROOT
+from tests.launch.image import builds as codebuild
+from tests.launch.image.machine import put
+from tests.launch.infra.account import _Parser
+from tests.launch.infra.moto_patches import patched as cloudformation
+from tests.live.aws import user_without_rights
+from tests.live.cases import BASE
+
+REGION = "us-east-1"
+BUILD_S = 1.0
+ADMINISTRATOR = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
+SPOT_ROLE = "AWSServiceRoleForEC2Spot"
+
+
+@dataclass
+class EmbeddedPlace:
+    """See suite.Place."""
+
+    account: Ec2Account
+    env: Mapping[str, str]
+    watcher: Watcher
+    name: str = "embedded"
+    region: str = REGION
+    short_h: float = 0.02
+    epochs: int = 12
+    patience_s: float = 600.0
+
+    def kill_worker(self, aws: Aws, instance: str) -> str:
+        """The first process of that node, and of nobody else's, that has a rank."""
+        for pid in descendants(self.watcher.lives[instance].node.process.pid):
+            with suppress(OSError):
+                if b"\0LOCAL_RANK=0\0" in Path(f"/proc/{pid}/environ").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
+                    return ""
+        return f"no worker runs on {instance}"
+
+    @contextmanager
+    def without_rights(self, aws: Aws, name: str) -> Iterator[dict[str, str]]:
+        with user_without_rights(aws, name) as env:
+            key, callers = env["AWS_ACCESS_KEY_ID"], self.account.rules.access.callers
+            callers[key] = Caller(f"arn:aws:iam::{self.account.id}:user/{name}", ())
+            yield env
+            callers.pop(key)
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process that `pid` has started, and those that they have, the oldest first."""
+    parents = dict[int, int]()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just ended
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+    found, new = set[int](), {pid}
+    while new:
+        new = {child for child, parent in parents.items() if parent in new} - found
+        found |= new
+    return sorted(found)
+
+
+@contextmanager
+def opened() -> Iterator[EmbeddedPlace]:
+    """AWS and its nodes; nothing of them is left afterwards, even if this process is killed."""
+    reset_model_data()
+    account, log = Ec2Account(REGION), RequestLog()
+    with ExitStack() as stack:
+        folder = stack.enter_context(_folder())
+        stack.enter_context(entered(dict(os.environ)))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        stack.enter_context(patched(account.rules))
+        stack.enter_context(cloudformation())
+        stack.enter_context(mock.patch.object(IAMBackend, "_init_aws_policies", return_value=[]))
+        stack.enter_context(mock.patch("yaml.Loader", _Parser))
+        made = stack.enter_context(codebuild.patched())
+        logging.getLogger("moto").setLevel(logging.CRITICAL)  # of what its CloudFormation does not know
+        account.add_internet_route()
+        account.make_ami()
+        account.make_role(SPOT_ROLE)
+        machines = stack.enter_context(_machines(folder))
+        account.rules.address = machines.address
+        port = inside = stack.enter_context(served(log))
+        if machines.gateway != processes.LOCALHOST:
+            inside = stack.enter_context(served(log, machines.gateway, PORT, machines.place))
+        iam = iam_backends[account.id]["aws"]
+        iam.create_user(REGION, "moto")  # whom moto takes everybody for
+        iam.put_user_policy("moto", "all", json.dumps(ADMINISTRATOR))
+        os.environ["AWS_ENDPOINT_URL"] = f"http://{processes.LOCALHOST}:{port}"
+        os.environ["AWS_DEFAULT_REGION"] = REGION
+        _make_project()
+        stack.callback(_end_builds(made).set)
+        watcher = Watcher(account, machines, NodeSetup(f"http://{machines.gateway}:{inside}"), 2)
+        watcher.watch(lambda: None, lambda trouble: print(f"this machine makes no nodes: {trouble}", flush=True))
+        stack.callback(watcher.close)
+        yield EmbeddedPlace(account, dict(os.environ), watcher)
+
+
+def _make_project() -> None:
+    """Of CodeBuild, which moto's CloudFormation does not know."""
+    Aws(REGION).call("codebuild", "CreateProject", {
+        "name": codebuild.PROJECT, "source": {"type": "S3", "location": f"{codebuild.BUCKET}/images/"},
+        "artifacts": {"type": "NO_ARTIFACTS"}, "serviceRole": "arn:aws:iam::123456789012:role/r",
+        "environment": {"type": "LINUX_CONTAINER", "image": "i", "computeType": "BUILD_GENERAL1_SMALL"},
+    })  # fmt: skip
+
+
+def _end_builds(made: codebuild.Builds) -> threading.Event:
+    """Ends each build a moment after its start, until the event is set."""
+    closing, tag = threading.Event(), read_source(ROOT, "trainer", BASE).tag
+
+    def end() -> None:
+        while not closing.wait(BUILD_S):
+            for row in list(made.rows.values()):
+                if row.get("buildStatus") == "IN_PROGRESS":
+                    put(content=row["id"], tag=tag)
+                    row.update(currentPhase="COMPLETED", buildStatus="SUCCEEDED")
+
+    threading.Thread(target=end, name="builds", daemon=True).start()
+    return closing

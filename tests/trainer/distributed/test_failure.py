@@ -1,0 +1,193 @@
+"""How the ranks leave a training that failed: the cause is named once, and all end."""
+
+import copy
+import threading
+
+import pytest
+from torch import distributed
+from torch.distributed.distributed_c10d import Store
+
+from trainer.contract import Exit
+from trainer.distributed import failure
+from trainer.distributed.failure import Failure
+from trainer.distributed.lost import Lost
+from trainer.distributed.notes import NoAnswer, Notes
+from trainer.distributed.ranks import Ranks
+from trainer.errors import DataError, Interrupted, TrainerError
+from trainer.outcome import no_record
+
+LIMIT = "(no answer; limit 8 s); start again to resume from the last checkpoint."
+
+
+def on(rank: int, store: Store, *, nodes: int = 1, launchers: bool = False) -> Failure:
+    """The failure of one of four ranks, equally many on each node."""
+    local = 4 // nodes
+    ranks = Ranks(rank, 4, rank % local, local, rank // local, nodes, store_is_launchers=launchers)
+    return Failure(ranks, Notes(store, rank, 4, 5.0), 8.0, no_record)
+
+
+@pytest.fixture
+def store() -> Store:
+    return distributed.HashStore()  # type: ignore[no-any-return, attr-defined]
+
+
+def hears(monkeypatch: pytest.MonkeyPatch, lost: Lost | None) -> None:
+    """Whoever listens finds `lost`; None: there is no answer."""
+
+    def listen(notes: Notes) -> Lost:
+        if lost is None:
+            raise NoAnswer
+        return lost
+
+    monkeypatch.setattr(failure, "listen", listen)
+
+
+@pytest.mark.parametrize(
+    ("lost", "sentence"),
+    [
+        (Lost(), "the 4 ranks lost touch though all still run (Connection reset); look at the network; "
+                 "start again to resume from the last checkpoint."),
+        (Lost(dead=(1, 3), hung=(2,)), f"ranks 1, 3 of 4 died or hung {LIMIT}"),
+        (Lost(hung=(2,)), f"rank 2 of 4 died or hung {LIMIT}"),
+    ],
+)  # fmt: skip
+def test_a_failed_collective_is_explained_once(
+    lost: Lost,
+    sentence: str,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hears(monkeypatch, lost)
+    first, second = (on(rank, store).lost_touch("Connection reset\nby peer") for rank in (0, 2))
+    assert (str(first), first.is_reported, second.is_reported) == (sentence, True, False)
+    assert capsys.readouterr().err == f"error: {sentence}\n"
+
+
+@pytest.mark.parametrize(
+    ("launcher_reports", "asked", "lost", "told"),
+    [
+        pytest.param(True, True, Lost(dead=(2,)), "", id="it has asked, and will say which signal"),
+        pytest.param(True, False, Lost(dead=(2,)), "rank 2", id="it is another node's"),
+        pytest.param(False, True, Lost(dead=(2,)), "rank 2", id="it starts the ranks again without a word"),
+        pytest.param(True, True, Lost(hung=(2,)), "rank 2", id="it does not see who hangs"),
+    ],
+)
+def test_a_dead_rank_is_told_by_its_torchrun_or_else_by_another_rank(
+    launcher_reports: bool,
+    asked: bool,
+    lost: Lost,
+    told: str,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hears(monkeypatch, lost)
+    ranks = Ranks(1, 4, 1, 4, launcher_reports=launcher_reports)
+    rank = Failure(ranks, Notes(store, 1, 4, 5.0), 8.0, no_record, lambda: asked)
+    error = rank.lost_touch("Connection closed by peer")
+    assert (error.code, error.is_mine_to_report) == (Exit.MACHINE, bool(told))
+    assert capsys.readouterr().err.partition(" of 4")[0] == (f"error: {told}" if told else "")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(DataError("unreadable image."), Exit.DATA), (ValueError("boom"), Exit.MACHINE)]
+)
+def test_the_others_end_in_silence_and_with_the_code_of_the_cause(
+    error: Exception, code: int, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They do not even listen, and so never take rank 0, which leaves with the store, for lost."""
+    on(0, store).explain(error)
+    capsys.readouterr()
+    follower = on(2, store).lost_touch("Connection closed by peer")
+    assert (follower.code, follower.is_mine_to_report) == (code, False)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "launchers", "speaker", "who"),
+    [(1, False, 1, "rank 0 of 4"), (2, False, 2, "rank 0 of 4"), (1, True, 0, "the launcher of rank 0")],
+)
+def test_one_rank_speaks_where_the_store_is_gone_and_nobody_can_ask_who(
+    nodes: int,
+    launchers: bool,
+    speaker: int,
+    who: str,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hears(monkeypatch, None)
+    told = [on(r, store, nodes=nodes, launchers=launchers).lost_touch("timed out").is_reported for r in range(4)]
+    assert told == [rank == speaker for rank in range(4)]
+    assert capsys.readouterr().err == f"error: {who} died or hung {LIMIT}\n"
+
+
+def test_a_rank_that_was_stopped_blames_itself(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hears(monkeypatch, Lost(dead=(0, 2, 3)))
+    stopped = on(1, store)
+    stopped.paused(33.0)
+    stopped.lost_touch("timed out")
+    assert "rank 1 of 4 was stopped for 33 s, longer than the limit of 8 s" in capsys.readouterr().err
+
+
+def test_main_thread_and_heartbeat_of_a_rank_say_it_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hears(monkeypatch, None)
+    monkeypatch.setattr(failure, "end_process", lambda code: None)
+    rank = on(1, store)
+    rank.lost_touch("timed out")
+    rank.unanswered()
+    assert capsys.readouterr().err.count("error: ") == 1
+
+
+@pytest.mark.parametrize(("error", "speakers"), [(Interrupted("saved in X."), [0]), (DataError("bad."), [0, 1, 2, 3])])
+def test_without_the_store_a_stop_is_told_by_rank_0_and_an_error_by_whoever_met_it(
+    error: TrainerError, speakers: list[int], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_answer(notes: Notes) -> None:
+        raise NoAnswer
+
+    monkeypatch.setattr(Notes, "is_first_to_report", no_answer)
+    told = list[int]()
+    for rank in range(4):
+        met = copy.copy(error)
+        on(rank, store).explain(met)
+        told += [rank] * met.is_reported
+    assert told == speakers
+
+
+def test_one_that_follows_another_never_takes_it_for_lost(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rank 0 has told its error, and goes, with the store, as soon as the others have seen that."""
+    on(0, store).explain(DataError("unreadable image."))
+    rank, codes = on(1, store), list[int]()
+    monkeypatch.setattr(failure, "LEAVE_FIRST_S", 0.0)
+    monkeypatch.setattr(failure, "end_process", codes.append)
+    capsys.readouterr()
+    rank.left_behind()
+
+    def no_answer(notes: Notes) -> None:
+        raise NoAnswer
+
+    monkeypatch.setattr(Notes, "explanation", no_answer)
+    error = rank.lost_touch("Connection closed by peer")
+    assert (error.code, error.is_mine_to_report, codes) == (Exit.DATA, False, [Exit.DATA])
+    assert capsys.readouterr().err == ""
+
+
+def test_rank_0_keeps_the_store_until_the_living_have_left(store: Store) -> None:
+    """Whoever found it closed would take rank 0 for the one that died."""
+    head = on(0, store)
+    head.lost = Lost(dead=(2, 3))
+    leaving = threading.Thread(target=head.see_off)
+    leaving.start()
+    leaving.join(timeout=0.3)
+    assert leaving.is_alive()
+    on(1, store).see_off()
+    leaving.join(timeout=5)
+    assert not leaving.is_alive()

@@ -1,0 +1,73 @@
+"""What a rank says of its machine, with GPUs that are not there."""
+
+import threading
+import time
+
+import pytest
+import torch
+
+from trainer.distributed.ranks import Ranks
+from trainer.health import node
+from trainer.health.expected import NOTHING_EXPECTED, Expected
+from trainer.health.node import problems_here
+
+FIRST, SECOND = Ranks(0, 2, 0, 2), Ranks(1, 2, 1, 2)
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The GPUs on which a product is computed, of four."""
+    computed: list[int] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(node.nvidia, "ask", lambda: None)
+    monkeypatch.setattr(node, "wrong_products", lambda device: computed.append(device.index))
+    return computed
+
+
+def test_the_ranks_of_a_machine_compute_on_all_of_its_gpus(gpus: list[int]) -> None:
+    assert problems_here("auto", FIRST, Expected(gpus=4)) == []
+    assert gpus == [0, 2]
+    assert problems_here("auto", SECOND, Expected(gpus=4)) == []
+    assert gpus == [0, 2, 1, 3]
+
+
+def test_gpus_that_torch_cannot_use_are_counted_by_the_first_rank(gpus: list[int]) -> None:
+    assert problems_here("auto", FIRST, Expected(gpus=8)) == ["4 of 8 GPUs can be used"]
+    assert gpus == []
+    assert problems_here("auto", SECOND, Expected(gpus=8)) == []
+
+
+def test_where_the_cpu_trains_nobody_asks_for_gpus(gpus: list[int]) -> None:
+    assert problems_here("cpu", FIRST, Expected(gpus=8)) == []
+    assert gpus == [None]  # on the CPU
+
+
+def test_an_xid_of_the_machine_is_told_by_its_first_rank(gpus: list[int]) -> None:
+    assert len(problems_here("auto", FIRST, Expected(xids=(79,)))) == 1
+    assert problems_here("auto", SECOND, Expected(xids=(79,))) == []
+
+
+def test_what_a_gpu_says_when_it_cannot_compute_is_one_clause(gpus: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(device: torch.device) -> str | None:
+        if device.index == 2:
+            raise RuntimeError("CUDA error: uncorrectable ECC error encountered\nCUDA kernel errors might be")
+        return "a product of float32 matrices is wrong"
+
+    monkeypatch.setattr(node, "wrong_products", fail)
+    assert problems_here("auto", FIRST, NOTHING_EXPECTED) == [
+        "GPU 0: a product of float32 matrices is wrong",
+        "GPU 2: cannot compute (CUDA error: uncorrectable ECC error encountered)",
+    ]
+
+
+def test_a_gpu_that_hangs_is_named_and_nobody_waits_for_it(gpus: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    forever = threading.Event()
+    monkeypatch.setattr(node, "wrong_products", lambda device: None if device.index == 0 else forever.wait(30))
+    monkeypatch.setattr(node, "PRODUCTS_WITHIN_S", 0.1)
+    began = time.monotonic()
+
+    found = problems_here("auto", FIRST, NOTHING_EXPECTED)
+
+    forever.set()
+    assert found == ["GPU 2: no product within 0.1 s"]
+    assert time.monotonic() - began < 10

@@ -1,0 +1,140 @@
+"""One run at a time writes to a folder, and a dead one's lock stands in nobody's way."""
+
+import errno
+import fcntl
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import warm
+from trainer.process import folder_lock
+from trainer.process.folder_lock import IN_USE, FolderLock, Owner, Taken
+
+
+def nobody(owner: Owner) -> None:
+    raise AssertionError(f"{owner} took the folder over")
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Owners touch their locks, and others look at them, many times a second."""
+    monkeypatch.setattr(folder_lock, "TOUCH_EVERY_S", 0.02)
+    monkeypatch.setattr(folder_lock, "LOOK_EVERY_S", 0.02)
+
+
+@pytest.fixture
+def no_kernel_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a Lustre that is mounted without them."""
+
+    def refuse(file: int, operation: int) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+
+
+def left_by_another_host(folder: Path, age_s: float = 0.0) -> None:
+    owner = {"host": "gone", "process": 42, "since": "2026-11-22T18:20:03.5+00:00"}
+    (folder / IN_USE).write_text(json.dumps(owner))
+    os.utime(folder / IN_USE, (time.time() - age_s,) * 2)
+
+
+def take_and_hold(folder: Path, taken: Any) -> None:
+    FolderLock(folder, nobody).take()
+    taken.put(os.getpid())
+    time.sleep(120)
+
+
+def test_a_second_run_is_refused_and_told_of_the_first(tmp_path: Path) -> None:
+    taken = warm.queue()
+    first = warm.start(take_and_hold, tmp_path, taken)
+    number = taken.get(timeout=30)
+
+    with pytest.raises(Taken) as refused:
+        FolderLock(tmp_path, nobody).take()
+
+    since = json.loads((tmp_path / IN_USE).read_text())["since"][:19].replace("T", " ")
+    assert str(refused.value) == (
+        f"{tmp_path} is in use by process {number} on host {socket.gethostname()}, since {since} UTC; "
+        "give another folder, or wait until that run has ended."
+    )
+    assert refused.value.code == 6
+
+    os.kill(number, signal.SIGKILL)
+    first.join(timeout=10)
+    began = time.monotonic()
+    FolderLock(tmp_path, nobody).take()  # a dead one's is taken over at once
+    assert time.monotonic() - began < 5
+
+
+def test_the_folder_of_a_run_that_has_ended_is_free_and_clean(tmp_path: Path) -> None:
+    for _ in range(2):
+        lock = FolderLock(tmp_path, nobody)
+        lock.take()
+        lock.release()
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("quick", "no_kernel_locks")
+def test_on_another_host_a_run_that_lives_is_seen_without_locks_of_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = FolderLock(tmp_path, nobody)
+    first.take()
+    monkeypatch.setattr(socket, "gethostname", lambda: "another")
+    with pytest.raises(Taken, match=f"process {os.getpid()} on host "):
+        FolderLock(tmp_path, nobody).take()
+    first.release()
+    FolderLock(tmp_path, nobody).take()
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("age_s", [0.0, 3600.0])
+def test_a_run_that_died_on_another_host_is_taken_over(
+    age_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_lock, "DEAD_AFTER_S", 0.3 if age_s == 0 else 60.0)
+    left_by_another_host(tmp_path, age_s)
+    lock = FolderLock(tmp_path, nobody)
+    lock.take()
+    assert json.loads((tmp_path / IN_USE).read_text())["process"] == os.getpid()
+    lock.release()
+
+
+def test_who_may_not_wait_takes_nothing_over_from_a_host_that_may_live(tmp_path: Path) -> None:
+    left_by_another_host(tmp_path)
+    with pytest.raises(Taken, match="process 42 on host gone, since 2026-11-22 18:20:03 UTC"):
+        FolderLock(tmp_path, nobody).take(may_wait=False)
+
+
+@pytest.mark.usefixtures("quick", "no_kernel_locks")
+def test_a_run_that_stood_still_until_another_took_over_learns_it(tmp_path: Path) -> None:
+    heard: list[Owner] = []
+    told = threading.Event()
+
+    def hear(owner: Owner) -> None:
+        heard.append(owner)
+        told.set()
+
+    stood_still = FolderLock(tmp_path, hear)
+    stood_still.take()
+    left_by_another_host(tmp_path)
+    assert told.wait(timeout=10)
+    stood_still.release()
+    assert heard[0].host == "gone"
+    assert (tmp_path / IN_USE).exists()  # it is the other's now
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"\xff", b'{"host": 1}', b'{"host": "a", "process": 1e999, "since": ""}', b"[" * 9_000],
+)
+def test_a_damaged_lock_of_nobody_is_taken(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / IN_USE).write_bytes(content)
+    FolderLock(tmp_path, nobody).take()

@@ -1,0 +1,84 @@
+"""A rank does not outlive the torchrun that started it."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, trainer_command, trainer_env
+from tests.processes import left_of
+
+# A torchrun that is killed as soon as its rank is ready, which does with SIGTERM as the word says.
+TORCHRUN = """
+import os, signal, subprocess, sys
+rank = subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[2]], stdout=subprocess.PIPE)
+print(rank.stdout.readline().decode(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+RANK = """
+import os, signal, sys, time
+from trainer.process import parent
+parent.LOOK_EVERY_S, parent.SAVE_WITHIN_S = 0.05, 0.05
+if sys.argv[1] == "saves":
+    signal.signal(signal.SIGTERM, lambda *_: (os.write(2, b"saved"), os._exit(75)))
+if sys.argv[1] == "hangs":
+    signal.signal(signal.SIGTERM, lambda *_: None)
+parent.end_with_torchrun(os.environ)
+print("ready", flush=True)
+for _ in range(2 if sys.argv[1] == "goes on" else 600):
+    time.sleep(0.1)
+os.write(2, b"at its end")
+"""
+
+
+@pytest.mark.parametrize(
+    ("does", "env", "told"),
+    [
+        ("saves", {"TORCHELASTIC_RUN_ID": "none"}, "saved"),
+        ("is still importing", {"TORCHELASTIC_RUN_ID": "none"}, ""),
+        ("hangs", {"TORCHELASTIC_RUN_ID": "none"},
+         "error: torchrun is gone, and this rank did not end by itself; start again to resume.\n"),
+        ("goes on", {"OMPI_COMM_WORLD_RANK": "0"}, "at its end"),
+    ],
+)  # fmt: skip
+def test_a_rank_ends_with_its_torchrun_and_with_no_other_parent(does: str, env: dict[str, str], told: str) -> None:
+    """Standard error ends when the rank does, for it is the last to have it open."""
+    ended = subprocess.run(
+        [sys.executable, "-c", TORCHRUN, RANK, does], env=trainer_env(env), cwd=ROOT, capture_output=True, text=True,
+        timeout=30,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (-signal.SIGKILL, told)
+
+
+@pytest.mark.slow("no rank outlives a torchrun that is killed, and the run goes on from what they saved")
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_training_ends_with_its_torchrun(ranks: int, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "trainer.torchrun", "--standalone", "--nproc-per-node", str(ranks)]
+    words += trainer_command(tmp_path, "--epochs", "100000")[1:]
+    job = subprocess.Popen(
+        words, cwd=tmp_path, env=trainer_env({"TEST_JOB": str(tmp_path)}), text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    with job:
+        assert job.stdout is not None
+        next(line for line in job.stdout if line.startswith("epoch 1/"))
+        os.kill(job.pid, signal.SIGKILL)
+    assert left_of(f"TEST_JOB={tmp_path}", within_s=15.0) == []
+    assert list((tmp_path / "run" / "checkpoints").glob("epoch*.pt"))
+
+
+@pytest.mark.slow("of a killed rank only torchrun speaks, which knows by which signal")
+def test_a_killed_rank_is_told_once_by_its_torchrun(tmp_path: Path) -> None:
+    job = subprocess.Popen(
+        trainer_command(tmp_path, "--epochs", "100000", ranks=2), cwd=tmp_path, text=True,
+        env=trainer_env({"TEST_JOB": str(tmp_path)}), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert job.stdout is not None
+    next(line for line in job.stdout if line.startswith("epoch 1/"))
+    os.kill(int(Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()[1]), signal.SIGKILL)
+    _, err = job.communicate(timeout=60)
+    assert err == "error: rank 1 was killed by SIGKILL; the usual reason is too little memory. Start again to resume.\n"
+    assert job.returncode == 6

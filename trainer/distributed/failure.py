@@ -1,0 +1,240 @@
+"""How the ranks leave a training that failed: one of them reports why, and all of them exit.
+
+A rank that fails writes the reason into the notes for the others; if a rank is lost, the first of the others to notice
+names it.  All other ranks print nothing and exit with the same code.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from trainer.contract import Exit
+from trainer.distributed.lost import Lost, listen, named
+from trainer.distributed.notes import NoAnswer, Notes
+from trainer.distributed.ranks import Ranks
+from trainer.errors import Interrupted, MachineError, TrainerError, error_with, report_end
+from trainer.outcome import Record
+
+# How long rank 0 keeps the store open for ranks that have not yet noticed that the training failed.
+SEE_OFF_S = 10.0
+# How long a rank that others left waits, so that they exit first: mpirun and torchrun blame the first to exit.
+LEAVE_FIRST_S = 2.0
+_ENDED = "another rank ended the training; its output says why."
+
+
+@dataclass
+class Failure:
+    """The failure as seen by one rank.
+
+    record: called with the reason if no exception of this rank carries it; asked: whether this process has been asked
+    to leave.
+    """
+
+    ranks: Ranks
+    notes: Notes
+    timeout_s: float
+    record: Record
+    asked: Callable[[], bool] = lambda: False
+    happened: bool = False
+    paused_s: float = 0.0
+    lost: Lost = field(default_factory=Lost)
+    _speaking: threading.Lock = field(default_factory=threading.Lock)
+    _has_spoken: bool = False
+    _followed: TrainerError | None = None  # how this rank ends because another has left
+
+    def explain(self, error: Exception) -> None:
+        """Notes the reason of this rank's own failure for the others, and informs the user unless another rank has."""
+        self.happened = True
+        if not isinstance(error, TrainerError):
+            with suppress(NoAnswer):
+                self.notes.explain(Exit.BUG, f"{type(error).__name__}: {error}")
+            return
+        try:
+            error.is_mine_to_report = error.is_mine_to_report is not False and self.notes.is_first_to_report()
+            if error.is_mine_to_report:
+                self.notes.explain(error.code, str(error))
+        except NoAnswer:
+            # No other rank can know that it should, but where all end for the same reason.
+            error.is_mine_to_report = self.ranks.is_head or not isinstance(error, Interrupted)
+        self._report_if_mine(error)
+
+    def lost_touch(self, problem: str) -> TrainerError:
+        """The error for a collective that failed with `problem`: the reason that another rank noted, or who is lost.
+
+        Takes seconds, because it waits for signs of life from the others.
+        """
+        self.happened = True
+        try:
+            if ended := self._reason_of_another():
+                return ended
+            self.lost = listen(self.notes)
+            if ended := self._reason_of_another():
+                return ended
+            raised = MachineError(self._why(problem))
+            raised.is_mine_to_report = not self._launcher_reports and self.notes.is_first_to_report()
+            if raised.is_mine_to_report:
+                self.notes.explain(raised.code, str(raised))
+        except NoAnswer:
+            if self._followed is not None:
+                return self._followed
+            raised = MachineError(self._why_no_answer())
+            raised.is_mine_to_report = self._speaks_without_the_store
+        self._report_if_mine(raised)
+        return raised
+
+    def see_off(self) -> None:
+        """Notes that this rank leaves.  Rank 0, which may host the store, waits until all living ranks have left:
+        one that cannot reach the store would blame rank 0.
+        """
+        with suppress(NoAnswer):
+            self.notes.leave()
+            until, living = time.monotonic() + SEE_OFF_S, self.ranks.world_size - len(self.lost.dead)
+            while self.ranks.is_head and self.notes.left() < living and time.monotonic() < until:
+                time.sleep(0.05)  # a store can be waited on for a key, not for a count
+
+    # ---- called by the heartbeat
+
+    def paused(self, seconds: float) -> None:
+        """Notes that this process was suspended for so long, so that it does not blame the others for leaving."""
+        self.paused_s = max(self.paused_s, seconds)
+
+    def stuck(self) -> None:
+        """Reports the lost rank and exits, as the main thread waits for a GPU and cannot."""
+        try:
+            self.lost = listen(self.notes)
+            ended = self._reason_of_another()
+            mine = ended is None and self.notes.is_first_to_report()
+        except NoAnswer:
+            self.unanswered()
+            return
+        sentence = self._died_or_hung(named(self.lost.ranks, self.ranks.world_size) if self.lost.ranks else "some rank")
+        if ended is None:
+            self.record(Exit.MACHINE, sentence)
+            with suppress(NoAnswer):
+                self.notes.explain(Exit.MACHINE, sentence)
+        if mine:
+            self._say(Exit.MACHINE, sentence)
+        self.see_off()
+        end_process(ended.code if ended else Exit.MACHINE)
+
+    def left_behind(self) -> None:
+        """Exits after another rank that has left, without printing anything."""
+        ended: TrainerError | None = None
+        with suppress(NoAnswer):
+            ended = self._reason_of_another()
+        if ended is None:
+            self.record(Exit.MACHINE, _ENDED)
+            ended = error_with(Exit.MACHINE, _ENDED)
+            ended.is_mine_to_report = False
+        # Before the other may go, and the store with it: the main thread then sees that, and would name it as lost.
+        self._followed = ended
+        self.see_off()
+        time.sleep(LEAVE_FIRST_S)
+        end_process(ended.code)
+
+    def unanswered(self) -> None:
+        """Exits because the store's host is gone."""
+        sentence = self._why_no_answer()
+        self.record(Exit.MACHINE, sentence)
+        if self._speaks_without_the_store:
+            self._say(Exit.MACHINE, sentence)
+        else:
+            time.sleep(LEAVE_FIRST_S)
+        end_process(Exit.MACHINE)
+
+    # ----
+
+    @property
+    def _launcher_reports(self) -> bool:
+        """Whether torchrun reports the failure: it saw who died, and by which signal, which this rank cannot know.
+
+        torchrun asks the others of its node to leave as soon as one has died; ranks of other nodes must report.
+        """
+        return bool(self.lost.dead) and self.ranks.launcher_reports and self.asked()
+
+    def _report_if_mine(self, error: TrainerError) -> None:
+        """Reports `error` now: waiting for the others to leave may take seconds."""
+        if error.is_mine_to_report and not error.is_reported:
+            self._say(error.code, str(error))
+            error.is_reported = True
+
+    def _say(self, code: int, sentence: str) -> None:
+        """Reports the end at most once: the heartbeat's thread may find what the main thread has just reported."""
+        with self._speaking:
+            if not self._has_spoken:
+                self._has_spoken = True
+                say(code, sentence)
+
+    def _reason_of_another(self) -> TrainerError | None:
+        """The reason noted by another rank, as an error that this rank does not report again; None if there is none.
+
+        It has the same exit code, except that a bug of another rank is a MachineError here.
+        """
+        explanation = self.notes.explanation()
+        if explanation is None:
+            return None
+        code, reason = explanation
+        self.record(code, reason)
+        ended = error_with(Exit.MACHINE if code == Exit.BUG else code, reason)
+        ended.is_mine_to_report = False
+        return ended
+
+    def _why(self, problem: str) -> str:
+        world = self.ranks.world_size
+        if self._was_stopped:
+            return self._why_stopped()
+        if not self.lost.ranks:
+            return (
+                f"the {world} ranks lost touch though all still run ({problem.splitlines()[0]}); look at the network; "
+                "start again to resume from the last checkpoint."
+            )
+        return self._died_or_hung(named(self.lost.ranks, world))
+
+    def _why_no_answer(self) -> str:
+        if self._was_stopped:
+            return self._why_stopped()
+        return self._died_or_hung(
+            "the launcher of rank 0" if self.ranks.store_is_launchers else named([0], self.ranks.world_size)
+        )
+
+    def _died_or_hung(self, who: str) -> str:
+        limit = f"no answer; limit {self.timeout_s:g} s"
+        return f"{who} died or hung ({limit}); start again to resume from the last checkpoint."
+
+    @property
+    def _was_stopped(self) -> bool:
+        return self.paused_s > self.timeout_s
+
+    def _why_stopped(self) -> str:
+        me = named([self.ranks.rank], self.ranks.world_size)
+        return (
+            f"{me} was stopped for {self.paused_s:.0f} s, longer than the limit of {self.timeout_s:g} s; "
+            "start again to resume from the last checkpoint."
+        )
+
+    @property
+    def _speaks_without_the_store(self) -> bool:
+        """Whether this rank reports if the store cannot be asked: the second node's first, or the first left."""
+        if self._was_stopped:
+            return True
+        if self.ranks.nodes > 1:
+            return self.ranks.node_rank == 1 and self.ranks.local_rank == 0
+        return self.ranks.rank == (0 if self.ranks.store_is_launchers else 1)
+
+
+def say(code: int, sentence: str) -> None:
+    """Reports why this process ends, after flushing what it has printed so far."""
+    with suppress(OSError):
+        sys.stdout.flush()
+    report_end(code, sentence)
+
+
+def end_process(code: int) -> None:
+    """Exits at once, even if the main thread hangs in a driver and would never see an exception."""
+    os._exit(code)

@@ -1,0 +1,148 @@
+"""How the ranks of a job find each other: the store, the process groups, and what keeps watch over them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
+
+from trainer.distributed.failure import Failure, end_process, say
+from trainer.distributed.heartbeat import Heartbeat
+from trainer.distributed.notes import Notes
+from trainer.distributed.ranks import Ranks
+from trainer.errors import MachineError
+from trainer.outcome import Record
+
+# How much later than the hosts' own meetings the other limits end on a GPU: first the heartbeat's, and last that of
+# NCCL's watchdog, which ends the process without a message.
+HEARTBEAT_MARGIN_S, NCCL_MARGIN_S = 20.0, 90.0
+# How long the notes may take to answer a rank that asks why a collective failed.
+ANSWER_WITHIN_S = 5.0
+# How long a rank that gives the training up may take to leave at least, as for a tracker that sends its last.
+LEAVE_WITHIN_S = 60.0
+# How long beyond its limit joining may take: torch's own limits do not cover a store whose host is stopped.
+JOIN_MARGIN_S = 5.0
+
+
+Before = Callable[[Notes], None]
+
+
+@dataclass(frozen=True)
+class Link:
+    """The connections of one rank to the others.  control: gloo, so that the hosts agree without waiting for a GPU."""
+
+    control: dist.ProcessGroup
+    notes: Notes
+    heartbeat: Heartbeat
+    failure: Failure
+
+
+def join(
+    ranks: Ranks,
+    device: torch.device,
+    timeout_s: float,
+    record: Record,
+    asked: Callable[[], bool] = lambda: False,
+    before: Before | None = None,
+) -> Link:
+    """Waits for the other ranks, at most timeout_s.  Raises MachineError if they do not connect.
+
+    record, asked: see Failure; before: called once this rank can write notes, and before it meets others in a
+    collective; what it raises ends the joining.
+    """
+    timeout = timedelta(seconds=timeout_s)
+    try:
+        with _ended_after(timeout_s + JOIN_MARGIN_S, _too_few(ranks, timeout_s)):
+            store, shared = _stores(ranks, timeout)
+        notes = partial(Notes, PrefixStore("toolkit", shared), ranks.rank, ranks.world_size)
+        failure = Failure(ranks, notes(ANSWER_WITHIN_S), timeout_s, record, asked)
+        if before is not None:
+            _call(before, notes(timeout_s), failure)
+        with _ended_after(timeout_s + JOIN_MARGIN_S, _too_few(ranks, timeout_s)):
+            control = _groups(ranks, device, store, timeout_s)
+    except (dist.DistError, RuntimeError) as error:
+        raise MachineError(_why_not_joined(ranks, timeout_s, str(error))) from error
+    limit_s = timeout_s + HEARTBEAT_MARGIN_S if device.type == "cuda" else float("inf")  # gloo itself keeps time
+    patient = notes(timeout_s)
+    heartbeat = Heartbeat(patient, failure, limit_s, max(timeout_s, LEAVE_WITHIN_S))
+    return Link(control, patient, heartbeat, failure)
+
+
+def _call(before: Before, notes: Notes, failure: Failure) -> None:
+    try:
+        before(notes)
+    except MachineError:
+        failure.see_off()
+        raise
+
+
+def _groups(ranks: Ranks, device: torch.device, store: Store, timeout_s: float) -> dist.ProcessGroup:
+    """Starts the group of the collectives; returns the one for the hosts."""
+    timeout = timedelta(seconds=timeout_s)
+    start = partial(dist.init_process_group, store=store, rank=ranks.rank, world_size=ranks.world_size)
+    if device.type != "cuda":
+        start("gloo", timeout=timeout)
+        assert dist.group.WORLD is not None
+        return dist.group.WORLD
+    start("cpu:gloo,cuda:nccl", timeout=timedelta(seconds=timeout_s + NCCL_MARGIN_S))
+    control: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=timeout)  # type: ignore[assignment]
+    return control
+
+
+def _stores(ranks: Ranks, timeout: timedelta) -> tuple[Store, Store]:
+    """Two connections to the store on rank 0's node: torch's and that of our notes.
+
+    A connection answers one question at a time, and torch's own may take long.
+    """
+    if ranks.world_size == 1:
+        alone: Store = dist.HashStore()  # type: ignore[attr-defined]  # needs no port
+        return alone, alone
+    address = f"tcp://{ranks.master_addr}:{ranks.master_port}"
+    store: Store = next(iter(rendezvous(address, ranks.rank, ranks.world_size, timeout=timeout)))[0]
+    ours = dist.TCPStore(  # type: ignore[attr-defined]
+        ranks.master_addr, ranks.master_port, timeout=timeout, wait_for_workers=False
+    )
+    # What ranks of an earlier attempt left there would be taken for this one's.
+    attempt = f"attempt-{ranks.attempt}"
+    return PrefixStore(attempt, store), PrefixStore(attempt, ours)
+
+
+@contextmanager
+def _ended_after(limit_s: float, sentence: str) -> Iterator[None]:
+    """Ends the process, with `sentence`, if the block takes longer."""
+
+    def end() -> None:
+        say(MachineError.code, sentence)
+        end_process(MachineError.code)
+
+    timer = threading.Timer(limit_s, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _why_not_joined(ranks: Ranks, timeout_s: float, problem: str) -> str:
+    if "EADDRINUSE" in problem or "address already in use" in problem:
+        return f"port {ranks.master_port} is in use on {ranks.master_addr}; give another --master-port to torchrun."
+    if "imed out" in problem or "timeout" in problem:
+        return _too_few(ranks, timeout_s)
+    where = f"{ranks.master_addr}:{ranks.master_port}"
+    return f"rank {ranks.rank} could not join the others at {where}: {problem.splitlines()[0]}."
+
+
+def _too_few(ranks: Ranks, timeout_s: float) -> str:
+    return (
+        f"rank {ranks.rank} met fewer than {ranks.world_size} ranks at {ranks.master_addr}:{ranks.master_port} "
+        f"within {timeout_s:g} s; check that all were started and that nothing blocks the port."
+    )

@@ -1,0 +1,190 @@
+# PYTHON_ARGCOMPLETE_OK
+"""`python -m trainer.export RUN --to onnx|torch`: a trained model as one file that needs nothing of this project.
+
+The file takes images (batch, 3, S, S) float32, RGB from 0 to 1, and gives probabilities (batch, classes): the
+normalisation is inside.  It is compared with the model before it gets its name.
+"""
+
+import argparse
+import io
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from trainer.contract import SIGNATURE, STOPPED, Exit
+from trainer.errors import SettingsError, TrainerError, not_written, one_line, report_end
+from trainer.files import is_place_for_file, write_atomically
+from trainer.settings.completion import complete
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.export import ExportedProgram
+
+    from trainer.trained import Trained
+
+    Exported = Callable[[Tensor], Tensor]
+
+ABOUT = """Writes a trained model as one file, for programs that do not have this project.
+
+  python -m trainer.export runs/RUN --to onnx       # RUN/model.onnx, for ONNX Runtime and others
+  python -m trainer.export runs/RUN --to torch      # RUN/model.pt2, for torch.export.load"""
+
+TOLERANCE = 1e-4  # of a probability: what float32 kernels of another library may differ by
+LARGEST_ONNX = 2**31 - 2**20  # bytes: a protobuf's limit, less the graph
+CHECKED = (1, 3)  # images in each batch that is compared
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exports a model and returns the exit code of trainer.contract.Exit."""
+    parser = argparse.ArgumentParser(
+        prog="python -m trainer.export", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run", metavar="RUN", type=Path, help="folder of a run, its model.pt, or a checkpoint")
+    parser.add_argument("--to", choices=tuple(FORMATS), required=True, help="format of the file")
+    parser.add_argument("--out", metavar="FILE", type=Path, help="the file (default: model.onnx or model.pt2 in RUN)")
+    complete(parser)
+    asked = parser.parse_args(argv)
+    try:
+        _check_packages(asked.to)
+        from trainer.trained import load  # torch takes seconds to import; missing packages need not wait
+
+        trained = load(asked.run)
+        path = asked.out or trained.source.parent / FORMATS[asked.to].file_name
+        print(export(trained, asked.to, path))
+    except TrainerError as error:
+        report_end(error.code, str(error))
+        return error.code
+    except KeyboardInterrupt:
+        return STOPPED
+    return Exit.DONE
+
+
+def _check_packages(to: str) -> None:
+    missing = [name for name in FORMATS[to].packages if find_spec(name) is None]
+    if missing:
+        raise SettingsError(
+            f"--to {to} needs {' and '.join(missing)}; pip install -c constraints.txt -e '.[onnx]' brings it, "
+            "and --to torch needs nothing more."
+        )
+
+
+def export(trained: "Trained", to: str, path: Path) -> str:
+    """Writes the model to `path`, in a format of FORMATS; returns a sentence.
+
+    Raises SettingsError where the model cannot be exported or the file does not agree with it; then there is no file.
+    """
+    if not is_place_for_file(path):
+        raise SettingsError(f"--out {one_line(path, 300)}: give the name of a file in a folder that exists.")
+    data = FORMATS[to].write(trained)
+    difference = _largest_difference(trained, FORMATS[to].read(data))
+    if not difference <= TOLERANCE:  # also where it is NaN
+        raise SettingsError(
+            f"--to {to}: what was exported of {trained.name} differs from it by {difference:.1e} in probability, "
+            "so it is not kept; take another format."
+        )
+    try:
+        write_atomically(path, data)
+    except OSError as error:
+        raise not_written(error, f"cannot write {path} ({error.strerror}); choose another --out.") from error
+    size = trained.signature.image_size
+    return (
+        f"{path}: images (batch, 3, {size}, {size}), RGB from 0 to 1 -> probabilities (batch, "
+        f"{len(trained.signature.classes)}); compared with the model on {sum(CHECKED)} images, "
+        f"largest difference {difference:.1e}"
+    )
+
+
+def _largest_difference(trained: "Trained", exported: "Exported") -> float:
+    """Between the probabilities of the model and those of the file, over random images in batches of two sizes."""
+    import torch
+
+    size, generator = trained.signature.image_size, torch.Generator().manual_seed(0)
+    differences = []
+    for count in CHECKED:
+        images = torch.rand(count, 3, size, size, generator=generator)
+        with torch.inference_mode():
+            differences.append((exported(images) - trained.classifier(images)).abs().max())
+    return float(torch.stack(differences).max())  # NaN if there is one
+
+
+def _write_torch(trained: "Trained") -> bytes:
+    import torch
+
+    buffer = io.BytesIO()
+    torch.export.save(_traced(trained), buffer, extra_files={SIGNATURE: trained.signature.as_json(trained.name)})
+    return buffer.getvalue()
+
+
+def _read_torch(data: bytes) -> "Exported":
+    import torch
+
+    exported: Exported = torch.export.load(io.BytesIO(data)).module()
+    return exported
+
+
+def _write_onnx(trained: "Trained") -> bytes:
+    import torch
+
+    size = sum(weight.numel() * weight.element_size() for weight in trained.classifier.parameters())
+    if size > LARGEST_ONNX:
+        raise SettingsError(
+            f"--to onnx: {trained.name} has {size / 2**30:.1f} GiB of weights, "
+            "and an ONNX file takes 2; use --to torch."
+        )
+    program = torch.onnx.export(
+        _traced(trained), input_names=["images"], output_names=["probabilities"], dynamo=True, verbose=False
+    )
+    assert program is not None
+    program.model.metadata_props[SIGNATURE] = trained.signature.as_json(trained.name)
+    data: bytes = program.model_proto.SerializeToString()
+    return data
+
+
+def _read_onnx(data: bytes) -> "Exported":
+    import onnxruntime
+    import torch
+
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    return lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
+
+
+def _traced(trained: "Trained") -> "ExportedProgram":
+    """The model as a graph that takes any number of images."""
+    import torch
+
+    size = trained.signature.image_size
+    try:
+        return torch.export.export(
+            trained.classifier,
+            (torch.zeros(2, 3, size, size),),
+            dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
+        )
+    except (RuntimeError, ValueError, AssertionError) as error:
+        problem = str(error).strip().splitlines()[0]
+        raise SettingsError(f"torch cannot export {trained.name} ({problem}); take another model.") from error
+
+
+@dataclass(frozen=True)
+class Format:
+    """packages: what it needs beyond the trainer's own; read: the file as a function from images to probabilities."""
+
+    file_name: str
+    packages: tuple[str, ...]
+    write: "Callable[[Trained], bytes]"
+    read: "Callable[[bytes], Exported]"
+
+
+FORMATS: Mapping[str, Format] = MappingProxyType(
+    {
+        "onnx": Format("model.onnx", ("onnx", "onnxscript", "onnxruntime"), _write_onnx, _read_onnx),
+        "torch": Format("model.pt2", (), _write_torch, _read_torch),
+    }
+)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

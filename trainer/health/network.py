@@ -1,0 +1,86 @@
+"""How much the machines can send each other: an all-reduce over all ranks, as the training's own, measured."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from trainer.distributed.probe import bus_bandwidth, seconds_of
+from trainer.distributed.session import Session
+from trainer.errors import MachineError
+
+# Bytes that are summed, four times as many each time until a sum takes LONG_ENOUGH_S: so that neither a slow network
+# makes the check long nor a fast one is measured by its latency.
+SMALLEST, LARGEST, GROWTH, LONG_ENOUGH_S = 2**20, 2**28, 4, 0.05
+SUMS = 3
+# Of what the network should carry, the share below which the user is warned.  No machine is replaced for it: the
+# figure falls with other traffic and with credits that are used up, it does not say which of two machines is slow, a
+# new one mostly stands in the same place, and a slow training is right nevertheless.
+ENOUGH = 0.5
+
+
+@dataclass(frozen=True)
+class Measured:
+    """gbps: bus bandwidth between machines in Gbit/s; nodes: how many."""
+
+    gbps: float
+    nodes: int
+
+    def sentence(self) -> str:
+        return f"all-reduce between {self.nodes} nodes: {self.gbps:.3g} Gbit/s"
+
+    def warning(self, expected_gbps: float | None) -> str | None:
+        """What to tell of a network that carries much less than it should; None where it does not."""
+        if expected_gbps is None or self.gbps >= ENOUGH * expected_gbps:
+            return None
+        return (
+            f"the {self.nodes} nodes exchange {self.gbps:.3g} Gbit/s, less than half of the {expected_gbps:g} Gbit/s "
+            "of their type, so the training may wait for the network: check placement group, EFA and other traffic, "
+            "or send less with --comm-hook."
+        )
+
+
+def measure(session: Session) -> Measured | None:
+    """The bandwidth between the machines; None where there is one alone.  Collective.
+
+    Raises MachineError where a sum is wrong, on all ranks.
+    """
+    return measure_connected(session) if session.link else None
+
+
+def measure_connected(session: Session) -> Measured | None:
+    """measure() for ranks that are connected."""
+    world, wrong, fastest = session.ranks.world_size, False, 0.0
+    for size in _sizes():
+        sums = [_sum(session, size) for _ in range(SUMS)]
+        wrong = wrong or not all(is_right for _, is_right in sums)
+        (quickest,) = session.highest([min(seconds for seconds, _ in sums)])  # ranks wait for the slowest
+        fastest = bus_bandwidth(world, size, quickest) * 8
+        if quickest >= LONG_ENOUGH_S:
+            break
+    _refuse_wrong(session, wrong)
+    return Measured(fastest, session.ranks.nodes) if session.ranks.nodes > 1 else None
+
+
+def _sum(session: Session, size: int) -> tuple[float, bool]:
+    """Seconds that the ranks take to sum `size` bytes, and whether the result is right on this one.  Collective."""
+    world = session.ranks.world_size
+    values = torch.full((size // 4,), session.ranks.rank + 1.0, device=session.device)
+    seconds = seconds_of(lambda: session.sum(values), session)
+    return seconds, bool((values == world * (world + 1) / 2).all())  # a whole number, exact in float32
+
+
+def _sizes() -> Iterator[int]:
+    size = SMALLEST
+    while size <= LARGEST:
+        yield size
+        size *= GROWTH
+
+
+def _refuse_wrong(session: Session, wrong: bool) -> None:
+    ranks = [str(rank) for rank, was_wrong in enumerate(session.gather(wrong)) if was_wrong]
+    if ranks:
+        raise MachineError(
+            f"the sum over all ranks came out wrong on rank {', '.join(ranks)}: a GPU or the network between them "
+            "damages data; start again, on other machines if it happens again."
+        )

@@ -1,0 +1,113 @@
+"""What NVIDIA's driver says against the GPUs of this machine: by nvidia-smi, and by Xid errors in the kernel's log.
+
+Pure, but for ask(), which runs nvidia-smi.  Its elements differ between drivers and GPUs, so what is not there, or is
+N/A, says nothing.  Which mean that a GPU must not be used:
+https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt, https://docs.nvidia.com/deploy/dynamic-page-retirement
+"""
+
+import subprocess
+from collections.abc import Iterator, Sequence
+from xml.etree import ElementTree  # nosec B405  # what it reads is the driver's
+
+ANSWER_WITHIN_S = 30.0
+# Elements that say Yes where something is wrong, and what it is.
+FLAGS = {
+    "retired_pages/pending_retirement": "memory pages that wait to be retired",
+    "retired_pages/pending_blacklist": "memory pages that wait to be retired",  # its name before driver 450
+    "remapped_rows/remapped_row_pending": "memory rows that wait to be remapped",
+    "remapped_rows/remapped_row_failure": "memory rows that could not be remapped",
+    "ecc_errors/aggregate/sram_threshold_exceeded": "more errors in SRAM than NVIDIA allows",
+    "ecc_errors/unrepairable_memory": "memory that cannot be repaired",
+    "ecc_errors/channel_repair_pending": "a memory channel that waits for repair",
+    "ecc_errors/tpc_repair_pending": "a processor that waits for repair",
+    "gpu_reset_status/reset_required": "to be reset",
+}
+# Xid errors of the machine; others, such as 13, 31, 43 and 45, are mostly a program's own, or leave no damage.
+# https://docs.nvidia.com/deploy/xid-errors
+XIDS = {
+    48: "an uncorrectable memory error",
+    62: "its microcontroller halted",
+    64: "memory could not be retired or remapped",
+    74: "an NVLink failed",
+    79: "the GPU has fallen off the bus",
+    95: "a memory error that could not be contained",
+    119: "its system processor timed out",
+    120: "its system processor failed",
+    140: "an unrecovered memory error",
+}
+
+
+def ask() -> str | None:
+    """What `nvidia-smi -q -x` prints; None where there is no such program.
+
+    Raises subprocess.SubprocessError where it fails or does not answer.
+    """
+    words = ["nvidia-smi", "-q", "-x"]
+    try:
+        ended = subprocess.run(words, capture_output=True, text=True, timeout=ANSWER_WITHIN_S, errors="replace")
+    except FileNotFoundError:
+        return None
+    ended.check_returncode()
+    return ended.stdout
+
+
+def look(gpus: int | None) -> list[str]:
+    """What nvidia-smi says against this machine, a clause each.  gpus: how many it should have."""
+    try:
+        answer = ask()
+    except subprocess.TimeoutExpired:
+        return [f"nvidia-smi did not answer within {ANSWER_WITHIN_S:g} s"]
+    except subprocess.CalledProcessError as failed:
+        return [f"nvidia-smi failed with exit code {failed.returncode}: {_last_line(failed.stdout, failed.stderr)}"]
+    # Some images have no nvidia-smi: then torch's own count must do.
+    return [] if answer is None else problems(answer, gpus)
+
+
+def _last_line(*outputs: str) -> str:
+    lines = [line.strip() for output in outputs for line in output.splitlines() if line.strip()]
+    return lines[-1].rstrip(".") if lines else "it printed nothing"
+
+
+def problems(xml: str, gpus: int | None = None) -> list[str]:
+    """What the output of `nvidia-smi -q -x` says against the GPUs, a clause each.
+
+    gpus: how many there should be; None: any number.
+    """
+    try:
+        found = ElementTree.fromstring(xml).findall("gpu")  # nosec B314
+    except ElementTree.ParseError as error:
+        return [f"nvidia-smi printed what cannot be read ({error})"]
+    missing = [] if gpus is None or len(found) >= gpus else [f"{len(found)} of {gpus} GPUs are there"]
+    return missing + [
+        f"GPU {index} ({gpu.findtext('product_name', 'unknown').strip()}) {problem}"
+        for index, gpu in enumerate(found)
+        for problem in _problems_of(gpu)
+    ]
+
+
+def _problems_of(gpu: ElementTree.Element) -> Iterator[str]:
+    if errors := _uncorrectable(gpu):
+        yield f"has {errors:,} uncorrectable memory errors"
+    # Two elements may say the same.
+    yield from dict.fromkeys(f"has {what}" for path, what in FLAGS.items() if _text(gpu, path) == "Yes")
+    action = _text(gpu, "gpu_recovery_action")
+    if action not in ("", "None", "N/A"):
+        yield f"needs the driver's recovery action {action!r}"
+
+
+def _uncorrectable(gpu: ElementTree.Element) -> int:
+    """Errors since the driver was loaded.  Turing and newer name them, older GPUs count single and double bits."""
+    volatile = gpu.find("ecc_errors/volatile")
+    if volatile is None:
+        return 0
+    named = [element.text for element in volatile.iter() if "uncorrectable" in element.tag]
+    return sum(int(text) for text in [*named, volatile.findtext("double_bit/total")] if text and text.isdigit())
+
+
+def _text(gpu: ElementTree.Element, path: str) -> str:
+    return gpu.findtext(path, "").strip()
+
+
+def xid_problems(xids: Sequence[int]) -> list[str]:
+    """What the kernel's log says against this machine, a clause each."""
+    return [f"its kernel logged NVIDIA's Xid {xid} ({XIDS[xid]})" for xid in sorted(set(xids)) if xid in XIDS]

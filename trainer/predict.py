@@ -1,0 +1,144 @@
+# PYTHON_ARGCOMPLETE_OK
+"""`python -m trainer.predict RUN IMAGE...`: what a trained model sees in images, on the screen or as CSV."""
+
+import argparse
+import csv
+import io
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from trainer.contract import STOPPED, Exit
+from trainer.datasets.tree import SUFFIXES
+from trainer.datasets.unreadable import UnreadableError
+from trainer.errors import DataError, SettingsError, TrainerError, not_written, one_line, report_end
+from trainer.files import is_file, is_place_for_file, write_atomically
+from trainer.settings.completion import complete
+
+ABOUT = """Names the class that a trained model sees in each image, with its probability.
+
+  python -m trainer.predict runs/RUN photo.jpg
+  python -m trainer.predict runs/RUN photos/ --csv classes.csv"""
+
+COLUMNS = ("image", "rank", "class", "probability")
+SHOWN = 5  # unreadable images that are named
+
+
+def main(argv: Sequence[str]) -> int:
+    """Classifies images and returns the exit code of trainer.contract.Exit."""
+    try:
+        _predict(_read(argv))
+    except TrainerError as error:
+        sys.stdout.flush()
+        report_end(error.code, str(error))
+        return error.code
+    except KeyboardInterrupt:
+        return STOPPED
+    except BrokenPipeError:  # `... | head` has read enough
+        sys.stdout = None
+    return Exit.DONE
+
+
+def _read(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m trainer.predict", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run", metavar="RUN", type=Path, help="folder of a run, its model.pt, or a checkpoint")
+    parser.add_argument("images", metavar="IMAGE", nargs="+", type=Path, help="image file, or a folder of them")
+    parser.add_argument("--csv", metavar="FILE", type=Path, help=f"write {','.join(COLUMNS)} to FILE instead")
+    parser.add_argument("--top", metavar="N", type=_count, default=1, help="classes for each image (default: 1)")
+    parser.add_argument(
+        "--batch-size", metavar="N", type=_count, default=32, help="images in one forward pass (default: 32)"
+    )
+    parser.add_argument(
+        "--device", choices=("auto", "cuda", "cpu"), default="auto", help="auto is a GPU if there is one"
+    )
+    complete(parser)
+    return parser.parse_args(argv)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
+
+
+def _predict(asked: argparse.Namespace) -> None:
+    images = find_images(asked.images)
+    if asked.csv is not None:
+        _check_place(asked.csv)
+    from trainer.distributed.ranks import Ranks
+    from trainer.process.machine import pick_device
+    from trainer.trained import load  # torch takes seconds to import; wrong paths need not wait
+
+    trained = load(asked.run, pick_device(asked.device, Ranks()))
+    table = io.StringIO()
+    rows = csv.writer(table, lineterminator="\n")
+    rows.writerow(COLUMNS)
+    unreadable = []
+    for path, guesses in trained.classify_all(images, asked.batch_size):
+        if isinstance(guesses, UnreadableError):
+            unreadable.append(_shown(path))
+            continue
+        best = guesses[: asked.top]
+        if asked.csv is None:
+            print(_shown(path), *(f"{_printable(guess.name)} {guess.probability:.1%}" for guess in best), sep="  ")
+        rows.writerows(
+            (_shown(path), rank, _printable(guess.name), f"{guess.probability:.6f}")
+            for rank, guess in enumerate(best, start=1)
+        )
+    if asked.csv is not None:
+        _write(asked.csv, table.getvalue())
+        print(f"{len(images) - len(unreadable):,} of {len(images):,} images: {asked.csv}")
+    if unreadable:
+        raise DataError(_unreadable(unreadable, len(images)))
+
+
+def find_images(paths: Sequence[Path]) -> list[Path]:
+    """The files among `paths`, and for a folder all images below it, sorted.  Raises DataError."""
+    found = [image for path in paths for image in _images_at(path)]
+    if not found:
+        raise DataError(f"no images ({' '.join(SUFFIXES)}) in {', '.join(map(_shown, paths))}.")
+    return found
+
+
+def _images_at(path: Path) -> Iterator[Path]:
+    try:
+        if path.is_dir():
+            yield from sorted(found for found in path.rglob("*") if found.suffix.lower() in SUFFIXES and is_file(found))
+            return
+        path.stat()
+    except OSError as error:  # a name that is too long, for one
+        raise DataError(f"no image {one_line(path, 300)} ({error.strerror}); check the path.") from error
+    yield path
+
+
+def _check_place(table: Path) -> None:
+    if not is_place_for_file(table):
+        raise SettingsError(f"--csv {one_line(table, 300)}: give the name of a file in a folder that exists.")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        write_atomically(path, text)
+    except OSError as error:
+        raise not_written(error, f"cannot write {path} ({error.strerror}); choose another --csv.") from error
+
+
+def _unreadable(names: Sequence[str], images: int) -> str:
+    shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+    return f"{len(names)} of {images} images could not be read: {shown}; replace them or leave them out."
+
+
+def _shown(path: Path) -> str:
+    return _printable(str(path))
+
+
+def _printable(name: str) -> str:
+    """`name` with escapes for what no terminal and no CSV reader takes: bytes that are no UTF-8, and controls."""
+    name = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in name)
+    return name.encode(errors="backslashreplace").decode()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,108 @@
+"""The folder of a run's results: found or made, for this run alone, and removed again if it stays empty."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+from trainer.contract import OUTCOME, Exit
+from trainer.errors import not_written, report_end
+from trainer.process.folder_lock import IN_USE, FolderLock, Owner, Taken
+
+
+class RunFolder:
+    """path: where it is, or begins to be looked for.
+
+    is_named: by the user, so that it is this folder or none; else one with a suffix is taken where it is in use.
+    is_new: it must not be there yet.  checkpoint_dir: locked, too, where the user has named one.
+    """
+
+    def __init__(self, path: Path, *, is_named: bool, is_new: bool = False, checkpoint_dir: Path | None = None) -> None:
+        self.path = path
+        self._is_named, self._is_new, self._checkpoint_dir = is_named, is_new, checkpoint_dir
+        self._locks: list[FolderLock] = []
+        self._made: list[Path] = []
+
+    def claim(self) -> Path:
+        """Takes the folder for this run and returns it.  Raises Taken, and MachineError where it cannot be written."""
+        self.path = self._take_first_free()
+        if self._checkpoint_dir is not None:
+            self._take(self._checkpoint_dir)
+        with suppress(OSError):  # of an earlier run
+            (self.path / OUTCOME).unlink(missing_ok=True)
+        return self.path
+
+    def for_outcome(self) -> Path | None:
+        """Where to write how the run ended: None where that would make a folder that nobody named, or touch another
+        run's.
+        """
+        if not self._locks:
+            if not self._is_named:
+                return None
+            try:
+                self._take(self.path, may_wait=False)
+            except (OSError, Taken):
+                return None
+        return self.path if self._is_named or _has_content(self.path) else None
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for lock in self._locks:
+            lock.release()
+        for folder in self._made:
+            with suppress(OSError):  # it has something in it
+                folder.rmdir()
+
+    def _take_first_free(self) -> Path:
+        for folder in self._candidates():
+            try:
+                self._take(folder, is_new=self._is_new)
+                return folder
+            except Taken:
+                if self._is_named:
+                    raise
+            except OSError as error:
+                if self._is_new and isinstance(error, FileExistsError):
+                    continue
+                raise not_written(
+                    error, f"cannot write to {folder} ({error.strerror}); choose another --run-dir or --checkpoint-dir."
+                ) from error
+        raise AssertionError("there is always another suffix")
+
+    def _candidates(self) -> Iterator[Path]:
+        yield self.path
+        for number in itertools.count(2):
+            yield self.path.with_name(f"{self.path.name}-{number}")
+
+    def _take(self, folder: Path, *, is_new: bool = False, may_wait: bool = True) -> None:
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=not is_new)
+        self._made[:0] = missing
+        lock = FolderLock(folder, lambda owner: _end(folder, owner))
+        lock.take(may_wait=may_wait)
+        self._locks.append(lock)
+
+
+def _has_content(folder: Path) -> bool:
+    return any(path.name != IN_USE for path in folder.iterdir())
+
+
+def _end(folder: Path, owner: Owner) -> None:
+    """Ends this run, which was suspended for so long that another run took its folder over."""
+    sys.stdout.flush()
+    report_end(
+        Exit.MACHINE,
+        f"process {owner.process} on host {owner.host} has taken over {folder} while this run stood still; "
+        "this one ends.",
+    )
+    os._exit(Exit.MACHINE)

@@ -1,0 +1,105 @@
+"""Settings that are valid one by one and wrong together, each with the sentence that says what to do.  Torch-free."""
+
+from trainer import datasets, models, optimizers, strategies
+from trainer.config import TrainConfig
+from trainer.errors import SettingsError
+from trainer.settings.registry import check_name
+
+
+def check(config: TrainConfig) -> None:
+    """Raises SettingsError for names that do not exist and settings that contradict each other."""
+    check_name("model", config.model, models.NAMES)
+    check_name("dataset", config.dataset, datasets.NAMES)
+    check_name("optimizer", config.optimizer, optimizers.NAMES)
+    check_name("strategy", config.strategy, ["auto", *strategies.NAMES])
+    for wrong, sentence in _contradictions(config):
+        if wrong:
+            raise SettingsError(sentence)
+
+
+def _contradictions(c: TrainConfig) -> list[tuple[bool, str]]:
+    return [*_in_batches(c), *_in_optimization(c), *_in_strategy(c), *_in_speed(c), *_in_logging(c)]
+
+
+def _in_batches(c: TrainConfig) -> list[tuple[bool, str]]:
+    ramp = c.batch_ramp or {}
+    return [
+        (
+            c.global_batch_size is not None and "batch_size" in c.model_fields_set,
+            "--batch-size and --global-batch-size say the same thing twice; give one.",
+        ),
+        (bool(ramp) and c.global_batch_size is not None, "give --batch-ramp or --global-batch-size, not both."),
+        (bool(ramp) and 0 not in ramp, "--batch-ramp must say how it starts: begin it with 0:IMAGES."),
+        (any(e < 0 or n < 1 for e, n in ramp.items()), "--batch-ramp takes epochs from 0 and at least one image."),
+    ]
+
+
+def _in_optimization(c: TrainConfig) -> list[tuple[bool, str]]:
+    return [
+        (
+            c.schedule == "multistep" and not c.milestones,
+            "--schedule multistep needs --milestones, such as --milestones 30,60,80.",
+        ),
+        (
+            bool(c.milestones) and c.schedule != "multistep",
+            f"--milestones has no effect with --schedule {c.schedule}; add --schedule multistep.",
+        ),
+        (
+            (c.warmup_epochs or 0) >= c.epochs,
+            f"--warmup-epochs {c.warmup_epochs or 0:g} leaves nothing of {c.epochs} epochs; make it smaller.",
+        ),
+        (
+            c.nesterov and c.momentum == 0 and "nesterov" in c.model_fields_set,
+            "--nesterov needs a --momentum above 0.",
+        ),
+    ]
+
+
+def _in_strategy(c: TrainConfig) -> list[tuple[bool, str]]:
+    return [
+        (
+            c.comm_hook != "none" and c.strategy not in ("auto", "ddp"),
+            f"--comm-hook {c.comm_hook} works with --strategy ddp only, not {c.strategy}.",
+        ),
+        (
+            c.static_graph and c.accumulate > 1,
+            "--static-graph does not work with --accumulate, whose passes differ in what they send; drop one.",
+        ),
+        (
+            c.strategy == "fsdp" and c.channels_last is True,
+            "--channels-last does not work with --strategy fsdp, which shards contiguous weights; drop it.",
+        ),
+        (
+            c.strategy == "fsdp" and c.optimizer == "muon",
+            "--optimizer muon needs whole matrices and fsdp shards them; take --strategy ddp or another optimizer.",
+        ),
+        (
+            c.strategy == "fsdp" and c.optimizer == "sgd" and c.fused is True,
+            "torch's fused sgd does not know the sharded weights of --strategy fsdp; drop --fused.",
+        ),
+        (c.strategy == "dp" and c.device == "cpu", "--strategy dp splits over GPUs; on a CPU use --strategy single."),
+        (
+            c.strategy == "dp" and c.compile,
+            "--compile does not work with --strategy dp; take --strategy ddp, which is faster anyway.",
+        ),
+    ]
+
+
+def _in_speed(c: TrainConfig) -> list[tuple[bool, str]]:
+    return [
+        (c.amp is True and c.precision == "fp32", "--amp and --precision fp32 contradict each other; drop one."),
+        (
+            c.amp is False and c.precision in ("fp16", "bf16"),
+            f"--no-amp and --precision {c.precision} contradict each other; drop one.",
+        ),
+    ]
+
+
+def _in_logging(c: TrainConfig) -> list[tuple[bool, str]]:
+    no_names = ("", "true", "false", "yes", "no", "on", "off")
+    return [
+        (
+            any(name is not None and name.lower() in no_names for name in (c.mlflow, c.wandb)),
+            "--wandb and --mlflow take a name: the project or experiment to log to.",
+        ),
+    ]

@@ -1,0 +1,179 @@
+"""A trained model, ready to be used: loaded from what a run leaves, without the run's data set.
+
+from trainer.trained import load
+model = load("runs/RUN")
+print(model.classify("photo.jpg")[0])
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from trainer import models
+from trainer.contract import CHECKPOINTS, SIGNATURE, WEIGHTS
+from trainer.datasets.crops import middle_crop
+from trainer.datasets.decode import Pixels, read_crop
+from trainer.datasets.unreadable import UnreadableError
+from trainer.errors import CheckpointError, SettingsError, one_line
+from trainer.files import is_file, is_folder, read_regular
+from trainer.settings.registry import check_name, import_function
+from trainer.signature import Signature, from_json, from_values
+from trainer.state import checkpoint
+
+Weights = dict[str, Tensor]
+
+
+class Guess(NamedTuple):
+    """A class and how probable the model finds it, 0 to 1."""
+
+    name: str
+    probability: float
+
+
+class Classifier(nn.Module):
+    """A model together with what must be done before and after it."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, model: nn.Module, signature: Signature) -> None:
+        super().__init__()
+        self.model = model
+        self.register_buffer("mean", torch.tensor(signature.mean).view(1, 3, 1, 1))
+        self.register_buffer("std", torch.tensor(signature.std).view(1, 3, 1, 1))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """images (B, 3, S, S) float32, RGB from 0 to 1 -> probabilities (B, classes)."""
+        logits: Tensor = self.model((images - self.mean) / self.std)
+        return logits.softmax(dim=1)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """name: of the model; source: the file of the weights; classifier: in evaluation mode, on the device."""
+
+    name: str
+    signature: Signature
+    source: Path
+    classifier: Classifier
+
+    def classify(self, image: str | Path) -> list[Guess]:
+        """All classes, the most probable first.  Raises UnreadableError for a file that is no image."""
+        return self.guesses([self.pixels(Path(image))])[0]
+
+    def pixels(self, image: Path) -> Pixels:
+        """(S, S, 3) uint8: the part of an image file that the model looks at, as in the run's evaluation."""
+        return read_crop(image, partial(middle_crop, share=self.signature.middle), self.signature.image_size)
+
+    def guesses(self, images: Sequence[Pixels]) -> list[list[Guess]]:
+        """For each of `images`, as `pixels` returns them: all classes, the most probable first."""
+        device = self.classifier.mean.device
+        stacked = torch.from_numpy(np.stack(images)).to(device).permute(0, 3, 1, 2).float() / 255
+        with torch.inference_mode():
+            probabilities = self.classifier(stacked).cpu()
+        order = probabilities.argsort(dim=1, descending=True).tolist()
+        return [
+            [Guess(self.signature.classes[label], float(row[label])) for label in best]
+            for row, best in zip(probabilities, order, strict=True)
+        ]
+
+    def classify_all(
+        self, images: Iterable[Path], batch_size: int = 32
+    ) -> Iterator[tuple[Path, list[Guess] | UnreadableError]]:
+        """Each of `images` in order with its classes, or with the reason why it cannot be read."""
+        left = iter(images)
+        while paths := list(islice(left, batch_size)):
+            found = [self._try_pixels(path) for path in paths]
+            readable = [pixels for pixels in found if not isinstance(pixels, UnreadableError)]
+            guessed = iter(self.guesses(readable) if readable else [])
+            for path, pixels in zip(paths, found, strict=True):
+                yield path, pixels if isinstance(pixels, UnreadableError) else next(guessed)
+
+    def _try_pixels(self, image: Path) -> Pixels | UnreadableError:
+        try:
+            return self.pixels(image)
+        except UnreadableError as error:
+            return error
+
+
+def load(run: str | Path, device: torch.device | str = "cpu") -> Trained:
+    """The model of a run's folder, a model.pt or a checkpoint.  Raises SettingsError for anything else."""
+    source = _weights_file(Path(run))
+    content = _content(source)
+    if {"format", "model"} <= content.keys():
+        name, signature, weights = _of_checkpoint(content, source)
+    else:
+        name, signature = _beside(source)
+        weights = content
+    check_name("model", name, models.NAMES)
+    model: nn.Module = import_function(models.TABLE[name])(name, len(signature.classes), signature.image_size)
+    try:
+        model.load_state_dict(weights)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        raise SettingsError(
+            f"{source} does not fit the model {name} for {len(signature.classes)} classes that its {SIGNATURE} "
+            "describes; give the folder of the run that made both."
+        ) from error
+    if not checkpoint.are_finite(model.state_dict()):
+        raise SettingsError(
+            f"{source} holds weights that are not finite, which see nothing in an image; give another checkpoint of "
+            "the run, or train again with a lower --lr."
+        )
+    return Trained(name, signature, source, Classifier(model, signature).eval().to(device))
+
+
+def _weights_file(run: Path) -> Path:
+    if is_file(run):
+        return run
+    if not is_folder(run):
+        raise SettingsError(f"no run {one_line(run, 300)}; give the folder of a run, its {WEIGHTS} or a checkpoint.")
+    for name in (WEIGHTS, f"{CHECKPOINTS}/{checkpoint.BEST}", checkpoint.BEST):
+        if is_file(run / name):
+            return run / name
+    raise SettingsError(f"{run} has no {WEIGHTS} and no {CHECKPOINTS}/{checkpoint.BEST}; give the folder of a run.")
+
+
+def _content(source: Path) -> dict[str, Any]:
+    """What a model.pt or a checkpoint holds, which its digest vouches for where there is one."""
+    try:
+        has_digest = source.with_name(source.name + ".sha256").exists()
+        content: Any = checkpoint.load(checkpoint.read(source) if has_digest else read_regular(source))
+    except CheckpointError as error:
+        raise SettingsError(f"{error} Give another.") from error
+    except OSError as error:
+        raise SettingsError(f"{source}: {error.strerror}; give the folder of a run.") from error
+    except Exception as error:  # torch's reader raises whatever a stray byte makes it stumble over
+        raise SettingsError(f"{source} holds no weights that torch can read; give the folder of a run.") from error
+    if not isinstance(content, dict):
+        raise SettingsError(f"{source} holds no weights by name; give the folder of a run.")
+    return content
+
+
+def _of_checkpoint(content: dict[str, Any], source: Path) -> tuple[str, Signature, Weights]:
+    """Averaged weights go before the plain ones, as in the run's evaluation."""
+    signature = from_values(content.get("signature"), source)
+    try:
+        name, weights = str(content["config"]["model"]), {**content["model"]}
+        averaged = (content.get("ema") or {}).get("weights", {})
+    except (KeyError, TypeError, AttributeError) as error:
+        raise SettingsError(f"{source} is no checkpoint of this trainer; give the folder of a run.") from error
+    return name, signature, weights | averaged
+
+
+def _beside(weights: Path) -> tuple[str, Signature]:
+    """What the model.json beside `weights` says."""
+    path = weights.with_name(SIGNATURE)
+    try:
+        return from_json(read_regular(path), path)
+    except OSError as error:
+        raise SettingsError(
+            f"{path} cannot be read ({error.strerror}): it names the model and its classes; "
+            f"copy it from the run beside {weights.name}, or give a checkpoint, which holds it."
+        ) from error
