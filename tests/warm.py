@@ -13,11 +13,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 # "__main__" is pytest's own, which each fork would otherwise import for itself.
 _IMPORTED = [
@@ -34,6 +37,10 @@ _IMPORTED = [
 def _forks() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_IMPORTED)
+    # As every command of the trainer has it.  torch reads it when it is imported, which is in the server.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCH_CPP_LOG_LEVEL", "ERROR")
+        forkserver.ensure_running()
     return context
 
 
