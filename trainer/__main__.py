@@ -22,7 +22,7 @@ from trainer.errors import SettingsError, TrainerError, report_end
 from trainer.health.expected import read_expected
 from trainer.outcome import Record, no_record, recorded
 from trainer.process.output import say
-from trainer.process.parent import end_with_torchrun
+from trainer.process.parent import end_with_parent
 from trainer.process.run_folder import RunFolder
 from trainer.settings import flags
 from trainer.settings.checks import check
@@ -153,5 +153,5 @@ def leave(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    end_with_torchrun(os.environ)
+    end_with_parent(os.environ)
     leave(main(sys.argv[1:], os.environ))

@@ -55,6 +55,8 @@ SAGEMAKER_SECRET = "DDP_SECRET_"  # nosec B105  # a name
 # Environment variables in which a launcher describes the machine to the ranks: the number of its GPUs, the rate of its
 # network (Gbit/s), and the numbers of NVIDIA's Xid errors in its kernel's log.  See trainer.health.
 NODE_GPUS, NODE_GBPS, NODE_XIDS = "DDP_NODE_GPUS", "DDP_NODE_GBPS", "DDP_NODE_XIDS"
+# The process id of the launcher that started this process to end with it, see trainer.process.parent.
+LAUNCHER = "DDP_LAUNCHER"
 # Stands before the reasons if a machine failed its health check.
 FAILED_CHECK = " failed its health check: "
 

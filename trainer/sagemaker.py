@@ -35,7 +35,7 @@ from trainer.contract import (
 )
 from trainer.distributed.ranks import read_ranks
 from trainer.errors import MachineError, TrainerError, ends_reported_to, report_end
-from trainer.process.parent import end_with_torchrun
+from trainer.process.parent import end_with_parent
 from trainer.process.secrets import read_secrets
 
 # Everything but the checkpoints, which would make model.tar.gz several times as large.
@@ -44,7 +44,7 @@ RESULTS = (WEIGHTS, SIGNATURE, METRICS, SETTINGS, CURVES)
 
 def start() -> NoReturn:
     """The whole content of the bundle's train.py: the toolkit can run files only, not modules."""
-    end_with_torchrun(os.environ)
+    end_with_parent(os.environ)
     leave(main(sys.argv[1:], os.environ))
 
 

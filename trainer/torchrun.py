@@ -22,6 +22,7 @@ from types import FrameType
 from typing import NoReturn
 
 from trainer.contract import TIME_IN_NAMES, Exit
+from trainer.process.parent import TORCHRUN_WITHIN_S, end_with_parent
 
 # What a worker ends with because another one is gone: it lost a rank, or torchrun asked it to leave.
 # The higher the number, the less such an end explains.
@@ -147,6 +148,7 @@ def _signal_workers(signum: int) -> bool:
 
 
 if __name__ == "__main__":
+    end_with_parent(os.environ, within_s=TORCHRUN_WITHIN_S, at_last=_kill_workers_left)
     exit_code = main(sys.argv[1:], verbose="LOGLEVEL" in os.environ)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -13,6 +13,7 @@ from launch.core import cli
 from launch.local.backend import BACKEND
 from launch.local.perform import perform
 from launch.local.planner import plan
+from trainer.process.parent import TORCHRUN_WITHIN_S, end_with_parent
 
 ABOUT = """\
 Trains on this machine, in as many processes as you say.  Settings of the training go on the same line.
@@ -37,4 +38,5 @@ def main(argv: Sequence[str], env: Mapping[str, str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    end_with_parent(os.environ, within_s=TORCHRUN_WITHIN_S + 10)  # a sweep's, which torchrun follows
     sys.exit(main(sys.argv[1:]))

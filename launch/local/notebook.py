@@ -6,7 +6,7 @@ records = local.train(model="cnn", dataset="digits", epochs=5)
 
 from typing import Any
 
-from trainer.contract import METRIC_PREFIX, METRICS
+from trainer.contract import LAUNCHER, METRIC_PREFIX, METRICS
 from trainer.errors import TrainerError, error_with
 
 # Functions import what they need, as --help imports this module with its package.
@@ -43,7 +43,8 @@ def train(*, show: bool = False, **settings: Any) -> list[dict[str, Any]]:
                 print(line, flush=True)
 
         command = [sys.executable, "-m", "trainer", *flags.to_argv(config)]
-        code = shell.run(command, os.environ, on_line=keep, stop_signal=signal.SIGTERM)
+        env = {**os.environ, LAUNCHER: str(os.getpid())}  # it ends with the kernel
+        code = shell.run(command, env, on_line=keep, stop_signal=signal.SIGTERM)
         if code:
             raise error_of(code, output)
         assert config.run_dir is not None

@@ -1,5 +1,6 @@
 """One run of a sweep: its launcher as a child process, from its start to its results."""
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from launch.sweep.folder import collect_results, job_name, write_records
 from launch.sweep.output import Output, Record, open_log
 from launch.sweep.planned import Planned
 from launch.sweep.price import Price
+from trainer import contract
 from trainer import outcome as outcomes
 from trainer.contract import METRICS, OUTCOME, Exit
 from trainer.errors import MachineError
@@ -199,6 +201,8 @@ def _env(run: Planned, context: Context) -> dict[str, str]:
     env = dict(context.env)
     if run.backend.marks_children:
         env[MARK] = _mark(context.folder(run))
+        if run.backend.shares_folders:  # on this machine: elsewhere a job may go on without its sweep
+            env[contract.LAUNCHER] = str(os.getpid())
     if run.visible is not None:
         devices = [word for word in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if word]
         env["CUDA_VISIBLE_DEVICES"] = ",".join(devices[: run.visible] or map(str, range(run.visible)))

@@ -13,7 +13,7 @@ from trainer.distributed.ranks import Ranks, read_ranks
 from trainer.errors import TrainerError
 from trainer.health.expected import Expected, read_expected
 from trainer.process.output import say
-from trainer.process.parent import end_with_torchrun
+from trainer.process.parent import end_with_parent
 from trainer.settings import flags
 
 ABOUT = """Check this machine's GPUs, a matrix product on each, and the network between the nodes.
@@ -61,5 +61,5 @@ def _check(options: Options, ranks: Ranks, expected: Expected) -> None:
 
 
 if __name__ == "__main__":
-    end_with_torchrun(os.environ)
+    end_with_parent(os.environ)
     leave(main(sys.argv[1:], os.environ))

@@ -1,33 +1,45 @@
-"""A rank ends with the torchrun that started it: nobody would stop it any more, nor start the others with it again."""
+"""A process ends with the one that started it, which nobody but that one would have ended: no training is an orphan."""
 
 import os
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, MutableMapping
 
-from trainer.contract import Exit
+from trainer.contract import LAUNCHER, Exit
 from trainer.errors import report_end
 
 LOOK_EVERY_S = 1.0
 # How long a rank may take to save and leave: it may hang, as whoever killed torchrun may have seen.
 SAVE_WITHIN_S = 10.0
+# torchrun gives its workers 30 s, and then kills them.
+TORCHRUN_WITHIN_S = 40.0
 
 
-def end_with_torchrun(env: Mapping[str, str]) -> None:
-    """Has this process save and leave when its torchrun is gone; ranks of other launchers are theirs to end.
+def end_with_parent(
+    env: MutableMapping[str, str], *, within_s: float | None = None, at_last: Callable[[], None] = lambda: None
+) -> None:
+    """Has this process save and leave when the launcher or torchrun that started it is gone.
+
+    Only where that is meant: for a launcher that has put its process id into `env`, whence it is taken, as our own
+    children are not its; and for torchrun.  Ranks of other launchers are theirs to end.
+    within_s: after which at_last is called and the process ends by force.
 
     A thread looks: the kernel's own signal (PR_SET_PDEATHSIG) comes when the thread ends that started this process,
-    which need not be the end of torchrun, and is Linux's alone.
+    which need not be the end of its process, and is Linux's alone.
     """
-    if "TORCHELASTIC_RUN_ID" in env:
-        threading.Thread(target=_follow, args=(os.getppid(),), name="parent", daemon=True).start()
+    launcher = env.pop(LAUNCHER, None)
+    if launcher is None and "TORCHELASTIC_RUN_ID" not in env:
+        return
+    name, parent = ("the launcher", int(launcher)) if launcher else ("torchrun", os.getppid())
+    threading.Thread(target=_follow, args=(parent, name, within_s, at_last), name="parent", daemon=True).start()
 
 
-def _follow(parent: int) -> None:
+def _follow(parent: int, name: str, within_s: float | None, at_last: Callable[[], None]) -> None:
     while os.getppid() == parent:
         time.sleep(LOOK_EVERY_S)  # that a parent which is no child has ended cannot be waited for
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(SAVE_WITHIN_S)
-    report_end(Exit.MACHINE, "torchrun is gone, and this rank did not end by itself; start again to resume.")
+    time.sleep(SAVE_WITHIN_S if within_s is None else within_s)
+    at_last()
+    report_end(Exit.MACHINE, f"{name} is gone, and its training did not end by itself; start again to resume.")
     os._exit(Exit.MACHINE)

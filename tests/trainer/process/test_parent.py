@@ -1,4 +1,4 @@
-"""A rank does not outlive the torchrun that started it."""
+"""A rank does not outlive the torchrun that started it, nor torchrun its launcher."""
 
 import os
 import signal
@@ -11,9 +11,11 @@ import pytest
 from tests.conftest import ROOT, trainer_command, trainer_env
 from tests.processes import left_of
 
-# A torchrun that is killed as soon as its rank is ready, which does with SIGTERM as the word says.
+# A torchrun, or a launcher, that is killed as soon as its rank is ready, which does with SIGTERM as the word says.
 TORCHRUN = """
 import os, signal, subprocess, sys
+if os.environ.get("DDP_LAUNCHER") == "its parent":
+    os.environ["DDP_LAUNCHER"] = str(os.getpid())
 rank = subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[2]], stdout=subprocess.PIPE)
 print(rank.stdout.readline().decode(), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
@@ -26,7 +28,8 @@ if sys.argv[1] == "saves":
     signal.signal(signal.SIGTERM, lambda *_: (os.write(2, b"saved"), os._exit(75)))
 if sys.argv[1] == "hangs":
     signal.signal(signal.SIGTERM, lambda *_: None)
-parent.end_with_torchrun(os.environ)
+parent.end_with_parent(os.environ, at_last=lambda: os.write(2, b"at last, "))
+assert "DDP_LAUNCHER" not in os.environ  # or its children would end, whose parent is another
 print("ready", flush=True)
 for _ in range(2 if sys.argv[1] == "goes on" else 600):
     time.sleep(0.1)
@@ -40,12 +43,18 @@ os.write(2, b"at its end")
         ("saves", {"TORCHELASTIC_RUN_ID": "none"}, "saved"),
         ("is still importing", {"TORCHELASTIC_RUN_ID": "none"}, ""),
         ("hangs", {"TORCHELASTIC_RUN_ID": "none"},
-         "error: torchrun is gone, and this rank did not end by itself; start again to resume.\n"),
+         "at last, error: torchrun is gone, and its training did not end by itself; start again to resume.\n"),
+        ("saves", {"DDP_LAUNCHER": "its parent"}, "saved"),
+        ("saves", {"DDP_LAUNCHER": "1"}, "saved"),
+        ("hangs", {"DDP_LAUNCHER": "its parent"},
+         "at last, error: the launcher is gone, and its training did not end by itself; start again to resume.\n"),
         ("goes on", {"OMPI_COMM_WORLD_RANK": "0"}, "at its end"),
     ],
 )  # fmt: skip
-def test_a_rank_ends_with_its_torchrun_and_with_no_other_parent(does: str, env: dict[str, str], told: str) -> None:
-    """Standard error ends when the rank does, for it is the last to have it open."""
+def test_a_process_ends_with_its_torchrun_or_launcher_and_with_no_other_parent(
+    does: str, env: dict[str, str], told: str
+) -> None:
+    """Standard error ends when the rank does, for it is the last to have it open.  Launcher 1 was gone before."""
     ended = subprocess.run(
         [sys.executable, "-c", TORCHRUN, RANK, does], env=trainer_env(env), cwd=ROOT, capture_output=True, text=True,
         timeout=30,
@@ -54,10 +63,12 @@ def test_a_rank_ends_with_its_torchrun_and_with_no_other_parent(does: str, env: 
 
 
 @pytest.mark.slow("no rank outlives a torchrun that is killed, and the run goes on from what they saved")
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_a_training_ends_with_its_torchrun(ranks: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("launcher", "ranks"), [("torchrun", 1), ("torchrun", 2), ("launch.local", 2)])
+def test_a_training_ends_with_its_torchrun_or_launcher(launcher: str, ranks: int, tmp_path: Path) -> None:
     words = [sys.executable, "-m", "trainer.torchrun", "--standalone", "--nproc-per-node", str(ranks)]
     words += trainer_command(tmp_path, "--epochs", "100000")[1:]
+    if launcher == "launch.local":
+        words = [*words[:2], launcher, *words[4:6], *words[8:]]
     job = subprocess.Popen(
         words, cwd=tmp_path, env=trainer_env({"TEST_JOB": str(tmp_path)}), text=True, stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
