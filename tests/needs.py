@@ -37,6 +37,25 @@ def ec2_nodes() -> Mark:
     return _unless_reason(namespaces.why_not_here(), f"as root: {DEBIAN} iproute2 e2fsprogs curl")
 
 
+def gpu() -> Mark:
+    """An NVIDIA GPU that torch can use."""
+    return _unless(has_gpu(), "an NVIDIA GPU", "run the tests on a machine with one")
+
+
+@cache
+def has_gpu() -> bool:
+    """Asks the driver through NVML: torch asked in this process could not be forked any more."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return False
+    count: int = pynvml.nvmlDeviceGetCount()
+    pynvml.nvmlShutdown()
+    return count > 0
+
+
 def module(name: str, package: str = "") -> Mark:
     """A Python package of the test extras."""
     return _unless(find_spec(name) is not None, package or name.replace("_", "-"), EVERYTHING)

@@ -2,7 +2,8 @@
 
 Runs anywhere; on a CPU with --small it shows only that it works.
 
-    python -m tests.bench.gpu --data-dir DIR [--batch-size 512] [--epochs 5] [--small]
+    python -m tests.bench.gpu --data-dir DIR [--batch-size 512] [--epochs 5]
+    python -m tests.bench.gpu --data-dir DIR --batch-size 16 --epochs 1 --small
 """
 
 import argparse
@@ -27,7 +28,7 @@ def train(settings: TrainConfig, **changes: object) -> list[Record]:
         torch.cuda.reset_peak_memory_stats()
     with tempfile.TemporaryDirectory() as folder:
         config = settings.model_copy(update={"run_dir": Path(folder), **changes})
-        run(config, Ranks(), Path(folder), lambda line: None, interactive=False)
+        run(config, Ranks(), lambda: Path(folder), lambda line: None, interactive=False)
         return read_records(Path(folder) / "metrics.jsonl")
 
 
@@ -45,7 +46,7 @@ def row(name: str, records: list[Record]) -> None:
 
 def settings_from(given: argparse.Namespace) -> TrainConfig:
     """ResNet-18 on CIFAR-10 in few epochs."""
-    small = {"image_size": 8, "max_steps": 4, "synthetic_images": 64} if given.small else {}
+    small = {"image_size": 8, "max_steps": 4, "synthetic_images": 4 * given.batch_size} if given.small else {}
     return TrainConfig(
         model="resnet18", dataset="imagefolder", data_dir=given.data_dir, epochs=given.epochs,
         batch_size=given.batch_size, lr=0.4, schedule="onecycle", label_smoothing=0.1, plot=False, **small,

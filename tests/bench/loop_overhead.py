@@ -11,6 +11,10 @@ The other frameworks belong to this bench alone, in a venv of its own; those tha
     python -m venv /tmp/bench && /tmp/bench/bin/pip install -c constraints.txt -e . timm==1.0.30 lightning==2.6.6 \\
         accelerate==1.15.0
     /tmp/bench/bin/python -m tests.bench.loop_overhead [--steps 40] [--rounds 9] [--starts 3]
+
+On a GPU it is the time of the wall, and the tensors are there from the start:
+
+    ... -m tests.bench.loop_overhead --device cuda --model resnet18 --batch-size 512 --starts 0
 """
 
 import argparse
@@ -24,7 +28,7 @@ from pathlib import Path
 
 import torch
 
-from tests.bench.loops import ARMS, BATCH, SIDE, Setting
+from tests.bench.loops import ARMS, SIDE, Setting
 from tests.bench.report import machine, say
 
 
@@ -65,19 +69,27 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--starts", type=int, default=3)
     parser.add_argument("--precisions", nargs="*", default=["fp32", "bf16"])
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--model", default="cnn")
+    parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--first-step-of", help=argparse.SUPPRESS)
     given = parser.parse_args()
     torch.set_num_threads(1)
+    torch.backends.cudnn.benchmark = True  # for all arms; the trainer's default
+    of_all = {"device": given.device, "model": given.model, "batch": given.batch_size}
     if given.first_step_of:
-        ARMS[given.first_step_of][0](Setting("fp32", None))(1)
+        ARMS[given.first_step_of][0](Setting("fp32", None, **of_all))(1)
         return
     for precision in given.precisions:
         for checkpoints in (False, True):
             with tempfile.TemporaryDirectory() as folder:
-                compare(Setting(precision, Path(folder) if checkpoints else None), given.steps, given.rounds)
+                compare(Setting(precision, Path(folder) if checkpoints else None, **of_all), given.steps, given.rounds)
     if given.starts:
         compare_starts(given.starts)
-    say(f"cnn, {SIDE} px, batch {BATCH}, one thread, medians of {given.rounds} in turn   ({machine()})")
+    say(
+        f"{given.model}, {SIDE} px, batch {given.batch_size}, one thread, medians of {given.rounds} in turn   "
+        f"({machine()})"
+    )
 
 
 if __name__ == "__main__":

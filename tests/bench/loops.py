@@ -9,37 +9,53 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trainer import models
 from trainer.config import TrainConfig
 from trainer.datasets.base import Batch
-from trainer.models.cnn import build
 from trainer.precision import autocast
+from trainer.settings.registry import import_function
 
-CPU = torch.device("cpu")
-SIDE, BATCH, CLASSES = 32, 32, 10
+SIDE, CLASSES = 32, 10
 SGD: Mapping[str, Any] = {"lr": 0.01, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4}
 
 Step = Callable[[Tensor, Tensor], None]  # trains on one batch
-Block = Callable[[int], float]  # trains so many steps and returns the processor seconds that they took
+Block = Callable[[int], float]  # trains so many steps and returns the seconds that they took
 
 
 class Setting:
-    """What all arms share.  folder: for checkpoints, one at the end of each block, or None."""
+    """What all arms share.  folder: for checkpoints, one at the end of each block, or None.
 
-    def __init__(self, precision: str, folder: Path | None) -> None:
-        self.precision, self.folder = precision, folder
+    Tensors and model are on the device from the start, so that loops are compared and not loaders.
+    """
+
+    def __init__(
+        self, precision: str, folder: Path | None, *, device: str = "cpu", model: str = "cnn", batch: int = 32
+    ) -> None:
+        self.precision, self.folder, self.device = precision, folder, torch.device(device)
+        self.name, self.batch = model, batch
         generator = torch.Generator().manual_seed(0)
-        shape = (4096, 3, SIDE, SIDE)
-        self.images = torch.randn(shape, generator=generator).contiguous(memory_format=torch.channels_last)
-        self.labels = torch.randint(0, CLASSES, (len(self.images),), generator=generator)
+        shape = (max(4096, batch), 3, SIDE, SIDE)
+        images = torch.randn(shape, generator=generator).contiguous(memory_format=torch.channels_last)
+        self.images = images.to(self.device)
+        self.labels = torch.randint(0, CLASSES, (len(images),), generator=generator).to(self.device)
 
     def batches(self, steps: int) -> Iterator[tuple[Tensor, Tensor]]:
         for step in range(steps):
-            at = step * BATCH % len(self.images)
-            yield self.images[at : at + BATCH], self.labels[at : at + BATCH]
+            at = step * self.batch % len(self.images)
+            yield self.images[at : at + self.batch], self.labels[at : at + self.batch]
 
     def model(self) -> nn.Module:
         torch.manual_seed(0)
-        return build("cnn", CLASSES, SIDE).to(memory_format=torch.channels_last)
+        build = import_function(models.TABLE[self.name])
+        plain: nn.Module = build(self.name, CLASSES, SIDE)
+        return plain.to(self.device, memory_format=torch.channels_last)
+
+    def clock(self) -> float:
+        """Seconds of the processor, all threads of this process; with a GPU of the wall, once it has done its work."""
+        if self.device.type == "cpu":
+            return time.process_time()
+        torch.cuda.synchronize()
+        return time.perf_counter()
 
     def save(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         if self.folder is not None:
@@ -48,13 +64,13 @@ class Setting:
             )
 
 
-def timed(train: Callable[[int], None]) -> Block:
-    """`train` with a watch on the processor: all threads of this process."""
+def timed(setting: Setting, train: Callable[[int], None]) -> Block:
+    """`train` with a watch."""
 
     def block(steps: int) -> float:
-        began = time.process_time()
+        began = setting.clock()
         train(steps)
-        return time.process_time() - began
+        return setting.clock() - began
 
     return block
 
@@ -68,7 +84,7 @@ def looped(setting: Setting, model: nn.Module, optimizer: torch.optim.Optimizer,
             step(images, labels)
         setting.save(model, optimizer)
 
-    return timed(train)
+    return timed(setting, train)
 
 
 def bare(setting: Setting, fused: bool | None = None) -> Block:
@@ -78,7 +94,7 @@ def bare(setting: Setting, fused: bool | None = None) -> Block:
     criterion = nn.CrossEntropyLoss()
 
     def step(images: Tensor, labels: Tensor) -> None:
-        with autocast(setting.precision, CPU):
+        with autocast(setting.precision, setting.device):
             loss = criterion(model(images), labels)
         loss.backward()
         optimizer.step()
@@ -117,14 +133,15 @@ def ours(setting: Setting) -> Block:
     from trainer.training import assemble
 
     settings = TrainConfig(
-        model="cnn",
+        model=setting.name,
         dataset="synthetic",
-        batch_size=BATCH,
+        image_size=SIDE,
+        batch_size=setting.batch,
         epochs=1,
         precision=setting.precision,
         lr=SGD["lr"],
     )
-    session = Session(Ranks(), CPU, settings.timeout_s)
+    session = Session(Ranks(), setting.device, settings.timeout_s)
     training = assemble(settings, session)
     training.data = replace(training.data, train=Feed(setting))  # type: ignore[arg-type]
     pulse = Pulse(session, Interrupt(), time.monotonic, save_every_s=1e9, at_most_every=settings.log_every)
@@ -137,7 +154,7 @@ def ours(setting: Setting) -> Block:
             checkpoints.save(snapshot.take(training), 0, training.progress.updates, is_best=False)
             checkpoints.wait()
 
-    return timed(train)
+    return timed(setting, train)
 
 
 def lightning(setting: Setting) -> Block:
@@ -180,7 +197,7 @@ def lightning(setting: Setting) -> Block:
 
         def on_train_batch_start(self, _: Any, __: Any, ___: Any, batch: int) -> None:
             if batch == 0:
-                self.began = time.process_time()
+                self.began = setting.clock()
 
     module = Module()
 
@@ -188,13 +205,14 @@ def lightning(setting: Setting) -> Block:
         watch = Watch()
         keeps = [ModelCheckpoint(setting.folder, every_n_train_steps=steps)] if setting.folder else []
         trainer = framework.Trainer(
-            accelerator="cpu", max_steps=steps, max_epochs=1, logger=False, enable_progress_bar=False,
-            enable_model_summary=False, enable_checkpointing=bool(keeps), callbacks=[watch, *keeps],
+            accelerator=setting.device.type, devices=1, max_steps=steps, max_epochs=1, logger=False,
+            enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=bool(keeps),
+            callbacks=[watch, *keeps],
             precision="bf16-mixed" if setting.precision == "bf16" else "32-true",
             plugins=[LightningEnvironment()],  # or it looks for MPI
         )  # fmt: skip
         trainer.fit(module, Loader(list(setting.batches(steps))))
-        return time.process_time() - watch.began
+        return setting.clock() - watch.began
 
     return block
 
@@ -205,7 +223,9 @@ def accelerate(setting: Setting) -> Block:
     from accelerate.state import AcceleratorState
 
     AcceleratorState._reset_state(True)  # it keeps the precision of the one before
-    accelerator = Accelerator(cpu=True, mixed_precision="bf16" if setting.precision == "bf16" else "no")
+    accelerator = Accelerator(
+        cpu=setting.device.type == "cpu", mixed_precision="bf16" if setting.precision == "bf16" else "no"
+    )
     plain = setting.model()
     model, optimizer = accelerator.prepare(plain, torch.optim.SGD(plain.parameters(), **SGD))
     criterion = nn.CrossEntropyLoss()
@@ -222,7 +242,7 @@ def accelerate(setting: Setting) -> Block:
         if setting.folder is not None:
             accelerator.save_state(str(setting.folder / "accelerate"))
 
-    return timed(train)
+    return timed(setting, train)
 
 
 def timm(setting: Setting) -> Block:
@@ -238,7 +258,7 @@ def timm(setting: Setting) -> Block:
 
     def step(images: Tensor, labels: Tensor) -> None:
         nonlocal done
-        with autocast(setting.precision, CPU):
+        with autocast(setting.precision, setting.device):
             loss = criterion(model(images), labels)
         loss.backward()
         optimizer.step()
@@ -257,7 +277,7 @@ def torchvision(setting: Setting) -> Block:
     criterion, read = nn.CrossEntropyLoss(), dict.fromkeys(("loss", "top1", "top5"), 0.0)
 
     def step(images: Tensor, labels: Tensor) -> None:
-        with autocast(setting.precision, CPU):
+        with autocast(setting.precision, setting.device):
             logits = model(images)
             loss = criterion(logits, labels)
         optimizer.zero_grad()
@@ -265,8 +285,8 @@ def torchvision(setting: Setting) -> Block:
         optimizer.step()
         with torch.no_grad():
             right = logits.topk(5, dim=1).indices.t() == labels[None]
-            read["top1"] += (right[:1].flatten().sum(dtype=torch.float32) * (100 / BATCH)).item()
-            read["top5"] += (right[:5].flatten().sum(dtype=torch.float32) * (100 / BATCH)).item()
+            read["top1"] += (right[:1].flatten().sum(dtype=torch.float32) * (100 / setting.batch)).item()
+            read["top5"] += (right[:5].flatten().sum(dtype=torch.float32) * (100 / setting.batch)).item()
         read["loss"] += loss.item()
 
     return looped(setting, model, optimizer, step)

@@ -2,7 +2,7 @@
 
 import resource
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import TypeVar
@@ -87,20 +87,22 @@ def tally(logits: Tensor, labels: Tensor) -> Tensor:
     ])  # fmt: skip
 
 
+# On a GPU, of an epoch's updates the first ones are timed, and every tenth after them.
+FIRST, EVERY = 10, 10
+
+
 class Stopwatch:
     """Where the time of a step goes.  CUDA phases are timed by events and read only in `report`.
 
-    Events cost a little, so on a GPU only the first ten updates and every tenth after are timed.
-    accumulate: passes per update.
+    Events cost a little, so on a GPU only some updates are timed.  accumulate: passes per update.
     """
 
     def __init__(self, device: torch.device, accumulate: int = 1) -> None:
         self._cuda, self._accumulate = device.type == "cuda", accumulate
         self._passes = 0
-        self._timed = 0
         self._wait_s = 0.0
         self._host_s: dict[str, float] = {}
-        self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
+        self._events: list[tuple[int, str, torch.cuda.Event, torch.cuda.Event]] = []
 
     def waiting(self, batches: Iterable[Item]) -> Iterator[Item]:
         """Passes `batches` on and times how long each one kept the training waiting."""
@@ -113,7 +115,6 @@ class Stopwatch:
                 return
             self._wait_s += perf_counter() - began
             self._passes += 1
-            self._timed += self._is_timed()
             yield batch
 
     @contextmanager
@@ -123,28 +124,48 @@ class Stopwatch:
             began = perf_counter()
             yield
             self._host_s[name] = self._host_s.get(name, 0.0) + perf_counter() - began
-        elif self._is_timed():
+        elif is_timed(self._update):
             start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             start.record()
             yield
             end.record()
-            self._events.append((name, start, end))
+            self._events.append((self._update, name, start, end))
         else:
             yield
 
     def report(self) -> dict[str, float]:
         """Milliseconds per update of each phase; data_wait as the host sees it.  Waits for the device."""
+        updates = self._passes / self._accumulate
+        milliseconds = {name: seconds * 1e3 / max(1.0, updates) for name, seconds in self._host_s.items()}
         if self._cuda:
             torch.cuda.synchronize()
-        totals = {name: seconds * 1e3 for name, seconds in self._host_s.items()}
-        for name, start, end in self._events:
-            totals[name] = totals.get(name, 0.0) + start.elapsed_time(end)
-        milliseconds = {name: total * self._accumulate / max(1, self._timed) for name, total in totals.items()}
-        return {"data_wait": self._wait_s * 1e3 * self._accumulate / max(1, self._passes)} | milliseconds
+            timed = [(update, name, start.elapsed_time(end)) for update, name, start, end in self._events]
+            milliseconds = per_update(timed, self._update + 1)
+        return {"data_wait": self._wait_s * 1e3 / max(1.0, updates)} | milliseconds
 
-    def _is_timed(self) -> bool:
-        update = (self._passes - 1) // self._accumulate
-        return not self._cuda or update < 10 or update % 10 == 0
+    @property
+    def _update(self) -> int:
+        """The update that the last pass belongs to."""
+        return (self._passes - 1) // self._accumulate
+
+
+def is_timed(update: int) -> bool:
+    """Whether a GPU's phases are timed in the update of that number."""
+    return update < FIRST or update % EVERY == 0
+
+
+def per_update(timed: Sequence[tuple[int, str, float]], updates: int) -> dict[str, float]:
+    """Mean milliseconds of each phase over an epoch of `updates`.  Pure.
+
+    timed: (update, phase, ms).  The first updates, in which kernels are chosen and compiled, are all timed, so they
+    count for themselves; those after them also stand for the ones that were not timed.
+    """
+    later = sum(is_timed(update) for update in range(FIRST, updates))
+    weight = (updates - FIRST) / later if later else 1.0
+    totals: dict[str, float] = {}
+    for update, name, milliseconds in timed:
+        totals[name] = totals.get(name, 0.0) + milliseconds * (1.0 if update < FIRST else weight)
+    return {name: total / max(1, updates) for name, total in totals.items()}
 
 
 def peak_memory_mib(device: torch.device) -> float:

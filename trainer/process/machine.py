@@ -20,8 +20,8 @@ def pick_device(wanted: str, ranks: Ranks) -> torch.device:
     gpus = torch.cuda.device_count()
     if ranks.local_world_size > gpus:
         raise SettingsError(
-            f"{ranks.local_world_size} ranks on this node but only {gpus} GPUs; start at most {gpus} with "
-            "--nproc-per-node, or take --device cpu."
+            f"{ranks.local_world_size} ranks on this node but only {gpus} GPU{'s' * (gpus > 1)}; start at most {gpus} "
+            "with --nproc-per-node, or take --device cpu."
         )
     return torch.device("cuda", ranks.local_rank)
 

@@ -1,0 +1,144 @@
+"""What the trainer promises, on a GPU.  Each run is a process, so that none is forked from one that has used CUDA."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from tests import needs
+from tests.conftest import Run, trainer_env
+from trainer.contract import Exit
+from trainer.metrics.log import read_records
+from trainer.state.checkpoint import load, read
+
+pytestmark = needs.gpu()
+
+DIGITS = ("--dataset", "digits", "--image-size", "32", "--epochs", "5", "--batch-size", "128")
+BATCH_NORM = ("--model", "resnet18", "--image-size", "32", "--synthetic-images", "512", "--batch-size", "64")
+
+
+def records(run: Path) -> list[dict[str, Any]]:
+    return read_records(run / "metrics.jsonl")
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load(read(run / "model.pt"))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_digits_are_learned_in_every_precision(precision: str, train: Run, tmp_path: Path) -> None:
+    ended = train(*DIGITS, "--precision", precision)
+    assert ended.returncode == 0, ended.stderr
+    last = records(tmp_path / "run")[-1]
+    assert last["eval_top1"] > 0.9
+    assert (last["precision"], last["device"][:6]) == (precision, "NVIDIA")
+
+
+@pytest.mark.parametrize("flags", [
+    ("--strategy", "ddp"),
+    ("--strategy", "ddp", "--comm-hook", "bf16"),
+    ("--strategy", "ddp", "--comm-hook", "powersgd"),
+    ("--strategy", "fsdp"),
+    ("--strategy", "dp"),
+    ("--compile",),
+    ("--compile", "--compile-mode", "reduce-overhead"),
+    ("--accumulate", "2", "--clip-norm", "1", "--ema-decay", "0.99"),
+    ("--optimizer", "muon"),
+    ("--optimizer", "lars"),
+    ("--optimizer", "adamw"),
+], ids=" ".join)  # fmt: skip
+def test_digits_are_learned_with(flags: tuple[str, ...], train: Run, tmp_path: Path) -> None:
+    """One rank: its collectives go through NCCL all the same."""
+    ended = train(*DIGITS, *flags, "--precision", "bf16", env=ALONE if "--strategy" in flags else None)
+    assert ended.returncode == 0, ended.stderr
+    assert records(tmp_path / "run")[-1]["eval_top1"] > 0.7
+
+
+ALONE = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
+         "MASTER_PORT": "29511"}  # fmt: skip
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_a_stopped_run_resumes_bit_for_bit_where_deterministic(precision: str, train: Run, tmp_path: Path) -> None:
+    flags = (*BATCH_NORM, "--precision", precision, "--deterministic", "--ema-decay", "0.9", "--log-every", "1")
+    env = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    assert train(*flags, "--run-dir", tmp_path / "unbroken", env=env).returncode == 0
+    stopped = train(*flags, module="tests.trainer.odd_rank", env=env | {"STOP_AT": "11"})
+    assert stopped.returncode == 75, stopped.stderr
+    resumed = train(*flags, env=env)
+    assert resumed.returncode == 0, resumed.stderr
+    expected = weights(tmp_path / "unbroken")
+    assert all(torch.equal(weight, expected[name]) for name, weight in weights(tmp_path / "run").items())
+
+
+def test_deterministic_needs_nothing_set_around_it(train: Run, tmp_path: Path) -> None:
+    """cuBLAS wants CUBLAS_WORKSPACE_CONFIG for it: https://docs.nvidia.com/cuda/cublas/#results-reproducibility"""
+    runs = [tmp_path / name for name in ("a", "b")]
+    for run in runs:
+        ended = train("--model", "vgg11", "--image-size", "32", "--deterministic", "--run-dir", run)
+        assert ended.returncode == 0, ended.stderr
+    first, second = (weights(run) for run in runs)
+    assert all(torch.equal(weight, second[name]) for name, weight in first.items())
+
+
+def test_measuring_changes_no_bit(train: Run, tmp_path: Path) -> None:
+    plain, measured = tmp_path / "plain", tmp_path / "measured"
+    flags = (*BATCH_NORM, "--precision", "bf16", "--deterministic", "--strategy", "ddp")
+    assert train(*flags, "--run-dir", plain, "--probe-steps", "0", env=ALONE).returncode == 0
+    ended = train(*flags, "--run-dir", measured, "--probe-steps", "3", "--log-every", "1", env=ALONE)
+    assert ended.returncode == 0, ended.stderr
+    expected = weights(plain)
+    assert all(torch.equal(weight, expected[name]) for name, weight in weights(measured).items())
+
+
+def test_the_phases_of_a_step_are_not_longer_than_the_step(train: Run, tmp_path: Path) -> None:
+    flags = (*BATCH_NORM, "--synthetic-images", "6400", "--precision", "bf16", "--epochs", "3")
+    assert train(*flags).returncode == 0
+    for record in records(tmp_path / "run"):
+        phases = sum(record[f"{name}_ms"] for name in ("forward", "backward", "optimizer"))
+        assert 0 < phases <= record["step_ms"] * 1.05, record
+        assert record["peak_memory_mib"] > 10
+
+
+def test_too_large_a_batch_is_told_with_what_to_change(train: Run) -> None:
+    flags = ("--model", "resnet18", "--image-size", "224", "--batch-size", "60000", "--synthetic-images", "60000")
+    ended = train(*flags, "--precision", "bf16", "--max-steps", "1")
+    assert ended.returncode == Exit.TRAINING
+    assert "out of GPU memory" in ended.stderr
+    assert "Halve --batch-size" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_more_ranks_than_gpus_are_refused(train: Run) -> None:
+    ranks = torch.cuda.device_count() + 1
+    ended = train(ranks=ranks)
+    assert ended.returncode == Exit.SETTINGS
+    assert f"{ranks} ranks on this node but only" in ended.stderr
+
+
+def test_a_sound_machine_passes_the_health_check(train: Run) -> None:
+    ended = train("--health-check")
+    assert ended.returncode == 0, ended.stderr
+    assert "health check passed" in ended.stdout
+
+
+def test_a_missing_gpu_fails_the_health_check(train: Run) -> None:
+    ended = train("--health-check", env={"DDP_NODE_GPUS": "99"})
+    assert ended.returncode == Exit.SICK
+    assert "of 99 GPUs are there" in ended.stderr
+
+
+def test_a_run_of_a_gpu_predicts_on_a_cpu(train: Run, tmp_path: Path) -> None:
+    assert train(*DIGITS, "--precision", "bf16").returncode == 0
+    image = tmp_path / "black.png"
+    Image.new("L", (32, 32)).save(image)
+    predict = [sys.executable, "-m", "trainer.predict", tmp_path / "run", image]
+    ended = subprocess.run(
+        predict, env=trainer_env({"CUDA_VISIBLE_DEVICES": ""}), capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith(str(image))
