@@ -14,6 +14,8 @@ from importlib.resources import files
 
 from trainer.contract import SAGEMAKER_SCRIPT, SAGEMAKER_SCRIPT_TEXT
 
+REQUIREMENTS = "requirements.txt"
+
 
 @dataclass(frozen=True)
 class Bundle:
@@ -28,7 +30,7 @@ def make_bundle(requirements: str) -> Bundle:
     """The source of a job.  requirements: the text of requirements.txt; if it is empty, there is no such file."""
     members = dict(sorted({SAGEMAKER_SCRIPT: SAGEMAKER_SCRIPT_TEXT.encode(), **dict(_package())}.items()))
     if requirements:
-        members["requirements.txt"] = requirements.encode()
+        members[REQUIREMENTS] = requirements.encode()
     plain = _tar(members)
     packed = io.BytesIO()
     # No name and no time in the header.  The digest is of the tar, as versions of zlib compress differently.

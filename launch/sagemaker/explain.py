@@ -4,13 +4,13 @@ import re
 from collections.abc import Iterator
 
 from launch.core import catalog, secrets
-from launch.core.names import TOOLKIT, Folder
+from launch.core.names import TOOLKIT
 from launch.core.plan import Fact
 from launch.core.price import CATALOGS
 from launch.core.quote import Quote, expect
 from launch.sagemaker.bundle import Bundle
 from launch.sagemaker.checks import ENDING_S, Resolved
-from launch.sagemaker.estimator import Estimator
+from launch.sagemaker.description import Description
 from launch.sagemaker.facts import Facts
 from launch.sagemaker.images import Image, warnings_about
 from trainer.config import TrainConfig
@@ -29,11 +29,10 @@ PRICE_SOURCES = {
 
 
 def facts_of(
-    resolved: Resolved, facts: Facts, train: TrainConfig, folder: Folder, estimator: Estimator, bundle: Bundle
+    resolved: Resolved, facts: Facts, train: TrainConfig, description: Description, bundle: Bundle
 ) -> tuple[Fact, ...]:
     """What the plan rests on."""
-    options, arguments = resolved.options, estimator.arguments
-    tags = {tag["Key"]: tag["Value"] for tag in arguments["tags"]}
+    options, tags, role = resolved.options, dict(description.tags), description.role
     source = {"files": len(bundle.names), "bytes": len(bundle.content), "sha256": bundle.digest}
     training = " ".join(flags.to_argv(train)) or "with default settings"
     starter = STARTERS[options.distribution]
@@ -42,10 +41,10 @@ def facts_of(
         Fact("region", facts.region, ()),
         Fact("processes", resolved.processes, ()),
         Fact("training", flags.to_argv(train), f"{resolved.processes} processes by {starter}: {training}"),
-        Fact("image", arguments["image_uri"]),
-        Fact("role", arguments["role"], arguments["role"] + (f" (from {facts.role_from})" if facts.role_from else "")),
+        Fact("image", description.image),
+        Fact("role", role, role + (f" (from {facts.role_from})" if facts.role_from else "")),
         Fact("data", {channel.name: channel.uri for channel in resolved.channels}, _data(resolved)),
-        Fact("job_folder", folder.uri),
+        Fact("job_folder", description.folder.uri),
         Fact("source", source, "{files} files, {bytes:,} bytes, SHA-256 {sha256:.16}".format(**source)),
         Fact("tags", tags, ", ".join(f"{key}={value}" for key, value in tags.items())),
         *_limits(resolved),

@@ -25,6 +25,11 @@ class SageMakerOptions(Options):
     distribution: Literal["pytorchddp", "torch_distributed"] = Field(
         "pytorchddp", description="start the ranks with mpirun or with torchrun"
     )
+    through: Literal["estimator", "model-trainer", "boto3"] | None = Field(
+        None,
+        description="what makes the request: SageMaker's SDK 2, its SDK 3, or boto3 alone (default: SDK 2 if it is "
+        "installed, else boto3)",
+    )
     image: str | None = Field(None, description="training container (default: AWS's PyTorch image for the GPU)")
     role: str | None = Field(
         None, description="execution role, by name or ARN (default: the one of launch.infra, or the notebook's)"

@@ -12,9 +12,9 @@ from launch.core.job import Job
 from launch.core.names import STARTED_TAG, default_job_name
 from launch.core.perform import Answer, perform
 from launch.core.signals import Hangup, hangups, hangups_ignored
-from launch.sagemaker import sdk
+from launch.sagemaker import ways
 from launch.sagemaker.checks import resolve
-from launch.sagemaker.estimator import Estimator
+from launch.sagemaker.description import Description
 from launch.sagemaker.follow import detached, follow, stop
 from launch.sagemaker.lookup import look_up
 from launch.sagemaker.names import command
@@ -38,7 +38,8 @@ def prepare(job: Job[SageMakerOptions], runtime: Runtime) -> SageMakerPlan:
     resolved, now = resolve(job), runtime.clock.utc()
     name = job.where.job_name or default_job_name(job.train.dataset, job.train.model, now.astimezone())
     facts = look_up(runtime.aws, resolved, name, now, runtime.prices_file)
-    return make_plan(job, resolved, name, facts, sdk.capture)
+    way = ways.load(job.where.through or ways.default())
+    return make_plan(job, resolved, name, facts, way)
 
 
 def launch(plan: SageMakerPlan, runtime: Runtime) -> Outcome | None:
@@ -68,7 +69,7 @@ def begin(plan: SageMakerPlan, runtime: Runtime) -> TrainingJob:
         runtime.say(f"  {command(verb, todo.folder.job, todo.region)}")
 
     def call(service: str, operation: str, params: Mapping[str, Any]) -> Answer:
-        if operation != sdk.OPERATION:
+        if operation != ways.OPERATION:
             return runtime.aws.call(service, operation, params)
         _create(todo, params, runtime)
         return {}
@@ -87,7 +88,7 @@ def begin(plan: SageMakerPlan, runtime: Runtime) -> TrainingJob:
 def _create(todo: Launch, request: Mapping[str, Any], runtime: Runtime) -> None:
     """Starts the training job, once.  Raises AwsError."""
     try:
-        sdk.send(todo.estimator, request, runtime.aws)
+        ways.load(todo.through).send(todo.description, request, runtime.aws)
     except AwsError as error:
         # An answer was lost, and botocore may have sent the request twice.
         is_unclear = isinstance(error, NoAnswer) or error.aws_code == "ResourceInUse"
@@ -108,7 +109,7 @@ def _started(todo: Launch, runtime: Runtime, *, accepted: bool = False) -> Train
     until = runtime.clock.now() + SURE_S
     while True:
         try:
-            training_job = _find(todo.estimator, runtime)
+            training_job = _find(todo.description, runtime)
             if training_job is not None or not accepted:
                 return training_job
             trouble: TrainerError = AwsError("SageMaker does not show it.")  # or not yet with its tags
@@ -117,16 +118,16 @@ def _started(todo: Launch, runtime: Runtime, *, accepted: bool = False) -> Train
         if runtime.clock.now() > until:
             stop_it = command("stop", todo.folder.job, todo.region)
             raise AwsError(
-                f"{trouble}  {todo.estimator.name} may be running; make sure that it ends:\n  {stop_it}"
+                f"{trouble}  {todo.description.name} may be running; make sure that it ends:\n  {stop_it}"
             ) from trouble
         runtime.clock.sleep(LOOK_EVERY_S)
 
 
-def _find(estimator: Estimator, runtime: Runtime) -> TrainingJob | None:
+def _find(description: Description, runtime: Runtime) -> TrainingJob | None:
     """The training job, if it exists and was started by this plan.  Raises AwsError."""
-    tags = {tag["Key"]: tag["Value"] for tag in estimator.arguments["tags"]}
-    training_job = find(runtime.aws, estimator.name)
-    return training_job if training_job is not None and training_job.token == tags[STARTED_TAG] else None
+    training_job = find(runtime.aws, description.name)
+    is_this = training_job is not None and training_job.token == description.tags[STARTED_TAG]
+    return training_job if is_this else None
 
 
 def _undo(todo: Launch, runtime: Runtime) -> Ended:
@@ -136,7 +137,7 @@ def _undo(todo: Launch, runtime: Runtime) -> Ended:
         try:
             training_job = _started(todo, runtime)
         except KeyboardInterrupt:
-            runtime.say(f"{todo.estimator.name} may be running; make sure that it ends:\n  {stop_it}")
+            runtime.say(f"{todo.description.name} may be running; make sure that it ends:\n  {stop_it}")
             raise
         if training_job is None:
             return Ended("stopped before the job was started", STOPPED)

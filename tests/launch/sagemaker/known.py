@@ -6,11 +6,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from launch.core.job import Job
-from launch.sagemaker import checks, planner, sdk
+from launch.core.plan import Request
+from launch.sagemaker import checks, planner
 from launch.sagemaker.backend import BACKEND
+from launch.sagemaker.description import Description
 from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.options import SageMakerOptions
 from launch.sagemaker.training_job import TrainingJob
+from launch.sagemaker.ways import OPERATION, Way, estimator
 from trainer.config import TrainConfig
 from trainer.settings import flags
 
@@ -77,16 +80,19 @@ def resolve(**settings: Any) -> checks.Resolved:
     return checks.resolve(job(**settings))
 
 
-def no_sdk(estimator: Any, region: str) -> dict[str, Any]:
-    """In the place of sdk.capture, for what does not look at its request."""
-    return {"TrainingJobName": estimator.name}
+def _only_its_name(description: Description) -> tuple[Request, ...]:
+    return (Request("sagemaker", OPERATION, {"TrainingJobName": description.name}, "start the job"),)
 
 
-def plan(facts: Facts = FACTS, capture: planner.Capture = no_sdk, **settings: Any) -> planner.SageMakerPlan:
+# In the place of the SDK, for what does not look at its request.
+NO_SDK = replace(estimator.WAY, requests=_only_its_name)
+
+
+def plan(facts: Facts = FACTS, way: Way = NO_SDK, **settings: Any) -> planner.SageMakerPlan:
     asked = job(**settings)
-    return planner.plan(asked, checks.resolve(asked), asked.where.job_name or NAME, facts, capture)
+    return planner.plan(asked, checks.resolve(asked), asked.where.job_name or NAME, facts, way)
 
 
-def request(**settings: Any) -> Mapping[str, Any]:
-    """The SDK's CreateTrainingJob for these settings."""
-    return plan(capture=sdk.capture, **settings).steps[-1].params  # type: ignore[union-attr]
+def request(way: Way = estimator.WAY, **settings: Any) -> Mapping[str, Any]:
+    """The CreateTrainingJob of the SDK, or of another way, for these settings."""
+    return plan(way=way, **settings).steps[-1].params  # type: ignore[union-attr]

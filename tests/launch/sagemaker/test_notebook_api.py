@@ -11,10 +11,11 @@ import pytest
 from launch import sagemaker
 from launch.core.errors import AwsError, Ended
 from launch.rehearse.aws.sagemaker.jobs import complete, fail
-from launch.sagemaker import leaks, sdk
+from launch.sagemaker import leaks
 from launch.sagemaker.runtime import Runtime
+from launch.sagemaker.ways import estimator
 from tests.launch.sagemaker.known import NAME
-from tests.launch.sagemaker.world import Stage, interrupt
+from tests.launch.sagemaker.world import Stage, interrupt, sending
 from trainer.errors import SettingsError
 
 
@@ -80,14 +81,14 @@ def test_a_plan_with_problems_is_not_launched(stage: Stage) -> None:
 
 
 def test_interrupting_a_launch_leaves_no_job(stage: Stage) -> None:
-    send = sdk.send
+    send = estimator.send
 
     def sent(*args: Any) -> None:
         send(*args)
         raise KeyboardInterrupt
 
     made = sagemaker.plan(job_name=NAME)
-    with mock.patch.object(sdk, "send", sent), pytest.raises(Ended, match=f"{NAME} was started, and is stopped as"):
+    with sending(sent), pytest.raises(Ended, match=f"{NAME} was started, and is stopped as"):
         sagemaker.launch(made)
     assert stage.account.left() == []
 

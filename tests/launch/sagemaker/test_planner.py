@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from launch.core.errors import AwsError, NotSetUp
-from launch.core.plan import as_json, as_text
+from launch.core.plan import Request, as_json, as_text
 from launch.core.price import CATALOGS, Prices
-from launch.sagemaker import sdk
 from launch.sagemaker.checks import ENDING_S
 from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.planner import SageMakerPlan
-from tests.launch.sagemaker.known import BUCKET, FACTS, NAME, plan, training_job
+from launch.sagemaker.ways import estimator
+from tests.launch.sagemaker.known import BUCKET, FACTS, NAME, NO_SDK, plan, training_job
 from tests.launch.sagemaker.test_sdk import EVERYTHING, FILE_SYSTEMS
 from tests.launch.sagemaker.world import quick_sdk
 
@@ -41,7 +41,7 @@ BASE = "ml.g5.2xlarge-x1"
 @cache
 def planned(name: str) -> SageMakerPlan:
     """With the SDK's own request."""
-    return plan(replace(FACTS, quotas=()), capture=sdk.capture, **JOBS[name])
+    return plan(replace(FACTS, quotas=()), way=estimator.WAY, **JOBS[name])
 
 
 def request_of(name: str) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def test_the_requests_of_other_jobs_differ_in_what_was_asked_for(golden: Callabl
 
 def test_the_whole_dry_run_is_as_it_was(golden: Callable[[str, str], None]) -> None:
     quotas = (Quota("ml.p3.8xlarge for training job usage", 4, 1),)
-    made = plan(replace(FACTS, quotas=quotas), capture=sdk.capture, instance_type="ml.p3.8xlarge", nodes=2)
+    made = plan(replace(FACTS, quotas=quotas), way=estimator.WAY, instance_type="ml.p3.8xlarge", nodes=2)
     golden("dry-run.txt", without_digest(made, as_text(made)) + "\n")
 
 
@@ -103,7 +103,7 @@ def test_a_program_reads_every_request_and_the_estimators_arguments() -> None:
 
 
 def test_the_source_is_there_before_the_job_that_fetches_it() -> None:
-    spec, source, create = plan(capture=sdk.capture).steps
+    spec, source, create = plan(way=estimator.WAY).steps
     assert spec.params["Key"] == f"jobs/{NAME}/job.json"  # type: ignore[union-attr]
     submitted = create.params["HyperParameters"]["sagemaker_submit_directory"]  # type: ignore[union-attr]
     assert submitted == f'"s3://{BUCKET}/{source.params["Key"]}"'  # type: ignore[union-attr]
@@ -129,7 +129,7 @@ def test_nothing_in_the_requests_is_outside_of_the_jobs_folder() -> None:
     ],
 )
 def test_a_name_is_taken_once_and_for_all(taken: tuple[str, ...], name: str) -> None:
-    assert plan(replace(FACTS, taken=taken)).payload.estimator.name == name
+    assert plan(replace(FACTS, taken=taken)).payload.description.name == name
 
 
 def running(**changes: Any) -> Facts:
@@ -155,7 +155,7 @@ def running(**changes: Any) -> Facts:
 def test_a_job_that_runs_is_left_alone() -> None:
     made = plan(running())
     assert (made.steps, made.problems) == ((), ())
-    assert made.payload.estimator.name == f"{NAME}--2"
+    assert made.payload.description.name == f"{NAME}--2"
     assert made.title.endswith(f"already running as {NAME}--2; nothing to start")
 
 
@@ -172,7 +172,7 @@ def test_a_job_that_runs_with_other_settings_speaks_against_the_launch(changes: 
 def test_a_job_started_again_says_so_and_uses_the_same_folder() -> None:
     made = plan(replace(FACTS, taken=(NAME,)))
     assert made.title.endswith(f"started again as {NAME}--2")
-    assert made.payload.estimator.arguments["checkpoint_s3_uri"] == f"s3://{BUCKET}/jobs/{NAME}/run"
+    assert made.payload.description.checkpoints == f"s3://{BUCKET}/jobs/{NAME}/run"
 
 
 # ---- text and facts
@@ -262,10 +262,10 @@ def test_the_quota_is_shown_with_what_runs(running: int | None, words: str) -> N
 
 
 def test_problems_of_the_lookup_and_a_missing_sdk_are_told_together() -> None:
-    def missing(*_: object) -> dict[str, Any]:
+    def missing(*_: object) -> tuple[Request, ...]:
         raise NotSetUp("sagemaker is not installed.")
 
-    made = plan(replace(FACTS, problems=(AwsError("no role"),)), capture=missing)
+    made = plan(replace(FACTS, problems=(AwsError("no role"),)), way=replace(NO_SDK, requests=missing))
     assert [str(problem) for problem in made.problems] == ["no role", "sagemaker is not installed."]
     assert [step.operation for step in made.steps] == ["PutObject", "PutObject"]  # type: ignore[union-attr]
 
@@ -288,8 +288,8 @@ def test_outside_us_east_1_the_regions_own_price_counts_and_says_so() -> None:
     assert here.not_counted.endswith("; prices are those of us-east-1")
     assert there.not_counted.endswith("; prices are those of us-west-1 in AWS's price list, read 2026-11-21")
     assert there.quotes[0].usd_per_hour == pytest.approx(3.0, abs=0.1)
-    assert {"Key": "aws-ddp-toolkit:usd-per-hour", "Value": "3"} in there.payload.estimator.arguments["tags"]
-    assert "aws-ddp-toolkit:usd-per-hour" not in str(here.payload.estimator.arguments["tags"])
+    assert there.payload.description.tags["aws-ddp-toolkit:usd-per-hour"] == "3"
+    assert "aws-ddp-toolkit:usd-per-hour" not in here.payload.description.tags
 
 
 def test_a_limit_in_usd_is_one_in_the_region_of_the_job() -> None:

@@ -20,15 +20,18 @@ import requests
 from botocore.validate import ParamValidator
 
 from launch.core.errors import NotSetUp
-from launch.sagemaker import sdk
-from launch.sagemaker.estimator import Estimator
+from launch.sagemaker.description import Description
+from launch.sagemaker.ways import OPERATION, sdks
+from launch.sagemaker.ways import estimator as sdk
 from tests.conftest import ROOT
 from tests.launch.faults import Died, Faults, died_after, died_before, injected
 from tests.launch.sagemaker.known import NAME, plan, request
 from tests.launch.sagemaker.world import Stage, quick_sdk
 from trainer.errors import SettingsError
 
-REMEDY = " is not installed; run pip install -c constraints.txt -e '.[sagemaker]' in the checkout."
+REMEDY = (
+    " is not installed; run pip install -c constraints.txt -e '.[sagemaker]' in the checkout, or give --through boto3."
+)
 
 
 @pytest.fixture(autouse=True)
@@ -37,8 +40,8 @@ def quick() -> Iterator[None]:
         yield
 
 
-def estimator(**settings: Any) -> Estimator:
-    return plan(**settings).payload.estimator
+def described(**settings: Any) -> Description:
+    return plan(**settings).payload.description
 
 
 @contextmanager
@@ -83,17 +86,17 @@ def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 @pytest.mark.usefixtures("nobody")
 @pytest.mark.parametrize("region", ["us-east-1", "eu-central-2"])
 def test_capture_sends_nothing_and_needs_neither_credentials_nor_region(region: str) -> None:
-    asked = estimator()
-    sdk.capture(asked, region)  # imports what it needs
+    asked = described()
+    sdk.capture(replace(asked, region=region))  # imports what it needs
     # boto3 has one session for all who do not bring theirs, and it may know credentials of other tests.
     with mock.patch("boto3.DEFAULT_SESSION", None), nobody_is_called() as called:
-        captured = sdk.capture(asked, region)
+        captured = sdk.capture(replace(asked, region=region))
     assert called == []
     assert captured["TrainingJobName"] == NAME
 
 
 def test_the_guard_itself_sees_a_call() -> None:
-    sdk.capture(estimator(), "us-east-1")
+    sdk.capture(described())
     with nobody_is_called() as called:
         with pytest.raises(AssertionError):
             requests.get("https://127.0.0.1:9/")
@@ -115,18 +118,18 @@ def test_the_sdk_is_also_told_not_to_call_home() -> None:
     from sagemaker.config.config_schema import TELEMETRY_OPT_OUT_PATH
     from sagemaker.utils import get_config_value
 
-    assert get_config_value(TELEMETRY_OPT_OUT_PATH, sdk.CONFIGURATION) is True
+    assert get_config_value(TELEMETRY_OPT_OUT_PATH, sdks.CONFIGURATION) is True
 
 
 def test_the_same_arguments_give_the_same_request() -> None:
-    asked = estimator(spot=True, nodes=2)
-    assert sdk.capture(asked, "us-east-1") == sdk.capture(asked, "us-east-1")
+    asked = described(spot=True, nodes=2)
+    assert sdk.capture(asked) == sdk.capture(asked)
 
 
 def test_the_sdk_does_not_change_the_arguments() -> None:
-    asked = estimator(data="s3://bucket/x", environment="A=1", tags="a=b", kms_key="alias/k")
+    asked = described(data="s3://bucket/x", environment="A=1", tags="a=b", kms_key="alias/k")
     before = deepcopy(asked)
-    sdk.capture(asked, "us-east-1")
+    sdk.capture(asked)
     assert asked == before
 
 
@@ -197,7 +200,7 @@ FILE_SYSTEMS: dict[str, Any] = {
 )
 def test_aws_own_service_model_accepts_the_request(settings: dict[str, Any]) -> None:
     model = botocore.session.Session().get_service_model("sagemaker")
-    report = ParamValidator().validate(dict(request(**settings)), model.operation_model(sdk.OPERATION).input_shape)
+    report = ParamValidator().validate(dict(request(**settings)), model.operation_model(OPERATION).input_shape)
     assert not report.has_errors(), report.generate_report()
 
 
@@ -218,11 +221,10 @@ def test_no_profiler_debugger_or_metric_repository_is_switched_on() -> None:
 
 
 def test_what_the_sdk_refuses_becomes_a_sentence() -> None:
-    asked = estimator()
-    wrong = replace(asked, arguments={**asked.arguments, "distribution": {"pytorchddp": {"enabled": 7, "x": 1}},
-                                      "instance_type": "ml.p5.48xlarge"})  # fmt: skip
+    asked = described()
+    wrong = replace(asked, instance_type="ml.p5.48xlarge")
     with pytest.raises(SettingsError, match=r"^SageMaker's SDK refuses the job: .*[^.]\.$"):
-        sdk.capture(wrong, "us-east-1")
+        sdk.capture(wrong)
 
 
 # ---- send
@@ -234,9 +236,9 @@ def test_a_request_that_differs_from_the_plan_is_not_sent() -> None:
         planned = dict(made.steps[-1].params)  # type: ignore[union-attr]
         for other in ({**planned, "RoleArn": "arn:aws:iam::123456789012:role/x"}, {**planned, "X": 1}):
             with pytest.raises(RuntimeError, match="would send another request than planned"):
-                sdk.send(made.payload.estimator, other, stage.aws)
+                sdk.send(made.payload.description, other, stage.aws)
         assert stage.account.jobs == {}
-        sdk.send(made.payload.estimator, planned, stage.aws)
+        sdk.send(made.payload.description, planned, stage.aws)
         assert list(stage.account.jobs) == [NAME]
 
 
@@ -244,9 +246,9 @@ def test_sending_leaves_nothing_on_the_client() -> None:
     with Stage.opened() as stage:
         made = stage.plan()
         planned = made.steps[-1].params  # type: ignore[union-attr]
-        sdk.send(made.payload.estimator, planned, stage.aws)
+        sdk.send(made.payload.description, planned, stage.aws)
         other = {**planned, "TrainingJobName": "another"}
-        stage.aws.call("sagemaker", sdk.OPERATION, other)
+        stage.aws.call("sagemaker", OPERATION, other)
         assert list(stage.account.jobs) == [NAME, "another"]
 
 
@@ -254,9 +256,9 @@ def test_sending_leaves_nothing_on_the_client() -> None:
 def test_the_sdk_does_not_swallow_what_ends_the_process(fault: Any) -> None:
     with Stage.opened() as stage, injected(Faults()) as faults:
         made = stage.plan()
-        faults.on(sdk.OPERATION, fault())
+        faults.on(OPERATION, fault())
         with pytest.raises(Died):
-            sdk.send(made.payload.estimator, made.steps[-1].params, stage.aws)  # type: ignore[union-attr]
+            sdk.send(made.payload.description, made.steps[-1].params, stage.aws)  # type: ignore[union-attr]
 
 
 # ---- the import
@@ -306,7 +308,7 @@ def test_help_and_checks_do_without_the_sdk() -> None:
 @pytest.mark.parametrize("module", ["sagemaker", "sagemaker.pytorch"])
 def test_without_the_sdk_or_with_its_version_3_the_user_learns_what_to_install(module: str) -> None:
     with mock.patch.dict(sys.modules, {module: None, "sagemaker.estimator": None}), pytest.raises(NotSetUp) as error:
-        sdk.capture(estimator(), "us-east-1")
+        sdk.capture(described())
     assert str(error.value).endswith(REMEDY)
 
 
@@ -325,4 +327,4 @@ def test_without_the_sdk_a_dry_run_still_shows_the_plan_and_a_launch_ends_with_t
         out, err = capsys.readouterr()
         assert out == ""
         assert err.endswith(f"{REMEDY}\n")
-        assert not {"PutObject", sdk.OPERATION} & set(stage.account.operations)
+        assert not {"PutObject", OPERATION} & set(stage.account.operations)

@@ -5,15 +5,14 @@ import os
 import signal
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 import pytest
 
 from launch.core.errors import AwsError, Ended, NotSetUp
 from launch.core.signals import Hangup
 from launch.rehearse.aws.sagemaker.jobs import NO_CAPACITY, advance, complete, fail, interrupt, time_out
-from launch.sagemaker import sdk
 from launch.sagemaker import start as start_module
+from launch.sagemaker.ways import estimator
 from tests.launch.faults import (
     Died,
     Fault,
@@ -28,7 +27,7 @@ from tests.launch.faults import (
 )
 from tests.launch.sagemaker.known import BUCKET, NAME, typed
 from tests.launch.sagemaker.test_stop import foreign
-from tests.launch.sagemaker.world import Event, Stage, idle
+from tests.launch.sagemaker.world import Event, Stage, idle, sending
 from tests.launch.sagemaker.world import interrupt as ctrl_c
 from trainer.errors import SettingsError
 
@@ -474,7 +473,7 @@ def test_who_leaves_while_the_job_is_being_made_leaves_none(
     stage: Stage, faults: Faults, asked: type[BaseException], fault: object
 ) -> None:
     """The answer never comes, for the user does not wait for it."""
-    send = sdk.send
+    send = estimator.send
 
     def sent(*args: object) -> None:
         try:
@@ -483,7 +482,7 @@ def test_who_leaves_while_the_job_is_being_made_leaves_none(
             raise asked("SIGHUP") from died
 
     faults.on("CreateTrainingJob", fault())  # type: ignore[operator]
-    with mock.patch.object(sdk, "send", sent):
+    with sending(sent):
         error = ended(stage)
     before = "stopped before the job was started"
     assert (error.code, str(error)) == (
@@ -578,7 +577,7 @@ def test_the_job_and_how_to_look_after_it_are_told_before_it_is_asked_for(stage:
         told.extend(stage.said)
         raise KeyboardInterrupt
 
-    with mock.patch.object(sdk, "send", sent), pytest.raises(Ended, match="stopped before the job was started"):
+    with sending(sent), pytest.raises(Ended, match="stopped before the job was started"):
         stage.launch()
     assert told[:4] == COMMANDS
 
@@ -642,13 +641,13 @@ LEAVES = pytest.mark.parametrize("leaves", [KeyboardInterrupt, Hangup], ids=["Ct
 
 def leaving(leaves: type[BaseException]) -> Any:
     """The user leaves when the job has just been made."""
-    send = sdk.send
+    send = estimator.send
 
     def sent(*args: Any) -> None:
         send(*args)
         raise leaves("SIGHUP")
 
-    return mock.patch.object(sdk, "send", sent)
+    return sending(sent)
 
 
 @LEAVES

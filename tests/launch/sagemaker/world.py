@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -23,13 +23,14 @@ from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.names import tags
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob, advance, complete
-from launch.sagemaker import follow, sdk, start
+from launch.sagemaker import follow, start
 from launch.sagemaker.__main__ import main
-from launch.sagemaker.estimator import Estimator
+from launch.sagemaker.description import Description
 from launch.sagemaker.names import number_of, start_name
 from launch.sagemaker.planner import SageMakerPlan
 from launch.sagemaker.runtime import Runtime
 from launch.sagemaker.training_jobs import describe
+from launch.sagemaker.ways import estimator
 from tests.launch.sagemaker.account import SageMakerAccount
 from tests.launch.sagemaker.known import NAME, job, request
 
@@ -59,16 +60,21 @@ def quick_sdk() -> Iterator[None]:
         yield
 
 
-_capture = sdk.capture
+_capture = estimator.capture
 _captured: dict[str, dict[str, Any]] = {}
 
 
-def _capture_once(estimator: Estimator, region: str) -> dict[str, Any]:
+def _capture_once(description: Description) -> dict[str, Any]:
     """The SDK's request, asked of it once for all stages: no time passes between them, so many plan the same."""
-    key = repr((estimator, region))
+    key = repr(description)
     if key not in _captured or sys.modules.get("sagemaker", sys) is None:  # as if it were not installed
-        _captured[key] = _capture(estimator, region)
+        _captured[key] = _capture(description)
     return deepcopy(_captured[key])
+
+
+def sending(sent: Callable[..., None]) -> Any:
+    """Inside the block, launches that are planned in it send through `sent`."""
+    return mock.patch.object(estimator, "WAY", replace(estimator.WAY, send=sent))
 
 
 @cache
@@ -104,7 +110,7 @@ class Stage:
         """A stage with a new account, until the end of the block."""
         with ExitStack() as stack:
             stack.enter_context(quick_sdk())
-            stack.enter_context(mock.patch.object(sdk, "capture", _capture_once))
+            stack.enter_context(mock.patch.object(estimator, "capture", _capture_once))
             account = stack.enter_context(SageMakerAccount.opened())
             # AWS's time is this one's, too, for much may lie between its beginning and a test; a millisecond a look.
             looks = itertools.count(1)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from launch.sagemaker.estimator import METRICS, hyperparameters, metric_definitions
+from launch.sagemaker.description import METRICS, hyperparameters
+from launch.sagemaker.ways import estimator
 from tests.conftest import ROOT
 from tests.launch.sagemaker.known import BUCKET, FACTS, NAME, ROLE, job, plan
 from trainer.config import TrainConfig
@@ -16,7 +17,7 @@ from trainer.settings import flags
 
 
 def arguments(**settings: Any) -> dict[str, Any]:
-    return dict(plan(**settings).payload.estimator.arguments)
+    return estimator.arguments(plan(**settings).payload.description)
 
 
 def test_only_what_differs_from_the_trainers_defaults_is_passed_by_its_flags_name() -> None:
@@ -110,7 +111,7 @@ def test_an_option_becomes_an_argument(settings: dict[str, Any], expected: dict[
 
 def test_without_an_account_a_plan_has_the_likely_role_as_an_arn() -> None:
     nobody = replace(FACTS, account=None, role=None, bucket=None)
-    roles = [plan(nobody, **s).payload.estimator.arguments["role"] for s in ({}, {"role": "mine"}, {"role": ROLE})]
+    roles = [plan(nobody, **s).payload.description.role for s in ({}, {"role": "mine"}, {"role": ROLE})]
     assert roles == [
         "arn:aws:iam::<account>:role/aws-ddp-toolkit-sagemaker", "arn:aws:iam::<account>:role/mine", ROLE,
     ]  # fmt: skip
@@ -122,7 +123,7 @@ def test_sagemaker_finds_the_numbers_in_the_trainers_lines(capsys: pytest.Captur
     line = capsys.readouterr().out
     # As mpirun tags it, too.
     for written in (line, f"[1,mpirank:0,algo-1]<stdout>:{line}"):
-        for definition in metric_definitions():
+        for definition in estimator.arguments(plan().payload.description)["metric_definitions"]:
             found = re.search(definition["Regex"], written)
             assert found is not None, definition
             assert float(found[1]) == values[definition["Name"]]

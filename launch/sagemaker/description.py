@@ -1,0 +1,138 @@
+"""Job + facts -> a description of the training job, in no library's words.  Pure; ways/ make the request of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from launch.core.names import HOURLY_TAG, TOOLKIT, Folder, tags
+from launch.sagemaker.bundle import REQUIREMENTS, Bundle
+from launch.sagemaker.channels import Channel
+from launch.sagemaker.checks import Resolved
+from launch.sagemaker.facts import Facts
+from launch.sagemaker.images import Image
+from launch.sagemaker.options import SageMakerOptions
+from trainer.config import TrainConfig
+from trainer.contract import METRIC_PREFIX, SAGEMAKER_CHECKPOINTS, SAGEMAKER_SCRIPT, SAGEMAKER_SECRET
+from trainer.settings.argparser import as_text
+
+# The numbers in the trainer's [METRIC] lines that SageMaker draws; it takes 40 at most.
+METRICS = (
+    "epoch", "updates", "learning_rate", "train_loss", "train_top1", "eval_loss", "eval_top1", "eval_top5",
+    "images_per_s", "epoch_s", "step_ms", "data_wait_ms", "forward_ms", "backward_ms", "communication_ms",
+    "optimizer_ms", "all_reduce_gb_per_s", "peak_memory_mib", "gpu_utilization_percent",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Description:
+    """All that a request for a training job says.
+
+    name: of the training job, a start of the job whose folder is `folder`; processes: ranks of all instances;
+    distribution: pytorchddp or torch_distributed; source: the bundle in S3, in which `script` is; disk_gb: 0 if the
+    instances have their own; disk_key, output_key: of KMS; max_wait_s: None on demand; checkpoints: where in S3, None
+    without any.
+    """
+
+    name: str
+    region: str
+    folder: Folder
+    role: str
+    image: str
+    instance_type: str
+    nodes: int
+    processes: int
+    distribution: str
+    script: str
+    source: str
+    has_requirements: bool
+    hyperparameters: Mapping[str, str]
+    environment: Mapping[str, str]
+    metrics: Mapping[str, str]
+    tags: Mapping[str, str]
+    output: str
+    max_run_s: int
+    max_wait_s: int | None
+    max_restarts: int
+    keep_s: int
+    disk_gb: int
+    disk_key: str | None
+    output_key: str | None
+    checkpoints: str | None
+    checkpoints_path: str
+    channels: tuple[Channel, ...]
+    input_mode: str
+    subnets: tuple[str, ...]
+    security_groups: tuple[str, ...]
+    encrypt_traffic: bool
+
+
+def describe(
+    resolved: Resolved, train: TrainConfig, name: str, folder: Folder, image: Image, bundle: Bundle, facts: Facts
+) -> Description:
+    """The training job called `name`, a start of the job whose folder is `folder`."""
+    options = resolved.options
+    # References to the secrets, not their values; the trainer resolves them.
+    references = {f"{SAGEMAKER_SECRET}{name}": reference for name, reference in resolved.secrets.items()}
+    return Description(
+        name=name,
+        region=facts.region,
+        folder=folder,
+        role=facts.role or _likely_role(options, facts),
+        image=image.uri,
+        instance_type=options.instance_type,
+        nodes=options.nodes,
+        processes=resolved.processes,
+        distribution=options.distribution,
+        script=SAGEMAKER_SCRIPT,
+        source=f"s3://{folder.bucket}/{source_key(folder, bundle)}",
+        has_requirements=REQUIREMENTS in bundle.names,
+        hyperparameters=hyperparameters(train),
+        environment={**resolved.environment, **references},
+        metrics=metrics(),
+        tags=_tags(resolved, folder, facts),
+        output=f"{folder.uri}/output",
+        max_run_s=resolved.max_run_s,
+        max_wait_s=resolved.max_wait_s,
+        max_restarts=options.max_restarts,
+        keep_s=options.warm_pool_s,
+        disk_gb=resolved.disk_gb,
+        # Local disks are encrypted by the instance, and SageMaker refuses a key for them.
+        disk_key=options.kms_key if resolved.disk_gb else None,
+        output_key=options.kms_key,
+        # The whole run folder, so that metrics.jsonl survives an interruption, too.
+        checkpoints=f"{folder.uri}/run" if options.checkpoints else None,
+        checkpoints_path=str(SAGEMAKER_CHECKPOINTS),
+        channels=resolved.channels,
+        input_mode=options.input_mode,
+        subnets=tuple(options.subnet),
+        security_groups=tuple(options.security_group),
+        encrypt_traffic=options.encrypt_traffic,
+    )
+
+
+def _tags(resolved: Resolved, folder: Folder, facts: Facts) -> dict[str, str]:
+    ours = {tag["Key"]: tag["Value"] for tag in tags(folder.job, folder.bucket, facts.now)}
+    if facts.prices.usd_per_hour:  # whoever adds up what a job cost cannot look it up again
+        ours[HOURLY_TAG] = f"{resolved.instance_usd_per_hour:.6g}"
+    return {**ours, **resolved.tags}
+
+
+def _likely_role(options: SageMakerOptions, facts: Facts) -> str:
+    """The role in a plan without an account; an ARN, as the SDK would look up a name."""
+    named = options.role or f"{TOOLKIT}-sagemaker"
+    return named if named.startswith("arn:") else f"arn:aws:iam::{facts.account or '<account>'}:role/{named}"
+
+
+def source_key(folder: Folder, bundle: Bundle) -> str:
+    """The bundle's key in the bucket.  The SDK requires this file name."""
+    return f"{folder.prefix}source/{bundle.digest[:16]}/sourcedir.tar.gz"
+
+
+def hyperparameters(train: TrainConfig) -> dict[str, str]:
+    """The training's settings that differ from the defaults, by their flags' names, as text."""
+    return {name.replace("_", "-"): as_text(value) for name, value in train.changed.items()}
+
+
+def metrics() -> dict[str, str]:
+    """The regular expressions for numbers in a line such as `[METRIC] epoch=1 train_loss=2.3`, by their names."""
+    prefix = METRIC_PREFIX.replace("[", r"\[").replace("]", r"\]")
+    return {name: rf"{prefix}.* {name}=([-+.0-9e]+)" for name in METRICS}

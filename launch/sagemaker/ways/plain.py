@@ -1,0 +1,136 @@
+"""boto3 alone: the CreateTrainingJob request written here, with what AWS's container toolkit must find in it.
+
+It is the request that the SDK's estimator makes of the same description; a test compares the two.  The fields:
+https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from launch.core.aws import Aws
+from launch.core.plan import Request
+from launch.sagemaker.channels import FILE_SYSTEMS, Channel
+from launch.sagemaker.description import Description
+from launch.sagemaker.ways import OPERATION, Arguments, Way
+
+LOG_LEVEL = 20  # logging.INFO, of AWS's toolkit
+
+
+def request_of(description: Description) -> dict[str, Any]:
+    """The CreateTrainingJob request."""
+    request: dict[str, Any] = {
+        "TrainingJobName": description.name,
+        "RoleArn": description.role,
+        "AlgorithmSpecification": {
+            "TrainingImage": description.image,
+            "TrainingInputMode": "File",
+            "MetricDefinitions": [{"Name": name, "Regex": regex} for name, regex in description.metrics.items()],
+        },
+        "HyperParameters": hyperparameters(description),
+        "ResourceConfig": _resources(description),
+        "StoppingCondition": {"MaxRuntimeInSeconds": description.max_run_s},
+        "OutputDataConfig": {"S3OutputPath": description.output, **_key("KmsKeyId", description.output_key)},
+        "Tags": [{"Key": key, "Value": value} for key, value in description.tags.items()],
+        # It is on by default and takes part of the GPU's time.
+        "ProfilerConfig": {"DisableProfiler": True},
+        **_options(description),
+    }
+    if description.max_wait_s is not None:
+        request["EnableManagedSpotTraining"] = True
+        request["StoppingCondition"]["MaxWaitTimeInSeconds"] = description.max_wait_s
+    return request
+
+
+def hyperparameters(description: Description) -> dict[str, str]:
+    """The training's settings and those of AWS's toolkit, each as JSON in a string, as the toolkit reads them.
+
+    https://github.com/aws/sagemaker-training-toolkit/blob/master/src/sagemaker_training/params.py
+    """
+    toolkits: dict[str, Any] = {
+        "sagemaker_submit_directory": description.source,
+        "sagemaker_program": description.script,
+        "sagemaker_container_log_level": LOG_LEVEL,
+        "sagemaker_job_name": description.name,
+        "sagemaker_region": description.region,
+        "sagemaker_instance_type": description.instance_type,
+    }
+    if description.distribution == "pytorchddp":  # by the module for smdistributed, without that library
+        toolkits |= {
+            "sagemaker_distributed_dataparallel_enabled": True,
+            "sagemaker_distributed_dataparallel_custom_mpi_options": "",
+        }
+    else:
+        toolkits["sagemaker_torch_distributed_enabled"] = True
+    given = {**description.hyperparameters, **toolkits}
+    return {name: json.dumps(value) for name, value in given.items()}
+
+
+def _resources(description: Description) -> dict[str, Any]:
+    resources: dict[str, Any] = {"InstanceType": description.instance_type, "InstanceCount": description.nodes}
+    # The field is required, also for instances that get no such disk; the SDK sends the same number.
+    resources["VolumeSizeInGB"] = description.disk_gb or 30
+    if description.keep_s:
+        resources["KeepAlivePeriodInSeconds"] = description.keep_s
+    return {**resources, **_key("VolumeKmsKeyId", description.disk_key)}
+
+
+def _key(name: str, key: str | None) -> dict[str, str]:
+    return {} if key is None else {name: key}
+
+
+def _options(description: Description) -> dict[str, Any]:
+    """The fields that only some jobs have."""
+    fields = dict[str, Any]()
+    if description.channels:
+        fields["InputDataConfig"] = [_channel(channel, description.input_mode) for channel in description.channels]
+    if description.environment:
+        fields["Environment"] = dict(description.environment)
+    if description.checkpoints is not None:
+        fields["CheckpointConfig"] = {"S3Uri": description.checkpoints, "LocalPath": description.checkpoints_path}
+    if description.subnets:
+        fields["VpcConfig"] = {
+            "Subnets": list(description.subnets),
+            "SecurityGroupIds": list(description.security_groups),
+        }
+    if description.encrypt_traffic:
+        fields["EnableInterContainerTrafficEncryption"] = True
+    if description.max_restarts:
+        fields["RetryStrategy"] = {"MaximumRetryAttempts": description.max_restarts}
+    return fields
+
+
+def _channel(channel: Channel, mode: str) -> dict[str, Any]:
+    if channel.kind == "s3":
+        source: Mapping[str, Any] = {
+            "S3DataSource": {
+                "S3DataType": "S3Prefix",
+                "S3Uri": channel.place,
+                "S3DataDistributionType": "FullyReplicated",
+            }
+        }
+        return {"ChannelName": channel.name, "DataSource": source, "InputMode": mode}
+    source = {
+        "FileSystemDataSource": {
+            "FileSystemId": channel.place,
+            "FileSystemType": FILE_SYSTEMS[channel.kind],
+            "DirectoryPath": channel.path,
+            "FileSystemAccessMode": "ro",
+        }
+    }
+    return {"ChannelName": channel.name, "DataSource": source}
+
+
+def _requests(description: Description) -> tuple[Request, ...]:
+    return (Request("sagemaker", OPERATION, request_of(description), "start the job"),)
+
+
+def _send(description: Description, planned: Mapping[str, Any], aws: Aws) -> None:
+    aws.call("sagemaker", OPERATION, planned)
+
+
+def _no_arguments(description: Description) -> Arguments:
+    return ()
+
+
+WAY = Way("boto3", _requests, _send, _no_arguments)

@@ -1,0 +1,98 @@
+"""What both versions of SageMaker's SDK take to be asked for a request: they import much, call home and are loud."""
+
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from typing import Any
+
+from launch.core.aws import Aws
+from launch.core.errors import NotSetUp
+from launch.sagemaker.ways import OPERATION
+
+# Replaces the SDK's configuration: no telemetry, and no file of this machine changes a plan.
+CONFIGURATION = {"SchemaVersion": "1.0", "SageMaker": {"PythonSDK": {"Modules": {"TelemetryOptOut": True}}}}
+
+
+def nobodys_session(region: str) -> Any:
+    """A boto3 session of its own, as handlers on it must not affect the launch's.
+
+    With credentials, as clients without any search for them, also at EC2's metadata service.
+    """
+    nobody = {"aws_access_key_id": "-", "aws_secret_access_key": "-"}  # nosec B105  # nothing is signed with these
+    return type(Aws(region).session)(**nobody, region_name=region)
+
+
+class Answered:
+    """The part of an HTTP response that botocore reads."""
+
+    status_code = 200
+
+
+def kept(client: Any, requests: list[dict[str, Any]]) -> None:
+    """Lets `client` put its CreateTrainingJob requests into `requests` instead of sending them."""
+
+    def keep(params: Mapping[str, Any], **_: Any) -> None:
+        requests.append(deepcopy(dict(params)))
+
+    def answer(**_: Any) -> tuple[Any, dict[str, Any]]:
+        return Answered(), {"TrainingJobArn": "-"}
+
+    client.meta.events.register(f"provide-client-params.sagemaker.{OPERATION}", keep)
+    client.meta.events.register(f"before-call.sagemaker.{OPERATION}", answer)
+
+
+def check_planned(made: Mapping[str, Any], planned: Mapping[str, Any]) -> None:
+    """Raises RuntimeError if the SDK would send another request than `planned`."""
+    if made != planned:
+        raise RuntimeError(f"SageMaker's SDK would send another request than planned: {made}")
+
+
+@contextmanager
+def environment(**values: str) -> Iterator[None]:
+    """Sets variables of this process inside the block."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ |= values
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            del os.environ[name]
+            os.environ |= {} if value is None else {name: value}
+
+
+def no_metadata() -> Any:
+    """Disables EC2's metadata service inside the block: the SDK makes clients of its own, also when imported."""
+    return environment(AWS_EC2_METADATA_DISABLED="true")
+
+
+@contextmanager
+def importing(extra: str) -> Iterator[None]:
+    """Raises NotSetUp if the SDK is missing.  extra: what installs it."""
+    try:
+        with quiet():
+            yield
+    except ModuleNotFoundError as error:
+        remedy = f"run pip install -c constraints.txt -e '.[{extra}]' in the checkout, or give --through boto3."
+        raise NotSetUp(f"{error.name} is not installed; {remedy}") from error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silences the SDK (there is a version 3, no configuration was found) and undoes its changes to tracebacks and to
+    the loggers of this process.
+    """
+    hook, root, before = sys.excepthook, logging.getLogger(), logging.root.manager.disable
+    handlers, level = list(root.handlers), root.level
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        sys.excepthook, root.handlers[:] = hook, handlers
+        root.setLevel(level)
+        logging.disable(before)
