@@ -16,9 +16,11 @@ A traceback means a bug of ours, never the user's mistake.
 """
 
 import errno
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from trainer.contract import Exit
 
@@ -95,6 +97,29 @@ def _escaped(character: str) -> str:
 def is_full(error: OSError) -> bool:
     """Whether the disk, or what this user may have of it, was too small."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+# The path itself is wrong, so that the same command fails again.
+_WRONG_PATH = {
+    errno.EACCES, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM,
+}  # fmt: skip
+
+
+def is_wrong_path(error: OSError) -> bool:
+    """Whether it is the path that the user must change, rather than the disk or the network that must be mended."""
+    return error.errno in _WRONG_PATH
+
+
+def not_writable(folder: Path, error: OSError) -> TrainerError:
+    """The error for a folder of results that cannot be made or written to."""
+    in_the_way = [path for path in (folder, *folder.parents) if os.path.lexists(path) and not path.is_dir()]
+    why = error.strerror
+    if in_the_way:
+        why = f"{one_line(in_the_way[0], 300)} is no folder"
+    elif error.errno == errno.EISDIR:
+        why = f"{one_line(error.filename, 300)} is a folder"
+    sentence = f"cannot write to {one_line(folder, 300)} ({why}); choose another --run-dir or --checkpoint-dir."
+    return SettingsError(sentence) if is_wrong_path(error) else not_written(error, sentence)
 
 
 def not_written(error: OSError, sentence: str) -> MachineError:

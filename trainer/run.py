@@ -103,7 +103,7 @@ def _run_in(
             train(training, checkpoints, journal, pulse, bar, say)
         except Interrupted as stopped:
             joined.on_head(checkpoints.wait)
-            joined.on_head(lambda: _draw(training, run_dir))
+            joined.on_head(lambda: _draw(training, run_dir, say))
             raise Interrupted(f"{stopped} To resume, run the same command with --run-dir {run_dir}.") from None
         _finish(training, checkpoints, run_dir, say)
 
@@ -227,7 +227,7 @@ def _finish(training: Training, checkpoints: Checkpoints, run_dir: Path, say: Ca
     with training.ema.applied() if training.ema else nullcontext():
         weights = snapshot.whole_weights(training)
     joined.on_head(lambda: save_weights(run_dir / WEIGHTS, weights))
-    joined.on_head(lambda: _draw(training, run_dir))
+    joined.on_head(lambda: _draw(training, run_dir, say))
     if training.progress.best_top1 >= 0:
         say(f"done: best test accuracy {training.progress.best_top1:.1%}")
     for label, name in (("metrics", METRICS), ("picture", CURVES), ("weights", WEIGHTS)):
@@ -236,12 +236,15 @@ def _finish(training: Training, checkpoints: Checkpoints, run_dir: Path, say: Ca
     say(f"  {'checkpoints':<12}{checkpoints.folder}")
 
 
-def _draw(training: Training, run_dir: Path) -> None:
+def _draw(training: Training, run_dir: Path, say: Callable[[str], None]) -> None:
     """Draws the curves, except for a run that ended within its first epoch: matplotlib takes a second of processor."""
     config = training.config
     updates = updates_left(training.data.train.size, 0, batches_at(config, 0, training.wrapped.replicas))
     if config.plot and training.progress.updates >= updates and (run_dir / METRICS).exists():
-        draw(read_records(run_dir / METRICS), f"{config.model} on {config.dataset}", run_dir / CURVES)
+        try:
+            draw(read_records(run_dir / METRICS), f"{config.model} on {config.dataset}", run_dir / CURVES)
+        except OSError as error:  # no reason to fail a run that has its weights
+            say(f"warning: cannot draw {run_dir / CURVES} ({error.strerror})")
 
 
 def _warn(training: Training, say: Callable[[str], None]) -> None:

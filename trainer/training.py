@@ -17,7 +17,7 @@ from trainer.criterion import criterion_of, guard_of
 from trainer.datasets.base import Data, Request
 from trainer.defaults import resolved
 from trainer.distributed.session import Session
-from trainer.errors import CheckpointError, SettingsError
+from trainer.errors import CheckpointError, DataError, SettingsError, is_wrong_path, one_line
 from trainer.files import read_regular
 from trainer.loop import Trainee
 from trainer.metrics.counters import Totals
@@ -119,8 +119,18 @@ def _some_images(data: Data, channels_last: bool, session: Session) -> Tensor:
 def _load_data(config: TrainConfig, session: Session, channels_last: bool) -> Data:
     request = data_request(config, session, channels_last)
     load_data = import_function(datasets.find(config.dataset).load)
-    data: Data = session.once_per_node(lambda: load_data(request))
-    return data
+
+    def load() -> Data:
+        try:
+            data: Data = load_data(request)
+            return data
+        except OSError as error:
+            if not is_wrong_path(error):
+                raise
+            path = one_line(error.filename or config.data_dir, 300)
+            raise DataError(f"cannot read {path} ({error.strerror}); mend it, or give another --data-dir.") from error
+
+    return session.once_per_node(load)
 
 
 def data_request(config: TrainConfig, session: Session, channels_last: bool) -> Request:

@@ -88,12 +88,12 @@ def test_a_loss_that_explodes_stops_the_run_and_keeps_the_last_checkpoint(train:
 @needs.not_root()
 def test_an_unwritable_run_folder_is_refused(train: Run, tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o500)
-    refused(train("--run-dir", tmp_path / "closed" / "run"), 6, "cannot write to", "choose another --run-dir")
+    refused(train("--run-dir", tmp_path / "closed" / "run"), 2, "cannot write to", "choose another --run-dir")
 
 
 def test_a_file_where_the_run_folder_should_be_is_refused(train: Run, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
-    refused(train("--run-dir", tmp_path / "taken" / "run"), 6, "cannot write to", "choose another --run-dir")
+    refused(train("--run-dir", tmp_path / "taken" / "run"), 2, "taken is no folder", "choose another --run-dir")
 
 
 def test_a_full_disk_is_told_and_the_checkpoints_stay(train: Run) -> None:

@@ -38,7 +38,9 @@ class Files:
 def find_tree(data_dir: Path) -> Tree:
     """The tree in `data_dir`.  Raises DataError saying which folder is missing or does not fit."""
     if not data_dir.is_dir():
-        raise DataError(f"no folder {data_dir}; point --data-dir at the one that holds train/ and val/ (or test/).")
+        raise DataError(
+            f"no folder {one_line(data_dir, 300)}; point --data-dir at the one that holds train/ and val/ (or test/)."
+        )
     train = data_dir / "train"
     if not train.is_dir():
         raise DataError(f"{data_dir} has no train/; put one folder per class into {train}.")

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from trainer.distributed.session import Session
-from trainer.errors import not_written
+from trainer.errors import not_writable
 
 
 def agree_on_folder(joined: Session, claim_folder: Callable[[], Path]) -> Path:
@@ -34,9 +34,7 @@ def make_folders(joined: Session, *folders: Path) -> list[Path]:
                 trial.touch()
                 trial.unlink()
             except OSError as error:
-                raise not_written(
-                    error, f"cannot write to {folder} ({error.strerror}); choose another --run-dir or --checkpoint-dir."
-                ) from error
+                raise not_writable(folder, error) from error
 
     joined.once_per_node(make)
     return made

@@ -10,8 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from trainer.contract import OUTCOME, Exit
-from trainer.errors import not_written, report_end
+from trainer.contract import CHECKPOINTS, CURVES, METRICS, OUTCOME, SETTINGS, SIGNATURE, WEIGHTS, Exit
+from trainer.errors import SettingsError, not_writable, one_line, report_end
+from trainer.files import is_file, is_folder
 from trainer.process.folder_lock import IN_USE, FolderLock, Owner, Taken
 
 
@@ -29,10 +30,18 @@ class RunFolder:
         self._made: list[Path] = []
 
     def claim(self) -> Path:
-        """Takes the folder for this run and returns it.  Raises Taken, and MachineError where it cannot be written."""
+        """Takes the folder for this run and returns it.
+
+        Raises Taken; SettingsError or MachineError where it cannot be written to, or has something else than a file
+        where one will be written: that would end the run when it is done.
+        """
         self.path = self._take_first_free()
         if self._checkpoint_dir is not None:
-            self._take(self._checkpoint_dir)
+            try:
+                self._take(self._checkpoint_dir)
+            except OSError as error:
+                raise not_writable(self._checkpoint_dir, error) from error
+        _refuse_no_files(self.path, self._checkpoint_dir or self.path / CHECKPOINTS)
         with suppress(OSError):  # of an earlier run
             (self.path / OUTCOME).unlink(missing_ok=True)
         return self.path
@@ -73,9 +82,7 @@ class RunFolder:
             except OSError as error:
                 if self._is_new and isinstance(error, FileExistsError):
                     continue
-                raise not_written(
-                    error, f"cannot write to {folder} ({error.strerror}); choose another --run-dir or --checkpoint-dir."
-                ) from error
+                raise not_writable(folder, error) from error
         raise AssertionError("there is always another suffix")
 
     def _candidates(self) -> Iterator[Path]:
@@ -91,6 +98,19 @@ class RunFolder:
         lock = FolderLock(folder, lambda owner: _end(folder, owner))
         lock.take(may_wait=may_wait)
         self._locks.append(lock)
+
+
+def _refuse_no_files(run_dir: Path, checkpoint_dir: Path) -> None:
+    """Raises SettingsError for what is no file where the run will write one."""
+    files = [run_dir / name for name in (METRICS, CURVES, SETTINGS, WEIGHTS, f"{WEIGHTS}.sha256", SIGNATURE, OUTCOME)]
+    files += [path for ending in ("pt", "pt.sha256") for path in checkpoint_dir.glob(f"*.{ending}")]
+    for path in files:
+        if os.path.lexists(path) and not is_file(path):
+            kind = "a folder" if is_folder(path) else "no ordinary file"
+            raise SettingsError(
+                f"{one_line(path, 300)} is {kind}, and the run would write a file of that name; move it away, or "
+                f"choose another --run-dir{'' if path.parent == run_dir else ' or --checkpoint-dir'}."
+            )
 
 
 def _has_content(folder: Path) -> bool:

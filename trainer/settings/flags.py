@@ -45,6 +45,7 @@ _KINDS = {
 # Larger numbers are slips, and would overflow somewhere: float64 counts up to here.
 LARGEST = 2**53
 LONGEST_NAME = 255  # bytes in a part of a path, on Linux and macOS
+LONGEST_PATH = 4096 - 1 - LONGEST_NAME  # bytes of a path, on Linux, that leave room for a name in that folder
 
 
 def parse(
@@ -182,8 +183,11 @@ def _excess(value: Any) -> str | None:
     """What is too much about a number or a path."""
     if isinstance(value, int) and abs(value) > LARGEST:
         return f"must be at most {LARGEST:,}"
-    if isinstance(value, Path) and any(len(os.fsencode(part)) > LONGEST_NAME for part in value.parts):
-        return f"has a name of more than {LONGEST_NAME} bytes, which file systems do not take"
+    if isinstance(value, Path):
+        if any(len(os.fsencode(part)) > LONGEST_NAME for part in value.parts):
+            return f"has a name of more than {LONGEST_NAME} bytes, which file systems do not take"
+        if len(os.fsencode(value)) > LONGEST_PATH:
+            return f"is longer than {LONGEST_PATH:,} bytes, which leaves no room for the files in it"
     return None
 
 

@@ -8,7 +8,7 @@ from tests.conftest import Run
 from tests.trainer.test_failures import refused
 from trainer.__main__ import read_settings, run_folder
 from trainer.contract import CHECKPOINTS, OUTCOME
-from trainer.errors import MachineError
+from trainer.errors import SettingsError
 from trainer.outcome import Outcome
 from trainer.process.folder_lock import FolderLock, Taken
 from trainer.process.run_folder import RunFolder
@@ -72,7 +72,7 @@ def test_a_file_in_the_way_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
         RunFolder(tmp_path / "file", is_named=True) as folder,
-        pytest.raises(MachineError, match="cannot write to"),
+        pytest.raises(SettingsError, match="file is no folder"),
     ):
         folder.claim()
 

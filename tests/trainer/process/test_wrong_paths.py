@@ -1,0 +1,150 @@
+"""A path that cannot be what a setting needs is refused at once, in one sentence that names it: 2, or 3 for data."""
+
+import contextlib
+import io
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import warm
+from tests.conftest import SMALL
+from trainer import __main__ as trainer_main
+from trainer.contract import CHECKPOINTS, CURVES, METRICS, OUTCOME, SETTINGS, SIGNATURE, WEIGHTS
+from trainer.distributed.folders import not_writable
+from trainer.process.folder_lock import IN_USE
+from trainer.settings.flags import LONGEST_PATH
+
+NOBODY = 65534
+DATA = ("--dataset", "imagefolder", "--data-dir")
+# Flag, path, exit code, and what the sentence says.
+PATHS = [
+    (("--data-dir",), "n" * 256, 2, "more than 255 bytes"),
+    (("--data-dir",), "/".join(["d" * 99] * 39), 2, f"longer than {LONGEST_PATH:,} bytes"),
+    (("--run-dir",), "/".join(["d" * 99] * 41), 2, f"longer than {LONGEST_PATH:,} bytes"),
+    (DATA, "file", 3, "no folder file;"),
+    (DATA, "file/in", 3, "no folder file/in;"),
+    (DATA, "circle/in", 3, "no folder circle/in;"),
+    (DATA, "two\nlines", 3, "no folder two lines;"),
+    (DATA, "CLOSED/in", 3, "closed/in (Permission denied); mend it, or give another --data-dir"),
+    (("--run-dir",), "file", 2, "(file is no folder); choose another --run-dir"),
+    (("--run-dir",), "file/in", 2, "(file is no folder); choose another --run-dir"),
+    (("--run-dir",), "circle/in", 2, "(circle is no folder)"),
+    (("--run-dir",), "CLOSED/in", 2, "closed/in (Permission denied); choose another --run-dir"),
+    (("--checkpoint-dir",), "file/in", 2, "(file is no folder); choose another --run-dir or --checkpoint-dir"),
+    (("--init-from",), "circle", 2, "--init-from circle: Too many levels of symbolic links"),
+    (("--config",), "file/in", 2, "--config file/in: Not a directory"),
+]
+# What is a folder in a folder of results, though the run would write a file there.
+OUTPUTS = [METRICS, CURVES, SETTINGS, WEIGHTS, SIGNATURE, OUTCOME, IN_USE, f"{WEIGHTS}.sha256",
+           f"{CHECKPOINTS}/best.pt", f"{CHECKPOINTS}/epoch-0001-step-000008.pt.sha256"]  # fmt: skip
+
+
+def _ends(folder: Path, commands: list[list[str]], ended: Any) -> None:
+    """Runs trainings in this one process, and puts the exit code and standard error of each into the queue `ended`."""
+    os.chdir(folder)
+    for words in commands:
+        said = io.StringIO()
+        with (
+            contextlib.redirect_stderr(said),
+            contextlib.redirect_stdout(io.StringIO()),
+            _bound("closed" in str(words)),
+        ):
+            code = trainer_main.main(words, {})
+        ended.put((code, said.getvalue()))
+
+
+@contextlib.contextmanager
+def _bound(by_permissions: bool) -> Iterator[None]:
+    """Nothing is closed to root."""
+    before = os.geteuid()
+    if by_permissions and before == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+def ends(folder: Path, commands: list[list[str]]) -> list[tuple[int, str]]:
+    ended = warm.queue()
+    warm.start(_ends, folder, commands, ended)
+    return [ended.get(timeout=60) for _ in commands]
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """One that every user may enter, unlike pytest's."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        yield Path(folder)
+
+
+def test_a_wrong_path_is_refused_in_one_sentence_with_the_code_of_settings_or_data(open_folder: Path) -> None:
+    (open_folder / "file").touch()
+    (open_folder / "circle").symlink_to("circle")
+    (open_folder / "closed").mkdir(mode=0)
+    paths = [path.replace("CLOSED", str(open_folder / "closed")) for _, path, _, _ in PATHS]
+
+    done = ends(open_folder, [[*SMALL, *flags, path] for (flags, _, _, _), path in zip(PATHS, paths, strict=True)])
+
+    for (flags, path, code, words), (got, err) in zip(PATHS, done, strict=True):
+        assert (got, err.count("\n"), err.startswith("error: "), words in err) == (code, 1, True, True), (
+            flags, path[:40], got, err,
+        )  # fmt: skip
+
+
+def test_a_folder_where_the_run_would_write_a_file_is_refused_before_it_trains(tmp_path: Path) -> None:
+    for number, name in enumerate(OUTPUTS):
+        (tmp_path / str(number) / name).mkdir(parents=True)
+
+    done = ends(tmp_path, [[*SMALL, "--run-dir", str(number)] for number in range(len(OUTPUTS))])
+
+    for number, ((code, err), name) in enumerate(zip(done, OUTPUTS, strict=True)):
+        assert (code, err.count("\n")) == (2, 1), err
+        assert f"{number}/{name} is a folder" in err
+
+
+def test_a_folder_that_the_machine_cannot_write_to_may_work_on_another_try() -> None:
+    error = not_writable(Path("/proc/none"), OSError(5, "Input/output error"))
+
+    assert (error.code, "Input/output error" in str(error)) == (6, True)
+
+
+@pytest.mark.parametrize("ends_by", ["itself", "a signal"])
+def test_curves_that_cannot_be_written_do_not_fail_a_run(ends_by: str, tmp_path: Path) -> None:
+    """The folder appears while the run trains, so that nobody could refuse it."""
+    ended = warm.queue()
+    warm.start(_run_without_curves, tmp_path, ends_by, ended)
+
+    code, out = ended.get(timeout=60)
+    assert f"warning: cannot draw {tmp_path / CURVES} (Is a directory)" in out
+    assert code == (0 if ends_by == "itself" else 75)
+
+
+def _run_without_curves(folder: Path, ends_by: str, ended: Any) -> None:
+    from trainer import run
+
+    draw = run.draw
+
+    def draw_on_folder(*args: Any) -> None:
+        (folder / CURVES).mkdir()
+        draw(*args)
+
+    def journal_that_stops(*args: Any) -> Any:
+        journal = open_journal(*args)
+        write = journal.write
+        journal.write = lambda record: (write(record), os.kill(os.getpid(), signal.SIGTERM))
+        return journal
+
+    open_journal, run.draw = run.open_journal, draw_on_folder
+    if ends_by == "a signal":
+        run.open_journal = journal_that_stops
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        code = trainer_main.main([*SMALL, "--plot", "true", "--run-dir", str(folder)], {})
+    ended.put((code, said.getvalue()))
