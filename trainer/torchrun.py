@@ -10,23 +10,25 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import subprocess
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from trainer.contract import TIME_IN_NAMES, Exit
+from trainer.contract import STOPPED, TIME_IN_NAMES, Exit
 from trainer.process.parent import TORCHRUN_WITHIN_S, end_with_parent
 
 # What a worker ends with because another one is gone: it lost a rank, or torchrun asked it to leave.
 # The higher the number, the less such an end explains.
-_FOLLOWS = {Exit.MACHINE: 1, Exit.INTERRUPTED: 2, -signal.SIGTERM: 2, -signal.SIGUSR1: 2}
+_ASKED = {-signal.SIGTERM, -signal.SIGUSR1, -signal.SIGINT}
+_FOLLOWS = {Exit.MACHINE: 1, Exit.INTERRUPTED: 2, STOPPED: 2, **dict.fromkeys(_ASKED, 2)}
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,15 @@ def cause(deaths: Sequence[Death]) -> Death:
     return min((death for death in deaths if death.second <= first + 1), key=lambda death: _FOLLOWS.get(death.code, 0))
 
 
+def failed_leaving(codes: Collection[int]) -> bool:
+    """Whether some worker failed though all were asked to leave.  codes: how they ended, as Death has them.
+
+    One that lost a rank has not, if a rank had not yet begun to listen: there was nothing to save.
+    """
+    failed = set(codes) - {Exit.DONE, Exit.INTERRUPTED, STOPPED} - _ASKED
+    return bool(failed - {Exit.MACHINE} if _ASKED & set(codes) else failed)
+
+
 def main(argv: Sequence[str], *, verbose: bool = False) -> int:
     """Runs the workers that torchrun's flags describe; returns the exit code.  verbose: keep torchrun's own log."""
     _leave_quietly_when_asked()
@@ -61,6 +72,7 @@ def main(argv: Sequence[str], *, verbose: bool = False) -> int:
     from torch.distributed.elastic.rendezvous import RendezvousError
 
     logging.disable(logging.NOTSET if verbose else logging.ERROR)
+    workers = _keep_workers()
     args = run.parse_args(list(argv))
     _name_standalone_run(args)
     try:
@@ -72,8 +84,7 @@ def main(argv: Sequence[str], *, verbose: bool = False) -> int:
         # A dict keeps the order in which torchrun saw them; its time stamps are whole seconds.
         return _report(cause([Death(rank, f.exitcode, f.timestamp) for rank, f in failed.failures.items()]))
     except SignalException as stopped:
-        # On Ctrl-C, too, the workers have saved and left.
-        return Exit.INTERRUPTED if stopped.sigval == signal.SIGINT else _code_when_stopped_by(stopped.sigval)
+        return _left(stopped.sigval, workers)
     except (RendezvousError, DistError, OSError) as error:
         return _complain(
             Exit.MACHINE, f"the workers could not meet: {error}; check the address and that its port is free."
@@ -83,6 +94,53 @@ def main(argv: Sequence[str], *, verbose: bool = False) -> int:
     finally:
         _kill_workers_left()
     return Exit.DONE
+
+
+@dataclass
+class _Worker:
+    """was_forced: torchrun killed it, because it had not left in time."""
+
+    process: subprocess.Popen[bytes]
+    was_forced: bool = False
+
+
+def _keep_workers() -> dict[int, _Worker]:
+    """The worker of each rank, from now on.  torchrun tells how they ended, but not where a signal ended itself."""
+    from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
+
+    workers: dict[int, _Worker] = {}
+    start, close = SubprocessHandler.__init__, SubprocessHandler.close
+
+    def start_and_keep(handler: SubprocessHandler, *args: Any, **named: Any) -> None:
+        start(handler, *args, **named)
+        env = named["env"] if "env" in named else args[2]
+        workers[int(env["RANK"])] = _Worker(handler.proc)
+
+    def note_force(handler: SubprocessHandler, death_sig: signal.Signals | None = None) -> None:
+        if death_sig == signal.SIGKILL:
+            for worker in workers.values():
+                worker.was_forced |= worker.process is handler.proc
+        close(handler, death_sig)
+
+    SubprocessHandler.__init__, SubprocessHandler.close = start_and_keep, note_force  # type: ignore[assignment,method-assign]
+    return workers
+
+
+def _left(signum: int, workers: Mapping[int, _Worker]) -> int:
+    """The exit code after all workers were asked to leave by `signum`; tells of one that was lost then."""
+    codes = {rank: worker.process.poll() or 0 for rank, worker in workers.items()}
+    if failed_leaving(codes.values()):
+        death = cause([Death(rank, code, 0) for rank, code in codes.items() if code])
+        if workers[death.rank].was_forced:
+            return _complain(
+                Exit.MACHINE,
+                f"rank {death.rank} was asked to leave, hung and was killed; what it would have saved is lost. "
+                "Start again to resume from the checkpoint before.",
+            )
+        return _report(death)
+    if signum == signal.SIGINT:  # on Ctrl-C, too, the workers save and leave
+        return STOPPED if {STOPPED, -signal.SIGINT} & set(codes.values()) else Exit.INTERRUPTED
+    return _code_when_stopped_by(signum)
 
 
 def _name_standalone_run(args: Namespace) -> None:

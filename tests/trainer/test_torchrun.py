@@ -12,15 +12,20 @@ import pytest
 from tests.conftest import ROOT, trainer_env
 from tests.processes import left_of
 from tests.warm import Job
-from trainer.torchrun import Death, cause
+from trainer.torchrun import Death, cause, failed_leaving
 
-# Rank N does what word N says: ends with that code, kills itself with that signal, raises, or waits for SIGTERM.
+# Rank N does what word N says: ends with that code, kills itself with that signal, raises, or waits for SIGTERM and
+# saves; or waits for SIGTERM and then ends with the code or signal that stands behind "wait:".
 # None ends before those that wait have begun to.
 WORKER = """
 import os, signal, sys, time
-word = sys.argv[1 + int(os.environ["RANK"])]
+word, _, then = sys.argv[1 + int(os.environ["RANK"])].partition(":")
 def save(signum, frame):
-    sys.exit(75)
+    if then.startswith("SIG"):
+        os.kill(os.getpid(), signal.Signals[then])
+    while then == "hang":
+        time.sleep(1)
+    os._exit(int(then or 75))
 if word == "wait":
     signal.signal(signal.SIGTERM, save)
     signal.signal(signal.SIGUSR1, save)
@@ -28,7 +33,7 @@ if word == "wait":
     os.write(1, b"waiting\\n")  # in one piece, for there are two of us
     open("WAITING", "w").close()
     time.sleep(60)
-while "wait" in sys.argv and not os.path.exists("WAITING"):
+while any("wait" in word for word in sys.argv) and not os.path.exists("WAITING"):
     time.sleep(0.01)
 if word == "raise":
     raise RuntimeError("boom")
@@ -111,6 +116,52 @@ def test_a_signal_to_the_launcher_ends_it_quietly(tmp_path: Path, signum: signal
 
     assert job.communicate(timeout=30) == ("", "")
     assert job.returncode == 75  # the workers have saved
+
+
+KILLED = "error: rank 1 was killed by {0}{1}. Start again to resume.\n"
+MEMORY = "; the usual reason is too little memory"
+
+
+@pytest.mark.parametrize(
+    ("words", "signum", "code", "told"),
+    [
+        (("wait:75", "wait:SIGKILL"), signal.SIGTERM, 6, KILLED.format("SIGKILL", MEMORY)),
+        (("wait:6", "wait:SIGKILL"), signal.SIGINT, 6, KILLED.format("SIGKILL", MEMORY)),
+        (("wait:75", "wait:SIGSEGV"), signal.SIGTERM, 6, KILLED.format("SIGSEGV", "")),
+        (("wait:75", "wait:7"), signal.SIGTERM, 7, ""),  # a full disk, which the rank itself has told
+        (("wait:75", "wait:130"), signal.SIGINT, 130, ""),
+    ],
+)
+def test_a_rank_that_fails_while_it_leaves_is_told(
+    words: tuple[str, ...], signum: signal.Signals, code: int, told: str, tmp_path: Path
+) -> None:
+    job = start(tmp_path, *flags(tmp_path, *words))
+    assert [job.stdout.readline() for _ in words] == ["waiting\n", "waiting\n"]
+
+    job.send_signal(signum)
+
+    assert job.communicate(timeout=30) == ("", told)
+    assert job.returncode == code
+
+
+@pytest.mark.slow("a rank that hangs when it is asked to leave is told: torchrun kills it after 30 s")
+def test_a_rank_that_hangs_while_it_leaves_is_told(tmp_path: Path) -> None:
+    job = start(tmp_path, *flags(tmp_path, "wait", "wait:hang"))
+    assert [job.stdout.readline() for _ in range(2)] == ["waiting\n", "waiting\n"]
+
+    job.send_signal(signal.SIGTERM)
+
+    _, err = job.communicate(timeout=60)
+    assert err.startswith("error: rank 1 was asked to leave, hung and was killed;")
+    assert job.returncode == 6
+
+
+@pytest.mark.parametrize(
+    ("codes", "failed"),
+    [((75, 75), False), ((0, -15), False), ((6, -15), False), ((6, 75), True), ((-15, -9), True), ((75, 1), True)],
+)
+def test_a_lost_rank_is_no_failure_where_one_left_before_it_listened(codes: tuple[int, ...], failed: bool) -> None:
+    assert failed_leaving(codes) is failed
 
 
 def test_a_signal_while_workers_are_started_leaves_none_behind(tmp_path: Path) -> None:
