@@ -44,7 +44,7 @@ check: .venv/.installed-for-tests .venv/checkov
 	$(PYTEST) -q tests/test_checks.py
 
 # Installs what all tests need of Python.
-everything: .venv/.installed-for-all-tests .venv/checkov .venv/twine
+everything: .venv/.installed-for-all-tests .venv/checkov .venv/sagemaker-train .venv/twine
 
 # After a change of pyproject.toml or constraints.txt.  A lock is for every system and Python: it has the hashes of all
 # files that PyPI has of a version.  Not pip's: whoever installs has one.
@@ -54,7 +54,7 @@ lock: .venv/.installed
 	for extra in rehearse test test-all notebook; do \
 		$(COMPILE) -c constraints.txt --extra $$extra -o infra/locks/$$extra.txt pyproject.toml || exit; \
 	done
-	for tool in checkov==3.3.30 pip-audit==2.10.1 twine==7.0.0 uv==0.13.9; do \
+	for tool in checkov==3.3.30 pip-audit==2.10.1 sagemaker-train==1.27.0 twine==7.0.0 uv==0.13.9; do \
 		echo $$tool | $(COMPILE) -o infra/locks/$${tool%%=*}.txt - || exit; \
 	done
 
@@ -99,9 +99,9 @@ clean:
 	@$(call install,$(BIN)/python,-r infra/locks/test-all.txt)
 	@touch $@
 
-# Tools in venvs of their own: checkov pins a boto3 of 2024 and twine a newer docutils than awscli allows; and pip-audit
-# must not be among what it audits.
-.venv/checkov .venv/pip-audit .venv/twine: .venv/%: infra/locks/%.txt | .venv/.installed
+# Tools in venvs of their own: checkov pins a boto3 of 2024 and twine a newer docutils than awscli allows; version 3 of
+# SageMaker's SDK replaces version 2; and pip-audit must not be among what it audits.
+.venv/checkov .venv/pip-audit .venv/sagemaker-train .venv/twine: .venv/%: infra/locks/%.txt | .venv/.installed
 	@echo "Installing $* into a venv of its own."
 	@$(PYTHON) -m venv --clear $@
 	@$(call install,$@/bin/python,--only-binary :all: -r $<) || { rm -rf $@; exit 1; }

@@ -5,6 +5,7 @@ import shutil
 import sys
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,8 @@ DEBIAN = "sudo apt-get install -y --no-install-recommends"
 EVERYTHING = "make test-all"
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 Mark = pytest.MarkDecorator
+# The Python of its venv: Makefile.
+SDK_3 = Path(sys.prefix, "sagemaker-train/bin/python")
 
 
 def chromium() -> Mark:
@@ -91,6 +94,11 @@ def sagemaker_hosts() -> Mark:
     from launch.rehearse.nodes.sagemaker.network import why_no_network
 
     return _unless_reason(why_no_network(), f"as root: {DEBIAN} iproute2")
+
+
+def sagemaker_sdk_3() -> Mark:
+    """Version 3 of SageMaker's SDK, in a venv of its own."""
+    return _unless(SDK_3.exists(), "sagemaker-train", "make everything")
 
 
 def sagemaker_toolkit() -> Mark:

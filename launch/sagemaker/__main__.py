@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from trainer.outcome import Outcome
 
 ABOUT = """\
-Starts a SageMaker training job through the SDK's PyTorch estimator, follows it, and fetches the result.  Settings of
-the training go on the same line.  --dry-run shows every request and the price before anything is spent.
+Starts a SageMaker training job through the SDK's PyTorch estimator, its ModelTrainer, or boto3 alone; follows it, and
+fetches the result.  Settings of the training go on the same line.  --dry-run shows every request and the price before
+anything is spent.
 
   python -m launch.sagemaker --instance-type ml.g5.12xlarge --dry-run
   python -m launch.sagemaker --instance-type ml.g5.12xlarge --rehearse

@@ -20,7 +20,7 @@ from launch.sagemaker.ways.sdks import (
 )
 from trainer.errors import SettingsError
 
-EXTRA = "sagemaker"
+INSTALL = "-c constraints.txt -e '.[sagemaker]'"
 
 
 def arguments(description: Description) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def send(description: Description, planned: Mapping[str, Any], aws: Aws) -> None
 
 def _fit(description: Description, boto_session: Any, client: Any) -> None:
     """PyTorch(...).fit(wait=False)."""
-    with importing(EXTRA):
+    with importing(INSTALL):
         from sagemaker.estimator import EstimatorBase
         from sagemaker.pytorch import PyTorch
         from sagemaker.session import Session
@@ -135,7 +135,7 @@ def _fit(description: Description, boto_session: Any, client: Any) -> None:
 
 
 def _input(channel: Channel, mode: str) -> Any:
-    with importing(EXTRA):
+    with importing(INSTALL):
         from sagemaker.inputs import FileSystemInput, TrainingInput
     if channel.kind == "s3":
         return TrainingInput(channel.place, input_mode=mode)

@@ -27,7 +27,8 @@ from launch.sagemaker.ways.sdks import (
 )
 from trainer.errors import SettingsError
 
-EXTRA = "model-trainer"
+# Into a venv of its own, and without our constraints: they are those of version 2.
+INSTALL = "-e '.[model-trainer]'"
 
 # mpirun's ranks on other hosts read where to meet; the SDK's MPI driver does not tell them.
 MEETING = {"MASTER_ADDR": "algo-1", "MASTER_PORT": "7777"}
@@ -156,7 +157,7 @@ def _train(description: Description, create: Callable[[Params], None], upload: C
     """ModelTrainer(...).train(wait=False).  create, upload: called with what it would send."""
     # It would also ask IAM whether the role may train; the launcher has looked for itself.
     with environment(AWS_EC2_METADATA_DISABLED="true", SAGEMAKER_VALIDATE_ROLE="false"), ExitStack() as stack:
-        with importing(EXTRA):
+        with importing(INSTALL):
             from sagemaker.core.helper.session_helper import Session
             from sagemaker.train import ModelTrainer
         stack.enter_context(quiet())

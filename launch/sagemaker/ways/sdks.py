@@ -70,13 +70,13 @@ def no_metadata() -> Any:
 
 
 @contextmanager
-def importing(extra: str) -> Iterator[None]:
-    """Raises NotSetUp if the SDK is missing.  extra: what installs it."""
+def importing(install: str) -> Iterator[None]:
+    """Raises NotSetUp if the SDK is missing.  install: pip's words for it."""
     try:
         with quiet():
             yield
     except ModuleNotFoundError as error:
-        remedy = f"run pip install -c constraints.txt -e '.[{extra}]' in the checkout, or give --through boto3."
+        remedy = f"run pip install {install} in the checkout, or give --through boto3."
         raise NotSetUp(f"{error.name} is not installed; {remedy}") from error
 
 

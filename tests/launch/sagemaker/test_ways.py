@@ -1,0 +1,196 @@
+"""Three ways to one CreateTrainingJob: SDK 2's estimator, SDK 3's ModelTrainer, and boto3 alone."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.metadata import PackageNotFoundError
+from typing import Any
+
+import botocore.session
+import pytest
+from botocore.validate import ParamValidator
+
+from launch.sagemaker import ways
+from launch.sagemaker.ways import OPERATION, estimator, plain
+from tests import needs
+from tests.conftest import ROOT
+from tests.launch.sagemaker.known import NAME, request
+from tests.launch.sagemaker.test_sdk import EVERYTHING, FILE_SYSTEMS
+from tests.launch.sagemaker.world import Stage, quick_sdk
+
+VPC = {"subnet": "subnet-0123456789abcdef0", "security_group": "sg-0123456789abcdef0"}
+JOBS: Mapping[str, Mapping[str, Any]] = {
+    "one instance": {},
+    "one instance, torchrun": {"distribution": "torch_distributed"},
+    "several": {"instance_type": "ml.g5.12xlarge", "nodes": 2},
+    "spot with checkpoints": {"spot": True, "max_wait_hours": 30, "data": "s3://bucket/x", "input_mode": "FastFile"},
+    "FSx and KMS": {**VPC, "data": "fsx://fs-0123456789abcdef0/fsx/imagenet", "kms_key": "alias/ours"},
+    "everything": EVERYTHING,
+    "warm pool and FSx": FILE_SYSTEMS,
+    "bare": {"checkpoints": False, "max_restarts": 0},
+    "secrets": {"secret": "WANDB_API_KEY=ssm:/ddp-toolkit/wandb", "wandb": "vision"},
+}
+PAGE = ROOT / "infra/sagemaker.md"
+
+
+@pytest.fixture(autouse=True)
+def quick() -> Iterator[None]:
+    with quick_sdk():
+        yield
+
+
+def flat(value: Any, path: str = "") -> dict[str, Any]:
+    """{path: leaf}.  Items of lists go by their names, so that an order does not count."""
+    if isinstance(value, Mapping):
+        return {k: v for name, inner in value.items() for k, v in flat(inner, f"{path}.{name}".lstrip(".")).items()}
+    if isinstance(value, list) and value and isinstance(value[0], Mapping):
+        names = [next(item[key] for key in ("ChannelName", "Name", "Key") if key in item) for item in value]
+        return flat(dict(zip(names, value, strict=True)), path)
+    return {path: value}
+
+
+@cache
+def sdk_3() -> Mapping[str, list[Any]]:
+    """The ModelTrainer's requests for JOBS, of one process."""
+    done = subprocess.run(
+        [needs.SDK_3, "-m", "tests.launch.sagemaker.sdk_3"],
+        input=json.dumps(list(JOBS.values())), cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return dict(zip(JOBS, json.loads(done.stdout), strict=True))
+
+
+def of_model_trainer(job: str) -> dict[str, Any]:
+    return dict(sdk_3()[job][-1]["params"])
+
+
+SDK_3 = pytest.mark.slow("SDK 3's ModelTrainer makes the request of the same plan, but for the differences on the page")
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_boto3_alone_asks_for_what_the_estimator_asks_for(job: str) -> None:
+    """Field by field, and there is no difference to explain."""
+    settings = JOBS[job]
+    assert flat(request(plain.WAY, **settings)) == flat(request(estimator.WAY, **settings))
+
+
+@SDK_3
+@needs.sagemaker_sdk_3()
+@pytest.mark.parametrize("job", JOBS)
+def test_the_model_trainer_asks_for_the_same_but_for_what_the_page_explains(job: str) -> None:
+    ours, theirs = flat(request(plain.WAY, **JOBS[job])), flat(of_model_trainer(job))
+    differing = {path for path in {*ours, *theirs} if ours.get(path) != theirs.get(path)}
+    rows = explained()
+    unexplained = {path for path in differing if not any(re.fullmatch(row, path) for row in rows)}
+    assert unexplained == set()
+
+
+@SDK_3
+@needs.sagemaker_sdk_3()
+def test_the_page_explains_no_difference_that_there_is_not() -> None:
+    pairs = [(flat(request(plain.WAY, **JOBS[job])), flat(of_model_trainer(job))) for job in JOBS]
+    differing = {path for ours, theirs in pairs for path in {*ours, *theirs} if ours.get(path) != theirs.get(path)}
+    assert [row for row in explained() if not any(re.fullmatch(row, path) for path in differing)] == []
+
+
+def explained() -> list[str]:
+    """The fields in the page's table of differences, as regular expressions."""
+    text = (
+        PAGE.read_text()
+        .partition("what differs with `--through model-trainer`")[2]
+        .partition("\n\n")[2]
+        .partition("\n\n")[0]
+    )
+    cells = [row.split("|")[1] for row in text.splitlines() if row.startswith("| `")]
+    names = [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
+    assert len(names) >= 5
+    return [re.escape(name).replace(r"\*", r"[\w.-]+") for name in names]
+
+
+@SDK_3
+@needs.sagemaker_sdk_3()
+def test_own_settings_differ_only_in_how_they_are_written() -> None:
+    """AWS's toolkit reads JSON, and SDK 3's drivers read what is JSON or else the text itself."""
+    for job, settings in JOBS.items():
+        ours, theirs = request(plain.WAY, **settings)["HyperParameters"], of_model_trainer(job)["HyperParameters"]
+        assert {k: json.loads(v) for k, v in ours.items() if not k.startswith("sagemaker_")} == theirs
+
+
+@SDK_3
+@needs.sagemaker_sdk_3()
+def test_what_the_model_trainer_would_upload_is_in_the_plan_before_the_job() -> None:
+    *uploads, creation = sdk_3()["several"]
+    assert creation["operation"] == OPERATION
+    (drivers,) = (
+        channel["DataSource"]["S3DataSource"]["S3Uri"]
+        for channel in creation["params"]["InputDataConfig"]
+        if channel["ChannelName"] == "sm_drivers"
+    )
+    files = {f"s3://{one['params']['Bucket']}/{one['params']['Key']}": one["params"]["Body"] for one in uploads}
+    assert all(uri.startswith(f"{drivers}/") for uri in files)
+    assert "mpi_driver.py" in files[f"{drivers}/sm_train.sh"]
+    assert json.loads(files[f"{drivers}/sourcecode.json"])["entry_script"] == "train.py"
+    # Two hosts of four GPUs: the driver itself would ask mpirun for four ranks.
+    options = json.loads(files[f"{drivers}/distributed.json"])["mpi_additional_options"]
+    assert options[options.index("-np") + 1] == "8"
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_aws_own_service_model_accepts_boto3_alone(job: str) -> None:
+    check_with_service_model(request(plain.WAY, **JOBS[job]))
+
+
+@SDK_3
+@needs.sagemaker_sdk_3()
+@pytest.mark.parametrize("job", JOBS)
+def test_aws_own_service_model_accepts_the_model_trainer(job: str) -> None:
+    check_with_service_model(of_model_trainer(job))
+
+
+def check_with_service_model(asked: Mapping[str, Any]) -> None:
+    model = botocore.session.Session().get_service_model("sagemaker")
+    report = ParamValidator().validate(dict(asked), model.operation_model(OPERATION).input_shape)
+    assert not report.has_errors(), report.generate_report()
+
+
+# ---- which way
+
+
+@pytest.mark.parametrize(("installed", "name"), [("2.257.7", "estimator"), ("3.27.0", "boto3"), (None, "boto3")])
+def test_the_estimator_is_the_way_where_sdk_2_is_installed_and_boto3_elsewhere(installed: str, name: str) -> None:
+    def version_of(package: str) -> str:
+        assert package == "sagemaker"
+        if installed is None:
+            raise PackageNotFoundError
+        return installed
+
+    assert ways.default(version_of) == name
+
+
+def test_every_way_of_the_option_is_there() -> None:
+    names = ("estimator", "model-trainer", "boto3")
+    assert [ways.load(name).name for name in names] == list(names)
+
+
+def test_a_job_starts_through_boto3_alone() -> None:
+    with Stage.opened(detach=True, through="boto3", nodes=2) as stage:
+        assert stage.launch() == 0
+        assert list(stage.account.jobs) == [NAME]
+        (asked,) = stage.account.asked(OPERATION)
+        assert asked == stage.account.jobs[NAME].request
+        assert asked["HyperParameters"]["sagemaker_program"] == '"train.py"'
+
+
+def test_boto3_alone_does_without_the_sdk() -> None:
+    program = (
+        "import sys\n"
+        "from launch.sagemaker.ways import plain\n"
+        "from tests.launch.sagemaker.known import request\n"
+        "request(plain.WAY, through='boto3')\n"
+        "assert not {'sagemaker', 'boto3', 'torch'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
