@@ -1,12 +1,14 @@
 """The leak sweeper, which AWS runs on a schedule, from the document in account.yaml.
 
-It ends what a node's own timer and its job's time limit have missed, and deletes volumes that no node has, which
-neither of them knows.  It cannot import anything of the toolkit.
+It ends only what has all of the toolkit's tags, for one is quickly copied: what a node's own timer and its job's time
+limit have missed.  It deletes volumes that no node has, which neither of them knows.  It cannot import anything of the
+toolkit.
 """
 
 from datetime import UTC, datetime, timedelta
 
 JOB_TAG, DEADLINE_TAG, TIME = "aws-ddp-toolkit:job", "aws-ddp-toolkit:deadline", "%Y-%m-%dT%H:%M:%SZ"
+OTHER_TAGS = {"Name", "aws-ddp-toolkit:started", "aws-ddp-toolkit:bucket"}
 GRACE = timedelta(minutes=15)  # for the timer and the time limit, and for a user who extends the deadline
 ENDED = ("shutting-down", "terminated")
 
@@ -51,7 +53,9 @@ def judge(things, key, now):
     late, unreadable = [], []
     for thing in things:
         tags = {tag["Key"]: tag["Value"] for tag in thing.get("Tags", ())}
-        if JOB_TAG not in tags:
+        if JOB_TAG not in tags or not tags.keys() >= OTHER_TAGS:
+            continue
+        if tags["Name"] != f"aws-ddp-toolkit-{tags[JOB_TAG]}":
             continue
         try:
             deadline = datetime.strptime(tags[DEADLINE_TAG], TIME).replace(tzinfo=UTC)

@@ -23,6 +23,8 @@ DATA_TAG = f"{TOOLKIT}:dataset"  # on snapshots: the data set they hold
 ALLOWED_TAG = f"{TOOLKIT}:allowed"  # on the user's own security groups and AMIs: launchers may use them
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
+BUCKET_NAME = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
+AMOUNT = r"\d{1,9}(\.\d{1,9})?(e[-+]\d\d)?"  # as :.6g writes it
 JOB_NAME = r"^[A-Za-z0-9]([A-Za-z0-9-]{0,46}[A-Za-z0-9])?$"
 
 
@@ -103,9 +105,34 @@ def tag_values(resource: Mapping[str, Any]) -> dict[str, str]:
     return {tag["Key"]: tag["Value"] for tag in resource.get("Tags", resource.get("TagSet", ()))}
 
 
-def read_time(text: str) -> datetime:
-    """The time in a tag."""
-    return datetime.strptime(text, TIME).replace(tzinfo=UTC)
+def read_time(text: str | None) -> datetime | None:
+    """The time in a tag; None where there is none, or nobody can read it: anybody may have written it."""
+    try:
+        return datetime.strptime(text or "", TIME).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def read_usd(text: str | None) -> float | None:
+    """The amount in a tag; None like a time's."""
+    return float(text) if text is not None and re.fullmatch(AMOUNT, text, re.ASCII) else None
+
+
+def foreign_tag(values: Mapping[str, str], *, has_deadline: bool) -> str:
+    """The first of the tags that tags() gives that is missing or cannot be ours, as KEY=VALUE; "" if all are ours.
+
+    One tag is quickly copied.  Only what has all of them is the toolkit's to change or to end.
+    """
+    job = values.get(JOB_TAG, "")
+    is_right = {
+        JOB_TAG: re.fullmatch(JOB_NAME, job) is not None,
+        "Name": values.get("Name") == f"{TOOLKIT}-{job}",
+        STARTED_TAG: read_time(values.get(STARTED_TAG)) is not None,
+        DEADLINE_TAG: not has_deadline or read_time(values.get(DEADLINE_TAG)) is not None,
+        BUCKET_TAG: re.fullmatch(BUCKET_NAME, values.get(BUCKET_TAG, "")) is not None,
+    }
+    wrong = next((key for key, right in is_right.items() if not right), "")
+    return f"{wrong}={values.get(wrong, '')}" if wrong else ""
 
 
 def client_token(*parts: object) -> str:

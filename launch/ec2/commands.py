@@ -115,14 +115,15 @@ class Commands:
             raise SettingsError(f"use either --all or {options.job}, not both.")
         now = self.runtime.clock.utc()
         findings = leak.judge(fleet, aws.region, now)
-        if not findings:
+        chosen = leak.deletable(findings, running=True)
+        if not chosen:
             self.runtime.say(f"no job has resources in {aws.region}")
             return Exit.DONE
         if not options.yes:
             self.runtime.say(state.all_as_text(fleet, state.wanted(aws, fleet), aws.region, now))
-            jobs = ", ".join(finding.job for finding in findings)
+            jobs = ", ".join(finding.job for finding in chosen)
             raise SettingsError(f"--all stops {jobs}; add --yes to confirm.")
-        return self._remove(leak.deletable(findings, running=True))
+        return self._remove(chosen)
 
     # ---- leaks
 
@@ -131,6 +132,9 @@ class Commands:
             raise SettingsError("--running needs --delete; all jobs are listed anyway.")
         findings, is_complete = self._look(options)
         if options.delete and (chosen := leak.deletable(findings, running=options.running)):
+            if not options.yes:
+                self.runtime.say(leak.as_text(findings, self.runtime.clock.utc()))
+                self.runtime.confirm(f"--delete removes {', '.join(dict.fromkeys(one.job for one in chosen))}")
             self._remove(chosen)
             findings, is_complete = self._look(options)
         return self._report(findings, is_complete)
@@ -142,7 +146,7 @@ class Commands:
         elif is_complete:
             self.runtime.say("no leaks: no job has any resources")
         has_leaks = any(finding.is_leak for finding in findings)
-        if has_leaks:
+        if leak.deletable([finding for finding in findings if finding.is_leak], running=False):
             self.runtime.say("to remove the leaks:\n  python -m launch.ec2 leaks --delete")
         return Exit.DONE if is_complete and not has_leaks else Exit.AWS
 

@@ -8,8 +8,19 @@ from typing import Any
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
-from launch.core.names import BUCKET_TAG, DEADLINE_TAG, HOURLY_TAG, JOB_TAG, STARTED_TAG, TOOLKIT, read_time, tag_values
+from launch.core.names import (
+    BUCKET_TAG,
+    DEADLINE_TAG,
+    HOURLY_TAG,
+    JOB_TAG,
+    STARTED_TAG,
+    TOOLKIT,
+    read_time,
+    read_usd,
+    tag_values,
+)
 from launch.ec2.names import GENERATION_TAG, ONCE_TAG, SCHEDULE_GROUP, group_name
+from launch.ec2.ownership import Foreign, owned
 
 # EC2's reasons for the end of nodes that it took and then could not start: no machine, or no volume.
 # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html
@@ -70,13 +81,14 @@ class Resource:
 
 @dataclass(frozen=True)
 class Fleet:
-    """All resources with the toolkit's tag, of one job or of all.  started, deadlines, buckets: by job."""
+    """All resources of one job or of all.  started, deadlines, buckets: by job; foreign: what only looks like it."""
 
     nodes: tuple[Node, ...] = ()
     resources: tuple[Resource, ...] = ()
     started: Mapping[str, datetime] = field(default_factory=dict)
     deadlines: Mapping[str, datetime] = field(default_factory=dict)
     buckets: Mapping[str, str] = field(default_factory=dict)
+    foreign: tuple[Foreign, ...] = ()
 
     @property
     def living(self) -> tuple[Node, ...]:
@@ -106,6 +118,7 @@ class Fleet:
             self.started,
             self.deadlines,
             self.buckets,
+            tuple(thing for thing in self.foreign if thing.job == job),
         )
 
     def kind(self, kind: str) -> tuple[Resource, ...]:
@@ -121,11 +134,17 @@ class Fleet:
 def find(aws: Aws, job: str | None = None) -> Fleet:
     """The resources of `job`, or of all jobs.  The number of requests does not grow with the nodes, except by pages."""
     filters = _tagged(job)
-    instances = _instances(aws, job)
-    volumes = aws.pages("ec2", "DescribeVolumes", "Volumes", filters)
-    interfaces = aws.pages("ec2", "DescribeNetworkInterfaces", "NetworkInterfaces", filters)
-    groups = aws.pages("ec2", "DescribeSecurityGroups", "SecurityGroups", filters)
-    placements = aws.call("ec2", "DescribePlacementGroups", filters)["PlacementGroups"]
+    found = {
+        ("node", "InstanceId"): _instances(aws, job),
+        ("volume", "VolumeId"): aws.pages("ec2", "DescribeVolumes", "Volumes", filters),
+        ("network-interface", "NetworkInterfaceId"): aws.pages(
+            "ec2", "DescribeNetworkInterfaces", "NetworkInterfaces", filters
+        ),
+        ("security-group", "GroupId"): aws.pages("ec2", "DescribeSecurityGroups", "SecurityGroups", filters),
+        ("placement-group", "GroupName"): aws.call("ec2", "DescribePlacementGroups", filters)["PlacementGroups"],
+    }
+    told_apart = [owned(kind, id_key, described) for (kind, id_key), described in found.items()]
+    instances, volumes, interfaces, groups, placements = (ours for ours, _ in told_apart)
     terminated = {i["InstanceId"] for i in instances if i["State"]["Name"] == "terminated"}
     resources = _volumes(volumes)
     resources += _interfaces(interfaces, terminated)
@@ -139,18 +158,20 @@ def find(aws: Aws, job: str | None = None) -> Fleet:
         started=_latest(tags, STARTED_TAG),
         deadlines=_latest(tags, DEADLINE_TAG),
         buckets=_buckets(tags),
+        foreign=tuple(thing for _, others in told_apart for thing in others),
     )
 
 
 def nodes_of(aws: Aws, job: str) -> Fleet:
     """Only the nodes of find(), with one request."""
-    return Fleet(_in_order(_instances(aws, job)))
+    return Fleet(_in_order(owned("node", "InstanceId", _instances(aws, job))[0]))
 
 
 def nodes_and_volumes(aws: Aws, job: str) -> Fleet:
     """Only the nodes and volumes of find(), with two requests."""
     nodes = nodes_of(aws, job).nodes
-    return Fleet(nodes, tuple(_volumes(aws.pages("ec2", "DescribeVolumes", "Volumes", _tagged(job)))))
+    volumes = aws.pages("ec2", "DescribeVolumes", "Volumes", _tagged(job))
+    return Fleet(nodes, tuple(_volumes(owned("volume", "VolumeId", volumes)[0])))
 
 
 def _instances(aws: Aws, job: str | None) -> list[Any]:
@@ -174,17 +195,22 @@ def node(instance: Mapping[str, Any]) -> Node:
         zone=instance["Placement"]["AvailabilityZone"],
         address=instance.get("PrivateIpAddress", ""),
         launched_at=instance["LaunchTime"],
-        generation=int(tags.get(GENERATION_TAG, "1")),
+        generation=_number(tags.get(GENERATION_TAG)) or 1,
         spot=instance.get("InstanceLifecycle") == "spot",
         launch_index=instance.get("AmiLaunchIndex", 0),
         subnet=instance.get("SubnetId", ""),
         vcpus=cpu.get("CoreCount", 0) * cpu.get("ThreadsPerCore", 0),
         reason=instance.get("StateReason", {}).get("Message", ""),
         ended_at=_transition(instance.get("StateTransitionReason", "")),
-        usd_per_hour=float(tags[HOURLY_TAG]) if HOURLY_TAG in tags else None,
-        usd_once=float(tags.get(ONCE_TAG, 0)),
-        started=read_time(tags[STARTED_TAG]) if STARTED_TAG in tags else None,
+        usd_per_hour=read_usd(tags.get(HOURLY_TAG)),
+        usd_once=read_usd(tags.get(ONCE_TAG)) or 0.0,
+        started=read_time(tags.get(STARTED_TAG)),
     )
+
+
+def _number(text: str | None) -> int | None:
+    """The number in a tag; None where nobody can read it."""
+    return int(text) if text is not None and re.fullmatch(r"\d{1,6}", text, re.ASCII) else None
 
 
 def _transition(reason: str) -> datetime | None:
@@ -260,8 +286,8 @@ def _latest(tags: Iterable[Mapping[str, str]], key: str) -> dict[str, datetime]:
     """The latest time under `key`, by job."""
     times: dict[str, datetime] = {}
     for values in tags:
-        if key in values and JOB_TAG in values:
-            time, job = read_time(values[key]), values[JOB_TAG]
+        job, time = values.get(JOB_TAG), read_time(values.get(key))
+        if job is not None and time is not None:
             times[job] = max(time, times.get(job, time))
     return times
 

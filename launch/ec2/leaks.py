@@ -5,7 +5,7 @@ Jobs are found by tag, also those of other people's launchers.  Snapshots, job f
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from launch.core.clock import duration
@@ -35,14 +35,17 @@ class Finding:
 
 
 def judge(fleet: Fleet, region: str, now: datetime) -> tuple[Finding, ...]:
-    """A finding per job of `fleet` that has resources.  Pure."""
+    """A finding per job of `fleet` that has resources, and one per thing that only looks like a job's.  Pure."""
     jobs = {node.job for node in fleet.present} | {resource.job for resource in fleet.resources}
-    return tuple(_finding(fleet.of(job), job, region, now) for job in sorted(jobs))
+    found = tuple(_finding(fleet.of(job), job, region, now) for job in sorted(jobs))
+    return found + tuple(
+        Finding(region, thing.job, True, thing.why, Fleet(foreign=(thing,))) for thing in fleet.foreign
+    )
 
 
 def _finding(own: Fleet, job: str, region: str, now: datetime) -> Finding:
     is_leak, why = _verdict(own, job, now)
-    return Finding(region, job, is_leak, why, own)
+    return Finding(region, job, is_leak, why, replace(own, foreign=()))
 
 
 def _verdict(own: Fleet, job: str, now: datetime) -> tuple[bool, str]:
@@ -72,8 +75,9 @@ def _newest_sign(own: Fleet, job: str) -> datetime | None:
 
 
 def deletable(findings: Iterable[Finding], *, running: bool) -> tuple[Finding, ...]:
-    """The findings that --delete removes."""
-    return tuple(finding for finding in findings if (finding.is_leak or running) and has_proper_name(finding.job))
+    """The findings that --delete removes: never what only looks like a job's."""
+    ours = [finding for finding in findings if not finding.fleet.foreign and has_proper_name(finding.job)]
+    return tuple(finding for finding in ours if finding.is_leak or running)
 
 
 def has_proper_name(job: str) -> bool:
@@ -99,3 +103,5 @@ def _rows(finding: Finding, now: datetime) -> Iterable[tuple[str, ...]]:
         since = resource.created or started
         age = duration(now - since) if since else "-"
         yield (resource.kind, resource.id, *where, age, f"{resource_usd(resource):.3f}", finding.why)
+    for thing in fleet.foreign:
+        yield (thing.kind, thing.id, *where, "-", "-", finding.why)

@@ -41,6 +41,8 @@ def remove(target: Target, clock: Clock, say: Say) -> None:
     folder = folder_of(aws, target.fleet, job, target.bucket)
     cost = cost_so_far(find_ends(aws, folder, own), clock.utc())
     has_folder = stop.mark_ended(aws, folder, clock, say, is_asked=True)
+    for thing in own.foreign:
+        say(f"warning: {thing.kind} {thing.id} carries the tag of {job}, but {thing.why}")
     removed = 0 if own.is_empty else stop.stop(aws, job, clock, say, unsure=is_young(own, job, clock.utc()))
     if not removed:
         say(f"{job} has no resources in {aws.region}")

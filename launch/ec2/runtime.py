@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from launch.core.clock import Clock
-from launch.core.terminal import may_detach, say
+from launch.core.terminal import confirm, may_detach, say
 
 if TYPE_CHECKING:
     from launch.core.aws import Aws
@@ -25,7 +25,7 @@ class Runtime:
     """AWS, time and the user; tests bring their own.
 
     make_aws: calls to a region, or to the configured one for None; may_detach: asks the user who pressed Ctrl-C
-    whether the job keeps running; env: of the user, for rehearsals.
+    whether the job keeps running; confirm: asks before something is removed; env: of the user, for rehearsals.
     """
 
     make_aws: Callable[[str | None], "Aws"] = _connect
@@ -33,3 +33,4 @@ class Runtime:
     say: Say = say
     may_detach: Callable[[], bool] = may_detach
     env: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    confirm: Callable[[str], None] = confirm

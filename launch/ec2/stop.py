@@ -23,6 +23,8 @@ IN_USE = {"DependencyViolation", "InvalidGroup.InUse", "VolumeInUse", "InvalidPl
 
 # Terminating takes a minute or two; p4d and larger take up to twenty.
 LIMIT_S, LOOK_EVERY_S = 1800.0, 3.0
+# How long the rest may stay in use once the nodes are gone, if something that is not ours may be what uses it.
+BLOCKED_S = 60.0
 # EC2 may list new nodes this much later.
 SETTLE_S = 20.0
 # How long AWS may be unreachable while nodes are terminated.
@@ -46,6 +48,7 @@ def stop(aws: Aws, job: str, clock: Clock, say: Say, *, unsure: bool = False) ->
             if clock.now() > until:
                 raise AwsError(_what_remains(fleet, job, aws.region), "StillThere")
             removed |= _names(fleet)
+            until = min(until, _blocked_until(fleet, clock))
             is_done = _remove_some(aws, fleet, terminated, say, is_sure=is_sure)
             patience.success()
             if not is_done:
@@ -56,6 +59,11 @@ def stop(aws: Aws, job: str, clock: Clock, say: Say, *, unsure: bool = False) ->
             patience.failure(error)
             say(f"warning: {error}\n  retrying")
             clock.sleep(LOOK_EVERY_S)
+
+
+def _blocked_until(fleet: Fleet, clock: Clock) -> float:
+    """When to give up on what is in use: early if what is not ours may be what uses it."""
+    return clock.now() + (BLOCKED_S if fleet.foreign and not fleet.present else LIMIT_S)
 
 
 def _wait_for_nodes(aws: Aws, fleet: Fleet, job: str, clock: Clock, *, until: float, sure_at: float) -> None:
@@ -142,9 +150,8 @@ def _deletion(resource: Resource) -> tuple[str, str, dict[str, str]]:
 def _what_remains(fleet: Fleet, job: str, region: str) -> str:
     names = [f"{node.id} ({node.state})" for node in fleet.present]
     names += [f"{resource.kind} {resource.id}" for resource in fleet.resources]
-    return (
-        f"not removed after {LIMIT_S / 60:g} minutes: {', '.join(names)}; try again with {command('stop', job, region)}"
-    )
+    users = "".join(f"; {thing.kind} {thing.id} may use it, and is {thing.why}" for thing in fleet.foreign)
+    return f"not removed in time: {', '.join(names)}{users}; try again with {command('stop', job, region)}"
 
 
 def mark_ended(aws: Aws, folder: Folder, clock: Clock, say: Say, *, is_asked: bool = False) -> bool:

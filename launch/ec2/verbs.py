@@ -38,7 +38,8 @@ class StopOptions(BucketOptions):
 
 class LeaksOptions(RegionsOptions):
     all_regions: bool = Field(False, description="check every region that is enabled for the account")
-    delete: bool = Field(False, description="remove the leaks")
+    delete: bool = Field(False, description="remove the leaks, after a question")
+    yes: bool = Field(False, description="skip the question of --delete")
     running: bool = Field(False, description="with --delete: also remove jobs within their time limit")
 
 
@@ -76,6 +77,9 @@ list the resources of all jobs, their price, and which of them are leaks
 
   python -m launch.ec2 leaks --all-regions
   python -m launch.ec2 leaks --delete
+
+--delete asks first; --yes skips the question.  What carries a job's tag but not all of the toolkit's tags is shown and
+never touched.
 
 A resource is a leak if its job is past the time limit or has no nodes any more.  Snapshots, logs and job folders
 never are.  Exit code 0: no leak, or none any more; 4: a leak, or AWS could not be asked.  Suitable for cron.

@@ -74,7 +74,7 @@ class Commands:
     def _stop_all(self, options: StopOptions, runtime: Runtime) -> int:
         if options.job is not None:
             raise SettingsError(f"use either --all or {options.job}, not both.")
-        costing = training_jobs.costing(runtime.aws)
+        costing = [one for one in training_jobs.costing(runtime.aws) if one.is_ours]
         if not costing:
             runtime.say(f"no job is running in {runtime.aws.region}")
             return Exit.DONE
@@ -88,17 +88,19 @@ class Commands:
     def leaks(self, options: LeaksOptions) -> int:
         runtime = self.runtime_of(options.region)
         findings, all_checked = self._look(options, runtime)
-        leaking = _leaking(findings)
+        leaking = _stoppable(findings)
         if options.delete and leaking:
+            _confirm(options, findings, runtime)
             end(lambda one: self.runtime_of(one.region).aws, leaking, runtime.clock, runtime.say)
             findings, all_checked = self._look(options, runtime)
         if findings:
             runtime.say(leaks_of.as_text(findings, runtime.clock.utc()))
         elif all_checked:
             runtime.say(leaks_of.NONE)
-        if _leaking(findings):
+        if _stoppable(findings):
             runtime.say(f"to stop the leaks:\n  python -m launch.sagemaker leaks --delete{_where(options)}")
-        return Exit.DONE if all_checked and not _leaking(findings) else Exit.AWS
+        has_leaks = any(finding.is_leak for finding in findings)
+        return Exit.DONE if all_checked and not has_leaks else Exit.AWS
 
     def _look(self, options: LeaksOptions, runtime: Runtime) -> tuple[Sequence[leaks_of.Finding], bool]:
         """The findings, and whether all regions could be asked."""
@@ -119,8 +121,16 @@ class Commands:
         return Exit.DONE if outcome is None else outcome.exit_code
 
 
-def _leaking(findings: Sequence[leaks_of.Finding]) -> list[TrainingJob]:
-    return [finding.training_job for finding in findings if finding.is_leak]
+def _confirm(options: LeaksOptions, findings: Sequence[leaks_of.Finding], runtime: Runtime) -> None:
+    """Asks whether the leaks may be stopped, unless the user has already said so.  Raises SettingsError."""
+    if not options.yes:
+        runtime.say(leaks_of.as_text(findings, runtime.clock.utc()))
+        runtime.confirm(f"--delete stops {', '.join(one.name for one in _stoppable(findings))}")
+
+
+def _stoppable(findings: Sequence[leaks_of.Finding]) -> list[TrainingJob]:
+    """The leaks that are wholly the toolkit's."""
+    return [finding.training_job for finding in findings if finding.is_leak and finding.training_job.is_ours]
 
 
 def _where(options: LeaksOptions) -> str:

@@ -33,6 +33,9 @@ def judge(training_jobs: Sequence[TrainingJob], now: datetime) -> tuple[Finding,
 
 
 def _why(training_job: TrainingJob, now: datetime) -> tuple[bool, str]:
+    if tag := training_job.foreign_tag:
+        key, _, value = tag.partition("=")
+        return True, f"not touched: its tag {key} is {value!a}" if value else f"not touched: it has no tag {key}"
     if training_job.is_over:
         return True, "instances kept for a next job"
     if training_job.deadline is None:

@@ -10,14 +10,14 @@ from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.perform import Say
 from launch.core.pricelist import cache_of, no_cache
-from launch.core.terminal import may_detach, say
+from launch.core.terminal import confirm, may_detach, say
 
 
 @dataclass(frozen=True)
 class Runtime:
     """may_detach: asks a user who pressed Ctrl-C; results: the folder that results are fetched into.
 
-    prices_file: where this machine keeps the prices of a region.
+    prices_file: where this machine keeps the prices of a region; confirm: asks before something is stopped.
     """
 
     aws: Aws
@@ -26,6 +26,7 @@ class Runtime:
     may_detach: Callable[[], bool]
     results: Path
     prices_file: Callable[[str], Path | None] = no_cache
+    confirm: Callable[[str], None] = confirm
 
 
 # From a region, or None for the configured one.

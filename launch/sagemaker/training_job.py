@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from launch.core import catalog
-from launch.core.names import BUCKET_TAG, HOURLY_TAG, JOB_TAG, STARTED_TAG, Folder
+from launch.core.names import BUCKET_TAG, HOURLY_TAG, JOB_TAG, STARTED_TAG, Folder, foreign_tag, read_usd
 from launch.core.price import HOURS_PER_MONTH
 from launch.sagemaker.checks import DISK_USD
-from launch.sagemaker.names import job_of
+from launch.sagemaker.names import job_of, number_of
 
 RUNNING, STOPPING = "InProgress", "Stopping"
 OVER = ("Completed", "Failed", "Stopped")
@@ -61,8 +61,22 @@ class TrainingJob:
         return Folder(bucket, self.job) if bucket else None
 
     @property
-    def is_ours(self) -> bool:
+    def is_tagged(self) -> bool:
+        """Whether it carries a job's tag, which anybody can copy."""
         return JOB_TAG in self.tags
+
+    @property
+    def foreign_tag(self) -> str:
+        """The tag for which it is not the toolkit's, KEY=VALUE; empty if it is."""
+        if tag := foreign_tag(self.tags, has_deadline=False):
+            return tag
+        job = self.tags[JOB_TAG]
+        return "" if number_of(self.name, job) is not None else f"{JOB_TAG}={job}"
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it has all of the toolkit's tags, and a name that fits them: only then it may be stopped."""
+        return not self.foreign_tag
 
     @property
     def is_over(self) -> bool:
@@ -105,8 +119,10 @@ class TrainingJob:
         known = catalog.load().get(self.instance_type.removeprefix(catalog.SAGEMAKER_PREFIX))
         if known is None or known.sagemaker_usd_per_hour is None:
             return 0.0
+        tagged = read_usd(self.tags.get(HOURLY_TAG))
+        rate = known.sagemaker_usd_per_hour if tagged is None else tagged
         disk = 0.0 if known.nvme_gb else self.disk_gb * DISK_USD / HOURS_PER_MONTH
-        return self.nodes * (float(self.tags.get(HOURLY_TAG, known.sagemaker_usd_per_hour)) + disk)
+        return self.nodes * (rate + disk)
 
     @property
     def usd_per_hour_now(self) -> float:

@@ -116,23 +116,23 @@ def _names(training_jobs: tuple[TrainingJob, ...]) -> str:
 
 
 def costing(aws: Aws) -> tuple[TrainingJob, ...]:
-    """The toolkit's training jobs that run, and those whose instances are kept.  Raises AwsError."""
-    return _ours(aws, *_COSTING)
+    """The tagged training jobs that run, and those whose instances are kept; see is_ours.  Raises AwsError."""
+    return _tagged(aws, *_COSTING)
 
 
 def recent(aws: Aws, now: datetime) -> tuple[TrainingJob, ...]:
     """costing() and those of the last day, newest first.  Raises AwsError."""
-    return _ours(aws, *_COSTING, {"CreationTimeAfter": now - RECENT})
+    return _tagged(aws, *_COSTING, {"CreationTimeAfter": now - RECENT})
 
 
-def _ours(aws: Aws, *queries: dict[str, Any]) -> tuple[TrainingJob, ...]:
+def _tagged(aws: Aws, *queries: dict[str, Any]) -> tuple[TrainingJob, ...]:
     names = dict[str, None]()
     for query in queries:
         rows = aws.pages("sagemaker", "ListTrainingJobs", "TrainingJobSummaries", query)
         names |= dict.fromkeys(row["TrainingJobName"] for row in rows)
     described = (_unless_denied(aws, name) for name in names)
-    ours = [one for one in described if one is not None and one.is_ours]
-    return tuple(sorted(ours, key=lambda one: one.created, reverse=True))
+    tagged = [one for one in described if one is not None and one.is_tagged]
+    return tuple(sorted(tagged, key=lambda one: one.created, reverse=True))
 
 
 def _unless_denied(aws: Aws, name: str) -> TrainingJob | None:

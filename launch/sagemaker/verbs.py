@@ -25,7 +25,8 @@ class StopOptions(JobOptions):
 
 class LeaksOptions(RegionOptions):
     all_regions: bool = Field(False, description="check every region that is enabled for the account")
-    delete: bool = Field(False, description="stop the leaks")
+    delete: bool = Field(False, description="stop the leaks, after a question")
+    yes: bool = Field(False, description="skip the question of --delete")
 
 
 class AttachOptions(JobOptions):
@@ -62,6 +63,9 @@ show what jobs cost now, and which of them should have ended
 
   python -m launch.sagemaker leaks --all-regions
   python -m launch.sagemaker leaks --delete
+
+--delete asks first; --yes skips the question.  What carries a job's tag but not all of the toolkit's tags is shown and
+never touched.
 
 A leak is a job past its time limit, or instances kept (--warm-pool-s) after a job.  Exit code 0: there is no leak, or
 all have been stopped; 4: there is one, or AWS could not be asked.  Made for cron.

@@ -135,7 +135,7 @@ def test_delete_removes_the_leaks_and_leaves_what_runs(terminal: Terminal) -> No
     terminal.start("late", hours_ago=9, hours_left=-1)
     terminal.start("empty", nodes=0, hours_ago=1)
     (mine,) = terminal.start("mine", hours_ago=1)
-    assert terminal.type("leaks", "--delete") == 0
+    assert terminal.type("leaks", "--delete", "--yes") == 0
     assert [node.id for node in terminal.account.nodes] == [mine]
     assert [line for line in terminal.account.left() if "security group" in line] != []
     assert {line.split()[2] for line in terminal.said[-1].splitlines()[1:5]} == {"mine"}
@@ -144,7 +144,7 @@ def test_delete_removes_the_leaks_and_leaves_what_runs(terminal: Terminal) -> No
 def test_delete_running_removes_everything(terminal: Terminal) -> None:
     terminal.start("late", hours_ago=9, hours_left=-1)
     terminal.start("mine", nodes=2, hours_ago=1)
-    assert terminal.type("leaks", "--delete", "--running") == 0
+    assert terminal.type("leaks", "--delete", "--yes", "--running") == 0
     assert terminal.account.left() == []
     assert terminal.said[-1] == "no leaks: no job has any resources"
 
@@ -159,7 +159,7 @@ def test_running_alone_is_refused(terminal: Terminal) -> None:
 def test_folders_snapshots_and_logs_are_never_removed(terminal: Terminal) -> None:
     terminal.account.aws().call("logs", "CreateLogGroup", {"logGroupName": "/aws-ddp-toolkit/ec2"})
     terminal.start("late", hours_ago=9, hours_left=-1)
-    terminal.type("leaks", "--delete", "--running")
+    terminal.type("leaks", "--delete", "--yes", "--running")
     assert "jobs/late/job.json" in terminal.account.s3_keys()
     writes = {name for name in terminal.account.operations if name.startswith("Delete")}
     assert writes <= {"DeleteSecurityGroup", "DeleteVolume", "DeleteNetworkInterface", "DeleteSchedule"}
@@ -168,7 +168,7 @@ def test_folders_snapshots_and_logs_are_never_removed(terminal: Terminal) -> Non
 def test_a_leak_that_stays_ends_with_4_and_says_why(terminal: Terminal, faults: Faults) -> None:
     terminal.start("late", hours_ago=9, hours_left=-1)
     faults.on("TerminateInstances", refused("UnauthorizedOperation", 403), nth=None)
-    assert terminal.type("leaks", "--delete") == 4
+    assert terminal.type("leaks", "--delete", "--yes") == 4
     assert any("late in us-east-1: these credentials may not ec2:TerminateInstances" in line for line in terminal.said)
     assert len(terminal.account.nodes) == 1
 
@@ -180,7 +180,7 @@ def test_a_star_in_a_tag_removes_no_other_job(terminal: Terminal) -> None:
     volume = ec2.call("ec2", "CreateVolume", {
         "AvailabilityZone": "us-east-1a", "Size": 1, "TagSpecifications": [{"ResourceType": "volume", "Tags": [tag]}],
     })["VolumeId"]  # fmt: skip
-    assert terminal.type("leaks", "--delete", "--running", "--region", "us-east-1") == 4
+    assert terminal.type("leaks", "--delete", "--yes", "--running", "--region", "us-east-1") == 4
     assert mine not in [node.id for node in terminal.account.nodes]
     assert f"volume {volume}" in terminal.account.left()
     assert [params["InstanceIds"] for params in terminal.account.asked("TerminateInstances")] == [[mine]]
@@ -230,7 +230,7 @@ def test_leaks_of_other_regions_are_removed_there(terminal: Terminal, monkeypatc
 
     monkeypatch.setattr(regions, "regions_of", lambda aws: ["eu-west-1", "us-east-1"])
     terminal.start("far", hours_ago=9, hours_left=-1, region="eu-west-1")
-    assert terminal.type("leaks", "--delete", "--all-regions") == 0
+    assert terminal.type("leaks", "--delete", "--yes", "--all-regions") == 0
     assert [line for line in terminal.account.left() if not line.startswith("snapshot")] == []  # of its machine image
 
 

@@ -164,7 +164,7 @@ def test_what_stays_is_named_after_half_an_hour(terminal: Terminal, aws: Aws, fa
     terminal.start("demo")
     faults.on("DeleteSecurityGroup", refused("DependencyViolation", 400), nth=None)
     hasty = Clock(now=terminal.clock.now, sleep=lambda seconds: terminal.clock.sleep(60 * seconds))
-    with pytest.raises(AwsError, match=r"not removed after 30 minutes: security-group sg-\w+; .* stop demo"):
+    with pytest.raises(AwsError, match=r"not removed in time: security-group sg-\w+; .* stop demo"):
         stop(aws, "demo", hasty, terminal.said.append)
 
 
@@ -233,7 +233,7 @@ def test_a_stop_after_the_nodes_have_ended_saves_what_they_recorded(terminal: Te
 
 def test_a_job_removed_after_its_time_limit_is_one_that_can_be_resumed(terminal: Terminal) -> None:
     terminal.start("demo", hours_ago=9, hours_left=-1)
-    terminal.type("leaks", "--delete")
+    terminal.type("leaks", "--delete", "--yes")
     outcome = saved(terminal)
     assert outcome is not None
     assert (outcome.state, outcome.exit_code) == ("interrupted", 75)

@@ -22,8 +22,16 @@ def script() -> dict[str, Any]:
     return names
 
 
-def node(name: str, state: str = "running", **tags: str) -> dict[str, Any]:
+def tagged(**tags: str) -> list[dict[str, str]]:
+    """Our tags, as a launch writes them for a job; only those of `tags` where there is no job."""
+    if "job" in tags:
+        tags = {"started": "2020-01-01T00:00:00Z", "bucket": "b-1", **tags}
     named = [{"Key": f"aws-ddp-toolkit:{key}", "Value": value} for key, value in tags.items()]
+    return [*named, {"Key": "Name", "Value": f"aws-ddp-toolkit-{tags['job']}"}] if "job" in tags else named
+
+
+def node(name: str, state: str = "running", **tags: str) -> dict[str, Any]:
+    named = tagged(**tags)
     return {"InstanceId": name, "State": {"Name": state}, "Tags": named}
 
 
@@ -47,12 +55,19 @@ def test_only_what_carries_both_tags_and_lives_is_ended() -> None:
     assert script()["judge"](nodes, "InstanceId", NOW) == (["i-stopped"], ["i-without", "i-odd"])
 
 
+@pytest.mark.parametrize("missing", ["Name", "aws-ddp-toolkit:started", "aws-ddp-toolkit:bucket"])
+def test_what_has_some_of_our_tags_is_not_ended(missing: str) -> None:
+    """C3: whoever may tag can copy the two that make a node late; the sweeper runs with a role of its own."""
+    late = node("prod-database", job="j", deadline="2026-11-20T14:00:00Z")
+    late["Tags"] = [tag for tag in late["Tags"] if tag["Key"] != missing]
+    assert script()["judge"]([late], "InstanceId", NOW) == ([], [])
+
+
 def start(account: Account, aws: Aws, **tags: str) -> str:
     params = {"ImageId": account.ami, "InstanceType": "g5.2xlarge", "MinCount": 1, "MaxCount": 1,
               "SubnetId": account.subnets["us-east-1a"]}  # fmt: skip
-    named = [{"Key": f"aws-ddp-toolkit:{key}", "Value": value} for key, value in tags.items()]
-    tagged = {"TagSpecifications": [{"ResourceType": "instance", "Tags": named}]} if named else {}
-    return str(aws.call("ec2", "RunInstances", params | tagged)["Instances"][0]["InstanceId"])
+    own = {"TagSpecifications": [{"ResourceType": "instance", "Tags": tagged(**tags)}]} if tags else {}
+    return str(aws.call("ec2", "RunInstances", params | own)["Instances"][0]["InstanceId"])
 
 
 def living(account: Account) -> list[str]:
@@ -79,7 +94,7 @@ def test_it_deletes_volumes_that_no_node_has_once_they_are_late(account: Account
 
     def volume(**tags: str) -> str:
         made = account.ec2.create_volume(size=150, zone_name="us-east-1a", volume_type="io2", iops=16_000)
-        made.add_tags({f"aws-ddp-toolkit:{key}": value for key, value in tags.items()})
+        made.add_tags({tag["Key"]: tag["Value"] for tag in tagged(**tags)})
         return str(made.id)
 
     unused = volume(job="j", deadline="2020-01-01T00:00:00Z")

@@ -159,7 +159,7 @@ def every_command_on_ec2(shell: Shell) -> list[Words]:
     # One whose node ends without ever having reported.
     assert shell.type("--job-name", "six", events=(*idle(2), shell.lose("six", ENDED_ITSELF))) == 6
     leave_leaks(account)
-    assert shell.type("leaks", "--delete", "--all-regions") == 0
+    assert shell.type("leaks", "--delete", "--yes", "--all-regions") == 0
     assert account.left() == []
     return shell.typed
 
@@ -187,7 +187,7 @@ def every_command_on_sagemaker(stage: Stage) -> list[Words]:
     type_in("stop", "spare")
     type_in(*machines, "--warm-pool-s", "3600", "--job-name", "warm", "--detach")
     complete(stage.account.jobs["warm"])
-    type_in("leaks", "--delete", "--all-regions")
+    type_in("leaks", "--delete", "--yes", "--all-regions")
     stage.started("runs")
     type_in("stop", "--all", "--yes")
     assert stage.account.left() == []
@@ -204,7 +204,7 @@ def _group(account: Account) -> str:
 def leave_leaks(account: Account) -> None:
     """Leaves a disk and a network interface of a job of yesterday."""
     yesterday = datetime.now(UTC) - timedelta(days=1)
-    tags = {"aws-ddp-toolkit:job": "old", "aws-ddp-toolkit:bucket": account.bucket,
+    tags = {"Name": "aws-ddp-toolkit-old", "aws-ddp-toolkit:job": "old", "aws-ddp-toolkit:bucket": account.bucket,
             "aws-ddp-toolkit:started": f"{yesterday:%Y-%m-%dT%H:%M:%SZ}",
             "aws-ddp-toolkit:deadline": f"{yesterday:%Y-%m-%dT%H:%M:%SZ}"}  # fmt: skip
     subnet = account.ec2.get_subnet(account.subnets["us-east-1a"])

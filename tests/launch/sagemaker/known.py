@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from launch.core.job import Job
+from launch.core.names import tags
 from launch.core.plan import Request
 from launch.sagemaker import checks, planner
 from launch.sagemaker.backend import BACKEND
@@ -56,7 +57,7 @@ TRAINING_JOB = TrainingJob(
     hyperparameters={"epochs": '"3"', "sagemaker_program": '"train.py"'},
     pool=None,
     pool_s=0,
-    tags={"aws-ddp-toolkit:job": NAME},
+    tags={tag["Key"]: tag["Value"] for tag in tags(NAME, BUCKET, NOW)},
 )
 
 

@@ -56,7 +56,7 @@ def stop_all(stage: Stage) -> None:
 
 
 def delete_leaks(stage: Stage) -> None:
-    stage.type("leaks", "--delete")
+    stage.type("leaks", "--delete", "--yes")
 
 
 # The state before; the command that is disturbed; what is left once it has been repeated.

@@ -80,7 +80,7 @@ def test_a_job_past_its_deadline_is_a_leak_and_delete_ends_it(stage: Stage, caps
     assert out.endswith(
         "3.03 USD per hour, 1.51 USD of it for leaks\nto stop the leaks:\n  python -m launch.sagemaker leaks --delete\n"
     )
-    assert stage.type("leaks", "--delete") == 0
+    assert stage.type("leaks", "--delete", "--yes") == 0
     assert stage.account.left() == ["training job young (InProgress)"]
     assert "old" not in capsys.readouterr().out.splitlines()[-3]
 
@@ -93,14 +93,14 @@ def test_machines_kept_after_a_job_are_a_leak_and_are_given_back(
     out = capsys.readouterr().out
     assert "instances kept for a next job" in out
     assert "Available" in out
-    assert stage.type("leaks", "--delete") == 0
+    assert stage.type("leaks", "--delete", "--yes") == 0
     assert stage.account.left() == []
     assert capsys.readouterr().out.endswith(f"{leaks.NONE}\n")
 
 
 def test_what_is_within_its_time_survives_delete(stage: Stage) -> None:
     stage.started()
-    assert stage.type("leaks", "--delete") == 0
+    assert stage.type("leaks", "--delete", "--yes") == 0
     assert stage.account.left() == [f"training job {NAME} (InProgress)"]
 
 
@@ -109,7 +109,7 @@ def test_jobs_without_the_toolkits_tag_are_neither_shown_nor_ended(
 ) -> None:
     foreign(stage)
     stage.slept_s += 30 * DAY_S
-    assert stage.type("leaks", "--delete") == 0
+    assert stage.type("leaks", "--delete", "--yes") == 0
     assert "theirs" not in capsys.readouterr().out
     assert stage.account.left() == ["training job theirs (InProgress)"]
 
@@ -120,7 +120,7 @@ def test_a_leak_that_cannot_be_ended_stays_one(stage: Stage, capsys: pytest.Capt
     stage.slept_s += 2 * DAY_S
     with injected(Faults()) as faults:
         faults.on("StopTrainingJob", refused("AccessDeniedException", 403))
-        assert stage.type("leaks", "--delete") == 4
+        assert stage.type("leaks", "--delete", "--yes") == 4
     assert "these credentials may not sagemaker:StopTrainingJob" in capsys.readouterr().err
     assert len(stage.account.left()) == 1
 
@@ -140,7 +140,7 @@ def test_every_region_is_asked(stage: Stage, capsys: pytest.CaptureFixture[str])
     out = capsys.readouterr().out
     assert "  here   us-east-1  " in out
     assert "  there  eu-west-1  " in out
-    assert stage.type("leaks", "--all-regions", "--delete") == 0
+    assert stage.type("leaks", "--all-regions", "--delete", "--yes") == 0
     assert stage.account.left() == []
 
 
@@ -211,3 +211,38 @@ def test_a_deadline_has_an_hour_of_grace(stage: Stage) -> None:
     stage.started(max_hours=2.0)
     stage.slept_s += timedelta(hours=3).total_seconds() - 30
     assert stage.type("leaks") == 0
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"Name": "prod-training"},
+        {"aws-ddp-toolkit:started": "yesterday"},
+        {"aws-ddp-toolkit:bucket": None},
+        {"aws-ddp-toolkit:job": "another"},
+    ],
+    ids=str,
+)
+def test_a_job_with_copied_or_unreadable_tags_is_shown_and_never_stopped(
+    stage: Stage, capsys: pytest.CaptureFixture[str], changed: dict[str, str | None]
+) -> None:
+    """C3, C4."""
+    stage.started("theirs")
+    job = stage.job("theirs")
+    kept = {tag["Key"]: tag["Value"] for tag in job.tags} | changed
+    job.tags[:] = [{"Key": key, "Value": value} for key, value in kept.items() if value is not None]
+    stage.slept_s += 2 * DAY_S
+    assert stage.type("leaks", "--delete", "--yes") == 4
+    assert stage.type("stop", "--all", "--yes") == 0
+    out = capsys.readouterr().out
+    assert "not touched: " in out
+    assert "--delete" not in out
+    assert stage.account.left() == ["training job theirs (InProgress)"]
+
+
+def test_delete_asks_first(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    stage.started("old", max_hours=2.0)
+    stage.slept_s += 3 * 3600 + 60
+    assert stage.type("leaks", "--delete") == 2
+    assert "--delete stops old; add --yes to confirm." in capsys.readouterr().err
+    assert len(stage.account.left()) == 1

@@ -110,7 +110,7 @@ def every_call() -> tuple[list[Request], set[str]]:
         stage.started("runs")
         assert stage.type("stop", "runs") == 0
         complete(stage.started("warm", warm_pool_s=3600))
-        assert stage.type("leaks", "--delete", "--all-regions") == 0
+        assert stage.type("leaks", "--delete", "--yes", "--all-regions") == 0
         assert stage.account.left() == []
         return stage.account.requests, set(stage.account.jobs)
 

@@ -1,0 +1,149 @@
+"""C3, C4: anybody who may tag can copy one of our tags, or write anything into it."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from launch.core.names import JOB_TAG, TIME, foreign_tag, read_usd, tag_values, tags
+from launch.ec2.fleet import find
+from tests.launch.ec2.account import Account
+from tests.launch.ec2.terminal import Terminal
+from trainer.errors import SettingsError
+
+NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
+OURS = tag_values({"Tags": tags("demo", "some-bucket", NOW, NOW)})
+
+
+@pytest.fixture
+def terminal(account: Account) -> Terminal:
+    return Terminal(account)
+
+
+def database(account: Account, **ours: str) -> str:
+    """An instance of somebody else's, with some of our tags."""
+    named = {"Name": "prod-database", **{f"aws-ddp-toolkit:{key}": value for key, value in ours.items()}}
+    made = account.aws().call("ec2", "RunInstances", {
+        "ImageId": account.ami, "InstanceType": "g5.2xlarge", "MinCount": 1, "MaxCount": 1,
+        "SubnetId": account.subnets["us-east-1a"],
+        "TagSpecifications": [
+            {"ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in named.items()]}
+        ],
+    })  # fmt: skip
+    return str(made["Instances"][0]["InstanceId"])
+
+
+def put(account: Account, resource: str, **ours: str) -> None:
+    tagged = [{"Key": f"aws-ddp-toolkit:{key}", "Value": value} for key, value in ours.items()]
+    account.aws().call("ec2", "CreateTags", {"Resources": [resource], "Tags": tagged})
+
+
+# ---- C3: one copied tag
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        {"job": "demo"},
+        {"job": "demo", "deadline": "2020-01-01T00:00:00Z"},
+        {"job": "demo", "deadline": "2020-01-01T00:00:00Z", "started": "2020-01-01T00:00:00Z", "bucket": "some-bucket"},
+    ],
+    ids=["job", "and deadline", "all but the name"],
+)
+@pytest.mark.parametrize(
+    "words",
+    [("leaks", "--delete", "--running", "--yes"), ("stop", "--all", "--yes"), ("stop", "demo")],
+    ids=" ".join,
+)
+def test_a_machine_with_copied_tags_is_shown_and_never_touched(
+    terminal: Terminal, copied: dict[str, str], words: tuple[str, ...]
+) -> None:
+    theirs = database(terminal.account, **copied)
+    terminal.start("demo", hours_ago=1)
+    terminal.type(*words, "--region", "us-east-1")
+    assert [node.id for node in terminal.account.nodes] == [theirs]
+    assert theirs not in str(terminal.account.asked("TerminateInstances"))
+    terminal.type("leaks")
+    assert f"node  {theirs}  demo  us-east-1" in terminal.text
+    assert "not touched: its tag Name is 'prod-database'" in terminal.text
+    assert "--delete" not in terminal.text  # it would not help
+    terminal.type("status")
+    assert theirs in terminal.text
+
+
+def test_a_copied_tag_neither_ends_nor_extends_the_job_it_names(terminal: Terminal) -> None:
+    database(terminal.account, job="demo", deadline="2020-01-01T00:00:00Z", bucket="attackers")
+    (mine,) = terminal.start("demo", hours_ago=1)
+    fleet = find(terminal.account.aws(), "demo")
+    assert [node.id for node in fleet.nodes] == [mine]
+    assert fleet.deadlines["demo"] > datetime.now(UTC) + timedelta(hours=11)
+    assert fleet.buckets == {"demo": terminal.account.bucket}
+
+
+def test_leaks_asks_before_it_deletes(terminal: Terminal) -> None:
+    terminal.start("late", hours_ago=9, hours_left=-1)
+    error = terminal.refused("leaks", "delete", "true")
+    assert isinstance(error, SettingsError)
+    assert str(error) == "--delete removes late; add --yes to confirm."
+    assert "late" in terminal.said[0]
+    assert len(terminal.account.nodes) == 1
+
+
+# ---- C4: what nobody can read
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"started": "yesterday"},
+        {"deadline": ""},
+        {"generation": "one"},
+        {"generation": "\u0663"},
+        {"usd-per-hour": "1e999"},
+        {"usd-per-hour": "nan"},
+        {"usd-once": "free"},
+        {"bucket": "../else"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", ["security group of the job", "volume of nobody", "the node itself"])
+def test_a_malformed_tag_on_anything_stops_no_verb(terminal: Terminal, bad: dict[str, str], kind: str) -> None:
+    account, (mine,) = terminal.account, terminal.start("demo", hours_ago=1)
+    ec2: Any = account.ec2
+    if kind == "volume of nobody":
+        spoilt = str(ec2.create_volume(size=1, zone_name="us-east-1a").id)
+        put(account, spoilt, job="demo")
+    elif kind == "the node itself":
+        spoilt = mine
+    else:
+        spoilt = find(account.aws(), "demo").kind("security-group")[0].id
+    put(account, spoilt, **bad)
+    for words in (("status",), ("status", "demo"), ("leaks",), ("leaks", "--delete", "--yes"), ("stop", "demo")):
+        assert terminal.type(*words) in (0, 4), words
+    was_ours = not foreign_tag(
+        OURS | {f"aws-ddp-toolkit:{key}": value for key, value in bad.items()}, has_deadline=True
+    )
+    gone = kind != "the node itself" or was_ours
+    assert (mine in [node.id for node in account.nodes]) is not gone
+    terminal.type("leaks")
+    assert (spoilt in terminal.text) is (kind == "volume of nobody" or not was_ours)
+
+
+@pytest.mark.parametrize("key", sorted(OURS))
+def test_all_of_our_tags_make_a_thing_ours(key: str) -> None:
+    assert foreign_tag(OURS, has_deadline=True) == ""
+    assert foreign_tag({name: value for name, value in OURS.items() if name != key}, has_deadline=True) != ""
+    assert foreign_tag({**OURS, key: "\u202edemo"}, has_deadline=True) != ""
+
+
+def test_a_start_without_a_deadline_is_ours_where_aws_has_the_limit() -> None:
+    bare = tag_values({"Tags": tags("demo", "some-bucket", NOW)})
+    assert foreign_tag(bare, has_deadline=False) == ""
+    assert foreign_tag(bare, has_deadline=True) == "aws-ddp-toolkit:deadline="
+    assert foreign_tag({**bare, JOB_TAG: "other"}, has_deadline=False).startswith("Name=")
+    assert NOW.strftime(TIME) in bare.values()
+
+
+@pytest.mark.parametrize(("text", "usd"), [("1.5", 1.5), ("1e+03", 1000.0), ("0", 0.0), ("-1", None), ("1_0", None)])
+def test_an_amount_is_read_as_it_is_written(text: str, usd: float | None) -> None:
+    assert read_usd(text) == usd
