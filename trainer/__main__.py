@@ -17,6 +17,7 @@ from typing import NoReturn
 
 from trainer.config import SECTIONS, TrainConfig
 from trainer.contract import STOPPED, TIME_IN_NAMES, Exit
+from trainer.distributed import loopback
 from trainer.distributed.ranks import Ranks, read_ranks
 from trainer.errors import SettingsError, TrainerError, report_end
 from trainer.health.expected import read_expected
@@ -53,6 +54,9 @@ def _main(argv: Sequence[str], env: Mapping[str, str]) -> int:
         config = read_settings(argv)
         check(config)
         ranks = read_ranks(env)
+        if ranks.nodes == 1:
+            for name, value in loopback.environment().items():
+                os.environ.setdefault(name, value)
         return _run(config, ranks, env)
     except TrainerError as error:
         return reported(error, ranks)

@@ -7,8 +7,10 @@ why it died.  Flags are torchrun's own.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -16,14 +18,24 @@ from argparse import Namespace
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any, NoReturn
 
 from trainer.contract import STOPPED, TIME_IN_NAMES, Exit
+from trainer.distributed import loopback
 from trainer.process.parent import TORCHRUN_WITHIN_S, end_with_parent
+
+MEET_WITHIN = timedelta(minutes=5)
+
+# All that torch's RendezvousState is made of.
+_RENDEZVOUS = "torch.distributed.elastic.rendezvous.dynamic_rendezvous"
+_STATE_PARTS = {
+    (_RENDEZVOUS, "_RendezvousState"), (_RENDEZVOUS, "_NodeDesc"), ("datetime", "datetime"),
+    ("datetime", "timezone"), ("datetime", "timedelta"), ("builtins", "set"),
+}  # fmt: skip
 
 # What a worker ends with because another one is gone: it lost a rank, or torchrun asked it to leave.
 # The higher the number, the less such an end explains.
@@ -74,12 +86,14 @@ def main(argv: Sequence[str], *, verbose: bool = False) -> int:
     logging.disable(logging.NOTSET if verbose else logging.ERROR)
     workers = _keep_workers()
     args = run.parse_args(list(argv))
-    _name_standalone_run(args)
+    _read_only_states()
     try:
+        store = _keep_to_this_machine(args)  # as long as this name has it, it serves
         # torchrun would leave its folder behind.
         with TemporaryDirectory(prefix="torchrun-") as logs:
             args.log_dir = args.log_dir or logs
             run.run(args)
+        del store
     except ChildFailedError as failed:
         # A dict keeps the order in which torchrun saw them; its time stamps are whole seconds.
         return _report(cause([Death(rank, f.exitcode, f.timestamp) for rank, f in failed.failures.items()]))
@@ -143,12 +157,43 @@ def _left(signum: int, workers: Mapping[int, _Worker]) -> int:
     return _code_when_stopped_by(signum)
 
 
-def _name_standalone_run(args: Namespace) -> None:
-    """Does what torchrun's --standalone does; time and process are the run's id, which names the run folder."""
-    if args.standalone:
-        args.standalone = False
-        args.rdzv_backend, args.rdzv_endpoint = "c10d", "localhost:0"
+def _keep_to_this_machine(args: Namespace) -> object:
+    """For ranks of one machine: serves the store where they meet on loopback alone; returns it, or None.
+
+    torchrun's own --standalone listens on every address, and unpickles what anybody writes there.  The static
+    rendezvous pickles nothing, and finds the store that this process already has.
+    """
+    standalone = args.standalone
+    if not standalone and (args.nnodes not in ("1", "1:1") or args.rdzv_backend != "static" or args.rdzv_endpoint):
+        return None
+    for name, value in loopback.environment().items():
+        os.environ.setdefault(name, value)
+    store = loopback.serve_store(0 if standalone else args.master_port, MEET_WITHIN)
+    args.standalone, args.nnodes, args.node_rank = False, "1", 0
+    args.rdzv_backend, args.rdzv_endpoint = "static", ""
+    args.master_addr, args.master_port = loopback.ADDRESS, store.port
+    if standalone:  # time and process name the run folder
         args.rdzv_id = f"{datetime.now():{TIME_IN_NAMES}}-{os.getpid()}"
+    return store
+
+
+class _States(pickle.Unpickler):
+    """Reads what nodes that meet by the c10d rendezvous tell each other, and nothing that could run."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in _STATE_PARTS:
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"a node sent {module}.{name}, which is no part of a rendezvous")
+
+
+def _read_only_states() -> None:
+    """Has torch's c10d rendezvous refuse pickled code: whoever reaches its port may write what the nodes read."""
+    from torch.distributed.elastic.rendezvous import dynamic_rendezvous
+
+    safe = SimpleNamespace(
+        dumps=pickle.dumps, loads=lambda data: _States(io.BytesIO(data)).load(), PickleError=pickle.PickleError
+    )
+    vars(dynamic_rendezvous)["pickle"] = safe
 
 
 def _report(death: Death) -> int:

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
+from trainer.distributed import loopback
 from trainer.distributed.failure import Failure, end_process, say
 from trainer.distributed.heartbeat import Heartbeat
 from trainer.distributed.notes import Notes
@@ -68,7 +69,7 @@ def join(
             _call(before, notes(timeout_s), failure)
         with _ended_after(timeout_s + JOIN_MARGIN_S, _too_few(ranks, timeout_s)):
             control = _groups(ranks, device, store, timeout_s)
-    except (dist.DistError, RuntimeError) as error:
+    except (dist.DistError, RuntimeError, OSError) as error:
         raise MachineError(_why_not_joined(ranks, timeout_s, str(error))) from error
     limit_s = timeout_s + HEARTBEAT_MARGIN_S if device.type == "cuda" else float("inf")  # gloo itself keeps time
     patient = notes(timeout_s)
@@ -105,14 +106,30 @@ def _stores(ranks: Ranks, timeout: timedelta) -> tuple[Store, Store]:
     if ranks.world_size == 1:
         alone: Store = dist.HashStore()  # type: ignore[attr-defined]  # needs no port
         return alone, alone
-    address = f"tcp://{ranks.master_addr}:{ranks.master_port}"
-    store: Store = next(iter(rendezvous(address, ranks.rank, ranks.world_size, timeout=timeout)))[0]
-    ours = dist.TCPStore(  # type: ignore[attr-defined]
-        ranks.master_addr, ranks.master_port, timeout=timeout, wait_for_workers=False
-    )
+    store = _meeting_place(ranks, timeout)
+    ours = _connected(ranks, timeout)
     # What ranks of an earlier attempt left there would be taken for this one's.
     attempt = f"attempt-{ranks.attempt}"
     return PrefixStore(attempt, store), PrefixStore(attempt, ours)
+
+
+def _meeting_place(ranks: Ranks, timeout: timedelta) -> Store:
+    """The store, which rank 0 serves unless the launcher does: on one machine for that machine alone."""
+    if ranks.nodes > 1:
+        address = f"tcp://{ranks.master_addr}:{ranks.master_port}"
+        found: Store = next(iter(rendezvous(address, ranks.rank, ranks.world_size, timeout=timeout)))[0]
+        return found
+    if ranks.is_head and not ranks.store_is_launchers:
+        return loopback.serve_store(ranks.master_port, timeout)
+    return _connected(ranks, timeout)
+
+
+def _connected(ranks: Ranks, timeout: timedelta) -> Store:
+    address = ranks.master_addr if ranks.nodes > 1 or ranks.store_is_launchers else loopback.ADDRESS
+    store: Store = dist.TCPStore(  # type: ignore[attr-defined]
+        address, ranks.master_port, timeout=timeout, wait_for_workers=False
+    )
+    return store
 
 
 @contextmanager
@@ -133,7 +150,7 @@ def _ended_after(limit_s: float, sentence: str) -> Iterator[None]:
 
 
 def _why_not_joined(ranks: Ranks, timeout_s: float, problem: str) -> str:
-    if "EADDRINUSE" in problem or "address already in use" in problem:
+    if "EADDRINUSE" in problem or "address already in use" in problem.lower():
         return f"port {ranks.master_port} is in use on {ranks.master_addr}; give another --master-port to torchrun."
     if "imed out" in problem or "timeout" in problem:
         return _too_few(ranks, timeout_s)

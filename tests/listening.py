@@ -1,0 +1,76 @@
+"""The sockets on which a process and its children listen, read from Linux's /proc."""
+
+import re
+from contextlib import suppress
+from ipaddress import ip_address
+from pathlib import Path
+from typing import NamedTuple
+
+LISTEN = "0A"
+SOCKET = re.compile(r"socket:\[(\d+)\]")
+
+
+class Listening(NamedTuple):
+    """protocol: tcp, tcp6, udp, udp6."""
+
+    protocol: str
+    address: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        address = ip_address(self.address)
+        mapped = getattr(address, "ipv4_mapped", None)
+        return (mapped or address).is_loopback
+
+
+def below(pid: int) -> set[Listening]:
+    """What the process and all processes below it listen on now."""
+    inodes = {inode for process in tree(pid) for inode in _sockets(process)}
+    found = set[Listening]()
+    for protocol in ("tcp", "tcp6", "udp", "udp6"):
+        for line in _table(pid, protocol):
+            words = line.split()
+            waits = words[3] == LISTEN if protocol.startswith("tcp") else words[2].endswith(":0000")
+            if waits and words[9] in inodes:
+                address, port = words[1].split(":")
+                found.add(Listening(protocol, _address(address), int(port, 16)))
+    return found
+
+
+def _table(pid: int, protocol: str) -> list[str]:
+    """The sockets of the process's network; none once it has ended."""
+    try:
+        return Path(f"/proc/{pid}/net/{protocol}").read_text().splitlines()[1:]
+    except OSError:
+        return []
+
+
+def tree(pid: int) -> list[int]:
+    """The process and all below it."""
+    parents = dict[int, list[int]]()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            parents.setdefault(parent, []).append(int(folder.name))
+    found, new = list[int](), [pid]
+    while new:
+        found += new
+        new = [child for process in new for child in parents.get(process, ())]
+    return found
+
+
+def _sockets(pid: int) -> set[str]:
+    found = set[str]()
+    with suppress(OSError):
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                if match := SOCKET.fullmatch(str(link.readlink())):
+                    found.add(match[1])
+    return found
+
+
+def _address(words: str) -> str:
+    """Linux writes each 32-bit word with its bytes turned around."""
+    octets = b"".join(bytes.fromhex(words[place : place + 8])[::-1] for place in range(0, len(words), 8))
+    return str(ip_address(octets))

@@ -1,0 +1,40 @@
+"""Keeps a training on one machine to itself: its ranks meet on the loopback interface, and nobody else can reach them.
+
+Left alone, torch's store listens on every address of the machine, without asking anybody who they are.
+"""
+
+import socket
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # torch takes seconds to import
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+ADDRESS = "127.0.0.1"
+
+
+def environment() -> Mapping[str, str]:
+    """The variables that keep gloo and NCCL on loopback: they ask for an interface, Linux's lo or macOS's lo0."""
+    names = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
+    return {"GLOO_SOCKET_IFNAME": names[0], "NCCL_SOCKET_IFNAME": f"={names[0]}"} if names else {}
+
+
+def serve_store(port: int, timeout: timedelta) -> "TCPStore":
+    """A store that serves on loopback alone.  port: 0 for any.  Raises OSError if it is taken."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    listener = socket.socket()
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((ADDRESS, port))
+        listener.listen(socket.SOMAXCONN)
+    except OSError:
+        listener.close()
+        raise
+    port = listener.getsockname()[1]
+    # multi_tenant: torchrun's own store in this process then joins this one, where it would open another.
+    return TCPStore(
+        ADDRESS, port, is_master=True, timeout=timeout, wait_for_workers=False, multi_tenant=True,
+        master_listen_fd=listener.detach(),
+    )  # fmt: skip
