@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import logging
 import os
-import pickle
+import pickle  # nosec B403  # what it reads is limited to classes without effects
 import signal
 import subprocess
 import sys
