@@ -27,7 +27,7 @@ class Description:
     """All that a request for a training job says.
 
     name: of the training job, a start of the job whose folder is `folder`; processes: ranks of all instances;
-    distribution: pytorchddp or torch_distributed; source: the bundle in S3, in which `script` is; disk_gb: 0 if the
+    distribution: pytorchddp or torch_distributed; mpi_options: for the mpirun of AWS's toolkit; source: the bundle in S3, in which `script` is; disk_gb: 0 if the
     instances have their own; disk_key, output_key: of KMS; max_wait_s: None on demand; checkpoints: where in S3, None
     without any.
     """
@@ -41,6 +41,7 @@ class Description:
     nodes: int
     processes: int
     distribution: str
+    mpi_options: str
     script: str
     source: str
     has_requirements: bool
@@ -82,6 +83,8 @@ def describe(
         nodes=options.nodes,
         processes=resolved.processes,
         distribution=options.distribution,
+        # Otherwise AWS's toolkit has mpirun set NCCL_DEBUG=INFO on every rank, which fills the log.
+        mpi_options=f"--NCCL_DEBUG {resolved.environment.get('NCCL_DEBUG', 'WARN')}",
         script=SAGEMAKER_SCRIPT,
         source=f"s3://{folder.bucket}/{source_key(folder, bundle)}",
         has_requirements=REQUIREMENTS in bundle.names,

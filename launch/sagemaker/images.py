@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from launch.core.catalog import Instance
+from launch.core.names import TOOLKIT
 from launch.sagemaker.options import SageMakerOptions
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
@@ -21,6 +22,8 @@ OLDEST_TORCH, OLDEST_PYTHON = (2, 6), (3, 11)
 _TAG = re.compile(
     r":(?P<torch>\d+\.\d+)(\.\d+)?-((?P<device>gpu|cpu)-)?(py(?P<python>\d{2,3})-)?(cu(?P<cuda>\d{3})-)?.*$"
 )
+# launch.image's own repository and tags: latest, sagemaker, jupyter, TARGET-DIGEST.
+_OURS = re.compile(rf"/(?P<name>{TOOLKIT}):(?P<tag>[^/]+)$")
 # What these settings need beyond the trainer's own dependencies.
 _TRACKERS = {
     "tensorboard": ("tensorboard",),
@@ -120,17 +123,30 @@ def check_image(uri: str, instance: Instance) -> None:
     """Raises SettingsError if the name of the image shows that it cannot work on `instance`."""
     if uri.startswith("public.ecr.aws/"):
         raise SettingsError(f"--image {uri}: SageMaker pulls images from ECR in your region, not from public.ecr.aws.")
+    _check_target(uri)
     tag = _TAG.search(uri)
     if tag is None or not _is_of_aws(uri):
         return  # the user's own image, whatever its tag
     _check_age(uri, tag)
-    if "-sagemaker" not in uri:
+    # Without either ending it is for SageMaker: what its SDK retrieves, and Hugging Face's images, have none.
+    if re.search(r"-ec2(-|$)", uri):
         raise SettingsError(f"--image {uri} is AWS's image for EC2; SageMaker needs the one that ends in -sagemaker.")
     if tag["device"] == "cpu" and instance.is_gpu:
         raise SettingsError(f"--image {uri} is for machines without a GPU; take the -gpu- one, or leave --image out.")
     if tag["device"] == "gpu" and not instance.is_gpu:
         raise SettingsError(f"--image {uri} is for GPUs, and ml.{instance.name} has none; leave --image out.")
     _check_kernels(uri, tag["torch"], instance)
+
+
+def _check_target(uri: str) -> None:
+    """Of launch.image's own images only one runs as root, which /opt/ml belongs to."""
+    ours = _OURS.search(uri)
+    if ours is not None and ours["tag"].partition("-")[0] in ("latest", "trainer", "jupyter"):
+        target = "jupyter" if ours["tag"].startswith("jupyter") else "trainer"
+        raise SettingsError(
+            f"--image {uri} is the target {target} of launch.image, which is not root and so cannot write to "
+            f"SageMaker's folders; python -m launch.image push --target sagemaker, and give ...{ours['name']}:sagemaker."
+        )
 
 
 def _check_age(uri: str, tag: re.Match[str]) -> None:

@@ -32,7 +32,7 @@ def arguments(description: Description) -> dict[str, Any]:
         "image_uri": description.image,
         "instance_type": description.instance_type,
         "instance_count": description.nodes,
-        "distribution": {description.distribution: {"enabled": True}},
+        "distribution": {description.distribution: _distribution(description)},
         "hyperparameters": dict(description.hyperparameters),
         "output_path": description.output,
         "max_run": description.max_run_s,
@@ -53,6 +53,12 @@ def arguments(description: Description) -> dict[str, Any]:
     if description.keep_s:
         given["keep_alive_period_in_seconds"] = description.keep_s
     return given
+
+
+def _distribution(description: Description) -> dict[str, Any]:
+    if description.distribution != "pytorchddp":
+        return {"enabled": True}
+    return {"enabled": True, "custom_mpi_options": description.mpi_options}
 
 
 def _storage(description: Description) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def hyperparameters(description: Description) -> dict[str, str]:
     if description.distribution == "pytorchddp":  # by the module for smdistributed, without that library
         toolkits |= {
             "sagemaker_distributed_dataparallel_enabled": True,
-            "sagemaker_distributed_dataparallel_custom_mpi_options": "",
+            "sagemaker_distributed_dataparallel_custom_mpi_options": description.mpi_options,
         }
     else:
         toolkits["sagemaker_torch_distributed_enabled"] = True

@@ -8,6 +8,7 @@ import pytest
 
 from launch.sagemaker.description import METRICS, hyperparameters
 from launch.sagemaker.ways import estimator
+from tests import needs
 from tests.conftest import ROOT
 from tests.launch.sagemaker.known import BUCKET, FACTS, NAME, ROLE, job, plan
 from trainer.config import TrainConfig
@@ -60,9 +61,21 @@ def test_profiler_and_debugger_are_off() -> None:
     assert given["debugger_hook_config"] is False
 
 
-@pytest.mark.parametrize("name", ["pytorchddp", "torch_distributed"])
-def test_the_distribution_is_the_one_asked_for(name: str) -> None:
-    assert arguments(distribution=name)["distribution"] == {name: {"enabled": True}}
+def test_the_distribution_is_the_one_asked_for() -> None:
+    assert arguments(distribution="torch_distributed")["distribution"] == {"torch_distributed": {"enabled": True}}
+    assert list(arguments(distribution="pytorchddp")["distribution"]) == ["pytorchddp"]
+
+
+@needs.sagemaker_toolkit()
+@pytest.mark.parametrize(("environment", "level"), [("", "WARN"), ("NCCL_DEBUG=INFO", "INFO")])
+def test_ncclsdebugging_lines_are_not_in_the_log_unless_asked_for(environment: str, level: str) -> None:
+    """AWS's toolkit, by itself, sets NCCL_DEBUG=INFO on every rank that mpirun starts."""
+    from sagemaker_training.smdataparallel import _parse_custom_mpi_options
+
+    wanted = arguments(distribution="pytorchddp", environment=environment)["distribution"]["pytorchddp"]
+    known, others = _parse_custom_mpi_options(wanted["custom_mpi_options"])
+
+    assert (wanted["enabled"], known.NCCL_DEBUG, others) == (True, level, [])
 
 
 def test_checkpoints_lie_in_the_run_folder_unless_switched_off() -> None:

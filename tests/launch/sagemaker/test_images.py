@@ -168,6 +168,25 @@ def test_an_image_that_cannot_work_is_refused_by_its_name(tag: str, instance: st
     assert sentence in str(error.value)
 
 
+@pytest.mark.parametrize(("tag", "target"), [("latest", "trainer"), ("trainer-0123456789abcdef", "trainer"),
+                                             ("jupyter", "jupyter")])  # fmt: skip
+def test_our_own_image_that_is_not_root_is_refused_with_the_target_to_push(tag: str, target: str) -> None:
+    """SageMaker runs a container as the image's user, and makes /opt/ml for root:
+    https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-training-algo-running-container.html"""
+    uri = f"123456789012.dkr.ecr.us-east-1.amazonaws.com/aws-ddp-toolkit:{tag}"
+    with pytest.raises(SettingsError, match=rf"target {target} of .* push --target sagemaker, and give .*:sagemaker\."):
+        check_image(uri, catalog.load()["g5.2xlarge"])
+
+
+def test_what_the_sdk_itself_retrieves_is_accepted() -> None:
+    with _importing():
+        from sagemaker.image_uris import retrieve
+    uri = retrieve("pytorch", "us-east-1", version="2.8.0", py_version="py312", instance_type="ml.g5.2xlarge",
+                   image_scope="training")  # fmt: skip
+    assert not uri.endswith("-sagemaker")
+    check_image(uri, catalog.load()["g5.2xlarge"])
+
+
 def test_sagemaker_takes_no_image_from_the_public_registry() -> None:
     with pytest.raises(SettingsError, match=r"not from public\.ecr\.aws"):
         check_image("public.ecr.aws/deep-learning-containers/pytorch-training:2.8.0", catalog.load()["g5.2xlarge"])
@@ -180,6 +199,10 @@ def test_sagemaker_takes_no_image_from_the_public_registry() -> None:
         (f"{AWS}/pytorch-training:2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker", "p3.8xlarge"),
         (f"{AWS}/pytorch:2.11.0-cu130-amzn2023-sagemaker", "g5.2xlarge"),
         (f"{AWS}/pytorch-training:2.10.0-cpu-py313-ubuntu22.04-sagemaker", "c5.2xlarge"),
+        # Hugging Face's, which AWS has in the same registries
+        (f"{AWS}/huggingface-pytorch-training:2.8.0-transformers4.56.2-gpu-py312-cu129-ubuntu22.04", "g5.2xlarge"),
+        ("123456789012.dkr.ecr.us-east-1.amazonaws.com/aws-ddp-toolkit:sagemaker", "g5.2xlarge"),
+        ("123456789012.dkr.ecr.us-east-1.amazonaws.com/aws-ddp-toolkit:sagemaker-0123456789abcdef", "g5.2xlarge"),
         ("123456789012.dkr.ecr.us-east-1.amazonaws.com/ours:2.5-gpu-py39", "p3.8xlarge"),
         ("123456789012.dkr.ecr.us-east-1.amazonaws.com/pytorch-ours:latest", "g5.2xlarge"),
         ("123456789012.dkr.ecr.us-east-1.amazonaws.com/ours:1.13-cpu-py39", "g5.2xlarge"),
