@@ -145,7 +145,8 @@ def _check_target(uri: str) -> None:
         target = "jupyter" if ours["tag"].startswith("jupyter") else "trainer"
         raise SettingsError(
             f"--image {uri} is the target {target} of launch.image, which is not root and so cannot write to "
-            f"SageMaker's folders; python -m launch.image push --target sagemaker, and give ...{ours['name']}:sagemaker."
+            "SageMaker's folders; python -m launch.image push --target sagemaker, and give "
+            f"...{ours['name']}:sagemaker."
         )
 
 
