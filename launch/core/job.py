@@ -20,3 +20,8 @@ class Job(Generic[Where]):
 
     def __post_init__(self) -> None:
         check(self.train)
+
+
+def on_gpus(train: TrainConfig) -> TrainConfig:
+    """`train` for machines with GPUs, on which it must not fall back to the CPU: that is slow, and bills alike."""
+    return train if train.device == "cpu" else train.model_copy(update={"device": "cuda"})

@@ -206,6 +206,13 @@ def user_data(cluster: Cluster, instance: Instance) -> str:
             "MEET_S": str(MEET_S + round(options.wait_for_capacity * 3600)),
             "MAX_RESTARTS": str(options.max_restarts),
             "DOCKER_FLAGS": flags,
-            "TRAIN": cluster.train,
+            "TRAIN": _training(cluster, instance),
         },
     )
+
+
+def _training(cluster: Cluster, instance: Instance) -> tuple[str, ...]:
+    """The trainer's flags.  Where the type has GPUs it must not fall back to the CPU: that is slow, and bills alike."""
+    if not instance.is_gpu or "--device" in cluster.train:
+        return cluster.train
+    return (*cluster.train, "--device", "cuda")

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, replace
 
 from launch.core.errors import NotSetUp
-from launch.core.job import Job
+from launch.core.job import Job, on_gpus
 from launch.core.names import TIME, Folder, bucket_of
 from launch.core.plan import Plan, Request
 from launch.core.pricelist import no_price
@@ -43,6 +43,8 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
     """The plan for `job`, called `name`.  Raises SettingsError; what AWS lacks is among its problems."""
     folder = Folder(facts.bucket or resolved.options.bucket or bucket_of("<account>", facts.region), name)
     running, resolved = facts.running, replace(resolved, prices=facts.prices)
+    if resolved.instance.is_gpu:
+        job = replace(job, train=on_gpus(job.train))
     image = choose(resolved.options, resolved.instance, facts.region)
     bundle = make_bundle(requirements_of(resolved.options, image, job.train))
     start = running.name if running else _next_name(name, facts)

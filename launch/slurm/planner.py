@@ -8,7 +8,7 @@ from pathlib import Path
 from launch.core import catalog
 from launch.core.catalog import Instance
 from launch.core.clock import duration
-from launch.core.job import Job
+from launch.core.job import Job, on_gpus
 from launch.core.plan import Fact, Plan
 from launch.core.quote import Quote, expect
 from launch.slurm import container
@@ -82,6 +82,8 @@ def with_answer(plan: SlurmPlan, start: str | None, refusal: TrainerError | None
 def _resolved(train: TrainConfig, options: SlurmOptions, processes: int, name: str, facts: Facts) -> ResolvedJob:
     is_contained = container.is_used(options)
     train = train.model_copy(update={"run_dir": facts.folder.path})
+    if options.gpus_per_node:
+        train = on_gpus(train)
     if is_contained:
         train = train.model_copy(update={"data_dir": facts.cwd / train.data_dir.expanduser()})
     return ResolvedJob(

@@ -5,6 +5,7 @@ N/A, says nothing.  Which mean that a GPU must not be used:
 https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt, https://docs.nvidia.com/deploy/dynamic-page-retirement
 """
 
+import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree  # nosec B405  # what it reads is the driver's
@@ -49,6 +50,15 @@ def ask() -> str | None:
         return None
     ended.check_returncode()
     return ended.stdout
+
+
+def driver_version() -> str | None:
+    """The version of NVIDIA's driver, such as 570.86.15; None where nvidia-smi finds none."""
+    try:
+        found = re.search(r"<driver_version>([^<]+)</driver_version>", ask() or "")
+    except subprocess.SubprocessError:
+        return None
+    return found[1].strip() if found else None
 
 
 def look(gpus: int | None) -> list[str]:

@@ -12,11 +12,14 @@ THREADS_PER_CORE = 4  # more than one gain nothing; 1,024 on two cores did not f
 
 
 def pick_device(wanted: str, ranks: Ranks) -> torch.device:
-    """This rank's GPU, or the CPU.  Raises SettingsError for a GPU that is not there."""
+    """This rank's GPU, or the CPU.  Raises SettingsError for a GPU that is not there.
+
+    Launchers ask for cuda where they have machines with GPUs: nothing there may fall back to the CPU, which bills alike.
+    """
     if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise SettingsError("--device cuda: this machine has no usable GPU; take --device cpu or look at nvidia-smi.")
+        raise SettingsError(f"--device cuda: this machine has no usable GPU: {_why_no_gpu()}")
     gpus = torch.cuda.device_count()
     if ranks.local_world_size > gpus:
         raise SettingsError(
@@ -24,6 +27,24 @@ def pick_device(wanted: str, ranks: Ranks) -> torch.device:
             "with --nproc-per-node, or take --device cpu."
         )
     return torch.device("cuda", ranks.local_rank)
+
+
+def _why_no_gpu() -> str:
+    """A clause with the driver and torch's CUDA, by which it can be told why they do not fit, and what to do."""
+    from trainer.health import nvidia
+
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} is built for the CPU; install one for CUDA, or take --device cpu."
+    driver = nvidia.driver_version()
+    if driver is None:
+        return (
+            f"torch {torch.__version__} is built for CUDA {torch.version.cuda}, and nvidia-smi finds no driver; "
+            "give the container its GPUs (--gpus all), or take --device cpu."
+        )
+    return (
+        f"driver {driver} does not serve CUDA {torch.version.cuda}, which torch {torch.__version__} is built for; "
+        "take an image with an older CUDA, or machines with a newer driver."
+    )
 
 
 def device_name(device: torch.device) -> str:

@@ -12,11 +12,13 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
+from launch.core import catalog
 from launch.core.plan import Choice, FromAnswer, Plan, Request, Try, as_json, as_text
 from launch.core.price import CATALOGS
 from launch.ec2.backend import BACKEND
 from launch.ec2.facts import Quota, Reservation, Snapshot
 from launch.ec2.fleet import Resource
+from launch.ec2.machines import user_data
 from launch.ec2.planner import Launch
 from launch.ec2.requests import spec
 from tests.conftest import ROOT
@@ -68,6 +70,15 @@ def test_a_plan_for_programs_has_typed_facts_and_every_parameter() -> None:
     assert [attempt["params"] for attempt in start] == [plain(params) for params in launches(plan())]
 
 
+@pytest.mark.parametrize(
+    ("device", "on_gpu", "on_cpu"), [("auto", "--device cuda", ""), ("cpu", *["--device cpu"] * 2)]
+)
+def test_a_node_with_gpus_never_falls_back_to_the_cpu(device: Any, on_gpu: str, on_cpu: str) -> None:
+    cluster = plan(train=TrainConfig(device=device)).payload.cluster
+    scripts = (user_data(cluster, catalog.find(name)) for name in ("g5.2xlarge", "c7i.4xlarge"))
+    assert [" ".join(re.findall(r"--device c\w+", script)) for script in scripts] == [on_gpu, on_cpu]
+
+
 def test_the_boot_script_is_the_repositorys_with_the_jobs_values() -> None:
     script = launches(plan())[0]["UserData"]
     source = (ROOT / "infra/ec2/boot.sh").read_text()
@@ -88,7 +99,7 @@ def test_the_boot_script_is_the_repositorys_with_the_jobs_values() -> None:
         "MEET_S=900",
         "MAX_RESTARTS=3",
         "DOCKER_FLAGS=(--gpus all -e DDP_NODE_GPUS=1 -e DDP_NODE_GBPS=5)",
-        "TRAIN=(--dataset imagenet --data-dir /data --batch-size 256)",
+        "TRAIN=(--dataset imagenet --data-dir /data --batch-size 256 --device cuda)",
     ]
     assert "@" not in "".join(values[:5])
     assert script.splitlines()[-1] == code[-1] == "main"

@@ -36,7 +36,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(stage: Stage, capsys: pytes
     text = capsys.readouterr().out
     assert text.startswith("1 x ml.p3.8xlarge on SageMaker, job cifar10-resnet18-")
     assert "sagemaker:CreateTrainingJob  start the job, through the SDK's estimator" in text
-    assert "training    4 processes by mpirun (pytorchddp): --dataset cifar10 --batch-size 256 --progress false" in text
+    assert "training    4 processes by mpirun (pytorchddp): --dataset cifar10 --batch-size 256 --device cuda" in text
     assert "1 needed + 0 running <= 20 (ml.p3.8xlarge for training job usage)" in text
     assert "pytorch-training:2.8.0-gpu-py312-cu129-ubuntu22.04-sagemaker" in text
     assert "warning: p3.8xlarge is being retired" in text

@@ -137,6 +137,7 @@ def running(**changes: Any) -> Facts:
     hyperparameters = {
         "dataset": '"cifar10"',
         "batch-size": '"256"',
+        "device": '"cuda"',
         "progress": '"false"',
         "sagemaker_region": '"us-east-1"',
     }
@@ -150,6 +151,20 @@ def running(**changes: Any) -> Facts:
         }
     )
     return replace(FACTS, taken=(one.name, NAME), running=one)
+
+
+@pytest.mark.parametrize(
+    ("settings", "device"),
+    [
+        ({}, "cuda"),
+        ({"device": "cuda"}, "cuda"),
+        ({"device": "cpu"}, "cpu"),
+        ({"instance_type": "ml.c5.2xlarge", "allow_cpu": True}, None),
+    ],
+    ids=str,
+)
+def test_a_job_for_gpus_never_falls_back_to_the_cpu(settings: dict[str, Any], device: str | None) -> None:
+    assert plan(**settings).payload.estimator.arguments["hyperparameters"].get("device") == device
 
 
 def test_a_job_that_runs_is_left_alone() -> None:

@@ -8,7 +8,8 @@ import torch
 from trainer.config import TrainConfig
 from trainer.distributed.ranks import Ranks
 from trainer.errors import SettingsError
-from trainer.process.machine import set_up, share_of_cores
+from trainer.health import nvidia
+from trainer.process.machine import pick_device, set_up, share_of_cores
 
 
 def test_where_a_process_cannot_tell_its_cores_it_has_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,3 +22,24 @@ def test_so_many_threads_that_none_gets_on_are_refused() -> None:
     config = TrainConfig(threads=1024)
     with pytest.raises(SettingsError, match=r"--threads 1024: at most \d+ make sense on \d+ cores; drop it"):
         set_up(config, torch.device("cpu"), Ranks())
+
+
+@pytest.mark.parametrize(
+    ("cuda", "answer", "sentence"),
+    [
+        ("13.0", "<driver_version>570.86.15</driver_version>",
+         "driver 570.86.15 does not serve CUDA 13.0, which torch 2.10.0 is built for; take an image with an older CUDA"),
+        ("13.0", None, "torch 2.10.0 is built for CUDA 13.0, and nvidia-smi finds no driver; give the container its"),
+        (None, "<driver_version>570.86.15</driver_version>", "torch 2.10.0 is built for the CPU; install one for CUDA"),
+    ],
+)  # fmt: skip
+def test_a_gpu_that_cannot_be_used_is_explained_by_driver_and_cuda(
+    cuda: str | None, answer: str | None, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "__version__", "2.10.0")
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(nvidia, "ask", lambda: answer)
+    with pytest.raises(SettingsError) as error:
+        pick_device("cuda", Ranks())
+    assert sentence in str(error.value)

@@ -110,10 +110,17 @@ def run(words: list[str]) -> int:
     log = dict(option.split("=", 1) for option in options["--log-opt"])
     if set(log) != LOG_OPTIONS:
         return complain(125, f"unknown log options: {sorted(set(log) ^ LOG_OPTIONS)}")
-    (name,), (_image, *command) = options["--name"], rest
+    (name,), (_image, *command) = options["--name"], without_gpus(rest)
     if (CONTAINERS / name).exists():
         return complain(125, f"the name {name} is in use")
     return run_container(name, command, options, log)
+
+
+def without_gpus(command: list[str]) -> list[str]:
+    """The training's command for this machine, whose nodes only seem to have GPUs."""
+    return [
+        "cpu" if words == ("--device", "cuda") else words[1] for words in zip(["", *command], command, strict=False)
+    ]
 
 
 def run_container(name: str, command: list[str], options: dict[str, list[str]], log: dict[str, str]) -> int:

@@ -9,7 +9,7 @@ import posixpath
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -195,7 +195,7 @@ class JobRun(threading.Thread):
     def _spec(self, base: Path, host: str, url: str) -> ContainerSpec:
         return ContainerSpec(
             base=base,
-            hyperparameters=self.request.get("HyperParameters", {}),
+            hyperparameters=_without_gpus(self.request.get("HyperParameters", {})),
             host=host,
             hosts=self.hosts,
             instance_type=self.job.instance_type,
@@ -265,6 +265,11 @@ class JobRun(threading.Thread):
         for name, folder in (("model", "model"), ("output", "output/data")):
             if content := packed([base / folder for base in self.bases]):
                 put(self.account, f"{posixpath.dirname(self.job.model)}/{name}.tar.gz", content)
+
+
+def _without_gpus(hyperparameters: Mapping[str, str]) -> dict[str, str]:
+    """The training's settings for this machine, whose instances only seem to have GPUs."""
+    return {**hyperparameters, **({"device": '"cpu"'} if "device" in hyperparameters else {})}
 
 
 def failure_reason(text: str, code: int) -> str:
