@@ -79,7 +79,7 @@ def _interrupted(training_job: TrainingJob, runtime: Runtime) -> None:
 
 def _finish(training_job: TrainingJob, runtime: Runtime, lines: Sequence[str], *, fetch: bool) -> Outcome:
     say, now = runtime.say, runtime.clock.utc()
-    outcome, cost = outcome_of(training_job, now), _cost(training_job, now)
+    outcome, cost = outcome_of(training_job, now, lines), _cost(training_job, now)
     record(runtime.aws, training_job, outcome, unless_gone(say))
     if training_job.keep_s and training_job.pool in (None, "InUse", "Available"):  # also after a failure
         stop_it = command("stop", training_job.job, training_job.region)

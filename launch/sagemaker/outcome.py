@@ -2,13 +2,13 @@
 
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.names import TIME
-from launch.core.outcomes import get_outcome, put_outcome
+from launch.core.outcomes import get_outcome, put_outcome, resumed_by_name
 from launch.core.perform import Say
 from launch.sagemaker.training_job import TrainingJob
 from trainer.contract import SAGEMAKER_FAILURE_PATTERN, STOPPED, Exit
@@ -22,7 +22,7 @@ Verdict = tuple[int, str]  # exit code, reason
 _REASONS = (
     ("CapacityError", Exit.AWS, "AWS has no free instances of this type here: try later, or give another "
      "--instance-type or --region"),
-    ("InternalServerError", Exit.MACHINE, "SageMaker itself failed: the same command with the same --job-name resumes "
+    ("InternalServerError", Exit.MACHINE, "SageMaker itself failed: the same command with --job-name {job} resumes "
      "from the newest checkpoint"),
     ("ClientError: Data download", Exit.DATA, "check --data, and what the role may read"),
     ("ClientError: Cannot pull", Exit.AWS, "check --image, and what the role may pull"),
@@ -30,9 +30,12 @@ _REASONS = (
 )  # fmt: skip
 
 
-def outcome_of(training_job: TrainingJob, now: datetime) -> Outcome:
-    """How `training_job`, which is over, ended.  Pure."""
-    code, reason = _verdict(training_job)
+def outcome_of(training_job: TrainingJob, now: datetime, lines: Sequence[str] = ()) -> Outcome:
+    """How `training_job`, which is over, ended.  Pure.
+
+    lines: of its log.  Of several hosts SageMaker takes the FailureReason of one, which may have none to give.
+    """
+    code, reason = _verdict(training_job, lines)
     ended = training_job.ended or now
     return Outcome(
         state_of(code),
@@ -45,11 +48,11 @@ def outcome_of(training_job: TrainingJob, now: datetime) -> Outcome:
     )
 
 
-def _verdict(training_job: TrainingJob) -> Verdict:
+def _verdict(training_job: TrainingJob, lines: Sequence[str]) -> Verdict:
     if training_job.status == "Completed":
         return Exit.DONE, ""
     if training_job.status == "Failed":
-        return _failed(training_job.failure)
+        return _failed(training_job, lines)
     if training_job.detail in ("MaxRuntimeExceeded", "MaxWaitTimeExceeded"):
         limit = "--max-hours" if training_job.detail == "MaxRuntimeExceeded" else "--max-wait-hours"
         remedy = f"the same command with --job-name {training_job.job} and more {limit} resumes it"
@@ -57,20 +60,31 @@ def _verdict(training_job: TrainingJob) -> Verdict:
     return STOPPED, "it was stopped"
 
 
-def _failed(failure: str) -> Verdict:
-    trainers = SAGEMAKER_FAILURE_PATTERN.search(failure)
-    if trainers is not None:
-        return int(trainers["code"]), trainers["sentence"].rstrip(".")
+def _failed(training_job: TrainingJob, lines: Sequence[str]) -> Verdict:
+    failure, job = training_job.failure, training_job.job
+    if said := _said_by_a_rank([failure], job):
+        return said
     reason = " ".join(failure.split()).rstrip(". ") or "SageMaker gives no reason"
     for start, code, remedy in _REASONS:
         if reason.startswith(start):
-            return code, f"{reason}; {remedy}"
+            return code, f"{reason}; {remedy.format(job=job)}"
+    if said := _said_by_a_rank(lines, job):
+        return said
     # The container itself exits with 1 for every failure, so the toolkit's exit code comes first.
     exited = re.search(r"ExitCode (\d+)", reason) or re.search(r"exit code: (\d+)", reason)
     number = int(exited[1]) if exited else 0
     if number > SIGNALLED:
-        return Exit.MACHINE, f"a rank was killed by {_signal(number - SIGNALLED)}; start again to resume: {reason}"
+        killed = f"a rank was killed by {_signal(number - SIGNALLED)}"
+        return Exit.MACHINE, f"{killed}; the same command with --job-name {job} resumes it: {reason}"
     return number or Exit.BUG, reason
+
+
+def _said_by_a_rank(texts: Iterable[str], job: str) -> Verdict | None:
+    """What the first rank that says so gives as its reason."""
+    for text in texts:
+        if said := SAGEMAKER_FAILURE_PATTERN.search(f"{text}\n"):
+            return int(said["code"]), resumed_by_name(said["sentence"].rstrip("."), job)
+    return None
 
 
 def _signal(number: int) -> str:

@@ -83,7 +83,9 @@ class Commands:
             self.runtime.say(f"job {job.name} is not in the queue; nothing to stop")
             return Exit.DONE
         stop(job.queued, self._slurm, self.runtime)
-        self.runtime.say(f"job {job.name} is stopped; submit it with the same command to resume")
+        self.runtime.say(
+            f"job {job.name} is stopped; submit it with the same command and --job-name {job.name} to resume"
+        )
         return Exit.DONE
 
     def _follow(self, job: SlurmJob, tail: FileTail) -> Outcome:

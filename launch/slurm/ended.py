@@ -40,7 +40,7 @@ def by_slurm(state: str, name: str) -> Outcome:
     code, sentence = STATES.get(word, (Exit.MACHINE, "it left the queue without noting why"))
     reason = f"{sentence} ({word or 'forgotten by Slurm'}); see {command('logs', name)}."
     if code != Exit.TRAINING:
-        reason += " Submit it with the same command to resume."
+        reason += f" Submit it with the same command and --job-name {name} to resume."
     return Outcome(state_of(code), code, reason, job=name)
 
 

@@ -44,7 +44,7 @@ follow a job to its end and exit with the training's exit code
 """
 
 STOP = """\
-stop a job after it has saved; submit it with the same command to resume
+stop a job after it has saved; submit it with the same command and --job-name to resume
 
   python -m launch.slurm stop JOB
 

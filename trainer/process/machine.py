@@ -14,7 +14,7 @@ THREADS_PER_CORE = 4  # more than one gain nothing; 1,024 on two cores did not f
 def pick_device(wanted: str, ranks: Ranks) -> torch.device:
     """This rank's GPU, or the CPU.  Raises SettingsError for a GPU that is not there.
 
-    Launchers ask for cuda where they have machines with GPUs: nothing there may fall back to the CPU, which bills alike.
+    Launchers ask for cuda on machines with GPUs, so that nothing there falls back to the CPU, which bills alike.
     """
     if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")

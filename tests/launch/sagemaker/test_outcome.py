@@ -65,7 +65,7 @@ def test_the_first_rank_that_says_why_counts() -> None:
     [
         ("", 1, "SageMaker gives no reason"),
         ("AlgorithmError: , exit code: 137", 6, "killed by SIGKILL, usually for lack of memory"),
-        ("AlgorithmError: ExecuteUserScriptError:\nExitCode 143\n, exit code: 1", 6, "killed by SIGTERM; start again"),
+        ("AlgorithmError: ExecuteUserScriptError:\nExitCode 143\n, exit code: 1", 6, "killed by SIGTERM; the same"),
         ("AlgorithmError: , exit code: 3", 3, "AlgorithmError: , exit code: 3"),
         ("AlgorithmError: ExecuteUserScriptError:\nExitCode 0\nErrorMessage", 1, "AlgorithmError: ExecuteUser"),
         ("InternalServerError: We encountered an internal error.", 6, "SageMaker itself failed: the same"),
@@ -97,6 +97,48 @@ def test_other_ends_have_their_states_and_codes(status: str, detail: str, state:
 
 def test_the_remedy_for_a_time_limit_names_the_job_that_resumes() -> None:
     assert f"--job-name {NAME} " in ended(status="Stopped", detail="MaxRuntimeExceeded").reason
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        "InternalServerError: We encountered an internal error.",
+        "AlgorithmError: , exit code: 137",
+        REASON.format(SAGEMAKER_FAILURE.format(
+            code=75, sentence="stopped on request.  To resume, run the same command with --run-dir /opt/ml/checkpoints."
+        )),
+    ],
+)  # fmt: skip
+def test_every_remedy_that_resumes_names_the_job(failure: str) -> None:
+    """The default name of a job has the time in it: without --job-name the same command starts another."""
+    reason = ended(status="Failed", failure=failure).reason
+    assert f"same command with --job-name {NAME}" in reason
+    assert "--run-dir" not in reason
+
+
+NO_REASON = 'AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage ""\n, exit code: 1'
+
+
+def test_of_two_hosts_the_one_that_knows_why_is_found_in_the_log_where_sagemaker_took_the_other() -> None:
+    why = SAGEMAKER_FAILURE.format(code=5, sentence="the loss is not finite; lower --lr.")
+    lines = ["[1] epoch 1/2", f"[2] rank 1: {why}", "[1] Connection closed by algo-2"]
+    failed = training_job(status="Failed", failure=NO_REASON)
+    assert outcome_of(failed, NOW).exit_code == 1
+    outcome = outcome_of(failed, NOW, lines)
+    assert (outcome.exit_code, outcome.reason) == (5, "the loss is not finite; lower --lr")
+
+
+def test_what_sagemaker_itself_says_comes_before_the_log() -> None:
+    why = SAGEMAKER_FAILURE.format(code=75, sentence="stopped on request")
+    failed = training_job(status="Failed", failure="InternalServerError: We encountered an internal error.")
+    assert outcome_of(failed, NOW, [why]).exit_code == Exit.MACHINE
+
+
+def test_a_launch_reads_the_reason_in_the_log_of_the_other_host(stage: Stage) -> None:
+    why = SAGEMAKER_FAILURE.format(code=3, sentence="no images in train/")
+    stage.events = iter([stage.log(why, host="algo-2"), lambda: fail(stage.job(), NO_REASON)])
+    with pytest.raises(Ended, match="no images in train/"):
+        stage.launch()
 
 
 def test_an_outcome_has_the_time_from_creation_to_end_and_the_billed_price() -> None:

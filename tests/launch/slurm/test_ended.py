@@ -61,7 +61,7 @@ def test_a_job_that_could_not_note_its_end_has_slurms_word(slurm_state: str, sta
 
     assert (ended.state, ended.exit_code) == (state, code)
     assert "python -m launch.slurm logs x" in ended.reason
-    assert ("Submit it with the same command" in ended.reason) == (code != 5)
+    assert ("Submit it with the same command and --job-name x to resume" in ended.reason) == (code != 5)
 
 
 def test_a_job_that_is_not_done_ends_its_follower_with_its_code_and_outcome() -> None:

@@ -111,7 +111,7 @@ def test_ranks_that_lose_each_other_are_restarted_but_not_forever(user: User, ca
 
     assert [(start["restarts"], start["then"]) for start in user.starts] == [(0, "requeue"), (1, "spent")]
     assert code == user.starts[-1]["code"] == user.outcome.exit_code == 137
-    assert "after 1 restarts; submit it with the same command to resume" in capsys.readouterr().err
+    assert "after 1 restarts; submit it with the same command and --job-name job to resume" in capsys.readouterr().err
 
 
 def test_a_job_that_is_stopped_saves_and_does_not_come_back(user: User, cluster: Cluster, capsys: Capture) -> None:

@@ -28,7 +28,7 @@ def test_so_many_threads_that_none_gets_on_are_refused() -> None:
     ("cuda", "answer", "sentence"),
     [
         ("13.0", "<driver_version>570.86.15</driver_version>",
-         "driver 570.86.15 does not serve CUDA 13.0, which torch 2.10.0 is built for; take an image with an older CUDA"),
+         "driver 570.86.15 does not serve CUDA 13.0, which torch 2.10.0 is built for; take an image with an"),
         ("13.0", None, "torch 2.10.0 is built for CUDA 13.0, and nvidia-smi finds no driver; give the container its"),
         (None, "<driver_version>570.86.15</driver_version>", "torch 2.10.0 is built for the CPU; install one for CUDA"),
     ],

@@ -118,9 +118,8 @@ def run(words: list[str]) -> int:
 
 def without_gpus(command: list[str]) -> list[str]:
     """The training's command for this machine, whose nodes only seem to have GPUs."""
-    return [
-        "cpu" if words == ("--device", "cuda") else words[1] for words in zip(["", *command], command, strict=False)
-    ]
+    pairs = zip(["", *command], command, strict=False)
+    return ["cpu" if pair == ("--device", "cuda") else pair[1] for pair in pairs]
 
 
 def run_container(name: str, command: list[str], options: dict[str, list[str]], log: dict[str, str]) -> int:
