@@ -125,6 +125,10 @@ CMD ["python", "-m", "jupyterlab", "--ip=0.0.0.0", "--no-browser"]
 FROM installed AS sagemaker
 # hadolint ignore=DL3002
 USER 0
+# AWS's images have the key by which mpirun's hosts reach each other in root's home, and changehostname.c, which their
+# start script compiles where it runs, in /.
+ENV HOME=/root
+WORKDIR /
 
 FROM installed AS trainer
 USER 1000:1000

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from launch.core.names import TIME
+from launch.core.outcomes import resumed_by_name
 from trainer.contract import FAILED_CHECK, STOPPED, Exit
 from trainer.outcome import Outcome, state_of
 
@@ -73,7 +74,8 @@ def of_records(records: Collection[Record]) -> Outcome | None:
 def completed(outcome: Outcome, job: str, started: datetime | None, now: datetime, usd: float | None) -> Outcome:
     """`outcome` of a job that ends now, with its name, time and cost."""
     seconds = max(0.0, (now - started).total_seconds()) if started else None
-    return replace(outcome, job=job, ended=now.strftime(TIME), seconds=seconds, usd=usd)
+    reason = resumed_by_name(outcome.reason, job)
+    return replace(outcome, reason=reason, job=job, ended=now.strftime(TIME), seconds=seconds, usd=usd)
 
 
 def _rank_text(record: Record) -> str:

@@ -19,6 +19,7 @@ from trainer import datasets
 from trainer.batches import check_batches
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
+from trainer.settings.argparser import as_text
 
 DISK_GB, DATA_DISK_GB = 30, 250  # ImageNet takes 150 GB
 INPUT_FOLDER = "/opt/ml/input/data/"
@@ -31,6 +32,9 @@ DISK_USD = 0.14
 
 # Names of variables that hold a secret.  Everybody who may describe the job can read its environment.
 _SECRET = re.compile(r"SECRET|PASSWORD|PASSWD|(^|_)TOKEN(_|$)|API_?KEY|CREDENTIAL|PRIVATE_?KEY", re.IGNORECASE)
+
+# What no shell changes.
+_PLAIN = re.compile(r"[A-Za-z0-9_\-+=:,./@%]*")
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,7 @@ def resolve(job: Job[SageMakerOptions]) -> Resolved:
     _check_names(options)
     instance, channels = _instance(options), read_channels(options.data)
     _check_paths(job.train)
+    _check_words(job.train)
     _check_data(job.train, options, channels)
     _check_network(options, channels)
     _check_spot(options)
@@ -151,6 +156,18 @@ def _check_paths(train: TrainConfig) -> None:
             f"--init-from {train.init_from} is not in the container; bring it as a channel: "
             f"--data weights=s3://BUCKET/FOLDER --init-from {INPUT_FOLDER}weights/model.pt."
         )
+
+
+def _check_words(train: TrainConfig) -> None:
+    """AWS's toolkit 5.1.0, which is in many of its images, has a shell read the training's command."""
+    for name, value in train.changed.items():
+        text = as_text(value)
+        if not _PLAIN.fullmatch(text):
+            flag = f"--{name.replace('_', '-')}"
+            raise SettingsError(
+                f"{flag} {text!r}: a shell in SageMaker's container would split or change it; use letters, digits and "
+                "_ - + = : , . / @ % only."
+            )
 
 
 def _check_data(train: TrainConfig, options: SageMakerOptions, channels: tuple[Channel, ...]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from launch.core.names import Folder
 from launch.core.progress import in_words
 from launch.ec2.fleet import Fleet, Node, Resource
-from launch.ec2.outcome import DONE
+from launch.ec2.outcome import DONE, completed
 from launch.ec2.status import all_as_text, as_text, outcome_of
 from launch.ec2.view import View
 from tests.launch.ec2.account import Account
@@ -190,6 +190,14 @@ def test_of_several_failures_the_one_that_is_no_lost_neighbour_counts() -> None:
     outcome = outcome_of(view_of(records=records))
     assert (outcome.state, outcome.exit_code) == ("failed", 5)
     assert "the loss is not finite" in outcome.reason
+
+
+def test_a_remedy_of_the_trainers_names_the_job_and_not_a_folder_of_the_container() -> None:
+    reason = "stopped on request.  To resume, run the same command with --run-dir /job/run."
+    outcome = outcome_of(view_of(records=(exit_record(0, 75, reason=reason), exit_record(1, 75, reason=reason))))
+    ended = completed(outcome, "digits-1", None, NOW, None)
+    assert "To resume, give the same command with --job-name digits-1" in ended.reason
+    assert "--run-dir" not in ended.reason
 
 
 def test_a_node_that_does_not_know_its_rank_can_fail_too() -> None:

@@ -52,6 +52,10 @@ VPC = "--subnet subnet-1 --security-group sg-1"
         ("--checkpoint-dir /tmp/x", "--run-dir and --checkpoint-dir are fixed"),
         ("--data-dir /tmp/x", "give the data with --data s3://BUCKET/"),
         ("--init-from runs/a/model.pt", "--init-from runs/a/model.pt is not in the container; bring it as a channel"),
+        # what a shell in the container would read
+        ("--wandb my$project", "--wandb 'my$project': a shell in SageMaker's container would split or change it; use"),
+        ("--wandb a;b", "--wandb 'a;b': a shell in SageMaker's container"),
+        ("--mlflow http://x/?a=1&b=2", "--mlflow 'http://x/?a=1&b=2': a shell in SageMaker's container"),
         # data
         ("--dataset imagenet", "data set imagenet is neither in the image nor downloaded; give --data s3://BUCKET/"),
         ("--dataset imagefolder", "data set imagefolder is neither in the image nor downloaded; give --data s3://"),
@@ -120,6 +124,18 @@ def test_what_cannot_work_is_refused_before_any_call(
     assert err.count("\n") == 1
     assert sentence in err
     assert stage.account.requests == []
+
+
+@pytest.mark.parametrize("name", ["my project", "it's", "a\nb", "*", "~/a", "a\\b", "a`b`"])
+def test_what_a_shell_would_split_or_change_is_refused(name: str) -> None:
+    """sagemaker-training 5.1.0, process.py: create_subprocess_shell(" ".join(cmd)); 5.1.4 needs no shell."""
+    with pytest.raises(SettingsError, match=r"--wandb .* a shell in SageMaker's container"):
+        resolve(wandb=name)
+
+
+def test_every_other_setting_is_one_word_for_a_shell() -> None:
+    resolve(wandb="my-project_1", mlflow="https://host:5000/a%20b", batch_ramp={0: 512, 2: 2048}, milestones=[2, 3],
+            schedule="multistep", init_from="/opt/ml/input/data/weights/model.pt", data="weights=s3://bucket/w")  # fmt: skip
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
