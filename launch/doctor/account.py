@@ -113,7 +113,7 @@ def left_on_ec2(case: Case) -> Iterator[Verdict]:
 
 
 def left_on_sagemaker(case: Case) -> Iterator[Verdict]:
-    names = [job.name for job in training_jobs.costing(case.aws)]
+    names = [job.name for job in training_jobs.costing(case.aws, case.now)]
     if names:
         stop = f"python -m launch.sagemaker status --region {case.region}"
         yield warning(f"{len(names)} training jobs are billed now: {', '.join(names[:3])}", stop)

@@ -41,14 +41,16 @@ def _ask(service: str, code: str, value: float, region: str) -> str:
 
 
 def quotas_of_sagemaker(case: Case) -> Iterator[Verdict]:
-    for quota in on_sagemaker.find_quotas(case.aws, case.sagemaker):
-        nodes = case.sagemaker.options.nodes
-        text = f"{quota.name}: {nodes} for the job, {'?' if quota.running is None else quota.running} in use"
-        if nodes + (quota.running or 0) <= quota.limit:
-            yield ok(f"{text}, of {quota.limit:g}")
+    for quota in on_sagemaker.find_quotas(case.aws, case.sagemaker, case.now):
+        used = "" if quota.unit == "seconds" else f", {'?' if quota.running is None else quota.running} in use"
+        unit = " s" if quota.unit == "seconds" else ""
+        text = f"{quota.name}: {quota.needed:,}{unit} for the job{used}"
+        if not quota.is_exceeded:
+            yield ok(f"{text}, of {quota.limit:,.0f}{unit}")
         else:
             listed = f"aws service-quotas list-service-quotas --service-code sagemaker --region {case.region}"
-            yield missing(f"{text}, and the quota is {quota.limit:g}", f"ask for more: its code is in {listed}")
+            mend = f"ask for more: its code is in {listed}; or lower {quota.lower}"
+            yield missing(f"{text}, and the quota is {quota.limit:,.0f}{unit}", mend)
 
 
 def offerings(case: Case) -> Iterator[Verdict]:

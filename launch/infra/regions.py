@@ -37,7 +37,9 @@ def look(clients: Sequence[Aws], now: datetime) -> tuple[Region, ...]:
 
 def _look(aws: Aws, now: datetime) -> Region:
     lookups, no_jobs = Lookups(), tuple[str, ...]()
-    jobs = lookups.required(lambda: _on_ec2(aws, now), no_jobs) + lookups.required(lambda: _on_sagemaker(aws), no_jobs)
+    jobs = lookups.required(lambda: _on_ec2(aws, now), no_jobs) + lookups.required(
+        lambda: _on_sagemaker(aws, now), no_jobs
+    )
     has_stack = lookups.required(lambda: stack_of(aws) is not None, False)
     return Region(aws.region, jobs, has_stack, tuple(lookups.problems))
 
@@ -47,8 +49,8 @@ def _on_ec2(aws: Aws, now: datetime) -> tuple[str, ...]:
     return tuple(f"{job} in {aws.region} (python -m launch.ec2 stop {job} --region {aws.region})" for job in jobs)
 
 
-def _on_sagemaker(aws: Aws) -> tuple[str, ...]:
-    names = [job.name for job in training_jobs.costing(aws)]
+def _on_sagemaker(aws: Aws, now: datetime) -> tuple[str, ...]:
+    names = [job.name for job in training_jobs.costing(aws, now)]
     return tuple(f"{name} in {aws.region} (python -m launch.sagemaker stop --region {aws.region})" for name in names)
 
 

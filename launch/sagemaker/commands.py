@@ -66,7 +66,7 @@ class Commands:
         if options.all:
             return self._stop_all(options, runtime)
         job = training_jobs.newest(runtime.aws, options.job, "stop", runtime.clock.utc()).job
-        starts = training_jobs.of_job(runtime.aws, job)
+        starts = training_jobs.of_job(runtime.aws, job, runtime.clock.utc())
         ended = end(lambda _: runtime.aws, starts, runtime.clock, runtime.say)
         runtime.say(f"{job} is stopped and costs nothing" if ended else f"{job} was not running")
         return Exit.DONE
@@ -74,7 +74,7 @@ class Commands:
     def _stop_all(self, options: StopOptions, runtime: Runtime) -> int:
         if options.job is not None:
             raise SettingsError(f"use either --all or {options.job}, not both.")
-        costing = [one for one in training_jobs.costing(runtime.aws) if one.is_ours]
+        costing = [one for one in training_jobs.costing(runtime.aws, runtime.clock.utc()) if one.is_ours]
         if not costing:
             runtime.say(f"no job is running in {runtime.aws.region}")
             return Exit.DONE
@@ -107,7 +107,7 @@ class Commands:
         now = runtime.clock.utc()
 
         def look(aws: Aws) -> Sequence[leaks_of.Finding]:
-            return leaks_of.judge(training_jobs.costing(aws), now)
+            return leaks_of.judge(training_jobs.costing(aws, now), now)
 
         def make_aws(region: str) -> Aws:
             return self.runtime_of(region).aws

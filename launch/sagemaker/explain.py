@@ -49,7 +49,7 @@ def facts_of(
         Fact("tags", tags, ", ".join(f"{key}={value}" for key, value in tags.items())),
         *_limits(resolved),
         *secrets.facts(options.secret),
-        Fact("quotas", *_quotas(resolved, facts), label="quota"),
+        Fact("quotas", *_quotas(facts), label="quota"),
     )
 
 
@@ -71,15 +71,13 @@ def _limits(resolved: Resolved) -> Iterator[Fact]:
     yield Fact("time_limit_h", hours, f"{text}; then SageMaker ends the job", label="time limit")
 
 
-def _quotas(resolved: Resolved, facts: Facts) -> tuple[list[dict[str, object]], tuple[str, ...]]:
+def _quotas(facts: Facts) -> tuple[list[dict[str, object]], tuple[str, ...]]:
     """The values and the texts of the fact."""
-    needed = resolved.options.nodes
     values = list[dict[str, object]]()
     texts = list[str]()
     for quota in facts.quotas:
-        values.append({"name": quota.name, "needed": needed, "running": quota.running, "limit": quota.limit})
-        running = "an unknown number" if quota.running is None else quota.running
-        texts.append(f"{needed} needed + {running} running <= {quota.limit:g} ({quota.name})")
+        values.append({"name": quota.name, "needed": quota.needed, "running": quota.running, "limit": quota.limit})
+        texts.append(f"{quota.sum} {'>' if quota.is_exceeded else '<='} {quota.limit:,.0f} ({quota.name})")
     return values, tuple(texts)
 
 
@@ -122,7 +120,7 @@ def warnings(resolved: Resolved, facts: Facts, image: Image) -> tuple[str, ...]:
     return (
         *facts.unknown,
         *_about_the_type(resolved),
-        *_about_quotas(resolved, facts),
+        *_about_quotas(facts),
         *warnings_about(resolved.options, image, facts.now.date()),
         *_about_permissions(resolved, facts),
         *_about_options(resolved),
@@ -137,12 +135,13 @@ def _about_the_type(resolved: Resolved) -> Iterator[str]:
         yield f"the price of {resolved.options.instance_type} is {PRICE_SOURCES.get(source, source)}."
 
 
-def _about_quotas(resolved: Resolved, facts: Facts) -> Iterator[str]:
+def _about_quotas(facts: Facts) -> Iterator[str]:
     for quota in facts.quotas:
-        if resolved.options.nodes + (quota.running or 0) > quota.limit:
+        if quota.is_exceeded:
+            unit = "" if quota.unit == "instances" else f" {quota.unit}"
             yield (
-                f"the quota {quota.name!r} is {quota.limit:g}: SageMaker will refuse the job.  Ask for more under "
-                "Service Quotas, Amazon SageMaker."
+                f"the quota {quota.name!r} is {quota.limit:,.0f}{unit}: SageMaker will refuse the job.  Ask for more "
+                f"under Service Quotas, Amazon SageMaker, or lower {quota.lower}."
             )
 
 

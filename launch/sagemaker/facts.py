@@ -10,14 +10,30 @@ from trainer.errors import TrainerError
 
 @dataclass(frozen=True)
 class Quota:
-    """How many instances of a type the account may run at a time, and how many its training jobs run now.
+    """A limit of the account, and how much of it the running training jobs use.
 
-    running: None where that could not be looked up.
+    needed: by the job; running: None where that could not be looked up; unit: of all three; lower: the option of the
+    job that takes less of it.
     """
 
     name: str
     limit: float
     running: int | None
+    needed: int = 1
+    unit: str = "instances"
+    lower: str = "--nodes"
+
+    @property
+    def is_exceeded(self) -> bool:
+        return self.needed + (self.running or 0) > self.limit
+
+    @property
+    def sum(self) -> str:
+        """What the job needs beside what runs, in words."""
+        unit = "" if self.unit == "instances" else f" {self.unit}"
+        if self.running == 0 and unit:
+            return f"{self.needed:,}{unit} needed"
+        return f"{self.needed:,} needed + {'an unknown number' if self.running is None else self.running} running"
 
 
 @dataclass(frozen=True)

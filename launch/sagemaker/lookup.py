@@ -19,7 +19,7 @@ from launch.sagemaker.checks import Resolved
 from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.names import BACKEND
 from launch.sagemaker.training_job import RUNNING, TrainingJob
-from launch.sagemaker.training_jobs import Listed, describe, starts_of
+from launch.sagemaker.training_jobs import LONGEST_LIFE, Listed, describe, listed_since, starts_of
 from trainer.errors import SettingsError, TrainerError
 
 # The stack of infra/cloudformation, and its outputs.
@@ -48,7 +48,7 @@ def look_up(
     role, source = lookups.required(lambda: _role(aws, options.role, outputs, caller), nothing)
     lookups.required(lambda: check_bucket(aws, bucket, account), None)
     no_starts: tuple[Listed, ...] = ()
-    starts = lookups.required(lambda: starts_of(aws, job), no_starts)
+    starts = lookups.required(lambda: starts_of(aws, job, now), no_starts)
     lookups.required(lambda: spec_of(aws, Folder(bucket, job), BACKEND), None)
     no_quotas: tuple[Quota, ...] = ()
     facts = Facts(
@@ -58,7 +58,7 @@ def look_up(
         role=role,
         role_from=source,
         bucket=bucket,
-        quotas=lookups.optional("the quotas", lambda: find_quotas(aws, resolved), no_quotas),
+        quotas=lookups.optional("the quotas", lambda: find_quotas(aws, resolved, now), no_quotas),
         taken=tuple(start.name for start in starts),
         running=lookups.required(lambda: _running_start(aws, job, starts), None),
         prices=lookups.optional(
@@ -144,31 +144,51 @@ def quota_names(resolved: Resolved) -> list[str]:
     return names + ([f"{options.instance_type} for training warm pool usage"] if options.warm_pool_s else [])
 
 
-def find_quotas(aws: Aws, resolved: Resolved) -> tuple[Quota, ...]:
-    """The limits for the instance type; Service Quotas can be searched by name only."""
+# Of the whole account; spot has its own second and third.  A new account has 432,000 s, 20 and 4.
+# https://docs.aws.amazon.com/sagemaker/latest/dg/feature-store-feature-processor-quotas.html has the first two.
+LONGEST_RUN = "Longest run time for a training job"
+PER_JOB, ACROSS_JOBS = (
+    "Maximum number of instances per {}training job",
+    "Number of instances across all {}training jobs",
+)
+
+
+def find_quotas(aws: Aws, resolved: Resolved, now: datetime) -> tuple[Quota, ...]:
+    """The limits for the instance type and of the account; Service Quotas can be searched by name only."""
     listed = aws.pages("service-quotas", "ListServiceQuotas", "Quotas", {"ServiceCode": "sagemaker", "MaxResults": 100})
     limits = {quota["QuotaName"]: float(quota["Value"]) for quota in listed}
     names = quota_names(resolved)
     for name in names:
         if name not in limits:
             raise SettingsError(f"Service Quotas has no value for {name!r} in this account.")
-    running = _running(aws, resolved)
-    return tuple(Quota(name, limits[name], running) for name in names)
+    of_type, of_all = _running(aws, resolved, now)
+    options, market = resolved.options, "spot " if resolved.options.spot else ""
+    general = [
+        Quota(LONGEST_RUN, 0, 0, resolved.max_run_s, "seconds", "--max-hours"),
+        Quota(PER_JOB.format(market), 0, 0, options.nodes),
+        Quota(ACROSS_JOBS.format(market), 0, of_all, options.nodes),
+    ]
+    return (
+        *(Quota(name, limits[name], of_type, options.nodes) for name in names),
+        *(replace(quota, limit=limits[quota.name]) for quota in general if quota.name in limits),
+    )
 
 
 # Each running job takes a call; with more than this, the sum stays unknown.
 MOST_DESCRIBED = 20
 
 
-def _running(aws: Aws, resolved: Resolved) -> int | None:
-    """Instances of the type in running training jobs of the same market, or None if there are too many jobs."""
-    listed = aws.pages("sagemaker", "ListTrainingJobs", "TrainingJobSummaries", {"StatusEquals": RUNNING})
+def _running(aws: Aws, resolved: Resolved, now: datetime) -> tuple[int, int] | tuple[None, None]:
+    """Instances in running training jobs of the same market: of the type, and all; None if there are too many jobs."""
+    listed = listed_since(aws, now - LONGEST_LIFE, {"StatusEquals": RUNNING})
     if len(listed) > MOST_DESCRIBED:
-        return None
-    instances = 0
+        return None, None
+    of_type = of_all = 0
     for row in listed:
         job = aws.call("sagemaker", "DescribeTrainingJob", {"TrainingJobName": row["TrainingJobName"]})
         resources, is_spot = job["ResourceConfig"], bool(job.get("EnableManagedSpotTraining"))
-        if resources.get("InstanceType") == resolved.options.instance_type and is_spot == resolved.options.spot:
-            instances += int(resources.get("InstanceCount", 0))
-    return instances
+        if is_spot == resolved.options.spot:
+            instances = int(resources.get("InstanceCount", 0))
+            of_all += instances
+            of_type += instances if resources.get("InstanceType") == resolved.options.instance_type else 0
+    return of_type, of_all

@@ -74,7 +74,7 @@ def costs(region: str | None = None) -> str:
 
     runtime = _runtime(region)
     now = runtime.clock.utc()
-    findings = judge(costing(runtime.aws), now)
+    findings = judge(costing(runtime.aws, now), now)
     return as_text(findings, now) if findings else NONE
 
 

@@ -8,6 +8,10 @@ from launch.core.errors import AwsError
 _REFUSALS = {
     r"Could not assume role (?P<name>\S+?)\.? ": "SageMaker cannot assume role {name}: its trust policy must name "
     "sagemaker.amazonaws.com (infra/iam/sagemaker-trust.json), and a new role takes a minute; or give another --role.",
+    r"service limit '(?P<name>Longest run[^']+)' is (?P<limit>\d+)": "the account's quota {name!r} is {limit} seconds; "
+    "lower --max-hours, or ask for more under Service Quotas, Amazon SageMaker.",
+    r"service limit '(?P<name>[^']*instances [^']+)' is (?P<limit>\d+)": "the account's quota {name!r} is {limit}, for "
+    "all instance types together; ask for more under Service Quotas, Amazon SageMaker, or give fewer --nodes.",
     r"service limit '(?P<name>[^']+)' is (?P<limit>\d+)": "the account's quota {name!r} is {limit}; ask for more under "
     "Service Quotas, Amazon SageMaker, or give fewer --nodes or another --instance-type.",
     r"No S3 objects found under S3 URL \"(?P<name>[^\"]+)\"": "there is nothing under {name}; check --data.",

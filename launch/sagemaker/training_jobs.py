@@ -3,7 +3,7 @@
 SageMaker uses a name once, so a job that is started again is another training job; see names.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,6 +18,10 @@ from trainer.errors import SettingsError
 from trainer.settings.registry import did_you_mean
 
 RECENT = timedelta(days=1)
+# 28 days of training at most, as many of waiting for spot, and two for the end:
+# https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StoppingCondition.html
+LONGEST_LIFE = timedelta(days=60)
+KNOWN_FOR = timedelta(days=365)
 
 _COSTING = ({"StatusEquals": RUNNING}, {"StatusEquals": STOPPING}, {"WarmPoolStatusEquals": "Available"})
 
@@ -71,9 +75,21 @@ class Listed:
         return self.status in (RUNNING, STOPPING)
 
 
-def starts_of(aws: Aws, job: str) -> tuple[Listed, ...]:
-    """The training jobs whose names starts of `job` would have, newest first.  Raises AwsError."""
-    rows = aws.pages("sagemaker", "ListTrainingJobs", "TrainingJobSummaries", {"NameContains": job})
+def listed_since(aws: Aws, since: datetime, query: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """SageMaker's rows of the training jobs that match `query` and were made after `since`.  Raises AwsError.
+
+    Without that bound SageMaker goes through all that the account ever had, page by page, and filters each page.
+    """
+    params = {**query, "CreationTimeAfter": since}
+    return aws.pages("sagemaker", "ListTrainingJobs", "TrainingJobSummaries", params)
+
+
+def starts_of(aws: Aws, job: str, now: datetime) -> tuple[Listed, ...]:
+    """The training jobs whose names starts of `job` would have, newest first.  Raises AwsError.
+
+    Older ones than KNOWN_FOR are found if none is younger: they are asked for by name.
+    """
+    rows = listed_since(aws, now - KNOWN_FOR, {"NameContains": job})
     starts = {
         number: Listed(row["TrainingJobName"], row["TrainingJobStatus"])
         for row in rows
@@ -87,9 +103,9 @@ def starts_of(aws: Aws, job: str) -> tuple[Listed, ...]:
     return tuple(starts[number] for number in sorted(starts, reverse=True))
 
 
-def of_job(aws: Aws, job: str) -> tuple[TrainingJob, ...]:
+def of_job(aws: Aws, job: str, now: datetime) -> tuple[TrainingJob, ...]:
     """All starts of `job`, newest first.  Raises AwsError."""
-    described = (describe(aws, start.name) for start in starts_of(aws, job))
+    described = (describe(aws, start.name) for start in starts_of(aws, job, now))
     return tuple(one for one in described if one.is_ours and one.job == job)
 
 
@@ -98,7 +114,7 @@ def newest(aws: Aws, job: str | None, verb: str, now: datetime) -> TrainingJob:
     if job is None:
         raise SettingsError(f"which job? python -m launch.sagemaker {verb} JOB.  {_names(recent(aws, now))}")
     check_job_name(job)
-    if starts := of_job(aws, job):
+    if starts := of_job(aws, job, now):
         return starts[0]
     others = recent(aws, now)
     near = did_you_mean(job, sorted({one.job for one in others}))
@@ -115,20 +131,20 @@ def _names(training_jobs: tuple[TrainingJob, ...]) -> str:
 # ---- all in a region
 
 
-def costing(aws: Aws) -> tuple[TrainingJob, ...]:
+def costing(aws: Aws, now: datetime) -> tuple[TrainingJob, ...]:
     """The tagged training jobs that run, and those whose instances are kept; see is_ours.  Raises AwsError."""
-    return _tagged(aws, *_COSTING)
+    return _tagged(aws, *((now - LONGEST_LIFE, query) for query in _COSTING))
 
 
 def recent(aws: Aws, now: datetime) -> tuple[TrainingJob, ...]:
     """costing() and those of the last day, newest first.  Raises AwsError."""
-    return _tagged(aws, *_COSTING, {"CreationTimeAfter": now - RECENT})
+    return _tagged(aws, *((now - LONGEST_LIFE, query) for query in _COSTING), (now - RECENT, {}))
 
 
-def _tagged(aws: Aws, *queries: dict[str, Any]) -> tuple[TrainingJob, ...]:
+def _tagged(aws: Aws, *queries: tuple[datetime, Mapping[str, Any]]) -> tuple[TrainingJob, ...]:
     names = dict[str, None]()
-    for query in queries:
-        rows = aws.pages("sagemaker", "ListTrainingJobs", "TrainingJobSummaries", query)
+    for since, query in queries:
+        rows = listed_since(aws, since, query)
         names |= dict.fromkeys(row["TrainingJobName"] for row in rows)
     described = (_unless_denied(aws, name) for name in names)
     tagged = [one for one in described if one is not None and one.is_tagged]

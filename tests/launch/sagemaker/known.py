@@ -91,6 +91,8 @@ NO_SDK = replace(estimator.WAY, requests=_only_its_name)
 
 def plan(facts: Facts = FACTS, way: Way = NO_SDK, **settings: Any) -> planner.SageMakerPlan:
     asked = job(**settings)
+    quotas = tuple(replace(quota, needed=asked.where.nodes) for quota in facts.quotas)  # as look_up does
+    facts = replace(facts, quotas=quotas)
     return planner.plan(asked, checks.resolve(asked), asked.where.job_name or NAME, facts, way)
 
 

@@ -134,8 +134,9 @@ def test_what_a_shell_would_split_or_change_is_refused(name: str) -> None:
 
 
 def test_every_other_setting_is_one_word_for_a_shell() -> None:
-    resolve(wandb="my-project_1", mlflow="https://host:5000/a%20b", batch_ramp={0: 512, 2: 2048}, milestones=[2, 3],
-            schedule="multistep", init_from="/opt/ml/input/data/weights/model.pt", data="weights=s3://bucket/w")  # fmt: skip
+    weights = {"init_from": "/opt/ml/input/data/weights/model.pt", "data": "weights=s3://bucket/w"}
+    resolve(wandb="my-project_1", mlflow="https://host:5000/a%20b", batch_ramp={0: 512, 2: 2048}, **weights)
+    resolve(schedule="multistep", milestones=[2, 3], lr=1e-5)
 
 
 @pytest.mark.parametrize("nodes", [1, 2])

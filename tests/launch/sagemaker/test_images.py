@@ -179,7 +179,7 @@ def test_our_own_image_that_is_not_root_is_refused_with_the_target_to_push(tag: 
 
 
 def test_what_the_sdk_itself_retrieves_is_accepted() -> None:
-    with _importing():
+    with importing(""):
         from sagemaker.image_uris import retrieve
     uri = retrieve("pytorch", "us-east-1", version="2.8.0", py_version="py312", instance_type="ml.g5.2xlarge",
                    image_scope="training")  # fmt: skip

@@ -1,7 +1,7 @@
 """leaks finds what costs money and should not, in any region, and ends it when told to."""
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from unittest import mock
 
 import pytest
@@ -151,10 +151,10 @@ def test_a_region_that_cannot_be_asked_is_told_and_counts(stage: Stage, capsys: 
     def two(aws: object, service: str, operation: str, *params: object) -> object:
         return regions if operation == "DescribeRegions" else call(aws, service, operation, *params)  # type: ignore[arg-type]
 
-    def refuse(aws: object) -> object:
+    def refuse(aws: object, now: datetime) -> object:
         if aws.region == "eu-west-1":  # type: ignore[attr-defined]
             raise AwsError("not enabled.")
-        return costing(aws)  # type: ignore[arg-type]
+        return costing(aws, now)  # type: ignore[arg-type]
 
     stage.started()
     with mock.patch.object(type(stage.aws), "call", two), mock.patch.object(training_jobs, "costing", refuse):

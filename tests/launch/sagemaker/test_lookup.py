@@ -1,11 +1,13 @@
 """What is asked of AWS before a launch: role, bucket, quota, and what SageMaker has of the job already."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from launch.core.errors import AwsError
 from launch.rehearse.aws.sagemaker.jobs import complete
 from launch.sagemaker import lookup
 from launch.sagemaker.facts import Facts, Quota
@@ -31,6 +33,14 @@ def faults(stage: Stage) -> Iterator[Faults]:
         yield active
 
 
+ACROSS = "Number of instances across all training jobs"
+GENERAL = (
+    Quota("Longest run time for a training job", 432_000, 0, 43_200, "seconds", "--max-hours"),
+    Quota("Maximum number of instances per training job", 20, 0),
+    Quota(ACROSS, 20, 0),
+)
+
+
 def facts(stage: Stage, name: str = NAME, **settings: Any) -> Facts:
     return look_up(stage.aws, resolve(**settings), name, NOW)
 
@@ -46,7 +56,7 @@ def test_an_account_that_is_set_up_has_nothing_against_a_launch(stage: Stage) ->
     found = facts(stage)
     assert (found.problems, found.unknown) == ((), ())
     assert (found.region, found.account) == ("us-east-1", "123456789012")
-    assert found.quotas == (Quota(QUOTA, 20, 0),)
+    assert found.quotas == (Quota(QUOTA, 20, 0), *GENERAL)
 
 
 def test_nothing_is_written(stage: Stage) -> None:
@@ -177,7 +187,7 @@ def test_every_problem_is_told_at_once(stage: Stage) -> None:
 
 def test_a_quota_is_found_by_its_name(stage: Stage) -> None:
     stage.account.quota["ml.g5.2xlarge for spot training job usage"] = 7
-    assert facts(stage, spot=True).quotas == (Quota("ml.g5.2xlarge for spot training job usage", 7, 0),)
+    assert facts(stage, spot=True).quotas[0] == Quota("ml.g5.2xlarge for spot training job usage", 7, 0)
 
 
 def test_a_warm_pool_has_a_quota_of_its_own(stage: Stage) -> None:
@@ -193,15 +203,61 @@ def test_what_runs_is_counted_against_the_quota_of_its_own_market_and_type(stage
     stage.started("two", spot=True, nodes=4)
     stage.started("three", instance_type="ml.g5.12xlarge")
     complete(stage.started("four"))
-    assert facts(stage).quotas == (Quota(QUOTA, 20, 2),)
-    assert facts(stage, spot=True).quotas == (Quota("ml.g5.2xlarge for spot training job usage", 20, 4),)
+    on_demand, spot = facts(stage).quotas, facts(stage, spot=True).quotas
+    assert (on_demand[0], on_demand[-1]) == (Quota(QUOTA, 20, 2), Quota(ACROSS, 20, 3))
+    assert spot[0] == Quota("ml.g5.2xlarge for spot training job usage", 20, 4)
+    assert spot[-1] == Quota("Number of instances across all spot training jobs", 20, 4)
+
+
+@pytest.mark.parametrize(
+    ("quota", "value", "settings", "sentence"),
+    [
+        ("Longest run time for a training job", 432_000, {"max_hours": 121}, "432,000 seconds: SageMaker will refuse "
+         "the job.  Ask for more under Service Quotas, Amazon SageMaker, or lower --max-hours."),
+        ("Maximum number of instances per training job", 20, {"nodes": 21}, "20: SageMaker will refuse the job"),
+        (ACROSS, 4, {"nodes": 4}, "4: SageMaker will refuse the job"),
+        ("Maximum number of instances per spot training job", 2, {"nodes": 3, "spot": True}, "2: SageMaker will"),
+    ],
+)  # fmt: skip
+def test_quotas_of_the_account_are_read_and_told_as_sagemaker_applies_them(
+    stage: Stage, quota: str, value: int, settings: dict[str, Any], sentence: str
+) -> None:
+    """https://docs.aws.amazon.com/sagemaker/latest/dg/feature-store-feature-processor-quotas.html, under Training
+    limits; a new account has 4 instances in all."""
+    stage.started("other")
+    stage.account.quota[quota] = value
+    stage.account.quota[QUOTA] = 40
+    stage.settings = settings
+    assert f"the quota {quota!r} is {sentence}" in str(stage.plan())
+
+    with pytest.raises(AwsError, match=re.escape(f"the account's quota {quota!r} is {value}")):
+        stage.launch()
+
+
+def test_an_account_without_such_quotas_is_planned_without(stage: Stage) -> None:
+    for name in [quota.name for quota in GENERAL]:
+        del stage.account.quota[name]
+    assert facts(stage).quotas == (Quota(QUOTA, 20, 0),)
+
+
+def test_listings_are_bounded_by_a_date(stage: Stage) -> None:
+    """ListTrainingJobs filters after it has taken a page, so without a date it goes through all that there ever was:
+    https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ListTrainingJobs.html"""
+    stage.started()
+    stage.type("status")
+    stage.type("stop", NAME)
+    stage.type("leaks")
+    stage.plan()
+    listed = stage.account.asked("ListTrainingJobs")
+    assert len(listed) > 8
+    assert all("CreationTimeAfter" in params for params in listed)
 
 
 def test_with_very_many_jobs_the_sum_stays_unknown(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("launch.sagemaker.lookup.MOST_DESCRIBED", 1)
     stage.started("one")
     stage.started("two")
-    assert facts(stage).quotas == (Quota(QUOTA, 20, None),)
+    assert facts(stage).quotas == (Quota(QUOTA, 20, None), *GENERAL[:-1], Quota(ACROSS, 20, None))
     assert "1 needed + an unknown number running <= 20" in str(stage.plan())
 
 

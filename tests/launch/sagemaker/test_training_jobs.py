@@ -39,7 +39,7 @@ def test_the_longest_name_of_a_job_leaves_room_for_its_starts() -> None:
 def test_the_starts_of_a_job_are_listed_newest_first_over_all_pages(stage: Stage) -> None:
     for _ in range(12):
         complete(stage.started())
-    found = starts_of(stage.aws, NAME)
+    found = starts_of(stage.aws, NAME, stage.clock().utc())
     assert [seen.name for seen in found] == [*(f"{NAME}--{number}" for number in range(12, 1, -1)), NAME]
 
 
@@ -49,7 +49,7 @@ def test_starts_that_are_not_listed_yet_are_found(stage: Stage) -> None:
     for listed in range(3):
         names = [start_name(NAME, number) for number in (1, 2, 3)]
         stage.account.rules.unlisted = set(names[listed:])
-        assert [seen.name for seen in starts_of(stage.aws, NAME)] == names[::-1]
+        assert [seen.name for seen in starts_of(stage.aws, NAME, stage.clock().utc())] == names[::-1]
 
 
 def test_a_described_job_has_what_the_verbs_need(stage: Stage) -> None:

@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+import re
 import sys
 import tarfile
 import tempfile
@@ -117,7 +118,7 @@ class Stage:
             account.rules.now = lambda: datetime.fromtimestamp(BEGAN + next(looks) / 1000, UTC)
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             # The others fill seven answers of Service Quotas.
-            for name in [name for name in account.quota if not name.startswith(("ml.g5.", "ml.p3."))]:
+            for name in [name for name in account.quota if not re.match(r"ml\.(g5|p3)\.|[LMN]", name)]:
                 del account.quota[name]
             yield cls(account, Path(folder), settings=settings)
 

@@ -11,7 +11,7 @@ from moto.iam.models import iam_backends
 from moto.sagemaker.exceptions import SagemakerClientError
 
 from launch.rehearse.aws.sagemaker.jobs import DEFAULT_RUN_S, TrainingJob
-from launch.rehearse.aws.sagemaker.rules import ON_DEMAND, SPOT, WARM
+from launch.rehearse.aws.sagemaker.rules import ACROSS_JOBS, LONGEST_RUN, ON_DEMAND, PER_JOB, SPOT, WARM
 from launch.rehearse.aws.sagemaker.warm_pools import pool_key
 
 SERVICE = "sagemaker.amazonaws.com"
@@ -117,6 +117,8 @@ def _listed(value: Any) -> list[Any]:
 
 
 def check_quota(job: TrainingJob) -> None:
+    """https://docs.aws.amazon.com/general/latest/gr/sagemaker.html; the message is as users quote it."""
+    _check_general_quotas(job)
     used: dict[str, int] = defaultdict(int)
     for other in job.others:
         if not other.has_ended:
@@ -125,15 +127,32 @@ def check_quota(job: TrainingJob) -> None:
             used[f"{other.instance_type} for {WARM}"] += other.count
     names = [_quota_name(job)] + ([f"{job.instance_type} for {WARM}"] if job.kept_s else [])
     for name in names:
-        limit = job.rules.quota.get(name, 0)
-        if used[name] + job.count > limit:
-            raise SagemakerClientError(
-                "ResourceLimitExceeded",
-                f"The account-level service limit '{name}' is {limit:g} Instances, with current utilization of "
-                f"{used[name]} Instances and a request delta of {job.count} Instances. Please use AWS Service Quotas "
-                "to request an increase for this quota. If AWS Service Quotas is not available, contact AWS support "
-                "to request an increase for this quota.",
-            )
+        _check_room(name, job.rules.quota.get(name, 0), used[name], job.count, "Instances")
+
+
+def _check_general_quotas(job: TrainingJob) -> None:
+    """Those of the whole account; an account without a value has no such quota."""
+    quota, market = job.rules.quota, "spot " if job.is_spot else ""
+    run_s = job.described["StoppingCondition"]["MaxRuntimeInSeconds"]
+    across = sum(other.count for other in job.others if not other.has_ended and other.is_spot == job.is_spot)
+    for name, used, delta, unit in (
+        (LONGEST_RUN, 0, run_s, "Seconds"),  # [?] the unit
+        (PER_JOB.format(market), 0, job.count, "Instances"),
+        (ACROSS_JOBS.format(market), across, job.count, "Instances"),
+    ):
+        if name in quota:
+            _check_room(name, quota[name], used, delta, unit)
+
+
+def _check_room(name: str, limit: float, used: int, delta: int, unit: str) -> None:
+    if used + delta > limit:
+        raise SagemakerClientError(
+            "ResourceLimitExceeded",
+            f"The account-level service limit '{name}' is {limit:.0f} {unit}, with current utilization of {used} "
+            f"{unit} and a request delta of {delta} {unit}. Please use AWS Service Quotas to request an increase for "
+            "this quota. If AWS Service Quotas is not available, contact AWS support to request an increase for this "
+            "quota.",
+        )
 
 
 def _quota_name(job: TrainingJob) -> str:

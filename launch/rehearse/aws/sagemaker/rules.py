@@ -24,8 +24,25 @@ class Slow:
     stopping: int | None = 1
 
 
+# Of the whole account, by their names in Service Quotas; "spot " is put in for spot jobs.
+LONGEST_RUN, LONGEST_RUN_S = "Longest run time for a training job", 432_000.0
+PER_JOB, ACROSS_JOBS = (
+    "Maximum number of instances per {}training job",
+    "Number of instances across all {}training jobs",
+)
+
+
 def _quotas() -> dict[str, float]:
-    return {f"{kind} for {usage}": DEFAULT_QUOTA for kind in instance_types() for usage in (ON_DEMAND, SPOT, WARM)}
+    """https://docs.aws.amazon.com/sagemaker/latest/dg/feature-store-feature-processor-quotas.html has the first two.
+
+    A new account has less of the rest: no GPUs, no warm pools, and 4 instances in all.
+    """
+    general = [name.format(market) for name in (PER_JOB, ACROSS_JOBS) for market in ("", "spot ")]
+    return {
+        LONGEST_RUN: LONGEST_RUN_S,
+        **dict.fromkeys(general, DEFAULT_QUOTA),
+        **{f"{kind} for {usage}": DEFAULT_QUOTA for kind in instance_types() for usage in (ON_DEMAND, SPOT, WARM)},
+    }
 
 
 @dataclass
