@@ -27,9 +27,9 @@ class Description:
     """All that a request for a training job says.
 
     name: of the training job, a start of the job whose folder is `folder`; processes: ranks of all instances;
-    distribution: pytorchddp or torch_distributed; mpi_options: of the mpirun in AWS's toolkit; source: the
-    bundle in S3, in which `script` is; disk_gb: 0 if the instances have their own; disk_key, output_key: of KMS; max_wait_s: None on demand; checkpoints: where in S3, None
-    without any.
+    distribution: pytorchddp or torch_distributed; mpi_options: of the mpirun in AWS's toolkit; source: the bundle in
+    S3, in which `script` is; disk_gb: 0 if the instances have their own; disk_key, output_key: of KMS; max_wait_s: None
+    on demand; checkpoints: where in S3, None without any.
     """
 
     name: str

@@ -164,7 +164,7 @@ def running(**changes: Any) -> Facts:
     ids=str,
 )
 def test_a_job_for_gpus_never_falls_back_to_the_cpu(settings: dict[str, Any], device: str | None) -> None:
-    assert plan(**settings).payload.estimator.arguments["hyperparameters"].get("device") == device
+    assert plan(**settings).payload.description.hyperparameters.get("device") == device
 
 
 def test_a_job_that_runs_is_left_alone() -> None:
