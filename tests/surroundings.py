@@ -23,7 +23,9 @@ FOREIGN_NAMES = {
     "MASTER_PORT", "NO_COLOR", "POSIXLY_CORRECT", "RANK", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE",
     "WORLD_SIZE",
 }  # fmt: skip
-OURS = {"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "TERM": "xterm", "TZ": "UTC"}
+# A GPU would be taken by whatever trains, and one is too few for two ranks: only test_gpu.py sees the user's.
+USERS_GPUS = {name: os.environ[name] for name in ("CUDA_VISIBLE_DEVICES",) if name in os.environ}
+OURS = {"CUDA_VISIBLE_DEVICES": "", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "TERM": "xterm", "TZ": "UTC"}
 SYSTEM = ("/usr/sbin", "/sbin")  # where Debian has ip and slurmctld, and a user's PATH often lacks
 DEFAULT = (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 

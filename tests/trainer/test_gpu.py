@@ -11,6 +11,7 @@ from PIL import Image
 
 from tests import needs
 from tests.conftest import Run, trainer_env
+from tests.surroundings import USERS_GPUS
 from trainer.contract import Exit
 from trainer.metrics.log import read_records
 from trainer.state.checkpoint import load, read
@@ -19,6 +20,13 @@ pytestmark = needs.gpu()
 
 DIGITS = ("--dataset", "digits", "--image-size", "32", "--epochs", "5", "--batch-size", "128")
 BATCH_NORM = ("--model", "resnet18", "--image-size", "32", "--synthetic-images", "512", "--batch-size", "64")
+
+
+@pytest.fixture(autouse=True)
+def _see_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    for name, value in USERS_GPUS.items():
+        monkeypatch.setenv(name, value)
 
 
 def records(run: Path) -> list[dict[str, Any]]:
