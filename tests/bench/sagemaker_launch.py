@@ -1,9 +1,10 @@
-"""From the command to CreateTrainingJob: `python -m launch.sagemaker --detach` against the SDK alone.
+"""From the command to CreateTrainingJob: `python -m launch.sagemaker --detach` by each way against the SDK alone.
 
-    python -m tests.bench.sagemaker_launch
+    make everything && .venv/bin/python -m tests.bench.sagemaker_launch
 
-AWS is moto on this machine.  The SDK alone means: import it, PyTorch(...).fit(wait=False) with the trainer's folder as
-its source_dir, and no check, look-up or price of ours.  Both in turn, after one of each that is not counted.
+AWS is moto on this machine.  The SDK alone means: import it, PyTorch(...).fit(wait=False), or with SDK 3
+ModelTrainer(...).train(wait=False), with the trainer's folder as its source_dir, and no check, look-up or price of
+ours.  All in turn, after one of each that is not counted; ratios are of the same round.
 """
 
 import os
@@ -12,12 +13,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from launch.rehearse.aws.sagemaker.jobs import complete
 from tests.bench.report import machine, say
 from tests.launch.sagemaker.account import SageMakerAccount
 from tests.launch.sagemaker.agent import serving
+from tests.needs import SDK_3
 
 ROUNDS = 7
 ALONE = """
@@ -26,11 +29,26 @@ from sagemaker.pytorch import PyTorch
 name, role, bucket, source = sys.argv[1:]
 optout = {"SchemaVersion": "1.0", "SageMaker": {"PythonSDK": {"Modules": {"TelemetryOptOut": True}}}}
 PyTorch(
-    entry_point="curves.py", source_dir=source, role=role, instance_type="ml.g5.12xlarge", instance_count=1,
+    entry_point="sagemaker.py", source_dir=source, role=role, instance_type="ml.g5.12xlarge", instance_count=1,
     image_uri="763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312-cu129-ubuntu22.04-sagemaker",
     distribution={"pytorchddp": {"enabled": True}}, disable_profiler=True, debugger_hook_config=False,
     sagemaker_session=sagemaker.Session(default_bucket=bucket, sagemaker_config=optout),
 ).fit(wait=False, job_name=name)
+"""
+ALONE_3 = """
+import sys
+from sagemaker.train import ModelTrainer
+from sagemaker.train.configs import Compute, SourceCode
+from sagemaker.train.distributed import MPI
+from sagemaker.core.helper.session_helper import Session
+name, role, bucket, source = sys.argv[1:]
+optout = {"SchemaVersion": "1.0", "SageMaker": {"PythonSDK": {"Modules": {"TelemetryOptOut": True}}}}
+ModelTrainer(
+    source_code=SourceCode(source_dir=source, entry_script="sagemaker.py"), role=role, base_job_name=name,
+    training_image="763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312-cu129-ubuntu22.04-sagemaker",
+    compute=Compute(instance_type="ml.g5.12xlarge", instance_count=1), distributed=MPI(),
+    sagemaker_session=Session(default_bucket=bucket, sagemaker_config=optout),
+).train(wait=False)
 """
 
 
@@ -38,31 +56,54 @@ def main() -> None:
     with SageMakerAccount.opened() as account, serving() as url, tempfile.TemporaryDirectory() as folder:
         env = {**os.environ, "AWS_ENDPOINT_URL": url, "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1",
                "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "HOME": folder,
-               "PYTHONPATH": str(Path.cwd())}  # fmt: skip
+               "PYTHONPATH": str(Path.cwd()), "SAGEMAKER_VALIDATE_ROLE": "false"}  # fmt: skip
         source = str(Path("trainer").resolve())
 
-        def ours(name: str) -> float:
-            command = ["-m", "launch.sagemaker", "--instance-type", "ml.g5.12xlarge", "--detach", "--job-name", name]
-            return until_created(account, name, command, env)
+        def ours(name: str, through: str) -> float:
+            python = SDK_3 if through == "model-trainer" else Path(sys.executable)
+            command = ["-m", "launch.sagemaker", "--instance-type", "ml.g5.12xlarge", "--detach", "--job-name", name,
+                       "--through", through]  # fmt: skip
+            return until_created(account, name, [python, *command], env)
 
-        def alone(name: str) -> float:
-            return until_created(account, name, ["-c", ALONE, name, account.role, account.bucket, source], env)
+        def alone(name: str, python: Path, program: str) -> float:
+            return until_created(
+                account, name, [python, "-c", program, name, account.role, account.bucket, source], env
+            )
 
-        pairs = []
+        def round_of(number: int) -> Mapping[str, float]:
+            return {
+                "estimator": ours(f"estimator-{number}", "estimator"),
+                "boto3": ours(f"boto3-{number}", "boto3"),
+                "the SDK alone": alone(f"alone-{number}", Path(sys.executable), ALONE),
+                "model-trainer": ours(f"trainer-{number}", "model-trainer"),
+                "SDK 3 alone": alone(f"three-{number}", SDK_3, ALONE_3),
+            }
+
+        rounds = []
         for number in range(ROUNDS + 1):
-            pair = ours(f"ours-{number}"), alone(f"alone-{number}")
+            seconds = round_of(number)
             if number:
-                pairs.append(pair)
-                say(f"launch.sagemaker {pair[0]:.1f} s   the SDK alone {pair[1]:.1f} s   ratio {pair[0] / pair[1]:.2f}")
-        ratio = statistics.median(mine / theirs for mine, theirs in pairs)
-        say(f"median ratio {ratio:.2f}   ({machine()})")
+                rounds.append(seconds)
+                say("   ".join(f"{name} {value:.1f} s" for name, value in seconds.items()))
+        for way, against in (
+            ("boto3", "the SDK alone"),
+            ("estimator", "the SDK alone"),
+            ("model-trainer", "SDK 3 alone"),
+            ("boto3", "SDK 3 alone"),
+        ):
+            ratio = statistics.median(seconds[way] / seconds[against] for seconds in rounds)
+            say(f"median of {way} to {against}: {ratio:.2f}")
+        say(machine())
 
 
-def until_created(account: SageMakerAccount, name: str, words: Sequence[str], env: dict[str, str]) -> float:
+def until_created(account: SageMakerAccount, name: str, words: Sequence[str | Path], env: dict[str, str]) -> float:
     """Seconds from the start of the process until AWS has the job."""
     begun = time.time()
-    subprocess.run([sys.executable, *words], env=env, check=True, capture_output=True)
-    created: float = account.jobs[name].described["CreationTime"].timestamp()
+    subprocess.run(words, env=env, check=True, capture_output=True)
+    # SDK 3 adds the time to the name.
+    job = next(job for made, job in account.jobs.items() if made.startswith(name))
+    created: float = job.described["CreationTime"].timestamp()
+    complete(job)  # otherwise they come up against the account's quota
     return created - begun
 
 
