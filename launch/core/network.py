@@ -1,13 +1,17 @@
-"""Whether machines in a subnet can reach AWS and the internet: its route table and the VPC's endpoints.
+"""Whether machines in a subnet can reach AWS and the internet: its route table, its network ACL, the VPC's endpoints
+and its DNS.
 
-look_up() reads; the rest is pure.  A machine without a route out can neither log nor fetch its image.
-https://docs.aws.amazon.com/vpc/latest/userguide/VPC_Route_Tables.html
+look_up() reads; the rest is pure.  A machine without a way out can neither log nor fetch its image.
+https://docs.aws.amazon.com/vpc/latest/userguide/VPC_Route_Tables.html,
+https://docs.aws.amazon.com/vpc/latest/userguide/AmazonDNS-concepts.html#vpc-dns-support: without DNS support AWS's own
+server answers nobody in the VPC, and without DNS hostnames nor do interface endpoints under the services' names.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from launch.core import acl
 from launch.core.aws import Aws
 
 INTERNET = "internet"  # beside the names of services, such as s3 and ecr.api
@@ -21,32 +25,83 @@ class Exit:
     """How machines leave a subnet.
 
     way: gateway is an internet gateway, which serves machines with a public address only; other is anything else, such
-    as a NAT gateway.  endpoints: the services that the subnet reaches without a way out, such as s3 and ecr.api.
+    as a NAT gateway.  endpoints: the services that the subnet reaches without a way out, such as s3 and ecr.api;
+    nameless: those that it would reach so if the VPC gave names.  vpc, acl: their ids.
+    shut: what stops every call all the same: no DNS, or the network ACL, which denies calls out or answers in.
     """
 
     way: Literal["gateway", "other", "none"]
     endpoints: frozenset[str] = frozenset()
+    nameless: frozenset[str] = frozenset()
+    vpc: str = ""
+    acl: str = ""
+    shut: Literal["dns", "out", "in"] | None = None
 
     def missing(self, services: Iterable[str], *, has_address: bool) -> tuple[str, ...]:
         """Those of `services` that a machine here cannot reach.  has_address: whether it gets a public one."""
+        if self.shut:
+            return tuple(sorted(services))
         if self.way == "other" or (self.way == "gateway" and has_address):
             return ()
         return tuple(sorted(set(services) - self.endpoints))
 
 
 def look_up(aws: Aws, vpc: str, subnets: Sequence[str]) -> dict[str, Exit]:
-    """The exits of subnets of one VPC, by their ids.  Two requests, for any number of subnets."""
+    """The exits of subnets of one VPC, by their ids.  Four to seven requests, for any number of subnets."""
     in_vpc = {"Filters": [{"Name": "vpc-id", "Values": [vpc]}]}
     tables = aws.pages("ec2", "DescribeRouteTables", "RouteTables", in_vpc)
     endpoints = aws.pages("ec2", "DescribeVpcEndpoints", "VpcEndpoints", in_vpc)
-    return {subnet: exit_of(subnet, tables, endpoints) for subnet in subnets}
+    acls = aws.pages("ec2", "DescribeNetworkAcls", "NetworkAcls", in_vpc)
+    resolves = _has(aws, vpc, "enableDnsSupport") or _has_own_dns(aws, vpc)
+    gives_names = not any(map(_is_named, endpoints)) or _has(aws, vpc, "enableDnsHostnames")
+    network = Network(vpc, tables, endpoints, acls, resolves=resolves, gives_names=gives_names)
+    return {subnet: exit_of(subnet, network) for subnet in subnets}
 
 
-def exit_of(subnet: str, tables: Sequence[Mapping[str, Any]], endpoints: Sequence[Mapping[str, Any]]) -> Exit:
-    """The exit of one subnet of the VPC with these route tables and endpoints, as EC2 describes them."""
-    table = _table_of(subnet, tables)
-    reached = {_service(endpoint) for endpoint in endpoints if _serves(endpoint, table)}
-    return Exit(_way(table), frozenset(reached))
+@dataclass(frozen=True)
+class Network:
+    """A VPC with its route tables, endpoints and ACLs as EC2 describes them.
+
+    resolves: whether machines in it can ask for names; gives_names: whether it has private names for its endpoints.
+    """
+
+    vpc: str
+    tables: Sequence[Mapping[str, Any]]
+    endpoints: Sequence[Mapping[str, Any]] = ()
+    acls: Sequence[Mapping[str, Any]] = ()
+    resolves: bool = True
+    gives_names: bool = True
+
+
+def exit_of(subnet: str, network: Network) -> Exit:
+    """The exit of one subnet of the VPC."""
+    table, its_acl = _table_of(subnet, network.tables), acl.of_subnet(subnet, network.acls)
+    serving = [endpoint for endpoint in network.endpoints if _serves(endpoint, table)]
+    reached = {_service(endpoint) for endpoint in serving if network.gives_names or not _is_named(endpoint)}
+    return Exit(
+        _way(table),
+        frozenset(reached),
+        nameless=frozenset(map(_service, serving)) - reached,
+        vpc=network.vpc,
+        acl=its_acl.get("NetworkAclId", ""),
+        shut=acl.shut(its_acl) if network.resolves else "dns",
+    )
+
+
+def _has(aws: Aws, vpc: str, attribute: str) -> bool:
+    """An attribute of the VPC; AWS answers for one at a time."""
+    answer = aws.call("ec2", "DescribeVpcAttribute", {"VpcId": vpc, "Attribute": attribute})
+    return bool(answer[attribute[0].upper() + attribute[1:]]["Value"])
+
+
+def _has_own_dns(aws: Aws, vpc: str) -> bool:
+    """Whether its machines are told of DNS servers other than AWS's."""
+    (found,) = aws.call("ec2", "DescribeVpcs", {"VpcIds": [vpc]})["Vpcs"]
+    if found.get("DhcpOptionsId", "default") == "default":
+        return False
+    (options,) = aws.call("ec2", "DescribeDhcpOptions", {"DhcpOptionsIds": [found["DhcpOptionsId"]]})["DhcpOptions"]
+    servers = [row["Values"] for row in options["DhcpConfigurations"] if row["Key"] == "domain-name-servers"]
+    return any(one["Value"] != "AmazonProvidedDNS" for values in servers for one in values)
 
 
 def _table_of(subnet: str, tables: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -78,7 +133,12 @@ def _serves(endpoint: Mapping[str, Any], table: Mapping[str, Any]) -> bool:
         return False
     if endpoint.get("VpcEndpointType") == "Gateway":
         return table.get("RouteTableId") in endpoint.get("RouteTableIds", ())
-    return bool(endpoint.get("PrivateDnsEnabled"))
+    return _is_named(endpoint)
+
+
+def _is_named(endpoint: Mapping[str, Any]) -> bool:
+    """Whether it has the service's own name within the VPC, which is how machines come to it."""
+    return endpoint.get("VpcEndpointType") != "Gateway" and bool(endpoint.get("PrivateDnsEnabled"))
 
 
 def _service(endpoint: Mapping[str, Any]) -> str:

@@ -35,6 +35,13 @@ def why_cut_off(cluster: Cluster, facts: Facts, instance: Instance, subnet: Subn
 
 def _sentence(instance: Instance, subnet: Subnet, way_out: Exit, missing: tuple[str, ...], *, has_one: bool) -> str:
     place, names = f"{subnet.id} in {subnet.zone}", ", ".join(missing)
+    if way_out.shut:
+        return f"nodes could not reach {names} from {place}: {_shut(way_out)}"
+    if way_out.nameless & set(missing):
+        return (
+            f"nodes could not reach {names} from {place}: {way_out.vpc} gives its endpoints no DNS names; run aws ec2 "
+            f"modify-vpc-attribute --vpc-id {way_out.vpc} --enable-dns-hostnames"
+        )
     if way_out.way == "gateway" and not has_one:
         return (
             f"nodes could not reach {names} from {place}: AWS gives an instance with several network cards, such as "
@@ -49,6 +56,25 @@ def _sentence(instance: Instance, subnet: Subnet, way_out: Exit, missing: tuple[
     return (
         f"nodes could not reach {names} from {place}: it has no route to the internet, and no endpoints for them; "
         "give another --subnet, or make the endpoints: python -m launch.infra up --vpc-id VPC --endpoint-subnets SUBNET"
+    )
+
+
+def _shut(way_out: Exit) -> str:
+    """What stops every call, and the command that mends it."""
+    if way_out.shut == "dns":
+        return (
+            f"{way_out.vpc} has DNS support off, so they find no name; run aws ec2 modify-vpc-attribute "
+            f"--vpc-id {way_out.vpc} --enable-dns-support"
+        )
+    entry = f"run aws ec2 create-network-acl-entry --network-acl-id {way_out.acl} --rule-number 1 --rule-action allow"
+    if way_out.shut == "out":
+        return (
+            f"its network ACL {way_out.acl} lets no HTTPS out; {entry} --egress --protocol tcp --port-range "
+            "From=443,To=443 --cidr-block 0.0.0.0/0, or give another --subnet"
+        )
+    return (
+        f"its network ACL {way_out.acl} lets no answers in, which come to ports 32768 to 60999; {entry} --ingress "
+        "--protocol tcp --port-range From=32768,To=60999 --cidr-block 0.0.0.0/0, or give another --subnet"
     )
 
 

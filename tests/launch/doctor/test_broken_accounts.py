@@ -60,6 +60,21 @@ def no_addresses(patient: Patient) -> None:
         patient.account.ec2.modify_subnet_attribute(subnet, "map_public_ip_on_launch", "false")
 
 
+def shut_acl(patient: Patient) -> None:
+    """A custom one, which denies everything: https://docs.aws.amazon.com/vpc/latest/userguide/custom-network-acl.html"""
+    aws, vpc = Aws("us-east-1"), patient.account.ec2.get_default_vpc().id
+    acls = aws.call("ec2", "DescribeNetworkAcls", {"Filters": [{"Name": "vpc-id", "Values": [vpc]}]})["NetworkAcls"]
+    own = aws.call("ec2", "CreateNetworkAcl", {"VpcId": vpc})["NetworkAcl"]["NetworkAclId"]
+    for tie in [tie for acl in acls for tie in acl["Associations"]]:
+        named = {"AssociationId": tie["NetworkAclAssociationId"], "NetworkAclId": own}
+        aws.call("ec2", "ReplaceNetworkAclAssociation", named)
+
+
+def no_dns(patient: Patient) -> None:
+    vpc = patient.account.ec2.get_default_vpc().id
+    Aws("us-east-1").call("ec2", "ModifyVpcAttribute", {"VpcId": vpc, "EnableDnsSupport": {"Value": False}})
+
+
 def wrong_trust(role: str) -> Callable[[Patient], None]:
     def harm(patient: Patient) -> None:
         trust = json.dumps({"Version": "2012-10-17", "Statement": LAMBDA})
@@ -135,6 +150,9 @@ BROKEN = (
            "--internet-gateway-exclusion-mode allow-bidirectional", block_public_access),
     Broken("blocked, and the VPC excluded", "public access", "ok", "the job's subnets are excluded", "",
            lambda patient: block_public_access(patient, with_exclusion=True)),
+    Broken("a network ACL without rules", "way out", "missing", "lets no HTTPS out", "create-network-acl-entry",
+           shut_acl),
+    Broken("no DNS", "way out", "missing", "has DNS support off", "--enable-dns-support", no_dns),
     Broken("no addresses", "way out", "missing", "gives them no public address", "aws ec2 modify-subnet-attribute",
            no_addresses),
     Broken("no quota", "quota", "missing", "16 vCPUs for 2 x g5.2xlarge, 0 in use, and the quota is 8",

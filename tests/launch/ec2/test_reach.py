@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from launch.core.network import Exit
 from launch.core.plan import Choice, Plan
 from launch.ec2.facts import Facts
@@ -64,6 +66,25 @@ def test_a_mute_subnet_is_left_out_with_a_warning_where_another_one_can_do() -> 
     assert not made.problems
     assert subnets_of(made) == [B]
     assert [text.partition(":")[0] for text in made.warnings] == ["left out"]
+
+
+@pytest.mark.parametrize(
+    ("way_out", "remedy"),
+    [
+        (Exit("gateway", vpc="vpc-1", shut="dns"), "modify-vpc-attribute --vpc-id vpc-1 --enable-dns-support"),
+        (Exit("none", frozenset({"s3"}), ENDPOINTS - {"s3"}, "vpc-1"), "--vpc-id vpc-1 --enable-dns-hostnames"),
+        (Exit("other", acl="acl-1", shut="out"), "acl-1 lets no HTTPS out; run aws ec2 create-network-acl-entry"),
+        (
+            Exit("other", acl="acl-1", shut="in"),
+            "acl-1 lets no answers in, which come to ports 32768 to 60999; run aws",
+        ),
+    ],
+)
+def test_a_network_that_stops_calls_is_a_problem_with_the_command_that_mends_it(way_out: Exit, remedy: str) -> None:
+    """Such nodes were started, mute, and ended themselves after their boot script's waiting."""
+    (problem,) = plan(leading(way_out)).problems
+    assert f"from {A} in us-east-1a: " in str(problem)
+    assert remedy in str(problem)
 
 
 def test_endpoints_are_not_enough_for_an_image_of_another_registry_or_for_a_secret() -> None:

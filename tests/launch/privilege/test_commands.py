@@ -29,6 +29,8 @@ from tests.launch.privilege.enforced import Watch, view_of
 
 # Grants that no call of the launcher needs, and why they are there.
 ARGUED = {
+    "ec2:DescribeVpcs": "where a VPC has DNS support off: whether it has DNS servers of its own",
+    "ec2:DescribeDhcpOptions": "the same",
     "ssm:StartSession": "`ssh` prints the command that needs it: aws ssm start-session",
     "ssm:ResumeSession": "that command's plugin, when the connection breaks",
     "ssm:TerminateSession": "that command's plugin, at Ctrl-C",

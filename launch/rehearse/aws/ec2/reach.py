@@ -1,26 +1,44 @@
-"""What an instance can reach: by its addresses, its subnet's route table and the VPC's endpoints, in moto's objects.
+"""What an instance can reach: by its addresses, its subnet's route table and network ACL, and the VPC's endpoints and
+DNS, in moto's objects.
 
 Written apart from launch/core/network.py, which it holds to AWS's rules.
 https://docs.aws.amazon.com/vpc/latest/userguide/VPC_Internet_Gateway.html: a route to it, and a public address.
 https://docs.aws.amazon.com/vpc/latest/privatelink/gateway-endpoints.html: by route table.
-https://docs.aws.amazon.com/vpc/latest/privatelink/privatelink-access-aws-services.html: others by private DNS names.
+https://docs.aws.amazon.com/vpc/latest/privatelink/privatelink-access-aws-services.html: others by private DNS names,
+for which the VPC needs DNS hostnames.
+https://docs.aws.amazon.com/vpc/latest/userguide/vpc-dns.html: without DNS support AWS's server answers nobody.
+https://docs.aws.amazon.com/vpc/latest/userguide/nacl-basics.html: the rule with the lowest number that fits decides; no
+rule, no traffic; and answers need one of their own.
 """
 
 from __future__ import annotations
 
+from ipaddress import ip_address, ip_network
 from typing import Any
 
+# An address of AWS and a port that Linux calls from, for every other one.
+SOME_ADDRESS, SOME_PORT = "52.216.0.1", 45000
 Services = frozenset[str]  # by the names of endpoints, such as s3 and ecr.api
 
 
 def reached(backend: Any, instance: Any) -> Services | None:
     """The services that the instance reaches; None for all of them, and the Internet."""
+    vpc = backend.get_vpc(instance.vpc_id)
+    if not vpc.enable_dns_support:
+        return frozenset()
     table = _table_of(backend, instance.subnet_id, instance.vpc_id)
+    acl = _acl_of(backend, instance.subnet_id)
     for route in table.routes:
-        if route.destination_cidr_block == "0.0.0.0/0" and _leads_out(route, has_address=has_address(instance)):
+        is_way = route.destination_cidr_block == "0.0.0.0/0" and _leads_out(route, has_address=has_address(instance))
+        if is_way and _lets_call(acl, SOME_ADDRESS):
             return None
     ends = [end for end in backend.vpc_end_points.values() if end.vpc_id == instance.vpc_id]
-    return frozenset(end.service_name.split(".", 3)[3] for end in ends if _serves(end, table))
+    return frozenset(
+        end.service_name.split(".", 3)[3]
+        for end in ends
+        if _serves(end, table, has_names=vpc.enable_dns_hostnames)
+        and _lets_call(acl, SOME_ADDRESS if end.vpc_endpoint_type == "Gateway" else vpc.cidr_block.partition("/")[0])
+    )
 
 
 def has_address(instance: Any) -> bool:
@@ -42,10 +60,33 @@ def _leads_out(route: Any, *, has_address: bool) -> bool:
     )
 
 
-def _serves(end: Any, table: Any) -> bool:
+def _serves(end: Any, table: Any, *, has_names: bool) -> bool:
     if end.vpc_endpoint_type == "Gateway":
         return table.id in (end.route_table_ids or ())
-    return bool(end.private_dns_enabled)
+    return bool(end.private_dns_enabled and has_names)
+
+
+def _acl_of(backend: Any, subnet: str) -> Any:
+    acls = backend.network_acls.values()
+    return next(acl for acl in acls if any(tie.subnet_id == subnet for tie in acl.associations))
+
+
+def _lets_call(acl: Any, address: str) -> bool:
+    """Whether HTTPS to that address gets out, and its answer in."""
+    return _decides(acl, address, 443, is_egress=True) and _decides(acl, address, SOME_PORT, is_egress=False)
+
+
+def _decides(acl: Any, address: str, port: int, *, is_egress: bool) -> bool:
+    for entry in sorted(acl.network_acl_entries, key=lambda entry: int(entry.rule_number)):
+        goes_this_way = str(entry.egress).lower() == str(is_egress).lower()
+        is_tcp = str(entry.protocol) in ("-1", "6")
+        if not (goes_this_way and is_tcp and entry.cidr_block):
+            continue
+        first, last = (int(end) if end else None for end in (entry.port_range_from, entry.port_range_to))
+        is_port = first is None or last is None or first <= port <= last
+        if is_port and ip_address(address) in ip_network(entry.cidr_block):
+            return str(entry.rule_action) == "allow"
+    return False
 
 
 def give_addresses(backend: Any, instance: Any, wanted: list[dict[str, Any]]) -> None:

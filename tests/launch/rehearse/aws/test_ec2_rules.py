@@ -132,6 +132,40 @@ def test_an_instance_reaches_what_its_routes_and_addresses_lead_to(account: Acco
     assert reached(ec2, ec2.get_instance(name)) == expected
 
 
+NOT_443 = {"Egress": True, "RuleAction": "deny", "PortRange": {"From": 443, "To": 443}}
+NO_ANSWERS = {"Egress": False, "RuleAction": "deny", "PortRange": {"From": 1024, "To": 65535}}
+NOT_TO_PEERS = {**NOT_443, "CidrBlock": "10.0.0.0/8"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "dns", "expected"),
+    [
+        (NOT_443, True, frozenset()),
+        (NO_ANSWERS, True, frozenset()),
+        (NOT_TO_PEERS, True, None),
+        (None, False, frozenset()),
+    ],
+)
+def test_an_instance_reaches_nothing_past_its_network_acl_or_without_dns(
+    account: Account, rule: dict[str, Any] | None, dns: bool, expected: frozenset[str] | None
+) -> None:
+    """https://docs.aws.amazon.com/vpc/latest/userguide/nacl-basics.html and vpc-dns.html"""
+    ec2, vpc = account.ec2, account.ec2.get_default_vpc().id
+    (name,) = run(account)
+    if rule:
+        (acl,) = ask("DescribeNetworkAcls", Filters=[{"Name": "vpc-id", "Values": [vpc]}])["NetworkAcls"]
+        entry = {
+            "NetworkAclId": acl["NetworkAclId"],
+            "RuleNumber": 9,
+            "Protocol": "6",
+            "CidrBlock": "0.0.0.0/0",
+            **rule,
+        }
+        ask("CreateNetworkAclEntry", **entry)
+    ask("ModifyVpcAttribute", VpcId=vpc, EnableDnsSupport={"Value": dns})
+    assert reached(ec2, ec2.get_instance(name)) == expected
+
+
 def test_a_node_that_reaches_nothing_has_no_aws_to_talk_to() -> None:
     def seen(reaches: frozenset[str] | None) -> dict[str, str]:
         found = environment(NodeSetup("http://aws", reaches=reaches), "/bin", "/home")
