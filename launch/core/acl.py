@@ -33,20 +33,25 @@ def shut(acl: Mapping[str, Any]) -> Literal["out", "in"] | None:
 
 def _lets_through(entries: Sequence[Mapping[str, Any]], ports: tuple[int, int], *, is_egress: bool) -> bool:
     """Whether a rule allows one of these ports before another denies all of them; the first that fits counts."""
-    for entry in sorted(entries, key=lambda entry: int(entry["RuleNumber"])):
-        if entry.get("Egress") is not is_egress or "CidrBlock" not in entry or entry.get("Protocol") not in (TCP, ALL):
-            continue
-        first, last = _ports(entry)
-        if entry["RuleAction"] == "allow" and first <= ports[1] and ports[0] <= last:
+    fitting = [entry for entry in entries if entry.get("Egress") is is_egress and _is_for_calls(entry)]
+    for entry in sorted(fitting, key=lambda entry: int(entry["RuleNumber"])):
+        if entry["RuleAction"] == "allow" and _meets(_ports(entry), ports):
             return True
-        if (
-            entry["RuleAction"] == "deny"
-            and entry["CidrBlock"] == EVERYWHERE
-            and first <= ports[0]
-            and ports[1] <= last
-        ):
+        if entry["RuleAction"] == "deny" and entry["CidrBlock"] == EVERYWHERE and _holds(_ports(entry), ports):
             return False
     return False
+
+
+def _meets(some: tuple[int, int], others: tuple[int, int]) -> bool:
+    return some[0] <= others[1] and others[0] <= some[1]
+
+
+def _holds(some: tuple[int, int], others: tuple[int, int]) -> bool:
+    return some[0] <= others[0] and others[1] <= some[1]
+
+
+def _is_for_calls(entry: Mapping[str, Any]) -> bool:
+    return "CidrBlock" in entry and entry.get("Protocol") in (TCP, ALL)  # others are for IPv6
 
 
 def _ports(entry: Mapping[str, Any]) -> tuple[int, int]:

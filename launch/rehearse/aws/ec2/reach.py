@@ -13,6 +13,7 @@ rule, no traffic; and answers need one of their own.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
 from typing import Any
 
@@ -32,13 +33,15 @@ def reached(backend: Any, instance: Any) -> Services | None:
         is_way = route.destination_cidr_block == "0.0.0.0/0" and _leads_out(route, has_address=has_address(instance))
         if is_way and _lets_call(acl, SOME_ADDRESS):
             return None
-    ends = [end for end in backend.vpc_end_points.values() if end.vpc_id == instance.vpc_id]
-    return frozenset(
-        end.service_name.split(".", 3)[3]
-        for end in ends
-        if _serves(end, table, has_names=vpc.enable_dns_hostnames)
-        and _lets_call(acl, SOME_ADDRESS if end.vpc_endpoint_type == "Gateway" else vpc.cidr_block.partition("/")[0])
-    )
+    return frozenset(_by_endpoints(backend, vpc, table, acl))
+
+
+def _by_endpoints(backend: Any, vpc: Any, table: Any, acl: Any) -> Iterator[str]:
+    for end in backend.vpc_end_points.values():
+        address = SOME_ADDRESS if end.vpc_endpoint_type == "Gateway" else vpc.cidr_block.partition("/")[0]
+        is_ours = end.vpc_id == vpc.id and _serves(end, table, has_names=vpc.enable_dns_hostnames)
+        if is_ours and _lets_call(acl, address):
+            yield end.service_name.split(".", 3)[3]
 
 
 def has_address(instance: Any) -> bool:
@@ -79,14 +82,19 @@ def _lets_call(acl: Any, address: str) -> bool:
 def _decides(acl: Any, address: str, port: int, *, is_egress: bool) -> bool:
     for entry in sorted(acl.network_acl_entries, key=lambda entry: int(entry.rule_number)):
         goes_this_way = str(entry.egress).lower() == str(is_egress).lower()
-        is_tcp = str(entry.protocol) in ("-1", "6")
-        if not (goes_this_way and is_tcp and entry.cidr_block):
-            continue
-        first, last = (int(end) if end else None for end in (entry.port_range_from, entry.port_range_to))
-        is_port = first is None or last is None or first <= port <= last
-        if is_port and ip_address(address) in ip_network(entry.cidr_block):
+        if goes_this_way and _is_for_port(entry, port) and _is_for_address(entry, address):
             return str(entry.rule_action) == "allow"
     return False
+
+
+def _is_for_address(entry: Any, address: str) -> bool:
+    return bool(entry.cidr_block) and ip_address(address) in ip_network(entry.cidr_block)
+
+
+def _is_for_port(entry: Any, port: int) -> bool:
+    first, last = entry.port_range_from, entry.port_range_to
+    is_tcp = str(entry.protocol) in ("-1", "6")
+    return is_tcp and (not first or not last or int(first) <= port <= int(last))
 
 
 def give_addresses(backend: Any, instance: Any, wanted: list[dict[str, Any]]) -> None:
