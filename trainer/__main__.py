@@ -91,7 +91,8 @@ def _set_library_defaults(config: TrainConfig) -> None:
     if config.deterministic:
         # cuBLAS: https://pytorch.org/docs/stable/notes/randomness.html
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")  # torch's newest collectives, which a stall shows
+    for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"):  # the second is the name in older versions
+        os.environ.setdefault(name, "2000")  # torch's newest collectives, which a stall shows
     # Where a rank is lost, its name says more than pages about sockets.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if "OMP_WAIT_POLICY" not in os.environ:

@@ -8,7 +8,9 @@ normalisation is inside.  It is compared with the model before it gets its name.
 import argparse
 import io
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -122,7 +124,8 @@ def _write_torch(trained: "Trained") -> bytes:
 def _read_torch(data: bytes) -> "Exported":
     import torch
 
-    exported: Exported = torch.export.load(io.BytesIO(data)).module()
+    with _without_torchs_warnings():
+        exported: Exported = torch.export.load(io.BytesIO(data)).module()
     return exported
 
 
@@ -135,9 +138,11 @@ def _write_onnx(trained: "Trained") -> bytes:
             f"--to onnx: {trained.name} has {size / 2**30:.1f} GiB of weights, "
             "and an ONNX file takes 2; use --to torch."
         )
-    program = torch.onnx.export(
-        _traced(trained), input_names=["images"], output_names=["probabilities"], dynamo=True, verbose=False
-    )
+    traced = _traced(trained)
+    with _without_torchs_warnings():
+        program = torch.onnx.export(
+            traced, input_names=["images"], output_names=["probabilities"], dynamo=True, verbose=False
+        )
     assert program is not None
     program.model.metadata_props[SIGNATURE] = trained.signature.as_json(trained.name)
     data: bytes = program.model_proto.SerializeToString()
@@ -150,6 +155,14 @@ def _read_onnx(data: bytes) -> "Exported":
 
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     return lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
+
+
+@contextmanager
+def _without_torchs_warnings() -> Iterator[None]:
+    """torch 2.11 warns of its own use of its own parts, in export and in load; a user can do nothing about it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _traced(trained: "Trained") -> "ExportedProgram":

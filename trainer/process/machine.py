@@ -41,6 +41,11 @@ def _why_no_gpu() -> str:
             f"torch {torch.__version__} is built for CUDA {torch.version.cuda}, and nvidia-smi finds no driver; "
             "give the container its GPUs (--gpus all), or take --device cpu."
         )
+    if os.environ.get("CUDA_VISIBLE_DEVICES") is not None:
+        return (
+            f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']!r} hides the GPUs; unset it, "
+            "or take --device cpu."
+        )
     return (
         f"driver {driver} does not serve CUDA {torch.version.cuda}, which torch {torch.__version__} is built for; "
         "take an image with an older CUDA, or machines with a newer driver."

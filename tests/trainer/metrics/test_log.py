@@ -275,5 +275,5 @@ def test_a_picture_needs_no_evaluation_in_every_epoch(tmp_path: Path) -> None:
 
 def test_a_record_that_is_nested_too_deep_is_none(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_text('{"epoch": 1, "x": ' + "[" * 900 + "]" * 900 + "}\n" + '{"epoch": 2}\n')
+    path.write_text('{"epoch": 1, "x": ' + "[" * 100_000 + "]" * 100_000 + "}\n" + '{"epoch": 2}\n')
     assert read_records(path) == [{"epoch": 2}]

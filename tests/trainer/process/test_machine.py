@@ -40,6 +40,15 @@ def test_a_gpu_that_cannot_be_used_is_explained_by_driver_and_cuda(
     monkeypatch.setattr(torch.version, "cuda", cuda)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(nvidia, "ask", lambda: answer)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     with pytest.raises(SettingsError) as error:
         pick_device("cuda", Ranks())
     assert sentence in str(error.value)
+
+
+def test_a_hidden_gpu_is_not_blamed_on_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen on an H100: its driver did serve torch's CUDA."""
+    monkeypatch.setattr(nvidia, "ask", lambda: "<driver_version>580.159.04</driver_version>")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(SettingsError, match="CUDA_VISIBLE_DEVICES='' hides the GPUs; unset it, or take --device cpu"):
+        pick_device("cuda", Ranks())
