@@ -3,6 +3,7 @@
 Pure: what AWS offers today, and in which zone, is looked up elsewhere.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -54,6 +55,11 @@ class Instance:
     end_of_life: EndOfLife | None = None
 
     @property
+    def is_known(self) -> bool:
+        """Whether more than its name is known; see unknown()."""
+        return self.vcpus > 0
+
+    @property
     def is_gpu(self) -> bool:
         return self.gpus > 0
 
@@ -75,6 +81,21 @@ def find(name: str) -> Instance:
     known = [i.sagemaker_name for i in catalog.values() if i.sagemaker_name] if on_sagemaker else catalog
     check_name("instance type", name, known)
     return catalog[name.removeprefix(SAGEMAKER_PREFIX)]
+
+
+def unknown(name: str) -> Instance | None:
+    """A type that is not in the catalog, of a family that is not either; None if `name` does not look like one.
+
+    By its family's letter it has GPUs or not; nothing else is known of it, and one GPU is assumed.
+    """
+    match = re.fullmatch(r"(?P<family>[a-z]+\d[a-z0-9-]*)\.(\d*x?large|metal(-\d+xl)?)", name)
+    if match is None or match["family"] in {known.split(".")[0] for known in load()}:
+        return None
+    has_gpus = match["family"].startswith(("g", "p"))
+    nothing = Rate(0.0, 0.0)
+    return Instance(
+        name, int(has_gpus), 0, 0.0, 0, 0, nothing, nothing, 0.0, gpu_model="unknown GPU" if has_gpus else None
+    )
 
 
 def warning(instance: Instance) -> str | None:

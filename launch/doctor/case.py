@@ -81,8 +81,6 @@ class Case:
     @property
     def instances(self) -> tuple[Instance, ...]:
         """The types that the job may run on."""
-        if isinstance(self.resolved, sagemaker_checks.Resolved):
-            return (self.resolved.instance,)
         return self.resolved.instances
 
     # ---- shared look-ups

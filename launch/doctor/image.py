@@ -52,7 +52,7 @@ def on_ec2(case: Case) -> Iterator[Verdict]:
 
 
 def on_sagemaker(case: Case) -> Iterator[Verdict]:
-    image = images.choose(case.sagemaker.options, case.instances[0], case.region)
+    image = images.choose(case.sagemaker.options, case.instances, case.region)
     if not image.known:
         yield from _examined(case, image.uri, f"{PUSH} --target sagemaker")
     elif image.patched_until is not None and image.patched_until < case.now.date():

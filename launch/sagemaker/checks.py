@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from launch.core import catalog
 from launch.core.catalog import Instance
@@ -13,6 +13,7 @@ from launch.core.price import CATALOGS, HOURS_PER_MONTH, Prices
 from launch.core.secrets import read_references
 from launch.sagemaker.channels import Channel, hold_images, read_channels
 from launch.sagemaker.images import check_image
+from launch.sagemaker.machines import check_capacity, instances_of
 from launch.sagemaker.names import job_of
 from launch.sagemaker.options import MOST_HOURS, SageMakerOptions
 from trainer import datasets
@@ -45,7 +46,7 @@ class Resolved:
     """
 
     options: SageMakerOptions
-    instance: Instance
+    instances: tuple[Instance, ...]
     channels: tuple[Channel, ...]
     tags: Mapping[str, str]
     environment: Mapping[str, str]
@@ -60,9 +61,29 @@ class Resolved:
         return self.options.detach or not self.options.wait
 
     @property
+    def instance(self) -> Instance:
+        """The first type, which is the preferred one."""
+        return self.instances[0]
+
+    @property
+    def type(self) -> str:
+        """SageMaker's name of the first type."""
+        return f"{catalog.SAGEMAKER_PREFIX}{self.instance.name}"
+
+    @property
     def processes(self) -> int:
         """Ranks of the whole job: AWS's toolkit starts one per GPU, and one on a CPU."""
         return self.options.nodes * max(1, self.instance.gpus)
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether the price of every type is known."""
+        return all(one.is_known or f"{catalog.SAGEMAKER_PREFIX}{one.name}" in self.prices.usd_per_hour
+                   for one in self.instances)  # fmt: skip
+
+    def on(self, instance: Instance) -> "Resolved":
+        """The same on one of its types."""
+        return replace(self, instances=(instance,))
 
     @property
     def usd_per_hour(self) -> float:
@@ -72,9 +93,11 @@ class Resolved:
 
     @property
     def instance_usd_per_hour(self) -> float:
-        """Of one instance, in the region where that is known, else in us-east-1."""
-        listed = self.instance.sagemaker_usd_per_hour or 0.0
-        return self.prices.usd_per_hour.get(self.options.instance_type, listed)
+        """Of one instance of the dearest type, in the region where that is known, else in us-east-1."""
+        return max(
+            self.prices.usd_per_hour.get(f"{catalog.SAGEMAKER_PREFIX}{one.name}", one.sagemaker_usd_per_hour or 0.0)
+            for one in self.instances
+        )
 
     @property
     def most_s(self) -> float:
@@ -91,26 +114,28 @@ def resolve(job: Job[SageMakerOptions]) -> Resolved:
     """The job's choices.  Raises SettingsError for settings that cannot work or could cost too much."""
     options = job.where
     _check_names(options)
-    instance, channels = _instance(options), read_channels(options.data)
+    instances, channels = instances_of(options), read_channels(options.data)
     _check_paths(job.train)
     _check_words(job.train)
     _check_data(job.train, options, channels)
     _check_network(options, channels)
     _check_spot(options)
-    if options.image is not None:
-        check_image(options.image, instance)
+    check_capacity(options)
+    for instance in instances if options.image is not None else ():
+        check_image(options.image or "", instance)
     resolved = Resolved(
         options=options,
-        instance=instance,
+        instances=instances,
         channels=channels,
         tags=_tags(options.tags),
         environment=_environment(options.environment),
         secrets=read_references(options.secret),
-        disk_gb=_disk_gb(options, instance, channels),
+        disk_gb=max(_disk_gb(options, instance, channels) for instance in instances),
         max_run_s=math.ceil(options.max_hours * 3600),
         max_wait_s=_max_wait_s(options),
     )
-    check_batches(job.train, resolved.processes)
+    for instance in instances:
+        check_batches(job.train, resolved.on(instance).processes)
     check_price(resolved)
     return resolved
 
@@ -127,20 +152,6 @@ def _check_names(options: SageMakerOptions) -> None:
         raise SettingsError(
             f"--job-name {options.job_name}: names with this ending are for restarted jobs; choose another."
         )
-
-
-def _instance(options: SageMakerOptions) -> Instance:
-    name = options.instance_type
-    if not name.startswith(catalog.SAGEMAKER_PREFIX):
-        raise SettingsError(f"--instance-type {name} is EC2's name; SageMaker calls it ml.{name}.")
-    instance = catalog.find(name)
-    if not instance.is_gpu and not options.allow_cpu:
-        raise SettingsError(f"--instance-type {name} has no GPU; add --allow-cpu if you mean it.")
-    if instance.name == "p5.48xlarge" and options.distribution == "pytorchddp":
-        raise SettingsError(
-            f"SageMaker's SDK does not support pytorchddp on {name}; give --distribution torch_distributed."
-        )
-    return instance
 
 
 def _check_paths(train: TrainConfig) -> None:
@@ -257,6 +268,10 @@ def _pairs(option: str, words: Iterable[str]) -> dict[str, str]:
 def check_price(resolved: Resolved) -> None:
     """Raises SettingsError for a job that may cost more than its limit."""
     options, limit, most = resolved.options, resolved.options.max_usd, resolved.most_usd
+    if limit is not None and not resolved.is_priced:
+        raise SettingsError(
+            f"no price is known for {options.instance_type}, so --max-usd {limit:g} cannot be kept; leave it out."
+        )
     if limit is not None and most > limit:
         raise SettingsError(
             f"{options.nodes} x {options.instance_type} for {options.max_hours:g} h can cost {most:,.2f} USD, more "

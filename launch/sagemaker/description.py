@@ -1,5 +1,6 @@
 """Job + facts -> a description of the training job, in no library's words.  Pure; ways/ make the request of it."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -37,7 +38,7 @@ class Description:
     folder: Folder
     role: str
     image: str
-    instance_type: str
+    instance_types: tuple[str, ...]
     nodes: int
     processes: int
     distribution: str
@@ -52,6 +53,7 @@ class Description:
     output: str
     max_run_s: int
     max_wait_s: int | None
+    max_pending_s: int | None
     max_restarts: int
     keep_s: int
     disk_gb: int
@@ -64,6 +66,12 @@ class Description:
     subnets: tuple[str, ...]
     security_groups: tuple[str, ...]
     encrypt_traffic: bool
+    training_plan: str | None
+
+    @property
+    def instance_type(self) -> str:
+        """The first, which is the only one but for boto3."""
+        return self.instance_types[0]
 
 
 def describe(
@@ -79,7 +87,7 @@ def describe(
         folder=folder,
         role=facts.role or _likely_role(options, facts),
         image=image.uri,
-        instance_type=options.instance_type,
+        instance_types=options.types,
         nodes=options.nodes,
         processes=resolved.processes,
         distribution=options.distribution,
@@ -95,6 +103,8 @@ def describe(
         output=f"{folder.uri}/output",
         max_run_s=resolved.max_run_s,
         max_wait_s=resolved.max_wait_s,
+        max_pending_s=None if options.max_pending_hours is None else math.ceil(options.max_pending_hours * 3600),
+        training_plan=options.training_plan,
         max_restarts=options.max_restarts,
         keep_s=options.warm_pool_s,
         disk_gb=resolved.disk_gb,

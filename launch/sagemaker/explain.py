@@ -20,6 +20,9 @@ SPOT_SAVES = 0.9  # at most, as SageMaker's own documentation puts it
 
 NOT_COUNTED = "S3, logs, file systems, traffic"
 
+# https://docs.aws.amazon.com/sagemaker/latest/dg/reserve-capacity-with-training-plans.html
+BY_PLAN = ("p5e.", "p5en.", "p6-", "p6e-")
+
 STARTERS = {"pytorchddp": "mpirun (pytorchddp)", "torch_distributed": "torchrun (torch_distributed)"}
 PRICE_SOURCES = {
     "capacity_block": "a capacity block's rate",
@@ -83,26 +86,27 @@ def _quotas(facts: Facts) -> tuple[list[dict[str, object]], tuple[str, ...]]:
 
 def quote_of(train: TrainConfig, resolved: Resolved) -> Quote:
     """The price of the job.  SageMaker publishes no price of spot capacity."""
-    options = resolved.options
-    expected, why_unknown = expect(
-        train,
-        resolved.instance,
-        options.nodes,
-        gpus=resolved.processes // options.nodes,
-        on_ebs=False,
-    )
+    options, instance = resolved.options, resolved.instance
+    expected, why_unknown = None, f"not known: {resolved.type} is not in the catalog"
+    if instance.is_known:
+        expected, why_unknown = expect(
+            train, instance, options.nodes, gpus=resolved.processes // options.nodes, on_ebs=False
+        )
     notes = [f"the maximum includes {ENDING_S / 60:g} min to end"]
     if options.warm_pool_s:
         notes[0] += f" and {options.warm_pool_s} s in the warm pool, where the instances wait for a next job"
     if options.spot:
         notes.append(f"spot costs up to {SPOT_SAVES:.0%} less; SageMaker reports the saving at the end")
+    if options.training_plan is not None:
+        notes.append("a training plan is paid for when it is bought: its hours cost nothing more")
+    hourly = resolved.usd_per_hour if resolved.is_priced else None
     return Quote(
-        instance=options.instance_type,
+        instance=resolved.type,
         nodes=options.nodes,
         market="spot" if options.spot else "on demand",
-        usd_per_hour=None if options.spot else resolved.usd_per_hour,
-        on_demand_usd_per_hour=resolved.usd_per_hour,
-        most_usd=resolved.most_usd,
+        usd_per_hour=None if options.spot else hourly,
+        on_demand_usd_per_hour=hourly,
+        most_usd=resolved.most_usd if resolved.is_priced else None,
         most_s=resolved.most_s,
         forecast=expected,
         why_unknown=why_unknown,
@@ -119,7 +123,7 @@ def warnings(resolved: Resolved, facts: Facts, image: Image) -> tuple[str, ...]:
     """What the user should know before the launch, as sentences."""
     return (
         *facts.unknown,
-        *_about_the_type(resolved),
+        *_about_the_types(resolved),
         *_about_quotas(facts),
         *warnings_about(resolved.options, image, facts.now.date()),
         *_about_permissions(resolved, facts),
@@ -127,12 +131,25 @@ def warnings(resolved: Resolved, facts: Facts, image: Image) -> tuple[str, ...]:
     )
 
 
+def _about_the_types(resolved: Resolved) -> Iterator[str]:
+    for instance in resolved.instances:
+        yield from _about_the_type(resolved.on(instance))
+
+
 def _about_the_type(resolved: Resolved) -> Iterator[str]:
-    if text := catalog.warning(resolved.instance):
+    instance = resolved.instance
+    if not instance.is_known:
+        yield (
+            f"{resolved.type} is not in this toolkit's catalog: its GPUs, speed and price are not known, and one "
+            "GPU is assumed; if SageMaker has no such type it refuses the job."
+        )
+    if text := catalog.warning(instance):
         yield text
-    source = resolved.instance.sagemaker_price_source
+    source = instance.sagemaker_price_source
     if source != "list" and not resolved.prices.usd_per_hour:
-        yield f"the price of {resolved.options.instance_type} is {PRICE_SOURCES.get(source, source)}."
+        yield f"the price of {resolved.type} is {PRICE_SOURCES.get(source, source)}."
+    if instance.name.startswith(BY_PLAN) and resolved.options.training_plan is None:
+        yield f"{resolved.type} is mostly sold by training plans; if there is no capacity, buy one for --training-plan."
 
 
 def _about_quotas(facts: Facts) -> Iterator[str]:

@@ -4,7 +4,7 @@ infra/sagemaker/images.yaml is the table, with its sources.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache
@@ -49,19 +49,18 @@ class Image:
     known: bool = True
 
 
-def choose(options: SageMakerOptions, instance: Instance, region: str) -> Image:
-    """The image of a job.  Raises SettingsError where the table has none for the GPU."""
+def choose(options: SageMakerOptions, instances: Sequence[Instance], region: str) -> Image:
+    """The image of a job on any of these types.  Raises SettingsError where the table has none for the GPUs."""
     images = [(row, _image(row, region)) for row in _table()["images"]]
     if options.image is not None:
         known = _same(options.image, [image for _, image in images])
         # The content of another image is not known, so pip installs everything that may be missing.
         return known or Image(options.image, lacks=_lacking(images), known=False)
     for row, image in images:
-        if not row.get("on_request") and _runs_on(image, instance):
+        if not row.get("on_request") and all(_runs_on(image, instance) for instance in instances):
             return image
-    raise SettingsError(
-        f"no known image has kernels for {instance.gpu_model} ({instance.architecture}); give an --image."
-    )
+    gpus = " and ".join(f"{instance.gpu_model} ({instance.architecture})" for instance in instances)
+    raise SettingsError(f"no known image has kernels for {gpus}; give an --image.")
 
 
 def _lacking(images: list[tuple[Mapping[str, Any], Image]]) -> tuple[str, ...]:
@@ -70,6 +69,8 @@ def _lacking(images: list[tuple[Mapping[str, Any], Image]]) -> tuple[str, ...]:
 
 
 def _runs_on(image: Image, instance: Instance) -> bool:
+    if not instance.is_known:
+        return bool(image.architectures) == instance.is_gpu
     return instance.architecture in image.architectures if instance.is_gpu else not image.architectures
 
 
@@ -163,7 +164,7 @@ def _check_age(uri: str, tag: re.Match[str]) -> None:
 def _check_kernels(uri: str, torch: str, instance: Instance) -> None:
     rows = [row for row in _table()["images"] if row["torch"].startswith(f"{torch}.") and "cuda" in row]
     built_for = {architecture for row in rows for architecture in row["architectures"]}
-    if instance.is_gpu and built_for and instance.architecture not in built_for:
+    if instance.is_gpu and instance.is_known and built_for and instance.architecture not in built_for:
         raise SettingsError(
             f"--image {uri}: its PyTorch has no kernels for {instance.gpu_model} ({instance.architecture}) of "
             f"ml.{instance.name}; leave --image out for one that has."

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -18,7 +19,7 @@ from launch.core.refusals import DENIED
 from launch.sagemaker.checks import Resolved
 from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.names import BACKEND
-from launch.sagemaker.training_job import RUNNING, TrainingJob
+from launch.sagemaker.training_job import RUNNING, TrainingJob, read_training_job
 from launch.sagemaker.training_jobs import LONGEST_LIFE, Listed, describe, listed_since, starts_of
 from trainer.errors import SettingsError, TrainerError
 
@@ -63,7 +64,7 @@ def look_up(
         running=lookups.required(lambda: _running_start(aws, job, starts), None),
         prices=lookups.optional(
             "the region's prices",
-            lambda: pricelist.look_up(aws, [options.instance_type], now, cache(region)),
+            lambda: pricelist.look_up(aws, options.types, now, cache(region)),
             replace(CATALOGS, are_known=False),
         ),
     )
@@ -140,8 +141,10 @@ def _arn_of(aws: Aws, name: str) -> str:
 def quota_names(resolved: Resolved) -> list[str]:
     """The names in Service Quotas of the limits for a job."""
     options = resolved.options
-    names = [f"{options.instance_type} for {'spot ' if options.spot else ''}training job usage"]
-    return names + ([f"{options.instance_type} for training warm pool usage"] if options.warm_pool_s else [])
+    if options.training_plan is not None:
+        return []  # of reserved capacity, with quotas of its own
+    uses = [f"{'spot ' if options.spot else ''}training job"] + ["training warm pool"] * bool(options.warm_pool_s)
+    return [f"{name} for {use} usage" for use in uses for name in options.types]
 
 
 # Of the whole account; spot has its own second and third.  A new account has 432,000 s, 20 and 4.
@@ -161,7 +164,8 @@ def find_quotas(aws: Aws, resolved: Resolved, now: datetime) -> tuple[Quota, ...
     for name in names:
         if name not in limits:
             raise SettingsError(f"Service Quotas has no value for {name!r} in this account.")
-    of_type, of_all = _running(aws, resolved, now)
+    running = _running(aws, resolved, now)
+    of_all = None if running is None else sum(running.values())
     options, market = resolved.options, "spot " if resolved.options.spot else ""
     general = [
         Quota(LONGEST_RUN, 0, 0, resolved.max_run_s, "seconds", "--max-hours"),
@@ -169,7 +173,7 @@ def find_quotas(aws: Aws, resolved: Resolved, now: datetime) -> tuple[Quota, ...
         Quota(ACROSS_JOBS.format(market), 0, of_all, options.nodes),
     ]
     return (
-        *(Quota(name, limits[name], of_type, options.nodes) for name in names),
+        *(Quota(name, limits[name], _of_type(running, name), options.nodes) for name in names),
         *(replace(quota, limit=limits[quota.name]) for quota in general if quota.name in limits),
     )
 
@@ -178,17 +182,19 @@ def find_quotas(aws: Aws, resolved: Resolved, now: datetime) -> tuple[Quota, ...
 MOST_DESCRIBED = 20
 
 
-def _running(aws: Aws, resolved: Resolved, now: datetime) -> tuple[int, int] | tuple[None, None]:
-    """Instances in running training jobs of the same market: of the type, and all; None if there are too many jobs."""
+def _of_type(running: Mapping[str, int] | None, quota: str) -> int | None:
+    return None if running is None else running.get(quota.partition(" ")[0], 0)
+
+
+def _running(aws: Aws, resolved: Resolved, now: datetime) -> Mapping[str, int] | None:
+    """Instances in running training jobs of the same market, by type; None if there are too many jobs."""
     listed = listed_since(aws, now - LONGEST_LIFE, {"StatusEquals": RUNNING})
     if len(listed) > MOST_DESCRIBED:
-        return None, None
-    of_type = of_all = 0
+        return None
+    instances: Counter[str] = Counter()
     for row in listed:
         job = aws.call("sagemaker", "DescribeTrainingJob", {"TrainingJobName": row["TrainingJobName"]})
-        resources, is_spot = job["ResourceConfig"], bool(job.get("EnableManagedSpotTraining"))
-        if is_spot == resolved.options.spot:
-            instances = int(resources.get("InstanceCount", 0))
-            of_all += instances
-            of_type += instances if resources.get("InstanceType") == resolved.options.instance_type else 0
-    return of_type, of_all
+        described = read_training_job(job, {}, aws.region)
+        if described.is_spot == resolved.options.spot:
+            instances[described.instance_type] += described.nodes
+    return instances

@@ -13,7 +13,9 @@ MOST_HOURS = 672  # 28 days: SageMaker's own limit
 class SageMakerOptions(Options):
     """Which instances, for how long, with which data and image, and at what price."""
 
-    instance_type: str = Field("ml.g5.2xlarge", description="instance type")
+    instance_type: str = Field(
+        "ml.g5.2xlarge", description="instance type, or up to five, of which SageMaker takes the first that it has"
+    )
     nodes: int = Field(1, ge=1, description="number of instances")
     max_nodes: int = Field(64, ge=1, description="refuse more --nodes than this")
     allow_cpu: bool = Field(False, description="allow instance types without a GPU")
@@ -46,6 +48,10 @@ class SageMakerOptions(Options):
         None, ge=1, le=16_384, description="GB of EBS for types without local disks (default: 30, or 250 for S3 data)"
     )
 
+    training_plan: str | None = Field(None, description="ARN of a training plan: capacity that is reserved")
+    max_pending_hours: float | None = Field(
+        None, ge=0.5, le=MOST_HOURS, description="give up if SageMaker has no instances for so many hours"
+    )
     spot: bool = Field(False, description="use spot capacity; an interrupted job resumes later")
     max_wait_hours: float | None = Field(
         None, gt=0, le=MOST_HOURS, description="hours a spot job may take, waiting included (default: 2 x --max-hours)"
@@ -77,3 +83,15 @@ class SageMakerOptions(Options):
     wait: bool = Field(True, description="follow the job to its end and fetch the result")
     detach: bool = Field(False, description="same as --no-wait: return once the job has started; see attach")
     fetch: bool = Field(True, description="fetch the result into runs/ at the end")
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The instance types, in the order in which they are tried."""
+        return tuple(name.strip() for name in self.instance_type.split(",") if name.strip())
+
+    @property
+    def takes_boto3(self) -> str:
+        """The option that the SDKs' requests have no field for; empty if there is none."""
+        if len(self.types) > 1:
+            return f"--instance-type {self.instance_type}"
+        return "" if self.max_pending_hours is None else f"--max-pending-hours {self.max_pending_hours:g}"

@@ -21,7 +21,7 @@ Verdict = tuple[int, str]  # exit code, reason
 # FailureReason, as AWS begins it -> exit code and remedy.
 _REASONS = (
     ("CapacityError", Exit.AWS, "AWS has no free instances of this type here: try later, or give another "
-     "--instance-type or --region"),
+     "--instance-type, several of them (ml.g5.12xlarge,ml.g6.12xlarge), another --region, or a --training-plan"),
     ("InternalServerError", Exit.MACHINE, "SageMaker itself failed: the same command with --job-name {job} resumes "
      "from the newest checkpoint"),
     ("ClientError: Data download", Exit.DATA, "check --data, and what the role may read"),
@@ -57,7 +57,17 @@ def _verdict(training_job: TrainingJob, lines: Sequence[str]) -> Verdict:
         limit = "--max-hours" if training_job.detail == "MaxRuntimeExceeded" else "--max-wait-hours"
         remedy = f"the same command with --job-name {training_job.job} and more {limit} resumes it"
         return Exit.INTERRUPTED, f"the time limit ended it; {remedy}"
+    if _gave_up_waiting(training_job):
+        remedy = "another --instance-type or --region, or more --max-pending-hours"
+        return Exit.AWS, f"SageMaker had no instances within --max-pending-hours; try later, or give {remedy}"
     return STOPPED, "it was stopped"
+
+
+def _gave_up_waiting(training_job: TrainingJob) -> bool:
+    """Whether SageMaker ended it for want of instances: no status of its own says so."""
+    if training_job.max_pending_s is None or training_job.started is not None or training_job.ended is None:
+        return False
+    return (training_job.ended - training_job.created).total_seconds() >= training_job.max_pending_s
 
 
 def _failed(training_job: TrainingJob, lines: Sequence[str]) -> Verdict:

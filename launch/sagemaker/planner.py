@@ -45,7 +45,7 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
     running, resolved = facts.running, replace(resolved, prices=facts.prices)
     if resolved.instance.is_gpu:
         job = replace(job, train=on_gpus(job.train))
-    image = choose(resolved.options, resolved.instance, facts.region)
+    image = choose(resolved.options, resolved.instances, facts.region)
     bundle = make_bundle(requirements_of(resolved.options, image, job.train))
     start = running.name if running else _next_name(name, facts)
     description = describe(resolved, job.train, start, folder, image, bundle, facts)
@@ -56,7 +56,7 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
         payload=Launch(resolved, folder, facts.region, description, way.name, running),
         facts=explain.facts_of(resolved, facts, job.train, description, bundle),
         steps=steps,
-        quotes=(explain.quote_of(job.train, resolved),),
+        quotes=tuple(explain.quote_of(job.train, resolved.on(instance)) for instance in resolved.instances),
         not_counted=explain.not_counted(resolved),
         warnings=explain.warnings(resolved, facts, image),
         problems=(*facts.problems, *problems, *_differences(job, resolved, running), *_too_expensive(resolved, facts)),
@@ -84,8 +84,9 @@ def _differences(
     if running is None:
         return ()
     options = resolved.options
-    wanted = (options.instance_type, options.nodes, options.spot, hyperparameters(job.train))
-    if wanted == (running.instance_type, running.nodes, running.is_spot, running.settings):
+    wanted = (options.nodes, options.spot, hyperparameters(job.train))
+    is_one_of_them = running.instance_type in (*options.types, "")
+    if is_one_of_them and wanted == (running.nodes, running.is_spot, running.settings):
         return ()
     sentence = f"job {running.job} is running with other settings; choose another --job-name, or stop it first."
     return (SettingsError(sentence),)

@@ -42,6 +42,7 @@ class TrainingJob:
     is_spot: bool
     max_run_s: int
     max_wait_s: int | None
+    max_pending_s: int | None
     keep_s: int  # how long its instances are kept after it
     model: str | None
     checkpoints: str | None
@@ -166,12 +167,14 @@ def read_training_job(described: Mapping[str, Any], tags: Mapping[str, str], reg
         trained_s=described.get("TrainingTimeInSeconds"),
         billed_s=described.get("BillableTimeInSeconds"),
         failure=described.get("FailureReason", ""),
-        instance_type=resources.get("InstanceType", ""),
+        # Of several that were asked for, SageMaker shows the selected one once it has it.
+        instance_type=resources.get("InstanceType") or resources.get("SelectedInstanceType", ""),
         nodes=resources.get("InstanceCount", 0),
         disk_gb=resources.get("VolumeSizeInGB", 0),
         is_spot=bool(described.get("EnableManagedSpotTraining")),
         max_run_s=limits.get("MaxRuntimeInSeconds", 0),
         max_wait_s=limits.get("MaxWaitTimeInSeconds"),
+        max_pending_s=limits.get("MaxPendingTimeInSeconds"),
         keep_s=resources.get("KeepAlivePeriodInSeconds", 0),
         model=described.get("ModelArtifacts", {}).get("S3ModelArtifacts"),
         checkpoints=described.get("CheckpointConfig", {}).get("S3Uri"),

@@ -237,7 +237,8 @@ def _monotonic(timestamp: float) -> float:
 
 def _gpus(job: RehearsedJob) -> int:
     """GPUs of an instance on AWS; the launcher itself refuses an unknown type."""
-    instance = catalog.load().get(str(job.options.get("instance_type")).removeprefix(catalog.SAGEMAKER_PREFIX))
+    first = str(job.options.get("instance_type")).partition(",")[0]
+    instance = catalog.load().get(first.removeprefix(catalog.SAGEMAKER_PREFIX))
     return instance.gpus if instance else 1
 
 

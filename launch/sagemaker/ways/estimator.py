@@ -50,6 +50,8 @@ def arguments(description: Description) -> dict[str, Any]:
         given["max_retry_attempts"] = description.max_restarts
     if description.max_wait_s is not None:
         given |= {"use_spot_instances": True, "max_wait": description.max_wait_s}
+    if description.training_plan is not None:
+        given["training_plan"] = description.training_plan
     if description.keep_s:
         given["keep_alive_period_in_seconds"] = description.keep_s
     return given

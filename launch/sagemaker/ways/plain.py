@@ -29,7 +29,7 @@ def request_of(description: Description) -> dict[str, Any]:
         },
         "HyperParameters": hyperparameters(description),
         "ResourceConfig": _resources(description),
-        "StoppingCondition": {"MaxRuntimeInSeconds": description.max_run_s},
+        "StoppingCondition": _limits(description),
         "OutputDataConfig": {"S3OutputPath": description.output, **_key("KmsKeyId", description.output_key)},
         "Tags": [{"Key": key, "Value": value} for key, value in description.tags.items()],
         # It is on by default and takes part of the GPU's time.
@@ -38,8 +38,16 @@ def request_of(description: Description) -> dict[str, Any]:
     }
     if description.max_wait_s is not None:
         request["EnableManagedSpotTraining"] = True
-        request["StoppingCondition"]["MaxWaitTimeInSeconds"] = description.max_wait_s
     return request
+
+
+def _limits(description: Description) -> dict[str, int]:
+    limits = {"MaxRuntimeInSeconds": description.max_run_s}
+    if description.max_wait_s is not None:
+        limits["MaxWaitTimeInSeconds"] = description.max_wait_s
+    if description.max_pending_s is not None:
+        limits["MaxPendingTimeInSeconds"] = description.max_pending_s
+    return limits
 
 
 def hyperparameters(description: Description) -> dict[str, str]:
@@ -53,8 +61,9 @@ def hyperparameters(description: Description) -> dict[str, str]:
         "sagemaker_container_log_level": LOG_LEVEL,
         "sagemaker_job_name": description.name,
         "sagemaker_region": description.region,
-        "sagemaker_instance_type": description.instance_type,
     }
+    if len(description.instance_types) == 1:  # else the toolkit takes the one that the container runs on
+        toolkits["sagemaker_instance_type"] = description.instance_type
     if description.distribution == "pytorchddp":  # by the module for smdistributed, without that library
         toolkits |= {
             "sagemaker_distributed_dataparallel_enabled": True,
@@ -67,7 +76,7 @@ def hyperparameters(description: Description) -> dict[str, str]:
 
 
 def _resources(description: Description) -> dict[str, Any]:
-    resources: dict[str, Any] = {"InstanceType": description.instance_type, "InstanceCount": description.nodes}
+    resources: dict[str, Any] = {"InstanceCount": description.nodes, **_types(description)}
     # The field is required, also for instances that get no such disk; the SDK sends the same number.
     resources["VolumeSizeInGB"] = description.disk_gb or 30
     if description.keep_s:
@@ -77,6 +86,13 @@ def _resources(description: Description) -> dict[str, Any]:
 
 def _key(name: str, key: str | None) -> dict[str, str]:
     return {} if key is None else {name: key}
+
+
+def _types(description: Description) -> dict[str, Any]:
+    """https://docs.aws.amazon.com/sagemaker/latest/dg/train-instance-preferences.html"""
+    if len(description.instance_types) > 1:
+        return {"InstancePreferences": [{"InstanceType": name} for name in description.instance_types]}
+    return {"InstanceType": description.instance_type, **_key("TrainingPlanArn", description.training_plan)}
 
 
 def _options(description: Description) -> dict[str, Any]:

@@ -71,6 +71,6 @@ def test_all_that_the_dockerfile_copies_is_counted_and_let_in() -> None:
 def test_the_base_is_the_image_that_launch_sagemaker_takes() -> None:
     options = SageMakerOptions(instance_type="ml.g5.2xlarge")
 
-    chosen = choose(options, find("g5.2xlarge"), "us-east-1")
+    chosen = choose(options, [find("g5.2xlarge")], "us-east-1")
 
     assert read_source(ROOT, "trainer", None).base == chosen.uri

@@ -51,6 +51,7 @@ TRAINING_JOB = TrainingJob(
     is_spot=False,
     max_run_s=86_400,
     max_wait_s=None,
+    max_pending_s=None,
     keep_s=0,
     model=None,
     checkpoints=f"s3://{BUCKET}/jobs/{NAME}/run",

@@ -10,7 +10,7 @@ from typing import Any
 import boto3
 import pytest
 
-from launch.rehearse.aws.sagemaker.jobs import MESSAGES
+from launch.rehearse.aws.sagemaker.messages import MESSAGES
 from launch.rehearse.nodes.sagemaker.container import Container
 from launch.rehearse.nodes.sagemaker.run import failure_reason
 from tests.launch.sagemaker.agent import Agent, playing

@@ -30,7 +30,7 @@ def options(**given: Any) -> SageMakerOptions:
 
 
 def chosen(instance: str, region: str = "us-east-1", **given: Any) -> Image:
-    return choose(options(**given), catalog.load()[instance], region)
+    return choose(options(**given), [catalog.load()[instance]], region)
 
 
 @cache
@@ -76,7 +76,7 @@ def test_a_v100_gets_the_last_image_that_was_built_for_it(name: str) -> None:
 def test_a_gpu_for_which_no_image_is_built_is_told() -> None:
     old = replace(catalog.load()["p3.8xlarge"], architecture="sm_37", gpu_model="K80")
     with pytest.raises(SettingsError, match=r"no known image has kernels for K80 \(sm_37\); give an --image"):
-        choose(options(), old, "us-east-1")
+        choose(options(), [old], "us-east-1")
 
 
 def test_an_own_image_is_taken_as_it_is_and_gets_all_that_the_trainer_needs() -> None:
@@ -240,7 +240,7 @@ def test_awss_image_is_known_in_every_region() -> None:
 def requirements(instance: str = "g5.2xlarge", train: TrainConfig | None = None, **given: Any) -> list[str]:
     wanted = options(**given)
     return requirements_of(
-        wanted, choose(wanted, catalog.load()[instance], "us-east-1"), train or TrainConfig()
+        wanted, choose(wanted, [catalog.load()[instance]], "us-east-1"), train or TrainConfig()
     ).split()
 
 

@@ -222,7 +222,7 @@ def test_no_profiler_debugger_or_metric_repository_is_switched_on() -> None:
 
 def test_what_the_sdk_refuses_becomes_a_sentence() -> None:
     asked = described()
-    wrong = replace(asked, instance_type="ml.p5.48xlarge")
+    wrong = replace(asked, instance_types=("ml.p5.48xlarge",))
     with pytest.raises(SettingsError, match=r"^SageMaker's SDK refuses the job: .*[^.]\.$"):
         sdk.capture(wrong)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from launch.rehearse.aws.moto_patches import locked
 from launch.rehearse.aws.sagemaker.inputs import missing_data
+from launch.rehearse.aws.sagemaker.messages import MACHINE_DIED, MESSAGES, NO_CAPACITY
 from launch.rehearse.aws.sagemaker.rules import Rules
 from launch.rehearse.aws.sagemaker.warm_pools import cool, keep
 
@@ -21,26 +22,6 @@ DEFAULT_RUN_S = 86_400
 ROAD = ("Starting", "Downloading", "Training", "Uploading")  # while InProgress
 WITHOUT_MACHINES = ("Interrupted", "Restarting")  # while InProgress, until it has instances again
 ENDED = ("Completed", "Failed", "Stopped")
-MESSAGES = {
-    "Starting": "Starting the training job",
-    "Prepared": "Preparing the instances for training",
-    "No machines": "Insufficient capacity error from EC2 while launching instances, retrying!",
-    "Downloading": "Downloading the training image",
-    "Training": "Training image download completed. Training in progress.",
-    "Uploading": "Uploading generated training model",
-    "Completed": "Training job completed",
-    "Failed": "Training job failed",
-    "Stopping": "Stopping the training job",
-    "Stopped": "Training job stopped",  # [?]
-    "Interrupted": "Training job interrupted: Spot capacity was reclaimed",  # [?]
-    "Restarting": "Restarting the training job after an InternalServerError",  # [?]
-    "MaxRuntimeExceeded": "Training job runtime exceeded MaxRuntimeInSeconds provided",  # [?]
-    "MaxWaitTimeExceeded": "Training job wait time exceeded MaxWaitTimeInSeconds provided",  # [?]
-}
-MACHINE_DIED = "InternalServerError: We encountered an internal error. Please try again."
-NO_CAPACITY = (
-    "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different ML instance type."
-)
 
 
 class TrainingJob:
@@ -81,7 +62,19 @@ class TrainingJob:
 
     @property
     def instance_type(self) -> str:
-        return str(self.request["ResourceConfig"].get("InstanceType", ""))
+        """The selected one, or the first that was asked for."""
+        machines = self.described["ResourceConfig"]
+        return str(machines.get("SelectedInstanceType") or self.instance_types[0])
+
+    @property
+    def instance_types(self) -> list[str]:
+        """Those that it may run on, in the order in which they are tried.
+
+        https://docs.aws.amazon.com/sagemaker/latest/dg/train-instance-preferences.html
+        """
+        machines = self.request["ResourceConfig"]
+        preferred = [str(one["InstanceType"]) for one in machines.get("InstancePreferences", ())]
+        return preferred or [str(machines.get("InstanceType", ""))]
 
     @property
     def count(self) -> int:
@@ -159,20 +152,25 @@ def advance(job: TrainingJob, to: str = "Training") -> None:
 
 def _get_machines(job: TrainingJob) -> bool:
     """Whether there is capacity; from then on the time is billed."""
-    if _has_machines(job):
+    kind = next((kind for kind in job.instance_types if _has_machines(job, kind)), None)
+    if kind is not None:
+        if len(job.instance_types) > 1:
+            job.described["ResourceConfig"] |= {"SelectedInstanceType": kind, "SelectedInstanceCount": job.count}
         _say(job, MESSAGES["Prepared"])
         job.described.setdefault("TrainingStartTime", job.rules.now())
         return True
-    if job.is_spot:
+    if job.is_spot or "MaxPendingTimeInSeconds" in job.described["StoppingCondition"]:
         _say(job, MESSAGES["No machines"])
     else:
         fail(job, NO_CAPACITY)
     return False
 
 
-def _has_machines(job: TrainingJob) -> bool:
-    limit = job.rules.capacity.get(job.instance_type)
-    others = [other for other in job.others if other.instance_type == job.instance_type and not other.has_ended]
+def _has_machines(job: TrainingJob, kind: str) -> bool:
+    if "TrainingPlanArn" in job.request["ResourceConfig"]:
+        return True  # it is reserved
+    limit = job.rules.capacity.get(kind)
+    others = [other for other in job.others if other.instance_type == kind and not other.has_ended]
     return limit is None or sum(other.count for other in others if _has_started(other)) + job.count <= limit
 
 

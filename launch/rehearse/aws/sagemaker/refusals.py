@@ -91,6 +91,20 @@ def check_limits(request: dict[str, Any]) -> None:
         raise invalid(f"Invalid MaxRuntimeInSeconds. It must not exceed {LONGEST_RUN_S}")  # [?]
     if is_spot and request["ResourceConfig"].get("KeepAlivePeriodInSeconds"):
         raise invalid("KeepAlivePeriodInSeconds is not supported when EnableManagedSpotTraining is set to true")  # [?]
+    _check_machines(request["ResourceConfig"], is_spot)
+
+
+def _check_machines(machines: dict[str, Any], is_spot: bool) -> None:
+    """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ResourceConfig.html; the words are ours [?]."""
+    preferred = [one["InstanceType"] for one in machines.get("InstancePreferences", ())]
+    if preferred and (is_spot or "InstanceType" in machines):
+        raise invalid("InstancePreferences is mutually exclusive with InstanceType and EnableManagedSpotTraining")
+    if len(set(preferred)) < len(preferred):
+        raise invalid("An instance type can appear only once in InstancePreferences")
+    if not preferred and "InstanceType" not in machines and "InstanceGroups" not in machines:
+        raise invalid("ResourceConfig must have InstanceType, InstanceGroups or InstancePreferences")
+    if "TrainingPlanArn" in machines and is_spot:
+        raise invalid("TrainingPlanArn is not supported when EnableManagedSpotTraining is set to true")
 
 
 def check_role(arn: str, account: str) -> None:
@@ -125,7 +139,10 @@ def check_quota(job: TrainingJob) -> None:
             used[_quota_name(other)] += other.count
         if other.pool in ("InUse", "Available") and pool_key(other) != pool_key(job):
             used[f"{other.instance_type} for {WARM}"] += other.count
-    names = [_quota_name(job)] + ([f"{job.instance_type} for {WARM}"] if job.kept_s else [])
+    # Of every type in the list, not only of the selected one.
+    usage = SPOT if job.is_spot else ON_DEMAND
+    uses = [] if "TrainingPlanArn" in job.request["ResourceConfig"] else [usage, WARM] if job.kept_s else [usage]
+    names = [f"{kind} for {use}" for use in uses for kind in job.instance_types]
     for name in names:
         _check_room(name, job.rules.quota.get(name, 0), used[name], job.count, "Instances")
 

@@ -163,6 +163,10 @@ class JobRun(threading.Thread):
         ):
             if key in limits and (now - since).total_seconds() > limits[key]:
                 return status
+        pending_s = limits.get("MaxPendingTimeInSeconds")
+        if pending_s is not None and "TrainingStartTime" not in described:
+            waited_s = (now - described["CreationTime"]).total_seconds()
+            return "Stopped" if waited_s > pending_s else ""
         return ""
 
     # ---- before the containers run

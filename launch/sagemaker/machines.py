@@ -1,0 +1,61 @@
+"""The instance types that a job asks for, and where their capacity comes from.  Pure."""
+
+import re
+
+from launch.core import catalog
+from launch.core.catalog import Instance
+from launch.sagemaker.options import SageMakerOptions
+from trainer.errors import SettingsError
+
+MOST_TYPES = 5  # of InstancePreferences
+
+
+def instances_of(options: SageMakerOptions) -> tuple[Instance, ...]:
+    """The types of a job, the preferred one first.  Raises SettingsError."""
+    instances = tuple(_instance(name, options) for name in options.types)
+    if not instances:
+        raise SettingsError("--instance-type is empty; give for example ml.g5.2xlarge.")
+    if len({one.name for one in instances}) < len(instances) or len(instances) > MOST_TYPES:
+        raise SettingsError(f"--instance-type {options.instance_type}: at most {MOST_TYPES} types, each once.")
+    if len({one.is_gpu for one in instances}) > 1:
+        raise SettingsError(f"--instance-type {options.instance_type}: give types with GPUs, or types without.")
+    return instances
+
+
+def check_capacity(options: SageMakerOptions) -> None:
+    """Raises SettingsError where the options contradict about where the instances come from.
+
+    https://docs.aws.amazon.com/sagemaker/latest/dg/train-instance-preferences.html
+    """
+    if len(options.types) > 1 and options.spot:
+        raise SettingsError(
+            "SageMaker waits for spot capacity of one type; give one --instance-type, or leave --spot out."
+        )
+    if options.takes_boto3 and options.through not in (None, "boto3"):
+        raise SettingsError(f"{options.takes_boto3}: SageMaker's SDKs cannot ask for that; give --through boto3.")
+    if options.training_plan is None:
+        return
+    if not re.fullmatch(r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:training-plan/.+", options.training_plan):
+        raise SettingsError(
+            f"--training-plan {options.training_plan}: must look like "
+            "arn:aws:sagemaker:us-east-1:111122223333:training-plan/NAME."
+        )
+    if options.spot or len(options.types) > 1:
+        raise SettingsError(
+            "--training-plan is capacity of one type, reserved for you; give that type, without --spot."
+        )
+    if options.through == "model-trainer":
+        raise SettingsError("--training-plan does not go --through model-trainer; give --through boto3 or estimator.")
+
+
+def _instance(name: str, options: SageMakerOptions) -> Instance:
+    if not name.startswith(catalog.SAGEMAKER_PREFIX):
+        raise SettingsError(f"--instance-type {name} is EC2's name; SageMaker calls it ml.{name}.")
+    instance = catalog.unknown(name.removeprefix(catalog.SAGEMAKER_PREFIX)) or catalog.find(name)
+    if not instance.is_gpu and not options.allow_cpu:
+        raise SettingsError(f"--instance-type {name} has no GPU; add --allow-cpu if you mean it.")
+    if instance.name == "p5.48xlarge" and options.distribution == "pytorchddp":
+        raise SettingsError(
+            f"SageMaker's SDK does not support pytorchddp on {name}; give --distribution torch_distributed."
+        )
+    return instance

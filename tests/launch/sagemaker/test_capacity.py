@@ -1,0 +1,180 @@
+"""Instances where they are scarce: several types in order, training plans, limits of waiting, and unknown types."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from launch.core.errors import AwsError, Ended
+from launch.rehearse.aws.sagemaker.jobs import advance
+from launch.sagemaker.outcome import outcome_of
+from launch.sagemaker.training_job import read_training_job
+from tests.launch.sagemaker.known import NAME, NOW, plan, resolve, training_job
+from tests.launch.sagemaker.world import Stage
+from trainer.contract import Exit
+from trainer.errors import SettingsError
+
+TWO = "ml.g5.12xlarge,ml.g5.2xlarge"
+PLAN = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p5en-in-march"
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    with Stage.opened() as stage:
+        yield stage
+
+
+def asked(stage: Stage) -> dict[str, Any]:
+    """The ResourceConfig of the only CreateTrainingJob."""
+    (request,) = stage.account.asked("CreateTrainingJob")
+    resources: dict[str, Any] = request["ResourceConfig"]
+    return resources
+
+
+# ---- several types
+
+
+def test_of_several_types_sagemaker_takes_the_first_that_it_has(stage: Stage) -> None:
+    """https://docs.aws.amazon.com/sagemaker/latest/dg/train-instance-preferences.html"""
+    stage.account.capacity["ml.g5.12xlarge"] = 0
+    stage.settings = {"instance_type": TWO, "nodes": 2, "detach": True}
+    stage.launch()
+
+    preferences = [{"InstanceType": "ml.g5.12xlarge"}, {"InstanceType": "ml.g5.2xlarge"}]
+    assert asked(stage) == {"InstanceCount": 2, "InstancePreferences": preferences, "VolumeSizeInGB": 30}
+    assert "sagemaker_instance_type" not in stage.job().request["HyperParameters"]
+    advance(stage.job())
+    described = read_training_job(stage.job().described, {}, "us-east-1")
+    assert (described.status, described.instance_type) == ("InProgress", "ml.g5.2xlarge")
+    assert described.usd_per_hour == pytest.approx(2 * 1.515, rel=0.01)  # of the one that it got
+
+
+def test_with_no_capacity_of_any_type_the_job_fails_and_says_what_helps(stage: Stage) -> None:
+    stage.account.capacity |= {"ml.g5.12xlarge": 0, "ml.g5.2xlarge": 0}
+    stage.settings = {"instance_type": TWO}
+    stage.events = iter([lambda: advance(stage.job())])
+    with pytest.raises(Ended, match=r"CapacityError: .*; AWS has no free instances .* a --training-plan") as error:
+        stage.launch()
+    assert error.value.code == Exit.AWS
+
+
+def test_every_type_is_priced_and_the_dearest_counts_against_the_limit() -> None:
+    made = plan(instance_type=TWO, max_hours=1)
+    assert [quote.instance for quote in made.quotes] == ["ml.g5.12xlarge", "ml.g5.2xlarge"]
+    with pytest.raises(SettingsError, match="more than --max-usd 5"):
+        resolve(instance_type="ml.g5.2xlarge,ml.g5.12xlarge", max_hours=1, max_usd=5)
+
+
+def test_the_quota_of_every_type_is_looked_at_as_sagemaker_does(stage: Stage) -> None:
+    stage.account.quota["ml.g5.2xlarge for training job usage"] = 0
+    stage.settings = {"instance_type": TWO}
+    assert "the quota 'ml.g5.2xlarge for training job usage' is 0: SageMaker will refuse" in str(stage.plan())
+    with pytest.raises(AwsError, match=r"the account's quota 'ml.g5.2xlarge for training job usage' is 0"):
+        stage.launch()
+
+
+def test_the_image_has_kernels_for_every_type() -> None:
+    assert ":2.10.0-" in plan(instance_type=TWO).payload.description.image
+    assert ":2.8.0-" in plan(instance_type="ml.g5.12xlarge,ml.p3.8xlarge").payload.description.image
+
+
+def test_a_job_that_runs_on_one_of_them_is_left_alone_by_the_same_command(stage: Stage) -> None:
+    stage.settings = {"instance_type": TWO, "detach": True}
+    stage.launch()
+    advance(stage.job())
+    assert stage.plan().steps == ()
+    stage.settings["instance_type"] = "ml.g5.48xlarge"
+    assert "running with other settings" in str(stage.plan().problems[0])
+
+
+# ---- reserved capacity, and waiting
+
+
+@pytest.mark.parametrize("through", ["boto3", "estimator"])
+def test_a_training_plan_is_asked_for_and_needs_no_quota_and_no_luck(stage: Stage, through: str) -> None:
+    """https://docs.aws.amazon.com/sagemaker/latest/dg/reserve-capacity-with-training-plans.html"""
+    stage.account.capacity["ml.g5.2xlarge"] = 0
+    stage.account.quota["ml.g5.2xlarge for training job usage"] = 0
+    stage.settings = {"training_plan": PLAN, "through": through, "detach": True}
+    stage.launch()
+    assert asked(stage)["TrainingPlanArn"] == PLAN
+    advance(stage.job())
+    assert stage.job().secondary == "Training"
+
+
+def test_a_job_without_instances_waits_and_is_given_up_after_its_limit(stage: Stage) -> None:
+    """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StoppingCondition.html, MaxPendingTimeInSeconds"""
+    stage.account.capacity["ml.g5.2xlarge"] = 0
+    stage.settings = {"max_pending_hours": 2, "detach": True}
+    stage.launch()
+    (request,) = stage.account.asked("CreateTrainingJob")
+    assert request["StoppingCondition"]["MaxPendingTimeInSeconds"] == 7200
+    advance(stage.job())
+    assert (stage.job().status, stage.job().secondary) == ("InProgress", "Starting")
+
+
+@pytest.mark.parametrize(("waited_h", "code"), [(2, Exit.AWS), (1, 130)])
+def test_an_end_for_want_of_instances_is_told_from_a_stop(waited_h: int, code: int) -> None:
+    ended = training_job(status="Stopped", detail="Stopped", started=None, max_pending_s=7200, created=NOW,
+                         ended=NOW + timedelta(hours=waited_h))  # fmt: skip
+    outcome = outcome_of(ended, NOW)
+    assert outcome.exit_code == code
+    assert ("--max-pending-hours" in outcome.reason) == (code == Exit.AWS)
+
+
+# ---- types that are not in the catalog
+
+
+@pytest.mark.parametrize("name", ["ml.g7e.12xlarge", "ml.p6-b200.48xlarge", "ml.p6-b300.48xlarge", "ml.g7.2xlarge"])
+def test_a_type_that_is_not_in_the_catalog_is_taken_without_a_price(name: str) -> None:
+    made = plan(instance_type=name)
+    text = str(made)
+    assert f"warning: {name} is not in this toolkit's catalog: its GPUs, speed and price are not known" in text
+    assert f"{name}  price not known" in " ".join(text.split("\n")).replace("   ", "  ")
+    assert made.quotes[0].most_usd is None
+    assert made.payload.description.hyperparameters["device"] == "cuda"
+    assert "-gpu-" in made.payload.description.image
+    with pytest.raises(SettingsError, match=f"no price is known for {name}, so --max-usd 5 cannot be kept"):
+        resolve(instance_type=name, max_usd=5)
+
+
+def test_a_type_without_gpus_is_known_by_its_family() -> None:
+    assert "-cpu-" in plan(instance_type="ml.m8i.4xlarge", allow_cpu=True).payload.description.image
+
+
+def test_types_that_are_sold_by_training_plans_are_told() -> None:
+    sentence = (
+        "ml.p5en.48xlarge is mostly sold by training plans; if there is no capacity, buy one for --training-plan."
+    )
+    train = {"instance_type": "ml.p5en.48xlarge", "distribution": "torch_distributed"}
+    assert sentence in plan(**train).warnings
+    assert sentence not in plan(**train, training_plan=PLAN).warnings
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"instance_type": TWO, "spot": True}, "SageMaker waits for spot capacity of one type"),
+        ({"instance_type": TWO, "through": "estimator"}, "SageMaker's SDKs cannot ask for that; give --through boto3."),
+        ({"instance_type": "ml.g5.2xlarge,ml.g5.2xlarge"}, "at most 5 types, each once"),
+        ({"instance_type": "ml.g5.2xlarge,ml.c5.2xlarge", "allow_cpu": True}, "give types with GPUs, or types without"),
+        ({"instance_type": "ml.g5.2xlarge,ml.g5.2xlage"}, "did you mean 'ml.g5.2xlarge'?"),
+        ({"instance_type": "ml.gpu"}, "unknown instance type 'ml.gpu'"),
+        ({"training_plan": "p5en"}, "must look like arn:aws:sagemaker:us-east-1:111122223333:training-plan/NAME."),
+        ({"training_plan": PLAN, "spot": True}, "--training-plan is capacity of one type"),
+        ({"max_pending_hours": 1, "through": "model-trainer"}, "--max-pending-hours 1: SageMaker's SDKs cannot"),
+    ],
+    ids=str,
+)
+def test_what_contradicts_is_refused_before_any_call(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        resolve(**settings)
+    assert sentence in str(error.value)
+
+
+def test_the_name_of_a_job_started_again_does_not_depend_on_the_types(stage: Stage) -> None:
+    stage.settings = {"instance_type": TWO, "detach": True}
+    stage.launch()
+    stage.complete()()
+    assert stage.plan().payload.description.name == f"{NAME}--2"
