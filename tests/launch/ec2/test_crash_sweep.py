@@ -18,16 +18,21 @@ What can be told apart is tried, and once:
 
 import functools
 import itertools
+import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
+from typing import Any
 
 import pytest
+from moto.scheduler.models import scheduler_backends
 
-from launch.core.names import JOB_TAG
+from launch.core.names import DEADLINE_TAG, JOB_TAG, read_time
+from launch.ec2.requests import GRACE
+from launch.rehearse.aws.ec2.scheduler import due_at, is_enabled
 from tests.launch.copies import Copies
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME
@@ -177,10 +182,40 @@ def whole(before: Act, act: Act, options: Options) -> Kinds:
     return made
 
 
+def outlasting(account: Account) -> list[str]:
+    """Nodes and shared volumes that nobody would end if no launcher ever came back.
+
+    Nodes: the schedule, which finds them by the job's tag, and the sweeper, by the deadline's; volumes: the sweeper.
+    """
+    schedules = [one for group in scheduler_backends[account.id][account.region].schedule_groups.values()
+                 for one in group.schedules.values() if is_enabled(one)]  # fmt: skip
+    found = []
+    for node in account.nodes:
+        tags = account.ec2.tags.get(node.id, {})
+        last = read_time(tags.get(DEADLINE_TAG))
+        in_time = [one for one in schedules if last and due_at(one) <= (last + GRACE).timestamp()]
+        ended = [name for one in in_time for name in _named(one)]
+        if node.state in ("pending", "running") and (last is None or tags.get(JOB_TAG) not in ended):
+            found.append(f"{node.id} would run on")
+    shared = [volume for volume in account.ec2.volumes.values() if JOB_TAG in account.ec2.tags.get(volume.id, {})]
+    return found + [f"{one.id} would stay" for one in shared if DEADLINE_TAG not in account.ec2.tags[one.id]]
+
+
+def _named(schedule: Any) -> list[str]:
+    """The jobs whose nodes a schedule ends."""
+    targets = json.loads(schedule.target["Input"])["Targets"]
+    return [value for one in targets if one["Key"] == f"tag:{JOB_TAG}" for value in one["Values"]]
+
+
 def what_is_wrong(stage: Stage, faults: Faults, kind: str, made: Kinds | None) -> str:
-    """After a fault, and a stop; made: by the same launch in between, or None for no launch.  Empty: nothing."""
+    """While nobody comes after a fault, and after a stop.  Empty: nothing.
+
+    made: by the same launch in between, or None for no launch.
+    """
     if all(map(reads, faults.calls)) and "after" not in kind:
         return ""  # nothing was done, so what follows is as if nothing had been
+    if found := outlasting(stage.account):
+        return ", ".join(found)
     faults.clear()
     if made is not None:
         stage.slept_s += AGAIN_S

@@ -95,7 +95,7 @@ def fire(rules: Any, account: str, region: str) -> None:
     """Runs the one-time schedules whose minute has come, and deletes them if they ask for that."""
     for group in scheduler_backends[account][region].schedule_groups.values():
         for schedule in list(group.schedules.values()):
-            if schedule.state != "ENABLED" or _due_at(schedule) > rules.now():
+            if not is_enabled(schedule) or due_at(schedule) > rules.now():
                 continue
             _run(rules, account, region, schedule.target)
             if schedule.action_after_completion == "DELETE":
@@ -104,7 +104,16 @@ def fire(rules: Any, account: str, region: str) -> None:
                 schedule.state = "DISABLED"  # it has no other time
 
 
-def _due_at(schedule: Any) -> float:
+def is_enabled(schedule: Any) -> bool:
+    """An update that leaves the state out enables it; moto then keeps None.
+
+    https://docs.aws.amazon.com/scheduler/latest/APIReference/API_UpdateSchedule.html: what is left out gets its
+    default.
+    """
+    return bool(schedule.state in (None, "ENABLED"))
+
+
+def due_at(schedule: Any) -> float:
     """When a one-time schedule is due; never, for others."""
     expression = schedule.schedule_expression
     if not expression.startswith("at("):
