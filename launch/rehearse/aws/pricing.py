@@ -1,4 +1,4 @@
-"""AWS's price list, which moto lacks: in every region the catalog's prices, which are those of us-east-1.
+"""AWS's price list, which moto lacks: the catalog's prices, which are those of us-east-1, and elsewhere a multiple.
 
 https://docs.aws.amazon.com/aws-cost-management/latest/APIReference/API_pricing_GetProducts.html
 """
@@ -17,7 +17,13 @@ from moto.core.base_backend import BackendDict, BaseBackend
 from moto.core.responses import BaseResponse
 
 from launch.core import catalog
-from launch.core.price import GIB
+from launch.core.price import CATALOGS_REGION, GIB
+
+# Of the prices in us-east-1: about what g5.xlarge costs there, as remembered on 2026-11-23.  A stand-in: AWS's list has
+# a price of its own for each type in each region.
+MULTIPLES = {"us-east-1": 1.0, "us-east-2": 1.0, "us-west-2": 1.0, "eu-west-1": 1.12, "eu-central-1": 1.25,
+             "ap-northeast-1": 1.45}  # fmt: skip
+ELSEWHERE = 1.3
 
 NAME = "pricing"
 BASE = r"https?://(api\.)?pricing\.(.+)\.amazonaws\.com"
@@ -34,8 +40,18 @@ class PricingResponse(BaseResponse):
         return json.dumps({"FormatVersion": "aws_v1", "PriceList": [] if price is None else [product(price, wanted)]})
 
 
+def multiple(region: str) -> float:
+    """A region's prices, as a multiple of those in us-east-1."""
+    return MULTIPLES.get(region, ELSEWHERE)
+
+
 def price_of(attributes: Mapping[str, str]) -> float | None:
-    """USD per hour of an instance, or per month of a GiB."""
+    """USD per hour of an instance, or per month of a GiB, in the region that the attributes name."""
+    price = _catalogs_price(attributes)
+    return None if price is None else price * multiple(attributes.get("regionCode", CATALOGS_REGION))
+
+
+def _catalogs_price(attributes: Mapping[str, str]) -> float | None:
     if attributes.get("volumeApiName") in GIB:
         return GIB[attributes["volumeApiName"]]
     name = attributes.get("instanceName") or attributes.get("instanceType") or ""

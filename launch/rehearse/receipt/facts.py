@@ -125,6 +125,11 @@ class Receipt:
         return math.fsum(self.seconds.values())
 
     @property
+    def regions(self) -> str:
+        """Where its nodes were paid for: the first one that the job would try, where none shows its zone."""
+        return ", ".join(sorted({node.zone[:-1] for node in self.nodes if node.zone})) or self.place.partition(";")[0]
+
+    @property
     def usd(self) -> float:
         return math.fsum(node.usd for node in self.nodes)
 

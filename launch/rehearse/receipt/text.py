@@ -34,7 +34,9 @@ def as_text(receipt: Receipt) -> str:
         f"nodes: {', '.join(receipt.machines)}": _nodes(receipt),
         f"requests: {receipt.request_summary}": _requests(receipt),
         f"resources: {receipt.resource_summary}": _resources(receipt),
-        f"on AWS: about {receipt.usd:.4f} USD": ["nodes and volumes for these seconds, on demand in us-east-1"],
+        f"on AWS: about {receipt.usd:.4f} USD": [
+            f"nodes and volumes for these seconds, on demand in {receipt.regions}"
+        ],
         f"results in {receipt.kept}": _contents(receipt),
         "differences from AWS": [row for text in receipt.differences for row in _wrapped(text)],
     }

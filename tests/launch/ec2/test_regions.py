@@ -4,12 +4,16 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, cast
 from unittest import mock
 
 import pytest
 
+from launch.core.aws import Aws
+from launch.core.catalog import load
 from launch.core.errors import AwsError
+from launch.core.pricelist import look_up
 from launch.ec2 import requests
 from launch.ec2.__main__ import main
 from launch.ec2.facts import Facts
@@ -17,6 +21,7 @@ from launch.ec2.fleet import Fleet
 from launch.ec2.regions import Place, Plans, data, missing, overview
 from launch.rehearse.aws.ec2.account import Ec2Account
 from launch.rehearse.aws.ec2.seed import zones
+from launch.rehearse.nodes.ec2.watcher import Life
 from tests.launch.copies import Copies
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import FACTS, NAME, job, node, plan
@@ -271,6 +276,17 @@ def test_a_limit_in_usd_counts_with_the_regions_own_prices(
         assert terminal.type(*words, "70") == 2
     assert f"prices are those of {WEST} in AWS's price list, read 20" in text
     assert "problem: 2 x g5.2xlarge for 12 h may cost" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("terminal")
+def test_the_embedded_price_list_has_prices_of_each_region() -> None:
+    """Else a job in another region is rehearsed with the prices of us-east-1."""
+    name, here = "g5.2xlarge", load()["g5.2xlarge"].usd_per_hour
+    found = [look_up(Aws(region), [name], datetime.now(UTC), None) for region in ("eu-central-1", "sa-east-1")]
+    assert len({here, *(prices.usd_per_hour[name] for prices in found)}) == 3
+    assert all(prices.storage > 1 for prices in found)
+    node = Life("i-1", name, "eu-central-1a", "10.0.0.1", cast("Any", None), gib=0, slot=0)
+    assert node.usd_per_hour == pytest.approx(found[0].usd_per_hour[name])
 
 
 def test_leaks_are_listed_for_the_regions_given(terminal: Terminal) -> None:

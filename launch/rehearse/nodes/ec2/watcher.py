@@ -12,6 +12,7 @@ from launch.core import catalog, price
 from launch.rehearse.aws.ec2.account import Ec2Account
 from launch.rehearse.aws.ec2.reach import reached
 from launch.rehearse.aws.ec2.states import end
+from launch.rehearse.aws.pricing import multiple
 from launch.rehearse.nodes.ec2.node import SICK_DMESG, Machines, Node, NodeSetup, Volume, share_of_cores
 
 LOOK_EVERY_S = 0.1
@@ -59,7 +60,8 @@ class Life:
     @property
     def usd_per_hour(self) -> float:
         instance = catalog.load().get(self.type)
-        return (instance.usd_per_hour if instance else 0.0) + price.usd_per_hour(price.Volume(self.gib))
+        in_us_east_1 = (instance.usd_per_hour if instance else 0.0) + price.usd_per_hour(price.Volume(self.gib))
+        return in_us_east_1 * multiple(self.zone[:-1])
 
 
 @dataclass

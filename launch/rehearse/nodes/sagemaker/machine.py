@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from launch.core import catalog
+from launch.rehearse.aws.pricing import multiple
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob
 
 STATES = {"Starting": "boots", "Downloading": "boots", "Training": "trains"}
@@ -42,7 +43,8 @@ class Machine:
     @property
     def usd_per_hour(self) -> float:
         instance = catalog.load().get(self.type.removeprefix(catalog.SAGEMAKER_PREFIX))
-        return (instance.sagemaker_usd_per_hour or 0.0) if instance else 0.0
+        region = self.job.arn.split(":")[3]
+        return (instance.sagemaker_usd_per_hour or 0.0) * multiple(region) if instance else 0.0
 
     def end(self, how: str) -> None:
         """Records its end and the reason."""

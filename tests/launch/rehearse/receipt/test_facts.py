@@ -6,6 +6,7 @@ import pytest
 
 from launch.rehearse.aws.server import Request
 from launch.rehearse.receipt.facts import RequestGroup, count_kinds, group_requests, spans
+from launch.rehearse.receipt.text import as_text
 from tests.launch.rehearse.receipt.receipts import RECEIPT
 
 
@@ -64,3 +65,13 @@ def test_machines_have_a_zone_only_where_aws_shows_it() -> None:
     receipt = replace(RECEIPT, nodes=[node, node, replace(node, type="ml.g5.2xlarge", zone="")])
 
     assert receipt.machines == ["g5.2xlarge in us-east-1a", "ml.g5.2xlarge"]
+
+
+def test_the_receipt_names_the_region_whose_prices_it_counts_with() -> None:
+    """It said us-east-1 wherever the nodes were."""
+    node = RECEIPT.nodes[0]
+    far = replace(RECEIPT, nodes=[replace(node, zone="eu-central-1b")])
+    assert far.regions == "eu-central-1"
+    assert "on demand in eu-central-1" in as_text(far)
+    assert replace(RECEIPT, place="eu-west-1; nodes: x", nodes=[replace(node, zone="")]).regions == "eu-west-1"
+    assert replace(far, nodes=[*far.nodes, node]).regions == "eu-central-1, us-east-1"
