@@ -11,6 +11,7 @@ interruption there; --checkpoint-every-s limits how old it can be.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -55,6 +56,7 @@ def main(argv: Sequence[str], env: MutableMapping[str, str]) -> int:
     name are added.
     """
     flags = [*places(env), *argv]  # of two flags for one setting the later counts
+    _meet_on_the_hosts_network(env)
     with ends_reported_to(_report_to_toolkit):
         try:
             env.update(read_secrets(env))
@@ -69,6 +71,17 @@ def main(argv: Sequence[str], env: MutableMapping[str, str]) -> int:
             traceback.print_exc()
             return Exit.BUG
     return code
+
+
+def _meet_on_the_hosts_network(env: MutableMapping[str, str]) -> None:
+    """Names gloo the interface between several hosts, as AWS's toolkit does for NCCL only.
+
+    Left alone gloo looks up the address of its own host name.  That is "aws", which has none, unless the image's start
+    script preloads another, which it cannot in AWS's images from 2.11 on (infra/sagemaker/images.yaml).
+    """
+    interface = env.get("SM_NETWORK_INTERFACE_NAME")
+    if interface and len(json.loads(env.get("SM_HOSTS", "[]"))) > 1:
+        env.setdefault("GLOO_SOCKET_IFNAME", interface)
 
 
 def places(env: Mapping[str, str]) -> list[str]:

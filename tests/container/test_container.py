@@ -24,7 +24,7 @@ from launch.image.source import read_source
 from launch.rehearse.nodes.ec2.node import NodeSetup, write_program
 from launch.rehearse.nodes.sagemaker.container import ContainerSpec, _write_files
 from tests import needs
-from tests.container.engine import BASE, IMAGE, Engine, conf, engine_in, fetch_wheels
+from tests.container.engine import BASE, IMAGE, Engine, conf, fetch_wheels
 from tests.container.registry import Registry, digest_of, serving
 from tests.launch.ec2.boot.job import BUCKET, LOG_GROUP, epochs, get, keys, put_cluster, record, user_data
 from tests.launch.ec2.nodes import CLOUD, PORT, Region, region
@@ -66,14 +66,6 @@ done
 echo "${words[*]}" >> /ec2/docker-said
 exec podman --root /var/lib/containers --runroot /run/storage --storage-driver overlay "${words[@]}"
 """
-
-
-@pytest.fixture(scope="session")
-def engine(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Engine]:
-    """One for all workers: the image is built once."""
-    mine = tmp_path_factory.getbasetemp()
-    with engine_in((mine if worker_id == "master" else mine.parent) / "engine") as made:
-        yield made
 
 
 def answer(engine: Engine, program: str, image: str = IMAGE) -> Any:

@@ -111,6 +111,23 @@ def left_behind(folder: Path) -> None:
         (folder / name).write_text(name)
 
 
+@pytest.mark.parametrize(
+    ("env", "interface"),
+    [
+        ({"SM_HOSTS": '["algo-1", "algo-2"]', "SM_NETWORK_INTERFACE_NAME": "eth0"}, "eth0"),
+        ({"SM_HOSTS": '["algo-1"]', "SM_NETWORK_INTERFACE_NAME": "eth0"}, None),
+        ({"SM_HOSTS": '["algo-1", "algo-2"]', "SM_NETWORK_INTERFACE_NAME": "eth0", "GLOO_SOCKET_IFNAME": "x"}, "x"),
+        ({}, None),
+    ],
+)
+def test_gloo_meets_on_the_network_of_several_hosts(
+    env: dict[str, str], interface: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sagemaker, "train", lambda flags, env: Exit.SETTINGS)
+    sagemaker.main([], env)
+    assert env.get("GLOO_SOCKET_IFNAME") == interface
+
+
 def test_the_users_flags_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flags = trainer_that(monkeypatch, Exit.DONE)
     left_behind(tmp_path / "mine")
