@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from launch.core.lookup import SET_UP
-from launch.doctor import account, data, dry_run, identity, image, machines, network, permissions, roles
+from launch.doctor import account, data, dry_run, identity, image, machines, network, permissions, roles, training_job
 from launch.doctor.case import Case
 from launch.doctor.findings import Finding, Verdict, of_error
 from trainer.errors import TrainerError
@@ -54,6 +54,8 @@ CHECKS = (
     Check("snapshot's key", (EC2,), data.snapshots_key),
     Check("file system", (EC2,), data.file_system, data.PUBLISH),
     Check("data in S3", (EC2,), data.in_s3),
+    Check("VPC", (SAGEMAKER,), training_job.vpc, training_job.OWN_NETWORK),
+    Check("data channels", (SAGEMAKER,), training_job.channels, "another --data"),
     Check("volumes' key", (EC2,), data.default_key),
     Check("dry run", (EC2,), dry_run.dry_run),
     Check("log group", (EC2,), account.log_group),

@@ -1,25 +1,20 @@
 """python -m launch.doctor: what it prints, asks and may; and its table of checks."""
 
-import json
 import re
 from collections.abc import Iterator
 
 import pytest
-from moto.iam.models import iam_backends
 
-from launch.core.aws import Aws
 from launch.core.backend import all_with
 from launch.core.names import bucket_of
 from launch.doctor import checks, data, image, permissions
 from launch.doctor.__main__ import main
-from launch.doctor.commands import Runtime
 from launch.doctor.options import BACKENDS
 from launch.doctor.permissions import Right
 from launch.rehearse.aws.iam.policies import Need, allows, policy
 from tests.launch.doctor.account import EXT4, Patient
 from tests.launch.ec2.terminal import Terminal
 from tests.launch.privilege.enforced import enforced
-from tests.launch.sagemaker.account import SageMakerAccount
 
 READS = re.compile(r"Get|Describe|List|Head|BatchGet|Simulate")
 MOST_CALLS = 64
@@ -157,32 +152,3 @@ def test_a_file_system_is_known_by_its_magic_number(block: bytes, kind: str) -> 
 
 
 # ---- SageMaker
-
-
-@pytest.mark.parametrize(
-    ("harm", "check", "text"),
-    [
-        ("quota", "quota", "and the quota is 0"),
-        ("trust", "job role", "role aws-ddp-toolkit-sagemaker may not be assumed by sagemaker.amazonaws.com"),
-        ("rights", "job's permissions", "aws-ddp-toolkit-sagemaker may not s3:GetObject, s3:PutObject, logs:"),
-    ],
-)
-def test_what_a_training_job_lacks_is_named(harm: str, check: str, text: str) -> None:
-    with SageMakerAccount.opened() as account:
-        iam, role = iam_backends[account.id]["aws"], "aws-ddp-toolkit-sagemaker"
-        iam.create_user("us-east-1", "moto")
-        iam.put_user_policy("moto", "launcher", json.dumps(policy("launcher")))
-        if harm != "rights":
-            iam.put_role_policy(role, "sagemaker", json.dumps(policy("sagemaker")))
-        if harm == "trust":
-            iam.update_assume_role_policy(role, json.dumps(policy("node-trust")))
-        if harm == "quota":
-            account.quota["ml.g5.12xlarge for training job usage"] = 0
-        said = list[str]()
-        runtime = Runtime(lambda region: Aws(region or account.region, policy="doctor"), say=said.append)
-        words = ["--for=sagemaker", "--json", "--instance-type", "ml.g5.12xlarge", "--dataset", "cifar10"]
-
-        assert main(words, runtime) == 4
-        found = json.loads(said[0])["findings"]
-    assert [row["check"] for row in found if row["state"] == "missing"] == [check]
-    assert [row for row in found if row["check"] == check and text in row["text"]]

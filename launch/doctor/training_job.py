@@ -1,0 +1,108 @@
+"""What only a training job on SageMaker needs: its VPC, and the data of its channels."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from launch.core.errors import AwsError
+from launch.core.s3 import parse_s3
+from launch.doctor.case import Case
+from launch.doctor.findings import Verdict, missing, ok, unknown
+from launch.ec2.lookup import find_subnets
+from launch.sagemaker.channels import Channel
+
+OWN_NETWORK = "a --subnet and a --security-group of one VPC, or neither"
+
+
+def vpc(case: Case) -> Iterator[Verdict]:
+    """The subnets and security groups are of one VPC, and several instances may talk within one of the groups.
+
+    https://docs.aws.amazon.com/sagemaker/latest/dg/train-vpc.html
+    """
+    options = case.sagemaker.options
+    if not options.subnet:
+        return
+    subnets = find_subnets(case.aws, tuple(options.subnet), ())
+    groups = case.aws.pages("ec2", "DescribeSecurityGroups", "SecurityGroups", {"GroupIds": [*options.security_group]})
+    strangers = [group["GroupId"] for group in groups if group["VpcId"] != subnets[0].vpc]
+    if strangers:
+        yield missing(f"{', '.join(strangers)} is not in {subnets[0].vpc}, as the subnets are", OWN_NETWORK)
+    elif options.nodes > 1 and not any(map(_is_open_within, groups)):
+        group = groups[0]["GroupId"]
+        allow = f"aws ec2 authorize-security-group-ingress --group-id {group} --protocol all --source-group {group}"
+        yield missing(f"no security group lets {options.nodes} instances talk to each other", allow)
+    else:
+        yield ok(f"{len(subnets)} subnets in {subnets[0].vpc}")
+    yield from _way_out(case, [subnet.id for subnet in subnets], subnets[0].vpc)
+
+
+def _is_open_within(group: Mapping[str, Any]) -> bool:
+    """Whether it allows all traffic from itself."""
+    return any(
+        rule.get("IpProtocol") == "-1" and pair.get("GroupId") == group["GroupId"]
+        for rule in group.get("IpPermissions", ())
+        for pair in rule.get("UserIdGroupPairs", ())
+    )
+
+
+def _way_out(case: Case, subnets: Sequence[str], vpc_id: str) -> Iterator[Verdict]:
+    """A training job's interfaces have no public address: S3 takes a NAT gateway or an endpoint."""
+    of_vpc = {"Filters": [{"Name": "vpc-id", "Values": [vpc_id]}]}
+    endpoints = case.aws.pages("ec2", "DescribeVpcEndpoints", "VpcEndpoints", of_vpc)
+    if any(one["ServiceName"].endswith(".s3") for one in endpoints):
+        yield ok("an endpoint for S3")
+        return
+    tables = case.aws.pages("ec2", "DescribeRouteTables", "RouteTables", of_vpc)
+    cut_off = [subnet for subnet in subnets if not _has_nat(_table_of(tables, subnet))]
+    if cut_off:
+        service = f"com.amazonaws.{case.region}.s3"
+        make = f"aws ec2 create-vpc-endpoint --vpc-id {vpc_id} --service-name {service} --region {case.region}"
+        yield missing(
+            f"{', '.join(cut_off)}: neither a NAT gateway nor an endpoint for S3", f"{make} --route-table-ids ..."
+        )
+    else:
+        yield ok("NAT gateways")
+
+
+def _table_of(tables: Sequence[Mapping[str, Any]], subnet: str) -> Mapping[str, Any]:
+    """The route table of a subnet: its own, or else the main one."""
+    of_subnet: Mapping[str, Any] = {}
+    for table in tables:
+        for association in table.get("Associations", ()):
+            if association.get("SubnetId") == subnet:
+                return table
+            of_subnet = table if association.get("Main") else of_subnet
+    return of_subnet
+
+
+def _has_nat(table: Mapping[str, Any]) -> bool:
+    ways = ("NatGatewayId", "TransitGatewayId", "NetworkInterfaceId", "InstanceId")
+    return any(
+        route.get("DestinationCidrBlock") == "0.0.0.0/0" and any(route.get(way) for way in ways)
+        for route in table.get("Routes", ())
+    )
+
+
+def channels(case: Case) -> Iterator[Verdict]:
+    """Each channel in S3 has something in it; file systems can be asked about only from within their VPC."""
+    for channel in case.sagemaker.channels:
+        yield (
+            _in_s3(case, channel)
+            if channel.kind == "s3"
+            else unknown(f"{channel.name}: {channel.uri} is not looked into; it must be mountable from the --subnet")
+        )
+
+
+def _in_s3(case: Case, channel: Channel) -> Verdict:
+    place = parse_s3(channel.place)
+    assert place is not None
+    bucket, prefix = place.bucket, place.key
+    try:
+        found = case.aws.call("s3", "ListObjectsV2", {"Bucket": bucket, "Prefix": prefix, "MaxKeys": 1})
+    except AwsError as error:
+        if error.aws_code != "NoSuchBucket":
+            raise
+        return missing(f"{channel.name}: there is no bucket {bucket}", "another --data")
+    if not found.get("Contents"):
+        upload = f"python -m launch.data, or aws s3 cp --recursive FOLDER {channel.place}"
+        return missing(f"{channel.name}: there is nothing under {channel.place}", upload)
+    return ok(f"{channel.name}: {channel.place}")

@@ -1,0 +1,121 @@
+"""launch.doctor --for sagemaker: one thing after the other is taken away from an account, and named."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import boto3
+import pytest
+from moto.iam.models import iam_backends
+
+from launch.core.aws import Aws
+from launch.doctor.__main__ import main
+from launch.doctor.commands import Runtime
+from launch.rehearse.aws.iam.policies import policy
+from tests.launch.sagemaker.account import SageMakerAccount
+
+ROLE = "aws-ddp-toolkit-sagemaker"
+
+
+class Ward:
+    """An account in which nothing is missing for a training job, with a VPC of its own and data.
+
+    words: of the command line, beside those of the VPC.
+    """
+
+    def __init__(self, account: SageMakerAccount) -> None:
+        self.account, self.ec2 = account, boto3.client("ec2", account.region)
+        self.iam = iam_backends[account.id]["aws"]
+        self.iam.create_user("us-east-1", "moto")
+        self.iam.put_user_policy("moto", "launcher", json.dumps(policy("launcher")))
+        self.iam.put_role_policy(ROLE, "sagemaker", json.dumps(policy("sagemaker")))
+        self.data = account.write("data/digits/train/0.png", b"x").removesuffix("/train/0.png")
+        self.vpc, self.subnet = self.network("10.1.0.0/16")
+        self.group = self.new_group(self.vpc)
+        self.allow(self.group)
+        self.ec2.create_vpc_endpoint(VpcId=self.vpc, ServiceName="com.amazonaws.us-east-1.s3")
+        self.words = ["--instance-type", "ml.g5.12xlarge", "--nodes", "2", "--dataset", "imagefolder"]
+
+    def network(self, cidr: str) -> tuple[str, str]:
+        """A VPC and its only subnet."""
+        vpc = self.ec2.create_vpc(CidrBlock=cidr)["Vpc"]["VpcId"]
+        return vpc, self.ec2.create_subnet(VpcId=vpc, CidrBlock=cidr)["Subnet"]["SubnetId"]
+
+    def new_group(self, vpc: str) -> str:
+        made: str = self.ec2.create_security_group(GroupName=f"group-{uuid4()}", Description="-", VpcId=vpc)["GroupId"]
+        return made
+
+    def allow(self, group: str) -> None:
+        rule: Any = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
+        self.ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[rule])
+
+    def examine(self) -> tuple[int, list[dict[str, str]]]:
+        """The exit code, and the findings."""
+        said = list[str]()
+        runtime = Runtime(lambda region: Aws(region or self.account.region, policy="doctor"), say=said.append)
+        own = ["--subnet", self.subnet, "--security-group", self.group, "--data", self.data]
+        code = main(["--for=sagemaker", "--json", *self.words, *own], runtime)
+        return code, json.loads(said[0])["findings"]
+
+
+@pytest.fixture
+def ward() -> Iterator[Ward]:
+    with SageMakerAccount.opened() as account:
+        yield Ward(account)
+
+
+def test_an_account_that_has_everything_lacks_nothing(ward: Ward) -> None:
+    code, found = ward.examine()
+
+    assert [row for row in found if row["state"] == "missing"] == []
+    assert code == 0
+    checked = {row["check"] for row in found if row["state"] == "ok"}
+    assert checked >= {"bucket", "job role", "job's permissions", "quota", "image", "VPC", "data channels"}
+
+
+def no_trust(ward: Ward) -> None:
+    ward.iam.update_assume_role_policy(ROLE, json.dumps(policy("node-trust")))
+
+
+def no_endpoint(ward: Ward) -> None:
+    ward.vpc, ward.subnet = ward.network("10.2.0.0/16")
+    ward.group = ward.new_group(ward.vpc)
+    ward.allow(ward.group)
+
+
+HARMS: list[tuple[str, Callable[[Ward], object], str, str]] = [
+    ("type", lambda ward: ward.account.quota.update({"ml.g5.12xlarge for training job usage": 0}),
+     "quota", "and the quota is 0"),
+    ("all instances", lambda ward: ward.account.quota.update({"Number of instances across all training jobs": 1}),
+     "quota", "Number of instances across all training jobs: 2 for the job, 0 in use, and the quota is 1"),
+    ("longest run", lambda ward: ward.account.quota.update({"Longest run time for a training job": 3600}),
+     "quota", "Longest run time for a training job: 43,200 s for the job, and the quota is 3,600 s"),
+    ("trust", no_trust, "job role", f"role {ROLE} may not be assumed by sagemaker.amazonaws.com"),
+    ("rights", lambda ward: ward.iam.delete_role_policy(ROLE, "sagemaker"),
+     "job's permissions", f"{ROLE} may not s3:GetObject, s3:PutObject, logs:"),
+    ("image", lambda ward: ward.words.extend(
+        ["--image", "123456789012.dkr.ecr.us-east-1.amazonaws.com/aws-ddp-toolkit:sagemaker"]),
+     "image", "aws-ddp-toolkit"),
+    ("subnet", lambda ward: setattr(ward, "subnet", "subnet-0123456789abcdef0"), "VPC", "subnet-0123456789abcdef0"),
+    ("group elsewhere", lambda ward: setattr(ward, "group", ward.new_group(ward.network("10.3.0.0/16")[0])),
+     "VPC", "is not in vpc-"),
+    ("closed group", lambda ward: setattr(ward, "group", ward.new_group(ward.vpc)),
+     "VPC", "no security group lets 2 instances talk to each other"),
+    ("way out", no_endpoint, "VPC", "neither a NAT gateway nor an endpoint for S3"),
+    ("data", lambda ward: setattr(ward, "data", ward.data + "-of-nobody"), "data channels", "there is nothing under s3://"),
+    ("data's bucket", lambda ward: setattr(ward, "data", "s3://none-such/x"), "data channels", "no bucket none-such"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("harm", "check", "text"), [row[1:] for row in HARMS], ids=[row[0] for row in HARMS])
+def test_what_a_training_job_lacks_is_named(ward: Ward, harm: Callable[[Ward], object], check: str, text: str) -> None:
+    harm(ward)
+
+    code, found = ward.examine()
+
+    missing = [row for row in found if row["state"] == "missing"]
+    assert code == 4, found
+    assert [row["check"] for row in missing] == [check]
+    assert text in missing[0]["text"]
+    assert missing[0]["remedy"]
