@@ -24,6 +24,7 @@ from moto.sts.models import STSBackend
 
 from launch.rehearse.aws.ec2.readings import get_caller_identity, simulate_principal_policy
 from launch.rehearse.aws.moto_patches import replaced
+from launch.rehearse.aws.sagemaker import tuning_patches
 from launch.rehearse.aws.sagemaker.inputs import missing_data
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob, stopped, stopping
 from launch.rehearse.aws.sagemaker.refusals import (
@@ -48,6 +49,7 @@ def patched(rules: Rules) -> Iterator[None]:
         (SageMakerResponse, "stop_training_job", _stop),
         (SageMakerResponse, "update_training_job", _update),
         (SageMakerResponse, "list_training_jobs", _list),
+        *tuning_patches.patches(_admit),
         (IamResponse, "simulate_principal_policy", simulate_principal_policy),
         (STSBackend, "get_caller_identity", get_caller_identity),
         (ServiceQuotasResponse, "list_service_quotas", _list_service_quotas),
@@ -64,7 +66,12 @@ def patched(rules: Rules) -> Iterator[None]:
 
 
 def _create(rules: Rules, original: Any, response: Any) -> ActionResult:
-    request, jobs = json.loads(response.body), response.sagemaker_backend.training_jobs
+    return ActionResult({"TrainingJobArn": _admit(rules, json.loads(response.body), response).arn})
+
+
+def _admit(rules: Rules, request: dict[str, Any], response: Any) -> TrainingJob:
+    """The training job of a request, if that is not refused."""
+    jobs = response.sagemaker_backend.training_jobs
     check_shape(operation_input("CreateTrainingJob"), request, "")
     check_limits(request)
     name, region, account = request["TrainingJobName"], response.region, response.current_account
@@ -83,7 +90,7 @@ def _create(rules: Rules, original: Any, response: Any) -> ActionResult:
     check_quota(job)
     reuse(job)
     jobs[name] = job
-    return ActionResult({"TrainingJobArn": arn})
+    return job
 
 
 def _describe(rules: Rules, original: Any, response: Any) -> ActionResult:
