@@ -1,5 +1,5 @@
-"""SageMaker: training jobs through the SDK's PyTorch estimator.  For notebooks, `from launch import sagemaker`."""
+"""SageMaker: training jobs through its SDK or boto3.  For notebooks, `import launch.sagemaker as training`."""
 
-from launch.sagemaker.notebook import JobHandle, attach, costs, jobs, launch, plan
+from launch.sagemaker.notebook import JobHandle, attach, costs, estimator, jobs, launch, plan
 
-__all__ = ["JobHandle", "attach", "costs", "jobs", "launch", "plan"]
+__all__ = ["JobHandle", "attach", "costs", "estimator", "jobs", "launch", "plan"]

@@ -13,6 +13,7 @@ from launch.sagemaker.checks import ENDING_S, Resolved
 from launch.sagemaker.description import Description
 from launch.sagemaker.facts import Facts
 from launch.sagemaker.images import Image, warnings_about
+from launch.sagemaker.names import NOTEBOOK, SESSIONS_BUCKET
 from trainer.config import TrainConfig
 from trainer.settings import flags
 
@@ -163,7 +164,8 @@ def _about_quotas(facts: Facts) -> Iterator[str]:
 
 
 def _about_permissions(resolved: Resolved, facts: Facts) -> Iterator[str]:
-    if facts.bucket is not None and not facts.bucket.startswith(f"{TOOLKIT}-"):
+    is_sessions = facts.role_from == NOTEBOOK and (facts.bucket or "").startswith(SESSIONS_BUCKET)
+    if facts.bucket is not None and not facts.bucket.startswith(f"{TOOLKIT}-") and not is_sessions:
         yield f"bucket {facts.bucket} is not in infra/iam/sagemaker.json; make sure that the role may use it."
     for place in _beyond_the_policy(resolved):
         yield f"{place} is not in infra/iam/sagemaker.json; make sure that the role may read it."

@@ -18,7 +18,7 @@ from launch.core.price import CATALOGS
 from launch.core.refusals import DENIED
 from launch.sagemaker.checks import Resolved
 from launch.sagemaker.facts import Facts, Quota
-from launch.sagemaker.names import BACKEND
+from launch.sagemaker.names import BACKEND, NOTEBOOK, SESSIONS_BUCKET
 from launch.sagemaker.training_job import RUNNING, TrainingJob, read_training_job
 from launch.sagemaker.training_jobs import LONGEST_LIFE, Listed, describe, listed_since, starts_of
 from trainer.errors import SettingsError, TrainerError
@@ -44,9 +44,9 @@ def look_up(
     options, account, lookups = resolved.options, str(caller["Account"]), Lookups()
     no_outputs: Mapping[str, str] = {}
     outputs = lookups.optional("the outputs of the CloudFormation stack", lambda: _outputs(aws), no_outputs)
-    bucket = options.bucket or outputs.get(BUCKET_OUTPUT) or bucket_of(account, region)
     nothing: tuple[str | None, str] = (None, "")
     role, source = lookups.required(lambda: _role(aws, options.role, outputs, caller), nothing)
+    bucket = options.bucket or outputs.get(BUCKET_OUTPUT) or _usual_bucket(aws, account, source)
     lookups.required(lambda: check_bucket(aws, bucket, account), None)
     no_starts: tuple[Listed, ...] = ()
     starts = lookups.required(lambda: starts_of(aws, job, now), no_starts)
@@ -82,6 +82,18 @@ def _outputs(aws: Aws) -> Mapping[str, str]:
     return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", ())}
 
 
+def _usual_bucket(aws: Aws, account: str, role_from: str) -> str:
+    """The toolkit's bucket; in a notebook without one that of SageMaker's sessions, which a notebook's role may use."""
+    ours = bucket_of(account, aws.region)
+    if role_from != NOTEBOOK:
+        return ours
+    try:
+        check_bucket(aws, ours, account)
+    except AwsError:
+        return f"{SESSIONS_BUCKET}{aws.region}-{account}"
+    return ours
+
+
 def _role(aws: Aws, wanted: str | None, outputs: Mapping[str, str], caller: Mapping[str, Any]) -> tuple[str, str]:
     """The ARN of the execution role and its source: the option, the stack, the notebook, or the default name."""
     if wanted is not None:
@@ -91,7 +103,7 @@ def _role(aws: Aws, wanted: str | None, outputs: Mapping[str, str], caller: Mapp
         return (role if role.startswith("arn:") else _arn_of(aws, role)), f"stack {STACK}"
     own = _role_of_notebook(aws, str(caller["Arn"]))
     if own is not None:
-        return own, "this notebook"
+        return own, NOTEBOOK
     return _arn_of(aws, ROLE), "its name"
 
 

@@ -3,6 +3,9 @@
 import re
 
 BACKEND = "sagemaker"
+NOTEBOOK = "this notebook"  # where a role is from
+# How the SDK names a session's default bucket: sagemaker-REGION-ACCOUNT.  AmazonSageMakerFullAccess covers it.
+SESSIONS_BUCKET = "sagemaker-"
 _SEPARATOR = "--"
 
 

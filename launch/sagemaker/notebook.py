@@ -1,9 +1,9 @@
 """Jobs on SageMaker from Python, for notebooks: the command line's functions, with values instead of text.
 
-from launch import sagemaker
-plan = sagemaker.plan(instance_type="ml.g5.12xlarge", dataset="cifar10", epochs=5)
+import launch.sagemaker as training  # `sagemaker` is the name of SageMaker's SDK
+plan = training.plan(instance_type="ml.g5.12xlarge", dataset="cifar10", epochs=5)
 print(plan.brief)
-job = sagemaker.launch(plan)
+job = training.launch(plan)
 job.follow()
 
 All functions may raise TrainerError, which a notebook shows as one sentence.
@@ -49,6 +49,24 @@ def launch(plan: "SageMakerPlan") -> "JobHandle":
         raise plan.problem
     runtime = _runtime(plan.payload.region)
     return JobHandle(begin(plan, runtime), runtime)
+
+
+def estimator(plan: "SageMakerPlan") -> Any:
+    """The SDK's own estimator, sagemaker.pytorch.PyTorch, of `plan`: for tuning jobs and whatever else takes one.
+
+    Uploads the source that it names.  Nothing is started.  Raises TrainerError if the plan has problems or AWS refuses.
+    """
+    from launch.core.perform import perform
+    from launch.core.plan import Request
+    from launch.sagemaker.ways import OPERATION
+    from launch.sagemaker.ways.estimator import made
+
+    if plan.problem:
+        raise plan.problem
+    aws = _runtime(plan.payload.region).aws
+    uploads = [step for step in plan.steps if isinstance(step, Request) and step.operation != OPERATION]
+    perform(uploads, aws.call, lambda _: None)
+    return made(plan.payload.description, aws.session, aws.client("sagemaker"))
 
 
 def attach(name: str, region: str | None = None) -> "JobHandle":

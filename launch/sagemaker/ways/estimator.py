@@ -121,20 +121,36 @@ def send(description: Description, planned: Mapping[str, Any], aws: Aws) -> None
         client.meta.events.unregister(event, compare)
 
 
+def made(
+    description: Description, boto_session: Any, client: Any, configuration: Mapping[str, Any] = CONFIGURATION
+) -> Any:
+    """The sagemaker.pytorch.PyTorch of `description`.  Raises NotSetUp; ValueError if the SDK refuses it.
+
+    configuration: of its session, which the SDK validates twenty times a job if it is not empty.
+    """
+    with importing(INSTALL):
+        from sagemaker.pytorch import PyTorch
+        from sagemaker.session import Session
+    with quiet():
+        session = Session(
+            boto_session,
+            sagemaker_client=client,
+            default_bucket=description.folder.bucket,
+            sagemaker_config=CONFIGURATION,
+        )
+        session.sagemaker_config = dict(configuration)
+        # The SDK changes its arguments.
+        return PyTorch(**deepcopy(arguments(description)), sagemaker_session=session)
+
+
 def _fit(description: Description, boto_session: Any, client: Any) -> None:
     """PyTorch(...).fit(wait=False)."""
     with importing(INSTALL):
         from sagemaker.estimator import EstimatorBase
-        from sagemaker.pytorch import PyTorch
-        from sagemaker.session import Session
     inputs = {channel.name: _input(channel, description.input_mode) for channel in description.channels}
-    bucket = description.folder.bucket
     with quiet():
-        session = Session(boto_session, sagemaker_client=client, default_bucket=bucket, sagemaker_config=CONFIGURATION)
-        session.sagemaker_config = {}  # otherwise it is validated twenty times a job
         try:
-            # The SDK changes its arguments.
-            pytorch = PyTorch(**deepcopy(arguments(description)), sagemaker_session=session)
+            pytorch = made(description, boto_session, client, {})
             # fit() without its telemetry decorator, which swallows Ctrl-C with a `return` in a `finally`.
             EstimatorBase.fit.__wrapped__(pytorch, inputs or None, wait=False, job_name=description.name)
         except ValueError as error:

@@ -119,6 +119,34 @@ def notebook(stage: Stage, monkeypatch: pytest.MonkeyPatch, role: str, partition
     caller(stage, monkeypatch, f"arn:{partition}:sts::123456789012:assumed-role/{role}/SageMaker")
 
 
+def test_a_notebook_without_the_stack_uses_the_bucket_of_sagemakers_sessions(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.account.make_role("NotebookRole")
+    notebook(stage, monkeypatch, "NotebookRole")
+    assert facts(stage).bucket == stage.account.bucket  # the toolkit's, where it is there
+    sessions = "sagemaker-us-east-1-123456789012"
+    delete_bucket(stage)
+    assert problems(facts(stage)) == [
+        f"there is no bucket {sessions}; create it (aws s3 mb s3://{sessions}), or choose another with --bucket."
+    ]
+    stage.account.make_bucket(sessions)
+    made = stage.plan()
+    assert made.problems == ()
+    assert made.payload.folder.bucket == sessions
+    assert sessions not in "".join(made.warnings)  # what the notebook's role may use, as a rule
+
+
+def test_elsewhere_the_bucket_of_sagemakers_sessions_is_not_used(stage: Stage) -> None:
+    stage.account.make_bucket("sagemaker-us-east-1-123456789012")
+    delete_bucket(stage)
+    assert facts(stage).bucket == stage.account.bucket
+
+
+def delete_bucket(stage: Stage) -> None:
+    stage.aws.call("s3", "DeleteBucket", {"Bucket": stage.account.bucket})
+
+
 def test_a_notebook_is_told_its_role_in_a_file(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     stage.account.make_role("NotebookRole")
     notebook(stage, monkeypatch, "NotebookRole")

@@ -1,4 +1,4 @@
-"""from launch import sagemaker: the command line's jobs with values instead of text."""
+"""import launch.sagemaker: the command line's jobs with values instead of text."""
 
 import json
 from collections.abc import Iterator
@@ -14,6 +14,7 @@ from launch.rehearse.aws.sagemaker.jobs import complete, fail
 from launch.sagemaker import leaks
 from launch.sagemaker.runtime import Runtime
 from launch.sagemaker.ways import estimator
+from launch.sagemaker.ways.sdks import CONFIGURATION
 from tests.launch.sagemaker.known import NAME
 from tests.launch.sagemaker.world import Stage, interrupt, sending
 from trainer.errors import SettingsError
@@ -78,6 +79,15 @@ def test_a_plan_with_problems_is_not_launched(stage: Stage) -> None:
     with pytest.raises(AwsError, match="there is no bucket none-such"):
         sagemaker.launch(made)
     assert stage.account.jobs == {}
+
+
+def test_the_sdks_own_estimator_is_that_of_the_plan_and_its_source_is_there(stage: Stage) -> None:
+    made = sagemaker.plan(job_name=NAME, through="estimator", spot=True, max_hours=2)
+    pytorch = sagemaker.estimator(made)
+    assert (pytorch.instance_type, pytorch.max_run, pytorch.use_spot_instances) == ("ml.g5.2xlarge", 7200, True)
+    assert pytorch.source_dir.removeprefix(f"s3://{stage.account.bucket}/") in stage.account.s3_keys()
+    assert stage.account.jobs == {}
+    assert pytorch.sagemaker_session.sagemaker_config == CONFIGURATION  # nobody calls home
 
 
 def test_interrupting_a_launch_leaves_no_job(stage: Stage) -> None:
