@@ -18,6 +18,7 @@ from launch.sagemaker import training_jobs
 from launch.sagemaker.follow import follow as follow_job
 from launch.sagemaker.names import command
 from launch.sagemaker.outcome import recorded
+from launch.sagemaker.remote_shell import shell_of
 from launch.sagemaker.runtime import Runtime, RuntimeOf
 from launch.sagemaker.stop import end
 from launch.sagemaker.training_job import TrainingJob
@@ -27,7 +28,7 @@ from trainer.errors import SettingsError
 
 if TYPE_CHECKING:
     from launch.core.options import JobOptions
-    from launch.sagemaker.verbs import AttachOptions, LeaksOptions, LogsOptions, StopOptions
+    from launch.sagemaker.verbs import AttachOptions, LeaksOptions, LogsOptions, SshOptions, StopOptions
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,13 @@ class Commands:
             return self.runtime_of(region).aws
 
         return look_around([runtime.aws], look, make_aws, runtime.say, all_regions=options.all_regions)
+
+    def ssh(self, options: SshOptions) -> int:
+        runtime = self.runtime_of(options.region)
+        training_job = training_jobs.newest(runtime.aws, options.job, "ssh", runtime.clock.utc())
+        for line in shell_of(training_job, options.node):
+            runtime.say(line)
+        return Exit.DONE
 
     def attach(self, options: AttachOptions) -> int:
         runtime = self.runtime_of(options.region)

@@ -67,6 +67,9 @@ class Description:
     security_groups: tuple[str, ...]
     encrypt_traffic: bool
     training_plan: str | None
+    remote_debug: bool
+    infra_check: bool
+    profiler: bool
 
     @property
     def instance_type(self) -> str:
@@ -119,6 +122,9 @@ def describe(
         subnets=tuple(options.subnet),
         security_groups=tuple(options.security_group),
         encrypt_traffic=options.encrypt_traffic,
+        remote_debug=options.remote_debug,
+        infra_check=options.infra_check,
+        profiler=options.profiler,
     )
 
 

@@ -78,6 +78,10 @@ class SageMakerOptions(Options):
         "NAME=secretsmanager:SECRET,...",
     )
 
+    remote_debug: bool = Field(False, description="let `launch.sagemaker ssh JOB` open a shell in the containers")
+    infra_check: bool = Field(False, description="SageMaker looks at the instances' health before the training")
+    profiler: bool = Field(False, description="SageMaker's own system metrics every half second; takes GPU time")
+
     max_hours: float = Field(12.0, gt=0, le=MOST_HOURS, description="time limit of the training, in hours")
     max_usd: float | None = Field(None, gt=0, description="refuse a job that may cost more than this")
     wait: bool = Field(True, description="follow the job to its end and fetch the result")

@@ -50,6 +50,7 @@ class TrainingJob:
     pool: str | None  # Available, Reused, Terminated, InUse
     pool_s: int
     tags: Mapping[str, str]
+    has_shell: bool = False  # --remote-debug
 
     @property
     def job(self) -> str:
@@ -182,4 +183,5 @@ def read_training_job(described: Mapping[str, Any], tags: Mapping[str, str], reg
         pool=pool.get("Status"),
         pool_s=pool.get("ResourceRetainedBillableTimeInSeconds", 0),
         tags=tags,
+        has_shell=bool(described.get("RemoteDebugConfig", {}).get("EnableRemoteDebug")),
     )

@@ -1,4 +1,4 @@
-"""The verbs for jobs that were started: status, logs, stop, leaks, attach.  commands.py carries them out."""
+"""The verbs for jobs that were started: status, logs, stop, leaks, ssh, attach.  commands.py carries them out."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -27,6 +27,10 @@ class LeaksOptions(RegionOptions):
     all_regions: bool = Field(False, description="check every region that is enabled for the account")
     delete: bool = Field(False, description="stop the leaks, after a question")
     yes: bool = Field(False, description="skip the question of --delete")
+
+
+class SshOptions(JobOptions):
+    node: int = Field(1, ge=1, description="the instance; algo-1 is number 1")
 
 
 class AttachOptions(JobOptions):
@@ -71,6 +75,15 @@ A leak is a job past its time limit, or instances kept (--warm-pool-s) after a j
 all have been stopped; 4: there is one, or AWS could not be asked.  Made for cron.
 """
 
+SSH = """\
+print the command that opens a shell in a job's container
+
+  python -m launch.sagemaker --remote-debug ...
+  python -m launch.sagemaker ssh JOB --node 1
+
+Through AWS Systems Manager: no key, and no open port.  The job must have been started with --remote-debug.
+"""
+
 ATTACH = """\
 follow a job again, and fetch its result
 
@@ -91,5 +104,6 @@ def verbs(runtime_of: "RuntimeOf") -> Mapping[str, Verb]:
         "logs": (LOGS, LogsOptions),
         "stop": (STOP, StopOptions),
         "leaks": (LEAKS, LeaksOptions),
+        "ssh": (SSH, SshOptions),
         "attach": (ATTACH, AttachOptions),
     })  # fmt: skip

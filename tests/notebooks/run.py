@@ -1,8 +1,9 @@
 """Runs the notebooks without a browser, and saves them with their output.
 
-    python -m tests.notebooks.run [sagemaker] [scaling_analysis] [single_gpu]
+    python -m tests.notebooks.run [sagemaker] [tuning] [scaling_analysis] [single_gpu]
 
-sagemaker.ipynb runs against the embedded SageMaker of tests/launch/sagemaker/agent.py, with two ranks on the CPU.
+sagemaker.ipynb and tuning.ipynb run against the embedded SageMaker of tests/launch/sagemaker/agent.py, with two ranks
+on the CPU.
 """
 
 import os
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 Notebook = nbformat.NotebookNode
 
 FOLDER = ROOT / "notebooks"
-NAMES = ("sagemaker", "scaling_analysis", "single_gpu")
+NAMES = ("sagemaker", "tuning", "scaling_analysis", "single_gpu")
 BESIDE = ("scaling_runs",)  # folders beside the notebooks that they read
 TIMEOUT_S = 600  # of a cell
 
@@ -72,6 +73,7 @@ def execute(notebook: Notebook, folder: Path) -> Notebook:
         kernel_name="python3",
         resources=resources,
         record_timing=False,
+        coalesce_streams=True,
         extra_arguments=["--log-level=ERROR"],  # it warns that other users of this machine could listen
     )
     client.execute(env={**os.environ, **ours})
@@ -110,6 +112,7 @@ def aws_here(folder: Path) -> Iterator["Agent"]:
 
 STAGES: Mapping[str, Callable[[Path], AbstractContextManager[Any]]] = {
     "sagemaker": aws_here,
+    "tuning": aws_here,
     "scaling_analysis": nullcontext,
     "single_gpu": nullcontext,
 }

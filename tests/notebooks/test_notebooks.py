@@ -1,17 +1,20 @@
 """The notebooks: run from top to bottom with small settings, and as they are committed."""
 
 import ast
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from launch import sagemaker
+import launch.sagemaker as training
 from launch.core import runs
 from launch.report.findings import find
 from launch.report.series import speedup
+from tests.conftest import ROOT
 from tests.launch.sagemaker.world import quick_sdk
 from tests.notebooks.run import (
     FOLDER,
@@ -27,7 +30,9 @@ from tests.notebooks.run import (
 )
 
 # What a reader has or installs beside Python and this toolkit's own `launch`.
-MAY_IMPORT = {"matplotlib", "torch", "IPython", "PIL", "sklearn", "launch"}
+MAY_IMPORT = {"matplotlib", "torch", "IPython", "PIL", "sklearn", "launch", "sagemaker"}
+# They only start jobs, so they do without PyTorch.
+LIGHT = ("sagemaker", "tuning")
 
 
 def code(notebook: Notebook) -> list[Notebook]:
@@ -78,8 +83,28 @@ def test_sagemaker_trains_on_demand_and_on_spot_and_leaves_nothing(tmp_path: Pat
     assert faults(notebook) == []
     assert kinds_shown(notebook) == kinds_shown(read("sagemaker"))
     (result,) = (work / "runs").iterdir()
-    weights = torch.load(result / "model.pt", weights_only=True)
-    assert f"{sum(weight.numel() for weight in weights.values()):,} parameters" in text
+    assert torch.load(result / "model.pt", weights_only=True)
+
+
+@pytest.mark.slow("the notebook that tunes runs SageMaker's tuning jobs with AWS's own toolkit, and leaves nothing")
+def test_tuning_tries_values_and_names_the_best(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    small = {"epochs": 1, "jobs": 3, "settings": {"max_hours": 1, "threads": 1, "probe_steps": 0}}
+    with aws_here(tmp_path / "sagemaker") as agent:
+        notebook = execute(with_parameters(read("tuning"), **small), work)
+        jobs = list(agent.account.jobs.values())
+        assert [job.status for job in jobs] == ["Completed"] * 3
+        assert len({job.request["HyperParameters"]["lr"] for job in jobs}) == 3
+        assert agent.account.left() == []
+
+    text = text_of(notebook)
+    scores = [float(score) for score in re.findall(r"^ +0\.\d{4} +\d+ +(\d+\.\d)%$", text, re.MULTILINE)]
+    assert len(scores) == 3
+    assert scores == sorted(scores, reverse=True)
+    assert "no leaks: nothing is running" in text
+    assert pictures(notebook) == 1
+    assert faults(notebook) == []
 
 
 @pytest.mark.slow("the notebook for one GPU measures precision, batch size and workers, and trains with the best")
@@ -101,19 +126,62 @@ def test_single_gpu_measures_chooses_and_trains(tmp_path: Path) -> None:
     assert (tmp_path / "runs/single-gpu/model.pt").exists()
 
 
-def test_the_saved_plan_is_the_one_that_the_code_prints(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", LIGHT)
+def test_the_saved_plan_is_the_one_that_the_code_prints(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Later cells show seconds and losses of that day; the plan is the same on every day."""
-    notebook = read("sagemaker")
-    cells = code(notebook)
+    cells = code(read(name))
     place = next(place for place, cell in enumerate(cells) if "print(plan.brief)" in cell.source)
     with account_here(), quick_sdk():
         # The cells of parameters and of the plan; the first one imports what draws.
-        exec("\n".join(cell.source for cell in cells[1 : place + 1]), {"sagemaker": sagemaker})
+        exec("\n".join(cell.source for cell in cells[1 : place + 1]), {"training": training})
 
     def timeless(text: str) -> str:
         return re.sub(r"\d{8}-\d{6}", "<time>", text).strip()
 
     assert timeless(capsys.readouterr().out) == timeless(shown(cells[place]))
+
+
+@pytest.mark.slow("a notebook that only starts jobs plans them without PyTorch")
+@pytest.mark.parametrize("name", LIGHT)
+def test_a_notebook_that_only_starts_jobs_plans_with_what_its_requirements_name(name: str, tmp_path: Path) -> None:
+    """Without PyTorch, and without anything else that the file does not name or that these do not need."""
+    cells = code(read(name))
+    place = next(place for place, cell in enumerate(cells) if "print(plan.brief)" in cell.source)
+    program = "\n".join([BLOCKED, *(cell.source for cell in cells[: place + 1])])
+    files = ROOT / "infra/sagemaker/notebook.txt"
+    env = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], "HOME": str(tmp_path), "MPLBACKEND": "agg",
+           "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", program, files], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "problem: no AWS credentials" in done.stdout
+
+
+# Whoever imports a module of a package that the file does not lead to, fails.
+BLOCKED = """
+import sys
+from importlib.metadata import packages_distributions, requires
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name as name_of
+lines = [line for line in open(sys.argv[1]).read().splitlines() if line[:1] not in ("#", "-")]
+queue, known = [Requirement(line) for line in lines], {"ipython", "ipykernel", "matplotlib-inline"}
+while queue:
+    one = queue.pop()
+    if name_of(one.name) not in known:
+        known.add(name_of(one.name))
+        try:
+            others = map(Requirement, requires(one.name) or [])
+        except ImportError:
+            continue
+        extras = ("", *one.extras)
+        queue += [o for o in others if o.marker is None or any(o.marker.evaluate({"extra": e}) for e in extras)]
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        owners = packages.get(name)
+        if owners and not {name_of(owner) for owner in owners} & (known | {"aws-ddp-toolkit"}):
+            raise ModuleNotFoundError(f"{name} is not in the notebook's requirements", name=name)
+packages = packages_distributions()
+sys.meta_path.insert(0, Blocked())
+"""
 
 
 def test_scaling_analysis_reckons_by_hand_what_the_report_says(tmp_path: Path) -> None:
@@ -156,7 +224,7 @@ def test_a_notebook_imports_only_what_its_reader_has(name: str) -> None:
     imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert {module.split(".")[0] for module in imported} - sys.stdlib_module_names <= MAY_IMPORT
     # From `launch` itself come its backends; what they export is public.
-    assert {module for module in imported if module.startswith("launch")} <= {"launch"}
+    assert {module for module in imported if module.startswith("launch")} <= {"launch", "launch.sagemaker"}
     private = [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr.startswith("_")]
     assert private == []
 

@@ -39,10 +39,11 @@ def arguments(description: Description) -> dict[str, Any]:
         "metric_definitions": [{"Name": name, "Regex": regex} for name, regex in description.metrics.items()],
         "tags": [{"Key": key, "Value": value} for key, value in description.tags.items()],
         # Both are on by default and take part of the GPU's time.
-        "disable_profiler": True,
+        "disable_profiler": not description.profiler,
         "debugger_hook_config": False,
         **_storage(description),
         **_network(description),
+        **_looks(description),
     }
     if description.environment:
         given["environment"] = dict(description.environment)
@@ -89,6 +90,11 @@ def _network(description: Description) -> dict[str, Any]:
     if description.encrypt_traffic:
         network["encrypt_inter_container_traffic"] = True
     return network
+
+
+def _looks(description: Description) -> dict[str, Any]:
+    looks = {"enable_remote_debug": description.remote_debug, "enable_infra_check": description.infra_check}
+    return {name: True for name, is_on in looks.items() if is_on}
 
 
 def capture(description: Description) -> dict[str, Any]:

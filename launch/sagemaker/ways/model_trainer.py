@@ -113,6 +113,7 @@ def capture(description: Description) -> tuple[Request, ...]:
 
     Raises NotSetUp without the SDK, SettingsError if it refuses the arguments.
     """
+    _check(description)
     made = list[Request]()
 
     def create(params: Params) -> None:
@@ -127,6 +128,14 @@ def capture(description: Description) -> tuple[Request, ...]:
     _train(description, create, upload)
     *uploads, creation = made
     return (*sorted(uploads, key=lambda request: str(request.params["Key"])), creation)
+
+
+def _check(description: Description) -> None:
+    """Raises SettingsError for what SDK 3 cannot ask for."""
+    if description.profiler:
+        raise SettingsError("--profiler: SageMaker's SDK 3 has no argument for it; give --through boto3.")
+    if taken := {channel.name for channel in description.channels} & {"code", "sm_drivers"}:
+        raise SettingsError(f"--data {min(taken)}=...: SageMaker's SDK 3 uses that name itself; choose another.")
 
 
 def send(description: Description, planned: Params, aws: Aws) -> None:
@@ -206,10 +215,14 @@ def _objects(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _complete(trainer: Any, description: Description) -> None:
     """Adds what the ModelTrainer takes by methods."""
-    from sagemaker.train.configs import MetricDefinition, RetryStrategy
+    from sagemaker.train.configs import InfraCheckConfig, MetricDefinition, RemoteDebugConfig, RetryStrategy
 
     metrics = [MetricDefinition(name=name, regex=regex) for name, regex in description.metrics.items()]
     trainer.with_metric_definitions(metrics)
+    if description.remote_debug:
+        trainer.with_remote_debug_config(RemoteDebugConfig(enable_remote_debug=True))
+    if description.infra_check:
+        trainer.with_infra_check_config(InfraCheckConfig(enable_infra_check=True))
     if description.max_restarts:
         trainer.with_retry_strategy(RetryStrategy(maximum_retry_attempts=description.max_restarts))
 

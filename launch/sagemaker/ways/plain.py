@@ -32,8 +32,7 @@ def request_of(description: Description) -> dict[str, Any]:
         "StoppingCondition": _limits(description),
         "OutputDataConfig": {"S3OutputPath": description.output, **_key("KmsKeyId", description.output_key)},
         "Tags": [{"Key": key, "Value": value} for key, value in description.tags.items()],
-        # It is on by default and takes part of the GPU's time.
-        "ProfilerConfig": {"DisableProfiler": True},
+        "ProfilerConfig": _profiler(description),
         **_options(description),
     }
     if description.max_wait_s is not None:
@@ -75,6 +74,12 @@ def hyperparameters(description: Description) -> dict[str, str]:
     return {name: json.dumps(value) for name, value in given.items()}
 
 
+def _profiler(description: Description) -> dict[str, Any]:
+    if description.profiler:
+        return {"S3OutputPath": description.output, "DisableProfiler": False}
+    return {"DisableProfiler": True}  # it is on by default and takes part of the GPU's time
+
+
 def _resources(description: Description) -> dict[str, Any]:
     resources: dict[str, Any] = {"InstanceCount": description.nodes, **_types(description)}
     # The field is required, also for instances that get no such disk; the SDK sends the same number.
@@ -111,6 +116,10 @@ def _options(description: Description) -> dict[str, Any]:
         }
     if description.encrypt_traffic:
         fields["EnableInterContainerTrafficEncryption"] = True
+    if description.remote_debug:
+        fields["RemoteDebugConfig"] = {"EnableRemoteDebug": True}
+    if description.infra_check:
+        fields["InfraCheckConfig"] = {"EnableInfraCheck": True}
     if description.max_restarts:
         fields["RetryStrategy"] = {"MaximumRetryAttempts": description.max_restarts}
     return fields

@@ -183,6 +183,10 @@ def every_command_on_sagemaker(stage: Stage) -> list[Words]:
     for words in (("status",), ("status", NAME), ("attach", NAME), ("logs", NAME, "-f"),
                   ("logs", NAME, "--node", "1", "--since", "30")):  # fmt: skip
         type_in(*words)
+    looks = ("--remote-debug", "--infra-check", "--profiler", "--through", "boto3")
+    type_in(*machines, *looks, "--job-name", "looked-at", "--detach")
+    type_in("ssh", "looked-at", "--node", "1")
+    type_in("stop", "looked-at")
     type_in(*machines, "--spot", "--max-wait-hours", "4", "--job-name", "spare", "--detach")
     type_in("stop", "spare")
     type_in(*machines, "--warm-pool-s", "3600", "--job-name", "warm", "--detach")

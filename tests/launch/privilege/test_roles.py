@@ -80,6 +80,11 @@ ARGUED = {
         "s3:GetObject": "source, data, checkpoints",
         "s3:ListBucket": "data and checkpoints",
         "s3:PutObject": "checkpoints and results",
+        "ssmmessages:CreateControlChannel": "--remote-debug: AWS's agent in the container waits for a shell, "
+        "https://docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html",
+        "ssmmessages:CreateDataChannel": "the same, for the shell itself",
+        "ssmmessages:OpenControlChannel": "the same",
+        "ssmmessages:OpenDataChannel": "the same",
     },
 }
 # What --secret reads, of both kinds of training.

@@ -35,6 +35,7 @@ WIDE = {
     ("node.json", "CarryTheShell"): "the same; its channels are no resource to IAM",
     ("scheduler.json", "StartTheAutomation"): "one document, of AWS's own, and its executions",
     ("sweeper.json", "StartTheSweeper"): "one document, of our own, and its executions",
+    ("sagemaker.json", "LetAShellIn"): "AWS's agent in a job's container: its channels are no resource to IAM",
     ("sagemaker.json", "JoinTheVpc"): "SageMaker makes interfaces in the user's subnets, with tags of its own",
     ("sagemaker.json", "AndLeaveIt"): "the same; AWS documents no tag that they surely carry",
 }

@@ -14,12 +14,13 @@ import pytest
 from botocore.validate import ParamValidator
 
 from launch.sagemaker import ways
-from launch.sagemaker.ways import OPERATION, estimator, plain
+from launch.sagemaker.ways import OPERATION, estimator, model_trainer, plain
 from tests import needs
 from tests.conftest import ROOT
 from tests.launch.sagemaker.known import NAME, request
 from tests.launch.sagemaker.test_sdk import EVERYTHING, FILE_SYSTEMS
 from tests.launch.sagemaker.world import Stage, quick_sdk
+from trainer.errors import SettingsError
 
 VPC = {"subnet": "subnet-0123456789abcdef0", "security_group": "sg-0123456789abcdef0"}
 JOBS: Mapping[str, Mapping[str, Any]] = {
@@ -31,6 +32,7 @@ JOBS: Mapping[str, Mapping[str, Any]] = {
     "everything": EVERYTHING,
     "warm pool and FSx": FILE_SYSTEMS,
     "bare": {"checkpoints": False, "max_restarts": 0},
+    "watched": {"remote_debug": True, "infra_check": True},
     "secrets": {"secret": "WANDB_API_KEY=ssm:/ddp-toolkit/wandb", "wandb": "vision"},
 }
 PAGE = ROOT / "infra/sagemaker.md"
@@ -69,6 +71,35 @@ def of_model_trainer(job: str) -> dict[str, Any]:
 
 
 SDK_3 = pytest.mark.slow("SDK 3's ModelTrainer makes the request of the same plan, but for the differences on the page")
+
+
+def test_the_profiler_is_asked_for_as_the_estimator_does() -> None:
+    """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ProfilerConfig.html"""
+    asked = request(plain.WAY, profiler=True)
+    assert flat(asked) == flat(request(estimator.WAY, profiler=True))
+    assert asked["ProfilerConfig"] == {"S3OutputPath": asked["OutputDataConfig"]["S3OutputPath"],
+                                       "DisableProfiler": False}  # fmt: skip
+    assert request(plain.WAY)["ProfilerConfig"] == {"DisableProfiler": True}
+
+
+def test_a_shell_and_a_check_of_the_instances_are_asked_for_only_on_request() -> None:
+    """API_RemoteDebugConfig.html, API_InfraCheckConfig.html: https://docs.aws.amazon.com/sagemaker/latest/APIReference/"""
+    asked = request(plain.WAY, remote_debug=True, infra_check=True)
+    assert asked["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
+    assert asked["InfraCheckConfig"] == {"EnableInfraCheck": True}
+    assert not {"RemoteDebugConfig", "InfraCheckConfig"} & set(request(plain.WAY))
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"profiler": True}, "--profiler: SageMaker's SDK 3 has no argument for it; give --through boto3."),
+        ({"data": "code=s3://bucket/c"}, "--data code=...: SageMaker's SDK 3 uses that name itself; choose another."),
+    ],
+)
+def test_what_sdk_3_cannot_ask_for_is_refused_before_it_is_imported(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SettingsError, match=f"^{re.escape(sentence)}$"):
+        request(model_trainer.WAY, **settings)
 
 
 @pytest.mark.parametrize("job", JOBS)

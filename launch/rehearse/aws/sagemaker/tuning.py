@@ -18,7 +18,7 @@ from launch.rehearse.aws.sagemaker.rules import Rules
 
 ENDED = ("Completed", "Failed", "Stopped")
 # What a training job's request takes over from the definition, under the same names.
-SAME = ("RoleArn", "InputDataConfig", "VpcConfig", "OutputDataConfig", "ResourceConfig", "StoppingCondition",
+SAME = ("RoleArn", "InputDataConfig", "VpcConfig", "OutputDataConfig", "StoppingCondition",
         "EnableNetworkIsolation", "EnableInterContainerTrafficEncryption", "EnableManagedSpotTraining",
         "CheckpointConfig", "RetryStrategy", "Environment")  # fmt: skip
 Admit = Callable[[dict[str, Any]], TrainingJob]
@@ -74,11 +74,11 @@ class TuningJob:
     def _start(self) -> None:
         number, values = len(self.jobs) + 1, draw(self.config["ParameterRanges"], self._dice)
         digest = hashlib.sha256(f"{self.name} {number}".encode()).hexdigest()[:8]
-        algorithm = dict(self.definition["AlgorithmSpecification"])
         request = {
             **{name: self.definition[name] for name in SAME if name in self.definition},
             "TrainingJobName": f"{self.name}-{number:03d}-{digest}",
-            "AlgorithmSpecification": algorithm,
+            "AlgorithmSpecification": dict(self.definition["AlgorithmSpecification"]),
+            "ResourceConfig": self._resources(),
             "HyperParameters": {**self.definition.get("StaticHyperParameters", {}), **values},
             "Tags": self.tags,
         }
@@ -86,6 +86,11 @@ class TuningJob:
         job.described["TuningJobArn"] = self.arn
         self.jobs.append(job)
         self.drawn.append(values)
+
+    def _resources(self) -> dict[str, Any]:
+        """The SDK writes them under a name of tuning jobs' own."""
+        given = self.definition.get("ResourceConfig") or self.definition["HyperParameterTuningResourceConfig"]
+        return {name: value for name, value in given.items() if name != "AllocationStrategy"}
 
     # ---- answers
 
