@@ -12,7 +12,14 @@ from launch.sagemaker.facts import Facts
 from launch.sagemaker.images import Image
 from launch.sagemaker.options import SageMakerOptions
 from trainer.config import TrainConfig
-from trainer.contract import METRIC_PREFIX, SAGEMAKER_CHECKPOINTS, SAGEMAKER_SCRIPT, SAGEMAKER_SECRET
+from trainer.contract import (
+    METRIC_PREFIX,
+    NODE_GBPS,
+    NODE_GPUS,
+    SAGEMAKER_CHECKPOINTS,
+    SAGEMAKER_SCRIPT,
+    SAGEMAKER_SECRET,
+)
 from trainer.settings.argparser import as_text
 
 # The numbers in the trainer's [METRIC] lines that SageMaker draws; it takes 40 at most.
@@ -77,6 +84,13 @@ class Description:
         return self.instance_types[0]
 
 
+def _expected(resolved: Resolved, train: TrainConfig) -> dict[str, str]:
+    """What the catalog says of the instances, for --health-check; nothing where they may be of any of several types."""
+    if not train.health_check or len(resolved.instances) > 1 or not resolved.instance.is_known:
+        return {}
+    return {NODE_GPUS: str(resolved.instance.gpus), NODE_GBPS: f"{resolved.instance.network_gbps.base:g}"}
+
+
 def describe(
     resolved: Resolved, train: TrainConfig, name: str, folder: Folder, image: Image, bundle: Bundle, facts: Facts
 ) -> Description:
@@ -100,7 +114,7 @@ def describe(
         source=f"s3://{folder.bucket}/{source_key(folder, bundle)}",
         has_requirements=REQUIREMENTS in bundle.names,
         hyperparameters=hyperparameters(train),
-        environment={**resolved.environment, **references},
+        environment={**_expected(resolved, train), **resolved.environment, **references},
         metrics=metrics(),
         tags=_tags(resolved, folder, facts),
         output=f"{folder.uri}/output",

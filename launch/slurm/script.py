@@ -11,6 +11,7 @@ from launch.slurm.names import LOG, comment_of
 from launch.slurm.options import SlurmOptions
 from trainer import datasets
 from trainer.config import TrainConfig
+from trainer.contract import NODE_GPUS
 from trainer.settings.flags import to_argv
 
 # How long srun lets the other tasks run after the first has ended; they end by themselves within that time.
@@ -128,6 +129,9 @@ def step(job: ResolvedJob) -> list[str]:
     if job.cpus_of_task:
         # Since Slurm 22.05 srun does not take it from sbatch.
         words.append(f"--cpus-per-task={job.cpus_of_task}")
+    if job.train.health_check and job.options.gpus_per_node:
+        # What the network of a cluster should carry is not known here.
+        words.append(f"--export=ALL,{NODE_GPUS}={job.options.gpus_per_node}")
     words += container.srun_flags(job.options, job.folder, job.cwd, job.needed_folders)
     words += _torchrun(job) if job.is_torchrun else [job.python]
     return [*words, "-m", "trainer", *to_argv(job.train)]

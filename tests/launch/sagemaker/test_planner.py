@@ -323,3 +323,20 @@ def test_without_the_regions_prices_there_is_no_limit_in_usd() -> None:
 def test_a_jobs_cost_counts_with_the_price_in_its_tag() -> None:
     tags = {"aws-ddp-toolkit:job": NAME, "aws-ddp-toolkit:usd-per-hour": "10"}
     assert training_job(tags=tags).usd_per_hour == pytest.approx(20.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "environment"),
+    [
+        ({"instance_type": "ml.g5.12xlarge"}, {}),
+        ({"instance_type": "ml.g5.12xlarge", "health_check": True}, {"DDP_NODE_GPUS": "4", "DDP_NODE_GBPS": "40"}),
+        (
+            {"instance_type": "ml.g5.12xlarge", "health_check": True, "environment": ("DDP_NODE_GBPS=5",)},
+            {"DDP_NODE_GPUS": "4", "DDP_NODE_GBPS": "5"},
+        ),
+    ],
+)
+def test_a_health_check_is_told_what_the_catalog_says_of_the_type(
+    settings: dict[str, Any], environment: dict[str, str]
+) -> None:
+    assert plan(**settings).payload.description.environment == environment

@@ -12,7 +12,7 @@ import pytest
 from launch.core.plan import as_json, as_text
 from launch.slurm.lookup import environment
 from launch.slurm.script import PER_NODE, directives, render, step
-from tests.launch.slurm.jobs import EVERY_KIND, planned, resolved
+from tests.launch.slurm.jobs import EVERY_KIND, GPUS, planned, resolved
 from trainer.errors import SettingsError
 
 TORCHRUN = ["bash", "-c", PER_NODE, "torchrun"]
@@ -53,6 +53,16 @@ def test_the_steps_of_other_kinds_differ_by_what_srun_runs(kind: str) -> None:
 
     assert words[: 3 + len(RUN[kind])] == ["srun", "--kill-on-bad-exit=0", "--wait=180", *RUN[kind]]
     assert words[-2:] == ["--run-dir", "/home/me/runs/digits"]
+
+
+def test_a_health_check_is_told_how_many_gpus_a_node_should_have() -> None:
+    """Without it a node whose driver has lost a GPU passes."""
+    words = {health: step(planned(GPUS, health_check=health).payload.job) for health in (True, False)}
+
+    assert set(words[True]) - set(words[False]) >= {"--export=ALL,DDP_NODE_GPUS=2"}
+    assert not [word for word in words[False] if "DDP_NODE" in word]
+    without = planned({**GPUS, "gpus_per_node": 0}, health_check=True).payload.job
+    assert not [word for word in step(without) if "DDP_NODE" in word]
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
