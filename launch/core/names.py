@@ -17,6 +17,7 @@ TOOLKIT = "aws-ddp-toolkit"
 JOB_TAG = f"{TOOLKIT}:job"
 STARTED_TAG = f"{TOOLKIT}:started"  # UTC
 DEADLINE_TAG = f"{TOOLKIT}:deadline"  # UTC: when the time limit ends the job; absent where AWS enforces it
+OWNER_TAG = f"{TOOLKIT}:owner"  # aws:userid of who started the job, who alone may change it
 BUCKET_TAG = f"{TOOLKIT}:bucket"  # holds the job's folder
 HOURLY_TAG = f"{TOOLKIT}:usd-per-hour"  # on instances and training jobs: the price of a machine on demand
 DATA_TAG = f"{TOOLKIT}:dataset"  # on snapshots: the data set they hold
@@ -88,14 +89,17 @@ def bucket_of(account: str, region: str) -> str:
     return f"{TOOLKIT}-{account}-{region}"
 
 
-def tags(job: str, bucket: str, started: datetime, deadline: datetime | None = None) -> list[dict[str, str]]:
-    """The tags of every resource of a job, as AWS takes them."""
+def tags(
+    job: str, bucket: str, started: datetime, deadline: datetime | None = None, owner: str = ""
+) -> list[dict[str, str]]:
+    """The tags of every resource of a job, as AWS takes them.  owner: empty where nobody was looked up."""
     named: Mapping[str, str] = {
         "Name": f"{TOOLKIT}-{job}",
         JOB_TAG: job,
         STARTED_TAG: started.strftime(TIME),
         **({DEADLINE_TAG: deadline.strftime(TIME)} if deadline else {}),
         BUCKET_TAG: bucket,
+        **({OWNER_TAG: owner} if owner else {}),
     }
     return [{"Key": key, "Value": value} for key, value in named.items()]
 

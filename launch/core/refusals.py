@@ -105,10 +105,15 @@ def granted_by(action: str, policy: str = "launcher") -> str:
     """The file in infra/iam that grants `action`, such as ec2:RunInstances; `policy` if several do."""
     folder = files("infra").joinpath("iam")
     policies = folder.iterdir() if folder.is_dir() else ()
-    for file in sorted(policies, key=lambda file: (file.name != f"{policy}.json", file.name != "launcher.json")):
+    for file in sorted(policies, key=lambda file: _turn(file.name, policy)):
         if file.name.endswith(".json") and action in set(_actions(json.loads(file.read_text()))):
             return f"infra/iam/{file.name}"
     return "infra/iam/launcher.json"
+
+
+def _turn(file: str, policy: str) -> tuple[bool, bool, bool, str]:
+    """Which of the policies that grant something is named: first the one that was asked for, then a launcher's."""
+    return file != f"{policy}.json", file != "launcher.json", not file.startswith("launcher"), file
 
 
 def _actions(policy: Mapping[str, Any]) -> Iterator[str]:

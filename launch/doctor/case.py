@@ -25,10 +25,11 @@ NAME = "doctor"  # the job's name in requests that are simulated
 
 @dataclass(frozen=True)
 class Identity:
-    """Whose credentials these are.  principal: the ARN of the user or role."""
+    """Whose credentials these are.  principal: the ARN of the user or role; user_id: IAM's aws:userid."""
 
     account: str
     principal: str
+    user_id: str = ""
 
     @property
     def is_root(self) -> bool:
@@ -130,6 +131,7 @@ class Case:
         return Facts(
             region=self.region,
             account=self.account,
+            owner=self.identity.user_id,
             subnets=self.subnets,
             exits=self.exits,
             ami=self.ami,

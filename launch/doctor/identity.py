@@ -26,7 +26,7 @@ def identify(aws: Aws) -> Identity:
     answer = aws.call("sts", "GetCallerIdentity")
     account, arn = str(answer["Account"]), str(answer["Arn"])
     role = re.fullmatch(r"arn:aws:sts::\d+:assumed-role/([^/]+)/.*", arn)
-    return Identity(account, _role_arn(aws, account, role[1]) if role else arn)
+    return Identity(account, _role_arn(aws, account, role[1]) if role else arn, str(answer.get("UserId", "")))
 
 
 def _check_exists(aws: Aws) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from launch.core.names import DATA_TAG, JOB_TAG, TOOLKIT
+from launch.core.names import DATA_TAG, JOB_TAG, OWNER_TAG, TOOLKIT
 from launch.core.refusals import granted_by
 from launch.doctor.case import NAME, Case
 from launch.doctor.findings import Verdict, missing, ok, unknown
@@ -34,7 +34,12 @@ LOGS = "arn:aws:logs:{REGION}:{ACCOUNT}:log-group:"
 SAGEMAKER = "arn:aws:sagemaker:{REGION}:{ACCOUNT}:training-job/{JOB}"
 FOLDER = "arn:aws:s3:::{BUCKET}/jobs/{JOB}/"
 REPOSITORY = f"arn:aws:ecr:{{REGION}}:{{ACCOUNT}}:repository/{TOOLKIT}"
-TAGGED, CARRIES = {f"aws:RequestTag/{JOB_TAG}": NAME}, {f"aws:ResourceTag/{JOB_TAG}": NAME}
+# The simulation may not know who asks under a role.
+TAGGED, CARRIES = (
+    {f"aws:{what}/{JOB_TAG}": NAME, f"aws:{what}/{OWNER_TAG}": "{USER_ID}", "aws:userid": "{USER_ID}"}
+    for what in ("RequestTag", "ResourceTag")
+)
+IMDS_V2 = {"ec2:MetadataHttpTokens": "required", "ec2:MetadataHttpPutResponseHopLimit": "1"}
 OURS = {"s3:ResourceAccount": "{ACCOUNT}", "aws:PrincipalAccount": "{ACCOUNT}"}
 
 _JOB_FOLDER = [
@@ -44,7 +49,9 @@ _JOB_FOLDER = [
 
 # What a launcher does beyond look-ups, which show by themselves whether they are allowed.
 LAUNCHER_ON_EC2 = [
-    Right(["ec2:RunInstances"], [f"{EC2}instance/*", f"{EC2}volume/*", f"{EC2}network-interface/*"], TAGGED),
+    Right(["ec2:RunInstances"], [f"{EC2}instance/*"], {**TAGGED, **IMDS_V2}),
+    Right(["ec2:RunInstances"], [f"{EC2}volume/*"], {**TAGGED, "ec2:Encrypted": "true"}),
+    Right(["ec2:RunInstances"], [f"{EC2}network-interface/*"], TAGGED),
     Right(["ec2:RunInstances"], [f"{EC2}subnet/*"]),
     Right(["ec2:RunInstances"], ["arn:aws:ec2:{REGION}::image/*"], {"ec2:Owner": "amazon"}),
     Right(["ec2:RunInstances"], ["arn:aws:ec2:{REGION}::snapshot/*"], {f"aws:ResourceTag/{DATA_TAG}": NAME}),
@@ -185,6 +192,8 @@ def refusals(case: Case, principal: str, right: Right) -> list[Refusal]:
 
 
 def _type(value: str) -> str:
+    if value.isdigit():
+        return "numeric"
     return "boolean" if value in ("true", "false") else "string"
 
 
@@ -202,7 +211,8 @@ def denied(case: Case, principal: str, right: Right) -> list[str]:
 
 
 def _filled(text: str, case: Case) -> str:
-    names = {"ACCOUNT": case.account, "REGION": case.region, "BUCKET": case.bucket, "JOB": NAME}
+    names = {"ACCOUNT": case.account, "REGION": case.region, "BUCKET": case.bucket, "JOB": NAME,
+             "USER_ID": case.identity.user_id}  # fmt: skip
     if case.backend == "ec2":
         options = case.ec2.options
         names |= {"NODE_ROLE": options.instance_profile, "SCHEDULER_ROLE": options.scheduler_role}

@@ -48,6 +48,7 @@ def describe(
         train=tuple(to_argv(in_container(job.train, resolved))),
         security_group=options.security_group or _own_group(facts),
         prices=facts.prices,
+        owner=facts.owner,
         downloads=downloads(job.train.dataset) and not resolved.brings_data,
     )
     return cluster, _problems(cluster, facts)

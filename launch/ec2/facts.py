@@ -67,6 +67,7 @@ class Facts:
 
     region: str
     account: str | None = None
+    owner: str = ""  # aws:userid of who launches
     subnets: tuple[Subnet, ...] = ()
     exits: Mapping[str, Exit] = field(default_factory=dict)  # by subnet; none where they could not be looked up
     offered: Mapping[str, frozenset[str]] = field(default_factory=dict)  # type -> zones

@@ -40,12 +40,13 @@ def look_up(
     cache: the file with a region's prices.
     """
     try:
-        region, account = aws.region, str(aws.call("sts", "GetCallerIdentity")["Account"])
+        region, caller = aws.region, aws.call("sts", "GetCallerIdentity")
     except TrainerError as problem:
         unknown = "nothing was looked up: account, zones, AMI, image, snapshot, quotas"
         here = region_or_some(aws)
         return Facts(here, now=now, fleet_is_known=False, problems=(problem,), unknown=(unknown,))
     options, lookups = resolved.options, Lookups()
+    account = str(caller["Account"])
     folder = Folder(options.bucket or bucket_of(account, region), job)
     types = [instance.name for instance in resolved.instances]
     offered: dict[str, frozenset[str]] = {}
@@ -57,6 +58,7 @@ def look_up(
     facts = Facts(
         region=region,
         account=account,
+        owner=str(caller.get("UserId", "")),
         offered=lookups.optional("zones of the types", partial(offered_zones, aws, types), offered),
         subnets=subnets,
         exits=lookups.optional("routes out of the subnets", partial(find_exits, aws, subnets), {}),

@@ -41,6 +41,7 @@ class Cluster:
     train: tuple[str, ...]
     security_group: str | FromAnswer
     prices: Prices = CATALOGS
+    owner: str = ""  # aws:userid of who launches
     downloads: bool = False  # whether the training fetches its data from the internet
 
     @property
@@ -49,7 +50,7 @@ class Cluster:
 
     @property
     def tags(self) -> list[dict[str, str]]:
-        return tags(self.job, self.folder.bucket, self.started, self.deadline)
+        return tags(self.job, self.folder.bucket, self.started, self.deadline, self.owner)
 
 
 # Options that may differ between two starts of one job, and those with a key of their own in job.json.

@@ -143,7 +143,7 @@ def describe(
 
 
 def _tags(resolved: Resolved, folder: Folder, facts: Facts) -> dict[str, str]:
-    ours = {tag["Key"]: tag["Value"] for tag in tags(folder.job, folder.bucket, facts.now)}
+    ours = {tag["Key"]: tag["Value"] for tag in tags(folder.job, folder.bucket, facts.now, owner=facts.owner)}
     if facts.prices.usd_per_hour:  # whoever adds up what a job cost cannot look it up again
         ours[HOURLY_TAG] = f"{resolved.instance_usd_per_hour:.6g}"
     return {**ours, **resolved.tags}

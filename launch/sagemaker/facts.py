@@ -47,6 +47,7 @@ class Facts:
     region: str
     now: datetime
     account: str | None = None
+    owner: str = ""  # aws:userid of who launches
     role: str | None = None
     role_from: str = ""
     bucket: str | None = None

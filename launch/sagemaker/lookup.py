@@ -56,6 +56,7 @@ def look_up(
         region,
         now,
         account=account,
+        owner=str(caller.get("UserId", "")),
         role=role,
         role_from=source,
         bucket=bucket,

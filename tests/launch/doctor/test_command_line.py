@@ -105,6 +105,7 @@ def test_what_it_simulates_is_what_the_policies_grant() -> None:
 
 def needs(right: Right) -> Iterator[Need]:
     names = {"ACCOUNT": "1", "REGION": "us-east-1", "BUCKET": bucket_of("1", "us-east-1"), "JOB": "doctor",
+             "USER_ID": "AIDAME",
              "NODE_ROLE": "aws-ddp-toolkit-node", "SCHEDULER_ROLE": "aws-ddp-toolkit-scheduler",
              "JOB_ROLE": "aws-ddp-toolkit-sagemaker"}  # fmt: skip
     context = {key: value.format_map(names) for key, value in right.context.items()}

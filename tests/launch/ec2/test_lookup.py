@@ -13,6 +13,7 @@ from moto.ssm.models import ssm_backends
 from launch.core.aws import Aws
 from launch.core.errors import AwsError, NoAnswer, NotSetUp
 from launch.core.job import Job
+from launch.core.names import tags
 from launch.ec2.checks import resolve
 from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot
 from launch.ec2.fleet import Fleet
@@ -388,7 +389,8 @@ def run(account: Account, aws: Aws, kind: str, count: int = 1, spot: bool = Fals
 
 def test_only_what_is_of_the_same_job_is_in_its_fleet(account: Account, aws: Aws, look: LookUp) -> None:
     def tagged(job: str) -> list[dict[str, str]]:
-        return [{"Key": "aws-ddp-toolkit:job", "Value": job}, {"Key": "aws-ddp-toolkit:generation", "Value": "2"}]
+        ours = tags(job, account.bucket, datetime.now(UTC), datetime.now(UTC))
+        return [*ours, {"Key": "aws-ddp-toolkit:generation", "Value": "2"}]
 
     (mine,) = run(account, aws, "g5.2xlarge", tags=tagged("j"))
     run(account, aws, "g5.2xlarge", tags=tagged("j2"))

@@ -234,14 +234,18 @@ def test_what_is_missing_is_told_with_the_file_that_grants_it() -> None:
 
 NODE = f"arn:aws:ec2:us-east-1:{ACCOUNT}:instance/i-1"
 VOLUME = f"arn:aws:ec2:us-east-1:{ACCOUNT}:volume/vol-1"
-TAGS: dict[str, Any] = {"aws:ResourceTag/aws-ddp-toolkit:job": "j"}
+TAGS: dict[str, Any] = {
+    "aws:ResourceTag/aws-ddp-toolkit:job": "j", "aws:ResourceTag/aws-ddp-toolkit:started": "2026-11-21T13:00:00Z",
+    "aws:ResourceTag/aws-ddp-toolkit:bucket": "b", "aws:ResourceTag/Name": "aws-ddp-toolkit-j",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("action", "thing"), [("TerminateInstances", NODE), ("DeleteVolume", VOLUME)])
-def test_the_sweeper_ends_only_what_carries_both_tags(action: str, thing: str) -> None:
+def test_the_sweeper_ends_only_what_carries_all_of_our_tags(action: str, thing: str) -> None:
     both = {**TAGS, "aws:ResourceTag/aws-ddp-toolkit:deadline": "2026-11-21T14:00:00Z"}
     assert grants("sweeper.json", f"ec2:{action}", thing, **both)
     assert not grants("sweeper.json", f"ec2:{action}", thing, **TAGS)
+    assert not grants("sweeper.json", f"ec2:{action}", thing, **{**both, "aws:ResourceTag/Name": "prod-database"})
     assert not grants("sweeper.json", f"ec2:{action}", thing)
 
 

@@ -58,7 +58,7 @@ def test_services_take_the_schedules_roles_on_for_this_account_only() -> None:
 
 def test_every_file_in_iam_is_in_the_template_but_the_administrators() -> None:
     files = {path.stem for path in (ROOT / "infra/iam").glob("*.json")}
-    assert files == {*POLICIES, "administrator", "administrator-stack", "doctor"}
+    assert files == {*POLICIES, "administrator", "administrator-stack", "doctor", "launcher-vpc", "sagemaker-vpc"}
 
 
 def test_names_are_those_that_launchers_look_for() -> None:
@@ -143,7 +143,7 @@ def test_moto_can_make_all_of_it_but_what_is_listed() -> None:
 BASE = {"ImageBuilder", "ImageLogs", "JobBucket", "JobBucketPolicy", "Repository", "NodeLogs", "Sweeper",
         "SweeperSchedule"}  # fmt: skip
 WIDE = {"BuilderPolicy", "ImageBuilderRole", "NodeRole", "NodeProfile", "SageMakerRole", "SchedulerRole",
-        "SweeperRole", "LauncherPolicy", "ReaderPolicy"}  # fmt: skip
+        "SweeperRole", "LauncherPolicy", "SageMakerPolicy", "ReaderPolicy"}  # fmt: skip
 
 
 def test_without_parameters_there_are_no_network_and_no_budget() -> None:

@@ -14,9 +14,10 @@ from moto.ec2.models import EC2Backend
 
 from launch.core.aws import Aws
 from launch.core.clock import Clock
-from launch.core.names import ALLOWED_TAG
+from launch.core.names import ALLOWED_TAG, tags
 from launch.ec2 import __main__ as ec2
 from launch.ec2.runtime import Runtime
+from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
 from launch.rehearse.aws.sagemaker.jobs import complete
 from tests.launch.ec2.account import SPOT_INTERRUPTION, Account
 from tests.launch.privilege.documented import Words
@@ -208,9 +209,8 @@ def _group(account: Account) -> str:
 def leave_leaks(account: Account) -> None:
     """Leaves a disk and a network interface of a job of yesterday."""
     yesterday = datetime.now(UTC) - timedelta(days=1)
-    tags = {"Name": "aws-ddp-toolkit-old", "aws-ddp-toolkit:job": "old", "aws-ddp-toolkit:bucket": account.bucket,
-            "aws-ddp-toolkit:started": f"{yesterday:%Y-%m-%dT%H:%M:%SZ}",
-            "aws-ddp-toolkit:deadline": f"{yesterday:%Y-%m-%dT%H:%M:%SZ}"}  # fmt: skip
+    ours = tags("old", account.bucket, yesterday, yesterday, MOTOS_USER_ID)
+    named = {tag["Key"]: tag["Value"] for tag in ours}
     subnet = account.ec2.get_subnet(account.subnets["us-east-1a"])
-    account.ec2.create_volume(size=1, zone_name="us-east-1a", volume_type="gp3").add_tags(tags)
-    account.ec2.create_network_interface(subnet, "10.0.0.77", tags=tags).add_tags(tags)
+    account.ec2.create_volume(size=1, zone_name="us-east-1a", volume_type="gp3").add_tags(named)
+    account.ec2.create_network_interface(subnet, "10.0.0.77", tags=named).add_tags(named)

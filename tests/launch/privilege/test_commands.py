@@ -10,8 +10,9 @@ import pytest
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
-from launch.core.names import ALLOWED_TAG, DATA_TAG
+from launch.core.names import ALLOWED_TAG, DATA_TAG, OWNER_TAG
 from launch.core.refusals import DENIED
+from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
 from launch.rehearse.aws.iam.needs import needs
 from launch.rehearse.aws.iam.policies import Need, actions, allows, policy
 from tests.launch.ec2.account import Account
@@ -37,7 +38,7 @@ ARGUED = {
     "ssmmessages:OpenDataChannel": "that command's plugin, to talk to the node at all; "
     "https://docs.aws.amazon.com/systems-manager/latest/userguide/getting-started-restrict-access-quickstart.html",
 }
-TAGGED = [{"Key": "aws-ddp-toolkit:job", "Value": "j"}]
+TAGGED = [{"Key": "aws-ddp-toolkit:job", "Value": "j"}, {"Key": OWNER_TAG, "Value": MOTOS_USER_ID}]
 TAGGED_VOLUME = [{"ResourceType": "volume", "Tags": TAGGED}]
 SOMEBODYS = [{"Key": "Name", "Value": "database"}]
 
@@ -142,6 +143,8 @@ def started_by_hand(shell: Shell) -> dict[str, Any]:
         "InstanceType": "g5.2xlarge",
         "MinCount": 1,
         "MaxCount": 1,
+        "MetadataOptions": {"HttpTokens": "required", "HttpPutResponseHopLimit": 1},
+        "BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"Encrypted": True, "VolumeSize": 75}}],
         "NetworkInterfaces": [interface],
         "TagSpecifications": [
             {"ResourceType": kind, "Tags": TAGGED} for kind in ("instance", "volume", "network-interface")
@@ -156,7 +159,7 @@ def test_a_node_starts_from_no_image_disk_or_group_of_somebody_else() -> None:
         image = ec2.register_image(name="somebody's")
         snapshot = ec2.create_snapshot(ec2.create_volume(size=1, zone_name="us-east-1a", volume_type="gp3").id, "")
         group = ec2.get_default_security_group()
-        disk = [{"DeviceName": "/dev/sdf", "Ebs": {"SnapshotId": snapshot.id}}]
+        disk = [{"DeviceName": "/dev/sdf", "Ebs": {"SnapshotId": snapshot.id, "Encrypted": True}}]
         wrong: tuple[dict[str, Any], ...] = (
             {"ImageId": image.id},
             {"BlockDeviceMappings": disk},
@@ -164,7 +167,8 @@ def test_a_node_starts_from_no_image_disk_or_group_of_somebody_else() -> None:
         )
         for theirs in wrong:
             assert refused(lambda theirs=theirs: aws.call("ec2", "RunInstances", asked | theirs)) == "ec2:RunInstances"  # type: ignore[misc]
-        volume = {"AvailabilityZone": "us-east-1a", "SnapshotId": snapshot.id, "TagSpecifications": TAGGED_VOLUME}
+        volume = {"AvailabilityZone": "us-east-1a", "SnapshotId": snapshot.id, "Encrypted": True,
+                  "TagSpecifications": TAGGED_VOLUME}  # fmt: skip
         assert refused(lambda: aws.call("ec2", "CreateVolume", volume)) == "ec2:CreateVolume"
         assert shell.account.nodes == []
 
@@ -243,12 +247,14 @@ def test_what_is_not_the_toolkits_stays_out_of_reach(service: str, operation: st
 # ---- the shell on a node, which only the AWS CLI opens
 
 
-def test_a_shell_opens_on_the_toolkits_nodes_only() -> None:
+def test_a_shell_opens_on_ones_own_nodes_only() -> None:
     def may(**context: str) -> bool:
         node = "arn:aws:ec2:us-east-1:123456789012:instance/i-1"
         return allows([policy("launcher")], Need("ssm:StartSession", node, context))
 
-    assert may(**{"ssm:resourceTag/aws-ddp-toolkit:job": "j"})
+    assert may(**{"ssm:resourceTag/aws-ddp-toolkit:owner": "AIDAME", "aws:userid": "AIDAME"})
+    assert not may(**{"ssm:resourceTag/aws-ddp-toolkit:owner": "AIDAYOU", "aws:userid": "AIDAME"})  # C6
+    assert not may(**{"ssm:resourceTag/aws-ddp-toolkit:job": "j", "aws:userid": "AIDAME"})
     assert not may(**{"ssm:resourceTag/Name": "database"})
 
 

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
@@ -11,6 +10,8 @@ import pytest
 import yaml
 
 from launch.core.refusals import PERMISSIONS, granted_by
+from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
+from launch.rehearse.aws.iam.policies import LAUNCHER, Need, allows
 from launch.rehearse.aws.sagemaker.jobs import complete
 from tests.conftest import ROOT
 from tests.launch.faults import Request
@@ -19,7 +20,12 @@ from tests.launch.sagemaker.known import NAME
 from tests.launch.sagemaker.world import Stage
 
 FOLDER = ROOT / "infra" / "iam"
+ME = MOTOS_USER_ID
 POLICIES = {path.name: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
+# What a user has who launches: all of them together.
+POLICIES["launchers"] = {
+    "Statement": [s for name in LAUNCHER for s in POLICIES[f"{name}.json"]["Statement"]],
+}
 OF_ACCOUNT = f"us-east-1:{SageMakerAccount.id}"
 TAG = "aws-ddp-toolkit:job"
 MINE = {"s3:ResourceAccount": SageMakerAccount.id}
@@ -36,8 +42,6 @@ WIDE = {
     ("scheduler.json", "StartTheAutomation"): "one document, of AWS's own, and its executions",
     ("sweeper.json", "StartTheSweeper"): "one document, of our own, and its executions",
     ("sagemaker.json", "LetAShellIn"): "AWS's agent in a job's container: its channels are no resource to IAM",
-    ("sagemaker.json", "JoinTheVpc"): "SageMaker makes interfaces in the user's subnets, with tags of its own",
-    ("sagemaker.json", "AndLeaveIt"): "the same; AWS documents no tag that they surely carry",
 }
 
 
@@ -50,25 +54,8 @@ def listed(value: Any) -> list[Any]:
 
 def grants(policy: str, action: str, resource: str, **context: str) -> bool:
     """Whether the policy allows it.  context: the values of condition keys."""
-    return any(
-        action in listed(statement["Action"])
-        and any(fnmatchcase(resource, pattern) for pattern in listed(statement["Resource"]))
-        and all(_holds(how, wanted, context) for how, wanted in statement.get("Condition", {}).items())
-        for statement in POLICIES[policy]["Statement"]
-    )
-
-
-def _holds(how: str, wanted: dict[str, Any], context: dict[str, str]) -> bool:
-    for key, values in wanted.items():
-        if how == "Null":
-            if (key in context) == (values == "true"):
-                return False
-        else:
-            assert how in ("ArnLike", "StringEquals", "StringLike"), how
-            found = [str(value).replace("${aws:PrincipalAccount}", SageMakerAccount.id) for value in listed(values)]
-            if not any(fnmatchcase(context.get(key, ""), value) for value in found):
-                return False
-    return True
+    who = {"aws:userid": ME, "aws:PrincipalAccount": SageMakerAccount.id}
+    return allows([POLICIES[policy]], Need(action, resource, who | context))
 
 
 def resource_of(call: Request) -> str:
@@ -90,7 +77,8 @@ def resource_of(call: Request) -> str:
 def context_of(call: Request, tagged: set[str]) -> dict[str, str]:
     """tagged: the training jobs that carry the toolkit's tag."""
     made = {f"aws:RequestTag/{tag['Key']}": tag["Value"] for tag in call.params.get("Tags", ())}
-    return made | ({f"aws:ResourceTag/{TAG}": "-"} if call.params.get("TrainingJobName") in tagged else {})
+    ours = {f"aws:ResourceTag/{TAG}": "-", "aws:ResourceTag/aws-ddp-toolkit:owner": ME}
+    return made | (ours if call.params.get("TrainingJobName") in tagged else {})
 
 
 # ---- the launcher
@@ -124,9 +112,10 @@ def test_the_launchers_policy_grants_all_that_the_commands_ask_for() -> None:
     refused = set()
     for call in requests:
         action = PERMISSIONS.get(str(call), str(call))
-        if not grants("launcher.json", action, resource_of(call), **context_of(call, tagged), **MINE):
+        if not grants("launchers", action, resource_of(call), **context_of(call, tagged), **MINE):
             refused.add((action, resource_of(call)))
-        assert granted_by(action) == "infra/iam/launcher.json"
+        ours = "launcher-sagemaker" if action.startswith("sagemaker:") else "launcher"
+        assert granted_by(action) == f"infra/iam/{ours}.json"
     assert refused == set()
 
 
@@ -134,21 +123,21 @@ def test_a_training_job_gets_its_tags_and_its_role_with_it() -> None:
     """CreateTrainingJob needs both; they are no calls of ours."""
     job = f"arn:aws:sagemaker:{OF_ACCOUNT}:training-job/j"
     role = f"arn:aws:iam::{SageMakerAccount.id}:role/aws-ddp-toolkit-sagemaker"
-    assert grants("launcher.json", "sagemaker:AddTags", job, **{"sagemaker:TaggingAction": "CreateTrainingJob"})
-    assert grants("launcher.json", "iam:PassRole", role, **{"iam:PassedToService": "sagemaker.amazonaws.com"})
+    assert grants("launchers", "sagemaker:AddTags", job, **{"sagemaker:TaggingAction": "CreateTrainingJob"})
+    assert grants("launchers", "iam:PassRole", role, **{"iam:PassedToService": "sagemaker.amazonaws.com"})
 
 
 def test_what_is_not_the_toolkits_stays_out_of_reach() -> None:
     job = f"arn:aws:sagemaker:{OF_ACCOUNT}:training-job/j"
     for action in ("CreateTrainingJob", "StopTrainingJob", "UpdateTrainingJob", "AddTags"):
-        assert not grants("launcher.json", f"sagemaker:{action}", job)
-    assert not grants("launcher.json", "s3:PutObject", "arn:aws:s3:::somebody-elses/jobs/j/job.json")
+        assert not grants("launchers", f"sagemaker:{action}", job)
+    assert not grants("launchers", "s3:PutObject", "arn:aws:s3:::somebody-elses/jobs/j/job.json")
 
 
 def test_each_service_gets_one_role_and_no_other() -> None:
     passed = [
         (listed(statement["Resource"]), statement["Condition"])
-        for statement in POLICIES["launcher.json"]["Statement"]
+        for statement in POLICIES["launchers"]["Statement"]
         if "iam:PassRole" in listed(statement["Action"])
     ]
     assert passed == [
@@ -229,7 +218,8 @@ def test_the_role_may_pull_from_every_registry_of_the_table() -> None:
 
 
 def statements() -> Iterator[tuple[str, dict[str, Any]]]:
-    for name, policy in POLICIES.items():
+    for name in sorted(POLICIES.keys() - {"launchers"}):
+        policy = POLICIES[name]
         for statement in policy["Statement"]:
             yield name, statement
 
@@ -260,8 +250,8 @@ def is_named(resource: str) -> bool:
 
 def test_aws_takes_the_policies_for_their_length() -> None:
     """6,144 characters for a policy of its own, 10,240 for all in a role; AWS does not count white space."""
-    sizes = {name: len(re.sub(r"\s", "", (FOLDER / name).read_text())) for name in POLICIES}
-    assert sizes.pop("launcher.json") <= 6_144
+    sizes = {name: len(re.sub(r"\s", "", (FOLDER / name).read_text())) for name in POLICIES if name != "launchers"}
+    assert max(size for name, size in sizes.items() if name.startswith("launcher")) <= 6_144
     assert max(sizes.values()) <= 10_240
 
 

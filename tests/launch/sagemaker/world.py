@@ -23,6 +23,7 @@ import jsonschema
 from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.names import tags
+from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob, advance, complete
 from launch.sagemaker import follow, start
 from launch.sagemaker.__main__ import main
@@ -177,7 +178,7 @@ class Stage:
         asked = json.loads(_request(tuple(settings.items())).replace(NAME, name))
         starts = [number_of(job, name) or 0 for job in self.account.jobs]
         asked["TrainingJobName"] = start_name(name, max(starts, default=0) + 1)
-        asked["Tags"] = tags(name, self.account.bucket, self.clock().utc())
+        asked["Tags"] = tags(name, self.account.bucket, self.clock().utc(), owner=MOTOS_USER_ID)
         self.aws.call("sagemaker", "CreateTrainingJob", asked)
         made = self.account.jobs[asked["TrainingJobName"]]
         advance(made, to)

@@ -7,7 +7,7 @@ https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-l
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from launch.rehearse.aws.call import Call
 from launch.rehearse.aws.gate import Asked, Check
@@ -24,24 +24,35 @@ WORDS = {"ec2": (403, "UnauthorizedOperation"), "s3": (403, "AccessDenied"), "ia
 # Never refused: https://docs.aws.amazon.com/STS/latest/APIReference/API_GetCallerIdentity.html
 ALWAYS = {"sts:GetCallerIdentity"}
 
+# What moto answers who asks who they are.
+MOTOS_USER_ID = "AKIAIOSFODNN7EXAMPLE"
+
 View = Callable[[str, str], AccountView]
 
 
 @dataclass
 class Caller:
-    """A user or a role.  policies: all it has; granted, refused: the needs of its calls so far."""
+    """A user or a role.
+
+    policies: all it has; user_id: IAM's aws:userid; granted, refused: the needs of its calls so far.
+    """
 
     arn: str
     policies: tuple[Policy, ...]
+    user_id: str = MOTOS_USER_ID
     granted: list[Need] = field(default_factory=list)
     refused: list[Need] = field(default_factory=list)
 
     def may(self, need: Need) -> bool:
-        return allows(self.policies, need)
+        return allows(self.policies, self._asked(need))
+
+    def _asked(self, need: Need) -> Need:
+        """The need with what IAM knows of who asks."""
+        return replace(need, context={"aws:userid": self.user_id, **need.context})
 
     def lacks(self, call: Call, view: AccountView) -> Need | None:
         """The first need of a call that is not granted."""
-        for need in needs(call, view):
+        for need in map(self._asked, needs(call, view)):
             if str(call) not in ALWAYS and not self.may(need):
                 self.refused.append(need)
                 return need

@@ -87,7 +87,8 @@ def _ec2(call: Call, view: AccountView) -> Iterator[Need]:
             yield from (_existing(action, kind, name, view) for name in listed(params[key]))
     if operation in MAKES:
         kind, beside = MAKES[operation]
-        yield from _made(operation, kind, params, view, params.get("GroupName", "new"))
+        more = _encryption(params) if operation == "CreateVolume" else {}
+        yield from _made(operation, kind, params, view, params.get("GroupName", "new"), more)
         yield from (_existing(action, what, params[key], view) for key, what in beside.items() if key in params)
     if operation == "CreateTags":
         yield from _tagged(params, view)
@@ -103,13 +104,29 @@ def _tagged(params: Params, view: AccountView) -> Iterator[Need]:
 
 
 def _run_instances(params: Params, view: AccountView) -> Iterator[Need]:
-    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ExamplePolicies_EC2.html#iam-example-runinstances"""
-    for kind in ("instance", "volume", "network-interface"):
-        yield from _made("RunInstances", kind, params, view)
+    """What RunInstances needs for what it makes and for what that uses.
+
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ExamplePolicies_EC2.html#iam-example-runinstances
+    """
+    disks = [mapping["Ebs"] for mapping in params.get("BlockDeviceMappings", ()) if "Ebs" in mapping]
+    yield from _made("RunInstances", "instance", params, view, more=_metadata(params.get("MetadataOptions", {})))
+    for disk in disks or [{}]:  # without any the image's own
+        yield from _made("RunInstances", "volume", params, view, more=_encryption(disk))
+    yield from _made("RunInstances", "network-interface", params, view)
     for kind, names in _used_by(params).items():
         yield from (_existing("ec2:RunInstances", kind, name, view) for name in dict.fromkeys(names))
     if "IamInstanceProfile" in params:
         yield from (_pass_role(arn, "ec2") for arn in view.roles_of(params["IamInstanceProfile"]["Name"]))
+
+
+def _metadata(asked: Params) -> dict[str, str]:
+    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ExamplePolicies_EC2.html#iam-example-instance-metadata"""
+    keys = {"HttpTokens": "ec2:MetadataHttpTokens", "HttpPutResponseHopLimit": "ec2:MetadataHttpPutResponseHopLimit"}
+    return {key: str(asked[name]) for name, key in keys.items() if name in asked}
+
+
+def _encryption(disk: Params) -> dict[str, str]:
+    return {"ec2:Encrypted": str(bool(disk.get("Encrypted"))).lower()}
 
 
 def _used_by(params: Params) -> dict[str, list[str]]:
@@ -136,12 +153,14 @@ def _existing(action: str, kind: str, name: str, view: AccountView) -> Need:
     return Need(action, f"arn:aws:ec2:{view.region}:{owner}:{kind}/{name}", known)
 
 
-def _made(operation: str, kind: str, params: Params, view: AccountView, name: str = "new") -> Iterator[Need]:
-    """Creating a resource, with its tags."""
+def _made(
+    operation: str, kind: str, params: Params, view: AccountView, name: str = "new", more: Tags | None = None
+) -> Iterator[Need]:
+    """Creating a resource, with its tags.  more: condition keys of that resource."""
     specs = [spec for spec in params.get("TagSpecifications", ()) if spec["ResourceType"] == kind]
     tags = _requested({tag["Key"]: tag["Value"] for spec in specs for tag in spec["Tags"]})
     arn = view.arn("ec2", f"{kind}/{name}")
-    yield Need(f"ec2:{operation}", arn, tags)
+    yield Need(f"ec2:{operation}", arn, {**tags, **(more or {})})
     if tags:
         yield Need("ec2:CreateTags", arn, {**tags, "ec2:CreateAction": operation})
 
@@ -176,10 +195,15 @@ def _sagemaker(call: Call, view: AccountView) -> Iterator[Need]:
             yield Need(action, arn, {f"aws:ResourceTag/{key}": value for key, value in view.tags_of(name).items()})
             return
         tags = _requested({tag["Key"]: tag["Value"] for tag in params.get("Tags", ())})
-        yield Need(action, arn, tags)
+        yield Need(action, arn, {**tags, **_vpc(params.get("VpcConfig", {}))})
         yield _pass_role(params["RoleArn"], "sagemaker")
         if tags:
             yield Need("sagemaker:AddTags", arn, {**tags, "sagemaker:TaggingAction": operation})
+
+
+def _vpc(asked: Params) -> dict[str, str | list[str]]:
+    keys = {"Subnets": "sagemaker:VpcSubnets", "SecurityGroupIds": "sagemaker:VpcSecurityGroupIds"}
+    return {key: asked[name] for name, key in keys.items() if asked.get(name)}
 
 
 def _scheduler(call: Call, view: AccountView) -> Iterator[Need]:

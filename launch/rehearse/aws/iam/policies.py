@@ -36,7 +36,8 @@ class Need:
 
 
 # Callers with several policies, as a policy has 6,144 characters at most.
-FILES = {"launcher": ("launcher", "reader"), "doctor": ("doctor", "launcher", "reader")}
+LAUNCHER = ("launcher", "launcher-sagemaker", "reader")
+FILES = {"launcher": LAUNCHER, "doctor": ("doctor", *LAUNCHER)}
 
 
 @cache

@@ -1,0 +1,300 @@
+"""What an attacker asks of AWS with each of our policies, and must not get; see SECURITY.md.
+
+One row an attack: who asks, for what, on which resource, with which values of condition keys.  Each kind of attack has
+a twin that is allowed, so that no row is refused for a slip of the pen.
+"""
+
+from types import MappingProxyType
+from typing import NamedTuple
+
+import pytest
+
+from launch.rehearse.aws.iam.policies import Context, Need, Policy, allows, policy
+
+ACCOUNT, ME, YOU = "123456789012", "AIDAME", "AIDAYOU"
+BUCKET = f"arn:aws:s3:::aws-ddp-toolkit-{ACCOUNT}-us-east-1"
+OTHER_JOB = f"{BUCKET}/jobs/other"
+JOB, OWNER, ALLOWED = "aws-ddp-toolkit:job", "aws-ddp-toolkit:owner", "aws-ddp-toolkit:allowed"
+YES = {ALLOWED: "yes"}
+
+
+def ec2(thing: str) -> str:
+    owner = "" if thing.startswith(("image/", "snapshot/")) else ACCOUNT
+    return f"arn:aws:ec2:us-east-1:{owner}:{thing}"
+
+
+def arn(service: str, thing: str) -> str:
+    return f"arn:aws:{service}:us-east-1:{ACCOUNT}:{thing}"
+
+
+def role(name: str) -> str:
+    return f"arn:aws:iam::{ACCOUNT}:role/{name}"
+
+
+def on(**more: str) -> dict[str, str]:
+    """The tags of an existing thing."""
+    return {f"aws:ResourceTag/{key}": value for key, value in more.items()}
+
+
+def new(job: str = "j", owner: str = ME) -> dict[str, str]:
+    """The tags of a thing that is being made."""
+    return {f"aws:RequestTag/{JOB}": job, f"aws:RequestTag/{OWNER}": owner}
+
+
+MINE, YOURS = on(**{JOB: "j", OWNER: ME}), on(**{JOB: "other", OWNER: YOU})
+COPIED = on(**{JOB: "j", "Name": "prod-database"})
+V2 = {"ec2:MetadataHttpTokens": "required", "ec2:MetadataHttpPutResponseHopLimit": "1"}
+TO_EC2, TO_SSM = {"iam:PassedToService": "ec2.amazonaws.com"}, {"iam:PassedToService": "ssm.amazonaws.com"}
+TO_JOBS, TO_BUILDS = (
+    {"iam:PassedToService": "sagemaker.amazonaws.com"},
+    {"iam:PassedToService": "codebuild.amazonaws.com"},
+)
+TO_LIMITS = {"iam:PassedToService": "scheduler.amazonaws.com"}
+NODE, VOLUME, GROUP, CARD = (
+    ec2("instance/i-1"),
+    ec2("volume/vol-1"),
+    ec2("security-group/sg-1"),
+    ec2("network-interface/eni-1"),
+)
+TRAINING = arn("sagemaker", "training-job/j")
+VPC_IDS = {"sagemaker:VpcSubnets": ["subnet-prod"], "sagemaker:VpcSecurityGroupIds": ["sg-prod"]}
+
+
+class Row(NamedTuple):
+    who: str
+    action: str
+    resource: str = "*"
+    context: Context = MappingProxyType({})
+
+
+# ---- a launcher against other launchers' jobs
+OTHERS_JOBS = [
+    *(
+        Row("launcher", f"ec2:{action}", NODE, YOURS)
+        for action in ("TerminateInstances", "ModifyInstanceAttribute", "AttachVolume")
+    ),
+    Row("launcher", "ec2:DeleteVolume", VOLUME, YOURS),
+    Row("launcher", "ec2:AttachVolume", VOLUME, YOURS),
+    *(
+        Row("launcher", f"ec2:{action}", GROUP, YOURS)
+        for action in (
+            "AuthorizeSecurityGroupIngress",
+            "AuthorizeSecurityGroupEgress",
+            "RevokeSecurityGroupEgress",
+            "DeleteSecurityGroup",
+        )
+    ),
+    Row("launcher", "ec2:DeleteNetworkInterface", CARD, YOURS),
+    Row("launcher", "ec2:DeletePlacementGroup", ec2("placement-group/p"), YOURS),
+    Row("launcher", "ec2:RunInstances", GROUP, YOURS),  # a machine of one's own among their nodes
+    Row("launcher", "ec2:GetConsoleOutput", NODE, YOURS),
+    Row("launcher", "ssm:StartSession", NODE, {f"ssm:resourceTag/{JOB}": "other", f"ssm:resourceTag/{OWNER}": YOU}),
+    Row("launcher", "ssm:ResumeSession", arn("ssm", f"session/{YOU}-0123")),
+    Row("launcher", "ssmmessages:OpenDataChannel", arn("ssm", f"session/{YOU}-0123")),
+    Row("launcher", "sagemaker:StopTrainingJob", TRAINING, YOURS),
+    Row("launcher", "sagemaker:UpdateTrainingJob", TRAINING, YOURS),
+    Row("launcher", "sagemaker:CreateTrainingJob", TRAINING, new(owner=YOU)),  # in somebody's name
+    Row("launcher", "ec2:RunInstances", NODE, {**new(owner=YOU), **V2}),
+]
+
+# ---- a launcher against the account: copied tags, foreign groups, disks and images
+THE_ACCOUNT = [
+    Row("launcher", "ec2:TerminateInstances", NODE, COPIED),
+    Row("launcher", "ec2:DeleteVolume", VOLUME, COPIED),
+    Row("launcher", "ec2:CreateTags", NODE, {**new(), **on(Name="prod-database")}),  # tags it first
+    Row("launcher", "ec2:CreateTags", NODE, {**new(), "ec2:CreateAction": "CreateImage"}),
+    Row("launcher", "sagemaker:AddTags", arn("sagemaker", "training-job/theirs"), new()),
+    Row("launcher", "ec2:RunInstances", GROUP, on(Name="prod")),
+    Row("launcher", "ec2:RunInstances", GROUP, on(**{JOB: "j"})),  # a group with one copied tag
+    Row("launcher", "ec2:RunInstances", GROUP, on(**{ALLOWED: "no"})),
+    Row("launcher", "ec2:RunInstances", ec2("image/ami-1"), {"ec2:Owner": "999999999999"}),
+    Row("launcher", "ec2:RunInstances", ec2("snapshot/snap-1"), on(Name="payroll")),
+    Row("launcher", "ec2:CreateVolume", ec2("snapshot/snap-1"), on(Name="payroll")),
+    Row(
+        "launcher",
+        "ec2:RunInstances",
+        NODE,
+        {**new(), "ec2:MetadataHttpTokens": "optional", "ec2:MetadataHttpPutResponseHopLimit": "1"},
+    ),
+    Row("launcher", "ec2:RunInstances", NODE, {**new(), **V2, "ec2:MetadataHttpPutResponseHopLimit": "64"}),
+    Row("launcher", "ec2:RunInstances", NODE, new()),
+    Row("launcher", "ec2:RunInstances", VOLUME, {**new(), "ec2:Encrypted": "false"}),
+    Row("launcher", "ec2:CreateVolume", VOLUME, {**new(), "ec2:Encrypted": "false"}),
+    Row("launcher", "ec2:RunInstances", NODE, V2),
+    Row("launcher", "sagemaker:CreateTrainingJob", TRAINING, {**new(), **VPC_IDS}),  # into a network
+    Row("launcher-vpc", "sagemaker:CreateTrainingJob", TRAINING, {**new(), **VPC_IDS}),  # into another than allowed
+    Row(
+        "launcher-vpc",
+        "sagemaker:CreateTrainingJob",
+        TRAINING,
+        {
+            **new(),
+            "sagemaker:VpcSubnets": ["subnet-REPLACE"],
+            "sagemaker:VpcSecurityGroupIds": ["sg-REPLACE", "sg-prod"],
+        },
+    ),
+    Row("launcher", "s3:PutObject", f"{BUCKET}/data/imagenet/train/0.jpg"),
+    Row("launcher", "s3:DeleteObject", f"{BUCKET}/jobs/j/job.json"),
+    Row("launcher", "s3:PutObject", f"{BUCKET}/jobs/j/job.json", {"s3:ResourceAccount": "999999999999"}),
+    Row("launcher", "s3:PutBucketPolicy", BUCKET),
+    Row("launcher", "secretsmanager:GetSecretValue", arn("secretsmanager", "secret:ddp-toolkit/wandb-Ab1Cd2")),
+    Row("launcher", "ssm:GetParameter", arn("ssm", "parameter/ddp-toolkit/wandb")),
+    Row(
+        "launcher", "ec2:ModifySnapshotAttribute", ec2("snapshot/snap-1"), on(**{"aws-ddp-toolkit:dataset": "imagenet"})
+    ),
+]
+
+# ---- escalation: roles, documents, schedules, builds
+ESCALATION = [
+    *(
+        Row("launcher", "iam:PassRole", role(name), to)
+        for name, to in (
+            ("admin", TO_EC2),
+            ("admin", TO_JOBS),
+            ("admin", TO_LIMITS),
+            ("admin", TO_BUILDS),
+            ("aws-ddp-toolkit-scheduler", TO_EC2),
+            ("aws-ddp-toolkit-sweeper", TO_LIMITS),
+            ("aws-ddp-toolkit-sweeper", TO_SSM),
+            ("aws-ddp-toolkit-image-builder", TO_BUILDS),
+            ("aws-ddp-toolkit-node", TO_JOBS),
+            ("aws-ddp-toolkit-sagemaker", TO_EC2),
+        )
+    ),
+    Row("builder", "iam:PassRole", role("aws-ddp-toolkit-image-builder"), TO_BUILDS),
+    Row("builder", "codebuild:UpdateProject", arn("codebuild", "project/aws-ddp-toolkit-images")),
+    Row("builder", "codebuild:StartBuild", arn("codebuild", "project/payroll")),
+    Row("builder", "ecr:PutImage", arn("ecr", "repository/payroll")),
+    Row("launcher", "codebuild:StartBuild", arn("codebuild", "project/aws-ddp-toolkit-images")),
+    Row("launcher", "ssm:SendCommand", arn("ssm", "document/AWS-RunShellScript")),
+    Row("launcher", "ssm:StartSession", arn("ssm", "document/AWS-StartPortForwardingSession")),
+    Row("launcher", "ssm:StartSession", arn("ssm", "document/AWS-StartInteractiveCommand")),
+    Row("launcher", "ssm:StartAutomationExecution", arn("ssm", "automation-definition/AWS-TerminateEC2Instance:1")),
+    Row("launcher", "ssm:UpdateDocument", arn("ssm", "document/ddp-toolkit-sweeper")),
+    Row("launcher", "scheduler:CreateSchedule", arn("scheduler", "schedule/default/mine")),
+    Row("launcher", "scheduler:DeleteSchedule", arn("scheduler", "schedule/default/aws-ddp-toolkit-sweeper")),
+    Row("launcher", "scheduler:UpdateSchedule", arn("scheduler", "schedule/default/backup")),
+    Row("launcher", "iam:CreatePolicyVersion", f"arn:aws:iam::{ACCOUNT}:policy/aws-ddp-toolkit-launcher"),
+    Row("launcher", "iam:PutRolePolicy", role("aws-ddp-toolkit-node")),
+    Row("launcher", "iam:AddRoleToInstanceProfile", f"arn:aws:iam::{ACCOUNT}:instance-profile/aws-ddp-toolkit-node"),
+    Row("launcher", "sts:AssumeRole", role("aws-ddp-toolkit-node")),
+    *(
+        Row("scheduler", "iam:PassRole", role(name), to)
+        for name, to in (("admin", TO_SSM), ("aws-ddp-toolkit-node", TO_SSM), ("aws-ddp-toolkit-scheduler", TO_EC2))
+    ),
+    Row("scheduler", "ssm:StartAutomationExecution", arn("ssm", "automation-definition/AWS-RunShellScript:1")),
+    Row("scheduler", "ec2:TerminateInstances", NODE, COPIED),
+    Row(
+        "sweeper",
+        "ec2:TerminateInstances",
+        NODE,
+        {**COPIED, **on(**{"aws-ddp-toolkit:deadline": "2020-01-01T00:00:00Z"})},
+    ),
+    Row("image-builder", "ecr:PutImage", arn("ecr", "repository/payroll")),
+    Row("image-builder", "s3:PutObject", f"{OTHER_JOB}/job.json"),
+    Row("image-builder", "iam:PassRole", role("admin"), TO_EC2),
+]
+
+# ---- a node and a training against the account and its other jobs
+FROM_INSIDE = [
+    *(
+        Row(who, action, resource, context)
+        for who in ("node", "sagemaker")
+        for action, resource, context in (
+            ("s3:PutObject", f"{OTHER_JOB}/job.json", {}),
+            ("s3:PutObject", f"{OTHER_JOB}/cluster.json", {}),
+            ("s3:PutObject", f"{OTHER_JOB}/outcome.json", {}),
+            ("s3:DeleteObject", f"{OTHER_JOB}/exits/i-1.json", {}),
+            ("s3:PutObject", f"{BUCKET}/data/imagenet/train/0.jpg", {}),
+            ("s3:PutObject", f"{BUCKET}/images/context.tar", {}),  # what a build would run
+            ("s3:PutBucketPolicy", BUCKET, {}),
+            ("iam:PassRole", role("admin"), TO_EC2),
+            ("sts:AssumeRole", role("admin"), {}),
+            ("ec2:RunInstances", NODE, {**new(), **V2}),
+            ("ec2:TerminateInstances", NODE, MINE),
+            ("ec2:CreateTags", NODE, {**new(), "ec2:CreateAction": "RunInstances"}),
+            ("ec2:CreateNetworkInterface", ec2("subnet/subnet-prod"), {}),
+            ("ec2:CreateNetworkInterfacePermission", CARD, {}),
+            ("ssm:GetParameter", arn("ssm", "parameter/payroll/password"), {}),
+            ("ssm:GetParametersByPath", arn("ssm", "parameter/ddp-toolkit"), {}),
+            ("ssm:SendCommand", arn("ssm", "document/AWS-RunShellScript"), {}),
+            ("ssm:StartSession", NODE, {f"ssm:resourceTag/{OWNER}": ME}),
+            ("secretsmanager:GetSecretValue", arn("secretsmanager", "secret:payroll-Ab1Cd2"), {}),
+            ("ecr:PutImage", arn("ecr", "repository/aws-ddp-toolkit"), {}),
+            ("sagemaker:CreateTrainingJob", TRAINING, new()),
+            ("scheduler:DeleteSchedule", arn("scheduler", "schedule/aws-ddp-toolkit/aws-ddp-toolkit-j"), {}),
+            ("logs:DeleteLogGroup", arn("logs", "log-group:/aws-ddp-toolkit/ec2"), {}),
+            ("codebuild:StartBuild", arn("codebuild", "project/aws-ddp-toolkit-images"), {}),
+        )
+    ),
+    Row("sagemaker-vpc", "ec2:CreateNetworkInterface", ec2("subnet/subnet-prod"), on(Name="prod")),
+    Row("sagemaker-vpc", "ec2:CreateNetworkInterface", GROUP, on(Name="prod")),
+    Row("sagemaker-vpc", "ec2:CreateNetworkInterfacePermission", CARD, {"ec2:Vpc": ec2("vpc/vpc-prod")}),
+    Row("sagemaker-vpc", "ec2:DeleteNetworkInterface", CARD, {"ec2:Vpc": ec2("vpc/vpc-prod")}),
+]
+
+ATTACKS = [*OTHERS_JOBS, *THE_ACCOUNT, *ESCALATION, *FROM_INSIDE]
+
+# What the same people do every day.
+TWINS = [
+    Row("launcher", "ec2:TerminateInstances", NODE, MINE),
+    Row("launcher", "ec2:DeleteVolume", VOLUME, MINE),
+    Row("launcher", "ec2:RunInstances", GROUP, MINE),
+    Row("launcher", "ec2:RunInstances", GROUP, on(**YES)),
+    Row("launcher", "ec2:RunInstances", NODE, {**new(), **V2}),
+    Row("launcher", "ec2:RunInstances", VOLUME, {**new(), "ec2:Encrypted": "true"}),
+    Row("launcher", "ec2:RunInstances", ec2("image/ami-1"), {"ec2:Owner": "amazon"}),
+    Row("launcher", "ec2:CreateTags", NODE, {**new(), "ec2:CreateAction": "RunInstances"}),
+    Row("launcher", "ssm:StartSession", NODE, {f"ssm:resourceTag/{OWNER}": ME}),
+    Row("launcher", "ssm:StartSession", "arn:aws:ssm:us-east-1::document/SSM-SessionManagerRunShell"),
+    Row("launcher", "ssm:ResumeSession", arn("ssm", f"session/{ME}-0123")),
+    Row("launcher", "sagemaker:CreateTrainingJob", TRAINING, new()),
+    Row("launcher", "sagemaker:StopTrainingJob", TRAINING, MINE),
+    Row(
+        "launcher-vpc",
+        "sagemaker:CreateTrainingJob",
+        TRAINING,
+        {**new(), "sagemaker:VpcSubnets": ["subnet-REPLACE"], "sagemaker:VpcSecurityGroupIds": ["sg-REPLACE"]},
+    ),
+    Row("launcher", "iam:PassRole", role("aws-ddp-toolkit-node"), TO_EC2),
+    Row("launcher", "scheduler:CreateSchedule", arn("scheduler", "schedule/aws-ddp-toolkit/aws-ddp-toolkit-j")),
+    Row("launcher", "s3:PutObject", f"{BUCKET}/jobs/j/job.json", {"s3:ResourceAccount": ACCOUNT}),
+    Row("builder", "codebuild:StartBuild", arn("codebuild", "project/aws-ddp-toolkit-images")),
+    Row("scheduler", "iam:PassRole", role("aws-ddp-toolkit-scheduler"), TO_SSM),
+    Row("node", "s3:PutObject", f"{BUCKET}/jobs/j/run/model.pt", {"s3:ResourceAccount": ACCOUNT}),
+    Row("sagemaker-vpc", "ec2:CreateNetworkInterface", ec2("subnet/subnet-1"), on(**YES)),
+    Row("sagemaker-vpc", "ec2:CreateNetworkInterface", CARD, {"ec2:Vpc": ec2("vpc/vpc-REPLACE")}),
+]
+
+
+def policies(who: str) -> list[Policy]:
+    return [policy("launcher"), policy(who)] if who == "launcher-vpc" else [policy(who)]
+
+
+def may(row: Row) -> bool:
+    known = {"aws:userid": ME, "aws:PrincipalAccount": ACCOUNT, "s3:ResourceAccount": ACCOUNT}
+    return allows(policies(row.who), Need(row.action, row.resource, {**known, **row.context}))
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda row: f"{row.who} {row.action} {row.resource.rpartition(':')[2]}")
+def test_an_attack_is_refused(attack: Row) -> None:
+    assert not may(attack)
+
+
+def test_there_are_many_and_none_is_there_twice() -> None:
+    assert len({repr(attack) for attack in ATTACKS}) == len(ATTACKS) >= 60
+
+
+@pytest.mark.parametrize("row", TWINS, ids=lambda row: f"{row.who} {row.action} {row.resource.rpartition(':')[2]}")
+def test_what_one_does_every_day_is_allowed(row: Row) -> None:
+    assert may(row)
+
+
+@pytest.mark.parametrize("name", ["sagemaker", "scheduler", "image-builder"])
+def test_a_role_is_taken_on_for_this_account_only(name: str) -> None:
+    """https://docs.aws.amazon.com/sagemaker/latest/dg/security-confused-deputy-prevention.html
+
+    EC2 names no source when it takes on a role for an instance, and gives it only to instances of the role's account.
+    """
+    (statement,) = policy(f"{name}-trust")["Statement"]
+    assert statement["Condition"]["StringEquals"] == {"aws:SourceAccount": "@ACCOUNT@"}
