@@ -39,7 +39,8 @@ TAGGED, CARRIES = (
     {f"aws:{what}/{JOB_TAG}": NAME, f"aws:{what}/{OWNER_TAG}": "{USER_ID}", "aws:userid": "{USER_ID}"}
     for what in ("RequestTag", "ResourceTag")
 )
-IMDS_V2 = {"ec2:MetadataHttpTokens": "required", "ec2:MetadataHttpPutResponseHopLimit": "1"}
+SAFE = {**TAGGED, "ec2:MetadataHttpTokens": "required", "ec2:MetadataHttpPutResponseHopLimit": "1",
+        "ec2:Encrypted": "true"}  # fmt: skip
 OURS = {"s3:ResourceAccount": "{ACCOUNT}", "aws:PrincipalAccount": "{ACCOUNT}"}
 
 _JOB_FOLDER = [
@@ -49,9 +50,7 @@ _JOB_FOLDER = [
 
 # What a launcher does beyond look-ups, which show by themselves whether they are allowed.
 LAUNCHER_ON_EC2 = [
-    Right(["ec2:RunInstances"], [f"{EC2}instance/*"], {**TAGGED, **IMDS_V2}),
-    Right(["ec2:RunInstances"], [f"{EC2}volume/*"], {**TAGGED, "ec2:Encrypted": "true"}),
-    Right(["ec2:RunInstances"], [f"{EC2}network-interface/*"], TAGGED),
+    Right(["ec2:RunInstances"], [f"{EC2}instance/*", f"{EC2}volume/*", f"{EC2}network-interface/*"], SAFE),
     Right(["ec2:RunInstances"], [f"{EC2}subnet/*"]),
     Right(["ec2:RunInstances"], ["arn:aws:ec2:{REGION}::image/*"], {"ec2:Owner": "amazon"}),
     Right(["ec2:RunInstances"], ["arn:aws:ec2:{REGION}::snapshot/*"], {f"aws:ResourceTag/{DATA_TAG}": NAME}),
