@@ -24,6 +24,9 @@ NOT_COUNTED = "S3, logs, file systems, traffic"
 # https://docs.aws.amazon.com/sagemaker/latest/dg/reserve-capacity-with-training-plans.html
 BY_PLAN = ("p5e.", "p5en.", "p6-", "p6e-")
 
+# The repositories of infra/iam/sagemaker.json.
+_PULLED = re.compile(rf"/(pytorch|{TOOLKIT})[^/]*$")
+
 STARTERS = {"pytorchddp": "mpirun (pytorchddp)", "torch_distributed": "torchrun (torch_distributed)"}
 PRICE_SOURCES = {
     "capacity_block": "a capacity block's rate",
@@ -127,7 +130,7 @@ def warnings(resolved: Resolved, facts: Facts, image: Image) -> tuple[str, ...]:
         *_about_the_types(resolved),
         *_about_quotas(facts),
         *warnings_about(resolved.options, image, facts.now.date()),
-        *_about_permissions(resolved, facts),
+        *_about_permissions(resolved, facts, image),
         *_about_options(resolved),
     )
 
@@ -163,10 +166,12 @@ def _about_quotas(facts: Facts) -> Iterator[str]:
             )
 
 
-def _about_permissions(resolved: Resolved, facts: Facts) -> Iterator[str]:
+def _about_permissions(resolved: Resolved, facts: Facts, image: Image) -> Iterator[str]:
     is_sessions = facts.role_from == NOTEBOOK and (facts.bucket or "").startswith(SESSIONS_BUCKET)
     if facts.bucket is not None and not facts.bucket.startswith(f"{TOOLKIT}-") and not is_sessions:
         yield f"bucket {facts.bucket} is not in infra/iam/sagemaker.json; make sure that the role may use it."
+    if not image.known and not _PULLED.search(image.uri):
+        yield f"image {image.uri} is not in infra/iam/sagemaker.json; make sure that the role may pull it."
     for place in _beyond_the_policy(resolved):
         yield f"{place} is not in infra/iam/sagemaker.json; make sure that the role may read it."
 

@@ -14,6 +14,10 @@ _REFUSALS = {
     "all instance types together; ask for more under Service Quotas, Amazon SageMaker, or give fewer --nodes.",
     r"service limit '(?P<name>[^']+)' is (?P<limit>\d+)": "the account's quota {name!r} is {limit}; ask for more under "
     "Service Quotas, Amazon SageMaker, or give fewer --nodes or another --instance-type.",
+    r"Cannot find (the requested image|repository): ?(?P<name>\S*)": "SageMaker finds no image {name}; push it: "
+    "python -m launch.image push --target sagemaker, or check --image.",
+    r"Access denied for repository: (?P<name>\S+)": "the job's role may not pull {name}: infra/iam/sagemaker.json "
+    "allows the toolkit's own repository and AWS's PyTorch images; add it there, or give another --image.",
     r"No S3 objects found under S3 URL \"(?P<name>[^\"]+)\"": "there is nothing under {name}; check --data.",
     r"(?P<name>ml\.\S+) .*not (supported|available)": "{name} is not available in this region; give another "
     "--instance-type or --region.",

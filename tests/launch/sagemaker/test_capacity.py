@@ -111,7 +111,7 @@ def test_a_job_without_instances_waits_and_is_given_up_after_its_limit(stage: St
     (request,) = stage.account.asked("CreateTrainingJob")
     assert request["StoppingCondition"]["MaxPendingTimeInSeconds"] == 7200
     advance(stage.job())
-    assert (stage.job().status, stage.job().secondary) == ("InProgress", "Starting")
+    assert (stage.job().status, stage.job().secondary) == ("InProgress", "Pending")
 
 
 @pytest.mark.parametrize(("waited_h", "code"), [(2, Exit.AWS), (1, 130)])

@@ -81,6 +81,11 @@ class TrainingJob:
         return int(self.request["ResourceConfig"].get("InstanceCount", 1))
 
     @property
+    def is_reserved(self) -> bool:
+        """Whether its capacity is that of a training plan."""
+        return "TrainingPlanArn" in self.request["ResourceConfig"]
+
+    @property
     def others(self) -> list[Any]:
         """The region's other jobs, oldest first."""
         return [job for job in list(self._jobs.values()) if job is not self]
@@ -139,7 +144,8 @@ def advance(job: TrainingJob, to: str = "Training") -> None:
     It fails on the way without capacity or data; a spot job waits for capacity.
     """
     assert job.status == "InProgress", f"{job.name} is {job.status}"
-    here = ROAD.index(job.secondary) if job.secondary in ROAD else -1  # -1: without instances
+    # Without instances it begins again; while it is Pending it has not got beyond Starting.
+    here = ROAD.index(job.secondary) if job.secondary in ROAD else 0 if job.secondary == "Pending" else -1
     assert here <= ROAD.index(to), f"{job.name} is {job.secondary} already"
     for status in ROAD[here + 1 : ROAD.index(to) + 1]:
         if status == "Downloading" and not _get_machines(job):
@@ -159,23 +165,26 @@ def _get_machines(job: TrainingJob) -> bool:
         _say(job, MESSAGES["Prepared"])
         job.described.setdefault("TrainingStartTime", job.rules.now())
         return True
-    if job.is_spot or "MaxPendingTimeInSeconds" in job.described["StoppingCondition"]:
+    if job.is_spot:
         _say(job, MESSAGES["No machines"])
+    elif "MaxPendingTimeInSeconds" in job.described["StoppingCondition"]:
+        if job.secondary != "Pending":
+            _enter(job, "Pending")
     else:
         fail(job, NO_CAPACITY)
     return False
 
 
 def _has_machines(job: TrainingJob, kind: str) -> bool:
-    if "TrainingPlanArn" in job.request["ResourceConfig"]:
-        return True  # it is reserved
+    if job.is_reserved:
+        return True
     limit = job.rules.capacity.get(kind)
     others = [other for other in job.others if other.instance_type == kind and not other.has_ended]
     return limit is None or sum(other.count for other in others if _has_started(other)) + job.count <= limit
 
 
 def _has_started(job: TrainingJob) -> bool:
-    return job.secondary not in ("Starting", *WITHOUT_MACHINES)
+    return job.secondary not in ("Starting", "Pending", *WITHOUT_MACHINES)
 
 
 @locked

@@ -4,6 +4,7 @@ MESSAGES = {
     "Starting": "Starting the training job",
     "Prepared": "Preparing the instances for training",
     "No machines": "Insufficient capacity error from EC2 while launching instances, retrying!",
+    "Pending": "Waiting for capacity",  # [?]
     "Downloading": "Downloading the training image",
     "Training": "Training image download completed. Training in progress.",
     "Uploading": "Uploading generated training model",

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
 from typing import Any
 
 from moto.iam.models import iam_backends
 from moto.sagemaker.exceptions import SagemakerClientError
 
-from launch.rehearse.aws.sagemaker.jobs import DEFAULT_RUN_S, TrainingJob
-from launch.rehearse.aws.sagemaker.rules import ACROSS_JOBS, LONGEST_RUN, ON_DEMAND, PER_JOB, SPOT, WARM
-from launch.rehearse.aws.sagemaker.warm_pools import pool_key
+from launch.rehearse.aws.sagemaker.jobs import DEFAULT_RUN_S
 
 SERVICE = "sagemaker.amazonaws.com"
 LONGEST_RUN_S = 28 * 86_400
@@ -96,15 +93,20 @@ def check_limits(request: dict[str, Any]) -> None:
 
 def _check_machines(machines: dict[str, Any], is_spot: bool) -> None:
     """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ResourceConfig.html; the words are ours [?]."""
-    preferred = [one["InstanceType"] for one in machines.get("InstancePreferences", ())]
-    if preferred and (is_spot or "InstanceType" in machines):
-        raise invalid("InstancePreferences is mutually exclusive with InstanceType and EnableManagedSpotTraining")
-    if len(set(preferred)) < len(preferred):
-        raise invalid("An instance type can appear only once in InstancePreferences")
-    if not preferred and "InstanceType" not in machines and "InstanceGroups" not in machines:
+    if "InstancePreferences" in machines:
+        _check_preferences(machines, is_spot)
+    elif not {"InstanceType", "InstanceGroups"} & machines.keys():
         raise invalid("ResourceConfig must have InstanceType, InstanceGroups or InstancePreferences")
     if "TrainingPlanArn" in machines and is_spot:
         raise invalid("TrainingPlanArn is not supported when EnableManagedSpotTraining is set to true")
+
+
+def _check_preferences(machines: dict[str, Any], is_spot: bool) -> None:
+    preferred = [one["InstanceType"] for one in machines["InstancePreferences"]]
+    if is_spot or "InstanceType" in machines:
+        raise invalid("InstancePreferences is mutually exclusive with InstanceType and EnableManagedSpotTraining")
+    if len(set(preferred)) < len(preferred):
+        raise invalid("An instance type can appear only once in InstancePreferences")
 
 
 def check_role(arn: str, account: str) -> None:
@@ -128,49 +130,3 @@ def _trusts_sagemaker(policy: dict[str, Any]) -> bool:
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
-
-
-def check_quota(job: TrainingJob) -> None:
-    """https://docs.aws.amazon.com/general/latest/gr/sagemaker.html; the message is as users quote it."""
-    _check_general_quotas(job)
-    used: dict[str, int] = defaultdict(int)
-    for other in job.others:
-        if not other.has_ended:
-            used[_quota_name(other)] += other.count
-        if other.pool in ("InUse", "Available") and pool_key(other) != pool_key(job):
-            used[f"{other.instance_type} for {WARM}"] += other.count
-    # Of every type in the list, not only of the selected one.
-    usage = SPOT if job.is_spot else ON_DEMAND
-    uses = [] if "TrainingPlanArn" in job.request["ResourceConfig"] else [usage, WARM] if job.kept_s else [usage]
-    names = [f"{kind} for {use}" for use in uses for kind in job.instance_types]
-    for name in names:
-        _check_room(name, job.rules.quota.get(name, 0), used[name], job.count, "Instances")
-
-
-def _check_general_quotas(job: TrainingJob) -> None:
-    """Those of the whole account; an account without a value has no such quota."""
-    quota, market = job.rules.quota, "spot " if job.is_spot else ""
-    run_s = job.described["StoppingCondition"]["MaxRuntimeInSeconds"]
-    across = sum(other.count for other in job.others if not other.has_ended and other.is_spot == job.is_spot)
-    for name, used, delta, unit in (
-        (LONGEST_RUN, 0, run_s, "Seconds"),  # [?] the unit
-        (PER_JOB.format(market), 0, job.count, "Instances"),
-        (ACROSS_JOBS.format(market), across, job.count, "Instances"),
-    ):
-        if name in quota:
-            _check_room(name, quota[name], used, delta, unit)
-
-
-def _check_room(name: str, limit: float, used: int, delta: int, unit: str) -> None:
-    if used + delta > limit:
-        raise SagemakerClientError(
-            "ResourceLimitExceeded",
-            f"The account-level service limit '{name}' is {limit:.0f} {unit}, with current utilization of {used} "
-            f"{unit} and a request delta of {delta} {unit}. Please use AWS Service Quotas to request an increase for "
-            "this quota. If AWS Service Quotas is not available, contact AWS support to request an increase for this "
-            "quota.",
-        )
-
-
-def _quota_name(job: TrainingJob) -> str:
-    return f"{job.instance_type} for {SPOT if job.is_spot else ON_DEMAND}"

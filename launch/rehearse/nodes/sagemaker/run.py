@@ -101,7 +101,8 @@ class JobRun(threading.Thread):
             self.containers = self._start(stack)
             self._folders = self._checkpoint_folders()
             ending = self._follow(self.containers)
-            failed = next((container for container in self.containers if container.exit_code), None)
+            # SageMaker does not say whose reason it takes; the last host's is the one that is least likely to know.
+            failed = next((container for container in self.containers[::-1] if container.exit_code), None)
             _end(self.containers, 0 if ending in ("closing", *BLOWS) else self.agent.grace_s)
             failure = ""
             if ending == "exited" and failed is not None:
