@@ -22,6 +22,7 @@ from trainer.distributed.ranks import Ranks, read_ranks
 from trainer.errors import SettingsError, TrainerError, report_end
 from trainer.health.expected import read_expected
 from trainer.outcome import Record, no_record, recorded
+from trainer.process import compiler
 from trainer.process.output import say
 from trainer.process.parent import end_with_parent
 from trainer.process.run_folder import RunFolder
@@ -87,7 +88,9 @@ def _run(config: TrainConfig, ranks: Ranks, env: Mapping[str, str]) -> int:
 
 
 def _set_library_defaults(config: TrainConfig) -> None:
-    """Variables that torch's libraries read once, when torch is imported; the user's own are left alone."""
+    """What holds once torch is imported: variables that its libraries read, where the user has not set them."""
+    if not config.compile:
+        compiler.leave_out()
     if config.deterministic:
         # cuBLAS: https://pytorch.org/docs/stable/notes/randomness.html
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

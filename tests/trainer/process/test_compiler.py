@@ -1,0 +1,70 @@
+"""torch's compiler stays out of a training that compiles nothing, and is there for whoever wants it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import trainer_env
+from tests.warm import free_port
+
+AROUND = """
+import sys
+from trainer.process import compiler
+compiler.leave_out()
+import torch
+model = torch.nn.Linear(3, 3)
+optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+for _ in range(2):
+    model(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+optimizer.load_state_dict(optimizer.state_dict())
+assert "torch._dynamo.convert_frame" not in sys.modules, "the optimizer imports the compiler"
+{wanted}
+assert "torch._dynamo.convert_frame" in sys.modules
+assert sys.modules["torch._dynamo"] is torch._dynamo
+assert all(module.__spec__.name == name for name, module in sys.modules.items() if name.startswith("torch._dynamo."))
+"""
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        "assert torch.compile(model, backend='eager')(torch.ones(2, 3)).shape == (2, 3)",
+        "import torch._dynamo.config as config; assert config is torch._dynamo.config",
+        "assert torch._dynamo.utils.counters is not None",
+        "from torch._dynamo import optimize",
+    ],
+)
+def test_whoever_wants_the_compiler_gets_the_real_one(wanted: str) -> None:
+    words = [sys.executable, "-c", AROUND.format(wanted=wanted)]
+    ended = subprocess.run(words, env=trainer_env(), capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+
+
+TRAINING = """
+import os, sys, trainer.__main__
+code = trainer.__main__.main(sys.argv[1:], os.environ)
+assert "torch._dynamo.convert_frame" not in sys.modules, "a part of the compiler was imported"
+trainer.__main__.leave(code)
+"""
+
+
+@pytest.mark.parametrize("strategy", ["single", "ddp"])
+def test_a_training_imports_no_compiler(strategy: str, tmp_path: Path) -> None:
+    words = ["--model", "cnn", "--dataset", "digits", "--max-steps", "2", "--threads", "1", "--strategy", strategy,
+             "--cache-dir", str(tmp_path / "cache"), "--run-dir", str(tmp_path / "run")]  # fmt: skip
+    places = {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "MASTER_PORT": str(free_port()),
+    }
+    env = trainer_env({} if strategy == "single" else places | {"MASTER_ADDR": "127.0.0.1"})
+    ended = subprocess.run(
+        [sys.executable, "-c", TRAINING, *words], env=env, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr

@@ -1,0 +1,95 @@
+"""Keeps torch's compiler out of a process that compiles nothing: importing it takes half as long as torch itself.
+
+torch imports it with the first optimizer, whose methods ask it not to trace them, and for DDP, which asks for one of
+its settings.  Where nothing is compiled a stand-in can answer.  Whoever wants anything else, as FSDP does, gets the
+real one, which then takes the stand-in's place.
+"""
+
+import importlib
+import sys
+from collections.abc import Callable
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+NAME = "torch._dynamo"
+
+
+def leave_out() -> None:
+    """To be called before torch is imported, by a process that will not compile a model.
+
+    Does nothing where the compiler is there already.
+    """
+    if NAME not in sys.modules:
+        sys.modules[NAME] = _StandIn()
+        sys.meta_path.insert(0, _Submodules())
+
+
+def _disable(function: Callable[..., Any] | None = None, *_: object, **__: object) -> Callable[..., Any]:
+    """torch._dynamo.disable: what must not be compiled stays as it is."""
+    return function or (lambda decorated: decorated)
+
+
+class _Part:
+    """A part of the compiler of which something is wanted; the rest is the real one's."""
+
+    def __init__(self, part: str, **wanted: Callable[..., object]) -> None:
+        self._part = part
+        vars(self).update(wanted)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(getattr(_real(), self._part), name)
+
+
+class _StandIn(ModuleType):
+    """What torch 2.6 to 2.15 want of its compiler in a training that compiles nothing."""
+
+    disable = staticmethod(_disable)
+    graph_break = staticmethod(lambda *_, **__: None)
+    # DDP: "python_reducer" would be a setting of the compiler.
+    utils = _Part("utils", get_optimize_ddp_mode=lambda: "ddp_optimizer")
+    # init_process_group: rules that nobody has read yet need no clearing.
+    trace_rules = _Part("trace_rules", clear_lru_cache=lambda: None)
+
+    def __init__(self) -> None:
+        super().__init__(NAME)
+        self.__path__ = []  # a package, so that _Submodules is asked for what is in it
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # of those who only look through all modules, as `inspect` does
+            raise AttributeError(name)
+        return getattr(_real(), name)
+
+
+class _Submodules(MetaPathFinder):
+    """Whoever imports a part of the compiler gets the real one."""
+
+    def find_spec(self, name: str, *_: object, **__: object) -> ModuleSpec | None:
+        if not name.startswith(NAME + ".") or not isinstance(sys.modules.get(NAME), _StandIn):
+            return None
+        _real()
+        return ModuleSpec(name, _Loaded(importlib.import_module(name)))
+
+
+class _Loaded(Loader):
+    """Hands over a module that is loaded already."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module, self._spec = module, module.__spec__
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec
+
+
+def _real() -> ModuleType:
+    """torch's compiler itself, in place of the stand-in."""
+    if isinstance(sys.modules.get(NAME), _StandIn):
+        del sys.modules[NAME]
+        import torch
+
+        vars(torch).pop("_dynamo", None)
+    return importlib.import_module(NAME)
