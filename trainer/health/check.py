@@ -57,5 +57,5 @@ class Check:
         spent_s = self._spent_s + monotonic() - began
         found = f"; {network.sentence()}" if network else ""
         say(f"health check passed in {spent_s:.1f} s{found}")
-        if network and (warning := network.warning(self.expected.gbps)):
+        for warning in network.warnings(self.expected.gbps) if network else ():
             say(f"warning: {warning}")

@@ -8,35 +8,38 @@ import torch
 from trainer.distributed.probe import bus_bandwidth, seconds_of
 from trainer.distributed.session import Session
 from trainer.errors import MachineError
+from trainer.health.pairs import measure_pairs, slow_ones
 
 # Bytes that are summed, four times as many each time until a sum takes LONG_ENOUGH_S: so that neither a slow network
 # makes the check long nor a fast one is measured by its latency.
 SMALLEST, LARGEST, GROWTH, LONG_ENOUGH_S = 2**20, 2**28, 4, 0.05
 SUMS = 3
 # Of what the network should carry, the share below which the user is warned.  No machine is replaced for it: the
-# figure falls with other traffic and with credits that are used up, it does not say which of two machines is slow, a
+# figure falls with other traffic and with credits that are used up, of two machines none can be called the slow one, a
 # new one mostly stands in the same place, and a slow training is right nevertheless.
 ENOUGH = 0.5
 
 
 @dataclass(frozen=True)
 class Measured:
-    """gbps: bus bandwidth between machines in Gbit/s; nodes: how many."""
+    """gbps: bus bandwidth between machines in Gbit/s; nodes: how many; slow: a sentence for each slow one."""
 
     gbps: float
     nodes: int
+    slow: tuple[str, ...] = ()
 
     def sentence(self) -> str:
         return f"all-reduce between {self.nodes} nodes: {self.gbps:.3g} Gbit/s"
 
-    def warning(self, expected_gbps: float | None) -> str | None:
-        """What to tell of a network that carries much less than it should; None where it does not."""
+    def warnings(self, expected_gbps: float | None) -> tuple[str, ...]:
+        """What to tell of a network that carries much less than it should, and of machines slower than the others."""
         if expected_gbps is None or self.gbps >= ENOUGH * expected_gbps:
-            return None
+            return self.slow
         return (
             f"the {self.nodes} nodes exchange {self.gbps:.3g} Gbit/s, less than half of the {expected_gbps:g} Gbit/s "
             "of their type, so the training may wait for the network: check placement group, EFA and other traffic, "
-            "or send less with --comm-hook."
+            "or send less with --comm-hook.",
+            *self.slow,
         )
 
 
@@ -59,7 +62,11 @@ def measure_connected(session: Session) -> Measured | None:
         if quickest >= LONG_ENOUGH_S:
             break
     _refuse_wrong(session, wrong)
-    return Measured(fastest, session.ranks.nodes) if session.ranks.nodes > 1 else None
+    nodes = session.ranks.nodes
+    if nodes == 1:
+        return None
+    # Of two none can be called the slow one.
+    return Measured(fastest, nodes, tuple(slow_ones(measure_pairs(session, size))) if nodes > 2 else ())
 
 
 def _sum(session: Session, size: int) -> tuple[float, bool]:

@@ -55,14 +55,13 @@ def test_a_process_alone_has_nothing_to_measure() -> None:
 
 @pytest.mark.parametrize(("gbps", "warns"), [(2.49, True), (2.5, False), (9.0, False)])
 def test_less_than_half_of_what_the_catalog_says_is_a_warning(gbps: float, warns: bool) -> None:
-    warning = Measured(gbps, 2).warning(5.0)
-    assert (warning is not None) == warns
-    if warning:
-        assert "2.49 Gbit/s, less than half of the 5 Gbit/s" in warning
+    warnings = Measured(gbps, 2).warnings(5.0)
+    assert len(warnings) == warns
+    assert all("2.49 Gbit/s, less than half of the 5 Gbit/s" in warning for warning in warnings)
 
 
 def test_without_a_catalog_there_is_no_warning() -> None:
-    assert Measured(0.001, 2).warning(None) is None
+    assert Measured(0.001, 2).warnings(None) == ()
 
 
 def test_a_slow_network_is_measured_with_little_and_a_fast_one_with_much(monkeypatch: pytest.MonkeyPatch) -> None:
