@@ -30,7 +30,7 @@ from launch.rehearse.nodes.sagemaker.network import HostNetwork, network
 from tests.container.engine import BASE, Engine
 
 HOSTS = ("algo-1", "algo-2")
-PROGRAMS = ("sshd", "ssh-keygen", "orterun", "orted", "jq", "gcc")
+PROGRAMS = ("sshd", "ssh-keygen", "mpirun.openmpi", "jq", "gcc")
 
 START = """#!/usr/bin/env bash
 [ "$1" = train ] || exec "$@"
@@ -58,7 +58,7 @@ def make_host_base(engine: Engine) -> str:
     """A base with what AWS's images have for several hosts; its name."""
     root, name = engine.own / "hosts", f"{BASE}-hosts"
     write_program(root / "opt/base/bin/start_with_right_hostname.sh", START)
-    (root / "opt/base/bin/mpirun").symlink_to(shutil.which("orterun") or "")
+    (root / "opt/base/bin/mpirun").symlink_to("/usr/bin/orterun")  # not that of Python's package, which is not mounted
     write_program(root / "opt/base/bin/torchrun", TORCHRUN)
     (root / "changehostname.c").write_text(CHANGEHOSTNAME)
     _write_ssh(root)
