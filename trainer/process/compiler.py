@@ -22,7 +22,9 @@ def leave_out() -> None:
     Does nothing where the compiler is there already.
     """
     if NAME not in sys.modules:
-        sys.modules[NAME] = _StandIn()
+        whole = sys.modules[NAME] = _StandIn()
+        for part in (whole.utils, whole.trace_rules):
+            sys.modules[part.__name__] = part
         sys.meta_path.insert(0, _Submodules())
 
 
@@ -31,15 +33,18 @@ def _disable(function: Callable[..., Any] | None = None, *_: object, **__: objec
     return function or (lambda decorated: decorated)
 
 
-class _Part:
+class _Part(ModuleType):
     """A part of the compiler of which something is wanted; the rest is the real one's."""
 
     def __init__(self, part: str, **wanted: Callable[..., object]) -> None:
-        self._part = part
+        super().__init__(f"{NAME}.{part}")
         vars(self).update(wanted)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(getattr(_real(), self._part), name)
+        if name.startswith("__"):
+            raise AttributeError(name)
+        _real()
+        return getattr(importlib.import_module(self.__name__), name)
 
 
 class _StandIn(ModuleType):
@@ -47,8 +52,11 @@ class _StandIn(ModuleType):
 
     disable = staticmethod(_disable)
     graph_break = staticmethod(lambda *_, **__: None)
-    # DDP: "python_reducer" would be a setting of the compiler.
-    utils = _Part("utils", get_optimize_ddp_mode=lambda: "ddp_optimizer")
+    utils = _Part(
+        "utils",
+        get_optimize_ddp_mode=lambda: "ddp_optimizer",  # DDP: "python_reducer" would be a setting of the compiler
+        is_compile_supported=lambda device: False,  # torchvision's operators for detection
+    )
     # init_process_group: rules that nobody has read yet need no clearing.
     trace_rules = _Part("trace_rules", clear_lru_cache=lambda: None)
 
@@ -88,7 +96,8 @@ class _Loaded(Loader):
 def _real() -> ModuleType:
     """torch's compiler itself, in place of the stand-in."""
     if isinstance(sys.modules.get(NAME), _StandIn):
-        del sys.modules[NAME]
+        for name in [name for name, module in sys.modules.items() if isinstance(module, (_StandIn, _Part))]:
+            del sys.modules[name]
         import torch
 
         vars(torch).pop("_dynamo", None)

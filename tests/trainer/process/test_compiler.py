@@ -34,8 +34,7 @@ assert all(module.__spec__.name == name for name, module in sys.modules.items() 
     [
         "assert torch.compile(model, backend='eager')(torch.ones(2, 3)).shape == (2, 3)",
         "import torch._dynamo.config as config; assert config is torch._dynamo.config",
-        "assert torch._dynamo.utils.counters is not None",
-        "from torch._dynamo import optimize",
+        "from torch._dynamo.utils import counters",
     ],
 )
 def test_whoever_wants_the_compiler_gets_the_real_one(wanted: str) -> None:
@@ -52,19 +51,12 @@ trainer.__main__.leave(code)
 """
 
 
-@pytest.mark.parametrize("strategy", ["single", "ddp"])
-def test_a_training_imports_no_compiler(strategy: str, tmp_path: Path) -> None:
-    words = ["--model", "cnn", "--dataset", "digits", "--max-steps", "2", "--threads", "1", "--strategy", strategy,
-             "--cache-dir", str(tmp_path / "cache"), "--run-dir", str(tmp_path / "run")]  # fmt: skip
-    places = {
-        "RANK": "0",
-        "WORLD_SIZE": "1",
-        "LOCAL_RANK": "0",
-        "LOCAL_WORLD_SIZE": "1",
-        "MASTER_PORT": str(free_port()),
-    }
-    env = trainer_env({} if strategy == "single" else places | {"MASTER_ADDR": "127.0.0.1"})
+def test_a_training_with_ddp_and_torchvision_imports_no_compiler(tmp_path: Path) -> None:
+    words = ["--model", "shufflenet_v2_x0_5", "--dataset", "digits", "--max-steps", "2", "--threads", "1",
+             "--strategy", "ddp", "--cache-dir", str(tmp_path / "cache"), "--run-dir", str(tmp_path / "run")]  # fmt: skip
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     ended = subprocess.run(
-        [sys.executable, "-c", TRAINING, *words], env=env, capture_output=True, text=True, check=False
-    )
+        [sys.executable, "-c", TRAINING, *words],
+        env=trainer_env(alone | {"MASTER_PORT": str(free_port())}), capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
