@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from trainer.contract import Exit
+from trainer.settings.hidden import without_secrets
 
 # Who else gets the reason why the process ends.  Global, because a thread may report it while the main thread hangs.
 _listeners: list[Callable[[int, str], None]] = []
@@ -128,7 +129,8 @@ def not_written(error: OSError, sentence: str) -> MachineError:
 
 
 def report_end(code: int, sentence: str) -> None:
-    """Reports why this process ends with `code`: to the user, and to every listener."""
+    """Reports why this process ends with `code`: to the user, and to every listener.  No secret is repeated."""
+    sentence = without_secrets(sentence)
     # One write, where print makes two if Python is unbuffered: torchrun and mpirun mix the ranks' output in between.
     with suppress(OSError):  # a full disk takes neither this nor a traceback
         sys.stderr.write((sentence if code == Exit.INTERRUPTED else f"error: {sentence}") + "\n")

@@ -18,6 +18,7 @@ from launch.core.clock import Clock
 from launch.core.errors import Ended, NotSetUp
 from launch.core.job import Job, Where
 from launch.core.options import Options, WordList
+from launch.core.secrets import check_no_secret
 from launch.core.verbs import Verb, coded, run_verb, unknown_verb, verb_list, verb_of
 from trainer.config import SECTIONS, TrainConfig
 from trainer.contract import OUTCOME, STOPPED, Exit
@@ -99,6 +100,7 @@ def main(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> int:
 
 def _launch(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> int:
     launch, rehearsal, job = _read(launcher, argv)
+    check_no_secret({**dict(job.train), **dict(job.where)})
     if rehearsal.rehearse and launch.dry_run:
         raise SettingsError("--dry-run prints the plan and --rehearse plays it; leave one of them out.")
     if rehearsal.rehearse:

@@ -1,13 +1,15 @@
 """--secret NAME=REFERENCE: where AWS keeps the value of an environment variable.  Never the value itself.  Pure."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator
 
 from launch.core.options import WordList
 from trainer.errors import SettingsError
+from trainer.settings.hidden import VALUES
 
 if TYPE_CHECKING:  # plans need the forecast, and --help does not
     from launch.core.plan import Fact
@@ -31,6 +33,14 @@ def _of_texts(value: Any) -> Any:
     raise SettingsError(_FORM)
 
 
+def _of_pairs(value: Any) -> Any:
+    """The same for an option of other texts."""
+    if isinstance(value, str) or (isinstance(value, (list, tuple)) and all(isinstance(word, str) for word in value)):
+        return value
+    raise SettingsError("write it as KEY=VALUE,KEY=VALUE, or as a list of such texts.")
+
+
+Pairs = Annotated[WordList, BeforeValidator(_of_pairs)]
 References = Annotated[WordList, BeforeValidator(_of_texts)]  # the setting's type
 
 
@@ -54,6 +64,25 @@ def read_references(words: Iterable[str]) -> dict[str, str]:
             raise SettingsError(f"--secret {name} is given twice; leave one out.")
         found[name] = reference
     return found
+
+
+def check_no_secret(settings: Mapping[str, Any]) -> None:
+    """Raises SettingsError for a text among a job's settings that looks like a secret; it is not repeated.
+
+    What a job is told stands in plans, job folders and job descriptions, which more people read than it is meant for.
+    """
+    for name, value in settings.items():
+        if name != "secret" and any(VALUES.search(text) for text in _texts(value)):
+            raise SettingsError(
+                f"--{name.replace('_', '-')} holds what looks like a secret, which everybody who may read the job "
+                "would see; store it in AWS and give --secret NAME=ssm:/ddp-toolkit/..., or leave it out."
+            )
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, (list, tuple)):
+        return [text for one in value for text in _texts(one)]
+    return [str(value)] if isinstance(value, (str, Path)) else []
 
 
 def facts(words: Iterable[str]) -> "list[Fact]":

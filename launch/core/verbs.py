@@ -13,6 +13,7 @@ from trainer.contract import STOPPED, Exit
 from trainer.errors import SettingsError, TrainerError
 from trainer.settings import completion, flags
 from trainer.settings.argparser import version
+from trainer.settings.hidden import without_secrets
 from trainer.settings.registry import did_you_mean
 
 SHORT = {"-f": "--follow"}
@@ -103,7 +104,7 @@ def coded(act: Callable[[], int]) -> int:
         return act()
     except TrainerError as error:
         sys.stdout.flush()
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {without_secrets(str(error))}", file=sys.stderr)
         return error.code
     except KeyboardInterrupt:
         return STOPPED

@@ -9,7 +9,7 @@ from zipfile import ZIP_STORED, ZipFile, ZipInfo
 from launch.image.source import Source
 
 # infra/cloudformation/account.yaml expires these; infra/iam names the prefix, too.
-PREFIX = "images/"
+PREFIX = "aws-ddp-toolkit-builds/"  # expires after a week, so no name that data may have
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from io import StringIO
 from typing import Any
 
+from launch.core.cells import harmless
 from launch.core.drawing.charts import DASH, Measured, figure, signed
 from launch.core.runs import Run
 from launch.core.tables import narrowed
@@ -139,7 +140,7 @@ def as_csv(results: Findings) -> str:
     for run in results.runs:
         point = points.get(id(run))
         own = {f"point.{name}": value for name, value in run.point.items()}
-        rows.append({**_csv_row(run, point, series.get(id(point)), results.unit), **own})
+        rows.append(harmless({**_csv_row(run, point, series.get(id(point)), results.unit), **own}))
     names = list(dict.fromkeys(name for row in rows for name in row))
     names.sort(key=lambda name: (name.startswith("point."), name if name.startswith("point.") else ""))
     text = StringIO()

@@ -21,6 +21,7 @@ from trainer.batches import check_batches
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 from trainer.settings.argparser import as_text
+from trainer.settings.hidden import is_secret
 
 DISK_GB, DATA_DISK_GB = 30, 250  # ImageNet takes 150 GB
 INPUT_FOLDER = "/opt/ml/input/data/"
@@ -31,8 +32,6 @@ ENDING_S = 600
 # us-east-1, USD per GB and month of a training job's own disk, as remembered on 2026-11-21.
 DISK_USD = 0.14
 
-# Names of variables that hold a secret.  Everybody who may describe the job can read its environment.
-_SECRET = re.compile(r"SECRET|PASSWORD|PASSWD|(^|_)TOKEN(_|$)|API_?KEY|CREDENTIAL|PRIVATE_?KEY", re.IGNORECASE)
 
 # What no shell changes.
 _PLAIN = re.compile(r"[A-Za-z0-9_\-+=:,./@%]*")
@@ -246,8 +245,8 @@ def _environment(words: Iterable[str]) -> dict[str, str]:
     pairs = _pairs("--environment", words)
     for name in pairs:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise SettingsError(f"--environment {name}: use letters, digits and _, and no digit at the start.")
-        if _SECRET.search(name):
+            raise SettingsError("--environment: names have letters, digits and _, and no digit at the start.")
+        if is_secret(name, pairs[name]):
             raise SettingsError(
                 f"--environment {name} looks like a secret, and everybody who can describe the job would see it; "
                 f"store it in AWS and give --secret {name}=ssm:/ddp-toolkit/..., or leave it out."
@@ -260,7 +259,8 @@ def _pairs(option: str, words: Iterable[str]) -> dict[str, str]:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key:
-            raise SettingsError(f"{option} {word}: write it as KEY=VALUE,KEY=VALUE.")
+            # What has no name may be a secret that was given by mistake.
+            raise SettingsError(f"{option}: write it as KEY=VALUE,KEY=VALUE.")
         pairs[key] = value
     return pairs
 

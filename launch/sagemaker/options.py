@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from launch.core.options import Options, WordList
-from launch.core.secrets import References
+from launch.core.secrets import Pairs, References
 
 MOST_HOURS = 672  # 28 days: SageMaker's own limit
 
@@ -69,7 +69,7 @@ class SageMakerOptions(Options):
     kms_key: str | None = Field(None, description="KMS key for disks and results (default: AWS's own)")
     encrypt_traffic: bool = Field(False, description="encrypt traffic between nodes; slows the all-reduce")
     tags: WordList = Field((), description="KEY=VALUE,... extra tags of the training job")
-    environment: WordList = Field(
+    environment: Pairs = Field(
         (), description="KEY=VALUE,... environment variables; visible in the console, so use --secret for secrets"
     )
     secret: References = Field(

@@ -12,6 +12,7 @@ from launch.slurm.options import SlurmOptions
 from trainer import datasets
 from trainer.config import TrainConfig
 from trainer.contract import NODE_GPUS
+from trainer.errors import SettingsError
 from trainer.settings.flags import to_argv
 
 # How long srun lets the other tasks run after the first has ended; they end by themselves within that time.
@@ -145,4 +146,8 @@ def _torchrun(job: ResolvedJob) -> list[str]:
 
 
 def _quoted(flag: str) -> str:
+    """A flag of sbatch on its line.  Raises SettingsError for one that would not end with it: the rest would run."""
+    if not flag.isprintable():
+        name, _, text = flag.partition("=")
+        raise SettingsError(f"{text!a}, of sbatch's {name}, has characters that do not print; rename it.")
     return shlex.quote(flag) if any(c in flag for c in " \t#'\"\\") else flag

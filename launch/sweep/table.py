@@ -7,6 +7,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from launch.core.cells import harmless
 from launch.core.clock import duration
 from launch.core.runs import Run
 from launch.core.tables import narrowed, table, terminal_width, without_empty
@@ -57,10 +58,10 @@ def _most(run: Run, name: str) -> Any:
 
 def write_csv(runs: Sequence[Run], out: Path) -> None:
     """Writes OUT/runs.csv, whole or not at all: a line per run, empty where a value is not known."""
-    rows = [row(run) for run in runs]
+    rows = [harmless(row(run)) for run in runs]
     names: dict[str, None] = {}  # in order; what a run has of its own before what was measured
     for run in runs:
-        names |= dict.fromkeys(("name", "state", "reason", "exit_code", *run.point))
+        names |= dict.fromkeys(("name", "state", "reason", "exit_code", *harmless(dict(run.point))))
     for values in rows:
         names |= dict.fromkeys(values)
     text = StringIO(newline="")

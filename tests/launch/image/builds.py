@@ -35,7 +35,7 @@ class Builds:
         aws.call("s3", "CreateBucket", {"Bucket": BUCKET})
         aws.call("logs", "CreateLogGroup", {"logGroupName": LOG_GROUP})
         project = {
-            "name": PROJECT, "source": {"type": "S3", "location": f"{BUCKET}/images/"},
+            "name": PROJECT, "source": {"type": "S3", "location": f"{BUCKET}/aws-ddp-toolkit-builds/"},
             "artifacts": {"type": "NO_ARTIFACTS"}, "serviceRole": "arn:aws:iam::123456789012:role/r",
             "environment": {"type": "LINUX_CONTAINER", "image": "i", "computeType": "BUILD_GENERAL1_SMALL"},
         }  # fmt: skip

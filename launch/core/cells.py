@@ -1,0 +1,22 @@
+"""Cells of CSV files.  Pure."""
+
+# What a spreadsheet takes for a formula, which may call programs:
+# https://owasp.org/www-community/attacks/CSV_Injection
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def harmless(row: dict[str, object]) -> dict[str, object]:
+    """`row` with a quote before each text that a spreadsheet would run; numbers are left as they are."""
+    return {_cell(name): _cell(value) if isinstance(value, str) else value for name, value in row.items()}
+
+
+def _cell(text: str) -> str:
+    return f"'{text}" if text.startswith(FORMULAS) and not _is_number(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

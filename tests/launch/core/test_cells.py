@@ -1,0 +1,26 @@
+"""C12: a name in table.csv and runs.csv is no formula to a spreadsheet."""
+
+import csv
+import io
+
+import pytest
+
+from launch.core.cells import harmless
+from launch.sweep import table
+
+
+@pytest.mark.parametrize("text", ['=HYPERLINK("http://x")', "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\t=1", "\r=1"])
+def test_what_a_spreadsheet_would_run_is_quoted(text: str) -> None:
+    assert harmless({text: text}) == {f"'{text}": f"'{text}"}
+
+
+@pytest.mark.parametrize("value", ["-1.5", "+2", "1e-3", "resnet18", "", -3, 2.5, None, "a=b"])
+def test_numbers_and_words_are_left_as_they_are(value: object) -> None:
+    assert harmless({"x": value}) == {"x": value}
+
+
+def test_nothing_in_runs_csv_begins_like_a_formula() -> None:
+    assert table.harmless is harmless  # both tables write through it
+    text = io.StringIO()
+    csv.DictWriter(text, ["x"]).writerow(harmless({"x": "=1+1"}))
+    assert text.getvalue().strip() == "'=1+1"

@@ -1,0 +1,34 @@
+"""Secrets that stand where they do not belong: recognised by their shape, and kept out of what is shown.  Pure.
+
+By shape alone, so without a promise: a password of plain letters looks like any word.
+"""
+
+import re
+
+HIDDEN = "***"
+
+# Names of variables that hold a secret.
+NAMES = re.compile(
+    r"SECRET|PASSW|(^|_)(PASS|PWD|PAT|TOKEN|AUTH|COOKIE|DSN)(_|$)|API_?KEY|ACCESS_?KEY|CREDENTIAL|PRIVATE_?KEY",
+    re.IGNORECASE,
+)
+# Values: a URL with a password, and the tokens that services mark as theirs (GitHub, GitLab, AWS, Hugging Face, OpenAI
+# and alike, Slack, Google, npm, PyPI, wandb, a JWT, a key file).
+VALUES = re.compile(
+    r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)"
+    r"|\b(gh[opusr][_-][A-Za-z0-9]{16,}|github[_-]pat[_-]\w{20,}|glpat-[\w-]{16,}|(AKIA|ASIA)[A-Z0-9]{16}\b|hf[_-][A-Za-z0-9]{16,}"
+    r"|sk-[\w-]{20,}|xox[abeprs]-[\w-]{10,}|AIza[\w-]{30,}|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{20,}|wandb_v1_\w{20,}"
+    r"|eyJ[\w-]{10,}\.[\w-]{10,}(\.[\w-]*)?)"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*",
+    re.DOTALL,
+)
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable of that name, or with that value, holds a secret as far as one can see."""
+    return NAMES.search(name) is not None or VALUES.search(value) is not None
+
+
+def without_secrets(text: str) -> str:
+    """`text` with what looks like a secret replaced."""
+    return VALUES.sub(HIDDEN, text)
