@@ -44,7 +44,8 @@ check: .venv/.installed-for-tests .venv/checkov
 	$(PYTEST) -q tests/test_checks.py
 
 # Installs what all tests need of Python.
-everything: .venv/.installed-for-all-tests .venv/checkov .venv/sagemaker-train .venv/twine
+everything: .venv/.installed-for-all-tests .venv/checkov .venv/sagemaker-pytorch-inference .venv/sagemaker-train \
+	.venv/twine
 
 # After a change of pyproject.toml or constraints.txt.  A lock is for every system and Python: it has the hashes of all
 # files that PyPI has of a version.  Not pip's: whoever installs has one.
@@ -54,7 +55,8 @@ lock: .venv/.installed
 	for extra in rehearse test test-all notebook; do \
 		$(COMPILE) -c constraints.txt --extra $$extra -o infra/locks/$$extra.txt pyproject.toml || exit; \
 	done
-	for tool in checkov==3.3.30 pip-audit==2.10.1 sagemaker-train==1.27.0 twine==7.0.0 uv==0.13.9; do \
+	for tool in checkov==3.3.30 pip-audit==2.10.1 sagemaker-pytorch-inference==2.0.25 sagemaker-train==1.27.0 twine==7.0.0 \
+		uv==0.13.9; do \
 		echo $$tool | $(COMPILE) -o infra/locks/$${tool%%=*}.txt - || exit; \
 	done
 
@@ -105,4 +107,10 @@ clean:
 	@echo "Installing $* into a venv of its own."
 	@$(PYTHON) -m venv --clear $@
 	@$(call install,$@/bin/python,--only-binary :all: -r $<) || { rm -rf $@; exit 1; }
+	@touch $@
+
+# What SageMaker's endpoints have, beside what they load: a folder, which goes behind all others on Python's path.
+.venv/sagemaker-pytorch-inference: infra/locks/sagemaker-pytorch-inference.txt | .venv/.installed
+	@echo "Installing AWS's inference toolkit into a folder of its own."
+	@$(call install,$(BIN)/python,--target $@ -r $<) || { rm -rf $@; exit 1; }
 	@touch $@

@@ -15,6 +15,7 @@ EVERYTHING = "make test-all"
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 Mark = pytest.MarkDecorator
 # The Python of its venv: Makefile.
+INFERENCE = Path(sys.prefix, "sagemaker-pytorch-inference")
 SDK_3 = Path(sys.prefix, "sagemaker-train/bin/python")
 
 
@@ -94,6 +95,11 @@ def sagemaker_hosts() -> Mark:
     from launch.rehearse.nodes.sagemaker.network import why_no_network
 
     return _unless_reason(why_no_network(), f"as root: {DEBIAN} iproute2")
+
+
+def sagemaker_inference() -> Mark:
+    """AWS's inference toolkit, in a folder of its own."""
+    return _unless(INFERENCE.exists(), "sagemaker-pytorch-inference", "make everything")
 
 
 def sagemaker_sdk_3() -> Mark:

@@ -52,6 +52,9 @@ SAGEMAKER_FAILURE_PATTERN = re.compile(r'Exception: exit code (?P<code>\d+): (?P
 # Prefix of the environment variables that say where AWS keeps the value of another variable.
 SAGEMAKER_SECRET = "DDP_SECRET_"  # nosec B105  # a name
 
+# Asks for inference code beside the weights, which AWS's PyTorch inference toolkit loads: any value.
+SAGEMAKER_INFERENCE = "DDP_INFERENCE_CODE"
+
 # Environment variables in which a launcher describes the machine to the ranks: the number of its GPUs, the rate of its
 # network (Gbit/s), and the numbers of NVIDIA's Xid errors in its kernel's log.  See trainer.health.
 NODE_GPUS, NODE_GBPS, NODE_XIDS = "DDP_NODE_GPUS", "DDP_NODE_GBPS", "DDP_NODE_XIDS"

@@ -28,6 +28,7 @@ from trainer.contract import (
     METRICS,
     SAGEMAKER_CHECKPOINTS,
     SAGEMAKER_FAILURE,
+    SAGEMAKER_INFERENCE,
     SAGEMAKER_MODEL,
     SETTINGS,
     SIGNATURE,
@@ -62,7 +63,7 @@ def main(argv: Sequence[str], env: MutableMapping[str, str]) -> int:
             env.update(read_secrets(env))
             code = train(flags, env)
             if code == Exit.DONE and read_ranks(env).is_head:
-                _hand_over(read_settings(flags), _model_dir(env))
+                _hand_over(read_settings(flags), _model_dir(env), with_code=SAGEMAKER_INFERENCE in env)
         except TrainerError as error:
             report_end(error.code, str(error))
             return error.code
@@ -102,8 +103,11 @@ def _model_dir(env: Mapping[str, str]) -> PurePosixPath:
     return PurePosixPath(env.get("SM_MODEL_DIR", SAGEMAKER_MODEL))
 
 
-def _hand_over(config: TrainConfig, model_dir: PurePosixPath) -> None:
-    """Copies the results into the folder that SageMaker uploads as model.tar.gz.  Raises MachineError."""
+def _hand_over(config: TrainConfig, model_dir: PurePosixPath, *, with_code: bool) -> None:
+    """Copies the results into the folder that SageMaker uploads as model.tar.gz.  Raises MachineError.
+
+    with_code: and what an endpoint loads them with.
+    """
     assert config.run_dir is not None
     for name in RESULTS:
         try:
@@ -114,6 +118,20 @@ def _hand_over(config: TrainConfig, model_dir: PurePosixPath) -> None:
                 f"cannot copy {name} to {model_dir} ({error.strerror}); start again with a larger volume: "
                 "the training itself is done and saved."
             ) from error
+    if with_code:
+        _add_code(model_dir)
+
+
+def _add_code(model_dir: PurePosixPath) -> None:
+    from trainer.serving import write_code
+
+    try:
+        write_code(model_dir)
+    except OSError as error:
+        raise MachineError(
+            f"cannot write the inference code to {model_dir} ({error.strerror}); start again with a larger volume: "
+            "the training itself is done and saved."
+        ) from error
 
 
 def _report_to_toolkit(code: int, sentence: str) -> None:
