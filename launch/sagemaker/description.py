@@ -10,6 +10,7 @@ from launch.sagemaker.channels import Channel
 from launch.sagemaker.checks import Resolved
 from launch.sagemaker.facts import Facts
 from launch.sagemaker.images import Image
+from launch.sagemaker.names import REGISTER_TAG
 from launch.sagemaker.options import SageMakerOptions
 from trainer.config import TrainConfig
 from trainer.contract import (
@@ -17,6 +18,7 @@ from trainer.contract import (
     NODE_GBPS,
     NODE_GPUS,
     SAGEMAKER_CHECKPOINTS,
+    SAGEMAKER_INFERENCE,
     SAGEMAKER_SCRIPT,
     SAGEMAKER_SECRET,
 )
@@ -114,7 +116,7 @@ def describe(
         source=f"s3://{folder.bucket}/{source_key(folder, bundle)}",
         has_requirements=REQUIREMENTS in bundle.names,
         hyperparameters=hyperparameters(train),
-        environment={**_expected(resolved, train), **resolved.environment, **references},
+        environment={**_expected(resolved, train), **resolved.environment, **references, **_inference(options)},
         metrics=metrics(),
         tags=_tags(resolved, folder, facts),
         output=f"{folder.uri}/output",
@@ -146,7 +148,14 @@ def _tags(resolved: Resolved, folder: Folder, facts: Facts) -> dict[str, str]:
     ours = {tag["Key"]: tag["Value"] for tag in tags(folder.job, folder.bucket, facts.now, owner=facts.owner)}
     if facts.prices.usd_per_hour:  # whoever adds up what a job cost cannot look it up again
         ours[HOURLY_TAG] = f"{resolved.instance_usd_per_hour:.6g}"
+    if resolved.options.register is not None:  # for whoever follows the job to its end
+        ours[REGISTER_TAG] = resolved.options.register
     return {**ours, **resolved.tags}
+
+
+def _inference(options: SageMakerOptions) -> dict[str, str]:
+    """Asks the trainer for code that serves the model."""
+    return {} if options.register is None else {SAGEMAKER_INFERENCE: "1"}
 
 
 def _likely_role(options: SageMakerOptions, facts: Facts) -> str:

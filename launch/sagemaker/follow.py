@@ -11,6 +11,7 @@ from launch.core.price import usd
 from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
 from launch.sagemaker.names import command
 from launch.sagemaker.outcome import last_words, outcome_of, record
+from launch.sagemaker.register import register
 from launch.sagemaker.result import fetch_result
 from launch.sagemaker.runtime import Runtime
 from launch.sagemaker.stop import end
@@ -91,6 +92,8 @@ def _finish(training_job: TrainingJob, runtime: Runtime, lines: Sequence[str], *
         logs = command("logs", training_job.job, training_job.region)
         raise Ended(f"{outcome.reason}; {cost}\n  {logs}\n  {training_job.console}", outcome.exit_code, outcome)
     say(f"the training is done; {cost}")
+    if training_job.registers_in is not None:
+        say(register(runtime.aws, training_job))
     if fetch:
         say(f"result: {_fetch(training_job, runtime, outcome)}")
     if training_job.checkpoints is not None:

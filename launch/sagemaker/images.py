@@ -187,6 +187,11 @@ def warnings_about(options: SageMakerOptions, image: Image, today: date) -> list
     return sentences
 
 
+def inference_image(region: str) -> str:
+    """AWS's newest image that serves PyTorch models, for a CPU: the models are small, and any endpoint has one."""
+    return f"{registry(region)}/{_table()['inference']}"
+
+
 @cache
 def _table() -> Mapping[str, Any]:
     # Imported here, as --help needs neither.

@@ -3,6 +3,7 @@
 import re
 
 BACKEND = "sagemaker"
+REGISTER_TAG = "aws-ddp-toolkit:register"
 NOTEBOOK = "this notebook"  # where a role is from
 # How the SDK names a session's default bucket: sagemaker-REGION-ACCOUNT.  AmazonSageMakerFullAccess covers it.
 SESSIONS_BUCKET = "sagemaker-"

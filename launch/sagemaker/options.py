@@ -1,5 +1,6 @@
 """What launch.sagemaker adds to the trainer's settings; flags, YAML keys and help are made from it."""
 
+import warnings
 from typing import Literal
 
 from pydantic import Field
@@ -8,6 +9,9 @@ from launch.core.options import Options, WordList
 from launch.core.secrets import Pairs, References
 
 MOST_HOURS = 672  # 28 days: SageMaker's own limit
+
+# pydantic warns of the field, as classes have a method of that name (of ABCMeta); values have not.
+warnings.filterwarnings("ignore", 'Field name "register"')
 
 
 class SageMakerOptions(Options):
@@ -81,6 +85,12 @@ class SageMakerOptions(Options):
     remote_debug: bool = Field(False, description="let `launch.sagemaker ssh JOB` open a shell in the containers")
     infra_check: bool = Field(False, description="SageMaker looks at the instances' health before the training")
     profiler: bool = Field(False, description="SageMaker's own system metrics every half second; takes GPU time")
+
+    register: str | None = Field(
+        None,
+        pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}$",
+        description="model package group that the trained model is registered in, with code that serves it",
+    )
 
     max_hours: float = Field(12.0, gt=0, le=MOST_HOURS, description="time limit of the training, in hours")
     max_usd: float | None = Field(None, gt=0, description="refuse a job that may cost more than this")

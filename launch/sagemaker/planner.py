@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from launch.core.errors import NotSetUp
 from launch.core.job import Job, on_gpus
-from launch.core.names import TIME, Folder, bucket_of
+from launch.core.names import STARTED_TAG, TIME, Folder, bucket_of
 from launch.core.plan import Plan, Request
 from launch.core.pricelist import no_price
-from launch.sagemaker import explain, ways
+from launch.sagemaker import explain, register, ways
 from launch.sagemaker.bundle import Bundle, make_bundle
 from launch.sagemaker.checks import Resolved, check_price
 from launch.sagemaker.description import Description, describe, hyperparameters, source_key
@@ -61,6 +61,7 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
         warnings=explain.warnings(resolved, facts, image),
         problems=(*facts.problems, *problems, *_differences(job, resolved, running), *_too_expensive(resolved, facts)),
         arguments=way.arguments(description),
+        later=_later(resolved, description),
     )
 
 
@@ -75,6 +76,15 @@ def _next_name(name: str, facts: Facts) -> str:
     """The name of the next start: SageMaker uses a name once."""
     numbers = [number_of(taken, name) or 0 for taken in facts.taken]
     return start_name(name, max(numbers, default=0) + 1)
+
+
+def _later(resolved: Resolved, description: Description) -> tuple[tuple[str, tuple[Request, ...]], ...]:
+    """What --register does after the training."""
+    group, name = resolved.options.register, description.name
+    if group is None:
+        return ()
+    model, token = f"{description.output}/{name}/output/model.tar.gz", description.tags[STARTED_TAG]
+    return ((register.HEADING, register.requests(group, name, description.region, model, token)),)
 
 
 def _differences(

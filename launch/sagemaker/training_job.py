@@ -10,7 +10,7 @@ from launch.core import catalog
 from launch.core.names import BUCKET_TAG, HOURLY_TAG, JOB_TAG, STARTED_TAG, Folder, foreign_tag, read_usd
 from launch.core.price import HOURS_PER_MONTH
 from launch.sagemaker.checks import DISK_USD
-from launch.sagemaker.names import job_of, number_of
+from launch.sagemaker.names import REGISTER_TAG, job_of, number_of
 
 RUNNING, STOPPING = "InProgress", "Stopping"
 OVER = ("Completed", "Failed", "Stopped")
@@ -79,6 +79,11 @@ class TrainingJob:
     def is_ours(self) -> bool:
         """Whether it has all of the toolkit's tags, and a name that fits them: only then it may be stopped."""
         return not self.foreign_tag
+
+    @property
+    def registers_in(self) -> str | None:
+        """The group of the registry that its model goes into."""
+        return self.tags.get(REGISTER_TAG)
 
     @property
     def is_over(self) -> bool:

@@ -41,6 +41,7 @@ WIDE = {
     ("node.json", "CarryTheShell"): "the same; its channels are no resource to IAM",
     ("scheduler.json", "StartTheAutomation"): "one document, of AWS's own, and its executions",
     ("sweeper.json", "StartTheSweeper"): "one document, of our own, and its executions",
+    ("sagemaker-extras.json", "RegisterModels"): "adds to groups of any name what somebody must approve",
     ("sagemaker.json", "LetAShellIn"): "AWS's agent in a job's container: its channels are no resource to IAM",
 }
 
