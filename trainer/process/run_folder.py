@@ -103,7 +103,9 @@ class RunFolder:
 def _refuse_no_files(run_dir: Path, checkpoint_dir: Path) -> None:
     """Raises SettingsError for what is no file where the run will write one."""
     files = [run_dir / name for name in (METRICS, CURVES, SETTINGS, WEIGHTS, f"{WEIGHTS}.sha256", SIGNATURE, OUTCOME)]
-    files += [path for ending in ("pt", "pt.sha256") for path in checkpoint_dir.glob(f"*.{ending}")]
+    # As state/checkpoint.py names them, which takes torch and its seconds.
+    for name in ("best.pt", "epoch-*-step-*.pt"):
+        files += [*checkpoint_dir.glob(name), *checkpoint_dir.glob(f"{name}.sha256")]
     for path in files:
         if os.path.lexists(path) and not is_file(path):
             kind = "a folder" if is_folder(path) else "no ordinary file"

@@ -15,8 +15,9 @@ from tests import warm
 from tests.conftest import SMALL
 from trainer import __main__ as trainer_main
 from trainer.contract import CHECKPOINTS, CURVES, METRICS, OUTCOME, SETTINGS, SIGNATURE, WEIGHTS
-from trainer.distributed.folders import not_writable
+from trainer.errors import not_writable
 from trainer.process.folder_lock import IN_USE
+from trainer.process.run_folder import RunFolder
 from trainer.settings.flags import LONGEST_PATH
 
 NOBODY = 65534
@@ -107,6 +108,12 @@ def test_a_folder_where_the_run_would_write_a_file_is_refused_before_it_trains(t
     for number, ((code, err), name) in enumerate(zip(done, OUTPUTS, strict=True)):
         assert (code, err.count("\n")) == (2, 1), err
         assert f"{number}/{name} is a folder" in err
+
+
+def test_a_folder_of_another_name_beside_the_checkpoints_is_the_users_own(tmp_path: Path) -> None:
+    (tmp_path / "0" / CHECKPOINTS / "mine.pt").mkdir(parents=True)
+    with RunFolder(tmp_path / "0", is_named=True) as folder:
+        assert folder.claim() == tmp_path / "0"
 
 
 def test_a_folder_that_the_machine_cannot_write_to_may_work_on_another_try() -> None:
