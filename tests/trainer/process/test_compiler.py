@@ -53,7 +53,8 @@ trainer.__main__.leave(code)
 
 def test_a_training_with_ddp_and_torchvision_imports_no_compiler(tmp_path: Path) -> None:
     words = ["--model", "shufflenet_v2_x0_5", "--dataset", "digits", "--max-steps", "2", "--threads", "1",
-             "--strategy", "ddp", "--cache-dir", str(tmp_path / "cache"), "--run-dir", str(tmp_path / "run")]  # fmt: skip
+             "--strategy", "ddp", "--cache-dir", str(tmp_path / "cache"),
+             "--run-dir", str(tmp_path / "run")]  # fmt: skip
     alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     ended = subprocess.run(
         [sys.executable, "-c", TRAINING, *words],
