@@ -18,10 +18,15 @@ SIGNALLED = 128  # and the signal: how shells and mpirun write it
 
 Verdict = tuple[int, str]  # exit code, reason
 
+_NO_CAPACITY = (
+    "AWS has no free instances of this type here: try later, or give another "
+    "--instance-type, several of them (ml.g5.12xlarge,ml.g6.12xlarge), another --region, or a --training-plan"
+)
+
 # FailureReason, as AWS begins it -> exit code and remedy.
 _REASONS = (
-    ("CapacityError", Exit.AWS, "AWS has no free instances of this type here: try later, or give another "
-     "--instance-type, several of them (ml.g5.12xlarge,ml.g6.12xlarge), another --region, or a --training-plan"),
+    ("CapacityError", Exit.AWS, _NO_CAPACITY),
+    ("InsufficientCapacity", Exit.AWS, _NO_CAPACITY),
     ("InternalServerError", Exit.MACHINE, "SageMaker itself failed: the same command with --job-name {job} resumes "
      "from the newest checkpoint"),
     ("ClientError: Data download", Exit.DATA, "check --data, and what the role may read"),

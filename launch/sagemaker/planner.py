@@ -95,7 +95,7 @@ def _differences(
         return ()
     options = resolved.options
     wanted = (options.nodes, options.spot, hyperparameters(job.train))
-    is_one_of_them = running.instance_type in (*options.types, "")
+    is_one_of_them = running.instance_type in (*options.types, " or ".join(options.types))
     if is_one_of_them and wanted == (running.nodes, running.is_spot, running.settings):
         return ()
     sentence = f"job {running.job} is running with other settings; choose another --job-name, or stop it first."

@@ -173,8 +173,7 @@ def read_training_job(described: Mapping[str, Any], tags: Mapping[str, str], reg
         trained_s=described.get("TrainingTimeInSeconds"),
         billed_s=described.get("BillableTimeInSeconds"),
         failure=described.get("FailureReason", ""),
-        # Of several that were asked for, SageMaker shows the selected one once it has it.
-        instance_type=resources.get("InstanceType") or resources.get("SelectedInstanceType", ""),
+        instance_type=_type_of(resources),
         nodes=resources.get("InstanceCount", 0),
         disk_gb=resources.get("VolumeSizeInGB", 0),
         is_spot=bool(described.get("EnableManagedSpotTraining")),
@@ -190,3 +189,9 @@ def read_training_job(described: Mapping[str, Any], tags: Mapping[str, str], reg
         tags=tags,
         has_shell=bool(described.get("RemoteDebugConfig", {}).get("EnableRemoteDebug")),
     )
+
+
+def _type_of(resources: Mapping[str, Any]) -> str:
+    """The instance type; of several that were asked for the selected one, or all of them before SageMaker has one."""
+    preferred = " or ".join(one["InstanceType"] for one in resources.get("InstancePreferences", ()))
+    return str(resources.get("InstanceType") or resources.get("SelectedInstanceType") or preferred)

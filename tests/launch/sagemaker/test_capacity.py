@@ -82,6 +82,9 @@ def test_the_image_has_kernels_for_every_type() -> None:
 def test_a_job_that_runs_on_one_of_them_is_left_alone_by_the_same_command(stage: Stage) -> None:
     stage.settings = {"instance_type": TWO, "detach": True}
     stage.launch()
+    assert stage.plan().steps == ()  # while it waits
+    stage.type("status", NAME)
+    assert "1 x ml.g5.12xlarge or ml.g5.2xlarge" in stage.text
     advance(stage.job())
     assert stage.plan().steps == ()
     stage.settings["instance_type"] = "ml.g5.48xlarge"

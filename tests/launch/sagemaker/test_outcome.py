@@ -70,6 +70,7 @@ def test_the_first_rank_that_says_why_counts() -> None:
         ("AlgorithmError: ExecuteUserScriptError:\nExitCode 0\nErrorMessage", 1, "AlgorithmError: ExecuteUser"),
         ("InternalServerError: We encountered an internal error.", 6, "SageMaker itself failed: the same"),
         ("CapacityError: Unable to provision requested ML compute capacity.", 4, "another --instance-type"),
+        ("InsufficientCapacityError: no p5", 4, "several of them"),
         ("ClientError: Data download failed:NoSuchKey", 3, "check --data"),
     ],
 )  # fmt: skip
