@@ -87,7 +87,8 @@ def _compute(description: Description) -> dict[str, Any]:
         compute["keep_alive_period_in_seconds"] = description.keep_s
     if description.max_wait_s is not None:
         compute["enable_managed_spot_training"] = True
-    return {**compute, **_key("volume_kms_key_id", description.disk_key)}
+    keys = {"volume_kms_key_id": description.disk_key, "training_plan_arn": description.training_plan}
+    return {**compute, **{name: key for name, key in keys.items() if key is not None}}
 
 
 def _wait(description: Description) -> dict[str, int]:

@@ -31,6 +31,7 @@ JOBS: Mapping[str, Mapping[str, Any]] = {
     "FSx and KMS": {**VPC, "data": "fsx://fs-0123456789abcdef0/fsx/imagenet", "kms_key": "alias/ours"},
     "everything": EVERYTHING,
     "warm pool and FSx": FILE_SYSTEMS,
+    "reserved": {"training_plan": "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p5en-in-march"},
     "bare": {"checkpoints": False, "max_restarts": 0},
     "watched": {"remote_debug": True, "infra_check": True},
     "secrets": {"secret": "WANDB_API_KEY=ssm:/ddp-toolkit/wandb", "wandb": "vision"},
