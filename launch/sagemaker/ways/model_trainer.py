@@ -28,7 +28,7 @@ from launch.sagemaker.ways.sdks import (
 from trainer.errors import SettingsError
 
 # Into a venv of its own, and without our constraints: they are those of version 2.
-INSTALL = "-e '.[model-trainer]'"
+INSTALL = "-r infra/locks/sagemaker-train.txt"
 
 # mpirun's ranks on other hosts read where to meet; the SDK's MPI driver does not tell them.
 MEETING = {"MASTER_ADDR": "algo-1", "MASTER_PORT": "7777"}
