@@ -26,6 +26,7 @@ from trainer.config import TrainConfig
 from trainer.contract import (
     CURVES,
     METRICS,
+    PLAIN_WEIGHTS,
     SAGEMAKER_CHECKPOINTS,
     SAGEMAKER_FAILURE,
     SAGEMAKER_INFERENCE,
@@ -41,7 +42,7 @@ from trainer.process.parent import end_with_parent
 from trainer.process.secrets import read_secrets
 
 # Everything but the checkpoints, which would make model.tar.gz several times as large.
-RESULTS = (WEIGHTS, SIGNATURE, METRICS, SETTINGS, CURVES)
+RESULTS = (WEIGHTS, PLAIN_WEIGHTS, SIGNATURE, METRICS, SETTINGS, CURVES)
 
 
 def start() -> NoReturn:

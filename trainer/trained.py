@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer import models
-from trainer.contract import CHECKPOINTS, SIGNATURE, WEIGHTS
+from trainer.contract import CHECKPOINTS, PLAIN_WEIGHTS, SIGNATURE, WEIGHTS
 from trainer.datasets.crops import middle_crop
 from trainer.datasets.decode import Pixels, read_crop
 from trainer.datasets.unreadable import UnreadableError
@@ -134,7 +134,7 @@ def _weights_file(run: Path) -> Path:
         return run
     if not is_folder(run):
         raise SettingsError(f"no run {one_line(run, 300)}; give the folder of a run, its {WEIGHTS} or a checkpoint.")
-    for name in (WEIGHTS, f"{CHECKPOINTS}/{checkpoint.BEST}", checkpoint.BEST):
+    for name in (PLAIN_WEIGHTS, WEIGHTS, f"{CHECKPOINTS}/{checkpoint.BEST}", checkpoint.BEST):
         if is_file(run / name):
             return run / name
     raise SettingsError(f"{run} has no {WEIGHTS} and no {CHECKPOINTS}/{checkpoint.BEST}; give the folder of a run.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 import time
@@ -16,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from trainer import plain
 from trainer.distributed.join import Before, Link, join
 from trainer.distributed.lost import listen, named
 from trainer.distributed.notes import NoAnswer, Notes
@@ -76,9 +76,7 @@ class Session:
         """
         if not self.link:
             return [value]
-        buffer = io.BytesIO()
-        torch.save(value, buffer)
-        mine = torch.frombuffer(buffer.getbuffer(), dtype=torch.uint8)
+        mine = torch.frombuffer(bytearray(plain.dumps(value)), dtype=torch.uint8)
         sizes = self._sizes(mine)
         if not self.ranks.is_head:
             dist.send(mine, dst=0, group=self.link.control)
@@ -99,7 +97,7 @@ class Session:
         assert self.link
         data = torch.empty(size, dtype=torch.uint8)
         dist.recv(data, src=rank, group=self.link.control)
-        received: dict[str, Any] = torch.load(io.BytesIO(data.numpy().tobytes()), weights_only=True)
+        received: dict[str, Any] = plain.loads(data.numpy().tobytes())
         return received
 
     def broadcast(self, payload: bytes | None) -> bytes | None:

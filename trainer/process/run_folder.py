@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from trainer.contract import CHECKPOINTS, CURVES, METRICS, OUTCOME, SETTINGS, SIGNATURE, WEIGHTS, Exit
+from trainer.contract import CHECKPOINTS, CURVES, METRICS, OUTCOME, PLAIN_WEIGHTS, SETTINGS, SIGNATURE, WEIGHTS, Exit
 from trainer.errors import SettingsError, not_writable, one_line, report_end
 from trainer.files import is_file, is_folder
 from trainer.process.folder_lock import IN_USE, FolderLock, Owner, Taken
@@ -102,7 +102,8 @@ class RunFolder:
 
 def _refuse_no_files(run_dir: Path, checkpoint_dir: Path) -> None:
     """Raises SettingsError for what is no file where the run will write one."""
-    files = [run_dir / name for name in (METRICS, CURVES, SETTINGS, WEIGHTS, f"{WEIGHTS}.sha256", SIGNATURE, OUTCOME)]
+    weights = [WEIGHTS, f"{WEIGHTS}.sha256", PLAIN_WEIGHTS, f"{PLAIN_WEIGHTS}.sha256"]
+    files = [run_dir / name for name in (METRICS, CURVES, SETTINGS, *weights, SIGNATURE, OUTCOME)]
     # As state/checkpoint.py names them, which takes torch and its seconds.
     for name in ("best.pt", "epoch-*-step-*.pt"):
         files += [*checkpoint_dir.glob(name), *checkpoint_dir.glob(f"{name}.sha256")]

@@ -16,11 +16,13 @@ from typing import Any
 
 import torch
 
+from trainer import plain
 from trainer.errors import CheckpointError, not_written
 from trainer.files import is_file, read_regular, write_atomically
 
 NAME = "epoch-{epoch:04d}-step-{step:06d}.pt"
 BEST = "best.pt"
+SAFE_TORCH = (2, 10)  # the first whose weights_only keeps what it promises: CVE-2026-24747
 LARGEST_DIGEST = 2**16  # bytes of the file that holds it; ours has a hundred
 _PATTERN = re.compile(r"epoch-(\d+)-step-(\d+)\.pt")
 
@@ -97,7 +99,7 @@ class Checkpoints:
         _set_aside([*_candidates(self.folder), *([best] if best.exists() else [])], ".earlier")
 
     def _write(self, path: Path, state: dict[str, Any], is_best: bool) -> None:
-        write(path, _serialized(state))
+        write(path, plain.dumps(state))
         if is_best:
             _duplicate(path, self.folder / BEST)
         _tidy(self.folder, self._keep)
@@ -130,9 +132,24 @@ def is_name(name: object) -> bool:
 
 
 def load(data: bytes) -> dict[str, Any]:
-    """The checkpoint in `data`, on the CPU.  Only tensors and plain values are accepted, so a file cannot run code."""
+    """The checkpoint in `data`, or the weights of a model.pt, on the CPU.  A file cannot run code.
+
+    Raises CheckpointError for what an earlier version pickled, where torch cannot read that safely.
+    """
+    if plain.is_plain(data):
+        read_plainly: dict[str, Any] = plain.loads(data)
+        return read_plainly
+    if torch_version() < SAFE_TORCH:
+        raise CheckpointError(
+            f"a file is pickled, which torch {torch.__version__} cannot read safely (CVE-2026-24747); read it with "
+            "torch 2.10 or newer, or give the model.safetensors beside it."
+        )
     state: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     return state
+
+
+def torch_version() -> tuple[int, ...]:
+    return tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 
 def are_finite(weights: dict[str, Any]) -> bool:
@@ -144,6 +161,8 @@ def _check_content(path: Path, data: bytes) -> None:
     """Raises CheckpointError for an undamaged file that no training has written."""
     try:
         state = load(data)
+    except CheckpointError as error:
+        raise CheckpointError(f"checkpoint {path}: {error}") from error
     except Exception as error:  # torch's reader raises whatever a stray byte makes it stumble over
         raise CheckpointError(f"checkpoint {path} holds nothing that torch can read safely.") from error
     if not isinstance(state, dict):
@@ -151,14 +170,11 @@ def _check_content(path: Path, data: bytes) -> None:
 
 
 def save_weights(path: Path, weights: dict[str, Any]) -> None:
-    """Writes a model's weights alone, for use elsewhere."""
-    write(path, _serialized(weights))
-
-
-def _serialized(state: dict[str, Any]) -> bytes:
+    """Writes a model's weights alone, for use elsewhere: as model.pt for torch.load, and as model.safetensors."""
     buffer = io.BytesIO()
-    torch.save(state, buffer)
-    return buffer.getvalue()
+    torch.save(weights, buffer)
+    write(path, buffer.getvalue())
+    write(path.with_suffix(".safetensors"), plain.dumps(weights))
 
 
 def _candidates(folder: Path) -> list[Path]:

@@ -254,3 +254,25 @@ def test_what_a_killed_process_left_is_tidied_up(tmp_path: Path) -> None:
     (tmp_path / ".epoch-0001-step-000001.pt.99.tmp").write_bytes(b"half")
     saved(tmp_path, 1)
     assert not list(tmp_path.glob(".*.tmp"))
+
+
+# ---- C5: weights_only is no protection below torch 2.10
+
+
+def test_a_checkpoint_is_read_without_pickle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved(tmp_path, 1)
+    save_weights(tmp_path / "model.pt", {"weight": torch.ones(2)})
+    monkeypatch.setattr(torch, "load", None)
+    assert best(tmp_path) == 1
+    assert load(read(tmp_path / "model.safetensors"))["weight"].tolist() == [1, 1]
+
+
+def test_what_is_pickled_is_read_only_where_that_is_safe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As earlier versions wrote their checkpoints: https://nvd.nist.gov/vuln/detail/CVE-2026-24747"""
+    torch.save({"weight": torch.ones(2)}, tmp_path / "old.pt")
+    old = (tmp_path / "old.pt").read_bytes()
+    assert load(old)["weight"].tolist() == [1, 1]
+    monkeypatch.setattr(torch, "__version__", "2.9.1+cu128")
+    monkeypatch.setattr(torch, "load", None)
+    with pytest.raises(CheckpointError, match=r"torch 2\.9\.1\+cu128 cannot read safely .* torch 2\.10 or newer"):
+        load(old)

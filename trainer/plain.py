@@ -1,0 +1,131 @@
+"""Tensors and plain values as bytes that hold no code, in the layout of a safetensors file.
+
+Eight bytes with the length of a JSON header, the header, the numbers: https://huggingface.co/docs/safetensors.  Other
+programs read the tensors of such a file by name; what is around them stands in the header's metadata, under "tree".
+"""
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+LENGTH = 8  # bytes that hold the length of the header, little-endian
+LARGEST_HEADER = 100_000_000  # as the safetensors library's own limit
+METADATA = "__metadata__"
+TYPES = {
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
+    "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
+}  # fmt: skip
+NAMES = {dtype: name for name, dtype in TYPES.items()}
+
+Header = dict[str, dict[str, Any]]
+
+
+def dumps(tree: Any) -> bytes:
+    """`tree` of dicts, lists, tuples, tensors on the CPU and plain values.  Raises TypeError for anything else."""
+    tensors: dict[str, Tensor] = {}
+    metadata = {"tree": json.dumps(_described(tree, "", tensors))}
+    # Larger numbers first, so that each lies at a multiple of its size.
+    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    header: dict[str, Any] = {METADATA: metadata}
+    end = 0
+    for name in names:
+        tensor = tensors[name]
+        begin, end = end, end + tensor.numel() * tensor.element_size()
+        header[name] = {"dtype": NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return b"".join([len(text).to_bytes(LENGTH, "little"), text, *(_bytes(tensors[name]) for name in names)])
+
+
+def loads(data: bytes) -> Any:
+    """What dumps() made `data` of; the tensors of a file of other programs by name.
+
+    Raises ValueError for anything else; nothing in `data` is run.
+    """
+    try:
+        header, begin = _header(data)
+        metadata = header.pop(METADATA, {})
+        tensors = dict(_tensors(header, bytearray(memoryview(data)[begin:])))
+        return _restored(json.loads(metadata["tree"]), tensors) if "tree" in metadata else tensors
+    except (KeyError, TypeError, AttributeError, RecursionError, RuntimeError, OverflowError) as error:
+        raise ValueError(f"no file of tensors: {error}") from error
+
+
+def is_plain(data: bytes) -> bool:
+    """Whether `data` begins as dumps() begins."""
+    return data[LENGTH : LENGTH + 1] == b"{" and 0 < int.from_bytes(data[:LENGTH], "little") <= LARGEST_HEADER
+
+
+def _header(data: bytes) -> tuple[Header, int]:
+    if not is_plain(data):
+        raise ValueError("no header")
+    begin = LENGTH + int.from_bytes(data[:LENGTH], "little")
+    header = json.loads(bytes(data[LENGTH:begin]))
+    if begin > len(data) or not isinstance(header, dict):
+        raise ValueError("its header is cut off")
+    return header, begin
+
+
+def _tensors(header: Header, numbers: bytearray) -> Iterator[tuple[str, Tensor]]:
+    for name, row in header.items():
+        dtype, shape, (begin, end) = TYPES[row["dtype"]], row["shape"], row["data_offsets"]
+        if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
+            raise ValueError(f"{name!r} has no size")
+        size = math.prod(shape)
+        if end > len(numbers) or end - begin != size * dtype.itemsize:
+            raise ValueError(f"{name!r} lies outside the file")
+        stored = torch.uint8 if dtype is torch.bool else dtype
+        flat = torch.empty(0, dtype=stored)  # frombuffer takes no count of 0
+        if size:
+            flat = torch.frombuffer(numbers, dtype=stored, count=size, offset=begin)
+        yield name, (flat != 0 if dtype is torch.bool else flat).reshape(shape)
+
+
+def _bytes(tensor: Tensor) -> memoryview | bytes:
+    """The numbers, where possible as they lie: a checkpoint has gigabytes."""
+    if sys.byteorder != "little":
+        raise TypeError("numbers are written little-endian, and this machine's are not")
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b""
+
+
+def _described(tree: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """`tree` for JSON, which knows neither tensors nor tuples, nor keys that are numbers."""
+    if isinstance(tree, Tensor):
+        if tree.dtype not in NAMES:
+            raise TypeError(f"{name}: tensors of {tree.dtype} cannot be saved")
+        while not name or name in tensors or name == METADATA:  # {"a.b": ...} beside {"a": {"b": ...}}
+            name += "_"
+        tensors[name] = tree.detach()
+        return {"tensor": name}
+    if isinstance(tree, Mapping):
+        for key in tree:
+            if type(key) not in (str, int):
+                raise TypeError(f"{name}: a key {key!r} cannot be saved")
+        return {"dict": [[key, _described(value, _below(name, key), tensors)] for key, value in tree.items()]}
+    if isinstance(tree, (list, tuple)):
+        rows = [_described(value, _below(name, place), tensors) for place, value in enumerate(tree)]
+        return {"tuple" if isinstance(tree, tuple) else "list": rows}
+    if tree is None or isinstance(tree, (str, bool, int, float)):
+        return tree
+    raise TypeError(f"{name}: a {type(tree).__name__} cannot be saved")
+
+
+def _below(name: str, key: str | int) -> str:
+    return f"{name}.{key}" if name else str(key)
+
+
+def _restored(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if not isinstance(tree, dict):
+        return tree
+    ((kind, content),) = tree.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "dict":
+        return {key: _restored(value, tensors) for key, value in content}
+    rows = [_restored(value, tensors) for value in content]
+    return {"list": rows, "tuple": tuple(rows)}[kind]
