@@ -1,12 +1,14 @@
 """In which order and on which worker tests run: the longest first, so that no worker is left alone at the end.
 
 Tests are handed out in units: a file, as its tests share what is set up for it; a test that takes long by itself; or
-a folder whose tests share something dear.  durations.json has the seconds of units, as measured by --write-durations.
+a folder whose tests share something dear.  durations.json has the seconds of tests, and of what the tests of a file set
+up and take down, as measured by --write-durations.
 """
 
 import json
 import os
-from collections import Counter, defaultdict
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -16,8 +18,8 @@ from xdist.scheduler import LoadScopeScheduling
 DURATIONS = Path(__file__).parent / "durations.json"
 FOLDERS = ("tests/launch/slurm/", "tests/launch/report/")  # one cluster; one report
 LONG_S = 8.0  # a test that takes longer is a unit, without what is set up for the others of its file as well
-SHORT_S = 1.0  # a unit that takes less is not worth a line
-USUAL_S = 0.1  # a test of a unit without a line
+SHORT_S = 0.5  # what takes less is not worth a line
+USUAL_S = 0.05  # a test without a line
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,8 +36,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def sorted_by_duration(nodeids: list[str]) -> list[str]:
     """The longest units first; tests keep their order in a unit."""
-    sizes = Counter(map(unit_of, nodeids))
-    expected_s = {unit: durations().get(unit, size * USUAL_S) for unit, size in sizes.items()}
+    expected_s = defaultdict[str, float](float)
+    for nodeid in nodeids:
+        expected_s[unit_of(nodeid)] += durations().get(nodeid, USUAL_S)
+    for file in {nodeid.split("::")[0] for nodeid in nodeids}:
+        expected_s[unit_of(file)] += durations().get(file, 0.0)
     return sorted(nodeids, key=lambda nodeid: (-expected_s[unit_of(nodeid)], unit_of(nodeid)))
 
 
@@ -62,14 +67,14 @@ class Units(LoadScopeScheduling):
 @cache
 def unit_of(nodeid: str) -> str:
     """What is handed out as a whole: a test that takes long, a folder, or a file."""
-    if nodeid in durations():
+    if "::" in nodeid and durations().get(nodeid, 0.0) >= LONG_S:
         return nodeid
     return next((folder for folder in FOLDERS if nodeid.startswith(folder)), nodeid.split("::")[0])
 
 
 @cache
 def durations() -> dict[str, float]:
-    """Seconds by unit."""
+    """Seconds by test, without what it shares with others; and of that by file."""
     measured: dict[str, float] = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
     return measured
 
@@ -77,19 +82,21 @@ def durations() -> dict[str, float]:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if config.getoption("--write-durations"):
         reports = [report for kind in ("passed", "failed", "") for report in terminalreporter.getreports(kind)]
-        calls, whole = defaultdict[str, float](float), defaultdict[str, float](float)
-        for report in reports:
-            if isinstance(report, pytest.TestReport):
-                whole[report.nodeid] += report.duration
-                calls[report.nodeid] += report.duration * (report.when == "call")
-        DURATIONS.write_text(json.dumps(_merged(calls, whole), indent=0, sort_keys=True) + "\n")
+        measured = [report for report in reports if isinstance(report, pytest.TestReport)]
+        merged = merge(durations(), [(report.nodeid, report.when == "call", report.duration) for report in measured])
+        DURATIONS.write_text(json.dumps(merged, indent=0, sort_keys=True) + "\n")
 
 
-def _merged(calls: dict[str, float], whole: dict[str, float]) -> dict[str, float]:
-    """The known durations, with those of the units to which the tests belong: their calls, and with their setup."""
-    new = defaultdict[str, float](float)
-    for nodeid, seconds in whole.items():
-        shared = next((folder for folder in FOLDERS if nodeid.startswith(folder)), None)
-        new[shared or (nodeid if calls[nodeid] >= LONG_S else nodeid.split("::")[0])] += seconds
-    old = {unit: seconds for unit, seconds in durations().items() if unit not in whole and unit not in new}
-    return {unit: round(seconds, 1) for unit, seconds in (old | new).items() if seconds >= SHORT_S}
+def merge(known: Mapping[str, float], reports: Iterable[tuple[str, bool, float]]) -> dict[str, float]:
+    """`known`, with what was measured in place of what it said of those tests.  Pure.
+
+    reports: (test, whether this is its call and not what is around it, seconds).  Of a file whose tests ran in part,
+    what they share was perhaps made in part; the most that was ever seen holds.
+    """
+    calls, around = defaultdict[str, float](float), defaultdict[str, float](float)
+    for nodeid, is_call, seconds in reports:
+        calls[nodeid] += seconds * is_call
+        around[nodeid.split("::")[0]] += seconds * (not is_call)
+    files = {file: max(seconds, known.get(file, 0.0)) for file, seconds in around.items()}
+    new = {**known, **calls, **files}
+    return {name: round(seconds, 1) for name, seconds in new.items() if seconds >= SHORT_S}

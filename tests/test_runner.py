@@ -144,7 +144,9 @@ def test_what_runs_programs_stays() -> None:
 
 def test_the_longest_come_first_and_what_shares_stays_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(order, "DURATIONS", tmp_path / "durations.json")
-    order.DURATIONS.write_text(json.dumps({"b.py": 5, "b.py::test_long": 20, "tests/launch/slurm/": 9}))
+    order.DURATIONS.write_text(
+        json.dumps({"b.py": 3, "b.py::test_2": 2, "b.py::test_long": 20, "tests/launch/slurm/x.py": 7})
+    )
     tests = ["a.py::test_1", "b.py::test_2", "tests/launch/slurm/x.py::t", "b.py::test_long", "b.py::test_3",
              "tests/launch/slurm/y.py::t"]  # fmt: skip
     caches = (order.durations, order.unit_of)
@@ -156,3 +158,9 @@ def test_the_longest_come_first_and_what_shares_stays_together(tmp_path: Path, m
     for cached in caches:
         cached.cache_clear()
     assert ordered == [tests[3], tests[2], tests[5], tests[1], tests[4], tests[0]]
+
+
+def test_measuring_a_part_keeps_what_is_known_of_the_rest() -> None:
+    known = {"a.py": 4.0, "a.py::test_1": 3.0, "a.py::test_2": 2.0, "b.py::test_3": 9.0}
+    measured = [("a.py::test_1", False, 1.0), ("a.py::test_1", True, 5.0), ("a.py::test_4", True, 0.1)]
+    assert order.merge(known, measured) == {"a.py": 4.0, "a.py::test_1": 5.0, "a.py::test_2": 2.0, "b.py::test_3": 9.0}
