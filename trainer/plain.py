@@ -96,16 +96,9 @@ def _bytes(tensor: Tensor) -> memoryview | bytes:
 def _described(tree: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     """`tree` for JSON, which knows neither tensors nor tuples, nor keys that are numbers."""
     if isinstance(tree, Tensor):
-        if tree.dtype not in NAMES:
-            raise TypeError(f"{name}: tensors of {tree.dtype} cannot be saved")
-        while not name or name in tensors or name == METADATA:  # {"a.b": ...} beside {"a": {"b": ...}}
-            name += "_"
-        tensors[name] = tree.detach()
-        return {"tensor": name}
+        return {"tensor": _named(tree, name, tensors)}
     if isinstance(tree, Mapping):
-        for key in tree:
-            if type(key) not in (str, int):
-                raise TypeError(f"{name}: a key {key!r} cannot be saved")
+        _check_keys(tree, name)
         return {"dict": [[key, _described(value, _below(name, key), tensors)] for key, value in tree.items()]}
     if isinstance(tree, (list, tuple)):
         rows = [_described(value, _below(name, place), tensors) for place, value in enumerate(tree)]
@@ -113,6 +106,22 @@ def _described(tree: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     if tree is None or isinstance(tree, (str, bool, int, float)):
         return tree
     raise TypeError(f"{name}: a {type(tree).__name__} cannot be saved")
+
+
+def _named(tensor: Tensor, name: str, tensors: dict[str, Tensor]) -> str:
+    """Adds the tensor to `tensors`; returns the name under which it lies there."""
+    if tensor.dtype not in NAMES:
+        raise TypeError(f"{name}: tensors of {tensor.dtype} cannot be saved")
+    while not name or name in tensors or name == METADATA:  # {"a.b": ...} beside {"a": {"b": ...}}
+        name += "_"
+    tensors[name] = tensor.detach()
+    return name
+
+
+def _check_keys(tree: Mapping[Any, Any], name: str) -> None:
+    for key in tree:
+        if type(key) not in (str, int):
+            raise TypeError(f"{name}: a key {key!r} cannot be saved")
 
 
 def _below(name: str, key: str | int) -> str:
