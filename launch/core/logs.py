@@ -10,6 +10,7 @@ from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.perform import Say
+from launch.core.terminal import harmless
 
 # A machine's lines can arrive this much later than newer ones of another machine, so this much is read again.
 OVERLAP_MS = 120_000
@@ -90,7 +91,7 @@ class LogTail:
         self._seen = {event: time for event, time in self._seen.items() if time >= self._start_ms}
 
     def _line(self, event: Mapping[str, Any]) -> str:
-        text = self._streams.rewrite(str(event["message"]).rstrip("\r\n"))
+        text = harmless(self._streams.rewrite(str(event["message"]).rstrip("\r\n")))
         if self._only is None and (self._several or len(self._speakers) > 1):
             return f"[{self._streams.mark(event['logStreamName'])}] {text}"
         return text

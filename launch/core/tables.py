@@ -5,6 +5,8 @@ import sys
 from collections.abc import Collection, Sequence
 from io import StringIO
 
+from launch.core.terminal import harmless
+
 WIDEST = 100_000  # columns: lines are never wrapped, so that they can be piped to other programs
 INDENT, GAP = "  ", 2
 
@@ -23,7 +25,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Collecti
     for column in columns:
         grid.add_column(Text(column), justify="right" if column in right else "left")  # Text: brackets are not markup
     for row in rows:
-        grid.add_row(*map(Text, row))
+        grid.add_row(*(Text(harmless(cell)) for cell in row))
     output = StringIO()
     Console(file=output, width=WIDEST, color_system=None, force_terminal=False).print(grid, crop=False)
     return "\n".join((INDENT + line).rstrip() for line in output.getvalue().splitlines())

@@ -1,11 +1,25 @@
 """Messages to the user of a command, and questions to them."""
 
+import re
 import sys
 from functools import partial
 
 from trainer.errors import SettingsError
 
 say = partial(print, flush=True)  # a pipe would buffer it otherwise
+
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+# Control characters but tabs and line ends, and the marks that turn the direction of writing around.
+_HOSTILE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def harmless(text: str) -> str:
+    """`text` of strangers, such as a training's log or a tag, without what would move or rewrite the terminal.
+
+    Colours go; whatever else is no plain text is shown by its number.
+    """
+    return _HOSTILE.sub(lambda mark: ascii(mark[0])[1:-1], _COLOURS.sub("", text))
 
 
 def confirm(what: str) -> None:
