@@ -7,7 +7,7 @@ from typing import Any
 
 from launch.core.secrets import read_references
 from launch.rehearse.aws.access import Access
-from launch.rehearse.aws.iam.policies import Policy
+from launch.rehearse.aws.iam.policies import Policy, policy
 from launch.rehearse.stage.environment import CREDENTIALS
 from launch.rehearse.stage.scene import RehearsedJob
 
@@ -24,7 +24,10 @@ def admit(access: Access, account: str, job: RehearsedJob, role: str, key: str) 
     own: Policy = {
         "Statement": [{"Effect": "Allow", "Action": ON_OWN_NAMES, "Resource": sorted(set(_own_arns(job.options)))}]
     }
-    access.add(CREDENTIALS["AWS_ACCESS_KEY_ID"], f"arn:aws:iam::{account}:user/launcher", "launcher", own)
+    # Who registers models has the policy for that, too.
+    extras = policy("sagemaker-extras")["Statement"] if job.options.get("register") else []
+    launchers: Policy = {"Statement": [*own["Statement"], *extras]}
+    access.add(CREDENTIALS["AWS_ACCESS_KEY_ID"], f"arn:aws:iam::{account}:user/launcher", "launcher", launchers)
     access.add(key, f"arn:aws:sts::{account}:assumed-role/aws-ddp-toolkit-{role}/{role}", role, own)
 
 

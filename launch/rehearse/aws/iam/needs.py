@@ -188,6 +188,8 @@ def _sagemaker(call: Call, view: AccountView) -> Iterator[Need]:
     action = f"sagemaker:{operation}"
     if operation == "ListTags":
         yield Need(action, params["ResourceArn"])
+    elif "ModelPackageGroupName" in params:
+        yield Need(action, view.arn("sagemaker", f"model-package-group/{params['ModelPackageGroupName']}"))
     elif "TrainingJobName" in params:
         name = params["TrainingJobName"]
         arn = view.arn("sagemaker", f"training-job/{name}")
