@@ -58,7 +58,15 @@ def test_services_take_the_schedules_roles_on_for_this_account_only() -> None:
 
 def test_every_file_in_iam_is_in_the_template_but_the_administrators() -> None:
     files = {path.stem for path in (ROOT / "infra/iam").glob("*.json")}
-    assert files == {*POLICIES, "administrator", "administrator-stack", "doctor", "launcher-vpc", "sagemaker-vpc"}
+    assert files == {
+        *POLICIES,
+        "administrator",
+        "administrator-stack",
+        "doctor",
+        "launcher-vpc",
+        "sagemaker-extras",
+        "sagemaker-vpc",
+    }
 
 
 def test_names_are_those_that_launchers_look_for() -> None:
