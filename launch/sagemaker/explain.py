@@ -25,7 +25,7 @@ NOT_COUNTED = "S3, logs, file systems, traffic"
 BY_PLAN = ("p5e.", "p5en.", "p6-", "p6e-")
 
 # The repositories of infra/iam/sagemaker.json.
-_PULLED = re.compile(rf"/(pytorch|{TOOLKIT})[^/]*$")
+_PULLED = re.compile(rf"/(pytorch|huggingface-pytorch-training|{TOOLKIT})[^/]*$")
 
 STARTERS = {"pytorchddp": "mpirun (pytorchddp)", "torch_distributed": "torchrun (torch_distributed)"}
 PRICE_SOURCES = {

@@ -265,6 +265,12 @@ def test_a_plain_job_has_no_warnings() -> None:
     assert plan().warnings == ()
 
 
+def test_hugging_faces_image_is_one_that_the_role_may_pull() -> None:
+    image = "763104351884.dkr.ecr.us-east-1.amazonaws.com/huggingface-pytorch-training:2.9-transformers5.3-gpu-py312"
+    assert not any("may pull it" in sentence for sentence in plan(image=image).warnings)
+    assert any("may pull it" in sentence for sentence in plan(image=image.replace("face-", "faces-")).warnings)
+
+
 def test_a_bucket_that_the_role_may_not_use_is_a_warning() -> None:
     made = plan(replace(FACTS, bucket="my-own"))
     assert made.warnings == ("bucket my-own is not in infra/iam/sagemaker.json; make sure that the role may use it.",)

@@ -4,6 +4,8 @@ import json
 import re
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -213,6 +215,38 @@ def test_the_role_may_pull_from_every_registry_of_the_table() -> None:
             continue
         image = f"arn:aws:ecr:{region}:{account}:repository/pytorch-training"
         assert grants("sagemaker.json", "ecr:BatchGetImage", image), region
+
+
+def test_the_role_may_pull_hugging_faces_images_for_training() -> None:
+    """They are AWS's too, from the same registries: SageMaker's SDK 2 has the table."""
+    sdk = find_spec("sagemaker")  # importing it takes seconds
+    assert sdk is not None
+    assert sdk.origin is not None
+    table = Path(sdk.origin).parent / "image_uri_config/huggingface.json"
+    rows = json.loads(table.read_text())["training"]
+    tables = [row for version in rows["versions"].values() for row in version.values() if isinstance(row, dict)]
+    places = {place for row in tables if row.get("repository") == "huggingface-pytorch-training"
+              for place in row["registries"].items()}  # fmt: skip
+    assert ("us-east-1", "763104351884") in places
+    for region, account in places:
+        if region.startswith(("cn-", "us-gov-", "us-iso")):  # partitions of their own
+            continue
+        for action in ("BatchCheckLayerAvailability", "BatchGetImage", "GetDownloadUrlForLayer"):
+            image = f"arn:aws:ecr:{region}:{account}:repository/huggingface-pytorch-training"
+            assert grants("sagemaker.json", f"ecr:{action}", image), region
+    assert not grants("sagemaker.json", "ecr:BatchGetImage", "arn:aws:ecr:us-east-1:763104351884:repository/djl")
+
+
+# ---- shells
+
+
+@pytest.mark.parametrize(
+    ("target", "may"), [("sagemaker-training-job:demo_algo-1", True), ("i-0123456789abcdef0", False), ("", False)]
+)
+def test_the_extras_open_shells_in_training_jobs_only(target: str, may: bool) -> None:
+    """The condition of https://docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html, "IAM user"."""
+    context = {"ssm:resourceTag/aws:ssmmessages:target-id": target} if target else {}
+    assert grants("sagemaker-extras.json", "ssm:StartSession", "*", **context) is may
 
 
 # ---- all of them
