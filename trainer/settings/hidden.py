@@ -12,10 +12,10 @@ NAMES = re.compile(
     r"SECRET|PASSW|(^|_)(PASS|PWD|PAT|TOKEN|AUTH|COOKIE|DSN)(_|$)|API_?KEY|ACCESS_?KEY|CREDENTIAL|PRIVATE_?KEY",
     re.IGNORECASE,
 )
-# Values: a URL with a password, and the tokens that services mark as theirs (GitHub, GitLab, AWS, Hugging Face, OpenAI
-# and alike, Slack, Google, npm, PyPI, wandb, a JWT, a key file).
+# Values: a URL with a password, also as a path, which has lost a slash, and the tokens that services mark as theirs
+# (GitHub, GitLab, AWS, Hugging Face, OpenAI and alike, Slack, Google, npm, PyPI, wandb, a JWT, a key file).
 VALUES = re.compile(
-    r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)"
+    r"((?<=://)|(?<=:/)(?!/))[^/\s:@]*:[^/\s@]+(?=@)"
     r"|\b(gh[opusr][_-][A-Za-z0-9]{16,}|github[_-]pat[_-]\w{20,}|glpat-[\w-]{16,}|(AKIA|ASIA)[A-Z0-9]{16}\b|hf[_-][A-Za-z0-9]{16,}"
     r"|sk-[\w-]{20,}|xox[abeprs]-[\w-]{10,}|AIza[\w-]{30,}|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{20,}|wandb_v1_\w{20,}"
     r"|eyJ[\w-]{10,}\.[\w-]{10,}(\.[\w-]*)?)"

@@ -145,7 +145,7 @@ def test_every_grant_of_the_role_is_argued() -> None:
 
 def test_the_role_reads_contexts_pushes_one_image_and_writes_one_log() -> None:
     ecr = "arn:aws:ecr:us-east-1:{}:repository/{}"
-    assert of_role("s3:GetObject", f"arn:aws:s3:::{BUCKET}/images/0.zip")
+    assert of_role("s3:GetObject", f"arn:aws:s3:::{BUCKET}/aws-ddp-toolkit-builds/0.zip")
     assert of_role("ecr:PutImage", ecr.format(VIEW.account, "aws-ddp-toolkit"))
     assert of_role("ecr:GetDownloadUrlForLayer", ecr.format("763104351884", "pytorch-training"))
     assert of_role("logs:PutLogEvents", VIEW.arn("logs", f"log-group:{LOG_GROUP}:log-stream:1"))
@@ -155,7 +155,7 @@ def test_the_role_reads_contexts_pushes_one_image_and_writes_one_log() -> None:
     ("action", "resource"),
     [
         ("s3:GetObject", f"arn:aws:s3:::{BUCKET}/jobs/j/job.json"),
-        ("s3:PutObject", f"arn:aws:s3:::{BUCKET}/images/0.zip"),
+        ("s3:PutObject", f"arn:aws:s3:::{BUCKET}/aws-ddp-toolkit-builds/0.zip"),
         ("ecr:PutImage", "arn:aws:ecr:us-east-1:123456789012:repository/aws-ddp-toolkit-mine"),
         ("ecr:PutImage", "arn:aws:ecr:us-east-1:123456789012:repository/pytorch-training"),
         ("ecr:BatchDeleteImage", "arn:aws:ecr:us-east-1:123456789012:repository/aws-ddp-toolkit"),

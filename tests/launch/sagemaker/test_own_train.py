@@ -65,7 +65,7 @@ def test_two_hosts_train_and_hand_the_model_over(pair: ExitStack, tmp_path: Path
     assert f"The trainer is the image's own; the source in {BUNDLE} is left out." in first.log
     assert "ddp on 2 CPUs" in first.log
     results = {path.name for path in (first.spec.base / "model").iterdir()}
-    assert results == {"model.pt", "model.json", "metrics.jsonl", "config.yaml"}
+    assert results == {"model.pt", "model.safetensors", "model.json", "metrics.jsonl", "config.yaml"}
     assert torch.load(first.spec.base / "model/model.pt", weights_only=True)
     (record,) = read_records(first.spec.base / "model/metrics.jsonl")
     assert record["eval_images"] == 360

@@ -15,7 +15,11 @@ from launch.rehearse.nodes.ec2.node import NOWHERE, NodeSetup, environment
 from tests.launch.ec2.account import SCHEDULER_ROLE, Account
 
 NOW = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
-TAGS = {"aws-ddp-toolkit:job": "j"}
+JOB = {"aws-ddp-toolkit:job": "j"}
+# All that a launch gives a node: the time limit's role ends nothing that has less.
+TAGS = (
+    JOB | {f"aws-ddp-toolkit:{name}": "x" for name in ("bucket", "deadline", "started")} | {"Name": "aws-ddp-toolkit-j"}
+)
 
 
 @pytest.fixture
@@ -303,7 +307,7 @@ def test_groups_cannot_be_deleted_before_what_is_in_them(account: Account) -> No
 def schedule(account: Account, role: str, action: str, operation: str = "CreateSchedule") -> None:
     """A time limit for j, a minute from now."""
     automation = {"DocumentName": "AWS-TerminateEC2Instance", "TargetParameterName": "InstanceId",
-                  "Targets": [{"Key": f"tag:{key}", "Values": [value]} for key, value in TAGS.items()]}  # fmt: skip
+                  "Targets": [{"Key": f"tag:{key}", "Values": [value]} for key, value in JOB.items()]}  # fmt: skip
     target = {"Arn": "arn:aws:scheduler:::aws-sdk:ssm:startAutomationExecution", "Input": json.dumps(automation),
               "RoleArn": f"arn:aws:iam::{account.id}:role/{role}"}  # fmt: skip
     Aws("us-east-1").call("scheduler", operation, {
