@@ -16,6 +16,7 @@ from launch.sagemaker.images import check_image
 from launch.sagemaker.machines import check_capacity, instances_of
 from launch.sagemaker.names import job_of
 from launch.sagemaker.options import MOST_HOURS, SageMakerOptions
+from launch.sagemaker.trackers import check_trackers
 from trainer import datasets
 from trainer.batches import check_batches
 from trainer.config import TrainConfig
@@ -135,6 +136,7 @@ def resolve(job: Job[SageMakerOptions]) -> Resolved:
     )
     for instance in instances:
         check_batches(job.train, resolved.on(instance).processes)
+    check_trackers(job.train, options, resolved.environment)
     check_price(resolved)
     return resolved
 

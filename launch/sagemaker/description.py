@@ -12,6 +12,7 @@ from launch.sagemaker.facts import Facts
 from launch.sagemaker.images import Image
 from launch.sagemaker.names import REGISTER_TAG
 from launch.sagemaker.options import SageMakerOptions
+from launch.sagemaker.trackers import environment_of
 from trainer.config import TrainConfig
 from trainer.contract import (
     METRIC_PREFIX,
@@ -79,6 +80,7 @@ class Description:
     remote_debug: bool
     infra_check: bool
     profiler: bool
+    experiment: str | None
 
     @property
     def instance_type(self) -> str:
@@ -116,7 +118,13 @@ def describe(
         source=f"s3://{folder.bucket}/{source_key(folder, bundle)}",
         has_requirements=REQUIREMENTS in bundle.names,
         hyperparameters=hyperparameters(train),
-        environment={**_expected(resolved, train), **resolved.environment, **references, **_inference(options)},
+        environment={
+            **_expected(resolved, train),
+            **resolved.environment,
+            **environment_of(options),
+            **references,
+            **_inference(options),
+        },
         metrics=metrics(),
         tags=_tags(resolved, folder, facts),
         output=f"{folder.uri}/output",
@@ -141,6 +149,7 @@ def describe(
         remote_debug=options.remote_debug,
         infra_check=options.infra_check,
         profiler=options.profiler,
+        experiment=options.experiment,
     )
 
 

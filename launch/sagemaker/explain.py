@@ -14,6 +14,7 @@ from launch.sagemaker.description import Description
 from launch.sagemaker.facts import Facts
 from launch.sagemaker.images import Image, warnings_about
 from launch.sagemaker.names import NOTEBOOK, SESSIONS_BUCKET
+from launch.sagemaker.options import SageMakerOptions
 from trainer.config import TrainConfig
 from trainer.settings import flags
 
@@ -55,6 +56,7 @@ def facts_of(
         Fact("source", source, "{files} files, {bytes:,} bytes, SHA-256 {sha256:.16}".format(**source)),
         Fact("tags", tags, ", ".join(f"{key}={value}" for key, value in tags.items())),
         *_limits(resolved),
+        *_trackers(resolved.options),
         *secrets.facts(options.secret),
         Fact("quotas", *_quotas(facts), label="quota"),
     )
@@ -76,6 +78,13 @@ def _limits(resolved: Resolved) -> Iterator[Fact]:
         text += f", {wait_h:g} h including waiting for spot capacity"
         yield Fact("wait_limit_h", wait_h, ())
     yield Fact("time_limit_h", hours, f"{text}; then SageMaker ends the job", label="time limit")
+
+
+def _trackers(options: SageMakerOptions) -> Iterator[Fact]:
+    if options.mlflow_server is not None:
+        yield Fact("mlflow_server", options.mlflow_server, label="MLflow")
+    if options.experiment is not None:
+        yield Fact("experiment", options.experiment, f"{options.experiment}, which must exist in SageMaker Experiments")
 
 
 def _quotas(facts: Facts) -> tuple[list[dict[str, object]], tuple[str, ...]]:

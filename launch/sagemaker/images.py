@@ -13,6 +13,7 @@ from typing import Any
 from launch.core.catalog import Instance
 from launch.core.names import TOOLKIT
 from launch.sagemaker.options import SageMakerOptions
+from launch.sagemaker.trackers import PLUGIN
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 
@@ -117,6 +118,8 @@ def requirements_of(options: SageMakerOptions, image: Image, train: TrainConfig)
     if options.distribution == "pytorchddp" and not image.mpi4py:
         wanted.add("mpi4py")
     wanted |= {package for setting, packages in _TRACKERS.items() if getattr(train, setting) for package in packages}
+    if options.mlflow_server is not None:
+        wanted.add(PLUGIN)
     return "".join(f"{name}=={pins[name]}\n" for name in sorted(wanted))
 
 

@@ -86,6 +86,14 @@ class SageMakerOptions(Options):
     infra_check: bool = Field(False, description="SageMaker looks at the instances' health before the training")
     profiler: bool = Field(False, description="SageMaker's own system metrics every half second; takes GPU time")
 
+    mlflow_server: str | None = Field(
+        None, description="ARN of the managed MLflow, a tracking server or an app, that --mlflow logs to"
+    )
+    experiment: str | None = Field(
+        None,
+        pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,119}$",
+        description="experiment of SageMaker Experiments, which must exist, that the job is shown in",
+    )
     register: str | None = Field(
         None,
         pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}$",

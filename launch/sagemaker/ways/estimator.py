@@ -158,10 +158,23 @@ def _fit(description: Description, boto_session: Any, client: Any) -> None:
         try:
             pytorch = made(description, boto_session, client, {})
             # fit() without its telemetry decorator, which swallows Ctrl-C with a `return` in a `finally`.
-            EstimatorBase.fit.__wrapped__(pytorch, inputs or None, wait=False, job_name=description.name)
+            fit = EstimatorBase.fit.__wrapped__
+            fit(
+                pytorch,
+                inputs or None,
+                wait=False,
+                job_name=description.name,
+                experiment_config=_experiment(description),
+            )
         except ValueError as error:
             words = " ".join(str(error).split()).rstrip(".")
             raise SettingsError(f"SageMaker's SDK refuses the job: {words}.") from error
+
+
+def _experiment(description: Description) -> dict[str, str] | None:
+    if description.experiment is None:
+        return None
+    return {"ExperimentName": description.experiment, "TrialComponentDisplayName": description.name}
 
 
 def _input(channel: Channel, mode: str) -> Any:

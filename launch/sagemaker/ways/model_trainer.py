@@ -133,8 +133,9 @@ def capture(description: Description) -> tuple[Request, ...]:
 
 def _check(description: Description) -> None:
     """Raises SettingsError for what SDK 3 cannot ask for."""
-    if description.profiler:
-        raise SettingsError("--profiler: SageMaker's SDK 3 has no argument for it; give --through boto3.")
+    beyond = {"--profiler": description.profiler, "--experiment": description.experiment is not None}
+    if refused := [flag for flag, is_given in beyond.items() if is_given]:
+        raise SettingsError(f"{refused[0]}: SageMaker's SDK 3 has no argument for it; give --through boto3.")
     if taken := {channel.name for channel in description.channels} & {"code", "sm_drivers"}:
         raise SettingsError(f"--data {min(taken)}=...: SageMaker's SDK 3 uses that name itself; choose another.")
 

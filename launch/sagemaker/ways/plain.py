@@ -120,6 +120,11 @@ def _options(description: Description) -> dict[str, Any]:
         fields["RemoteDebugConfig"] = {"EnableRemoteDebug": True}
     if description.infra_check:
         fields["InfraCheckConfig"] = {"EnableInfraCheck": True}
+    if description.experiment is not None:
+        fields["ExperimentConfig"] = {
+            "ExperimentName": description.experiment,
+            "TrialComponentDisplayName": description.name,
+        }
     if description.max_restarts:
         fields["RetryStrategy"] = {"MaximumRetryAttempts": description.max_restarts}
     return fields

@@ -75,6 +75,16 @@ ARGUED = {
         "s3:GetObject": "source, data, checkpoints",
         "s3:ListBucket": "data and checkpoints",
         "s3:PutObject": "checkpoints and results",
+        "sagemaker-mlflow:CreateExperiment": "--mlflow-server: what the trainer's MLflow calls, as AWS's plugin "
+        "sagemaker-mlflow 0.5.0 asked a server on this machine; "
+        "https://docs.aws.amazon.com/service-authorization/latest/reference/list_sagemaker-mlflow.html",
+        "sagemaker-mlflow:CreateRun": "the same",
+        "sagemaker-mlflow:GetExperiment": "the same",
+        "sagemaker-mlflow:GetExperimentByName": "the same",
+        "sagemaker-mlflow:GetRun": "the same",
+        "sagemaker-mlflow:LogBatch": "the same",
+        "sagemaker-mlflow:UpdateRun": "the same",
+        "sagemaker:CallMlflowAppApi": "the same, of an MLflow app, whose calls are all one action to IAM",
         "ssmmessages:CreateControlChannel": "--remote-debug: AWS's agent in the container waits for a shell, "
         "https://docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html",
         "ssmmessages:CreateDataChannel": "the same, for the shell itself",

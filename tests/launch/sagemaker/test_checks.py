@@ -17,6 +17,7 @@ def stage() -> Iterator[Stage]:
         yield stage
 
 
+SERVER = "arn:aws:sagemaker:us-east-1:111122223333:mlflow-app/team"
 VPC = "--subnet subnet-1 --security-group sg-1"
 
 
@@ -32,6 +33,14 @@ VPC = "--subnet subnet-1 --security-group sg-1"
         ("--job-name my_job", "--job-name my_job: at most 48 letters, digits and hyphens"),
         ("--job-name j--2", "--job-name j--2: names with this ending are for restarted jobs"),
         ("statsu", "unknown verb 'statsu'; did you mean 'status'?"),
+        # trackers
+        (
+            "--mlflow v --mlflow-server http://x",
+            "--mlflow-server http://x: must look like arn:aws:sagemaker:us-east-1:",
+        ),
+        (f"--mlflow-server {SERVER}", "--mlflow-server is where --mlflow logs to; add --mlflow EXPERIMENT"),
+        (f"--mlflow v --mlflow-server {SERVER} --environment MLFLOW_TRACKING_URI=http://x", "leave one of them out."),
+        ("--experiment my_own", "--experiment my_own: "),
         # sizes and prices
         ("--nodes 0", "--nodes 0: must be greater than or equal to 1."),
         ("--nodes 65", "--nodes 65 is more than --max-nodes 64"),

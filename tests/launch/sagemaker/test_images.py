@@ -265,6 +265,12 @@ def test_trackers_are_added_when_they_are_asked_for(tracker: str, package: str) 
     assert all("==" in line for line in added)
 
 
+def test_awss_plugin_for_mlflow_is_added_for_a_managed_server() -> None:
+    server = {"mlflow_server": "arn:aws:sagemaker:us-east-1:123456789012:mlflow-app/team"}
+    train = TrainConfig(mlflow="vision")
+    assert set(requirements(train=train, **server)) - set(requirements(train=train)) == {"sagemaker-mlflow==0.5.0"}
+
+
 def test_the_pins_are_those_of_our_own_constraints() -> None:
     pinned = (ROOT / "constraints.txt").read_text().lower().replace("_", "-").splitlines()
     tracked = requirements(train=TrainConfig.model_validate({"tensorboard": True, "wandb": "x", "mlflow": "x"}))

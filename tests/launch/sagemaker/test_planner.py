@@ -265,6 +265,13 @@ def test_a_plain_job_has_no_warnings() -> None:
     assert plan().warnings == ()
 
 
+def test_the_plan_says_where_the_numbers_go() -> None:
+    server = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-app/team"
+    text = str(plan(mlflow="vision", mlflow_server=server, experiment="augmentation"))
+    assert re.search(rf"\n *MLflow +{server}\n", text)
+    assert re.search(r"\n *experiment +augmentation, which must exist in SageMaker Experiments\n", text)
+
+
 def test_hugging_faces_image_is_one_that_the_role_may_pull() -> None:
     image = "763104351884.dkr.ecr.us-east-1.amazonaws.com/huggingface-pytorch-training:2.9-transformers5.3-gpu-py312"
     assert not any("may pull it" in sentence for sentence in plan(image=image).warnings)

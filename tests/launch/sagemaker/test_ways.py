@@ -23,6 +23,7 @@ from tests.launch.sagemaker.world import Stage, quick_sdk
 from trainer.errors import SettingsError
 
 VPC = {"subnet": "subnet-0123456789abcdef0", "security_group": "sg-0123456789abcdef0"}
+SERVER = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/team"
 JOBS: Mapping[str, Mapping[str, Any]] = {
     "one instance": {},
     "one instance, torchrun": {"distribution": "torch_distributed"},
@@ -34,6 +35,7 @@ JOBS: Mapping[str, Mapping[str, Any]] = {
     "reserved": {"training_plan": "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p5en-in-march"},
     "bare": {"checkpoints": False, "max_restarts": 0},
     "watched": {"remote_debug": True, "infra_check": True},
+    "MLflow": {"mlflow": "vision", "mlflow_server": SERVER},
     "secrets": {"secret": "WANDB_API_KEY=ssm:/ddp-toolkit/wandb", "wandb": "vision"},
 }
 PAGE = ROOT / "infra/sagemaker.md"
@@ -83,6 +85,16 @@ def test_the_profiler_is_asked_for_as_the_estimator_does() -> None:
     assert request(plain.WAY)["ProfilerConfig"] == {"DisableProfiler": True}
 
 
+def test_an_experiment_is_asked_for_as_the_estimator_does() -> None:
+    """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ExperimentConfig.html: without a trial's name
+    SageMaker makes one."""
+    asked = request(plain.WAY, experiment="vision")
+    assert flat(asked) == flat(request(estimator.WAY, experiment="vision"))
+    assert asked["ExperimentConfig"] == {"ExperimentName": "vision", "TrialComponentDisplayName": NAME}
+    assert "ExperimentConfig" not in request(plain.WAY)
+    check_with_service_model(asked)
+
+
 def test_a_shell_and_a_check_of_the_instances_are_asked_for_only_on_request() -> None:
     """API_RemoteDebugConfig.html, API_InfraCheckConfig.html: https://docs.aws.amazon.com/sagemaker/latest/APIReference/"""
     asked = request(plain.WAY, remote_debug=True, infra_check=True)
@@ -95,6 +107,7 @@ def test_a_shell_and_a_check_of_the_instances_are_asked_for_only_on_request() ->
     ("settings", "sentence"),
     [
         ({"profiler": True}, "--profiler: SageMaker's SDK 3 has no argument for it; give --through boto3."),
+        ({"experiment": "vision"}, "--experiment: SageMaker's SDK 3 has no argument for it; give --through boto3."),
         ({"data": "code=s3://bucket/c"}, "--data code=...: SageMaker's SDK 3 uses that name itself; choose another."),
     ],
 )
@@ -169,6 +182,14 @@ def test_what_the_model_trainer_would_upload_is_in_the_plan_before_the_job() -> 
     # Two hosts of four GPUs: the driver itself would ask mpirun for four ranks.
     options = json.loads(files[f"{drivers}/distributed.json"])["mpi_additional_options"]
     assert options[options.index("-np") + 1] == "8"
+
+
+@pytest.mark.parametrize("way", [plain.WAY, estimator.WAY], ids=lambda way: way.name)
+def test_the_trainers_mlflow_is_told_of_the_managed_server(way: ways.Way) -> None:
+    """https://docs.aws.amazon.com/sagemaker/latest/dg/mlflow-track-experiments.html: the ARN is the tracking URI."""
+    asked = request(way, mlflow="vision", mlflow_server=SERVER)
+    assert asked["Environment"]["MLFLOW_TRACKING_URI"] == SERVER
+    assert asked["HyperParameters"]["mlflow"] == '"vision"'
 
 
 @pytest.mark.parametrize("job", JOBS)
