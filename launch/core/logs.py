@@ -45,7 +45,8 @@ class Streams:
 class LogTail:
     """The lines of a job's machines, each once, in the order of their times.
 
-    only: the machine with this number; several: mark lines with their machine before a second one has logged.
+    only: the machine with this number; several: mark lines with their machine before a second one has logged;
+    words: only lines with these, which CloudWatch looks for.
     """
 
     def __init__(
@@ -56,8 +57,10 @@ class LogTail:
         only: int | None = None,
         several: bool = False,
         since: datetime | None = None,
+        words: str = "",
     ) -> None:
         self._aws, self._streams, self._only = aws, streams, only
+        self._filter = {"filterPattern": f'"{words}"'} if words else {}
         self._start_ms = int(since.timestamp() * 1000) if since else 0
         self._seen: dict[str, int] = {}  # event id -> its time
         self._speakers: set[str] = set()
@@ -74,7 +77,7 @@ class LogTail:
         start = self._streams.start(self._only)
         is_name = self._only is not None and not self._streams.end
         which = {"logStreamNames": [start]} if is_name else {"logStreamNamePrefix": start}
-        query = {"logGroupName": self._streams.group, "startTime": self._start_ms, **which}
+        query = {"logGroupName": self._streams.group, "startTime": self._start_ms, **which, **self._filter}
         try:
             events = self._aws.pages("logs", "FilterLogEvents", "events", query)
         except AwsError as error:

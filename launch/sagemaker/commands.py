@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from launch.core.aws import Aws
@@ -17,14 +17,15 @@ from launch.sagemaker import status as status_of
 from launch.sagemaker import training_jobs
 from launch.sagemaker.follow import follow as follow_job
 from launch.sagemaker.names import command
-from launch.sagemaker.outcome import recorded
+from launch.sagemaker.outcome import is_unexplained, outcome_of, recorded
 from launch.sagemaker.remote_shell import shell_of
 from launch.sagemaker.runtime import Runtime, RuntimeOf
 from launch.sagemaker.stop import end
 from launch.sagemaker.training_job import TrainingJob
-from launch.sagemaker.watch import streams_of
+from launch.sagemaker.watch import streams_of, why_in_the_log
 from trainer.contract import STOPPED, Exit
 from trainer.errors import SettingsError
+from trainer.outcome import Outcome
 
 if TYPE_CHECKING:
     from launch.core.options import JobOptions
@@ -45,6 +46,7 @@ class Commands:
             return Exit.DONE
         training_job = training_jobs.newest(aws, options.job, "status", now)
         outcome = recorded(aws, training_job) if training_job.is_over else None
+        outcome = outcome or _from_the_log(aws, training_job, now)
         runtime.say(status_of.as_text(training_job, _epoch(aws, training_job), now, outcome))
         return Exit.DONE
 
@@ -146,6 +148,16 @@ def _where(options: LeaksOptions) -> str:
     if options.all_regions:
         return " --all-regions"
     return f" --region {options.region}" if options.region else ""
+
+
+def _from_the_log(aws: Aws, training_job: TrainingJob, now: datetime) -> Outcome | None:
+    """How a job ended that nobody followed, if only its log says it; None if that cannot be read."""
+    if not is_unexplained(training_job):
+        return None
+    try:
+        return outcome_of(training_job, now, why_in_the_log(aws, training_job))
+    except AwsError:
+        return None
 
 
 def _epoch(aws: Aws, training_job: TrainingJob) -> Mapping[str, Any] | None:

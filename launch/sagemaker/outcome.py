@@ -94,6 +94,13 @@ def _failed(training_job: TrainingJob, lines: Sequence[str]) -> Verdict:
     return number or Exit.BUG, reason
 
 
+def is_unexplained(training_job: TrainingJob) -> bool:
+    """Whether it failed, and SageMaker's reason says nothing that the log may not say better."""
+    reason = training_job.failure
+    is_known = any(reason.startswith(start) for start, _, _ in _REASONS)
+    return training_job.status == "Failed" and not is_known and not _said_by_a_rank([reason], training_job.job)
+
+
 def _said_by_a_rank(texts: Iterable[str], job: str) -> Verdict | None:
     """What the first rank that says so gives as its reason."""
     for text in texts:

@@ -3,15 +3,19 @@
 import re
 from collections import deque
 from collections.abc import Callable
+from datetime import timedelta
 
+from launch.core.aws import Aws
 from launch.core.logs import LogDisplay, LogTail, Streams
 from launch.core.patience import Patience
 from launch.sagemaker.runtime import Runtime
 from launch.sagemaker.training_job import LOG_GROUP, TrainingJob
 from launch.sagemaker.training_jobs import refreshed
+from trainer.contract import SAGEMAKER_FAILURE
 from trainer.errors import TrainerError
 
 POLL_S = 10.0
+LAST_WORDS = timedelta(hours=1)  # a rank that failed may wait for the others, and the result is uploaded
 
 Shows = Callable[[str], bool]  # whether a line of the log is shown
 
@@ -40,6 +44,13 @@ def readable(line: str) -> str:
 def streams_of(name: str) -> Streams:
     """The log streams of the training job called `name`: NAME/algo-1-1732180000."""
     return Streams(LOG_GROUP, f"{name}/algo-", end="-", rewrite=readable)
+
+
+def why_in_the_log(aws: Aws, training_job: TrainingJob) -> list[str]:
+    """What ranks of a job that is over logged as the reason of their end, in its last hour.  Raises AwsError."""
+    since = (training_job.ended or training_job.created) - LAST_WORDS
+    words = SAGEMAKER_FAILURE.partition(" {")[0]
+    return LogTail(aws, streams_of(training_job.name), since=since, words=words).new_lines()
 
 
 class Follower:

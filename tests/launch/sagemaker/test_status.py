@@ -179,6 +179,42 @@ def test_a_job_that_failed_says_why(stage: Stage, capsys: pytest.CaptureFixture[
     assert re.match(rf"job {NAME} in us-east-1 ended \d+ s ago: no images\n", capsys.readouterr().out)
 
 
+@pytest.mark.parametrize("reason", ["", "AlgorithmError: ExecuteUserScriptError: ExitCode 1"])
+def test_a_job_that_nobody_followed_says_why_from_its_log(
+    stage: Stage, capsys: pytest.CaptureFixture[str], reason: str
+) -> None:
+    """https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_FilterLogEvents.html"""
+    job = stage.started()
+    said = '[1,mpirank:4,algo-2]<stderr>:Exception: exit code 3: no images."'
+    stage.account.log(NAME, "algo-1", ["epoch 1/3", "the rank before me has ended"])
+    stage.account.log(NAME, "algo-2", ["epoch 1/3", said])
+    fail(job, reason)
+    stage.account.requests.clear()
+    assert stage.type("status", NAME) == 0
+    assert re.match(rf"job {NAME} in us-east-1 ended \d+ s ago: no images\n", capsys.readouterr().out)
+    (asked,) = stage.account.asked("FilterLogEvents")  # bounded: matching lines of the last hour
+    assert asked["filterPattern"] == '"Exception: exit code"'
+    assert asked["startTime"] >= (job.described["TrainingEndTime"].timestamp() - 3601) * 1000
+
+
+@pytest.mark.parametrize("reason", ["CapacityError: none", "AlgorithmError: Exception: exit code 3: no images."])
+def test_the_log_is_not_asked_for_what_sagemaker_says_itself(stage: Stage, reason: str) -> None:
+    fail(stage.started(), reason)
+    stage.account.requests.clear()
+    assert stage.type("status", NAME) == 0
+    assert stage.account.asked("FilterLogEvents") == []
+
+
+def test_without_the_right_to_read_the_log_sagemakers_reason_is_shown(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail(stage.started(), "AlgorithmError: ExecuteUserScriptError: ExitCode 1")
+    with injected(Faults()) as faults:
+        faults.on("FilterLogEvents", refused("AccessDeniedException", 403), nth=None)
+        assert stage.type("status", NAME) == 0
+    assert "ago: AlgorithmError: ExecuteUserScriptError: ExitCode 1\n" in capsys.readouterr().out
+
+
 def test_an_unknown_job_is_told_with_the_nearest(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     stage.started("imagenet-1")
     assert stage.type("status", "imagnet-1") == 2
