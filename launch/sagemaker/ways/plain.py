@@ -116,6 +116,14 @@ def _options(description: Description) -> dict[str, Any]:
         }
     if description.encrypt_traffic:
         fields["EnableInterContainerTrafficEncryption"] = True
+    if description.max_restarts:
+        fields["RetryStrategy"] = {"MaximumRetryAttempts": description.max_restarts}
+    return {**fields, **_looks(description)}
+
+
+def _looks(description: Description) -> dict[str, Any]:
+    """The fields of a job that somebody looks into."""
+    fields = dict[str, Any]()
     if description.remote_debug:
         fields["RemoteDebugConfig"] = {"EnableRemoteDebug": True}
     if description.infra_check:
@@ -125,8 +133,6 @@ def _options(description: Description) -> dict[str, Any]:
             "ExperimentName": description.experiment,
             "TrialComponentDisplayName": description.name,
         }
-    if description.max_restarts:
-        fields["RetryStrategy"] = {"MaximumRetryAttempts": description.max_restarts}
     return fields
 
 
