@@ -32,7 +32,7 @@ from launch.rehearse.stage.scene import RehearsedJob
 from trainer.errors import SettingsError
 
 NEEDED = ("sagemaker", "sagemaker_training", "sagemaker_pytorch_container", "mpi4py")
-LOOK_EVERY_S, GRACE_S = 0.1, 30.0  # AWS gives a job that is stopped 120 s
+LOOK_EVERY_S = 0.1
 RANKS_PER_CORE = 4
 FIRST_WORDS = " parameters, on "  # in the first line of rank 0, when all ranks have met
 
@@ -46,7 +46,7 @@ DIFFERENCES = (
     "SageMaker is moto, extended by what it lacks; some of its messages are from memory.",
     "There is no capacity to wait for and no image to pull, so Starting and Downloading take no time.",
     "The container is this Python, with AWS's own sagemaker-training in it; pip finds no index there.",
-    "Checkpoints are copied to S3 after half a second, not a minute; a stopped job gets 30 s to end, not 120 s.",
+    "Checkpoints are copied to S3 after half a second, not a minute.",
 )
 
 
@@ -65,7 +65,7 @@ def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[SageMak
         admit(account.rules.access, account.id, job, "sagemaker", KEY)
         endpoint = f"http://127.0.0.1:{stack.enter_context(served(log))}"
         gpus = _gpus(job)
-        agent = Agent(account, endpoint, folder / "sagemaker", min(gpus, _most_ranks() // job.nodes or 1), GRACE_S)
+        agent = Agent(account, endpoint, folder / "sagemaker", min(gpus, _most_ranks() // job.nodes or 1))
         agent.in_network = why is None
         scene = SageMaker(job, account, agent, endpoint, gpus)
         stack.callback(scene.close)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from launch.rehearse.aws.server import RequestLog, served
 from launch.rehearse.nodes.sagemaker import agent as rehearsed
-from launch.rehearse.nodes.sagemaker.agent import GRACE_S
 from tests.launch.sagemaker.account import SageMakerAccount
 
 
@@ -30,13 +29,17 @@ class Agent(rehearsed.Agent):
 
 @contextmanager
 def playing(
-    folder: Path, ranks: int = 2, account: SageMakerAccount | None = None, grace_s: float = GRACE_S
+    folder: Path, ranks: int = 2, account: SageMakerAccount | None = None, stop_s: float = 5.0
 ) -> Iterator[Agent]:
-    """An AWS at agent.url that trains.  account: an open one to do it in, or else a new one: agent.account."""
+    """An AWS at agent.url that trains.  account: an open one to do it in, or else a new one: agent.account.
+
+    stop_s: as Rules has it, which is 120 s.
+    """
     with ExitStack() as stack:
         account = account or stack.enter_context(SageMakerAccount.opened())
         account.slow.stopping = None  # a job has stopped when its container has
-        agent = Agent(account, stack.enter_context(serving()), folder, ranks, grace_s)
+        account.rules.stop_s = stop_s
+        agent = Agent(account, stack.enter_context(serving()), folder, ranks)
         agent.start()
         stack.callback(agent.close)
         yield agent

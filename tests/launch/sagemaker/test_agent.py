@@ -11,6 +11,7 @@ import boto3
 import pytest
 
 from launch.rehearse.aws.sagemaker.messages import MESSAGES
+from launch.rehearse.aws.sagemaker.rules import Rules
 from launch.rehearse.nodes.sagemaker.container import Container
 from launch.rehearse.nodes.sagemaker.run import failure_reason
 from tests.launch.sagemaker.agent import Agent, playing
@@ -127,6 +128,7 @@ class Scripted:
     code: int | None = None
     text = ""
     disk = None
+    stop_s = 0.0
 
     def __init__(self, told: Any, net: Any, on_line: Any) -> None:
         self.told, self.exit_code = told, None
@@ -145,6 +147,7 @@ class Scripted:
         return self.exit_code
 
     def stop(self, grace_s: float = 120) -> int:
+        type(self).stop_s = grace_s
         self.exit_code = -15 if self.exit_code is None else self.exit_code
         return self.exit_code
 
@@ -206,6 +209,17 @@ def test_a_job_that_is_stopped_keeps_the_model_it_had(scripted: type[Scripted], 
 
         assert (told["TrainingJobStatus"], told["SecondaryStatus"]) == ("Stopped", "Stopped")
         assert agent.account.get(told["ModelArtifacts"]["S3ModelArtifacts"])
+
+
+def test_a_stopped_training_has_two_minutes_to_save_and_leave(scripted: type[Scripted], tmp_path: Path) -> None:
+    """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StopTrainingJob.html: one that leaves earlier, as
+    this one does at once, ends earlier."""
+    with playing(tmp_path, stop_s=Rules().stop_s) as agent:
+        client(agent, "sagemaker").create_training_job(**request(agent, "j"))
+        until(lambda: agent.account.jobs["j"].secondary == "Training")
+        client(agent, "sagemaker").stop_training_job(TrainingJobName="j")
+        assert agent.wait("j")["SecondaryStatus"] == "Stopped"
+    assert scripted.stop_s == 120
 
 
 @pytest.mark.parametrize(
@@ -282,4 +296,6 @@ def test_a_reason_is_as_long_as_aws_makes_it() -> None:
 
 
 def test_the_scripted_container_has_what_the_real_one_has() -> None:
-    assert {name for name in vars(Scripted) if not name.startswith("_")} - {"code", "text"} <= set(dir(Container))
+    assert {name for name in vars(Scripted) if not name.startswith("_")} - {"code", "text", "stop_s"} <= set(
+        dir(Container)
+    )

@@ -50,6 +50,8 @@ class Rules:
     """What AWS allows.  quota: instances by the quota's name; capacity: instances by type (default: unlimited).
 
     refuses_missing_data: CreateTrainingJob checks input data, as it has been seen to; otherwise the job fails later.
+    stop_s: what a job that is to end has between SIGTERM and SIGKILL, by the clock of its hosts; one that has saved and
+    left ends earlier: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StopTrainingJob.html
     unlisted: names of jobs that listings do not show yet; roles: ARNs that SageMaker may assume, beside the account's.
     """
 
@@ -57,6 +59,7 @@ class Rules:
     capacity: dict[str, int] = field(default_factory=dict)
     slow: Slow = field(default_factory=Slow)
     refuses_missing_data: bool = False
+    stop_s: float = 120.0
     unlisted: set[str] = field(default_factory=set)
     roles: set[str] = field(default_factory=set)
     access: Access = field(default_factory=Access)

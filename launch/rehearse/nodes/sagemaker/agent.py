@@ -18,8 +18,6 @@ from launch.rehearse.aws.sagemaker.jobs import TrainingJob
 from launch.rehearse.nodes.sagemaker.machine import Machine
 from launch.rehearse.nodes.sagemaker.run import LOOK_S, JobRun
 
-GRACE_S = 5.0  # AWS: 120 s
-
 
 class Agent:
     """Runs the jobs that are InProgress in `account`, each in a thread of its own.
@@ -29,10 +27,8 @@ class Agent:
     such as 200mbit; errors: of the agent, not of jobs; machines: all instances so far.
     """
 
-    def __init__(
-        self, account: SageMakerAccount, url: str, folder: Path, ranks: int = 2, grace_s: float = GRACE_S
-    ) -> None:
-        self.account, self.url, self.folder, self.ranks, self.grace_s = account, url, folder, ranks, grace_s
+    def __init__(self, account: SageMakerAccount, url: str, folder: Path, ranks: int = 2) -> None:
+        self.account, self.url, self.folder, self.ranks = account, url, folder, ranks
         self.in_network, self.has_disks, self.rate = False, False, ""
         self.closing = threading.Event()
         self.errors: list[str] = []

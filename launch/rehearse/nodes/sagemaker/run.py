@@ -103,7 +103,7 @@ class JobRun(threading.Thread):
             ending = self._follow(self.containers)
             # SageMaker does not say whose reason it takes; the last host's is the one that is least likely to know.
             failed = next((container for container in self.containers[::-1] if container.exit_code), None)
-            _end(self.containers, 0 if ending in ("closing", *BLOWS) else self.agent.grace_s)
+            _end(self.containers, 0 if ending in ("closing", *BLOWS) else self.job.rules.stop_s)
             failure = ""
             if ending == "exited" and failed is not None:
                 failure = failure_reason(failed.failure, failed.exit_code or 0)
