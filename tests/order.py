@@ -45,10 +45,10 @@ def sorted_by_duration(nodeids: list[str]) -> list[str]:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """A worker more than cores: many tests wait for processes of their own.  Two more only slow each other down."""
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """A worker more than cores, for many tests wait for processes of their own; two more where nearly all do."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores + 1
+    return cores + (2 if config.getoption("--rest") else 1)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -141,7 +141,9 @@ def test_torchrun_trains_on_all_gpus_of_the_host(first: Container) -> None:
 def test_the_model_folder_has_the_results_and_no_checkpoints(first: Container) -> None:
     names = sorted(path.name for path in (first.spec.base / "model").iterdir())
 
-    assert names == ["config.yaml", "curves.png", "metrics.jsonl", "model.json", "model.pt"], first.log
+    assert names == ["config.yaml", "curves.png", "metrics.jsonl", "model.json", "model.pt", "model.safetensors"], (
+        first.log
+    )
     assert isinstance(torch.load(first.spec.base / "model" / "model.pt"), Mapping)
 
 
