@@ -107,8 +107,8 @@ def test_a_spot_job_that_is_interrupted_resumes_from_its_checkpoint(agent: Agent
         job_name="spot",
         distribution="torch_distributed",
         spot=True,
-        epochs=60,  # more than it gets through before the service has its first checkpoint
-        eval_every=20,
+        epochs=30,  # more than it gets through before the service has its first checkpoint
+        eval_every=10,
     )
     launcher.start()
     folder = f"s3://{agent.account.bucket}/jobs/spot/run"
@@ -119,8 +119,8 @@ def test_a_spot_job_that_is_interrupted_resumes_from_its_checkpoint(agent: Agent
     launcher.join(timeout=150)
     assert launcher.code == 0, launcher.said
 
-    records = check_result(tmp_path / "runs/spot", epochs=60)
-    assert len({record["updates"] for record in records}) == 60
+    records = check_result(tmp_path / "runs/spot", epochs=30)
+    assert len({record["updates"] for record in records}) == 30
     assert any(line.startswith("resuming at epoch") for line in launcher.said)
     assert any("Interrupted" in line for line in launcher.said)
     assert "torchrun" in agent.log("spot")
