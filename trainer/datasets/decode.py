@@ -33,9 +33,18 @@ FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 
 
 def read_crop(path: Path, choose: Callable[[int, int], Crop], size: int) -> Pixels:
+    """`crop` of what a file holds.  Raises UnreadableError."""
+    try:
+        data = read_regular(path, LARGEST_BYTES)
+    except Exception as error:
+        raise _unreadable(error) from error
+    return crop(data, choose, size)
+
+
+def crop(data: bytes, choose: Callable[[int, int], Crop], size: int) -> Pixels:
     """(size, size, 3) uint8: the crop that `choose(height, width)` picks, resized.  Raises UnreadableError."""
     try:
-        return _cropped(read_regular(path, LARGEST_BYTES), choose, size)
+        return _cropped(data, choose, size)
     except Exception as error:  # Fed with garbage, decoders raise anything: struct.error, SyntaxError, zlib.error, ...
         raise _unreadable(error) from error
 
@@ -68,14 +77,14 @@ def _cropped(data: bytes, choose: Callable[[int, int], Crop], size: int) -> Pixe
         return _resized(pixels, choose(*pixels.shape[:2]), size)
     height, width = shape
     _refuse_huge(height, width)
-    crop = choose(height, width)
+    part = choose(height, width)
     pixels = simplejpeg.decode_jpeg(
         data,
-        min_height=math.ceil(height * size / crop.height),
-        min_width=math.ceil(width * size / crop.width),
+        min_height=math.ceil(height * size / part.height),
+        min_width=math.ceil(width * size / part.width),
         min_factor=WORTHWHILE,
     )
-    return _resized(pixels, _shrunk(crop, height, pixels.shape[0]), size)
+    return _resized(pixels, _shrunk(part, height, pixels.shape[0]), size)
 
 
 def _decoded(data: bytes) -> Pixels:
