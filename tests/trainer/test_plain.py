@@ -2,10 +2,12 @@
 
 import json
 from contextlib import suppress
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+import safetensors.torch as library
 import torch
 
 from trainer import plain
@@ -53,6 +55,15 @@ def test_other_programs_find_the_tensors_by_name_as_the_format_says() -> None:
     assert header["weight"] == {"dtype": "F32", "shape": [2], "data_offsets": [8, 16]}
     assert len(data) == 8 + length + 16
     assert all(isinstance(text, str) for text in header["__metadata__"].values())
+
+
+def test_the_library_of_that_name_reads_what_we_write_and_we_what_it_writes(tmp_path: Path) -> None:
+    there = {"w": torch.arange(6.0).reshape(2, 3), "mask": torch.tensor([True, False, True]), "none": torch.empty(0, 3),
+             "half": torch.ones(2, 2, dtype=torch.bfloat16)}  # fmt: skip
+    (tmp_path / "a.safetensors").write_bytes(plain.dumps(there))
+
+    assert same(dict(sorted(library.load_file(tmp_path / "a.safetensors").items())), dict(sorted(there.items())))
+    assert same(dict(sorted(plain.loads(library.save(there, {"by": "it"})).items())), dict(sorted(there.items())))
 
 
 def test_a_file_of_another_program_is_read_by_name() -> None:

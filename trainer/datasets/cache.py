@@ -1,5 +1,6 @@
 """Results kept on disk between starts.  Safe when several processes read and write at once: a file is
 either whole or absent.  What is kept must be rebuildable: a damaged file counts as absent, and a checksum tells.
+A file holds no code, whoever else may write to the folder: trainer/plain.py.
 """
 
 import hashlib
@@ -13,11 +14,14 @@ from typing import Any
 
 import torch
 
+from trainer import plain
 from trainer.errors import one_line
 
 Content = dict[str, Any]
 
-VERSION = 2  # to be raised with any change to what is kept, or to how it is made
+VERSION = 3  # to be raised with any change to what is kept, or to how it is made
+SUFFIX = ".safetensors"
+PICKLED = ".pt"  # of earlier versions
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +29,7 @@ log = logging.getLogger(__name__)
 def cache_path(cache_dir: Path, kind: str, source: Path) -> Path:
     """The file that holds what was made of the folder `source`; `kind` says what and how."""
     digest = hashlib.sha256(os.fsencode(source.resolve())).hexdigest()
-    return cache_dir.expanduser() / f"{kind}-{digest[:12]}.pt"
+    return cache_dir.expanduser() / f"{kind}-{digest[:12]}{SUFFIX}"
 
 
 def recall(path: Path, is_current: Callable[[Content], bool], build: Callable[[], Content]) -> Content:
@@ -40,8 +44,7 @@ def recall(path: Path, is_current: Callable[[Content], bool], build: Callable[[]
     built = build()
     try:
         _write(path, built)
-    except (OSError, RuntimeError) as error:
-        # torch.save reports a full disk as a RuntimeError.
+    except OSError as error:
         log.warning("could not keep %s (%s): the next start is slow again; --cache-dir moves it", path, error)
     return built
 
@@ -53,13 +56,13 @@ def _read(path: Path) -> Content | None:
     except OSError:
         return None
     try:
-        kept = torch.load(path, mmap=True, weights_only=True)
+        kept = plain.read_mapped(path)
         if kept["version"] != VERSION:
             return None
         content: Content = kept["content"]
         if checksum(content) != kept["checksum"]:
             raise ValueError("wrong checksum")
-    except Exception as error:  # a stray byte may make torch's reader stumble over anything
+    except (OSError, ValueError, KeyError, TypeError) as error:
         log.warning("%s is damaged and will be made again (%s)", path, one_line(error))
         return None
     return content
@@ -87,9 +90,10 @@ def _write(path: Path, content: Content) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            torch.save({"version": VERSION, "checksum": checksum(content), "content": content}, file)
+            file.writelines(plain.pieces({"version": VERSION, "checksum": checksum(content), "content": content}))
         Path(name).chmod(0o644)  # mkstemp's 0600 would lock the others out of a cache that a team shares
         Path(name).replace(path)
+        path.with_suffix(PICKLED).unlink(missing_ok=True)  # of the same, and nobody reads it any more
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise

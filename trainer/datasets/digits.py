@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer.datasets.base import Data, Request
+from trainer.datasets.cache import SUFFIX
 from trainer.datasets.decoded import recall_decoded
 from trainer.datasets.normalisation import DIGITS
 from trainer.datasets.resident import Decoded, Images, resident_data, resized
@@ -21,7 +22,7 @@ HELD_OUT = 5  # every fifth image of a class is for evaluation
 def load(request: Request) -> Data:
     """1,437 images to train on, 360 to evaluate, the same ones always; never mirrored."""
     side = request.image_size or SIDE
-    path = request.cache_dir.expanduser() / f"digits-{side}.pt"
+    path = request.cache_dir.expanduser() / f"digits-{side}{SUFFIX}"
     decoded = recall_decoded(path, "1", lambda: _decode(side))
     return resident_data(decoded, "0123456789", DIGITS, flip=False, request=request)
 

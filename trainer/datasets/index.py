@@ -1,5 +1,6 @@
 """Lists of files kept on disk, since listing a million takes long.  The folders' times say whether they still hold."""
 
+import os
 from pathlib import Path
 
 import torch
@@ -21,16 +22,20 @@ def _indexed(cache_dir: Path, root: Path, classes: tuple[str, ...]) -> Files:
         is_current=lambda found: found.get("classes") == list(classes) and _unchanged(root, found["folders"]),
         build=lambda: _packed(list_files(root, classes), classes),
     )
-    return Files(root, content["names"].split(SEPARATOR), content["labels"].tolist(), content["folders"])
+    return Files(root, _unpacked(content["names"]), content["labels"].tolist(), content["folders"])
 
 
 def _packed(files: Files, classes: tuple[str, ...]) -> Content:
     return {
         "classes": list(classes),
-        "names": SEPARATOR.join(files.names),
+        "names": torch.frombuffer(bytearray(os.fsencode(SEPARATOR.join(files.names))), dtype=torch.uint8),
         "labels": torch.tensor(files.labels),
         "folders": files.folders,
     }
+
+
+def _unpacked(names: torch.Tensor) -> list[str]:
+    return os.fsdecode(names.numpy().tobytes()).split(SEPARATOR)
 
 
 def _unchanged(root: Path, folders: dict[str, int]) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainer.datasets.cache import VERSION, Content, cache_path, recall
+from trainer.datasets.cache import VERSION, Content, cache_path, checksum, recall
 
 
 def always(found: Content) -> bool:
@@ -17,7 +17,7 @@ def never_built() -> Content:
 
 
 def test_what_was_built_once_is_read_from_then_on(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "a.pt"
+    path = tmp_path / "new" / "a.safetensors"
     recall(path, always, lambda: {"numbers": torch.arange(3), "names": ["a"]})
 
     again = recall(path, always, never_built)
@@ -27,22 +27,22 @@ def test_what_was_built_once_is_read_from_then_on(tmp_path: Path) -> None:
 
 
 def test_what_is_out_of_date_is_built_again(tmp_path: Path) -> None:
-    recall(tmp_path / "a.pt", always, lambda: {"value": 1})
+    recall(tmp_path / "a.safetensors", always, lambda: {"value": 1})
 
-    assert recall(tmp_path / "a.pt", lambda found: found["value"] == 2, lambda: {"value": 2})["value"] == 2
-    assert recall(tmp_path / "a.pt", always, never_built)["value"] == 2
+    assert recall(tmp_path / "a.safetensors", lambda found: found["value"] == 2, lambda: {"value": 2})["value"] == 2
+    assert recall(tmp_path / "a.safetensors", always, never_built)["value"] == 2
 
 
 def test_what_an_older_version_of_us_kept_is_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recall(tmp_path / "a.pt", always, lambda: {"value": 1})
+    recall(tmp_path / "a.safetensors", always, lambda: {"value": 1})
     monkeypatch.setattr("trainer.datasets.cache.VERSION", 99)
 
-    assert recall(tmp_path / "a.pt", always, lambda: {"value": 2})["value"] == 2
+    assert recall(tmp_path / "a.safetensors", always, lambda: {"value": 2})["value"] == 2
 
 
 @pytest.mark.parametrize("damaged", [b"", b"PK garbage", None], ids=["empty", "garbage", "truncated"])
 def test_a_damaged_file_is_built_again(tmp_path: Path, damaged: bytes | None) -> None:
-    path = tmp_path / "a.pt"
+    path = tmp_path / "a.safetensors"
     recall(path, always, lambda: {"numbers": torch.arange(1000)})
     path.write_bytes(path.read_bytes()[:3000] if damaged is None else damaged)
 
@@ -51,7 +51,7 @@ def test_a_damaged_file_is_built_again(tmp_path: Path, damaged: bytes | None) ->
 
 def test_flipped_bytes_are_never_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Anywhere in the file, one at a time: what is read is what was kept, or it is made again."""
-    path, rng = tmp_path / "a.pt", random.Random(0)
+    path, rng = tmp_path / "a.safetensors", random.Random(0)
     pixels = torch.randint(0, 256, (40, 8, 8, 3), dtype=torch.uint8)
     kept = {"train": {"pixels": pixels, "labels": torch.arange(40), "bad": {"a.jpg": "empty"}}, "classes": 10}
     recall(path, always, lambda: kept)
@@ -77,13 +77,46 @@ def test_flipped_bytes_are_never_used(tmp_path: Path, caplog: pytest.LogCaptureF
 
 def test_what_another_program_kept_there_is_built_again(tmp_path: Path) -> None:
     for content in ([1, 2], {"version": VERSION}, {"version": VERSION, "content": {}, "checksum": "0"}, "text", None):
-        torch.save(content, tmp_path / "a.pt")
-        assert recall(tmp_path / "a.pt", always, lambda: {"value": 2})["value"] == 2
+        torch.save(content, tmp_path / "a.safetensors")
+        assert recall(tmp_path / "a.safetensors", always, lambda: {"value": 2})["value"] == 2
+
+
+def test_nothing_is_unpickled_whoever_writes_to_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A team shares the cache, and torch's own format is pickled: safe to read only from torch 2.10 on."""
+    monkeypatch.setattr(torch, "load", never_built)
+    torch.save({"version": VERSION, "content": {"value": 1}, "checksum": checksum({"value": 1})}, tmp_path / "a.pt")
+    (tmp_path / "a.safetensors").write_bytes((tmp_path / "a.pt").read_bytes())
+
+    assert recall(tmp_path / "a.safetensors", always, lambda: {"value": 2})["value"] == 2
+    assert recall(tmp_path / "a.safetensors", always, never_built)["value"] == 2
+
+
+def test_the_pickled_cache_of_an_earlier_version_is_removed(tmp_path: Path) -> None:
+    """It would lie there for ever: gigabytes that nobody reads."""
+    earlier, other = tmp_path / "a.pt", tmp_path / "b.pt"
+    earlier.touch(), other.touch()
+
+    recall(tmp_path / "a.safetensors", always, lambda: {"value": 2})
+
+    assert (earlier.exists(), other.exists()) == (False, True)
+
+
+def test_processes_share_what_they_read_and_none_changes_it(tmp_path: Path) -> None:
+    """Mapped: a set of gigabytes is once in memory, not once a rank."""
+    path = tmp_path / "a.safetensors"
+    recall(path, always, lambda: {"numbers": torch.arange(1000)})
+    before = path.read_bytes()
+
+    read = recall(path, always, never_built)["numbers"]
+    read[0] = 7
+
+    assert str(path) in Path("/proc/self/maps").read_text()
+    assert path.read_bytes() == before
 
 
 def test_nothing_unfinished_is_left_behind(tmp_path: Path) -> None:
-    with pytest.raises(AttributeError):  # torch.save cannot pickle a local function
-        recall(tmp_path / "a.pt", always, lambda: {"value": lambda: 0})
+    with pytest.raises(TypeError, match="a function cannot be saved"):
+        recall(tmp_path / "a.safetensors", always, lambda: {"value": lambda: 0})
 
     assert list(tmp_path.iterdir()) == []
 
@@ -92,7 +125,7 @@ def test_a_cache_that_cannot_be_written_is_a_warning(tmp_path: Path, caplog: pyt
     (tmp_path / "file").write_text("in the way")
 
     with caplog.at_level(logging.WARNING):
-        built = recall(tmp_path / "file" / "a.pt", always, lambda: {"value": 1})
+        built = recall(tmp_path / "file" / "a.safetensors", always, lambda: {"value": 1})
 
     assert built["value"] == 1
     assert "--cache-dir" in caplog.text
@@ -104,7 +137,7 @@ def test_a_cache_that_cannot_be_looked_into_is_none(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(Path, "is_file", locked)
 
-    assert recall(tmp_path / "a.pt", always, lambda: {"value": 1})["value"] == 1
+    assert recall(tmp_path / "a.safetensors", always, lambda: {"value": 1})["value"] == 1
 
 
 def test_each_folder_has_a_cache_of_its_own(tmp_path: Path) -> None:
