@@ -7,46 +7,28 @@ with Account.opened() as account:
     assert account.left() == []
 """
 
-import functools
-import gc
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from moto import mock_aws
-from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 
-from launch.core.aws import Aws
 from launch.rehearse.aws.ec2 import account as rehearsed
 from launch.rehearse.aws.ec2.account import AMI_PARAMETER, PROFILE, SCHEDULER_ROLE
 from launch.rehearse.aws.ec2.moto_patches import patched
 from launch.rehearse.aws.ec2.rules import Rules, Slow
-from tests.launch.faults import Request, listen, watched
-from tests.launch.privilege.watch import granted
+from tests.launch.account import TOOLKIT, Asked, opened
+from tests.launch.faults import Request
 
 __all__ = ["AMI_PARAMETER", "PROFILE", "SCHEDULER_ROLE", "SPOT_INTERRUPTION", "TOOLKIT", "Account"]
 
-# Written out and not imported: a promise to whoever set up the account by hand.
-TOOLKIT = "aws-ddp-toolkit"
 SPOT_INTERRUPTION = "Server.SpotInstanceTermination: Spot instance termination"
 
 
-@functools.cache
-def _leave_what_stays_alone() -> None:
-    """Once: botocore's models and moto's tables are a million objects that garbage collection would look through."""
-    gc.collect()
-    gc.freeze()
-
-
-class Account(rehearsed.Ec2Account):
+class Account(Asked, rehearsed.Ec2Account):
     """capacity, quota, spot_usd, slow: see rules.Rules.  requests: every call since it was opened."""
-
-    id = DEFAULT_ACCOUNT_ID
-    region = "us-east-1"
-    bucket = f"{TOOLKIT}-{DEFAULT_ACCOUNT_ID}-us-east-1"
 
     def __init__(self, rules: Rules) -> None:
         super().__init__(self.region, rules=rules)
@@ -64,31 +46,11 @@ class Account(rehearsed.Ec2Account):
     @contextmanager
     def opened(cls) -> Iterator["Account"]:
         """A new account, until the end of the block.  Only one at a time."""
-        listen()
         rules = Rules()
-        with ExitStack() as stack:
-            stack.enter_context(mock_aws(config={"core": {"mock_credentials": False}}))
-            stack.enter_context(patched(rules))
-            account = cls(rules)
-            stack.enter_context(watched(lambda call, _protocol: account.requests.append(call)))
-            stack.enter_context(granted())
+        with opened(lambda: cls(rules), patched(rules)) as account:
             yield account
-        _leave_what_stays_alone()
 
     # ---- what a test asks it
-
-    def aws(self, region: str | None = None) -> Aws:
-        """A launcher's way into this account."""
-        return Aws(region or self.region)
-
-    def asked(self, operation: str) -> list[dict[str, Any]]:
-        """The parameters of every request of `operation`."""
-        return [request.params for request in self.requests if request.operation == operation]
-
-    @property
-    def operations(self) -> list[str]:
-        """The operations asked for, in order."""
-        return [request.operation for request in self.requests]
 
     @property
     def nodes(self) -> list[Any]:

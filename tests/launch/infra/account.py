@@ -31,7 +31,7 @@ from launch.core.terminal import say
 from launch.infra import __main__
 from launch.infra.commands import Runtime
 from launch.rehearse.aws.ec2 import moto_patches as ec2
-from tests.launch.ec2.account import _leave_what_stays_alone
+from tests.launch.account import leave_what_stays_alone
 from tests.launch.faults import Request, listen, watched
 from tests.launch.infra.moto_patches import patched
 from tests.launch.privilege.watch import granted
@@ -81,7 +81,7 @@ class NewAccount:
             stack.enter_context(watched(lambda call, _protocol: account.requests.append(call)))
             stack.enter_context(granted())
             yield account
-        _leave_what_stays_alone()
+        leave_what_stays_alone()
 
     def aws(self, region: str | None = None) -> Aws:
         """A way into this account."""

@@ -9,33 +9,27 @@ with SageMakerAccount.opened() as account:
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
-from moto import mock_aws
 from moto.cloudformation.models import cloudformation_backends
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.iam.models import iam_backends
 from moto.sagemaker.models import sagemaker_backends
 
-from launch.core.aws import Aws
 from launch.rehearse.aws.sagemaker import account as rehearsed
 from launch.rehearse.aws.sagemaker.account import LOG_GROUP, TRUST
 from launch.rehearse.aws.sagemaker.moto_patches import patched
 from launch.rehearse.aws.sagemaker.rules import Rules, Slow
-from tests.launch.ec2.account import TOOLKIT, _leave_what_stays_alone
-from tests.launch.faults import Request, listen, watched
-from tests.launch.privilege.watch import granted
+from tests.launch.account import TOOLKIT, Asked, opened
+from tests.launch.faults import Request
 
 __all__ = ["LOG_GROUP", "TRUST", "SageMakerAccount"]
 
 
-class SageMakerAccount(rehearsed.SageMakerAccount):
+class SageMakerAccount(Asked, rehearsed.SageMakerAccount):
     """capacity, quota, slow: see rules.Rules.  requests: every call since it was opened."""
 
-    id = DEFAULT_ACCOUNT_ID
-    region = "us-east-1"
-    bucket = f"{TOOLKIT}-{DEFAULT_ACCOUNT_ID}-us-east-1"
     role = f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/{TOOLKIT}-sagemaker"
 
     def __init__(self, rules: Rules) -> None:
@@ -48,31 +42,11 @@ class SageMakerAccount(rehearsed.SageMakerAccount):
     @contextmanager
     def opened(cls) -> Iterator["SageMakerAccount"]:
         """A new account, until the end of the block.  Only one at a time."""
-        listen()
         rules = Rules()
-        with ExitStack() as stack:
-            stack.enter_context(mock_aws(config={"core": {"mock_credentials": False}}))
-            stack.enter_context(patched(rules))
-            account = cls(rules)
-            stack.enter_context(watched(lambda call, _protocol: account.requests.append(call)))
-            stack.enter_context(granted())
+        with opened(lambda: cls(rules), patched(rules)) as account:
             yield account
-        _leave_what_stays_alone()
 
     # ---- what a test asks it
-
-    def aws(self, region: str | None = None) -> Aws:
-        """A launcher's way into this account."""
-        return Aws(region or self.region)
-
-    def asked(self, operation: str) -> list[dict[str, Any]]:
-        """The parameters of every request of `operation`."""
-        return [request.params for request in self.requests if request.operation == operation]
-
-    @property
-    def operations(self) -> list[str]:
-        """The operations asked for, in order."""
-        return [request.operation for request in self.requests]
 
     def left(self) -> list[str]:
         """What costs money in any region: jobs that have not ended and warm pools.  Looks into moto.

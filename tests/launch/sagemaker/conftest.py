@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from launch.core.aws import Aws
     from tests.launch.faults import Faults
     from tests.launch.sagemaker.account import SageMakerAccount
+    from tests.launch.sagemaker.world import Stage
 
 
 @pytest.fixture
@@ -33,3 +34,12 @@ def faults(account: "SageMakerAccount") -> Iterator["Faults"]:
 
     with injected(Faults()) as active:
         yield active
+
+
+@pytest.fixture
+def stage() -> Iterator["Stage"]:
+    """A launch, its account and a clock."""
+    from tests.launch.sagemaker.world import Stage
+
+    with Stage.opened() as opened:
+        yield opened

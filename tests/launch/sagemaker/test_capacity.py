@@ -1,6 +1,5 @@
 """Instances where they are scarce: several types in order, training plans, limits of waiting, and unknown types."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -17,12 +16,6 @@ from trainer.errors import SettingsError
 
 TWO = "ml.g5.12xlarge,ml.g5.2xlarge"
 PLAN = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p5en-in-march"
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    with Stage.opened() as stage:
-        yield stage
 
 
 def asked(stage: Stage) -> dict[str, Any]:

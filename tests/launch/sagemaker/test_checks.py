@@ -1,7 +1,5 @@
 """What cannot work, or may cost too much, is refused in a sentence before AWS is asked anything."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from launch.sagemaker.checks import DATA_DISK_GB, DISK_GB, ENDING_S
@@ -9,13 +7,6 @@ from tests.launch.sagemaker.known import resolve
 from tests.launch.sagemaker.world import Stage
 from trainer.errors import SettingsError
 from trainer.sagemaker import places
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    with Stage.opened() as stage:
-        yield stage
-
 
 SERVER = "arn:aws:sagemaker:us-east-1:111122223333:mlflow-app/team"
 VPC = "--subnet subnet-1 --security-group sg-1"

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,12 +19,6 @@ from tests.launch.sagemaker.world import Stage, idle, interrupt, quick_sdk
 
 VERBS = ["status", "logs", "stop", "leaks", "attach"]
 WITH_JOBS = [("status", NAME), ("logs", NAME), ("stop", NAME), ("leaks",), ("attach", NAME)]
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    with Stage.opened() as stage:
-        yield stage
 
 
 # ---- a launch

@@ -1,6 +1,5 @@
 """leaks finds what costs money and should not, in any region, and ends it when told to."""
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from unittest import mock
 
@@ -16,12 +15,6 @@ from tests.launch.sagemaker.test_stop import foreign
 from tests.launch.sagemaker.world import Stage, one_aws
 
 DAY_S = 86_400
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    with Stage.opened() as stage:
-        yield stage
 
 
 # ---- judging

@@ -22,12 +22,6 @@ QUOTA = "ml.g5.2xlarge for training job usage"
 
 
 @pytest.fixture
-def stage() -> Iterator[Stage]:
-    with Stage.opened() as stage:
-        yield stage
-
-
-@pytest.fixture
 def faults(stage: Stage) -> Iterator[Faults]:
     with injected(Faults()) as active:
         yield active

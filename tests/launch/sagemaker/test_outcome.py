@@ -1,6 +1,5 @@
 """How a job ended, as data and in its folder; refusals with their remedies; log lines without mpirun's prefix."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -23,12 +22,6 @@ TAG = "[1,mpirank:{},algo-1]<{}>:"
 
 
 OUTCOME_KEY = f"jobs/{NAME}/outcome.json"
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    with Stage.opened() as stage:
-        yield stage
 
 
 def ended(**changes: object) -> Outcome:

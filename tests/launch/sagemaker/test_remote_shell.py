@@ -1,18 +1,10 @@
 """launch.sagemaker ssh: the command for a shell in a container, and why there is none."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from launch.rehearse.aws.sagemaker.jobs import complete
 from tests.launch.sagemaker.known import NAME
 from tests.launch.sagemaker.world import Stage
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    with Stage.opened() as stage:
-        yield stage
 
 
 def test_a_running_job_has_a_shell_on_each_instance(stage: Stage) -> None:

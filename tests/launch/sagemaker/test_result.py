@@ -4,7 +4,6 @@ import errno
 import io
 import os
 import tarfile
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -21,12 +20,6 @@ from trainer.errors import MachineError
 
 KEY = f"jobs/{NAME}/output/{NAME}/output/model.tar.gz"
 DONE = training_job(status="Completed", model=f"s3://{BUCKET}/{KEY}")
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    with Stage.opened() as stage:
-        yield stage
 
 
 def test_the_result_is_unpacked_into_the_jobs_folder(stage: Stage, tmp_path: Path) -> None:

@@ -39,12 +39,6 @@ FAILED = 'AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage "{}"
 
 
 @pytest.fixture
-def stage() -> Iterator[Stage]:
-    with Stage.opened() as stage:
-        yield stage
-
-
-@pytest.fixture
 def faults(stage: Stage) -> Iterator[Faults]:
     with injected(Faults()) as active:
         yield active

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -19,12 +18,6 @@ EPOCH = {
     "epoch": 2, "train_loss": 1.5, "train_top1": 0.444, "eval_top1": 0.5, "images_per_s": 31_000.4, "epoch_s": 12.3,
 }  # fmt: skip
 DONE = {"status": "Completed", "detail": "Completed", "ended": NOW - timedelta(minutes=5), "billed_s": 1800}
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    with Stage.opened() as stage:
-        yield stage
 
 
 # ---- text

@@ -1,7 +1,5 @@
 """stop ends a job and all that it costs, makes sure of it, and touches nothing else."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from launch.core.errors import AwsError
@@ -11,12 +9,6 @@ from launch.sagemaker.training_jobs import describe
 from tests.launch.faults import Faults, injected, lost, refused
 from tests.launch.sagemaker.known import NAME, typed
 from tests.launch.sagemaker.world import Stage, idle
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    with Stage.opened() as stage:
-        yield stage
 
 
 def foreign(stage: Stage, name: str = "theirs") -> None:

@@ -1,7 +1,6 @@
 """The embedded SageMaker refuses, waits and says what SageMaker does; the tests name AWS's pages."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import boto3
@@ -16,12 +15,6 @@ from tests.launch.sagemaker.world import Stage
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 OWN = "123456789012.dkr.ecr.us-east-1.amazonaws.com"
 ROLE = "aws-ddp-toolkit-sagemaker"
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    with Stage.opened() as stage:
-        yield stage
 
 
 def push(name: str, tag: str) -> None:

@@ -1,6 +1,5 @@
 """A job's starts, their names, what each costs, and what SageMaker says of it."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -12,12 +11,6 @@ from tests.launch.sagemaker.known import BUCKET, NAME, NOW, TRAINING_JOB, traini
 from tests.launch.sagemaker.world import Stage
 
 PRICE = 7.09  # USD per hour of ml.g5.12xlarge
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    with Stage.opened() as stage:
-        yield stage
 
 
 @pytest.mark.parametrize(("number", "name"), [(1, "j"), (2, "j--2"), (12, "j--12"), (1000, "j--1000")])

@@ -1,7 +1,5 @@
 """Following a job: everything once, through trouble, to the last line."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from launch.core.errors import AwsError
@@ -13,12 +11,6 @@ from launch.sagemaker.watch import Follower, is_headline, streams_of
 from tests.launch.faults import Faults, injected, unreachable
 from tests.launch.sagemaker.known import NAME
 from tests.launch.sagemaker.world import Stage, idle
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    with Stage.opened() as stage:
-        yield stage
 
 
 @pytest.fixture

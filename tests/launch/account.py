@@ -1,0 +1,63 @@
+"""What the embedded accounts of the tests share: their names, and a record of what a launcher asks of them."""
+
+import functools
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, TypeVar
+
+from moto import mock_aws
+from moto.core.models import DEFAULT_ACCOUNT_ID
+
+from launch.core.aws import Aws
+from tests.launch.faults import Request, listen, watched
+from tests.launch.privilege.watch import granted
+
+# Written out and not imported: a promise to whoever set up the account by hand.
+TOOLKIT = "aws-ddp-toolkit"
+
+
+class Asked:
+    """requests: every call since the account was opened."""
+
+    id = DEFAULT_ACCOUNT_ID
+    region = "us-east-1"
+    bucket = f"{TOOLKIT}-{DEFAULT_ACCOUNT_ID}-us-east-1"
+    requests: list[Request]
+
+    def aws(self, region: str | None = None) -> Aws:
+        """A launcher's way into this account."""
+        return Aws(region or self.region)
+
+    def asked(self, operation: str) -> list[dict[str, Any]]:
+        """The parameters of every request of `operation`."""
+        return [request.params for request in self.requests if request.operation == operation]
+
+    @property
+    def operations(self) -> list[str]:
+        """The operations asked for, in order."""
+        return [request.operation for request in self.requests]
+
+
+A = TypeVar("A", bound=Asked)
+
+
+@contextmanager
+def opened(make: Callable[[], A], patches: AbstractContextManager[None]) -> Iterator[A]:
+    """A new account in an AWS of its own, until the end of the block.  Only one at a time."""
+    listen()
+    with ExitStack() as stack:
+        stack.enter_context(mock_aws(config={"core": {"mock_credentials": False}}))
+        stack.enter_context(patches)
+        account = make()
+        stack.enter_context(watched(lambda call, _protocol: account.requests.append(call)))
+        stack.enter_context(granted())
+        yield account
+    leave_what_stays_alone()
+
+
+@functools.cache
+def leave_what_stays_alone() -> None:
+    """Once: botocore's models and moto's tables are a million objects that garbage collection would look through."""
+    gc.collect()
+    gc.freeze()
