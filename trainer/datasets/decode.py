@@ -50,9 +50,18 @@ def crop(data: bytes, choose: Callable[[int, int], Crop], size: int) -> Pixels:
 
 
 def image_sides(path: Path) -> tuple[int, int]:
+    """`sides_of` what a file holds.  Raises UnreadableError."""
+    try:
+        data = read_regular(path, LARGEST_BYTES)
+    except Exception as error:
+        raise _unreadable(error) from error
+    return sides_of(data)
+
+
+def sides_of(data: bytes) -> tuple[int, int]:
     """Width and height from the header.  Raises UnreadableError."""
     try:
-        with _opened(read_regular(path, LARGEST_BYTES)) as image:
+        with _opened(data) as image:
             return image.size
     except Exception as error:
         raise _unreadable(error) from error

@@ -1,14 +1,42 @@
 """Lists of files kept on disk, since listing a million takes long.  The folders' times say whether they still hold."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import overload
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from trainer.datasets.cache import Content, cache_path, recall
 from trainer.datasets.tree import Files, Tree, list_files
 
-SEPARATOR = "\0"  # the one character no file name holds
+
+class PackedNames(Sequence[str]):
+    """Names as bytes behind each other, mapped from the cache: a million strings of Python's would take 100 MB a rank.
+
+    text: (bytes,) uint8; ends: (names,) int64, where each one ends.
+    """
+
+    def __init__(self, text: Tensor, ends: Tensor) -> None:
+        self._text, self._ends = text.numpy(), ends.numpy()
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, number: int) -> str: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> list[str]: ...
+
+    def __getitem__(self, number: int | slice) -> str | list[str]:
+        if isinstance(number, slice):
+            return [self[one] for one in range(*number.indices(len(self)))]
+        number = range(len(self))[number]
+        start = int(self._ends[number - 1]) if number else 0
+        return os.fsdecode(self._text[start : int(self._ends[number])].tobytes())
 
 
 def indexed_files(cache_dir: Path, tree: Tree) -> tuple[Files, Files]:
@@ -22,20 +50,20 @@ def _indexed(cache_dir: Path, root: Path, classes: tuple[str, ...]) -> Files:
         is_current=lambda found: found.get("classes") == list(classes) and _unchanged(root, found["folders"]),
         build=lambda: _packed(list_files(root, classes), classes),
     )
-    return Files(root, _unpacked(content["names"]), content["labels"].tolist(), content["folders"])
+    names = PackedNames(content["names"], content["ends"])
+    return Files(root, names, content["labels"].numpy(), content["folders"])
 
 
 def _packed(files: Files, classes: tuple[str, ...]) -> Content:
+    names = [os.fsencode(name) for name in files.names]
+    ends = np.cumsum(np.fromiter(map(len, names), np.int64, len(names)))
     return {
         "classes": list(classes),
-        "names": torch.frombuffer(bytearray(os.fsencode(SEPARATOR.join(files.names))), dtype=torch.uint8),
+        "names": torch.frombuffer(bytearray(b"".join(names)), dtype=torch.uint8),
+        "ends": torch.from_numpy(ends),
         "labels": torch.tensor(files.labels),
         "folders": files.folders,
     }
-
-
-def _unpacked(names: torch.Tensor) -> list[str]:
-    return os.fsdecode(names.numpy().tobytes()).split(SEPARATOR)
 
 
 def _unchanged(root: Path, folders: dict[str, int]) -> bool:

@@ -5,7 +5,7 @@ the number of threads nor that of ranks changes what is trained on.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -14,10 +14,9 @@ from torch import Tensor
 
 from trainer.datasets.base import UNREADABLE, Batch, Data, Request
 from trainer.datasets.crops import MIDDLE, Crop, keyed_generator, middle_crop, random_crop
-from trainer.datasets.decode import read_crop
-from trainer.datasets.index import indexed_files
+from trainer.datasets.decode import crop
 from trainer.datasets.normalisation import IMAGENET, Normaliser
-from trainer.datasets.tree import Files, Tree
+from trainer.datasets.source import Halves, Source
 from trainer.datasets.unreadable import UnreadableError, refuse_too_many
 from trainer.distributed.sampler import Order
 from trainer.signature import Signature
@@ -35,7 +34,7 @@ class View(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """One image of a batch: its number in the list of files, and how to look at it."""
+    """One image of a batch: its number, and how to look at it."""
 
     number: int
     view: View
@@ -64,52 +63,56 @@ class UnfinishedBatch:
 
 
 class StreamingSplit:
-    """Split whose images are read from `files` each time they are needed."""
+    """Split whose images are read from `source` each time they are needed."""
 
-    def __init__(self, files: Files, size: int, request: Request) -> None:
-        self.size = len(files.names)
-        self._files, self._side, self._request = files, size, request
+    def __init__(self, source: Source, size: int, request: Request) -> None:
+        self.size = source.size
+        self._source, self._side, self._request = source, size, request
         self._normalise = Normaliser(IMAGENET, size, request.device, request.channels_last)
         self._bad: dict[str, str] = {}  # why, by name; threads add to it
 
     def train_batches(self, order: Order, positions: Sequence[slice]) -> Generator[Batch]:
         """Randomly cropped and mirrored batches: the images at `positions` of `order`."""
         view = random_view if self._request.augment else middle_view
-        return self._batches(
-            [
-                Wanted(number, view(order, place))
-                for number, place in zip(order.permutation[p].tolist(), range(p.start, p.stop), strict=True)
-            ]
-            for p in positions
-        )
+        permutation = self._source.permutation(order)
+        numbers = [permutation[p] for p in positions]
+        return self._batches(numbers, lambda batch, row: view(order, positions[batch].start + row))
 
     def eval_batches(self, indices: range, batch_size: int) -> Generator[Batch]:
         """The middles of the images `indices`."""
-        starts = range(0, len(indices), batch_size)
         middle = View(middle_crop, False)
-        return self._batches([Wanted(i, middle) for i in indices[s : s + batch_size]] for s in starts)
+        chunks = (indices[start : start + batch_size] for start in range(0, len(indices), batch_size))
+        numbers = [torch.tensor(chunk) for chunk in chunks]
+        return self._batches(numbers, lambda batch, row: middle)
 
     @property
     def bad_images(self) -> Sequence[str]:
         """Names of the files this process has skipped up to now."""
         return tuple(self._bad)
 
-    def _batches(self, wanted: Iterable[list[Wanted]]) -> Generator[Batch]:
-        """One batch per list, in order, decoded AHEAD of their use.  Closing the iterator ends the threads."""
-        threads = ThreadPoolExecutor(self._request.workers, thread_name_prefix="decode")
+    def _batches(self, numbers: Sequence[Tensor], view: Callable[[int, int], View]) -> Generator[Batch]:
+        """One batch for each tensor of numbers, decoded AHEAD of their use.  Closing the iterator ends the threads.
+
+        view: (batch, row within it) -> how to look at that image.
+        """
+        if not numbers:
+            return
         unfinished: deque[UnfinishedBatch] = deque()
-        try:
-            for images in wanted:
-                unfinished.append(self._start(threads, images))
-                if len(unfinished) > AHEAD:
+        with self._source.reading(torch.cat(list(numbers))):
+            threads = ThreadPoolExecutor(self._request.workers, thread_name_prefix="decode")
+            try:
+                for batch, chosen in enumerate(numbers):
+                    images = [Wanted(number, view(batch, row)) for row, number in enumerate(chosen.tolist())]
+                    unfinished.append(self._start(threads, images))
+                    if len(unfinished) > AHEAD:
+                        yield self._finish(unfinished.popleft())
+                while unfinished:
                     yield self._finish(unfinished.popleft())
-            while unfinished:
-                yield self._finish(unfinished.popleft())
-        finally:
-            threads.shutdown(cancel_futures=True)
+            finally:
+                threads.shutdown(cancel_futures=True)
 
     def _start(self, threads: ThreadPoolExecutor, images: list[Wanted]) -> UnfinishedBatch:
-        labels = [self._files.labels[image.number] for image in images]
+        labels = [self._source.label(image.number) for image in images]
         batch = UnfinishedBatch(labels, self._side, self._request.device.type == "cuda")
         rows = range(len(images))
         chunks = [rows[start : start + CHUNK] for start in rows[::CHUNK]]
@@ -122,10 +125,10 @@ class StreamingSplit:
         for row in rows:
             number, view = images[row]
             try:
-                pixels[row] = read_crop(self._files.root / self._files.names[number], view.choose, self._side)
+                pixels[row] = crop(self._source.read(number), view.choose, self._side)
             except UnreadableError as error:
                 batch.bad_rows.append(row)
-                self._bad[self._files.shown(number)] = str(error)
+                self._bad[self._source.shown(number)] = str(error)
             batch.mirrored[row] = view.mirrored
 
     def _finish(self, batch: UnfinishedBatch) -> Batch:
@@ -157,11 +160,10 @@ def mirror(pixels: Tensor, mirrored: Tensor) -> Tensor:
     return both.index_select(0, torch.arange(len(pixels), device=pixels.device) + mirrored * len(pixels))
 
 
-def stream(request: Request, tree: Tree, size: int) -> Data:
-    """Both splits of `tree` at `size` pixels."""
-    train, evaluation = indexed_files(request.cache_dir, tree)
+def stream(request: Request, found: Halves, size: int) -> Data:
+    """Both splits of what was found, at `size` pixels."""
     return Data(
-        StreamingSplit(train, size, request),
-        StreamingSplit(evaluation, size, request),
-        Signature(tree.classes, size, IMAGENET.mean, IMAGENET.std, MIDDLE),
+        StreamingSplit(found.train, size, request),
+        StreamingSplit(found.evaluation, size, request),
+        Signature(found.classes, size, IMAGENET.mean, IMAGENET.std, MIDDLE),
     )

@@ -1,7 +1,7 @@
 """Folders of images: train/ plus val/ or test/, one folder per class.  Looks at names, never into files."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,8 +26,8 @@ class Files:
     """The images of one half.  names: relative to root; folders: modification time (ns) of each folder visited."""
 
     root: Path
-    names: list[str]
-    labels: list[int]
+    names: Sequence[str]
+    labels: Sequence[int]
     folders: dict[str, int]
 
     def shown(self, index: int) -> str:
@@ -71,11 +71,6 @@ def list_files(root: Path, classes: tuple[str, ...]) -> Files:
         names += found
         labels += [label] * len(found)
     return Files(root, names, labels, folders)
-
-
-def first_files(tree: Tree, count: int) -> list[Path]:
-    """Up to `count` training images, cheaply: only the first class's folder is read."""
-    return [tree.train / name for name in sorted(_images_under(tree.train, tree.classes[0], {}))[:count]]
 
 
 def _images_under(root: Path, folder: str, folders: dict[str, int]) -> Iterator[str]:

@@ -17,7 +17,7 @@ MEAN, STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.2
 
 @pytest.fixture
 def decodes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imagefolder, "decode_files", None)
+    monkeypatch.setattr(imagefolder, "decode_all", None)
 
 
 def test_small_images_become_resident_with_their_own_size_and_exact_pixels(ask, make_tree) -> None:

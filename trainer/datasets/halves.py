@@ -1,0 +1,13 @@
+"""What lies in --data-dir: both halves of a data set, as a folder of images or as shards."""
+
+from trainer.datasets.base import Request
+from trainer.datasets.index import indexed_files
+from trainer.datasets.source import FolderSource, Halves
+from trainer.datasets.tree import find_tree
+
+
+def find_halves(request: Request) -> Halves:
+    """Both halves, whatever they are kept in.  Raises DataError when they are not as they should be."""
+    tree = find_tree(request.data_dir)
+    train, evaluation = indexed_files(request.cache_dir, tree)
+    return Halves(FolderSource(train), FolderSource(evaluation), tree.classes, request.data_dir)

@@ -1,0 +1,108 @@
+"""Where the images of one half of a data set come from, by number: files of a folder, or shards."""
+
+import hashlib
+import os
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+from trainer.datasets.decode import LARGEST_BYTES
+from trainer.datasets.tree import Files
+from trainer.datasets.unreadable import UnreadableError
+from trainer.distributed.sampler import Order
+from trainer.errors import one_line
+from trainer.files import read_regular
+
+
+class Source(Protocol):
+    """The encoded images of one half.  Threads read beside each other."""
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        ...
+
+    @property
+    def place(self) -> str:
+        """Where they are, for messages."""
+        ...
+
+    def label(self, number: int) -> int:
+        """The class of an image."""
+        ...
+
+    def read(self, number: int) -> bytes:
+        """The bytes of an image. Raises UnreadableError if this one cannot be read, TrainerError if none can."""
+        ...
+
+    def shown(self, number: int) -> str:
+        """A name the user recognises."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Changes whenever an image is added, removed or written to.  Reads no image."""
+        ...
+
+    def permutation(self, order: Order) -> Tensor:
+        """(size,) int64 on the CPU: the image at each position of an epoch.  The same on every rank."""
+        ...
+
+    def reading(self, numbers: Tensor) -> AbstractContextManager[object]:
+        """Inside, these images are read, about in this order, and no others: what takes long to fetch is fetched ahead.
+
+        numbers: (n,) int64.
+        """
+        ...
+
+
+class FolderSource:
+    """The files of a folder: nothing is fetched ahead, and any order is as good as another."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self.size, self.place = len(files.names), str(files.root)
+
+    def label(self, number: int) -> int:
+        return int(self._files.labels[number])
+
+    def read(self, number: int) -> bytes:
+        try:
+            return read_regular(self._files.root / self._files.names[number], LARGEST_BYTES)
+        except OSError as error:
+            raise UnreadableError(one_line(error.strerror or error)) from error
+
+    def shown(self, number: int) -> str:
+        return self._files.shown(number)
+
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256()
+        prefix = f"{self._files.root}{os.sep}"  # a Path for each file would double the time
+        for name in self._files.names:
+            digest.update(os.fsencode(f"{name}\0{_version(prefix + name)}\n"))
+        return digest.hexdigest()
+
+    def permutation(self, order: Order) -> Tensor:
+        return order.permutation
+
+    def reading(self, numbers: Tensor) -> AbstractContextManager[object]:
+        return nullcontext()
+
+
+def _version(path: str) -> str:
+    """What changes when a file is written to; decoding says what is wrong with one that is not there."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return "unreadable"
+    return f"{status.st_size} {status.st_mtime_ns}"
+
+
+class Halves(NamedTuple):
+    """A data set as it is found.  place: the folder or address, for messages and caches."""
+
+    train: Source
+    evaluation: Source
+    classes: tuple[str, ...]
+    place: Path
