@@ -120,7 +120,8 @@ def resolve(job: Job[SageMakerOptions]) -> Resolved:
     _check_data(job.train, options, channels)
     _check_network(options, channels)
     _check_spot(options)
-    check_capacity(options)
+    check_capacity(options, instances)
+    _check_key(options, instances)
     for instance in instances if options.image is not None else ():
         check_image(options.image or "", instance)
     resolved = Resolved(
@@ -199,6 +200,19 @@ def _check_network(options: SageMakerOptions, channels: tuple[Channel, ...]) -> 
     systems = [channel.uri for channel in channels if channel.kind != "s3"]
     if systems and not options.subnet:
         raise SettingsError(f"{systems[0]} is in a VPC; give its --subnet and a --security-group that can reach it.")
+
+
+def _check_key(options: SageMakerOptions, instances: Iterable[Instance]) -> None:
+    """SageMaker refuses a key for the disk of a type that has local ones, and the request has one key for all types.
+
+    https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ResourceConfig.html, VolumeKmsKeyId
+    """
+    has_disks = {bool(instance.nvme_gb): f"{catalog.SAGEMAKER_PREFIX}{instance.name}" for instance in instances}
+    if options.kms_key is not None and len(has_disks) > 1:
+        raise SettingsError(
+            f"--kms-key is for the disks, too, and SageMaker takes none for {has_disks[True]}, which has its own, but "
+            f"one for {has_disks[False]}; give types of one kind."
+        )
 
 
 def _check_spot(options: SageMakerOptions) -> None:

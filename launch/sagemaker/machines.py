@@ -1,6 +1,7 @@
 """The instance types that a job asks for, and where their capacity comes from.  Pure."""
 
 import re
+from collections.abc import Sequence
 
 from launch.core import catalog
 from launch.core.catalog import Instance
@@ -22,17 +23,43 @@ def instances_of(options: SageMakerOptions) -> tuple[Instance, ...]:
     return instances
 
 
-def check_capacity(options: SageMakerOptions) -> None:
+def check_capacity(options: SageMakerOptions, instances: Sequence[Instance]) -> None:
     """Raises SettingsError where the options contradict about where the instances come from.
 
     https://docs.aws.amazon.com/sagemaker/latest/dg/train-instance-preferences.html
     """
+    _check_list(options, instances)
+    _check_limit(options, instances)
+    _check_plan(options)
+
+
+def _check_list(options: SageMakerOptions, instances: Sequence[Instance]) -> None:
     if len(options.types) > 1 and options.spot:
         raise SettingsError(
             "SageMaker waits for spot capacity of one type; give one --instance-type, or leave --spot out."
         )
-    if options.takes_boto3 and options.through not in (None, "boto3"):
-        raise SettingsError(f"{options.takes_boto3}: SageMaker's SDKs cannot ask for that; give --through boto3.")
+    if options.beyond_sdk_2 and options.through == "estimator":
+        raise SettingsError(
+            f"{options.beyond_sdk_2}: SageMaker's SDK 2 cannot ask for that; give --through boto3 or model-trainer."
+        )
+    counts = {instance.gpus for instance in instances}
+    is_told = options.through == "model-trainer" and options.distribution == "pytorchddp" and options.nodes > 1
+    if is_told and len(counts) > 1:
+        raise SettingsError(
+            f"--instance-type {options.instance_type}: SDK 3's mpirun must be told the number of ranks, and these "
+            "types have different numbers of GPUs; give --distribution torch_distributed, or --through boto3."
+        )
+
+
+def _check_limit(options: SageMakerOptions, instances: Sequence[Instance]) -> None:
+    """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StoppingCondition.html, MaxPendingTimeInSeconds"""
+    if options.max_pending_hours is not None and not any(instance.is_gpu for instance in instances):
+        raise SettingsError(
+            f"--max-pending-hours {options.max_pending_hours:g}: SageMaker waits for types with GPUs only; leave it out."
+        )
+
+
+def _check_plan(options: SageMakerOptions) -> None:
     if options.training_plan is None:
         return
     if not re.fullmatch(r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:training-plan/.+", options.training_plan):

@@ -112,8 +112,8 @@ class SageMakerOptions(Options):
         return tuple(name.strip() for name in self.instance_type.split(",") if name.strip())
 
     @property
-    def takes_boto3(self) -> str:
-        """The option that the SDKs' requests have no field for; empty if there is none."""
+    def beyond_sdk_2(self) -> str:
+        """The option that SDK 2's estimator has no argument for; empty if there is none."""
         if len(self.types) > 1:
             return f"--instance-type {self.instance_type}"
         return "" if self.max_pending_hours is None else f"--max-pending-hours {self.max_pending_hours:g}"

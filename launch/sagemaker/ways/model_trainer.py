@@ -50,7 +50,7 @@ def arguments(description: Description) -> dict[str, Any]:
         },
         "distributed": _distributed(description),
         "compute": _compute(description),
-        "stopping_condition": {"max_runtime_in_seconds": description.max_run_s, **_wait(description)},
+        "stopping_condition": _limits(description),
         "output_data_config": {"s3_output_path": description.output, **_key("kms_key_id", description.output_key)},
         "hyperparameters": dict(description.hyperparameters),
         "environment": _environment(description),
@@ -80,7 +80,7 @@ def _environment(description: Description) -> dict[str, str]:
 
 
 def _compute(description: Description) -> dict[str, Any]:
-    compute: dict[str, Any] = {"instance_type": description.instance_type, "instance_count": description.nodes}
+    compute: dict[str, Any] = {**_types(description), "instance_count": description.nodes}
     if description.disk_gb:
         compute["volume_size_in_gb"] = description.disk_gb
     if description.keep_s:
@@ -91,8 +91,20 @@ def _compute(description: Description) -> dict[str, Any]:
     return {**compute, **{name: key for name, key in keys.items() if key is not None}}
 
 
-def _wait(description: Description) -> dict[str, int]:
-    return {} if description.max_wait_s is None else {"max_wait_time_in_seconds": description.max_wait_s}
+def _types(description: Description) -> dict[str, Any]:
+    """Several types take a field of their own, which excludes that of a single one."""
+    if len(description.instance_types) > 1:
+        return {"instance_preferences": [{"instance_type": name} for name in description.instance_types]}
+    return {"instance_type": description.instance_type}
+
+
+def _limits(description: Description) -> dict[str, int]:
+    limits = {
+        "max_runtime_in_seconds": description.max_run_s,
+        "max_wait_time_in_seconds": description.max_wait_s,
+        "max_pending_time_in_seconds": description.max_pending_s,
+    }
+    return {name: limit for name, limit in limits.items() if limit is not None}
 
 
 def _key(name: str, key: str | None) -> dict[str, str]:

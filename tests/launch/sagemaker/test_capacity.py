@@ -152,14 +152,23 @@ def test_types_that_are_sold_by_training_plans_are_told() -> None:
     ("settings", "sentence"),
     [
         ({"instance_type": TWO, "spot": True}, "SageMaker waits for spot capacity of one type"),
-        ({"instance_type": TWO, "through": "estimator"}, "SageMaker's SDKs cannot ask for that; give --through boto3."),
+        ({"instance_type": TWO, "through": "estimator"}, "SageMaker's SDK 2 cannot ask for that; give --through boto3 or"),
         ({"instance_type": "ml.g5.2xlarge,ml.g5.2xlarge"}, "at most 5 types, each once"),
         ({"instance_type": "ml.g5.2xlarge,ml.c5.2xlarge", "allow_cpu": True}, "give types with GPUs, or types without"),
         ({"instance_type": "ml.g5.2xlarge,ml.g5.2xlage"}, "did you mean 'ml.g5.2xlarge'?"),
         ({"instance_type": "ml.gpu"}, "unknown instance type 'ml.gpu'"),
         ({"training_plan": "p5en"}, "must look like arn:aws:sagemaker:us-east-1:111122223333:training-plan/NAME."),
         ({"training_plan": PLAN, "spot": True}, "--training-plan is capacity of one type"),
-        ({"max_pending_hours": 1, "through": "model-trainer"}, "--max-pending-hours 1: SageMaker's SDKs cannot"),
+        ({"max_pending_hours": 1, "instance_type": "ml.c5.2xlarge", "allow_cpu": True}, "for types with GPUs only"),
+        (
+            {"instance_type": TWO, "nodes": 2, "through": "model-trainer"},
+            "SDK 3's mpirun must be told the number of ranks, and these types have different numbers of GPUs",
+        ),
+        (
+            {"instance_type": "ml.g5.2xlarge,ml.p3.8xlarge", "kms_key": "ours"},
+            "takes none for ml.g5.2xlarge, which has its own, but one for ml.p3.8xlarge; give types of one kind.",
+        ),
+        ({"max_pending_hours": 1, "through": "estimator"}, "--max-pending-hours 1: SageMaker's SDK 2 cannot"),
     ],
     ids=str,
 )
@@ -167,6 +176,13 @@ def test_what_contradicts_is_refused_before_any_call(settings: dict[str, Any], s
     with pytest.raises(SettingsError) as error:
         resolve(**settings)
     assert sentence in str(error.value)
+
+
+def test_several_types_go_through_the_model_trainer_where_mpirun_needs_no_number_or_has_one() -> None:
+    beside = {"through": "model-trainer", "nodes": 2}
+    assert resolve(instance_type=TWO, distribution="torch_distributed", **beside).options.types == tuple(TWO.split(","))
+    assert resolve(instance_type="ml.g5.12xlarge,ml.g6.12xlarge", **beside).processes == 8
+    assert resolve(instance_type=TWO, through="model-trainer").options.nodes == 1
 
 
 def test_the_name_of_a_job_started_again_does_not_depend_on_the_types(stage: Stage) -> None:

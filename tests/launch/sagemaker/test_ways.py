@@ -38,6 +38,12 @@ JOBS: Mapping[str, Mapping[str, Any]] = {
     "MLflow": {"mlflow": "vision", "mlflow_server": SERVER},
     "secrets": {"secret": "WANDB_API_KEY=ssm:/ddp-toolkit/wandb", "wandb": "vision"},
 }
+# What SDK 2's estimator has no argument for.
+BEYOND_SDK_2: Mapping[str, Mapping[str, Any]] = {
+    "one of several types": {"instance_type": "ml.g5.12xlarge,ml.g6.12xlarge", "nodes": 2},
+    "waiting for instances": {"max_pending_hours": 6},
+}
+ALL = {**JOBS, **BEYOND_SDK_2}
 PAGE = ROOT / "infra/sagemaker.md"
 
 
@@ -47,26 +53,29 @@ def quick() -> Iterator[None]:
         yield
 
 
+NAMED_BY = ("ChannelName", "Name", "Key", "InstanceType")
+
+
 def flat(value: Any, path: str = "") -> dict[str, Any]:
     """{path: leaf}.  Items of lists go by their names, so that an order does not count."""
     if isinstance(value, Mapping):
         return {k: v for name, inner in value.items() for k, v in flat(inner, f"{path}.{name}".lstrip(".")).items()}
     if isinstance(value, list) and value and isinstance(value[0], Mapping):
-        names = [next(item[key] for key in ("ChannelName", "Name", "Key") if key in item) for item in value]
+        names = [next(item[key] for key in NAMED_BY if key in item) for item in value]
         return flat(dict(zip(names, value, strict=True)), path)
     return {path: value}
 
 
 @cache
 def sdk_3() -> Mapping[str, list[Any]]:
-    """The ModelTrainer's requests for JOBS, of one process."""
+    """The ModelTrainer's requests for ALL, of one process."""
     done = subprocess.run(
         [needs.SDK_3, "-m", "tests.launch.sagemaker.sdk_3"],
-        input=json.dumps(list(JOBS.values())), cwd=ROOT, capture_output=True, text=True, check=False,
+        input=json.dumps(list(ALL.values())), cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    return dict(zip(JOBS, json.loads(done.stdout), strict=True))
+    return dict(zip(ALL, json.loads(done.stdout), strict=True))
 
 
 def of_model_trainer(job: str) -> dict[str, Any]:
@@ -125,9 +134,9 @@ def test_boto3_alone_asks_for_what_the_estimator_asks_for(job: str) -> None:
 
 @SDK_3
 @needs.sagemaker_sdk_3()
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("job", ALL)
 def test_the_model_trainer_asks_for_the_same_but_for_what_the_page_explains(job: str) -> None:
-    ours, theirs = flat(request(plain.WAY, **JOBS[job])), flat(of_model_trainer(job))
+    ours, theirs = flat(request(plain.WAY, **ALL[job])), flat(of_model_trainer(job))
     differing = {path for path in {*ours, *theirs} if ours.get(path) != theirs.get(path)}
     rows = explained()
     unexplained = {path for path in differing if not any(re.fullmatch(row, path) for row in rows)}
@@ -137,7 +146,7 @@ def test_the_model_trainer_asks_for_the_same_but_for_what_the_page_explains(job:
 @SDK_3
 @needs.sagemaker_sdk_3()
 def test_the_page_explains_no_difference_that_there_is_not() -> None:
-    pairs = [(flat(request(plain.WAY, **JOBS[job])), flat(of_model_trainer(job))) for job in JOBS]
+    pairs = [(flat(request(plain.WAY, **ALL[job])), flat(of_model_trainer(job))) for job in ALL]
     differing = {path for ours, theirs in pairs for path in {*ours, *theirs} if ours.get(path) != theirs.get(path)}
     assert [row for row in explained() if not any(re.fullmatch(row, path) for path in differing)] == []
 
@@ -158,9 +167,20 @@ def explained() -> list[str]:
 
 @SDK_3
 @needs.sagemaker_sdk_3()
+def test_the_model_trainer_asks_for_several_types_and_for_a_limit_of_waiting() -> None:
+    """https://docs.aws.amazon.com/sagemaker/latest/dg/train-instance-preferences.html: also through the Python SDK."""
+    types = [{"InstanceType": name} for name in ("ml.g5.12xlarge", "ml.g6.12xlarge")]
+    machines = of_model_trainer("one of several types")["ResourceConfig"]
+    assert machines == {"InstanceCount": 2, "InstancePreferences": types, "VolumeSizeInGB": 30}
+    limits = of_model_trainer("waiting for instances")["StoppingCondition"]
+    assert limits == {"MaxRuntimeInSeconds": 43_200, "MaxPendingTimeInSeconds": 21_600}
+
+
+@SDK_3
+@needs.sagemaker_sdk_3()
 def test_own_settings_differ_only_in_how_they_are_written() -> None:
     """AWS's toolkit reads JSON, and SDK 3's drivers read what is JSON or else the text itself."""
-    for job, settings in JOBS.items():
+    for job, settings in ALL.items():
         ours, theirs = request(plain.WAY, **settings)["HyperParameters"], of_model_trainer(job)["HyperParameters"]
         assert {k: json.loads(v) for k, v in ours.items() if not k.startswith("sagemaker_")} == theirs
 
@@ -192,14 +212,14 @@ def test_the_trainers_mlflow_is_told_of_the_managed_server(way: ways.Way) -> Non
     assert asked["HyperParameters"]["mlflow"] == '"vision"'
 
 
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("job", ALL)
 def test_aws_own_service_model_accepts_boto3_alone(job: str) -> None:
-    check_with_service_model(request(plain.WAY, **JOBS[job]))
+    check_with_service_model(request(plain.WAY, **ALL[job]))
 
 
 @SDK_3
 @needs.sagemaker_sdk_3()
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("job", ALL)
 def test_aws_own_service_model_accepts_the_model_trainer(job: str) -> None:
     check_with_service_model(of_model_trainer(job))
 
