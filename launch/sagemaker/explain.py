@@ -110,7 +110,7 @@ def quote_of(train: TrainConfig, resolved: Resolved) -> Quote:
         notes[0] += f" and {options.warm_pool_s} s in the warm pool, where the instances wait for a next job"
     if options.spot:
         notes.append(f"spot costs up to {SPOT_SAVES:.0%} less; SageMaker reports the saving at the end")
-    if options.training_plan is not None:
+    if options.training_plan is not None and resolved.type == options.types[0]:
         notes.append("a training plan is paid for when it is bought: its hours cost nothing more")
     hourly = resolved.usd_per_hour if resolved.is_priced else None
     return Quote(

@@ -154,10 +154,9 @@ def _arn_of(aws: Aws, name: str) -> str:
 def quota_names(resolved: Resolved) -> list[str]:
     """The names in Service Quotas of the limits for a job."""
     options = resolved.options
-    if options.training_plan is not None:
-        return []  # of reserved capacity, with quotas of its own
+    types = options.types if options.training_plan is None else options.types[1:]  # a plan has quotas of its own
     uses = [f"{'spot ' if options.spot else ''}training job"] + ["training warm pool"] * bool(options.warm_pool_s)
-    return [f"{name} for {use} usage" for use in uses for name in options.types]
+    return [f"{name} for {use} usage" for use in uses for name in types]
 
 
 # Of the whole account; spot has its own second and third.  A new account has 432,000 s, 20 and 4.
@@ -208,6 +207,6 @@ def _running(aws: Aws, resolved: Resolved, now: datetime) -> Mapping[str, int] |
     for row in listed:
         job = aws.call("sagemaker", "DescribeTrainingJob", {"TrainingJobName": row["TrainingJobName"]})
         described = read_training_job(job, {}, aws.region)
-        if described.is_spot == resolved.options.spot:
+        if described.is_spot == resolved.options.spot and not described.is_reserved:
             instances[described.instance_type] += described.nodes
     return instances

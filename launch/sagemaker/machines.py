@@ -55,7 +55,8 @@ def _check_limit(options: SageMakerOptions, instances: Sequence[Instance]) -> No
     """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StoppingCondition.html, MaxPendingTimeInSeconds"""
     if options.max_pending_hours is not None and not any(instance.is_gpu for instance in instances):
         raise SettingsError(
-            f"--max-pending-hours {options.max_pending_hours:g}: SageMaker waits for types with GPUs only; leave it out."
+            f"--max-pending-hours {options.max_pending_hours:g}: SageMaker waits for types with GPUs only; leave it "
+            "out."
         )
 
 
@@ -67,12 +68,8 @@ def _check_plan(options: SageMakerOptions) -> None:
             f"--training-plan {options.training_plan}: must look like "
             "arn:aws:sagemaker:us-east-1:111122223333:training-plan/NAME."
         )
-    if options.spot or len(options.types) > 1:
-        raise SettingsError(
-            "--training-plan is capacity of one type, reserved for you; give that type, without --spot."
-        )
-    if options.through == "model-trainer":
-        raise SettingsError("--training-plan does not go --through model-trainer; give --through boto3 or estimator.")
+    if options.spot:
+        raise SettingsError("--training-plan is capacity that is reserved for you, and --spot is not; leave one out.")
 
 
 def _instance(name: str, options: SageMakerOptions) -> Instance:

@@ -52,7 +52,9 @@ class SageMakerOptions(Options):
         None, ge=1, le=16_384, description="GB of EBS for types without local disks (default: 30, or 250 for S3 data)"
     )
 
-    training_plan: str | None = Field(None, description="ARN of a training plan: capacity that is reserved")
+    training_plan: str | None = Field(
+        None, description="ARN of a training plan: reserved capacity, of the first --instance-type"
+    )
     max_pending_hours: float | None = Field(
         None, ge=0.5, le=MOST_HOURS, description="give up if SageMaker has no instances for so many hours"
     )

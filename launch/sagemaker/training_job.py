@@ -51,6 +51,7 @@ class TrainingJob:
     pool_s: int
     tags: Mapping[str, str]
     has_shell: bool = False  # --remote-debug
+    is_reserved: bool = False  # on capacity of a training plan
 
     @property
     def job(self) -> str:
@@ -119,12 +120,13 @@ class TrainingJob:
 
     @property
     def usd_per_hour(self) -> float:
-        """Of all its instances with their disks, on demand; 0 for a type that the catalog does not know.
+        """Of all its instances with their disks, on demand; 0 for a type that the catalog does not know, and for the
+        capacity of a training plan, which is paid for when it is bought.
 
         By its tag, which jobs outside us-east-1 have.
         """
         known = catalog.load().get(self.instance_type.removeprefix(catalog.SAGEMAKER_PREFIX))
-        if known is None or known.sagemaker_usd_per_hour is None:
+        if known is None or known.sagemaker_usd_per_hour is None or self.is_reserved:
             return 0.0
         tagged = read_usd(self.tags.get(HOURLY_TAG))
         rate = known.sagemaker_usd_per_hour if tagged is None else tagged
@@ -188,6 +190,7 @@ def read_training_job(described: Mapping[str, Any], tags: Mapping[str, str], reg
         pool_s=pool.get("ResourceRetainedBillableTimeInSeconds", 0),
         tags=tags,
         has_shell=bool(described.get("RemoteDebugConfig", {}).get("EnableRemoteDebug")),
+        is_reserved=_is_reserved(resources),
     )
 
 
@@ -195,3 +198,11 @@ def _type_of(resources: Mapping[str, Any]) -> str:
     """The instance type; of several that were asked for the selected one, or all of them before SageMaker has one."""
     preferred = " or ".join(one["InstanceType"] for one in resources.get("InstancePreferences", ()))
     return str(resources.get("InstanceType") or resources.get("SelectedInstanceType") or preferred)
+
+
+def _is_reserved(resources: Mapping[str, Any]) -> bool:
+    """Whether a training plan is that of the job, or of the one of its types that SageMaker has selected."""
+    with_plans = {
+        one["InstanceType"] for one in resources.get("InstancePreferences", ()) if one.get("TrainingPlanArns")
+    }
+    return bool(resources.get("TrainingPlanArn")) or resources.get("SelectedInstanceType") in with_plans

@@ -20,6 +20,7 @@ from launch.core.errors import NotSetUp
 from launch.rehearse.aws.sagemaker.account import SageMakerAccount
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob
 from launch.rehearse.aws.sagemaker.moto_patches import patched
+from launch.rehearse.aws.sagemaker.plans import TrainingPlan
 from launch.rehearse.aws.server import Request, RequestLog, first, served
 from launch.rehearse.nodes.sagemaker.agent import Agent
 from launch.rehearse.nodes.sagemaker.container import KEY, Container
@@ -237,9 +238,12 @@ def _monotonic(timestamp: float) -> float:
 
 def _gpus(job: RehearsedJob) -> int:
     """GPUs of an instance on AWS; the launcher itself refuses an unknown type."""
-    first = str(job.options.get("instance_type")).partition(",")[0]
-    instance = catalog.load().get(first.removeprefix(catalog.SAGEMAKER_PREFIX))
+    instance = catalog.load().get(_first_type(job).removeprefix(catalog.SAGEMAKER_PREFIX))
     return instance.gpus if instance else 1
+
+
+def _first_type(job: RehearsedJob) -> str:
+    return str(job.options.get("instance_type")).partition(",")[0].strip()
 
 
 def _most_ranks() -> int:
@@ -254,6 +258,8 @@ def _fill(account: SageMakerAccount, job: RehearsedJob) -> None:
     account.make_secrets(job.options.get("secret") or ())
     if role := job.options.get("role"):
         account.make_known(str(role))
+    if plan := job.options.get("training_plan"):
+        account.rules.plans[str(plan)] = TrainingPlan(_first_type(job), job.nodes)
     for word in job.options.get("data") or ():
         _fill_channel(account, job, word)
 

@@ -87,15 +87,17 @@ def _compute(description: Description) -> dict[str, Any]:
         compute["keep_alive_period_in_seconds"] = description.keep_s
     if description.max_wait_s is not None:
         compute["enable_managed_spot_training"] = True
-    keys = {"volume_kms_key_id": description.disk_key, "training_plan_arn": description.training_plan}
-    return {**compute, **{name: key for name, key in keys.items() if key is not None}}
+    return {**compute, **_key("volume_kms_key_id", description.disk_key)}
 
 
 def _types(description: Description) -> dict[str, Any]:
     """Several types take a field of their own, which excludes that of a single one."""
     if len(description.instance_types) > 1:
-        return {"instance_preferences": [{"instance_type": name} for name in description.instance_types]}
-    return {"instance_type": description.instance_type}
+        plan = description.training_plan
+        first, *others = [{"instance_type": name} for name in description.instance_types]
+        reserved = {} if plan is None else {"training_plan_arns": [plan]}
+        return {"instance_preferences": [{**first, **reserved}, *others]}
+    return {"instance_type": description.instance_type, **_key("training_plan_arn", description.training_plan)}
 
 
 def _limits(description: Description) -> dict[str, int]:

@@ -96,8 +96,14 @@ def _key(name: str, key: str | None) -> dict[str, str]:
 def _types(description: Description) -> dict[str, Any]:
     """https://docs.aws.amazon.com/sagemaker/latest/dg/train-instance-preferences.html"""
     if len(description.instance_types) > 1:
-        return {"InstancePreferences": [{"InstanceType": name} for name in description.instance_types]}
+        first, *others = [{"InstanceType": name} for name in description.instance_types]
+        return {"InstancePreferences": [{**first, **_plans(description)}, *others]}
     return {"InstanceType": description.instance_type, **_key("TrainingPlanArn", description.training_plan)}
+
+
+def _plans(description: Description) -> dict[str, list[str]]:
+    """Types without are on demand: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_InstancePreference.html"""
+    return {} if description.training_plan is None else {"TrainingPlanArns": [description.training_plan]}
 
 
 def _options(description: Description) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import pytest
 
 from launch.core.errors import AwsError, Ended
 from launch.rehearse.aws.sagemaker.jobs import advance
+from launch.rehearse.aws.sagemaker.plans import TrainingPlan
 from launch.sagemaker.outcome import outcome_of
 from launch.sagemaker.training_job import read_training_job
 from tests.launch.sagemaker.known import NAME, NOW, plan, resolve, training_job
@@ -90,6 +91,7 @@ def test_a_job_that_runs_on_one_of_them_is_left_alone_by_the_same_command(stage:
 @pytest.mark.parametrize("through", ["boto3", "estimator"])
 def test_a_training_plan_is_asked_for_and_needs_no_quota_and_no_luck(stage: Stage, through: str) -> None:
     """https://docs.aws.amazon.com/sagemaker/latest/dg/reserve-capacity-with-training-plans.html"""
+    stage.account.rules.plans[PLAN] = TrainingPlan("ml.g5.2xlarge", 1)
     stage.account.capacity["ml.g5.2xlarge"] = 0
     stage.account.quota["ml.g5.2xlarge for training job usage"] = 0
     stage.settings = {"training_plan": PLAN, "through": through, "detach": True}
@@ -97,6 +99,54 @@ def test_a_training_plan_is_asked_for_and_needs_no_quota_and_no_luck(stage: Stag
     assert asked(stage)["TrainingPlanArn"] == PLAN
     advance(stage.job())
     assert stage.job().secondary == "Training"
+
+
+@pytest.mark.parametrize("through", ["boto3", "estimator", "model-trainer"])
+def test_a_training_plan_goes_any_way(through: str) -> None:
+    assert resolve(training_plan=PLAN, through=through).options.training_plan == PLAN
+
+
+def test_a_job_waits_for_the_beginning_of_its_training_plan(stage: Stage) -> None:
+    """https://docs.aws.amazon.com/sagemaker/latest/dg/training-plan-utilization-for-training-jobs.html"""
+    stage.account.rules.plans[PLAN] = TrainingPlan("ml.g5.2xlarge", 1, is_active=False)
+    stage.settings = {"training_plan": PLAN, "detach": True}
+    stage.launch()
+    advance(stage.job())
+    assert (stage.job().status, stage.job().secondary) == ("InProgress", "Pending")
+    stage.account.rules.plans[PLAN].is_active = True
+    advance(stage.job())
+    assert stage.job().secondary == "Training"
+
+
+@pytest.mark.parametrize(("is_active", "runs_on"), [(True, "ml.g5.12xlarge"), (False, "ml.g5.2xlarge")])
+def test_a_training_plan_of_the_first_type_is_tried_before_types_on_demand(
+    stage: Stage, is_active: bool, runs_on: str
+) -> None:
+    """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_InstancePreference.html, TrainingPlanArns"""
+    stage.account.quota["ml.g5.12xlarge for training job usage"] = 0  # a plan has quotas of its own
+    stage.account.rules.plans[PLAN] = TrainingPlan("ml.g5.12xlarge", 2, is_active)
+    stage.settings = {"instance_type": TWO, "training_plan": PLAN, "detach": True}
+    text = str(stage.plan())
+    assert "ml.g5.12xlarge for training job usage" not in text
+    assert text.count("a training plan is paid for when it is bought") == 1
+    stage.launch()
+    first, second = asked(stage)["InstancePreferences"]
+    assert first == {"InstanceType": "ml.g5.12xlarge", "TrainingPlanArns": [PLAN]}
+    assert second == {"InstanceType": "ml.g5.2xlarge"}
+
+    advance(stage.job())
+    described = read_training_job(stage.job().described, {}, "us-east-1")
+    assert (described.instance_type, described.is_reserved) == (runs_on, is_active)
+    assert (described.usd_per_hour == 0) == is_active
+
+
+def test_a_job_on_a_training_plan_is_not_counted_against_the_quota(stage: Stage) -> None:
+    stage.account.quota["ml.g5.2xlarge for training job usage"] = 1
+    stage.account.rules.plans[PLAN] = TrainingPlan("ml.g5.2xlarge", 1)
+    stage.settings = {"training_plan": PLAN, "detach": True, "job_name": "reserved"}
+    stage.launch()
+    stage.settings = {}
+    assert "SageMaker will refuse the job" not in str(stage.plan())
 
 
 def test_a_job_without_instances_waits_and_is_given_up_after_its_limit(stage: Stage) -> None:
@@ -152,13 +202,16 @@ def test_types_that_are_sold_by_training_plans_are_told() -> None:
     ("settings", "sentence"),
     [
         ({"instance_type": TWO, "spot": True}, "SageMaker waits for spot capacity of one type"),
-        ({"instance_type": TWO, "through": "estimator"}, "SageMaker's SDK 2 cannot ask for that; give --through boto3 or"),
+        (
+            {"instance_type": TWO, "through": "estimator"},
+            "SageMaker's SDK 2 cannot ask for that; give --through boto3 or",
+        ),
         ({"instance_type": "ml.g5.2xlarge,ml.g5.2xlarge"}, "at most 5 types, each once"),
         ({"instance_type": "ml.g5.2xlarge,ml.c5.2xlarge", "allow_cpu": True}, "give types with GPUs, or types without"),
         ({"instance_type": "ml.g5.2xlarge,ml.g5.2xlage"}, "did you mean 'ml.g5.2xlarge'?"),
         ({"instance_type": "ml.gpu"}, "unknown instance type 'ml.gpu'"),
         ({"training_plan": "p5en"}, "must look like arn:aws:sagemaker:us-east-1:111122223333:training-plan/NAME."),
-        ({"training_plan": PLAN, "spot": True}, "--training-plan is capacity of one type"),
+        ({"training_plan": PLAN, "spot": True}, "--training-plan is capacity that is reserved for you"),
         ({"max_pending_hours": 1, "instance_type": "ml.c5.2xlarge", "allow_cpu": True}, "for types with GPUs only"),
         (
             {"instance_type": TWO, "nodes": 2, "through": "model-trainer"},

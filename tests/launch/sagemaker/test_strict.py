@@ -10,10 +10,12 @@ from moto.iam.models import iam_backends
 from launch.core.errors import AwsError
 from launch.rehearse.aws.iam.policies import policy
 from launch.rehearse.aws.sagemaker.jobs import advance
+from launch.rehearse.aws.sagemaker.plans import TrainingPlan
 from tests.launch.sagemaker.world import Stage
 
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 OWN = "123456789012.dkr.ecr.us-east-1.amazonaws.com"
+PLAN, P5EN = (f"arn:aws:sagemaker:us-east-1:123456789012:training-plan/{name}" for name in ("missing", "p5en-in-march"))
 ROLE = "aws-ddp-toolkit-sagemaker"
 
 
@@ -70,6 +72,7 @@ def test_an_image_that_the_role_may_not_pull_is_refused(stage: Stage) -> None:
 def test_what_a_training_plan_reserves_takes_none_of_the_quota(stage: Stage) -> None:
     stage.account.quota["ml.g5.2xlarge for training job usage"] = 1
     arn = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/a-plan-of-ours"
+    stage.account.rules.plans[arn] = TrainingPlan("ml.g5.2xlarge", 1)
     stage.settings = {"training_plan": arn, "detach": True, "job_name": "reserved"}
     stage.launch()
     stage.settings = {"detach": True}
@@ -112,9 +115,23 @@ def test_a_job_that_waits_for_capacity_is_pending_once_and_goes_on_when_there_is
         ({"InstancePreferences": [{"InstanceType": "ml.g5.2xlarge"}]}, "mutually exclusive with InstanceType"),
         ({"InstanceType": None}, "must have InstanceType"),
         ({"InstanceType": None, "InstancePreferences": [{"InstanceType": "ml.g5.2xlarge"}] * 2}, "only once"),
+        # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_InstancePreference.html, InstanceCount
+        (
+            {"InstanceType": None, "InstancePreferences": [{"InstanceType": "ml.g5.2xlarge", "InstanceCount": 1}]},
+            "set once for the job, or for every one",
+        ),
+        (
+            {"InstanceType": None, "InstanceCount": None, "InstancePreferences": [{"InstanceType": "ml.g5.2xlarge"}]},
+            "set once for the job, or for every one",
+        ),
+        ({"SelectedInstanceType": "ml.g5.2xlarge"}, "read-only"),
+        ({"VolumeKmsKeyId": "ours"}, "not supported for instances with local storage: ml.g5.2xlarge"),
+        ({"TrainingPlanArn": PLAN}, "Could not find training plan"),
+        ({"TrainingPlanArn": P5EN}, "does not match the InstanceType ml.p5en.48xlarge"),
     ],
 )
 def test_instances_that_contradict_are_refused(stage: Stage, changes: dict[str, Any], sentence: str) -> None:
+    stage.account.rules.plans[P5EN] = TrainingPlan("ml.p5en.48xlarge", 1)
     stage.settings = {"detach": True}
     request = dict(stage.plan().steps[-1].params)  # type: ignore[union-attr]
     machines = {**request["ResourceConfig"], **changes}

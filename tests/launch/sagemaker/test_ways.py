@@ -24,6 +24,7 @@ from trainer.errors import SettingsError
 
 VPC = {"subnet": "subnet-0123456789abcdef0", "security_group": "sg-0123456789abcdef0"}
 SERVER = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/team"
+PLAN = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p5en-in-march"
 JOBS: Mapping[str, Mapping[str, Any]] = {
     "one instance": {},
     "one instance, torchrun": {"distribution": "torch_distributed"},
@@ -32,7 +33,7 @@ JOBS: Mapping[str, Mapping[str, Any]] = {
     "FSx and KMS": {**VPC, "data": "fsx://fs-0123456789abcdef0/fsx/imagenet", "kms_key": "alias/ours"},
     "everything": EVERYTHING,
     "warm pool and FSx": FILE_SYSTEMS,
-    "reserved": {"training_plan": "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p5en-in-march"},
+    "reserved": {"training_plan": PLAN},
     "bare": {"checkpoints": False, "max_restarts": 0},
     "watched": {"remote_debug": True, "infra_check": True},
     "MLflow": {"mlflow": "vision", "mlflow_server": SERVER},
@@ -41,6 +42,7 @@ JOBS: Mapping[str, Mapping[str, Any]] = {
 # What SDK 2's estimator has no argument for.
 BEYOND_SDK_2: Mapping[str, Mapping[str, Any]] = {
     "one of several types": {"instance_type": "ml.g5.12xlarge,ml.g6.12xlarge", "nodes": 2},
+    "reserved, else on demand": {"instance_type": "ml.g5.12xlarge,ml.g6.12xlarge", "training_plan": PLAN},
     "waiting for instances": {"max_pending_hours": 6},
 }
 ALL = {**JOBS, **BEYOND_SDK_2}

@@ -14,6 +14,7 @@ from typing import Any
 from launch.rehearse.aws.moto_patches import locked
 from launch.rehearse.aws.sagemaker.inputs import missing_data
 from launch.rehearse.aws.sagemaker.messages import MACHINE_DIED, MESSAGES, NO_CAPACITY
+from launch.rehearse.aws.sagemaker.plans import has_room, plans_of
 from launch.rehearse.aws.sagemaker.rules import Rules
 from launch.rehearse.aws.sagemaker.warm_pools import cool, keep
 
@@ -81,9 +82,14 @@ class TrainingJob:
         return int(self.request["ResourceConfig"].get("InstanceCount", 1))
 
     @property
+    def plans(self) -> dict[str, str]:
+        """The ARN of the training plan of each type that has one."""
+        return plans_of(self.request["ResourceConfig"])
+
+    @property
     def is_reserved(self) -> bool:
         """Whether its capacity is that of a training plan."""
-        return "TrainingPlanArn" in self.request["ResourceConfig"]
+        return self.instance_type in self.plans
 
     @property
     def others(self) -> list[Any]:
@@ -167,7 +173,7 @@ def _get_machines(job: TrainingJob) -> bool:
         return True
     if job.is_spot:
         _say(job, MESSAGES["No machines"])
-    elif "MaxPendingTimeInSeconds" in job.described["StoppingCondition"]:
+    elif job.plans or "MaxPendingTimeInSeconds" in job.described["StoppingCondition"]:
         if job.secondary != "Pending":
             _enter(job, "Pending")
     else:
@@ -176,11 +182,19 @@ def _get_machines(job: TrainingJob) -> bool:
 
 
 def _has_machines(job: TrainingJob, kind: str) -> bool:
-    if job.is_reserved:
-        return True
+    """On demand, or of the training plan that it has for this type."""
+    arn = job.plans.get(kind)
+    used = sum(other.count for other in job.others if _uses(other, kind, arn))
+    if arn is not None:
+        return has_room(job.rules.plans[arn], used + job.count)
     limit = job.rules.capacity.get(kind)
-    others = [other for other in job.others if other.instance_type == kind and not other.has_ended]
-    return limit is None or sum(other.count for other in others if _has_started(other)) + job.count <= limit
+    return limit is None or used + job.count <= limit
+
+
+def _uses(job: TrainingJob, kind: str, arn: str | None) -> bool:
+    """Whether it has instances of this type, of the training plan `arn` or on demand."""
+    is_running = not job.has_ended and _has_started(job)
+    return is_running and job.instance_type == kind and job.plans.get(kind) == arn
 
 
 def _has_started(job: TrainingJob) -> bool:

@@ -29,7 +29,7 @@ from launch.rehearse.aws.sagemaker.images import check_image
 from launch.rehearse.aws.sagemaker.inputs import missing_data
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob, stopped, stopping
 from launch.rehearse.aws.sagemaker.quotas import check_quota
-from launch.rehearse.aws.sagemaker.refusals import check_limits, check_role, check_shape, invalid
+from launch.rehearse.aws.sagemaker.refusals import check_limits, check_plans, check_role, check_shape, invalid
 from launch.rehearse.aws.sagemaker.rules import Rules, operation_input
 from launch.rehearse.aws.sagemaker.warm_pools import cool, reuse
 
@@ -80,6 +80,7 @@ def _admit(rules: Rules, request: dict[str, Any], response: Any) -> TrainingJob:
         )
     if request["RoleArn"] not in rules.roles:
         check_role(request["RoleArn"], account)
+    check_plans(request, rules.plans)
     check_image(request, account)
     if rules.refuses_missing_data and (missing := missing_data(request, arn)):
         raise invalid(missing)

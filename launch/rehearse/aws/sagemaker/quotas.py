@@ -19,16 +19,19 @@ def check_quota(job: TrainingJob) -> None:
     _check_general_quotas(job)
     used = _used(job)
     for use in _uses(job):
-        for kind in job.instance_types:  # of every type in the list, not only of the selected one
+        for kind in _counted(job):
             name = f"{kind} for {use}"
             _check_room(name, job.rules.quota.get(name, 0), used[name], job.count, "Instances")
 
 
 def _uses(job: TrainingJob) -> list[str]:
     """The quotas of each type that the job counts against."""
-    if job.is_reserved:
-        return []
     return [SPOT if job.is_spot else ON_DEMAND, *([WARM] if job.kept_s else [])]
+
+
+def _counted(job: TrainingJob) -> list[str]:
+    """Every type in the list, not only the selected one; capacity of a training plan has quotas of its own."""
+    return [kind for kind in job.instance_types if kind not in job.plans]
 
 
 def _used(job: TrainingJob) -> Counter[str]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from moto.iam.models import iam_backends
 from moto.sagemaker.exceptions import SagemakerClientError
 
+from launch.core import catalog
 from launch.rehearse.aws.sagemaker.jobs import DEFAULT_RUN_S
+from launch.rehearse.aws.sagemaker.plans import TrainingPlan, plans_of
 
 SERVICE = "sagemaker.amazonaws.com"
 LONGEST_RUN_S = 28 * 86_400
@@ -97,16 +100,53 @@ def _check_machines(machines: dict[str, Any], is_spot: bool) -> None:
         _check_preferences(machines, is_spot)
     elif not {"InstanceType", "InstanceGroups"} & machines.keys():
         raise invalid("ResourceConfig must have InstanceType, InstanceGroups or InstancePreferences")
-    if "TrainingPlanArn" in machines and is_spot:
+    if {"SelectedInstanceType", "SelectedInstanceCount"} & machines.keys():
+        raise invalid("SelectedInstanceType and SelectedInstanceCount are read-only")
+    if "VolumeKmsKeyId" in machines and (local := [kind for kind in _types(machines) if _has_disks(kind)]):
+        raise invalid(f"VolumeKmsKeyId is not supported for instances with local storage: {', '.join(local)}")
+    if plans_of(machines) and is_spot:
         raise invalid("TrainingPlanArn is not supported when EnableManagedSpotTraining is set to true")
+
+
+def _types(machines: dict[str, Any]) -> list[str]:
+    rows = [machines, *machines.get("InstancePreferences", ())]
+    return [row["InstanceType"] for row in rows if "InstanceType" in row]
+
+
+def _has_disks(kind: str) -> bool:
+    known = catalog.load().get(kind.removeprefix(catalog.SAGEMAKER_PREFIX))
+    return known is not None and bool(known.nvme_gb)
 
 
 def _check_preferences(machines: dict[str, Any], is_spot: bool) -> None:
     preferred = [one["InstanceType"] for one in machines["InstancePreferences"]]
-    if is_spot or "InstanceType" in machines:
-        raise invalid("InstancePreferences is mutually exclusive with InstanceType and EnableManagedSpotTraining")
+    excluded = {"InstanceType", "InstanceGroups", "InstancePlacementConfig"} & machines.keys()
+    if is_spot or excluded:
+        raise invalid(
+            f"InstancePreferences is mutually exclusive with {', '.join(excluded) or 'managed spot training'}"
+        )
     if len(set(preferred)) < len(preferred):
         raise invalid("An instance type can appear only once in InstancePreferences")
+    _check_counts_and_plans(machines, machines["InstancePreferences"])
+
+
+def _check_counts_and_plans(machines: dict[str, Any], preferred: list[dict[str, Any]]) -> None:
+    counted = [one for one in preferred if "InstanceCount" in one]
+    if len(counted) != (0 if "InstanceCount" in machines else len(preferred)):
+        raise invalid("InstanceCount must be set once for the job, or for every one of InstancePreferences")
+    if "TrainingPlanArn" in machines and any("TrainingPlanArns" in one for one in preferred):
+        raise invalid("TrainingPlanArn is mutually exclusive with the TrainingPlanArns of InstancePreferences")
+
+
+def check_plans(request: Mapping[str, Any], plans: Mapping[str, TrainingPlan]) -> None:
+    """Raises ValidationException for a plan that there is not, and one of another type; the words are ours [?]."""
+    for kind, arn in plans_of(request["ResourceConfig"]).items():
+        if arn not in plans:
+            raise invalid(f"Could not find training plan {arn}")
+        if plans[arn].instance_type != kind:
+            raise invalid(
+                f"InstanceType {kind} does not match the InstanceType {plans[arn].instance_type} of training plan {arn}"
+            )
 
 
 def check_role(arn: str, account: str) -> None:

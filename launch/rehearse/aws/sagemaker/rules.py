@@ -12,6 +12,7 @@ from typing import Any
 from moto.core.utils import get_service_model
 
 from launch.rehearse.aws.access import Access
+from launch.rehearse.aws.sagemaker.plans import TrainingPlan
 
 ON_DEMAND, SPOT, WARM = "training job usage", "spot training job usage", "training warm pool usage"
 DEFAULT_QUOTA = 20.0
@@ -53,6 +54,7 @@ class Rules:
     stop_s: what a job that is to end has between SIGTERM and SIGKILL, by the clock of its hosts; one that has saved and
     left ends earlier: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StopTrainingJob.html
     unlisted: names of jobs that listings do not show yet; roles: ARNs that SageMaker may assume, beside the account's.
+    plans: the account's training plans by their ARNs.
     """
 
     quota: dict[str, float] = field(default_factory=_quotas)
@@ -62,6 +64,7 @@ class Rules:
     stop_s: float = 120.0
     unlisted: set[str] = field(default_factory=set)
     roles: set[str] = field(default_factory=set)
+    plans: dict[str, TrainingPlan] = field(default_factory=dict)
     access: Access = field(default_factory=Access)
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     lock: Any = field(default_factory=threading.RLock)  # of everything that is under these rules
