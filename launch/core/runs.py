@@ -5,8 +5,9 @@ A run folder has the trainer's config.yaml, metrics.jsonl and outcome.json, and,
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from itertools import takewhile
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -18,6 +19,7 @@ from trainer.files import read_json, read_regular, write_atomically
 from trainer.settings.yaml_file import read_typed
 
 RUN = "run.json"
+HOUR_S = 3600
 
 # planned: not begun; running: begun and not known to have ended; interrupted: saved, and can be resumed.
 State = Literal["planned", "running", "done", "failed", "interrupted"]
@@ -50,8 +52,23 @@ class Run:
 
     @property
     def steady(self) -> tuple[Mapping[str, Any], ...]:
-        """Its epochs without the first, which starts workers, tunes cuDNN and compiles; a single epoch counts."""
-        return self.epochs[1:] or self.epochs
+        """The epochs that its speed is measured on: those on its last GPUs with its last global batch.
+
+        Without the first of them, which starts workers, tunes cuDNN, compiles, and may have begun on other GPUs; a
+        single one counts.
+        """
+        return self._last_stretch[1:] or self._last_stretch
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether there is an epoch after the first on the same GPUs with the same batch."""
+        return len(self._last_stretch) > 1
+
+    @property
+    def _last_stretch(self) -> tuple[Mapping[str, Any], ...]:
+        """The newest epochs that trained alike."""
+        alike = list(takewhile(lambda epoch: _layout(epoch) == _layout(self.last), reversed(self.epochs)))
+        return tuple(reversed(alike))
 
     @property
     def last(self) -> Mapping[str, Any]:
@@ -67,6 +84,49 @@ class Run:
         """The median of a number over the steady epochs; None where none has it."""
         values = [value for epoch in self.steady if (value := number(epoch, name)) is not None]
         return median(values) if values else None
+
+    @property
+    def epoch_with_evaluation_s(self) -> float | None:
+        """Seconds of a steady epoch with its share of evaluation, which may be rarer than epochs; None without one."""
+        epoch_s, evaluation_s = self.typical("epoch_s"), self.typical("eval_s")
+        if epoch_s is None:
+            return None
+        evaluated = [value for epoch in self.epochs if (value := number(epoch, "eval_s"))]
+        if evaluation_s is None and evaluated:
+            evaluation_s = median(evaluated)
+        return epoch_s + (evaluation_s or 0.0) * len(evaluated) / len(self.epochs)
+
+    @property
+    def whole_s(self) -> float:
+        """Seconds from start to end, where they are known with initialization and starts that failed.
+
+        At least those of its epochs: of a run that was resumed, the trainer alone knows the last start only.
+        """
+        return max(self.seconds or 0.0, sum(map(seconds_of, self.epochs)))
+
+    @property
+    def usd_per_epoch(self) -> float | None:
+        """USD of a steady epoch with its evaluation; an equal share of a bare bill; None without a price."""
+        if self.usd_per_hour is not None and self.epoch_with_evaluation_s is not None:
+            return self.usd_per_hour * self.epoch_with_evaluation_s / HOUR_S
+        return self.usd / len(self.epochs) if self.usd is not None and self.epochs else None
+
+    @property
+    def whole_usd(self) -> float | None:
+        """USD from start to end, as billed where that is known; None without a price."""
+        if self.usd is not None:
+            return self.usd
+        return None if self.usd_per_hour is None else self.usd_per_hour * self.whole_s / HOUR_S
+
+
+def seconds_of(epoch: Mapping[str, Any]) -> float:
+    """Of training and evaluation."""
+    return (number(epoch, "epoch_s") or 0.0) + (number(epoch, "eval_s") or 0.0)
+
+
+def _layout(epoch: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What must stay the same for two epochs' speeds to be of one thing."""
+    return tuple(epoch.get(name) for name in ("world_size", "replicas", "nodes", "device", "global_batch"))
 
 
 def number(record: Mapping[str, Any], name: str) -> float | None:
@@ -136,14 +196,37 @@ def _is_whole(settings: Mapping[str, Any], epochs: Sequence[Mapping[str, Any]]) 
 def find(places: Sequence[Path]) -> list[Run]:
     """Every run in or below `places`, ordered by path.  Raises SettingsError for a place without one."""
     runs: dict[Path, Run] = {}
+    for folder in _folders(places):
+        runs[folder.resolve()] = read(folder)
+    return list(runs.values())
+
+
+def readable(places: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """Every run in or below `places` that can be read, and for each other one the sentence why not.
+
+    Raises SettingsError for a place without a run, and where none can be read.
+    """
+    runs: dict[Path, Run] = {}
+    unread: dict[Path, SettingsError] = {}
+    for folder in _folders(places):
+        try:
+            runs[folder.resolve()] = read(folder)
+        except SettingsError as error:
+            unread[folder.resolve()] = error
+    if not runs:
+        raise next(iter(unread.values()))
+    return list(runs.values()), [str(error) for error in unread.values()]
+
+
+def _folders(places: Sequence[Path]) -> Iterator[Path]:
+    """Every folder of a run, ordered by path.  Raises SettingsError for a place without one."""
     for place in places:
         if not place.is_dir():
             raise SettingsError(f"there is no folder {place}; give one that a run or a sweep wrote.")
         folders = {mark.parent for name in (RUN, METRICS) for mark in place.rglob(name)}
         if not folders:
             raise SettingsError(f"{place} holds no run: there is no {METRICS} below it.")
-        runs |= {folder.resolve(): read(folder) for folder in sorted(folders)}
-    return list(runs.values())
+        yield from sorted(folders)
 
 
 def read_epochs(folder: Path) -> tuple[Mapping[str, Any], ...]:

@@ -27,6 +27,10 @@ class Fit:
     def time(self, count: float) -> float:
         return self.one * (self.serial + (1 - self.serial) / count)
 
+    def speed(self, count: float) -> float:
+        """Work per unit of time."""
+        return 1 / self.time(count)
+
     def speedup(self, count: float) -> float:
         return self.one / self.time(count)
 
@@ -40,20 +44,19 @@ def fit(times: Sequence[tuple[int, float]]) -> Fit | None:
     counts = len({count for count, _ in times})
     if counts < 2:
         return None
-    serial_s, parallel_s = _two(times)
+    constant, shared = [1 / time for _, time in times], [1 / count / time for count, time in times]
+    serial_s, parallel_s = least_squares(constant, shared)
     if serial_s < 0:
-        serial_s, parallel_s = 0.0, _one([1 / count / time for count, time in times])
+        serial_s, parallel_s = 0.0, through_origin(shared)
     elif parallel_s < 0:
-        serial_s, parallel_s = _one([1 / time for _, time in times]), 0.0
+        serial_s, parallel_s = through_origin(constant), 0.0
     one = serial_s + parallel_s
     fitted = Fit(serial_s / one, one, 0.0, counts)
     return replace(fitted, worst=max(abs(fitted.time(count) / time - 1) for count, time in times))
 
 
-def _two(times: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """a and b of the smallest sum of ((a + b / n) / time - 1) squared: the normal equations."""
-    u = [1 / time for _, time in times]
-    v = [1 / count / time for count, time in times]
+def least_squares(u: Sequence[float], v: Sequence[float]) -> tuple[float, float]:
+    """a and b of the smallest sum of (a * u + b * v - 1) squared: the normal equations."""
     uu, uv, vv = (math.fsum(map(math.prod, zip(p, q, strict=True))) for p, q in ((u, u), (u, v), (v, v)))
     determinant = uu * vv - uv * uv
     a = (math.fsum(u) * vv - math.fsum(v) * uv) / determinant
@@ -61,6 +64,6 @@ def _two(times: Sequence[tuple[int, float]]) -> tuple[float, float]:
     return a, b
 
 
-def _one(rates: Sequence[float]) -> float:
+def through_origin(rates: Sequence[float]) -> float:
     """c of the smallest sum of (c * rate - 1) squared."""
     return math.fsum(rates) / math.fsum(rate * rate for rate in rates)

@@ -1,10 +1,11 @@
 """The charts of how a training scales with the number of GPUs.  Each is a chart, or the sentence why there is none."""
 
+import math
 from collections.abc import Callable, Sequence
 
 from launch.core.drawing.charts import TIMES, Chart, Line, Lines, Measured, exactly, figure, lines_of
-from launch.report.amdahl import Fit
 from launch.report.identity import short
+from launch.report.laws import Law, amdahls, gustafsons, limit
 from launch.report.points import Point
 from launch.report.series import Series, efficiency, speedup
 
@@ -15,13 +16,14 @@ Reading = Callable[[Point, Point], Measured | None]
 NO_SERIES = "needs the same settings on at least two numbers of {unit}s"
 
 
-def all_scaling(series: Sequence[Series], fits: Sequence[tuple[Series, Fit]], unit: str) -> list[Chart | str]:
+def all_scaling(series: Sequence[Series], laws: Sequence[tuple[Series, Law]], unit: str) -> list[Chart | str]:
     return [
         time_per_epoch(series, unit),
         speedups(series, unit),
         efficiencies(series, unit),
         weak_scaling(series, unit),
-        amdahl(fits, unit),
+        amdahl(amdahls(laws), unit),
+        gustafson(gustafsons(laws), unit),
     ]
 
 
@@ -42,7 +44,8 @@ def speedups(series: Sequence[Series], unit: str) -> Chart | str:
     shown, note = lines_of(lines, _without_one(series, unit))
     ideal = tuple((count, count) for count in counts)
     return Lines("speedup", "Speedup", f"{unit}s", f"speedup over one {short(unit)} ({TIMES})", shown, (ideal,),
-                 x_ticks=counts, is_log_y=True, is_doubling_y=True, note=note)  # fmt: skip
+                 "ideal: n times one, weak and strong", x_ticks=counts, is_log_y=True, is_doubling_y=True,
+                 note=note)  # fmt: skip
 
 
 def efficiencies(series: Sequence[Series], unit: str) -> Chart | str:
@@ -66,31 +69,51 @@ def weak_scaling(series: Sequence[Series], unit: str) -> Chart | str:
                  shown, ideals, "ideal: constant", x_ticks=counts, from_zero=True, note=note)  # fmt: skip
 
 
-def amdahl(fits: Sequence[tuple[Series, Fit]], unit: str) -> Chart | str:
+def amdahl(fits: Sequence[tuple[Series, Law]], unit: str) -> Chart | str:
     if not fits:
-        return f"Amdahl's law: {NO_SERIES.format(unit=unit)}."
+        return f"Amdahl's law: needs the same images per update on at least two numbers of {unit}s."
+    return _law("amdahl", "Amdahl's law, fitted", fits, unit)
+
+
+def gustafson(fits: Sequence[tuple[Series, Law]], unit: str) -> Chart | str:
+    if not fits:
+        return f"Gustafson's law: needs the same images per {short(unit)} on at least two numbers of {unit}s."
+    return _law("gustafson", "Gustafson's law, fitted", fits, unit)
+
+
+def _law(name: str, title: str, fits: Sequence[tuple[Series, Law]], unit: str) -> Chart:
+    """Measured speedups, the law through them, and dotted where nothing was measured."""
     counts = _doubled(BEYOND * max(one.counts[-1] for one, _ in fits))
     lines: list[Line] = []
     for one, fit in fits[:FITS]:
-        lines += [_measured_line(one, fit, unit), _fitted_line(one, fit, counts)]
+        lines += [_measured_line(one, fit, unit), *_fitted_lines(one, fit, counts)]
     ideal = tuple((count, float(count)) for count in counts)
     y_label = f"speedup over one {short(unit)} ({TIMES})"
-    return Lines("amdahl", "Amdahl's law, fitted", f"{unit}s", y_label, tuple(lines), (ideal,),
+    return Lines(name, title, f"{unit}s", y_label, tuple(lines), (ideal,),
                  x_ticks=tuple(counts), is_log_y=True, is_doubling_y=True, note=_fit_note(fits, unit))  # fmt: skip
 
 
-def _measured_line(one: Series, fit: Fit, unit: str) -> Line:
+def _measured_line(one: Series, fit: Law, unit: str) -> Line:
     places = tuple((point.replicas, value) for point in one.points if (value := speedup(point, one.base)))
-    return Line(f"{one.title(unit)}: limit {_limit(fit)}", places, is_joined=False)
+    most = limit(fit)
+    text = "" if most is None else ": no limit seen" if math.isinf(most) else f": limit {figure(most)}{TIMES}"
+    return Line(f"{one.title(unit)}{text}", places, is_joined=False)
 
 
-def _fitted_line(one: Series, fit: Fit, counts: Sequence[int]) -> Line:
+def _fitted_lines(one: Series, fit: Law, counts: Sequence[int]) -> list[Line]:
+    """The curve from the first to the last measured point, and on from there."""
     finely = [2 ** (step / 4) for step in range(4 * len(counts) - 3)]
-    return Line("", tuple((count, exactly(_relative(fit, one, count))) for count in finely), is_curve=True)
+    last = one.counts[-1]
+    within, beyond = [n for n in finely if n < last], [n for n in finely if n > last]
+    parts = [([*within, last], False), ([last, *beyond], True)]
+    return [
+        Line("", tuple((n, exactly(_relative(fit, one, n))) for n in part), is_curve=True, is_extrapolated=further)
+        for part, further in parts
+    ]
 
 
-def _fit_note(fits: Sequence[tuple[Series, Fit]], unit: str) -> str:
-    notes = []
+def _fit_note(fits: Sequence[tuple[Series, Law]], unit: str) -> str:
+    notes = [f"Dotted: extrapolated beyond the most {unit}s measured."]
     if not all(fit.is_checked for _, fit in fits):
         notes.append(f"A curve through two numbers of {unit}s always fits, so it is not checked.")
     if len(fits) > FITS:
@@ -106,14 +129,10 @@ def _without_one(series: Sequence[Series], unit: str) -> str:
     return f"Without a run on one {short(unit)}: the fewest {unit}s of a series, or the baseline, count as ideal."
 
 
-def _relative(fit: Fit, one: Series, count: float) -> float:
-    """The fitted speedup over the same base that the measured ones have; the fit's times are s per image."""
+def _relative(fit: Law, one: Series, count: float) -> float:
+    """The fitted speedup over the same base that the measured ones have; the law's speeds are images/s."""
     assert one.base.images_per_s
-    return one.base.replicas / one.base.images_per_s.value / fit.time(count)
-
-
-def _limit(fit: Fit) -> str:
-    return "none seen" if fit.serial == 0 else f"{figure(fit.limit)}{TIMES}"
+    return one.base.replicas / one.base.images_per_s.value * fit.speed(count)
 
 
 def _lines(series: Sequence[Series], read: Reading, unit: str) -> tuple[list[Line], tuple[float, ...]]:

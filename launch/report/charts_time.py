@@ -1,6 +1,7 @@
 """The charts of where time, memory and money go: a bar for each point.  Each is a chart, or why there is none."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from launch.core.drawing.charts import TIMES, Bar, Bars, Chart, Measured, figure, rows_of
 from launch.report.cost import Cost, cost
@@ -59,11 +60,14 @@ def compute_communication(points: Sequence[Point], unit: str) -> Chart | str:
 
 def all_reduce(points: Sequence[Point], unit: str) -> Chart | str:
     several = [point for point in points if point.replicas > 1]
-    return _single(
+    chart = _single(
         "all_reduce", "All-reduce bandwidth", _row_key(unit), "bus bandwidth, 2(n-1)/n · bytes / time (GB/s)",
         [(point, point.measured("all_reduce_gb_per_s")) for point in several], "GB/s",
         f"all-reduce bandwidth: no run on several {unit}s measured it.",
     )  # fmt: skip
+    if isinstance(chart, Bars) and not all(row.spread for row in chart.rows):
+        return replace(chart, note=f"A bar without a range is from one probe; others may differ. {chart.note}".rstrip())
+    return chart
 
 
 def memory(points: Sequence[Point], unit: str) -> Chart | str:

@@ -23,7 +23,10 @@ FOREMOST = ("speedup", "breakdown", "time_per_epoch", "accuracy_over_time", "eff
 def report(places: Sequence[Path], options: ReportOptions, now: datetime, say: Callable[[str], None]) -> int:
     """Writes the report of all runs in `places`; returns the exit code.  Raises SettingsError, MachineError."""
     _check(places, options)
-    results = findings.find(priced(runs.find(places), options.usd_per_gpu_hour), options.baseline)
+    known, unread = runs.readable(places)
+    results = findings.find(
+        priced(known, options.usd_per_gpu_hour), options.baseline, target=options.target_accuracy, unread=unread
+    )
     charts, missing = list[Chart](), list[str]()
     for chart in all_charts(results):
         if not isinstance(chart, str):
@@ -50,7 +53,7 @@ def _check(places: Sequence[Path], options: ReportOptions) -> None:
 def all_charts(results: Findings) -> list[Chart | str]:
     """Every chart there is data for, and for the others a sentence why not; empty where another says it."""
     return [
-        *charts_scaling.all_scaling(results.series, results.fits, results.unit),
+        *charts_scaling.all_scaling(results.series, results.laws, results.unit),
         *charts_time.all_time(results.points, results.unit),
         *charts_learning.all_learning(results.points, results.series, results.compared, results.unit),
     ]

@@ -1,14 +1,12 @@
-"""The cost of runs: per epoch, as a whole, and per point of accuracy; in USD, None without a price.  Pure."""
+"""What runs cost: an epoch, the whole, a point of accuracy, and a target accuracy; None without a price.  Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from statistics import median
 
 from launch.core.drawing.charts import Measured
-from launch.core.runs import Run
-from launch.report.points import Point, final, of, seconds_of
-
-HOUR_S = 3600
+from launch.core.runs import Run, seconds_of
+from launch.report.points import Point, accuracy_over, final
+from launch.report.repeats import median_of
 
 
 @dataclass(frozen=True)
@@ -36,29 +34,50 @@ def _priced(run: Run, usd_per_gpu_hour: float) -> Run:
 
 def cost(point: Point) -> Cost | None:
     """None for a point whose runs have no price."""
-    if all(whole(run) is None for run in point.runs):
+    if all(run.whole_usd is None for run in point.runs):
         return None
-    return Cost(point, *(of([amount(run) for run in point.runs]) for amount in (per_epoch, whole, per_accuracy)))
-
-
-def per_epoch(run: Run) -> float | None:
-    """USD of a steady epoch with its evaluation; of a run whose price per hour is unknown, an equal share."""
-    if run.usd_per_hour is not None and run.epochs:
-        return run.usd_per_hour * median(seconds_of(epoch) for epoch in run.steady) / HOUR_S
-    return run.usd / len(run.epochs) if run.usd is not None and run.epochs else None
-
-
-def whole(run: Run) -> float | None:
-    """USD from start to end, as billed where that is known."""
-    if run.usd is not None:
-        return run.usd
-    if run.usd_per_hour is None:
-        return None
-    seconds = run.seconds if run.seconds is not None else sum(map(seconds_of, run.epochs))
-    return run.usd_per_hour * seconds / HOUR_S
+    return Cost(
+        point,
+        median_of(run.usd_per_epoch for run in point.runs),
+        median_of(run.whole_usd for run in point.runs),
+        median_of(per_accuracy(run) for run in point.runs),
+    )
 
 
 def per_accuracy(run: Run) -> float | None:
     """USD per percentage point of the accuracy that the run ended with."""
-    usd, accuracy = whole(run), final(run, "eval_top1")
+    usd, accuracy = run.whole_usd, final(run, "eval_top1")
     return usd / (100 * accuracy) if usd is not None and accuracy else None
+
+
+@dataclass(frozen=True)
+class Reached:
+    """A target accuracy at a point.  runs: of how many, by how many; s, usd: from the start to the evaluation."""
+
+    point: Point
+    runs: int
+    s: Measured
+    usd: Measured | None
+
+
+def reached(points: Iterable[Point], target: float) -> list[Reached]:
+    """The points with a run that reached `target` % of test accuracy, the fastest first."""
+    found = []
+    for point in points:
+        ways = [way for run in point.runs if (way := to_target(run, target))]
+        if seconds := median_of(s for s, _ in ways):
+            found.append(Reached(point, len(ways), seconds, median_of(usd for _, usd in ways)))
+    return sorted(found, key=lambda one: one.s.value)
+
+
+def to_target(run: Run, target: float) -> tuple[float, float | None] | None:
+    """(seconds, USD) from the start to the first evaluation with `target` %; None for a run that never got there.
+
+    What is not in an epoch, such as initialization, is taken to come before the first.
+    """
+    ends = [end for end, _, accuracy in accuracy_over(run) if accuracy >= target]
+    if not ends:
+        return None
+    seconds = ends[0] + run.whole_s - sum(map(seconds_of, run.epochs))
+    usd = run.whole_usd
+    return seconds, None if usd is None else usd * seconds / run.whole_s

@@ -1,49 +1,77 @@
 """The main results in sentences.  Pure."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from launch.core.drawing.charts import TIMES, figure
 from launch.core.runs import Run
-from launch.report.amdahl import Fit, fit
-from launch.report.cost import cost
+from launch.report.baseline import baseline_of, check_used
+from launch.report.cost import Reached, cost, reached
 from launch.report.identity import counted, short, unit
 from launch.report.largebatch import Comparison, Trial, compare
+from launch.report.laws import Law, law_of
+from launch.report.laws import sentence as law_in_words
 from launch.report.points import Point, points
 from launch.report.series import Series, efficiency, named, scaling, speedup
-from trainer.errors import SettingsError
-from trainer.settings.registry import did_you_mean
 
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything that is computed from the runs; unit: GPU or CPU rank."""
+    """Everything that is computed from the runs.  unit: GPU or CPU rank; copies: names of runs that are others' copies.
+
+    unread: why runs could not be read; target: an accuracy in %; reached: where it was.
+    """
 
     runs: tuple[Run, ...]
     points: tuple[Point, ...]
     series: tuple[Series, ...]
-    fits: tuple[tuple[Series, Fit], ...]
+    laws: tuple[tuple[Series, Law], ...]
     compared: Comparison | None
     unit: str
+    copies: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    target: float | None = None
+    reached: tuple[Reached, ...] = ()
 
     @property
     def best(self) -> Series | None:
-        """The series that goes to the most GPUs, and of those the fastest."""
+        """The series that goes to the most GPUs, and of those the one with the most images per second there."""
         return max(self.series, key=lambda one: (one.counts[-1], _top(one)), default=None)
 
-    def fit_of(self, series: Series) -> Fit | None:
-        """Amdahl's law as fitted to `series`."""
-        return next((fit for one, fit in self.fits if one is series), None)
+    def law_of(self, series: Series) -> Law | None:
+        """The law that was fitted to `series`."""
+        return next((law for one, law in self.laws if one is series), None)
 
 
-def find(runs: Sequence[Run], baseline: str | None = None) -> Findings:
-    """Findings in `runs`.  baseline: the name of the run to compare to.  Raises SettingsError for an unknown one."""
-    all_points = named(points(runs))
-    base = _baseline(all_points, baseline, runs) if baseline else None
+def find(
+    runs: Sequence[Run], baseline: str | None = None, *, target: float | None = None, unread: Sequence[str] = ()
+) -> Findings:
+    """Findings in `runs`.  baseline: the name of the run to compare to; target: an accuracy in %, whose price to find.
+
+    Raises SettingsError for a baseline that is unknown, has several meanings, or cannot be compared with.
+    """
+    own, copies = _without_copies(runs)
+    all_points = named(points(own))
+    base = baseline_of(all_points, baseline, runs) if baseline else None
     series = scaling(all_points, base)
-    fits = [(one, fitted) for one in series if (fitted := fit(_times(one)))]
-    return Findings(tuple(runs), tuple(all_points), tuple(series), tuple(fits), compare(all_points, base), unit(runs))
+    compared = compare(all_points, base)
+    check_used(baseline, base, series, compared)
+    laws = [(one, law) for one in series if (law := law_of(one))]
+    return Findings(
+        tuple(runs), tuple(all_points), tuple(series), tuple(laws), compared, unit(runs), copies, tuple(unread), target,
+        tuple(reached(all_points, target)) if target else (),
+    )  # fmt: skip
+
+
+def _without_copies(runs: Sequence[Run]) -> tuple[list[Run], tuple[str, ...]]:
+    """The runs whose records no other has, and the names of the others: no two trainings take the same times."""
+    own: dict[str, Run] = {}
+    copies = []
+    for run in runs:
+        content = repr((dict(run.settings), [dict(epoch) for epoch in run.epochs])) if run.epochs else str(run.folder)
+        if own.setdefault(content, run) is not run:
+            copies.append(run.name)
+    return list(own.values()), tuple(copies)
 
 
 def title(results: Findings) -> str:
@@ -72,7 +100,10 @@ def sentences(results: Findings) -> list[str]:
         *_of_communication(results),
         *_of_learning(results),
         *_of_cost(results),
+        *_of_target(results),
         *_of_failures(results),
+        *_of_copies(results),
+        *[f"One run cannot be read and is left out: {sentence}" for sentence in results.unread],
     ]
 
 
@@ -88,8 +119,25 @@ def _of_scaling(results: Findings) -> list[str]:
             f"{counted(best.base.replicas, results.unit)}, {figure(last.images_per_s.value)} on {last.replicas}; "
             f"speedup {figure(fast.value)}, efficiency {share.value:.0f}%{_taking(best, results.unit)}."
         )
-    if fitted := results.fit_of(best):
-        lines.append(_amdahl(fitted, results.unit))
+    if law := results.law_of(best):
+        lines.append(law_in_words(law, results.unit))
+    return [*lines, *_of_certainty(results)]
+
+
+def _of_certainty(results: Findings) -> list[str]:
+    """What the speeds of the best series rest on, where that is little."""
+    best = results.best
+    assert best is not None
+    lines, many = [], len(best.points)
+    cold = sum(not any(run.is_warm for run in point.runs) for point in best.points)
+    if cold:
+        lines.append(
+            f"{cold} of its {counted(many, 'point')} had one epoch only, with the start of workers, tuning and "
+            "compilation in it; train two or more."
+        )
+    single = sum(len(point.runs) == 1 for point in best.points)
+    if single:
+        lines.append(f"{single} of its {counted(many, 'point')} rest on a single run; a range is that of its epochs.")
     return lines
 
 
@@ -97,21 +145,6 @@ def _taking(one: Series, unit: str) -> str:
     """The assumption behind a speedup over one GPU, where no run had one."""
     count = one.base.replicas
     return "" if count == 1 else f", taking {counted(count, unit)} for {figure(count)}{TIMES}"
-
-
-def _amdahl(fitted: Fit, unit: str) -> str:
-    if fitted.serial == 0:
-        text = "Amdahl's law finds no serial part: it scales ideally, or better"
-    elif math.isclose(fitted.serial, 1):
-        text = "Amdahl's law finds no parallel part: more of them do not help"
-    else:
-        text = (
-            f"Amdahl's law: {fitted.serial:.1%} of the work is serial, so no number of {unit}s is more than "
-            f"{figure(fitted.limit)}{TIMES} as fast as one"
-        )
-    if fitted.is_checked:
-        return f"{text} (fitted to {fitted.counts} numbers of {unit}s, off by at most {fitted.worst:.1%})."
-    return f"{text} (a curve through two numbers of {unit}s always fits, so this is not checked)."
 
 
 def _of_communication(results: Findings) -> list[str]:
@@ -181,6 +214,19 @@ def _cheapest(name: str, prices: Sequence[tuple[float, Point]], unit: str) -> li
     return [f"{name}: {figure(amount)} USD ({_point(point, unit)})."]
 
 
+def _of_target(results: Findings) -> list[str]:
+    """Where the target accuracy was reached first, and for least."""
+    if results.target is None:
+        return []
+    if not results.reached:
+        return [f"No run reached {results.target:g}% of test accuracy."]
+    fastest = results.reached[0]
+    where = _point(fastest.point, results.unit)
+    lines = [f"Fastest to {results.target:g}% of test accuracy: {figure(fastest.s.value)} s ({where})."]
+    prices = [(one.usd.value, one.point) for one in results.reached if one.usd]
+    return lines + _cheapest(f"Cheapest to {results.target:g}%", prices, results.unit)
+
+
 def _of_failures(results: Findings) -> list[str]:
     failed = [run for run in results.runs if run.state == "failed"]
     if not failed:
@@ -188,25 +234,18 @@ def _of_failures(results: Findings) -> list[str]:
     return [f"{counted(len(failed), 'run')} of {len(results.runs)} failed; see the table of runs for the reasons."]
 
 
+def _of_copies(results: Findings) -> list[str]:
+    many = len(results.copies)
+    if not many:
+        return []
+    are = "run is a copy of another and counts" if many == 1 else "runs are copies of others and count"
+    return [f"{many} {are} once: {', '.join(results.copies)}."]
+
+
 def _point(point: Point, unit: str) -> str:
     return f"{point.label}, {point.replicas} {TIMES} {point.per_gpu:,} images per {short(unit)}"
 
 
 def _top(one: Series) -> float:
-    fastest = speedup(one.points[-1], one.base)
+    fastest = one.points[-1].images_per_s
     return fastest.value if fastest else 0.0
-
-
-def _times(one: Series) -> list[tuple[int, float]]:
-    """Of the same work: the reciprocal of the images per second."""
-    return [(p.replicas, 1 / p.images_per_s.value) for p in one.points if p.images_per_s and p.images_per_s.value]
-
-
-def _baseline(results: Sequence[Point], name: str, runs: Sequence[Run]) -> Point:
-    for point in results:
-        if any(run.name == name for run in point.runs):
-            return point
-    names = [run.name for run in runs]
-    if name in names:
-        raise SettingsError(f"--baseline {name} has no measured epoch; name a run that has, or leave it out.")
-    raise SettingsError(f"--baseline {name}: no run has that name{did_you_mean(name, names) or '.'}")

@@ -23,6 +23,11 @@ SPEED = SHARING - {"comm_hook", "powersgd_rank"} | {
     "threads", "workers", "channels_last", "compile", "compile_mode", "fused", "cudnn_benchmark", "deterministic",
     "eval_batch_size", "device_name", "instance_type", "backend",
 }  # fmt: skip
+# Settings that change what is learnt and not how long an update takes.
+LEARNING = frozenset({
+    "lr", "lr_scaling", "lr_base_batch", "schedule", "warmup_epochs", "milestones", "lr_gamma", "momentum", "nesterov",
+    "weight_decay", "label_smoothing", "batch_ramp", "epochs", "max_steps", "eval_every", "init_from",
+})  # fmt: skip
 OPTIONS = ("instance_type",)  # of a backend, those that change the speed
 # Values that need no name beside them; shown where they differ.
 NAMED = ("model", "dataset", "strategy", "precision", "backend", "instance_type", "device_name")
@@ -97,6 +102,13 @@ def in_words(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return f"{'' if value else 'no '}{name.replace('_', ' ')}"
     return WORDS.get(name, name.replace("_", " ") + " {}").format(value)
+
+
+def shared(names: Iterable[str]) -> str:
+    """The parts that all these labels have: ('ddp', 'ddp, lr 0.2') -> 'ddp'."""
+    first, *others = [name.split(", ") for name in names]
+    common = [part for part in first if all(part in parts for parts in others)]
+    return ", ".join(common or first)
 
 
 def counted(count: int, unit: str) -> str:

@@ -10,6 +10,7 @@ from launch.core.drawing.picture import data_uri
 from launch.report import findings
 from launch.report.cost import cost
 from launch.report.findings import Findings
+from launch.report.laws import limit
 from launch.report.series import efficiency, speedup
 from launch.report.tables import Table
 
@@ -17,11 +18,12 @@ from launch.report.tables import Table
 MARK = '<meta name="generator" content="launch.report">'
 # Headings, with the charts below them and the table at their end.
 SECTIONS = (
-    ("Scaling", ("speedup", "efficiency", "time_per_epoch", "weak_scaling", "amdahl"), "series"),
+    ("Scaling", ("speedup", "efficiency", "time_per_epoch", "weak_scaling", "amdahl", "gustafson"), "series"),
     ("Where the time goes", ("breakdown", "compute_communication", "all_reduce", "memory"), "points"),
     ("What is learnt", ("accuracy_over_time", "accuracy_over_epochs", "accuracy", "loss"), ""),
     ("Large batches", ("large_batch", "large_batch_gap"), "batches"),
     ("Cost", ("cost_per_epoch", "cost_per_accuracy"), "costs"),
+    ("To the target accuracy", (), "targets"),
 )
 
 
@@ -78,9 +80,10 @@ def _scaling_tiles(results: Findings) -> list[Tile]:
     if fast and share:
         shown.append(("Speedup", f"{figure(fast.value)}{TIMES}", f"on {last.replicas} {results.unit}s"))
         shown.append(("Efficiency", f"{share.value:.0f}%", "of ideal"))
-    if fit := results.fit_of(best):
-        limit = "" if math.isinf(fit.limit) else f"at most {figure(fit.limit)}{TIMES}"
-        shown.append(("Serial part", f"{fit.serial:.1%}", limit))
+    if law := results.law_of(best):
+        most = limit(law)
+        bound = f"at most {figure(most)}{TIMES}" if most and math.isfinite(most) else ""
+        shown.append(("Serial part", f"{law.serial:.1%}", bound))
     return shown
 
 

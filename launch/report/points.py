@@ -1,7 +1,7 @@
 """Points: runs of the same family on the same GPUs with the same batch, and what was measured.  Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -9,15 +9,16 @@ from statistics import median
 from typing import Any
 
 from launch.core.drawing.charts import Measured, exactly
-from launch.core.runs import Run, number
+from launch.core.runs import Run, number, seconds_of
 from launch.report.identity import Family, family, key
+from launch.report.repeats import median_of
 
 SPREAD_FROM = 3  # epochs: of fewer, the range says nothing
 
 
 @dataclass(frozen=True)
 class Point:
-    """runs: repetitions.  per_update: the global batch, of a ramp its largest; per_gpu: its share of one GPU."""
+    """runs: repetitions.  per_update: the global batch, of a ramp its last; per_gpu: its share of one GPU."""
 
     family: Family
     replicas: int
@@ -35,9 +36,9 @@ class Point:
         return self.measured("images_per_s")
 
     def measured(self, name: str) -> Measured | None:
-        """A number of the steady epochs: over repetitions the range of their medians, of one run that of its epochs."""
+        """A number of the steady epochs: over repetitions the interval of their medians, of one run its epochs'."""
         if len(self.runs) > 1:
-            return of([run.typical(name) for run in self.runs])
+            return median_of(run.typical(name) for run in self.runs)
         (run,) = self.runs
         value = of(number(epoch, name) for epoch in run.steady)
         if value is None or len(run.epochs) >= SPREAD_FROM:
@@ -46,7 +47,7 @@ class Point:
 
     def ended_with(self, name: str) -> Measured | None:
         """The last value of each run that came to its end."""
-        return of([final(run, name) for run in self.runs])
+        return median_of(final(run, name) for run in self.runs)
 
 
 def of(values: Iterable[float | None]) -> Measured | None:
@@ -67,8 +68,8 @@ def final(run: Run, name: str) -> float | None:
 
 
 def per_update(run: Run) -> int:
-    """The global batch, of a ramp the largest; 0 where no epoch says."""
-    return max((int(number(epoch, "global_batch") or 0) for epoch in run.epochs), default=0)
+    """The global batch, of a ramp the last one; 0 where no epoch says."""
+    return int(number(run.last, "global_batch") or 0)
 
 
 def is_measured(run: Run) -> bool:
@@ -96,27 +97,25 @@ def points(runs: Iterable[Run]) -> list[Point]:
 
 
 def _families(runs: Sequence[Run]) -> list[Family]:
-    """The family of each run; with its layout, if the same number of GPUs was tried on one node and on several."""
+    """The family of each run; with its layout, where the same number of GPUs was tried on fewer nodes as well."""
     families = [family(run) for run in runs]
-    layouts: dict[tuple[str, int], set[int]] = {}
+    fewest: dict[tuple[str, int], int] = {}
     for run, own in zip(runs, families, strict=True):
-        layouts.setdefault((key(own), run.replicas), set()).add(_nodes(run))
-    split = {name for (name, _), nodes in layouts.items() if len(nodes) > 1}
-    return [_with_layout(run, own) if key(own) in split else own for run, own in zip(runs, families, strict=True)]
+        place = (key(own), run.replicas)
+        fewest[place] = min(_nodes(run), fewest.get(place, _nodes(run)))
+    return [
+        {**own, "layout": layout(run.replicas, _nodes(run))} if _nodes(run) > fewest[key(own), run.replicas] else own
+        for run, own in zip(runs, families, strict=True)
+    ]
 
 
-def _with_layout(run: Run, own: Family) -> Family:
-    nodes = _nodes(run)
-    return {**own, "layout": f"{run.replicas // nodes} per node"} if nodes > 1 else own
+def layout(replicas: int, nodes: int) -> str:
+    """(8, 2) -> '4 per node'."""
+    return f"{replicas // nodes} per node"
 
 
 def _nodes(run: Run) -> int:
     return int(number(run.last, "nodes") or 1)
-
-
-def seconds_of(epoch: Mapping[str, Any]) -> float:
-    """Of training and evaluation."""
-    return (number(epoch, "epoch_s") or 0.0) + (number(epoch, "eval_s") or 0.0)
 
 
 def accuracy_over(run: Run) -> list[tuple[float, float, float]]:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from launch.core.drawing.charts import Measured
-from launch.report.identity import SHARING, key, labels, short, without
-from launch.report.points import Point
+from launch.core.drawing.charts import Measured, exactly
+from launch.report.identity import LEARNING, SHARING, key, labels, shared, short, without
+from launch.report.points import Point, layout
 
 # Strategies whose run on one GPU may stand in for a family without one.
 ALONE = ("single", "ddp")
@@ -43,18 +43,43 @@ def named(points: Sequence[Point]) -> list[Point]:
 
 def series(points: Sequence[Point], kind: Kind, baseline: Point | None = None) -> list[Series]:
     """Every series of that kind with at least two numbers of GPUs."""
-    groups: dict[tuple[str, int], list[Point]] = {}
-    for point in points:
-        groups.setdefault((key(point.family), _batch(point, kind)), []).append(point)
     all_series = []
-    for (_, batch), members in groups.items():
-        members = _with_one(members, points, kind, batch)
-        by_count = {point.replicas: point for point in sorted(members, key=lambda point: point.nodes, reverse=True)}
+    for own in _groups(points, kind):
+        batch = _batch(own[0], kind)
+        by_count = {point.replicas: point for point in [*_borrowed(own, points, kind), *own]}
         chosen = tuple(by_count[count] for count in sorted(by_count))
         if len(chosen) > 1:
-            own = next(point for point in chosen if point in groups[key(point.family), batch] and point.replicas > 1)
-            all_series.append(Series(own.label, kind, batch, chosen, baseline or chosen[0]))
+            label = shared(point.label for point in own if point.replicas > 1 or len(own) == 1)
+            base = baseline if baseline and _is_like(baseline, chosen[0], kind) else chosen[0]
+            all_series.append(Series(label, kind, batch, chosen, base))
     return all_series
+
+
+def _groups(points: Sequence[Point], kind: Kind) -> list[list[Point]]:
+    """Points of as many GPUs each, all different, that an update takes the same work in.
+
+    Families that differ in learning only are one group, unless both have a point on the same number of GPUs.
+    """
+    families: dict[tuple[str, int], list[Point]] = {}
+    for point in points:
+        families.setdefault((key(point.family), _batch(point, kind)), []).append(point)
+    groups: dict[tuple[str, int], list[list[Point]]] = {}
+    for (_, batch), members in sorted(families.items(), key=lambda item: -len(item[1])):
+        alike = groups.setdefault((key(without(members[0].family, LEARNING)), batch), [])
+        counts = {point.replicas for point in members}
+        room = next((group for group in alike if not counts & {point.replicas for point in group}), None)
+        if room is None:
+            alike.append(list(members))
+        else:
+            room += members
+    return [group for alike in groups.values() for group in alike]
+
+
+def _is_like(baseline: Point, first: Point, kind: Kind) -> bool:
+    """Whether speeds can be compared with the baseline's: the same images, network and batch."""
+    names = ("model", "dataset", "image_size")
+    alike = all(baseline.family.get(name) == first.family.get(name) for name in names)
+    return alike and _batch(baseline, kind) == _batch(first, kind)
 
 
 def scaling(points: Sequence[Point], baseline: Point | None = None) -> list[Series]:
@@ -68,27 +93,35 @@ def _batch(point: Point, kind: Kind) -> int:
     return point.per_gpu if kind == "weak" else point.per_update
 
 
-def _with_one(members: list[Point], points: Sequence[Point], kind: Kind, batch: int) -> list[Point]:
-    """The members, with a run on one GPU borrowed from a family that shares its work in another way, if need be."""
-    if any(point.replicas == 1 for point in members):
-        return members
-    wanted = key(without(members[0].family, SHARING))
-    borrowed = [
-        point
-        for point in points
-        if point.replicas == 1
-        and _batch(point, kind) == batch
-        and point.family.get("strategy") in ALONE
-        and key(without(point.family, SHARING)) == wanted
+def _borrowed(members: Sequence[Point], points: Sequence[Point], kind: Kind) -> list[Point]:
+    """Points of other families that belong in this series as well; the members go before them.
+
+    A run on one GPU of a family that shares its work in another way, and where the members are a layout of their own,
+    points that have it without being told apart by it.
+    """
+    first = members[0]
+    others = [point for point in points if _batch(point, kind) == _batch(first, kind) and point not in members]
+    alone = [point for point in others if point.replicas == 1 and point.family.get("strategy") in ALONE]
+    laid_out = [point for point in others if layout(point.replicas, point.nodes) == first.family.get("layout")]
+    return [
+        *_alike(alone[::-1], first, LEARNING | SHARING),
+        *_alike(laid_out, first, LEARNING | {"layout"}),
     ]
-    return [*members, *borrowed[:1]]
+
+
+def _alike(points: Sequence[Point], first: Point, but_for: frozenset[str]) -> list[Point]:
+    """Those of the same family as `first`, but for some settings."""
+    wanted = key(without(first.family, but_for))
+    return [point for point in points if key(without(point.family, but_for)) == wanted]
 
 
 def speedup(point: Point, base: Point) -> Measured | None:
-    """How many times the images per second of one GPU of `base`."""
-    if point.images_per_s is None or base.images_per_s is None or not base.images_per_s.value:
+    """How many times the images per second of one GPU of `base`; its range has that of `base` in it."""
+    if point.images_per_s is None or base.images_per_s is None or not base.images_per_s.low:
         return None
-    return point.images_per_s * (base.replicas / base.images_per_s.value)
+    if point is base:
+        return exactly(base.replicas)
+    return point.images_per_s / base.images_per_s * base.replicas
 
 
 def efficiency(point: Point, base: Point) -> Measured | None:

@@ -1,6 +1,7 @@
 """All numbers as tables for the page, the terminal and table.csv.  Pure."""
 
 import csv
+import math
 from dataclasses import dataclass, replace
 from io import StringIO
 from typing import Any
@@ -10,9 +11,10 @@ from launch.core.drawing.charts import DASH, Measured, figure, signed
 from launch.core.runs import Run
 from launch.core.tables import narrowed
 from launch.core.tables import table as aligned
-from launch.report.cost import cost, per_accuracy, per_epoch, whole
+from launch.report.cost import cost, per_accuracy
 from launch.report.findings import Findings
 from launch.report.identity import short
+from launch.report.laws import limit
 from launch.report.points import Point, newest, per_update
 from launch.report.series import Series, efficiency, speedup
 
@@ -40,29 +42,33 @@ class Table:
 
 def tables(results: Findings) -> dict[str, Table]:
     """By name; those without a row are left out."""
-    every = [of_series(results), of_points(results), of_costs(results), of_batches(results), of_runs(results)]
+    every = [of_series(results), of_points(results), of_costs(results), of_targets(results), of_batches(results)]
+    every.append(of_runs(results))
     return {table.name: table for table in every if table.rows}
 
 
 def of_series(results: Findings) -> Table:
     """Every series at every number of GPUs."""
     rows = [_series_row(one, point, results) for one in results.series for point in one.points]
-    columns = ("series", "scaling", f"{results.unit}s", "images/s", "epoch, s", "speedup", "efficiency",
+    columns = ("series", "scaling", f"{results.unit}s", "runs", "images/s", "epoch, s", "speedup", "efficiency",
                "serial part", "limit")  # fmt: skip
-    optional = ("limit", "serial part", "epoch, s", "scaling")
+    optional = ("limit", "serial part", "runs", "epoch, s", "scaling")
     return Table("series", "Speedup and efficiency", columns, tuple(rows), 2, optional)
 
 
 def _series_row(one: Series, point: Point, results: Findings) -> tuple[str, ...]:
-    fit = results.fit_of(one) if point is one.points[-1] else None
-    serial = limit = ""
-    if fit:
-        serial, limit = f"{fit.serial:.1%}", "∞" if fit.serial == 0 else figure(fit.limit)
+    law = results.law_of(one) if point is one.points[-1] else None
+    most = limit(law) if law else None
     return (
-        one.title(results.unit), one.kind, f"{point.replicas:,}", shown(point.images_per_s),
+        one.title(results.unit), one.kind, f"{point.replicas:,}", runs_of(point), shown(point.images_per_s),
         shown(point.measured("epoch_s")), shown(speedup(point, one.base)), percent(efficiency(point, one.base)),
-        serial, limit,
+        f"{law.serial:.1%}" if law else "", "" if most is None else "∞" if math.isinf(most) else figure(most),
     )  # fmt: skip
+
+
+def runs_of(point: Point) -> str:
+    """How many runs a point's numbers are from, and that they are those of a warm-up."""
+    return f"{len(point.runs)}" if any(run.is_warm for run in point.runs) else f"{len(point.runs)}, warm-up"
 
 
 def of_points(results: Findings) -> Table:
@@ -79,7 +85,7 @@ def _point_row(point: Point) -> tuple[str, ...]:
     names = ("epoch_s", "step_ms", "data_wait_ms", "forward_ms", "backward_ms", "communication_ms", "optimizer_ms",
              "all_reduce_gb_per_s", "peak_memory_mib")  # fmt: skip
     return (
-        point.label, f"{point.replicas:,}", f"{point.per_gpu:,}", f"{point.per_update:,}", f"{len(point.runs)}",
+        point.label, f"{point.replicas:,}", f"{point.per_gpu:,}", f"{point.per_update:,}", runs_of(point),
         *(shown(point.measured(name)) for name in names),
         f"{loss.value:.4f}" if loss else DASH, percent(accuracy * 100 if accuracy else None, 1),
     )  # fmt: skip
@@ -95,6 +101,17 @@ def of_costs(results: Findings) -> Table:
     columns = ("settings", f"{results.unit}s", "images per update", "an epoch, USD", "the whole, USD",
                "a point of accuracy, USD")  # fmt: skip
     return Table("costs", "Cost", columns, rows)
+
+
+def of_targets(results: Findings) -> Table:
+    """How long and for how much each point took to --target-accuracy."""
+    rows = tuple(
+        (one.point.label, f"{one.point.replicas:,}", f"{one.point.per_update:,}",
+         f"{one.runs} of {len(one.point.runs)}", shown(one.s), shown(one.usd))
+        for one in results.reached
+    )  # fmt: skip
+    columns = ("settings", f"{results.unit}s", "images per update", "runs that got there", "time, s", "USD")
+    return Table("targets", f"To {results.target:g}% of test accuracy" if results.target else "", columns, rows)
 
 
 def of_batches(results: Findings) -> Table:
@@ -159,7 +176,7 @@ def _csv_row(run: Run, point: Point | None, within: Series | None, unit: str) ->
     row |= {name: _plain(run.typical(name)) for name in TYPICAL}
     row |= {name: _plain(newest(run, name)) for name in ENDED}
     row |= {"epochs": len(run.epochs), "seconds": _plain(run.seconds)}
-    row |= {"usd": _plain(whole(run)), "usd_per_epoch": _plain(per_epoch(run))}
+    row |= {"usd": _plain(run.whole_usd), "usd_per_epoch": _plain(run.usd_per_epoch)}
     row["usd_per_accuracy_point"] = _plain(per_accuracy(run))
     return row
 

@@ -34,17 +34,9 @@ def row(run: Run) -> dict[str, Any]:
     measured |= {"peak_memory_mib": _most(run, "peak_memory_mib")}
     measured |= {name: _newest(run, name) for name in FINAL}
     measured |= {"best_top1": _most(run, "eval_top1"), "started": run.started, "seconds": run.seconds}
-    measured |= {"usd_per_hour": run.usd_per_hour, "usd": run.usd, "usd_per_epoch": usd_per_epoch(run)}
+    measured |= {"usd_per_hour": run.usd_per_hour, "usd": run.usd, "usd_per_epoch": run.usd_per_epoch}
     # A point's own value goes before what was measured under the same name: it is what was requested.
     return {**values, **{name: value for name, value in measured.items() if name not in values}}
-
-
-def usd_per_epoch(run: Run) -> float | None:
-    """USD of a steady epoch with its evaluation; None where nobody pays."""
-    seconds = run.typical("epoch_s")
-    if run.usd_per_hour is None or seconds is None:
-        return None
-    return run.usd_per_hour * (seconds + (run.typical("eval_s") or 0.0)) / 3600
 
 
 def _newest(run: Run, name: str) -> Any:

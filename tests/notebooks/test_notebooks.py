@@ -194,7 +194,7 @@ def test_scaling_analysis_reckons_by_hand_what_the_report_says(tmp_path: Path) -
             rate, fast = one.points[-1].images_per_s, speedup(one.points[-1], one.base)
             assert rate is not None
             assert fast is not None
-            serial = next(fitted.serial for fit_of, fitted in found.fits if fit_of is one)
+            serial = next(law.serial for other, law in found.laws if other is one)
             assert re.search(
                 rf"^{one.kind} +2 ranks +{rate.value:,.0f} images/s  speedup {fast.value:.2f} ", text, re.M
             )

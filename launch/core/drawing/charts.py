@@ -24,6 +24,10 @@ class Measured:
     def __mul__(self, factor: float) -> "Measured":
         return Measured(self.value * factor, self.low * factor, self.high * factor)
 
+    def __truediv__(self, other: "Measured") -> "Measured":
+        """The quotient, from the lowest by the highest to the highest by the lowest; other: above 0."""
+        return Measured(self.value / other.value, self.low / other.high, self.high / other.low)
+
     @property
     def is_spread(self) -> bool:
         return self.high > self.low
@@ -36,12 +40,16 @@ def exactly(value: float) -> Measured:
 
 @dataclass(frozen=True)
 class Line:
-    """points: (x, y); is_curve: computed rather than measured, so without markers; is_joined: by a line."""
+    """points: (x, y); is_curve: computed rather than measured, so without markers; is_joined: by a line.
+
+    is_extrapolated: a curve where nothing was measured.
+    """
 
     label: str
     points: tuple[tuple[float, Measured], ...]
     is_curve: bool = False
     is_joined: bool = True
+    is_extrapolated: bool = False
 
 
 @dataclass(frozen=True)

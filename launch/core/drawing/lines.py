@@ -15,6 +15,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 STYLES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (7, 2)), (0, (2, 1)), (0, (6, 1, 1, 1, 1, 1)))
 GREY = "#767676"
+LOG_SCALE, DOTTED = ", log", (0, (1, 2))
 
 
 def draw_lines(axes: Axes, chart: Lines) -> None:
@@ -25,8 +26,8 @@ def draw_lines(axes: Axes, chart: Lines) -> None:
     for line in chart.lines:
         number += not line.is_curve  # a curve belongs to the points before it
         _line(axes, line, number)
-    axes.set_xlabel(chart.x_label)
-    axes.set_ylabel(chart.y_label)
+    axes.set_xlabel(_label(chart.x_label, is_log=bool(chart.x_ticks)))
+    axes.set_ylabel(_label(chart.y_label, is_log=chart.is_log_y))
     axes.grid(alpha=0.3, linewidth=0.5)
     if chart.x_ticks:
         _logarithmic(axes, chart.x_ticks)
@@ -40,12 +41,16 @@ def draw_lines(axes: Axes, chart: Lines) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
 
 
+def _label(text: str, *, is_log: bool) -> str:
+    return f"{text}{LOG_SCALE if is_log else ''}"
+
+
 def _line(axes: Axes, line: Line, number: int) -> None:
     xs, values = [x for x, _ in line.points], [value for _, value in line.points]
     ys = [value.value for value in values]
     colour, style = COLOURS[number % len(COLOURS)], STYLES[number % len(STYLES)]
     if line.is_curve:
-        axes.plot(xs, ys, color=colour, linestyle=style, linewidth=1)
+        axes.plot(xs, ys, color=colour, linestyle=DOTTED if line.is_extrapolated else style, linewidth=1)
         return
     marker = MARKERS[number % len(MARKERS)]
     every = max(1, len(xs) // 12)
@@ -53,8 +58,14 @@ def _line(axes: Axes, line: Line, number: int) -> None:
     axes.plot(xs, ys, color=colour, linestyle=joined, marker=marker, markevery=every, label=line.label,
               markeredgecolor="white", markeredgewidth=0.4, zorder=3)  # fmt: skip
     if any(value.is_spread for value in values):
-        reach = [[v.value - v.low for v in values], [v.high - v.value for v in values]]
-        axes.errorbar(xs, ys, yerr=reach, fmt="none", ecolor=colour, elinewidth=0.8, capsize=2, alpha=0.7, zorder=2)
+        _ranges(axes, line, colour)
+
+
+def _ranges(axes: Axes, line: Line, colour: str) -> None:
+    xs, values = [x for x, _ in line.points], [value for _, value in line.points]
+    reach = [[v.value - v.low for v in values], [v.high - v.value for v in values]]
+    axes.errorbar(xs, [value.value for value in values], yerr=reach, fmt="none", ecolor=colour, elinewidth=0.8,
+                  capsize=2, alpha=0.7, zorder=2)  # fmt: skip
 
 
 def _logarithmic(axes: Axes, ticks: Sequence[float]) -> None:

@@ -78,5 +78,6 @@ EVERYTHING = [
     *SCALED,
     run("fsdp-8", 8, strategy="fsdp", rate=4000.0, usd_per_hour=14.4),
     run("plain", 8, 1000, accuracy=0.7, usd_per_hour=14.4),
+    *[run(f"strong-{n}", n, 100 // n, rate=RATE / (0.1 + 0.9 / n), accuracy=None) for n in (2, 4)],
     run("lars", 8, 1000, accuracy=0.85, optimizer="lars", usd_per_hour=14.4),
 ]

@@ -1,0 +1,207 @@
+"""Folders of runs whose true answer is known, unlike a textbook's: what the report concludes of them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from scipy.stats import bootstrap
+
+from launch.core.drawing.charts import Measured
+from launch.core.runs import Run
+from launch.report.amdahl import Fit
+from launch.report.findings import Findings, find, sentences, title
+from launch.report.gustafson import Growth, grow
+from launch.report.points import points
+from launch.report.repeats import median_of
+from launch.report.series import series, speedup
+from launch.report.tables import of_series
+from tests.launch.report.made import RATE, run
+from trainer.errors import SettingsError
+
+
+def strong(n: int, total: int = 800, rate: float | None = None, **settings: object) -> Run:
+    return run(f"s{n}", n, total // n, rate=rate, **settings)  # type: ignore[arg-type]
+
+
+def with_rates(one: Run, *rates: float) -> Run:
+    """The run with an epoch of each rate."""
+    last = one.epochs[-1]
+    return replace(one, epochs=tuple({**last, "epoch": n, "images_per_s": r} for n, r in enumerate(rates, 1)))
+
+
+def text(found: Findings) -> str:
+    return "\n".join([title(found), *sentences(found)])
+
+
+def test_weak_scaling_at_a_constant_ninety_percent_has_no_ceiling() -> None:
+    runs = [run("w1"), *[run(f"w{n}", n, rate=0.9 * n * RATE) for n in (2, 4, 8, 16)]]
+
+    found = find(runs)
+
+    assert "no number of" not in text(found)
+    assert "Amdahl" not in text(found)
+    (law,) = [law for _, law in found.laws]
+    assert isinstance(law, Growth)
+    assert 1 - law.serial == pytest.approx(0.9, abs=0.02)
+    assert law.worst < 0.05
+
+
+def test_gustafsons_law_gives_back_the_serial_part_it_was_made_with() -> None:
+    found = grow([(n, 1000 * (0.08 + 0.92 * n)) for n in (1, 2, 4, 8)])
+
+    assert found is not None
+    assert (found.serial, found.one, found.worst) == (pytest.approx(0.08), pytest.approx(1000), pytest.approx(0))
+    assert found.speed(100) == pytest.approx(1000 * 92.08)
+    assert grow([(2, 5.0)]) is None
+    faster, slower = grow([(1, 1.0), (2, 2.2)]), grow([(1, 1.0), (2, 0.9)])
+    assert faster is not None
+    assert slower is not None
+    assert (faster.serial, slower.serial) == (0, 1)
+
+
+def test_strong_scaling_keeps_amdahls_ceiling() -> None:
+    found = find([strong(n, rate=RATE / (0.1 + 0.9 / n)) for n in (1, 2, 4, 8)])
+
+    (law,) = [law for _, law in found.laws]
+    assert isinstance(law, Fit)
+    assert law.limit == pytest.approx(10)
+    assert "no number of GPUs is more than 10.0" in text(found)
+
+
+def test_a_run_resumed_on_other_gpus_counts_those_of_its_last_layout() -> None:
+    """Both runs are ideal; the second began on one GPU, and its first epoch on two is half of each."""
+    moved = run("moved", 2, 50, epochs=5)
+    before = run("before", 1, 100, epochs=2)
+    mixed = {**moved.epochs[1], "images_per_s": 1400.0}
+    resumed = replace(moved, epochs=(*before.epochs, mixed, *moved.epochs[1:]))
+
+    found = find([run("alone"), resumed])
+
+    fast = speedup(found.series[0].points[-1], found.series[0].base)
+    assert fast == Measured(2, 2, 2)
+    assert "100% efficiency" in title(found)
+
+
+def test_a_ramp_is_measured_at_its_last_batch() -> None:
+    slow, fast = run("slow", 2, 100, rate=2000), run("fast", 2, 400, rate=2658)
+    ramp = replace(fast, epochs=(*slow.epochs, *fast.epochs), settings={**fast.settings, "batch_ramp": "0:200,4:800"})
+
+    (point,) = points([ramp])
+
+    assert point.images_per_s == Measured(2658, 2658, 2658)
+    assert point.per_update == 800
+
+
+def test_a_speedups_range_has_the_baselines_range_in_it() -> None:
+    base = with_rates(run("one"), 500, 886, 1000, 1095)
+    two = with_rates(run("two", 2), 900, 1900, 1970, 1900 * 1.02)
+
+    found = find([base, two])
+
+    one = found.series[0]
+    fast = speedup(one.points[-1], one.base)
+    assert fast is not None
+    assert (fast.low, fast.high) == (pytest.approx(1900 / 1095), pytest.approx(1970 / 886))
+
+
+def test_the_best_series_is_the_one_with_the_most_images_a_second() -> None:
+    half = [run("h1", rate=1000), run("h4", 4, rate=3400)]
+    full = [run("f1", rate=300, precision="fp32"), run("f4", 4, rate=1176, precision="fp32")]
+
+    found = find([*full, *half])
+
+    assert "bf16" in found.best.label  # type: ignore[union-attr]
+    assert "3,400 on 4" in sentences(found)[0]
+
+
+def test_a_name_that_two_runs_have_is_refused_and_a_folder_tells_them_apart() -> None:
+    one, other = run("g1"), run("g1", rate=2500, precision="fp32")
+    runs = [replace(one, folder=one.folder / "a"), replace(other, folder=other.folder / "b"), run("g2", 2)]
+
+    with pytest.raises(SettingsError, match=r"--baseline g1 is the name of several runs; give the folder of one: g1/a"):
+        find(runs, "g1")
+    assert "100% efficiency" in title(find(runs, "g1/a"))
+
+
+def test_a_baseline_of_another_batch_is_refused() -> None:
+    runs = [run("tiny", 1, 8, rate=200), run("a", accuracy=None), run("b", 2, accuracy=None)]
+
+    with pytest.raises(SettingsError, match="--baseline tiny trained 8 images per GPU"):
+        find([replace(one, epochs=tuple({**e, "eval_top1": None} for e in one.epochs)) for one in runs], "tiny")
+
+
+def test_one_extra_layout_leaves_the_series_as_it_was() -> None:
+    dense = [run("1"), run("2", 2), run("4", 4), run("8", 8, nodes=2)]
+
+    found = series([*points([*dense, run("4x1", 4, nodes=4, rate=2000)])], "weak")
+
+    assert {one.counts for one in found} == {(1, 2, 4, 8), (1, 4)}
+
+
+def test_a_layout_of_its_own_takes_what_only_it_has() -> None:
+    spread = [run("2x1", 2, nodes=2, rate=1500), run("16x1", 16, nodes=16, rate=9000)]
+
+    found = series([*points([run("1"), run("2", 2), *spread])], "weak")
+
+    assert {one.counts for one in found} == {(1, 2, 16)}
+    assert {tuple(p.nodes for p in one.points) for one in found} == {(1, 1, 16), (1, 2, 16)}
+
+
+@pytest.mark.parametrize("settings", [
+    [{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.4}],
+    [{"epochs": 3}, {"epochs": 4}, {"epochs": 6}],
+    [{"warmup_epochs": 1.0}, {"warmup_epochs": 2.0}, {"eval_every": 2}],
+])  # fmt: skip
+def test_what_only_changes_learning_does_not_split_speed(settings: Sequence[dict[str, object]]) -> None:
+    runs = [run(f"g{n}", n, **own) for n, own in zip((1, 2, 4), settings, strict=True)]  # type: ignore[arg-type]
+
+    (one,) = series(points(runs), "weak")
+
+    assert one.counts == (1, 2, 4)
+
+
+def test_recipes_on_the_same_gpus_stay_apart() -> None:
+    runs = [run(f"g{n}-{lr}", n, lr=lr) for n in (1, 2, 4) for lr in (0.1, 0.3)]
+
+    assert [one.counts for one in series(points(runs), "weak")] == [(1, 2, 4), (1, 2, 4)]
+
+
+def test_runs_of_one_epoch_are_marked_as_warm_ups() -> None:
+    found = find([run("a", epochs=1), run("b", 2, epochs=1)])
+
+    assert "2 of its 2 points had one epoch only" in text(found)
+    assert [row[3] for row in of_series(found).rows] == ["1, warm-up", "1, warm-up"]
+    assert "one epoch only" not in text(find([run("a"), run("b", 2)]))
+
+
+def test_a_copied_sweep_is_no_repetition() -> None:
+    runs = [with_rates(run("a"), 500, 990, 1010), with_rates(run("b", 2), 900, 1980, 1990)]
+    copies = [replace(one, folder=one.folder / "copy", name=f"{one.name}-copy") for one in runs]
+
+    found = find([*runs, *copies])
+
+    assert [len(point.runs) for point in found.points] == [1, 1]
+    assert "2 runs are copies of others and count once: a-copy, b-copy." in sentences(found)
+
+
+def test_single_runs_are_marked_and_repetitions_have_an_interval() -> None:
+    seeds = [run(f"r{seed}", 2, rate=1800 + 10 * seed, seed=seed) for seed in range(1, 10)]
+
+    found = find([run("a"), *seeds])
+
+    assert "1 of its 2 points rest on a single run" in text(found)
+    two = found.series[0].points[1].images_per_s
+    assert two is not None
+    assert 1810 < two.low < two.value < two.high < 1890
+
+
+@pytest.mark.parametrize("count", [3, 6, 12, 25])
+def test_the_interval_is_that_of_scipys_bootstrap(count: int) -> None:
+    values = [100 + (7 * n * n) % 23 + 0.1 * n for n in range(count)]
+
+    found = median_of(values)
+
+    theirs = bootstrap((values,), __import__("numpy").median, method="percentile", rng=1, n_resamples=4000)
+    assert found is not None
+    assert found.low == pytest.approx(theirs.confidence_interval.low, abs=1.5)
+    assert found.high == pytest.approx(theirs.confidence_interval.high, abs=1.5)
