@@ -8,6 +8,7 @@ from launch.core.s3 import parse_s3
 from launch.doctor.case import Case
 from launch.doctor.findings import Verdict, missing, ok, unknown
 from launch.ec2.lookup import find_subnets
+from launch.sagemaker import images
 from launch.sagemaker.channels import Channel
 
 OWN_NETWORK = "a --subnet and a --security-group of one VPC, or neither"
@@ -45,22 +46,51 @@ def _is_open_within(group: Mapping[str, Any]) -> bool:
 
 
 def _way_out(case: Case, subnets: Sequence[str], vpc_id: str) -> Iterator[Verdict]:
-    """A training job's interfaces have no public address: S3 takes a NAT gateway or an endpoint."""
+    """A training job's interfaces have no public address: S3 takes a NAT gateway or an endpoint, and pip a gateway."""
     of_vpc = {"Filters": [{"Name": "vpc-id", "Values": [vpc_id]}]}
     endpoints = case.aws.pages("ec2", "DescribeVpcEndpoints", "VpcEndpoints", of_vpc)
-    if any(one["ServiceName"].endswith(".s3") for one in endpoints):
-        yield ok("an endpoint for S3")
-        return
     tables = case.aws.pages("ec2", "DescribeRouteTables", "RouteTables", of_vpc)
-    cut_off = [subnet for subnet in subnets if not _has_nat(_table_of(tables, subnet))]
+    closed = {subnet: table for subnet in subnets if not _has_nat(table := _table_of(tables, subnet))}
+    cut_off = [subnet for subnet, table in closed.items() if not _reaches_s3(endpoints, table)]
     if cut_off:
         service = f"com.amazonaws.{case.region}.s3"
         make = f"aws ec2 create-vpc-endpoint --vpc-id {vpc_id} --service-name {service} --region {case.region}"
+        routes = " ".join(sorted({str(closed[subnet].get("RouteTableId", "...")) for subnet in cut_off}))
         yield missing(
-            f"{', '.join(cut_off)}: neither a NAT gateway nor an endpoint for S3", f"{make} --route-table-ids ..."
+            f"{', '.join(cut_off)}: neither a NAT gateway nor an endpoint for S3", f"{make} --route-table-ids {routes}"
         )
+    elif closed:
+        yield from _without_internet(case, ", ".join(closed))
     else:
         yield ok("NAT gateways")
+
+
+def _without_internet(case: Case, subnets: str) -> Iterator[Verdict]:
+    """pip has no index there, so the image must have what the trainer needs, as launch.image's own has."""
+    options = case.sagemaker.options
+    image = images.choose(options, case.instances, case.region)
+    needed = images.requirements_of(options, image, case.job.train).split()
+    if needed and image.known:
+        yield missing(
+            f"{subnets}: an endpoint for S3 but no NAT gateway, and pip must install {', '.join(needed)}",
+            "a NAT gateway; or python -m launch.image push --target sagemaker, and give that --image",
+        )
+    else:
+        packages = ", ".join(needed) or "everything"
+        yield ok(f"an endpoint for S3; pip reaches no index, so the image must have {packages}")
+
+
+def _reaches_s3(endpoints: Sequence[Mapping[str, Any]], table: Mapping[str, Any]) -> bool:
+    """Whether one of the endpoints serves the subnets of a route table: a gateway only those that it is in.
+
+    https://docs.aws.amazon.com/vpc/latest/privatelink/gateway-endpoints.html
+    """
+    return any(
+        one["ServiceName"].endswith(".s3")
+        and one.get("State", "available").lower() == "available"
+        and (one.get("VpcEndpointType") == "Interface" or table.get("RouteTableId") in one.get("RouteTableIds", ()))
+        for one in endpoints
+    )
 
 
 def _table_of(tables: Sequence[Mapping[str, Any]], subnet: str) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ from launch.core.price import CATALOGS, HOURS_PER_MONTH, Prices
 from launch.core.secrets import read_references
 from launch.sagemaker.channels import Channel, hold_images, read_channels
 from launch.sagemaker.images import check_image
+from launch.sagemaker.limits import check_limits
 from launch.sagemaker.machines import check_capacity, instances_of
 from launch.sagemaker.names import job_of
 from launch.sagemaker.options import MOST_HOURS, SageMakerOptions
@@ -138,6 +139,7 @@ def resolve(job: Job[SageMakerOptions]) -> Resolved:
     for instance in instances:
         check_batches(job.train, resolved.on(instance).processes)
     check_trackers(job.train, options, resolved.environment)
+    check_limits(options, resolved.tags, {**resolved.secrets, **resolved.environment}, channels)
     check_price(resolved)
     return resolved
 

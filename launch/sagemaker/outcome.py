@@ -58,6 +58,8 @@ def _verdict(training_job: TrainingJob, lines: Sequence[str]) -> Verdict:
         return Exit.DONE, ""
     if training_job.status == "Failed":
         return _failed(training_job, lines)
+    if training_job.status == "Deleting":  # from when on nobody knows how it ended, if outcome.json does not say so
+        return STOPPED, "somebody is deleting it in SageMaker"
     if training_job.detail in ("MaxRuntimeExceeded", "MaxWaitTimeExceeded"):
         limit = "--max-hours" if training_job.detail == "MaxRuntimeExceeded" else "--max-wait-hours"
         remedy = f"the same command with --job-name {training_job.job} and more {limit} resumes it"

@@ -13,7 +13,9 @@ from launch.sagemaker.checks import DISK_USD
 from launch.sagemaker.names import REGISTER_TAG, job_of, number_of
 
 RUNNING, STOPPING = "InProgress", "Stopping"
-OVER = ("Completed", "Failed", "Stopped")
+# The last while SageMaker deletes one that is over:
+# https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DeleteTrainingJob.html
+OVER = ("Completed", "Failed", "Stopped", "Deleting")
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 
 

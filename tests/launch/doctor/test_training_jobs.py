@@ -34,13 +34,30 @@ class Ward:
         self.vpc, self.subnet = self.network("10.1.0.0/16")
         self.group = self.new_group(self.vpc)
         self.allow(self.group)
-        self.ec2.create_vpc_endpoint(VpcId=self.vpc, ServiceName="com.amazonaws.us-east-1.s3")
+        self.gateway(self.vpc, self.subnet)
         self.words = ["--instance-type", "ml.g5.12xlarge", "--nodes", "2", "--dataset", "imagefolder"]
 
     def network(self, cidr: str) -> tuple[str, str]:
         """A VPC and its only subnet."""
         vpc = self.ec2.create_vpc(CidrBlock=cidr)["Vpc"]["VpcId"]
         return vpc, self.ec2.create_subnet(VpcId=vpc, CidrBlock=cidr)["Subnet"]["SubnetId"]
+
+    def gateway(self, vpc: str, subnet: str) -> None:
+        """A NAT gateway, and the main route to it."""
+        address = self.ec2.allocate_address(Domain="vpc")["AllocationId"]
+        gateway = self.ec2.create_nat_gateway(SubnetId=subnet, AllocationId=address)["NatGateway"]["NatGatewayId"]
+        route = {"DestinationCidrBlock": "0.0.0.0/0", "NatGatewayId": gateway}
+        self.ec2.create_route(RouteTableId=self.routes(vpc), **route)
+
+    def routes(self, vpc: str) -> str:
+        """The main route table."""
+        (table,) = self.ec2.describe_route_tables(Filters=[{"Name": "vpc-id", "Values": [vpc]}])["RouteTables"]
+        return str(table["RouteTableId"])
+
+    def endpoint(self, *tables: str) -> None:
+        """An endpoint for S3 in these route tables."""
+        service = {"VpcId": self.vpc, "ServiceName": "com.amazonaws.us-east-1.s3"}
+        self.ec2.create_vpc_endpoint(**service, VpcEndpointType="Gateway", RouteTableIds=[*tables])
 
     def new_group(self, vpc: str) -> str:
         made: str = self.ec2.create_security_group(GroupName=f"group-{uuid4()}", Description="-", VpcId=vpc)["GroupId"]
@@ -78,6 +95,16 @@ def no_trust(ward: Ward) -> None:
     ward.iam.update_assume_role_policy(ROLE, json.dumps(policy("node-trust")))
 
 
+def endpoint_elsewhere(ward: Ward) -> None:
+    no_endpoint(ward)
+    ward.endpoint()
+
+
+def only_s3(ward: Ward) -> None:
+    no_endpoint(ward)
+    ward.endpoint(ward.routes(ward.vpc))
+
+
 def no_endpoint(ward: Ward) -> None:
     ward.vpc, ward.subnet = ward.network("10.2.0.0/16")
     ward.group = ward.new_group(ward.vpc)
@@ -103,6 +130,10 @@ HARMS: list[tuple[str, Callable[[Ward], object], str, str]] = [
     ("closed group", lambda ward: setattr(ward, "group", ward.new_group(ward.vpc)),
      "VPC", "no security group lets 2 instances talk to each other"),
     ("way out", no_endpoint, "VPC", "neither a NAT gateway nor an endpoint for S3"),
+    # https://docs.aws.amazon.com/vpc/latest/privatelink/gateway-endpoints.html
+    ("endpoint elsewhere", endpoint_elsewhere, "VPC", "neither a NAT gateway nor an endpoint for S3"),
+    # https://docs.aws.amazon.com/sagemaker/latest/dg/train-vpc.html
+    ("no index", only_s3, "VPC", "no NAT gateway, and pip must install nvidia-ml-py==13.615.71, "),
     ("data", lambda ward: setattr(ward, "data", ward.data + "-of-nobody"), "data channels", "there is nothing under s3://"),
     ("data's bucket", lambda ward: setattr(ward, "data", "s3://none-such/x"), "data channels", "no bucket none-such"),
 ]  # fmt: skip
@@ -119,3 +150,14 @@ def test_what_a_training_job_lacks_is_named(ward: Ward, harm: Callable[[Ward], o
     assert [row["check"] for row in missing] == [check]
     assert text in missing[0]["text"]
     assert missing[0]["remedy"]
+
+
+def test_an_image_that_has_everything_needs_no_index(ward: Ward) -> None:
+    """https://docs.aws.amazon.com/sagemaker/latest/dg/train-vpc.html: without internet access."""
+    only_s3(ward)
+    ward.words += ["--image", "123456789012.dkr.ecr.us-east-1.amazonaws.com/aws-ddp-toolkit:sagemaker"]
+
+    _, found = ward.examine()
+
+    said = [row["text"] for row in found if row["check"] == "VPC" and row["state"] == "ok"]
+    assert any("so the image must have" in text for text in said), found

@@ -89,6 +89,13 @@ def test_other_ends_have_their_states_and_codes(status: str, detail: str, state:
     assert word in outcome.reason
 
 
+def test_a_job_that_is_being_deleted_is_over() -> None:
+    """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DeleteTrainingJob.html: only one that has ended."""
+    deleted = training_job(status="Deleting", detail="Completed", ended=NOW)
+    assert deleted.is_over
+    assert outcome_of(deleted, NOW).reason == "somebody is deleting it in SageMaker"
+
+
 def test_the_remedy_for_a_time_limit_names_the_job_that_resumes() -> None:
     assert f"--job-name {NAME} " in ended(status="Stopped", detail="MaxRuntimeExceeded").reason
 

@@ -1,0 +1,65 @@
+"""How long and how many the values of a request may be: SageMaker's own limits, told before any call, by the flag.
+
+https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html and the types that it names.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from launch.sagemaker.channels import Channel
+from launch.sagemaker.options import SageMakerOptions
+from trainer.errors import SettingsError
+
+MOST_TAGS, OWN_TAGS = 50, 10  # the toolkit's own are fewer
+_TAG = r"[\w .:/=+\-@]*"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """most: values; longest: characters of each; pattern: of each, and allows: in words."""
+
+    most: int
+    longest: int
+    pattern: str = r"[\S\s]*"
+    allows: str = ""
+
+
+TAG_NAMES = Limit(MOST_TAGS - OWN_TAGS, 128, _TAG, "letters, digits, spaces and _ . : / = + - @")
+TAG_VALUES = Limit(MOST_TAGS - OWN_TAGS, 256, _TAG, TAG_NAMES.allows)
+VARIABLES = Limit(90, 512)  # of 100: the toolkit adds some
+SUBNETS = Limit(16, 32, r"[-0-9a-zA-Z]+", "ids such as subnet-0123456789abcdef0")
+GROUPS = Limit(5, 32, r"[-0-9a-zA-Z]+", "ids such as sg-0123456789abcdef0")
+KEY = Limit(1, 2048, r"[a-zA-Z0-9:/_-]*", "a key's id, ARN or alias")
+IMAGE = Limit(1, 255)
+PLACES = Limit(18, 1024)  # of 20: SDK 3 adds two channels
+
+
+def check_limits(
+    options: SageMakerOptions, tags: Mapping[str, str], variables: Mapping[str, str], channels: Iterable[Channel]
+) -> None:
+    """Raises SettingsError for what SageMaker would refuse.  variables: of --environment and --secret."""
+    _check("--tags", tags.keys(), TAG_NAMES)
+    _check("--tags", tags.values(), TAG_VALUES)
+    _check("--environment and --secret", variables.keys(), VARIABLES)
+    for name, value in variables.items():
+        if len(value) > VARIABLES.longest:  # not repeated: it may be a secret
+            raise SettingsError(f"--environment {name}: SageMaker takes {VARIABLES.longest} characters; shorten it.")
+    _check("--subnet", options.subnet, SUBNETS)
+    _check("--security-group", options.security_group, GROUPS)
+    _check("--kms-key", [options.kms_key or ""], KEY)
+    _check("--image", [options.image or ""], IMAGE)
+    _check("--data", [channel.place for channel in channels], PLACES)
+
+
+def _check(flag: str, values: Iterable[str], limit: Limit) -> None:
+    given = tuple(values)
+    if len(given) > limit.most:
+        raise SettingsError(
+            f"{flag}: SageMaker takes {limit.most} beside the toolkit's own; leave {len(given) - limit.most} out."
+        )
+    for value in given:
+        if len(value) > limit.longest:
+            raise SettingsError(f"{flag} {value[:40]}...: SageMaker takes {limit.longest} characters; shorten it.")
+        if not re.fullmatch(limit.pattern, value):
+            raise SettingsError(f"{flag} {value}: SageMaker takes {limit.allows}.")

@@ -1,0 +1,75 @@
+"""SageMaker's limits of a request's values are told by the flag, and are those of AWS's own model of CreateTrainingJob.
+
+https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html
+"""
+
+from typing import Any
+
+import pytest
+
+from launch.rehearse.aws.sagemaker.rules import operation_input
+from launch.sagemaker import limits
+from tests.launch.sagemaker.known import plan, resolve
+from trainer.errors import SettingsError
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"tags": ["team=a&b"]}, "--tags a&b: SageMaker takes letters, digits, spaces and _ . : / = + - @."),
+        ({"tags": [f"{'k' * 129}=1"]}, f"--tags {'k' * 40}...: SageMaker takes 128 characters; shorten it."),
+        ({"tags": [f"k{i}=1" for i in range(41)]}, "--tags: SageMaker takes 40 beside the toolkit's own; leave 1 out."),
+        ({"environment": [f"LONG={'x' * 513}"]}, "--environment LONG: SageMaker takes 512 characters; shorten it."),
+        ({"subnet": ["subnet-1"] * 17, "security_group": ["sg-1"]}, "--subnet: SageMaker takes 16"),
+        ({"subnet": ["subnet-1"], "security_group": ["sg-1"] * 6}, "--security-group: SageMaker takes 5"),
+        ({"subnet": ["my subnet"], "security_group": ["sg-1"]}, "--subnet my subnet: SageMaker takes ids such as"),
+        ({"kms_key": "our key"}, "--kms-key our key: SageMaker takes a key's id, ARN or alias."),
+        ({"image": "r/" + "i" * 300}, "--image r/iiii"),
+        ({"data": [f"c{i}=s3://bucket/x" for i in range(19)]}, "--data: SageMaker takes 18"),
+    ],
+    ids=lambda value: str(value)[:40],
+)  # fmt: skip
+def test_what_sagemaker_would_refuse_is_told_by_its_flag(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        resolve(**settings)
+    assert sentence in str(error.value)
+
+
+def test_what_it_takes_is_taken() -> None:
+    assert resolve(tags=["team=computer vision/été", "cost:center=a@b"], kms_key="alias/ours").tags
+
+
+def of(path: str) -> Any:
+    """The shape of a field; of a list or map that of its items."""
+    shape = operation_input("CreateTrainingJob")
+    for name in path.split("."):
+        shape = getattr(shape, name) if name in ("member", "key", "value") else shape.members[name]
+    return shape
+
+
+@pytest.mark.parametrize(
+    ("path", "limit"),
+    [
+        ("Tags.member.Key", limits.TAG_NAMES),
+        ("Tags.member.Value", limits.TAG_VALUES),
+        ("Environment.value", limits.VARIABLES),
+        ("Environment.key", limits.VARIABLES),
+        ("VpcConfig.Subnets.member", limits.SUBNETS),
+        ("VpcConfig.SecurityGroupIds.member", limits.GROUPS),
+        ("ResourceConfig.VolumeKmsKeyId", limits.KEY),
+        ("OutputDataConfig.KmsKeyId", limits.KEY),
+        ("AlgorithmSpecification.TrainingImage", limits.IMAGE),
+        ("InputDataConfig.member.DataSource.S3DataSource.S3Uri", limits.PLACES),
+    ],
+)
+def test_the_lengths_are_those_of_awss_own_model(path: str, limit: limits.Limit) -> None:
+    assert of(path).metadata["max"] == limit.longest
+
+
+def test_the_numbers_leave_room_for_what_the_toolkit_adds() -> None:
+    made = plan(register="pets", secret="A=ssm:/ddp-toolkit/a", health_check=True).payload.description
+    assert limits.TAG_NAMES.most + len(made.tags) <= of("Tags").metadata["max"]
+    assert limits.VARIABLES.most + len(made.environment) <= of("Environment").metadata["max"]
+    assert limits.SUBNETS.most == of("VpcConfig.Subnets").metadata["max"]
+    assert limits.GROUPS.most == of("VpcConfig.SecurityGroupIds").metadata["max"]
+    assert limits.PLACES.most + 2 == of("InputDataConfig").metadata["max"]
