@@ -1,6 +1,7 @@
 """Which part of an image to look at.  Pure: sizes and random numbers in, a crop out."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,8 @@ from trainer.distributed.sampler import Order
 SCALE = (0.08, 1.0)
 RATIO = (3 / 4, 4 / 3)
 ATTEMPTS = 10
+PHILOX_BLOCK = 4  # numbers that Philox makes at a time
+DRAWS = 4 * ATTEMPTS + PHILOX_BLOCK  # for an image: four an attempt, and one for mirroring
 # Evaluation looks at the middle 224 of 256 pixels, as is usual for ImageNet.
 MIDDLE = 224 / 256
 
@@ -24,20 +27,30 @@ class Crop(NamedTuple):
     width: int
 
 
-def keyed_generator(order: Order, position: int) -> np.random.Generator:
-    """Random numbers that depend on the seed, the epoch and the position within it, and on nothing else."""
-    return np.random.Generator(np.random.Philox(key=[order.seed % 2**64, order.epoch * 2**40 + position]))
+def draw(order: Order, positions: range) -> list[list[float]]:
+    """DRAWS random numbers from 0 to 1 for each of consecutive positions of an epoch.
+
+    They depend on the seed, the epoch and the position, and on nothing else: each position has its own part of one
+    stream, which Philox can begin anywhere.
+    """
+    stream = np.random.Philox(key=[order.seed % 2**64, order.epoch], counter=positions.start * (DRAWS // PHILOX_BLOCK))
+    numbers: list[list[float]] = np.random.Generator(stream).random((len(positions), DRAWS)).tolist()
+    return numbers
 
 
-def random_crop(height: int, width: int, rng: np.random.Generator) -> Crop:
-    """A crop of 8-100% of the area and an aspect ratio of 3/4-4/3, or the middle where none fits."""
-    log_ratios = (math.log(RATIO[0]), math.log(RATIO[1]))
-    for _ in range(ATTEMPTS):
-        area = height * width * rng.uniform(*SCALE)
-        ratio = math.exp(rng.uniform(*log_ratios))
+def random_crop(height: int, width: int, draws: Sequence[float]) -> Crop:
+    """A crop of 8-100% of the area and an aspect ratio of 3/4-4/3, or the middle where none fits.
+
+    draws: 4 * ATTEMPTS random numbers from 0 to 1.
+    """
+    smallest, range_of_ratios = math.log(RATIO[0]), math.log(RATIO[1]) - math.log(RATIO[0])
+    for at in range(0, 4 * ATTEMPTS, 4):
+        size, shape, down, across = draws[at : at + 4]
+        area = height * width * (SCALE[0] + size * (SCALE[1] - SCALE[0]))
+        ratio = math.exp(smallest + shape * range_of_ratios)
         h, w = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
         if 0 < h <= height and 0 < w <= width:
-            return Crop(int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1)), h, w)
+            return Crop(int(down * (height - h + 1)), int(across * (width - w + 1)), h, w)
     h = min(height, round(width / RATIO[0]))
     w = min(width, round(height * RATIO[1]))
     return _centred(height, width, h, w)

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import numpy as np
 import simplejpeg
-from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from trainer.datasets.crops import Crop
+from trainer.datasets.resize import Pixels as Pixels
+from trainer.datasets.resize import resized
 from trainer.datasets.unreadable import UnreadableError
 from trainer.errors import one_line
 from trainer.files import read_regular
 
-Pixels = NDArray[np.uint8]
 # Decoding to 1/2, 1/4 or 1/8 saves time; to 7/8 or 3/4 costs more than it saves.
 WORTHWHILE = 2.0
 # A quarter of a GiB once it is decoded, and what Pillow, too, takes for an attack.
@@ -150,9 +150,5 @@ def _shrunk(crop: Crop, height: int, decoded_height: int) -> Crop:
     return Crop(*(int(side * scale) for side in crop))
 
 
-def _resized(pixels: Pixels, crop: Crop, size: int) -> Pixels:
-    part = pixels[crop.top : crop.top + crop.height, crop.left : crop.left + crop.width]
-    if part.shape[:2] == (size, size):
-        return part
-    image = Image.fromarray(part).resize((size, size), Image.Resampling.BILINEAR, reducing_gap=2.0)
-    return np.asarray(image)
+def _resized(pixels: Pixels, part: Crop, size: int) -> Pixels:
+    return resized(pixels[part.top : part.top + part.height, part.left : part.left + part.width], size)

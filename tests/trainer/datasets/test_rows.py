@@ -1,0 +1,106 @@
+import gc
+import io
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import simplejpeg
+import torch
+from PIL import Image
+
+from trainer.datasets.crops import Crop
+from trainer.datasets.normalisation import IMAGENET, Normaliser
+from trainer.datasets.resize import mirrored, resized
+from trainer.datasets.rows import ByteRows, FloatRows, Memory, View
+
+TASKS = Path("/proc/self/task")
+SIDE, CPU = 16, torch.device("cpu")
+NOISE = np.random.default_rng(0).integers(0, 256, (48, 40, 3), dtype=np.uint8)
+PNG = io.BytesIO()
+Image.fromarray(NOISE).save(PNG, "PNG")
+JPEG = simplejpeg.encode_jpeg(NOISE)
+
+
+def looks() -> list[tuple[bytes, View]]:
+    part = Crop(3, 5, 32, 20)
+    return [(data, View(lambda height, width: part, flip)) for data in (JPEG, PNG.getvalue()) for flip in (False, True)]
+
+
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_a_batch_is_the_same_bit_by_bit_wherever_it_is_normalised(channels_last: bool) -> None:
+    normalise = Normaliser(IMAGENET, SIDE, CPU, channels_last)
+    floats = FloatRows(5, SIDE, normalise, Memory(), channels_last)
+    as_bytes = ByteRows(5, SIDE, normalise, CPU)
+
+    for rows in (floats, as_bytes):
+        for row, (data, view) in enumerate(looks()):
+            rows.put(row, data, view)
+        rows.copy(4, 1)
+
+    assert torch.equal(floats.images(), as_bytes.images())
+    assert floats.images().stride() == as_bytes.images().stride()
+    assert torch.equal(floats.images()[1], floats.images()[0].flip(2))
+
+
+def test_a_row_without_any_image_is_black() -> None:
+    normalise = Normaliser(IMAGENET, SIDE, CPU, channels_last=True)
+    rows = FloatRows(1, SIDE, normalise, Memory(), channels_last=True)
+
+    rows.copy(0, None)
+
+    assert torch.equal(rows.images(), normalise(torch.zeros(1, SIDE, SIDE, 3, dtype=torch.uint8)))
+
+
+def test_memory_is_lent_again_only_when_no_tensor_is_left_in_it() -> None:
+    memory = Memory()
+    first = memory.lend((2, 3))
+    held = torch.from_numpy(first)[1].view(3)
+    place = first.ctypes.data
+    del first
+    gc.collect()
+
+    second = memory.lend((2, 3))
+    assert second.ctypes.data != place
+    assert memory.lend((3, 2)).ctypes.data != place
+    del held
+    gc.collect()
+    assert memory.lend((2, 3)).ctypes.data == place
+
+
+@pytest.mark.parametrize(("height", "width"), [(100, 130), (32, 40), (300, 90), (48, 48)])
+def test_resizing_gives_pillows_pixels_to_within_one_level(height: int, width: int) -> None:
+    pixels = np.random.default_rng(1).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    pixels.flags.writeable = False
+
+    ours = resized(pixels, 48)
+
+    theirs = np.asarray(Image.fromarray(pixels).resize((48, 48), Image.Resampling.BILINEAR))
+    assert np.abs(ours.astype(int) - theirs).max() <= 1
+
+
+def test_mirroring_flips_left_to_right() -> None:
+    pixels = np.random.default_rng(2).integers(0, 256, (300, 200, 3), dtype=np.uint8)
+
+    assert np.array_equal(mirrored(pixels), pixels[:, ::-1])
+
+
+@pytest.mark.skipif(not TASKS.is_dir(), reason="counts threads in /proc")
+def test_decoding_threads_start_no_threads_of_torch() -> None:
+    """Each would bring a team of its own, whose members wait in a loop and take the processor from the others."""
+    data = simplejpeg.encode_jpeg(np.random.default_rng(3).integers(0, 256, (500, 600, 3), dtype=np.uint8))
+    rows = FloatRows(1, 224, Normaliser(IMAGENET, 224, CPU, True), Memory(), channels_last=True)
+    counts = []
+
+    def decode() -> None:
+        before = len(list(TASKS.iterdir()))
+        rows.put(0, data, View(lambda height, width: Crop(0, 0, 450, 440), True))
+        rows.copy(0, 0)
+        counts.append(len(list(TASKS.iterdir())) - before)
+
+    torch.set_num_threads(4)
+    thread = threading.Thread(target=decode)
+    thread.start()
+    thread.join()
+
+    assert counts == [0]

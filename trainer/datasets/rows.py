@@ -1,0 +1,116 @@
+"""The images of a batch in the making: what threads write, row by row, and how it becomes the model's input.
+
+For a CPU the threads normalise as well, while an image is in the cache; for a GPU they write bytes, a quarter of
+what must be copied there, and the GPU mirrors and normalises.
+"""
+
+import weakref
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainer.datasets.crops import Crop
+from trainer.datasets.decode import crop
+from trainer.datasets.normalisation import Normaliser
+from trainer.datasets.resize import Pixels, mirrored
+
+
+class View(NamedTuple):
+    """How to look at one image.  choose: (height, width) -> crop."""
+
+    choose: Callable[[int, int], Crop]
+    mirrored: bool
+
+
+class Rows(Protocol):
+    """Places for the images of one batch.  Threads fill rows of their own, so nothing needs a lock."""
+
+    def put(self, row: int, data: bytes, view: View) -> None:
+        """Fills a row with what a file holds, seen as `view` says.  Raises UnreadableError."""
+        ...
+
+    def copy(self, row: int, source: int | None) -> None:
+        """Fills a row with another one, or with black."""
+        ...
+
+    def images(self) -> Tensor:
+        """(B, 3, S, S) float32, normalised, on the device.  All rows must have been filled."""
+        ...
+
+
+class Memory:
+    """Memory of batches, lent again once nobody holds a tensor in it.
+
+    Fresh pages cost the system more time than an image takes to be normalised: tests/bench/RESULTS.md.
+    """
+
+    def __init__(self) -> None:
+        self._free: dict[tuple[int, ...], list[NDArray[np.float32]]] = {}
+
+    def lend(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """An array of any content, taken back when it, and every tensor made of it, has gone."""
+        free = self._free.setdefault(shape, [])
+        whole = free.pop() if free else np.empty(shape, np.float32)
+        lent = whole[:]
+        weakref.finalize(lent, free.append, whole).atexit = False
+        return lent
+
+
+class FloatRows:
+    """Rows of a batch for the CPU."""
+
+    def __init__(self, count: int, size: int, normalise: Normaliser, memory: Memory, channels_last: bool) -> None:
+        self._size, self._normalise = size, normalise
+        floats = memory.lend((count, size, size, 3) if channels_last else (count, 3, size, size))
+        self._images = torch.from_numpy(floats)
+        if channels_last:
+            self._images, self._rows = self._images.permute(0, 3, 1, 2), floats
+        else:
+            self._rows = floats.transpose(0, 2, 3, 1)
+
+    def put(self, row: int, data: bytes, view: View) -> None:
+        pixels = crop(data, view.choose, self._size)
+        self._normalise.write(mirrored(pixels) if view.mirrored else pixels, self._rows[row])
+
+    def copy(self, row: int, source: int | None) -> None:
+        if source is None:
+            self._normalise.write(np.zeros(self._rows.shape[1:], np.uint8), self._rows[row])
+        else:
+            self._rows[row] = self._rows[source]
+
+    def images(self) -> Tensor:
+        return self._images
+
+
+class ByteRows:
+    """Rows of a batch for a GPU, in memory from which it copies while the CPU goes on."""
+
+    def __init__(self, count: int, size: int, normalise: Normaliser, device: torch.device) -> None:
+        pinned = device.type == "cuda"
+        self._device, self._normalise = device, normalise
+        self._bytes = torch.empty((count, size, size, 3), dtype=torch.uint8, pin_memory=pinned)
+        self._mirrored = torch.zeros(count, dtype=torch.bool, pin_memory=pinned)
+        self._pixels: Pixels = self._bytes.numpy()
+
+    def put(self, row: int, data: bytes, view: View) -> None:
+        self._pixels[row] = crop(data, view.choose, self._pixels.shape[1])
+        self._mirrored[row] = view.mirrored
+
+    def copy(self, row: int, source: int | None) -> None:
+        self._pixels[row] = 0 if source is None else self._pixels[source]
+        self._mirrored[row] = False if source is None else self._mirrored[source]
+
+    def images(self) -> Tensor:
+        pixels, flips = (part.to(self._device, non_blocking=True) for part in (self._bytes, self._mirrored))
+        return self._normalise(mirror(pixels, flips))
+
+
+def mirror(pixels: Tensor, flips: Tensor) -> Tensor:
+    """(B, S, S, 3), with the images where `flips` (B,) is true flipped left to right."""
+    # Picking whole images needs no look at the mask, for which the GPU would have to be waited for, as [mask] does.
+    both = torch.cat([pixels, pixels.flip(2)])
+    return both.index_select(0, torch.arange(len(pixels), device=pixels.device) + flips * len(pixels))
