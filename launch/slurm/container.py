@@ -12,6 +12,8 @@ from trainer.errors import SettingsError
 
 # Both read a comma or a colon as the end of a path.
 _SEPARATORS = (",", ":")
+# Of CSCS's hook for NCCL: the one for images with CUDA 12.
+NCCL_VARIANT = "cuda12"
 
 
 def is_used(options: SlurmOptions) -> bool:
@@ -30,10 +32,20 @@ def check(options: SlurmOptions) -> None:
         raise SettingsError(
             f"--container-mounts {','.join(options.container_mounts)} needs a --container-image; {remedy}."
         )
+    _check_hook(options)
     for mount in options.container_mounts:
         source, colon, target = mount.partition(":")
         if not (colon and source and target.startswith("/")):
             raise SettingsError(f"--container-mounts {mount}: write HOST:CONTAINER, such as /data/imagenet:/data.")
+
+
+def _check_hook(options: SlurmOptions) -> None:
+    """Raises SettingsError for a hook without an EDF to write it into."""
+    if options.container_nccl_hook and (options.container_runtime != "edf" or not options.container_image):
+        raise SettingsError(
+            f"--container-nccl-hook {options.container_nccl_hook} goes into the EDF that is written for a job; give "
+            "--container-image with --container-runtime edf, or leave it out."
+        )
 
 
 def mounts(options: SlurmOptions, needed: Sequence[Path]) -> list[str]:
@@ -80,7 +92,20 @@ def edf(options: SlurmOptions, workdir: Path, needed: Sequence[Path]) -> str | N
     if options.container_image is None or options.container_runtime != "edf":
         return None
     lines = ["mounts = [", *(f"    {_toml(mount)}," for mount in mounts(options, needed)), "]"]
-    return "\n".join([f"image = {_toml(options.container_image)}", *lines, f"workdir = {_toml(str(workdir))}", ""])
+    lines = [f"image = {_toml(options.container_image)}", *lines, f"workdir = {_toml(str(workdir))}"]
+    return "\n".join([*lines, *_annotations(options), ""])
+
+
+def _annotations(options: SlurmOptions) -> list[str]:
+    """Those of the hook that lets NCCL use Slingshot: without it NCCL falls back to TCP.
+
+    https://docs.cscs.ch/software/container-engine/resource-hook
+    """
+    variant = options.container_nccl_hook or NCCL_VARIANT
+    if variant == "none" or not options.gpus_per_node:
+        return []
+    hook = "com.hooks.aws_ofi_nccl"
+    return ["", "[annotations]", f'{hook}.enabled = "true"', f"{hook}.variant = {_toml(variant)}"]
 
 
 def _toml(text: str) -> str:

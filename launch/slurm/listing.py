@@ -1,7 +1,7 @@
 """The output of Slurm's commands, parsed.  Pure; lookup.py runs the commands."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,8 +9,11 @@ from launch.slurm.names import SCRIPT, job_in
 from launch.slurm.times import seconds_of
 
 # Columns are separated by tabs, as a comment or a path may hold anything else.  The comment comes last.
-QUEUE = "\t".join(("%i", "%T", "%r", "%M", "%L", "%D", "%N", "%P", "%S", "%o", "%k"))
+QUEUE = "\t".join(("%i", "%T", "%r", "%M", "%L", "%D", "%N", "%P", "%S", "%o", "%j", "%k"))
 PARTITIONS = "\t".join(("%R", "%a", "%l", "%D", "%c", "%m", "%G"))
+
+
+IsNoted = Callable[[Path, str], bool]
 
 
 @dataclass(frozen=True)
@@ -57,23 +60,28 @@ class Partition:
     gpus: tuple[tuple[str, int], ...]
 
     def gpus_of(self, gpu_type: str | None) -> int:
-        """The number of GPUs of a type on each node; None: of any type."""
-        return max((count for name, count in self.gpus if gpu_type in (None, name)), default=0)
+        """The number of GPUs of a type on each node; None: of all types together, as Slurm counts them."""
+        return sum(count for name, count in self.gpus if gpu_type in (None, name))
 
 
-def parse_queue(text: str) -> list[QueuedJob]:
-    """The toolkit's jobs in squeue's output in the format QUEUE; jobs of others are left out."""
-    return list(_jobs(text))
+def parse_queue(text: str, is_noted: IsNoted = lambda folder, name: False) -> list[QueuedJob]:
+    """The toolkit's jobs in squeue's output in the format QUEUE; jobs of others are left out.
+
+    is_noted: whether the folder says that a job of that name is in it; where a site rewrites comments, that tells.
+    """
+    return list(_jobs(text, is_noted))
 
 
-def _jobs(text: str) -> Iterator[QueuedJob]:
+def _jobs(text: str, is_noted: IsNoted) -> Iterator[QueuedJob]:
     for line in text.split("\n"):
-        columns = line.split("\t", 10)
-        if len(columns) < 11:  # part of somebody else's comment of several lines
+        columns = line.split("\t", 11)
+        if len(columns) < 12:  # part of somebody else's comment of several lines
             continue
-        id_, state, reason, ran, left, nodes, node_list, partition, starts_at, script, comment = columns
-        name = job_in(comment)
-        if name is not None and Path(script).name == SCRIPT:
+        id_, state, reason, ran, left, nodes, node_list, partition, starts_at, script, job_name, comment = columns
+        if Path(script).name != SCRIPT:
+            continue
+        name = job_in(comment) or (job_name if is_noted(Path(script).parent, job_name) else None)
+        if name is not None:
             count = _leading_number(nodes)
             yield QueuedJob(id_, name, state, reason, ran, left, count, node_list, partition, starts_at, Path(script))
 

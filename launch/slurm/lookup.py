@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from launch.core import shell
 from launch.slurm import listing
 from launch.slurm.explain import explain, missing
+from launch.slurm.folder import name_in
 from launch.slurm.listing import Partition, QueuedJob
 from launch.slurm.options import SlurmOptions
 from trainer.errors import MachineError, SettingsError
@@ -33,7 +34,8 @@ class Slurm:
 
     def queue(self) -> list[QueuedJob]:
         """The user's jobs of the toolkit that wait or run, oldest first."""
-        jobs = listing.parse_queue(self.run("squeue", "--me", "--noheader", "--format", listing.QUEUE))
+        text = self.run("squeue", "--me", "--noheader", "--format", listing.QUEUE)
+        jobs = listing.parse_queue(text, lambda folder, name: name_in(folder) == name)
         return sorted(jobs, key=lambda job: job.number)
 
     def partitions(self) -> list[Partition]:

@@ -14,6 +14,7 @@ class SlurmOptions(Options):
     nodes: int = Field(1, ge=1, description="number of nodes")
     gpus_per_node: int | None = Field(None, ge=0, description="GPUs per node (default: 1, or 0 with --device cpu)")
     gpu_type: str | None = Field(None, description="GPU type as Slurm names it, such as a100 (default: any)")
+    gres: bool = Field(False, description="ask for GPUs with --gres=gpu:N, where a site knows no --gpus-per-node")
     nproc_per_node: int | None = Field(
         None, ge=1, description="processes per node (default: one per GPU, or 1 without GPUs)"
     )
@@ -52,6 +53,11 @@ class SlurmOptions(Options):
     )
     container_edf: Path | None = Field(
         None, description="name or file of an EDF of your own, for CSCS's container engine"
+    )
+
+    container_nccl_hook: str | None = Field(
+        None,
+        description="variant of CSCS's hook for NCCL over Slingshot, or none (default: cuda12 with --gpus-per-node)",
     )
 
     wait: bool = Field(False, description="follow the job to its end and exit with the training's exit code")

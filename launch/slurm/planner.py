@@ -65,7 +65,7 @@ def plan(job: Job[SlurmOptions], options: SlurmOptions, processes: int, name: st
         command=("sbatch", "--parsable", str(resolved.folder / SCRIPT)),
         files=((SCRIPT, script), *([(EDF, edf)] if edf else [])),
         quotes=tuple(_quotes(resolved, facts.partitions)),
-        warnings=tuple(_warnings(resolved)),
+        warnings=tuple(_warnings(resolved, job.where, facts.partitions)),
         problems=tuple(_problems(submission, facts, may_adopt=job.train.run_dir is not None)),
     )
 
@@ -85,7 +85,7 @@ def _resolved(train: TrainConfig, options: SlurmOptions, processes: int, name: s
     if options.gpus_per_node:
         train = on_gpus(train)
     if is_contained:
-        train = train.model_copy(update={"data_dir": facts.cwd / train.data_dir.expanduser()})
+        train = train.model_copy(update=_absolute(train, facts.cwd))
     return ResolvedJob(
         name=name,
         train=train,
@@ -95,6 +95,12 @@ def _resolved(train: TrainConfig, options: SlurmOptions, processes: int, name: s
         python="python" if is_contained else facts.python,
         processes=processes,
     )
+
+
+def _absolute(train: TrainConfig, cwd: Path) -> dict[str, Path]:
+    """The paths of what a container mounts, as they are outside."""
+    paths = {name: getattr(train, name) for name in ("data_dir", "init_from", "checkpoint_dir")}
+    return {name: cwd / path.expanduser() for name, path in paths.items() if path is not None}
 
 
 def _problems(submission: Submission, facts: Facts, *, may_adopt: bool) -> Iterator[TrainerError]:
@@ -202,6 +208,16 @@ def _gpu_type(options: SlurmOptions, partitions: Sequence[Partition]) -> str | N
     return types.pop() if len(types) == 1 else None
 
 
+def _gpus_of_each(options: SlurmOptions, partitions: Sequence[Partition]) -> int:
+    """The fewest GPUs of a node in the partitions that the job may run in; 0 where they are not known."""
+    counts = [
+        partition.gpus_of(options.gpu_type)
+        for partition in partitions
+        if partition.name in (options.partition or "").split(",") or (not options.partition and partition.is_default)
+    ]
+    return min(filter(None, counts), default=0)
+
+
 def _machine_with(gpu_type: str) -> Instance | None:
     """A machine of the catalog with GPUs of that type."""
     for instance in catalog.load().values():
@@ -210,7 +226,11 @@ def _machine_with(gpu_type: str) -> Instance | None:
     return None
 
 
-def _warnings(job: ResolvedJob) -> Iterator[str]:
+def _warnings(job: ResolvedJob, given: SlurmOptions, partitions: Sequence[Partition]) -> Iterator[str]:
+    """given: the options as the user gave them."""
+    most = _gpus_of_each(given, partitions)
+    if given.gpus_per_node is None and job.options.gpus_per_node and most > job.options.gpus_per_node:
+        yield f"nodes have {most} GPUs, and the job takes {job.options.gpus_per_node}; --gpus-per-node asks for more."
     if job.options.cpus_per_task is None:
         yield "without --cpus-per-task most clusters give each task one CPU, too few to decode images for a GPU."
     if job.options.container_edf:

@@ -56,6 +56,10 @@ class ResolvedJob:
         folders = [self.folder, self.cwd]
         if datasets.reads_data_dir(self.train.dataset):
             folders.append(self.train.data_dir)
+        if self.train.init_from:
+            folders.append(self.train.init_from.parent)
+        if self.train.checkpoint_dir:
+            folders.append(self.train.checkpoint_dir)
         return folders
 
 
@@ -65,6 +69,7 @@ def render(job: ResolvedJob) -> str:
         "slurm/job.sbatch",
         {
             "FOLDER": str(job.folder),
+            "CHECKPOINTS": str(job.train.checkpoint_dir or job.folder),
             "MAX_RESTARTS": str(job.options.max_restarts),
             "SETUP": job.options.setup,
             "STEP": step(job),
@@ -102,8 +107,10 @@ def directives(job: ResolvedJob) -> list[str]:
 def _given(job: ResolvedJob) -> dict[str, Any]:
     """The values of flags that are left out if nothing is given."""
     options, gpus = job.options, job.options.gpus_per_node
+    typed = f"{options.gpu_type}:{gpus}" if gpus and options.gpu_type else gpus
     return {
-        "gpus-per-node": f"{options.gpu_type}:{gpus}" if gpus and options.gpu_type else gpus,
+        "gpus-per-node": None if options.gres else typed,
+        "gres": f"gpu:{typed}" if options.gres and typed else None,
         "cpus-per-task": job.cpus_of_task,
         "mem": options.mem,
         "time": options.time,
@@ -126,16 +133,25 @@ def step(job: ResolvedJob) -> list[str]:
         # Ranks end by themselves and say why; killed, they could not.
         "--kill-on-bad-exit=0",
         f"--wait={WAIT_S}",
+        f"--export={','.join(_exported(job))}",
     ]
     if job.cpus_of_task:
         # Since Slurm 22.05 srun does not take it from sbatch.
         words.append(f"--cpus-per-task={job.cpus_of_task}")
-    if job.train.health_check and job.options.gpus_per_node:
-        # What the network of a cluster should carry is not known here.
-        words.append(f"--export=ALL,{NODE_GPUS}={job.options.gpus_per_node}")
     words += container.srun_flags(job.options, job.folder, job.cwd, job.needed_folders)
     words += _torchrun(job) if job.is_torchrun else [job.python]
     return [*words, "-m", "trainer", *to_argv(job.train)]
+
+
+def _exported(job: ResolvedJob) -> list[str]:
+    """What the tasks get of the script's environment: all, also where sbatch was told --export=NONE, as sites do.
+
+    Without the script's variables the ranks would find neither each other nor bash.
+    """
+    if job.train.health_check and job.options.gpus_per_node:
+        # What the network of a cluster should carry is not known here.
+        return ["ALL", f"{NODE_GPUS}={job.options.gpus_per_node}"]
+    return ["ALL"]
 
 
 def _torchrun(job: ResolvedJob) -> list[str]:

@@ -1,6 +1,8 @@
 """Carries a plan out: writes the job folder and submits the script, once per name."""
 
 import json
+from collections.abc import Sequence
+from pathlib import Path
 
 from launch.slurm.backend import BACKEND
 from launch.slurm.ended import conclude, outcome_of
@@ -58,7 +60,14 @@ def _submit(plan: SlurmPlan, slurm: Slurm) -> str:
             f"{job.folder} cannot be written ({error.strerror}); start from a folder on a file system that the nodes "
             "share and you may write to, or give --run-dir."
         ) from error
+    # Before as well: where a site rewrites comments, it alone says in the queue whose job this is.
+    _note(job.name, job.folder, earlier_ids)
     job_id = parse_job_id(slurm.run(*plan.command, options=job.options))
-    spec = {"job": job.name, "backend": BACKEND.name, "ids": [*earlier_ids, job_id]}
-    write_atomically(job.folder / SPEC, json.dumps(spec, indent=1) + "\n")
+    _note(job.name, job.folder, [*earlier_ids, job_id])
     return job_id
+
+
+def _note(name: str, folder: Path, ids: Sequence[str]) -> None:
+    """Writes what the folder says of its job."""
+    spec = {"job": name, "backend": BACKEND.name, "ids": list(ids)}
+    write_atomically(folder / SPEC, json.dumps(spec, indent=1) + "\n")

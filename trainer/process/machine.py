@@ -21,12 +21,20 @@ def pick_device(wanted: str, ranks: Ranks) -> torch.device:
     if not torch.cuda.is_available():
         raise SettingsError(f"--device cuda: this machine has no usable GPU: {_why_no_gpu()}")
     gpus = torch.cuda.device_count()
+    if gpus == 1 and _sees_its_own_only(ranks):
+        return torch.device("cuda", 0)
     if ranks.local_world_size > gpus:
         raise SettingsError(
             f"{ranks.local_world_size} ranks on this node but only {gpus} GPU{'s' * (gpus > 1)}; start at most {gpus} "
             "with --nproc-per-node, or take --device cpu."
         )
     return torch.device("cuda", ranks.local_rank)
+
+
+def _sees_its_own_only(ranks: Ranks) -> bool:
+    """Whether Slurm has bound each task of this node to one of its GPUs, as with --gpus-per-task or --gpu-bind."""
+    on_node = os.environ.get("SLURM_GPUS_ON_NODE", "")
+    return ranks.source == "Slurm" and on_node.isdigit() and 1 < ranks.local_world_size <= int(on_node)
 
 
 def _why_no_gpu() -> str:

@@ -5,6 +5,7 @@ import secrets
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 import time
@@ -115,8 +116,8 @@ def _configure(cluster: Cluster) -> None:
     (folder / "state").mkdir()
     (folder / "munge.key").write_bytes(secrets.token_bytes(1024))
     (folder / "munge.key").chmod(0o400)
-    for gpu in ("gpu0", "gpu1"):
-        (folder / gpu).touch()
+    for number, gpu in enumerate(("gpu0", "gpu1")):
+        _device(folder / gpu, number)
     port, first, second = free_port(), free_port(), free_port()
     # 15000 + id % 17000 is to be below the ports that connections get, too.
     first_job = 1 + os.getpid() * 97 % 16_000
@@ -124,6 +125,14 @@ def _configure(cluster: Cluster) -> None:
     text = CONF.format(folder=folder, host=host, port=port, first=first, second=second, first_job=first_job)
     (folder / "slurm.conf").write_text(text)
     (folder / "gres.conf").write_text(f"NodeName=n[0-1] Name=gpu Type=a100 File={folder}/gpu[0-1]\n")
+
+
+def _device(path: Path, number: int) -> None:
+    """A device without a driver: Slurm tells tasks their GPUs by devices' numbers.  A file where none is allowed."""
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(195, number))
+    except OSError:
+        path.touch()
 
 
 def _start(cluster: Cluster) -> None:

@@ -30,7 +30,7 @@ def planned(
     resolved_options, processes = resolve(job)
     name = resolved_options.job_name or "digits-cnn"
     folder = JobFolder(cwd / "runs" / name, exists=False, script=None, ids=(), starts=())
-    return plan(job, resolved_options, processes, name, Facts(folder, cwd, "/venv/bin/python"))
+    return plan(job, resolved_options, processes, name, facts or Facts(folder, cwd, "/venv/bin/python"))
 
 
 def resolved(kind: str, cwd: Path = Path("/home/me")) -> ResolvedJob:

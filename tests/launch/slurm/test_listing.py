@@ -35,11 +35,26 @@ def test_other_limits_are_refused(text: str) -> None:
 
 
 def test_only_the_toolkits_jobs_are_seen_in_the_queue() -> None:
-    ours = "12\tRUNNING\tNone\t0:01\t29:59\t2\tn[0-1]\tmain\t2026-11-22T03:43:17\t/home/me/a b/job.sbatch\t"
+    ours = "12\tRUNNING\tNone\t0:01\t29:59\t2\tn[0-1]\tmain\t2026-11-22T03:43:17\t/home/me/a b/job.sbatch\tjob\t"
 
     jobs = parse_queue(f"{ours}aws-ddp-toolkit:x\n{ours}somebody's\nof two lines\n{ours}(null)\n")
 
     assert [(job.id, job.name, job.nodes, job.folder) for job in jobs] == [("12", "x", 2, Path("/home/me/a b"))]
+
+
+def test_where_a_site_rewrites_comments_the_folder_tells_whose_job_it_is() -> None:
+    line = "12\tRUNNING\tNone\t0:01\t29:59\t2\tn[0-1]\tmain\tN/A\t/home/me/{}/job.sbatch\t{}\tsite: project 7\n"
+    text = line.format("x", "x") + line.format("other", "y")
+
+    jobs = parse_queue(text, lambda folder, name: (str(folder), name) == ("/home/me/x", "x"))
+
+    assert [(job.name, job.folder) for job in jobs] == [("x", Path("/home/me/x"))]
+
+
+def test_gpus_of_two_types_in_a_node_add_up() -> None:
+    (mixed,) = parse_partitions("main\tup\t30:00\t2\t4\t4000\tgpu:a100:2(S:0),gpu:v100:2(S:1)\n", None)
+
+    assert (mixed.gpus_of(None), mixed.gpus_of("a100"), mixed.gpus_of("t4")) == (4, 2, 0)
 
 
 def test_partitions_with_their_nodes() -> None:

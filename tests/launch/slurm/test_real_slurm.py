@@ -18,8 +18,7 @@ pytestmark = [needs.slurm(), pytest.mark.timeout(180)]
 WAIT_FOR_SIGNAL = """
 trap 'echo saved $SLURM_PROCID; exit 75' USR1 TERM
 echo ready $SLURM_PROCID
-sleep 300 >/dev/null 2>&1 &
-wait
+until [ $SECONDS -gt 300 ]; do sleep 0.1; done # which the signal may end first
 """
 Capture = pytest.CaptureFixture[str]
 
@@ -137,6 +136,35 @@ def test_a_job_that_is_cancelled_does_not_come_back(user: User, cluster: Cluster
     assert user.run("attach", "job") == 130
     assert "(CANCELLED)" in capsys.readouterr().err
     assert job_ids(cluster) == []
+
+
+@pytest.mark.parametrize("launcher", ["srun", "torchrun"])
+def test_a_sites_own_habits_do_no_harm(launcher: str, user: User, cluster: Cluster, capsys: Capture) -> None:
+    """It exports nothing into jobs, lets each task see one GPU of its own, and writes its own comments."""
+    site = {"SBATCH_EXPORT": "NONE", "SBATCH_GPU_BIND": "single:1", "SLURM_GPU_BIND": "single:1"}
+    user.runtime = replace(user.runtime, env={**user.runtime.env, **site})
+    user.trains_by(r"""
+echo "rank $SLURM_PROCID $MASTER_ADDR sees $CUDA_VISIBLE_DEVICES of $DDP_NODE_GPUS, ${PATH:+finds programs}"
+until [ -e go ]; do sleep 0.05; done
+""")
+    job = ("--nodes", "2", "--gpus-per-node", "2", "--time", "10", "--cpus-per-task", "1", "--job-name", "job",
+           "--health-check", "--launcher", launcher)  # fmt: skip
+    tasks = 4 if launcher == "srun" else 2
+
+    assert user.run(*job) == 0
+    user.wait_for(lambda: user.log.count("sees") == tasks)
+    sees = "0,1" if (cluster.folder / "gpu0").is_char_device() else ""
+    assert user.log.count(f" 127.0.0.1 sees {sees} of 2, finds programs") == tasks
+    cluster.tell("scontrol", "update", f"job={job_ids(cluster)[0]}", "comment=project 7")
+
+    capsys.readouterr()
+    assert user.run("status", "job") == 0
+    assert "running" in capsys.readouterr().out
+    assert user.run(*job) == 0
+    assert "is in the queue already" in capsys.readouterr().out
+    (user.runtime.cwd / "go").touch()
+    assert user.run("attach", "job") == 0
+    assert user.ends == [(0, "done")]
 
 
 @pytest.mark.slow("a job whose nodes a real Slurm takes away is requeued and ends well")

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from launch.core.plan import as_json, as_text
+from launch.slurm.folder import JobFolder
+from launch.slurm.listing import Partition
 from launch.slurm.lookup import environment
+from launch.slurm.planner import Facts
 from launch.slurm.script import PER_NODE, directives, render, step
 from tests.launch.slurm.jobs import EVERY_KIND, GPUS, planned, resolved
 from trainer.errors import SettingsError
@@ -51,7 +54,8 @@ def test_the_scripts_of_other_kinds_differ_by_their_flags(kind: str) -> None:
 def test_the_steps_of_other_kinds_differ_by_what_srun_runs(kind: str) -> None:
     words = step(resolved(kind))
 
-    assert words[: 3 + len(RUN[kind])] == ["srun", "--kill-on-bad-exit=0", "--wait=180", *RUN[kind]]
+    begin = ["srun", "--kill-on-bad-exit=0", "--wait=180", "--export=ALL"]
+    assert words[: 4 + len(RUN[kind])] == [*begin, *RUN[kind]]
     assert words[-2:] == ["--run-dir", "/home/me/runs/digits"]
 
 
@@ -114,8 +118,64 @@ def test_the_edf_mounts_what_the_ranks_need() -> None:
 
     assert dict(plan.files)["edf.toml"] == (
         'image = "/images/toolkit.sqsh"\nmounts = [\n    "/scratch:/scratch",\n    "/home/me:/home/me",\n]\n'
-        'workdir = "/home/me"\n'
+        'workdir = "/home/me"\n\n[annotations]\n'
+        'com.hooks.aws_ofi_nccl.enabled = "true"\ncom.hooks.aws_ofi_nccl.variant = "cuda12"\n'
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "lines"),
+    [
+        ({"container_nccl_hook": "cuda13"}, ['com.hooks.aws_ofi_nccl.variant = "cuda13"']),
+        ({"container_nccl_hook": "none"}, []),
+        ({"gpus_per_node": 0}, []),
+    ],
+)
+def test_the_edf_asks_for_cscss_network_hook(options: dict[str, object], lines: list[str]) -> None:
+    """https://docs.cscs.ch/software/container-engine/resource-hook: without it NCCL falls back to TCP."""
+    edf = dict(planned({**EVERY_KIND["edf"], **options}).files)["edf.toml"]
+
+    assert [line for line in edf.splitlines() if "variant" in line] == lines
+    assert ("[annotations]" in edf) == bool(lines)
+
+
+def test_a_network_hook_without_an_edf_to_write_is_refused() -> None:
+    with pytest.raises(SettingsError, match="goes into the EDF that is written for a job"):
+        planned({**EVERY_KIND["pyxis"], "container_nccl_hook": "cuda12"})
+
+
+@pytest.mark.parametrize("kind", ["pyxis", "edf"])
+def test_containers_mount_the_weights_to_begin_with_and_the_checkpoints(kind: str) -> None:
+    plan = planned(EVERY_KIND[kind], init_from=Path("/archive/run7/best.pt"), checkpoint_dir=Path("/fast/saved"))
+
+    shown = dict(plan.files).get("edf.toml", "") + " ".join(step(plan.payload.job))
+    assert "/archive/run7:/archive/run7" in shown
+    assert "/fast/saved:/fast/saved" in shown
+    relative = planned(EVERY_KIND[kind], init_from=Path("runs/a/best.pt")).payload.job
+    assert relative.train.init_from == Path("/home/me/runs/a/best.pt")
+
+
+def test_gpus_are_asked_for_with_gres_on_request() -> None:
+    flags = directives(planned({**GPUS, "gres": True, "gpu_type": "a100"}).payload.job)
+
+    assert "--gres=gpu:a100:2" in flags
+    assert not [flag for flag in flags if flag.startswith("--gpus-per-node")]
+    assert "--gres=gpu:2" in directives(planned({**GPUS, "gres": True}).payload.job)
+
+
+def test_one_gpu_by_default_is_said_where_nodes_have_more() -> None:
+    four = Partition("main", True, True, None, 2, 32, 1000, (("a100", 2), ("v100", 2)))
+    facts = Facts(
+        JobFolder(Path("/home/me/runs/x"), exists=False, script=None, ids=(), starts=()), Path("/home/me"), "python",
+        (four,),
+    )  # fmt: skip
+    one = {"job_name": "x", "cpus_per_task": 1}
+
+    warned = planned(one, facts=facts).warnings
+
+    assert warned == ("nodes have 4 GPUs, and the job takes 1; --gpus-per-node asks for more.",)
+    assert planned({**one, "gpus_per_node": 1}, facts=facts).warnings == ()
+    assert planned({**one, "gpus_per_node": 4}, facts=facts).problems == ()  # 2 of each type are 4
 
 
 def test_a_job_around_us_and_the_users_defaults_do_not_change_the_new_job() -> None:

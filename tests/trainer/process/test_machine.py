@@ -52,3 +52,22 @@ def test_a_hidden_gpu_is_not_blamed_on_its_driver(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(SettingsError, match="CUDA_VISIBLE_DEVICES='' hides the GPUs; unset it, or take --device cpu"):
         pick_device("cuda", Ranks())
+
+
+@pytest.mark.parametrize(
+    ("source", "on_node", "index"), [("Slurm", "4", 0), ("Slurm", "1", None), ("torchrun", "4", None)]
+)
+def test_a_task_that_slurm_lets_see_one_gpu_of_several_takes_it(
+    source: str, on_node: str, index: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SLURM_GPUS_ON_NODE counts the step's GPUs, as a real Slurm 22.05 with --gpu-bind=single:1 does."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setenv("SLURM_GPUS_ON_NODE", on_node)
+    ranks = Ranks(rank=2, local_rank=2, world_size=4, local_world_size=4, source=source)
+
+    if index is None:
+        with pytest.raises(SettingsError, match="4 ranks on this node but only 1 GPU"):
+            pick_device("auto", ranks)
+    else:
+        assert pick_device("auto", ranks) == torch.device("cuda", index)

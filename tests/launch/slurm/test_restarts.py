@@ -1,0 +1,67 @@
+"""When the script asks for another start: the script itself, with Slurm's commands as a few lines of bash."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.slurm.script import render
+from tests.launch.slurm.jobs import planned
+
+FAKES = {"srun": "{}", "squeue": "echo RUNNING", "scontrol": "echo asked to requeue"}
+
+
+def start(folder: Path, step: str, restarts: int, most: int = 10) -> tuple[int, list[dict[str, Any]]]:
+    """The exit code of a start whose step does that, and how all starts so far ended."""
+    tools = folder / "tools"
+    tools.mkdir(exist_ok=True)
+    for name, does in FAKES.items():
+        (tools / name).write_text(f"#!/bin/bash\n{does.format(step)}\n")
+        (tools / name).chmod(0o755)
+    job = planned({"job_name": "x", "max_restarts": most}, folder, device="cpu").payload.job
+    job.folder.mkdir(parents=True, exist_ok=True)
+    env = {"PATH": f"{tools}:{os.environ['PATH']}", "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "LANG": "C",
+           "SLURM_JOB_NODELIST": "n0", "SLURM_JOB_NAME": "x", "SLURM_RESTART_COUNT": str(restarts)}  # fmt: skip
+    with (job.folder / "job.log").open("a") as log:
+        ended = subprocess.run(
+            ["bash", "-c", render(job)], env=env, stdout=log, stderr=log, timeout=30, check=False, cwd=folder
+        )
+    return ended.returncode, [json.loads(line) for line in (job.folder / "starts.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(("step", "code"), [("kill -SEGV $$", 139), ("exit 6", 6)])
+def test_a_crash_at_the_start_ends_after_two_starts_without_progress(tmp_path: Path, step: str, code: int) -> None:
+    assert start(tmp_path, step, 0)[0] == code
+
+    ended, starts = start(tmp_path, step, 1)
+
+    assert ended == code
+    assert [(one["then"], one["progress"]) for one in starts] == [("requeue", False), ("failed", False)]
+    outcome = json.loads((tmp_path / "runs/x/outcome.json").read_text())
+    assert (outcome["state"], outcome["exit_code"]) == ("failed", code)
+    assert outcome["reason"].startswith(
+        f"two starts in a row ended before they had saved, the last with exit code {code}"
+    )
+
+
+@pytest.mark.parametrize("saves", ["touch runs/x/epoch-0001-step-000010.pt; exit 6", "exit 75"])
+def test_a_start_that_saved_is_progress(tmp_path: Path, saves: str) -> None:
+    steps = ["exit 6", saves, "exit 6", "exit 6"]
+
+    for restarts, step in enumerate(steps):
+        _, starts = start(tmp_path, step, restarts)
+        for saved in (tmp_path / "runs/x").glob("epoch-*.pt"):
+            os.utime(saved, (1, 1))  # some starts ago
+
+    assert [one["then"] for one in starts] == ["requeue", "requeue", "requeue", "failed"]
+
+
+def test_the_restarts_that_the_user_allows_come_first(tmp_path: Path) -> None:
+    start(tmp_path, "exit 6", 0, most=1)
+
+    _, starts = start(tmp_path, "exit 6", 1, most=1)
+
+    assert [one["then"] for one in starts] == ["requeue", "spent"]
