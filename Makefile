@@ -25,7 +25,7 @@ demo: .venv/.installed
 PYTEST = @$(BIN)/python -m pytest
 
 # Tests, lint, types and import rules.  At the end it says what it did not try: that is in test-all.
-test: .venv/.installed-for-tests .venv/checkov
+test: .venv/.installed-for-tests .venv/.types .venv/checkov
 	$(PYTEST) -n auto
 
 test-all: everything
@@ -40,11 +40,11 @@ acceptance: .venv/.installed-for-tests
 	@$(BIN)/python -m tests.live
 
 # Lint, types, import rules, complexity, shell scripts, Dockerfile and template: a part of test.
-check: .venv/.installed-for-tests .venv/checkov
+check: .venv/.installed-for-tests .venv/.types .venv/checkov
 	$(PYTEST) -q tests/test_checks.py
 
 # Installs what all tests need of Python.
-everything: .venv/.installed-for-all-tests .venv/checkov .venv/sagemaker-pytorch-inference .venv/sagemaker-train \
+everything: .venv/.installed-for-all-tests .venv/.types .venv/checkov .venv/sagemaker-pytorch-inference .venv/sagemaker-train \
 	.venv/twine
 
 # After a change of pyproject.toml or constraints.txt.  A lock is for every system and Python: it has the hashes of all
@@ -89,6 +89,10 @@ clean:
 .venv/.installed-for-tests: .venv/.installed infra/locks/test.txt
 	@echo "Installing what the tests need: once, 1.2 GB on disk."
 	@$(call install,$(BIN)/python,--only-binary :all: -r infra/locks/test.txt)
+	@touch $@
+
+# Beside other installations, where make may do several things at once.
+.venv/.types: .venv/.installed-for-tests
 	@echo "Reading the types of what is installed: once, about a minute; later checks take seconds."
 	@$(BIN)/python -m mypy >/dev/null 2>&1 || true # tests show what is wrong
 	@touch $@
