@@ -9,20 +9,13 @@ from typing import Any
 from launch.core.aws import Aws
 from launch.core.catalog import Instance
 from launch.core.errors import AwsError
+from launch.core.registry import NOT_FOUND, PLACE, image_at
 from launch.doctor.case import Case
 from launch.doctor.findings import Verdict, missing, ok, unknown, warning
 from launch.sagemaker import images
 
 PLATFORM = "linux/amd64"  # of every instance type in the catalog
 PUSH = "python -m launch.image push"
-_URI = re.compile(
-    r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com/(?P<name>[^:@]+)"
-    r"(:(?P<tag>[^@]+))?(@(?P<digest>sha256:[0-9a-f]{64}))?"
-)
-# Docker's and OCI's media types, of images and of lists of images for several platforms.
-_IMAGES = ("application/vnd.docker.distribution.manifest.v2+json", "application/vnd.oci.image.manifest.v1+json")
-_LISTS = ("application/vnd.docker.distribution.manifest.list.v2+json", "application/vnd.oci.image.index.v1+json")
-
 # A GPU's architecture -> the CUDA versions that have kernels for it: the first, and the first that has them no more.
 # NVIDIA's release notes: https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/ (13.0 drops Maxwell to Volta).
 _CUDA_FOR: Mapping[str, tuple[tuple[int, int], tuple[int, int]]] = {
@@ -62,7 +55,7 @@ def on_sagemaker(case: Case) -> Iterator[Verdict]:
 
 
 def _examined(case: Case, uri: str, remedy: str) -> Iterator[Verdict]:
-    place = _URI.fullmatch(uri)
+    place = PLACE.fullmatch(uri)
     if place is None:
         yield unknown(f"{uri} is in no registry of AWS's, so what it contains is not looked up")
         return
@@ -106,8 +99,7 @@ def _misfit(content: Content, instance: Instance) -> str:
 def _content(case: Case, place: re.Match[str]) -> Content | None:
     """What the image's own description says; None where no image of a list is for linux/amd64."""
     aws = case.aws if place["region"] == case.region else Aws(place["region"], policy="doctor")
-    image_id = {"imageDigest": place["digest"]} if place["digest"] else {"imageTag": place["tag"] or "latest"}
-    manifest = _manifest(aws, place, image_id)
+    manifest = _manifest(aws, place)
     if "manifests" in manifest:
         rows = [row for row in manifest["manifests"] if _platform(row.get("platform", {})) == PLATFORM]
         if not rows:
@@ -122,18 +114,13 @@ def _content(case: Case, place: re.Match[str]) -> Content | None:
         raise AwsError(f"the image's description is no JSON: {error}", "NotJson", "GetDownloadUrlForLayer") from error
 
 
-def _manifest(aws: Aws, place: re.Match[str], image_id: Mapping[str, str]) -> dict[str, Any]:
-    """Raises AwsError, with the code ImageNotFound if there is none."""
-    answer = aws.call("ecr", "BatchGetImage", {
-        "registryId": place["account"],
-        "repositoryName": place["name"],
-        "imageIds": [image_id],
-        "acceptedMediaTypes": [*_IMAGES, *_LISTS],
-    })  # fmt: skip
-    if not answer["images"]:
-        name = next(iter(image_id.values()))
-        raise AwsError(f"{place['name']} has no image {name}", "ImageNotFound", "BatchGetImage")
-    manifest: dict[str, Any] = json.loads(answer["images"][0]["imageManifest"])
+def _manifest(aws: Aws, place: re.Match[str], image_id: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Raises AwsError if there is none."""
+    image = image_at(aws, place, image_id)
+    if not image:
+        name = place["digest"] or place["tag"] or "latest"
+        raise AwsError(f"{place['name']} has no image {name}", NOT_FOUND[0], "BatchGetImage")
+    manifest: dict[str, Any] = json.loads(image["imageManifest"])
     return manifest
 
 

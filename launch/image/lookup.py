@@ -8,6 +8,7 @@ from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.lookup import SET_UP, Lookups, region_or_some
 from launch.core.names import TOOLKIT, bucket_of
+from launch.core.registry import PLACE, image_at
 from launch.image.codebuild import PROJECT
 from launch.image.context import Context, pack
 from launch.image.engines import PROGRAMS
@@ -16,12 +17,6 @@ from launch.image.options import Builder, BuildOptions, PushOptions
 from launch.image.source import Source
 from trainer.errors import TrainerError
 
-_BASE = re.compile(
-    r"^(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com/(?P<name>[^:@]+):(?P<tag>[^:@]+)$"
-)
-# Docker's and OCI's media types, of images and of lists of images for several platforms.
-MANIFESTS = ("application/vnd.docker.distribution.manifest.v2+json", "application/vnd.oci.image.manifest.v1+json")
-LISTS = ("application/vnd.docker.distribution.manifest.list.v2+json", "application/vnd.oci.image.index.v1+json")
 _ECR = re.compile(r"^\d{12}\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?$")
 
 # The name of a program -> its path, None if it is not installed.
@@ -98,21 +93,12 @@ def digest_of(aws: Aws, repository: str, tag: str) -> str:
 
 
 def _base_of(source: Source, make_aws: Callable[[str], Aws]) -> str:
-    """The digest of the base's tag now; "" for a base by digest or outside ECR.
-
-    By BatchGetImage: registries of other accounts, such as AWS's own, allow pulling but not DescribeImages.
-    """
-    base = _BASE.match(source.base)
-    if not base:
+    """The digest of the base's tag now; "" for a base by digest or outside ECR."""
+    base = PLACE.fullmatch(source.base)
+    if base is None or base["digest"]:
         return ""
-    query = {
-        "registryId": base["account"],
-        "repositoryName": base["name"],
-        "imageIds": [{"imageTag": base["tag"]}],
-        "acceptedMediaTypes": [*MANIFESTS, *LISTS],
-    }
-    images = make_aws(base["region"]).call("ecr", "BatchGetImage", query)["images"]
-    return str(images[0]["imageId"]["imageDigest"]) if images else ""
+    image = image_at(make_aws(base["region"]), base)
+    return str(image["imageId"]["imageDigest"]) if image else ""
 
 
 def _image_of(aws: Aws, repository: str, tag: str) -> Mapping[str, Any]:

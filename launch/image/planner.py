@@ -6,10 +6,11 @@ from datetime import datetime
 
 from launch.core.names import TOOLKIT, bucket_of, client_token
 from launch.core.plan import Fact, FromAnswer, Plan, Request
+from launch.core.registry import MANIFESTS
 from launch.image import codebuild, engines
 from launch.image.codebuild import RemoteBuild
 from launch.image.facts import BUILT_ON, Facts, short
-from launch.image.lookup import MANIFESTS, region_of
+from launch.image.lookup import region_of
 from launch.image.options import Builder, BuildOptions, Program, PushOptions
 from launch.image.source import Source
 from trainer.errors import SettingsError, TrainerError

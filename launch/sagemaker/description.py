@@ -107,7 +107,7 @@ def describe(
         region=facts.region,
         folder=folder,
         role=facts.role or _likely_role(options, facts),
-        image=image.uri,
+        image=facts.image or image.uri,
         instance_types=options.types,
         nodes=options.nodes,
         processes=resolved.processes,

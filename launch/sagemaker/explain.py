@@ -37,7 +37,7 @@ PRICE_SOURCES = {
 
 
 def facts_of(
-    resolved: Resolved, facts: Facts, train: TrainConfig, description: Description, bundle: Bundle
+    resolved: Resolved, facts: Facts, train: TrainConfig, description: Description, bundle: Bundle, image: Image
 ) -> tuple[Fact, ...]:
     """What the plan rests on."""
     options, tags, role = resolved.options, dict(description.tags), description.role
@@ -49,7 +49,7 @@ def facts_of(
         Fact("region", facts.region, ()),
         Fact("processes", resolved.processes, ()),
         Fact("training", flags.to_argv(train), f"{resolved.processes} processes by {starter}: {training}"),
-        Fact("image", description.image),
+        Fact("image", description.image, image.uri + _held(description.image)),
         Fact("role", role, role + (f" (from {facts.role_from})" if facts.role_from else "")),
         Fact("data", {channel.name: channel.uri for channel in resolved.channels}, _data(resolved)),
         Fact("job_folder", description.folder.uri),
@@ -60,6 +60,12 @@ def facts_of(
         *secrets.facts(options.secret),
         Fact("quotas", *_quotas(facts), label="quota"),
     )
+
+
+def _held(uri: str) -> str:
+    """By which digest an image is held, in words; a tag alone holds nothing."""
+    _, at, digest = uri.rpartition("@")
+    return f" ({digest:.19})" if at else ""
 
 
 def _data(resolved: Resolved) -> str:

@@ -51,6 +51,7 @@ class Facts:
     role: str | None = None
     role_from: str = ""
     bucket: str | None = None
+    image: str | None = None  # by its digest
     quotas: tuple[Quota, ...] = ()
     taken: tuple[str, ...] = ()
     running: TrainingJob | None = None

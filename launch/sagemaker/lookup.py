@@ -16,8 +16,10 @@ from launch.core.lookup import Lookups, check_bucket, missing, region_or_some, s
 from launch.core.names import TOOLKIT, Folder, bucket_of
 from launch.core.price import CATALOGS
 from launch.core.refusals import DENIED
+from launch.core.registry import NOT_FOUND, by_digest
 from launch.sagemaker.checks import Resolved
 from launch.sagemaker.facts import Facts, Quota
+from launch.sagemaker.images import choose
 from launch.sagemaker.names import BACKEND, NOTEBOOK, SESSIONS_BUCKET
 from launch.sagemaker.training_job import RUNNING, TrainingJob, read_training_job
 from launch.sagemaker.training_jobs import LONGEST_LIFE, Listed, describe, listed_since, starts_of
@@ -26,6 +28,7 @@ from trainer.errors import SettingsError, TrainerError
 # The stack of infra/cloudformation, and its outputs.
 STACK, ROLE_OUTPUT, BUCKET_OUTPUT = TOOLKIT, "SageMakerRole", "Bucket"
 ROLE = f"{TOOLKIT}-sagemaker"
+PUSH = "push it: python -m launch.image push --target sagemaker, or give another --image."
 METADATA = Path("/opt/ml/metadata/resource-metadata.json")
 
 
@@ -60,6 +63,7 @@ def look_up(
         role=role,
         role_from=source,
         bucket=bucket,
+        image=_image(aws, lookups, resolved),
         quotas=lookups.optional("the quotas", lambda: find_quotas(aws, resolved, now), no_quotas),
         taken=tuple(start.name for start in starts),
         running=lookups.required(lambda: _running_start(aws, job, starts), None),
@@ -81,6 +85,24 @@ def _outputs(aws: Aws) -> Mapping[str, str]:
             return {}
         raise
     return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", ())}
+
+
+def _image(aws: Aws, lookups: Lookups, resolved: Resolved) -> str | None:
+    """The image by its digest, which nobody can move to another content; None where that cannot be found out."""
+    image = choose(resolved.options, resolved.instances, aws.region)
+    mend = "AWS may not have it in this region: give another --image." if image.known else PUSH
+    try:
+        return by_digest(aws, image.uri, mend)
+    except AwsError as error:
+        if error.aws_code in NOT_FOUND:
+            lookups.problems.append(error)
+        else:
+            why = str(error).rstrip(".")
+            lookups.unknown.append(
+                f"the image is named by its tag, as its digest could not be looked up ({why}): whoever moves the tag "
+                "changes what the job runs, and AWS does so with each patch; --image NAME@sha256:... holds it."
+            )
+        return None
 
 
 def _usual_bucket(aws: Aws, account: str, role_from: str) -> str:

@@ -54,7 +54,7 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
     return Plan(
         title=_title(resolved, name, start, running),
         payload=Launch(resolved, folder, facts.region, description, way.name, running),
-        facts=explain.facts_of(resolved, facts, job.train, description, bundle),
+        facts=explain.facts_of(resolved, facts, job.train, description, bundle, image),
         steps=steps,
         quotes=tuple(explain.quote_of(job.train, resolved.on(instance)) for instance in resolved.instances),
         not_counted=explain.not_counted(resolved),

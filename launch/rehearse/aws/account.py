@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.ecr.models import ecr_backends
 from moto.logs.models import logs_backends
 from moto.s3.models import s3_backends
 from moto.secretsmanager.models import secretsmanager_backends
@@ -17,6 +18,7 @@ from moto.ssm.models import ssm_backends
 from launch.core.names import bucket_of
 from launch.core.secrets import read_references
 
+MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 REHEARSED = "rehearsed"  # the value of every secret
 
 
@@ -39,6 +41,17 @@ class Account:
     def put(self, bucket: str, key: str, content: bytes) -> None:
         """Makes an object."""
         s3_backends[self.id]["aws"].put_object(bucket, key, content)
+
+    def make_image(self, repository: str, tag: str = "latest", digest: str = "") -> str:
+        """Makes a container image; returns its digest.  digest: the one to give it, by default moto's own."""
+        ecr = ecr_backends[self.id][self.region]
+        if repository not in ecr.repositories:
+            ecr.create_repository(repository, None, None, None, None, None)  # type: ignore[arg-type,unused-ignore]
+        manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "layers": [], "config": {"digest": f"{tag}{digest}"}}
+        image = ecr.put_image(repository, json.dumps(manifest), tag, MANIFEST)
+        if digest:
+            image._image_digest = digest
+        return str(image.get_image_digest())
 
     def make_secrets(self, words: Iterable[str]) -> None:
         """Makes the secrets that --secret names, with a value of the rehearsal: the user's are not read."""

@@ -14,7 +14,7 @@ import pytest
 
 from launch.core.aws import Aws
 from launch.core.refusals import granted_by
-from launch.image.lookup import MANIFESTS
+from launch.core.registry import MANIFESTS
 from launch.image.source import read_source
 from tests.conftest import ROOT
 from tests.launch.image.machine import AWSS, HOST, PASSWORD, REPOSITORY, TAG, URI, Machine, digests, put

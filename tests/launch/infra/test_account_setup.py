@@ -9,6 +9,7 @@ from launch.core.job import Job
 from launch.ec2 import checks
 from launch.ec2.lookup import look_up
 from launch.ec2.options import Ec2Options
+from launch.rehearse.aws.account import MANIFEST
 from launch.rehearse.aws.ec2 import account as rehearsed
 from launch.rehearse.aws.sagemaker.moto_patches import patched
 from launch.rehearse.aws.sagemaker.rules import Rules
@@ -24,7 +25,7 @@ NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
 
 def push_image(new: NewAccount) -> str:
     """What `docker push` leaves, in the repository that is there."""
-    kind = rehearsed.MANIFEST
+    kind = MANIFEST
     manifest = {"schemaVersion": 2, "mediaType": kind, "layers": [], "config": {"digest": "sha256:1"}}
     image = ecr_backends[new.id][new.region].put_image("aws-ddp-toolkit", json.dumps(manifest), "latest", kind)
     return str(image.get_image_digest())

@@ -43,6 +43,65 @@ def problems(found: Facts) -> list[str]:
     return [str(problem) for problem in found.problems]
 
 
+# ---- the image
+
+
+OURS = "123456789012.dkr.ecr.us-east-1.amazonaws.com/aws-ddp-toolkit"
+
+
+def test_the_job_runs_the_image_that_the_tag_named_when_it_was_planned(stage: Stage) -> None:
+    """registry/repository@digest: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_AlgorithmSpecification.html
+
+    A tag can be moved, by AWS with each patch and by whoever may push; spot jobs start again by themselves.
+    """
+    made = stage.plan()
+
+    (create,) = [step for step in made.steps if step.operation == "CreateTrainingJob"]  # type: ignore[union-attr]
+    image = create.params["AlgorithmSpecification"]["TrainingImage"]
+    registry = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
+    assert re.fullmatch(rf"{re.escape(registry)}/pytorch-training@sha256:[0-9a-f]{{64}}", image)
+    shown = {fact.name: fact.text for fact in made.facts}["image"]
+    assert ":2.10.0-gpu-py313" in str(shown)
+    assert image.rpartition("@")[2][:19] in str(shown)
+    assert made.warnings == ()
+
+
+def test_so_does_one_of_your_own(stage: Stage) -> None:
+    digest = stage.account.make_image("aws-ddp-toolkit", "sagemaker")
+
+    assert facts(stage, image=f"{OURS}:sagemaker").image == f"{OURS}@{digest}"
+    assert facts(stage, image=f"{OURS}@{digest}").image == f"{OURS}@{digest}"
+    assert len(stage.account.asked("BatchGetImage")) == 1  # what is a digest already needs no question
+
+
+def test_an_image_that_is_not_there_is_found_before_the_job(stage: Stage) -> None:
+    missing = f"{OURS}:sagemaker"
+    assert "launch.image push" in problems(facts(stage, image=missing))[0]
+    stage.account.make_image("aws-ddp-toolkit", "other")
+    assert problems(facts(stage, image=missing)) == [
+        "the registry of 123456789012 in us-east-1 has no image aws-ddp-toolkit:sagemaker; push it: python -m "
+        "launch.image push --target sagemaker, or give another --image."
+    ]
+
+
+def test_where_the_digest_cannot_be_asked_for_the_plan_says_what_that_means(stage: Stage, faults: Faults) -> None:
+    faults.on("BatchGetImage", refused("AccessDeniedException"))
+
+    found = facts(stage)
+
+    assert (found.image, found.problems) == (None, ())
+    (said,) = found.unknown
+    assert "the image is named by its tag" in said
+    assert "whoever moves the tag changes what the job runs" in said
+    assert "@sha256:" in said
+
+
+@pytest.mark.parametrize("image", ["docker.io/me/mine:1", "123456789012.dkr.ecr.eu-west-1.amazonaws.com/mine:1"])
+def test_other_registries_are_not_asked(image: str, stage: Stage) -> None:
+    assert facts(stage, image=image).image == image
+    assert stage.account.asked("BatchGetImage") == []
+
+
 # ---- role and bucket
 
 
@@ -56,7 +115,11 @@ def test_an_account_that_is_set_up_has_nothing_against_a_launch(stage: Stage) ->
 def test_nothing_is_written(stage: Stage) -> None:
     facts(stage)
     assert stage.account.operations
-    assert not [name for name in stage.account.operations if not name.startswith(("Describe", "Get", "List", "Head"))]
+    assert not [
+        name
+        for name in stage.account.operations
+        if not name.startswith(("Describe", "Get", "BatchGet", "List", "Head"))
+    ]
 
 
 def test_the_role_is_the_one_given_before_all_others(stage: Stage) -> None:

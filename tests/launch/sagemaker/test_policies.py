@@ -72,6 +72,7 @@ def resource_of(call: Request) -> str:
         "ListTags": lambda: asked["ResourceArn"],
         "DescribeStacks": lambda: f"arn:aws:cloudformation:{OF_ACCOUNT}:stack/{asked['StackName']}/*",
         "GetRole": lambda: f"arn:aws:iam::{SageMakerAccount.id}:role/{asked['RoleName']}",
+        "BatchGetImage": lambda: f"arn:aws:ecr:us-east-1:{asked['registryId']}:repository/{asked['repositoryName']}",
         "FilterLogEvents": lambda: f"arn:aws:logs:{OF_ACCOUNT}:log-group:{asked['logGroupName']}:log-stream:",
     }
     return str(found.get(call.operation, lambda: "*")())
@@ -117,7 +118,7 @@ def test_the_launchers_policy_grants_all_that_the_commands_ask_for() -> None:
         action = PERMISSIONS.get(str(call), str(call))
         if not grants("launchers", action, resource_of(call), **context_of(call, tagged), **MINE):
             refused.add((action, resource_of(call)))
-        ours = "launcher-sagemaker" if action.startswith("sagemaker:") else "launcher"
+        ours = "launcher-sagemaker" if action.startswith(("sagemaker:", "ecr:BatchGetImage")) else "launcher"
         assert granted_by(action) == f"infra/iam/{ours}.json"
     assert refused == set()
 

@@ -42,12 +42,14 @@ def refusal(stage: Stage, **settings: Any) -> str:
 # ---- the container, in the role: https://docs.aws.amazon.com/sagemaker/latest/dg/sagemaker-roles.html
 
 
-def test_an_image_that_is_not_there_is_refused_when_the_job_is_created(stage: Stage) -> None:
-    assert "push it: python -m launch.image push --target sagemaker" in refusal(
-        stage, image=f"{OWN}/aws-ddp-toolkit:sagemaker"
-    )
+def test_an_image_that_is_not_there_is_refused_before_the_job_or_when_it_is_created(stage: Stage) -> None:
+    """Before it by the tag, of which the digest is asked; nobody is asked of a digest."""
+    named, gone = f"{OWN}/aws-ddp-toolkit:sagemaker", f"{OWN}/aws-ddp-toolkit@sha256:{'0' * 64}"
+    for image in (named, gone):
+        assert "push it: python -m launch.image push --target sagemaker" in refusal(stage, image=image)
     push("aws-ddp-toolkit", "latest")
-    assert "finds no image" in refusal(stage, image=f"{OWN}/aws-ddp-toolkit:sagemaker", job_name="second")
+    assert "has no image aws-ddp-toolkit:sagemaker" in refusal(stage, image=named, job_name="second")
+    assert "finds no image" in refusal(stage, image=gone, job_name="second")
 
 
 def test_an_image_that_is_there_and_may_be_pulled_is_taken(stage: Stage) -> None:

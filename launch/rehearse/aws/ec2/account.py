@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from moto.ec2.models import ec2_backends
-from moto.ecr.models import ecr_backends
 from moto.iam.models import iam_backends
 from moto.scheduler.models import scheduler_backends
 from moto.ssm.models import Parameter, ssm_backends
@@ -25,7 +24,6 @@ from launch.rehearse.aws.ec2.states import end
 PROFILE, SCHEDULER_ROLE = f"{TOOLKIT}-node", f"{TOOLKIT}-scheduler"
 AMI_PARAMETER = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
 AMI_NAME = "Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu 22.04) 20261101"
-MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 
 
 @dataclass
@@ -85,17 +83,6 @@ class Ec2Account(account.Account):
         )  # fmt: skip
         ssm_backends[self.id][self.region]._parameters[AMI_PARAMETER].append(parameter)
         return str(ami.id)
-
-    def make_image(self, repository: str, tag: str = "latest", digest: str = "") -> str:
-        """Makes a container image; returns its digest.  digest: the one to give it, by default moto's own."""
-        ecr = ecr_backends[self.id][self.region]
-        if repository not in ecr.repositories:
-            ecr.create_repository(repository, None, None, None, None, None)  # type: ignore[arg-type,unused-ignore]
-        manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "layers": [], "config": {"digest": f"{tag}{digest}"}}
-        image = ecr.put_image(repository, json.dumps(manifest), tag, MANIFEST)
-        if digest:
-            image._image_digest = digest
-        return str(image.get_image_digest())
 
     def make_roles(self) -> None:
         """Makes the roles of nodes and of time limits."""

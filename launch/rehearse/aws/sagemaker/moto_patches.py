@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from moto.core.responses import ActionResult, EmptyResult
+from moto.ecr.models import ECRBackend
 from moto.iam.responses import IamResponse
 from moto.sagemaker.exceptions import SagemakerClientError
 from moto.sagemaker.responses import SageMakerResponse
@@ -25,7 +26,7 @@ from moto.sts.models import STSBackend
 from launch.rehearse.aws.ec2.readings import get_caller_identity, simulate_principal_policy
 from launch.rehearse.aws.moto_patches import replaced
 from launch.rehearse.aws.sagemaker import tuning_patches
-from launch.rehearse.aws.sagemaker.images import check_image
+from launch.rehearse.aws.sagemaker.images import batch_get_image, check_image
 from launch.rehearse.aws.sagemaker.inputs import missing_data
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob, stopped, stopping
 from launch.rehearse.aws.sagemaker.quotas import check_quota
@@ -45,6 +46,7 @@ def patched(rules: Rules) -> Iterator[None]:
         (SageMakerResponse, "stop_training_job", _stop),
         (SageMakerResponse, "update_training_job", _update),
         (SageMakerResponse, "list_training_jobs", _list),
+        (ECRBackend, "batch_get_image", batch_get_image),
         *tuning_patches.patches(_admit),
         (IamResponse, "simulate_principal_policy", simulate_principal_policy),
         (STSBackend, "get_caller_identity", get_caller_identity),
