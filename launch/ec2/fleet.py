@@ -19,7 +19,7 @@ from launch.core.names import (
     read_usd,
     tag_values,
 )
-from launch.ec2.names import GENERATION_TAG, ONCE_TAG, SCHEDULE_GROUP, group_name
+from launch.ec2.names import GENERATION_TAG, ONCE_TAG, SCHEDULE_GROUP, SPEC_TAG, group_name
 from launch.ec2.ownership import Foreign, owned
 
 # EC2's reasons for the end of nodes that it took and then could not start: no machine, or no volume.
@@ -81,7 +81,10 @@ class Resource:
 
 @dataclass(frozen=True)
 class Fleet:
-    """All resources of one job or of all.  started, deadlines, buckets: by job; foreign: what only looks like it."""
+    """All resources of one job or of all.  foreign: what only looks like it.
+
+    started, deadlines, buckets: by job; specs: the digests of job.json, by job, that living nodes and groups carry.
+    """
 
     nodes: tuple[Node, ...] = ()
     resources: tuple[Resource, ...] = ()
@@ -89,6 +92,7 @@ class Fleet:
     deadlines: Mapping[str, datetime] = field(default_factory=dict)
     buckets: Mapping[str, str] = field(default_factory=dict)
     foreign: tuple[Foreign, ...] = ()
+    specs: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def living(self) -> tuple[Node, ...]:
@@ -119,6 +123,7 @@ class Fleet:
             self.deadlines,
             self.buckets,
             tuple(thing for thing in self.foreign if thing.job == job),
+            self.specs,
         )
 
     def kind(self, kind: str) -> tuple[Resource, ...]:
@@ -152,6 +157,8 @@ def find(aws: Aws, job: str | None = None) -> Fleet:
     resources += _placement_groups(placements)
     resources += _schedules(aws, job)
     tags = [tag_values(described) for described in [*instances, *volumes, *interfaces, *groups, *placements]]
+    living = [i for i in instances if i["State"]["Name"] in LIVE]
+    kept = [tag_values(row) for row in [*living, *groups, *placements] if row.get("State") != "deleted"]
     return Fleet(
         _in_order(instances),
         tuple(resources),
@@ -159,6 +166,7 @@ def find(aws: Aws, job: str | None = None) -> Fleet:
         deadlines=_latest(tags, DEADLINE_TAG),
         buckets=_buckets(tags),
         foreign=tuple(thing for _, others in told_apart for thing in others),
+        specs=_specs(kept),
     )
 
 
@@ -290,6 +298,15 @@ def _latest(tags: Iterable[Mapping[str, str]], key: str) -> dict[str, datetime]:
         if job is not None and time is not None:
             times[job] = max(time, times.get(job, time))
     return times
+
+
+def _specs(tags: Iterable[Mapping[str, str]]) -> dict[str, frozenset[str]]:
+    """The digests of job.json, by job."""
+    found: dict[str, frozenset[str]] = {}
+    for values in tags:
+        if SPEC_TAG in values and JOB_TAG in values:
+            found[values[JOB_TAG]] = found.get(values[JOB_TAG], frozenset()) | {values[SPEC_TAG]}
+    return found
 
 
 def _buckets(tags: Iterable[Mapping[str, str]]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot, Subnet
 from launch.ec2.fleet import Fleet, find, node
 from launch.ec2.names import BACKEND_NAME, LOG_GROUP
 from launch.ec2.quotas import quota_of
+from launch.ec2.vouched import unfinished
 from trainer.errors import SettingsError, TrainerError
 
 # In order; Ubuntu 22.04 is supported until 2027.
@@ -34,10 +35,11 @@ def look_up(
     dataset: str,
     now: datetime,
     cache: Callable[[str], Path | None] = pricelist.no_cache,
+    known: str = "",
 ) -> Facts:
     """All facts for the planner.  Raises no AwsError: failures are among the problems.
 
-    cache: the file with a region's prices.
+    cache: the file with a region's prices; known: the digest of job.json, where this launcher started the job.
     """
     try:
         region, caller = aws.region, aws.call("sts", "GetCallerIdentity")
@@ -54,7 +56,9 @@ def look_up(
     no_subnets: tuple[Subnet, ...] = ()
     subnets = lookups.required(partial(find_subnets, aws, options.subnet, options.zones), no_subnets)
     spec = _spec(aws, lookups, folder, account)
-    earlier = _unfinished(spec)
+    fleet = lookups.required(partial(_fleet, aws, job), None)
+    no_start: Mapping[str, Any] = {}
+    earlier = lookups.required(partial(unfinished, spec, fleet or Fleet(), job, known), no_start)
     facts = Facts(
         region=region,
         account=account,
@@ -71,7 +75,7 @@ def look_up(
         prices=_prices(aws, lookups, [] if options.capacity_block else types, now, cache(region), earlier),
         reservation=lookups.required(partial(find_reservation, aws, reservation), None),
         scheduler_role=lookups.required(partial(find_role, aws, options.scheduler_role), None),
-        fleet_is_known=(fleet := lookups.required(partial(_fleet, aws, job), None)) is not None,
+        fleet_is_known=fleet is not None,
         fleet=fleet or Fleet(),
         spec=spec,
         last_generation=lookups.required(partial(_last_generation, aws, folder), 0),
@@ -100,11 +104,6 @@ def _prices(
         return Prices(**earlier["prices"])
     unknown = replace(CATALOGS, are_known=False)
     return lookups.optional("the region's prices", partial(pricelist.look_up, aws, types, now, cache), unknown)
-
-
-def _unfinished(spec: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """job.json of a start that has not ended: a launch that continues it keeps its AMI, image and snapshot."""
-    return spec if spec is not None and "ended" not in spec else {}
 
 
 def _with(facts: Facts, lookups: Lookups, has_log_group: bool) -> Facts:

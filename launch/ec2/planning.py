@@ -14,12 +14,12 @@ from launch.ec2.regions import Place, Plans
 from launch.ec2.runtime import Runtime
 
 
-def plan_job(job: Job[Ec2Options], runtime: Runtime, region: str | None = None) -> Plan[Launch]:
+def plan_job(job: Job[Ec2Options], runtime: Runtime, region: str | None = None, known: str = "") -> Plan[Launch]:
     """The plan of `job`, which gets a name if it has none, in one region, by default its first.
 
-    Raises SettingsError before any call to AWS.
+    known: the digest of its job.json, if it was started by this launcher.  Raises SettingsError before any call to AWS.
     """
-    return _plan_in(region or next(iter(job.where.region), None), _named(job, runtime), runtime).plan
+    return _plan_in(region or next(iter(job.where.region), None), _named(job, runtime), runtime, known).plan
 
 
 def plan_everywhere(job: Job[Ec2Options], runtime: Runtime) -> Plans:
@@ -35,7 +35,8 @@ def _named(job: Job[Ec2Options], runtime: Runtime) -> Job[Ec2Options]:
     return Job(job.train, job.where.model_copy(update={"job_name": name}))
 
 
-def _plan_in(region: str | None, job: Job[Ec2Options], runtime: Runtime) -> Place:
+def _plan_in(region: str | None, job: Job[Ec2Options], runtime: Runtime, known: str = "") -> Place:
     resolved, now, name = checks.resolve(job), runtime.clock.utc(), str(job.where.job_name)
-    facts = look_up(runtime.make_aws(region), resolved, name, job.train.dataset, now, partial(cache_of, runtime.env))
+    aws, cache = runtime.make_aws(region), partial(cache_of, runtime.env)
+    facts = look_up(aws, resolved, name, job.train.dataset, now, cache, known)
     return Place(facts, planner.plan(job, resolved, name, facts))

@@ -14,7 +14,8 @@ from launch.core.plan import FromAnswer, Request
 from launch.core.price import CATALOGS, Prices
 from launch.ec2.checks import Resolved
 from launch.ec2.facts import Ami, Snapshot
-from launch.ec2.names import BACKEND_NAME, LOG_GROUP, SCHEDULE_GROUP, group_name
+from launch.ec2.names import BACKEND_NAME, LOG_GROUP, SCHEDULE_GROUP, SPEC_TAG, group_name
+from launch.ec2.vouched import digest
 
 RETENTION_DAYS = 90
 # EC2's errors for what it made a moment ago.
@@ -50,7 +51,8 @@ class Cluster:
 
     @property
     def tags(self) -> list[dict[str, str]]:
-        return tags(self.job, self.folder.bucket, self.started, self.deadline, self.owner)
+        ours = tags(self.job, self.folder.bucket, self.started, self.deadline, self.owner)
+        return [*ours, {"Key": SPEC_TAG, "Value": digest(spec(self))}]
 
 
 # Options that may differ between two starts of one job, and those with a key of their own in job.json.

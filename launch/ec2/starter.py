@@ -18,6 +18,7 @@ from launch.ec2.planning import plan_job
 from launch.ec2.requests import Cluster
 from launch.ec2.roster import roster, volumes_missing
 from launch.ec2.runtime import Runtime
+from launch.ec2.vouched import digest
 from launch.ec2.waiting import ASK_EVERY_S, Tried, is_no_capacity, tried_in
 from launch.ec2.watch import APPEAR_S
 
@@ -121,7 +122,8 @@ class Starter:
 
     def _plan_again(self) -> Plan[Launch]:
         """A new plan.  Raises its problem, unless it is that no zone is left: perhaps the user waits."""
-        plan = plan_job(self.plan.payload.job, self.runtime, self.plan.payload.cluster.region)
+        cluster = self.plan.payload.cluster
+        plan = plan_job(self.plan.payload.job, self.runtime, cluster.region, digest(requests.spec(cluster)))
         if plan.problem is not None and not is_no_capacity(plan.problem):
             raise plan.problem
         return plan

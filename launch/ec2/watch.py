@@ -19,6 +19,7 @@ from launch.ec2.logs import streams_of
 from launch.ec2.names import BACKEND_NAME, command
 from launch.ec2.outcome import Record
 from launch.ec2.requests import Cluster
+from launch.ec2.vouched import is_changed
 from trainer.contract import WEIGHTS, Exit
 from trainer.errors import TrainerError
 from trainer.outcome import Outcome
@@ -46,7 +47,10 @@ class Follower:
         """Shows the logs until the job has ended.  Raises TrainerError if AWS fails for long."""
         several = self.cluster.nodes > 1
         tail = LogTail(self.aws, streams_of(self.cluster.job), several=several, since=self.cluster.started)
-        display, patience = LogDisplay(tail, self.clock, self.say), Patience(self.clock)
+        display, patience = (
+            LogDisplay(tail, self.clock, self.say),
+            Patience(self.clock, may_pass=lambda error: not is_changed(error)),
+        )
         members, written_at = read_roster(self.aws, self.cluster.folder), self.clock.now()
         booting = Booting(self.aws, self.cluster.folder, self.clock, self.say)
         while True:

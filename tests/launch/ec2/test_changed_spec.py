@@ -1,0 +1,116 @@
+"""job.json lies in a bucket that launchers share: who rewrites another's starts no node of that job with it."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from launch.core.errors import AwsError, Ended
+from tests.launch.ec2.account import Account
+from tests.launch.ec2.known import NAME
+from tests.launch.ec2.world import Stage, idle
+
+SPEC = f"jobs/{NAME}/job.json"
+THEIRS = {
+    "image": "123456789012.dkr.ecr.us-east-1.amazonaws.com/aws-ddp-toolkit@sha256:" + "6" * 64,
+    "ami": "ami-06666666666666666",
+    "snapshot": "snap-06666666666666666",
+    "train": ["--dataset", "digits"],
+}
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    with Account.opened() as account:
+        yield Stage(account)
+
+
+def rewrite(stage: Stage, **changes: Any) -> None:
+    """Another launcher writes into the job's folder, which IAM allows."""
+    stage.account.put_json(SPEC, {**(stage.account.s3(SPEC) or {}), **changes})
+
+
+@pytest.mark.parametrize("what", THEIRS)
+def test_lost_nodes_are_not_replaced_by_a_job_json_that_was_changed(what: str, stage: Stage) -> None:
+    def attack() -> None:
+        rewrite(stage, **{what: THEIRS[what]})
+        stage.lose_node(1)()
+
+    stage.events = iter([*idle(2), attack])
+
+    with pytest.raises(Ended, match="is not the one that it was started with"):
+        stage.launch()
+
+    assert len(stage.account.asked("RunInstances")) == 1
+    assert stage.account.left() == []
+
+
+def test_nor_does_changing_its_start_help(stage: Stage) -> None:
+    def attack() -> None:
+        rewrite(stage, image=THEIRS["image"], started=1)
+        stage.lose_node(1)()
+
+    stage.events = iter([*idle(2), attack])
+
+    with pytest.raises(Ended, match="is not the one that it was started with"):
+        stage.launch()
+
+    assert len(stage.account.asked("RunInstances")) == 1
+
+
+def attached(stage: Stage) -> int:
+    return stage.attach()
+
+
+def again(stage: Stage) -> int:
+    return stage.launch()
+
+
+@pytest.mark.parametrize("command", [attached, again])
+def test_another_command_asks_the_tags_of_the_nodes_that_are_left(
+    command: Callable[[Stage], int], stage: Stage
+) -> None:
+    """It has not started the job, and so knows it by its tags only, which nobody else can change."""
+    stage.where = {"detach": True}
+    stage.launch()
+    stage.report()()
+    rewrite(stage, image=THEIRS["image"])
+    stage.lose_node(1)()
+
+    with pytest.raises(AwsError, match="is not the one that it was started with"):
+        command(stage)
+
+    assert len(stage.account.asked("RunInstances")) == 1
+
+
+def test_where_nothing_is_left_the_image_is_looked_up_and_not_taken_from_job_json(stage: Stage) -> None:
+    """A group of the user's own carries no tags of the job; all nodes are lost, so none has to be as before."""
+    vpc = stage.aws.call("ec2", "DescribeVpcs")["Vpcs"][0]["VpcId"]
+    group = stage.aws.call("ec2", "CreateSecurityGroup", {"GroupName": "mine", "Description": "-", "VpcId": vpc})
+    stage.always = {"security_group": group["GroupId"], "placement_group": False}
+    stage.where = {"detach": True}
+    stage.launch()
+    ours = stage.account.s3(SPEC)
+    assert ours is not None
+    for rank in (0, 1):
+        stage.lose_node(rank)()
+    rewrite(stage, image=THEIRS["image"])
+
+    stage.launch()
+
+    assert stage.account.s3(SPEC)["image"] == ours["image"]  # type: ignore[index]
+    assert len(stage.account.asked("RunInstances")) == 2
+
+
+def test_an_unchanged_one_still_keeps_the_image_of_the_first_start(stage: Stage) -> None:
+    stage.where = {"detach": True}
+    stage.launch()
+    ours = stage.account.s3(SPEC)
+    assert ours is not None
+    stage.account.make_image("aws-ddp-toolkit", "latest", "sha256:" + "7" * 64)
+    stage.lose_node(1)()
+
+    stage.launch()
+
+    assert stage.account.s3(SPEC)["image"] == ours["image"]  # type: ignore[index]
+    assert len(stage.account.asked("RunInstances")) == 2
