@@ -157,8 +157,6 @@ def find(aws: Aws, job: str | None = None) -> Fleet:
     resources += _placement_groups(placements)
     resources += _schedules(aws, job)
     tags = [tag_values(described) for described in [*instances, *volumes, *interfaces, *groups, *placements]]
-    living = [i for i in instances if i["State"]["Name"] in LIVE]
-    kept = [tag_values(row) for row in [*living, *groups, *placements] if row.get("State") != "deleted"]
     return Fleet(
         _in_order(instances),
         tuple(resources),
@@ -166,7 +164,7 @@ def find(aws: Aws, job: str | None = None) -> Fleet:
         deadlines=_latest(tags, DEADLINE_TAG),
         buckets=_buckets(tags),
         foreign=tuple(thing for _, others in told_apart for thing in others),
-        specs=_specs(kept),
+        specs=_specs(instances, [*groups, *placements]),
     )
 
 
@@ -300,11 +298,13 @@ def _latest(tags: Iterable[Mapping[str, str]], key: str) -> dict[str, datetime]:
     return times
 
 
-def _specs(tags: Iterable[Mapping[str, str]]) -> dict[str, frozenset[str]]:
-    """The digests of job.json, by job."""
+def _specs(instances: Iterable[Mapping[str, Any]], groups: Iterable[Mapping[str, Any]]) -> dict[str, frozenset[str]]:
+    """The digests of job.json, by job, that living nodes and groups carry."""
+    living = [instance for instance in instances if instance["State"]["Name"] in LIVE]
     found: dict[str, frozenset[str]] = {}
-    for values in tags:
-        if SPEC_TAG in values and JOB_TAG in values:
+    for row in [*living, *groups]:
+        values = tag_values(row)
+        if SPEC_TAG in values and row.get("State") != "deleted":
             found[values[JOB_TAG]] = found.get(values[JOB_TAG], frozenset()) | {values[SPEC_TAG]}
     return found
 
