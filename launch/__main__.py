@@ -17,6 +17,7 @@ TOOLS = {
     "sweep": "many runs from one file, with their price first",
     "report": "speedup, efficiency, time and cost of runs, on one page",
     "forecast": "compare instance types before anything runs",
+    "data": "publish a data set to S3 and as a snapshot, copy it, delete it",
     "image": "build the container and push it to ECR",
     "infra": "set the AWS account up, once",
     "doctor": "what the AWS account lacks for a job, and what mends it",

@@ -26,6 +26,7 @@ Given = TypeVar("Given")
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 5, 60
 PAUSES_S = (0.5, 2.0)  # before an answer that is not AWS's is asked for again
 METADATA_TIMEOUT_S = 0.2  # for each of two questions
+STREAMS = {"Body", "BlockData"}  # of S3's objects, and of a snapshot's blocks
 
 # No capacity: a retry in the same zone is useless, another zone may have some.
 _NO_CAPACITY = {"InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity",
@@ -91,8 +92,8 @@ class Aws:
         with self.in_words(service, operation):
             send = getattr(self.client(service), botocore.xform_name(operation))
             answer: Answer = _from_aws(lambda: send(**(params or {})))
-            if "Body" in answer:  # a stream, which can break off, too
-                answer["Body"] = BytesIO(answer["Body"].read())
+            for name in STREAMS & answer.keys():  # which can break off, too
+                answer[name] = BytesIO(answer[name].read())
         return answer
 
     def pages(self, service: str, operation: str, key: str, params: Mapping[str, Any] | None = None, /) -> list[Any]:

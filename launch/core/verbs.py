@@ -17,6 +17,7 @@ from trainer.settings.hidden import without_secrets
 from trainer.settings.registry import did_you_mean
 
 SHORT = {"-f": "--follow"}
+FIRST_WORDS = ("job", "source", "name")  # the first of them that a verb has
 
 Table = Mapping[str, tuple[str, type[BaseModel]]]  # of verbs by name: their texts and options
 
@@ -25,7 +26,7 @@ Table = Mapping[str, tuple[str, type[BaseModel]]]  # of verbs by name: their tex
 class Verb:
     """A command for a job that was started, such as status.  act returns the exit code and may raise TrainerError.
 
-    about: one line and an example.  A first word without hyphens is the option `job`.
+    about: one line and an example.  A first word without hyphens is the option `job`, or another of FIRST_WORDS.
     """
 
     about: str
@@ -80,12 +81,17 @@ def verb_of(verbs: Mapping[str, Verb], argv: Sequence[str]) -> str:
 def run_verb(prog: str, verbs: Mapping[str, Verb], name: str, argv: Sequence[str]) -> int:
     """Runs the verb `name` with the words after it; returns its exit code."""
     verb = verbs[name]
-    words, takes_job = [SHORT.get(word, word) for word in argv], "job" in verb.options.model_fields
-    if takes_job and words and not words[0].startswith("-"):
-        words = ["--job", *words]
-    prog = f"{prog} {name} [JOB]" if takes_job else f"{prog} {name}"
+    words, first = [SHORT.get(word, word) for word in argv], _first_word(verb.options)
+    if first and words and not words[0].startswith("-"):
+        words = [f"--{first}", *words]
+    prog = f"{prog} {name} [{first.upper()}]" if first else f"{prog} {name}"
     (options,) = flags.parse(words, [verb.options], prog=prog, about=verb.about, sections={})
     return verb.act(options)
+
+
+def _first_word(options: type[BaseModel]) -> str:
+    """The option that may be given without its flag, as the first word; empty if there is none."""
+    return next((name for name in FIRST_WORDS if name in options.model_fields), "")
 
 
 def unknown_verb(word: str, verbs: Mapping[str, Verb]) -> SettingsError:

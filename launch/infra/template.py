@@ -17,7 +17,7 @@ from launch.core.templates import fill_yaml
 STACK = TOOLKIT
 STACK_TAG = f"{TOOLKIT}:stack"  # on each resource: the region of its stack
 TEMPLATE = "cloudformation/account.yaml"
-POLICIES = ("builder", "image-builder", "image-builder-trust", "launcher",
+POLICIES = ("builder", "data", "image-builder", "image-builder-trust", "launcher",
             "launcher-sagemaker", "node", "node-trust", "reader",
             "sagemaker", "sagemaker-trust", "scheduler", "scheduler-trust", "sweeper")  # fmt: skip
 

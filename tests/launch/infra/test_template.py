@@ -42,7 +42,7 @@ def test_each_role_has_the_statements_of_its_file_and_no_others(role: str) -> No
     assert "ManagedPolicyArns" not in found  # AWS's own grant more; Session Manager's, all parameters
 
 
-@pytest.mark.parametrize("name", ["launcher", "reader", "builder"])
+@pytest.mark.parametrize("name", ["launcher", "reader", "builder", "data"])
 def test_the_policy_of_a_person_is_its_file(name: str) -> None:
     properties = THINGS[f"{name.title()}Policy"]["Properties"]
     assert properties["PolicyDocument"] == policy(name)
@@ -134,7 +134,7 @@ def test_aws_takes_the_template_for_its_length() -> None:
 def test_aws_takes_each_policy_for_its_length(name: str) -> None:
     """https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html, which does not count white space."""
     # Managed policies, to attach to people.
-    alone = {"administrator", "administrator-stack", "builder", "launcher", "reader"}
+    alone = {"administrator", "administrator-stack", "builder", "data", "launcher", "reader"}
     limit = 6_144 if name in alone else 2_048 if name.endswith("-trust") else 10_240  # all that is in one role
     assert len("".join((ROOT / f"infra/iam/{name}.json").read_text().split())) <= limit
 
@@ -150,7 +150,7 @@ def test_moto_can_make_all_of_it_but_what_is_listed() -> None:
 
 BASE = {"ImageBuilder", "ImageLogs", "JobBucket", "JobBucketPolicy", "Repository", "NodeLogs", "Sweeper",
         "SweeperSchedule"}  # fmt: skip
-WIDE = {"BuilderPolicy", "ImageBuilderRole", "NodeRole", "NodeProfile", "SageMakerRole", "SchedulerRole",
+WIDE = {"BuilderPolicy", "DataPolicy", "ImageBuilderRole", "NodeRole", "NodeProfile", "SageMakerRole", "SchedulerRole",
         "SweeperRole", "LauncherPolicy", "SageMakerPolicy", "ReaderPolicy"}  # fmt: skip
 
 

@@ -23,7 +23,8 @@ def granted() -> Iterator[None]:
     """Inside the block, a call fails the test unless infra/iam grants its actions to the caller.
 
     For --register it has the policy for that, too.
-    The caller is the administrator for launch.infra, the builder for launch.image, a launcher who examines
+    The caller is the administrator for launch.infra, the builder for launch.image, who may publish data sets for
+    launch.data, a launcher who examines
     the account for launch.doctor, and the launcher for the rest.
     Calls that a test itself makes, to set something up, do not count.
     """
@@ -51,8 +52,8 @@ def _policy() -> str | None:
     caller = next((module for module in modules if not _is_carrier(module)), "")
     if not caller.startswith("launch.") or caller.startswith("launch.rehearse"):
         return None
-    others = {"launch.infra": "administrator", "launch.image": "builder", "launch.doctor": "doctor",
-              "launch.sagemaker.register": "sagemaker-extras"}  # fmt: skip
+    others = {"launch.infra": "administrator", "launch.image": "builder", "launch.data": "data",
+              "launch.doctor": "doctor", "launch.sagemaker.register": "sagemaker-extras"}  # fmt: skip
     return next((who for place, who in others.items() if any(m.startswith(place) for m in modules)), "launcher")
 
 

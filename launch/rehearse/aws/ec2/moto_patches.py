@@ -10,6 +10,8 @@ from typing import Any
 from unittest import mock
 
 from moto.core.utils import method_names_from_class
+from moto.ebs.models import EBSBackend
+from moto.ebs.responses import EBSResponse
 from moto.ec2.models import EC2Backend
 from moto.ec2.models.amis import Ami
 from moto.ec2.models.elastic_block_store import Volume
@@ -24,7 +26,7 @@ from moto.scheduler.models import EventBridgeSchedulerBackend
 from moto.servicequotas.models import ServiceQuotasBackend
 from moto.sts.models import STSBackend
 
-from launch.rehearse.aws.ec2 import consistency, scheduler
+from launch.rehearse.aws.ec2 import consistency, direct, scheduler
 from launch.rehearse.aws.ec2.instances import attachment, call_action, cpu_options, interfaces_of, run_instances
 from launch.rehearse.aws.ec2.network_resources import (
     create_placement_group,
@@ -73,6 +75,10 @@ def patched(rules: Rules) -> Iterator[None]:
         (EC2Response, "delete_placement_group", delete_placement_group),
         (EC2Response, "describe_capacity_reservations", describe_capacity_reservations),
         (EC2Backend, "describe_snapshots", describe_snapshots),
+        (EC2Backend, "copy_snapshot", direct.copy_snapshot),
+        (EBSResponse, "start_snapshot", direct.start_snapshot),
+        (EBSResponse, "list_snapshot_blocks", direct.list_snapshot_blocks),
+        (EBSBackend, "complete_snapshot", direct.complete_snapshot),
         (EC2Backend, "create_security_group", create_security_group),
         (EC2Backend, "delete_security_group", delete_security_group),
         (EC2Backend, "attach_volume", attach_volume),
@@ -91,7 +97,7 @@ def patched(rules: Rules) -> Iterator[None]:
         (EventBridgeSchedulerBackend, "list_schedules", scheduler.list_schedules),
     ]
     with ExitStack() as stack:
-        rules.access.others += [scheduler.check_of(rules), consistency.check_of(rules)]
+        rules.access.others += [scheduler.check_of(rules), consistency.check_of(rules), direct.check_of(rules)]
         stack.enter_context(rules.access.enforced())
         for owner, name, new in changes:
             stack.enter_context(replaced(owner, name, new, rules))

@@ -48,7 +48,8 @@ class Rules:
     capacity: instances by zone, type or (type, zone); quota: vCPUs by code; spot_usd: by zone; address: of a node, in
     place of moto's; answered: requests and answers by client token; stillborn: reasons for which the next instances end
     instead of running; has_spot_role: the service-linked role; initialization_mib_s: the quota of all volumes together;
-    fresh: new resources, and how often they will not be found yet; now: seconds since the epoch.
+    fresh: new resources, and how often they will not be found yet; direct: requests and answers of StartSnapshot by
+    client token; now: seconds since the epoch.
     """
 
     capacity: dict[str | tuple[str, str], int] = field(default_factory=dict)
@@ -62,6 +63,7 @@ class Rules:
     has_spot_role: bool = True
     initialization_mib_s: int = 5000
     fresh: dict[str, int] = field(default_factory=dict)
+    direct: dict[str, tuple[str, Any]] = field(default_factory=dict)
     now: Callable[[], float] = time.time
     access: Access = field(default_factory=Access)
     answered: dict[tuple[str, str, str], tuple[str, Any]] = field(default_factory=dict)

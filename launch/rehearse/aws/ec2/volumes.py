@@ -7,7 +7,7 @@ from typing import Any, cast
 from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
 
-from launch.rehearse.aws.ec2 import consistency
+from launch.rehearse.aws.ec2 import consistency, direct
 from launch.rehearse.aws.ec2.idempotency import once
 from launch.rehearse.aws.ec2.rules import Rules
 
@@ -47,6 +47,7 @@ def describe_snapshots(
     for name in snapshot_ids or ():
         if name not in backend.snapshots:
             raise EC2ClientError("InvalidSnapshot.NotFound", f"The snapshot '{name}' does not exist.")
+    direct.looked_at(backend)
     return list(original(backend, snapshot_ids, filters))
 
 

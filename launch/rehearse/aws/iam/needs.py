@@ -41,6 +41,7 @@ NAMES = {"service-quotas": "servicequotas"}
 S3 = {"HeadBucket": "ListBucket", "HeadObject": "GetObject", "ListObjectsV2": "ListBucket",
       "ListObjectVersions": "ListBucketVersions", "CreateMultipartUpload": "PutObject", "UploadPart": "PutObject",
       "CompleteMultipartUpload": "PutObject", "CopyObject": "PutObject", "DeleteObjects": "DeleteObject",
+      "ListMultipartUploads": "ListBucketMultipartUploads",
       "GetBucketEncryption": "GetEncryptionConfiguration"}  # fmt: skip
 
 # EC2's operations on existing resources -> {parameter with their ids: their type}.
@@ -51,6 +52,7 @@ CHANGES = {
     "DeleteNetworkInterface": {"NetworkInterfaceId": "network-interface"},
     "DeletePlacementGroup": {"GroupName": "placement-group"},
     "DeleteSecurityGroup": {"GroupId": "security-group"},
+    "DeleteSnapshot": {"SnapshotId": "snapshot"},
     "DeleteVolume": {"VolumeId": "volume"},
     "GetConsoleOutput": {"InstanceId": "instance"},
     "ModifyInstanceAttribute": {"InstanceId": "instance"},
@@ -59,6 +61,7 @@ CHANGES = {
 }
 # Its operations that create one -> its type, and the resources that they use.
 MAKES = {
+    "CopySnapshot": ("snapshot", {}),
     "CreatePlacementGroup": ("placement-group", {}),
     "CreateSecurityGroup": ("security-group", {"VpcId": "vpc"}),
     "CreateVolume": ("volume", {"SnapshotId": "snapshot"}),
@@ -159,10 +162,15 @@ def _made(
     """Creating a resource, with its tags.  more: condition keys of that resource."""
     specs = [spec for spec in params.get("TagSpecifications", ()) if spec["ResourceType"] == kind]
     tags = _requested({tag["Key"]: tag["Value"] for spec in specs for tag in spec["Tags"]})
-    arn = view.arn("ec2", f"{kind}/{name}")
+    arn = view.arn("ec2", f"{kind}/{name}") if kind != "snapshot" else _new_snapshot(view)
     yield Need(f"ec2:{operation}", arn, {**tags, **(more or {})})
     if tags:
         yield Need("ec2:CreateTags", arn, {**tags, "ec2:CreateAction": operation})
+
+
+def _new_snapshot(view: AccountView) -> str:
+    """Snapshots have no account in their names."""
+    return f"arn:aws:ec2:{view.region}::snapshot/new"
 
 
 def _requested(tags: Tags) -> dict[str, str]:
@@ -179,8 +187,15 @@ def _s3(call: Call, view: AccountView) -> Iterator[Need]:
     mine = {"s3:ResourceAccount": view.account, "aws:PrincipalAccount": view.account}
     if "Key" in params:
         yield Need(action, f"{arn}/{params['Key']}", mine)
+        if "CopySource" in params:
+            yield Need("s3:GetObject", f"arn:aws:s3:::{_source(params['CopySource'])}", mine)
     else:
         yield Need(action, arn, {**mine, **({"s3:prefix": params["Prefix"]} if "Prefix" in params else {})})
+
+
+def _source(source: Any) -> str:
+    """Bucket and key of what is copied, as boto3 takes them and as they are sent."""
+    return f"{source['Bucket']}/{source['Key']}" if isinstance(source, Mapping) else str(source).lstrip("/")
 
 
 def _sagemaker(call: Call, view: AccountView) -> Iterator[Need]:
@@ -223,6 +238,13 @@ def _scheduler(call: Call, view: AccountView) -> Iterator[Need]:
 
 
 def _ebs(call: Call, view: AccountView) -> Iterator[Need]:
+    """https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonelasticblockstore.html"""
+    if call.operation == "StartSnapshot":
+        tags = _requested({tag["Key"]: tag["Value"] for tag in call.params.get("Tags", ())})
+        yield Need(_action(call), _new_snapshot(view), tags)
+        if tags:
+            yield Need("ec2:CreateTags", _new_snapshot(view), {**tags, "ec2:CreateAction": call.operation})
+        return
     yield _existing(_action(call), "snapshot", call.params["SnapshotId"], view)
 
 

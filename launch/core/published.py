@@ -1,0 +1,109 @@
+"""Data sets that launch.data has published: where they are in S3, and what the tags of their snapshots say.  Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from launch.core.names import BUCKET_NAME, BUCKET_TAG, DATA_TAG, OWNER_TAG, STARTED_TAG, TOOLKIT, read_time
+from trainer.errors import SettingsError
+
+DIGEST_TAG = f"{TOOLKIT}:digest"  # of the manifest
+CONTENT_TAG = f"{TOOLKIT}:content"  # counts, for plans
+BLOCKS_TAG = f"{TOOLKIT}:blocks"  # how many were written, and the digest of their digests
+NAME = r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?"
+MANIFEST, RECORD = "manifest.json", "published.json"
+
+_CONTENT = re.compile(
+    r"train=(?P<train>\d{1,12}) val=(?P<val>\d{1,12}) bytes=(?P<bytes>\d{1,18}) classes=(?P<classes>\d{1,9})"
+    r" px=(?P<px>\d{1,6})",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a prepared data set holds.  px: the shorter side that images were limited to, 0 if they were not."""
+
+    train: int
+    val: int
+    bytes: int
+    classes: int
+    px: int = 0
+
+    @property
+    def images(self) -> int:
+        return self.train + self.val
+
+    @property
+    def image_bytes(self) -> float:
+        """Of a mean image."""
+        return self.bytes / max(1, self.images)
+
+    def __str__(self) -> str:
+        return f"train={self.train} val={self.val} bytes={self.bytes} classes={self.classes} px={self.px}"
+
+
+def check_name(name: str) -> str:
+    """`name`, if a data set can be called that in tags, S3 and IAM.  Raises SettingsError."""
+    if not re.fullmatch(NAME, name):
+        raise SettingsError(
+            f"{name!r} cannot be the name of a data set: at most 48 lower-case letters, digits and hyphens, with a "
+            "letter or digit at both ends."
+        )
+    return name
+
+
+def prefix_of(name: str) -> str:
+    """The data set's folder in the toolkit's bucket, which the roles of nodes and of SageMaker may read."""
+    return f"data/{name}/"
+
+
+def tags(
+    name: str, content: Content, digest: str, blocks: str, bucket: str, owner: str, started: str
+) -> list[dict[str, str]]:
+    """The tags of a snapshot, as AWS takes them."""
+    named = {
+        "Name": f"{TOOLKIT}-data-{name}",
+        DATA_TAG: name,
+        STARTED_TAG: started,
+        BUCKET_TAG: bucket,
+        OWNER_TAG: owner,
+        DIGEST_TAG: digest,
+        CONTENT_TAG: str(content),
+        BLOCKS_TAG: blocks,
+    }
+    return [{"Key": key, "Value": value} for key, value in named.items()]
+
+
+def content_of(values: Mapping[str, str]) -> Content | None:
+    """What the tags of a snapshot say of its data; None where they say nothing, as those made by hand."""
+    found = _CONTENT.fullmatch(values.get(CONTENT_TAG, ""))
+    if found is None:
+        return None
+    numbers = {key: int(value) for key, value in found.groupdict().items()}
+    return Content(**numbers)
+
+
+def foreign_tag(values: Mapping[str, str]) -> str:
+    """The first of the tags that tags() gives that is missing or cannot be ours, as KEY=VALUE; "" if all are ours.
+
+    One tag is quickly copied, and snapshots made by hand have one.  Only what has all of them is ours to delete.
+    """
+    name = values.get(DATA_TAG, "")
+    is_right = {
+        DATA_TAG: re.fullmatch(NAME, name) is not None,
+        "Name": values.get("Name") == f"{TOOLKIT}-data-{name}",
+        STARTED_TAG: read_time(values.get(STARTED_TAG)) is not None,
+        BUCKET_TAG: re.fullmatch(BUCKET_NAME, values.get(BUCKET_TAG, "")) is not None,
+        DIGEST_TAG: re.fullmatch(r"[0-9a-f]{64}", values.get(DIGEST_TAG, "")) is not None,
+        CONTENT_TAG: content_of(values) is not None,
+        BLOCKS_TAG: re.fullmatch(r"\d{1,9} [0-9a-f]{64}", values.get(BLOCKS_TAG, "")) is not None,
+    }
+    wrong = next((key for key, right in is_right.items() if not right), "")
+    return f"{wrong}={values.get(wrong, '')}" if wrong else ""
+
+
+def read_content(record: Mapping[str, Any]) -> Content:
+    """The content that a record in S3 or a manifest's summary holds.  Raises KeyError, TypeError and ValueError."""
+    return Content(**{key: int(record[key]) for key in ("train", "val", "bytes", "classes", "px")})

@@ -1,0 +1,179 @@
+"""The verbs publish, list, show, copy and delete: each looks up, decides in a planner, and acts here."""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launch.core import shell
+from launch.core.aws import Aws
+from launch.core.clock import Clock
+from launch.core.lookup import read_json, region_or_some
+from launch.core.names import bucket_of
+from launch.core.perform import Say, perform
+from launch.core.plan import dry_run
+from launch.core.published import RECORD, check_name
+from launch.data import copying, planner, show
+from launch.data.image import Which, find_tools
+from launch.data.lookup import find_snapshots, look_up, place_of
+from launch.data.options import CopyOptions, DeleteOptions, ListOptions, NameOptions, PublishOptions
+from launch.data.patient import Patient
+from launch.data.prepared import Prepared, count_source, is_prepared, read_prepared
+from launch.data.publish import Publisher
+from launch.data.remove import plan_removal
+from launch.data.state import State
+from trainer.contract import Exit
+from trainer.errors import DataError, SettingsError, error_with
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What the commands need from outside.
+
+    make_aws: calls to a region, None for the configured one; which: the path of a program; env: of child processes;
+    confirm: raises SettingsError unless the user agrees.
+    """
+
+    make_aws: Callable[[str | None], Aws]
+    which: Which
+    env: Mapping[str, str]
+    clock: Clock
+    say: Say
+    confirm: Callable[[str], None]
+
+
+class Commands:
+    """Each verb takes its options and returns the exit code."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime, self._say = runtime, runtime.say
+
+    def publish(self, options: PublishOptions) -> int:
+        """Prepares the images if they are not, and brings them to S3 and into a snapshot."""
+        source = _given(options.source, "a folder", "publish photos --name photos")
+        name = options.name or check_name(source.resolve().name)
+        aws = self._runtime.make_aws(options.region)
+        tools = find_tools(self._runtime.which) if options.to != "s3" else None
+        prepared = self._prepared(options, source)
+        if prepared is None:
+            target, size = _target(options, source), count_source(source)
+            plan = planner.plan_unprepared(options, name, source, target, size, region_or_some(aws))
+            return dry_run(plan, options.dry_run, self._say)
+        facts = look_up(aws, name, prepared, with_users=options.replace)
+        to_do = planner.plan_publish(options, name, prepared, facts, self._runtime.clock.utc())
+        if options.dry_run:
+            return dry_run(to_do, options.dry_run, self._say)
+        if to_do.problem:
+            raise to_do.problem
+        publication = to_do.payload
+        state = State(options.work_dir or prepared.folder.with_name(f"{prepared.folder.name}-publishing"))
+        if planner.is_done(publication, facts):
+            self._say(f"{name} is published, and nothing has changed.")
+            state.clear()  # an earlier run may have ended before it did that
+        else:
+            self._say(to_do.brief)
+            earlier = facts.record if facts.record and facts.record.get("digest") == prepared.digest else {}
+            patient = self._patient(options.region, options.connections)
+            runtime = self._runtime
+            publisher = Publisher(aws, patient, runtime.clock, self._say, runtime.env, state, tools)
+            publisher.publish(to_do, options, earlier)
+        return self.show(NameOptions(name=name, region=options.region))
+
+    def list(self, options: ListOptions) -> int:
+        """A line per data set, also of those that are not finished."""
+        aws = self._runtime.make_aws(options.region)
+        account = str(aws.call("sts", "GetCallerIdentity")["Account"])
+        bucket = bucket_of(account, aws.region)
+        query = {"Bucket": bucket, "Prefix": "data/", "Delimiter": "/", "ExpectedBucketOwner": account}
+        folders = aws.pages("s3", "ListObjectsV2", "CommonPrefixes", query)
+        names = [row["Prefix"].split("/")[1] for row in folders]
+        records = {name: read_json(aws, bucket, f"data/{name}/{RECORD}") for name in names}
+        self._say(show.listing(aws.region, records, find_snapshots(aws)))
+        return Exit.DONE
+
+    def show(self, options: NameOptions) -> int:
+        """Everything about one, and the commands that use it."""
+        name = _given(options.name, "the name of a data set", "show photos")
+        aws = self._runtime.make_aws(options.region)
+        facts = look_up(aws, name)
+        if facts.problems:
+            raise facts.problems[0]
+        if facts.record is None and not facts.snapshots:
+            raise SettingsError(f"there is no data set {name} in {facts.region}; see python -m launch.data list.")
+        self._say(show.details(name, place_of(name, facts.account, facts.region), facts))
+        return Exit.DONE
+
+    def copy(self, options: CopyOptions) -> int:
+        """Brings a published data set to another region."""
+        name = _given(options.name, "the name of a data set", "copy photos --to-region eu-west-1")
+        region = _given(options.to_region, "--to-region", "copy photos --to-region eu-west-1")
+        here, there = self._runtime.make_aws(options.region), self._runtime.make_aws(region)
+        plan = copying.plan_copy(name, look_up(here, name), look_up(there, name, with_users=True), options.kms_key)
+        if options.dry_run:
+            return dry_run(plan, options.dry_run, self._say)
+        if plan.problem:
+            raise plan.problem
+        self._say(plan.brief)
+        copying.carry_out(plan, there, self._patient(region, 16), self._runtime.clock, self._say)
+        return self.show(NameOptions(name=name, region=region))
+
+    def delete(self, options: DeleteOptions) -> int:
+        """Deletes what launch.data has published under a name."""
+        name = _given(options.name, "the name of a data set", "delete photos")
+        aws = self._runtime.make_aws(options.region)
+        plan = plan_removal(name, look_up(aws, name, with_users=True))
+        if options.dry_run:
+            return dry_run(plan, options.dry_run, self._say)
+        if plan.problem:
+            raise plan.problem
+        self._say(plan.brief)
+        for fact in plan.facts:
+            self._say(f"  {fact.name}: {fact.text}")
+        if not options.yes:
+            self._runtime.confirm(f"this deletes data set {name} in {aws.region}")
+        perform(plan.steps, aws.call, lambda line: None, self._runtime.clock.sleep)
+        self._say(
+            f"deleted {len(plan.steps)} snapshots and objects of {name}; the bucket keeps old versions for a week"
+        )
+        return Exit.DONE
+
+    # ---- parts of them
+
+    def _prepared(self, options: PublishOptions, source: Path) -> Prepared | None:
+        """The prepared data set, which trainer.prepare makes if need be; None for a dry run that would make it."""
+        if is_prepared(source):
+            return read_prepared(source)
+        target = _target(options, source)
+        count_source(source)
+        if not is_prepared(target):
+            if options.dry_run:
+                return None
+            self._prepare(options, source, target)
+        else:
+            self._say(f"{target} was prepared before and is taken as it is; delete it to have it prepared again")
+        return read_prepared(target)
+
+    def _prepare(self, options: PublishOptions, source: Path, target: Path) -> None:
+        """A process of its own: launch imports nothing that decodes images."""
+        command = planner.prepare_command(options, source, target, sys.executable)
+        self._say(f"$ {' '.join(planner.prepare_command(options, source, target))}")
+        code = shell.run(command, self._runtime.env)
+        if code:
+            raise error_with(code, "trainer.prepare did not finish; its last lines are above.")
+        if not is_prepared(target):
+            raise DataError(f"trainer.prepare left no manifest in {target}; run it by itself to see why.")
+
+    def _patient(self, region: str | None, connections: int) -> Patient:
+        return Patient(lambda: self._runtime.make_aws(region), self._runtime.clock, connections)
+
+
+def _target(options: PublishOptions, source: Path) -> Path:
+    folder = source.resolve()
+    return options.prepared or folder.with_name(f"{folder.name}-prepared")
+
+
+def _given(value: Any, what: str, example: str) -> Any:
+    if value is None:
+        raise SettingsError(f"give {what}, as in python -m launch.data {example}")
+    return value

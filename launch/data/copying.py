@@ -1,0 +1,164 @@
+"""Copies a published data set to another region: its snapshot by EC2, its objects by S3.  All can be repeated."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from launch.core.aws import Aws
+from launch.core.clock import Clock
+from launch.core.names import BUCKET_TAG
+from launch.core.perform import Say
+from launch.core.plan import Fact, Plan, Request
+from launch.core.published import MANIFEST, RECORD
+from launch.data import prices
+from launch.data.facts import COMPLETED, ERROR, Facts, Snapshot
+from launch.data.lookup import place_of
+from launch.data.patient import Patient
+from launch.data.planner import SOME_ACCOUNT
+from launch.data.show import content_in
+from launch.data.snapshot import wait_until_completed
+from launch.data.upload import SHA256, Place
+from trainer.errors import SettingsError, TrainerError
+
+# Of one CopyObject: https://docs.aws.amazon.com/AmazonS3/latest/API/API_CopyObject.html
+LARGEST = 5 * 2**30
+LAST = (MANIFEST, RECORD)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """objects: names to copy; snapshot: of which a copy is made; begun: one that is there."""
+
+    source: Place
+    target: Place
+    objects: tuple[str, ...]
+    snapshot: Snapshot | None
+    begun: Snapshot | None
+    request: Request | None
+
+
+def plan_copy(name: str, here: Facts, there: Facts, kms_key: str | None) -> Plan[Copy]:
+    """here, there: of the region that has it, and of the one that shall."""
+    copy = _copy(name, here, there, kms_key)
+    objects, snapshot, target = copy.objects, copy.snapshot, copy.target
+    each = ("for each object, the manifest last:", (_object_request(copy.source, target, "<object>"),))
+    size = _size(here, snapshot)
+    return Plan(
+        title=f"copy data set {name} from {here.region} to {there.region}",
+        payload=copy,
+        facts=(
+            Fact("objects", len(objects), f"{len(objects)} of {len(here.there)} to copy to {target.uri}"),
+            Fact("snapshot", snapshot.id if snapshot else None, _words(snapshot, copy.begun)),
+        ),
+        steps=(copy.request,) if copy.request else (),
+        rates=(prices.copying(size, in_s3=bool(objects), in_snapshot=copy.request is not None),),
+        problems=(*here.problems, *there.problems, *_problems(name, here, there, snapshot)),
+        later=(each,) if objects else (),
+    )
+
+
+def _copy(name: str, here: Facts, there: Facts, kms_key: str | None) -> Copy:
+    account = here.account or SOME_ACCOUNT
+    source, target = place_of(name, account, here.region), place_of(name, account, there.region)
+    objects = _objects(here, there)
+    snapshot = next((one for one in here.snapshots if not one.foreign and one.state == COMPLETED), None)
+    if snapshot is None:
+        return Copy(source, target, objects, None, None, None)
+    begun = next((one for one in there.of_digest(snapshot.digest) if one.state != ERROR), None)
+    request = None if begun else _copy_request(name, snapshot, here.region, target, kms_key)
+    return Copy(source, target, objects, snapshot, begun, request)
+
+
+def _size(here: Facts, snapshot: Snapshot | None) -> int:
+    content = content_in(here.record) or (snapshot.content if snapshot else None)
+    return content.bytes if content else 0
+
+
+def _objects(here: Facts, there: Facts) -> tuple[str, ...]:
+    """Names, of all that differ in size; all of them where the contents differ, and what makes it complete last."""
+    is_same = (there.record or {}).get("digest") == (here.record or {}).get("digest")
+    differ = [name for name, size in here.there.items() if not is_same or there.there.get(name) != size]
+    return (*sorted(set(differ) - {*LAST}), *(name for name in LAST if name in differ))
+
+
+def _words(snapshot: Snapshot | None, begun: Snapshot | None) -> str:
+    if snapshot is None:
+        return "none"
+    return f"{snapshot.id}, as {begun.id} there: {begun.state}" if begun else snapshot.id
+
+
+def _problems(name: str, here: Facts, there: Facts, snapshot: Snapshot | None) -> list[TrainerError]:
+    """The first reason why it cannot be copied, if there is one."""
+    large = next((one for one, size in here.there.items() if size > LARGEST), "")
+    is_there = here.record is not None or snapshot is not None
+    reasons = (
+        (here.region == there.region, f"{name} is in {here.region} already; give another --to-region."),
+        (
+            here.is_looked_up and not is_there,
+            f"there is no data set {name} in {here.region}; see python -m launch.data list.",
+        ),
+        (bool(large), f"{large} is larger than 5 GiB, which S3 does not copy at once; publish it there."),
+        (
+            bool(there.there) and there.record is None,
+            f"{there.region} has files of that name that launch.data did not publish; remove them.",
+        ),
+        (
+            _replaces(here, there) and bool(there.users),
+            f"{name} is in use by {', '.join(there.users)} in {there.region}; wait until they end.",
+        ),
+    )
+    first: list[TrainerError] = [SettingsError(words) for applies, words in reasons if applies]
+    return first[:1]
+
+
+def _replaces(here: Facts, there: Facts) -> bool:
+    """Whether the region has another content under this name."""
+    return there.record is not None and there.record.get("digest") != (here.record or {}).get("digest")
+
+
+def _copy_request(name: str, snapshot: Snapshot, region: str, target: Place, kms_key: str | None) -> Request:
+    """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CopySnapshot.html: sent to the region it goes to."""
+    named = {**snapshot.tags, BUCKET_TAG: target.bucket}
+    tags = [{"Key": key, "Value": value} for key, value in named.items() if not key.startswith("aws:")]
+    params: dict[str, Any] = {
+        "SourceRegion": region,
+        "SourceSnapshotId": snapshot.id,
+        "Description": f"data set {name}, of launch.data",
+        "Encrypted": True,
+        "TagSpecifications": [{"ResourceType": "snapshot", "Tags": tags}],
+    }
+    if kms_key:
+        params["KmsKeyId"] = kms_key
+    return Request("ec2", "CopySnapshot", params, "copy the snapshot", name="copy")
+
+
+def _object_request(source: Place, target: Place, name: str) -> Request:
+    params = {
+        **target.of(name),
+        "CopySource": {"Bucket": source.bucket, "Key": source.prefix + name},
+        "ExpectedSourceBucketOwner": source.account,
+        "ChecksumAlgorithm": "SHA256",
+        "MetadataDirective": "COPY",  # with the digest
+    }
+    return Request("s3", "CopyObject", params, f"copy {name}, with its {SHA256}")
+
+
+def carry_out(plan: Plan[Copy], aws: Aws, patient: Patient, clock: Clock, say: Say) -> None:
+    """Copies.  aws, patient: of the region it goes to."""
+    copy = plan.payload
+    begun = copy.begun.id if copy.begun else ""
+    if copy.request is not None:
+        say(copy.request.why)
+        begun = str(patient.call("ec2", "CopySnapshot", copy.request.params)["SnapshotId"])
+
+    def one(name: str) -> None:
+        request = _object_request(copy.source, copy.target, name)
+        patient.call(request.service, request.operation, request.params)
+
+    files = [name for name in copy.objects if name not in LAST]
+    say(f"copy {len(files)} files to {copy.target.uri}")
+    patient.each(files, one)
+    if begun:
+        say(f"wait until {begun} is completed")
+        wait_until_completed(aws, clock, begun)
+    for name in copy.objects[len(files) :]:
+        one(name)

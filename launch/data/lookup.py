@@ -1,0 +1,107 @@
+"""Look-ups for launch.data.  Reads only."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from launch.core.aws import Aws
+from launch.core.lookup import Lookups, check_bucket, read_json, region_or_some
+from launch.core.names import BUCKET_TAG, DATA_TAG, JOB_TAG, Folder, bucket_of, tag_values
+from launch.core.published import RECORD, prefix_of
+from launch.data.facts import Facts, Snapshot, snapshot_of
+from launch.data.prepared import Prepared
+from launch.data.upload import Place, is_same, open_uploads, sizes
+from trainer.errors import TrainerError
+
+RUNNING = {"Name": "instance-state-name", "Values": ["pending", "running"]}
+
+
+def look_up(aws: Aws, name: str, prepared: Prepared | None = None, *, with_users: bool = False) -> Facts:
+    """All facts.  Raises nothing of AWS's: failures are among the problems.  prepared: what S3 is compared with."""
+    try:
+        region, caller = aws.region, aws.call("sts", "GetCallerIdentity")
+    except TrainerError as problem:
+        return Facts(region_or_some(aws), problems=(problem,))
+    lookups, account = Lookups(), str(caller["Account"])
+    place = place_of(name, account, region)
+    lookups.required(partial(check_bucket, aws, place.bucket, account), None)
+    none: tuple[Snapshot, ...] = ()
+    snapshots = lookups.required(partial(find_snapshots, aws, name), none)
+    facts = Facts(region, account, str(caller.get("UserId", "")), snapshots=snapshots)
+    if lookups.problems:
+        return _with(facts, problems=tuple(lookups.problems))
+    nothing: dict[str, int] = {}
+    there = lookups.required(partial(sizes, aws, place), nothing)
+    no_uploads: list[tuple[str, str]] = []
+    none_is: frozenset[str] = frozenset()
+    facts = _with(
+        facts,
+        there=there,
+        record=lookups.required(partial(read_json, aws, place.bucket, place.prefix + RECORD), None)
+        if RECORD in there
+        else None,
+        same=lookups.required(partial(_same, aws, place, prepared, there), none_is),
+        open_uploads=tuple(lookups.required(partial(open_uploads, aws, place), no_uploads)),
+    )
+    if with_users:
+        nobody: tuple[str, ...] = ()
+        facts = _with(facts, users=lookups.required(partial(users, aws, place, facts.snapshots), nobody))
+    return _with(facts, problems=tuple(lookups.problems))
+
+
+def _with(facts: Facts, **changes: Any) -> Facts:
+    return replace(facts, **changes)
+
+
+def place_of(name: str, account: str, region: str) -> Place:
+    """The data set's folder in the bucket that launch.infra makes, the only one that the roles may read."""
+    return Place(bucket_of(account, region), prefix_of(name), account)
+
+
+def _same(aws: Aws, place: Place, prepared: Prepared | None, there: dict[str, int]) -> frozenset[str]:
+    files = prepared.files if prepared else ()
+    return frozenset(file.name for file in files if is_same(aws, place, file, there))
+
+
+def find_snapshots(aws: Aws, name: str | None = None) -> tuple[Snapshot, ...]:
+    """The account's snapshots with a data set, or with this one; the newest first."""
+    chosen = {"Name": f"tag:{DATA_TAG}", "Values": [name]} if name else {"Name": "tag-key", "Values": [DATA_TAG]}
+    rows = aws.pages("ec2", "DescribeSnapshots", "Snapshots", {"OwnerIds": ["self"], "Filters": [chosen]})
+    return tuple(snapshot_of(row) for row in sorted(rows, key=lambda row: str(row["StartTime"]), reverse=True))
+
+
+# ---- who reads a data set now
+
+
+def users(aws: Aws, place: Place, snapshots: tuple[Snapshot, ...]) -> tuple[str, ...]:
+    """Jobs that run and were started from this data set, as NAME (EC2) or NAME (SageMaker)."""
+    names = {one.id for one in snapshots}
+    found = [f"{job} (EC2)" for job in _on_ec2(aws, place, names)]
+    return (*found, *(f"{job} (SageMaker)" for job in _on_sagemaker(aws, place)))
+
+
+def _on_ec2(aws: Aws, place: Place, snapshots: set[str]) -> Iterator[str]:
+    filters = [{"Name": "tag-key", "Values": [JOB_TAG]}, RUNNING]
+    rows = aws.pages("ec2", "DescribeInstances", "Reservations", {"Filters": filters})
+    tags = [tag_values(node) for row in rows for node in row["Instances"]]
+    jobs = sorted({(one[JOB_TAG], one.get(BUCKET_TAG, place.bucket)) for one in tags})
+    for job, bucket in jobs:
+        spec = read_json(aws, bucket, Folder(bucket, job).spec) or {}
+        source = str(spec.get("where", {}).get("data_s3") or "")
+        if spec.get("snapshot") in snapshots or _is_inside(source, place):
+            yield job
+
+
+def _on_sagemaker(aws: Aws, place: Place) -> Iterator[str]:
+    rows = aws.pages("sagemaker", "ListTrainingJobs", "TrainingJobSummaries", {"StatusEquals": "InProgress"})
+    for row in rows:
+        job = aws.call("sagemaker", "DescribeTrainingJob", {"TrainingJobName": row["TrainingJobName"]})
+        channels = job.get("InputDataConfig", ())
+        sources = [channel.get("DataSource", {}).get("S3DataSource", {}).get("S3Uri", "") for channel in channels]
+        if any(_is_inside(source, place) for source in sources):
+            yield str(row["TrainingJobName"])
+
+
+def _is_inside(source: str, place: Place) -> bool:
+    return f"{source.rstrip('/')}/".startswith(f"{place.uri}/")

@@ -1,0 +1,63 @@
+"""Options of `python -m launch.data`; flags and help follow from them."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from launch.core.options import RegionOptions
+from launch.core.published import check_name
+from trainer.errors import SettingsError
+
+
+def _checked(value: Any) -> Any:
+    try:
+        return check_name(str(value))
+    except SettingsError as error:
+        raise ValueError(str(error)) from error
+
+
+Name = Annotated[str, BeforeValidator(_checked)]
+DryRun = bool | Literal["json"]
+
+
+class PublishOptions(RegionOptions):
+    source: Path | None = Field(
+        None, description="folder of images, their archives, or what trainer.prepare made; also as the first word"
+    )
+    name: Name | None = Field(None, description="name of the data set in the account (default: the folder's)")
+    to: Literal["both", "s3", "snapshot"] = Field("both", description="where to: S3, a snapshot for EC2, or both")
+    prepared: Path | None = Field(
+        None, description="folder for the shards of images that are not prepared yet (default: SOURCE-prepared)"
+    )
+    resize: int | None = Field(None, ge=32, description="shorter side of prepared images in pixels, at most")
+    work_dir: Path | None = Field(
+        None, description="folder for the snapshot's file system, as large as the data (default: beside the shards)"
+    )
+    verify: Literal["all", "sample", "none"] = Field(
+        "all", description="how much of the snapshot is read back and compared; sample: 100 blocks"
+    )
+    kms_key: str | None = Field(None, description="ARN of the key for the snapshot (default: the account's for EBS)")
+    connections: int = Field(16, ge=1, le=128, description="requests at a time")
+    upload_mbit_s: float = Field(100.0, gt=0, description="this machine's rate to AWS, for the plan's times")
+    replace: bool = Field(False, description="replace another content that is published under this name")
+    dry_run: DryRun = Field(False, description="print the plan and do nothing; --dry-run=json prints it as JSON")
+
+
+class ListOptions(RegionOptions):
+    pass
+
+
+class NameOptions(RegionOptions):
+    name: Name | None = Field(None, description="name of the data set; also as the first word")
+
+
+class CopyOptions(NameOptions):
+    to_region: str | None = Field(None, description="region to copy to")
+    kms_key: str | None = Field(None, description="ARN of that region's key (default: the account's for EBS there)")
+    dry_run: DryRun = Field(False, description="print the plan and do nothing; --dry-run=json prints it as JSON")
+
+
+class DeleteOptions(NameOptions):
+    yes: bool = Field(False, description="do not ask")
+    dry_run: DryRun = Field(False, description="print the plan and do nothing; --dry-run=json prints it as JSON")

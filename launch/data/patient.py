@@ -1,0 +1,85 @@
+"""Calls of which there are thousands, several at a time: each waits until AWS has room for it again."""
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from queue import LifoQueue
+from typing import Any, TypeVar
+
+from launch.core.aws import Aws
+from launch.core.clock import Clock
+from launch.core.errors import AwsError
+from launch.core.patience import Patience, may_pass
+from trainer.errors import TrainerError
+
+# "You should always retry requests that receive server (5xx) error responses, and ThrottlingException and
+# RequestThrottledException": https://docs.aws.amazon.com/ebs/latest/APIReference/API_PutSnapshotBlock.html
+BUSY = {"ThrottlingException", "RequestThrottledException", "ConcurrentLimitExceededException",
+        "InternalServerException", "RequestLimitExceeded", "SlowDown", "ServiceUnavailable", "InternalError", "500",
+        "503"}  # fmt: skip
+PATIENCE_S, FIRST_PAUSE_S, LONGEST_PAUSE_S = 900.0, 1.0, 30.0
+AHEAD = 4  # per connection: tasks that wait for a thread
+
+Item = TypeVar("Item")
+Call = Callable[..., Mapping[str, Any]]
+
+
+class Patient:
+    """Calls through `connections` clients; AWS's own are not shared by threads.  beside: codes that pass as well."""
+
+    def __init__(self, make_aws: Callable[[], Aws], clock: Clock, connections: int) -> None:
+        self._clock, self._connections = clock, connections
+        self._make_aws = make_aws
+        self._free = LifoQueue[Aws]()
+
+    def call(
+        self, service: str, operation: str, params: Mapping[str, Any], beside: tuple[str, ...] = ()
+    ) -> Mapping[str, Any]:
+        """The answer.  Raises AwsError for what does not pass, or has not for PATIENCE_S."""
+        patience = Patience(self._clock, PATIENCE_S, lambda error: _passes(error, beside))
+        pause_s = FIRST_PAUSE_S
+        while True:
+            aws = self._take()
+            try:
+                return aws.call(service, operation, params)
+            except AwsError as error:
+                patience.failure(error)
+            finally:
+                self._free.put(aws)
+            self._clock.sleep(pause_s)
+            pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
+
+    def _take(self) -> Aws:
+        with suppress(Exception):
+            return self._free.get_nowait()
+        return self._make_aws()
+
+    def each(self, items: Iterable[Item], act: Callable[[Item], None]) -> None:
+        """act(item) for all of them, several at a time.  Raises the first error, once what runs has ended."""
+        if self._connections == 1:
+            for item in items:
+                act(item)
+            return
+        with ThreadPoolExecutor(self._connections) as pool:
+            running = set[Future[None]]()
+            try:
+                for item in items:
+                    running.add(pool.submit(act, item))
+                    if len(running) >= AHEAD * self._connections:
+                        running = _without_done(running)
+                while running:
+                    running = _without_done(running)
+            finally:
+                for future in running:
+                    future.cancel()
+
+
+def _without_done(running: set[Future[None]]) -> set[Future[None]]:
+    done, left = wait(running, return_when=FIRST_COMPLETED)
+    for future in done:
+        future.result()
+    return left
+
+
+def _passes(error: TrainerError, beside: tuple[str, ...]) -> bool:
+    return may_pass(error) or (isinstance(error, AwsError) and error.aws_code in {*BUSY, *beside})

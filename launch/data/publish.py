@@ -1,0 +1,172 @@
+"""Carries a publication out: files to S3, then the snapshot, then the record.  Every step can be repeated.
+
+The record and the manifest decide what others see: the first is written before anything and after everything, the
+second once all files are there.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from launch.core.aws import Aws
+from launch.core.clock import Clock
+from launch.core.errors import AwsError
+from launch.core.names import TIME
+from launch.core.perform import Say, perform
+from launch.core.plan import Plan
+from launch.core.published import MANIFEST
+from launch.data import image, snapshot, upload
+from launch.data.image import Blocks, Tools
+from launch.data.options import PublishOptions
+from launch.data.patient import Patient
+from launch.data.planner import PUBLISHED, Publication, put_record
+from launch.data.prepared import File, check_digest
+from launch.data.state import Started, State
+from launch.data.upload import Counter
+
+GONE = ("", "error")
+SAY_EVERY_S = 10.0
+
+
+@dataclass(frozen=True)
+class Publisher:
+    """env: of mke2fs; tools: None where no snapshot is asked for."""
+
+    aws: Aws
+    patient: Patient
+    clock: Clock
+    say: Say
+    env: Mapping[str, str]
+    state: State
+    tools: Tools | None
+
+    def publish(self, plan: Plan[Publication], options: PublishOptions, earlier: Mapping[str, Any]) -> str:
+        """Returns the snapshot's id, "" without one.  earlier: the record of the same content, if there is one."""
+        publication = plan.payload
+        self._check_files(publication)
+        perform(plan.steps, self.aws.call, self.say, self.clock.sleep)
+        if publication.puts_manifest:
+            self._to_s3(publication)
+        more: Mapping[str, Any] = {
+            key: earlier[key] for key in ("snapshot", "region", "blocks", "verified") if key in earlier
+        }
+        if publication.wants_snapshot:
+            more = self._to_snapshot(publication, options)
+        record = put_record(publication, PUBLISHED, self.clock.utc(), more)
+        self.patient.call(record.service, record.operation, record.params)
+        for old in (*publication.older, *publication.failed):
+            self.say(f"delete {old.id}, of another content" if old in publication.older else f"delete {old.id}, failed")
+            delete_snapshot(self.patient, old.id)
+        self.state.clear()
+        return str(more.get("snapshot", ""))
+
+    def _check_files(self, publication: Publication) -> None:
+        """Nothing damaged leaves this machine."""
+        prepared = publication.prepared
+        self.say(f"check {len(prepared.files)} files against the manifest")
+        for file in prepared.files:
+            check_digest(prepared.path(file), file)
+
+    # ---- S3
+
+    def _to_s3(self, publication: Publication) -> None:
+        files, place = publication.uploads, publication.place
+        if files:
+            self.say(f"upload {len(files)} files to {place.uri}")
+        counter = Counter(sum(file.bytes for file in files), self._progress("in S3"))
+        uploader = upload.Uploader(self.patient, place, counter)
+
+        def send(file: File) -> None:
+            uploader.upload(publication.prepared.path(file), file)
+
+        self.patient.each(files, send)
+        for name in publication.extra:
+            self.patient.call("s3", "DeleteObject", place.of(name))
+        upload.put(self.patient, place, MANIFEST, publication.prepared.manifest)
+
+    # ---- the snapshot
+
+    def _to_snapshot(self, publication: Publication, options: PublishOptions) -> Mapping[str, Any]:
+        """Returns what the record says of it."""
+        blocks: Blocks | None = None
+        if publication.finished is None or not (publication.is_verified or options.verify == "none"):
+            blocks = self._image(publication)
+        name = publication.finished.id if publication.finished else self._write(publication, options, blocks)
+        verified = options.verify
+        if blocks is not None and verified != "none":
+            self.say(f"read {name} back, and compare it")
+            progress = self._progress("compared")
+            count = snapshot.compare(self.patient, name, blocks, verified, progress)
+            self.say(f"{count} of {len(blocks.digests)} blocks are as they were written")
+        tag = publication.finished.blocks if publication.finished else blocks.tag if blocks else ""
+        return {"snapshot": name, "region": self.aws.region, "blocks": tag, "verified": verified}
+
+    def _image(self, publication: Publication) -> Blocks:
+        """The blocks of the file system, which is made unless an earlier run has made it."""
+        digest, prepared = publication.prepared.digest, publication.prepared
+        self.state.prepare()
+        if (known := self.state.blocks(digest)) is not None:
+            return known
+        assert self.tools is not None
+        self.say(f"make the file system of {publication.gib} GiB in {self.state.image}")
+        image.make(self.tools, prepared.folder, self.state.image, publication.gib, digest, self.env)
+        blocks = image.scan(self.state.image)
+        self.state.keep_blocks(digest, blocks)
+        return blocks
+
+    def _write(self, publication: Publication, options: PublishOptions, blocks: Blocks | None) -> str:
+        assert blocks is not None
+        name = self._begun(publication, options, blocks)
+        writer = snapshot.Writer(self.patient, self.state, self._progress(f"in {name}"))
+        self.say(f"write {len(blocks.digests)} blocks to {name}; the same command goes on if it is interrupted")
+        writer.put_all(name, blocks)
+        snapshot.seal(self.patient, self.aws, name, blocks)
+        self.say(f"wait until {name} is completed")
+        snapshot.wait_until_completed(self.aws, self.clock, name)
+        return name
+
+    def _begun(self, publication: Publication, options: PublishOptions, blocks: Blocks) -> str:
+        """The snapshot to write to: that of an earlier run, or a new one."""
+        digest, region = publication.prepared.digest, self.aws.region
+        known = self.state.begun()
+        if known and known.snapshot and snapshot.state_of(self.aws, known.snapshot) in GONE and not self._is_new(known):
+            self.state.forget_snapshot()  # AWS gave it up, or somebody deleted it
+            known = None
+        if publication.pending and publication.pending.blocks == blocks.tag and not (known and known.snapshot):
+            return publication.pending.id  # another machine's, or this one's whose work folder is gone
+        started = self.state.begin(digest, region, self.clock.utc().strftime(TIME))
+        if started.snapshot:
+            return started.snapshot
+        tags = publication.tags(started.started, blocks.tag)
+        request = snapshot.start_request(started, publication.gib, publication.name, tags, options.kms_key)
+        answer = self.patient.call(request.service, request.operation, request.params)
+        return self.state.answered(started, str(answer["SnapshotId"])).snapshot
+
+    def _is_new(self, started: Started) -> bool:
+        """Whether EC2 may not know it yet: none of its blocks is written."""
+        return not self.state.put(started.snapshot)
+
+    def _progress(self, where: str) -> Callable[[int, int], None]:
+        """Says now and then how far it is, and how long it takes at that rate."""
+        began = last = self.clock.now()
+
+        def tell(done: int, total: int) -> None:
+            nonlocal last
+            now = self.clock.now()
+            if done < total and now - last < SAY_EVERY_S:
+                return
+            last = now
+            left_s = (now - began) * (total - done) / max(1, done)
+            ahead = f", {left_s / 60:.0f} min left" if left_s >= 60 else ""
+            self.say(f"  {done / 1e9:,.2f} of {total / 1e9:,.2f} GB {where}{ahead}")
+
+        return tell
+
+
+def delete_snapshot(patient: Patient, name: str) -> None:
+    """Deletes it; one that is gone is no failure."""
+    try:
+        patient.call("ec2", "DeleteSnapshot", {"SnapshotId": name})
+    except AwsError as error:
+        if error.aws_code != "InvalidSnapshot.NotFound":
+            raise

@@ -1,0 +1,62 @@
+"""The plan that deletes a published data set: only what is wholly launch.data's, and never what a job reads.  Pure."""
+
+from collections.abc import Sequence
+
+from launch.core.plan import Fact, Plan, Request
+from launch.core.published import MANIFEST, RECORD
+from launch.data.facts import Facts, Snapshot
+from launch.data.lookup import place_of
+from launch.data.planner import SOME_ACCOUNT
+from launch.data.upload import Place
+from trainer.errors import SettingsError, TrainerError
+
+
+def plan_removal(name: str, facts: Facts) -> Plan[None]:
+    """The manifest goes first, so that nothing begins to read it, and the record last, so that it can be repeated."""
+    place = place_of(name, facts.account or SOME_ACCOUNT, facts.region)
+    ours, left = facts.ours, facts.foreign
+    objects = sorted(facts.there) if facts.record else []
+    size = sum(facts.there[name] for name in objects)
+    return Plan(
+        title=f"delete data set {name}, in {facts.region}",
+        payload=None,
+        facts=(
+            Fact("snapshots", [one.id for one in ours], ", ".join(one.id for one in ours) or "none"),
+            Fact("objects", len(objects), f"{len(objects)} in {place.uri}, {size / 1e9:,.2f} GB"),
+        ),
+        steps=_steps(place, facts, ours, objects),
+        warnings=tuple(f"{one.id} stays: it is not wholly launch.data's own ({one.foreign})." for one in left),
+        problems=(*facts.problems, *_problems(name, place.uri, facts, ours)),
+    )
+
+
+def _steps(place: Place, facts: Facts, ours: Sequence[Snapshot], objects: Sequence[str]) -> tuple[Request, ...]:
+    gone = ("InvalidSnapshot.NotFound",)
+    snapshots = [Request("ec2", "DeleteSnapshot", {"SnapshotId": one.id}, f"delete {one.id}", gone) for one in ours]
+    uploads = [
+        Request("s3", "AbortMultipartUpload", place.begun(key, upload), "give up an upload", ("NoSuchUpload",))
+        for key, upload in facts.open_uploads
+    ]
+    files = [name for name in objects if name not in (MANIFEST, RECORD)]
+    return (
+        *(_delete(place, name) for name in objects if name == MANIFEST),
+        *snapshots,
+        *uploads,
+        *(_delete(place, name) for name in files),
+        *(_delete(place, name) for name in objects if name == RECORD),
+    )
+
+
+def _delete(place: Place, name: str) -> Request:
+    return Request("s3", "DeleteObject", place.of(name), f"delete {place.uri}/{name}")
+
+
+def _problems(name: str, uri: str, facts: Facts, ours: Sequence[Snapshot]) -> list[TrainerError]:
+    if facts.users:
+        words = f"{name} is in use by {', '.join(facts.users)}; delete it once they have ended, or stop them."
+        return [SettingsError(words)]
+    if facts.record is None and facts.there:
+        return [SettingsError(f"launch.data did not publish what is in {uri}; delete that by hand: aws s3 rm.")]
+    if not ours and facts.record is None and not facts.problems:
+        return [SettingsError(f"there is no data set {name} in {facts.region}; see python -m launch.data list.")]
+    return []

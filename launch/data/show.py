@@ -1,0 +1,82 @@
+"""Published data sets in words.  Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from launch.core.published import Content, read_content
+from launch.core.tables import columns, table
+from launch.data.facts import Facts, Snapshot
+from launch.data.upload import Place
+
+NOTHING = "no data set is published in {region}; publish one: python -m launch.data publish FOLDER --name NAME"
+
+
+def content_in(record: Mapping[str, Any] | None) -> Content | None:
+    """What a record says that the data set holds; None for one that is damaged."""
+    try:
+        return read_content(record["content"]) if record else None
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def listing(region: str, records: Mapping[str, Mapping[str, Any] | None], snapshots: Sequence[Snapshot]) -> str:
+    """A row per data set.  records: by name, those in S3."""
+    names = sorted({*records, *(one.tags.get("aws-ddp-toolkit:dataset", "") for one in snapshots)})
+    if not names:
+        return NOTHING.format(region=region)
+    rows = [_row(name, records.get(name), [s for s in snapshots if _name(s) == name]) for name in names]
+    return table(("name", "images", "GB", "in S3", "snapshot", "changed"), rows, right=("images", "GB"))
+
+
+def _name(snapshot: Snapshot) -> str:
+    return snapshot.tags.get("aws-ddp-toolkit:dataset", "")
+
+
+def _row(name: str, record: Mapping[str, Any] | None, snapshots: Sequence[Snapshot]) -> list[str]:
+    content = content_in(record) or next((one.content for one in snapshots if one.content), None)
+    named = [f"{one.id}{_state(one)}" for one in snapshots]
+    images, size = (f"{content.images:,}", f"{content.bytes / 1e9:,.2f}") if content else ("-", "-")
+    state = str((record or {}).get("state", "-"))
+    return [name, images, size, state, ", ".join(named) or "-", str((record or {}).get("changed", "-"))]
+
+
+def _state(snapshot: Snapshot) -> str:
+    if snapshot.foreign:
+        return " (by hand)"
+    return "" if snapshot.state == "completed" else f" ({snapshot.state})"
+
+
+def details(name: str, place: Place, facts: Facts) -> str:
+    """Everything about one, and how to use it."""
+    record, content = facts.record or {}, content_in(facts.record)
+    rows = [("name", name), ("state", str(record.get("state", "only a snapshot")))]
+    if content:
+        rows.append(("images", f"{content.train:,} to train, {content.val:,} to evaluate, {content.classes:,} classes"))
+        rows.append(("size", f"{content.bytes / 1e9:,.2f} GB, {content.image_bytes / 1e3:,.1f} kB an image"))
+    if record:
+        rows += [("digest", str(record.get("digest", ""))), ("verified", str(record.get("verified", "no")))]
+    if "manifest.json" in facts.there:
+        rows.append(("in S3", f"{place.uri}: {len(facts.there)} objects, {sum(facts.there.values()) / 1e9:,.2f} GB"))
+    for one in facts.snapshots:
+        rows.append(("snapshot", f"{one.id}: {one.state}, {one.gib} GiB{_state(one) if one.foreign else ''}"))
+    return "\n".join([f"data set {name}, in {facts.region}", *columns(rows), "", *_uses(name, place, facts)])
+
+
+def _uses(name: str, place: Place, facts: Facts) -> list[str]:
+    """Commands that read it."""
+    rows = []
+    if any(one.state == "completed" for one in facts.snapshots):
+        rows.append(("EC2", f"python -m launch.ec2 --nodes 2 {training(name)}"))
+    if "manifest.json" in facts.there:
+        rows.append(("SageMaker", f"python -m launch.sagemaker --dataset {dataset(name)} --data {place.uri}"))
+        rows.append(("elsewhere", f"aws s3 sync {place.uri} FOLDER; then --dataset {dataset(name)} --data-dir FOLDER"))
+    return ["use it:", *columns(rows)] if rows else []
+
+
+def dataset(name: str) -> str:
+    return "imagenet" if name == "imagenet" else "imagefolder"
+
+
+def training(name: str) -> str:
+    """The flags of launch.ec2 for it; its snapshot is found by the name."""
+    return "--dataset imagenet" if name == "imagenet" else f"--dataset imagefolder --data {name}"

@@ -1,0 +1,195 @@
+"""Writes a snapshot through the EBS direct APIs, block by block, and reads it back: no instance, no volume.
+
+https://docs.aws.amazon.com/ebs/latest/userguide/ebs-accessing-snapshot.html
+"""
+
+import base64
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from launch.core.aws import Aws
+from launch.core.clock import Clock
+from launch.core.errors import AwsError
+from launch.core.plan import Request
+from launch.data.image import BLOCK, Blocks, read_block
+from launch.data.patient import Patient
+from launch.data.state import Started, State
+from trainer.errors import DataError
+
+# AWS cancels a snapshot that gets no block for so long: overnight, for a laptop that is closed.  10 to 4,320 minutes.
+TIMEOUT_MIN = 1440
+# A snapshot is not known everywhere at once.  AWS's own tool for images, coldsnap, retries for two minutes.
+NOT_YET = ("ResourceNotFoundException",)
+SEALED = "ValidationException"
+LOOK_EVERY_S, COMPLETING_S = 10.0, 3600.0
+PAGE, SAMPLE = 1000, 100
+READINGS = 2  # a block that arrives damaged is read again, as AWS advises
+
+Progress = Callable[[int, int], None]  # of how many, in bytes
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Puts the blocks of an image into a snapshot."""
+
+    patient: Patient
+    state: State
+    progress: Progress
+
+    def put_all(self, snapshot: str, blocks: Blocks) -> None:
+        """Puts those that AWS does not have yet."""
+        done = self.state.put(snapshot) & blocks.digests.keys()
+        missing = [index for index in sorted(blocks.digests) if index not in done]
+        count, total, lock = len(done), len(blocks.digests), Lock()
+
+        def put(index: int) -> None:
+            nonlocal count
+            self._put(file, snapshot, index, blocks.digests[index])
+            with lock:
+                self.state.note_put(snapshot, index)
+                count += 1
+                self.progress(count * BLOCK, total * BLOCK)
+
+        with _opened(self.state.image) as file:
+            self.patient.each(missing, put)
+
+    def _put(self, file: int, snapshot: str, index: int, digest: bytes) -> None:
+        block = read_block(file, index)
+        if hashlib.sha256(block).digest() != digest:
+            raise DataError(f"{self.state.image} has changed since it was made; delete it, and run the command again.")
+        params = {
+            "SnapshotId": snapshot,
+            "BlockIndex": index,
+            "BlockData": block,
+            "DataLength": BLOCK,
+            "Checksum": base64.b64encode(digest).decode(),
+            "ChecksumAlgorithm": "SHA256",
+        }
+        self.patient.call("ebs", "PutSnapshotBlock", params, NOT_YET)
+
+
+@contextmanager
+def _opened(image: Path) -> Iterator[int]:
+    file = os.open(image, os.O_RDONLY)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def start_request(
+    started: Started, gib: int, name: str, tags: Sequence[Mapping[str, str]], kms_key: str | None
+) -> Request:
+    """https://docs.aws.amazon.com/ebs/latest/APIReference/API_StartSnapshot.html"""
+    params: dict[str, Any] = {
+        "VolumeSize": gib,
+        "Description": f"data set {name}, of launch.data",
+        "Tags": list(tags),
+        "ClientToken": started.token,
+        "Encrypted": True,
+        "Timeout": TIMEOUT_MIN,
+    }
+    if kms_key:
+        params["KmsKeyArn"] = kms_key
+    return Request("ebs", "StartSnapshot", params, "begin the snapshot", name="snapshot")
+
+
+def complete_request(snapshot: str, blocks: Blocks) -> Request:
+    """https://docs.aws.amazon.com/ebs/latest/APIReference/API_CompleteSnapshot.html"""
+    params = {
+        "SnapshotId": snapshot,
+        "ChangedBlocksCount": len(blocks.digests),
+        "Checksum": base64.b64encode(blocks.aggregate).decode(),
+        "ChecksumAlgorithm": "SHA256",
+        "ChecksumAggregationMethod": "LINEAR",
+    }
+    return Request("ebs", "CompleteSnapshot", params, "complete the snapshot")
+
+
+def seal(patient: Patient, aws: Aws, snapshot: str, blocks: Blocks) -> None:
+    """Completes the snapshot; a request whose answer was lost may have done so already."""
+    request = complete_request(snapshot, blocks)
+    try:
+        patient.call("ebs", request.operation, request.params, NOT_YET)
+    except AwsError as error:
+        if error.aws_code != SEALED or state_of(aws, snapshot) != "completed":
+            raise
+
+
+def state_of(aws: Aws, snapshot: str) -> str:
+    """EC2's word: pending, completed or error; "" if there is no such snapshot (any more, or yet)."""
+    try:
+        rows = aws.call("ec2", "DescribeSnapshots", {"SnapshotIds": [snapshot]})["Snapshots"]
+    except AwsError as error:
+        if error.aws_code == "InvalidSnapshot.NotFound":
+            return ""
+        raise
+    return str(rows[0]["State"]) if rows else ""
+
+
+def wait_until_completed(aws: Aws, clock: Clock, snapshot: str) -> None:
+    """Returns once volumes can be made from it.  Raises AwsError if it fails, or takes an hour."""
+    give_up = clock.now() + COMPLETING_S
+    while (state := state_of(aws, snapshot)) != "completed":
+        if state == "error":
+            raise AwsError(
+                f"AWS could not complete {snapshot}; run the same command again: it begins another.", "error"
+            )
+        if clock.now() > give_up:
+            raise AwsError(
+                f"{snapshot} is not completed after an hour; run the same command again to go on.", "pending"
+            )
+        clock.sleep(LOOK_EVERY_S)
+
+
+def compare(patient: Patient, snapshot: str, blocks: Blocks, how: str, progress: Progress) -> int:
+    """Reads the snapshot back and compares it with the image; returns how many blocks were read.
+
+    Raises DataError where they differ.  how: all, or sample.
+    """
+    tokens = _tokens(patient, snapshot)
+    if tokens.keys() != blocks.digests.keys():
+        extra, missing = tokens.keys() - blocks.digests.keys(), blocks.digests.keys() - tokens.keys()
+        raise _differs(snapshot, f"{len(missing)} blocks are missing and {len(extra)} are too many")
+    chosen = sorted(tokens)
+    if how == "sample":
+        chosen = chosen[:: max(1, len(chosen) // SAMPLE)]
+    count, lock = 0, Lock()
+
+    def read(index: int) -> None:
+        nonlocal count
+        asked = {"SnapshotId": snapshot, "BlockIndex": index, "BlockToken": tokens[index]}
+        if not any(_digest(patient, asked) == blocks.digests[index] for _ in range(READINGS)):
+            raise _differs(snapshot, f"block {index} has another content")
+        with lock:
+            count += 1
+            progress(count * BLOCK, len(chosen) * BLOCK)
+
+    patient.each(chosen, read)
+    return count
+
+
+def _digest(patient: Patient, asked: Mapping[str, Any]) -> bytes:
+    return hashlib.sha256(patient.call("ebs", "GetSnapshotBlock", asked)["BlockData"].read()).digest()
+
+
+def _tokens(patient: Patient, snapshot: str) -> dict[int, str]:
+    """The tokens of all blocks by index; they are valid for seven days."""
+    tokens, asked = dict[int, str](), {"SnapshotId": snapshot, "MaxResults": PAGE}
+    while True:
+        # A page may be empty and have a next one.
+        page = patient.call("ebs", "ListSnapshotBlocks", asked, NOT_YET)
+        tokens |= {int(block["BlockIndex"]): str(block["BlockToken"]) for block in page.get("Blocks", ())}
+        if not page.get("NextToken"):
+            return tokens
+        asked = {"SnapshotId": snapshot, "MaxResults": PAGE, "NextToken": page["NextToken"]}
+
+
+def _differs(snapshot: str, how: str) -> DataError:
+    return DataError(f"{snapshot} is not what was written: {how}; delete it (launch.data delete), and publish again.")

@@ -1,0 +1,208 @@
+"""launch.data publish: what is in the account afterwards, and what a second run does."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from moto.ebs.models import ebs_backends
+
+from launch.core.published import content_of
+from launch.rehearse.aws.ec2 import direct
+from tests.launch.data.desk import NAME, Desk, opened, write_prepared
+from tests.launch.faults import Died, Faults, died_after, died_before, injected, refused
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    with opened(tmp_path) as desk:
+        yield desk
+
+
+def test_everything_is_in_s3_and_in_an_encrypted_snapshot_that_was_read_back(desk: Desk) -> None:
+    assert desk.publish() == 0, desk.text
+
+    files = {path.relative_to(desk.folder).as_posix(): path.read_bytes() for path in desk.folder.rglob("*.*")}
+    (snapshot,) = desk.snapshots()
+    assert {name: content for name, content in desk.s3().items() if name != "published.json"} == files
+    assert (snapshot.status, snapshot.encrypted) == ("completed", True)
+    assert (desk.record["state"], desk.record["snapshot"], desk.record["verified"]) == ("published", snapshot.id, "all")
+    tags = {tag["key"]: tag["value"] for tag in snapshot.get_tags()}
+    content = content_of(tags)
+    assert content is not None
+    assert (content.train, content.val, content.bytes, content.classes, content.px) == (70, 4, 740_000, 2, 256)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "zeros",
+        pytest.param("no zeros", marks=pytest.mark.slow("a published volume needs nothing that was not written")),
+    ],
+)
+def test_a_volume_made_from_it_has_the_same_files(rest: str, desk: Desk, tmp_path: Path) -> None:
+    """What was not written need not read as zeros in a volume made from an encrypted snapshot."""
+    assert desk.publish("--to", "snapshot") == 0, desk.text
+    (snapshot,) = desk.snapshots()
+
+    image = tmp_path / "volume"
+    with image.open("wb") as file:
+        written = ebs_backends[desk.account.id]["us-east-1"].snapshots[snapshot.id]
+        direct.write_volume(written, file, fills=rest == "no zeros")
+    checked = subprocess.run(["/usr/sbin/e2fsck", "-fn", image], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    for path in desk.folder.rglob("*.*"):
+        name = path.relative_to(desk.folder).as_posix()
+        command = ["/usr/sbin/debugfs", "-R", f"cat /{name}", str(image)]
+        assert subprocess.run(command, capture_output=True, check=True).stdout == path.read_bytes()
+
+
+def test_publishing_again_writes_nothing(desk: Desk) -> None:
+    assert desk.publish() == 0
+    before = len(desk.account.requests)
+
+    assert desk.publish() == 0
+    writes = [
+        call
+        for call in desk.account.requests[before:]
+        if not call.operation.startswith(("Get", "Head", "List", "Describe"))
+    ]
+    assert writes == []
+    assert f"{NAME} is published, and nothing has changed." in desk.said
+
+
+# ---- interrupted
+
+
+def test_a_killed_publication_goes_on_where_it_was(desk: Desk) -> None:
+    """Blocks that AWS has taken are not sent again, and the bytes are the same."""
+    with injected(Faults()) as faults:
+        faults.on("PutSnapshotBlock", died_after(), nth=2)
+        with pytest.raises(Died):
+            desk.publish()
+    (pending,) = desk.snapshots()
+    before = len(desk.account.requests)
+
+    assert desk.publish() == 0, desk.text
+    (snapshot,) = desk.snapshots()
+    sent = [
+        call.params["BlockIndex"] for call in desk.account.requests[before:] if call.operation == "PutSnapshotBlock"
+    ]
+    # The second block was taken, and its answer never came: it is sent again.
+    assert (snapshot.id, len(sent)) == (pending.id, len(desk.blocks(snapshot.id)) - 1)
+
+
+def test_a_snapshot_that_aws_has_given_up_is_begun_anew(desk: Desk) -> None:
+    with injected(Faults()) as faults:
+        faults.on("PutSnapshotBlock", died_after(), nth=2)
+        with pytest.raises(Died):
+            desk.publish()
+    (given_up,) = desk.snapshots()
+    given_up.status = "error"  # after Timeout minutes without a block
+
+    assert desk.publish() == 0, desk.text
+    (snapshot,) = desk.snapshots()
+    assert snapshot.id != given_up.id
+    assert snapshot.status == "completed"
+
+
+def test_without_its_work_folder_a_pending_snapshot_is_still_gone_on_with(desk: Desk) -> None:
+    with injected(Faults()) as faults:
+        faults.on("CompleteSnapshot", died_before())
+        with pytest.raises(Died):
+            desk.publish()
+    (pending,) = desk.snapshots()
+    shutil.rmtree(desk.folder.with_name("photos-publishing"))
+
+    assert desk.publish() == 0, desk.text
+    assert [one.id for one in desk.snapshots()] == [pending.id]
+
+
+def test_throttled_requests_are_repeated_for_a_quarter_of_an_hour(desk: Desk) -> None:
+    """https://docs.aws.amazon.com/ebs/latest/APIReference/API_PutSnapshotBlock.html: RequestThrottledException."""
+    with injected(Faults()) as faults:
+        faults.on("PutSnapshotBlock", refused("RequestThrottledException", 400), nth=1)
+        assert desk.publish() == 0, desk.text
+        faults.clear()
+
+    assert desk.type("delete", NAME, "--yes") == 0
+    with injected(Faults()) as faults:
+        faults.on("PutSnapshotBlock", refused("RequestThrottledException", 400), nth=None)
+        assert desk.publish() == 4
+    assert desk.slept_s > 900
+
+
+# ---- what is refused
+
+
+def test_another_content_needs_replace_which_leaves_nothing_of_the_old_one(desk: Desk) -> None:
+    assert desk.publish() == 0
+    (old,) = desk.snapshots()
+    write_prepared(desk.folder, (300_000, 40_000), seed=1)
+
+    assert desk.publish() == 2
+    assert desk.publish("--replace") == 0, desk.text
+    (snapshot,) = desk.snapshots()
+    assert snapshot.id != old.id
+    assert desk.s3()["train/000000.tar"] == (desk.folder / "train/000000.tar").read_bytes()
+
+
+def test_a_damaged_shard_never_leaves_this_machine(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    shard = desk.folder / "train/000000.tar"
+    shard.write_bytes(b"x" + shard.read_bytes()[1:])
+
+    assert desk.publish() == 3
+    assert "train/000000.tar has changed since it was prepared" in capsys.readouterr().err
+    assert (desk.s3(), desk.snapshots()) == ({}, [])
+
+
+def test_a_manifest_cannot_name_files_outside_its_folder(desk: Desk) -> None:
+    manifest = desk.folder / "manifest.json"
+    manifest.write_text(manifest.read_text().replace("train/000000.tar", "../../etc/passwd"))
+
+    assert desk.publish() == 3
+    assert desk.s3() == {}
+
+
+def test_a_folder_that_somebody_else_has_filled_stays_as_it_is(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    desk.account.put(desk.account.bucket, f"data/{NAME}/train/0/0.jpg", b"a picture")
+
+    assert desk.publish() == 2
+    assert "launch.data did not publish" in capsys.readouterr().err
+    assert list(desk.s3()) == ["train/0/0.jpg"]
+
+
+def test_a_snapshot_with_another_block_is_not_called_published(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    with injected(Faults()) as faults:
+        faults.on("ListSnapshotBlocks", died_before())
+        with pytest.raises(Died):
+            desk.publish()
+    (snapshot,) = desk.snapshots()
+    block = ebs_backends[desk.account.id]["us-east-1"].snapshots[snapshot.id].blocks[0]
+    block.block_data = bytes(len(block.block_data))
+
+    assert desk.publish() == 3
+    assert "block 0 has another content" in capsys.readouterr().err
+    assert desk.record["state"] == "publishing"
+
+
+def test_without_mke2fs_it_says_what_to_install(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    desk.which = lambda program: None
+
+    assert desk.publish() == 2
+    assert "apt install e2fsprogs" in capsys.readouterr().err
+    assert desk.publish("--to", "s3") == 0, desk.text
+
+
+# ---- the plan
+
+
+def test_a_dry_run_writes_nothing_and_shows_every_price(desk: Desk) -> None:
+    assert desk.publish("--dry-run", "--upload-mbit-s", "8") == 0
+
+    assert all(call.operation.startswith(("Get", "Head", "List", "Describe")) for call in desk.account.requests)
+    assert not desk.folder.with_name("photos-publishing").exists()
+    for words in ("StartSnapshot", "PutSnapshotBlock", "to S3", "to a snapshot", "to read it back", "a month: S3 and"):
+        assert words in desk.text
+    assert "70 to train and 4 to evaluate, 2 classes, shorter side at most 256 px" in desk.text

@@ -1,0 +1,140 @@
+"""launch.data list, show, copy and delete."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from launch.core.names import DATA_TAG
+from launch.core.names import tags as job_tags
+from launch.data.prepared import read_prepared
+from launch.rehearse.aws.ec2.account import Ec2Account
+from tests.launch.data.desk import NAME, Desk, opened, write_prepared
+from tests.launch.faults import Died, Faults, died_after, injected
+from trainer.errors import DataError
+
+ELSEWHERE = "eu-west-1"
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    with opened(tmp_path) as desk:
+        yield desk
+
+
+@pytest.fixture
+def published(desk: Desk) -> Desk:
+    assert desk.publish() == 0, desk.text
+    return desk
+
+
+def reads_it(desk: Desk) -> None:
+    """A job whose node runs, and which was started from the data set's snapshot."""
+    (snapshot,) = desk.snapshots()
+    desk.account.put_json("jobs/one/job.json", {"backend": "ec2", "snapshot": snapshot.id, "where": {}})
+    tags = job_tags("one", desk.account.bucket, datetime.now(UTC))
+    node = {"ImageId": desk.account.ami, "MinCount": 1, "MaxCount": 1, "InstanceType": "g5.2xlarge",
+            "TagSpecifications": [{"ResourceType": "instance", "Tags": tags}]}  # fmt: skip
+    desk.account.aws().call("ec2", "RunInstances", node)
+
+
+def test_list_shows_what_is_published_what_is_not_finished_and_what_was_made_by_hand(desk: Desk) -> None:
+    with injected(Faults()) as faults:
+        faults.on("PutSnapshotBlock", died_after())
+        with pytest.raises(Died):
+            desk.publish()
+
+    assert desk.type("list") == 0
+    rows = {line.split()[0]: line for line in desk.text.splitlines()}
+    assert "(pending)" in rows[NAME]
+    assert "publishing" in rows[NAME]
+    assert "(by hand)" in rows["imagenet"]
+
+
+def test_show_ends_with_the_commands_that_read_it(published: Desk) -> None:
+    assert published.type("show", NAME) == 0
+
+    assert f"python -m launch.ec2 --nodes 2 --dataset imagefolder --data {NAME}" in published.text
+    assert f"--data s3://{published.account.bucket}/data/{NAME}" in published.text
+
+
+def test_a_copy_has_the_same_objects_blocks_and_tags(published: Desk) -> None:
+    there = Ec2Account(ELSEWHERE, rules=published.account.rules)
+    there.make_bucket(there.bucket)
+    (snapshot,) = published.snapshots()
+
+    for _ in range(2):  # the second time nothing is left to do
+        assert published.type("copy", NAME, "--to-region", ELSEWHERE) == 0, published.text
+    (copied,) = published.snapshots(ELSEWHERE)
+    mine = {key.removeprefix(f"data/{NAME}/"): one.value for key, one in there.objects().items()}
+    assert mine == published.s3()
+    assert copied.encrypted
+    here, elsewhere = ({tag["key"]: tag["value"] for tag in one.get_tags()} for one in (snapshot, copied))
+    assert {**elsewhere, "aws-ddp-toolkit:bucket": ""} == {**here, "aws-ddp-toolkit:bucket": ""}
+    assert elsewhere["aws-ddp-toolkit:bucket"] == there.bucket
+
+
+def test_a_copy_needs_the_toolkits_bucket_there(published: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    assert published.type("copy", NAME, "--to-region", ELSEWHERE) == 4
+    assert "there is no bucket" in capsys.readouterr().err
+
+
+def test_delete_asks_and_then_leaves_nothing(published: Desk) -> None:
+    asked: list[str] = []
+    published.confirms = asked.append
+
+    assert published.type("delete", NAME) == 0
+    assert asked == [f"this deletes data set {NAME} in us-east-1"]
+    assert (published.s3(), published.account.left()) == ({}, [])
+
+
+def test_delete_leaves_a_snapshot_that_is_not_wholly_its_own(published: Desk) -> None:
+    by_hand = published.account.ec2.snapshots[published.account.snapshot]
+    by_hand.add_tags({DATA_TAG: NAME})
+
+    assert published.type("delete", NAME, "--yes") == 0
+    assert [one.id for one in published.snapshots()] == [by_hand.id]
+
+
+@pytest.mark.parametrize("words", [("delete", NAME, "--yes"), ("publish", "FOLDER", "--name", NAME, "--replace")])
+def test_nothing_is_taken_from_a_job_that_reads_it(
+    words: tuple[str, ...], published: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reads_it(published)
+    write_prepared(published.folder, seed=1)
+    before = published.s3()
+
+    assert published.type(*(str(published.folder) if word == "FOLDER" else word for word in words)) == 2
+    assert f"{NAME} is in use by one (EC2)" in capsys.readouterr().err
+    assert published.s3() == before
+
+
+@pytest.mark.parametrize("verb", ["show", "delete"])
+def test_what_is_not_there_is_said(verb: str, desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    assert desk.type(verb, "nothing") == 2
+    assert "there is no data set nothing in us-east-1; see python -m launch.data list." in capsys.readouterr().err
+
+
+def test_a_name_that_aws_or_a_policy_could_misread_is_refused(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    assert desk.type("publish", str(desk.folder), "--name", "../jobs") == 2
+    assert "lower-case letters, digits and hyphens" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": "webdataset", "version": 1}'])
+def test_a_damaged_manifest_is_named(text: str, tmp_path: Path) -> None:
+    folder = write_prepared(tmp_path / NAME)
+    (folder / "manifest.json").write_text(text)
+
+    with pytest.raises(DataError, match=r"manifest.json is damaged"):
+        read_prepared(folder)
+
+
+def test_a_manifest_of_another_format_is_named(tmp_path: Path) -> None:
+    folder = write_prepared(tmp_path / NAME)
+    content = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**content, "format": "mds"}))
+
+    with pytest.raises(DataError, match="is of format mds, version 1"):
+        read_prepared(folder)
