@@ -13,12 +13,13 @@ from launch.core.backend import BACKENDS
 from tests.conftest import ROOT
 
 HEAVY = ["torch", "torchvision", "numpy", "PIL", "sklearn", "matplotlib", "boto3", "botocore"]
-TORCH_FREE = ["", ".batches", ".config", ".contract", ".datasets", ".distributed.ranks", ".errors", ".models",
-              ".optimizers", ".settings.argparser", ".settings.checks", ".settings.flags", ".settings.registry",
-              ".strategies"]  # fmt: skip
+TORCH_FREE = ["", ".batches", ".config", ".contract", ".datasets", ".datasets.manifest", ".distributed.ranks",
+              ".errors", ".models", ".optimizers", ".settings.argparser", ".settings.checks", ".settings.flags",
+              ".settings.registry", ".strategies"]  # fmt: skip
 PYDANTIC_S = 0.16  # of the processor, two cores of an AMD EPYC, quiet
 COMMANDS = [
     "trainer",
+    "trainer.prepare",
     "launch",
     *(f"launch.{path.parent.name}" for path in sorted((ROOT / "launch").glob("*/__main__.py"))),
 ]

@@ -9,8 +9,9 @@ import torch
 from trainer.datasets.base import Data, Request
 from trainer.datasets.cache import cache_path
 from trainer.datasets.crops import Crop, middle_crop
-from trainer.datasets.decode import Pixels, crop, sides_of
+from trainer.datasets.decode import Pixels, crop
 from trainer.datasets.decoded import recall_decoded
+from trainer.datasets.encoded import sides_of
 from trainer.datasets.halves import find_halves
 from trainer.datasets.normalisation import IMAGENET
 from trainer.datasets.resident import Decoded, Images, fits, resident_data

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from trainer.datasets.decode import LARGEST_BYTES
+from trainer.datasets.encoded import LARGEST_BYTES
 from trainer.datasets.tree import Files
 from trainer.datasets.unreadable import UnreadableError
 from trainer.distributed.sampler import Order

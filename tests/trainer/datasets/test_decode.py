@@ -11,7 +11,8 @@ import simplejpeg
 from PIL import Image
 
 from trainer.datasets.crops import Crop
-from trainer.datasets.decode import _silence_warning_of_size, image_sides, read_crop
+from trainer.datasets.decode import read_crop
+from trainer.datasets.encoded import _silence_warning_of_size, image_sides
 from trainer.datasets.unreadable import UnreadableError
 
 

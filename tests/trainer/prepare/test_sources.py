@@ -1,0 +1,212 @@
+"""What can be prepared: folders, any tar, ILSVRC's tars and CIFAR's archives, all of which give what a folder gives."""
+
+import io
+import pickle
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.io import savemat
+
+from tests.trainer.prepare.conftest import content, photo
+from tests.trainer.prepare.test_prepare import samples
+from trainer.errors import DataError
+
+
+def tar_of(path: Path, files: dict[str, bytes], mode: str = "w") -> Path:
+    with tarfile.open(path, mode) as tar:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+@pytest.mark.parametrize("packing", ["", "gz", "bz2", "xz"])
+def test_a_tar_gives_the_shards_that_its_folder_gives(packing: str, photos, prepared, tmp_path: Path) -> None:
+    source = photos()
+    archive = tmp_path / ("photos.tar" + (f".{packing}" if packing else ""))
+    with tarfile.open(archive, f"w:{packing}") as tar:
+        tar.add(source, "some/where/photos")
+
+    from_folder, from_tar = prepared(source, "folder"), prepared(archive, "tar")
+
+    assert from_tar.splits == from_folder.splits
+    assert (from_tar.source["kind"], from_tar.source["name"]) == ("tar", archive.name)
+    a, b = content(tmp_path / "folder"), content(tmp_path / "tar")
+    del a["manifest.json"], b["manifest.json"]
+    assert a == b
+
+
+def test_what_is_no_image_of_a_class_is_passed_over(prepared, tmp_path: Path) -> None:
+    names = ["train/cat/1.jpg", "train/dog/1.jpg", "val/cat/1.jpg", "val/dog/1.jpg"]
+    files = {name: photo(number) for number, name in enumerate(names)}
+    others = {"train/cat/._1.jpg": b"mac", "train/2.jpg": b"x", "readme/train.txt": b"x", "train/cat/x.txt": b"x"}
+
+    manifest = prepared(tar_of(tmp_path / "a.tar", files | others))
+
+    assert (manifest.splits.train.images, manifest.splits.val.images) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("files", "sentence"),
+    [
+        (["train/cat/1.jpg"], r"a\.tar has no images in val/ or test/; it needs train/CLASS/IMAGE and val/CLASS/IMAGE"),
+        (["cat/1.jpg"], r"a\.tar has no images in train/; it needs"),
+        (
+            ["train/cat/1.jpg", "val/eel/1.jpg"],
+            r"a\.tar, val/ has other classes than train/, such as cat; both need the same\.",
+        ),
+    ],
+)
+def test_a_tar_without_both_halves_is_refused(files: list[str], sentence: str, prepared, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=sentence):
+        prepared(tar_of(tmp_path / "a.tar", {name: photo(0) for name in files}))
+
+    assert not (tmp_path / "prepared").exists()
+
+
+@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz"])
+def test_what_is_no_tar_or_is_cut_off_is_refused(name: str, prepared, tmp_path: Path) -> None:
+    whole = tar_of(tmp_path / name, {f"train/cat/{n}.jpg": photo(n) for n in range(9)}, "w:gz" if "gz" in name else "w")
+    whole.write_bytes(b"\x01" * 600 if name == "a.tar" else whole.read_bytes()[:2000])
+
+    with pytest.raises(DataError, match=r"is damaged|is no tar, or a damaged one"):
+        prepared(whole)
+
+
+# ---- ILSVRC
+
+
+WNIDS = {1: "n02", 2: "n01", 3: "n00"}  # by the devkit's own numbers; n00 is no class, for it has children
+
+
+@pytest.fixture
+def ilsvrc(tmp_path: Path) -> Path:
+    """The three files of ILSVRC 2012, with two classes."""
+    folder = tmp_path / "ilsvrc"
+    folder.mkdir()
+    inner = {}
+    for place, wnid in enumerate(("n02", "n01")):  # in any order
+        tar = tar_of(tmp_path / "x.tar", {f"{wnid}_{n}.JPEG": photo(10 * place + n) for n in (2, 1)})
+        inner[f"{wnid}.tar"] = tar.read_bytes()
+    tar_of(folder / "ILSVRC2012_img_train.tar", inner)
+    val = {f"ILSVRC2012_val_{n:08d}.JPEG": photo(100 + n) for n in (1, 2, 3)}
+    tar_of(folder / "ILSVRC2012_img_val.tar", val)
+    synsets = np.array(
+        [(number, wnid, "words", "gloss", int(wnid == "n00")) for number, wnid in WNIDS.items()],
+        dtype=[(name, object) for name in ("ILSVRC2012_ID", "WNID", "words", "gloss", "num_children")],
+    )
+    savemat(meta := io.BytesIO(), {"synsets": synsets})
+    files = {
+        "ILSVRC2012_devkit_t12/data/meta.mat": meta.getvalue(),
+        "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt": b"2\n1\n1\n",
+    }
+    tar_of(folder / "ILSVRC2012_devkit_t12.tar.gz", files, "w:gz")
+    return folder
+
+
+@pytest.mark.parametrize("given", ["", "ILSVRC2012_img_train.tar"])
+def test_imagenets_three_files_become_classes_by_their_wordnet_ids(
+    given: str, ilsvrc: Path, prepared, tmp_path: Path
+) -> None:
+    manifest = prepared(ilsvrc / given)
+
+    labels = {
+        key: found["cls"] for half in ("train", "val") for key, found in samples(tmp_path / "prepared", half).items()
+    }
+    assert manifest.classes == ("n01", "n02")
+    assert labels == {
+        "00000000-n01_1": b"0", "00000001-n01_2": b"0", "00000002-n02_1": b"1", "00000003-n02_2": b"1",
+        "00000000-ILSVRC2012_val_00000001": b"0",
+        "00000001-ILSVRC2012_val_00000002": b"1", "00000002-ILSVRC2012_val_00000003": b"1",
+    }  # fmt: skip
+    assert samples(tmp_path / "prepared", "train")["00000001-n01_2"]["jpg"] == photo(12)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("ILSVRC2012_img_val.tar", r"has no ILSVRC2012_img_val\.tar; put it beside the others, from image-net\.org"),
+        ("ILSVRC2012_devkit_t12.tar.gz", r"has no ILSVRC2012_devkit_t12\.tar\.gz, which says what the images of"),
+    ],
+)
+def test_a_missing_file_of_imagenet_is_named(name: str, sentence: str, ilsvrc: Path, prepared) -> None:
+    (ilsvrc / name).unlink()
+
+    with pytest.raises(DataError, match=sentence):
+        prepared(ilsvrc)
+
+
+def test_a_devkit_of_something_else_is_refused(ilsvrc: Path, prepared) -> None:
+    tar_of(ilsvrc / "ILSVRC2012_devkit_t12.tar.gz", {"data/meta.mat": b"no"}, "w:gz")
+
+    with pytest.raises(DataError, match=r"ILSVRC2012_devkit_t12\.tar\.gz is damaged .*; get it again"):
+        prepared(ilsvrc)
+
+
+# ---- CIFAR
+
+
+def cifar(path: Path, files: dict[str, Any]) -> Path:
+    return tar_of(path, {f"cifar/{name}": pickle.dumps(value, protocol=3) for name, value in files.items()}, "w:gz")
+
+
+def batch(first: int, labels: list[int], key: bytes = b"labels") -> dict[bytes, Any]:
+    rng = np.random.default_rng(first)
+    return {b"data": rng.integers(0, 256, (len(labels), 3072), dtype=np.uint8), key: labels}
+
+
+def test_cifar10_keeps_every_pixel(prepared, tmp_path: Path) -> None:
+    first, second, test = batch(1, [1, 0]), batch(2, [0, 1]), batch(3, [0, 1])
+    meta = {b"label_names": [b"airplane", b"automobile"]}
+    archive = cifar(
+        tmp_path / "cifar-10-python.tar.gz",
+        {"data_batch_2": second, "data_batch_1": first, "test_batch": test, "batches.meta": meta},
+    )
+
+    manifest = prepared(archive, resize=256)
+
+    found = samples(tmp_path / "prepared", "train")
+    pixels = [np.asarray(Image.open(io.BytesIO(found[key]["png"]))) for key in sorted(found)]
+    rows = np.concatenate([first[b"data"], second[b"data"]])[[1, 2, 0, 3]]  # airplanes, then automobiles
+    assert (manifest.source["kind"], manifest.classes) == ("cifar", ("airplane", "automobile"))
+    assert [found[key]["cls"] for key in sorted(found)] == [b"0", b"0", b"1", b"1"]
+    assert np.array_equal(pixels, rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+
+
+def test_cifar100_has_its_fine_classes(prepared, tmp_path: Path) -> None:
+    files = {
+        "train": batch(1, [1, 0], b"fine_labels"), "test": batch(2, [0, 1], b"fine_labels"),
+        "meta": {b"fine_label_names": [b"apple", b"bear"], b"coarse_label_names": [b"fruit"]},
+    }  # fmt: skip
+
+    manifest = prepared(cifar(tmp_path / "cifar-100-python.tar.gz", files).parent)
+
+    assert (manifest.classes, manifest.splits.train.images) == (("apple", "bear"), 2)
+
+
+class Harm:
+    def __reduce__(self) -> Any:
+        return print, ("harm",)
+
+
+def test_an_archive_with_code_in_it_runs_none(prepared, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    archive = cifar(tmp_path / "cifar-10-python.tar.gz", {"data_batch_1": Harm()})
+
+    with pytest.raises(
+        DataError, match=r"is damaged, or no archive of CIFAR's \(builtins\.print is no part of an array\)"
+    ):
+        prepared(archive)
+
+    assert capsys.readouterr().out == ""
+
+
+def test_what_is_prepared_already_is_no_source(photos, prepared, tmp_path: Path) -> None:
+    prepared(photos())
+
+    with pytest.raises(DataError, match=r"is prepared already: it has a manifest\.json; prepare its source"):
+        prepared(tmp_path / "prepared", "again")

@@ -1,0 +1,127 @@
+"""What the bytes of an image file say, and all of its pixels.  Torch-free: trainer.prepare's workers need no torch.
+
+simplejpeg reads JPEGs, Pillow the other FORMATS.  Both release the GIL while they work.
+"""
+
+import io
+import math
+import warnings
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import simplejpeg
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from trainer.datasets.unreadable import UnreadableError
+from trainer.errors import one_line
+from trainer.files import read_regular
+
+Pixels = NDArray[np.uint8]
+# A quarter of a GiB once it is decoded, and what Pillow, too, takes for an attack.
+LARGEST_PIXELS = 2**28 // 3
+WHITE_OR_BLACK_IS_ZERO = 262  # the TIFF tag PhotometricInterpretation: 0 if white is
+TOO_LARGE = f"more than {LARGEST_PIXELS:,} pixels: shrink it"
+LARGEST_BYTES = 2**30  # of a file
+# Not all that Pillow knows: for some, such as EPS, it starts another program.
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
+
+
+def image_sides(path: Path) -> tuple[int, int]:
+    """`sides_of` what a file holds.  Raises UnreadableError."""
+    try:
+        data = read_regular(path, LARGEST_BYTES)
+    except Exception as error:
+        raise because(error) from error
+    return sides_of(data)
+
+
+def whole(data: bytes) -> Pixels:
+    """(H, W, 3) uint8: the whole image, as large as it is.  Raises UnreadableError."""
+    try:
+        shape = jpeg_shape(data)
+        if shape is None:
+            return decoded(data)
+        refuse_huge(*shape)
+        pixels: Pixels = simplejpeg.decode_jpeg(data)
+        return pixels
+    except Exception as error:
+        raise because(error) from error
+
+
+def format_of(data: bytes) -> str:
+    """One of FORMATS, by the content.  Raises UnreadableError."""
+    try:
+        with _opened(data) as image:
+            kind = image.format or ""
+            return kind if kind in FORMATS else "JPEG"  # MPO: a JPEG with more of them behind it
+    except Exception as error:
+        raise because(error) from error
+
+
+def sides_of(data: bytes) -> tuple[int, int]:
+    """Width and height from the header.  Raises UnreadableError."""
+    try:
+        with _opened(data) as image:
+            return image.size
+    except Exception as error:
+        raise because(error) from error
+
+
+def because(error: Exception) -> UnreadableError:
+    """The error of an image, with the reason for what a reader or decoder raised in a few words."""
+    if isinstance(error, UnreadableError):
+        return error
+    if isinstance(error, Image.DecompressionBombError):  # many times too large
+        return UnreadableError(TOO_LARGE)
+    if isinstance(error, UnidentifiedImageError):  # its text has an address in memory
+        return UnreadableError("not an image")
+    reason = error.strerror if isinstance(error, OSError) else None
+    return UnreadableError(one_line(reason or error or type(error).__name__))
+
+
+def decoded(data: bytes) -> Pixels:
+    """(H, W, 3) of any of the FORMATS."""
+    with _opened(data) as image:
+        refuse_huge(*image.size)
+        return np.asarray(_in_eight_bits(image).convert("RGB"))
+
+
+def _opened(data: bytes) -> Image.Image:
+    if not data:
+        raise UnreadableError("empty")
+    _silence_warning_of_size()
+    return Image.open(io.BytesIO(data), formats=FORMATS)
+
+
+@cache
+def _silence_warning_of_size() -> None:
+    """Silences Pillow's warning of many pixels: refuse_huge has a limit and a remedy."""
+    warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+
+
+def refuse_huge(*sides: int) -> None:
+    """Raises UnreadableError before an image is decoded that would take too much memory."""
+    if math.prod(sides) > LARGEST_PIXELS:
+        raise UnreadableError(TOO_LARGE)
+
+
+def _in_eight_bits(image: Image.Image) -> Image.Image:
+    """16-bit greys scaled, which convert() would cut off at 255.  Raises UnreadableError for an unknown range."""
+    if image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM")):
+        raise UnreadableError("pixels of 32 bits, whose brightest value is unknown: save it with 8 or 16")
+    if image.mode.startswith("I"):
+        grey = ((np.asarray(image).astype(np.uint32) + 128) // 257).astype(np.uint8)
+        has_white_as_zero = getattr(image, "tag_v2", {}).get(WHITE_OR_BLACK_IS_ZERO) == 0
+        return Image.fromarray(255 - grey if has_white_as_zero else grey)
+    return image
+
+
+def jpeg_shape(data: bytes) -> tuple[int, int] | None:
+    """(height, width) of a JPEG, else None."""
+    try:
+        height, width, _, _ = simplejpeg.decode_jpeg_header(data)
+    except ValueError:  # ImageNet has a PNG named .JPEG, for one.
+        return None
+    return height, width

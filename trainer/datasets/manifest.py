@@ -1,0 +1,121 @@
+"""manifest.json: what a prepared folder holds.  Written last, so a folder without it is not prepared.  Torch-free.
+
+DST/manifest.json     this
+DST/train/index.npy   where each image lies, in the order of the source's own listing: see trainer.datasets.shards
+DST/train/000000.tar  WebDataset: KEY.jpg (or .png, ...) with KEY.cls, the number of its class, behind it
+DST/val/...           the same
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from trainer.errors import DataError, one_line
+from trainer.files import read_json
+
+MANIFEST = "manifest.json"
+UNFINISHED = ".prepare"  # what trainer.prepare goes on from; gone once the manifest is there
+FORMAT: Final = "webdataset"
+VERSION: Final = 1
+SPLITS = ("train", "val")
+
+_FILE = r"^(train|val)/[A-Za-z0-9_-]+\.(tar|npy)$"  # never out of the folder
+_SHA256 = r"^[0-9a-f]{64}$"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+class Index(_Part):
+    """The file that says where each image lies."""
+
+    file: str = Field(pattern=_FILE)
+    sha256: str = Field(pattern=_SHA256)
+
+
+class Shard(_Part):
+    """One tar.  bytes: of the file; images: none if all of its own were damaged."""
+
+    file: str = Field(pattern=_FILE)
+    images: int = Field(ge=0)
+    bytes: int = Field(ge=1)
+    sha256: str = Field(pattern=_SHA256)
+
+
+class Half(_Part):
+    """One split.  bytes: of its shards."""
+
+    images: int = Field(ge=1)
+    bytes: int = Field(ge=1)
+    index: Index
+    shards: tuple[Shard, ...] = Field(min_length=1)
+
+
+class Splits(_Part):
+    """Both."""
+
+    train: Half
+    val: Half
+
+
+class Manifest(_Part):
+    """A prepared data set.
+
+    resize: most pixels of the shorter side, None: as the source has them.  quality: of the JPEGs that were made.
+    source: its kind and name.  bad_images: left out because they could not be read.
+    """
+
+    format: Literal["webdataset"] = FORMAT
+    version: Literal[1] = VERSION
+    name: str
+    classes: tuple[str, ...] = Field(min_length=1)
+    resize: int | None
+    quality: int | None
+    splits: Splits
+    source: dict[str, Any]
+    bad_images: int = Field(ge=0)
+
+    def as_json(self) -> str:
+        """The text of manifest.json."""
+        return json.dumps(self.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n"
+
+
+def find_manifest(folder: Path) -> Manifest | None:
+    """The manifest of a prepared folder, None for any other folder.  Raises DataError if it is damaged."""
+    path = folder / MANIFEST
+    try:
+        content = read_json(path)
+    except FileNotFoundError:
+        if (folder / UNFINISHED).exists():
+            raise DataError(
+                f"{one_line(folder, 300)} is not prepared to the end; run python -m trainer.prepare again to resume."
+            ) from None
+        return None
+    except NotADirectoryError:
+        return None
+    except (OSError, ValueError) as error:
+        raise _damaged(str(path), error) from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        return None  # somebody else's
+    return read_manifest(content, str(path))
+
+
+def read_manifest(content: object, place: str) -> Manifest:
+    """The manifest that parsed JSON holds.  place: where it is from.  Raises DataError."""
+    if isinstance(content, dict) and content.get("version", VERSION) != VERSION:
+        raise DataError(
+            f"{place} has version {one_line(content['version'])}, and this toolkit reads {VERSION}; update the toolkit."
+        )
+    try:
+        return Manifest.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "all of it"
+        raise _damaged(place, f"{where}: {first['msg']}") from error
+
+
+def _damaged(place: str, why: object) -> DataError:
+    return DataError(f"{one_line(place, 300)} is damaged ({one_line(why, 200)}); prepare or copy the data again.")

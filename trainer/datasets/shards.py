@@ -1,0 +1,185 @@
+"""Prepared images in shards: the index says where each one lies, and a read is one pread of the shard.
+
+Any order is as good as another on a disk, so images are shuffled over the whole set.  The index keeps the order of the
+folder or archive that was prepared: image 7 of the shards is image 7 of the folder, and training on either is the same.
+"""
+
+import errno
+import hashlib
+import os
+import resource
+import threading
+import weakref
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainer.datasets.base import Request
+from trainer.datasets.entries import ENTRY, HEADER, Entries
+from trainer.datasets.manifest import MANIFEST, Half, Manifest, Shard
+from trainer.datasets.source import Halves
+from trainer.datasets.unreadable import UnreadableError
+from trainer.distributed.sampler import Order
+from trainer.errors import DataError, one_line
+
+SPARE_FILES = 256  # that a process may have open besides the shards
+
+
+class Shelf(Protocol):
+    """The shards of one half, as files."""
+
+    place: str
+
+    def descriptor(self, shard: int) -> int:
+        """The open file of a shard.  Raises TrainerError if it cannot be had."""
+        ...
+
+    def reading(self, shards: NDArray[np.uint32]) -> AbstractContextManager[object]:
+        """Inside, so many images are read from these shards, about in this order."""
+        ...
+
+    def permutation(self, order: Order, shard_of: NDArray[np.uint32]) -> Tensor:
+        """As Source.permutation has it.  shard_of: (N,), where each image lies."""
+        ...
+
+
+class ShardSource:
+    """The images that `index` lists, out of the shards on `shelf`."""
+
+    def __init__(self, half: Half, index: Entries, shelf: Shelf) -> None:
+        self._half, self._index, self._shelf = half, index, shelf
+        self.size, self.place = len(index), shelf.place
+
+    def label(self, number: int) -> int:
+        return int(self._index[number]["label"])
+
+    def read(self, number: int) -> bytes:
+        shard, offset, length, _ = self._index[number].item()
+        file = self._shelf.descriptor(shard)
+        try:
+            data = os.pread(file, length, offset)
+        except OSError as error:
+            raise UnreadableError(one_line(error.strerror or error)) from error
+        if len(data) < length:
+            raise UnreadableError("its shard is cut off")
+        return data
+
+    def shown(self, number: int) -> str:
+        """The shard, and the image's name in it."""
+        shard, offset, _, _ = self._index[number].item()
+        header = os.pread(self._shelf.descriptor(shard), 100, offset - HEADER)  # its first 100 bytes are the name
+        name = header.partition(b"\0")[0].decode(errors="replace")
+        return one_line(f"{self._half.shards[shard].file}: {name}", 200)
+
+    def fingerprint(self) -> str:
+        return self._half.index.sha256 + " ".join(shard.sha256 for shard in self._half.shards)
+
+    def permutation(self, order: Order) -> Tensor:
+        return self._shelf.permutation(order, self._index["shard"])
+
+    def reading(self, numbers: Tensor) -> AbstractContextManager[object]:
+        return self._shelf.reading(self._index["shard"][numbers.numpy()])
+
+
+class Folder:
+    """Shards in a folder of this machine, or of a file system that it has mounted."""
+
+    def __init__(self, root: Path, shards: Sequence[Shard]) -> None:
+        self._paths = [root / shard.file for shard in shards]
+        self.place = str(self._paths[0].parent)
+        self._files: dict[int, int] = {}
+        self._lock = threading.Lock()
+        _allow_files(len(shards))
+        weakref.finalize(self, _close, self._files)
+
+    def descriptor(self, shard: int) -> int:
+        file = self._files.get(shard)
+        return self._open(shard) if file is None else file
+
+    def _open(self, shard: int) -> int:
+        with self._lock:
+            if shard not in self._files:
+                try:
+                    self._files[shard] = os.open(self._paths[shard], os.O_RDONLY | os.O_CLOEXEC)
+                except OSError as error:
+                    raise _missing(self._paths[shard], error) from error
+            return self._files[shard]
+
+    def reading(self, shards: NDArray[np.uint32]) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def permutation(self, order: Order, shard_of: NDArray[np.uint32]) -> Tensor:
+        return order.permutation
+
+
+def open_folder(request: Request, manifest: Manifest) -> Halves:
+    """Both halves of the prepared folder that request.data_dir is.
+
+    Raises DataError if a shard is missing or cut off, or if an index is not what was prepared.
+    """
+    root, splits = request.data_dir, manifest.splits
+    return Halves(_half(root, splits.train), _half(root, splits.val), manifest.classes, root / MANIFEST)
+
+
+def _half(root: Path, half: Half) -> ShardSource:
+    for shard in half.shards:
+        _check_size(root / shard.file, shard.bytes)
+    return ShardSource(half, read_index(root / half.index.file, half), Folder(root, half.shards))
+
+
+def read_index(path: Path, half: Half) -> Entries:
+    """The index of `half`, mapped from the file, so that processes share its memory.  Raises DataError."""
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        index: Entries = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise _missing(path, error) from error
+    if digest != half.index.sha256 or index.dtype != ENTRY or index.shape != (half.images,):
+        raise DataError(f"{one_line(path, 300)} is not the one that was prepared; copy or prepare the data again.")
+    return index
+
+
+def numbers_by_shard(shard_of: NDArray[np.uint32], shards: int) -> list[Tensor]:
+    """For each shard, the numbers of its images, ascending."""
+    numbers = torch.from_numpy(np.argsort(shard_of, kind="stable"))
+    return list(numbers.split(np.bincount(shard_of, minlength=shards).tolist()))
+
+
+def _check_size(path: Path, expected: int) -> None:
+    try:
+        found = path.stat().st_size
+    except OSError as error:
+        raise _missing(path, error) from error
+    if found != expected:
+        raise DataError(
+            f"{one_line(path, 300)} has {found:,} bytes and {MANIFEST} says {expected:,}; copy it again, "
+            "or run python -m trainer.prepare again."
+        )
+
+
+def _missing(path: Path, error: Exception) -> DataError:
+    reason = error.strerror if isinstance(error, OSError) else error
+    hint = "; raise the limit (ulimit -n)" if isinstance(error, OSError) and error.errno == errno.EMFILE else ""
+    return DataError(f"cannot read {one_line(path, 300)} ({one_line(reason)}){hint}; copy or prepare the data again.")
+
+
+def _allow_files(shards: int) -> None:
+    """Raises this process's own limit of open files where many shards need it: by default it is often 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = soft + shards if soft >= SPARE_FILES else SPARE_FILES + shards
+    if soft != resource.RLIM_INFINITY and shards > soft // 4:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+        )
+
+
+def _close(files: dict[int, int]) -> None:
+    for file in files.values():
+        os.close(file)

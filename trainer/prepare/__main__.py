@@ -1,0 +1,136 @@
+# PYTHON_ARGCOMPLETE_OK
+"""`python -m trainer.prepare SRC DST`: from images to shards that a training reads from a disk or from S3."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from trainer.contract import STOPPED, Exit
+from trainer.errors import Interrupted, SettingsError, TrainerError, report_end
+from trainer.process.output import say
+from trainer.settings.completion import complete
+
+ABOUT = """Prepares images for training: once, into shards, with the shorter side limited.
+
+  python -m trainer.prepare photos/ prepared/                    # photos/train/CLASS/..., photos/val/CLASS/...
+  python -m trainer.prepare ILSVRC/ imagenet/                    # the three files of ILSVRC 2012, unpacked or not
+  python -m trainer.prepare cifar-10-python.tar.gz cifar10/
+  python -m trainer --dataset imagefolder --data-dir prepared/   # trains on them
+
+SRC may be any tar, too, in which images lie in train/CLASS/ and val/CLASS/.  Run again after any interruption, it
+resumes; the shards depend on the images and the flags, and on nothing else."""
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+AGAIN = "run the same command again to resume."
+
+
+def main(argv: Sequence[str]) -> int:
+    """Prepares a data set and returns the exit code of trainer.contract.Exit."""
+    before = signal.signal(signal.SIGTERM, _leave)
+    try:
+        _prepare(_read(argv))
+    except TrainerError as error:
+        report_end(error.code, str(error))
+        return error.code
+    except KeyboardInterrupt:
+        report_end(Exit.INTERRUPTED, f"stopped; what is whole is kept: {AGAIN}")
+        return STOPPED
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return Exit.DONE
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    raise Interrupted(f"asked to stop; what is whole is kept: {AGAIN}")
+
+
+def _read(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m trainer.prepare", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("source", metavar="SRC", type=Path, help="folder or archive of images")
+    parser.add_argument("target", metavar="DST", type=Path, help="new folder for the shards")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument(
+        "--resize", metavar="PX", type=_number(32, 4096), default=256,
+        help="most pixels of the shorter side (default: 256); smaller images keep their bytes",
+    )  # fmt: skip
+    size.add_argument(
+        "--no-resize", dest="resize", action="store_const", const=None, help="keep every image byte for byte"
+    )
+    parser.add_argument(
+        "--quality", metavar="Q", type=_number(50, 100), default=92, help="of resized JPEGs (default: 92)"
+    )
+    parser.add_argument("--name", metavar="NAME", type=_name, help="of the data set (default: SRC's own)")
+    parser.add_argument(
+        "--shard-mb", metavar="MB", type=_number(1, 10_000), default=64, help="about so large a shard (default: 64)"
+    )
+    parser.add_argument(
+        "--max-bad-images", metavar="N", type=_number(0, 10**9), default=0,
+        help="unreadable images to leave out before this fails (default: 0)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--workers", metavar="N", type=_number(1, 1024), default=_cores(), help="processes (default: one a core)"
+    )
+    complete(parser)
+    return parser.parse_args(argv)
+
+
+def _number(least: int, most: int) -> type[int]:
+    """A converter for argparse."""
+
+    def convert(text: str) -> int:
+        if not text.isascii() or not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least:,} to {most:,}")
+        return int(text)
+
+    return convert  # type: ignore[return-value]
+
+
+def _name(text: str) -> str:
+    if not NAME.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not made of small letters, digits, dots and hyphens")
+    return text
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _prepare(asked: argparse.Namespace) -> None:
+    source, target = asked.source, asked.target
+    if not source.exists():
+        raise SettingsError(f"no {source}; give a folder or an archive of images as SRC.")
+    if target.resolve() == source.resolve():
+        raise SettingsError(f"{target} cannot be SRC and DST; give a new folder as DST.")
+    from trainer.prepare.picture import Recipe  # they take a while to import; wrong paths need not wait
+    from trainer.prepare.whole import Options, Screen, prepare
+
+    recipe = Recipe(asked.resize, asked.quality)
+    options = Options(source, target, asked.name, recipe, asked.shard_mb * 10**6, asked.max_bad_images, asked.workers)
+    manifest = prepare(options, Screen(say, sys.stderr.isatty()))
+    train, val = manifest.splits.train, manifest.splits.val
+    before, after = manifest.source["bytes"], train.bytes + val.bytes
+    left_out = f", {manifest.bad_images:,} unreadable left out" if manifest.bad_images else ""
+    say(
+        f"{manifest.name}: {train.images:,} images to train on, {val.images:,} to evaluate on, "
+        f"{len(manifest.classes):,} classes{left_out}; {_size(before)} in {_size(after)}, "
+        f"{len(train.shards) + len(val.shards):,} shards"
+    )
+    say(f"  python -m trainer --dataset imagefolder --data-dir {target}")
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

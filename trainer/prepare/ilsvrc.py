@@ -1,0 +1,83 @@
+"""ImageNet as it is handed out (ILSVRC 2012): a tar of tars to train on, a flat one to evaluate on, and the devkit."""
+
+import io
+import re
+import tarfile
+import zlib
+from collections.abc import Mapping
+from gzip import BadGzipFile
+from pathlib import Path
+
+from trainer.errors import DataError, one_line
+from trainer.prepare.listing import Found
+from trainer.prepare.tars import Member, Unsorted, in_order, members
+
+TRAIN, VAL = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
+DEVKITS = ("ILSVRC2012_devkit_t12.tar.gz", "ILSVRC2012_devkit_t12.tar")
+META, TRUTH = "data/meta.mat", "data/ILSVRC2012_validation_ground_truth.txt"  # in the devkit
+_NUMBER = re.compile(r"_(\d{8})\.jpe?g$", re.IGNORECASE)
+
+
+def ilsvrc(folder: Path) -> Found:
+    """The images of the three files in `folder`.  Raises DataError for one that is missing or does not fit."""
+    for name in (TRAIN, VAL):
+        if not (folder / name).is_file():
+            raise DataError(f"{one_line(folder, 300)} has no {name}; put it beside the others, from image-net.org.")
+    wnids = read_devkit(folder)
+    train, val = Unsorted(folder / TRAIN, TRAIN), Unsorted(folder / VAL, VAL)
+    for outer in members(folder / TRAIN):
+        for member in members(folder / TRAIN, outer):
+            train.add(f"{outer.name.removesuffix('.tar')}/{member.name}", member)
+    for member in members(folder / VAL):
+        val.add(f"{_class_of(member, wnids)}/{member.name}", member)
+    return in_order("ilsvrc", "ILSVRC2012", train, val)
+
+
+def _class_of(member: Member, wnids: Mapping[int, str]) -> str:
+    """The class of an image to evaluate on, such as n01440764.  Raises DataError."""
+    match = _NUMBER.search(member.name)
+    number = int(match[1]) if match else 0
+    if number not in wnids:
+        raise DataError(f"{VAL} has {one_line(member.name)}, whose class the devkit does not know; get both again.")
+    return wnids[number]
+
+
+def read_devkit(folder: Path) -> dict[int, str]:
+    """The class of each image to evaluate on, by the image's number from 1 on.  Raises DataError.
+
+    As torchvision reads it: of the synsets in meta.mat, those without children are the classes.
+    """
+    devkit = next((folder / name for name in DEVKITS if (folder / name).is_file()), None)
+    if devkit is None:
+        raise DataError(
+            f"{one_line(folder, 300)} has no {DEVKITS[0]}, which says what the images of {VAL} show; "
+            "put it there, from image-net.org."
+        )
+    try:
+        with tarfile.open(devkit) as tar:
+            files = {
+                wanted: _content(tar, info)
+                for info in tar
+                for wanted in (META, TRUTH)
+                if info.isreg() and info.name.endswith(wanted)
+            }
+        synsets = _synsets(files[META])
+        return {number: synsets[int(line)] for number, line in enumerate(files[TRUTH].split(), start=1)}
+    except (tarfile.TarError, EOFError, zlib.error, BadGzipFile, KeyError, ValueError, TypeError, IndexError) as error:
+        raise DataError(f"{one_line(devkit, 300)} is damaged ({one_line(error)}); get it again.") from error
+
+
+def _content(tar: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
+    file = tar.extractfile(info)
+    return file.read() if file else b""
+
+
+def _synsets(meta: bytes) -> dict[int, str]:
+    """The synsets without children, such as n01440764, by their number."""
+    from scipy.io import loadmat  # only here: it takes a while to import
+
+    try:
+        rows = loadmat(io.BytesIO(meta), squeeze_me=True)["synsets"]
+    except Exception as error:  # what it raises for garbage has no common base
+        raise ValueError(f"{META}: {error}") from error
+    return {int(row[0]): str(row[1]) for row in rows if int(row[4]) == 0}

@@ -1,0 +1,213 @@
+"""A whole preparation, from a source to manifest.json.  Killed at any moment, it goes on where it was."""
+
+import _thread
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from trainer.datasets.manifest import MANIFEST, SPLITS, UNFINISHED, Manifest, Splits, find_manifest
+from trainer.datasets.unreadable import refuse_too_many
+from trainer.errors import FullDisk, MachineError, SettingsError, is_full, is_wrong_path, one_line
+from trainer.files import write_atomically
+from trainer.prepare.find import find_source
+from trainer.prepare.half import HalfWork
+from trainer.prepare.listing import Found
+from trainer.prepare.picture import Recipe
+from trainer.prepare.pool import run_all
+from trainer.prepare.progress import shown
+from trainer.prepare.shard import PART, check, make
+from trainer.process.folder_lock import IN_USE, FolderLock
+
+BAD_IMAGES = "bad-images.txt"
+
+
+@dataclass(frozen=True)
+class Options:
+    """shard_bytes: about how large a shard is to be; max_bad_images: to leave out before it is refused."""
+
+    source: Path
+    target: Path
+    name: str | None
+    recipe: Recipe
+    shard_bytes: int
+    max_bad_images: int
+    workers: int
+
+
+@dataclass(frozen=True)
+class Screen:
+    """say: shows the user a line; interactive: whether a terminal watches, for the bar."""
+
+    say: Callable[[str], None]
+    interactive: bool
+
+
+def prepare(options: Options, screen: Screen) -> Manifest:
+    """Makes the shards, or finds that they are made.  Raises TrainerError."""
+    target, room = options.target, options.target / UNFINISHED
+    with _errors_in_words(target):
+        _take_target(target)
+        with _removed_if_empty(target), _locked(target):
+            is_done = (target / MANIFEST).exists()
+            with _room(room):
+                found = find_source(options.source, room)
+                return _checked(options, found) if is_done else _made(options, found, screen)
+
+
+@contextmanager
+def _room(room: Path) -> Iterator[None]:
+    """The folder of what is unfinished: gone once it is finished, and where there was nothing to begin with."""
+    room.mkdir(exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # there is something in it
+            room.rmdir()
+        raise
+    shutil.rmtree(room)
+
+
+def _checked(options: Options, found: Found) -> Manifest:
+    """The manifest that is there.  Raises SettingsError if it is of other images, or made with other flags."""
+    manifest, recipe = find_manifest(options.target), options.recipe
+    flags = (recipe.resize, recipe.quality if recipe.resize else None)
+    name = options.name or _usual_name(found.name)
+    wanted = (_source(found), name, *flags)
+    if manifest is None or (manifest.source, manifest.name, manifest.resize, manifest.quality) != wanted:
+        raise SettingsError(
+            f"{one_line(options.target, 300)} is prepared already, from other images or with other flags; "
+            "give another DST, or delete it."
+        )
+    return manifest
+
+
+def _made(options: Options, found: Found, screen: Screen) -> Manifest:
+    target, recipe = options.target, options.recipe
+    for name in SPLITS:
+        (target / name).mkdir(exist_ok=True)
+    halves = [HalfWork(name, listing, target, recipe, options.shard_bytes) for name, listing in found.halves()]
+    _make_shards(halves, options, screen)
+    bad = {name: why for half in halves for name, why in sorted(half.bad.items())}
+    _refuse_bad(options, bad)
+    _verify(halves, options, screen)
+    splits = Splits(**{half.name: half.finish() for half in halves})
+    _remove_strangers(target, splits)
+    manifest = Manifest(
+        name=options.name or _usual_name(found.name),
+        classes=tuple(found.classes),
+        resize=recipe.resize,
+        quality=recipe.quality if recipe.resize else None,
+        splits=splits,
+        source=_source(found),
+        bad_images=len(bad),
+    )
+    write_atomically(target / MANIFEST, manifest.as_json())
+    return manifest
+
+
+def _make_shards(halves: Sequence[HalfWork], options: Options, screen: Screen) -> None:
+    of_name = {half.name: half for half in halves}
+    tasks = chain.from_iterable(half.tasks() for half in halves)
+    with shown("preparing", sum(half.images for half in halves), screen.interactive, screen.say) as count:
+        for task, made in run_all(tasks, make, options.workers, count):
+            of_name[task.half].take(task, made)
+
+
+def _verify(halves: Sequence[HalfWork], options: Options, screen: Screen) -> None:
+    """Reads every shard again.  Raises MachineError for one that is not what was written."""
+    checks = chain.from_iterable(half.checks() for half in halves)
+    with shown("verifying", sum(map(len, halves)), screen.interactive, screen.say) as count:
+        for shard, wrong in run_all(checks, check, options.workers, count):
+            if wrong:
+                raise MachineError(
+                    f"{shard.path}: {wrong}; the disk may be failing. Run the same command to try again."
+                )
+
+
+def _source(found: Found) -> dict[str, Any]:
+    """What the manifest says of it.  sha256: over names, labels and sizes."""
+    halves = [half for _, half in found.halves()]
+    return {
+        "kind": found.kind,
+        "name": found.name,
+        "images": sum(map(len, halves)),
+        "bytes": sum(half.total_bytes() for half in halves),
+        "sha256": found.digest(),
+    }
+
+
+def _usual_name(source: str) -> str:
+    """A name for the data set: ILSVRC2012 -> ilsvrc2012, my photos.tar.gz -> my-photos."""
+    stem = re.sub(r"(\.tar)?(\.\w+)?$", "", source) or source
+    return re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-") or "images"
+
+
+def _refuse_bad(options: Options, bad: dict[str, str]) -> None:
+    """Writes the report.  Raises DataError for too many."""
+    report = options.target / BAD_IMAGES
+    if not bad:
+        report.unlink(missing_ok=True)
+        return
+    write_atomically(report, "".join(f"{one_line(name, 300)}: {why}\n" for name, why in bad.items()))
+    refuse_too_many(bad, options.max_bad_images)
+
+
+def _take_target(target: Path) -> None:
+    """Makes the folder.  Raises SettingsError if it holds anything but what this has made."""
+    target.mkdir(parents=True, exist_ok=True)
+    names = {path.name for path in target.iterdir()} - {IN_USE}
+    if names and not names & {MANIFEST, UNFINISHED}:
+        raise SettingsError(
+            f"{one_line(target, 300)} holds other files, such as {one_line(min(names))}; give a new folder as DST."
+        )
+
+
+def _remove_strangers(target: Path, splits: Splits) -> None:
+    """Removes shards of an earlier start with other flags, and parts of what was never finished."""
+    ours = {shard.file for half in (splits.train, splits.val) for shard in half.shards}
+    for name in SPLITS:
+        for path in (target / name).iterdir():
+            if path.suffix == PART or (path.suffix == ".tar" and f"{name}/{path.name}" not in ours):
+                path.unlink()
+
+
+@contextmanager
+def _removed_if_empty(target: Path) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # there is something in it
+            target.rmdir()
+
+
+@contextmanager
+def _locked(target: Path) -> Iterator[None]:
+    # This process was suspended for so long that another has taken its place: it ends as if by Ctrl-C.
+    lock = FolderLock(target, on_lost=lambda owner: _thread.interrupt_main())
+    lock.take()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _errors_in_words(target: Path) -> Iterator[None]:
+    """Turns the system's errors into sentences, with the exit code of each."""
+    try:
+        yield
+    except OSError as error:
+        again = "run the same command again to resume"
+        if is_full(error):
+            raise FullDisk(f"no room left on the disk of {one_line(target, 300)}; make some, and {again}.") from error
+        path = one_line(error.filename or target, 300)
+        if is_wrong_path(error):
+            raise SettingsError(
+                f"cannot use {path} ({error.strerror}); mend it, or give another SRC or DST."
+            ) from error
+        raise MachineError(f"cannot use {path} ({one_line(error.strerror or error)}); mend it, and {again}.") from error
