@@ -36,8 +36,8 @@ class Shelf(Protocol):
 
     place: str
 
-    def descriptor(self, shard: int) -> int:
-        """The open file of a shard.  Raises TrainerError if it cannot be had."""
+    def read(self, shard: int, offset: int, length: int) -> bytes:
+        """So many bytes of a shard, or fewer where it ends.  Raises OSError, and TrainerError if it cannot be had."""
         ...
 
     def reading(self, shards: NDArray[np.uint32]) -> AbstractContextManager[object]:
@@ -61,9 +61,8 @@ class ShardSource:
 
     def read(self, number: int) -> bytes:
         shard, offset, length, _ = self._index[number].item()
-        file = self._shelf.descriptor(shard)
         try:
-            data = os.pread(file, length, offset)
+            data = self._shelf.read(shard, offset, length)
         except OSError as error:
             raise UnreadableError(one_line(error.strerror or error)) from error
         if len(data) < length:
@@ -73,9 +72,12 @@ class ShardSource:
     def shown(self, number: int) -> str:
         """The shard, and the image's name in it."""
         shard, offset, _, _ = self._index[number].item()
-        header = os.pread(self._shelf.descriptor(shard), 100, offset - HEADER)  # its first 100 bytes are the name
-        name = header.partition(b"\0")[0].decode(errors="replace")
-        return one_line(f"{self._half.shards[shard].file}: {name}", 200)
+        file = self._half.shards[shard].file
+        try:
+            header = self._shelf.read(shard, offset - HEADER, 100)  # its first 100 bytes are the name
+        except OSError:
+            return f"{file}: byte {offset}"
+        return one_line(f"{file}: {header.partition(bytes(1))[0].decode(errors='replace')}", 200)
 
     def fingerprint(self) -> str:
         return self._half.index.sha256 + " ".join(shard.sha256 for shard in self._half.shards)
@@ -98,9 +100,9 @@ class Folder:
         _allow_files(len(shards))
         weakref.finalize(self, _close, self._files)
 
-    def descriptor(self, shard: int) -> int:
+    def read(self, shard: int, offset: int, length: int) -> bytes:
         file = self._files.get(shard)
-        return self._open(shard) if file is None else file
+        return os.pread(self._open(shard) if file is None else file, length, offset)
 
     def _open(self, shard: int) -> int:
         with self._lock:

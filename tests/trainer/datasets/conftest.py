@@ -9,6 +9,8 @@ import pytest
 import simplejpeg
 import torch
 
+from tests.trainer.prepare.conftest import photos as photos  # fixtures that are shared
+from tests.trainer.prepare.conftest import prepared as prepared
 from trainer.datasets.base import Request
 
 Ask = Callable[..., Request]

@@ -1,0 +1,211 @@
+"""Training from shards: the images, labels and order of the folder that they were made of, whatever happens between."""
+
+import json
+import random
+import resource
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.trainer.datasets.test_streaming import together
+from trainer.batches import Batches
+from trainer.datasets import imagefolder, imagenet
+from trainer.datasets.base import UNREADABLE, Batch, Data
+from trainer.datasets.manifest import Shard
+from trainer.datasets.resident import ResidentSplit
+from trainer.datasets.shards import Folder
+from trainer.distributed.sampler import Order, positions, shard
+from trainer.errors import DataError
+
+
+OF_FOUR = Batches(4, 1, 1)
+
+
+def trained(data: Data, batches: Batches = OF_FOUR, rank: int = 0, done: int = 0, updates: int = 3) -> Batch:
+    order = Order(data.train.size, seed=0, epoch=1)
+    return together(list(data.train.train_batches(order, positions(batches, rank, 1, done, updates))))
+
+
+def same(one: Batch, other: Batch) -> bool:
+    return torch.equal(one.images, other.images) and torch.equal(one.labels, other.labels)
+
+
+@pytest.mark.parametrize("dataset", [imagenet, imagefolder], ids=["imagenet", "imagefolder"])
+def test_training_and_evaluation_see_the_bits_that_the_folder_gives(
+    dataset, photos, prepared, ask, tmp_path: Path
+) -> None:
+    source = photos()
+    prepared(source)
+
+    folder, shards = (dataset.load(ask(root, image_size=96)) for root in (source, tmp_path / "prepared"))
+
+    evaluated = [together(list(data.evaluation.eval_batches(range(6), 4))) for data in (folder, shards)]
+    assert same(trained(folder), trained(shards))
+    assert same(*evaluated)
+    assert folder.signature == shards.signature
+
+
+def test_small_images_are_resident_from_shards_as_from_a_folder(photos, prepared, ask, tmp_path: Path) -> None:
+    source = photos(width=20, height=20)
+    prepared(source)
+
+    folder, shards = (imagefolder.load(ask(root)) for root in (source, tmp_path / "prepared"))
+
+    assert isinstance(shards.train, ResidentSplit)
+    assert same(trained(folder), trained(shards))
+
+
+def test_ranks_share_each_batch_of_the_shards(photos, prepared, ask, tmp_path: Path) -> None:
+    prepared(photos())
+    data = imagenet.load(ask(tmp_path / "prepared", image_size=32))
+
+    ranks = [trained(data, Batches(2, 1, 2), rank) for rank in (0, 1)]
+
+    steps = [Batch(r.images[s : s + 2], r.labels[s : s + 2]) for s in (0, 2, 4) for r in ranks]
+    assert same(together(steps), trained(data))
+
+
+def test_resuming_reads_nothing_of_what_was_seen(photos, prepared, ask, tmp_path: Path, monkeypatch) -> None:
+    prepared(photos())
+    data = imagenet.load(ask(tmp_path / "prepared", image_size=32))
+    read: list[int] = []
+    source = data.train._source
+    take = source.read
+    monkeypatch.setattr(source, "read", lambda number: read.append(number) or take(number))
+
+    trained(data, done=8, updates=1)
+
+    assert sorted(read) == sorted(Order(12, seed=0, epoch=1).permutation[8:].tolist())
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 8])
+def test_evaluation_counts_each_image_once(world_size: int, photos, prepared, ask, tmp_path: Path) -> None:
+    prepared(photos(val=5))
+    split = imagenet.load(ask(tmp_path / "prepared", image_size=8)).evaluation
+
+    ranks = [[b.labels for b in split.eval_batches(shard(10, rank, world_size), 2)] for rank in range(world_size)]
+
+    labels = torch.cat([label for rank in ranks for label in rank]).tolist()
+    assert sorted(labels) == [0] * 5 + [1] * 5
+
+
+@pytest.mark.parametrize("case", range(25))
+def test_over_any_schedule_of_stops_and_world_sizes_each_image_is_seen_once(case: int) -> None:
+    rng = random.Random(case)
+    batch = 24  # 1, 2, 3 and 8 ranks share it
+    order = Order(batch * rng.randint(1, 40), seed=case, epoch=rng.randint(0, 3))
+    seen: list[int] = []
+    done, updates = 0, order.size // batch
+    while updates:
+        ranks, stop_after = rng.choice([1, 2, 3, 8]), rng.randint(1, updates)
+        batches = Batches(batch // ranks, 1, ranks)
+        for rank in range(ranks):
+            for place in positions(batches, rank, 1, done, updates)[:stop_after]:
+                seen += order.permutation[place].tolist()
+        done, updates = done + stop_after * batch, updates - stop_after
+
+    assert sorted(seen) == list(range(order.size))
+
+
+# ---- what is wrong with a folder
+
+
+def test_an_unreadable_image_is_named_by_its_shard_and_weighs_nothing(photos, prepared, ask, tmp_path: Path) -> None:
+    manifest = prepared(photos())
+    [file, *_] = [tmp_path / "prepared" / shard.file for shard in manifest.splits.val.shards]
+    data = bytearray(file.read_bytes())
+    data[512:1024] = bytes(512)  # the first image's first bytes
+    file.write_bytes(data)
+    split = imagenet.load(ask(tmp_path / "prepared", image_size=8, max_bad_images=1)).evaluation
+
+    [batch] = split.eval_batches(range(6), 6)
+
+    assert batch.labels.tolist() == [UNREADABLE, 0, 0, 1, 1, 1]
+    assert split.bad_images == ("val/000000.tar: 00000000-0000.jpg",)
+
+
+def cut(root: Path) -> None:
+    (root / "train/000001.tar").write_bytes(b"short")
+
+
+def lose(root: Path) -> None:
+    (root / "val/000000.tar").unlink()
+
+
+def swap(root: Path) -> None:
+    (root / "train/index.npy").write_bytes((root / "val/index.npy").read_bytes())
+
+
+def damage(root: Path) -> None:
+    (root / "manifest.json").write_text((root / "manifest.json").read_text()[:100])
+
+
+def escape(root: Path) -> None:
+    (root / "manifest.json").write_text((root / "manifest.json").read_text().replace("train/000000", "../train/0"))
+
+
+def age(root: Path) -> None:
+    content = json.loads((root / "manifest.json").read_text())
+    (root / "manifest.json").write_text(json.dumps(content | {"version": 2}))
+
+
+def unfinish(root: Path) -> None:
+    (root / "manifest.json").unlink()
+    (root / ".prepare").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("alter", "sentence"),
+    [
+        (cut, r"train/000001\.tar has 5 bytes and manifest\.json says [\d,]+; copy it again, or run python -m trainer"),
+        (lose, r"cannot read .*val/000000\.tar \(No such file or directory\); copy or prepare the data again\."),
+        (swap, r"train/index\.npy is not the one that was prepared; copy or prepare the data again\."),
+        (damage, r"manifest\.json is damaged \(.*\); prepare or copy the data again\."),
+        (escape, r"manifest\.json is damaged \(splits\.train\.shards\.0\.file: .*\); prepare or copy"),
+        (age, r"manifest\.json has version 2, and this toolkit reads 1; update the toolkit\."),
+        (unfinish, r"prepared is not prepared to the end; run python -m trainer\.prepare again to resume\."),
+    ],
+)
+def test_a_folder_that_is_not_as_it_was_prepared_is_refused(
+    alter, sentence: str, photos, prepared, ask, tmp_path: Path
+) -> None:
+    prepared(photos())
+    alter(tmp_path / "prepared")
+
+    with pytest.raises(DataError, match=sentence):
+        imagenet.load(ask(tmp_path / "prepared"))
+
+
+def test_somebody_elses_manifest_in_a_folder_of_images_is_passed_over(photos, ask) -> None:
+    source = photos()
+    (source / "manifest.json").write_text('{"name": "an app", "version": 3}')
+
+    assert imagenet.load(ask(source)).train.size == 12
+
+
+def test_more_shards_than_open_files_are_allowed_can_be_read(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    (tmp_path / "train").mkdir()
+    shards = [Shard(file=f"train/{n:06d}.tar", images=1, bytes=1, sha256="0" * 64) for n in range(400)]
+    for one in shards:
+        (tmp_path / one.file).write_bytes(b"x")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (300, hard))
+    try:
+        folder = Folder(tmp_path, shards)
+        read = [folder.read(number, 0, 1) for number in range(400)]
+        del folder
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert read == [b"x"] * 400
+
+
+def test_the_index_is_mapped_and_small(photos, prepared, ask, tmp_path: Path) -> None:
+    prepared(photos())
+
+    index = imagenet.load(ask(tmp_path / "prepared")).train._source._index
+
+    assert isinstance(index, np.memmap)
+    assert index.itemsize == 20
