@@ -18,9 +18,10 @@ def resized(pixels: Pixels, size: int) -> Pixels:
     if pixels.shape[:2] == (size, size):
         return pixels
     # Rows without gaps, since torch would close them with threads; writeable, since it warns of what is not.
-    image = torch.from_numpy(np.require(pixels, requirements=["C", "W"])).permute(2, 0, 1)[None]
-    small: Pixels = interpolate(image, (size, size), mode="bilinear", antialias=True)[0].permute(1, 2, 0).numpy()
-    return small
+    images = torch.from_numpy(np.require(pixels, requirements=["C", "W"]))[None].permute(0, 3, 1, 2)
+    small = interpolate(images, (size, size), mode="bilinear", antialias=True)
+    whole: Pixels = small.permute(0, 2, 3, 1)[0].numpy()
+    return whole
 
 
 def mirrored(pixels: Pixels) -> Pixels:

@@ -53,7 +53,9 @@ class Memory:
 
     def lend(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """An array of any content, taken back when it, and every tensor made of it, has gone."""
-        free = self._free.setdefault(shape, [])
+        if shape not in self._free:  # what had another shape has had its time
+            self._free = {shape: []}
+        free = self._free[shape]
         whole = free.pop() if free else np.empty(shape, np.float32)
         lent = whole[:]
         weakref.finalize(lent, free.append, whole).atexit = False

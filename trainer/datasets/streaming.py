@@ -60,6 +60,7 @@ class StreamingSplit:
         self.size = source.size
         self._source, self._side, self._request = source, size, request
         self._normalise = Normaliser(IMAGENET, size, request.device, request.channels_last)
+        self._memory = Memory()
         self._bad: dict[str, str] = {}  # why, by name; threads add to it
 
     def train_batches(self, order: Order, positions: Sequence[slice]) -> Generator[Batch]:
@@ -90,13 +91,12 @@ class StreamingSplit:
         if not numbers:
             return
         unfinished: deque[UnfinishedBatch] = deque()
-        memory = Memory()
         with self._source.reading(torch.cat(list(numbers))):
             threads = ThreadPoolExecutor(self._request.workers, thread_name_prefix="decode")
             try:
                 for batch, chosen in enumerate(numbers):
                     images = [*map(Wanted, chosen.tolist(), views(batch))]
-                    unfinished.append(self._start(threads, images, memory))
+                    unfinished.append(self._start(threads, images))
                     if len(unfinished) > AHEAD:
                         yield self._finish(unfinished.popleft())
                 while unfinished:
@@ -104,18 +104,18 @@ class StreamingSplit:
             finally:
                 threads.shutdown(cancel_futures=True)
 
-    def _start(self, threads: ThreadPoolExecutor, images: list[Wanted], memory: Memory) -> UnfinishedBatch:
+    def _start(self, threads: ThreadPoolExecutor, images: list[Wanted]) -> UnfinishedBatch:
         labels = [self._source.label(image.number) for image in images]
-        batch = UnfinishedBatch(labels, self._rows(len(images), memory), self._request.device.type == "cuda")
+        batch = UnfinishedBatch(labels, self._rows(len(images)), self._request.device.type == "cuda")
         rows = range(len(images))
         chunks = [rows[start : start + CHUNK] for start in rows[::CHUNK]]
         batch.parts = [threads.submit(self._fill, batch, images, chunk) for chunk in chunks]
         return batch
 
-    def _rows(self, count: int, memory: Memory) -> Rows:
+    def _rows(self, count: int) -> Rows:
         request = self._request
         if request.device.type == "cpu":
-            return FloatRows(count, self._side, self._normalise, memory, request.channels_last)
+            return FloatRows(count, self._side, self._normalise, self._memory, request.channels_last)
         return ByteRows(count, self._side, self._normalise, request.device)
 
     def _fill(self, batch: UnfinishedBatch, images: list[Wanted], rows: range) -> None:

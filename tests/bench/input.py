@@ -1,0 +1,145 @@
+"""Images per second of processor, from JPEG files to what a model is fed: the trainer beside the usual loaders.
+
+    python -m tests.bench.input FOLDER
+
+FOLDER has train/ with a folder of JPEGs for each class.  They are read as they are, and again from copies whose shorter
+side is 256 pixels: random crops resized to 224, mirrored, normalised, as float32, in batches of 64.  Every arm runs in
+a process of its own, in turn, ROUNDS times; medians are shown.  The seconds are those of the process and of all its
+children, in one epoch after another that warms up; libraries that are not installed are named and left out.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+TICKS = os.sysconf("SC_CLK_TCK")
+SHORTER, QUALITY = 256, 90
+
+
+def main() -> None:
+    """Runs the arms, or as a child one of them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="a data set with train/CLASS/*.jpg")
+    parser.add_argument("--images", type=int, default=1024, help="of an epoch: the files are taken again and again")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--only", help="arms with this in their names")
+    parser.add_argument("--arm", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.arm:
+        print(json.dumps(measure(asked.arm, asked.folder, asked.workers)))
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        raw, small = Path(temporary, "raw"), Path(temporary, "small")
+        link(asked.folder, raw, asked.images)
+        shrink(raw, small)
+        for title, root in (("files as they are", raw), (f"files of {SHORTER} px", small)):
+            compare(title, root, asked)
+
+
+def link(source: Path, to: Path, images: int) -> None:
+    """A data set of that many images: links to the files of `source`, over and over."""
+    paths = sorted(path for path in source.glob("train/*/*") if path.read_bytes()[:2] == b"\xff\xd8")
+    for number in range(images):
+        path = paths[number % len(paths)]
+        for half in ("train", "val"):
+            place = to / half / path.parent.name / f"{number}.jpg"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(path.resolve())
+
+
+def shrink(source: Path, to: Path) -> None:
+    """Copies whose shorter side has SHORTER pixels; a file that is there more than once is made once."""
+    made: dict[Path, Path] = {}
+    for path in sorted(source.glob("*/*/*")):
+        place = to / path.relative_to(source)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        original = path.resolve()
+        if original in made:
+            place.symlink_to(made[original])
+            continue
+        with Image.open(original) as image:
+            scale = SHORTER / min(image.size)
+            sides = (round(image.width * scale), round(image.height * scale))
+            small = image.convert("RGB").resize(sides, Image.Resampling.LANCZOS)
+        small.save(place, "JPEG", quality=QUALITY, optimize=True)
+        made[original] = place
+
+
+def compare(title: str, root: Path, asked: argparse.Namespace) -> None:
+    """Prints the table of one data set."""
+    from tests.bench.input_arms import ARMS
+
+    found: dict[str, list[dict[str, Any]]] = {}
+    for _ in range(asked.rounds):
+        for arm in ARMS:
+            if asked.only and asked.only not in arm:
+                continue
+            own = ["-m", "tests.bench.input", str(root), "--arm", arm, "--workers", str(asked.workers)]
+            command = [sys.executable, *own]
+            ended = subprocess.run(command, capture_output=True, text=True, check=False)
+            if ended.returncode:
+                lines = ended.stderr.strip().splitlines()
+                found.setdefault(arm, []).append({"missing": lines[-1] if lines else "no answer"})
+            else:
+                found.setdefault(arm, []).append(json.loads(ended.stdout.strip().splitlines()[-1]))
+    print(f"\n{title}: {asked.images} images, {asked.workers} workers, {asked.rounds} rounds")
+    print(f"{'arm':<28}{'images / CPU-s':>16}{'spread':>14}{'images / s':>12}")
+    for arm, results in found.items():
+        rates = [result["per_cpu_s"] for result in results if "per_cpu_s" in result]
+        if not rates:
+            print(f"{arm:<28}left out: {results[0]['missing'][:80]}")
+            continue
+        wall = statistics.median(result["per_s"] for result in results if "per_s" in result)
+        spread = f"{min(rates):.0f} - {max(rates):.0f}"
+        print(f"{arm:<28}{statistics.median(rates):>16.0f}{spread:>14}{wall:>12.0f}", flush=True)
+
+
+def measure(arm: str, root: Path, workers: int) -> dict[str, float]:
+    """Images per second of processor and of the clock in a second epoch."""
+    import torch
+
+    from tests.bench.input_arms import ARMS, BATCH
+
+    torch.set_num_threads(1)
+    epoch = ARMS[arm](root, workers)
+    for _ in epoch():
+        pass
+    cpu, began = processor_seconds(), time.perf_counter()
+    images = sum(BATCH for _ in epoch())
+    wall, cpu = time.perf_counter() - began, processor_seconds() - cpu
+    return {"per_cpu_s": images / cpu, "per_s": images / wall}
+
+
+def processor_seconds() -> float:
+    """Of this process and all that descend from it, dead or alive."""
+    parents, used = {}, {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # has just ended
+            continue
+        parents[int(stat.parent.name)] = int(fields[1])
+        used[int(stat.parent.name)] = sum(map(int, fields[11:15])) / TICKS
+    return sum(seconds for pid, seconds in used.items() if _descends(pid, parents))
+
+
+def _descends(pid: int, parents: dict[int, int]) -> bool:
+    while pid > 1:
+        if pid == os.getpid():
+            return True
+        pid = parents.get(pid, 0)
+    return False
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,275 @@
+"""The ways to feed images that input.py compares: each makes a function that yields one epoch of batches.
+
+A batch is (64, 3, 224, 224) float32, normalised, except in the bare arms, which decode and crop and do nothing else.
+"""
+
+import os
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+BATCH, SIDE = 64, 224
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+Epoch = Callable[[], Iterator[Any]]
+
+
+def _loader(dataset: Any, workers: int, **kwargs: Any) -> Any:
+    from torch.utils.data import DataLoader
+
+    return DataLoader(
+        dataset, BATCH, shuffle=True, num_workers=workers, drop_last=True, persistent_workers=workers > 0, **kwargs
+    )
+
+
+def _usual_transforms() -> Any:
+    from torchvision import transforms
+
+    return transforms.Compose([
+        transforms.RandomResizedCrop(SIDE), transforms.RandomHorizontalFlip(), transforms.ToTensor(),
+        transforms.Normalize(MEAN, STD),
+    ])  # fmt: skip
+
+
+def _v2_transforms() -> Any:
+    from torchvision.transforms import v2
+
+    return v2.Compose([
+        v2.RandomResizedCrop(SIDE, antialias=True), v2.RandomHorizontalFlip(),
+        v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD),
+    ])  # fmt: skip
+
+
+def image_folder(root: Path, workers: int) -> Epoch:
+    """What everyone uses."""
+    from torchvision.datasets import ImageFolder
+
+    loader = _loader(ImageFolder(str(root / "train"), _usual_transforms()), workers)
+    return lambda: iter(loader)
+
+
+def _decode_with_torchvision(path: str) -> torch.Tensor:
+    from torchvision.io import ImageReadMode, decode_jpeg, read_file
+
+    return decode_jpeg(read_file(path), mode=ImageReadMode.RGB)
+
+
+def torchvision_io(root: Path, workers: int) -> Epoch:
+    """torchvision.io.decode_jpeg and the second version of its transforms, on bytes."""
+    from torchvision.datasets import ImageFolder
+
+    loader = _loader(ImageFolder(str(root / "train"), _v2_transforms(), loader=_decode_with_torchvision), workers)
+    return lambda: iter(loader)
+
+
+def webdataset(root: Path, workers: int) -> Epoch:
+    """As its README shows it: shards, shuffle, decode("pil"), map_tuple, batched, WebLoader."""
+    import webdataset as wds
+
+    shards = root / "webdataset"
+    shards.mkdir(exist_ok=True)
+    images = sorted((root / "train").glob("*/*"))
+    for shard in range(workers):
+        with tarfile.open(shards / f"{shard:06}.tar", "w") as tar:
+            for path in images[shard::workers]:
+                name = f"{path.parent.name}_{path.stem}"
+                tar.add(path.resolve(), f"{name}.jpg")
+                (shards / "label").write_text("0")
+                tar.add(shards / "label", f"{name}.cls")
+    urls = [str(shards / f"{shard:06}.tar") for shard in range(workers)]
+    dataset = (
+        wds.WebDataset(urls, shardshuffle=len(urls))
+        .shuffle(200)
+        .decode("pil")
+        .to_tuple("jpg", "cls")
+        .map_tuple(_usual_transforms(), int)
+        .batched(BATCH, partial=False)
+    )
+    loader = wds.WebLoader(dataset, batch_size=None, num_workers=workers, persistent_workers=workers > 0)
+    return lambda: iter(loader)
+
+
+def litdata(root: Path, workers: int) -> Epoch:
+    """Its chunks of JPEG bytes, decoded by torchvision.io, and the second version of torchvision's transforms."""
+    from litdata import StreamingDataLoader, StreamingDataset
+    from litdata.streaming.writer import BinaryWriter
+    from torchvision.io import ImageReadMode, decode_jpeg
+
+    chunks = root / "litdata"
+    writer = BinaryWriter(str(chunks), chunk_bytes="16MB")
+    for number, path in enumerate(sorted((root / "train").glob("*/*"))):
+        writer.add_item(number, {"image": path.read_bytes(), "class": 0})
+    writer.done()
+    writer.merge(1)
+    transform = _v2_transforms()
+
+    class Images(StreamingDataset):  # type: ignore[misc]
+        def __getitem__(self, index: Any) -> Any:
+            item = super().__getitem__(index)
+            data = torch.frombuffer(bytearray(item["image"]), dtype=torch.uint8)
+            return transform(decode_jpeg(data, mode=ImageReadMode.RGB)), item["class"]
+
+    loader = StreamingDataLoader(
+        Images(str(chunks), shuffle=True, drop_last=True), batch_size=BATCH, num_workers=workers,
+        persistent_workers=workers > 0,
+    )  # fmt: skip
+    return lambda: iter(loader)
+
+
+def dali_cpu(root: Path, workers: int) -> Epoch:
+    """NVIDIA DALI with every operator on the CPU: its documentation's pipeline for ImageNet."""
+    from nvidia.dali import fn, pipeline_def, types
+
+    @pipeline_def(batch_size=BATCH, num_threads=workers, device_id=None)
+    def pipeline() -> Any:
+        jpegs, labels = fn.readers.file(file_root=str(root / "train"), random_shuffle=True, name="reader")
+        images = fn.decoders.image_random_crop(jpegs, device="cpu", random_area=[0.08, 1.0])
+        images = fn.resize(images, size=[SIDE, SIDE], interp_type=types.INTERP_LINEAR)
+        return fn.crop_mirror_normalize(
+            images, mirror=fn.random.coin_flip(), dtype=types.FLOAT, output_layout="CHW",
+            mean=[255 * m for m in MEAN], std=[255 * s for s in STD],
+        ), labels  # fmt: skip
+
+    pipe = pipeline()
+    pipe.build()
+    batches = pipe.epoch_size("reader") // BATCH
+
+    def epoch() -> Iterator[Any]:
+        for _ in range(batches):
+            images, _ = pipe.run()
+            yield torch.from_numpy(images.as_array()), None
+
+    return epoch
+
+
+def _bare(root: Path, resize: Callable[[Any], Any]) -> Epoch:
+    import numpy as np
+    import simplejpeg
+
+    from trainer.datasets.crops import PHILOX_BLOCK, draw, random_crop
+    from trainer.datasets.decode import WORTHWHILE
+    from trainer.distributed.sampler import Order
+
+    paths = [os.fspath(path) for path in sorted((root / "train").glob("*/*"))]
+    draws = draw(Order(len(paths), 0, 0), range(len(paths)))
+    whole = len(paths) // BATCH * BATCH
+
+    def epoch() -> Iterator[Any]:
+        for path, numbers in zip(paths[:whole], draws, strict=False):
+            with open(path, "rb", buffering=0) as file:  # noqa: PTH123: the fastest
+                data = file.read()
+            height, width, _, _ = simplejpeg.decode_jpeg_header(data)
+            part = random_crop(height, width, numbers[PHILOX_BLOCK:])
+            pixels = simplejpeg.decode_jpeg(
+                data, min_height=height * SIDE // part.height, min_width=width * SIDE // part.width,
+                min_factor=WORTHWHILE,
+            )  # fmt: skip
+            top, left, high, wide = (side * pixels.shape[0] // height for side in part)
+            resize(np.ascontiguousarray(pixels[top : top + high, left : left + wide]))
+        yield from [None] * (whole // BATCH)
+
+    return epoch
+
+
+def bare_opencv(root: Path, workers: int) -> Epoch:
+    """simplejpeg, then OpenCV's bilinear filter without antialiasing: one thread, bytes, not mirrored."""
+    import cv2
+
+    cv2.setNumThreads(1)
+    return _bare(root, lambda pixels: cv2.resize(pixels, (SIDE, SIDE), interpolation=cv2.INTER_LINEAR))
+
+
+def bare_torch(root: Path, workers: int) -> Epoch:
+    """simplejpeg, then torch's antialiased filter: one thread, bytes, not mirrored."""
+    from trainer.datasets.resize import resized
+
+    return _bare(root, lambda pixels: resized(pixels, SIDE))
+
+
+def _split(root: Path, workers: int) -> Any:
+    """The trainer's own images for training, read with its default memory format."""
+    import tempfile
+
+    from trainer.config import TrainConfig
+    from trainer.datasets import imagenet
+    from trainer.distributed.ranks import Ranks
+    from trainer.distributed.session import Session
+    from trainer.training import data_request
+
+    cache = Path(tempfile.mkdtemp(dir=root))
+    config = TrainConfig(dataset="imagenet", data_dir=root, workers=workers, cache_dir=cache)
+    session = Session(Ranks(), torch.device("cpu"), timeout_s=60)
+    return imagenet.load(data_request(config, session, channels_last=True)).train
+
+
+def _epoch_of(train: Any) -> Epoch:
+    from trainer.distributed.sampler import Order
+
+    places = [slice(start, start + BATCH) for start in range(0, train.size // BATCH * BATCH, BATCH)]
+    return lambda: train.train_batches(Order(train.size, 0, 0), places)
+
+
+def ours(root: Path, workers: int) -> Epoch:
+    """The trainer on a CPU."""
+    return _epoch_of(_split(root, workers))
+
+
+def ours_for_gpu(root: Path, workers: int) -> Epoch:
+    """What the CPU does where the device is a GPU, which mirrors and normalises itself: batches of bytes."""
+    from trainer.datasets.rows import ByteRows
+
+    class Bytes(ByteRows):
+        def images(self) -> torch.Tensor:
+            return self._bytes
+
+    train = _split(root, workers)
+    train._rows = lambda count: Bytes(count, SIDE, train._normalise, torch.device("cpu"))
+    return _epoch_of(train)
+
+
+def ours_in_processes(root: Path, workers: int) -> Epoch:
+    """The same decoding in the processes of a DataLoader, which is how torch would have it."""
+    import numpy as np
+    from torch.utils.data import Dataset
+
+    from trainer.datasets.normalisation import IMAGENET, Normaliser
+    from trainer.datasets.rows import FloatRows, Memory
+    from trainer.datasets.streaming import random_views
+    from trainer.distributed.sampler import Order
+
+    paths = sorted((root / "train").glob("*/*"))
+    normalise = Normaliser(IMAGENET, SIDE, torch.device("cpu"), channels_last=True)
+
+    class Batches(Dataset[Any]):
+        def __len__(self) -> int:
+            return len(paths) // BATCH
+
+        def __getitem__(self, number: int) -> Any:
+            rows = FloatRows(BATCH, SIDE, normalise, Memory(), channels_last=True)
+            places = range(number * BATCH, (number + 1) * BATCH)
+            for row, (place, view) in enumerate(
+                zip(places, random_views(Order(len(paths), 0, 0), places), strict=True)
+            ):
+                rows.put(row, paths[place].read_bytes(), view)
+            return rows.images(), np.zeros(BATCH)
+
+    from torch.utils.data import DataLoader
+
+    loader = DataLoader(Batches(), None, shuffle=True, num_workers=workers, persistent_workers=workers > 0)
+    return lambda: iter(loader)
+
+
+ARMS: dict[str, Callable[[Path, int], Epoch]] = {
+    "ImageFolder + DataLoader": image_folder,
+    "torchvision.io + v2": torchvision_io,
+    "WebDataset": webdataset,
+    "litdata + v2": litdata,
+    "DALI on the CPU": dali_cpu,
+    "bare: simplejpeg, OpenCV": bare_opencv,
+    "bare: simplejpeg, torch": bare_torch,
+    "ours, bytes for a GPU": ours_for_gpu,
+    "ours in processes": ours_in_processes,
+    "ours": ours,
+}
