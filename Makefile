@@ -59,6 +59,13 @@ lock: .venv/.installed
 		uv==0.13.9; do \
 		echo $$tool | $(COMPILE) -o infra/locks/$${tool%%=*}.txt - || exit; \
 	done
+	echo simplejpeg pytorch_optimizer nvidia-ml-py mpi4py | tr ' ' '\n' | \
+		$(COMPILE) -c constraints.txt --no-deps -o infra/locks/sagemaker.txt -
+	for tracker in 'tensorboard tensorboard' 'wandb wandb' 'mlflow mlflow-skinny sqlalchemy alembic' \
+		'mlflow-server sagemaker-mlflow==0.5.0 mlflow-skinny sqlalchemy alembic'; do \
+		echo $${tracker#* } | tr ' ' '\n' | \
+			$(COMPILE) -c constraints.txt -o infra/locks/tracker-$${tracker%% *}.txt - || exit; \
+	done
 
 # Asks PyPI's advisories about every pinned version; not a part of check, which needs no network once installed.
 audit: .venv/pip-audit

@@ -19,6 +19,7 @@ from tests.conftest import ROOT
 LOCKS = {path.stem: read_lock(path.read_text()) for path in (ROOT / "infra/locks").glob("*.txt")}
 EXTRAS = ("rehearse", "test", "test-all", "notebook")
 TOOLS = ("checkov", "pip-audit", "sagemaker-pytorch-inference", "sagemaker-train", "twine", "uv")
+CONTAINERS = ("sagemaker", "tracker-mlflow", "tracker-mlflow-server", "tracker-tensorboard", "tracker-wandb")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -70,7 +71,7 @@ def depended_on_by(requirement: Requirement) -> Iterator[Requirement]:
 
 
 def test_there_is_a_lock_for_each_thing_that_is_installed() -> None:
-    assert set(LOCKS) == {*EXTRAS, *TOOLS}
+    assert set(LOCKS) == {*EXTRAS, *TOOLS, *CONTAINERS}
 
 
 @pytest.mark.parametrize("name", LOCKS)

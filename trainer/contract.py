@@ -42,6 +42,7 @@ SAGEMAKER_MODEL = PurePosixPath("/opt/ml/model")
 SAGEMAKER_CHECKPOINTS = PurePosixPath("/opt/ml/checkpoints")
 # The entry point of the source bundle, beside the folder trainer/.
 SAGEMAKER_SCRIPT = "train.py"
+SAGEMAKER_PACKAGES = "packages.txt"  # beside it: what is installed when the job starts, with hashes
 SAGEMAKER_SCRIPT_TEXT = "from trainer.sagemaker import start\n\nstart()\n"
 # The line on standard error in which a rank says why it ends.  AWS's toolkit copies into FailureReason only what
 # follows the first line with the name of a Python exception, and its ExitCode is always 1 under torchrun.  So one line

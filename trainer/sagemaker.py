@@ -17,7 +17,7 @@ import shutil
 import sys
 import traceback
 from collections.abc import Mapping, MutableMapping, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
 from trainer.__main__ import leave, read_settings
@@ -31,6 +31,7 @@ from trainer.contract import (
     SAGEMAKER_FAILURE,
     SAGEMAKER_INFERENCE,
     SAGEMAKER_MODEL,
+    SAGEMAKER_PACKAGES,
     SETTINGS,
     SIGNATURE,
     WEIGHTS,
@@ -38,6 +39,7 @@ from trainer.contract import (
 )
 from trainer.distributed.ranks import read_ranks
 from trainer.errors import MachineError, TrainerError, ends_reported_to, report_end
+from trainer.process import packages
 from trainer.process.parent import end_with_parent
 from trainer.process.secrets import read_secrets
 
@@ -62,6 +64,8 @@ def main(argv: Sequence[str], env: MutableMapping[str, str]) -> int:
     with ends_reported_to(_report_to_toolkit):
         try:
             env.update(read_secrets(env))
+            if read_ranks(env).is_head:  # the one that tracks
+                packages.install(Path(sys.argv[0]).with_name(SAGEMAKER_PACKAGES))
             code = train(flags, env)
             if code == Exit.DONE and read_ranks(env).is_head:
                 _hand_over(read_settings(flags), _model_dir(env), with_code=SAGEMAKER_INFERENCE in env)

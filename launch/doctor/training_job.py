@@ -8,7 +8,7 @@ from launch.core.s3 import parse_s3
 from launch.doctor.case import Case
 from launch.doctor.findings import Verdict, missing, ok, unknown
 from launch.ec2.lookup import find_subnets
-from launch.sagemaker import images
+from launch.sagemaker import images, packages
 from launch.sagemaker.channels import Channel
 
 OWN_NETWORK = "a --subnet and a --security-group of one VPC, or neither"
@@ -69,15 +69,15 @@ def _without_internet(case: Case, subnets: str) -> Iterator[Verdict]:
     """pip has no index there, so the image must have what the trainer needs, as launch.image's own has."""
     options = case.sagemaker.options
     image = images.choose(options, case.instances, case.region)
-    needed = images.requirements_of(options, image, case.job.train).split()
+    needed = packages.named(options, image, case.job.train)
     if needed and image.known:
         yield missing(
             f"{subnets}: an endpoint for S3 but no NAT gateway, and pip must install {', '.join(needed)}",
             "a NAT gateway; or python -m launch.image push --target sagemaker, and give that --image",
         )
     else:
-        packages = ", ".join(needed) or "everything"
-        yield ok(f"an endpoint for S3; pip reaches no index, so the image must have {packages}")
+        all_of_them = ", ".join(needed) or "everything"
+        yield ok(f"an endpoint for S3; pip reaches no index, so the image must have {all_of_them}")
 
 
 def _reaches_s3(endpoints: Sequence[Mapping[str, Any]], table: Mapping[str, Any]) -> bool:

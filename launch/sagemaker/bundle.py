@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.abc import Traversable
 from importlib.resources import files
 
-from trainer.contract import SAGEMAKER_SCRIPT, SAGEMAKER_SCRIPT_TEXT
+from trainer.contract import SAGEMAKER_PACKAGES, SAGEMAKER_SCRIPT, SAGEMAKER_SCRIPT_TEXT
 
 REQUIREMENTS = "requirements.txt"
 
@@ -26,9 +26,13 @@ class Bundle:
     names: tuple[str, ...]
 
 
-def make_bundle(requirements: str) -> Bundle:
-    """The source of a job.  requirements: the text of requirements.txt; if it is empty, there is no such file."""
+def make_bundle(requirements: str, packages: str = "") -> Bundle:
+    """The source of a job.  requirements, packages: the texts of requirements.txt, which AWS's toolkit installs, and of
+    packages.txt, which the trainer does; where one is empty, there is no such file.
+    """
     members = dict(sorted({SAGEMAKER_SCRIPT: SAGEMAKER_SCRIPT_TEXT.encode(), **dict(_package())}.items()))
+    if packages:
+        members[SAGEMAKER_PACKAGES] = packages.encode()
     if requirements:
         members[REQUIREMENTS] = requirements.encode()
     plain = _tar(members)

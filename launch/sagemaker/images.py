@@ -13,8 +13,6 @@ from typing import Any
 from launch.core.catalog import Instance
 from launch.core.names import TOOLKIT
 from launch.sagemaker.options import SageMakerOptions
-from launch.sagemaker.trackers import PLUGIN
-from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 
 OLDEST_TORCH, OLDEST_PYTHON = (2, 6), (3, 11)
@@ -25,12 +23,6 @@ _TAG = re.compile(
 )
 # launch.image's own repository and tags: latest, sagemaker, jupyter, TARGET-DIGEST.
 _OURS = re.compile(rf"/(?P<name>{TOOLKIT}):(?P<tag>[^/]+)$")
-# What these settings need beyond the trainer's own dependencies.
-_TRACKERS = {
-    "tensorboard": ("tensorboard",),
-    "wandb": ("wandb",),
-    "mlflow": ("mlflow-skinny", "sqlalchemy", "alembic"),
-}
 
 
 @dataclass(frozen=True)
@@ -109,18 +101,6 @@ def registry(region: str) -> str:
     account = registries["exceptions"].get(region, registries["default"])
     suffixes = registries["dns_suffix"]
     return f"{account}.dkr.ecr.{region}.{suffixes.get(region.partition('-')[0], suffixes['default'])}"
-
-
-def requirements_of(options: SageMakerOptions, image: Image, train: TrainConfig) -> str:
-    """The text of requirements.txt: the pinned packages that this training needs and `image` lacks."""
-    pins = _table()["requirements"]
-    wanted = set(image.lacks)
-    if options.distribution == "pytorchddp" and not image.mpi4py:
-        wanted.add("mpi4py")
-    wanted |= {package for setting, packages in _TRACKERS.items() if getattr(train, setting) for package in packages}
-    if options.mlflow_server is not None:
-        wanted.add(PLUGIN)
-    return "".join(f"{name}=={pins[name]}\n" for name in sorted(wanted))
 
 
 def check_image(uri: str, instance: Instance) -> None:

@@ -16,9 +16,10 @@ from launch.sagemaker.bundle import Bundle, make_bundle
 from launch.sagemaker.checks import Resolved, check_price
 from launch.sagemaker.description import Description, describe, hyperparameters, source_key
 from launch.sagemaker.facts import Facts
-from launch.sagemaker.images import choose, requirements_of
+from launch.sagemaker.images import choose
 from launch.sagemaker.names import BACKEND, number_of, start_name
 from launch.sagemaker.options import SageMakerOptions
+from launch.sagemaker.packages import requirements_of, tracking_of
 from launch.sagemaker.training_job import TrainingJob
 from trainer.errors import SettingsError, TrainerError
 from trainer.settings import flags
@@ -46,7 +47,7 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
     if resolved.instance.is_gpu:
         job = replace(job, train=on_gpus(job.train))
     image = choose(resolved.options, resolved.instances, facts.region)
-    bundle = make_bundle(requirements_of(resolved.options, image, job.train))
+    bundle = make_bundle(requirements_of(resolved.options, image), tracking_of(resolved.options, job.train))
     start = running.name if running else _next_name(name, facts)
     description = describe(resolved, job.train, start, folder, image, bundle, facts)
     requests, problems = _requests(description, way)

@@ -11,7 +11,6 @@ from launch.sagemaker.options import SageMakerOptions
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 
-PLUGIN = "sagemaker-mlflow"
 SERVER = "MLFLOW_TRACKING_URI"  # as MLflow itself reads it
 
 # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_MlflowConfig.html, MlflowResourceArn

@@ -12,11 +12,10 @@ import pytest
 import yaml
 
 from launch.core import catalog
-from launch.sagemaker.images import Image, check_image, choose, registry, requirements_of, warnings_about
+from launch.sagemaker.images import Image, check_image, choose, registry, warnings_about
 from launch.sagemaker.options import SageMakerOptions
 from launch.sagemaker.ways.sdks import importing
 from tests.conftest import ROOT
-from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 
 ON_SAGEMAKER = [instance for instance in catalog.load().values() if instance.sagemaker_name]
@@ -232,51 +231,6 @@ def test_awss_image_is_known_in_every_region() -> None:
     tag = "pytorch-training:2.8.0-gpu-py312-cu129-ubuntu22.04-sagemaker"
     for region in ("eu-central-2", "cn-north-1", "us-gov-west-1"):
         assert chosen("g5.2xlarge", image=f"{registry(region)}/{tag}").known
-
-
-# ---- what an image lacks
-
-
-def requirements(instance: str = "g5.2xlarge", train: TrainConfig | None = None, **given: Any) -> list[str]:
-    wanted = options(**given)
-    return requirements_of(
-        wanted, choose(wanted, [catalog.load()[instance]], "us-east-1"), train or TrainConfig()
-    ).split()
-
-
-def test_requirements_are_what_the_image_lacks_pinned() -> None:
-    assert requirements() == ["nvidia-ml-py==13.615.71", "pytorch_optimizer==4.1.0", "simplejpeg==1.9.0"]
-
-
-def test_mpi4py_is_added_where_mpirun_needs_it_and_the_image_has_none() -> None:
-    bare = f"{AWS}/pytorch:2.11.0-cu130-amzn2023-sagemaker"
-    assert "mpi4py==4.1.2" in requirements(image=bare)
-    assert "mpi4py==4.1.2" not in requirements(image=bare, distribution="torch_distributed")
-    assert "mpi4py==4.1.2" not in requirements()
-
-
-@pytest.mark.parametrize(
-    ("tracker", "package"), [("tensorboard", "tensorboard"), ("wandb", "wandb"), ("mlflow", "mlflow-skinny")]
-)
-def test_trackers_are_added_when_they_are_asked_for(tracker: str, package: str) -> None:
-    value: Any = True if TrainConfig.model_fields[tracker].annotation is bool else "x"
-    added = set(requirements(train=TrainConfig.model_validate({tracker: value}))) - set(requirements())
-    assert package in {line.partition("==")[0] for line in added}
-    assert all("==" in line for line in added)
-
-
-def test_awss_plugin_for_mlflow_is_added_for_a_managed_server() -> None:
-    server = {"mlflow_server": "arn:aws:sagemaker:us-east-1:123456789012:mlflow-app/team"}
-    train = TrainConfig(mlflow="vision")
-    assert set(requirements(train=train, **server)) - set(requirements(train=train)) == {"sagemaker-mlflow==0.5.0"}
-
-
-def test_the_pins_are_those_of_our_own_constraints() -> None:
-    pinned = (ROOT / "constraints.txt").read_text().lower().replace("_", "-").splitlines()
-    tracked = requirements(train=TrainConfig.model_validate({"tensorboard": True, "wandb": "x", "mlflow": "x"}))
-    assert {"alembic", "sqlalchemy", "wandb"} <= {line.partition("==")[0] for line in tracked}
-    for line in tracked:
-        assert line.replace("_", "-") in pinned
 
 
 # ---- warnings
