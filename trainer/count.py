@@ -5,13 +5,14 @@ operations, and the numbers it reads and writes.  Launchers forecast from the ta
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, UntypedStorage, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
@@ -33,6 +34,7 @@ HEAD = """\
 #   matmul       10^6 numbers that convolutions and matrix products read and write for one image
 #   other        10^6 numbers that everything else does, such as normalisation and activations
 #   operators    operations of one pass forward and backward, however many images it takes
+#   kept         10^6 numbers of one image that the forward pass keeps for the backward pass;  largest: of one of them
 """
 
 
@@ -46,11 +48,14 @@ class Cost:
     matmul: float
     other: float
     operators: int
+    kept: float
+    largest: float
 
     def as_yaml(self) -> str:
         return (
             f"{{classes: {self.classes}, parameters: {self.parameters}, gflop: {self.gflop:.4g}, "
-            f"matmul: {self.matmul:.4g}, other: {self.other:.4g}, operators: {self.operators}}}"
+            f"matmul: {self.matmul:.4g}, other: {self.other:.4g}, operators: {self.operators}, kept: {self.kept:.4g}, "
+            f"largest: {self.largest:.4g}}}"
         )
 
 
@@ -66,6 +71,8 @@ def cost(name: str, image_size: int, classes: int) -> Cost:
         (four.matmul - two.matmul) / 2 / 1e6,
         (four.other - two.other) / 2 / 1e6,
         four.operators,
+        (sum(four.kept) - sum(two.kept)) / 2 / 1e6,
+        (max(four.kept) - max(two.kept)) / 2 / 1e6,
     )
 
 
@@ -82,8 +89,8 @@ def _on_meta(name: str, image_size: int, classes: int) -> nn.Module:
 def _counted(model: nn.Module, image_size: int, batch: int) -> "_Counter":
     images = torch.empty(batch, 3, image_size, image_size, device="meta")
     labels = torch.zeros(batch, dtype=torch.long, device="meta")
-    counter = _Counter()
-    with counter:
+    counter = _Counter({_place(weight) for weight in model.parameters()})
+    with counter, saved_tensors_hooks(counter.keep, lambda kept: kept):
         nn.functional.cross_entropy(model(images), labels).backward()
     model.zero_grad(set_to_none=True)
     return counter
@@ -96,9 +103,23 @@ class _Counter(TorchDispatchMode):
     MobileNetV2 seven times its operations.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, weights: Set[int] = frozenset()) -> None:
+        """weights: where they are; they do not count as kept."""
         super().__init__()  # type: ignore[no-untyped-call]  # torch's
         self.flop, self.matmul, self.other, self.operators = 0, 0, 0, 0
+        self._weights = weights
+        self._kept: dict[int, UntypedStorage] = {}  # by where they are: several operations keep the same
+
+    def keep(self, tensor: Tensor) -> Tensor:
+        """Notes what is kept for the backward pass, but for the weights, which are there anyway."""
+        if _place(tensor) not in self._weights and tensor.is_floating_point():
+            self._kept[_place(tensor)] = tensor.untyped_storage()
+        return tensor
+
+    @property
+    def kept(self) -> list[int]:
+        """Numbers of four bytes, of each that is kept."""
+        return [storage.nbytes() // 4 for storage in self._kept.values()]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
@@ -113,6 +134,11 @@ class _Counter(TorchDispatchMode):
         else:
             self.other += numbers
         return out
+
+
+def _place(tensor: Tensor) -> int:
+    """The same for all that share memory."""
+    return int(tensor.untyped_storage()._cdata)
 
 
 def _flop(func: Any, args: Any, kwargs: Any, out: Any) -> int:

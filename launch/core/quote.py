@@ -105,7 +105,8 @@ def _lines(quote: Quote) -> list[tuple[str, str]]:
     if quote.most_usd is not None and quote.most_s is not None:
         limit = hours(quote.most_s / 3600).replace(".0 h", " h")
         lines.append(("  at most", f"{usd(quote.most_usd)} in {limit}; then the time limit ends it"))
-    return [*lines, *(("", note) for note in quote.notes)]
+    misfit = [quote.forecast.misfit] if quote.forecast and quote.forecast.misfit else []
+    return [*lines, *(("", note) for note in (*misfit, *quote.notes))]
 
 
 def _rates(quote: Quote) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from launch.core import catalog
 from launch.core.catalog import SAGEMAKER_PREFIX, Instance
@@ -21,13 +22,17 @@ from trainer.settings.checks import check
 
 @dataclass(frozen=True)
 class Candidate:
-    """A number of nodes of a type, with their forecast.  name: as it was given, with ml. or without."""
+    """A number of nodes of a type, with their forecast.  name: as it was given, with ml. or without.
+
+    measured: images/s of this very layout and batch in --from-run, the median; None where it was not run.
+    """
 
     name: str
     instance: Instance
     layout: Layout
     usd_per_hour: float  # of all nodes, on demand
     forecast: Forecast
+    measured: float | None = None
 
     @property
     def usd(self) -> float:
@@ -75,9 +80,13 @@ def compare(config: TrainConfig, options: ForecastOptions, runs: Sequence[Measur
                 left_out.append(f"{nodes} x {name}: {why}")
                 continue
             candidate, calibrated = _candidate(config, options, runs, name, nodes)
+            guess = candidate.forecast
+            if not guess.fits:
+                left_out.append(f"{nodes} x {name}: {guess.misfit}")
+                continue
             candidates.append(candidate)
             corrections |= dict.fromkeys(f"{name}: {sentence}" for sentence in _corrections(calibrated))
-            notes |= dict.fromkeys(candidate.forecast.notes)
+            notes |= dict.fromkeys((*guess.notes, *([f"{name}: {guess.misfit}"] if guess.misfit else [])))
         if text := catalog.warning(instance):
             notes[text] = None
     if not candidates:
@@ -151,4 +160,6 @@ def _candidate(
     hourly = instance.sagemaker_usd_per_hour if name.startswith(SAGEMAKER_PREFIX) else instance.usd_per_hour
     assert hourly is not None
     guess = forecast(trained, instance, calibrated.rates)
-    return Candidate(name, instance, trained.layout, nodes * hourly, guess), calibrated
+    speeds = [run.images_per_s for run in calibrated.alike]
+    measured = median(speeds) if speeds else None
+    return Candidate(name, instance, trained.layout, nodes * hourly, guess, measured), calibrated

@@ -9,13 +9,13 @@ from typing import Any
 
 from launch.core.estimate.words import hours, seconds
 from launch.core.price import usd
-from launch.core.tables import narrowed, table
+from launch.core.tables import narrowed, table, without_empty
 from launch.forecast.compare import Candidate, Comparison, spot_share
 from launch.forecast.published import Case
 
 WIDTH = 100  # without a terminal
-COLUMNS = ("machines", "GPUs", "s/epoch", "s/epoch range", "images/s", "efficiency", "limited by", "basis", "job",
-           "USD/epoch", "USD", "USD range", "spot")  # fmt: skip
+COLUMNS = ("machines", "GPUs", "s/epoch", "s/epoch range", "images/s", "measured", "efficiency", "limited by", "basis",
+           "job", "USD/epoch", "USD", "USD range", "spot")  # fmt: skip
 WORDS = ("machines", "limited by", "basis")
 # Left out on a narrow terminal, the first of them first.
 OPTIONAL = ("s/epoch range", "USD/epoch", "spot", "efficiency", "USD range", "basis", "images/s", "limited by")
@@ -28,7 +28,8 @@ def as_text(comparison: Comparison, width: int | None = None) -> str:
     optional = list(OPTIONAL)
     if comparison.options.spot:  # the ranking rests on it
         optional.remove("spot")
-    columns, rows = narrowed(COLUMNS, [_cells(row) for row in comparison.candidates], optional, width or WIDTH)
+    known = without_empty(COLUMNS, [_cells(row) for row in comparison.candidates])
+    columns, rows = narrowed(*known, optional, width or WIDTH)
     notes = [*comparison.corrections, *(f"note: {note.rstrip('.')}." for note in comparison.notes)]
     notes += [f"left out: {reason}" for reason in comparison.left_out]
     paragraphs = [title, table(columns, rows, right=set(columns) - set(WORDS)), "\n".join(_recommended(comparison))]
@@ -51,6 +52,7 @@ def _cells(row: Candidate) -> tuple[str, ...]:
         seconds(guess.epoch_s),
         " - ".join(map(seconds, guess.epoch_range_s)),
         f"{guess.images_per_s:,.0f}",
+        "" if row.measured is None else f"{row.measured:,.0f}",
         f"{guess.efficiency:.0%}",
         guess.limit,
         guess.source,
@@ -96,6 +98,7 @@ def _legend(columns: Collection[str]) -> str:
     meanings = {
         "s/epoch": "with evaluation, once memory caches what fits.",
         "s/epoch range": "fastest and slowest within reason.",
+        "measured": "images/s of --from-run on this very layout and batch.",
         "efficiency": "against as many GPUs that each work alone.",
         "basis": "where the rate of the bottleneck is from.",
         "USD": "on demand, us-east-1, without volumes.",
@@ -118,6 +121,7 @@ def _row(row: Candidate) -> dict[str, Any]:
         "nodes": row.layout.nodes,
         "replicas": row.layout.replicas,
         **asdict(row.forecast),
+        "measured_images_per_s": row.measured,
         "usd_per_hour": row.usd_per_hour,
         "usd_per_epoch": row.forecast.usd_per_epoch(row.usd_per_hour),
         "usd": row.usd,

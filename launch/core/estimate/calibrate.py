@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 from launch.core.catalog import Instance
-from launch.core.estimate.figure import Source, measured_rate, measured_time
+from launch.core.estimate.figure import Figure, Source, measured_rate, measured_time
 from launch.core.estimate.formulas import Layout, step
 from launch.core.estimate.rates import Rates
 from launch.core.estimate.training import Training
@@ -45,11 +46,12 @@ class Measured:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """corrections: a sentence each; refused: runs that could not be used, and why."""
+    """corrections: a sentence each; refused: runs without use, and why; alike: runs of this very training."""
 
     rates: Rates
     corrections: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
+    alike: tuple[Measured, ...] = ()
 
 
 def calibrate(rates: Rates, training: Training, instance: Instance, runs: Sequence[Measured]) -> Calibrated:
@@ -62,12 +64,27 @@ def calibrate(rates: Rates, training: Training, instance: Instance, runs: Sequen
             fitting.append(run)
     # A run on one GPU measures computing best, as its step has nothing else.  Next best is a batch like ours.
     batch = training.work().batch
-    for run in sorted(fitting, key=lambda run: (run.layout.replicas, abs(run.batch - batch)))[:1]:
+    for run in _typical(sorted(fitting, key=lambda run: (run.layout.replicas, abs(run.batch - batch)))):
         rates = _by_compute(rates, training, instance, run, corrections)
         rates = _by_input(rates, training, instance, run, corrections)
-    for run in fitting:
-        rates = _by_network(rates, run, instance, corrections, refused)
-    return Calibrated(rates, tuple(corrections), tuple(refused))
+    for several in (False, True):  # nodes
+        known = [run for run in fitting if run.layout.replicas > 1 and (run.layout.nodes > 1) == several]
+        rates = _by_network(rates, known, instance, corrections, refused)
+    alike = [run for run in fitting if _is_alike(run, training, instance)]
+    return Calibrated(rates, tuple(corrections), tuple(refused), tuple(alike))
+
+
+def _is_alike(run: Measured, training: Training, instance: Instance) -> bool:
+    """Whether `run` was this very training, on this very layout."""
+    work = training.work()
+    here = run.instance_type in (None, instance.name) and run.layout == training.layout
+    return here and (run.batch, run.accumulate) == (work.batch, work.accumulate)
+
+
+def _typical(ordered: Sequence[Measured]) -> list[Measured]:
+    """Of the first and those with its layout and batch the one of the median step; none where there is none."""
+    alike = [run for run in ordered if (run.layout, run.batch) == (ordered[0].layout, ordered[0].batch)]
+    return sorted(alike, key=lambda run: run.computed_s)[(len(alike) - 1) // 2 :][:1]
 
 
 def _differs(run: Measured, training: Training, instance: Instance) -> str | None:
@@ -102,7 +119,7 @@ def _by_compute(rates: Rates, training: Training, instance: Instance, run: Measu
     work = replace(training.work(), batch=run.batch, accumulate=run.accumulate, strategy="single")
     # With a GPU, the host's threads compute nothing.
     threads = 1 if instance.is_gpu else (run.threads or training.kind.threads) / training.kind.threads
-    modelled = step(work, rates.at("value"), Layout()).compute_s / threads
+    modelled = step(work, rates.at("value"), run.layout).compute_s / threads
     images = run.batch * run.accumulate
     corrections.append(f"compute: {1e3 * run.computed_s:,.1f} ms a step of {images} images, from {run.name}")
     return as_measured(rates, COMPUTE, run.computed_s / modelled, "measured")
@@ -122,21 +139,36 @@ def _by_input(rates: Rates, training: Training, instance: Instance, run: Measure
 
 
 def _by_network(
-    rates: Rates, run: Measured, instance: Instance, corrections: list[str], refused: list[tuple[str, str]]
+    rates: Rates, runs: Sequence[Measured], instance: Instance, corrections: list[str], refused: list[tuple[str, str]]
 ) -> Rates:
-    """Rates of the network, as measured between the ranks on this type of instance."""
-    if run.all_reduce_per_s is None or run.layout.replicas == 1:
+    """Rates of the network: the median of what `runs`, all within a node or all between nodes, measured there.
+
+    Probes of the same machine differ several times over, so that their range is kept.
+    """
+    known = [run for run in runs if run.instance_type in (None, instance.name) and run.all_reduce_per_s is not None]
+    others = [run for run in runs if run.instance_type not in (None, instance.name)]
+    refused += [(run.name, f"had {run.instance_type}'s network, not {instance.name}'s") for run in others]
+    if not known:
         return rates
-    if run.instance_type not in (None, instance.name):
-        refused.append((run.name, f"had {run.instance_type}'s network, not {instance.name}'s"))
-        return rates
-    rate = measured_rate(run.all_reduce_per_s, "measured")
-    name = "between nodes" if run.layout.nodes > 1 else "within a node"
-    corrections.append(f"all-reduce {name}: {run.all_reduce_per_s / 1e9:.2f} GB/s, from {run.name}")
-    if run.layout.nodes > 1:
+    rate, sentence = _median_rate(known)
+    several_nodes = known[0].layout.nodes > 1
+    corrections.append(f"all-reduce {'between nodes' if several_nodes else 'within a node'}: {sentence}")
+    if several_nodes:
         # A rate over a whole run is a lasting one.
         return replace(rates, outer_per_s=rate, lasting_per_s=rate)
     return replace(rates, inner_per_s=rate)
+
+
+def _median_rate(known: Sequence[Measured]) -> tuple[Figure, str]:
+    """The median of the runs' bus bandwidths with the range of all, and in words."""
+    speeds = [run.all_reduce_per_s for run in known if run.all_reduce_per_s is not None]
+    middle, low, high = median(speeds), min(speeds), max(speeds)
+    once = measured_rate(middle, "measured")
+    rate = replace(once, best=max(once.best, high), worst=min(once.worst, low))
+    if len(known) == 1:
+        return rate, f"{middle / 1e9:.2f} GB/s, from {known[0].name}"
+    spread = f"{low / 1e9:.2f} to {high / 1e9:.2f}"
+    return rate, f"{middle / 1e9:.2f} GB/s ({spread}), the median of {len(known)} runs"
 
 
 def as_measured(rates: Rates, names: Sequence[str], factor: float, source: Source = "published") -> Rates:

@@ -6,9 +6,10 @@ from itertools import pairwise
 from math import ceil, inf
 
 from launch.core.catalog import Instance
+from launch.core.estimate import memory
 from launch.core.estimate.figure import Figure, Side, Source, figure
 from launch.core.estimate.formulas import FORWARD, Layout, Limit, Speeds, Step, step
-from launch.core.estimate.rates import Rates, rates_of
+from launch.core.estimate.rates import NEVER, Rates, rates_of
 from launch.core.estimate.tables import DataSet, table
 from launch.core.estimate.training import Training
 
@@ -30,6 +31,7 @@ class Forecast:
 
     epoch_range_s, hours_range: fastest and slowest, within reason.  hours: of the job, with boot_hours.
     efficiency: images/s over those of as many GPUs that each work alone.  source: of the rate behind the limit.
+    memory_gib: peak of one replica; misfit: a sentence where the GPU may have less; fits: False where it surely has.
     """
 
     images_per_s: float
@@ -43,6 +45,9 @@ class Forecast:
     source: Source
     step: Step
     notes: tuple[str, ...] = ()
+    memory_gib: Figure = NEVER
+    misfit: str = ""
+    fits: bool = True
 
     def usd(self, usd_per_hour: float) -> float:
         """USD of the whole job."""
@@ -63,6 +68,7 @@ def forecast(training: Training, instance: Instance, rates: Rates | None = None)
     expected, best, worst = (_Course(training, rates.at(side), side, caches) for side in ("value", "best", "worst"))
     usual = expected.step(epoch=0, uncached=0.0 if caches else 1.0)
     work = training.work()
+    misfit, is_sure = memory.misfit(training, instance)
     alone = step(replace(work, strategy="single"), rates.at("value"), Layout(), uncached=0.0 if caches else 1.0)
     return Forecast(
         work.batch * work.accumulate * training.layout.replicas / usual.step_s,
@@ -76,6 +82,9 @@ def forecast(training: Training, instance: Instance, rates: Rates | None = None)
         _source(rates, usual.limit, training.layout),
         usual,
         training.notes,
+        memory.peak_gib(training),
+        misfit,
+        not is_sure,
     )
 
 

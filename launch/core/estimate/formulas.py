@@ -1,7 +1,7 @@
 """The time of one update, from plain numbers; launch/forecast/README.md has the formulas in words.  Pure."""
 
 from dataclasses import dataclass
-from math import inf
+from math import inf, log2
 from typing import Literal
 
 from launch.core.estimate.figure import Side
@@ -45,7 +45,7 @@ class Speeds:
     """A replica: seconds of an image, of a pass at least, and of an update.  A machine: images/s decoded, bytes/s read.
 
     Links: bytes/s and seconds per hop, inner within a machine, outer between machines; lasting_per_s: the sustained
-    rate of an outer one.  together: how much longer a replica computes that is not alone.
+    rate of an outer one.  doubling: how much longer a replica computes with each doubling of their number.
     """
 
     image_s: float
@@ -58,7 +58,7 @@ class Speeds:
     outer_per_s: float = inf
     outer_hop_s: float = 0.0
     lasting_per_s: float = inf
-    together: float = 1.0
+    doubling: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def step(work: Work, speeds: Speeds, layout: Layout, *, uncached: float = 1.0, s
     launch_s = speeds.pass_s * (layout.gpus if work.strategy == "dp" else 1)  # dp launches for all GPUs, in one process
     computed_s = work.batch * speeds.image_s
     pass_s = max(computed_s, launch_s)
-    compute_s = (work.accumulate * pass_s + speeds.update_s) * (speeds.together if layout.replicas > 1 else 1.0)
+    compute_s = (work.accumulate * pass_s + speeds.update_s) * (1 + speeds.doubling * log2(layout.replicas))
     communication_s, exposed_s = communication(work, speeds, layout, pass_s, side)
     images = work.batch * work.accumulate * layout.gpus
     decode_s = images / speeds.decoded_per_s

@@ -15,7 +15,6 @@ OTHER_UPDATE_BYTES = 28
 
 FOREVER = exactly(inf)
 NEVER = exactly(0.0)
-ONCE = exactly(1.0)
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Rates:
     outer_per_s: Figure = FOREVER
     outer_hop_s: Figure = NEVER
     lasting_per_s: Figure = FOREVER
-    together: Figure = ONCE
+    doubling: Figure = NEVER
 
     def at(self, side: Side) -> Speeds:
         return Speeds(**{part.name: getattr(self, part.name).at(side) for part in fields(self)})
@@ -40,7 +39,10 @@ class Rates:
 
 @dataclass(frozen=True)
 class Kind:
-    """What the speed of a training depends on.  threads: of a CPU rank."""
+    """What the speed of a training depends on.  threads: of a CPU rank.
+
+    emulated: in 16 bits that the hardware does not compute in, so that it takes longer than in 32.
+    """
 
     model: str
     half: bool
@@ -48,6 +50,7 @@ class Kind:
     reads_ebs: bool
     optimizer: str = "sgd"
     threads: int = 1
+    emulated: bool = False
 
 
 def rates_of(instance: Instance, cost: Cost, kind: Kind) -> Rates:
@@ -58,25 +61,30 @@ def rates_of(instance: Instance, cost: Cost, kind: Kind) -> Rates:
     ebs = instance.ebs_mb_per_s
     # The peak is promised for half an hour a day; small files get less than the rate.
     read = Figure(ebs.base * 1e6, ebs.peak * 1e6, ebs.base * 0.9e6, "published") if kind.reads_ebs else FOREVER
-    together = figure(known["together"])
-    return replace(compute, decoded_per_s=decoded, read_per_s=read, together=together, **_network(instance))
+    doubling = figure(known["doubling"])
+    return replace(compute, decoded_per_s=decoded, read_per_s=read, doubling=doubling, **_network(instance))
 
 
 def _gpu(instance: Instance, cost: Cost, kind: Kind) -> Rates:
     """A roofline: matrix products at the GPU's peak or as fast as memory allows, all else at memory's speed."""
     family = table("rates")["families"][instance.name.split(".")[0]]
-    number_bytes = 2 if kind.half else 4
-    tflops = instance.half_tflops if kind.half else family["fp32_tflops"]
-    ideal = _roofline_s(cost, tflops, family["memory_gb_per_s"], number_bytes)
-    attained = figure(family["attained"])
+    is_quick = kind.half and not kind.emulated
+    tflops = instance.half_tflops if is_quick else family["fp32_tflops"]
+    ideal = _roofline_s(cost, tflops, family["memory_gb_per_s"], 2 if is_quick else 4)
+    attained = figure(family["attained" if is_quick else "attained_fp32"])
     update_bytes = cost.parameters * UPDATE_BYTES.get(kind.optimizer, OTHER_UPDATE_BYTES)
     operator = figure(table("rates")["operator_s"])
     return Rates(
-        image_s=attained.inverse(ideal).joined(_model_factor(kind.model)),
+        image_s=attained.inverse(ideal).joined(_model_factor(kind.model)).joined(_emulation("gpu", kind)),
         pass_s=operator.times(cost.operators),
         update_s=attained.inverse(update_bytes / (family["memory_gb_per_s"] * 1e9)),
         inner_per_s=figure(family["inner_gb_per_s"]).times(1e9),
     )
+
+
+def _emulation(device: str, kind: Kind) -> Figure:
+    """How much longer 16 bits take than 32 where nothing in the device computes in them."""
+    return figure(table("rates")["emulated_half"][device]) if kind.emulated else exactly(1.0)
 
 
 def _roofline_s(cost: Cost, tflops: float, memory_gb_per_s: float, number_bytes: int) -> float:
@@ -100,9 +108,9 @@ def _model_factor(model: str) -> Figure:
 
 def _cpu(instance: Instance, cost: Cost, kind: Kind) -> Rates:
     known = table("rates")["cpu"]
-    speed = figure(known["amx_bf16_gflops" if kind.half and instance.amx else "fp32_gflops"])
+    speed = figure(known["amx_bf16_gflops" if kind.half and not kind.emulated else "fp32_gflops"])
     return Rates(
-        image_s=speed.times(kind.threads).inverse(cost.gflop),
+        image_s=speed.times(kind.threads).inverse(cost.gflop).joined(_emulation("cpu", kind)),
         pass_s=figure(known["operator_s"]).times(cost.operators),
         inner_per_s=figure(known["inner_gb_per_s"]).times(1e9),
     )

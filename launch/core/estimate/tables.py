@@ -22,6 +22,8 @@ class Cost:
     matmul: float
     other: float
     operators: int
+    kept: float
+    largest: float
 
 
 class Scaled(NamedTuple):
@@ -63,7 +65,8 @@ def cost(model: str, px: int) -> Scaled:
     nearest = min(counted, key=lambda size: ((size <= SMALL_PX) != (px <= SMALL_PX), abs(size - px)))
     area = (px / nearest) ** 2
     known = Cost(**counted[nearest])
-    scaled = replace(known, gflop=known.gflop * area, matmul=known.matmul * area, other=known.other * area)
+    by_area = ("gflop", "matmul", "other", "kept", "largest")
+    scaled = replace(known, **{name: getattr(known, name) * area for name in by_area})
     return Scaled(scaled, f"{model} was counted at {nearest} px and scaled to {px} px by the area")
 
 

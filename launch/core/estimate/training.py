@@ -13,6 +13,7 @@ from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 
 GRADIENT_BYTES = 4
+FIRST_BF16 = 80  # the first compute capability with bf16
 # The synthetic set's evaluation images as a share of its training images, and its image size; and a folder's.
 SYNTHETIC_EVALUATION, SYNTHETIC_PX, FOLDER_PX = 0.1, 32, 224
 # The share of a gradient that PowerSGD sends per rank of its approximation: rows and columns, not their product.
@@ -80,17 +81,29 @@ def training(
     kind = Kind(
         model=config.model,
         half=_is_half(config, instance),
+        emulated=_is_emulated(config, instance),
         decodes=data.format == "jpeg",
         reads_ebs=on_ebs and data.format == "jpeg",
         optimizer=config.optimizer,
         threads=config.threads or max(1, instance.vcpus // gpus),
     )
-    notes = [scaled.note] if scaled.note else []
+    notes = _notes(config, instance, kind, scaled.note)
+    return Training(config, Layout(nodes, gpus), data, scaled.cost, kind, tuple(notes))
+
+
+def _notes(config: TrainConfig, instance: Instance, kind: Kind, scaled: str) -> list[str]:
+    """Caveats for a reader.  scaled: how the model's cost was found, where it is not in the table."""
+    notes = [scaled] if scaled else []
+    if kind.emulated:
+        notes.append(
+            f"{instance.gpu_model or 'this CPU'} does not compute in {config.precision}, so that it takes longer than "
+            "fp32; take another --precision"
+        )
     if config.compile:
         notes.append("the forecast leaves torch.compile out, which makes small batches faster")
     if config.comm_hook == "powersgd":
         notes.append("PowerSGD is taken to send a hundredth of the gradients per rank; its own work is not counted")
-    return Training(config, Layout(nodes, gpus), data, scaled.cost, kind, tuple(notes))
+    return notes
 
 
 def _data(config: TrainConfig, images: Images | None) -> DataSet:
@@ -121,6 +134,15 @@ def _is_half(config: TrainConfig, instance: Instance) -> bool:
     if config.amp is False or config.precision == "fp32":
         return False
     return config.precision != "auto" or instance.is_gpu or instance.amx
+
+
+def _is_emulated(config: TrainConfig, instance: Instance) -> bool:
+    """Whether the precision that is asked for is not in the hardware: bf16 below sm_80, and on a CPU all but AMX's."""
+    if not _is_half(config, instance) or config.precision == "auto":
+        return False
+    if not instance.is_gpu:
+        return not (instance.amx and config.precision == "bf16")
+    return config.precision == "bf16" and int((instance.architecture or "sm_80").removeprefix("sm_")) < FIRST_BF16
 
 
 def _strategy(config: TrainConfig, layout: Layout) -> Literal["single", "dp", "ddp", "fsdp"]:

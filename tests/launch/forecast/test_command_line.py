@@ -43,7 +43,7 @@ def test_nine_candidates_are_ranked_by_price_and_two_are_recommended(capsys: Cap
     [
         (None, ["USD range", "basis", "images/s"], ["s/epoch range", "USD/epoch", "spot", "efficiency"]),
         (60, ["s/epoch", "job", "USD"], ["basis", "images/s", "USD range"]),
-        (200, list(COLUMNS), []),
+        (200, [name for name in COLUMNS if name != "measured"], ["measured"]),  # no run to show
     ],
 )
 def test_a_narrow_terminal_drops_columns_and_their_meaning(

@@ -61,12 +61,12 @@ def test_compression_and_larger_batches_help_there() -> None:
     assert expect("g5.2xlarge", 2, **CIFAR | {"batch_size": 1024}).epoch_s < 0.5 * two.epoch_s
 
 
-def test_more_nodes_never_compute_longer_and_never_scale_better_than_perfectly() -> None:
+def test_more_nodes_wait_a_little_for_the_slowest_and_never_scale_better_than_perfectly() -> None:
     guesses = [expect("g5.12xlarge", nodes, **IMAGENET) for nodes in (1, 2, 4, 8, 16)]
 
     images = [guess.images_per_s for guess in guesses]
     assert images == sorted(images)
-    assert all(guess.step.compute_s == guesses[0].step.compute_s for guess in guesses)
+    assert all(1 < later.step.compute_s / earlier.step.compute_s < 1.02 for earlier, later in pairwise(guesses))
     assert all(later <= 2.001 * earlier for earlier, later in pairwise(images))
     efficiencies = [guess.efficiency for guess in guesses]
     assert efficiencies == sorted(efficiencies, reverse=True)
@@ -193,7 +193,7 @@ def test_it_learns_the_network_from_a_run_on_two_nodes() -> None:
     guess, found = calibrated("g5.2xlarge", 4, [talking], **CIFAR)
 
     assert found.rates.outer_per_s.value == 2e9
-    assert guess.step.compute_s == pytest.approx(0.020)
+    assert guess.step.compute_s == pytest.approx(0.020, rel=0.02)  # four wait longer for the slowest
     assert "all-reduce between nodes: 2.00 GB/s, from two" in found.corrections
 
 
@@ -251,6 +251,37 @@ def test_a_run_that_does_not_fit_changes_nothing_and_says_why(change: dict[str, 
 
     assert guess == expect("g5.2xlarge", **CIFAR)
     assert found.refused == (("a-run", why),)
+
+
+def test_the_network_is_the_median_of_all_runs_with_their_range() -> None:
+    """The review's: of 10, 9 and 0.5 GB/s the last was taken, plus or minus a tenth."""
+    talking = run(layout=Layout(2, 1), step_s=0.060, communication_s=0.040)
+    probes = [replace(talking, name=f"p{n}", all_reduce_per_s=n * 1e9) for n in (10, 9, 0.5)]
+
+    _, found = calibrated("g5.2xlarge", 2, probes, **CIFAR)
+
+    rate = found.rates.outer_per_s
+    assert (rate.value, rate.best, rate.worst, rate.source) == (9e9, 10e9, 0.5e9, "measured")
+    assert "all-reduce between nodes: 9.00 GB/s (0.50 to 10.00), the median of 3 runs" in found.corrections
+
+
+def test_of_repeated_runs_the_median_says_how_fast_one_computes() -> None:
+    repeated = [run(name=f"r{ms}", step_s=ms / 1e3) for ms in (30, 20, 21)]
+
+    guess, _ = calibrated("g5.2xlarge", 1, repeated, **CIFAR)
+
+    assert guess.step.step_s == pytest.approx(0.021)
+
+
+def test_runs_of_the_very_layout_are_shown_beside_its_forecast() -> None:
+    same = [run(images_per_s=speed) for speed in (6_000.0, 6_400.0, 6_500.0)]
+    other = run(layout=Layout(2, 1), step_s=0.06, images_per_s=9_000.0)
+
+    _, one = calibrated("g5.2xlarge", 1, [*same, other], **CIFAR)
+    _, four = calibrated("g5.2xlarge", 4, [*same, other], **CIFAR)
+
+    assert [alike.images_per_s for alike in one.alike] == [6_000.0, 6_400.0, 6_500.0]
+    assert four.alike == ()
 
 
 SLOWLY: list[dict[str, Any]] = [
