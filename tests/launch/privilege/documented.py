@@ -20,7 +20,8 @@ def documented(module: str) -> set[Use]:
     """The uses of `python -m MODULE ...` on all pages and in the module's --help, without rehearsals."""
     folder = ROOT / module.replace(".", "/")
     places = [*(ROOT / page for page in PAGES), folder / "__main__.py", folder / "verbs.py"]
-    commands = [words for place in places for words in _commands(place.read_text(), module)]
+    texts = [place.read_text() for place in places if place.is_file()]
+    commands = [words for text in texts for words in _commands(text, module)]
     return uses(words for words in commands if not REHEARSED & {*words})
 
 

@@ -41,6 +41,11 @@ def new(job: str = "j", owner: str = ME) -> dict[str, str]:
     return {f"aws:RequestTag/{JOB}": job, f"aws:RequestTag/{OWNER}": owner}
 
 
+def asked(*tags: str) -> dict[str, str]:
+    """Further tags of a thing that is being made."""
+    return {f"aws:RequestTag/{tag}": "x" for tag in tags}
+
+
 MINE, YOURS = on(**{JOB: "j", OWNER: ME}), on(**{JOB: "other", OWNER: YOU})
 COPIED = on(**{JOB: "j", "Name": "prod-database"})
 V2 = {"ec2:MetadataHttpTokens": "required", "ec2:MetadataHttpPutResponseHopLimit": "1"}
@@ -57,6 +62,8 @@ NODE, VOLUME, GROUP, CARD = (
     ec2("network-interface/eni-1"),
 )
 TRAINING = arn("sagemaker", "training-job/j")
+SNAPSHOT = ec2("snapshot/snap-1")
+DATA, DIGEST, BLOCKS = "aws-ddp-toolkit:dataset", "aws-ddp-toolkit:digest", "aws-ddp-toolkit:blocks"
 VPC_IDS = {"sagemaker:VpcSubnets": ["subnet-prod"], "sagemaker:VpcSecurityGroupIds": ["sg-prod"]}
 
 
@@ -195,6 +202,31 @@ ESCALATION = [
     Row("image-builder", "iam:PassRole", role("admin"), TO_EC2),
 ]
 
+# ---- who may publish data sets against everything else
+PUBLISHERS = [
+    Row("data", "ec2:DeleteSnapshot", ec2("snapshot/snap-1"), on(Name="payroll")),
+    Row("data", "ec2:DeleteSnapshot", ec2("snapshot/snap-1"), on(**{DATA: "imagenet"})),  # made by hand
+    Row("data", "ec2:CreateTags", ec2("snapshot/snap-1"), {**on(Name="payroll"), **asked(DATA)}),  # tags it first
+    Row("data", "ec2:CreateTags", NODE, {**asked(DATA), "ec2:CreateAction": "StartSnapshot"}),
+    Row("data", "ec2:CopySnapshot", SNAPSHOT, {}),
+    Row("data", "ec2:ModifySnapshotAttribute", SNAPSHOT, on(**{DATA: "imagenet", DIGEST: "0"})),  # shares it
+    Row("data", "ebs:GetSnapshotBlock", SNAPSHOT, on(Name="payroll")),
+    Row("data", "ebs:PutSnapshotBlock", SNAPSHOT, on(Name="payroll")),
+    Row("data", "ebs:StartSnapshot", SNAPSHOT, {}),
+    Row("data", "ebs:StartSnapshot", SNAPSHOT, {**asked(DATA), **new(owner=YOU)}),  # in somebody's name
+    Row("data", "s3:PutObject", f"{BUCKET}/jobs/j/job.json"),
+    Row("data", "s3:PutObject", f"{BUCKET}/aws-ddp-toolkit-builds/0.zip"),  # what a build would run
+    Row("data", "s3:GetObject", f"{BUCKET}/jobs/j/run/model.pt"),
+    Row("data", "s3:PutObject", f"{BUCKET}/data/imagenet/manifest.json", {"s3:ResourceAccount": "999999999999"}),
+    Row("data", "s3:PutBucketPolicy", BUCKET),
+    Row("data", "ec2:RunInstances", NODE, {**new(), **V2}),
+    Row("data", "ec2:TerminateInstances", NODE, MINE),
+    Row("data", "kms:Decrypt", arn("kms", "key/payroll")),
+    Row("data", "iam:PassRole", role("aws-ddp-toolkit-node"), TO_EC2),
+    Row("launcher", "ec2:DeleteSnapshot", SNAPSHOT, on(**{DATA: "imagenet", DIGEST: "0", BLOCKS: "0"})),
+    Row("launcher", "ebs:PutSnapshotBlock", SNAPSHOT, on(**{DATA: "imagenet", DIGEST: "0"})),
+]
+
 # ---- a node and a training against the account and its other jobs
 FROM_INSIDE = [
     *(
@@ -233,7 +265,7 @@ FROM_INSIDE = [
     Row("sagemaker-vpc", "ec2:DeleteNetworkInterface", CARD, {"ec2:Vpc": ec2("vpc/vpc-prod")}),
 ]
 
-ATTACKS = [*OTHERS_JOBS, *THE_ACCOUNT, *ESCALATION, *FROM_INSIDE]
+ATTACKS = [*OTHERS_JOBS, *THE_ACCOUNT, *ESCALATION, *PUBLISHERS, *FROM_INSIDE]
 
 # What the same people do every day.
 TWINS = [
@@ -260,6 +292,11 @@ TWINS = [
     Row("launcher", "scheduler:CreateSchedule", arn("scheduler", "schedule/aws-ddp-toolkit/aws-ddp-toolkit-j")),
     Row("launcher", "s3:PutObject", f"{BUCKET}/jobs/j/job.json", {"s3:ResourceAccount": ACCOUNT}),
     Row("builder", "codebuild:StartBuild", arn("codebuild", "project/aws-ddp-toolkit-images")),
+    Row("data", "s3:PutObject", f"{BUCKET}/data/photos/manifest.json"),
+    Row("data", "ebs:StartSnapshot", SNAPSHOT, {**asked(DATA), **new()}),
+    Row("data", "ec2:CreateTags", SNAPSHOT, {**asked(DATA), "ec2:CreateAction": "StartSnapshot"}),
+    Row("data", "ebs:PutSnapshotBlock", SNAPSHOT, on(**{DATA: "photos", DIGEST: "0"})),
+    Row("data", "ec2:DeleteSnapshot", SNAPSHOT, on(**{DATA: "photos", DIGEST: "0", BLOCKS: "0"})),
     Row("scheduler", "iam:PassRole", role("aws-ddp-toolkit-scheduler"), TO_SSM),
     Row("node", "s3:PutObject", f"{BUCKET}/jobs/j/run/model.pt", {"s3:ResourceAccount": ACCOUNT}),
     Row("sagemaker-vpc", "ec2:CreateNetworkInterface", ec2("subnet/subnet-1"), on(**YES)),
