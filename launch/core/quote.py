@@ -1,12 +1,13 @@
 """What a job costs and how long it takes on one kind of machine: as data, and in words.  Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from launch.core.catalog import Instance
-from launch.core.estimate.forecast import Forecast, forecast
-from launch.core.estimate.training import training
+from launch.core.estimate.forecast import Forecast
+from launch.core.estimate.lifts import lifted
+from launch.core.estimate.training import Images, training
 from launch.core.estimate.words import hours, speed
 from launch.core.price import usd
 from trainer.config import TrainConfig
@@ -71,6 +72,8 @@ class Quote:
             "epoch_range_s": list(guess.epoch_range_s) if guess else None,
             "images_per_s": guess.images_per_s if guess else None,
             "limited_by": guess.limit if guess else None,
+            "ceilings": {one.name: one.images_per_s for one in guess.ceilings} if guess else {},
+            "lift": asdict(guess.lift) if guess and guess.lift else None,
             "rate": guess.source if guess else None,
             "why_unknown": self.why_unknown,
             "notes": list(self.notes),
@@ -78,14 +81,22 @@ class Quote:
 
 
 def expect(
-    train: TrainConfig, instance: Instance, nodes: int, *, gpus: int | None = None, on_ebs: bool
+    train: TrainConfig,
+    instance: Instance,
+    nodes: int,
+    *,
+    gpus: int | None = None,
+    on_ebs: bool,
+    images: Images | None = None,
 ) -> tuple[Forecast | None, str]:
     """The forecast of a training, or None and why there is none.
 
-    gpus: processes of a node, if not all its GPUs; on_ebs: whether images are read from an EBS volume.
+    gpus: processes of a node, if not all its GPUs; on_ebs: whether images are read from an EBS volume; images: of a
+    data set whose size is not in the tables.
     """
     try:
-        return forecast(training(train, instance, nodes, gpus=gpus, on_ebs=on_ebs), instance), ""
+        job = training(train, instance, nodes, gpus=gpus, on_ebs=on_ebs, images=images)
+        return lifted(job, instance), ""
     except SettingsError as error:
         return None, str(error)
 
@@ -101,12 +112,27 @@ def price_lines(quotes: Sequence[Quote], not_counted: str = "") -> list[tuple[st
 def _lines(quote: Quote) -> list[tuple[str, str]]:
     if quote.market == "allocation":
         return [(quote.instance, "no price: from your allocation"), ("  expected", _expected(quote))]
-    lines = [*_rates(quote), ("  expected", _expected(quote))]
+    lines = [*_rates(quote), ("  expected", _expected(quote)), *_ceilings(quote)]
     if quote.most_usd is not None and quote.most_s is not None:
         limit = hours(quote.most_s / 3600).replace(".0 h", " h")
         lines.append(("  at most", f"{usd(quote.most_usd)} in {limit}; then the time limit ends it"))
     misfit = [quote.forecast.misfit] if quote.forecast and quote.forecast.misfit else []
     return [*lines, *(("", note) for note in (*misfit, *quote.notes))]
+
+
+def _ceilings(quote: Quote) -> list[tuple[str, str]]:
+    """What each part allows where images are decoded, as that is where most trainings wait; and what would help."""
+    guess = quote.forecast
+    if guess is None or all(one.name != "JPEG decoding" for one in guess.ceilings):
+        return []
+    lines = [("  ceilings", ", ".join(map(str, guess.ceilings)) + " images/s")]
+    if lift := guess.lift:
+        hourly = quote.on_demand_usd_per_hour if quote.usd_per_hour is None else quote.usd_per_hour
+        saved_s = guess.epoch_s - lift.epoch_s
+        price = "" if hourly is None else f" and {usd(saved_s / 3600 * hourly)}"
+        gain = f"{guess.images_per_s:,.0f} -> {lift.images_per_s:,.0f} images/s"
+        lines.append(("  to lift it", f"{lift.how}: {gain}, saves {hours(saved_s / 3600)}{price} an epoch"))
+    return lines
 
 
 def _rates(quote: Quote) -> list[tuple[str, str]]:

@@ -1,5 +1,6 @@
 """Checks of a job's settings before any call to AWS, and the choices that follow from them.  Pure."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from launch.core.catalog import Instance
 from launch.core.job import Job
 from launch.core.names import check_job_name
 from launch.core.price import CATALOGS, Prices, Volume, usd_per_hour
+from launch.core.published import check_name
 from launch.core.s3 import parse_s3
 from launch.core.secrets import read_references
 from launch.ec2.options import IMAGE, Ec2Options
@@ -132,15 +134,31 @@ def _data_volume(job: Job[Ec2Options]) -> str:
     options, dataset = job.where, job.train.dataset
     if options.data_s3 is not None and parse_s3(options.data_s3) is None:
         raise SettingsError(f"--data-s3 {options.data_s3}: must have the form s3://bucket/folder.")
+    _check_name(options)
     kind = options.data_volume
     if kind == "auto":
-        wants_volume = is_folder(dataset) or options.data_snapshot is not None
+        wants_volume = is_folder(dataset) or options.data_snapshot is not None or options.data is not None
         kind = "per-node" if wants_volume and options.data_s3 is None else "none"
     if kind == "none":
         _check_without_volume(options, dataset)
     else:
         _check_volume(options, kind)
     return kind
+
+
+def _check_name(options: Ec2Options) -> None:
+    """Raises SettingsError for a name that no data set can have, and for data from two places."""
+    if options.data is None:
+        return
+    if options.data.startswith("s3://"):
+        raise SettingsError(f"--data {options.data}: takes the name of a published data set; give --data-s3 instead.")
+    check_name(options.data)
+    for other in ("data_snapshot", "data_s3"):
+        if getattr(options, other) is not None:
+            flag = f"--{other.replace('_', '-')}"
+            raise SettingsError(f"--data and {flag} both provide the data; give one of them.")
+    if options.data_volume == "none":
+        raise SettingsError("--data needs a volume; omit --data-volume none.")
 
 
 def _check_without_volume(options: Ec2Options, dataset: str) -> None:
@@ -167,12 +185,24 @@ def _data_dir_warning(train: TrainConfig, resolved: Resolved) -> tuple[str, ...]
     if not given or not reads_data_dir(train.dataset):
         return ()
     if resolved.brings_data:
-        place = resolved.options.data_s3 or resolved.options.data_snapshot or "the newest snapshot of the data set"
-        return (f"--data-dir {train.data_dir} is not used: nodes read {DATA_DIR}, which gets its data from {place}.",)
+        options = resolved.options
+        place = options.data_s3 or options.data_snapshot or f"the newest snapshot of {options.data or train.dataset}"
+        return (
+            f"--data-dir {train.data_dir} is not used: nodes read {DATA_DIR}, which gets its data from {place}.  "
+            f"{publishing(train)}",
+        )
     return (
-        f"--data-dir {train.data_dir} is a folder in the nodes' containers, not on this machine; to use your data, "
-        "upload them and give --data-s3 s3://BUCKET/FOLDER.",
+        f"--data-dir {train.data_dir} is a folder in the nodes' containers, not on this machine.  {publishing(train)}",
     )
+
+
+def publishing(train: TrainConfig) -> str:
+    """What brings a folder of this machine to the nodes."""
+    if not is_folder(train.dataset):
+        return "To use your data, upload them and give --data-s3 s3://BUCKET/FOLDER."
+    name = re.sub(r"[^a-z0-9]+", "-", train.data_dir.name.lower())[:48].strip("-") or "photos"
+    publish = f"python -m launch.data publish {train.data_dir} --name {name}"
+    return f"To use that folder, publish it ({publish}), and give --data {name}."
 
 
 def _check_market(options: Ec2Options, instances: tuple[Instance, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from launch.core import catalog, secrets
 from launch.core.catalog import Instance
+from launch.core.estimate.training import SMALL_PX, Images
 from launch.core.names import TOOLKIT
 from launch.core.plan import Fact
 from launch.core.price import usd
@@ -55,13 +56,25 @@ def _health(cluster: Cluster) -> Fact:
 def _data(cluster: Cluster) -> Fact:
     volume, s3 = cluster.resolved.data_volume, cluster.resolved.options.data_s3
     snapshot = cluster.snapshot.id if cluster.snapshot else None
-    value = {"volume": volume, "snapshot": snapshot, "s3": s3}
+    value = {"volume": volume, "snapshot": snapshot, "s3": s3, **_counted(cluster)}
     texts = {
         "none": s3 or "generated, downloaded or in the image",
         "per-node": f"a gp3 volume per node, created from {snapshot}",
         "multi-attach": f"one io2 volume for all nodes, created from {snapshot}",
     }
-    return Fact("data", value, texts[volume])
+    return Fact("data", value, texts[volume] + _in_words(cluster))
+
+
+def _counted(cluster: Cluster) -> dict[str, int]:
+    content = cluster.snapshot.content if cluster.snapshot else None
+    return {"train_images": content.train, "val_images": content.val, "bytes": content.bytes} if content else {}
+
+
+def _in_words(cluster: Cluster) -> str:
+    content = cluster.snapshot.content if cluster.snapshot else None
+    if content is None:
+        return ""
+    return f": {content.train:,} images to train, {content.val:,} to evaluate, {content.bytes / 1e9:,.1f} GB"
 
 
 def _quotas(resolved: Resolved, facts: Facts) -> list[Fact]:
@@ -109,7 +122,9 @@ def _quote(train: TrainConfig, cluster: Cluster, facts: Facts, instance: Instanc
         spot = facts.spot_usd_per_hour.get(instance.name)
         usd_per_hour = None if spot is None else hourly_usd(resolved, instance, gib, prices, spot)
     on_ebs = resolved.data_volume != "none"
-    forecast, why_unknown = expect(train, instance, options.nodes, gpus=resolved.nproc(instance), on_ebs=on_ebs)
+    forecast, why_unknown = expect(
+        train, instance, options.nodes, gpus=resolved.nproc(instance), on_ebs=on_ebs, images=_images(cluster)
+    )
     return Quote(
         instance=instance.name,
         nodes=options.nodes,
@@ -125,16 +140,33 @@ def _quote(train: TrainConfig, cluster: Cluster, facts: Facts, instance: Instanc
     )
 
 
+def _images(cluster: Cluster) -> Images | None:
+    """How many images of which size, where launch.data has counted them."""
+    content = cluster.snapshot.content if cluster.snapshot else None
+    if content is None or not content.train:
+        return None
+    return Images(content.train, content.image_bytes, content.val, is_small=0 < content.px <= SMALL_PX)
+
+
 def _filling(cluster: Cluster, fill: Filling) -> tuple[str, ...]:
     """How the data volumes are filled, and what that costs."""
     if fill.rate is not None:
         return (
             f"{usd(fill.usd)} of it per node and start: its data volume is filled at {fill.rate} MiB/s, in "
-            f"{max(1, round(fill.seconds / 60))} min",
+            f"{max(1, round(fill.seconds / 60))} min{_first_epoch(cluster, fill.rate)}",
         )
     if cluster.resolved.data_volume == "none":
         return ()
     return ("data volumes load from S3 as they are read, slowly at first",)
+
+
+def _first_epoch(cluster: Cluster, mib_per_s: int) -> str:
+    """What that rate allows until the volume is full, where the size of an image is known."""
+    content = cluster.snapshot.content if cluster.snapshot else None
+    if content is None:
+        return ""
+    per_s = mib_per_s * 2**20 / content.image_bytes * cluster.nodes
+    return f"; until then it gives {per_s:,.0f} images/s in all"
 
 
 def warnings(cluster: Cluster, facts: Facts) -> tuple[str, ...]:

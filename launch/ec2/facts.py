@@ -7,6 +7,7 @@ from typing import Any
 
 from launch.core.network import Exit
 from launch.core.price import CATALOGS, Prices
+from launch.core.published import Content
 from launch.ec2.fleet import Fleet
 from trainer.errors import TrainerError
 
@@ -30,11 +31,15 @@ class Ami:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """gib: size of its volumes; full_bytes: of the data in it, 0 if AWS does not say."""
+    """gib: size of its volumes; full_bytes: of the data in it, 0 if AWS does not say.
+
+    content: as launch.data counted it; None for one made by hand.
+    """
 
     id: str
     gib: int
     full_bytes: int = 0
+    content: Content | None = None
 
     @property
     def data_gib(self) -> float:

@@ -11,8 +11,9 @@ from launch.core import network, pricelist
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.lookup import Lookups, check_bucket, missing, read_json, region_or_some, spec_of
-from launch.core.names import DATA_TAG, Folder, bucket_of
+from launch.core.names import DATA_TAG, Folder, bucket_of, tag_values
 from launch.core.price import CATALOGS, Prices
+from launch.core.published import content_of
 from launch.ec2.checks import Resolved
 from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot, Subnet
 from launch.ec2.fleet import Fleet, find, node
@@ -204,20 +205,21 @@ def find_snapshot(aws: Aws, resolved: Resolved, earlier: str | None, dataset: st
     """The snapshot given, else that of an earlier start, else the account's newest one tagged with the data set."""
     if resolved.data_volume == "none":
         return None
-    snapshot = resolved.options.data_snapshot or earlier
+    snapshot, name = resolved.options.data_snapshot or earlier, resolved.options.data or dataset
     query: dict[str, Any] = {"SnapshotIds": [snapshot]}
     if snapshot is None:
-        query = {"OwnerIds": ["self"], "Filters": [{"Name": f"tag:{DATA_TAG}", "Values": [dataset]}]}
+        query = {"OwnerIds": ["self"], "Filters": [{"Name": f"tag:{DATA_TAG}", "Values": [name]}]}
     rows = aws.pages("ec2", "DescribeSnapshots", "Snapshots", query)
     if not rows:
         raise AwsError(
-            f"no snapshot in {aws.region} is tagged {DATA_TAG}={dataset}; give one with --data-snapshot, "
-            "or the data with --data-s3 (infra/data.md explains how to create a snapshot)."
+            f"no snapshot in {aws.region} is tagged {DATA_TAG}={name}; publish the data (python -m launch.data publish "
+            f"FOLDER --name {name}), or give a snapshot with --data-snapshot, or a folder in S3 with --data-s3."
         )
     newest = max(rows, key=lambda row: (row["State"] == "completed", row["StartTime"]))
     if newest["State"] != "completed":
         raise AwsError(f"snapshot {newest['SnapshotId']} is {newest['State']}; wait until it is completed.")
-    return Snapshot(newest["SnapshotId"], newest["VolumeSize"], newest.get("FullSnapshotSizeInBytes", 0))
+    content = content_of(tag_values(newest))
+    return Snapshot(newest["SnapshotId"], newest["VolumeSize"], newest.get("FullSnapshotSizeInBytes", 0), content)
 
 
 def find_quotas(aws: Aws, resolved: Resolved) -> dict[str, Quota]:

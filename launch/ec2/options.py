@@ -63,6 +63,9 @@ class Ec2Options(Options):
     data_volume: Literal["auto", "per-node", "multi-attach", "none"] = Field(
         "auto", description="EBS volumes created from the data snapshot; auto: per-node for imagenet and imagefolder"
     )
+    data: str | None = Field(
+        None, description="a data set that launch.data has published, by its name (default: --dataset's own)"
+    )
     data_snapshot: str | None = Field(
         None, description="snap-... with the data (default: the newest one tagged with the data set's name)"
     )

@@ -12,7 +12,7 @@ from launch.core.estimate.forecast import Forecast, forecast
 from launch.core.estimate.formulas import Layout
 from launch.core.estimate.rates import rates_of
 from launch.core.estimate.tables import data_set, table
-from launch.core.estimate.training import Images, training
+from launch.core.estimate.training import PREPARED_BYTES, Images, training
 from launch.forecast.options import ForecastOptions
 from trainer.batches import batches_at, check_batches
 from trainer.config import TrainConfig
@@ -150,11 +150,20 @@ def _most_per_update(config: TrainConfig, replicas: int) -> int:
     return max(batches_at(config, epoch, replicas).per_update for epoch in starts)
 
 
+def _own_images(config: TrainConfig, options: ForecastOptions) -> Images | None:
+    """What differs from the table of data sets; None where nothing does."""
+    count = options.images or (_images(config, options) if options.prepared else None)
+    if count is None:
+        return None
+    size = PREPARED_BYTES if options.prepared else options.image_kb * 1e3
+    return Images(count, size, is_small=options.prepared)
+
+
 def _candidate(
     config: TrainConfig, options: ForecastOptions, runs: Sequence[Measured], name: str, nodes: int
 ) -> tuple[Candidate, Calibrated]:
     instance = catalog.find(name)
-    images = Images(options.images, options.image_kb * 1e3) if options.images else None
+    images = _own_images(config, options)
     trained = training(config, instance, nodes, gpus=options.gpus_per_node, on_ebs=options.ebs, images=images)
     calibrated = calibrate(rates_of(instance, trained.cost, trained.kind), trained, instance, runs)
     hourly = instance.sagemaker_usd_per_hour if name.startswith(SAGEMAKER_PREFIX) else instance.usd_per_hour

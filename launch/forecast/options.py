@@ -33,6 +33,8 @@ class ForecastOptions(Options):
     ebs: bool = Field(True, description="read images from EBS volumes; --no-ebs: from faster disks")
     images: int | None = Field(None, ge=1, description="number of training images, for your own data set")
     image_kb: float = Field(110.0, gt=0, description="mean size of an image of --images, in kB")
+    prepared: bool = Field(False, description="images as trainer.prepare makes them: shorter side 256 px, 30 kB each")
+    ceilings: bool = Field(False, description="show what each part of the machines allows, in images/s")
     format: Literal["table", "json"] = Field("table", description="output format; --json is short for --format json")
 
 

@@ -32,10 +32,17 @@ def as_text(comparison: Comparison, width: int | None = None) -> str:
     columns, rows = narrowed(*known, optional, width or WIDTH)
     notes = [*comparison.corrections, *(f"note: {note.rstrip('.')}." for note in comparison.notes)]
     notes += [f"left out: {reason}" for reason in comparison.left_out]
-    paragraphs = [title, table(columns, rows, right=set(columns) - set(WORDS)), "\n".join(_recommended(comparison))]
+    paragraphs = [title, table(columns, rows, right=set(columns) - set(WORDS))]
+    if comparison.options.ceilings:
+        paragraphs.append("\n".join(["ceilings, images/s:", *map(_ceilings, comparison.candidates)]))
+    paragraphs.append("\n".join(_recommended(comparison)))
     if notes:
         paragraphs.append("\n".join(notes))
     return "\n\n".join([*paragraphs, textwrap.fill(_legend(columns), min(width or WIDTH, WIDTH))])
+
+
+def _ceilings(candidate: Candidate) -> str:
+    return f"  {_name(candidate)}: {', '.join(map(str, candidate.forecast.ceilings))}"
 
 
 def _batch(candidate: Candidate) -> str:

@@ -7,6 +7,7 @@ from math import ceil, inf
 
 from launch.core.catalog import Instance
 from launch.core.estimate import memory
+from launch.core.estimate.ceilings import Ceiling, Lift, ceilings
 from launch.core.estimate.figure import Figure, Side, Source, figure
 from launch.core.estimate.formulas import FORWARD, Layout, Limit, Speeds, Step, step
 from launch.core.estimate.rates import NEVER, Rates, rates_of
@@ -30,6 +31,7 @@ class Forecast:
     """epoch_s: of training and its share of evaluation, once the cache is warm; images_per_s: of training.
 
     epoch_range_s, hours_range: fastest and slowest, within reason.  hours: of the job, with boot_hours.
+    ceilings: the lowest first; lift: what would lift it, where that is known.
     efficiency: images/s over those of as many GPUs that each work alone.  source: of the rate behind the limit.
     memory_gib: peak of one replica; misfit: a sentence where the GPU may have less; fits: False where it surely has.
     """
@@ -48,6 +50,8 @@ class Forecast:
     memory_gib: Figure = NEVER
     misfit: str = ""
     fits: bool = True
+    ceilings: tuple[Ceiling, ...] = ()
+    lift: Lift | None = None
 
     def usd(self, usd_per_hour: float) -> float:
         """USD of the whole job."""
@@ -85,6 +89,7 @@ def forecast(training: Training, instance: Instance, rates: Rates | None = None)
         memory.peak_gib(training),
         misfit,
         not is_sure,
+        ceilings=ceilings(training, instance, rates, usual, 0.0 if caches else 1.0),
     )
 
 

@@ -39,7 +39,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class Kind:
-    """What the speed of a training depends on.  threads: of a CPU rank.
+    """What the speed of a training depends on.  threads: of a CPU rank; is_small: prepared images.
 
     emulated: in 16 bits that the hardware does not compute in, so that it takes longer than in 32.
     """
@@ -51,13 +51,15 @@ class Kind:
     optimizer: str = "sgd"
     threads: int = 1
     emulated: bool = False
+    is_small: bool = False
 
 
 def rates_of(instance: Instance, cost: Cost, kind: Kind) -> Rates:
     """The rates of one node of that type."""
     compute = _gpu(instance, cost, kind) if instance.is_gpu else _cpu(instance, cost, kind)
     known = table("rates")
-    decoded = figure(known["decoded_per_vcpu"]).times(instance.vcpus) if kind.decodes else FOREVER
+    per_vcpu = figure(known["decoded_small_per_vcpu" if kind.is_small else "decoded_per_vcpu"])
+    decoded = per_vcpu.times(instance.vcpus) if kind.decodes else FOREVER
     ebs = instance.ebs_mb_per_s
     # The peak is promised for half an hour a day; small files get less than the rate.
     read = Figure(ebs.base * 1e6, ebs.peak * 1e6, ebs.base * 0.9e6, "published") if kind.reads_ebs else FOREVER

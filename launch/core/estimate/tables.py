@@ -35,7 +35,7 @@ class Scaled(NamedTuple):
 
 @dataclass(frozen=True)
 class DataSet:
-    """See the head of infra/datasets.yaml."""
+    """See the head of infra/datasets.yaml.  is_small: its JPEGs are limited to about the size of a crop."""
 
     train: int
     evaluation: int
@@ -43,6 +43,7 @@ class DataSet:
     px: int
     format: Literal["jpeg", "resident"]
     classes: int = 1000
+    is_small: bool = False
 
     @property
     def gib(self) -> float:

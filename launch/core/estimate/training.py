@@ -16,16 +16,21 @@ GRADIENT_BYTES = 4
 FIRST_BF16 = 80  # the first compute capability with bf16
 # The synthetic set's evaluation images as a share of its training images, and its image size; and a folder's.
 SYNTHETIC_EVALUATION, SYNTHETIC_PX, FOLDER_PX = 0.1, 32, 224
+# What trainer.prepare makes of ImageNet: the shorter side, and the mean size, measured on a sample (tests/bench).
+PREPARED_PX, PREPARED_BYTES = 256, 30_000.0
+SMALL_PX = 400
 # The share of a gradient that PowerSGD sends per rank of its approximation: rows and columns, not their product.
 POWERSGD_SHARE = 0.01
 
 
 @dataclass(frozen=True)
 class Images:
-    """The user's own data set."""
+    """The user's own data set.  is_small: prepared, with the shorter side limited to SMALL_PX or less."""
 
     train: int
     image_bytes: float = 110_000.0
+    evaluation: int | None = None
+    is_small: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,7 @@ def training(
         half=_is_half(config, instance),
         emulated=_is_emulated(config, instance),
         decodes=data.format == "jpeg",
+        is_small=data.is_small,
         reads_ebs=on_ebs and data.format == "jpeg",
         optimizer=config.optimizer,
         threads=config.threads or max(1, instance.vcpus // gpus),
@@ -113,7 +119,10 @@ def _data(config: TrainConfig, images: Images | None) -> DataSet:
         return DataSet(count, evaluation, 0.0, SYNTHETIC_PX, "resident", config.synthetic_classes)
     known = data_set(config.dataset)
     if images:
-        return replace(known or _folder(config), train=images.train, image_bytes=images.image_bytes)
+        whole = known or _folder(config)
+        evaluation = whole.evaluation if images.evaluation is None else images.evaluation
+        return replace(whole, train=images.train, image_bytes=images.image_bytes, evaluation=evaluation,
+                       is_small=images.is_small)  # fmt: skip
     if known is None:
         raise SettingsError(
             f"no forecast for {config.dataset}: its number of images is unknown; `python -m launch.forecast` takes "

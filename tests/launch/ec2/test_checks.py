@@ -88,7 +88,9 @@ def test_a_new_data_set_says_itself_that_it_must_be_provided(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("dataset", "where", "remedy"),
     [
-        ("imagenet", {}, "nodes read /data, which gets its data from the newest snapshot"),
+        ("imagenet", {}, "nodes read /data, which gets its data from the newest snapshot of imagenet"),
+        ("imagefolder", {"data": "photos"}, "from the newest snapshot of photos"),
+        ("imagefolder", {}, "python -m launch.data publish mine --name mine), and give --data mine."),
         ("imagenet", {"data_s3": "s3://bucket/f"}, "nodes read /data, which gets its data from s3://bucket/f"),
         ("cifar10", {}, "give --data-s3"),
     ],
@@ -363,3 +365,24 @@ def test_accelerators_and_the_like_have_quotas_of_their_own() -> None:
         "t3.large", "im4gn.large", "i4i.large", "d3.xlarge", "m7i.large",
     ]  # fmt: skip
     assert [name for name in names if graphics.counts(name)] == ["g6.xlarge", "gr6.4xlarge", "vt1.3xlarge"]
+
+
+# ---- a published data set
+
+
+@pytest.mark.parametrize(
+    ("where", "remedy"),
+    [
+        ({"data": "s3://bucket/f"}, "give --data-s3 instead"),
+        ({"data": "../jobs"}, "lower-case letters, digits and hyphens"),
+        ({"data": "photos", "data_snapshot": "snap-1"}, "--data and --data-snapshot both provide the data"),
+        ({"data": "photos", "data_s3": "s3://bucket/f"}, "--data and --data-s3 both provide the data"),
+        ({"data": "photos", "data_volume": "none"}, "--data needs a volume"),
+    ],
+)
+def test_a_published_data_set_is_named_once_and_by_its_name(where: dict[str, Any], remedy: str) -> None:
+    assert remedy in refusal(job("imagefolder", **where))
+
+
+def test_a_published_data_set_comes_on_a_volume_for_any_data_set_of_the_trainer() -> None:
+    assert resolve(job("cifar10", data="photos")).data_volume == "per-node"

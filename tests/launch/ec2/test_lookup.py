@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from moto.ssm.models import ssm_backends
 
+from launch.core import published
 from launch.core.aws import Aws
 from launch.core.errors import AwsError, NoAnswer, NotSetUp
 from launch.core.job import Job
 from launch.core.names import tags
+from launch.core.published import Content
 from launch.ec2.checks import resolve
 from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot
 from launch.ec2.fleet import Fleet
@@ -199,8 +201,9 @@ def test_an_image_that_is_not_there_is_a_problem(look: LookUp, image: str) -> No
 
 def test_a_data_set_without_a_snapshot_is_a_problem(look: LookUp) -> None:
     assert problem(look("cifar10", data_volume="per-node")) == (
-        "no snapshot in us-east-1 is tagged aws-ddp-toolkit:dataset=cifar10; give one with --data-snapshot, "
-        "or the data with --data-s3 (infra/data.md explains how to create a snapshot)."
+        "no snapshot in us-east-1 is tagged aws-ddp-toolkit:dataset=cifar10; publish the data (python -m "
+        "launch.data publish FOLDER --name cifar10), or give a snapshot with --data-snapshot, or a folder in S3 with "
+        "--data-s3."
     )
 
 
@@ -413,3 +416,14 @@ def test_the_log_group_is_found_by_its_whole_name(aws: Aws, look: LookUp) -> Non
     assert not look().has_log_group
     aws.call("logs", "CreateLogGroup", {"logGroupName": "/aws-ddp-toolkit/ec2"})
     assert look().has_log_group
+
+
+def test_a_published_data_set_is_found_by_its_name_with_its_counts(account: Account, look: LookUp) -> None:
+    content = Content(9_000, 1_000, 300_000_000, 3, 256)
+    made = account.ec2.snapshots[account.make_snapshot("photos", 2)]
+    named = published.tags("photos", content, "0" * 64, f"1 {'0' * 64}", account.bucket, "me", "2026-11-21T14:00:00Z")
+    made.add_tags({tag["Key"]: tag["Value"] for tag in named})
+
+    found = look("imagefolder", data="photos").snapshot
+    assert found is not None
+    assert (found.id, found.content) == (made.id, content)

@@ -15,6 +15,7 @@ from botocore.validate import ParamValidator
 from launch.core import catalog
 from launch.core.plan import Choice, FromAnswer, Plan, Request, Try, as_json, as_text
 from launch.core.price import CATALOGS
+from launch.core.published import Content
 from launch.ec2.backend import BACKEND
 from launch.ec2.facts import Quota, Reservation, Snapshot
 from launch.ec2.fleet import Resource
@@ -464,3 +465,27 @@ def test_the_data_are_looked_for_where_the_boot_script_mounts_them() -> None:
 def test_a_plan_is_made_without_asking_the_clock_or_the_machine() -> None:
     assert as_json(plan()) == as_json(plan())
     assert job().where.nodes == 2
+
+
+# ---- a published data set
+
+PHOTOS = Snapshot("snap-0123456789abcdef0", 2, content=Content(9_000, 1_000, 300_000_000, 3, 256))
+
+
+def test_the_users_own_published_images_have_a_price_and_a_forecast() -> None:
+    train = TrainConfig(dataset="imagefolder", model="resnet18", batch_size=64, epochs=10)
+    made = plan(replace(FACTS, snapshot=PHOTOS), train, data="photos")
+
+    (quote,) = made.quotes
+    assert quote.forecast is not None
+    assert quote.expected_usd is not None
+    data = next(fact for fact in made.facts if fact.name == "data")
+    assert data.text.endswith("9,000 images to train, 1,000 to evaluate, 0.3 GB")
+    assert (data.value["train_images"], data.value["val_images"]) == (9_000, 1_000)
+
+
+def test_images_of_which_nobody_knows_the_number_have_no_forecast() -> None:
+    train = TrainConfig(dataset="imagefolder", model="resnet18", batch_size=64)
+    (quote,) = plan(train=train).quotes
+
+    assert (quote.forecast, quote.expected_usd) == (None, None)

@@ -19,7 +19,6 @@ from trainer.datasets.shards import Folder
 from trainer.distributed.sampler import Order, positions, shard
 from trainer.errors import DataError
 
-
 OF_FOUR = Batches(4, 1, 1)
 
 

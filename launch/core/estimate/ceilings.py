@@ -1,0 +1,81 @@
+"""What each part of a machine allows, in images/s of the whole job, and what would lift the lowest.  Pure."""
+
+from dataclasses import dataclass
+from math import inf, isfinite
+
+from launch.core.catalog import Instance
+from launch.core.estimate.formulas import Speeds, Step, ring_s
+from launch.core.estimate.rates import Rates
+from launch.core.estimate.training import Training
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """name: as in Limit, or GPU; note: when it is another one."""
+
+    name: str
+    images_per_s: float
+    note: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.images_per_s:,.0f}" + (f" ({self.note})" if self.note else "")
+
+
+@dataclass(frozen=True)
+class Lift:
+    """What would lift the limit.  how: to do what; images_per_s, epoch_s: with it."""
+
+    how: str
+    images_per_s: float
+    epoch_s: float
+
+
+def ceilings(training: Training, instance: Instance, rates: Rates, usual: Step, uncached: float) -> tuple[Ceiling, ...]:
+    """The lowest first.  usual: an update; uncached: share of the images that come from the disk."""
+    found = [
+        Ceiling(_processor(instance), _images(training) / usual.compute_s),
+        _gradients(training, rates.at("value"), usual),
+        _decoding(training, instance, rates),
+        _disk(training, rates, uncached),
+    ]
+    known = [one for one in found if one is not None and isfinite(one.images_per_s)]
+    return tuple(sorted(known, key=lambda one: one.images_per_s))
+
+
+def _images(training: Training) -> float:
+    """Of an update."""
+    work = training.work()
+    return work.batch * work.accumulate * training.layout.replicas
+
+
+def _processor(instance: Instance) -> str:
+    return "GPU" if instance.is_gpu else "CPU"
+
+
+def _gradients(training: Training, speeds: Speeds, usual: Step) -> Ceiling | None:
+    """What the exchange of gradients leaves: it lasts as long as the line allows, or is not hidden behind computing."""
+    layout = training.layout
+    if layout.replicas == 1:
+        return None
+    lasting_s = 0.0
+    if layout.nodes > 1:
+        lasting_s = ring_s(layout.replicas, training.work().wire_bytes, speeds.lasting_per_s)
+    longest_s = max(lasting_s, usual.compute_s + usual.exposed_s)
+    return Ceiling("the network", _images(training) / longest_s if longest_s else inf)
+
+
+def _decoding(training: Training, instance: Instance, rates: Rates) -> Ceiling | None:
+    if not training.kind.decodes:
+        return None
+    per_s = rates.decoded_per_s.value * training.layout.nodes
+    return Ceiling("JPEG decoding", per_s, f"{instance.vcpus} vCPUs a node")
+
+
+def _disk(training: Training, rates: Rates, uncached: float) -> Ceiling | None:
+    size = training.work().image_bytes * uncached
+    if not size or not training.kind.reads_ebs:
+        return None
+    nodes, read = training.layout.nodes, rates.read_per_s
+    burst = read.best / size * nodes
+    note = f"{burst:,.0f} for half an hour a day" if burst > 1.05 * read.value / size * nodes else ""
+    return Ceiling("EBS", read.value / size * nodes, note)
