@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain, repeat
 from typing import Any
 
 from launch.core.names import TOOLKIT, bucket_of, client_token
@@ -11,11 +12,16 @@ from launch.core.plan import Fact, Plan, Request
 from launch.infra.facts import Facts, Stack
 from launch.infra.options import UP, SetUpOptions, parameters
 from launch.infra.problems import problems_of
-from launch.infra.template import KEPT, STACK, STACK_TAG, WITH_THEM, Resource, filled, rates, read, resources
+from launch.infra.template import KEPT, STACK, STACK_TAG, WITH_THEM, Resource, filled, keeping, rates, read, resources
 
 # The account of a plan that is made without one.
 SOME_ACCOUNT = "123456789012"
 SPOT = "spot.amazonaws.com"
+
+
+# The template's parameters for what a VPC has beside its primary range; AWS's own limit is four more at first.
+# https://docs.aws.amazon.com/vpc/latest/userguide/amazon-vpc-limits.html
+OTHER_CIDRS = ("VpcCidr2", "VpcCidr3", "VpcCidr4", "VpcCidr5")
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ class SetUp:
 
 def plan(options: SetUpOptions, facts: Facts, now: datetime) -> Plan[SetUp]:
     """The plan to create or change the stack."""
-    body = filled(facts.account or SOME_ACCOUNT, facts.region)
+    body = keeping(filled(facts.account or SOME_ACCOUNT, facts.region), facts.adopted)
     template, stack = read(body), facts.stack
     given = _given(options, facts)
     values = {**(stack.parameters if stack else {}), **given}
@@ -55,6 +61,7 @@ def _given(options: SetUpOptions, facts: Facts) -> dict[str, str]:
     given = {**parameters(options), "AccountWide": "no" if facts.owner_region else "yes"}
     if facts.vpc is not None:
         given |= {"VpcCidr": facts.vpc.cidr, "RouteTableIds": ",".join(facts.vpc.route_tables)}
+        given |= dict(zip(OTHER_CIDRS, chain(facts.vpc.other_cidrs, repeat("")), strict=False))
     return given
 
 
@@ -168,9 +175,10 @@ def _rates(template: Mapping[str, Any], values: Mapping[str, str], holds: tuple[
 
 def _warnings(facts: Facts, values: Mapping[str, str]) -> tuple[str, ...]:
     warnings = list[str]()
-    if facts.vpc and facts.vpc.other_cidrs and values.get("SubnetIds"):
-        others = ", ".join(facts.vpc.other_cidrs)
-        warnings.append(f"the endpoints accept {facts.vpc.cidr} only; nodes in {others} need internet access.")
+    closed = facts.vpc.other_cidrs[len(OTHER_CIDRS) :] if facts.vpc else ()
+    if closed and values.get("SubnetIds"):
+        others = ", ".join(closed)
+        warnings.append(f"the endpoints accept five ranges of the VPC; nodes in {others} need internet access.")
     if facts.adopted:
         warnings.append(
             f"adopted resources keep their settings for now: run {UP} again to apply the template's encryption, "

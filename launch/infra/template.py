@@ -1,7 +1,8 @@
 """The filled template of infra/cloudformation: which resources a stack of it has, and what they cost.  Pure."""
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -71,6 +72,18 @@ def filled(account: str, region: str) -> str:
     policies = {name.upper().replace("-", "_"): json.loads(text) for name, text in texts.items()}
     sweep = folder.joinpath("cloudformation/sweep.py").read_text()
     return fill_yaml(TEMPLATE, {"BUCKET": bucket_of(account, region), "SWEEP": sweep, **policies})
+
+
+def keeping(text: str, adopted: Iterable[str]) -> str:
+    """The template for a stack that takes over these resources: whatever becomes of the stack, they stay.
+
+    RetainExceptOnCreate deletes, when an operation fails, what is in the stack since that operation; AWS does not say
+    that this spares what was there before and is only imported by it.
+    https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-attribute-deletionpolicy.html
+    """
+    for name in adopted:
+        text = re.sub(rf"(?m)(^  {name}:\n(?:    .*\n)*?    DeletionPolicy: )RetainExceptOnCreate$", r"\1Retain", text)
+    return text
 
 
 @cache

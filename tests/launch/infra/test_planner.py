@@ -14,7 +14,7 @@ from launch.infra import planner
 from launch.infra.facts import Facts, Stack, Vpc
 from launch.infra.options import SetUpOptions
 from launch.infra.planner import SetUp
-from launch.infra.template import KEPT
+from launch.infra.template import KEPT, read
 
 NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
 STACK = Stack(
@@ -76,6 +76,13 @@ def test_what_was_changed_by_hand_is_changed_back() -> None:
     assert "OnStackFailure" not in request(THERE)
 
 
+def test_a_first_up_that_fails_deletes_nothing_that_was_there_before() -> None:
+    """What an operation imports is in the stack since that operation, as is what it creates."""
+    body = read(request(replace(NEW, adopted=("JobBucket", "NodeLogs")))["TemplateBody"])
+    policies = {name: body["Resources"][name]["DeletionPolicy"] for name in KEPT}
+    assert policies == {"JobBucket": "Retain", "Repository": "RetainExceptOnCreate", "NodeLogs": "Retain"}
+
+
 def test_what_is_there_is_adopted() -> None:
     assert request(replace(NEW, adopted=("JobBucket",)))["ImportExistingResources"] is True
 
@@ -85,7 +92,8 @@ def test_flags_become_parameters() -> None:
              "vpc_id": "vpc-1", "endpoint_subnets": "subnet-1,subnet-2", "security_group": True}  # fmt: skip
     assert values(replace(NEW, vpc=Vpc("10.0.0.0/16", ("rtb-1", "rtb-2"))), **asked) == {
         "MonthlyUsd": "500", "Email": "a@example.org", "OldVersionDays": "3", "SweepMinutes": "30", "VpcId": "vpc-1",
-        "SubnetIds": "subnet-1,subnet-2", "SecurityGroup": "yes", "AccountWide": "yes", "VpcCidr": "10.0.0.0/16",
+        "SubnetIds": "subnet-1,subnet-2", "SecurityGroup": "yes", "AccountWide": "yes", **dict.fromkeys(planner.OTHER_CIDRS, ""),
+        "VpcCidr": "10.0.0.0/16",
         "RouteTableIds": "rtb-1,rtb-2", "BudgetName": "aws-ddp-toolkit-35a54385",
     }  # fmt: skip
 
@@ -115,10 +123,25 @@ def test_endpoints_that_are_there_already_are_in_the_way() -> None:
     assert made(replace(NEW, vpc=vpc), vpc_id="vpc-1").problems == ()
 
 
+def test_endpoints_let_in_every_range_of_the_vpc() -> None:
+    """Their names are private in the whole VPC: who is in another range than the first has no other way out."""
+    others = tuple(f"10.{number}.0.0/16" for number in range(1, 5))
+    vpc = replace(NEW, vpc=Vpc("10.0.0.0/16", (), other_cidrs=others[:1]))
+    plan = made(vpc, vpc_id="vpc-1", endpoint_subnets="subnet-1")
+    given = {row["ParameterKey"]: row.get("ParameterValue") for row in plan.payload.create.params["Parameters"]}
+    ranges = [given[name] for name in ("VpcCidr", "VpcCidr2", "VpcCidr3", "VpcCidr4", "VpcCidr5")]
+    assert ranges == ["10.0.0.0/16", "10.1.0.0/16", "", "", ""]
+    assert plan.warnings == ()
+    rules = str(read(plan.payload.create.params["TemplateBody"])["Resources"])
+    assert all(f"'CidrIp': {{'Ref': '{name}'}}" in rules for name in planner.OTHER_CIDRS)
+
+
 def test_ranges_of_the_vpc_that_the_endpoints_do_not_let_in_are_named() -> None:
-    vpc = Vpc("10.0.0.0/16", (), other_cidrs=("10.1.0.0/16",))
+    many = tuple(f"10.{number}.0.0/16" for number in range(1, 6))
+    vpc = Vpc("10.0.0.0/16", (), other_cidrs=many)
     (warning,) = made(replace(NEW, vpc=vpc), vpc_id="vpc-1", endpoint_subnets="subnet-1").warnings
-    assert "10.1.0.0/16" in warning
+    assert "10.5.0.0/16" in warning
+    assert "10.4.0.0/16" not in warning
     assert made(replace(NEW, vpc=vpc), vpc_id="vpc-1").warnings == ()
 
 
