@@ -12,7 +12,7 @@ from launch.sagemaker.facts import Facts
 from launch.sagemaker.images import Image
 from launch.sagemaker.names import REGISTER_TAG
 from launch.sagemaker.options import SageMakerOptions
-from launch.sagemaker.trackers import environment_of
+from launch.sagemaker.trackers import config_of, environment_of
 from trainer.config import TrainConfig
 from trainer.contract import (
     METRIC_PREFIX,
@@ -81,6 +81,7 @@ class Description:
     infra_check: bool
     profiler: bool
     experiment: str | None
+    mlflow: Mapping[str, str]
 
     @property
     def instance_type(self) -> str:
@@ -150,6 +151,7 @@ def describe(
         infra_check=options.infra_check,
         profiler=options.profiler,
         experiment=options.experiment,
+        mlflow=config_of(options, train, name),
     )
 
 

@@ -91,6 +91,9 @@ class SageMakerOptions(Options):
     mlflow_server: str | None = Field(
         None, description="ARN of the managed MLflow, a tracking server or an app, that --mlflow logs to"
     )
+    mlflow_config: bool = Field(
+        False, description="name --mlflow-server to SageMaker, too, in the request's MlflowConfig; through boto3 only"
+    )
     experiment: str | None = Field(
         None,
         pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,119}$",
@@ -116,6 +119,8 @@ class SageMakerOptions(Options):
     @property
     def beyond_sdk_2(self) -> str:
         """The option that SDK 2's estimator has no argument for; empty if there is none."""
+        if self.mlflow_config:
+            return "--mlflow-config"
         if len(self.types) > 1:
             return f"--instance-type {self.instance_type}"
         return "" if self.max_pending_hours is None else f"--max-pending-hours {self.max_pending_hours:g}"

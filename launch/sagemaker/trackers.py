@@ -1,7 +1,8 @@
 """The managed MLflow that a job's numbers go to.  Pure.
 
 The trainer's own tracker logs to the MLflow, through AWS's plugin for its client: so any of the ways can ask for it.
-CreateTrainingJob's MlflowConfig would do for serverless jobs, which run AWS's own training.
+CreateTrainingJob's MlflowConfig, which --mlflow-config adds, tells SageMaker itself of the server: AWS documents what
+it is, and not its effect on a training of one's own.
 """
 
 import re
@@ -19,11 +20,19 @@ _ARN = re.compile(r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:mlflow-(tracking-
 
 def check_trackers(train: TrainConfig, options: SageMakerOptions, environment: Mapping[str, str]) -> None:
     """Raises SettingsError for a server that cannot be one, or that nothing would be logged to."""
+    if options.mlflow_config and options.through not in (None, "boto3"):
+        raise SettingsError("--mlflow-config: SageMaker's SDKs have no argument for it; give --through boto3.")
     if options.mlflow_server is None:
+        if options.mlflow_config:
+            raise SettingsError("--mlflow-config names --mlflow-server to SageMaker; give that, too, or leave it out.")
         return
-    if not _ARN.fullmatch(options.mlflow_server):
+    _check_server(train, options.mlflow_server, environment)
+
+
+def _check_server(train: TrainConfig, server: str, environment: Mapping[str, str]) -> None:
+    if not _ARN.fullmatch(server):
         raise SettingsError(
-            f"--mlflow-server {options.mlflow_server}: must look like "
+            f"--mlflow-server {server}: must look like "
             "arn:aws:sagemaker:us-east-1:111122223333:mlflow-tracking-server/NAME, or .../mlflow-app/NAME."
         )
     if train.mlflow is None:
@@ -35,3 +44,17 @@ def check_trackers(train: TrainConfig, options: SageMakerOptions, environment: M
 def environment_of(options: SageMakerOptions) -> dict[str, str]:
     """What tells the trainer's MLflow of the server."""
     return {} if options.mlflow_server is None else {SERVER: options.mlflow_server}
+
+
+def config_of(options: SageMakerOptions, train: TrainConfig, name: str) -> dict[str, str]:
+    """The request's MlflowConfig for the training job called `name`; empty if it is not asked for.
+
+    https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_MlflowConfig.html
+    """
+    if not options.mlflow_config or options.mlflow_server is None or train.mlflow is None:
+        return {}
+    return {
+        "MlflowResourceArn": options.mlflow_server,
+        "MlflowExperimentName": train.mlflow,
+        "MlflowRunName": name,
+    }

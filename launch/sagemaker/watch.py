@@ -24,8 +24,8 @@ _HEADLINE = re.compile(
     r"(\[\d+\] )?(rank \d+: )?"
     r"(warning: |error: |epoch \d+/|resuming |done: |.+ parameters, on |.+ [\d,]+ updates$)"
 )
-# The prefix of a line under mpirun, as AWS's toolkit shortens it: 1 job, rank, host and stream.
-_TAGGED = re.compile(r"^\[\d+,mpirank:(?P<rank>\d+),algo-\d+\]<std(out|err)>: ?(?P<text>.*)$")
+# The prefix of a line under mpirun, job, rank and stream: Open MPI's own, and with a host as AWS's toolkit writes it.
+_TAGGED = re.compile(r"^\[\d+,(mpirank:)?(?P<rank>\d+)(,algo-\d+)?\]<std(out|err)>: ?(?P<text>.*)$")
 
 
 def is_headline(line: str) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -58,7 +57,7 @@ class Stage:
 
     def run(self, *words: str) -> int:
         """Runs `python -m launch.ec2 words...` on the embedded AWS; returns its exit code, 137 if it was killed."""
-        leash = [sys.executable, "-m", "launch.rehearse.stage.leash", str(os.getpid())]
+        leash = [self.scene.python, "-m", "launch.rehearse.stage.leash", str(os.getpid())]
         name = words[0] if words[0].isalpha() else "launch"
         try:
             code = shell.run(

@@ -27,12 +27,13 @@ from launch.rehearse.nodes.sagemaker.container import KEY, Container
 from launch.rehearse.nodes.sagemaker.files import files_in
 from launch.rehearse.nodes.sagemaker.machine import Machine
 from launch.rehearse.nodes.sagemaker.network import why_no_network, why_not_slow
+from launch.rehearse.stage import sdk_3
 from launch.rehearse.stage.callers import admit
 from launch.rehearse.stage.faults import Fault
 from launch.rehearse.stage.scene import RehearsedJob
 from trainer.errors import SettingsError
 
-NEEDED = ("sagemaker", "sagemaker_training", "sagemaker_pytorch_container", "mpi4py")
+NEEDED = ("sagemaker_training", "sagemaker_pytorch_container", "mpi4py")
 LOOK_EVERY_S = 0.1
 RANKS_PER_CORE = 4
 FIRST_WORDS = " parameters, on "  # in the first line of rank 0, when all ranks have met
@@ -50,12 +51,14 @@ DIFFERENCES = (
     "Checkpoints are copied to S3 after half a second, not a minute.",
 )
 
+DRIVERS = "What starts the ranks are SDK 3's own drivers, as it uploads them, and not the toolkit."
+
 
 @contextmanager
 def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[SageMaker]:
     """SageMaker and its instances; nothing of them is left afterwards.  Raises NotSetUp, SettingsError."""
-    _check_toolkit()
-    why = why_no_network()
+    _check_toolkit(job)
+    python, why = sdk_3.python_for(job), why_no_network()
     if job.nodes > 1 and why:
         raise SettingsError(f"a rehearsal of several instances {why}; use --nodes 1, or run it as root.")
     account = SageMakerAccount(job.region)
@@ -68,7 +71,7 @@ def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[SageMak
         gpus = _gpus(job)
         agent = Agent(account, endpoint, folder / "sagemaker", min(gpus, _most_ranks() // job.nodes or 1))
         agent.in_network = why is None
-        scene = SageMaker(job, account, agent, endpoint, gpus)
+        scene = SageMaker(job, account, agent, endpoint, gpus, python)
         stack.callback(scene.close)
         yield scene
 
@@ -85,6 +88,7 @@ class SageMaker:
     agent: Agent
     endpoint: str
     gpus: int
+    python: str
     trouble: str = ""
     full: list[Container] = field(default_factory=list)
     died: set[str] = field(default_factory=set)
@@ -102,7 +106,8 @@ class SageMaker:
             f"There are no GPUs: nvidia-smi is a stand-in that shows {ranks} on each instance{fewer}, and their ranks "
             "compute on the CPU."
         )
-        return (*(ALONE if self.agent.in_network else SHARED), on_cpu, *DIFFERENCES)
+        drivers = (DRIVERS,) if sdk_3.is_way_of(self.job) else ()
+        return (*(ALONE if self.agent.in_network else SHARED), on_cpu, *DIFFERENCES, *drivers)
 
     @property
     def lives(self) -> Mapping[str, Machine]:
@@ -286,9 +291,10 @@ def _put_data(account: SageMakerAccount, uri: str, folder: Path) -> None:
         account.put(bucket, key, file.read_bytes())
 
 
-def _check_toolkit() -> None:
+def _check_toolkit(job: RehearsedJob) -> None:
     """Raises NotSetUp with the command that installs what is missing."""
-    missing = [name for name in NEEDED if find_spec(name) is None]
+    needed = ("sagemaker", *NEEDED) if job.options.get("through") == "estimator" else NEEDED
+    missing = [name for name in needed if find_spec(name) is None]
     path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
     if shutil.which("mpirun", path=path) is None:
         missing.append("mpirun")

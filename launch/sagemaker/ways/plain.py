@@ -134,6 +134,8 @@ def _looks(description: Description) -> dict[str, Any]:
         fields["RemoteDebugConfig"] = {"EnableRemoteDebug": True}
     if description.infra_check:
         fields["InfraCheckConfig"] = {"EnableInfraCheck": True}
+    if description.mlflow:
+        fields["MlflowConfig"] = dict(description.mlflow)
     if description.experiment is not None:
         fields["ExperimentConfig"] = {
             "ExperimentName": description.experiment,

@@ -31,6 +31,11 @@ VPC = "--subnet subnet-1 --security-group sg-1"
         ),
         (f"--mlflow-server {SERVER}", "--mlflow-server is where --mlflow logs to; add --mlflow EXPERIMENT"),
         (f"--mlflow v --mlflow-server {SERVER} --environment MLFLOW_TRACKING_URI=http://x", "leave one of them out."),
+        (
+            f"--mlflow v --mlflow-server {SERVER} --mlflow-config --through estimator",
+            "SDKs have no argument for it; give",
+        ),
+        ("--mlflow-config", "--mlflow-config names --mlflow-server to SageMaker; give that, too, or leave it out."),
         ("--experiment my_own", "--experiment my_own: "),
         # sizes and prices
         ("--nodes 0", "--nodes 0: must be greater than or equal to 1."),

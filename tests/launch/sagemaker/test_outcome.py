@@ -285,6 +285,8 @@ def test_an_unknown_refusal_stays_as_it_is() -> None:
         (TAG.format(0, "stderr") + " warning: slow", "warning: slow"),
         (TAG.format(13, "stderr") + "Exception: exit code 5: x", "rank 13: Exception: exit code 5: x"),
         ("[1,mpirank:1,algo-12]<stdout>:", "rank 1: "),
+        ("[1,0]<stdout>:epoch 1/2  loss 1.2", "epoch 1/2  loss 1.2"),  # SDK 3's MPI driver leaves Open MPI's own
+        ("[1,3]<stderr>:error: x", "rank 3: error: x"),
         ("[2,mpirank:1,algo-2]<stdout>:a [1,mpirank:0,algo-1]<stdout>:b", "rank 1: a [1,mpirank:0,algo-1]<stdout>:b"),
         ("14:00:00,123 sagemaker-training-toolkit INFO", "14:00:00,123 sagemaker-training-toolkit INFO"),
         ("[1] a", "[1] a"),

@@ -214,6 +214,19 @@ def test_the_trainers_mlflow_is_told_of_the_managed_server(way: ways.Way) -> Non
     assert asked["HyperParameters"]["mlflow"] == '"vision"'
 
 
+def test_sagemaker_itself_is_told_of_the_server_only_on_request() -> None:
+    """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_MlflowConfig.html"""
+    asked = request(plain.WAY, mlflow="vision", mlflow_server=SERVER, mlflow_config=True)
+    assert asked["MlflowConfig"] == {
+        "MlflowResourceArn": SERVER, "MlflowExperimentName": "vision", "MlflowRunName": NAME}  # fmt: skip
+    check_with_service_model(asked)
+    assert "MlflowConfig" not in request(plain.WAY, mlflow="vision", mlflow_server=SERVER)
+    with Stage.opened(detach=True, mlflow="vision", mlflow_server=SERVER, mlflow_config=True) as stage:
+        stage.launch()  # by itself through boto3
+        (sent,) = stage.account.asked(OPERATION)
+        assert sent["MlflowConfig"] == asked["MlflowConfig"]
+
+
 @pytest.mark.parametrize("job", ALL)
 def test_aws_own_service_model_accepts_boto3_alone(job: str) -> None:
     check_with_service_model(request(plain.WAY, **ALL[job]))

@@ -66,7 +66,8 @@ class ContainerSpec:
     hosts: all names in rank order, and host: its own (in a network; without one there is only localhost);
     gpus: how many it seems to have, which is how many ranks the toolkit starts on it;
     env: the job's Environment, and whatever else the container finds, such as S3_ENDPOINT_URL;
-    disk: the folder of its base that is to be on a file system of its own (in a network).
+    disk: the folder of its base that is to be on a file system of its own (in a network);
+    program: the request's entrypoint and arguments, which need /opt/ml (in a network); the toolkit's `train` without.
     """
 
     base: Path
@@ -80,6 +81,7 @@ class ContainerSpec:
     job: str = "job-1"
     region: str = "us-east-1"
     disk: str = ""
+    program: Sequence[str] = ()
 
 
 class Container:
@@ -164,7 +166,9 @@ class Container:
         if self._network:
             box = self._network.command(self.spec.host, self.spec.base, self.spec.disk)
         env = _environment(self.spec, ml, self._network) | dict([self.mark.split("=")])
-        return shell.start_child([*box, sys.executable, "-P", str(TOOLKIT)], env)  # -P: ranks inherit its path
+        return shell.start_child(
+            [*box, sys.executable, "-P", str(TOOLKIT), *self.spec.program], env
+        )  # -P: ranks inherit its path
 
     def _open_disk(self, network: HostNetwork) -> None:
         """Opens the disk: the descriptor makes it visible outside its mounts, and keeps it after its end."""
@@ -216,6 +220,8 @@ def _write_files(spec: ContainerSpec, interface: str) -> None:
 def _environment(spec: ContainerSpec, ml: Path, network: HostNetwork | None) -> dict[str, str]:
     """The container's environment: of this machine's own only PATH."""
     here = {"STAND_IN_NETWORK": str(network.folder)} if network else _shared_with_others()
+    if spec.program:
+        here["STAND_IN_OPT"] = "1"
     return {
         **here,
         "PATH": f"{ml / 'tmp/bin'}:{Path(sys.executable).parent}:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",

@@ -1,4 +1,6 @@
-"""The command `train` of AWS's training toolkit, outside a container: it ends when its stdin is closed.
+"""The command `train` of AWS's training toolkit, or the request's own program, outside a container.
+
+It ends when its stdin is closed.
 
 A program, which nothing imports.  It replaces only what belongs to a host, never what the toolkit decides or starts:
 the ssh server, the 30 s for other hosts to notice the end, the preload of a host name from /opt/ml, the port and /tmp.
@@ -6,6 +8,7 @@ the ssh server, the 30 s for other hosts to notice the end, the preload of a hos
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -85,6 +88,15 @@ def short_sleep(seconds: float) -> None:
     time.sleep(min(seconds, 0.2))
 
 
+def run(program: list[str]) -> None:
+    """Runs the request's own entrypoint and exits with its code.
+
+    As that is process 1 of its container and bash, SIGTERM does nothing, and reaches no other process.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    sys.exit(subprocess.run(program, check=False).returncode)
+
+
 if __name__ == "__main__":
     end_with_stdin()
-    main()
+    run(sys.argv[1:]) if sys.argv[1:] else main()
