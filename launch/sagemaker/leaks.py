@@ -33,6 +33,10 @@ def judge(training_jobs: Sequence[TrainingJob], now: datetime) -> tuple[Finding,
 
 
 def _why(training_job: TrainingJob, now: datetime) -> tuple[bool, str]:
+    if training_job.tuning_job and not training_job.is_over:
+        # A tuning job gives its own tags to its training jobs, under names of its own:
+        # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateHyperParameterTuningJob.html, Tags
+        return _is_late(training_job, now), f"of tuning job {training_job.tuning_job}"
     if tag := training_job.foreign_tag:
         key, _, value = tag.partition("=")
         return True, f"not touched: its tag {key} is {value!a}" if value else f"not touched: it has no tag {key}"
@@ -40,8 +44,11 @@ def _why(training_job: TrainingJob, now: datetime) -> tuple[bool, str]:
         return True, "instances kept for a next job"
     if training_job.deadline is None:
         return False, "waiting for instances"
-    is_late = now > training_job.deadline + ENDING
-    return (True, "past its time limit") if is_late else (False, "within its time limit")
+    return (True, "past its time limit") if _is_late(training_job, now) else (False, "within its time limit")
+
+
+def _is_late(training_job: TrainingJob, now: datetime) -> bool:
+    return training_job.deadline is not None and now > training_job.deadline + ENDING
 
 
 def as_text(findings: Sequence[Finding], now: datetime) -> str:

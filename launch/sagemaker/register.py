@@ -64,7 +64,7 @@ def register(aws: Aws, training_job: TrainingJob) -> str:
         assert training_job.model is not None
         make, create = requests(group, training_job.name, aws.region, training_job.model, training_job.token)
         if not _is_there(aws, group):
-            aws.call(make.service, make.operation, make.params)
+            _make(aws, make)
         answer = aws.call(create.service, create.operation, create.params)
     except TrainerError as error:  # the training is done and its result is safe
         return f"warning: the model was not registered in {group}: {error}"
@@ -79,3 +79,12 @@ def _is_there(aws: Aws, group: str) -> bool:
             return False
         raise
     return True
+
+
+def _make(aws: Aws, make: Request) -> None:
+    """Makes the group, unless another training that has just ended did."""
+    try:
+        aws.call(make.service, make.operation, make.params)
+    except AwsError as error:
+        if "already exists" not in str(error):
+            raise

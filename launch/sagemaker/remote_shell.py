@@ -18,7 +18,13 @@ def shell_of(training_job: TrainingJob, node: int) -> Iterator[str]:
     if training_job.is_over:
         raise SettingsError(f"job {job} has ended; for its logs run {command('logs', job, region)}")
     if not training_job.has_shell:
-        raise SettingsError(f"job {job} was started without --remote-debug; start it again with that.")
+        # While it is Downloading or Training:
+        # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_UpdateTrainingJob.html, RemoteDebugConfig
+        raise SettingsError(
+            f"job {job} was started without --remote-debug; turn it on while it trains:\n  aws sagemaker "
+            f"update-training-job --training-job-name {training_job.name} --remote-debug-config EnableRemoteDebug=true "
+            f"--region {region}"
+        )
     if node > training_job.nodes:
         raise SettingsError(f"--node {node}: {job} has {training_job.nodes}, numbered from 1.")
     yield f"# needs AWS's Session Manager plugin: {PLUGIN}"

@@ -54,6 +54,7 @@ class TrainingJob:
     tags: Mapping[str, str]
     has_shell: bool = False  # --remote-debug
     is_reserved: bool = False  # on capacity of a training plan
+    tuning_job: str = ""  # whose tags it has
 
     @property
     def job(self) -> str:
@@ -193,6 +194,7 @@ def read_training_job(described: Mapping[str, Any], tags: Mapping[str, str], reg
         tags=tags,
         has_shell=bool(described.get("RemoteDebugConfig", {}).get("EnableRemoteDebug")),
         is_reserved=_is_reserved(resources),
+        tuning_job=described.get("TuningJobArn", "").rpartition("/")[2],
     )
 
 

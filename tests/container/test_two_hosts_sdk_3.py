@@ -32,26 +32,24 @@ pytestmark = [
     pytest.mark.slow("SDK 3's drivers train on two hosts with real ssh, by mpirun and by torchrun"),
 ]
 SETTINGS = {**QUICK, "epochs": 1, "batch_size": 32, "nodes": 2, "instance_type": "ml.c5.2xlarge", "allow_cpu": True}
-# The image, and who starts the ranks.
-JOBS = (("ours", "pytorchddp"), ("base", "pytorchddp"), ("ours", "torch_distributed"))
+DISTRIBUTIONS = ("pytorchddp", "torch_distributed")
 
 
 @pytest.fixture(scope="module")
-def jobs(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str], Job]]:
+def jobs(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Job]]:
     """All at once, as each waits much of its time: a host of the MPI driver looks every 30 s whether it is over."""
     if why := why_no_network():
         pytest.skip(why)
     base = make_host_base(engine)
     engine.build(f"{IMAGE}-hosts", "sagemaker", base)
-    names = {"ours": f"{IMAGE}-hosts", "base": base}
     folder = tmp_path_factory.mktemp("hosts")
     with ExitStack() as stack:
-        made = dict[tuple[str, str], Job]()
-        for image, distribution in JOBS:
+        made = dict[str, Job]()
+        for distribution in DISTRIBUTIONS:
             asked = requests({**SETTINGS, "distribution": distribution})
-            place = folder / f"{image}-{distribution}"
+            place = folder / distribution
             place.mkdir()
-            made[image, distribution] = stack.enter_context(begun(engine, names[image], place, asked))
+            made[distribution] = stack.enter_context(begun(engine, f"{IMAGE}-hosts", place, asked))
         for job in made.values():
             job.wait(250)
         yield made
@@ -83,9 +81,9 @@ def begun(engine: Engine, image: str, folder: Path, asked: list[dict[str, Any]])
     return started(engine, folder, fill, (*options, *entry, image, *program["ContainerArguments"]))
 
 
-@pytest.mark.parametrize(("image", "distribution"), JOBS)
-def test_two_hosts_train_together(jobs: dict[tuple[str, str], Job], image: str, distribution: str) -> None:
-    job = jobs[image, distribution]
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_two_hosts_train_together(jobs: dict[str, Job], distribution: str) -> None:
+    job = jobs[distribution]
 
     assert job.wait(1) == [0, 0], job.log
     (record,) = read_records(job.bases[0] / "model" / "metrics.jsonl")
@@ -93,10 +91,9 @@ def test_two_hosts_train_together(jobs: dict[tuple[str, str], Job], image: str, 
     assert [any(base.joinpath("checkpoints").rglob("*.pt")) for base in job.bases] == [True, False]
 
 
-@pytest.mark.parametrize("image", ["ours", "base"])
-def test_mpirun_is_told_of_all_ranks_and_reaches_the_other_host(jobs: dict[tuple[str, str], Job], image: str) -> None:
+def test_mpirun_is_told_of_all_ranks_and_reaches_the_other_host(jobs: dict[str, Job]) -> None:
     """The driver asks for the ranks of one host, and the plan for those of all."""
-    job = jobs[image, "pytorchddp"]
+    job = jobs["pytorchddp"]
 
     assert "Master can connect to all worker nodes." in job.log
     command = re.search(r"Executing command: mpirun .*", job.log)

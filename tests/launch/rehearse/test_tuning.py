@@ -6,6 +6,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from launch.rehearse.aws.sagemaker.jobs import complete
+from launch.sagemaker import training_jobs
+from launch.sagemaker.leaks import judge
 from tests.launch.sagemaker.account import SageMakerAccount
 from tests.launch.sagemaker.known import request
 
@@ -87,3 +89,11 @@ def test_names_are_unique_and_ranges_are_those_of_awss_model(account: SageMakerA
     wrong["HyperParameterTuningJobConfig"]["Strategy"] = "Guessing"
     with pytest.raises(ClientError, match="enum value set"):
         client.create_hyper_parameter_tuning_job(**{**wrong, "HyperParameterTuningJobName": "other"})
+
+
+def test_the_training_jobs_of_a_tuning_job_are_no_leaks_while_it_tunes(account: SageMakerAccount) -> None:
+    """They have the tuning job's tags, and names of its own: API_CreateHyperParameterTuningJob.html, Tags."""
+    account.aws().client("sagemaker").create_hyper_parameter_tuning_job(**asked())
+    now = account.rules.now()
+    found = judge(training_jobs.costing(account.aws(), now), now)
+    assert [(finding.is_leak, finding.why) for finding in found] == [(False, f"of tuning job {NAME}")] * 2

@@ -185,6 +185,13 @@ def test_a_type_that_is_not_in_the_catalog_is_taken_without_a_price(name: str) -
         resolve(instance_type=name, max_usd=5)
 
 
+def test_a_key_for_the_disk_of_a_type_that_is_not_known_is_warned_of() -> None:
+    """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ResourceConfig.html, VolumeKmsKeyId"""
+    sentence = "if ml.g7e.12xlarge has disks of its own, SageMaker takes no key for them: then leave --kms-key out."
+    assert sentence in plan(instance_type="ml.g7e.12xlarge", kms_key="ours").warnings
+    assert sentence not in plan(instance_type="ml.g7e.12xlarge").warnings
+
+
 def test_a_type_without_gpus_is_known_by_its_family() -> None:
     assert "-cpu-" in plan(instance_type="ml.m8i.4xlarge", allow_cpu=True).payload.description.image
 

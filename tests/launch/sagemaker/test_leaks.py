@@ -36,6 +36,9 @@ DAY_S = 86_400
         # A spot job's limit counts from its creation an hour ago, however often it was interrupted.
         ({"is_spot": True, "max_run_s": 60, "max_wait_s": 7200}, False, "within its time limit"),
         ({"is_spot": True, "max_run_s": 86_400, "max_wait_s": -1}, True, "past its time limit"),
+        # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateHyperParameterTuningJob.html, Tags
+        ({"name": "tuning-001-0123abcd", "tuning_job": "tuning"}, False, "of tuning job tuning"),
+        ({"name": "tuning-001-0123abcd", "tuning_job": "tuning", "max_run_s": -601}, True, "of tuning job tuning"),
         ({"status": "Completed", "pool": "Available"}, True, "instances kept for a next job"),
     ],
 )

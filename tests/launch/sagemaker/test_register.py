@@ -88,6 +88,17 @@ def test_a_model_that_cannot_be_registered_is_no_failed_training(stage: Stage) -
     assert any(line.startswith(f"warning: the model was not registered in {GROUP}: ") for line in stage.said)
 
 
+def test_a_group_that_another_training_makes_at_the_same_moment_is_no_failure(stage: Stage) -> None:
+    stage.events = iter([stage.complete()])
+    with injected(Faults()) as faults:
+        exists = (
+            "Model Package Group already exists: arn:aws:sagemaker:us-east-1:123456789012:model-package-group/digits"
+        )
+        faults.on("CreateModelPackageGroup", refused("ValidationException", 400, exists))
+        stage.launch()
+    assert [call.operation for call in stage.account.requests if call.operation in PAIR] == PAIR
+
+
 def test_a_training_that_fails_registers_nothing(stage: Stage) -> None:
     from launch.core.errors import Ended
     from launch.rehearse.aws.sagemaker.jobs import fail

@@ -18,7 +18,10 @@ def test_a_running_job_has_a_shell_on_each_instance(stage: Stage) -> None:
 def test_without_a_shell_the_user_learns_why(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     made = stage.started()
     assert stage.type("ssh", NAME) == 2
-    assert f"job {NAME} was started without --remote-debug" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"job {NAME} was started without --remote-debug; turn it on while it trains:" in said
+    # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_UpdateTrainingJob.html, RemoteDebugConfig
+    assert f"update-training-job --training-job-name {NAME} --remote-debug-config EnableRemoteDebug=true" in said
     complete(made)
     assert stage.type("ssh", NAME) == 2
     assert f"job {NAME} has ended" in capsys.readouterr().err
