@@ -38,7 +38,7 @@ def _check_list(options: SageMakerOptions, instances: Sequence[Instance]) -> Non
         raise SettingsError(
             "SageMaker waits for spot capacity of one type; give one --instance-type, or leave --spot out."
         )
-    if options.beyond_sdk_2 and options.through == "estimator" and not options.mlflow_config:
+    if options.beyond_sdk_2 and options.through == "estimator":
         raise SettingsError(
             f"{options.beyond_sdk_2}: SageMaker's SDK 2 cannot ask for that; give --through boto3 or model-trainer."
         )

@@ -92,7 +92,7 @@ class SageMakerOptions(Options):
         None, description="ARN of the managed MLflow, a tracking server or an app, that --mlflow logs to"
     )
     mlflow_config: bool = Field(
-        False, description="name --mlflow-server to SageMaker, too, in the request's MlflowConfig; through boto3 only"
+        False, description="name --mlflow-server to SageMaker, too, in the request's MlflowConfig; not through SDK 2"
     )
     experiment: str | None = Field(
         None,

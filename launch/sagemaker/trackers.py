@@ -20,8 +20,6 @@ _ARN = re.compile(r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:mlflow-(tracking-
 
 def check_trackers(train: TrainConfig, options: SageMakerOptions, environment: Mapping[str, str]) -> None:
     """Raises SettingsError for a server that cannot be one, or that nothing would be logged to."""
-    if options.mlflow_config and options.through not in (None, "boto3"):
-        raise SettingsError("--mlflow-config: SageMaker's SDKs have no argument for it; give --through boto3.")
     if options.mlflow_server is None:
         if options.mlflow_config:
             raise SettingsError("--mlflow-config names --mlflow-server to SageMaker; give that, too, or leave it out.")

@@ -147,9 +147,6 @@ def capture(description: Description) -> tuple[Request, ...]:
 
 def _check(description: Description) -> None:
     """Raises SettingsError for what SDK 3 cannot ask for."""
-    beyond = {"--profiler": description.profiler, "--experiment": description.experiment is not None}
-    if refused := [flag for flag, is_given in beyond.items() if is_given]:
-        raise SettingsError(f"{refused[0]}: SageMaker's SDK 3 has no argument for it; give --through boto3.")
     if taken := {channel.name for channel in description.channels} & {"code", "sm_drivers"}:
         raise SettingsError(f"--data {min(taken)}=...: SageMaker's SDK 3 uses that name itself; choose another.")
 
@@ -178,6 +175,33 @@ def _seeming(name: str) -> Iterator[None]:
         module._get_unique_name = before
 
 
+@contextmanager
+def _adding(description: Description) -> Iterator[None]:
+    """Lets the ModelTrainer send fields that it has no argument for: what it calls, TrainingJob.create, takes them."""
+    from sagemaker.core.shapes import ExperimentConfig, MlflowConfig, ProfilerConfig
+    from sagemaker.train import ModelTrainer
+
+    trainer: Any = ModelTrainer
+    before = trainer._create_training_job_args
+    profiler = {"s3_output_path": description.output} if description.profiler else {}
+    fields = {"profiler_config": ProfilerConfig(disable_profiler=not description.profiler, **profiler)}
+    if description.experiment is not None:
+        fields["experiment_config"] = ExperimentConfig(
+            experiment_name=description.experiment, trial_component_display_name=description.name
+        )
+    if description.mlflow:
+        fields["mlflow_config"] = MlflowConfig(
+            mlflow_resource_arn=description.mlflow["MlflowResourceArn"],
+            mlflow_experiment_name=description.mlflow["MlflowExperimentName"],
+            mlflow_run_name=description.mlflow["MlflowRunName"],
+        )
+    trainer._create_training_job_args = lambda self, *args, **named: {**before(self, *args, **named), **fields}
+    try:
+        yield
+    finally:
+        trainer._create_training_job_args = before
+
+
 def _train(description: Description, create: Callable[[Params], None], upload: Callable[[Params], None]) -> None:
     """ModelTrainer(...).train(wait=False).  create, upload: called with what it would send."""
     # It would also ask IAM whether the role may train; the launcher has looked for itself.
@@ -187,6 +211,7 @@ def _train(description: Description, create: Callable[[Params], None], upload: C
             from sagemaker.train import ModelTrainer
         stack.enter_context(quiet())
         stack.enter_context(_seeming(description.name))
+        stack.enter_context(_adding(description))
         asked, bucket = _nobodys_session(description, create, upload), description.folder.bucket
         session = Session(asked, default_bucket=bucket, sagemaker_config=CONFIGURATION)
         try:

@@ -33,7 +33,7 @@ VPC = "--subnet subnet-1 --security-group sg-1"
         (f"--mlflow v --mlflow-server {SERVER} --environment MLFLOW_TRACKING_URI=http://x", "leave one of them out."),
         (
             f"--mlflow v --mlflow-server {SERVER} --mlflow-config --through estimator",
-            "SDKs have no argument for it; give",
+            "SDK 2 cannot ask for that; give",
         ),
         ("--mlflow-config", "--mlflow-config names --mlflow-server to SageMaker; give that, too, or leave it out."),
         ("--experiment my_own", "--experiment my_own: "),

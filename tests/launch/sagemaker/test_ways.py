@@ -36,6 +36,7 @@ JOBS: Mapping[str, Mapping[str, Any]] = {
     "reserved": {"training_plan": PLAN},
     "bare": {"checkpoints": False, "max_restarts": 0},
     "watched": {"remote_debug": True, "infra_check": True},
+    "profiled, in an experiment": {"profiler": True, "experiment": "vision"},
     "MLflow": {"mlflow": "vision", "mlflow_server": SERVER},
     "secrets": {"secret": "WANDB_API_KEY=ssm:/ddp-toolkit/wandb", "wandb": "vision"},
 }
@@ -43,6 +44,7 @@ JOBS: Mapping[str, Mapping[str, Any]] = {
 BEYOND_SDK_2: Mapping[str, Mapping[str, Any]] = {
     "one of several types": {"instance_type": "ml.g5.12xlarge,ml.g6.12xlarge", "nodes": 2},
     "reserved, else on demand": {"instance_type": "ml.g5.12xlarge,ml.g6.12xlarge", "training_plan": PLAN},
+    "MLflow, told to SageMaker": {"mlflow": "vision", "mlflow_server": SERVER, "mlflow_config": True},
     "waiting for instances": {"max_pending_hours": 6},
 }
 ALL = {**JOBS, **BEYOND_SDK_2}
@@ -117,8 +119,6 @@ def test_a_shell_and_a_check_of_the_instances_are_asked_for_only_on_request() ->
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"profiler": True}, "--profiler: SageMaker's SDK 3 has no argument for it; give --through boto3."),
-        ({"experiment": "vision"}, "--experiment: SageMaker's SDK 3 has no argument for it; give --through boto3."),
         ({"data": "code=s3://bucket/c"}, "--data code=...: SageMaker's SDK 3 uses that name itself; choose another."),
     ],
 )
