@@ -17,6 +17,7 @@ from typing import NoReturn
 
 from trainer.config import SECTIONS, TrainConfig
 from trainer.contract import STOPPED, TIME_IN_NAMES, Exit
+from trainer.datasets import bucket
 from trainer.distributed import loopback
 from trainer.distributed.ranks import Ranks, read_ranks
 from trainer.errors import SettingsError, TrainerError, report_end
@@ -91,6 +92,8 @@ def _set_library_defaults(config: TrainConfig) -> None:
     """What holds once torch is imported: variables that its libraries read, where the user has not set them."""
     if not config.compile:
         compiler.leave_out()
+    if config.data_url is not None:
+        bucket.set_defaults(config.data_url, os.environ)
     if config.deterministic:
         # cuBLAS: https://pytorch.org/docs/stable/notes/randomness.html
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

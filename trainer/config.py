@@ -73,8 +73,18 @@ class TrainConfig(BaseModel):
 
     dataset: str = Field("digits", description=one_of(datasets.NAMES))
     data_dir: Path = Field(Path("data"), description="folder of the data set, or to download it to")
+    data_url: str | None = Field(
+        None, description="s3://BUCKET/FOLDER of prepared shards, to read instead of --data-dir while training"
+    )
+    data_cache_gb: float = Field(
+        50.0, gt=0, le=1e6, description="GB of shards from --data-url in --cache-dir; kept if all of them fit"
+    )
+    shuffle_shards: int = Field(
+        16, ge=1, le=1_000_000, description="shards from --data-url whose images are mixed with each other"
+    )
     cache_dir: Path = Field(
-        Path("~/.cache/aws-ddp-toolkit"), description="folder for decoded images of small data sets"
+        Path("~/.cache/aws-ddp-toolkit"),
+        description="folder for decoded images of small data sets, and for shards from --data-url",
     )
     download: bool = Field(True, description="download cifar10 when it is missing")
     augment: bool = Field(True, description="random crops, and mirroring where the classes allow it")

@@ -148,6 +148,9 @@ def data_request(config: TrainConfig, session: Session, channels_last: bool) -> 
         seed=config.seed,
         synthetic_images=config.synthetic_images,
         synthetic_classes=config.synthetic_classes,
+        data_url=config.data_url,
+        data_cache_gb=config.data_cache_gb,
+        shuffle_shards=config.shuffle_shards,
     )
 
 

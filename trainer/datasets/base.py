@@ -76,3 +76,6 @@ class Request:
     seed: int
     synthetic_images: int
     synthetic_classes: int
+    data_url: str | None = None
+    data_cache_gb: float = 50.0
+    shuffle_shards: int = 16

@@ -2,7 +2,7 @@
 
 from trainer import datasets, models, optimizers, strategies
 from trainer.config import TrainConfig
-from trainer.errors import SettingsError
+from trainer.errors import SettingsError, one_line
 from trainer.settings.registry import check_name
 
 
@@ -18,7 +18,24 @@ def check(config: TrainConfig) -> None:
 
 
 def _contradictions(c: TrainConfig) -> list[tuple[bool, str]]:
-    return [*_in_batches(c), *_in_optimization(c), *_in_strategy(c), *_in_speed(c), *_in_logging(c)]
+    return [*_in_data(c), *_in_batches(c), *_in_optimization(c), *_in_strategy(c), *_in_speed(c), *_in_logging(c)]
+
+
+def _in_data(c: TrainConfig) -> list[tuple[bool, str]]:
+    return [
+        (
+            c.data_url is not None and not datasets.is_folder(c.dataset),
+            f"--data-url holds prepared images, and --dataset {c.dataset} reads none; take imagefolder or imagenet.",
+        ),
+        (
+            c.data_url is not None and not c.data_url.startswith("s3://"),
+            f"--data-url {one_line(c.data_url)} is no folder in S3; write it as s3://BUCKET/FOLDER.",
+        ),
+        (
+            c.data_url is not None and "data_dir" in c.model_fields_set,
+            "--data-dir and --data-url both say where the data are; give one.",
+        ),
+    ]
 
 
 def _in_batches(c: TrainConfig) -> list[tuple[bool, str]]:

@@ -63,6 +63,7 @@ def restore(training: Training, state: dict[str, Any]) -> list[str]:
         _check_fits(training, state)
         progress = _progress(state["progress"])
         _check_images(state["training_images"], training, progress)
+        _check_order(state["config"], training.config.model_dump(mode="json"), progress)
         _check_finite({part: state[part] for part in ("model", "optimizer", "ema")})
         wrapped.plain.load_state_dict(wrapped.split(state["model"], wrapped.plain.state_dict()))
         _restore_optimizer(training, state["optimizer"])
@@ -235,6 +236,17 @@ def _check_images(were: Any, training: Training, progress: Progress) -> None:
         raise SettingsError(
             f"the checkpoint to resume from is inside an epoch of {were} training images, and now there are {now}; "
             "give the same images again, another --checkpoint-dir, or --no-resume to start afresh."
+        )
+
+
+def _check_order(was: dict[str, Any], now: dict[str, Any], progress: Progress) -> None:
+    """Checks that the images are mixed as when the epoch began, or some would be seen twice."""
+    windows = [settings.get("shuffle_shards") if settings.get("data_url") else None for settings in (was, now)]
+    if progress.images and windows[0] != windows[1]:
+        before = f"with --data-url and --shuffle-shards {windows[0]}" if windows[0] else "without --data-url"
+        raise SettingsError(
+            f"the checkpoint to resume from is inside an epoch whose images were mixed {before}; "
+            "give that again, another --checkpoint-dir, or --no-resume to start afresh."
         )
 
 

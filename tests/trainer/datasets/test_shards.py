@@ -13,9 +13,10 @@ from tests.trainer.datasets.test_streaming import together
 from trainer.batches import Batches
 from trainer.datasets import imagefolder, imagenet
 from trainer.datasets.base import UNREADABLE, Batch, Data
+from trainer.datasets.bounded import bounded_permutation
 from trainer.datasets.manifest import Shard
 from trainer.datasets.resident import ResidentSplit
-from trainer.datasets.shards import Folder
+from trainer.datasets.shards import Folder, numbers_by_shard
 from trainer.distributed.sampler import Order, positions, shard
 from trainer.errors import DataError
 
@@ -90,22 +91,34 @@ def test_evaluation_counts_each_image_once(world_size: int, photos, prepared, as
     assert sorted(labels) == [0] * 5 + [1] * 5
 
 
+def permutation_of(case: int, size: int, is_bounded: bool) -> tuple[Order, torch.Tensor]:
+    """The order of an epoch: over the whole set, or with a window over shards of unequal sizes."""
+    rng = np.random.default_rng(case)
+    order = Order(size, seed=case, epoch=int(rng.integers(4)))
+    if not is_bounded:
+        return order, order.permutation
+    shards = int(rng.integers(1, 9))
+    shard_of = rng.integers(0, shards, size).astype(np.uint32)
+    return order, bounded_permutation(order, numbers_by_shard(shard_of, shards), int(rng.integers(1, 5)))
+
+
+@pytest.mark.parametrize("is_bounded", [False, True], ids=["whole", "bounded"])
 @pytest.mark.parametrize("case", range(25))
-def test_over_any_schedule_of_stops_and_world_sizes_each_image_is_seen_once(case: int) -> None:
+def test_over_any_schedule_of_stops_and_world_sizes_each_image_is_seen_once(case: int, is_bounded: bool) -> None:
     rng = random.Random(case)
     batch = 24  # 1, 2, 3 and 8 ranks share it
-    order = Order(batch * rng.randint(1, 40), seed=case, epoch=rng.randint(0, 3))
     seen: list[int] = []
-    done, updates = 0, order.size // batch
-    while updates:
+    done, size = 0, batch * rng.randint(1, 40)
+    while done < size:
+        _, permutation = permutation_of(case, size, is_bounded)  # anew, as a started process has it
+        updates = (size - done) // batch
         ranks, stop_after = rng.choice([1, 2, 3, 8]), rng.randint(1, updates)
-        batches = Batches(batch // ranks, 1, ranks)
         for rank in range(ranks):
-            for place in positions(batches, rank, 1, done, updates)[:stop_after]:
-                seen += order.permutation[place].tolist()
-        done, updates = done + stop_after * batch, updates - stop_after
+            for place in positions(Batches(batch // ranks, 1, ranks), rank, 1, done, updates)[:stop_after]:
+                seen += permutation[place].tolist()
+        done += stop_after * batch
 
-    assert sorted(seen) == list(range(order.size))
+    assert sorted(seen) == list(range(size))
 
 
 # ---- what is wrong with a folder

@@ -1,0 +1,113 @@
+"""Reading from S3, by obstore: the Rust library object_store, which finds the credentials of nodes and containers.
+
+Nothing else of the trainer asks S3 for data, and obstore is imported only where a training has a --data-url.
+"""
+
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from trainer.errors import DataError, MachineError, SettingsError, one_line
+
+URL = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(/(?P<prefix>.*?))?/*")
+CHUNK = 8 * 2**20  # bytes that are written at once
+# S3 answers "slow down" to many nodes that begin at once; AWS advises to retry with growing pauses.
+RETRIES, RETRY_FOR_S, ANSWER_WITHIN_S = 10, 180, 60
+LOOK_UP_S = 5.0
+
+
+class Bucket:
+    """A folder in S3.  url: s3://BUCKET/PREFIX."""
+
+    def __init__(self, url: str) -> None:
+        match = URL.fullmatch(url)
+        if match is None:
+            raise SettingsError(f"--data-url {one_line(url)} is no folder in S3; write it as s3://BUCKET/FOLDER.")
+        try:
+            from obstore.store import S3Store
+        except ModuleNotFoundError as error:
+            raise SettingsError(
+                "--data-url needs obstore, which is not installed: pip install 'aws-ddp-toolkit[s3]'."
+            ) from error
+        self.url = url.rstrip("/")
+        with self._errors_in_words(""):
+            self._store: Any = S3Store(
+                match["bucket"],
+                prefix=match["prefix"] or None,
+                # http: where the user's own AWS_ENDPOINT_URL says so; AWS's are https.
+                client_options={"timeout": timedelta(seconds=ANSWER_WITHIN_S), "allow_http": True},
+                retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_FOR_S)},
+            )
+
+    def read(self, name: str) -> bytes:
+        """The content of a small object.  Raises DataError and MachineError."""
+        import obstore
+
+        with self._errors_in_words(name):
+            return bytes(obstore.get(self._store, name).bytes())
+
+    def fetch(self, name: str, target: Path) -> None:
+        """Writes an object to the file `target`.  Raises DataError, MachineError and, for the file, OSError."""
+        with target.open("wb") as file:
+            for chunk in self._chunks(name):
+                file.write(chunk)
+
+    def _chunks(self, name: str) -> Iterator[bytes]:
+        import obstore
+
+        with self._errors_in_words(name):
+            chunks = iter(obstore.get(self._store, name).stream(min_chunk_size=CHUNK))
+        while True:
+            with self._errors_in_words(name):
+                chunk = next(chunks, None)
+            if chunk is None:
+                return
+            yield bytes(chunk)
+
+    @contextmanager
+    def _errors_in_words(self, name: str) -> Iterator[None]:
+        from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+
+        place = f"{self.url}/{name}".rstrip("/")
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise DataError(f"no {place} in S3; give --data-url the folder that trainer.prepare has filled.") from error
+        except (PermissionDeniedError, UnauthenticatedError) as error:
+            raise DataError(
+                f"S3 does not let this machine read {place}; give its role s3:GetObject there, or check the name."
+            ) from error
+        except (BaseError, OSError, ValueError) as error:
+            why = one_line(str(error).partition("\n")[0], 300)
+            raise MachineError(f"cannot read {place}: {why}") from error
+
+
+def set_defaults(url: str, env: MutableMapping[str, str]) -> None:
+    """Sets the bucket's region, which obstore reads from the environment, unless it is known."""
+    match = URL.fullmatch(url)
+    is_known = any(env.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL"))
+    if match and not is_known and (region := region_of(match["bucket"])):
+        env["AWS_REGION"] = region
+
+
+def region_of(bucket: str) -> str | None:
+    """Where a bucket is, or None if nobody says.
+
+    HeadBucket answers with it in a header, also to those who may not read the bucket:
+    https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadBucket.html
+    """
+    request = urllib.request.Request(f"https://s3.amazonaws.com/{bucket}", method="HEAD")
+    try:
+        with urllib.request.urlopen(request, timeout=LOOK_UP_S) as answer:  # nosec B310  # https, see above
+            headers = answer.headers
+    except urllib.error.HTTPError as error:
+        headers = error.headers
+    except OSError:
+        return None
+    found: str | None = headers.get("x-amz-bucket-region")
+    return found

@@ -1,0 +1,36 @@
+"""Shards in S3, read through a cache on this machine: `--data-url s3://BUCKET/FOLDER`."""
+
+import hashlib
+import json
+from pathlib import Path
+
+from trainer.datasets.base import Request
+from trainer.datasets.bucket import Bucket
+from trainer.datasets.fetching import Cache, FetchingShelf
+from trainer.datasets.manifest import MANIFEST, Half, read_manifest
+from trainer.datasets.shards import ShardSource, read_index
+from trainer.datasets.source import Halves
+from trainer.errors import DataError, one_line
+
+GB = 1e9
+
+
+def open_remote(request: Request, url: str) -> Halves:
+    """Both halves of the prepared folder at `url`.  Raises TrainerError."""
+    bucket = Bucket(url)
+    try:
+        manifest = read_manifest(json.loads(text := bucket.read(MANIFEST)), f"{bucket.url}/{MANIFEST}")
+    except ValueError as error:
+        raise DataError(f"{bucket.url}/{MANIFEST} is damaged ({one_line(error)}); publish the data again.") from error
+    cache = Cache(bucket, request.cache_dir.expanduser() / "shards")
+    limit = request.data_cache_gb * GB
+    both = (manifest.splits.train, manifest.splits.val)
+    keeps = sum(half.bytes for half in both) <= limit
+
+    def opened(half: Half) -> ShardSource:
+        index = read_index(cache.fetch(half.index.file, half.index.sha256), half)
+        return ShardSource(half, index, FetchingShelf(cache, half.shards, limit, request.shuffle_shards, keeps))
+
+    # Its digest names what is kept of decoded small images: the address may hold other data tomorrow.
+    place = Path("/s3", hashlib.sha256(text).hexdigest())
+    return Halves(opened(both[0]), opened(both[1]), manifest.classes, place)
