@@ -40,10 +40,10 @@ COPY trainer trainer
 # README.md is what PyPI would show.
 RUN touch README.md \
     && PYTHONPATH=tools python -m pip wheel --no-cache-dir --no-build-isolation --no-deps --wheel-dir wheels .
-# What the base lacks: pip says it without installing anything, and pins.py finds the hashes.  >&2: or `build --quiet`
+# What the base lacks, and obstore for --data-url: pip says it without installing anything, and pins.py finds the hashes.  >&2: or `build --quiet`
 # would hide what is in conflict.
 RUN python -m pip install --no-cache-dir --only-binary :all: -c pins.txt --dry-run --report report.json \
-        wheels/*.whl >&2 \
+        wheels/*.whl obstore >&2 \
     || { echo "error: what the base lacks cannot be had, see above; if versions conflict, take another base." >&2; exit 2; }
 RUN python pins.py notebook.txt pick report.json > lacking.txt
 

@@ -74,7 +74,7 @@ class TrainConfig(BaseModel):
     dataset: str = Field("digits", description=one_of(datasets.NAMES))
     data_dir: Path = Field(Path("data"), description="folder of the data set, or to download it to")
     data_url: str | None = Field(
-        None, description="s3://BUCKET/FOLDER of prepared shards, to read instead of --data-dir while training"
+        None, description="s3://BUCKET/FOLDER of prepared shards, read while training (default: --data-dir is read)"
     )
     data_cache_gb: float = Field(
         50.0, gt=0, le=1e6, description="GB of shards from --data-url in --cache-dir; kept if all of them fit"

@@ -89,6 +89,7 @@ def test_what_the_base_has_stays_and_only_the_trainer_and_what_it_lacks_comes(en
     assert image["torch"] == metadata.version("torch")
     assert {name: image[name] for name in set(image) - set(base)} == {
         "aws-ddp-toolkit": "0.1.0", "simplejpeg": "1.9.0", "pytorch_optimizer": "4.1.0", "nvidia-ml-py": "13.615.71",
+        "obstore": "0.12.1",
     }  # fmt: skip
 
 
