@@ -9,9 +9,9 @@ from launch.core.runs import Run
 
 # Settings that change neither the result nor the speed; runs that differ in the seed are repetitions.
 APART = frozenset({
-    "seed", "run_dir", "checkpoint_dir", "data_dir", "data_url", "data_cache_gb", "shuffle_shards", "cache_dir", "download", "checkpoint_every_s",
-    "keep_checkpoints", "resume", "progress", "log_every", "probe_steps", "plot", "tensorboard", "wandb", "mlflow",
-    "timeout_s", "device", "amp", "max_bad_images",
+    "seed", "run_dir", "checkpoint_dir", "data_dir", "data_url", "data_cache_gb", "shuffle_shards", "cache_dir",
+    "download", "checkpoint_every_s", "keep_checkpoints", "resume", "progress", "log_every", "probe_steps", "plot",
+    "tensorboard", "wandb", "mlflow", "timeout_s", "device", "amp", "max_bad_images",
 })  # fmt: skip
 BATCH = frozenset({"batch_size", "global_batch_size"})
 # How the GPUs of a run share their work; without effect on a single GPU.

@@ -27,18 +27,12 @@ from launch.image.source import read_source
 from launch.rehearse.nodes.ec2.node import write_program
 from tests.conftest import ROOT
 
-# Packages that AWS's images lack, by infra/sagemaker/images.yaml and for --data-url, and the names of their files in site-packages.
+# Packages that AWS's images lack, by infra/sagemaker/images.yaml and for --data-url; their files in site-packages.
 LACKING = ("simplejpeg", "pytorch_optimizer", "nvidia-ml-py", "obstore")
 FILES = (
-    "simplejpeg",
-    "obstore",
-    "pytorch_optimizer",
-    "nvidia_ml_py",
-    "pynvml",
-    "aws_ddp_toolkit",
-    "__editable__",
+    "simplejpeg", "obstore", "pytorch_optimizer", "nvidia_ml_py", "pynvml", "aws_ddp_toolkit", "__editable__",
     "jupyterlab-",
-)
+)  # fmt: skip
 BASE, IMAGE = "localhost/base", "localhost/ddp"
 
 CONF = """
