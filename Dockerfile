@@ -31,7 +31,7 @@ ARG PIP_DISABLE_PIP_VERSION_CHECK=1
 ARG PIP_BREAK_SYSTEM_PACKAGES=1
 # The time in every file that is made: zip knows none before 1980.
 ARG SOURCE_DATE_EPOCH=315532800
-COPY infra/container/pins.py infra/locks/notebook.txt ./
+COPY infra/container/pins.py infra/container/sbom.py infra/locks/notebook.txt ./
 RUN python pins.py notebook.txt hold > pins.txt \
     && python pins.py notebook.txt take setuptools > tools.txt \
     && python -m pip install --no-cache-dir --only-binary :all: --no-deps --require-hashes --target tools -r tools.txt
@@ -63,19 +63,27 @@ ARG SOURCE_DATE_EPOCH=315532800
 RUN --mount=type=bind,from=wheel,source=/build,target=/build \
     python -m pip install --no-cache-dir --only-binary :all: --no-deps --require-hashes -r /build/lacking.txt \
     && python -m pip install --no-cache-dir --no-deps /build/wheels/*.whl
-# By hand, for not every base has useradd.  Some have somebody with this number already.
-RUN grep -q '^[^:]*:[^:]*:1000:' /etc/passwd || echo 'ddp:x:1000:1000::/job:/bin/sh' >> /etc/passwd; \
-    mkdir -p /job/run /job/runs && chown -R 1000:1000 /job
+# By hand, for not every base has useradd.  Not 1000, who is the first real user of a machine, as AWS's AMIs have one:
+# containers on a node share its process ids, and whoever has a number may look at its processes.
+RUN grep -q '^[^:]*:[^:]*:10001:' /etc/passwd || echo 'ddp:x:10001:10001::/job:/bin/sh' >> /etc/passwd; \
+    mkdir -p /job/run /job/runs && chown -R 10001:10001 /job
 COPY --chmod=755 infra/container/entry.sh /opt/ddp/entry.sh
 # Results go to /job, everything else that is written to /tmp: the rest of the file system may be read-only.
 ENV HOME=/tmp PYTHONDONTWRITEBYTECODE=1
 WORKDIR /job
 ENTRYPOINT ["/opt/ddp/entry.sh"]
+# What is in the image, of the base and of ours: `docker run --entrypoint cat IMAGE /opt/ddp/sbom.cdx.json`
+RUN --mount=type=bind,from=wheel,source=/build,target=/build python /build/sbom.py > /opt/ddp/sbom.cdx.json
+# No time of the build: the same content is the same image, and ECR knows when it was pushed.
 ARG REVISION=unknown
+ARG VERSION=unknown
+ARG SOURCE=unknown
 ARG BASE_IMAGE
 LABEL org.opencontainers.image.title="aws-ddp-toolkit" \
       org.opencontainers.image.description="PyTorch image-classification training on one GPU or many" \
       org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.source="${SOURCE}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.base.name="${BASE_IMAGE}"
 
@@ -108,9 +116,9 @@ ARG SOURCE_DATE_EPOCH=315532800
 RUN --mount=type=bind,from=toolkit,source=/build,target=/build \
     python -m pip install --no-cache-dir --only-binary :all: --no-deps --require-hashes -r /build/lab.txt \
     && python -m pip install --no-cache-dir --no-deps --force-reinstall /build/toolkit/*.whl
-COPY --chown=1000:1000 notebooks/single_gpu.ipynb /job/
+COPY --chown=10001:10001 notebooks/single_gpu.ipynb /job/
 ENV HOME=/job
-USER 1000:1000
+USER 10001:10001
 EXPOSE 8888
 # Only here something answers; a training says by its exit code how it is.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=20s CMD ["python", "-c", \
@@ -131,4 +139,4 @@ ENV HOME=/root
 WORKDIR /
 
 FROM installed AS trainer
-USER 1000:1000
+USER 10001:10001

@@ -43,15 +43,18 @@ class RemoteBuild:
         return (self.upload, self.start) if self.upload else (self.start,)
 
 
-def variables(source: Source, name: str, regions: Mapping[str, str]) -> dict[str, str]:
-    """The buildspec's variables for an image called `name`.  regions: of the registries that need an AWS login."""
+def variables(source: Source, name: str, regions: Mapping[str, str], base: str = "") -> dict[str, str]:
+    """The buildspec's variables for an image called `name`.
+
+    regions: of the registries that need an AWS login; base: as in engines.build().
+    """
     log_ins = list[str]()
     for host, region in regions.items():
         log_ins.append(f"{shlex.join(engines.password(region))} | {shlex.join(engines.log_in('docker', host))}")
     return {
         "LOG_IN": " && ".join(log_ins),
         # The commands run in the context's folder.
-        "BUILD": shlex.join(engines.build("docker", replace(source, folder=Path()), name)),
+        "BUILD": shlex.join(engines.build("docker", replace(source, folder=Path()), name, base=base)),
         "PUSH": shlex.join(engines.push("docker", name)),
         **engines.environment({}),
     }

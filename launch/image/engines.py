@@ -1,8 +1,10 @@
 """Command lines of docker, podman and buildah.  Pure.  Passwords go to standard input, never into a command line."""
 
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import get_args
 
+from launch.core.names import TOOLKIT
 from launch.image.options import Program
 from launch.image.source import Source
 
@@ -13,16 +15,16 @@ PLATFORM = "linux/amd64"
 EPOCH = "315532800"
 
 
-def build(builder: Program, source: Source, name: str, *, fresh: bool = False) -> list[str]:
-    """Builds an image called `name`.  fresh: pull the base even if an older one is on this machine."""
+def build(builder: Program, source: Source, name: str, *, base: str = "") -> list[str]:
+    """Builds an image called `name`.  base: with the digest that its tag names now; it is pulled anew."""
     return [
         builder, "build", "--platform", PLATFORM,
         # docker's own format supports HEALTHCHECK, and SageMaker accepts it.
         *([] if builder == "docker" else ["--format", "docker", "--timestamp", EPOCH]),
-        *(["--pull" if builder == "docker" else "--pull=always"] if fresh else []),
+        *(["--pull" if builder == "docker" else "--pull=always"] if base else []),
         "--target", source.target,
-        *(["--build-arg", f"BASE_IMAGE={source.base}"] if source.own_base else []),
-        "--build-arg", f"REVISION={source.content}",
+        *(["--build-arg", f"BASE_IMAGE={base or source.base}"] if base or source.own_base else []),
+        "--build-arg", f"REVISION={source.content}", "--build-arg", f"VERSION={version(TOOLKIT)}",
         "--tag", name,
         str(source.folder),
     ]  # fmt: skip

@@ -133,8 +133,13 @@ def _local(source: Source, facts: Facts, uri: str) -> LocalBuild:
     # Without a builder the plan shows the first, and has a problem.
     builder = facts.builder if facts.builder in engines.PROGRAMS else engines.PROGRAMS[0]
     name = f"{uri}:{source.tag}"
-    build = engines.build(builder, source, name, fresh=bool(facts.base))
+    build = engines.build(builder, source, name, base=_pinned(source, facts))
     return LocalBuild(builder, build, engines.push(builder, name), tuple(_log_in_regions(source, uri)))
+
+
+def _pinned(source: Source, facts: Facts) -> str:
+    """The base by the digest that was looked up, so that no other can come between; "" where none was."""
+    return f"{source.base.rpartition(':')[0]}@{facts.base}" if facts.base else ""
 
 
 def _remote(source: Source, facts: Facts, uri: str, now: datetime) -> RemoteBuild | None:
@@ -142,7 +147,7 @@ def _remote(source: Source, facts: Facts, uri: str, now: datetime) -> RemoteBuil
     if facts.context is None:
         return None
     name = f"{uri}:{source.tag}"
-    given = codebuild.variables(source, name, _log_in_regions(source, uri))
+    given = codebuild.variables(source, name, _log_in_regions(source, uri), _pinned(source, facts))
     bucket = bucket_of(facts.account or SOME_ACCOUNT, facts.region)
     # Each command starts a build of its own, even of the same content: an earlier one may have failed.
     token = client_token(name, facts.context.key, now.isoformat())

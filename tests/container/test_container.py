@@ -118,10 +118,13 @@ def test_it_adds_little_and_leaves_nothing_of_the_build(
 def test_it_says_who_it_is_and_nothing_secret(engine: Engine) -> None:
     config, source = engine.inspect(IMAGE)["config"], read_source(engine.checkout, "trainer", BASE)
 
-    assert config["User"] == "1000:1000"
+    assert config["User"] == "10001:10001"
     assert config["Labels"]["org.opencontainers.image.title"] == "aws-ddp-toolkit"
     assert config["Labels"]["org.opencontainers.image.base.name"] == BASE
     assert config["Labels"]["org.opencontainers.image.revision"] == source.content
+    assert config["Labels"]["org.opencontainers.image.version"] == metadata.version("aws-ddp-toolkit")
+    software = json.loads(engine.run(IMAGE, "/opt/ddp/sbom.cdx.json", flags=("--entrypoint", "cat")).stdout)
+    assert {"torch", "simplejpeg", "pydantic"} <= {row["name"] for row in software["components"]}
     assert config.get("Healthcheck") is None
     assert sorted(setting.split("=")[0] for setting in config["Env"]) == [
         "HOME", "PATH", "PYTHONDONTWRITEBYTECODE", "SAGEMAKER_TRAINING_MODULE",
@@ -175,7 +178,7 @@ def test_it_trains_as_nobody_on_a_read_only_disk(engine: Engine, tmp_path: Path)
     assert ended.returncode == 0, ended.stderr
     (run,) = tmp_path.iterdir()
     assert {file.name for file in run.iterdir()} >= {"model.pt", "metrics.jsonl", "curves.png"}
-    assert run.stat().st_uid == 1000
+    assert run.stat().st_uid == 10001
 
 
 @trains
@@ -339,5 +342,5 @@ def test_two_nodes_train_in_it_under_the_boot_script(engine: Engine, here: Regio
     assert epochs(here) == [1]
     assert {"run/model.pt", "run/config.yaml"} <= keys(here)
     (run,) = {file.parent for file in (pair[0].root / "var/lib/ddp").rglob("model.pt")}
-    assert run.joinpath("model.pt").stat().st_uid == 1000
+    assert run.joinpath("model.pt").stat().st_uid == 10001
     assert "world_size" not in get(here, "run/config.yaml")

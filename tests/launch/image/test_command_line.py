@@ -26,7 +26,8 @@ from tests.launch.sagemaker.test_policies import grants
 def test_push_builds_uploads_and_lets_latest_name_it(machine: Machine) -> None:
     assert machine.type("push") == 0
 
-    build = f"docker build --platform linux/amd64 --target trainer --build-arg REVISION={TAG[8:]} --tag {URI}:{TAG} "
+    arguments = f"--build-arg REVISION={TAG[8:]} --build-arg VERSION=0.1.0"
+    build = f"docker build --platform linux/amd64 --target trainer {arguments} --tag {URI}:{TAG} "
     assert machine.ran == [
         f"docker login --username AWS --password-stdin {HOST}|{PASSWORD}",
         f"docker login --username AWS --password-stdin {AWSS}|{PASSWORD}",

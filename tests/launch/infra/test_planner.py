@@ -92,8 +92,8 @@ def test_flags_become_parameters() -> None:
              "vpc_id": "vpc-1", "endpoint_subnets": "subnet-1,subnet-2", "security_group": True}  # fmt: skip
     assert values(replace(NEW, vpc=Vpc("10.0.0.0/16", ("rtb-1", "rtb-2"))), **asked) == {
         "MonthlyUsd": "500", "Email": "a@example.org", "OldVersionDays": "3", "SweepMinutes": "30", "VpcId": "vpc-1",
-        "SubnetIds": "subnet-1,subnet-2", "SecurityGroup": "yes", "AccountWide": "yes", **dict.fromkeys(planner.OTHER_CIDRS, ""),
-        "VpcCidr": "10.0.0.0/16",
+        "SubnetIds": "subnet-1,subnet-2", "SecurityGroup": "yes", "AccountWide": "yes",
+        **dict.fromkeys(planner.OTHER_CIDRS, ""), "VpcCidr": "10.0.0.0/16",
         "RouteTableIds": "rtb-1,rtb-2", "BudgetName": "aws-ddp-toolkit-35a54385",
     }  # fmt: skip
 
