@@ -31,6 +31,11 @@ def vpc(case: Case) -> Iterator[Verdict]:
         group = groups[0]["GroupId"]
         allow = f"aws ec2 authorize-security-group-ingress --group-id {group} --protocol all --source-group {group}"
         yield missing(f"no security group lets {options.nodes} instances talk to each other", allow)
+    elif options.nodes > 1 and any(one.efa for one in case.instances) and not any(map(_is_open_outwards, groups)):
+        group = groups[0]["GroupId"]
+        rule = f'"IpProtocol=-1,UserIdGroupPairs=[{{GroupId={group}}}]"'
+        allow = f"aws ec2 authorize-security-group-egress --group-id {group} --ip-permissions {rule}"
+        yield missing("no security group lets all traffic out to itself, which EFA takes", allow)
     else:
         yield ok(f"{len(subnets)} subnets in {subnets[0].vpc}")
     yield from _way_out(case, [subnet.id for subnet in subnets], subnets[0].vpc)
@@ -38,9 +43,21 @@ def vpc(case: Case) -> Iterator[Verdict]:
 
 def _is_open_within(group: Mapping[str, Any]) -> bool:
     """Whether it allows all traffic from itself."""
+    return _names_itself(group, "IpPermissions")
+
+
+def _is_open_outwards(group: Mapping[str, Any]) -> bool:
+    """Whether it allows all traffic to itself; 0.0.0.0/0 is not enough for EFA's, which has no IP addresses.
+
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html, the security group
+    """
+    return _names_itself(group, "IpPermissionsEgress")
+
+
+def _names_itself(group: Mapping[str, Any], rules: str) -> bool:
     return any(
         rule.get("IpProtocol") == "-1" and pair.get("GroupId") == group["GroupId"]
-        for rule in group.get("IpPermissions", ())
+        for rule in group.get(rules, ())
         for pair in rule.get("UserIdGroupPairs", ())
     )
 

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -199,7 +199,7 @@ def find_quotas(aws: Aws, resolved: Resolved, now: datetime) -> tuple[Quota, ...
         if name not in limits:
             raise SettingsError(f"Service Quotas has no value for {name!r} in this account.")
     running = _running(aws, resolved, now)
-    of_all = None if running is None else sum(running.values())
+    of_all = _of(running, ALL)
     options, market = resolved.options, "spot " if resolved.options.spot else ""
     general = [
         Quota(LONGEST_RUN, 0, 0, resolved.max_run_s, "seconds", "--max-hours"),
@@ -207,21 +207,26 @@ def find_quotas(aws: Aws, resolved: Resolved, now: datetime) -> tuple[Quota, ...
         Quota(ACROSS_JOBS.format(market), 0, of_all, options.nodes),
     ]
     return (
-        *(Quota(name, limits[name], _of_type(running, name), options.nodes) for name in names),
+        *(Quota(name, limits[name], _of(running, name), options.nodes) for name in names),
         *(replace(quota, limit=limits[quota.name]) for quota in general if quota.name in limits),
     )
 
 
 # Each running job takes a call; with more than this, the sum stays unknown.
 MOST_DESCRIBED = 20
+ALL = "all"
 
 
-def _of_type(running: Mapping[str, int] | None, quota: str) -> int | None:
-    return None if running is None else running.get(quota.partition(" ")[0], 0)
+def _of(running: Mapping[str, int] | None, quota: str) -> int | None:
+    return None if running is None else running.get(quota, 0)
 
 
 def _running(aws: Aws, resolved: Resolved, now: datetime) -> Mapping[str, int] | None:
-    """Instances in running training jobs of the same market, by type; None if there are too many jobs."""
+    """Instances in running training jobs of the same market, by their types' quotas, and ALL of them.
+
+    None if there are too many jobs.  A training plan's have quotas of their own, and only those with a warm pool count
+    against that of warm pools: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools-resource-limits.html
+    """
     listed = listed_since(aws, now - LONGEST_LIFE, {"StatusEquals": RUNNING})
     if len(listed) > MOST_DESCRIBED:
         return None
@@ -229,6 +234,15 @@ def _running(aws: Aws, resolved: Resolved, now: datetime) -> Mapping[str, int] |
     for row in listed:
         job = aws.call("sagemaker", "DescribeTrainingJob", {"TrainingJobName": row["TrainingJobName"]})
         described = read_training_job(job, {}, aws.region)
-        if described.is_spot == resolved.options.spot and not described.is_reserved:
-            instances[described.instance_type] += described.nodes
+        if described.is_spot == resolved.options.spot:
+            instances += Counter(dict.fromkeys(_quotas_of(described), described.nodes))
     return instances
+
+
+def _quotas_of(training_job: TrainingJob) -> Iterator[str]:
+    """What it counts against, by the names of quota_names()."""
+    yield ALL
+    if not training_job.is_reserved:
+        yield f"{training_job.instance_type} for {'spot ' if training_job.is_spot else ''}training job usage"
+    if training_job.keep_s:
+        yield f"{training_job.instance_type} for training warm pool usage"

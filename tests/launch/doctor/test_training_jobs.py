@@ -66,6 +66,7 @@ class Ward:
     def allow(self, group: str) -> None:
         rule: Any = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
         self.ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[rule])
+        self.ec2.authorize_security_group_egress(GroupId=group, IpPermissions=[rule])
 
     def examine(self) -> tuple[int, list[dict[str, str]]]:
         """The exit code, and the findings."""
@@ -89,6 +90,11 @@ def test_an_account_that_has_everything_lacks_nothing(ward: Ward) -> None:
     assert code == 0
     checked = {row["check"] for row in found if row["state"] == "ok"}
     assert checked >= {"bucket", "job role", "job's permissions", "quota", "image", "VPC", "data channels"}
+
+
+def no_efa(ward: Ward) -> None:
+    rule: Any = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": ward.group}]}
+    ward.ec2.revoke_security_group_egress(GroupId=ward.group, IpPermissions=[rule])
 
 
 def no_trust(ward: Ward) -> None:
@@ -129,6 +135,8 @@ HARMS: list[tuple[str, Callable[[Ward], object], str, str]] = [
      "VPC", "is not in vpc-"),
     ("closed group", lambda ward: setattr(ward, "group", ward.new_group(ward.vpc)),
      "VPC", "no security group lets 2 instances talk to each other"),
+    # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html
+    ("no EFA", no_efa, "VPC", "no security group lets all traffic out to itself, which EFA takes"),
     ("way out", no_endpoint, "VPC", "neither a NAT gateway nor an endpoint for S3"),
     # https://docs.aws.amazon.com/vpc/latest/privatelink/gateway-endpoints.html
     ("endpoint elsewhere", endpoint_elsewhere, "VPC", "neither a NAT gateway nor an endpoint for S3"),

@@ -283,6 +283,16 @@ def test_a_warm_pool_has_a_quota_of_its_own(stage: Stage) -> None:
     assert warning.startswith("the quota 'ml.g5.2xlarge for training warm pool usage' is 0: SageMaker will refuse")
 
 
+def test_only_jobs_with_a_warm_pool_count_against_that_quota(stage: Stage) -> None:
+    """https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools-resource-limits.html"""
+    stage.account.quota["ml.g5.2xlarge for training warm pool usage"] = 2
+    stage.started("without", nodes=2)
+    assert facts(stage, warm_pool_s=60).quotas[1].running == 0
+    stage.started("with", warm_pool_s=60)
+    of_type, of_pools = facts(stage, warm_pool_s=60).quotas[:2]
+    assert (of_type.running, of_pools.running) == (3, 1)
+
+
 def test_what_runs_is_counted_against_the_quota_of_its_own_market_and_type(stage: Stage) -> None:
     stage.started("one", nodes=2)
     stage.started("two", spot=True, nodes=4)
