@@ -24,21 +24,26 @@ def vpc(case: Case) -> Iterator[Verdict]:
         return
     subnets = find_subnets(case.aws, tuple(options.subnet), ())
     groups = case.aws.pages("ec2", "DescribeSecurityGroups", "SecurityGroups", {"GroupIds": [*options.security_group]})
-    strangers = [group["GroupId"] for group in groups if group["VpcId"] != subnets[0].vpc]
-    if strangers:
-        yield missing(f"{', '.join(strangers)} is not in {subnets[0].vpc}, as the subnets are", OWN_NETWORK)
-    elif options.nodes > 1 and not any(map(_is_open_within, groups)):
-        group = groups[0]["GroupId"]
-        allow = f"aws ec2 authorize-security-group-ingress --group-id {group} --protocol all --source-group {group}"
-        yield missing(f"no security group lets {options.nodes} instances talk to each other", allow)
-    elif options.nodes > 1 and any(one.efa for one in case.instances) and not any(map(_is_open_outwards, groups)):
-        group = groups[0]["GroupId"]
-        rule = f'"IpProtocol=-1,UserIdGroupPairs=[{{GroupId={group}}}]"'
-        allow = f"aws ec2 authorize-security-group-egress --group-id {group} --ip-permissions {rule}"
-        yield missing("no security group lets all traffic out to itself, which EFA takes", allow)
-    else:
-        yield ok(f"{len(subnets)} subnets in {subnets[0].vpc}")
+    yield _groups(case, groups, subnets[0].vpc) or ok(f"{len(subnets)} subnets in {subnets[0].vpc}")
     yield from _way_out(case, [subnet.id for subnet in subnets], subnets[0].vpc)
+
+
+def _groups(case: Case, groups: Sequence[Mapping[str, Any]], vpc_id: str) -> Verdict | None:
+    """What the security groups lack; None if nothing."""
+    nodes, first = case.sagemaker.options.nodes, groups[0]["GroupId"]
+    strangers = [group["GroupId"] for group in groups if group["VpcId"] != vpc_id]
+    if strangers:
+        return missing(f"{', '.join(strangers)} is not in {vpc_id}, as the subnets are", OWN_NETWORK)
+    if nodes == 1:
+        return None
+    if not any(map(_is_open_within, groups)):
+        allow = f"aws ec2 authorize-security-group-ingress --group-id {first} --protocol all --source-group {first}"
+        return missing(f"no security group lets {nodes} instances talk to each other", allow)
+    if any(one.efa for one in case.instances) and not any(map(_is_open_outwards, groups)):
+        rule = f'"IpProtocol=-1,UserIdGroupPairs=[{{GroupId={first}}}]"'
+        allow = f"aws ec2 authorize-security-group-egress --group-id {first} --ip-permissions {rule}"
+        return missing("no security group lets all traffic out to itself, which EFA takes", allow)
+    return None
 
 
 def _is_open_within(group: Mapping[str, Any]) -> bool:
