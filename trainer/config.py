@@ -67,6 +67,9 @@ class TrainConfig(BaseModel):
         description=f"{', '.join(models.OWN)} or any torchvision classifier; for digits cnn, where none is given",
     )
     image_size: int | None = Field(None, ge=8, le=1024, description="pixels a side (default: the data set's own size)")
+    image_size_start: int | None = Field(
+        None, ge=8, le=1024, description="pixels a side in the first epoch, growing to --image-size (default: the same)"
+    )
     init_from: Path | None = Field(
         None, description="start from these weights: the model.pt or a checkpoint of an earlier run"
     )
@@ -90,6 +93,9 @@ class TrainConfig(BaseModel):
     augment: bool = Field(True, description="random crops, and mirroring where the classes allow it")
     workers: int | None = Field(
         None, ge=1, le=1024, description="JPEG decoding threads per rank (default: its share of the cores)"
+    )
+    decode: Literal["cpu", "gpu"] = Field(
+        "cpu", description="where JPEGs of large images are decoded; gpu takes torchvision with nvJPEG, and GPU time"
     )
     max_bad_images: int = Field(0, ge=0, description="unreadable images to skip before the run fails")
     synthetic_images: int = Field(

@@ -21,9 +21,11 @@ from trainer.errors import CheckpointError, DataError, SettingsError, is_wrong_p
 from trainer.files import read_regular
 from trainer.loop import Trainee
 from trainer.metrics.counters import Totals
+from trainer.models.shapes import run_on_shapes
 from trainer.precision import Stepper, autocast, gradient_scaler, pick_precision
 from trainer.process.machine import share_of_cores
 from trainer.settings.registry import import_function
+from trainer.sizes import sides
 from trainer.state.checkpoint import are_finite, load, read
 from trainer.state.ema import WeightAverage
 from trainer.strategies.base import Wrapped
@@ -92,7 +94,7 @@ def assemble(config: TrainConfig, session: Session, *, resumes: bool = False) ->
         optimizer, wrapped.plain.parameters(), gradient_scaler(precision, session.device), config.clip_norm
     )
     trainee = Trainee(
-        model=_compiled(wrapped.train, config.compile_mode) if config.compile else wrapped.train,
+        model=_compiled(wrapped.train, config) if config.compile else wrapped.train,
         criterion=criterion_of(config),
         stepper=stepper,
         autocast=partial(autocast, precision, session.device),
@@ -104,8 +106,10 @@ def assemble(config: TrainConfig, session: Session, *, resumes: bool = False) ->
     return Training(config, session, data, wrapped, optimizer, trainee, precision, ema, totals)
 
 
-def _compiled(model: nn.Module, mode: str) -> nn.Module:
-    compiled = torch.compile(model, mode=mode)
+def _compiled(model: nn.Module, config: TrainConfig) -> nn.Module:
+    # For the few sizes of images that grow, kernels of their own are faster than one for all.
+    dynamic = False if config.image_size_start else None
+    compiled = torch.compile(model, mode=config.compile_mode, dynamic=dynamic)
     assert isinstance(compiled, nn.Module)
     return compiled
 
@@ -151,6 +155,9 @@ def data_request(config: TrainConfig, session: Session, channels_last: bool) -> 
         data_url=config.data_url,
         data_cache_gb=config.data_cache_gb,
         shuffle_shards=config.shuffle_shards,
+        first_size=config.image_size_start,
+        epochs=config.epochs,
+        decodes_on_gpu=config.decode == "gpu",
     )
 
 
@@ -165,7 +172,20 @@ def _cache_dir(config: TrainConfig) -> Path:
 def _build_model(config: TrainConfig, data: Data) -> nn.Module:
     build = import_function(models.TABLE[config.model])
     model: nn.Module = build(config.model, data.classes, data.image_size)
+    for side in sides(config.epochs, config.image_size_start, data.image_size)[:-1]:
+        _refuse_fixed_size(model, config, side)
     return model
+
+
+def _refuse_fixed_size(model: nn.Module, config: TrainConfig, side: int) -> None:
+    """Raises SettingsError for a model that cannot take images of `side` px, which --image-size-start asks for."""
+    try:
+        run_on_shapes(model, side)
+    except (AssertionError, DataError, RuntimeError, ValueError) as error:
+        raise SettingsError(
+            f"{config.model} cannot take the {side} px of --image-size-start {config.image_size_start}; "
+            "drop it, or take a model for images of any size, such as resnet18."
+        ) from error
 
 
 def _load_weights(model: nn.Module, config: TrainConfig) -> None:

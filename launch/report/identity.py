@@ -20,8 +20,8 @@ SHARING = frozenset({
 })  # fmt: skip
 # Settings without effect on the result, but for rounding.
 SPEED = SHARING - {"comm_hook", "powersgd_rank"} | {
-    "threads", "workers", "channels_last", "compile", "compile_mode", "fused", "cudnn_benchmark", "deterministic",
-    "eval_batch_size", "device_name", "instance_type", "backend",
+    "threads", "workers", "decode", "channels_last", "compile", "compile_mode", "fused", "cudnn_benchmark",
+    "deterministic", "eval_batch_size", "device_name", "instance_type", "backend",
 }  # fmt: skip
 # Settings that change what is learnt and not how long an update takes.
 LEARNING = frozenset({

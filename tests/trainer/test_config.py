@@ -21,6 +21,11 @@ def test_the_defaults_are_sound() -> None:
         ({"model": "resnt18"}, "unknown model 'resnt18'; did you mean 'resnet18'?"),
         ({"dataset": "cifar"}, "unknown dataset 'cifar'; did you mean 'cifar10'?"),
         ({"optimizer": "adam"}, "unknown optimizer 'adam'; did you mean 'adamw'?"),
+        ({"image_size_start": 32}, "digits is kept in memory; take --dataset imagenet or imagefolder"),
+        ({"image_size_start": 64, "image_size": 64, "dataset": "imagenet"}, "must be less than --image-size 64"),
+        ({"image_size_start": 64, "dataset": "imagenet", "epochs": 1}, "there is one; give --epochs 2 or more"),
+        ({"decode": "gpu"}, "digits is kept in memory; drop it"),
+        ({"decode": "gpu", "dataset": "imagenet", "device": "cpu"}, "--device cpu asks for none"),
         ({"amp": True, "precision": "fp32"}, "--amp and --precision fp32 contradict"),
         ({"amp": False, "precision": "fp16"}, "--no-amp and --precision fp16 contradict"),
         ({"amp": False, "precision": "bf16"}, "--no-amp and --precision bf16 contradict"),
@@ -63,6 +68,7 @@ def test_a_contradiction_gets_a_sentence(settings: dict[str, Any], words: str) -
         {"strategy": "fsdp", "precision": "fp16"},
         {"strategy": "fsdp", "optimizer": "adamw", "fused": True},
         {"model": "vit_b_16"},
+        {"image_size_start": 128, "dataset": "imagenet", "decode": "gpu"},
     ],
 )
 def test_what_goes_together_is_left_alone(settings: dict[str, Any]) -> None:

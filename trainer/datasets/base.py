@@ -79,3 +79,6 @@ class Request:
     data_url: str | None = None
     data_cache_gb: float = 50.0
     shuffle_shards: int = 16
+    first_size: int | None = None  # in the first of `epochs`, from which images grow to their full size
+    epochs: int = 1
+    decodes_on_gpu: bool = False

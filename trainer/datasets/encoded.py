@@ -125,3 +125,15 @@ def jpeg_shape(data: bytes) -> tuple[int, int] | None:
     except ValueError:  # ImageNet has a PNG named .JPEG, for one.
         return None
     return height, width
+
+
+def colour_jpeg_shape(data: bytes) -> tuple[int, int] | None:
+    """(height, width) of a JPEG of the usual kind, in YCbCr, else None.  Raises UnreadableError for a huge one."""
+    try:
+        height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
+    except ValueError:
+        return None
+    if colours != "YCbCr":
+        return None
+    refuse_huge(height, width)
+    return height, width

@@ -18,7 +18,7 @@ from trainer.datasets.resident import Decoded, Images, fits, resident_data
 from trainer.datasets.source import Halves, Source
 from trainer.datasets.streaming import SIDE, stream
 from trainer.datasets.unreadable import UnreadableError
-from trainer.errors import DataError
+from trainer.errors import DataError, SettingsError
 
 SMALL = 64  # pixels a side
 SAMPLE = 8  # images looked at to tell small from big
@@ -31,8 +31,19 @@ def load(request: Request) -> Data:
     largest = _largest_side(found.train)
     size = request.image_size or (largest if largest <= SMALL else SIDE)
     if min(size, largest) <= SMALL and fits(found.train.size + found.evaluation.size, size):
+        _refuse_what_streams(request)
         return _resident(request, found, size)
     return stream(request, found, size)
+
+
+def _refuse_what_streams(request: Request) -> None:
+    """Raises SettingsError for what only images that are read as they are needed can have."""
+    if request.first_size is not None or request.decodes_on_gpu:
+        flag = f"--image-size-start {request.first_size}" if request.first_size else "--decode gpu"
+        raise SettingsError(
+            f"{flag} is for images that are read as they are needed, and these are small and kept in memory; drop it, "
+            "or take --dataset imagenet."
+        )
 
 
 def _largest_side(source: Source) -> int:

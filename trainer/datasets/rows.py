@@ -33,6 +33,10 @@ class Rows(Protocol):
         """Fills a row with what a file holds, seen as `view` says.  Raises UnreadableError."""
         ...
 
+    def settle(self) -> dict[int, str]:
+        """Ends what threads have begun, once all rows were put; returns the rows that turn out unreadable, and why."""
+        ...
+
     def copy(self, row: int, source: int | None) -> None:
         """Fills a row with another one, or with black."""
         ...
@@ -78,6 +82,9 @@ class FloatRows:
         pixels = crop(data, view.choose, self._size)
         self._normalise.write(mirrored(pixels) if view.mirrored else pixels, self._rows[row])
 
+    def settle(self) -> dict[int, str]:
+        return {}
+
     def copy(self, row: int, source: int | None) -> None:
         if source is None:
             self._normalise.write(np.zeros(self._rows.shape[1:], np.uint8), self._rows[row])
@@ -101,6 +108,9 @@ class ByteRows:
     def put(self, row: int, data: bytes, view: View) -> None:
         self._pixels[row] = crop(data, view.choose, self._pixels.shape[1])
         self._mirrored[row] = view.mirrored
+
+    def settle(self) -> dict[int, str]:
+        return {}
 
     def copy(self, row: int, source: int | None) -> None:
         self._pixels[row] = 0 if source is None else self._pixels[source]

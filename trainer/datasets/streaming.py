@@ -15,12 +15,15 @@ from torch import Tensor
 
 from trainer.datasets.base import UNREADABLE, Batch, Data, Request
 from trainer.datasets.crops import MIDDLE, PHILOX_BLOCK, draw, middle_crop, random_crop
+from trainer.datasets.gpu_rows import GpuRows, check_gpu_decodes
 from trainer.datasets.normalisation import IMAGENET, Normaliser
 from trainer.datasets.rows import ByteRows, FloatRows, Memory, Rows, View
 from trainer.datasets.source import Halves, Source
 from trainer.datasets.unreadable import UnreadableError, refuse_too_many
 from trainer.distributed.sampler import Order
+from trainer.errors import SettingsError
 from trainer.signature import Signature
+from trainer.sizes import side_at
 
 SIDE = 224
 AHEAD = 3  # batches in the making while one is trained on
@@ -37,18 +40,19 @@ class Wanted(NamedTuple):
 class UnfinishedBatch:
     """A batch in the making."""
 
-    def __init__(self, labels: list[int], rows: Rows, pinned: bool) -> None:
-        self.rows = rows
+    def __init__(self, numbers: list[int], labels: list[int], rows: Rows, pinned: bool) -> None:
+        self.numbers, self.rows = numbers, rows
         self.labels = torch.tensor(labels, pin_memory=pinned)
-        self.bad_rows: list[int] = []
+        self.bad: dict[int, str] = {}  # rows, and why they could not be read
         self.parts: list[Future[None]] = []
 
     def finish(self) -> None:
         """Waits until it is full.  Unreadable images become copies of a readable one that weigh nothing."""
         for part in self.parts:
             part.result()
-        good = next((row for row in range(len(self.labels)) if row not in self.bad_rows), None)
-        for row in self.bad_rows:
+        self.bad.update(self.rows.settle())
+        good = next((row for row in range(len(self.labels)) if row not in self.bad), None)
+        for row in self.bad:
             self.rows.copy(row, good)  # rather than black, for batch norm's sake
             self.labels[row] = UNREADABLE
 
@@ -58,13 +62,14 @@ class StreamingSplit:
 
     def __init__(self, source: Source, size: int, request: Request) -> None:
         self.size = source.size
-        self._source, self._side, self._request = source, size, request
-        self._normalise = Normaliser(IMAGENET, size, request.device, request.channels_last)
+        self._source, self._full, self._side, self._request = source, size, size, request
+        self._normalise = self._normaliser(size)
         self._memory = Memory()
-        self._bad: dict[str, str] = {}  # why, by name; threads add to it
+        self._bad: dict[str, str] = {}  # why, by name
 
     def train_batches(self, order: Order, positions: Sequence[slice]) -> Generator[Batch]:
-        """Randomly cropped and mirrored batches: the images at `positions` of `order`."""
+        """Randomly cropped and mirrored batches: the images at `positions` of `order`, in the size of its epoch."""
+        self._resize(side_at(order.epoch, self._request.epochs, self._request.first_size, self._full))
         permutation = self._source.permutation(order)
         numbers = [permutation[p] for p in positions]
         if not self._request.augment:
@@ -105,15 +110,25 @@ class StreamingSplit:
                 threads.shutdown(cancel_futures=True)
 
     def _start(self, threads: ThreadPoolExecutor, images: list[Wanted]) -> UnfinishedBatch:
-        labels = [self._source.label(image.number) for image in images]
-        batch = UnfinishedBatch(labels, self._rows(len(images)), self._request.device.type == "cuda")
+        numbers = [image.number for image in images]
+        labels = [self._source.label(number) for number in numbers]
+        batch = UnfinishedBatch(numbers, labels, self._rows(len(images)), self._request.device.type == "cuda")
         rows = range(len(images))
         chunks = [rows[start : start + CHUNK] for start in rows[::CHUNK]]
         batch.parts = [threads.submit(self._fill, batch, images, chunk) for chunk in chunks]
         return batch
 
+    def _resize(self, side: int) -> None:
+        if side != self._side:
+            self._side, self._normalise = side, self._normaliser(side)
+
+    def _normaliser(self, side: int) -> Normaliser:
+        return Normaliser(IMAGENET, side, self._request.device, self._request.channels_last)
+
     def _rows(self, count: int) -> Rows:
         request = self._request
+        if request.decodes_on_gpu:
+            return GpuRows(count, self._side, self._normalise, request.device)
         if request.device.type == "cpu":
             return FloatRows(count, self._side, self._normalise, self._memory, request.channels_last)
         return ByteRows(count, self._side, self._normalise, request.device)
@@ -125,11 +140,11 @@ class StreamingSplit:
             try:
                 batch.rows.put(row, self._source.read(number), view)
             except UnreadableError as error:
-                batch.bad_rows.append(row)
-                self._bad[self._source.shown(number)] = str(error)
+                batch.bad[row] = str(error)
 
     def _finish(self, batch: UnfinishedBatch) -> Batch:
         batch.finish()
+        self._bad.update({self._source.shown(batch.numbers[row]): why for row, why in batch.bad.items()})
         refuse_too_many(dict(self._bad), self._request.max_bad_images)
         return Batch(batch.rows.images(), batch.labels.to(self._request.device, non_blocking=True))
 
@@ -148,7 +163,17 @@ def middle_views(count: int) -> list[View]:
 
 
 def stream(request: Request, found: Halves, size: int) -> Data:
-    """Both splits of what was found, at `size` pixels."""
+    """Both splits of what was found, at `size` pixels.
+
+    Raises SettingsError for a first size that is not smaller, and for a GPU that cannot decode.
+    """
+    if request.decodes_on_gpu:
+        check_gpu_decodes(request.device)
+    if request.first_size is not None and request.first_size >= size:
+        raise SettingsError(
+            f"--image-size-start {request.first_size} must be less than the {size} pixels to which images grow; "
+            "lower it, or raise --image-size."
+        )
     return Data(
         StreamingSplit(found.train, size, request),
         StreamingSplit(found.evaluation, size, request),

@@ -1,14 +1,12 @@
 """Any classifier of torchvision by name, for the image size asked for or with a sentence why it cannot be."""
 
-from itertools import chain
 from typing import Any
 
-import torch
 import torchvision
 from torch import nn
-from torch.func import functional_call
 
 from trainer.errors import SettingsError
+from trainer.models.shapes import run_on_shapes
 
 # Every torchvision classifier takes this size.
 USUAL_PX = 224
@@ -37,16 +35,9 @@ def _options(name: str, image_size: int) -> dict[str, Any]:
 
 
 def _try_size(name: str, model: nn.Module, image_size: int) -> None:
-    """Raises SettingsError unless `model` can train on images of `image_size` px.
-
-    Runs on shapes alone (the meta device), which takes well under a second and leaves weights,
-    batch-norm statistics and random numbers as they are.
-    """
-    tensors = chain(model.named_parameters(), model.named_buffers())
-    shapes = {key: tensor.detach().to("meta") for key, tensor in tensors}
-    images = torch.empty(2, 3, image_size, image_size, device="meta")
+    """Raises SettingsError unless `model` can train on images of `image_size` px."""
     try:
-        functional_call(model, shapes, (images,))
+        run_on_shapes(model, image_size)
     except (AssertionError, RuntimeError, ValueError) as error:
         raise _refusal(name, image_size, error) from error
 

@@ -18,7 +18,10 @@ def check(config: TrainConfig) -> None:
 
 
 def _contradictions(c: TrainConfig) -> list[tuple[bool, str]]:
-    return [*_in_data(c), *_in_batches(c), *_in_optimization(c), *_in_strategy(c), *_in_speed(c), *_in_logging(c)]
+    return [
+        *_in_data(c), *_in_images(c), *_in_batches(c), *_in_optimization(c), *_in_strategy(c), *_in_speed(c),
+        *_in_logging(c),
+    ]  # fmt: skip
 
 
 def _in_data(c: TrainConfig) -> list[tuple[bool, str]]:
@@ -34,6 +37,34 @@ def _in_data(c: TrainConfig) -> list[tuple[bool, str]]:
         (
             c.data_url is not None and "data_dir" in c.model_fields_set,
             "--data-dir and --data-url both say where the data are; give one.",
+        ),
+    ]
+
+
+def _in_images(c: TrainConfig) -> list[tuple[bool, str]]:
+    start = c.image_size_start
+    in_memory = not datasets.is_folder(c.dataset)
+    return [
+        (
+            start is not None and in_memory,
+            f"--image-size-start is for images that are read as they are needed, and {c.dataset} is kept in memory; "
+            "take --dataset imagenet or imagefolder, or drop it.",
+        ),
+        (
+            start is not None and c.image_size is not None and start >= c.image_size,
+            f"--image-size-start {start} must be less than --image-size {c.image_size}, to which images grow.",
+        ),
+        (
+            start is not None and c.epochs == 1,
+            f"--image-size-start {start} grows over the epochs, and there is one; give --epochs 2 or more, or drop it.",
+        ),
+        (
+            c.decode == "gpu" and in_memory,
+            f"--decode gpu is for JPEGs that are read as they are needed, and {c.dataset} is kept in memory; drop it.",
+        ),
+        (
+            c.decode == "gpu" and c.device == "cpu",
+            "--decode gpu needs a GPU, and --device cpu asks for none; drop one.",
         ),
     ]
 

@@ -7,12 +7,12 @@ import torch
 from PIL import Image
 
 from trainer.batches import Batches
-from trainer.datasets import imagenet
+from trainer.datasets import imagefolder, imagenet
 from trainer.datasets.base import UNREADABLE, Batch, Request
 from trainer.datasets.rows import mirror
 from trainer.datasets.streaming import random_views
 from trainer.distributed.sampler import Order, positions, shard
-from trainer.errors import DataError
+from trainer.errors import DataError, SettingsError
 
 MEAN, STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
 
@@ -73,6 +73,30 @@ def test_the_number_of_threads_changes_nothing(ask, make_tree) -> None:
     one, five = (together(trained(ask(root, image_size=8, workers=n), Batches(4, 1, 1))) for n in (1, 5))
 
     assert torch.equal(one.images, five.images)
+
+
+def test_images_grow_over_the_epochs_and_are_evaluated_at_full_size(ask, make_tree) -> None:
+    data = imagenet.load(ask(make_tree(), image_size=48, first_size=16, epochs=3))
+    where = positions(Batches(4, 1, 1), 0, 1, 0, 1)
+
+    shapes = [next(data.train.train_batches(Order(12, 0, epoch), where)).images.shape for epoch in (0, 1, 2, 0)]
+
+    assert shapes == [(4, 3, 16, 16), (4, 3, 32, 32), (4, 3, 48, 48), (4, 3, 16, 16)]
+    assert next(data.evaluation.eval_batches(range(2), 2)).images.shape == (2, 3, 48, 48)
+    assert data.image_size == 48
+
+
+def test_images_that_would_not_grow_are_refused(ask, make_tree) -> None:
+    with pytest.raises(SettingsError, match="--image-size-start 48 must be less than the 32 pixels to which images"):
+        imagenet.load(ask(make_tree(), image_size=32, first_size=48, epochs=3))
+
+
+@pytest.mark.parametrize(("wanted", "flag"), [
+    ({"first_size": 4, "epochs": 3}, "--image-size-start 4"), ({"decodes_on_gpu": True}, "--decode gpu")
+])  # fmt: skip
+def test_what_only_streamed_images_can_have_is_refused_for_small_ones(ask, make_tree, wanted, flag: str) -> None:
+    with pytest.raises(SettingsError, match=f"{flag} is for images that are read as they are needed, and these are"):
+        imagefolder.load(ask(make_tree(16), **wanted))
 
 
 @pytest.mark.parametrize("world_size", [1, 4])
