@@ -20,6 +20,7 @@ PYDANTIC_S = 0.16  # of the processor, two cores of an AMD EPYC, quiet
 COMMANDS = [
     "trainer",
     "trainer.prepare",
+    "trainer.tune",
     "launch",
     *(f"launch.{path.parent.name}" for path in sorted((ROOT / "launch").glob("*/__main__.py"))),
 ]

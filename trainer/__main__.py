@@ -80,7 +80,7 @@ def read_settings(argv: Sequence[str]) -> TrainConfig:
 
 
 def _run(config: TrainConfig, ranks: Ranks, env: Mapping[str, str]) -> int:
-    _set_library_defaults(config)
+    set_library_defaults(config)
     with run_folder(config, env) as folder, _recorded(folder, ranks) as record:
         from trainer.run import run  # torch takes seconds to import; --help and wrong flags need not wait
 
@@ -88,7 +88,7 @@ def _run(config: TrainConfig, ranks: Ranks, env: Mapping[str, str]) -> int:
     return Exit.DONE
 
 
-def _set_library_defaults(config: TrainConfig) -> None:
+def set_library_defaults(config: TrainConfig) -> None:
     """What holds once torch is imported: variables that its libraries read, where the user has not set them."""
     if not config.compile:
         compiler.leave_out()

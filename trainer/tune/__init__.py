@@ -1,0 +1,1 @@
+"""`python -m trainer.tune`: the batch size and the workers for the device at hand."""

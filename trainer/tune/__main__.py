@@ -1,0 +1,123 @@
+# PYTHON_ARGCOMPLETE_OK
+"""`python -m trainer.tune FLAGS`: tries batch sizes and workers for a training, and prints the best as flags."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from trainer import datasets
+from trainer.config import SECTIONS, TrainConfig
+from trainer.contract import STOPPED, Exit
+from trainer.errors import SettingsError, TrainerError, TrainingError, report_end
+from trainer.process.output import say
+from trainer.settings import flags
+from trainer.settings.checks import check
+from trainer.tune.choose import Trial, best, largest_that_fits, next_batch_size, worker_counts
+
+ABOUT = """Find the batch size and the workers with which a training is fastest on the device at hand.
+
+  python -m trainer.tune --model resnet18 --dataset imagenet --data-dir DIR
+  python -m trainer.tune --model resnet50 --dataset synthetic --image-size 224 --precision bf16
+
+Takes the flags of the training, and trains for some seconds with each batch size, doubled from --batch-size-from until
+one does not fit or is no faster, and then with other numbers of workers where images are decoded as it goes. Each trial
+is a process of its own. A number that is given with --batch-size or --workers is kept. Nothing is saved."""
+
+FITS_NOT = "does not fit into memory"
+
+
+class Tuning(BaseModel):
+    """What to try, and for how long."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
+
+    trial_s: float = Field(10.0, ge=0.1, le=3600, description="seconds of each trial, after its first updates")
+    batch_size_from: int = Field(16, ge=1, description="smallest batch size to try")
+    batch_size_to: int = Field(4096, ge=1, description="largest batch size to try")
+
+
+Try = Callable[[TrainConfig, float], Trial]
+
+
+def main(argv: Sequence[str], attempt: Try | None = None) -> int:
+    """Tunes, prints what was found, and returns the exit code of trainer.contract.Exit."""
+    try:
+        tuning, config = flags.parse(
+            argv, [Tuning, TrainConfig], prog="python -m trainer.tune", about=ABOUT,
+            sections={"trial_s": "trials", **SECTIONS},
+        )  # fmt: skip
+        assert isinstance(tuning, Tuning)
+        assert isinstance(config, TrainConfig)
+        _check(tuning, config)
+        if attempt is None:
+            from trainer.tune.trial import run_trial as attempt
+        found = tune(tuning, config, attempt)
+    except TrainerError as error:
+        sys.stdout.flush()
+        report_end(error.code, str(error))
+        return error.code
+    except KeyboardInterrupt:
+        return STOPPED
+    say(found)
+    return Exit.DONE
+
+
+def _check(tuning: Tuning, config: TrainConfig) -> None:
+    check(config)
+    if config.global_batch_size is not None or config.batch_ramp:
+        raise SettingsError("tune finds the batch of one device; leave out --global-batch-size and --batch-ramp.")
+    if tuning.batch_size_from > tuning.batch_size_to:
+        raise SettingsError("--batch-size-from is more than --batch-size-to; give a smaller one.")
+
+
+def tune(tuning: Tuning, config: TrainConfig, attempt: Try) -> str:
+    """The best flags, in a line.  Raises TrainingError where nothing fits."""
+    workers = config.workers or cores()
+    say(f"{'batch':>7}{'workers':>9}{'images/s':>11}{'waits for data':>16}{'memory, MiB':>13}{'GPU busy':>10}")
+
+    def tried(batch_size: int, workers: int) -> Trial:
+        trial = attempt(config.model_copy(update={"batch_size": batch_size, "workers": workers}), tuning.trial_s)
+        say(row(trial))
+        return trial
+
+    batches: list[Trial] = []
+    if "batch_size" in config.model_fields_set:
+        batches.append(tried(config.batch_size, workers))
+    else:
+        while (size := next_batch_size(batches, tuning.batch_size_from, tuning.batch_size_to)) is not None:
+            batches.append(tried(size, workers))
+    chosen = best(batches)
+    if chosen is None:
+        raise TrainingError(
+            f"not even a batch of {min(trial.batch_size for trial in batches)} fits into memory; "
+            "take --precision bf16, a smaller --image-size or a larger device."
+        )
+    flags_found = f"--batch-size {chosen.batch_size}"
+    if datasets.is_folder(config.dataset):
+        if config.workers is None:
+            others = [tried(chosen.batch_size, number) for number in worker_counts(cores(), workers)]
+            chosen = best([chosen, *others]) or chosen
+        flags_found += f" --workers {chosen.workers}"
+    return f"largest that fits, of those tried: {largest_that_fits(batches)}; fastest:\n{flags_found}"
+
+
+def row(trial: Trial) -> str:
+    """A line of the table."""
+    start = f"{trial.batch_size:>7}{trial.workers:>9}"
+    if trial.images_per_s is None:
+        return f"{start}  {FITS_NOT}"
+    busy = "" if trial.gpu_percent is None else f"{trial.gpu_percent:.0f} %"
+    return (
+        f"{start}{trial.images_per_s:>11,.0f}{f'{100 * trial.data_wait:.0f} %':>16}{trial.memory_mib:>13,.0f}{busy:>10}"
+    ).rstrip()
+
+
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,160 @@
+"""One trial: a real training of some seconds, in a process of its own, so that running out of memory ends nothing else.
+
+Torch is imported in that process only.
+"""
+
+import multiprocessing
+import resource
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import count
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from trainer.config import TrainConfig
+from trainer.errors import DataError, MachineError, SettingsError, TrainerError, TrainingError
+from trainer.tune.choose import Trial
+
+WARM_UP = 3  # updates: kernels are chosen and compiled, and the first batches decoded
+SHARE_OF_MEMORY = 0.9  # of what is free, which a trial on a CPU may take
+NO_MEMORY = ("out of memory", "can't allocate memory", "Cannot allocate memory")  # as CUDA, torch and Linux say it
+ERRORS = {kind.__name__: kind for kind in (SettingsError, DataError, TrainingError)}
+Answer = dict[str, Any]
+
+
+def run_trial(config: TrainConfig, seconds: float, work: Callable[[TrainConfig, float], Answer] | None = None) -> Trial:
+    """How fast a training with these settings is, once it is warm.  Raises TrainerError as the training would.
+
+    work: what the process does; measure() unless a test says otherwise.
+    """
+    receiving, sending = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("spawn").Process(
+        target=_in_process, args=(sending, work or measure, config, seconds), daemon=True
+    )
+    process.start()
+    sending.close()
+    try:
+        answer: Answer = receiving.recv()
+    except EOFError:  # it was ended, as the kernel does when memory runs out
+        answer = {}
+    process.join()
+    assert config.workers is not None
+    if "refusal" in answer:
+        raise ERRORS.get(answer["kind"], MachineError)(answer["refusal"])
+    if not answer and process.exitcode not in (-9, 0):
+        raise MachineError(f"a trial ended with code {process.exitcode}; what it said stands above.")
+    return Trial(config.batch_size, config.workers, **({"images_per_s": None} | answer))
+
+
+def _in_process(
+    sending: Connection, work: Callable[[TrainConfig, float], Answer], config: TrainConfig, s: float
+) -> None:
+    try:
+        sending.send(work(config, s))
+    except TrainerError as error:
+        sending.send({"refusal": str(error), "kind": type(error).__name__})
+    except (RuntimeError, MemoryError, OSError) as error:
+        if not isinstance(error, MemoryError) and not any(words in str(error) for words in NO_MEMORY):
+            raise
+        sending.send({"images_per_s": None})
+
+
+def measure(config: TrainConfig, seconds: float) -> Answer:
+    """Trains for `seconds` after WARM_UP updates and says how that went."""
+    from trainer.__main__ import set_library_defaults
+
+    set_library_defaults(config)
+    from trainer.distributed.ranks import Ranks
+    from trainer.distributed.session import Session
+    from trainer.metrics.counters import peak_memory_mib
+    from trainer.metrics.gpu_use import GpuUse
+    from trainer.process.machine import pick_device, set_up
+    from trainer.training import assemble
+
+    ranks = Ranks()
+    device = pick_device(config.device, ranks)
+    set_up(config, device, ranks)
+    if device.type == "cpu":
+        _limit_memory()
+    training = assemble(config, Session(ranks, device, config.timeout_s))
+    if training.data.train.size < config.batch_size:
+        raise SettingsError(f"the training set has {training.data.train.size} images; give a smaller --batch-size.")
+    waits: list[float] = []
+    with closing(GpuUse(device)) as use:
+        steps = _steps(training, waits)
+        for _ in range(WARM_UP):
+            next(steps)
+        _finish(device)
+        use.mean_percent()
+        waits.clear()
+        began, done = time.perf_counter(), 0
+        while time.perf_counter() - began < seconds:
+            next(steps)
+            done += 1
+        _finish(device)
+        took = time.perf_counter() - began
+        steps.close()
+        return {
+            "images_per_s": done * config.batch_size * config.accumulate / took,
+            "data_wait": sum(waits) / took,
+            "memory_mib": peak_memory_mib(device),
+            "gpu_percent": use.mean_percent(),
+        }
+
+
+def _steps(training: Any, waits: list[float]) -> Any:
+    """Trains update by update, epoch after epoch, and adds to `waits` the seconds that it waited for each batch."""
+    from trainer.batches import batches_at
+    from trainer.distributed.sampler import Order, positions, updates_left
+    from trainer.loop import train_epoch
+    from trainer.metrics.counters import Stopwatch
+
+    config, train, device = training.config, training.data.train, training.session.device
+    batches = batches_at(config, 0, 1)
+    for epoch in count():
+        # The last epoch's size of images that grow is the one that must fit.
+        order = Order(train.size, config.seed, config.epochs - 1 + epoch)
+        where = positions(batches, 0, 1, 0, updates_left(train.size, 0, batches))
+        watch = Stopwatch(device, batches.accumulate)
+        with closing(train.train_batches(order, where)) as loader:
+            timed = _timed(loader, waits)
+            yield from train_epoch(
+                training.trainee, timed, lambda step: 1e-6, training.totals, watch, accumulate=batches.accumulate
+            )
+
+
+def _timed(batches: Iterator[Any], waits: list[float]) -> Iterator[Any]:
+    while True:
+        began = time.perf_counter()
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        waits.append(time.perf_counter() - began)
+        yield batch
+
+
+def _finish(device: Any) -> None:
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _limit_memory() -> None:
+    """Makes allocations fail before the kernel has to end processes, which need not be this one."""
+    free = _free_memory()
+    if free is not None:
+        resource.setrlimit(resource.RLIMIT_DATA, (int(free * SHARE_OF_MEMORY), resource.RLIM_INFINITY))
+
+
+def _free_memory() -> int | None:
+    """Bytes that Linux would give to a process, or None where it is another system."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    found = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    return found[0] * 1024 if found else None
