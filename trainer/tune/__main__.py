@@ -15,6 +15,7 @@ from trainer.process.output import say
 from trainer.settings import flags
 from trainer.settings.checks import check
 from trainer.tune.choose import Trial, best, largest_that_fits, next_batch_size, worker_counts
+from trainer.tune.trial import run_trial
 
 ABOUT = """Find the batch size and the workers with which a training is fastest on the device at hand.
 
@@ -51,9 +52,7 @@ def main(argv: Sequence[str], attempt: Try | None = None) -> int:
         assert isinstance(tuning, Tuning)
         assert isinstance(config, TrainConfig)
         _check(tuning, config)
-        if attempt is None:
-            from trainer.tune.trial import run_trial as attempt
-        found = tune(tuning, config, attempt)
+        found = tune(tuning, config, attempt or run_trial)
     except TrainerError as error:
         sys.stdout.flush()
         report_end(error.code, str(error))

@@ -22,9 +22,10 @@ SHARE_OF_MEMORY = 0.9  # of what is free, which a trial on a CPU may take
 NO_MEMORY = ("out of memory", "can't allocate memory", "Cannot allocate memory")  # as CUDA, torch and Linux say it
 ERRORS = {kind.__name__: kind for kind in (SettingsError, DataError, TrainingError)}
 Answer = dict[str, Any]
+Work = Callable[[TrainConfig, float], Answer]
 
 
-def run_trial(config: TrainConfig, seconds: float, work: Callable[[TrainConfig, float], Answer] | None = None) -> Trial:
+def run_trial(config: TrainConfig, seconds: float, work: Work | None = None) -> Trial:
     """How fast a training with these settings is, once it is warm.  Raises TrainerError as the training would.
 
     work: what the process does; measure() unless a test says otherwise.
@@ -45,14 +46,13 @@ def run_trial(config: TrainConfig, seconds: float, work: Callable[[TrainConfig, 
         raise ERRORS.get(answer["kind"], MachineError)(answer["refusal"])
     if not answer and process.exitcode not in (-9, 0):
         raise MachineError(f"a trial ended with code {process.exitcode}; what it said stands above.")
-    return Trial(config.batch_size, config.workers, **({"images_per_s": None} | answer))
+    answer.setdefault("images_per_s", None)
+    return Trial(config.batch_size, config.workers, **answer)
 
 
-def _in_process(
-    sending: Connection, work: Callable[[TrainConfig, float], Answer], config: TrainConfig, s: float
-) -> None:
+def _in_process(sending: Connection, work: Work, config: TrainConfig, seconds: float) -> None:
     try:
-        sending.send(work(config, s))
+        sending.send(work(config, seconds))
     except TrainerError as error:
         sending.send({"refusal": str(error), "kind": type(error).__name__})
     except (RuntimeError, MemoryError, OSError) as error:
