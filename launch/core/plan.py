@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from launch.core.errors import NotSetUp
 from launch.core.quote import Quote, price_lines
 from launch.core.tables import columns
+from launch.core.terminal import harmless
 from trainer.contract import Exit
 from trainer.errors import TrainerError
 
@@ -162,7 +163,7 @@ def as_text(plan: Plan[Any]) -> str:
         paragraphs.append(_steps(plan.steps))
     paragraphs += [_later(heading, requests) for heading, requests in plan.later]
     paragraphs += [[heading, *_shown(arguments)] for heading, arguments in plan.arguments]
-    return _joined([*paragraphs, *_closing(plan)])
+    return harmless(_joined([*paragraphs, *_closing(plan)]))
 
 
 def _lines(facts: Sequence[Fact]) -> list[tuple[str, str]]:

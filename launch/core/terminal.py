@@ -2,12 +2,8 @@
 
 import re
 import sys
-from functools import partial
 
 from trainer.errors import SettingsError
-
-say = partial(print, flush=True)  # a pipe would buffer it otherwise
-
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 # Control characters but tabs and line ends, and the marks that turn the direction of writing around.
@@ -20,6 +16,11 @@ def harmless(text: str) -> str:
     Colours go; whatever else is no plain text is shown by its number.
     """
     return _HOSTILE.sub(lambda mark: ascii(mark[0])[1:-1], _COLOURS.sub("", text))
+
+
+def say(text: str = "") -> None:
+    """Prints a line, of which nothing is obeyed: a job's name, a reason or a path in it may be a stranger's."""
+    print(harmless(text), flush=True)  # a pipe would buffer it otherwise
 
 
 def confirm(what: str) -> None:

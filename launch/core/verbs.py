@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from launch.core.terminal import say
+from launch.core.terminal import harmless, say
 from trainer.contract import STOPPED, Exit
 from trainer.errors import SettingsError, TrainerError
 from trainer.settings import completion, flags
@@ -110,7 +110,7 @@ def coded(act: Callable[[], int]) -> int:
         return act()
     except TrainerError as error:
         sys.stdout.flush()
-        print(f"error: {without_secrets(str(error))}", file=sys.stderr)
+        print(f"error: {harmless(without_secrets(str(error)))}", file=sys.stderr)
         return error.code
     except KeyboardInterrupt:
         return STOPPED

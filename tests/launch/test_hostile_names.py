@@ -1,0 +1,216 @@
+"""Whatever a stranger calls a job, a file, a class or a run: every template and page shows it, and none obeys it.
+
+Names are a list of known attacks and mixtures of them, the same in each run.
+"""
+
+import csv
+import io
+import json
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from html.parser import HTMLParser
+from importlib.resources import files
+from itertools import takewhile
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from launch.core import templates
+from launch.core.cells import FORMULAS
+from launch.core.plan import as_json, as_text
+from launch.core.tables import table
+from launch.core.templates import COMMENT, MARK
+from launch.core.terminal import harmless, say
+from launch.ec2 import machines
+from launch.rehearse.receipt import page as receipt
+from launch.report import findings, page, tables
+from launch.slurm.script import render
+from launch.sweep.table import CSV, write_csv
+from tests.launch.ec2.known import plan
+from tests.launch.rehearse.receipt.receipts import RECEIPT
+from tests.launch.report.conftest import NOON
+from tests.launch.report.made import run
+from tests.launch.slurm.jobs import GPUS, planned
+from trainer.config import TrainConfig
+from trainer.errors import SettingsError
+
+KNOWN = (
+    "it's", '"', "\\", "$(touch ran)", "`touch ran`", "${HOME}", "a\nb; touch ran", "\r\n#SBATCH --wrap=ran", "';",
+    "=1+1", "@SUM(1)", "-2+cmd|' /C calc'!A0", "+1;2", "\t=1", "\x1b[2J\x1b]0;t\x07", "\x9b31m", "\u202egpj.exe",
+    "\u2066x", "<script>ran()</script>", "' onload='ran()", '"><img src=x onerror=ran()>', "</title><b>", "]]>",
+    "--><b>", "{{ 7*7 }}", "{% raw %}", "&lt;b&gt;", "javascript:ran()", "@JOB@", "%s%n", "../../etc/passwd", "-rf",
+    "--epochs", "m\u00fcll \u6f22", "\U0001f680", " ", "x" * 10_000,
+)  # fmt: skip
+
+
+def mixtures(count: int) -> list[str]:
+    """Several of them in one name."""
+    random = Random(17)
+    return ["".join(random.choices(KNOWN[:-1], k=random.randrange(2, 6))) for _ in range(count)]
+
+
+HOSTILE = (*KNOWN, *mixtures(60))
+
+
+# ---- shells
+
+
+def marked_lines(template: str) -> list[str]:
+    """The lines of a template that are filled."""
+    text = COMMENT.sub("", files("infra").joinpath(template).read_text())
+    return [line for line in text.splitlines() if MARK.search(line)]
+
+
+@pytest.mark.parametrize("template", ["ec2/boot.sh", "slurm/job.sbatch"])
+def test_a_shell_gets_each_value_back_as_it_went_in(template: str, tmp_path: Path) -> None:
+    """The lines of the real template, in a real bash, in a folder where nothing may appear."""
+    script = list[str]()
+    for line in marked_lines(template):
+        (variable,) = re.findall(r"^(\w+)=", line)
+        for name in HOSTILE:
+            value: str | Sequence[str] = [name, name] if "(@" in line else name
+            script.append(MARK.sub(lambda mark, value=value: templates._quoted(value), line))  # type: ignore[misc]
+            script.append(f"printf '%s\\0' \"${{{variable}[@]}}\"")
+
+    ended = subprocess.run(["bash"], input="\n".join(script).encode(), capture_output=True, cwd=tmp_path, check=True)
+
+    expected = [
+        name for line in marked_lines(template) for name in HOSTILE for _ in range(2 if "(@" in line else 1)
+    ]  # fmt: skip
+    assert ended.stdout.decode().split("\0")[:-1] == expected
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_whole_scripts_stay_scripts(tmp_path: Path) -> None:
+    """With everything in one of them: bash reads it to its end, and nothing is run by reading."""
+    names = [name for name in HOSTILE if len(name) < 300]
+    cluster = replace(plan().payload.cluster, train=tuple(names), image=" ".join(names), job=names[0])
+
+    script = machines.user_data(cluster, cluster.resolved.instances[0])
+
+    ended = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_batch_script_is_refused_or_keeps_its_directives() -> None:
+    """sbatch reads them until the first line that is none: https://slurm.schedmd.com/sbatch.html"""
+    plain, refused = _directives(Path("/data/plain")), 0
+    assert "#SBATCH --job-name=digits" in plain
+    for name in HOSTILE:
+        try:
+            assert _directives(Path("/data") / name) == plain
+        except SettingsError:
+            refused += 1
+    assert refused < len(HOSTILE)
+
+
+def _directives(data: Path) -> list[str]:
+    script = _batch_script(data).splitlines()
+    return list(takewhile(lambda line: line.startswith("#") or not line.strip(), script))
+
+
+def _batch_script(data: Path) -> str:
+    return render(planned(GPUS, cwd=Path("/home/me"), dataset="imagefolder", data_dir=data).payload.job)
+
+
+# ---- JSON, and what a plan shows
+
+
+def test_a_plan_as_json_says_what_was_given() -> None:
+    for name in KNOWN:
+        made = plan(train=TrainConfig(dataset="imagenet", wandb=name))
+        assert any(name in text for text in _texts(json.loads(as_json(made))))
+        assert harmless(as_text(made)) == as_text(made)
+
+
+def _texts(tree: object) -> list[str]:
+    if isinstance(tree, dict):
+        return [text for value in tree.values() for text in _texts(value)]
+    if isinstance(tree, list):
+        return [text for value in tree for text in _texts(value)]
+    return [str(tree)]
+
+
+# ---- pages
+
+
+class Structure(HTMLParser):
+    """The elements of a page, how often each is there, and all names of their attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements, self.attributes = Counter[str](), set[str]()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements[tag] += 1
+        self.attributes |= {name for name, _ in attrs}
+
+
+def report_page(names: Sequence[str]) -> str:
+    runs = [replace(run("a", batch=64 + place), name=name, reason=name) for place, name in enumerate(names)]
+    results = findings.find(runs, None, target=None, unread=())
+    return page.as_html(results, (), [*names], tables.tables(results), title=" ".join(names), made=NOON)
+
+
+def receipt_page(names: Sequence[str]) -> str:
+    lines = [replace(RECEIPT.lines[0], text=name) for name in names]
+    nodes = [replace(node, how=name) for node, name in zip(RECEIPT.nodes, names, strict=False)]
+    facts = replace(RECEIPT, job=" ".join(names), command=" ".join(names), place=names[0], lines=lines, nodes=nodes,
+                    differences=[*names], trouble=" ".join(names), faults=[(1.0, name) for name in names])  # fmt: skip
+    return receipt.as_html(facts)
+
+
+@pytest.fixture(autouse=True)
+def no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A receipt's are drawn of numbers, by matplotlib, and take longer than all the rest here."""
+    monkeypatch.setattr(receipt, "charts", lambda epochs: [])
+
+
+@pytest.mark.parametrize("make", [report_page, receipt_page])
+def test_a_page_has_the_same_elements_whatever_the_names_are(make: Callable[[Sequence[str]], str]) -> None:
+    plain, hostile = Structure(make([f"plain{n}" for n in range(len(HOSTILE))])), Structure(make(HOSTILE))
+
+    assert plain.elements.total() > 300
+    assert hostile.elements == plain.elements
+    assert hostile.attributes <= plain.attributes
+
+
+# ---- CSV
+
+
+def cells(text: str) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(text)))
+
+
+def is_formula(cell: str) -> bool:
+    return cell.startswith(FORMULAS) and not re.fullmatch(r"[-+][0-9.e+-]+", cell)
+
+
+def test_no_cell_of_a_table_is_a_formula_and_no_line_is_torn(tmp_path: Path) -> None:
+    runs = [replace(run(f"r{place}"), name=name, reason=name) for place, name in enumerate(HOSTILE)]
+
+    write_csv(runs, tmp_path)
+    sweep = cells((tmp_path / CSV).read_text())
+    report = cells(tables.as_csv(findings.find(runs, None, target=None, unread=())))
+
+    for rows in (sweep, report):
+        assert len(rows) == 1 + len(runs)
+        assert {len(row) for row in rows} == {len(rows[0])}
+        assert [cell for row in rows for cell in row if is_formula(cell)] == []
+
+
+# ---- terminals
+
+
+def test_a_terminal_shows_every_name_and_obeys_none(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in HOSTILE:
+        say(name)
+    assert all(part.isprintable() for part in re.split(r"[\n\t]", capsys.readouterr().out))
+    for name in HOSTILE:
+        for line in (harmless(name), table(["job"], [[name]])):
+            assert all(part.isprintable() for part in re.split(r"[\n\t]", line)), ascii(name)
