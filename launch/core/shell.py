@@ -49,20 +49,37 @@ def run(
     """
     ending = _Ending(grace_s, stop_signal)
     with _handling(ending.on_signal):
-        # No standard input: a process group in the background is suspended when it reads a terminal.
-        process = subprocess.Popen(
-            command,
-            env={**env, MARK: ending.mark},
-            stdin=subprocess.DEVNULL,
-            process_group=0,
-            **(_CAPTURED if on_line else {}),
-        )
-        ending.begin(process.pid)
-        if on_start:
-            on_start(process.pid)
-        with _lines_passed_on(process.stdout, on_line):
-            code = _wait(process)
-            ending.finish(code)
+        code = _run_to_end(command, env, ending, on_line, on_start)
+    return _judged(command, code, ending, on_signal)
+
+
+def _run_to_end(
+    command: Sequence[str],
+    env: Mapping[str, str],
+    ending: "_Ending",
+    on_line: Callable[[str], None] | None,
+    on_start: Callable[[int], None] | None,
+) -> int:
+    """The exit code of `command`, or minus the signal that ended it; nothing of it is left."""
+    # No standard input: a process group in the background is suspended when it reads a terminal.
+    process = subprocess.Popen(
+        command,
+        env={**env, MARK: ending.mark},
+        stdin=subprocess.DEVNULL,
+        process_group=0,
+        **(_CAPTURED if on_line else {}),
+    )
+    ending.begin(process.pid)
+    if on_start:
+        on_start(process.pid)
+    with _lines_passed_on(process.stdout, on_line):
+        code = _wait(process)
+        ending.finish(code)
+    return code
+
+
+def _judged(command: Sequence[str], code: int, ending: "_Ending", on_signal: Callable[[int], None] | None) -> int:
+    """The exit code to return.  Raises MachineError for a command that somebody else killed."""
     if on_signal and ending.asked_by is not None:
         on_signal(ending.asked_by)
     if code >= 0:
@@ -102,6 +119,60 @@ def _lines_passed_on(lines: IO[str] | None, on_line: Callable[[str], None] | Non
     listener.join(HEARD_OUT_S)
 
 
+class Together:
+    """Commands that other threads run at the same time, each with `run`; a signal reaches all of them.
+
+    asked_by: the first signal that asked to end them; what is run after it ends at once.
+    """
+
+    def __init__(self) -> None:
+        self.asked_by: int | None = None
+        self._endings: list[_Ending] = []
+
+    def run(
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        grace_s: float = 40.0,
+        on_line: Callable[[str], None] | None = None,
+        on_start: Callable[[int], None] | None = None,
+        on_signal: Callable[[int], None] | None = None,
+    ) -> int:
+        """As run(), from any thread."""
+        ending = _Ending(grace_s, None)
+        self._endings.append(ending)
+        if self.asked_by is not None:
+            ending.on_signal(self.asked_by, None)
+        try:
+            code = _run_to_end(command, env, ending, on_line, on_start)
+        finally:
+            self._endings.remove(ending)
+        return _judged(command, code, ending, on_signal)
+
+    def stop(self) -> None:
+        """Asks all commands to end, as a SIGTERM to us would."""
+        self.on_signal(signal.SIGTERM, None)
+
+    def on_signal(self, signum: int, frame: FrameType | None) -> None:
+        self.asked_by = self.asked_by or signum
+        for ending in list(self._endings):
+            ending.on_signal(signum, frame)
+
+
+@contextmanager
+def together() -> Iterator[Together]:
+    """Commands that threads run beside each other inside the block; in the main thread only."""
+    commands = Together()
+    with _handling(commands.on_signal):
+        yield commands
+
+
+def ask_to_end(group: int) -> None:
+    """Asks a command to save and end; group: the process id that on_start was called with."""
+    _send(signal.SIGTERM, group)
+
+
 class _Ending:
     """Ends one command: passes on the first signal, kills at the next one or after the grace period."""
 
@@ -113,14 +184,21 @@ class _Ending:
         self._group: int | None = None
         self._grace_s = grace_s
         self._killer = threading.Timer(grace_s, self._kill)
+        # A signal may come while another thread starts the command, or in the middle of a handler.
+        self._lock = threading.RLock()
 
     def begin(self, group: int) -> None:
         """Notes that the command runs as process group `group`; a signal may have arrived while it started."""
-        asked_by, self._group = self.asked_by, group
-        if asked_by is not None:
-            self._ask(asked_by)
+        with self._lock:
+            asked_by, self._group = self.asked_by, group
+            if asked_by is not None:
+                self._ask(asked_by)
 
     def on_signal(self, signum: int, _frame: FrameType | None) -> None:
+        with self._lock:
+            self._on_signal(signum)
+
+    def _on_signal(self, signum: int) -> None:
         if self.asked_by is not None:
             # `timeout`, and a terminal that is closed, send two signals for one request.
             if signum == signal.SIGINT or time.monotonic() - self._asked_at > SAME_REQUEST_S:

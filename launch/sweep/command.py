@@ -12,13 +12,15 @@ from launch.core.price import usd
 from launch.core.runs import Run
 from launch.core.terminal import confirm, say
 from launch.sweep import table
+from launch.sweep.beside import sweep_beside
 from launch.sweep.cli import SweepRequest
-from launch.sweep.folder import opened
+from launch.sweep.folder import check, opened
 from launch.sweep.planned import Planned, plan_runs
 from launch.sweep.price import prices, total
 from launch.sweep.progress import StatusLine
 from launch.sweep.runner import Context
-from launch.sweep.sequence import Work, earlier, left, sweep
+from launch.sweep.sequence import Work, earlier, left, others, sweep
+from launch.sweep.slots import Slot, machine, slots
 from trainer.contract import Exit
 from trainer.errors import FullDisk, MachineError, SettingsError, TrainerError, is_full
 from trainer.settings.registry import did_you_mean
@@ -26,8 +28,11 @@ from trainer.settings.registry import did_you_mean
 
 @dataclass(frozen=True)
 class Plan:
+    """places: of runs at the same time."""
+
     request: SweepRequest
     work: Work
+    places: Sequence[Slot]
 
 
 def act(request: SweepRequest, env: Mapping[str, str]) -> int:
@@ -57,12 +62,27 @@ def _plan(request: SweepRequest, env: Mapping[str, str]) -> Plan:
     options = request.options
     runs = plan_runs(request.spec, request.overrides, options.gpus)
     _check_names(options.only, runs)
+    check(request.out, request.spec)
     before = earlier(runs, request.out, retry_failed=options.retry_failed)
     todo = left(runs, before, retry_failed=options.retry_failed)
     if options.only:
         todo = [run for run in todo if run.name in options.only]
+    places = _places(request, todo, env)
     prices_of = prices(todo, env, rehearsed=request.spec.rehearse, usd_per_hour=options.usd_per_hour)
-    return Plan(request, Work(runs, todo, prices_of, before))
+    return Plan(request, Work(runs, todo, prices_of, before, others(runs, request.out)), places)
+
+
+def _places(request: SweepRequest, todo: Sequence[Planned], env: Mapping[str, str]) -> list[Slot]:
+    """Where runs go at the same time; one place: one after the other.  Raises SettingsError."""
+    count, backend = request.options.parallel, request.backend
+    if count == 1:
+        return [Slot(())]
+    if not backend.shares_folders or request.spec.rehearse:
+        shared = backends.all_with(lambda one: one.shares_folders)
+        raise SettingsError(f"--parallel {count} works for {' and '.join(shared)}; leave it out for {backend.name}.")
+    if backend.needs_wait_flag:  # a cluster has machines of its own for each
+        return [Slot(())] * count
+    return slots(machine(env), count, todo)
 
 
 def _check_names(only: Sequence[str], runs: Sequence[Planned]) -> None:
@@ -182,10 +202,12 @@ def _carry_out(plan: Plan, env: Mapping[str, str]) -> int:
     with opened(out, spec) as identity:
         say_above("")
         context = Context(
-            spec.name, identity, out, Path("runs"), env, Clock(), spec.rehearse, say_above, show=status.show
+            spec.name, identity, out, Path("runs"), env, Clock(), spec.rehearse, say_above, show=status.show,
+            diverged_at=plan.request.options.diverged_at,
         )  # fmt: skip
         try:
-            ended = sweep(plan.work, context)
+            at_once = len(plan.places) > 1
+            ended = sweep_beside(plan.work, context, plan.places) if at_once else sweep(plan.work, context)
         finally:
             status.clear()
     _close(ended, out)

@@ -40,6 +40,12 @@ def opened(out: Path, spec: Spec) -> Iterator[str]:
         yield _identity(out / SWEEP, spec)
 
 
+def check(out: Path, spec: Spec) -> None:
+    """Raises SettingsError for a folder that belongs to another sweep.  Reads only."""
+    if (out / SWEEP).exists():
+        _identity(out / SWEEP, spec)
+
+
 def _identity(path: Path, spec: Spec) -> str:
     """The id in the sweep's file, which is written if it is not there."""
     owner = {"name": spec.name, "backend": spec.backend, "rehearse": spec.rehearse}

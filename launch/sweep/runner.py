@@ -10,6 +10,7 @@ from typing import Any
 from launch.core import runs, shell
 from launch.core.clock import Clock
 from launch.core.runs import Run, State
+from launch.sweep.diverging import Watched
 from launch.sweep.folder import collect_results, job_name, write_records
 from launch.sweep.output import Output, Record, open_log
 from launch.sweep.planned import Planned
@@ -48,7 +49,8 @@ class Context:
     """What all runs of a sweep share.
 
     results: where launchers leave what they fetch; env: of this process; say: writes a line; show: overwrites the
-    line that shows how far it is; launcher: a run's command line.
+    line that shows how far it is; launcher: a run's command line; run: carries it out, as shell.run.
+    diverged_at: how many times its lowest the training loss of a run is that is ended; 0: none is.
     """
 
     sweep: str
@@ -61,6 +63,8 @@ class Context:
     say: Callable[[str], None]
     show: Callable[[str], None] = lambda text: None
     launcher: Callable[[Planned, "Context"], list[str]] = command
+    run: Callable[..., int] = shell.run
+    diverged_at: float = 0.0
 
     def folder(self, run: Planned) -> Path:
         return self.out / run.name
@@ -74,6 +78,7 @@ class End:
     """How a launcher ended.  signal: what asked the sweep to stop, if it did; error: why the launcher was lost.
 
     outcome: what the launcher wrote; trainer_reason: what the trainer wrote in the run's folder; last: its last line.
+    diverged: why we ended it, if we did.
     """
 
     code: int
@@ -83,11 +88,14 @@ class End:
     outcome: Outcome | None = None
     trainer_reason: str = ""
     last: str = ""
+    diverged: str = ""
 
     @property
     def state(self) -> State:
         if self.code == Exit.DONE:
             return "done"
+        if self.diverged:
+            return "failed"
         state = self.outcome.state if self.outcome else outcomes.state_of(self.code)
         return "failed" if state == "failed" and self.signal is None else "interrupted"
 
@@ -96,6 +104,8 @@ class End:
         """Why the run is not done, as one sentence; empty if it is."""
         if self.state == "done":
             return ""
+        if self.diverged:
+            return self.diverged
         reason = (self.outcome.reason if self.outcome else self.error) or self.trainer_reason
         if self.state == "failed":
             return reason or self._unexplained
@@ -126,8 +136,9 @@ def perform(
     if context.rehearsed:  # its AWS is gone, so it starts anew
         (folder / METRICS).unlink(missing_ok=True)
     with open_log(folder / LOG) as log:
-        output = Output(log, on_record)
-        end = _launch(run, context, output)
+        watched = Watched(run, context.diverged_at)
+        output = Output(log, watched.before(on_record))
+        end = _launch(run, context, output, watched)
     _collect(run, context, output)
     ended = replace(
         started,
@@ -168,7 +179,7 @@ def _started(run: Planned, price: Price, before: Run | None, context: Context) -
     )
 
 
-def _launch(run: Planned, context: Context, output: Output) -> End:
+def _launch(run: Planned, context: Context, output: Output, watched: Watched) -> End:
     """Runs the launcher to its end."""
     folder = context.folder(run)
     for stale in (folder / OUTCOME, folder / LAUNCHER / OUTCOME):
@@ -178,9 +189,9 @@ def _launch(run: Planned, context: Context, output: Output) -> End:
     error = ""
     began = context.clock.now()
     try:
-        code = shell.run(
+        code = context.run(
             context.launcher(run, context), _env(run, context), grace_s=grace_s, on_line=output.add,
-            on_signal=signals.append,
+            on_start=watched.begin, on_signal=signals.append,
         )  # fmt: skip
     except MachineError as lost:
         error, code = str(lost), int(Exit.MACHINE)
@@ -194,6 +205,7 @@ def _launch(run: Planned, context: Context, output: Output) -> End:
         outcomes.read(folder / LAUNCHER),
         trainer.reason if trainer else "",
         output.last,
+        watched.diverged,
     )
 
 

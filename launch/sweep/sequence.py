@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -64,12 +65,27 @@ def left(planned: Sequence[Planned], before: Mapping[str, Run], *, retry_failed:
 
 @dataclass(frozen=True)
 class Work:
-    """runs: of the whole sweep; todo: those to do now, in order; prices: of those; before: runs begun earlier."""
+    """runs: of the whole sweep; todo: those to do now, in order; prices: of those; before: runs begun earlier.
+
+    others: earlier runs that the sweep's file does not name any more, or not now.
+    """
 
     runs: Sequence[Planned]
     todo: Sequence[Planned]
     prices: Mapping[str, Price]
     before: Mapping[str, Run]
+    others: Sequence[Run] = ()
+
+
+def others(planned: Sequence[Planned], out: Path) -> list[Run]:
+    """The runs in `out` that are not planned, such as those of a grid that was larger; unreadable ones left out."""
+    names = {run.name for run in planned}
+    found = []
+    for mark in sorted(out.glob(f"*/{RUN}")):
+        with suppress(SettingsError):
+            if mark.parent.name not in names:
+                found.append(runs.read(mark.parent))
+    return found
 
 
 def sweep(work: Work, context: Context) -> list[Run]:
@@ -79,22 +95,20 @@ def sweep(work: Work, context: Context) -> list[Run]:
     time limit or somebody else ends is a row, and the next begins.
     """
     known, ended = dict(work.before), list[Run]()
-    table.write_csv(_rows(work, known, context), context.out)
+    table.write_csv(rows(work, known, context), context.out)
     for number, run in enumerate(work.todo, 1):
         context.say(f"{number}/{len(work.todo)}  {run.name}: {table.log_hint(context.folder(run))}")
         watch = _watch(work, ended, run, context)
         result, asked_by = perform(run, work.prices[run.name], work.before.get(run.name), context, watch)
         known[run.name] = result
         ended.append(result)
-        table.write_csv(_rows(work, known, context), context.out)
+        table.write_csv(rows(work, known, context), context.out)
         to_begin = work.todo[number:]
         context.say(f"     {table.outcome(result)}{_time_left(work, ended) if to_begin else ''}")
         _stop_if_asked(result, asked_by, len(to_begin))
         if to_begin and (why := why_give_up(ended)):
-            left = "1 run was" if len(to_begin) == 1 else f"{len(to_begin)} runs were"
-            raise Ended(f"{why}: {result.reason} {left} not started. Fix the cause and run the same command with "
-                        "--retry-failed.", result.exit_code or Exit.BUG)  # fmt: skip
-    return _rows(work, known, context)
+            raise given_up(why, result, len(to_begin))
+    return rows(work, known, context)
 
 
 def _watch(work: Work, ended: Sequence[Run], run: Planned, context: Context) -> Callable[[Record], None]:
@@ -138,19 +152,30 @@ def why_give_up(ended: Sequence[Run]) -> str:
     return ""
 
 
+def given_up(why: str, last: Run, left: int) -> Ended:
+    """What to raise where the `left` runs would fail as the last did."""
+    begun = "1 run was" if left == 1 else f"{left} runs were"
+    return Ended(f"{why}: {last.reason} {begun} not started. Fix the cause and run the same command with "
+                 "--retry-failed.", last.exit_code or Exit.BUG)  # fmt: skip
+
+
 def _stop_if_asked(run: Run, asked_by: int | None, more: int) -> None:
     """Raises if somebody asked to stop, also where the run was done by then."""
     done = run.state == "done"
     if asked_by is None or (done and not more):
         return
-    where = "after" if done else "in"
-    sentence = f"stopped {where} run {run.name}; the same command resumes the sweep."
-    raise Interrupted(sentence) if asked_by == signal.SIGTERM else Ended(sentence, STOPPED)
+    raise stopped(f"{'after' if done else 'in'} run {run.name}", asked_by)
 
 
-def _rows(work: Work, known: Mapping[str, Run], context: Context) -> list[Run]:
-    """Every run as it is, begun or not."""
-    return [_row(run, known, context) for run in work.runs]
+def stopped(where: str, asked_by: int) -> Exception:
+    """What to raise where a signal asked the sweep to stop."""
+    sentence = f"stopped {where}; the same command resumes the sweep."
+    return Interrupted(sentence) if asked_by == signal.SIGTERM else Ended(sentence, STOPPED)
+
+
+def rows(work: Work, known: Mapping[str, Run], context: Context) -> list[Run]:
+    """Every run as it is, begun or not, and those of the folder that the sweep's file has no more."""
+    return [*(_row(run, known, context) for run in work.runs), *work.others]
 
 
 def _row(run: Planned, known: Mapping[str, Run], context: Context) -> Run:

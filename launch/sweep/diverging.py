@@ -1,0 +1,51 @@
+"""Runs that diverge are ended: what they would still cost buys no result."""
+
+import math
+from collections.abc import Callable
+
+from launch.core import shell
+from launch.sweep.output import Record
+from launch.sweep.planned import Planned
+
+LOSS = "train_loss"
+
+
+class Watched:
+    """The training losses of one run, and its launcher.  diverged: why it was ended; empty while it was not."""
+
+    def __init__(self, run: Planned, at: float) -> None:
+        """at: how many times its lowest loss is too much; 0: any is fine."""
+        # A signal to what follows a job on Slurm would not reach the job.
+        self._at = 0.0 if run.backend.needs_wait_flag else at
+        self._losses: list[float] = []
+        self._group: int | None = None
+        self.diverged = ""
+
+    def begin(self, group: int) -> None:
+        """group: what to ask to end."""
+        self._group = group
+
+    def before(self, on_record: Callable[[Record], None]) -> Callable[[Record], None]:
+        """`on_record`, after a look at the record."""
+
+        def looked_at(record: Record) -> None:
+            self.look_at(record)
+            on_record(record)
+
+        return looked_at
+
+    def look_at(self, record: Record) -> None:
+        """Ends the run at an epoch whose loss is far above its lowest, and above its first."""
+        loss = record.get(LOSS)
+        if not self._at or self.diverged or loss is None or not math.isfinite(loss):
+            return
+        self._losses.append(float(loss))
+        lowest = min(self._losses)
+        if loss > self._at * lowest and loss > self._losses[0]:
+            epoch = record["epoch"]
+            self.diverged = (
+                f"it diverged: training loss {loss:.3g} in epoch {epoch} after {lowest:.3g}; lower --lr, or give "
+                "--diverged-at 0 to let it go on."
+            )
+            if self._group is not None:
+                shell.ask_to_end(self._group)

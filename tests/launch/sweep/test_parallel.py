@@ -1,0 +1,170 @@
+"""Several runs at a time: each on its own part of the machine, stopped together, and none lost."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from launch.core import runs
+from launch.core.clock import Clock
+from launch.core.errors import Ended
+from launch.core.runs import Run
+from launch.sweep import slots as places
+from launch.sweep.beside import sweep_beside
+from launch.sweep.planned import Planned, plan_runs
+from launch.sweep.price import Price
+from launch.sweep.runner import Context
+from launch.sweep.sequence import Work, others
+from launch.sweep.slots import Slot
+from launch.sweep.spec import parse
+from tests.launch.sweep.sweeps import TINY, ends, rows, sweep, written
+from trainer.errors import SettingsError, TrainerError
+
+Sweep = Callable[..., list[Run]]
+# A launcher that saves when it is asked to end.
+SAVES = f"leave() {{ {ends(75, 'saved.')}; }}; trap leave TERM INT; touch $1/ready; while true; do sleep 0.02; done"
+
+
+def planned(count: int, **fixed: object) -> list[Planned]:
+    content = {"name": "tiny", "fixed": {**TINY, **fixed}, "grid": {"seed": list(range(count))}}
+    return plan_runs(parse(content, "sweep.yaml"), {}, ())
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Iterator[Sweep]:
+    """Sweeps, two runs at a time, over runs whose launchers are these lines of shell; $1 is the run's folder."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    affinity = os.sched_getaffinity(0)
+
+    def play(*launchers: str, before: Mapping[str, Run] | None = None, diverged_at: float = 0.0) -> list[Run]:
+        all_runs = planned(len(launchers))
+        shells = {run.name: launcher for run, launcher in zip(all_runs, launchers, strict=True)}
+
+        def words(run: Planned, context: Context) -> list[str]:
+            return ["sh", "-c", shells[run.name], "sh", str(context.folder(run))]
+
+        context = Context(
+            "tiny", "id", tmp_path, tmp_path / "runs", os.environ, Clock(), False, lambda line: None, launcher=words,
+            diverged_at=diverged_at,
+        )  # fmt: skip
+        known = before or {}
+        todo = [run for run in all_runs if run.name not in known]
+        cores = sorted(affinity)
+        two = [Slot((core,), (gpu,)) for core, gpu in zip((cores[0], cores[-1]), "01", strict=True)]
+        return sweep_beside(Work(all_runs, todo, {run.name: Price() for run in all_runs}, known), context, two)
+
+    yield play
+    signal.signal(signal.SIGINT, before)
+    assert os.sched_getaffinity(0) == affinity  # the sweep itself goes where it likes
+
+
+def test_runs_beside_each_other_are_pinned_to_cores_and_gpus_of_their_own(beside: Sweep, tmp_path: Path) -> None:
+    meets = "touch $1/../met-%d; until [ -e $1/../met-%d ]; do sleep 0.02; done; nproc > $1/cores; " \
+            "echo $CUDA_VISIBLE_DEVICES > $1/gpus; "  # fmt: skip
+
+    ended = beside(meets % (0, 1) + ends(0), meets % (1, 0) + ends(0), ends(0))
+
+    assert [run.state for run in ended] == ["done"] * 3
+    assert [(tmp_path / f"seed-{n}" / "cores").read_text() for n in (0, 1)] == ["1\n", "1\n"]
+    assert {(tmp_path / f"seed-{n}" / "gpus").read_text() for n in (0, 1)} == {"0\n", "1\n"}
+    assert [row["state"] for row in rows(tmp_path).values()] == ["done"] * 3
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
+def test_who_stops_the_sweep_stops_all_runs_which_save(number: int, code: int, beside: Sweep, tmp_path: Path) -> None:
+    def stop() -> None:
+        while not all((tmp_path / f"seed-{n}" / "ready").exists() for n in (0, 1)):
+            time.sleep(0.02)
+        os.kill(os.getpid(), number)
+
+    threading.Thread(target=stop).start()
+    with pytest.raises(TrainerError, match=r"stopped in seed-[01], seed-[01]; the same command resumes") as stopped:
+        beside(SAVES, SAVES, ends(0))
+
+    assert stopped.value.code == code
+    assert [row["state"] for row in rows(tmp_path).values()] == ["interrupted", "interrupted", "planned"]
+
+
+def test_a_resumed_sweep_does_only_what_is_left(beside: Sweep, tmp_path: Path) -> None:
+    done = Run("seed-1", tmp_path / "seed-1", {}, state="done")
+
+    ended = beside(ends(0), "exit 9", ends(0), before={"seed-1": done})
+
+    assert [(run.name, run.state) for run in ended] == [("seed-0", "done"), ("seed-1", "done"), ("seed-2", "done")]
+
+
+def test_failures_that_the_others_would_share_end_it(beside: Sweep, tmp_path: Path) -> None:
+    fails = ends(3, "no folder nowhere.")
+
+    with pytest.raises(Ended, match=r"failed alike.* no folder nowhere\. 2 runs were not started\.|1 run was"):
+        beside(fails, fails, fails, fails)
+
+    assert {row["state"] for row in rows(tmp_path).values()} == {"failed", "planned"}
+
+
+def test_a_run_that_diverges_is_ended_and_is_a_row_with_its_reason(beside: Sweep) -> None:
+    learns = 'for n in 1 2 3; do echo "[METRIC] epoch=$n train_loss=0.$((9 - n))"; done; '
+    diverges = (
+        "trap 'exit 75' TERM; echo '[METRIC] epoch=1 train_loss=2.3'; echo '[METRIC] epoch=2 train_loss=1.0'; "
+        "echo '[METRIC] epoch=3 train_loss=3.5'; until [ -e $1/never ]; do sleep 0.02; done"
+    )
+
+    ended = beside(learns + ends(0), diverges, diverged_at=3.0)
+
+    assert [run.state for run in ended] == ["done", "failed"]
+    assert ended[1].reason.startswith("it diverged: training loss 3.5 in epoch 3 after 1; lower --lr")
+
+
+def test_a_machine_is_divided_into_equal_parts() -> None:
+    whole = Slot(tuple(range(8)), ("0", "1", "2", "3"))
+
+    two = places.slots(whole, 2, planned(2))
+
+    assert two == [Slot((0, 1, 2, 3), ("0", "1")), Slot((4, 5, 6, 7), ("2", "3"))]
+    assert two[1].env({"A": "b"}) == {"A": "b", "CUDA_VISIBLE_DEVICES": "2,3"}
+    assert places.machine({"CUDA_VISIBLE_DEVICES": "5,6"}).gpus == ("5", "6")
+    assert places.machine({"PATH": "/nowhere"}).gpus == ()
+
+
+@pytest.mark.parametrize(("count", "whole", "sentence"), [
+    (9, Slot(tuple(range(8))), "--parallel 9: this machine has 8 cores"),
+    (4, Slot(tuple(range(8)), ("0", "1")), "--parallel 4 leaves 0 GPUs for each run, and seed-0 trains on 1"),
+])  # fmt: skip
+def test_more_runs_than_there_is_room_for_are_refused(count: int, whole: Slot, sentence: str) -> None:
+    with pytest.raises(SettingsError, match=sentence):
+        places.slots(whole, count, planned(1))
+
+
+def test_other_backends_refuse_to_run_several_at_a_time(tmp_path: Path) -> None:
+    path = written(tmp_path, grid={"seed": [0, 1]}, options={"ec2": {"instance_type": "g5.xlarge"}})
+
+    refused = sweep(tmp_path, path, "--backend", "ec2", "--rehearse", "--parallel", 2, "--dry-run")
+
+    assert refused.returncode == 2
+    assert "--parallel 2 works for local and slurm; leave it out for ec2" in refused.stderr
+
+
+def test_rows_of_a_grid_that_was_larger_stay_in_the_table(tmp_path: Path) -> None:
+    for seed in (0, 1, 2):
+        runs.write(Run(f"seed-{seed}", tmp_path / f"seed-{seed}", {}, state="done", point={"seed": seed}))
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / runs.RUN).write_text("{")
+
+    found = others(planned(2), tmp_path)
+
+    assert [(run.name, run.state) for run in found] == [("seed-2", "done")]
+
+
+def test_a_dry_run_refuses_the_folder_that_the_run_would(tmp_path: Path) -> None:
+    path = written(tmp_path, grid={"seed": [0]})
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/sweep.json").write_text('{"name": "other", "backend": "local", "rehearse": false, "id": "x"}')
+
+    refused = sweep(tmp_path, path, "--out", "out", "--dry-run")
+
+    assert refused.returncode == 2
+    assert "out has the sweep other, on local; give another --out" in refused.stderr
