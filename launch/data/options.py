@@ -30,7 +30,10 @@ class PublishOptions(RegionOptions):
     prepared: Path | None = Field(
         None, description="folder for the shards of images that are not prepared yet (default: SOURCE-prepared)"
     )
-    resize: int | None = Field(None, ge=32, description="shorter side of prepared images in pixels, at most")
+    resize: int | None = Field(
+        None, ge=32, description="shorter side of prepared images in pixels, at most (default: trainer.prepare's)"
+    )
+    originals: bool = Field(False, description="keep every image byte for byte when they are prepared")
     work_dir: Path | None = Field(
         None, description="folder for the snapshot's file system, as large as the data (default: beside the shards)"
     )

@@ -313,4 +313,5 @@ def plan_unprepared(
 
 def prepare_command(options: PublishOptions, source: Path, target: Path, python: str = "python") -> tuple[str, ...]:
     resize = ("--resize", str(options.resize)) if options.resize else ()
-    return (python, "-m", "trainer.prepare", str(source), str(target), *resize)
+    whole = ("--no-resize",) if options.originals else ()
+    return (python, "-m", "trainer.prepare", str(source), str(target), *resize, *whole)

@@ -5,8 +5,9 @@ price pages for EBS, S3 and traffic, as remembered on 2026-11-23.
 """
 
 from dataclasses import dataclass
+from datetime import timedelta
 
-from launch.core.estimate.words import hours
+from launch.core.clock import duration
 from launch.core.plan import Fact
 from launch.core.price import usd
 from launch.data.image import BLOCK
@@ -55,7 +56,7 @@ def _line(name: str, label: str, size: int, once_usd: float, seconds: float, mbi
     value = {"bytes": size, "usd": once_usd, "seconds": seconds}
     if not size:
         return Fact(name, value, "is there already", label)
-    text = f"{size / 1e9:,.2f} GB: {usd(once_usd)} once, {hours(seconds / 3600)} at {mbit_s:g} Mbit/s"
+    text = f"{size / 1e9:,.2f} GB: {usd(once_usd)} once, {duration(timedelta(seconds=seconds))} at {mbit_s:g} Mbit/s"
     return Fact(name, value, text, label)
 
 
@@ -63,9 +64,10 @@ def _reading(blocks: int, per_s: float, mbit_s: float) -> Fact:
     size = blocks * BLOCK
     once, traffic = blocks * GET_BLOCK, size / 1e9 * OUT_GB
     value = {"bytes": size, "usd": once, "most_traffic_usd": traffic, "seconds": size / per_s}
+    takes = duration(timedelta(seconds=size / per_s))
     text = (
-        f"{size / 1e9:,.2f} GB: {usd(once)} once, {hours(size / per_s / 3600)} at {mbit_s:g} Mbit/s; outside AWS up to "
-        f"{usd(traffic)} for traffic, after the month's 100 GB that are free"
+        f"{size / 1e9:,.2f} GB: {usd(once)} once, {takes} at {mbit_s:g} Mbit/s; outside AWS up to {usd(traffic)} for "
+        "traffic, after the month's 100 GB that are free"
     )
     return Fact("read_back", value, text, "to read it back")
 

@@ -7,7 +7,7 @@ from launch.doctor.account import spots_use_of_key, use_of_key
 from launch.doctor.case import Case
 from launch.doctor.findings import Verdict, missing, ok, warning
 
-PUBLISH = "infra/data.md: how to make a snapshot; or --data-s3 s3://BUCKET/FOLDER"
+PUBLISH = "python -m launch.data publish FOLDER --name NAME (infra/data.md); or --data-s3 s3://BUCKET/FOLDER"
 
 # Name -> where in a volume its magic number is, and that.  ext4: Documentation/filesystems/ext4/super.rst; XFS: xfs_sb;
 # a partition table begins with GPT's own magic in the second sector, or ends the first one with 55 AA.

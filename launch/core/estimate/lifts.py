@@ -27,7 +27,7 @@ def _ways(training: Training, guess: Forecast) -> list[tuple[str, Training]]:
     if guess.limit in ("EBS", "JPEG decoding") and not data.is_small and data.image_bytes > PREPARED_BYTES:
         small = replace(data, image_bytes=PREPARED_BYTES, is_small=True)
         prepared = replace(training, data=small, kind=replace(training.kind, is_small=True))
-        return [("prepare the data (python -m launch.data publish)", prepared)]
+        return [("prepare the data (launch.data publish)", prepared)]
     if guess.limit == "the network" and config.comm_hook == "none":
         halved = config.model_copy(update={"comm_hook": "bf16"})
         return [("send gradients in 16 bits (--comm-hook bf16)", replace(training, config=halved))]

@@ -9,7 +9,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from launch.rehearse.aws.ec2 import seed
+from moto.ebs.models import EBSSnapshot
+
+from launch.rehearse.aws.ec2 import direct, seed
 from launch.rehearse.aws.ec2.account import Ec2Account
 from launch.rehearse.aws.ec2.moto_patches import patched
 from launch.rehearse.aws.server import Request, RequestLog, first, served
@@ -46,7 +48,9 @@ def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[Ec2]:
         if machines.gateway != processes.LOCALHOST:
             inside = stack.enter_context(served(log, machines.gateway, PORT, machines.place))
         setup = NodeSetup(f"http://{machines.gateway}:{inside}")
-        data = _data(job, folder, makes_images=machines.kind != processes.Processes.kind)
+        if _publishes(job, machines):
+            account.ec2.snapshots.pop(seed.placeholder(account, job), None)
+        data = _data(job, folder, account, makes_images=machines.kind != processes.Processes.kind)
         is_shared = job.options.get("data_volume") == "multi-attach"
         watcher = Watcher(account, machines, setup, job.nodes, data, is_shared, job.regions)
         scene = Ec2(job, account, machines, watcher, f"http://{processes.LOCALHOST}:{port}")
@@ -81,6 +85,10 @@ class Ec2:
     @property
     def differences(self) -> Sequence[str]:
         return self.machines.differences
+
+    @property
+    def publishes(self) -> bool:
+        return _publishes(self.job, self.machines)
 
     @property
     def lives(self) -> Mapping[str, Life]:
@@ -218,7 +226,13 @@ def _machines(folder: Path) -> Iterator[Machines]:
             yield machines
 
 
-def _data(job: RehearsedJob, folder: Path, makes_images: bool) -> Callable[[str], Volume | None]:
+def _publishes(job: RehearsedJob, machines: Machines) -> bool:
+    """Prepared data go into a snapshot block by block, for nodes that can mount it."""
+    is_for_volume = seed.brings_data(job) and not job.options.get("data_s3") and not job.options.get("data_snapshot")
+    return job.is_prepared and is_for_volume and machines.kind != processes.Processes.kind
+
+
+def _data(job: RehearsedJob, folder: Path, account: Ec2Account, makes_images: bool) -> Callable[[str], Volume | None]:
     """A function that makes the data volume of a node.  makes_images: as a file system, else as the folder itself."""
 
     def volume(name: str) -> Volume | None:
@@ -226,6 +240,8 @@ def _data(job: RehearsedJob, folder: Path, makes_images: bool) -> Callable[[str]
             return None
         if not makes_images:
             return Volume(name, job.data.resolve())
+        if (published := direct.snapshot_of(account, name)) is not None:
+            return _from_blocks(published, name, folder)
         image = folder / "data.img"
         if not image.exists():
             size = sum(file.stat().st_size for file in job.data.rglob("*") if file.is_file())
@@ -233,3 +249,12 @@ def _data(job: RehearsedJob, folder: Path, makes_images: bool) -> Callable[[str]
         return Volume(name, image)
 
     return volume
+
+
+def _from_blocks(published: EBSSnapshot, name: str, folder: Path) -> Volume:
+    """A volume with the bytes that were sent to AWS, and holes where none were."""
+    image = folder / f"{published.snapshot_id}.img"
+    if not image.exists():
+        with image.open("wb") as file:
+            direct.write_volume(published, file, fills=False)
+    return Volume(name, image)

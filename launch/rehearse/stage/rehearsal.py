@@ -55,13 +55,22 @@ class Stage:
     ended: float = 0.0
     met: float | None = None
 
+<<<<<<< HEAD
     def run(self, *words: str) -> int:
         """Runs `python -m launch.ec2 words...` on the embedded AWS; returns its exit code, 137 if it was killed."""
         leash = [self.scene.python, "-m", "launch.rehearse.stage.leash", str(os.getpid())]
+=======
+    def run(self, *words: str, module: str = "") -> int:
+        """Runs `python -m launch.ec2 words...` on the embedded AWS; returns its exit code, 137 if it was killed.
+
+        module: another command than the job's launcher.
+        """
+        leash = [sys.executable, "-m", "launch.rehearse.stage.leash", str(os.getpid())]
+>>>>>>> 39c820e (Rehearse publishing, and say how it is done)
         name = words[0] if words[0].isalpha() else "launch"
         try:
             code = shell.run(
-                [*leash, self.job.module, *words],
+                [*leash, module or self.job.module, *words],
                 self._env(),
                 grace_s=GRACE_S,
                 on_line=self.display.launcher_line,
@@ -72,6 +81,16 @@ class Stage:
         self.injection.aim(None)
         self.commands.append((name, code))
         self.ended = time.monotonic()
+        return code
+
+    def publish(self) -> int:
+        """Has launch.data publish the prepared data, which are meant to stay; returns its exit code."""
+        job = self.job
+        work = Path("runs", job.name, "publishing")
+        words = ("publish", str(job.data), "--name", job.data_name, "--work-dir", str(work))
+        code = self.run(*words, module="launch.data")
+        self.at_first |= self.scene.account.resources()
+        self.made.clear()
         return code
 
     def left(self) -> set[str]:
@@ -133,6 +152,10 @@ def _run_folder(folder: Path) -> Iterator[None]:
 def _play(stage: Stage) -> int:
     """Runs the launcher, and what must follow so that nothing is left; returns the job's exit code."""
     job, display = stage.job, stage.display
+    if stage.scene.publishes:
+        code = stage.publish()
+        if code:
+            return code
     code = stage.run(*job.launch_words)
     while reason := stage.injection.repair(code):
         display.note(f"{reason}; running the same command again to resume job {job.name}")

@@ -110,6 +110,10 @@ class SageMaker:
         return (*(ALONE if self.agent.in_network else SHARED), on_cpu, *DIFFERENCES, *drivers)
 
     @property
+    def publishes(self) -> bool:
+        return False  # channels are put into the bucket as they are
+
+    @property
     def lives(self) -> Mapping[str, Machine]:
         return {machine.name: machine for machine in list(self.agent.machines)}
 

@@ -42,6 +42,16 @@ class RehearsedJob:
         return self.backend.module
 
     @property
+    def data_name(self) -> str:
+        """The name under which the data set is published."""
+        return str(self.options.get("data") or self.dataset)
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether trainer.prepare has made the data."""
+        return self.data is not None and (self.data / "manifest.json").is_file()
+
+    @property
     def nodes(self) -> int:
         return self.options.get("nodes") or 1
 
@@ -141,6 +151,11 @@ class Scene(Protocol):
 
     @property
     def trouble(self) -> str: ...
+
+    @property
+    def publishes(self) -> bool:
+        """Whether launch.data publishes the data before the job, as on AWS."""
+        ...
 
     def watch(self, on_look: Callable[[], None], on_trouble: Callable[[str], None]) -> None:
         """Makes nodes from now on.  on_look: called after each look at AWS; on_trouble: called with the trouble."""

@@ -118,6 +118,7 @@ def every_command_on_ec2(shell: Shell) -> list[Words]:
     account = shell.account
     assert shell.type("--nodes", "2", "--dry-run") == 0
     assert shell.type("--nodes", "2", "--region", "us-east-1,eu-west-1", "--dry-run") == 0
+    assert shell.type("--nodes", "2", "--dataset", "imagefolder", "--data", "imagenet", "--dry-run") == 0
     # A job to its end, with a node lost on the way.
     events = (*idle(2), shell.lose("one"), *idle(8), shell.end("one"))
     training = ("--dataset", "imagenet", "--model", "resnet18", "--epochs", "3", "--batch-size", "64")

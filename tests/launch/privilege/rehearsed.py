@@ -19,7 +19,10 @@ def ungranted(file: Path) -> set[str]:
     """What they needed and no policy grants: of the launcher's by actions, of the others' by resources, too."""
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     role = "sagemaker" if any(row["operation"] == "CreateTrainingJob" for row in rows) else "node"
-    launcher = {need.action for row in rows if row["by_launcher"] for need in [_action(row)]} - actions("launcher")
+    launchers = actions("launcher")
+    if any(row["operation"] == "StartSnapshot" for row in rows):  # who publishes has the policy for that, too
+        launchers |= actions("data")
+    launcher = {need.action for row in rows if row["by_launcher"] for need in [_action(row)]} - launchers
     return launcher | {str(need) for need in needs_of_nodes(file) if not allows([policy(role)], need)}
 
 

@@ -200,6 +200,12 @@ def copy_snapshot(
     return copied
 
 
+def snapshot_of(account: Any, volume: str) -> EBSSnapshot | None:
+    """The snapshot that a volume was made from, if it was written through these APIs."""
+    name = account.ec2.volumes[volume].snapshot_id
+    return ebs_backends[account.id][account.region].snapshots.get(name)
+
+
 def write_volume(snapshot: EBSSnapshot, image: Any, *, fills: bool = True) -> None:
     """Writes what a volume made from an encrypted snapshot reads.  image: a binary file.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from moto.ec2.models import ec2_backends
 
-from launch.core.names import ALLOWED_TAG, TOOLKIT
+from launch.core.names import ALLOWED_TAG, DATA_TAG, TOOLKIT
 from launch.rehearse.aws.ec2.account import PROFILE, SCHEDULER_ROLE, Ec2Account
 from launch.rehearse.stage.scene import RehearsedJob
 from trainer import datasets
@@ -65,7 +65,7 @@ def _check_without_data(job: RehearsedJob) -> None:
 
 def brings_data(job: RehearsedJob) -> bool:
     """Whether nodes get data from a volume or from S3; compare launch/ec2/checks.py."""
-    if job.options.get("data_s3") or job.options.get("data_snapshot"):
+    if any(job.options.get(name) for name in ("data", "data_s3", "data_snapshot")):
         return True
     volume = job.options.get("data_volume", "auto")
     return datasets.is_folder(job.dataset) if volume == "auto" else volume != "none"
@@ -75,7 +75,7 @@ def fill(account: Ec2Account, job: RehearsedJob) -> None:
     """Sets the account up as in infra/account.md, with everything that the command line names."""
     options = job.options
     account.fill()
-    snapshot = account.make_snapshot(job.dataset, GIB)
+    snapshot = account.make_snapshot(job.data_name, GIB)
     if bucket := options.get("bucket"):
         account.make_bucket(bucket)
     account.make_secrets(options.get("secret") or ())
@@ -96,7 +96,7 @@ def fill(account: Ec2Account, job: RehearsedJob) -> None:
 def fill_elsewhere(account: Ec2Account, job: RehearsedJob) -> None:
     """Sets up another region that the job may run in."""
     account.fill_region()
-    account.make_snapshot(job.dataset, GIB)
+    account.make_snapshot(job.data_name, GIB)
     account.make_secrets(job.options.get("secret") or ())
     _make_image(account, job.options.get("image") or TOOLKIT)
 
@@ -108,6 +108,13 @@ def zones(account: Ec2Account) -> list[str]:
 
 def _names(value: Any) -> Sequence[str]:
     return [value] if isinstance(value, str) else value or []
+
+
+def placeholder(account: Ec2Account, job: RehearsedJob) -> str:
+    """The id of the snapshot that fill() made for the data set."""
+    tagged = f"tag:{DATA_TAG}"
+    snapshots = account.ec2.snapshots.items()
+    return next((name for name, one in snapshots if one.get_filter_value(tagged) == job.data_name), "")
 
 
 def _rename(resources: dict[str, Any], old: str, new: str) -> None:

@@ -47,7 +47,7 @@ def test_preparing_the_data_lifts_the_disks_ceiling_to_the_gpus() -> None:
     assert guess.lift is not None
     better = expect(images=PREPARED)
 
-    assert guess.lift.how == "prepare the data (python -m launch.data publish)"
+    assert guess.lift.how == "prepare the data (launch.data publish)"
     assert guess.lift.images_per_s == pytest.approx(better.images_per_s)
     assert better.limit == "compute"
     assert better.lift is None
@@ -73,6 +73,6 @@ def test_the_plan_says_what_it_saves() -> None:
 
     assert lines["  ceilings"].startswith("EBS 966 (3,977 for half an hour a day), GPU 2,372")
     assert lines["  to lift it"] == (
-        "prepare the data (python -m launch.data publish): 966 -> 2,372 images/s, saves 14 min and 0.27 USD an epoch"
+        "prepare the data (launch.data publish): 966 -> 2,372 images/s, saves 14 min and 0.27 USD an epoch"
     )
     assert made.as_json()["lift"]["images_per_s"] == pytest.approx(2_372, abs=1)
