@@ -55,18 +55,12 @@ class Stage:
     ended: float = 0.0
     met: float | None = None
 
-<<<<<<< HEAD
-    def run(self, *words: str) -> int:
-        """Runs `python -m launch.ec2 words...` on the embedded AWS; returns its exit code, 137 if it was killed."""
-        leash = [self.scene.python, "-m", "launch.rehearse.stage.leash", str(os.getpid())]
-=======
     def run(self, *words: str, module: str = "") -> int:
         """Runs `python -m launch.ec2 words...` on the embedded AWS; returns its exit code, 137 if it was killed.
 
         module: another command than the job's launcher.
         """
-        leash = [sys.executable, "-m", "launch.rehearse.stage.leash", str(os.getpid())]
->>>>>>> 39c820e (Rehearse publishing, and say how it is done)
+        leash = [self.scene.python, "-m", "launch.rehearse.stage.leash", str(os.getpid())]
         name = words[0] if words[0].isalpha() else "launch"
         try:
             code = shell.run(
