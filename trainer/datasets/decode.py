@@ -54,11 +54,13 @@ def _cropped(data: bytes, choose: Callable[[int, int], Crop], size: int) -> Pixe
 
 
 def _shrunk(crop: Crop, height: int, decoded_height: int) -> Crop:
-    """The same crop in an image that was decoded smaller."""
+    """The same crop in an image that was decoded smaller: to some eighths, rounded up, of which its height tells."""
     if decoded_height == height:
         return crop
-    scale = decoded_height / height
-    return Crop(*(int(side * scale) for side in crop))
+    scale = max(1, round(8 * decoded_height / height)) / 8
+    top, left = round(crop.top * scale), round(crop.left * scale)
+    bottom, right = round((crop.top + crop.height) * scale), round((crop.left + crop.width) * scale)
+    return Crop(top, left, max(1, bottom - top), max(1, right - left))
 
 
 def _resized(pixels: Pixels, part: Crop, size: int) -> Pixels:

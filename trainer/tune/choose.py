@@ -23,15 +23,18 @@ def next_batch_size(tried: Sequence[Trial], first: int, largest: int) -> int | N
     """The batch size to try next, or None: doubled until one does not fit or brings nothing, then once in between."""
     if not tried:
         return min(first, largest)
-    fitting = [trial.batch_size for trial in tried if trial.images_per_s is not None]
-    failed = [trial.batch_size for trial in tried if trial.images_per_s is None]
-    if not failed:
-        doubled = min(2 * fitting[-1], largest)
-        return None if doubled == fitting[-1] or _brings_nothing(tried) else doubled
+    fitting, failed = _sizes(tried, fit=True), _sizes(tried, fit=False)
     if not fitting:
         return min(failed) // 2 or None
-    between = (max(fitting) + min(failed)) // 2
-    return between if len(failed) == 1 and between < min(failed) and max(fitting) * 2 == min(failed) > 2 else None
+    if failed:
+        return _between(max(fitting), min(failed)) if len(failed) == 1 else None
+    doubled = min(2 * fitting[-1], largest)
+    return None if doubled == fitting[-1] or _brings_nothing(tried) else doubled
+
+
+def _between(fits: int, fits_not: int) -> int | None:
+    """The middle, where one is the double of the other, and not the middle itself."""
+    return (fits + fits_not) // 2 if 2 * fits == fits_not > 2 else None
 
 
 def _brings_nothing(tried: Sequence[Trial]) -> bool:
@@ -57,4 +60,8 @@ def best(tried: Sequence[Trial]) -> Trial | None:
 
 def largest_that_fits(tried: Sequence[Trial]) -> int:
     """The largest batch size that fits, of those that were tried."""
-    return max(trial.batch_size for trial in tried if trial.images_per_s is not None)
+    return max(_sizes(tried, fit=True))
+
+
+def _sizes(tried: Sequence[Trial], *, fit: bool) -> list[int]:
+    return [trial.batch_size for trial in tried if (trial.images_per_s is not None) == fit]
