@@ -5,6 +5,7 @@ import random
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from trainer.datasets.fetching import in_order_of_use, most_at_once
 from trainer.distributed.sampler import Order, positions
 from trainer.errors import DataError, FullDisk, MachineError, SettingsError
 from trainer.settings.checks import check
+from trainer.state import snapshot
+from trainer.training import Progress
 
 URL = "s3://shards/data/pets"
 
@@ -331,3 +334,19 @@ def test_shards_are_fetched_in_the_order_of_their_first_use() -> None:
     assert in_order_of_use(used) == [2, 0, 1]
     assert most_at_once(used, np.array([10, 1, 100])) == 110  # 2 and 0; then 0 and 1
     assert most_at_once(used[:0], np.array([1])) == 0
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "inside", "sentence"),
+    [
+        ({"data_url": URL, "shuffle_shards": 16}, {"data_url": URL, "shuffle_shards": 8}, 24, "--shuffle-shards 16;"),
+        ({}, {"data_url": URL, "shuffle_shards": 8}, 24, "mixed without --data-url;"),
+        ({"data_url": URL, "shuffle_shards": 16}, {"data_url": URL, "shuffle_shards": 8}, 0, None),
+        ({"shuffle_shards": 16}, {"data_url": None, "shuffle_shards": 8}, 24, None),
+    ],
+)
+def test_resuming_inside_an_epoch_needs_its_mixing(
+    was: dict[str, Any], now: dict[str, Any], inside: int, sentence: str | None
+) -> None:
+    with pytest.raises(SettingsError, match=sentence) if sentence else nullcontext():
+        snapshot._check_order(was, now, Progress(images=inside))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.trainer import parts
 from tests.trainer.datasets.test_streaming import together
 from trainer.batches import Batches
 from trainer.datasets import imagefolder, imagenet
@@ -17,7 +18,9 @@ from trainer.datasets.bounded import bounded_permutation
 from trainer.datasets.manifest import Shard
 from trainer.datasets.resident import ResidentSplit
 from trainer.datasets.shards import Folder, numbers_by_shard
+from trainer.distributed.ranks import Ranks
 from trainer.distributed.sampler import Order, positions, shard
+from trainer.distributed.session import Session
 from trainer.errors import DataError
 
 OF_FOUR = Batches(4, 1, 1)
@@ -45,6 +48,26 @@ def test_training_and_evaluation_see_the_bits_that_the_folder_gives(
     assert same(trained(folder), trained(shards))
     assert same(*evaluated)
     assert folder.signature == shards.signature
+
+
+@pytest.mark.slow("a training on shards ends with the weights of one on the folder")
+def test_a_training_on_shards_ends_with_the_weights_of_one_on_the_folder(photos, prepared, tmp_path: Path) -> None:
+    source = photos()
+    prepared(source)
+    session = Session(Ranks(), torch.device("cpu"), 60.0)
+
+    states = []
+    for place in (source, tmp_path / "prepared"):
+        settings = parts.config(
+            dataset="imagenet", data_dir=place, cache_dir=tmp_path / "cache", global_batch_size=4, epochs=2, seed=3
+        )
+        torch.manual_seed(0)
+        folder = tmp_path / f"checkpoints of {place.name}"
+        folder.mkdir()
+        parts.trained(session, settings, folder)
+        states.append(parts.state(folder))
+
+    assert parts.differing(*(state["model"] for state in states)) == []
 
 
 def test_small_images_are_resident_from_shards_as_from_a_folder(photos, prepared, ask, tmp_path: Path) -> None:

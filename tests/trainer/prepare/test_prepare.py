@@ -274,6 +274,7 @@ def many(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
+@pytest.mark.slow("trainer.prepare that is killed resumes, with the bytes of an unbroken one")
 def test_killed_it_resumes_and_the_bytes_are_those_of_an_unbroken_one(many, prepared, tmp_path: Path) -> None:
     target = tmp_path / "prepared"
     process = start(many, target, "--no-resize", "--workers", "2")
@@ -289,16 +290,22 @@ def test_killed_it_resumes_and_the_bytes_are_those_of_an_unbroken_one(many, prep
     assert content(target) == content(tmp_path / "unbroken")
 
 
-def test_ctrl_c_keeps_what_is_whole_and_leaves_no_process(many, tmp_path: Path) -> None:
+@pytest.mark.slow("trainer.prepare that is asked to stop keeps what is whole, and leaves no process")
+@pytest.mark.parametrize(
+    ("number", "code", "said_first"), [(signal.SIGINT, 130, "stopped"), (signal.SIGTERM, 75, "asked to stop")]
+)
+def test_asked_to_stop_it_keeps_what_is_whole_and_leaves_no_process(
+    number: int, code: int, said_first: str, many, tmp_path: Path
+) -> None:
     target = tmp_path / "prepared"
     process = start(many, target, "--no-resize", "--workers", "2")
     wait_for_shards(target, process, 1)
 
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, said = process.communicate(timeout=30)
 
-    assert process.returncode == 130
-    assert said.decode() == "stopped; what is whole is kept: run the same command again to resume.\n"
+    assert process.returncode == code
+    assert said.decode() == f"{said_first}; what is whole is kept: run the same command again to resume.\n"
     assert list(target.rglob("*.part")) == []
     record = json.loads(min(target.glob(".prepare/train-*.json")).read_text())
     assert record["places"]
@@ -310,6 +317,7 @@ def killed(task: int, count) -> int:
     return task
 
 
+@pytest.mark.slow("a killed worker of trainer.prepare is a sentence")
 def test_a_worker_that_is_killed_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match=r"a worker was killed \(exit code -9\), most likely for want of memory"):
         list(pool.run_all(range(5), killed, 2, lambda done: None))
