@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -150,3 +151,69 @@ def test_a_run_of_a_gpu_predicts_on_a_cpu(train: Run, tmp_path: Path) -> None:
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith(str(image))
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """A folder of JPEGs of two classes, one darker than the other, and large enough to be streamed."""
+    rng = np.random.default_rng(0)
+    for half, count in (("train", 48), ("val", 8)):
+        for label, name in enumerate(("dark", "light")):
+            (tmp_path / "photos" / half / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = rng.integers(100 * label, 100 * label + 100, (15, 20, 3), dtype=np.uint8)
+                image = Image.fromarray(pixels).resize((320, 240))
+                image.save(tmp_path / "photos" / half / name / f"{number}.jpg", quality=95)
+    return tmp_path / "photos"
+
+
+@pytest.mark.parametrize("flags", [
+    (), ("--decode", "gpu"), ("--image-size-start", "32"), ("--image-size-start", "32", "--compile"),
+], ids=" ".join)  # fmt: skip
+def test_photos_are_learned_with(flags: tuple[str, ...], photos: Path, train: Run, tmp_path: Path) -> None:
+    ended = train("--model", "resnet18", "--dataset", "imagenet", "--data-dir", photos, "--image-size", "64",
+                  "--epochs", "6", "--batch-size", "16", *flags)  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert records(tmp_path / "run")[-1]["eval_top1"] > 0.9
+
+
+def test_a_gpu_decodes_what_a_cpu_decodes(photos: Path) -> None:
+    program = f"""
+import pathlib, torch
+from trainer.datasets.crops import middle_crop
+from trainer.datasets.gpu_rows import GpuRows, check_gpu_decodes
+from trainer.datasets.normalisation import IMAGENET, Normaliser
+from trainer.datasets.rows import ByteRows, View
+device = torch.device("cuda")
+check_gpu_decodes(device)
+normalise = Normaliser(IMAGENET, 64, device, True)
+made = []
+for kind in (GpuRows, ByteRows):
+    rows = kind(8, 64, normalise, device)
+    for row, path in enumerate(sorted(pathlib.Path({str(photos)!r}).rglob("*.jpg"))[:8]):
+        rows.put(row, path.read_bytes(), View(middle_crop, row % 2 == 0))
+    assert rows.settle() == {{}}
+    made.append(rows.images())
+print(float((made[0] - made[1]).abs().mean()))
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False,
+                           env=trainer_env())  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert float(ended.stdout) < 0.03  # two levels of 255: another IDCT, and nothing rounded in between
+
+
+def test_tune_finds_a_batch_and_says_how_busy_the_gpu_was() -> None:
+    command = [sys.executable, "-m", "trainer.tune", "--model", "cnn", "--dataset", "synthetic", "--image-size", "32",
+               "--trial-s", "3", "--batch-size-from", "256", "--batch-size-to", "512"]  # fmt: skip
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=trainer_env())
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-1] in ("--batch-size 256", "--batch-size 512")
+    assert "%" in ended.stdout.splitlines()[1].split()[-1]
+
+
+def test_tune_survives_a_batch_that_does_not_fit() -> None:
+    command = [sys.executable, "-m", "trainer.tune", "--model", "resnet50", "--dataset", "synthetic", "--image-size",
+               "1024", "--synthetic-images", "8192", "--trial-s", "0.5", "--batch-size", "4096"]  # fmt: skip
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=trainer_env())
+    assert ended.returncode == Exit.TRAINING, ended.stderr
+    assert "does not fit into memory" in ended.stdout
