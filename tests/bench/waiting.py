@@ -2,14 +2,13 @@
 
     python -m tests.bench.waiting FOLDER
 
-ResNet-18 at 224 px trains on 2,450 images/s of an A10G, and a g5.2xlarge has eight virtual processors to feed it.
-This machine has fewer, perhaps slower ones, so the device is made slower alike.  It sleeps for so many images/s:
-
-    2,450 * (processors here) / 8 * (images/s of one here) / (images/s of one there)
-
---rate is the last figure; without it the answer is for eight processors like these.  The trainer's own loop, stopwatch
-and threads run, with a pause in place of forward and backward passes, and threads make bytes, as for a GPU.  FOLDER has
-train/CLASS/*.jpg, read as they are, and from copies of 256 px.
+ResNet-18 at 224 px trains on 2,450 images/s of an A10G, and a g5.2xlarge has eight virtual processors to feed it, of
+which it then uses the share  2,450 / (8 * images per processor-second).  This machine has fewer processors, which others
+use as well, so the device is made slower until it uses the same share of what this one can decode at that moment: that
+is measured first, with a device that takes no time.  --rate is what a virtual processor of the real machine decodes;
+without it the answer is for eight processors like these.  The trainer's own loop, stopwatch and threads run, with a
+pause in place of forward and backward passes, and threads make bytes, as for a GPU.  FOLDER has train/CLASS/*.jpg, read
+as they are, and from copies of 256 px.
 """
 
 import argparse
@@ -28,6 +27,7 @@ from tests.bench.input import SHORTER, link, processor_seconds, shrink
 from tests.bench.input_arms import BATCH, ours_for_gpu
 
 DEVICE_PER_S, VCPUS = 2450, 8
+FAST = 1e9  # images/s of a device that takes no time
 
 
 class Sleep:
@@ -65,21 +65,24 @@ def main() -> None:
         print(*one_rank(asked.folder, float(asked.rank[0]), int(asked.rank[1])))
         return
     cores = len(os.sched_getaffinity(0))
-    print(f"{cores} processors here, {VCPUS} there; a device of {DEVICE_PER_S} images/s there")
     with tempfile.TemporaryDirectory() as temporary:
         raw, small = Path(temporary, "raw"), Path(temporary, "small")
         link(asked.folder, raw, asked.images)
         shrink(raw, small)
         for title, root in (("files as they are", raw), (f"files of {SHORTER} px", small)):
             here = processor_rate(root, cores)
-            scaled = DEVICE_PER_S * cores / VCPUS * here / (asked.rate or here)
-            print(
-                f"\n{title}: {here:.0f} images per processor-second here; the device sleeps for {scaled:.0f} images/s"
-            )
+            share = DEVICE_PER_S / (VCPUS * (asked.rate or here))
+            print(f"\n{title}: {here:.0f} images per processor-second here; the device takes {share:.0%} of eight")
             for ranks, workers in ((1, cores), (2, 8)):
-                shares = run(root, ranks, workers, scaled / ranks)
-                shown = ", ".join(f"{100 * float(share):.1f} % at {float(rate):.0f} images/s" for share, rate in shares)
-                print(f"  {ranks} rank{'s' * (ranks > 1)} of {workers} workers wait: {shown}", flush=True)
+                whole = sum(rate for _, rate in run(root, ranks, workers, FAST))
+                waits = run(root, ranks, workers, share * whole / ranks)
+                shown = ", ".join(f"{part:.1%}" for part, _ in waits)
+                got = sum(rate for _, rate in waits)
+                print(
+                    f"  {ranks} rank{'s' * (ranks > 1)}, {workers} workers each: waits {shown} of the time at {got:.0f} "
+                    f"images/s, of {whole:.0f} that were decoded with nothing to wait for",
+                    flush=True,
+                )
 
 
 def processor_rate(root: Path, workers: int) -> float:
@@ -92,11 +95,12 @@ def processor_rate(root: Path, workers: int) -> float:
     return images / (processor_seconds() - before)
 
 
-def run(root: Path, ranks: int, workers: int, rate: float) -> list[list[str]]:
+def run(root: Path, ranks: int, workers: int, rate: float) -> list[tuple[float, float]]:
     """(share of the time that was waited, images/s) of each rank, all at once."""
     command = [sys.executable, "-m", "tests.bench.waiting", str(root), "--rank", str(rate), str(workers)]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(ranks)]
-    return [process.communicate()[0].split() for process in processes]
+    answers = [process.communicate()[0].split() for process in processes]
+    return [(float(share), float(rate)) for share, rate in answers]
 
 
 def one_rank(root: Path, rate: float, workers: int) -> tuple[float, float]:
