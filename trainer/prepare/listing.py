@@ -1,4 +1,4 @@
-"""The images of one half of a source: names, labels and where their bytes are.  A million take 60 MB, not 1,000."""
+"""The images of one half of a source: names, labels and where their bytes are.  A million take 70 MB, not 1,000."""
 
 from __future__ import annotations
 
