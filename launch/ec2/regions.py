@@ -8,7 +8,7 @@ from launch.core.errors import AwsError, NotSetUp
 from launch.core.names import DATA_TAG
 from launch.core.plan import Plan, as_data, as_text, json_text
 from launch.core.tables import columns
-from launch.ec2.facts import Facts
+from launch.ec2.facts import Facts, Snapshot
 from launch.ec2.options import IMAGE
 from launch.ec2.planner import Launch
 from launch.ec2.waiting import is_no_capacity
@@ -131,7 +131,7 @@ def _missing_snapshot(place: Place, places: Sequence[Place]) -> Missing | None:
         return None
     for source in places:
         if source.facts.snapshot is not None:
-            return Missing("snapshot", _copy(place, source.region, source.facts.snapshot.id))
+            return Missing("snapshot", _copy(place, source.region, source.facts.snapshot))
     return None
 
 
@@ -143,11 +143,14 @@ def _push(place: Place, wanted: str, found: Sequence[str | None]) -> str:
     return f"docker buildx imagetools create --tag {target} {source}"
 
 
-def _copy(place: Place, region: str, snapshot: str) -> str:
-    dataset = place.plan.payload.job.train.dataset
-    tags = f"ResourceType=snapshot,Tags=[{{Key={DATA_TAG},Value={dataset}}}]"
+def _copy(place: Place, region: str, snapshot: Snapshot) -> str:
+    job = place.plan.payload.job
+    name = job.where.data or job.train.dataset
+    if snapshot.content is not None:
+        return f"python -m launch.data copy {name} --region {region} --to-region {place.region}"
+    tags = f"ResourceType=snapshot,Tags=[{{Key={DATA_TAG},Value={name}}}]"
     return (
-        f"aws ec2 copy-snapshot --region {place.region} --source-region {region} --source-snapshot-id {snapshot} "
+        f"aws ec2 copy-snapshot --region {place.region} --source-region {region} --source-snapshot-id {snapshot.id} "
         f"--tag-specifications '{tags}'"
     )
 

@@ -14,9 +14,10 @@ from launch.core.aws import Aws
 from launch.core.catalog import load
 from launch.core.errors import AwsError
 from launch.core.pricelist import look_up
+from launch.core.published import Content
 from launch.ec2 import requests
 from launch.ec2.__main__ import main
-from launch.ec2.facts import Facts
+from launch.ec2.facts import Facts, Snapshot
 from launch.ec2.fleet import Fleet
 from launch.ec2.regions import Place, Plans, data, missing, overview
 from launch.rehearse.aws.ec2.account import Ec2Account
@@ -140,6 +141,16 @@ def test_what_a_region_lacks_comes_with_the_command_that_copies_it() -> None:
     ]
     assert lines[3] == "to make us-west-2 ready:"
     assert json.loads(data(plans))["regions"][1]["lacks"][0]["what"] == "bucket"
+
+
+def test_a_published_data_set_is_copied_by_the_toolkit() -> None:
+    content = Content(9_000, 1_000, 300_000_000, 3, 256)
+    published = replace(FACTS, snapshot=Snapshot("snap-0123456789abcdef0", 2, content=content))
+    has, lacks = (replace(published, region=EAST), replace(published, region=WEST, snapshot=None))
+    places = tuple(Place(facts, plan(facts, data="photos")) for facts in (has, lacks))
+
+    (found,) = missing(places[1], places)
+    assert found.command == "python -m launch.data copy photos --region us-east-1 --to-region us-west-2"
 
 
 def test_the_toolkits_own_image_is_pushed_by_the_toolkit() -> None:
