@@ -2,7 +2,7 @@
 
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -206,3 +206,64 @@ def test_a_dry_run_writes_nothing_and_shows_every_price(desk: Desk) -> None:
     for words in ("StartSnapshot", "PutSnapshotBlock", "to S3", "to a snapshot", "to read it back", "a month: S3 and"):
         assert words in desk.text
     assert "70 to train and 4 to evaluate, 2 classes, shorter side at most 256 px" in desk.text
+
+
+# ---- images that are not prepared yet
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Two images, as trainer.prepare takes them."""
+    folder = tmp_path / "raw" / "photos"
+    for split in ("train", "val"):
+        (folder / split / "cat").mkdir(parents=True)
+        (folder / split / "cat" / "0.jpg").write_bytes(b"an image")
+    return folder
+
+
+def prepared_by(commands: list[list[str]], code: int = 0) -> Callable[..., int]:
+    """Stands in for trainer.prepare, which has tests of its own."""
+
+    def run(command: list[str], env: dict[str, str]) -> int:
+        commands.append(list(command))
+        if code == 0:
+            write_prepared(Path(command[4]))
+        return code
+
+    return run
+
+
+def test_images_are_prepared_in_a_process_of_its_own_first(
+    desk: Desk, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = list[list[str]]()
+    monkeypatch.setattr("launch.data.commands.shell.run", prepared_by(commands))
+
+    assert desk.publish("--to", "s3", "--originals", source=photos) == 0, desk.text
+    target = str(photos.with_name("photos-prepared"))
+    assert [words[1:] for words in commands] == [["-m", "trainer.prepare", str(photos), target, "--no-resize"]]
+    assert desk.record["state"] == "published"
+    assert desk.publish("--to", "s3", source=photos) == 0  # taken as it was prepared
+    assert len(commands) == 1
+
+
+def test_what_ends_preparing_ends_publishing_with_its_code(
+    desk: Desk, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launch.data.commands.shell.run", prepared_by([], code=3))
+
+    assert desk.publish("--to", "s3", source=photos) == 3
+    assert desk.s3() == {}
+
+
+def test_a_dry_run_of_unprepared_images_shows_the_command_and_at_most_what_it_costs(desk: Desk, photos: Path) -> None:
+    assert desk.publish("--dry-run", source=photos) == 0
+
+    assert f"$ python -m trainer.prepare {photos} {photos}-prepared" in desk.text
+    assert "to a snapshot" in desk.text
+    assert not photos.with_name("photos-prepared").exists()
+
+
+def test_a_folder_that_is_not_there_is_named(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    assert desk.publish(source=desk.folder.with_name("nothing")) == 2
+    assert "no such folder; give one with images" in capsys.readouterr().err
