@@ -4,11 +4,11 @@
 
 ResNet-18 at 224 px trains on 2,450 images/s of an A10G, and a g5.2xlarge has eight virtual processors to feed it, of
 which it then uses the share  2,450 / (8 * images per processor-second).  This machine has fewer processors, which
-others use as well, so the device is made slower until it uses the same share of what this one can decode at that moment:
-that is measured first, with a device that takes no time.  --rate is what a virtual processor of the real machine decodes;
-without it the answer is for eight processors like these.  The trainer's own loop, stopwatch and threads run, with a
-pause in place of forward and backward passes, and threads make bytes, as for a GPU.  FOLDER has train/CLASS/*.jpg, read
-as they are, and from copies of 256 px.
+others use as well, so the device is made slower until it uses the same share of what this one can decode at that
+moment: that is measured first, with a device that takes no time.  --rate is what a virtual processor of the real
+machine decodes; without it the answer is for eight processors like these.  The trainer's own loop, stopwatch and
+threads run, with a pause in place of forward and backward passes, and threads make bytes, as for a GPU.  FOLDER has
+train/CLASS/*.jpg, read as they are, and from copies of 256 px.
 """
 
 import argparse
