@@ -168,7 +168,9 @@ def _keep_to_this_machine(args: Namespace) -> object:
         return None
     for name, value in loopback.environment().items():
         os.environ.setdefault(name, value)
-    store = loopback.serve_store(0 if standalone else args.master_port, MEET_WITHIN)
+    # From torch 2.15 on there is no usual port: without --master-port any will do.
+    port = 0 if standalone or args.master_port is None else args.master_port
+    store = loopback.serve_store(port, MEET_WITHIN)
     args.standalone, args.nnodes, args.node_rank = False, "1", 0
     args.rdzv_backend, args.rdzv_endpoint = "static", ""
     args.master_addr, args.master_port = loopback.ADDRESS, store.port

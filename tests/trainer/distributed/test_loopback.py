@@ -36,8 +36,10 @@ def test_the_store_of_one_machine_is_on_loopback_only() -> None:
     assert store.get("x") == b"1"
 
 
-@pytest.mark.parametrize("flags", [{"standalone": True}, {}], ids=["standalone", "one node"])
-def test_torchrun_itself_meets_there(flags: dict[str, bool], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "flags", [{"standalone": True}, {}, {"master_port": None}], ids=["standalone", "one node", "no port"]
+)
+def test_torchrun_itself_meets_there(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Its static rendezvous makes a store of its own, which must be ours."""
     from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
 
