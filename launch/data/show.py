@@ -68,6 +68,7 @@ def _uses(name: str, place: Place, facts: Facts) -> list[str]:
     if any(one.state == "completed" for one in facts.snapshots):
         rows.append(("EC2", f"python -m launch.ec2 --nodes 2 {training(name)}"))
     if "manifest.json" in facts.there:
+        rows.append(("EC2, read from S3", f"python -m launch.ec2 --dataset {dataset(name)} --data-url {place.uri}"))
         rows.append(("SageMaker", f"python -m launch.sagemaker --dataset {dataset(name)} --data {place.uri}"))
         rows.append(("elsewhere", f"aws s3 sync {place.uri} FOLDER; then --dataset {dataset(name)} --data-dir FOLDER"))
     return ["use it:", *columns(rows)] if rows else []

@@ -138,8 +138,11 @@ def _data_volume(job: Job[Ec2Options]) -> str:
     kind = options.data_volume
     if kind == "auto":
         wants_volume = is_folder(dataset) or options.data_snapshot is not None or options.data is not None
-        kind = "per-node" if wants_volume and options.data_s3 is None else "none"
-    if kind == "none":
+        comes_otherwise = options.data_s3 is not None or job.train.data_url is not None
+        kind = "per-node" if wants_volume and not comes_otherwise else "none"
+    if job.train.data_url is not None:
+        _check_streamed(options, kind)
+    elif kind == "none":
         _check_without_volume(options, dataset)
     else:
         _check_volume(options, kind)
@@ -159,6 +162,16 @@ def _check_name(options: Ec2Options) -> None:
             raise SettingsError(f"--data and {flag} both provide the data; give one of them.")
     if options.data_volume == "none":
         raise SettingsError("--data needs a volume; omit --data-volume none.")
+
+
+def _check_streamed(options: Ec2Options, kind: str) -> None:
+    """Raises SettingsError for shards that are read from S3 while training, and data from another place as well."""
+    given = [name for name in ("data", "data_snapshot", "data_s3") if getattr(options, name) is not None]
+    if given:
+        flag = f"--{given[0].replace('_', '-')}"
+        raise SettingsError(f"--data-url and {flag} both provide the data; give one of them.")
+    if kind != "none":
+        raise SettingsError("--data-url needs no volume; omit --data-volume.")
 
 
 def _check_without_volume(options: Ec2Options, dataset: str) -> None:

@@ -384,5 +384,13 @@ def test_a_published_data_set_is_named_once_and_by_its_name(where: dict[str, Any
     assert remedy in refusal(job("imagefolder", **where))
 
 
+def test_shards_that_are_read_from_s3_need_no_volume_and_no_second_place() -> None:
+    streamed = {"data_url": "s3://aws-ddp-toolkit-1-us-east-1/data/photos"}
+    assert resolve(job("imagefolder", streamed)).data_volume == "none"
+    for where in ({"data": "photos"}, {"data_s3": "s3://bucket/f"}, {"data_snapshot": "snap-1"}):
+        assert "both provide the data" in refusal(job("imagefolder", streamed, **where))
+    assert "needs no volume" in refusal(job("imagefolder", streamed, data_volume="per-node"))
+
+
 def test_a_published_data_set_comes_on_a_volume_for_any_data_set_of_the_trainer() -> None:
     assert resolve(job("cifar10", data="photos")).data_volume == "per-node"
