@@ -137,9 +137,7 @@ def _data_volume(job: Job[Ec2Options]) -> str:
     _check_name(options)
     kind = options.data_volume
     if kind == "auto":
-        wants_volume = is_folder(dataset) or options.data_snapshot is not None or options.data is not None
-        comes_otherwise = options.data_s3 is not None or job.train.data_url is not None
-        kind = "per-node" if wants_volume and not comes_otherwise else "none"
+        kind = "per-node" if _wants_volume(job) else "none"
     if job.train.data_url is not None:
         _check_streamed(options, kind)
     elif kind == "none":
@@ -147,6 +145,14 @@ def _data_volume(job: Job[Ec2Options]) -> str:
     else:
         _check_volume(options, kind)
     return kind
+
+
+def _wants_volume(job: Job[Ec2Options]) -> bool:
+    """Whether the data come on one, unless --data-volume says otherwise."""
+    options = job.where
+    if options.data_s3 is not None or job.train.data_url is not None:
+        return False
+    return is_folder(job.train.dataset) or options.data_snapshot is not None or options.data is not None
 
 
 def _check_name(options: Ec2Options) -> None:
