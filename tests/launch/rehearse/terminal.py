@@ -14,15 +14,25 @@ from typing import Any
 import pytest
 import torch
 
+from tests.listening import Listening, below
 from tests.processes import processes_with
 
 
 @dataclass
 class Kept:
-    """What a rehearsal printed, and what is in its folder."""
+    """What a rehearsal printed, and what is in its folder.
+
+    listening: the sockets of this machine, outside namespaces, on which its processes listened while it trained.
+    """
 
     folder: Path
     said: list[str]
+    listening: tuple[Listening, ...] = ()
+
+    def assert_only_loopback(self) -> None:
+        """Nobody on this machine's network reaches the embedded AWS, the nodes or the training."""
+        assert self.listening  # the launcher's own AWS at least
+        assert [socket for socket in self.listening if not socket.is_loopback] == []
 
     @property
     def text(self) -> str:
@@ -121,8 +131,11 @@ def command_of(pid: int) -> bytes:
 Start = Callable[..., Terminal]  # words of the command line; module; code: instead of `-m module`
 
 
-def played_once(name: str, play: Callable[[], Terminal], folders: pytest.TempPathFactory) -> Kept:
-    """The results of a rehearsal that is played once, by whichever test process comes first."""
+def played_once(name: str, play: Callable[[], Terminal], folders: pytest.TempPathFactory, look_at: str = "") -> Kept:
+    """The results of a rehearsal that is played once, by whichever test process comes first.
+
+    look_at: words of the line after which its sockets are looked at.
+    """
     place = folders.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         place = place.parent
@@ -131,10 +144,14 @@ def played_once(name: str, play: Callable[[], Terminal], folders: pytest.TempPat
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not note.exists():
             terminal = play()
+            if look_at:
+                terminal.wait_for(look_at)
+            sockets = sorted(below(terminal.process.pid)) if look_at else []
             assert terminal.end() == 0, terminal.text
             note.write_text(json.dumps({
-                "folder": str(terminal.folder), "said": terminal.said, "left": terminal.left(),
+                "folder": str(terminal.folder), "said": terminal.said, "left": terminal.left(), "listening": sockets,
             }))  # fmt: skip
     known = json.loads(note.read_text())
     assert known["left"] == []
-    return Kept(Path(known["folder"]), known["said"])
+    listening = tuple(Listening(*socket) for socket in known["listening"])
+    return Kept(Path(known["folder"]), known["said"], listening)

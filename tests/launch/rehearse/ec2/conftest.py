@@ -1,5 +1,7 @@
 """The undisturbed rehearsal that several tests look at: it runs once, in whichever test process comes first."""
 
+from functools import partial
+
 import pytest
 
 from launch.rehearse.nodes.ec2 import namespaces, processes
@@ -40,4 +42,5 @@ needs_namespaces = pytest.mark.skipif(
 def undisturbed(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Kept:
     """A rehearsal of SETTINGS without faults, with planted secrets, in namespaces where that is possible."""
     words = (*SETTINGS, "--secret", ",".join(WORDS), "--outcome", "ended")
-    return played_once("undisturbed-ec2", lambda: start(*words, code=("-c", WITH_SECRETS)), tmp_path_factory)
+    play = partial(start, *words, code=("-c", WITH_SECRETS))
+    return played_once("undisturbed-ec2", play, tmp_path_factory, "epoch 1/")

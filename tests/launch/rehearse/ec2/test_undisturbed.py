@@ -28,6 +28,10 @@ def test_two_nodes_train_and_disappear(undisturbed: Kept) -> None:
     assert all(float(seconds) > 0 for _, seconds in phases)
 
 
+def test_nothing_in_it_listens_beyond_loopback(undisturbed: Kept) -> None:
+    undisturbed.assert_only_loopback()
+
+
 def test_the_launcher_in_it_writes_the_outcome_where_the_command_line_says(undisturbed: Kept) -> None:
     written = outcome.read(undisturbed.folder / "ended")
 
