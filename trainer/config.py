@@ -92,7 +92,10 @@ class TrainConfig(BaseModel):
     download: bool = Field(True, description="download cifar10 when it is missing")
     augment: bool = Field(True, description="random crops, and mirroring where the classes allow it")
     workers: int | None = Field(
-        None, ge=1, le=1024, description="JPEG decoding threads per rank (default: its share of the cores)"
+        None, ge=1, le=1024, description="threads or processes per rank that decode (default: its share of the cores)"
+    )
+    worker_kind: Literal["auto", "threads", "processes"] = Field(
+        "auto", description="what --workers are for images that are read as they are needed; auto: processes for a GPU"
     )
     decode: Literal["cpu", "gpu"] = Field(
         "cpu", description="where JPEGs of large images are decoded; gpu takes torchvision with nvJPEG, and GPU time"

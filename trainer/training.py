@@ -158,7 +158,15 @@ def data_request(config: TrainConfig, session: Session, channels_last: bool) -> 
         first_size=config.image_size_start,
         epochs=config.epochs,
         decodes_on_gpu=config.decode == "gpu",
+        by_processes=_by_processes(config, session.device),
     )
+
+
+def _by_processes(config: TrainConfig, device: torch.device) -> bool:
+    """Whether --workers are processes: threads would take the interpreter's lock from what launches kernels."""
+    if config.decode == "gpu" or config.worker_kind == "threads":
+        return False
+    return config.worker_kind == "processes" or device.type == "cuda"
 
 
 def _cache_dir(config: TrainConfig) -> Path:

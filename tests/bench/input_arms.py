@@ -234,7 +234,7 @@ def ours_in_processes(root: Path, workers: int) -> Epoch:
 
     from trainer.datasets.normalisation import IMAGENET, Normaliser
     from trainer.datasets.rows import FloatRows, Memory
-    from trainer.datasets.streaming import random_views
+    from trainer.datasets.looks import Looks
     from trainer.distributed.sampler import Order
 
     paths = sorted((root / "train").glob("*/*"))
@@ -248,7 +248,7 @@ def ours_in_processes(root: Path, workers: int) -> Epoch:
             rows = FloatRows(BATCH, SIDE, normalise, Memory(), channels_last=True)
             places = range(number * BATCH, (number + 1) * BATCH)
             for row, (place, view) in enumerate(
-                zip(places, random_views(Order(len(paths), 0, 0), places), strict=True)
+                zip(places, Looks(Order(len(paths), 0, 0), places).views(), strict=True)
             ):
                 rows.put(row, paths[place].read_bytes(), view)
             return rows.images(), np.zeros(BATCH)

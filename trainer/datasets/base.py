@@ -82,3 +82,4 @@ class Request:
     first_size: int | None = None  # in the first of `epochs`, from which images grow to their full size
     epochs: int = 1
     decodes_on_gpu: bool = False
+    by_processes: bool = False  # decode in `workers` processes, not threads

@@ -111,6 +111,14 @@ class FetchingShelf:
         assert self._current is not None, "inside reading() only"
         return self._current.read(shard, offset, length)
 
+    def lend(self, shard: int) -> str:
+        assert self._current is not None, "inside reading() only"
+        return self._current.lend(shard)
+
+    def give_back(self, shard: int) -> None:
+        if self._current is not None:  # else the reading has ended, and what was lent with it
+            self._current.give_back(shard)
+
     def permutation(self, order: Order, shard_of: Numbers) -> Tensor:
         if self._by_shard is None:
             self._by_shard = numbers_by_shard(shard_of, len(self._shards))
@@ -180,18 +188,27 @@ class _Reading:
 
     def read(self, shard: int, offset: int, length: int) -> bytes:
         """So many bytes, once the shard is here.  Raises TrainerError if it cannot be had."""
+        try:
+            return os.pread(self._file(shard).result(), length, offset)
+        finally:
+            self.give_back(shard)
+
+    def lend(self, shard: int) -> str:
+        """The path of this process's open file, once the shard is here: another rank may delete the one in the cache.
+
+        For one image, until give_back(shard).  Raises TrainerError if it cannot be had.
+        """
+        return f"/proc/{os.getpid()}/fd/{self._file(shard).result()}"
+
+    def _file(self, shard: int) -> Future[int]:
         with self._lock:
             while shard not in self._files:
                 # Its turn has come before the last images of earlier ones were read, which other threads do, or never
                 # will if the training has stopped: it must not wait for them.
                 self._start()
-            file = self._files[shard]
-        try:
-            return os.pread(file.result(), length, offset)
-        finally:
-            self._count(shard)
+            return self._files[shard]
 
-    def _count(self, shard: int) -> None:
+    def give_back(self, shard: int) -> None:
         """Notes that an image was read; after a shard's last one, makes room for others."""
         with self._lock:
             self._left[shard] -= 1

@@ -17,8 +17,9 @@ from torch.nn.functional import interpolate
 from trainer.datasets.crops import Crop
 from trainer.datasets.decode import crop
 from trainer.datasets.encoded import colour_jpeg_shape
+from trainer.datasets.looks import View
 from trainer.datasets.normalisation import Normaliser
-from trainer.datasets.rows import View, mirror
+from trainer.datasets.rows import mirror
 from trainer.datasets.unreadable import UnreadableError
 from trainer.errors import SettingsError, one_line
 

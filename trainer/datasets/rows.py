@@ -5,25 +5,17 @@ what must be copied there, and the GPU mirrors and normalises.
 """
 
 import weakref
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer.datasets.crops import Crop
 from trainer.datasets.decode import crop
+from trainer.datasets.looks import View
 from trainer.datasets.normalisation import Normaliser
 from trainer.datasets.resize import Pixels, mirrored
-
-
-class View(NamedTuple):
-    """How to look at one image.  choose: (height, width) -> crop."""
-
-    choose: Callable[[int, int], Crop]
-    mirrored: bool
 
 
 class Rows(Protocol):
@@ -95,30 +87,42 @@ class FloatRows:
         return self._images
 
 
-class ByteRows:
+class PixelRows:
+    """Rows of bytes.  pixels: (B, S, S, 3) uint8; flips: (B,) bool, true for what is still to be mirrored."""
+
+    def __init__(self, pixels: Tensor, flips: Tensor) -> None:
+        self.pixels, self.flips = pixels, flips
+        self._pixels: Pixels = pixels.numpy()
+
+    def put(self, row: int, data: bytes, view: View) -> None:
+        self._pixels[row] = crop(data, view.choose, self._pixels.shape[1])
+        self.flips[row] = view.mirrored
+
+
+class ByteRows(PixelRows):
     """Rows of a batch for a GPU, in memory from which it copies while the CPU goes on."""
 
     def __init__(self, count: int, size: int, normalise: Normaliser, device: torch.device) -> None:
         pinned = device.type == "cuda"
+        pixels = torch.empty((count, size, size, 3), dtype=torch.uint8, pin_memory=pinned)
+        super().__init__(pixels, torch.zeros(count, dtype=torch.bool, pin_memory=pinned))
         self._device, self._normalise = device, normalise
-        self._bytes = torch.empty((count, size, size, 3), dtype=torch.uint8, pin_memory=pinned)
-        self._mirrored = torch.zeros(count, dtype=torch.bool, pin_memory=pinned)
-        self._pixels: Pixels = self._bytes.numpy()
-
-    def put(self, row: int, data: bytes, view: View) -> None:
-        self._pixels[row] = crop(data, view.choose, self._pixels.shape[1])
-        self._mirrored[row] = view.mirrored
 
     def settle(self) -> dict[int, str]:
         return {}
 
     def copy(self, row: int, source: int | None) -> None:
         self._pixels[row] = 0 if source is None else self._pixels[source]
-        self._mirrored[row] = False if source is None else self._mirrored[source]
+        self.flips[row] = False if source is None else self.flips[source]
 
     def images(self) -> Tensor:
-        pixels, flips = (part.to(self._device, non_blocking=True) for part in (self._bytes, self._mirrored))
-        return self._normalise(mirror(pixels, flips))
+        return unpacked(self.pixels, self.flips, self._normalise, self._device)
+
+
+def unpacked(pixels: Tensor, flips: Tensor, normalise: Normaliser, device: torch.device) -> Tensor:
+    """(B, 3, S, S) float32 on the device.  pixels, flips: as PixelRows has them."""
+    there = [part.to(device, non_blocking=True) for part in (pixels, flips)]
+    return normalise(mirror(*there))
 
 
 def mirror(pixels: Tensor, flips: Tensor) -> Tensor:

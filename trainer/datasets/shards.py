@@ -23,7 +23,7 @@ from torch import Tensor
 from trainer.datasets.base import Request
 from trainer.datasets.entries import ENTRY, HEADER, Entries
 from trainer.datasets.manifest import MANIFEST, Half, Manifest, Shard
-from trainer.datasets.source import Halves
+from trainer.datasets.source import CUT_OFF, Halves, Piece
 from trainer.datasets.unreadable import UnreadableError
 from trainer.distributed.sampler import Order
 from trainer.errors import DataError, one_line
@@ -38,6 +38,14 @@ class Shelf(Protocol):
 
     def read(self, shard: int, offset: int, length: int) -> bytes:
         """So many bytes of a shard, or fewer where it ends.  Raises OSError, and TrainerError if it cannot be had."""
+        ...
+
+    def lend(self, shard: int) -> str:
+        """A path at which any process of this machine reads the shard, once for each image, until give_back(shard)."""
+        ...
+
+    def give_back(self, shard: int) -> None:
+        """Ends what lend() began."""
         ...
 
     def reading(self, shards: NDArray[np.uint32]) -> AbstractContextManager[object]:
@@ -66,8 +74,15 @@ class ShardSource:
         except OSError as error:
             raise UnreadableError(one_line(error.strerror or error)) from error
         if len(data) < length:
-            raise UnreadableError("its shard is cut off")
+            raise UnreadableError(CUT_OFF)
         return data
+
+    def lend(self, number: int) -> Piece:
+        shard, offset, length, _ = self._index[number].item()
+        return Piece(self._shelf.lend(shard), offset, length)
+
+    def give_back(self, number: int) -> None:
+        self._shelf.give_back(int(self._index[number]["shard"]))
 
     def shown(self, number: int) -> str:
         """The shard, and the image's name in it."""
@@ -112,6 +127,12 @@ class Folder:
                 except OSError as error:
                     raise _missing(self._paths[shard], error) from error
             return self._files[shard]
+
+    def lend(self, shard: int) -> str:
+        return str(self._paths[shard])
+
+    def give_back(self, shard: int) -> None:
+        """Nothing to do."""
 
     def reading(self, shards: NDArray[np.uint32]) -> AbstractContextManager[object]:
         return nullcontext()

@@ -15,6 +15,29 @@ from trainer.distributed.sampler import Order
 from trainer.errors import one_line
 from trainer.files import read_regular
 
+CUT_OFF = "its shard is cut off"
+
+
+class Piece(NamedTuple):
+    """Where the bytes of an image are, for any process of this machine.  length: None for all of the file."""
+
+    path: str
+    offset: int = 0
+    length: int | None = None
+
+    def read(self) -> bytes:
+        """Raises UnreadableError."""
+        try:
+            if self.length is None:
+                return read_regular(Path(self.path), LARGEST_BYTES)
+            with open(self.path, "rb", buffering=0) as file:  # noqa: PTH123  # Path.open takes as long as the read
+                data = os.pread(file.fileno(), self.length, self.offset)
+        except OSError as error:
+            raise UnreadableError(one_line(error.strerror or error)) from error
+        if len(data) < self.length:
+            raise UnreadableError(CUT_OFF)
+        return data
+
 
 class Source(Protocol):
     """The encoded images of one half.  Threads read beside each other."""
@@ -35,6 +58,14 @@ class Source(Protocol):
 
     def read(self, number: int) -> bytes:
         """The bytes of an image. Raises UnreadableError if this one cannot be read, TrainerError if none can."""
+        ...
+
+    def lend(self, number: int) -> Piece:
+        """Where another process reads what read() returns, until give_back(number).  Raises TrainerError."""
+        ...
+
+    def give_back(self, number: int) -> None:
+        """Ends what lend() began."""
         ...
 
     def shown(self, number: int) -> str:
@@ -72,6 +103,12 @@ class FolderSource:
             return read_regular(self._files.root / self._files.names[number], LARGEST_BYTES)
         except OSError as error:
             raise UnreadableError(one_line(error.strerror or error)) from error
+
+    def lend(self, number: int) -> Piece:
+        return Piece(f"{self._files.root}{os.sep}{self._files.names[number]}")
+
+    def give_back(self, number: int) -> None:
+        """Nothing to do."""
 
     def shown(self, number: int) -> str:
         return self._files.shown(number)

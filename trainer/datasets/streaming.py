@@ -1,23 +1,28 @@
-"""Big images, decoded while the training runs: threads fill batches.
+"""Big images, decoded while the training runs: by threads, or for a GPU by processes.
 
 The crop and mirroring of an image depend on the seed, the epoch and its position alone, so neither
-the number of threads nor that of ranks changes what is trained on.
+the number of threads or processes nor that of ranks changes what is trained on.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from contextlib import closing
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from trainer.datasets.base import UNREADABLE, Batch, Data, Request
-from trainer.datasets.crops import MIDDLE, PHILOX_BLOCK, draw, middle_crop, random_crop
+from trainer.datasets.crops import MIDDLE
+from trainer.datasets.gathered import gathered
 from trainer.datasets.gpu_rows import GpuRows, check_gpu_decodes
+from trainer.datasets.looks import Looks, View
 from trainer.datasets.normalisation import IMAGENET, Normaliser
-from trainer.datasets.rows import ByteRows, FloatRows, Memory, Rows, View
+from trainer.datasets.processes import CHUNK as TASK
+from trainer.datasets.processes import Processes, Task
+from trainer.datasets.rows import ByteRows, FloatRows, Memory, Rows
 from trainer.datasets.source import Halves, Source
 from trainer.datasets.unreadable import UnreadableError, refuse_too_many
 from trainer.distributed.sampler import Order
@@ -40,9 +45,8 @@ class Wanted(NamedTuple):
 class UnfinishedBatch:
     """A batch in the making."""
 
-    def __init__(self, numbers: list[int], labels: list[int], rows: Rows, pinned: bool) -> None:
-        self.numbers, self.rows = numbers, rows
-        self.labels = torch.tensor(labels, pin_memory=pinned)
+    def __init__(self, numbers: list[int], labels: Tensor, rows: Rows) -> None:
+        self.numbers, self.labels, self.rows = numbers, labels, rows
         self.bad: dict[int, str] = {}  # rows, and why they could not be read
         self.parts: list[Future[None]] = []
 
@@ -54,14 +58,14 @@ class UnfinishedBatch:
         good = next((row for row in range(len(self.labels)) if row not in self.bad), None)
         for row in self.bad:
             self.rows.copy(row, good)  # rather than black, for batch norm's sake
-            self.labels[row] = UNREADABLE
 
 
 class StreamingSplit:
     """Split whose images are read from `source` each time they are needed."""
 
-    def __init__(self, source: Source, size: int, request: Request) -> None:
+    def __init__(self, source: Source, size: int, request: Request, processes: Processes | None = None) -> None:
         self.size = source.size
+        self._processes = processes
         self._source, self._full, self._side, self._request = source, size, size, request
         self._normalise = self._normaliser(size)
         self._memory = Memory()
@@ -72,47 +76,66 @@ class StreamingSplit:
         self._resize(side_at(order.epoch, self._request.epochs, self._request.first_size, self._full))
         permutation = self._source.permutation(order)
         numbers = [permutation[p] for p in positions]
-        if not self._request.augment:
-            return self._batches(numbers, lambda batch: middle_views(len(numbers[batch])))
-        places = [range(p.start, p.stop) for p in positions]
-        return self._batches(numbers, lambda batch: random_views(order, places[batch]))
+        looked = replace(order) if self._request.augment else None  # without the permutation, which is large
+        return self._batches(numbers, [Looks(looked, range(p.start, p.stop)) for p in positions])
 
     def eval_batches(self, indices: range, batch_size: int) -> Generator[Batch]:
         """The middles of the images `indices`."""
         chunks = (indices[start : start + batch_size] for start in range(0, len(indices), batch_size))
         numbers = [torch.tensor(chunk) for chunk in chunks]
-        return self._batches(numbers, lambda batch: middle_views(len(numbers[batch])))
+        return self._batches(numbers, [Looks(None, range(len(chosen))) for chosen in numbers])
 
     @property
     def bad_images(self) -> Sequence[str]:
         """Names of the files this process has skipped up to now."""
         return tuple(self._bad)
 
-    def _batches(self, numbers: Sequence[Tensor], views: Callable[[int], list[View]]) -> Generator[Batch]:
-        """One batch for each tensor of numbers, decoded AHEAD of their use.  Closing the iterator ends the threads.
-
-        views: the number of a batch -> how to look at each of its images.
-        """
+    def _batches(self, numbers: Sequence[Tensor], looks: Sequence[Looks]) -> Generator[Batch]:
+        """One batch for each tensor of numbers, decoded ahead of their use.  Closing the iterator ends that."""
         if not numbers:
             return
-        unfinished: deque[UnfinishedBatch] = deque()
         with self._source.reading(torch.cat(list(numbers))):
-            threads = ThreadPoolExecutor(self._request.workers, thread_name_prefix="decode")
-            try:
-                for batch, chosen in enumerate(numbers):
-                    images = [*map(Wanted, chosen.tolist(), views(batch))]
-                    unfinished.append(self._start(threads, images))
-                    if len(unfinished) > AHEAD:
-                        yield self._finish(unfinished.popleft())
-                while unfinished:
+            if self._processes is None:
+                yield from self._by_threads(numbers, looks)
+            else:
+                yield from self._by_processes(self._processes, numbers, looks)
+
+    def _by_processes(
+        self, processes: Processes, numbers: Sequence[Tensor], looks: Sequence[Looks]
+    ) -> Generator[Batch]:
+        with closing(processes.decode(self._tasks(numbers, looks))) as decoded:
+            for chosen in numbers:
+                parts = [next(decoded) for _ in range(0, len(chosen), TASK)]
+                images = chosen.tolist()
+                for number in images:
+                    self._source.give_back(number)
+                pixels, bad = gathered(parts, self._normalise, self._request.device)
+                yield self._batch(images, pixels, self._labels(images), bad)
+
+    def _tasks(self, numbers: Sequence[Tensor], looks: Sequence[Looks]) -> Iterator[Task]:
+        """What processes are to do.  Asked for ahead, it says where an image is when one is about to be read."""
+        for chosen, looked in zip(numbers, looks, strict=True):
+            for start in range(0, len(chosen), TASK):
+                rows = range(start, min(start + TASK, len(chosen)))
+                pieces = tuple(self._source.lend(number) for number in chosen[rows.start : rows.stop].tolist())
+                yield Task(pieces, looked.of(rows), self._side)
+
+    def _by_threads(self, numbers: Sequence[Tensor], looks: Sequence[Looks]) -> Generator[Batch]:
+        unfinished: deque[UnfinishedBatch] = deque()
+        threads = ThreadPoolExecutor(self._request.workers, thread_name_prefix="decode")
+        try:
+            for chosen, looked in zip(numbers, looks, strict=True):
+                unfinished.append(self._start(threads, [*map(Wanted, chosen.tolist(), looked.views())]))
+                if len(unfinished) > AHEAD:
                     yield self._finish(unfinished.popleft())
-            finally:
-                threads.shutdown(cancel_futures=True)
+            while unfinished:
+                yield self._finish(unfinished.popleft())
+        finally:
+            threads.shutdown(cancel_futures=True)
 
     def _start(self, threads: ThreadPoolExecutor, images: list[Wanted]) -> UnfinishedBatch:
         numbers = [image.number for image in images]
-        labels = [self._source.label(number) for number in numbers]
-        batch = UnfinishedBatch(numbers, labels, self._rows(len(images)), self._request.device.type == "cuda")
+        batch = UnfinishedBatch(numbers, self._labels(numbers), self._rows(len(images)))
         rows = range(len(images))
         chunks = [rows[start : start + CHUNK] for start in rows[::CHUNK]]
         batch.parts = [threads.submit(self._fill, batch, images, chunk) for chunk in chunks]
@@ -144,22 +167,19 @@ class StreamingSplit:
 
     def _finish(self, batch: UnfinishedBatch) -> Batch:
         batch.finish()
-        self._bad.update({self._source.shown(batch.numbers[row]): why for row, why in batch.bad.items()})
+        return self._batch(batch.numbers, batch.rows.images(), batch.labels, batch.bad)
+
+    def _labels(self, numbers: list[int]) -> Tensor:
+        labels = [self._source.label(number) for number in numbers]
+        return torch.tensor(labels, pin_memory=self._request.device.type == "cuda")
+
+    def _batch(self, numbers: list[int], images: Tensor, labels: Tensor, bad: Mapping[int, str]) -> Batch:
+        """bad: rows that could not be read, and why: their labels weigh nothing.  Raises DataError for too many."""
+        for row in bad:
+            labels[row] = UNREADABLE
+        self._bad.update({self._source.shown(numbers[row]): why for row, why in bad.items()})
         refuse_too_many(dict(self._bad), self._request.max_bad_images)
-        return Batch(batch.rows.images(), batch.labels.to(self._request.device, non_blocking=True))
-
-
-def random_views(order: Order, positions: range) -> list[View]:
-    """The looks that training takes at these positions of the epoch."""
-    return [
-        View(partial(random_crop, draws=draws[PHILOX_BLOCK:]), mirrored=draws[0] < 0.5)
-        for draws in draw(order, positions)
-    ]
-
-
-def middle_views(count: int) -> list[View]:
-    """The looks of evaluation, and of training without augmentation."""
-    return [View(middle_crop, False)] * count
+        return Batch(images, labels.to(self._request.device, non_blocking=True))
 
 
 def stream(request: Request, found: Halves, size: int) -> Data:
@@ -174,8 +194,10 @@ def stream(request: Request, found: Halves, size: int) -> Data:
             f"--image-size-start {request.first_size} must be less than the {size} pixels to which images grow; "
             "lower it, or raise --image-size."
         )
+    pinned = request.device.type == "cuda"
+    processes = Processes(request.workers, pinned) if request.by_processes else None
     return Data(
-        StreamingSplit(found.train, size, request),
-        StreamingSplit(found.evaluation, size, request),
+        StreamingSplit(found.train, size, request, processes),
+        StreamingSplit(found.evaluation, size, request, processes),
         Signature(found.classes, size, IMAGENET.mean, IMAGENET.std, MIDDLE),
     )

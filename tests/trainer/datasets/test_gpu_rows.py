@@ -11,8 +11,9 @@ from PIL import Image
 from trainer.datasets.base import UNREADABLE
 from trainer.datasets.crops import Crop
 from trainer.datasets.gpu_rows import GpuRows, check_gpu_decodes, decode_on
+from trainer.datasets.looks import View
 from trainer.datasets.normalisation import IMAGENET, Normaliser
-from trainer.datasets.rows import ByteRows, View
+from trainer.datasets.rows import ByteRows
 from trainer.datasets.streaming import UnfinishedBatch
 from trainer.datasets.unreadable import UnreadableError
 from trainer.errors import SettingsError

@@ -10,9 +10,10 @@ import torch
 from PIL import Image
 
 from trainer.datasets.crops import Crop
+from trainer.datasets.looks import View
 from trainer.datasets.normalisation import IMAGENET, Normaliser
 from trainer.datasets.resize import mirrored, resized
-from trainer.datasets.rows import ByteRows, FloatRows, Memory, View
+from trainer.datasets.rows import ByteRows, FloatRows, Memory
 
 TASKS = Path("/proc/self/task")
 SIDE, CPU = 16, torch.device("cpu")

@@ -9,8 +9,8 @@ from PIL import Image
 from trainer.batches import Batches
 from trainer.datasets import imagefolder, imagenet
 from trainer.datasets.base import UNREADABLE, Batch, Request
+from trainer.datasets.looks import Looks
 from trainer.datasets.rows import mirror
-from trainer.datasets.streaming import random_views
 from trainer.distributed.sampler import Order, positions, shard
 from trainer.errors import DataError, SettingsError
 
@@ -29,7 +29,7 @@ def trained(request: Request, batches: Batches, rank: int = 0, done: int = 0, up
 def reference(path: Path, order: Order, position: int, size: int) -> torch.Tensor:
     """The same image by Pillow alone, which decodes alike where nothing is decoded smaller."""
     image = Image.open(path).convert("RGB")
-    [view] = random_views(order, range(position, position + 1))
+    [view] = Looks(order, range(position, position + 1)).views()
     top, left, height, width = view.choose(image.height, image.width)
     small = image.crop((left, top, left + width, top + height)).resize((size, size), Image.Resampling.BILINEAR)
     pixels = torch.from_numpy(np.asarray(small).copy())

@@ -1,0 +1,126 @@
+"""Images decoded by processes: what threads make of them, to the last bit, and what becomes of the processes."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.conftest import ROOT
+from tests.trainer.datasets.test_streaming import together
+from trainer.batches import Batches
+from trainer.datasets import imagenet, streaming
+from trainer.datasets.base import UNREADABLE, Batch, Request
+from trainer.distributed.sampler import Order, positions
+from trainer.errors import DataError, MachineError
+
+ORDER = Order(12, seed=0, epoch=1)
+WHERE = positions(Batches(4, 1, 1), 0, 1, 0, 3)
+Ask = Callable[..., Request]
+
+pytestmark = pytest.mark.timeout(120)  # the first of them starts the server, which imports torch
+
+
+@pytest.fixture
+def asked(ask: Ask, make_tree: Callable[..., Path]) -> Request:
+    return ask(make_tree(), image_size=8, workers=2, by_processes=True)
+
+
+def trained(request: Request) -> Batch:
+    return together(list(imagenet.load(request).train.train_batches(ORDER, WHERE)))
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def decoders_of(pid: int) -> list[int]:
+    """The processes that its fork servers have forked."""
+    servers = [child for child in children(pid) if b"forkserver" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return [decoder for server in servers for decoder in children(server)]
+
+
+@pytest.mark.parametrize("chunk", [64, 3])
+def test_processes_make_what_threads_make(asked: Request, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "TASK", chunk)
+    state = torch.get_rng_state()
+
+    threads, processes = (trained(replace(asked, by_processes=kind)) for kind in (False, True))
+
+    assert torch.equal(threads.images, processes.images)
+    assert torch.equal(threads.labels, processes.labels)
+    assert torch.equal(torch.get_rng_state(), state), "a resumed run would go on with other random numbers"
+
+
+def test_processes_serve_one_epoch_after_another_and_the_evaluation(asked: Request) -> None:
+    threads, processes = (imagenet.load(replace(asked, by_processes=kind)) for kind in (False, True))
+    with closing(processes.train.train_batches(ORDER, WHERE)) as left_in_the_middle:
+        next(left_in_the_middle)
+    decoders = decoders_of(os.getpid())
+
+    for split in ("train", "evaluation"):
+        mine, theirs = (getattr(data, split).eval_batches(range(4), 3) for data in (processes, threads))
+        assert torch.equal(together(list(mine)).images, together(list(theirs)).images)
+
+    assert decoders_of(os.getpid()) == decoders != []
+
+
+def test_an_unreadable_image_is_named_or_weighs_nothing(asked: Request) -> None:
+    bad = asked.data_dir / "train" / "cat" / "2.jpg"
+    bad.write_bytes(b"no image")
+
+    with pytest.raises(DataError, match=r"1 image could not be read \(0 allowed\): train/cat/2.jpg \(not an image\)"):
+        trained(asked)
+    batch = trained(replace(asked, max_bad_images=1))
+
+    place = ORDER.permutation.tolist().index(2)
+    first = 4 * (place // 4)
+    copied = next(row for row in range(first, first + 4) if row != place)
+    assert batch.labels[place] == UNREADABLE
+    assert torch.equal(batch.images[place], batch.images[copied])
+
+
+def test_a_decoder_that_is_killed_ends_the_training_with_a_sentence(asked: Request) -> None:
+    before = set(decoders_of(os.getpid()))
+    with closing(imagenet.load(asked).train.train_batches(ORDER, WHERE)) as batches:
+        next(batches)
+        for decoder in set(decoders_of(os.getpid())) - before:
+            os.kill(decoder, signal.SIGKILL)
+        with pytest.raises(MachineError, match="too little memory. Lower --workers, and start again to resume"):
+            list(batches)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+def test_what_asks_the_training_to_save_does_not_end_its_decoders(asked: Request, signum: int) -> None:
+    with closing(imagenet.load(asked).train.train_batches(ORDER, WHERE)) as batches:
+        next(batches)
+        for decoder in decoders_of(os.getpid()):
+            os.kill(decoder, signum)
+        assert len(list(batches)) == 2
+
+
+@pytest.mark.slow("a training that is killed leaves no process that decodes images")
+def test_a_training_that_is_killed_leaves_no_decoder(asked: Request) -> None:
+    words = ("--dataset", "imagenet", "--data-dir", str(asked.data_dir), "--model", "cnn", "--image-size", "8",
+             "--batch-size", "4", "--epochs", "1000", "--worker-kind", "processes", "--workers", "2",
+             "--run-dir", str(asked.cache_dir / "run"))  # fmt: skip
+    training = subprocess.Popen([sys.executable, "-m", "trainer", *words], cwd=ROOT, stdout=subprocess.PIPE)
+    with training:
+        assert training.stdout is not None
+        while b"[METRIC]" not in training.stdout.readline():
+            assert training.poll() is None
+        decoders = decoders_of(training.pid)
+        gone = [os.pidfd_open(decoder) for decoder in decoders]
+        training.kill()
+
+    assert len(decoders) == 2
+    for decoder in gone:
+        assert select.select([decoder], [], [], 10)[0]
+        os.close(decoder)

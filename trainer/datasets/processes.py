@@ -1,0 +1,147 @@
+"""Images decoded by processes, for a training whose interpreter has a GPU to keep busy: torch's DataLoader.
+
+Threads share one interpreter lock with what launches the GPU's kernels: sixteen of them made a step of ResNet-18 nine
+times as long on an H100, and decoded less than as many processes (tests/bench/RESULTS.md).
+
+Processes are forked from a server that has neither CUDA nor threads, not from the training, and end with it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+from multiprocessing import connection
+from multiprocessing.context import ForkServerContext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from trainer.datasets.looks import Looks
+from trainer.datasets.rows import PixelRows
+from trainer.datasets.source import Piece
+from trainer.datasets.unreadable import UnreadableError
+from trainer.errors import MachineError
+from trainer.process.signals import ignore_requests_to_leave
+
+CHUNK = 64  # images that a process hands over at a time: 10 MB at 224 pixels
+AHEAD = 2  # chunks a process may be ahead
+# What the server imports, once for all processes: this, and what `python -m trainer` imports before it trains.
+PRELOADED = ["trainer.datasets.fork_server", "trainer.config", __name__]
+
+
+class Task(NamedTuple):
+    """Some images of a batch, to be decoded to `side` pixels.  pieces: where their bytes are."""
+
+    pieces: tuple[Piece, ...]
+    looks: Looks
+    side: int
+
+
+class Decoded(NamedTuple):
+    """pixels: (n, S, S, 3) uint8; flips: (n,) bool, to be mirrored; bad: rows that are not filled, and why."""
+
+    pixels: Tensor
+    flips: Tensor
+    bad: dict[int, str]
+
+
+class Processes:
+    """`count` processes, started with the first task."""
+
+    def __init__(self, count: int, pinned: bool) -> None:
+        self._count, self._pinned = count, pinned
+        self._loader: DataLoader[Decoded] | None = None
+        self._tasks = _Tasks()
+        self._is_busy = False
+
+    def decode(self, tasks: Iterable[Task]) -> Generator[Decoded]:
+        """What each task asks for, in order.  tasks: asked for ahead.  Raises MachineError if a process dies."""
+        if self._is_busy:  # somebody else is in the middle of an epoch
+            others = Processes(self._count, self._pinned)
+            with closing(others.decode(tasks)) as decoded:
+                yield from decoded
+            return
+        if self._loader is None:
+            self._loader = self._made()
+        self._tasks.now, self._is_busy = iter(tasks), True
+        try:
+            yield from self._loader
+        except RuntimeError as error:
+            if "exited unexpectedly" not in str(error):
+                raise
+            raise MachineError(
+                "a process that decodes images was killed; the usual reason is too little memory. Lower --workers, "
+                "and start again to resume."
+            ) from error
+        finally:
+            self._is_busy, self._tasks.now = False, iter(())
+
+    def _made(self) -> DataLoader[Decoded]:
+        return DataLoader(
+            _Decoder(),
+            batch_size=None,
+            sampler=self._tasks,
+            num_workers=self._count,
+            collate_fn=_as_it_is,
+            pin_memory=self._pinned,
+            multiprocessing_context=_fork_server(),
+            worker_init_fn=_end_with_the_training,
+            prefetch_factor=AHEAD,
+            persistent_workers=True,
+            generator=torch.Generator(),  # or it would draw from the one that the training resumes with
+        )
+
+
+class _Tasks:
+    """The tasks of the epoch that is read now."""
+
+    def __init__(self) -> None:
+        self.now: Iterator[Task] = iter(())
+
+    def __iter__(self) -> Iterator[Task]:
+        return self.now
+
+
+class _Decoder(Dataset[Decoded]):
+    """What a process does."""
+
+    def __getitem__(self, task: Task) -> Decoded:
+        count, side = len(task.pieces), task.side
+        rows = PixelRows(torch.empty((count, side, side, 3), dtype=torch.uint8), torch.zeros(count, dtype=torch.bool))
+        bad: dict[int, str] = {}
+        for row, (piece, view) in enumerate(zip(task.pieces, task.looks.views(), strict=True)):
+            try:
+                rows.put(row, piece.read(), view)
+            except UnreadableError as error:
+                bad[row] = str(error)
+        return Decoded(rows.pixels, rows.flips, bad)
+
+
+def _as_it_is(decoded: Any) -> Any:
+    return decoded
+
+
+def _fork_server() -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    return context
+
+
+def _end_with_the_training(_worker: int) -> None:
+    """Has this process end at once with the training, however that ends, and not before."""
+    ignore_requests_to_leave()  # DataLoader has just begun to listen to SIGTERM
+    threading.Thread(target=_follow, name="parent", daemon=True).start()
+
+
+def _follow() -> None:
+    # DataLoader looks whether the process that forked this one is there, which is the server; and that is there for as
+    # long as any of its processes.
+    training = multiprocessing.parent_process()
+    assert training is not None
+    connection.wait([training.sentinel])
+    os._exit(0)
