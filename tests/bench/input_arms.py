@@ -232,9 +232,9 @@ def ours_in_processes(root: Path, workers: int) -> Epoch:
     import numpy as np
     from torch.utils.data import Dataset
 
+    from trainer.datasets.looks import Looks
     from trainer.datasets.normalisation import IMAGENET, Normaliser
     from trainer.datasets.rows import FloatRows, Memory
-    from trainer.datasets.looks import Looks
     from trainer.distributed.sampler import Order
 
     paths = sorted((root / "train").glob("*/*"))

@@ -93,7 +93,7 @@ def test_a_decoder_that_is_killed_ends_the_training_with_a_sentence(asked: Reque
         next(batches)
         for decoder in set(decoders_of(os.getpid())) - before:
             os.kill(decoder, signal.SIGKILL)
-        with pytest.raises(MachineError, match="too little memory. Lower --workers, and start again to resume"):
+        with pytest.raises(MachineError, match=r"too little memory\. Lower --workers, and start again to resume"):
             list(batches)
 
 
