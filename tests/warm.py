@@ -60,6 +60,7 @@ def start(function: Callable[..., None], *args: Any, env: dict[str, str] | None 
 def _with_env(env: dict[str, str], function: Callable[..., None], args: tuple[Any, ...]) -> None:
     os.environ.clear()
     os.environ.update(env)
+    multiprocessing.current_process().daemon = False  # which may have no processes of its own, as a training has
     function(*args)
 
 

@@ -183,7 +183,8 @@ import pathlib, torch
 from trainer.datasets.crops import middle_crop
 from trainer.datasets.gpu_rows import GpuRows, check_gpu_decodes
 from trainer.datasets.normalisation import IMAGENET, Normaliser
-from trainer.datasets.rows import ByteRows, View
+from trainer.datasets.looks import View
+from trainer.datasets.rows import ByteRows
 device = torch.device("cuda")
 check_gpu_decodes(device)
 normalise = Normaliser(IMAGENET, 64, device, True)

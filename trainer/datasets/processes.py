@@ -32,6 +32,10 @@ CHUNK = 64  # images that a process hands over at a time: 10 MB at 224 pixels
 AHEAD = 2  # chunks a process may be ahead
 # What the server imports, once for all processes: this, and what `python -m trainer` imports before it trains.
 PRELOADED = ["trainer.datasets.fork_server", "trainer.config", __name__]
+KILLED = (
+    "a process that decodes images was killed; the usual reason is too little memory. Lower --workers, and start again "
+    "to resume."
+)
 
 
 class Task(NamedTuple):
@@ -71,13 +75,11 @@ class Processes:
         self._tasks.now, self._is_busy = iter(tasks), True
         try:
             yield from self._loader
-        except RuntimeError as error:
-            if "exited unexpectedly" not in str(error):
+        except (RuntimeError, ConnectionError, EOFError, FileNotFoundError) as error:
+            # Killed while it hands over its images, its socket is cut or gone.
+            if isinstance(error, RuntimeError) and "exited unexpectedly" not in str(error):
                 raise
-            raise MachineError(
-                "a process that decodes images was killed; the usual reason is too little memory. Lower --workers, "
-                "and start again to resume."
-            ) from error
+            raise MachineError(KILLED) from error
         finally:
             self._is_busy, self._tasks.now = False, iter(())
 

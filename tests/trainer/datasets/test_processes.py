@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Run
 from tests.trainer.datasets.test_streaming import together
 from trainer.batches import Batches
 from trainer.datasets import imagenet, streaming
 from trainer.datasets.base import UNREADABLE, Batch, Request
 from trainer.distributed.sampler import Order, positions
 from trainer.errors import DataError, MachineError
+from trainer.metrics.log import read_records
 
 ORDER = Order(12, seed=0, epoch=1)
 WHERE = positions(Batches(4, 1, 1), 0, 1, 0, 3)
@@ -35,6 +36,11 @@ def asked(ask: Ask, make_tree: Callable[..., Path]) -> Request:
 
 def trained(request: Request) -> Batch:
     return together(list(imagenet.load(request).train.train_batches(ORDER, WHERE)))
+
+
+def words_of(asked: Request) -> tuple[str, ...]:
+    return ("--dataset", "imagenet", "--data-dir", str(asked.data_dir), "--model", "cnn", "--image-size", "8",
+            "--batch-size", "4", "--workers", "2")  # fmt: skip
 
 
 def children(pid: int) -> list[int]:
@@ -100,17 +106,32 @@ def test_a_decoder_that_is_killed_ends_the_training_with_a_sentence(asked: Reque
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
 def test_what_asks_the_training_to_save_does_not_end_its_decoders(asked: Request, signum: int) -> None:
     with closing(imagenet.load(asked).train.train_batches(ORDER, WHERE)) as batches:
-        next(batches)
+        next(batches), next(batches)  # of one process, and of the other
         for decoder in decoders_of(os.getpid()):
             os.kill(decoder, signum)
-        assert len(list(batches)) == 2
+        assert len(list(batches)) == 1
+
+
+def test_a_training_by_processes_is_a_training_by_threads(asked: Request, train: Run, tmp_path: Path) -> None:
+    records = {}
+    for kind in ("threads", "processes"):
+        ended = train(*words_of(asked), "--epochs", "2", "--worker-kind", kind, "--run-dir", str(tmp_path / kind))
+        assert ended.returncode == 0, ended.stderr
+        records[kind] = [line["train_loss"] for line in read_records(tmp_path / kind / "metrics.jsonl")]
+    assert records["threads"] == records["processes"]
 
 
 @pytest.mark.slow("a training that is killed leaves no process that decodes images")
 def test_a_training_that_is_killed_leaves_no_decoder(asked: Request) -> None:
-    words = ("--dataset", "imagenet", "--data-dir", str(asked.data_dir), "--model", "cnn", "--image-size", "8",
-             "--batch-size", "4", "--epochs", "1000", "--worker-kind", "processes", "--workers", "2",
-             "--run-dir", str(asked.cache_dir / "run"))  # fmt: skip
+    words = (
+        *words_of(asked),
+        "--epochs",
+        "1000",
+        "--worker-kind",
+        "processes",
+        "--run-dir",
+        str(asked.cache_dir / "run"),
+    )
     training = subprocess.Popen([sys.executable, "-m", "trainer", *words], cwd=ROOT, stdout=subprocess.PIPE)
     with training:
         assert training.stdout is not None
