@@ -51,6 +51,7 @@ def run_trial(config: TrainConfig, seconds: float, work: Work | None = None) -> 
 
 
 def _in_process(sending: Connection, work: Work, config: TrainConfig, seconds: float) -> None:
+    multiprocessing.current_process().daemon = False  # which may have no processes, and images are decoded by some
     try:
         sending.send(work(config, seconds))
     except TrainerError as error:

@@ -1,3 +1,4 @@
+import multiprocessing
 import os
 import signal
 from typing import Any
@@ -141,3 +142,14 @@ def test_a_trial_trains_and_measures() -> None:
     assert trial.images_per_s > 0
     assert 0 <= trial.data_wait < 1
     assert trial.memory_mib > 50
+
+
+def has_a_process(config: TrainConfig, seconds: float) -> dict[str, Any]:
+    process = multiprocessing.get_context("fork").Process(target=os.getpid)
+    process.start()
+    process.join()
+    return {"images_per_s": float(process.exitcode or 0)}
+
+
+def test_a_trial_may_decode_in_processes_of_its_own() -> None:
+    assert run_trial(DIGITS, 0.1, has_a_process).images_per_s == 0
