@@ -13,8 +13,8 @@ import os
 import threading
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
-from multiprocessing import connection
-from multiprocessing.context import ForkServerContext
+from multiprocessing import connection, util
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from typing import Any, NamedTuple
 
 import torch
@@ -128,10 +128,26 @@ def _as_it_is(decoded: Any) -> Any:
     return decoded
 
 
+class DecodingProcess(ForkServerProcess):
+    """A process that decodes."""
+
+
+class _Context(ForkServerContext):
+    Process = DecodingProcess
+
+
 def _fork_server() -> ForkServerContext:
-    context = multiprocessing.get_context("forkserver")
+    context = _Context()
     context.set_forkserver_preload(PRELOADED)
+    util.Finalize(None, _kill_decoders, exitpriority=1)
     return context
+
+
+def _kill_decoders() -> None:
+    """At this program's end, where multiprocessing would send them SIGTERM and wait: they do not listen to that."""
+    for process in multiprocessing.active_children():
+        if isinstance(process, DecodingProcess):
+            process.kill()
 
 
 def _end_with_the_training(_worker: int) -> None:

@@ -121,6 +121,21 @@ def test_a_training_by_processes_is_a_training_by_threads(asked: Request, train:
     assert records["threads"] == records["processes"]
 
 
+@pytest.mark.slow("a program that has trained by processes ends")
+def test_a_program_that_still_has_its_decoders_ends(asked: Request) -> None:
+    program = f"""if True:
+        import torch
+        from pathlib import Path
+        from trainer.datasets import imagenet
+        from trainer.datasets.base import Request
+        data = imagenet.load(Request(Path({str(asked.data_dir)!r}), Path({str(asked.cache_dir)!r}), torch.device("cpu"),
+                                     8, True, False, 2, 0, False, 0, 1, 2, by_processes=True))
+        batches = data.evaluation.eval_batches(range(6), 2)
+        next(batches)
+    """
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=60)
+
+
 @pytest.mark.slow("a training that is killed leaves no process that decodes images")
 def test_a_training_that_is_killed_leaves_no_decoder(asked: Request) -> None:
     words = (
