@@ -7,6 +7,7 @@ DST/val/...           the same
 """
 
 import json
+import os
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -97,6 +98,8 @@ def find_manifest(folder: Path) -> Manifest | None:
     except NotADirectoryError:
         return None
     except (OSError, ValueError) as error:
+        if not os.access(folder, os.X_OK):  # no folder, or one that is closed: told where images are looked for
+            return None
         raise _damaged(str(path), error) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         return None  # somebody else's

@@ -16,7 +16,7 @@ OTHER: dict[str, Any] = {
     "model": "vgg11", "image_size": 64, "image_size_start": 32, "init_from": Path("old/model.pt"),
     "dataset": "imagefolder", "data_dir": Path("my data"), "data_url": "s3://b/pets",
     "data_cache_gb": 2.5, "shuffle_shards": 4, "cache_dir": Path("/tmp/c"), "download": False,
-    "augment": False, "workers": 3, "decode": "gpu", "max_bad_images": 7,
+    "augment": False, "workers": 3, "worker_kind": "processes", "decode": "gpu", "max_bad_images": 7,
     "synthetic_images": 100, "synthetic_classes": 4,
     "epochs": 9, "batch_size": 16, "global_batch_size": 512, "accumulate": 2, "batch_ramp": {0: 512, 2: 2048},
     "eval_batch_size": 99, "eval_every": 3, "max_steps": 1000, "seed": 5,
