@@ -59,7 +59,7 @@ lock: .venv/.installed
 		uv==0.13.9; do \
 		echo $$tool | $(COMPILE) -o infra/locks/$${tool%%=*}.txt - || exit; \
 	done
-	echo simplejpeg pytorch_optimizer nvidia-ml-py mpi4py | tr ' ' '\n' | \
+	echo simplejpeg pytorch_optimizer nvidia-ml-py mpi4py obstore | tr ' ' '\n' | \
 		$(COMPILE) -c constraints.txt --no-deps -o infra/locks/sagemaker.txt -
 	for tracker in 'tensorboard tensorboard' 'wandb wandb' 'mlflow mlflow-skinny sqlalchemy alembic' \
 		'mlflow-server sagemaker-mlflow==0.5.0 mlflow-skinny sqlalchemy alembic'; do \

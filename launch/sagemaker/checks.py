@@ -187,7 +187,7 @@ def _check_words(train: TrainConfig) -> None:
 
 def _check_data(train: TrainConfig, options: SageMakerOptions, channels: tuple[Channel, ...]) -> None:
     has_data = hold_images(channels) if datasets.is_folder(train.dataset) else bool(channels)
-    if datasets.needs_data(train.dataset) and not has_data:
+    if datasets.needs_data(train.dataset) and not has_data and train.data_url is None:
         raise SettingsError(
             f"data set {train.dataset} is neither in the image nor downloaded; give --data s3://BUCKET/FOLDER with "
             "train/ and val/ in it, or --data train=s3://BUCKET/FOLDER,val=s3://BUCKET/FOLDER."

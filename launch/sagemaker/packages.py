@@ -18,9 +18,11 @@ TRACKERS = ("tensorboard", "wandb", "mlflow")  # settings, and the names of thei
 SERVER = "mlflow-server"  # with AWS's plugin
 
 
-def requirements_of(options: SageMakerOptions, image: Image) -> str:
-    """The text of requirements.txt: the pinned packages that `image` lacks, with their hashes."""
+def requirements_of(options: SageMakerOptions, image: Image, train: TrainConfig) -> str:
+    """The text of requirements.txt: the pinned packages that `image` lacks for this training, with their hashes."""
     wanted = set(image.lacks)
+    if train.data_url is not None:  # our own image has it, and pip leaves that as it is
+        wanted.add("obstore")
     if options.distribution == "pytorchddp" and not image.mpi4py:
         wanted.add("mpi4py")
     lock = _lock(LACKING)
@@ -29,7 +31,7 @@ def requirements_of(options: SageMakerOptions, image: Image) -> str:
 
 def named(options: SageMakerOptions, image: Image, train: TrainConfig) -> list[str]:
     """The packages that pip installs in `image`, and the trackers whose packages it installs."""
-    lacking = re.findall(r"^([\w.-]+==\S+)", requirements_of(options, image), re.MULTILINE)
+    lacking = re.findall(r"^([\w.-]+==\S+)", requirements_of(options, image, train), re.MULTILINE)
     return [*lacking, *(f"those of {name}" for name in _trackers(options, train))]
 
 

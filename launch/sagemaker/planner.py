@@ -47,7 +47,7 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
     if resolved.instance.is_gpu:
         job = replace(job, train=on_gpus(job.train))
     image = choose(resolved.options, resolved.instances, facts.region)
-    bundle = make_bundle(requirements_of(resolved.options, image), tracking_of(resolved.options, job.train))
+    bundle = make_bundle(requirements_of(resolved.options, image, job.train), tracking_of(resolved.options, job.train))
     start = running.name if running else _next_name(name, facts)
     description = describe(resolved, job.train, start, folder, image, bundle, facts)
     requests, problems = _requests(description, way)

@@ -207,6 +207,11 @@ def test_weights_come_from_a_channel_and_the_data_set_from_elsewhere() -> None:
     assert "--data-dir" not in places({"SM_CHANNEL_WEIGHTS": "/opt/ml/input/data/weights"})
 
 
+def test_shards_that_are_read_from_s3_need_no_channel() -> None:
+    resolved = resolve(dataset="imagefolder", data_url="s3://bucket/data/pets")
+    assert resolved.channels == ()
+
+
 def test_own_tags_and_environment_are_kept_with_their_equals_signs() -> None:
     given = {"NCCL_DEBUG": "INFO", "MAX_TOKENS": "-x=1", "TOKENIZERS_PARALLELISM": "false"}
     resolved = resolve(tags="team=vision,cost=a=b", environment=",".join(f"{name}={given[name]}" for name in given))

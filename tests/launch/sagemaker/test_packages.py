@@ -18,9 +18,9 @@ LOCKED = re.compile(r"[\w.-]+==\S+( ; .*)? \\\n(    --hash=sha256:[0-9a-f]{64}( 
 SERVER = {"mlflow_server": "arn:aws:sagemaker:us-east-1:123456789012:mlflow-app/team"}
 
 
-def requirements(instance: str = "g5.2xlarge", **given: Any) -> str:
-    wanted = options(**given)
-    return requirements_of(wanted, choose(wanted, [catalog.load()[instance]], "us-east-1"))
+def requirements(instance: str = "g5.2xlarge", data_url: str | None = None, **given: Any) -> str:
+    wanted, train = options(**given), TrainConfig(data_url=data_url)
+    return requirements_of(wanted, choose(wanted, [catalog.load()[instance]], "us-east-1"), train)
 
 
 def tracking(where: Any = None, **settings: Any) -> str:
@@ -42,7 +42,12 @@ def test_mpi4py_is_added_where_mpirun_needs_it_and_the_image_has_none() -> None:
     assert "mpi4py==4.1.2" not in pins(requirements())
 
 
-@pytest.mark.parametrize("text", [requirements(), tracking(tensorboard=True, wandb="x", mlflow="x", where=SERVER)])
+def test_what_reads_shards_from_s3_is_added_where_shards_are_read_from_s3() -> None:
+    assert "obstore==0.12.1" in pins(requirements(data_url="s3://b/pets"))
+    assert "obstore==0.12.1" not in pins(requirements())
+
+
+@pytest.mark.parametrize("text", [requirements(data_url="s3://b/pets"), tracking(tensorboard=True, wandb="x", mlflow="x", where=SERVER)])
 def test_every_file_that_pip_installs_has_a_hash(text: str) -> None:
     """The job's role reads secrets: who changes a file of any of dozens of packages on PyPI must not get them."""
     assert pins(text)
