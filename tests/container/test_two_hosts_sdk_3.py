@@ -51,7 +51,7 @@ def jobs(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d
             place.mkdir()
             made[distribution] = stack.enter_context(begun(engine, f"{IMAGE}-hosts", place, asked))
         for job in made.values():
-            job.wait(250)
+            job.wait(500)
         yield made
 
 
