@@ -129,7 +129,9 @@ class Engine:
 
     def run(self, image: str, *words: str, flags: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
         """Runs a container to its end.  flags: of podman run."""
-        command = ["podman", "run", "--rm", "--pull", "never", "--network", "host", *flags, image, *words]
+        # --ulimit: runc fails at times to set limits of its own, with "operation not permitted".
+        command = ["podman", "run", "--rm", "--pull", "never", "--ulimit", "host", "--network", "host", *flags, image,
+                   *words]  # fmt: skip
         return subprocess.run(command, capture_output=True, text=True, check=False, env=self.env(), timeout=120)
 
     def inspect(self, image: str) -> dict[str, Any]:

@@ -100,8 +100,10 @@ class Job:
     processes: Sequence[subprocess.Popen[bytes]]
 
     def wait(self, timeout_s: float) -> list[int]:
-        """The exit codes of the hosts."""
-        return [process.wait(timeout_s) for process in self.processes]
+        """The exit codes of the hosts.  Where the first has failed, others, which may wait for it, have a minute."""
+        first, *others = self.processes
+        codes = [first.wait(timeout_s)]
+        return codes + [process.wait(min(timeout_s, 60) if codes[0] else timeout_s) for process in others]
 
     @property
     def log(self) -> str:
@@ -153,6 +155,8 @@ def _host(
     name = f"{net.folder.parent.name}-{host}"
     command = [
         *("podman", "run", "--rm", "--pull", "never", "--name", name, "--hostname", "aws", "--no-hosts"),
+        # runc fails at times to set limits of its own: "error setting rlimit type 7: operation not permitted"
+        *("--ulimit", "host"),
         *("--network", f"ns:/proc/{port.pid}/ns/net", "-v", f"{net.folder}/hosts:/etc/hosts:ro"),
         *("-v", f"{base}:/opt/ml", "-e", "TRAINING_JOB_NAME=job-1", *words),
     ]
