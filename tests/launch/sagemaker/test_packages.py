@@ -47,7 +47,9 @@ def test_what_reads_shards_from_s3_is_added_where_shards_are_read_from_s3() -> N
     assert "obstore==0.12.1" not in pins(requirements())
 
 
-@pytest.mark.parametrize("text", [requirements(data_url="s3://b/pets"), tracking(tensorboard=True, wandb="x", mlflow="x", where=SERVER)])
+@pytest.mark.parametrize(
+    "text", [requirements(data_url="s3://b/pets"), tracking(tensorboard=True, wandb="x", mlflow="x", where=SERVER)]
+)
 def test_every_file_that_pip_installs_has_a_hash(text: str) -> None:
     """The job's role reads secrets: who changes a file of any of dozens of packages on PyPI must not get them."""
     assert pins(text)
