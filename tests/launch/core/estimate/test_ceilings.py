@@ -71,7 +71,9 @@ def test_the_plan_says_what_it_saves() -> None:
     made = quote.Quote("g5.2xlarge", usd_per_hour=1.2, on_demand_usd_per_hour=1.2, forecast=guess)
     lines = dict(quote.price_lines([made]))
 
-    assert lines["  ceilings"].startswith("EBS 966 (3,977 for half an hour a day), JPEG decoding 2,160 (8 vCPUs a node), GPU 2,372")
+    assert lines["  ceilings"].startswith(
+        "EBS 966 (3,977 for half an hour a day), JPEG decoding 2,160 (8 vCPUs a node), GPU 2,372"
+    )
     assert lines["  to lift it"] == (
         "prepare the data (launch.data publish): 966 -> 2,372 images/s, saves 14 min and 0.27 USD an epoch"
     )
