@@ -209,6 +209,7 @@ PUBLISHERS = [
     Row("data", "ec2:CreateTags", ec2("snapshot/snap-1"), {**on(Name="payroll"), **asked(DATA)}),  # tags it first
     Row("data", "ec2:CreateTags", NODE, {**asked(DATA), "ec2:CreateAction": "StartSnapshot"}),
     Row("data", "ec2:CopySnapshot", SNAPSHOT, {}),
+    Row("data", "ec2:CopySnapshot", SNAPSHOT, on(Name="payroll")),
     Row("data", "ec2:ModifySnapshotAttribute", SNAPSHOT, on(**{DATA: "imagenet", DIGEST: "0"})),  # shares it
     Row("data", "ebs:GetSnapshotBlock", SNAPSHOT, on(Name="payroll")),
     Row("data", "ebs:PutSnapshotBlock", SNAPSHOT, on(Name="payroll")),
@@ -296,6 +297,8 @@ TWINS = [
     Row("data", "ebs:StartSnapshot", SNAPSHOT, {**asked(DATA), **new()}),
     Row("data", "ec2:CreateTags", SNAPSHOT, {**asked(DATA), "ec2:CreateAction": "StartSnapshot"}),
     Row("data", "ebs:PutSnapshotBlock", SNAPSHOT, on(**{DATA: "photos", DIGEST: "0"})),
+    Row("data", "ec2:CopySnapshot", SNAPSHOT, on(**{DATA: "photos", DIGEST: "0"})),  # from it
+    Row("data", "ec2:CopySnapshot", SNAPSHOT, asked(DATA, DIGEST)),  # to a new one
     Row("data", "ec2:DeleteSnapshot", SNAPSHOT, on(**{DATA: "photos", DIGEST: "0", BLOCKS: "0"})),
     Row("scheduler", "iam:PassRole", role("aws-ddp-toolkit-scheduler"), TO_SSM),
     Row("node", "s3:PutObject", f"{BUCKET}/jobs/j/run/model.pt", {"s3:ResourceAccount": ACCOUNT}),

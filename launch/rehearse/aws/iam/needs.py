@@ -8,7 +8,7 @@ always the operations'.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from launch.rehearse.aws.call import Call
@@ -93,10 +93,18 @@ def _ec2(call: Call, view: AccountView) -> Iterator[Need]:
         more = _encryption(params) if operation == "CreateVolume" else {}
         yield from _made(operation, kind, params, view, params.get("GroupName", "new"), more)
         yield from (_existing(action, what, params[key], view) for key, what in beside.items() if key in params)
-    if operation == "CreateTags":
-        yield from _tagged(params, view)
-    if operation == "RunInstances":
-        yield from _run_instances(params, view)
+    more_of = {"CopySnapshot": _copied, "CreateTags": _tagged, "RunInstances": _run_instances}
+    if operation in more_of:
+        yield from more_of[operation](params, view)
+
+
+def _copied(params: Params, view: AccountView) -> Iterator[Need]:
+    """What a snapshot is copied from, which IAM asks for beside the copy, and where the copy's tags do not count.
+
+    https://aws.amazon.com/blogs/storage/enhancing-resource-level-permissions-for-copying-amazon-ebs-snapshots/
+    """
+    region = params.get("SourceRegion", view.region)
+    yield _existing("ec2:CopySnapshot", "snapshot", params["SourceSnapshotId"], replace(view, region=region))
 
 
 def _tagged(params: Params, view: AccountView) -> Iterator[Need]:

@@ -18,8 +18,9 @@ def view_of(account: str, region: str, groups: Mapping[str, Any]) -> AccountView
     iam, ec2 = iam_backends[account]["aws"], ec2_backends[account][region]
 
     def tags_of(name: str) -> Mapping[str, str]:
-        if name in ec2.tags:
-            return dict(ec2.tags[name])
+        for there in ec2_backends[account].values():  # a snapshot is copied from another region
+            if name in there.tags:
+                return dict(there.tags[name])
         jobs: Mapping[str, Any] = sagemaker_backends[account][region].training_jobs
         found = groups.get(name) or jobs.get(name)
         return {tag["Key"]: tag["Value"] for tag in (found.tags if found else ())}
