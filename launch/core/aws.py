@@ -138,7 +138,7 @@ class Aws:
             code, message = error.response["Error"].get("Code", ""), error.response["Error"].get("Message", "")
             refused = NoAnswer if self._unclear else Forbidden if is_forbidden(code, message) else AwsError
             words = sentence(code, message, f"{service}:{operation}", self.region, self._policy)
-            raise refused(words, code, operation) from error
+            raise refused(words, code, operation, str(error.response.get("Reason", ""))) from error
         except BotoCoreError as error:
             raise _failed(error, service, operation, self._unclear) from error
 

@@ -19,13 +19,16 @@ class NotSetUp(SettingsError):
 
 
 class AwsError(TrainerError):
-    """aws_code: AWS's own, such as InsufficientInstanceCapacity; operation: such as RunInstances."""
+    """aws_code: AWS's own, such as InsufficientInstanceCapacity; operation: such as RunInstances.
+
+    reason: what some services say beside the code, such as CONFLICTING_BLOCK_UPDATE of the EBS direct APIs.
+    """
 
     code = Exit.AWS
 
-    def __init__(self, sentence: str, aws_code: str = "", operation: str = "") -> None:
+    def __init__(self, sentence: str, aws_code: str = "", operation: str = "", reason: str = "") -> None:
         super().__init__(sentence)
-        self.aws_code, self.operation = aws_code, operation
+        self.aws_code, self.operation, self.reason = aws_code, operation, reason
 
 
 class NoAnswer(AwsError):

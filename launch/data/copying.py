@@ -5,17 +5,17 @@ from typing import Any
 
 from launch.core.aws import Aws
 from launch.core.clock import Clock
-from launch.core.names import BUCKET_TAG
+from launch.core.names import BUCKET_TAG, DATA_TAG
 from launch.core.perform import Say
 from launch.core.plan import Fact, Plan, Request
 from launch.core.published import MANIFEST, RECORD
 from launch.data import prices
 from launch.data.facts import COMPLETED, ERROR, Facts, Snapshot
-from launch.data.lookup import place_of
+from launch.data.lookup import find_snapshots, place_of
 from launch.data.patient import Patient
 from launch.data.planner import SOME_ACCOUNT
 from launch.data.show import content_in
-from launch.data.snapshot import wait_until_completed
+from launch.data.snapshot import delete_snapshot, wait_until_completed
 from launch.data.upload import SHA256, Place
 from trainer.errors import SettingsError, TrainerError
 
@@ -160,5 +160,15 @@ def carry_out(plan: Plan[Copy], aws: Aws, patient: Patient, clock: Clock, say: S
     if begun:
         say(f"wait until {begun} is completed")
         wait_until_completed(aws, clock, begun)
+        _remove_others(copy, begun, aws, patient, say)
     for name in copy.objects[len(files) :]:
         one(name)
+
+
+def _remove_others(copy: Copy, kept: str, aws: Aws, patient: Patient, say: Say) -> None:
+    """Deletes further copies of the same content: CopySnapshot has no client token, so a repeated one makes another."""
+    assert copy.snapshot is not None
+    for one in find_snapshots(aws, copy.snapshot.tags[DATA_TAG]):
+        if one.id != kept and not one.foreign and one.digest == copy.snapshot.digest:
+            say(f"delete {one.id}, a second copy")
+            delete_snapshot(patient, one.id)

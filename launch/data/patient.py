@@ -17,6 +17,10 @@ from trainer.errors import TrainerError
 BUSY = {"ThrottlingException", "RequestThrottledException", "ConcurrentLimitExceededException",
         "InternalServerException", "RequestLimitExceeded", "SlowDown", "ServiceUnavailable", "InternalError", "500",
         "503"}  # fmt: skip
+# Those of a ValidationException that are about the moment, not about the request: a block that came too slowly, or
+# while an earlier attempt at it was still being written.  ValidationExceptionReason in AWS's model of the service:
+# https://docs.aws.amazon.com/ebs/latest/APIReference/API_PutSnapshotBlock.html
+PASSING = {"CONFLICTING_BLOCK_UPDATE", "WRITE_REQUEST_TIMEOUT"}
 PATIENCE_S, FIRST_PAUSE_S, LONGEST_PAUSE_S = 900.0, 1.0, 30.0
 AHEAD = 4  # per connection: tasks that wait for a thread
 
@@ -82,4 +86,6 @@ def _without_done(running: set[Future[None]]) -> set[Future[None]]:
 
 
 def _passes(error: TrainerError, beside: tuple[str, ...]) -> bool:
-    return may_pass(error) or (isinstance(error, AwsError) and error.aws_code in {*BUSY, *beside})
+    if not isinstance(error, AwsError):
+        return may_pass(error)
+    return may_pass(error) or error.aws_code in {*BUSY, *beside} or error.reason in PASSING

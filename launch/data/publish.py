@@ -10,7 +10,6 @@ from typing import Any
 
 from launch.core.aws import Aws
 from launch.core.clock import Clock
-from launch.core.errors import AwsError
 from launch.core.names import TIME
 from launch.core.perform import Say, perform
 from launch.core.plan import Plan
@@ -56,7 +55,7 @@ class Publisher:
         self.patient.call(record.service, record.operation, record.params)
         for old in (*publication.older, *publication.failed):
             self.say(f"delete {old.id}, of another content" if old in publication.older else f"delete {old.id}, failed")
-            delete_snapshot(self.patient, old.id)
+            snapshot.delete_snapshot(self.patient, old.id)
         self.state.clear()
         return str(more.get("snapshot", ""))
 
@@ -120,7 +119,7 @@ class Publisher:
         writer = snapshot.Writer(self.patient, self.state, self._progress(f"in {name}"))
         self.say(f"write {len(blocks.digests)} blocks to {name}; the same command goes on if it is interrupted")
         writer.put_all(name, blocks)
-        snapshot.seal(self.patient, self.aws, name, blocks)
+        snapshot.seal(self.patient, self.aws, self.clock, name, blocks)
         self.say(f"wait until {name} is completed")
         snapshot.wait_until_completed(self.aws, self.clock, name)
         return name
@@ -161,12 +160,3 @@ class Publisher:
             self.say(f"  {done / 1e9:,.2f} of {total / 1e9:,.2f} GB {where}{ahead}")
 
         return tell
-
-
-def delete_snapshot(patient: Patient, name: str) -> None:
-    """Deletes it; one that is gone is no failure."""
-    try:
-        patient.call("ec2", "DeleteSnapshot", {"SnapshotId": name})
-    except AwsError as error:
-        if error.aws_code != "InvalidSnapshot.NotFound":
-            raise

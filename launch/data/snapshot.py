@@ -27,7 +27,7 @@ TIMEOUT_MIN = 1440
 # A snapshot is not known everywhere at once.  AWS's own tool for images, coldsnap, retries for two minutes.
 NOT_YET = ("ResourceNotFoundException",)
 SEALED = "ValidationException"
-LOOK_EVERY_S, COMPLETING_S = 10.0, 3600.0
+LOOK_EVERY_S, COMPLETING_S, SEALING_S = 10.0, 3600.0, 300.0
 PAGE, SAMPLE = 1000, 100
 READINGS = 2  # a block that arrives damaged is read again, as AWS advises
 
@@ -112,13 +112,33 @@ def complete_request(snapshot: str, blocks: Blocks) -> Request:
     return Request("ebs", "CompleteSnapshot", params, "complete the snapshot")
 
 
-def seal(patient: Patient, aws: Aws, snapshot: str, blocks: Blocks) -> None:
-    """Completes the snapshot; a request whose answer was lost may have done so already."""
+def seal(patient: Patient, aws: Aws, clock: Clock, snapshot: str, blocks: Blocks) -> None:
+    """Completes the snapshot; a request whose answer was lost may have done so already.
+
+    It is pending for some minutes then, and takes no second request: whether it was sealed shows only at their end.
+    """
     request = complete_request(snapshot, blocks)
     try:
         patient.call("ebs", request.operation, request.params, NOT_YET)
     except AwsError as error:
-        if error.aws_code != SEALED or state_of(aws, snapshot) != "completed":
+        if error.aws_code != SEALED or not _completes(aws, clock, snapshot):
+            raise
+
+
+def _completes(aws: Aws, clock: Clock, snapshot: str) -> bool:
+    """Whether a pending snapshot is completed within SEALING_S."""
+    give_up = clock.now() + SEALING_S
+    while (state := state_of(aws, snapshot)) == "pending" and clock.now() < give_up:
+        clock.sleep(LOOK_EVERY_S)
+    return state == "completed"
+
+
+def delete_snapshot(patient: Patient, name: str) -> None:
+    """Deletes it; one that is gone is no failure."""
+    try:
+        patient.call("ec2", "DeleteSnapshot", {"SnapshotId": name})
+    except AwsError as error:
+        if error.aws_code != "InvalidSnapshot.NotFound":
             raise
 
 

@@ -1,5 +1,6 @@
 """launch.data publish: what is in the account afterwards, and what a second run does."""
 
+import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from moto.ebs.models import ebs_backends
 from launch.core.published import content_of
 from launch.rehearse.aws.ec2 import direct
 from tests.launch.data.desk import NAME, Desk, opened, write_prepared
-from tests.launch.faults import Died, Faults, died_after, died_before, injected, refused
+from tests.launch.faults import Died, Fault, Faults, died_after, died_before, injected, lost, refused
 
 
 @pytest.fixture
@@ -131,6 +132,29 @@ def test_throttled_requests_are_repeated_for_a_quarter_of_an_hour(desk: Desk) ->
         faults.on("PutSnapshotBlock", refused("RequestThrottledException", 400), nth=None)
         assert desk.publish() == 4
     assert desk.slept_s > 900
+
+
+@pytest.mark.parametrize("reason", ["CONFLICTING_BLOCK_UPDATE", "WRITE_REQUEST_TIMEOUT"])
+def test_a_block_that_came_too_slowly_is_sent_again(reason: str, desk: Desk) -> None:
+    """A ValidationExceptionReason of https://docs.aws.amazon.com/ebs/latest/APIReference/API_PutSnapshotBlock.html."""
+    with injected(Faults()) as faults:
+        faults.on("PutSnapshotBlock", not_now(reason))
+        assert desk.publish() == 0, desk.text
+        assert faults.count("PutSnapshotBlock") == len(desk.blocks(desk.record["snapshot"])) + 1
+
+
+def not_now(reason: str) -> Fault:
+    body = json.dumps({"Message": "The block cannot be written.", "Reason": reason})
+    return Fault(lambda *_: (400, {"x-amzn-errortype": "ValidationException"}, body), takes_effect=False)
+
+
+def test_a_snapshot_whose_completion_was_not_answered_is_waited_for(desk: Desk) -> None:
+    """It takes no second request, and is pending for a while, in which whether it was sealed cannot be seen."""
+    desk.account.slow.pending = 3
+    with injected(Faults()) as faults:
+        faults.on("CompleteSnapshot", lost(attempts=1))
+        assert desk.publish() == 0, desk.text
+    assert [one.status for one in desk.snapshots()] == ["completed"]
 
 
 # ---- what is refused

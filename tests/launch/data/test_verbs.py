@@ -12,7 +12,7 @@ from launch.core.names import tags as job_tags
 from launch.data.prepared import read_prepared
 from launch.rehearse.aws.ec2.account import Ec2Account
 from tests.launch.data.desk import NAME, Desk, opened, write_prepared
-from tests.launch.faults import Died, Faults, died_after, injected
+from tests.launch.faults import Died, Faults, died_after, injected, lost
 from trainer.errors import DataError
 
 ELSEWHERE = "eu-west-1"
@@ -74,6 +74,18 @@ def test_a_copy_has_the_same_objects_blocks_and_tags(published: Desk) -> None:
     here, elsewhere = ({tag["key"]: tag["value"] for tag in one.get_tags()} for one in (snapshot, copied))
     assert {**elsewhere, "aws-ddp-toolkit:bucket": ""} == {**here, "aws-ddp-toolkit:bucket": ""}
     assert elsewhere["aws-ddp-toolkit:bucket"] == there.bucket
+
+
+def test_a_copy_whose_answer_was_lost_leaves_one_snapshot(published: Desk) -> None:
+    """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CopySnapshot.html has no client token."""
+    there = Ec2Account(ELSEWHERE, rules=published.account.rules)
+    there.make_bucket(there.bucket)
+
+    with injected(Faults()) as faults:
+        faults.on("CopySnapshot", lost(attempts=1))  # botocore repeats it
+        assert published.type("copy", NAME, "--to-region", ELSEWHERE) == 0, published.text
+    (copied,) = published.snapshots(ELSEWHERE)
+    assert copied.status == "completed"
 
 
 def test_a_copy_needs_the_toolkits_bucket_there(published: Desk, capsys: pytest.CaptureFixture[str]) -> None:
