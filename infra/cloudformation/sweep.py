@@ -1,23 +1,26 @@
-"""The leak sweeper, which AWS runs on a schedule, from the document in account.yaml.
+"""The leak sweeper, which AWS runs on a schedule and at each job's time limit, from the document in account.yaml.
 
-It ends only what has all of the toolkit's tags, for one is quickly copied: what a node's own timer and its job's time
-limit have missed.  It deletes volumes that no node has, which neither of them knows.  It cannot import anything of the
-toolkit.
+It ends only what has all of the toolkit's tags, for one is quickly copied, and is past its own deadline: what a node's
+own timer has missed.  So whoever makes a time limit can end nobody else's nodes with it.  It deletes volumes that no
+node has.  It cannot import anything of the toolkit.
 """
 
 from datetime import UTC, datetime, timedelta
 
 JOB_TAG, DEADLINE_TAG, TIME = "aws-ddp-toolkit:job", "aws-ddp-toolkit:deadline", "%Y-%m-%dT%H:%M:%SZ"
 OTHER_TAGS = {"Name", "aws-ddp-toolkit:started", "aws-ddp-toolkit:bucket"}
-GRACE = timedelta(minutes=15)  # for the timer and the time limit, and for a user who extends the deadline
 ENDED = ("shutting-down", "terminated")
 
 
 def sweep(events, context):
-    """Ends what is past its deadline; {"ended": nodes, "deleted": volumes, "unreadable": ids}."""
+    """Ends what is past its deadline; {"ended": nodes, "deleted": volumes, "unreadable": ids}.
+
+    events: how long past it.  By default 15 minutes, for the timer and the time limit, which passes 0.
+    """
     import boto3
 
-    ec2, now = boto3.client("ec2"), datetime.now(UTC)
+    grace = timedelta(minutes=int(events.get("grace_minutes", 15)))
+    ec2, now = boto3.client("ec2"), datetime.now(UTC) - grace
     reservations = found(ec2, "describe_instances", "Reservations")
     nodes = [node for reservation in reservations for node in reservation["Instances"]]
     late, unreadable = judge([node for node in nodes if node["State"]["Name"] not in ENDED], "InstanceId", now)
@@ -49,7 +52,7 @@ def attempt(failures, call, **request):
 
 
 def judge(things, key, now):
-    """Ids of what is past its deadline, and of what has one that cannot be read.  key: of the id.  Pure."""
+    """Ids of what was past its deadline then, and of what has one that cannot be read.  key: of the id.  Pure."""
     late, unreadable = [], []
     for thing in things:
         tags = {tag["Key"]: tag["Value"] for tag in thing.get("Tags", ())}
@@ -62,6 +65,6 @@ def judge(things, key, now):
         except (KeyError, ValueError):
             unreadable.append(thing[key])
             continue
-        if now > deadline + GRACE:
+        if now > deadline:
             late.append(thing[key])
     return late, unreadable

@@ -31,7 +31,7 @@ def node(case: Case) -> Iterator[Verdict]:
 
 
 def scheduler(case: Case) -> Iterator[Verdict]:
-    """EventBridge starts the time limit in this role, and Systems Manager carries it out in it."""
+    """EventBridge starts the time limit in this role, whose trust is the sweeper's, too."""
     name = case.ec2.options.scheduler_role
     yield _trusting(case, _role(case, name, "--scheduler-role"),
                     ["scheduler.amazonaws.com", "ssm.amazonaws.com"], "scheduler-trust")  # fmt: skip

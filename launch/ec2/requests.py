@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from launch.core.names import JOB_TAG, Folder, tags
+from launch.core.names import Folder, tags
 from launch.core.plan import FromAnswer, Request
 from launch.core.price import CATALOGS, Prices
 from launch.ec2.checks import Resolved
 from launch.ec2.facts import Ami, Snapshot
-from launch.ec2.names import BACKEND_NAME, LOG_GROUP, SCHEDULE_GROUP, SPEC_TAG, group_name
+from launch.ec2.names import BACKEND_NAME, LOG_GROUP, SCHEDULE_GROUP, SPEC_TAG, SWEEPER_DOCUMENT, group_name
 from launch.ec2.vouched import digest
 
 RETENTION_DAYS = 90
@@ -107,16 +107,10 @@ def log_group(retention: bool) -> list[Request]:
 def time_limit(cluster: Cluster, exists: bool) -> list[Request]:
     """The requests for the time limit that works even if the nodes' own timers fail.  Made before anything is billed.
 
-    It selects nodes by the job's tag, so it includes those that are started later.
+    It ends what is past the deadline in its tags, so it includes nodes that are started later.  It names no nodes: AWS
+    lets a launcher write any target into a schedule, and the schedule's role must not be a way to end others' nodes.
     """
-    automation = {
-        "DocumentName": "AWS-TerminateEC2Instance",
-        "TargetParameterName": "InstanceId",
-        "Targets": [{"Key": f"tag:{JOB_TAG}", "Values": [cluster.job]}],
-        "MaxConcurrency": "100%",
-        "MaxErrors": "100%",
-        "Parameters": {"AutomationAssumeRole": [cluster.scheduler_role]},
-    }
+    automation = {"DocumentName": SWEEPER_DOCUMENT, "Parameters": {"GraceMinutes": ["0"]}}
     schedule = {
         "Name": group_name(cluster.job),
         "GroupName": SCHEDULE_GROUP,
@@ -138,7 +132,7 @@ def time_limit(cluster: Cluster, exists: bool) -> list[Request]:
         "create the schedule group",
         ("ConflictException",),
     )
-    why = "terminate all nodes of the job at its time limit"
+    why = "terminate the nodes of the job at its time limit"
     if exists:
         return [Request("scheduler", "UpdateSchedule", schedule, why)]
     # The group has only just been created.

@@ -31,6 +31,7 @@ import pytest
 from moto.scheduler.models import scheduler_backends
 
 from launch.core.names import DEADLINE_TAG, JOB_TAG, read_time
+from launch.ec2.names import SWEEPER_DOCUMENT
 from launch.ec2.requests import GRACE
 from launch.rehearse.aws.ec2.scheduler import due_at, is_enabled
 from tests.launch.copies import Copies
@@ -185,26 +186,25 @@ def whole(before: Act, act: Act, options: Options) -> Kinds:
 def outlasting(account: Account) -> list[str]:
     """Nodes and shared volumes that nobody would end if no launcher ever came back.
 
-    Nodes: the schedule, which finds them by the job's tag, and the sweeper, by the deadline's; volumes: the sweeper.
+    Nodes: the job's schedule and the sweeper, both by the deadline in their tags; volumes: the sweeper.
     """
-    schedules = [one for group in scheduler_backends[account.id][account.region].schedule_groups.values()
-                 for one in group.schedules.values() if is_enabled(one)]  # fmt: skip
+    limits = [one for group in scheduler_backends[account.id][account.region].schedule_groups.values()
+              for one in group.schedules.values() if is_enabled(one) and _is_time_limit(one)]  # fmt: skip
     found = []
     for node in account.nodes:
         tags = account.ec2.tags.get(node.id, {})
         last = read_time(tags.get(DEADLINE_TAG))
-        in_time = [one for one in schedules if last and due_at(one) <= (last + GRACE).timestamp()]
-        ended = [name for one in in_time for name in _named(one)]
-        if node.state in ("pending", "running") and (last is None or tags.get(JOB_TAG) not in ended):
+        in_time = last and any(last.timestamp() < due_at(one) <= (last + GRACE).timestamp() for one in limits)
+        if node.state in ("pending", "running") and not (in_time and JOB_TAG in tags):
             found.append(f"{node.id} would run on")
     shared = [volume for volume in account.ec2.volumes.values() if JOB_TAG in account.ec2.tags.get(volume.id, {})]
     return found + [f"{one.id} would stay" for one in shared if DEADLINE_TAG not in account.ec2.tags[one.id]]
 
 
-def _named(schedule: Any) -> list[str]:
-    """The jobs whose nodes a schedule ends."""
-    targets = json.loads(schedule.target["Input"])["Targets"]
-    return [value for one in targets if one["Key"] == f"tag:{JOB_TAG}" for value in one["Values"]]
+def _is_time_limit(schedule: Any) -> bool:
+    """Whether it ends, when it is due, the nodes past the deadline in their tags."""
+    asked = json.loads(schedule.target["Input"])
+    return bool(asked == {"DocumentName": SWEEPER_DOCUMENT, "Parameters": {"GraceMinutes": ["0"]}})
 
 
 def what_is_wrong(stage: Stage, faults: Faults, kind: str, made: Kinds | None) -> str:

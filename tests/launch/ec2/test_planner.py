@@ -159,8 +159,9 @@ def test_the_time_limit_is_there_before_the_first_node() -> None:
     assert operations.index("CreateSchedule") < operations.index("RunInstances")
     (schedule,) = requests(plan(), "CreateSchedule")
     assert schedule.params["ScheduleExpression"] == "at(2026-11-22T02:05:00)"
-    target = json.loads(schedule.params["Target"]["Input"])
-    assert target["Targets"] == [{"Key": "tag:aws-ddp-toolkit:job", "Values": [NAME]}]
+    # It names no nodes: they carry their deadline, so that no schedule is a way to end others' nodes.
+    asked = json.loads(schedule.params["Target"]["Input"])
+    assert asked == {"DocumentName": "ddp-toolkit-sweeper", "Parameters": {"GraceMinutes": ["0"]}}
 
 
 def test_every_resource_carries_the_jobs_tags_from_the_start() -> None:

@@ -37,11 +37,27 @@ def node(name: str, state: str = "running", **tags: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("late_by", "is_late"),
-    [(timedelta(minutes=-1), False), (timedelta(minutes=14), False), (timedelta(minutes=16), True)],
+    [(timedelta(minutes=-1), False), (timedelta(seconds=1), True)],
 )
-def test_a_node_is_late_a_quarter_of_an_hour_after_its_deadline(late_by: timedelta, is_late: bool) -> None:
+def test_a_node_is_late_after_its_deadline(late_by: timedelta, is_late: bool) -> None:
     nodes = [node("i-1", job="j", deadline=(NOW - late_by).strftime(TIME))]
     assert script()["judge"](nodes, "InstanceId", NOW) == (["i-1"] if is_late else [], [])
+
+
+@pytest.mark.parametrize(
+    ("events", "ended"), [({}, {"20"}), ({"grace_minutes": "15"}, {"20"}), ({"grace_minutes": "0"}, {"10", "20"})]
+)
+def test_it_waits_a_quarter_of_an_hour_and_a_time_limit_does_not(
+    events: dict[str, str], ended: set[str], account: Account, aws: Aws
+) -> None:
+    """By minutes that a node is late."""
+    now = datetime.now(UTC)
+    nodes = {
+        start(account, aws, job="j", deadline=(now - timedelta(minutes=late)).strftime(TIME)): str(late)
+        for late in (-10, 10, 20)
+    }
+
+    assert {nodes[name] for name in script()["sweep"](events, {})["ended"]} == ended
 
 
 def test_only_what_carries_both_tags_and_lives_is_ended() -> None:

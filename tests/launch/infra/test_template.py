@@ -8,6 +8,7 @@ import pytest
 from moto.cloudformation.parsing import resource_class_from_type
 
 from launch.core.names import DEADLINE_TAG, JOB_TAG, TIME, bucket_of
+from launch.ec2 import requests
 from launch.ec2.names import LOG_GROUP
 from launch.ec2.options import Ec2Options
 from launch.image import codebuild
@@ -15,6 +16,7 @@ from launch.image.context import PREFIX
 from launch.infra.template import KEPT, POLICIES, WITH_THEM, Resource, filled, rates, read, resources
 from launch.sagemaker.lookup import BUCKET_OUTPUT, ROLE, ROLE_OUTPUT
 from tests.conftest import ROOT
+from tests.launch.ec2 import known
 from tests.launch.infra.moto_patches import UNKNOWN_TO_MOTO
 
 TEXT = filled("123456789012", "eu-west-1")
@@ -265,6 +267,23 @@ def test_the_schedule_starts_the_document() -> None:
     target = THINGS["SweeperSchedule"]["Properties"]["Target"]
     assert target["Arn"] == "arn:aws:scheduler:::aws-sdk:ssm:startAutomationExecution"
     assert json.loads(target["Input"]["Fn::Sub"].replace("${Sweeper}", "x")) == {"DocumentName": "x"}
+
+
+def test_a_time_limit_starts_the_same_document_without_its_grace() -> None:
+    """https://docs.aws.amazon.com/systems-manager/latest/userguide/automation-action-executeScript.html: a script gets
+    its InputPayload as `events`, with the document's parameters in braces.
+    """
+    document = THINGS["Sweeper"]["Properties"]
+    _, request = requests.time_limit(known.plan().payload.cluster, exists=False)
+    asked = json.loads(request.params["Target"]["Input"])
+
+    assert asked["DocumentName"] == document["Name"]
+    ((name, values),) = asked["Parameters"].items()
+    parameter = document["Content"]["parameters"][name]
+    assert set(values) <= set(parameter["allowedValues"])
+    assert parameter["allowedValues"] == ["0", parameter["default"]]
+    (step,) = document["Content"]["mainSteps"]
+    assert step["inputs"]["InputPayload"] == {"grace_minutes": f"{{{{ {name} }}}}"}
 
 
 def test_the_script_knows_the_same_tags() -> None:

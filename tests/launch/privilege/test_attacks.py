@@ -15,6 +15,7 @@ ACCOUNT, ME, YOU = "123456789012", "AIDAME", "AIDAYOU"
 BUCKET = f"arn:aws:s3:::aws-ddp-toolkit-{ACCOUNT}-us-east-1"
 OTHER_JOB = f"{BUCKET}/jobs/other"
 JOB, OWNER, ALLOWED = "aws-ddp-toolkit:job", "aws-ddp-toolkit:owner", "aws-ddp-toolkit:allowed"
+DEADLINE = "aws-ddp-toolkit:deadline"
 YES = {ALLOWED: "yes"}
 
 
@@ -48,6 +49,9 @@ def asked(*tags: str) -> dict[str, str]:
 
 MINE, YOURS = on(**{JOB: "j", OWNER: ME}), on(**{JOB: "other", OWNER: YOU})
 COPIED = on(**{JOB: "j", "Name": "prod-database"})
+# What else a node has.
+WHOLE = on(**{"Name": "aws-ddp-toolkit-other", DEADLINE: "2026-11-22T02:00:00Z", "aws-ddp-toolkit:bucket": "b",
+              "aws-ddp-toolkit:started": "2026-11-21T14:00:00Z"})  # fmt: skip
 V2 = {"ec2:MetadataHttpTokens": "required", "ec2:MetadataHttpPutResponseHopLimit": "1"}
 TO_EC2, TO_SSM = {"iam:PassedToService": "ec2.amazonaws.com"}, {"iam:PassedToService": "ssm.amazonaws.com"}
 TO_JOBS, TO_BUILDS = (
@@ -187,15 +191,29 @@ ESCALATION = [
     Row("launcher", "sts:AssumeRole", role("aws-ddp-toolkit-node")),
     *(
         Row("scheduler", "iam:PassRole", role(name), to)
-        for name, to in (("admin", TO_SSM), ("aws-ddp-toolkit-node", TO_SSM), ("aws-ddp-toolkit-scheduler", TO_EC2))
+        for name, to in (("admin", TO_SSM), ("aws-ddp-toolkit-node", TO_SSM), ("aws-ddp-toolkit-sweeper", TO_EC2))
     ),
     Row("scheduler", "ssm:StartAutomationExecution", arn("ssm", "automation-definition/AWS-RunShellScript:1")),
+    # A launcher makes schedules with any target, so what their role may do, each launcher may do to all others.
+    Row("scheduler", "ssm:StartAutomationExecution", arn("ssm", "document/AWS-TerminateEC2Instance")),
+    Row("scheduler", "ssm:StartAutomationExecution", arn("ssm", "automation-definition/AWS-TerminateEC2Instance:1")),
+    Row("scheduler", "ec2:TerminateInstances", NODE, {**YOURS, **WHOLE}),
+    Row("scheduler", "ec2:StopInstances", NODE, {**YOURS, **WHOLE}),
     Row("scheduler", "ec2:TerminateInstances", NODE, COPIED),
+    Row("scheduler", "scheduler:DeleteSchedule", arn("scheduler", "schedule/aws-ddp-toolkit/aws-ddp-toolkit-other")),
+    Row("scheduler", "sagemaker:StopTrainingJob", TRAINING, YOURS),
+    Row("scheduler", "s3:PutObject", f"{OTHER_JOB}/job.json"),
+    Row("launcher", "scheduler:DeleteScheduleGroup", arn("scheduler", "schedule-group/aws-ddp-toolkit")),
+    Row("launcher", "scheduler:CreateScheduleGroup", arn("scheduler", "schedule-group/mine")),
+    Row("launcher", "ssm:StartAutomationExecution", arn("ssm", "document/ddp-toolkit-sweeper")),
+    Row("launcher", "ssm:CreateDocument", arn("ssm", "document/ddp-toolkit-sweeper-2")),
+    Row("launcher", "ec2:CreateTags", NODE, {**YOURS, f"aws:RequestTag/{DEADLINE}": "2020-01-01T00:00:00Z"}),
+    Row("launcher", "ec2:DeleteTags", NODE, YOURS),
     Row(
         "sweeper",
         "ec2:TerminateInstances",
         NODE,
-        {**COPIED, **on(**{"aws-ddp-toolkit:deadline": "2020-01-01T00:00:00Z"})},
+        {**COPIED, **on(**{DEADLINE: "2020-01-01T00:00:00Z"})},
     ),
     Row("image-builder", "ecr:PutImage", arn("ecr", "repository/payroll")),
     Row("image-builder", "s3:PutObject", f"{OTHER_JOB}/job.json"),
@@ -300,7 +318,9 @@ TWINS = [
     Row("data", "ec2:CopySnapshot", SNAPSHOT, on(**{DATA: "photos", DIGEST: "0"})),  # from it
     Row("data", "ec2:CopySnapshot", SNAPSHOT, asked(DATA, DIGEST)),  # to a new one
     Row("data", "ec2:DeleteSnapshot", SNAPSHOT, on(**{DATA: "photos", DIGEST: "0", BLOCKS: "0"})),
-    Row("scheduler", "iam:PassRole", role("aws-ddp-toolkit-scheduler"), TO_SSM),
+    Row("scheduler", "iam:PassRole", role("aws-ddp-toolkit-sweeper"), TO_SSM),
+    Row("scheduler", "ssm:StartAutomationExecution", arn("ssm", "document/ddp-toolkit-sweeper")),
+    Row("sweeper", "ec2:TerminateInstances", NODE, {**YOURS, **WHOLE}),
     Row("node", "s3:PutObject", f"{BUCKET}/jobs/j/run/model.pt", {"s3:ResourceAccount": ACCOUNT}),
     Row("sagemaker-vpc", "ec2:CreateNetworkInterface", ec2("subnet/subnet-1"), on(**YES)),
     Row("sagemaker-vpc", "ec2:CreateNetworkInterface", CARD, {"ec2:Vpc": ec2("vpc/vpc-REPLACE")}),

@@ -50,14 +50,8 @@ ARGUED = {
         "ssmmessages:OpenDataChannel": "the same",
     },
     "scheduler": {
-        "ssm:StartAutomationExecution": "what EventBridge calls at the time limit",
-        "iam:PassRole": "it calls in its own name, and hands itself to the automation",
-        "tag:GetResources": "the automation's target is a tag",
-        "ec2:DescribeInstances": "AWS-TerminateEC2Instance looks at what it ends, and waits for it",
-        "ec2:DescribeInstanceStatus": "the same",
-        "ec2:TerminateInstances": "and ends it",
-        "ssm:DescribeAutomationExecutions": "an automation with targets follows its children",
-        "ssm:GetAutomationExecution": "the same",
+        "ssm:StartAutomationExecution": "what EventBridge calls at the time limit: the sweeper, and nothing else",
+        "iam:PassRole": "who starts a document that names a role must be allowed to pass that role",
     },
     "sagemaker": {
         "cloudwatch:PutMetricData": "SageMaker's documented execution role, as all that follows: metrics",
@@ -166,11 +160,11 @@ def test_nobody_uses_a_bucket_of_another_account_whatever_its_name(
     assert not may("999999999999")
 
 
-def test_the_time_limit_ends_only_what_carries_the_toolkits_tag() -> None:
+def test_the_time_limit_ends_only_what_carries_all_of_the_toolkits_tags() -> None:
     def may(**tags: str) -> bool:
         view = AccountView("123456789012", "us-east-1", lambda _name: tags, lambda _profile: [])
         call = Request("ec2", "TerminateInstances", {"InstanceIds": ["i-1"]})
-        return all(allows([policy("scheduler")], need) for need in needs(call, view))
+        return all(allows([policy("sweeper")], need) for need in needs(call, view))
 
     ours = tag_values({"Tags": tags("j", "some-bucket", NOW, NOW)})
     assert may(**ours)
@@ -182,9 +176,15 @@ def test_the_time_limit_ends_only_what_carries_the_toolkits_tag() -> None:
 
 @pytest.mark.parametrize(
     ("role", "service", "may"),
-    [("scheduler", "ssm", True), ("scheduler", "ec2", False), ("node", "ssm", False), ("admin", "ssm", False)],
+    [
+        ("sweeper", "ssm", True),
+        ("sweeper", "ec2", False),
+        ("scheduler", "ssm", False),
+        ("node", "ssm", False),
+        ("admin", "ssm", False),
+    ],
 )
-def test_the_time_limit_hands_on_its_own_role_only(role: str, service: str, may: bool) -> None:
+def test_the_time_limit_hands_on_the_sweepers_role_only(role: str, service: str, may: bool) -> None:
     arn = f"arn:aws:iam::123456789012:role/{role if role == 'admin' else f'aws-ddp-toolkit-{role}'}"
     need = Need("iam:PassRole", arn, {"iam:PassedToService": f"{service}.amazonaws.com"})
     assert allows([policy("scheduler")], need) is may

@@ -41,7 +41,7 @@ WIDE = {
     ("launcher.json", "OwnShells"): "sessions of the user's own, by the user's id",
     ("node.json", "SayThatAShellCanBeOpened"): "Session Manager's agent: a node's name is not known before it is",
     ("node.json", "CarryTheShell"): "the same; its channels are no resource to IAM",
-    ("scheduler.json", "StartTheAutomation"): "one document, of AWS's own, and its executions",
+    ("scheduler.json", "StartTheSweeper"): "one document, of our own, and its executions",
     ("sweeper.json", "StartTheSweeper"): "one document, of our own, and its executions",
     ("sagemaker-extras.json", "RegisterModels"): "adds to groups of any name what somebody must approve",
     ("sagemaker.json", "LetAShellIn"): "AWS's agent in a job's container: its channels are no resource to IAM",

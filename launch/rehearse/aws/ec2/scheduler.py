@@ -8,8 +8,10 @@ https://docs.aws.amazon.com/scheduler/latest/UserGuide/managing-schedule-delete.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from datetime import UTC, datetime
+import runpy
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from importlib.resources import as_file, files
 from typing import Any
 
 from moto.core.exceptions import JsonRESTError
@@ -17,11 +19,13 @@ from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 from moto.scheduler.models import scheduler_backends
 
+from launch.core.names import TOOLKIT
+from launch.ec2.names import SWEEPER_DOCUMENT
 from launch.rehearse.aws.call import Call
 from launch.rehearse.aws.ec2.states import USER_ASKED, end
 from launch.rehearse.aws.gate import Asked, Check
 from launch.rehearse.aws.iam.callers import Caller
-from launch.rehearse.aws.iam.policies import listed, policy
+from launch.rehearse.aws.iam.policies import Need, listed, policy
 from launch.rehearse.aws.iam.view import view_of
 from launch.rehearse.aws.refusal import Refusal
 
@@ -122,17 +126,30 @@ def due_at(schedule: Any) -> float:
 
 
 def _run(rules: Any, account: str, region: str, target: dict[str, Any]) -> None:
-    """AWS-TerminateEC2Instance: ends the instances with the target's tags, as far as the role's policy allows it."""
+    """The sweeper's document: ends what is past its deadline, as far as the policies of both roles allow it."""
     if target["Arn"] != AUTOMATION:
         return
-    caller, view = Caller(target["RoleArn"], (policy("scheduler"),)), view_of(account, region, {})
-    for instance in _targets(account, region, json.loads(target["Input"])["Targets"]):
-        if not caller.lacks(Call("ec2", "TerminateInstances", {"InstanceIds": [instance.id]}), view):
-            end(rules, instance, USER_ASKED)
+    view, wanted = view_of(account, region, {}), json.loads(target["Input"])
+    starter = Caller(target["RoleArn"], (policy("scheduler"),))
+    start = Need("ssm:StartAutomationExecution", view.arn("ssm", f"document/{wanted['DocumentName']}"))
+    if wanted["DocumentName"] != SWEEPER_DOCUMENT or not starter.may(start):
+        return
+    grace = timedelta(minutes=int(wanted.get("Parameters", {}).get("GraceMinutes", ["15"])[0]))
+    nodes = {instance.id: instance for instance in ec2_backends[account][region].all_instances()}
+    tagged = [{"InstanceId": name, "Tags": _tags(node)} for name, node in nodes.items()]
+    late, _ = _script()["judge"](tagged, "InstanceId", datetime.fromtimestamp(rules.now(), UTC) - grace)
+    sweeper = Caller(f"arn:aws:iam::{account}:role/{TOOLKIT}-sweeper", (policy("sweeper"),))
+    for name in late:
+        if not sweeper.lacks(Call("ec2", "TerminateInstances", {"InstanceIds": [name]}), view):
+            end(rules, nodes[name], USER_ASKED)
 
 
-def _targets(account: str, region: str, wanted: list[dict[str, Any]]) -> Iterator[Any]:
-    for instance in ec2_backends[account][region].all_instances():
-        tags = {f"tag:{tag['key']}": tag["value"] for tag in instance.get_tags()}
-        if all(tags.get(one["Key"]) in one["Values"] for one in wanted):
-            yield instance
+@cache
+def _script() -> dict[str, Any]:
+    """The functions of the sweeper, which AWS runs."""
+    with as_file(files("infra").joinpath("cloudformation/sweep.py")) as path:
+        return runpy.run_path(str(path))
+
+
+def _tags(instance: Any) -> list[dict[str, str]]:
+    return [{"Key": tag["key"], "Value": tag["value"]} for tag in instance.get_tags()]

@@ -16,10 +16,11 @@ from tests.launch.ec2.account import SCHEDULER_ROLE, Account
 
 NOW = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
 JOB = {"aws-ddp-toolkit:job": "j"}
-# All that a launch gives a node: the time limit's role ends nothing that has less.
-TAGS = (
-    JOB | {f"aws-ddp-toolkit:{name}": "x" for name in ("bucket", "deadline", "started")} | {"Name": "aws-ddp-toolkit-j"}
-)
+# All that a launch gives a node: the time limit ends nothing that has less, or is not past its own deadline.
+TAGS = JOB | {
+    "aws-ddp-toolkit:bucket": "x", "aws-ddp-toolkit:started": "x", "aws-ddp-toolkit:deadline": "2027-01-15T08:00:30Z",
+    "Name": "aws-ddp-toolkit-j",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -304,10 +305,13 @@ def test_groups_cannot_be_deleted_before_what_is_in_them(account: Account) -> No
 # ---- schedules
 
 
-def schedule(account: Account, role: str, action: str, operation: str = "CreateSchedule") -> None:
-    """A time limit for j, a minute from now."""
-    automation = {"DocumentName": "AWS-TerminateEC2Instance", "TargetParameterName": "InstanceId",
-                  "Targets": [{"Key": f"tag:{key}", "Values": [value]} for key, value in JOB.items()]}  # fmt: skip
+TIME_LIMIT = {"DocumentName": "ddp-toolkit-sweeper", "Parameters": {"GraceMinutes": ["0"]}}
+
+
+def schedule(
+    account: Account, role: str, action: str, operation: str = "CreateSchedule", automation: Any = TIME_LIMIT
+) -> None:
+    """A time limit, a minute from now."""
     target = {"Arn": "arn:aws:scheduler:::aws-sdk:ssm:startAutomationExecution", "Input": json.dumps(automation),
               "RoleArn": f"arn:aws:iam::{account.id}:role/{role}"}  # fmt: skip
     Aws("us-east-1").call("scheduler", operation, {
@@ -331,6 +335,30 @@ def test_a_schedule_fires_once_ends_the_tagged_instances_and_goes(
     assert [states(account)[name]["State"]["Name"] for name in (*ours, *theirs)] == ["shutting-down", "running"]
     left = Aws("us-east-1").pages("scheduler", "ListSchedules", "Schedules")
     assert [(one["Name"], one["State"]) for one in left] == [("s", "DISABLED")] * (action == "NONE")
+
+
+@pytest.mark.parametrize(
+    "automation",
+    [
+        TIME_LIMIT,
+        {"DocumentName": "AWS-TerminateEC2Instance", "TargetParameterName": "InstanceId",
+         "Targets": [{"Key": "tag:aws-ddp-toolkit:job", "Values": ["j"]}]},
+    ],
+    ids=["the time limit, early", "AWS's document"],
+)  # fmt: skip
+def test_a_schedule_of_a_strangers_ends_no_node_before_its_deadline(account: Account, automation: Any) -> None:
+    """Whoever may make schedules chooses their targets: no condition key of IAM's knows those, see
+    https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazoneventbridgescheduler.html
+    """
+    tags = TAGS | {"aws-ddp-toolkit:deadline": "2027-01-15T09:00:00Z"}
+    run(account, TagSpecifications=[
+        {"ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
+    ])  # fmt: skip
+    schedule(account, SCHEDULER_ROLE, "DELETE", automation=automation)
+    states(account), states(account)
+    account.rules.at += 60
+    assert [node["State"]["Name"] for node in states(account).values()] == ["running"]
+    assert Aws("us-east-1").pages("scheduler", "ListSchedules", "Schedules") == []  # it has fired
 
 
 def test_a_schedule_needs_a_role_that_it_may_assume(account: Account) -> None:
