@@ -25,7 +25,7 @@ demo: .venv/.installed
 PYTEST = @$(BIN)/python -m pytest
 
 # Tests, lint, types and import rules.  At the end it says what it did not try: that is in test-all.
-test: .venv/.installed-for-tests .venv/.types .venv/checkov
+test: .venv/.installed-for-tests .venv/.types .venv/checkov .venv/parliament
 	$(PYTEST) -n auto
 
 test-all: everything
@@ -39,13 +39,13 @@ test-rest: everything
 acceptance: .venv/.installed-for-tests
 	@$(BIN)/python -m tests.live
 
-# Lint, types, import rules, complexity, shell scripts, Dockerfile and template: a part of test.
-check: .venv/.installed-for-tests .venv/.types .venv/checkov
-	$(PYTEST) -q tests/test_checks.py
+# Lint, types, import rules, complexity, shell scripts, Dockerfile, template and policies: a part of test.
+check: .venv/.installed-for-tests .venv/.types .venv/checkov .venv/parliament
+	$(PYTEST) -q tests/test_checks.py tests/launch/privilege/test_parliament.py
 
 # Installs what all tests need of Python.
-everything: .venv/.installed-for-all-tests .venv/.types .venv/checkov .venv/sagemaker-pytorch-inference .venv/sagemaker-train \
-	.venv/twine .venv/pip-audit
+everything: .venv/.installed-for-all-tests .venv/.types .venv/checkov .venv/parliament .venv/sagemaker-pytorch-inference \
+	.venv/sagemaker-train .venv/twine .venv/pip-audit
 
 # After a change of pyproject.toml or constraints.txt.  A lock is for every system and Python: it has the hashes of all
 # files that PyPI has of a version.  Not pip's: whoever installs has one.
@@ -55,9 +55,9 @@ lock: .venv/.installed
 	for extra in rehearse test test-all notebook; do \
 		$(COMPILE) -c constraints.txt --extra $$extra -o infra/locks/$$extra.txt pyproject.toml || exit; \
 	done
-	for tool in checkov==3.3.30 pip-audit==2.10.1 sagemaker-pytorch-inference==2.0.25 sagemaker-train==1.27.0 twine==7.0.0 \
-		uv==0.13.9; do \
-		echo $$tool | $(COMPILE) -o infra/locks/$${tool%%=*}.txt - || exit; \
+	for tool in checkov==3.3.30 'parliament==1.6.4 setuptools==80.9.0' pip-audit==2.10.1 sagemaker-pytorch-inference==2.0.25 \
+		sagemaker-train==1.27.0 twine==7.0.0 uv==0.13.9; do \
+		echo $$tool | tr ' ' '\n' | $(COMPILE) -o infra/locks/$${tool%%=*}.txt - || exit; \
 	done
 	echo simplejpeg pytorch_optimizer nvidia-ml-py mpi4py obstore | tr ' ' '\n' | \
 		$(COMPILE) -c constraints.txt --no-deps -o infra/locks/sagemaker.txt -
@@ -115,7 +115,7 @@ clean:
 
 # Tools in venvs of their own: checkov pins a boto3 of 2024 and twine a newer docutils than awscli allows; version 3 of
 # SageMaker's SDK replaces version 2; and pip-audit must not be among what it audits.
-.venv/checkov .venv/pip-audit .venv/sagemaker-train .venv/twine: .venv/%: infra/locks/%.txt | .venv/.installed
+.venv/checkov .venv/parliament .venv/pip-audit .venv/sagemaker-train .venv/twine: .venv/%: infra/locks/%.txt | .venv/.installed
 	@echo "Installing $* into a venv of its own."
 	@$(PYTHON) -m venv --clear $@
 	@$(call install,$@/bin/python,--only-binary :all: -r $<) || { rm -rf $@; exit 1; }
