@@ -121,6 +121,15 @@ class _Course:
         work = self.training.work(epoch)
         return step(work, self.speeds, self.training.layout, uncached=uncached, side=self.side)
 
+    def paced(self, epoch: int, uncached: float) -> float:
+        """Seconds of an update of that epoch: the model's, not the disk's, become fewer with an image's pixels.
+
+        Decoding is taken to last as long, although smaller crops often decode at half the size.
+        """
+        smaller = replace(self.speeds, image_s=self.speeds.image_s * self.training.share_of_pixels(epoch))
+        work = self.training.work(epoch)
+        return step(work, smaller, self.training.layout, uncached=uncached, side=self.side).step_s
+
     def training_s(self, epoch: int, uncached: float) -> float:
         return self.training.updates(epoch) * self.step(epoch, uncached).step_s
 
@@ -136,7 +145,7 @@ class _Course:
         """All epochs, or the updates of --max-steps."""
         config, total = self.training.config, 0.0
         left = inf if config.max_steps is None else float(config.max_steps)
-        for begin, end in pairwise([*self._batch_begins(), config.epochs]):
+        for begin, end in pairwise([*self._begins(), config.epochs]):
             updates = self.training.updates(begin)
             for epochs, step_s in self._paces(begin, end):
                 done = min(left, epochs * updates)
@@ -145,19 +154,21 @@ class _Course:
                 left -= done
         return total
 
-    def _batch_begins(self) -> list[int]:
-        """The epochs with which another global batch begins, the first of them 0."""
-        config = self.training.config
-        return [0, *sorted(epoch for epoch in config.batch_ramp or {} if 0 < epoch < config.epochs)]
+    def _begins(self) -> list[int]:
+        """The epochs with which another global batch or another image size begins, the first of them 0."""
+        config, share = self.training.config, self.training.share_of_pixels
+        ramp = {epoch for epoch in config.batch_ramp or {} if 0 < epoch < config.epochs}
+        grown = range(1, config.epochs if self.training.grows else 1)
+        return [0, *sorted(ramp | {epoch for epoch in grown if share(epoch) != share(epoch - 1)})]
 
     def _paces(self, begin: int, end: int) -> Iterator[tuple[int, float]]:
-        """How many of the epochs from `begin` to before `end`, of one batch, have an update of so many seconds.
+        """How many of the epochs from `begin` to before `end`, of one batch and size, have updates of so many seconds.
 
         One by one while disks are slower than all else, for the memory's caches then fill from epoch to epoch; all
         that remain at once.
         """
-        settled_s = self.step(begin, 0.0 if self.caches else 1.0).step_s
-        while begin < end and (step_s := self.step(begin, self.uncached(begin)).step_s) > settled_s:
+        settled_s = self.paced(begin, 0.0 if self.caches else 1.0)
+        while begin < end and (step_s := self.paced(begin, self.uncached(begin))) > settled_s:
             yield 1, step_s
             begin += 1
         if begin < end:

@@ -11,6 +11,7 @@ from launch.core.estimate.tables import Cost, DataSet, cost, data_set
 from trainer.batches import batches_at
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
+from trainer.sizes import side_at
 
 GRADIENT_BYTES = 4
 FIRST_BF16 = 80  # the first compute capability with bf16
@@ -53,6 +54,16 @@ class Training:
         """Evaluations per epoch."""
         return 1 / min(self.config.eval_every, self.config.epochs)
 
+    @property
+    def grows(self) -> bool:
+        """Whether images begin smaller, as --image-size-start has it; those that are kept on the device do not."""
+        return self.config.image_size_start is not None and self.data.format == "jpeg"
+
+    def share_of_pixels(self, epoch: int) -> float:
+        """Pixels of an image in that epoch, as a share of those at full size."""
+        first = self.config.image_size_start if self.grows else None
+        return (side_at(epoch, self.config.epochs, first, self.px) / self.px) ** 2
+
     def work(self, epoch: int = 0) -> Work:
         """One update of that epoch.  Raises SettingsError where a global batch does not divide."""
         batches = batches_at(self.config, epoch, self.layout.replicas)
@@ -93,7 +104,7 @@ def training(
         optimizer=config.optimizer,
         threads=config.threads or max(1, instance.vcpus // gpus),
     )
-    notes = _notes(config, instance, kind, scaled.note)
+    notes = [*_notes(config, instance, kind, scaled.note), *_growth(config, data)]
     return Training(config, Layout(nodes, gpus), data, scaled.cost, kind, tuple(notes))
 
 
@@ -110,6 +121,13 @@ def _notes(config: TrainConfig, instance: Instance, kind: Kind, scaled: str) -> 
     if config.comm_hook == "powersgd":
         notes.append("PowerSGD is taken to send a hundredth of the gradients per rank; its own work is not counted")
     return notes
+
+
+def _growth(config: TrainConfig, data: DataSet) -> list[str]:
+    if config.image_size_start is None or data.format != "jpeg":
+        return []
+    full = config.image_size or data.px
+    return [f"an epoch is one at {full} px; while images grow from {config.image_size_start} px, epochs are shorter"]
 
 
 def _data(config: TrainConfig, images: Images | None) -> DataSet:

@@ -6,12 +6,15 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.trainer import parts
 from trainer.batches import Batches
 from trainer.datasets import imagefolder, imagenet
 from trainer.datasets.base import UNREADABLE, Batch, Request
 from trainer.datasets.looks import Looks
 from trainer.datasets.rows import mirror
+from trainer.distributed.ranks import Ranks
 from trainer.distributed.sampler import Order, positions, shard
+from trainer.distributed.session import Session
 from trainer.errors import DataError, SettingsError
 
 MEAN, STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
@@ -218,3 +221,24 @@ def test_second_start_lists_no_folder_and_notices_a_new_file(ask, make_tree, mon
 
     assert listed == ["train", "val", "train"]
     assert data.train.size == 13
+
+
+def test_a_run_stopped_while_images_grow_resumes_bit_for_bit(make_tree, tmp_path: Path) -> None:
+    """Two epochs of 32 and 64 px, stopped inside the second."""
+    session, torch_state = Session(Ranks(), torch.device("cpu"), 60.0), torch.get_rng_state()
+    settings = parts.config(
+        model="shufflenet_v2_x0_5", dataset="imagenet", data_dir=make_tree(side=70), cache_dir=tmp_path / "cache",
+        image_size=64, image_size_start=32, global_batch_size=4, epochs=2, lr=0.001,
+    )  # fmt: skip
+    states = []
+    for name, stops in (("unbroken", [float("inf")]), ("broken", [4, float("inf")])):
+        (tmp_path / name).mkdir()
+        for stop_at in stops:
+            torch.set_rng_state(torch_state)
+            training, anew = parts.trained(session, settings, tmp_path / name, stop_at=stop_at)
+            assert anew == []
+            if stop_at == 4:
+                assert (training.progress.epoch, training.progress.images) == (1, 4)
+        states.append(parts.state(tmp_path / name))
+
+    assert parts.differing(*states) == []

@@ -39,6 +39,22 @@ def test_eight_fast_gpus_wait_for_jpegs() -> None:
     assert expect("p4d.24xlarge", **IMAGENET).limit == "JPEG decoding"
 
 
+def test_images_that_grow_shorten_the_job_and_not_the_epoch_that_is_shown() -> None:
+    """Five epochs of 128, 152, 176, 200 and 224 px, where the GPU alone limits: shares of the pixels, added up."""
+    own = {"model": "resnet50", "dataset": "imagefolder", "batch_size": 256, "epochs": 5, "eval_every": 5}
+    small = Images(1_000_000, 30_000.0, 1, is_small=True)
+    instance = catalog.find("g5.2xlarge")
+    full, grown = (forecast(training(TrainConfig(**own, **more), instance, 1, images=small), instance)
+                   for more in ({}, {"image_size_start": 128}))  # fmt: skip
+
+    assert full.limit == "compute"
+    boot = full.hours - 5 * full.epoch_s / 3600
+    pixels = sum((side / 224) ** 2 for side in (128, 152, 176, 200, 224)) / 5
+    assert (grown.hours - boot) / (full.hours - boot) == pytest.approx(pixels, rel=0.01)
+    assert (grown.epoch_s, grown.images_per_s) == (full.epoch_s, full.images_per_s)
+    assert any("while images grow from 128 px" in note for note in grown.notes)
+
+
 def test_random_images_on_the_device_wait_for_nothing() -> None:
     guess = expect("g5.2xlarge", **IMAGENET | {"dataset": "synthetic", "image_size": 224})
 
