@@ -27,7 +27,7 @@ def admit(access: Access, account: str, job: RehearsedJob, role: str, key: str) 
     # Who registers models has the policy for that, too.
     extras = policy("sagemaker-extras")["Statement"] if job.options.get("register") else []
     # And who publishes data sets that for data sets.
-    extras = [*extras, *policy("data")["Statement"]] if job.is_prepared else extras
+    extras = [*extras, *policy("data")["Statement"]] if job.is_published else extras
     launchers: Policy = {"Statement": [*own["Statement"], *extras]}
     access.add(CREDENTIALS["AWS_ACCESS_KEY_ID"], f"arn:aws:iam::{account}:user/launcher", "launcher", launchers)
     access.add(key, f"arn:aws:sts::{account}:assumed-role/aws-ddp-toolkit-{role}/{role}", role, own)

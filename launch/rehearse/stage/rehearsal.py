@@ -78,11 +78,14 @@ class Stage:
         return code
 
     def publish(self) -> int:
-        """Has launch.data publish the prepared data, which are meant to stay; returns its exit code."""
-        job = self.job
-        work = Path("runs", job.name, "publishing")
-        words = ("publish", str(job.data), "--name", job.data_name, "--work-dir", str(work))
+        """Has launch.data publish the data, which are meant to stay; returns its exit code."""
+        job, folder = self.job, Path("runs", self.job.name)
+        words = ("publish", str(job.data), "--name", job.data_name, "--prepared", str(folder / "prepared"),
+                 "--work-dir", str(folder / "publishing"))  # fmt: skip
         code = self.run(*words, module="launch.data")
+        while reason := self.injection.repair(code):
+            self.display.note(f"{reason}; running the same command again to go on publishing {job.data_name}")
+            code = self.run(*words, module="launch.data")
         self.at_first |= self.scene.account.resources()
         self.made.clear()
         return code

@@ -52,6 +52,14 @@ class RehearsedJob:
         return self.data is not None and (self.data / "manifest.json").is_file()
 
     @property
+    def is_published(self) -> bool:
+        """Whether launch.data brings the data into the account: what is prepared, and what --data of launch.ec2 names.
+
+        SageMaker's --data holds places in S3, which is something else.
+        """
+        return self.is_prepared or (self.data is not None and isinstance(self.options.get("data"), str))
+
+    @property
     def nodes(self) -> int:
         return self.options.get("nodes") or 1
 

@@ -1,24 +1,29 @@
 """Own images, prepared and published block by block on the embedded AWS, train two nodes that mount the snapshot."""
 
-import subprocess
-import sys
+import json
+import re
 from pathlib import Path
+from random import Random
 
 import pytest
 from PIL import Image
 
-from tests.conftest import trainer_env
 from tests.launch.rehearse.ec2.conftest import needs_namespaces
 from tests.launch.rehearse.terminal import Start
 
+TRAINING = ("--dataset", "imagefolder", "--model", "cnn", "--image-size", "32", "--batch-size", "4", "--epochs", "1",
+            "--no-plot")  # fmt: skip
+
 
 def write_images(folder: Path) -> Path:
-    """Two classes, of ten images to train and four to evaluate."""
+    """Two classes, of ten images to train and four to evaluate: noise, so that it takes several blocks."""
+    noise = Random(0)
     for split, count in (("train", 10), ("val", 4)):
-        for name, colour in (("cat", "red"), ("dog", "blue")):
+        for name in ("cat", "dog"):
             (folder / split / name).mkdir(parents=True)
             for number in range(count):
-                Image.new("RGB", (40 + number, 48), colour).save(folder / split / name / f"{number}.jpg")
+                image = Image.frombytes("RGB", (250, 240), noise.randbytes(3 * 250 * 240))
+                image.save(folder / split / name / f"{number}.jpg")
     return folder
 
 
@@ -26,28 +31,24 @@ def write_images(folder: Path) -> Path:
 @pytest.mark.timeout(300)
 @pytest.mark.slow("two rehearsed nodes train from a snapshot that launch.data made of the user's own images")
 def test_two_nodes_train_from_a_published_snapshot(start: Start, tmp_path: Path) -> None:
-    photos = write_images(tmp_path / "photos")
-    prepare = (sys.executable, "-m", "trainer.prepare", str(photos), str(tmp_path / "prepared"))
-    subprocess.run(prepare, env=trainer_env(), check=True, capture_output=True, timeout=120)
+    """With the real trainer.prepare, and killed while it sends blocks.
 
-    training = (
-        "--dataset",
-        "imagefolder",
-        "--model",
-        "cnn",
-        "--image-size",
-        "32",
-        "--batch-size",
-        "4",
-        "--epochs",
-        "1",
-    )
-    played = start("--nodes", "2", "--rehearse", "--job-name", "job", "--data", "photos", "--no-plot", *training,
-                   "--rehearse-data", str(tmp_path / "prepared"))  # fmt: skip
+    That the bytes are equal is what launch.data says last: every block is read back and compared.
+    """
+    photos = write_images(tmp_path / "photos")
+    played = start("--nodes", "2", "--rehearse", "--job-name", "job", "--data", "photos", *TRAINING,
+                   "--rehearse-data", str(photos), "--inject", "launcher-killed@call:15")  # fmt: skip
     code = played.end()
 
     assert code == 0, played.text
+    assert "20 images to train on, 8 to evaluate on, 2 classes" in played.text
+    assert "killed the launcher at request 15, ebs:PutSnapshotBlock" in played.text
+    assert "the launcher was killed; running the same command again to go on publishing photos" in played.text
+    compared = re.search(r"(\d+) of (\d+) blocks are as they were written", played.text)
+    assert compared is not None
+    assert compared[1] == compared[2]
+    requests = (played.folder / "runs/job/requests.jsonl").read_text().splitlines()
+    assert sum(json.loads(row)["operation"] == "StartSnapshot" for row in requests) == 1, "it must go on with the same"
     assert [(row["epoch"], row["world_size"]) for row in played.kept.epochs()] == [(1, 2)]
-    assert "ebs:PutSnapshotBlock" in played.text
-    assert "blocks are as they were written" in played.text
+    assert not list(photos.parent.glob("photos-*"))
     assert " 0 left" in played.text
