@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 from launch.core.aws import Aws
 from launch.core.errors import AwsError, NotSetUp
 from launch.core.names import TOOLKIT, Folder
+from launch.core.published import MANIFEST, Content, content_in
 from launch.core.refusals import granted_by
+from launch.core.s3 import parse_s3
 from trainer.errors import SettingsError, TrainerError
 
 Found = TypeVar("Found")
@@ -101,6 +103,21 @@ def spec_of(aws: Aws, folder: Folder, backend: str) -> dict[str, Any] | None:
             "another --job-name."
         )
     return spec
+
+
+def content_at(aws: Aws, place: str | None) -> Content | None:
+    """What a prepared data set in a folder of S3 holds; None where there is no manifest, or it cannot be read.
+
+    Nothing but the forecast depends on it.
+    """
+    where = parse_s3(place) if place else None
+    if where is None or not where.key.strip("/"):
+        return None
+    try:
+        manifest = read_json(aws, where.bucket, f"{where.key.strip('/')}/{MANIFEST}")
+        return content_in(manifest) if manifest else None
+    except (TrainerError, AttributeError, KeyError, TypeError, ValueError):
+        return None
 
 
 def read_json(aws: Aws, bucket: str, key: str) -> dict[str, Any] | None:

@@ -40,6 +40,11 @@ class Content:
         """Of a mean image."""
         return self.bytes / max(1, self.images)
 
+    @property
+    def in_words(self) -> str:
+        """For a plan."""
+        return f"{self.train:,} images to train, {self.val:,} to evaluate, {self.bytes / 1e9:,.1f} GB"
+
     def __str__(self) -> str:
         return f"train={self.train} val={self.val} bytes={self.bytes} classes={self.classes} px={self.px}"
 
@@ -107,3 +112,11 @@ def foreign_tag(values: Mapping[str, str]) -> str:
 def read_content(record: Mapping[str, Any]) -> Content:
     """The content that a record in S3 or a manifest's summary holds.  Raises KeyError, TypeError and ValueError."""
     return Content(**{key: int(record[key]) for key in ("train", "val", "bytes", "classes", "px")})
+
+
+def content_in(manifest: Mapping[str, Any]) -> Content:
+    """What a manifest of trainer.prepare says.  Raises KeyError, TypeError, AttributeError and ValueError."""
+    splits = manifest["splits"]
+    count = {name: int(splits.get(name, {}).get("images", 0)) for name in ("train", "val")}
+    size = sum(int(split["bytes"]) for split in splits.values())
+    return Content(count["train"], count["val"], size, len(manifest["classes"]), int(manifest["resize"] or 0))

@@ -7,9 +7,10 @@ from typing import Any, Literal
 from launch.core.catalog import Instance
 from launch.core.estimate.forecast import Forecast
 from launch.core.estimate.lifts import lifted
-from launch.core.estimate.training import Images, training
+from launch.core.estimate.training import SMALL_PX, Images, training
 from launch.core.estimate.words import hours, speed
 from launch.core.price import usd
+from launch.core.published import Content
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 
@@ -78,6 +79,13 @@ class Quote:
             "why_unknown": self.why_unknown,
             "notes": list(self.notes),
         }
+
+
+def images_in(content: Content | None) -> Images | None:
+    """The images of a prepared data set, for expect(); None where they are not counted."""
+    if content is None or not content.train:
+        return None
+    return Images(content.train, content.image_bytes, content.val, is_small=0 < content.px <= SMALL_PX)
 
 
 def expect(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launch.core.published import MANIFEST, Content
+from launch.core.published import MANIFEST, Content, content_in
 from trainer.errors import DataError, SettingsError
 
 FORMAT, VERSION = "webdataset", 1
@@ -61,19 +61,12 @@ def read_prepared(folder: Path) -> Prepared:
                 f"publishes {FORMAT}, version {VERSION}; prepare the images again: python -m trainer.prepare SRC DST."
             )
         files = tuple(sorted(_files(folder, content["splits"]), key=lambda file: file.name))
-        prepared = Prepared(folder, str(content["name"]), _content(content), manifest, files)
+        prepared = Prepared(folder, str(content["name"]), content_in(content), manifest, files)
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{folder / MANIFEST} is damaged ({error}); run trainer.prepare again.") from error
     for file in files:
         _check_size(prepared.path(file), file)
     return prepared
-
-
-def _content(manifest: Mapping[str, Any]) -> Content:
-    splits = manifest["splits"]
-    count = {name: int(splits.get(name, {}).get("images", 0)) for name in ("train", "val")}
-    size = sum(int(split["bytes"]) for split in splits.values())
-    return Content(count["train"], count["val"], size, len(manifest["classes"]), int(manifest["resize"] or 0))
 
 
 def _files(folder: Path, splits: Mapping[str, Any]) -> Iterator[File]:

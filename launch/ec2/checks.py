@@ -29,11 +29,15 @@ DATA_DIR, RUN_DIR = Path("/data"), Path("/job/run")
 
 @dataclass(frozen=True)
 class Resolved:
-    """The options, with every choice that follows from them made.  warnings: about settings, as sentences."""
+    """The options, with every choice that follows from them made.
+
+    data_in_s3: the folder there that nodes read; warnings: about settings, as sentences.
+    """
 
     options: Ec2Options
     instances: tuple[Instance, ...]
     data_volume: str  # per-node, multi-attach or none
+    data_in_s3: str | None = None
     warnings: tuple[str, ...] = ()
 
     @property
@@ -65,7 +69,7 @@ def resolve(job: Job[Ec2Options]) -> Resolved:
         raise SettingsError("the job folder holds the run and its checkpoints; omit --run-dir and --checkpoint-dir.")
     read_references(options.secret)
     _check_init_from(job)
-    resolved = Resolved(options, instances, _data_volume(job))
+    resolved = Resolved(options, instances, _data_volume(job), options.data_s3 or job.train.data_url)
     resolved = replace(resolved, warnings=_data_dir_warning(job.train, resolved))
     for instance in instances:
         _check_processes(resolved, instance)

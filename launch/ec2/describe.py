@@ -50,6 +50,7 @@ def describe(
         prices=facts.prices,
         owner=facts.owner,
         downloads=downloads(job.train.dataset) and not resolved.brings_data,
+        content=facts.counted,
     )
     return cluster, _problems(cluster, facts)
 

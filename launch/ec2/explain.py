@@ -2,11 +2,10 @@
 
 from launch.core import catalog, secrets
 from launch.core.catalog import Instance
-from launch.core.estimate.training import SMALL_PX, Images
 from launch.core.names import TOOLKIT
 from launch.core.plan import Fact
 from launch.core.price import usd
-from launch.core.quote import Market, Quote, expect
+from launch.core.quote import Market, Quote, expect, images_in
 from launch.ec2 import reach
 from launch.ec2.checks import Resolved, highest_usd, hourly_usd
 from launch.ec2.facts import Facts
@@ -66,15 +65,12 @@ def _data(cluster: Cluster) -> Fact:
 
 
 def _counted(cluster: Cluster) -> dict[str, int]:
-    content = cluster.snapshot.content if cluster.snapshot else None
+    content = cluster.content
     return {"train_images": content.train, "val_images": content.val, "bytes": content.bytes} if content else {}
 
 
 def _in_words(cluster: Cluster) -> str:
-    content = cluster.snapshot.content if cluster.snapshot else None
-    if content is None:
-        return ""
-    return f": {content.train:,} images to train, {content.val:,} to evaluate, {content.bytes / 1e9:,.1f} GB"
+    return f": {cluster.content.in_words}" if cluster.content else ""
 
 
 def _quotas(resolved: Resolved, facts: Facts) -> list[Fact]:
@@ -123,7 +119,7 @@ def _quote(train: TrainConfig, cluster: Cluster, facts: Facts, instance: Instanc
         usd_per_hour = None if spot is None else hourly_usd(resolved, instance, gib, prices, spot)
     on_ebs = resolved.data_volume != "none"
     forecast, why_unknown = expect(
-        train, instance, options.nodes, gpus=resolved.nproc(instance), on_ebs=on_ebs, images=_images(cluster)
+        train, instance, options.nodes, gpus=resolved.nproc(instance), on_ebs=on_ebs, images=images_in(cluster.content)
     )
     return Quote(
         instance=instance.name,
@@ -140,14 +136,6 @@ def _quote(train: TrainConfig, cluster: Cluster, facts: Facts, instance: Instanc
     )
 
 
-def _images(cluster: Cluster) -> Images | None:
-    """How many images of which size, where launch.data has counted them."""
-    content = cluster.snapshot.content if cluster.snapshot else None
-    if content is None or not content.train:
-        return None
-    return Images(content.train, content.image_bytes, content.val, is_small=0 < content.px <= SMALL_PX)
-
-
 def _filling(cluster: Cluster, fill: Filling) -> tuple[str, ...]:
     """How the data volumes are filled, and what that costs."""
     if fill.rate is not None:
@@ -162,7 +150,7 @@ def _filling(cluster: Cluster, fill: Filling) -> tuple[str, ...]:
 
 def _first_epoch(cluster: Cluster, mib_per_s: int) -> str:
     """What that rate allows until the volume is full, where the size of an image is known."""
-    content = cluster.snapshot.content if cluster.snapshot else None
+    content = cluster.content
     if content is None:
         return ""
     per_s = mib_per_s * 2**20 / content.image_bytes * cluster.nodes

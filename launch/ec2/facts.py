@@ -79,6 +79,7 @@ class Facts:
     ami: Ami | None = None
     image: str | None = None  # URI with digest
     snapshot: Snapshot | None = None
+    content: Content | None = None  # of a prepared data set that nodes read from S3
     quotas: Mapping[str, Quota] = field(default_factory=dict)  # by name
     spot_usd_per_hour: Mapping[str, float] = field(default_factory=dict)  # type -> price in the most expensive zone
     prices: Prices = CATALOGS
@@ -92,3 +93,8 @@ class Facts:
     now: datetime = datetime.min
     problems: tuple[TrainerError, ...] = ()
     unknown: tuple[str, ...] = ()
+
+    @property
+    def counted(self) -> Content | None:
+        """What the data hold, where launch.data or trainer.prepare has counted it."""
+        return self.snapshot.content if self.snapshot else self.content

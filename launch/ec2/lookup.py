@@ -10,7 +10,7 @@ from typing import Any
 from launch.core import network, pricelist
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
-from launch.core.lookup import Lookups, check_bucket, missing, read_json, region_or_some, spec_of
+from launch.core.lookup import Lookups, check_bucket, content_at, missing, read_json, region_or_some, spec_of
 from launch.core.names import DATA_TAG, Folder, bucket_of, tag_values
 from launch.core.price import CATALOGS, Prices
 from launch.core.published import content_of
@@ -70,6 +70,7 @@ def look_up(
         ami=lookups.required(partial(find_ami, aws, options.ami or earlier.get("ami")), None),
         image=earlier.get("image") or lookups.required(partial(find_image, aws, options.image, account, region), None),
         snapshot=lookups.required(partial(find_snapshot, aws, resolved, earlier.get("snapshot"), dataset), None),
+        content=content_at(aws, resolved.data_in_s3),
         quotas=lookups.optional("vCPU quotas", partial(find_quotas, aws, resolved), {}),
         spot_usd_per_hour=lookups.optional("spot prices", partial(spot_prices, aws, resolved, now), {}),
         # A capacity block is paid in advance, at a price of its own.

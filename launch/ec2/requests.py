@@ -12,6 +12,7 @@ from typing import Any
 from launch.core.names import Folder, tags
 from launch.core.plan import FromAnswer, Request
 from launch.core.price import CATALOGS, Prices
+from launch.core.published import Content
 from launch.ec2.checks import Resolved
 from launch.ec2.facts import Ami, Snapshot
 from launch.ec2.names import BACKEND_NAME, LOG_GROUP, SCHEDULE_GROUP, SPEC_TAG, SWEEPER_DOCUMENT, group_name
@@ -44,6 +45,7 @@ class Cluster:
     prices: Prices = CATALOGS
     owner: str = ""  # aws:userid of who launches
     downloads: bool = False  # whether the training fetches its data from the internet
+    content: Content | None = None  # of its data, where they are counted
 
     @property
     def nodes(self) -> int:

@@ -46,6 +46,11 @@ def hold_images(channels: tuple[Channel, ...]) -> bool:
     return WHOLE in names or {"train", "val"} <= names or {"train", "test"} <= names
 
 
+def whole_in_s3(channels: tuple[Channel, ...]) -> str | None:
+    """Where the channel of a whole data set is in S3; None without one."""
+    return next((channel.place for channel in channels if (channel.name, channel.kind) == (WHOLE, "s3")), None)
+
+
 def _channel(word: str) -> Channel:
     named = _NAMED.fullmatch(word)
     name, uri = (named["name"], named["uri"]) if named else (WHOLE, word)

@@ -7,7 +7,8 @@ from launch.core import catalog, secrets
 from launch.core.names import TOOLKIT
 from launch.core.plan import Fact
 from launch.core.price import CATALOGS
-from launch.core.quote import Quote, expect
+from launch.core.published import Content
+from launch.core.quote import Quote, expect, images_in
 from launch.sagemaker.bundle import Bundle
 from launch.sagemaker.checks import ENDING_S, Resolved
 from launch.sagemaker.description import Description
@@ -51,7 +52,11 @@ def facts_of(
         Fact("training", flags.to_argv(train), f"{resolved.processes} processes by {starter}: {training}"),
         Fact("image", description.image, image.uri + _held(description.image)),
         Fact("role", role, role + (f" (from {facts.role_from})" if facts.role_from else "")),
-        Fact("data", {channel.name: channel.uri for channel in resolved.channels}, _data(resolved)),
+        Fact(
+            "data",
+            {channel.name: channel.uri for channel in resolved.channels},
+            _data(resolved) + (f": {facts.content.in_words}" if facts.content else ""),
+        ),
         Fact("job_folder", description.folder.uri),
         Fact("source", source, "{files} files, {bytes:,} bytes, SHA-256 {sha256:.16}".format(**source)),
         Fact("tags", tags, ", ".join(f"{key}={value}" for key, value in tags.items())),
@@ -103,14 +108,15 @@ def _quotas(facts: Facts) -> tuple[list[dict[str, object]], tuple[str, ...]]:
     return values, tuple(texts)
 
 
-def quote_of(train: TrainConfig, resolved: Resolved) -> Quote:
-    """The price of the job.  SageMaker publishes no price of spot capacity."""
+def quote_of(train: TrainConfig, resolved: Resolved, content: Content | None) -> Quote:
+    """The price of the job.  SageMaker publishes no price of spot capacity.  content: of its data, where counted."""
     options, instance = resolved.options, resolved.instance
     expected, why_unknown = None, f"not known: {resolved.type} is not in the catalog"
     if instance.is_known:
         expected, why_unknown = expect(
-            train, instance, options.nodes, gpus=resolved.processes // options.nodes, on_ebs=False
-        )
+            train, instance, options.nodes, gpus=resolved.processes // options.nodes, on_ebs=False,
+            images=images_in(content),
+        )  # fmt: skip
     notes = [f"the maximum includes {ENDING_S / 60:g} min to end"]
     if options.warm_pool_s:
         notes[0] += f" and {options.warm_pool_s} s in the warm pool, where the instances wait for a next job"

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from launch.core.price import CATALOGS, Prices
+from launch.core.published import Content
 from launch.sagemaker.training_job import TrainingJob
 from trainer.errors import TrainerError
 
@@ -53,6 +54,7 @@ class Facts:
     bucket: str | None = None
     image: str | None = None  # by its digest
     quotas: tuple[Quota, ...] = ()
+    content: Content | None = None  # of a prepared data set in S3
     taken: tuple[str, ...] = ()
     running: TrainingJob | None = None
     prices: Prices = CATALOGS

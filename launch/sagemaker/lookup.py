@@ -12,11 +12,12 @@ from typing import Any
 from launch.core import pricelist
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
-from launch.core.lookup import Lookups, check_bucket, missing, region_or_some, spec_of
+from launch.core.lookup import Lookups, check_bucket, content_at, missing, region_or_some, spec_of
 from launch.core.names import TOOLKIT, Folder, bucket_of
 from launch.core.price import CATALOGS
 from launch.core.refusals import DENIED
 from launch.core.registry import NOT_FOUND, by_digest
+from launch.sagemaker.channels import whole_in_s3
 from launch.sagemaker.checks import Resolved
 from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.images import choose
@@ -33,11 +34,16 @@ METADATA = Path("/opt/ml/metadata/resource-metadata.json")
 
 
 def look_up(
-    aws: Aws, resolved: Resolved, job: str, now: datetime, cache: Callable[[str], Path | None] = pricelist.no_cache
+    aws: Aws,
+    resolved: Resolved,
+    job: str,
+    now: datetime,
+    cache: Callable[[str], Path | None] = pricelist.no_cache,
+    data_url: str | None = None,
 ) -> Facts:
     """All facts for the planner.  Errors of AWS are not raised: they are among the problems.
 
-    cache: the file with a region's prices.
+    cache: the file with a region's prices; data_url: a folder in S3 that the training reads.
     """
     try:
         region, caller = aws.region, aws.call("sts", "GetCallerIdentity")
@@ -65,6 +71,7 @@ def look_up(
         bucket=bucket,
         image=_image(aws, lookups, resolved),
         quotas=lookups.optional("the quotas", lambda: find_quotas(aws, resolved, now), no_quotas),
+        content=content_at(aws, data_url or whole_in_s3(resolved.channels)),
         taken=tuple(start.name for start in starts),
         running=lookups.required(lambda: _running_start(aws, job, starts), None),
         prices=lookups.optional(

@@ -57,7 +57,9 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
         payload=Launch(resolved, folder, facts.region, description, way.name, running),
         facts=explain.facts_of(resolved, facts, job.train, description, bundle, image),
         steps=steps,
-        quotes=tuple(explain.quote_of(job.train, resolved.on(instance)) for instance in resolved.instances),
+        quotes=tuple(
+            explain.quote_of(job.train, resolved.on(instance), facts.content) for instance in resolved.instances
+        ),
         not_counted=explain.not_counted(resolved),
         warnings=explain.warnings(resolved, facts, image),
         problems=(*facts.problems, *problems, *_differences(job, resolved, running), *_too_expensive(resolved, facts)),

@@ -1,7 +1,7 @@
 """Job and facts -> the script to submit, its folder, and the problems.  Pure."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,7 +10,8 @@ from launch.core.catalog import Instance
 from launch.core.clock import duration
 from launch.core.job import Job, on_gpus
 from launch.core.plan import Fact, Plan
-from launch.core.quote import Quote, expect
+from launch.core.published import Content
+from launch.core.quote import Quote, expect, images_in
 from launch.slurm import container
 from launch.slurm.checks import against_cluster
 from launch.slurm.folder import JobFolder
@@ -25,7 +26,10 @@ from trainer.errors import SettingsError, TrainerError
 
 @dataclass(frozen=True)
 class Facts:
-    """What was looked up.  partitions, queue: empty where Slurm could not be asked; trouble: why not."""
+    """What was looked up.  partitions, queue: empty where Slurm could not be asked; trouble: why not.
+
+    content: of a prepared data set.
+    """
 
     folder: JobFolder
     cwd: Path
@@ -33,6 +37,7 @@ class Facts:
     partitions: tuple[Partition, ...] = ()
     queue: tuple[QueuedJob, ...] = ()
     trouble: TrainerError | None = None
+    content: Content | None = None
 
 
 @dataclass(frozen=True)
@@ -61,10 +66,10 @@ def plan(job: Job[SlurmOptions], options: SlurmOptions, processes: int, name: st
     return Plan(
         title=f"launch.slurm: job {name}, {options.nodes} x {processes} process{'es' * (processes > 1)}",
         payload=submission,
-        facts=tuple(_facts(submission, facts.partitions)),
+        facts=tuple(_facts(submission, facts)),
         command=("sbatch", "--parsable", str(resolved.folder / SCRIPT)),
         files=((SCRIPT, script), *([(EDF, edf)] if edf else [])),
-        quotes=tuple(_quotes(resolved, facts.partitions)),
+        quotes=tuple(_quotes(resolved, facts)),
         warnings=tuple(_warnings(resolved, job.where, facts.partitions)),
         problems=tuple(_problems(submission, facts, may_adopt=job.train.run_dir is not None)),
     )
@@ -136,14 +141,16 @@ def _conflicts(queued: QueuedJob, submission: Submission, folder: JobFolder) -> 
         )
 
 
-def _facts(submission: Submission, partitions: Sequence[Partition]) -> Iterator[Fact]:
+def _facts(submission: Submission, facts: Facts) -> Iterator[Fact]:
     job, options = submission.job, submission.job.options
     yield Fact("job", job.name, ())
-    yield from _machine_facts(job, partitions)
+    yield from _machine_facts(job, facts.partitions)
     how = "torchrun on each node" if job.is_torchrun else "srun, one task per process"
     yield Fact("processes", options.nodes * job.processes, f"{options.nodes * job.processes}, started by {how}")
     yield from _time_facts(options)
     yield Fact("folder", str(job.folder))
+    if facts.content:
+        yield Fact("data", asdict(facts.content), f"{job.train.data_dir}: {facts.content.in_words}")
     if container.is_used(options):
         image = str(options.container_edf or options.container_image)
         yield Fact("container", image, image if options.container_edf else f"{image} ({options.container_runtime})")
@@ -178,16 +185,17 @@ def _time_facts(options: SlurmOptions) -> Iterator[Fact]:
     yield Fact(f"most_{unit.lower()}_hours", most_h * starts, total, "at most")
 
 
-def _quotes(job: ResolvedJob, partitions: Sequence[Partition]) -> Iterator[Quote]:
+def _quotes(job: ResolvedJob, facts: Facts) -> Iterator[Quote]:
     """The forecast, if it is known which GPU the nodes have, and the catalog has a machine with it."""
     gpus = job.options.gpus_per_node
-    gpu_type = _gpu_type(job.options, partitions)
+    gpu_type = _gpu_type(job.options, facts.partitions)
     machine = _machine_with(gpu_type) if gpus and gpu_type else None
     if machine is None or not gpus:
         return
     cpus_per_process = job.options.cpus_per_task or machine.vcpus // machine.gpus
     node = replace(machine, gpus=gpus, vcpus=cpus_per_process * job.processes)
-    forecast, why_unknown = expect(job.train, node, job.options.nodes, on_ebs=False)
+    images = images_in(facts.content)
+    forecast, why_unknown = expect(job.train, node, job.options.nodes, on_ebs=False, images=images)
     yield Quote(
         f"{job.options.nodes} x {gpus} {gpu_type}",
         job.options.nodes,

@@ -1,11 +1,14 @@
 """Looks up what a plan rests on, makes the plan, and has Slurm test its script.  Changes nothing."""
 
+import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from launch.core.job import Job
 from launch.core.names import default_job_name
+from launch.core.published import MANIFEST, Content, content_in
 from launch.slurm import checks, planner
 from launch.slurm.folder import read_folder
 from launch.slurm.lookup import Slurm, environment
@@ -14,6 +17,8 @@ from launch.slurm.options import SlurmOptions
 from launch.slurm.planner import Facts, SlurmPlan
 from launch.slurm.runtime import Runtime
 from launch.slurm.script import directives
+from trainer import datasets
+from trainer.config import TrainConfig
 from trainer.errors import TrainerError
 
 
@@ -47,10 +52,20 @@ def _name(job: Job[SlurmOptions], runtime: Runtime) -> str:
 
 def _facts(job: Job[SlurmOptions], name: str, runtime: Runtime) -> Facts:
     path: Path = runtime.cwd / job.train.run_dir if job.train.run_dir else folder_of(name, runtime.cwd)
-    facts = Facts(read_folder(path), runtime.cwd, runtime.python)
+    facts = Facts(read_folder(path), runtime.cwd, runtime.python, content=_content(job.train, runtime.cwd))
     slurm = Slurm(environment(runtime.env))
     try:
         partitions, queue = tuple(slurm.partitions()), tuple(slurm.queue())
     except TrainerError as error:
-        return Facts(facts.folder, facts.cwd, facts.python, trouble=error)
-    return Facts(facts.folder, facts.cwd, facts.python, partitions, queue)
+        return replace(facts, trouble=error)
+    return replace(facts, partitions=partitions, queue=queue)
+
+
+def _content(train: TrainConfig, cwd: Path) -> Content | None:
+    """What a folder of trainer.prepare holds, if --data-dir is one and can be read here."""
+    if not datasets.is_folder(train.dataset):
+        return None
+    try:
+        return content_in(json.loads((cwd / train.data_dir.expanduser() / MANIFEST).read_bytes()))
+    except (OSError, AttributeError, KeyError, TypeError, ValueError):
+        return None

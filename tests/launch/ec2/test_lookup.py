@@ -21,6 +21,7 @@ from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot
 from launch.ec2.fleet import Fleet
 from launch.ec2.lookup import AMI_PARAMETERS, look_up
 from launch.ec2.options import Ec2Options
+from tests.launch.data.desk import prepared
 from tests.launch.ec2.account import Account
 from tests.launch.faults import Faults, lost, refused
 from trainer.config import TrainConfig
@@ -427,3 +428,25 @@ def test_a_published_data_set_is_found_by_its_name_with_its_counts(account: Acco
     found = look("imagefolder", data="photos").snapshot
     assert found is not None
     assert (found.id, found.content) == (made.id, content)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_images_of_prepared_data_in_s3_are_counted(streamed: bool, account: Account, aws: Aws) -> None:
+    account.put_json("data/photos/manifest.json", prepared(9_000, 1_000, 300_000_000))
+    place = f"s3://{account.bucket}/data/photos"
+    job = asked("imagefolder", **({} if streamed else {"data_s3": place}))
+    if streamed:
+        job = Job(job.train.model_copy(update={"data_url": place}), job.where)
+
+    facts = look_up(aws, resolve(job), "j", "imagefolder", NOW)
+    assert facts.problems == ()
+    assert facts.content == Content(9_000, 1_000, 300_000_000, 3, 256)
+
+
+@pytest.mark.parametrize("manifest", [None, "a", [], {"splits": 1}, {"splits": {"train": {}}}])
+def test_data_that_nothing_counts_are_no_problem(manifest: Any, account: Account, look: LookUp) -> None:
+    if manifest is not None:
+        account.put_json("data/photos/manifest.json", manifest)
+
+    facts = look("imagefolder", data_s3=f"s3://{account.bucket}/data/photos/")
+    assert (facts.content, facts.problems, facts.unknown) == (None, (), ())

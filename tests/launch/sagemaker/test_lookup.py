@@ -2,19 +2,23 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from launch.core.errors import AwsError
+from launch.core.plan import as_text
+from launch.core.published import Content
 from launch.rehearse.aws.sagemaker.jobs import complete
-from launch.sagemaker import lookup
+from launch.sagemaker import checks, lookup
 from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.lookup import look_up, quota_names
 from launch.sagemaker.training_jobs import Listed
+from tests.launch.data.desk import prepared
 from tests.launch.faults import Faults, injected, refused
-from tests.launch.sagemaker.known import NAME, NOW, ROLE, resolve
+from tests.launch.sagemaker.known import NAME, NOW, ROLE, job, plan, resolve
 from tests.launch.sagemaker.test_stop import foreign
 from tests.launch.sagemaker.world import Stage
 
@@ -451,3 +455,31 @@ def test_a_job_that_has_ended_since_it_was_listed_does_not_run(stage: Stage, mon
     monkeypatch.setattr(lookup, "starts_of", lambda *_: (Listed(NAME, "InProgress"),))
     found = facts(stage)
     assert (found.taken, found.running) == ((NAME,), None)
+
+
+# ---- the data
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_the_images_of_prepared_data_are_counted_and_forecast(streamed: bool, stage: Stage) -> None:
+    bucket = stage.account.bucket
+    stage.account.put_json("data/photos/manifest.json", prepared(90_000, 10_000, 3_000_000_000))
+    place = f"s3://{bucket}/data/photos"
+    where = {"data_url": place} if streamed else {"data": [place]}
+
+    asked = job(dataset="imagefolder", **where)
+    found = look_up(stage.aws, checks.resolve(asked), NAME, NOW, data_url=asked.train.data_url)
+    assert found.content == Content(90_000, 10_000, 3_000_000_000, 3, 256)
+    made = plan(replace(found, problems=()), dataset="imagefolder", **where)
+    assert "90,000 images to train, 10,000 to evaluate, 3.0 GB" in as_text(made)
+    (quote,) = made.quotes
+    assert quote.forecast is not None
+    assert 90_000 / quote.forecast.images_per_s == pytest.approx(quote.forecast.epoch_s, rel=0.2)
+
+
+def test_data_that_may_not_be_read_here_are_not_forecast(stage: Stage, faults: Faults) -> None:
+    faults.on("GetObject", refused("AccessDenied", 403), nth=None)
+
+    found = facts(stage, dataset="imagefolder", data=["s3://somebodys/photos"])
+    assert found.content is None
+    assert not [words for words in found.unknown if "photos" in words]

@@ -14,6 +14,7 @@ from launch.core.terminal import say
 from launch.slurm.options import SlurmOptions
 from launch.slurm.runtime import Runtime
 from tests.conftest import trainer_env
+from tests.launch.data.desk import prepared
 from tests.launch.slurm.user import User
 from trainer.config import TrainConfig
 
@@ -31,6 +32,27 @@ def test_a_dry_run_shows_the_script_on_a_laptop(user: User, capsys: pytest.Captu
     assert "  #SBATCH --nodes=2\n" in out
     assert "problem: sinfo is not installed on this machine; run this on a login node" in out
     assert not user.folder.exists()
+
+
+def test_a_dry_run_forecasts_prepared_data_in_a_folder(user: User, capsys: pytest.CaptureFixture[str]) -> None:
+    (user.runtime.cwd / "shared").mkdir()
+    (user.runtime.cwd / "shared/manifest.json").write_text(json.dumps(prepared(90_000, 10_000, 3_000_000_000)))
+    data = ("--dataset", "imagefolder", "--data-dir", "shared")
+    assert user.run("--job-name", "job", "--gpus-per-node", "4", "--gpu-type", "a100", *data, "--dry-run=json") == 0
+
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["facts"]["data"] == {"train": 90_000, "val": 10_000, "bytes": 3_000_000_000, "classes": 3, "px": 256}
+    (quote,) = plan["quotes"]
+    assert 90_000 / quote["images_per_s"] == pytest.approx(quote["epoch_s"], rel=0.2)
+
+
+def test_a_damaged_manifest_is_no_problem_of_a_plan(user: User, capsys: pytest.CaptureFixture[str]) -> None:
+    (user.runtime.cwd / "manifest.json").write_text("[1]")
+    data = ("--dataset", "imagefolder", "--data-dir", ".")
+    assert user.run("--job-name", "job", "--gpu-type", "a100", *data, "--dry-run=json") == 0
+
+    (quote,) = json.loads(capsys.readouterr().out)["quotes"]
+    assert "its number of images is unknown" in quote["why_unknown"]
 
 
 def test_a_dry_run_for_programs_is_json(user: User, capsys: pytest.CaptureFixture[str]) -> None:
