@@ -65,6 +65,7 @@ class Backend:
     looks_up: its launcher looks things up to plan a job, such as prices, and may refuse it then.
     is_examined: launch.doctor knows what its jobs need of the account.
     held_s: seconds for which the run in a folder has held its machines so far; None: as long as its launcher ran.
+    together: "module:function" that submits several of its jobs at once, see together.py; empty: each by itself.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Backend:
     looks_up: bool = True
     is_examined: bool = False
     held_s: Callable[[Path], float | None] = lambda folder: None
+    together: str = ""
 
     @property
     def module(self) -> str:

@@ -17,11 +17,12 @@ from trainer.errors import MachineError, SettingsError
 from trainer.settings.yaml_file import read_mapping
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from launch.slurm.listing import QueuedJob
     from launch.slurm.runtime import Runtime
-    from launch.slurm.verbs import LogsOptions, VerbOptions
+    from launch.slurm.verbs import AttachOptions, LogsOptions, VerbOptions
     from trainer.outcome import Outcome
 
 # How long a job may take to save; scancel alone would give it KillWait, 30 s at most sites.
@@ -52,6 +53,9 @@ class Commands:
         if options.job is None:
             self.runtime.say(status.all_as_text(self._slurm.queue()))
             return Exit.DONE
+        if tasks := self._tasks(options.job):
+            self.runtime.say(status.all_as_text(tasks))
+            return Exit.DONE
         job = self._find(options.job)
         ended = None if job.queued else self._outcome(job)
         path = job.folder.path
@@ -71,22 +75,33 @@ class Commands:
             self.runtime.say(f"job {job.name} ended: {in_words(ended, job.folder.path)}")
         return Exit.DONE
 
-    def attach(self, options: VerbOptions) -> int:
+    def attach(self, options: AttachOptions) -> int:
         job = self._find(options.job or self._only_job("attach"))
         path = job.folder.path
-        ended = self._follow(job, FileTail(path / LOG)) if job.queued else self._outcome(job)
+        tail = FileTail(path / LOG, job.folder.log_start)
+        ended = self._follow(job, tail) if job.queued else self._outcome(job)
+        if options.outcome:
+            ended.write(options.outcome)
         return conclude(ended, path, self.runtime.say).exit_code
 
     def stop(self, options: VerbOptions) -> int:
+        if options.job and (tasks := self._tasks(options.job)):
+            stop(tasks, self._slurm, self.runtime)
+            self.runtime.say(f"all of {options.job} are stopped; the same command resumes them")
+            return Exit.DONE
         job = self._find(options.job or self._only_job("stop"))
         if job.queued is None:
             self.runtime.say(f"job {job.name} is not in the queue; nothing to stop")
             return Exit.DONE
-        stop(job.queued, self._slurm, self.runtime)
+        stop([job.queued], self._slurm, self.runtime)
         self.runtime.say(
             f"job {job.name} is stopped; submit it with the same command and --job-name {job.name} to resume"
         )
         return Exit.DONE
+
+    def _tasks(self, name: str) -> list[QueuedJob]:
+        """The jobs in the queue that were submitted together under a name, or as one array."""
+        return [job for job in self._slurm.queue() if job.array and name in (job.array[0], str(job.number[0]))]
 
     def _follow(self, job: SlurmJob, tail: FileTail) -> Outcome:
         return follow(job.name, job.folder.path, tail, self._slurm, self.runtime)
@@ -128,25 +143,35 @@ def _not_found(job: str, cwd: Path) -> SettingsError:
     )
 
 
-def stop(job: QueuedJob, slurm: Slurm, runtime: Runtime) -> None:
-    """Asks the job to save and end, and cancels it if it does not.  Returns when it has left the queue."""
+def stop(jobs: Sequence[QueuedJob], slurm: Slurm, runtime: Runtime) -> None:
+    """Asks jobs to save and end, and cancels those that do not.  Returns when all have left the queue."""
+    # First those that wait: of an array one begins when another ends.
+    if waiting := [job.id for job in jobs if job.is_waiting]:
+        slurm.run("scancel", *waiting)
+    asked = [job.id for job in jobs if not job.is_waiting and _ask_to_save(job, slurm)]
+    for job in jobs:
+        if job.id in asked:
+            runtime.say(f"asked job {job.name} to save and end")
     clock = runtime.clock
-    asked = not job.is_waiting and _ask_to_save(job, slurm)
-    if asked:
-        runtime.say(f"asked job {job.name} to save and end")
-    started = clock.now()
-    give_up_at = started + STOP_S
-    cancel_at = started + SAVE_S if asked else started
-    while remaining := next((queued for queued in slurm.queue() if queued.id == job.id), None):
-        if clock.now() >= cancel_at or remaining.is_waiting:
-            slurm.run("scancel", job.id)
-            cancel_at = give_up_at
-        if clock.now() > give_up_at:
+    cancel_at = {job.id: clock.now() + (SAVE_S if job.id in asked else 0.0) for job in jobs}
+    give_up_at = clock.now() + STOP_S
+    while remaining := _in_queue(jobs, slurm):
+        now = clock.now()
+        if cancelled := [job.id for job in remaining if job.is_waiting or now >= cancel_at[job.id]]:
+            slurm.run("scancel", *cancelled)
+            cancel_at |= dict.fromkeys(cancelled, give_up_at)
+        if now > give_up_at:
+            job = remaining[0]
             raise MachineError(
                 f"job {job.id} has not ended after {STOP_S / 60:g} minutes; look at it with "
                 f"{command('status', job.name)}"
             )
         clock.sleep(LOOK_EVERY_S)
+
+
+def _in_queue(jobs: Sequence[QueuedJob], slurm: Slurm) -> list[QueuedJob]:
+    ids = {job.id for job in jobs}
+    return [job for job in slurm.queue() if job.id in ids]
 
 
 def _ask_to_save(job: QueuedJob, slurm: Slurm) -> bool:

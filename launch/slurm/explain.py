@@ -12,7 +12,7 @@ REFUSED = {
     "Invalid qos": "you may not use QOS {qos}; `sacctmgr show associations user=$USER format=qos` lists yours, give "
     "one as --qos.",
     "Job violates accounting/QOS policy": "the job asks for more than your account or QOS allows at a time; lower "
-    "--nodes, --gpus-per-node or --time, or give another --qos.",
+    "--nodes, --gpus-per-node or --time, or give another --qos; of a sweep each run counts: do some with --only.",
     "time limit is invalid": "--time {time} is more than partition {partition} allows; `sinfo -o '%P %l'` lists the "
     "limits.  Give less: the job requeues itself at its limit.",
     "Memory specification can not": "no node has --mem {mem}; give less.",
@@ -82,6 +82,7 @@ WAITS = {
     "Resources": "waits for busy nodes",
     "Priority": "waits for jobs with a higher priority",
     "BeginTime": "waits for its start time, after it was requeued",
+    "JobArrayTaskLimit": "waits for other runs of its sweep: --parallel says how many run at a time",
     "Dependency": "waits for another job of this name to end",
     "PartitionConfig": "will never start: the partition cannot provide that much; stop it and ask for less",
     "PartitionTimeLimit": "will never start: --time exceeds the partition's limit; stop it and give less",

@@ -13,13 +13,17 @@ from trainer.files import read_json
 
 @dataclass(frozen=True)
 class JobFolder:
-    """script: as it was submitted; ids: Slurm's, one per submission; starts: how each start ended, see job.sbatch."""
+    """script: as it was submitted; ids: Slurm's, one per submission; starts: how each start ended, see job.sbatch.
+
+    log_start: where the newest submission begins in the log, if that was noted.
+    """
 
     path: Path
     exists: bool
     script: str | None
     ids: tuple[str, ...]
     starts: tuple[Mapping[str, Any], ...]
+    log_start: int = 0
 
     @property
     def is_ours(self) -> bool:
@@ -39,13 +43,15 @@ class JobFolder:
 
 def read_folder(path: Path) -> JobFolder:
     """The job folder at `path`, which need not exist.  An incomplete line of its starts is left out."""
-    script, ids = path / SCRIPT, _spec(path).get("ids")
+    script, spec = path / SCRIPT, _spec(path)
+    ids, log_start = spec.get("ids"), spec.get("log_start")
     return JobFolder(
         path=path,
         exists=path.exists() and any(path.iterdir()),
         script=script.read_text() if script.exists() else None,
         ids=tuple(map(str, ids)) if isinstance(ids, list) else (),
         starts=tuple(_read_starts(path / STARTS)),
+        log_start=log_start if isinstance(log_start, int) else 0,
     )
 
 
@@ -74,6 +80,16 @@ def name_in(folder: Path) -> str | None:
     """The name of the job in a folder; None: launch.slurm has no job there."""
     spec = _spec(folder)
     return str(spec["job"]) if spec.get("backend") == BACKEND.name and "job" in spec else None
+
+
+def task_in(array: Path, number: int) -> tuple[str, Path] | None:
+    """The name and the folder of the job that is this task of the array in a folder; None: there is no such array."""
+    folders = _spec(array).get("tasks")
+    if not isinstance(folders, list) or number >= len(folders):
+        return None
+    folder = Path(str(folders[number]))
+    name = name_in(folder)
+    return (name, folder) if name else None
 
 
 def find_named(job: str, cwd: Path) -> Path | None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from launch.slurm.names import SCRIPT, job_in
@@ -14,11 +14,15 @@ PARTITIONS = "\t".join(("%R", "%a", "%l", "%D", "%c", "%m", "%G"))
 
 
 IsNoted = Callable[[Path, str], bool]
+TaskIn = Callable[[Path, int], tuple[str, Path] | None]
 
 
 @dataclass(frozen=True)
 class QueuedJob:
-    """A job of the toolkit in Slurm's queue.  state, reason: Slurm's words; ran, left: times as Slurm writes them."""
+    """A job of the toolkit in Slurm's queue.  state, reason: Slurm's words; ran, left: times as Slurm writes them.
+
+    script: in the job's folder; array: name and folder of the array of which it is a task.
+    """
 
     id: str
     name: str
@@ -31,6 +35,7 @@ class QueuedJob:
     partition: str
     starts_at: str
     script: Path
+    array: tuple[str, Path] | None = None
 
     @property
     def folder(self) -> Path:
@@ -41,9 +46,10 @@ class QueuedJob:
         return self.state == "PENDING"
 
     @property
-    def number(self) -> int:
-        """'12_3' -> 12."""
-        return _leading_number(self.id)
+    def number(self) -> tuple[int, int]:
+        """'12_3' -> (12, 3)."""
+        job, _, task = self.id.partition("_")
+        return _leading_number(job), _leading_number(task)
 
 
 @dataclass(frozen=True)
@@ -64,12 +70,24 @@ class Partition:
         return sum(count for name, count in self.gpus if gpu_type in (None, name))
 
 
-def parse_queue(text: str, is_noted: IsNoted = lambda folder, name: False) -> list[QueuedJob]:
-    """The toolkit's jobs in squeue's output in the format QUEUE; jobs of others are left out.
+def parse_queue(
+    text: str, is_noted: IsNoted = lambda folder, name: False, task_in: TaskIn = lambda folder, number: None
+) -> list[QueuedJob]:
+    """The toolkit's jobs in squeue's output in the format QUEUE, a line a task; jobs of others are left out.
 
     is_noted: whether the folder says that a job of that name is in it; where a site rewrites comments, that tells.
+    task_in: which job is a task of the array in a folder.
     """
-    return list(_jobs(text, is_noted))
+    return [_as_task(job, task_in) for job in _jobs(text, is_noted)]
+
+
+def _as_task(job: QueuedJob, task_in: TaskIn) -> QueuedJob:
+    """The job itself, or what it is as a task of an array."""
+    task = task_in(job.folder, job.number[1]) if "_" in job.id else None
+    if task is None:
+        return job
+    name, folder = task
+    return replace(job, name=name, script=folder / SCRIPT, array=(job.name, job.folder))
 
 
 def _jobs(text: str, is_noted: IsNoted) -> Iterator[QueuedJob]:
@@ -135,6 +153,12 @@ def parse_state(text: str) -> str:
 def parse_job_id(text: str) -> str:
     """The output of `sbatch --parsable`: '12' or '12;cluster' -> '12'."""
     return text.strip().splitlines()[-1].partition(";")[0]
+
+
+def parse_most_tasks(text: str) -> int:
+    """How many tasks an array may have, in the output of `scontrol show config`; 0 where the cluster takes none."""
+    match = re.search(r"^MaxArraySize\s*=\s*(\d+)", text, re.MULTILINE)
+    return int(match[1]) if match else 0
 
 
 def parse_start(text: str) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from launch.core import shell
 from launch.slurm import listing
 from launch.slurm.explain import explain, missing
-from launch.slurm.folder import name_in
+from launch.slurm.folder import name_in, task_in
 from launch.slurm.listing import Partition, QueuedJob
 from launch.slurm.options import SlurmOptions
 from trainer.errors import MachineError, SettingsError
@@ -34,8 +34,8 @@ class Slurm:
 
     def queue(self) -> list[QueuedJob]:
         """The user's jobs of the toolkit that wait or run, oldest first."""
-        text = self.run("squeue", "--me", "--noheader", "--format", listing.QUEUE)
-        jobs = listing.parse_queue(text, lambda folder, name: name_in(folder) == name)
+        text = self.run("squeue", "--me", "--array", "--noheader", "--format", listing.QUEUE)
+        jobs = listing.parse_queue(text, lambda folder, name: name_in(folder) == name, task_in)
         return sorted(jobs, key=lambda job: job.number)
 
     def partitions(self) -> list[Partition]:

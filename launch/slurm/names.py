@@ -16,6 +16,7 @@ STARTS = "starts.jsonl"  # how each start of the job ended, one line each, writt
 STOP = "stop"  # the Slurm id of a start that must not be requeued
 SPEC = "job.json"
 EDF = "edf.toml"
+ARRAY_LOG = "array.log"  # of an array: what its tasks say before they become jobs
 
 
 def comment_of(name: str) -> str:

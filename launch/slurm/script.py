@@ -1,6 +1,7 @@
 """The script that sbatch gets: its #SBATCH lines, and infra/slurm/job.sbatch filled in.  Pure."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,7 @@ def render(job: ResolvedJob) -> str:
     body = templates.fill(
         "slurm/job.sbatch",
         {
+            "NAME": job.name,
             "FOLDER": str(job.folder),
             "CHECKPOINTS": str(job.train.checkpoint_dir or job.folder),
             "MAX_RESTARTS": str(job.options.max_restarts),
@@ -75,8 +77,13 @@ def render(job: ResolvedJob) -> str:
             "STEP": step(job),
         },
     )
-    shebang, rest = body.split("\n", 1)
-    return "\n".join([shebang, *(f"#SBATCH {_quoted(flag)}" for flag in directives(job)), rest])
+    return with_directives(body, directives(job))
+
+
+def with_directives(script: str, flags: Sequence[str]) -> str:
+    """The script with these flags of sbatch after its first line."""
+    shebang, rest = script.split("\n", 1)
+    return "\n".join([shebang, *(f"#SBATCH {_quoted(flag)}" for flag in flags), rest])
 
 
 def directives(job: ResolvedJob) -> list[str]:

@@ -1,21 +1,16 @@
 """Carries a plan out: writes the job folder and submits the script, once per name."""
 
-import json
-from collections.abc import Sequence
-from pathlib import Path
-
-from launch.slurm.backend import BACKEND
 from launch.slurm.ended import conclude, outcome_of
 from launch.slurm.folder import read_folder
 from launch.slurm.follow import FileTail, follow
 from launch.slurm.listing import parse_job_id
 from launch.slurm.lookup import Slurm, environment
-from launch.slurm.names import LOG, SPEC, command, next_commands
+from launch.slurm.names import LOG, command, next_commands
+from launch.slurm.note import note
 from launch.slurm.planner import SlurmPlan
 from launch.slurm.runtime import Runtime
 from launch.slurm.script import directives
 from trainer.errors import SettingsError
-from trainer.files import write_atomically
 from trainer.outcome import Outcome
 
 
@@ -50,24 +45,24 @@ def launch(plan: SlurmPlan, runtime: Runtime) -> Outcome | None:
 def _submit(plan: SlurmPlan, slurm: Slurm) -> str:
     """Writes the folder, submits the script, and returns Slurm's id."""
     job = plan.payload.job
-    try:
-        job.folder.mkdir(parents=True, exist_ok=True)
-        for name, text in plan.files:
-            (job.folder / name).write_text(text)
-        earlier_ids = read_folder(job.folder).ids
-    except OSError as error:
-        raise SettingsError(
-            f"{job.folder} cannot be written ({error.strerror}); start from a folder on a file system that the nodes "
-            "share and you may write to, or give --run-dir."
-        ) from error
+    write_files(plan)
+    earlier_ids = read_folder(job.folder).ids
     # Before as well: where a site rewrites comments, it alone says in the queue whose job this is.
-    _note(job.name, job.folder, earlier_ids)
+    note(job.folder, job.name, earlier_ids)
     job_id = parse_job_id(slurm.run(*plan.command, options=job.options))
-    _note(job.name, job.folder, [*earlier_ids, job_id])
+    note(job.folder, job.name, [*earlier_ids, job_id])
     return job_id
 
 
-def _note(name: str, folder: Path, ids: Sequence[str]) -> None:
-    """Writes what the folder says of its job."""
-    spec = {"job": name, "backend": BACKEND.name, "ids": list(ids)}
-    write_atomically(folder / SPEC, json.dumps(spec, indent=1) + "\n")
+def write_files(plan: SlurmPlan) -> None:
+    """Writes the job's folder.  Raises SettingsError where that cannot be."""
+    folder = plan.payload.job.folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in plan.files:
+            (folder / name).write_text(text)
+    except OSError as error:
+        raise SettingsError(
+            f"{folder} cannot be written ({error.strerror}); start from a folder on a file system that the nodes "
+            "share and you may write to, or give --run-dir."
+        ) from error

@@ -1,6 +1,7 @@
 """What can be done with jobs once they are submitted: status, logs, attach, stop.  commands.py does it."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -16,6 +17,10 @@ class VerbOptions(Options):
     """What every verb takes."""
 
     job: str | None = Field(None, description="name of the job, or its Slurm id; also without the flag, as first word")
+
+
+class AttachOptions(VerbOptions):
+    outcome: Path | None = Field(None, description="folder to write outcome.json into: state, exit code, seconds")
 
 
 class LogsOptions(VerbOptions):
@@ -63,6 +68,6 @@ def verbs(runtime: Callable[[], "Runtime"]) -> Mapping[str, Verb]:
     return verbs_of(commands, {
         "status": (STATUS, VerbOptions),
         "logs": (LOGS, LogsOptions),
-        "attach": (ATTACH, VerbOptions),
+        "attach": (ATTACH, AttachOptions),
         "stop": (STOP, VerbOptions),
     })  # fmt: skip
