@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from launch.core.clock import Clock
     from launch.slurm.listing import QueuedJob
     from launch.slurm.runtime import Runtime
     from launch.slurm.verbs import AttachOptions, LogsOptions, VerbOptions
@@ -146,27 +147,35 @@ def _not_found(job: str, cwd: Path) -> SettingsError:
 def stop(jobs: Sequence[QueuedJob], slurm: Slurm, runtime: Runtime) -> None:
     """Asks jobs to save and end, and cancels those that do not.  Returns when all have left the queue."""
     # First those that wait: of an array one begins when another ends.
-    if waiting := [job.id for job in jobs if job.is_waiting]:
-        slurm.run("scancel", *waiting)
-    asked = [job.id for job in jobs if not job.is_waiting and _ask_to_save(job, slurm)]
-    for job in jobs:
-        if job.id in asked:
-            runtime.say(f"asked job {job.name} to save and end")
-    clock = runtime.clock
-    cancel_at = {job.id: clock.now() + (SAVE_S if job.id in asked else 0.0) for job in jobs}
+    _cancel([job.id for job in jobs if job.is_waiting], slurm)
+    asked = [job for job in jobs if not job.is_waiting and _ask_to_save(job, slurm)]
+    for job in asked:
+        runtime.say(f"asked job {job.name} to save and end")
+    now = runtime.clock.now()
+    _wait(jobs, {job.id: now + SAVE_S * (job in asked) for job in jobs}, slurm, runtime.clock)
+
+
+def _wait(jobs: Sequence[QueuedJob], cancel_at: dict[str, float], slurm: Slurm, clock: Clock) -> None:
+    """Returns when all jobs have left the queue.  cancel_at: when to cancel each, by its id."""
     give_up_at = clock.now() + STOP_S
     while remaining := _in_queue(jobs, slurm):
-        now = clock.now()
-        if cancelled := [job.id for job in remaining if job.is_waiting or now >= cancel_at[job.id]]:
-            slurm.run("scancel", *cancelled)
-            cancel_at |= dict.fromkeys(cancelled, give_up_at)
-        if now > give_up_at:
-            job = remaining[0]
-            raise MachineError(
-                f"job {job.id} has not ended after {STOP_S / 60:g} minutes; look at it with "
-                f"{command('status', job.name)}"
-            )
+        late = [job.id for job in remaining if job.is_waiting or clock.now() >= cancel_at[job.id]]
+        _cancel(late, slurm)
+        cancel_at |= dict.fromkeys(late, give_up_at)
+        if clock.now() > give_up_at:
+            raise _still_there(remaining[0])
         clock.sleep(LOOK_EVERY_S)
+
+
+def _cancel(ids: Sequence[str], slurm: Slurm) -> None:
+    if ids:
+        slurm.run("scancel", *ids)
+
+
+def _still_there(job: QueuedJob) -> MachineError:
+    return MachineError(
+        f"job {job.id} has not ended after {STOP_S / 60:g} minutes; look at it with {command('status', job.name)}"
+    )
 
 
 def _in_queue(jobs: Sequence[QueuedJob], slurm: Slurm) -> list[QueuedJob]:

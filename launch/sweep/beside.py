@@ -18,6 +18,9 @@ from launch.sweep.slots import Slot
 # Signals are handled in this thread, which must not sleep through them.
 AWAKE_S = 0.5
 
+# Why the runs that are left are not begun, and the last that ended by then.
+GaveUp = tuple[str, Run]
+
 
 @dataclass(frozen=True)
 class Result:
@@ -31,32 +34,87 @@ class Result:
 
 def sweep_beside(work: Work, context: Context, places: Sequence[Slot]) -> list[Run]:
     """As sequence.sweep(), with as many runs at a time as there are slots.  Call it from the main thread."""
-    known, ended, begun = dict(work.before), list[Run](), list[str]()
-    todo, free, results = deque(work.todo), deque(places), SimpleQueue[Result]()
-    table.write_csv(rows(work, known, context), context.out)
+    table.write_csv(rows(work, work.before, context), context.out)
     with _commands(context) as (commands, own):
+        at_work = _AtWork(work, own, places)
         while True:
-            while todo and free and commands.asked_by is None and not _hopeless(ended):
-                run, slot = todo.popleft(), free.popleft()
-                begun.append(run.name)
-                own.say(f"{len(begun)}/{len(work.todo)}  {run.name}: {table.log_hint(own.folder(run))}")
-                Thread(target=_perform, args=(run, slot, work, own, results), name=run.name, daemon=True).start()
-            if len(free) == len(places):
+            while commands.asked_by is None and at_work.may_begin:
+                at_work.begin()
+            if at_work.is_idle:
                 break
-            own.show(f"{len(ended)} of {len(work.todo)} done, {len(places) - len(free)} at work")
-            if (result := _next(results)) is None:
+            at_work.show()
+            if (result := at_work.next()) is None:
                 continue
-            free.append(result.slot)
             if result.error:
                 commands.stop()  # what runs beside it saves, and can be resumed
                 raise result.error
-            assert result.run
-            known[result.run.name] = result.run
-            ended.append(result.run)
-            table.write_csv(rows(work, known, context), context.out)
-            own.say(f"     {result.run.name}: {table.outcome(result.run)}")
-    _conclude(ended, commands.asked_by, len(todo))
-    return rows(work, known, context)
+            at_work.note(result)
+    at_work.conclude(commands.asked_by)
+    return rows(work, at_work.known, context)
+
+
+class _AtWork:
+    """The runs of a sweep that wait, those at work, each in a thread and a slot of its own, and those that ended."""
+
+    def __init__(self, work: Work, context: Context, places: Sequence[Slot]) -> None:
+        self.known = dict(work.before)
+        self._work, self._context, self._places = work, context, places
+        self._todo, self._free = deque(work.todo), deque(places)
+        self._results, self._ended = SimpleQueue[Result](), list[Run]()
+        self._gave_up: GaveUp | None = None
+
+    @property
+    def may_begin(self) -> bool:
+        return bool(self._todo and self._free and not self._hopeless)
+
+    @property
+    def is_idle(self) -> bool:
+        return len(self._free) == len(self._places)
+
+    @property
+    def _hopeless(self) -> GaveUp | None:
+        """Whether those that wait would fail as well.  What Slurm was told to end does not begin again."""
+        why = why_give_up(self._ended) if self._ended else ""
+        return self._gave_up or ((why, self._ended[-1]) if why else None)
+
+    def begin(self) -> None:
+        run, slot, own = self._todo.popleft(), self._free.popleft(), self._context
+        number = len(self._work.todo) - len(self._todo)
+        own.say(f"{number}/{len(self._work.todo)}  {run.name}: {table.log_hint(own.folder(run))}")
+        words = (run, slot, self._work, own, self._results)
+        Thread(target=_perform, args=words, name=run.name, daemon=True).start()
+
+    def show(self) -> None:
+        busy = len(self._places) - len(self._free)
+        self._context.show(f"{len(self._ended)} of {len(self._work.todo)} done, {busy} at work")
+
+    def next(self) -> Result | None:
+        """The next that ends; None if none does for a while."""
+        try:
+            result = self._results.get(timeout=AWAKE_S)
+        except Empty:
+            return None
+        self._free.append(result.slot)
+        return result
+
+    def note(self, result: Result) -> None:
+        run, own = result.run, self._context
+        assert run
+        self.known[run.name] = run
+        self._ended.append(run)
+        table.write_csv(rows(self._work, self.known, own), own.out)
+        own.say(f"     {run.name}: {table.outcome(run)}")
+        if self._todo and own.together and not self._gave_up and (gave_up := self._hopeless):
+            self._gave_up = gave_up
+            own.end_together(self._todo[0])  # they would begin without us
+
+    def conclude(self, asked_by: int | None) -> None:
+        """Raises if somebody asked to stop, and where the runs that are left would fail as well."""
+        unfinished = [run.name for run in self._ended if run.state == "interrupted"]
+        if asked_by is not None and (self._todo or unfinished):
+            raise stopped(f"in {', '.join(unfinished)}" if unfinished else "between runs", asked_by)
+        if self._todo and (gave_up := self._hopeless):
+            raise given_up(*gave_up, len(self._todo))
 
 
 @contextmanager
@@ -74,23 +132,3 @@ def _perform(run: Planned, slot: Slot, work: Work, context: Context, results: "S
         results.put(Result(run, slot, run=ended))
     except BaseException as error:  # the main thread raises it
         results.put(Result(run, slot, error=error))
-
-
-def _next(results: "SimpleQueue[Result]") -> Result | None:
-    try:
-        return results.get(timeout=AWAKE_S)
-    except Empty:
-        return None
-
-
-def _hopeless(ended: Sequence[Run]) -> str:
-    return why_give_up(ended) if ended else ""
-
-
-def _conclude(ended: Sequence[Run], asked_by: int | None, left: int) -> None:
-    """Raises if somebody asked to stop, and where the runs that are left would fail as well."""
-    unfinished = [run.name for run in ended if run.state == "interrupted"]
-    if asked_by is not None and (left or unfinished):
-        raise stopped(f"in {', '.join(unfinished)}" if unfinished else "between runs", asked_by)
-    if left and (why := _hopeless(ended)):
-        raise given_up(why, ended[-1], left)

@@ -21,6 +21,7 @@ from launch.sweep.progress import StatusLine
 from launch.sweep.runner import Context
 from launch.sweep.sequence import Work, earlier, left, others, sweep
 from launch.sweep.slots import Slot, machine, slots
+from launch.sweep.together import submitted
 from trainer.contract import Exit
 from trainer.errors import FullDisk, MachineError, SettingsError, TrainerError, is_full
 from trainer.settings.registry import did_you_mean
@@ -206,12 +207,18 @@ def _carry_out(plan: Plan, env: Mapping[str, str]) -> int:
             diverged_at=plan.request.options.diverged_at,
         )  # fmt: skip
         try:
-            at_once = len(plan.places) > 1
-            ended = sweep_beside(plan.work, context, plan.places) if at_once else sweep(plan.work, context)
+            ended = _swept(plan, context)
         finally:
             status.clear()
     _close(ended, out)
     return _exit_code(ended)
+
+
+def _swept(plan: Plan, context: Context) -> list[Run]:
+    """Every run as it ended: after one another, or as many at a time as there are places."""
+    if len(plan.places) == 1:
+        return sweep(plan.work, context)
+    return sweep_beside(*submitted(plan.work, context, len(plan.places)), plan.places)
 
 
 def _close(ended: Sequence[Run], out: Path) -> None:

@@ -1,7 +1,9 @@
 """Runs that diverge are ended: what they would still cost buys no result."""
 
 import math
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
+from threading import Thread
 
 from launch.core import shell
 from launch.sweep.output import Record
@@ -13,16 +15,15 @@ LOSS = "train_loss"
 class Watched:
     """The training losses of one run, and its launcher.  diverged: why it was ended; empty while it was not."""
 
-    def __init__(self, run: Planned, at: float) -> None:
-        """at: how many times its lowest loss is too much; 0: any is fine."""
-        # A signal to what follows a job on Slurm would not reach the job.
-        self._at = 0.0 if run.backend.needs_wait_flag else at
+    def __init__(self, at: float, end: Callable[[int], None]) -> None:
+        """at: how many times its lowest loss is too much; 0: any is fine.  end: called with what begin() was given."""
+        self._at, self._end = at, end
         self._losses: list[float] = []
         self._group: int | None = None
         self.diverged = ""
 
     def begin(self, group: int) -> None:
-        """group: what to ask to end."""
+        """group: the launcher's process."""
         self._group = group
 
     def before(self, on_record: Callable[[Record], None]) -> Callable[[Record], None]:
@@ -48,4 +49,20 @@ class Watched:
                 "--diverged-at 0 to let it go on."
             )
             if self._group is not None:
-                shell.ask_to_end(self._group)
+                self._end(self._group)
+
+
+def ending(run: Planned, job: str, env: Mapping[str, str]) -> Callable[[int], None]:
+    """What ends the run: a signal to its launcher, or where that would not reach the job the verb `stop`.
+
+    job: its name.
+    """
+    if not run.backend.needs_wait_flag:
+        return shell.ask_to_end
+    command = [sys.executable, "-m", run.backend.module, "stop", job]
+
+    def stop(group: int) -> None:
+        # It waits for the job's end, which the launcher shows in the meantime.
+        Thread(target=shell.run_captured, args=(command, env), name=f"stop {job}", daemon=True).start()
+
+    return stop

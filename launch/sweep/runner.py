@@ -10,7 +10,7 @@ from typing import Any
 from launch.core import runs, shell
 from launch.core.clock import Clock
 from launch.core.runs import Run, State
-from launch.sweep.diverging import Watched
+from launch.sweep.diverging import Watched, ending
 from launch.sweep.folder import collect_results, job_name, write_records
 from launch.sweep.output import Output, Record, open_log
 from launch.sweep.planned import Planned
@@ -34,6 +34,8 @@ GRACE_S, REMOVAL_S = 60.0, 900.0
 def command(run: Planned, context: "Context") -> list[str]:
     """The launcher's command line."""
     folder = context.folder(run).resolve()
+    if context.is_attached(run):
+        return [sys.executable, "-m", run.backend.module, "attach", str(folder), "--outcome", str(folder / LAUNCHER)]
     words = [sys.executable, "-m", run.backend.module, *run.argv, "--outcome", str(folder / LAUNCHER)]
     if run.backend.shares_folders:
         words += ["--run-dir", str(context.folder(run))]
@@ -51,6 +53,7 @@ class Context:
     results: where launchers leave what they fetch; env: of this process; say: writes a line; show: overwrites the
     line that shows how far it is; launcher: a run's command line; run: carries it out, as shell.run.
     diverged_at: how many times its lowest the training loss of a run is that is ended; 0: none is.
+    together: the name of all jobs that were submitted together; attached: the names of those to attach to.
     """
 
     sweep: str
@@ -65,12 +68,21 @@ class Context:
     launcher: Callable[[Planned, "Context"], list[str]] = command
     run: Callable[..., int] = shell.run
     diverged_at: float = 0.0
+    together: str = ""
+    attached: frozenset[str] = frozenset()
 
     def folder(self, run: Planned) -> Path:
         return self.out / run.name
 
     def job(self, run: Planned) -> str:
         return job_name(self.sweep, run.name, self.identity)
+
+    def end_together(self, run: Planned) -> None:
+        """Ends all jobs that were submitted together with that of `run`, and wait or train."""
+        shell.run_captured([sys.executable, "-m", run.backend.module, "stop", self.together], self.env)
+
+    def is_attached(self, run: Planned) -> bool:
+        return self.job(run) in self.attached
 
 
 @dataclass(frozen=True)
@@ -136,7 +148,7 @@ def perform(
     if context.rehearsed:  # its AWS is gone, so it starts anew
         (folder / METRICS).unlink(missing_ok=True)
     with open_log(folder / LOG) as log:
-        watched = Watched(run, context.diverged_at)
+        watched = Watched(context.diverged_at, ending(run, context.job(run), context.env))
         output = Output(log, watched.before(on_record))
         end = _launch(run, context, output, watched)
     _collect(run, context, output)
@@ -182,8 +194,9 @@ def _started(run: Planned, price: Price, before: Run | None, context: Context) -
 def _launch(run: Planned, context: Context, output: Output, watched: Watched) -> End:
     """Runs the launcher to its end."""
     folder = context.folder(run)
-    for stale in (folder / OUTCOME, folder / LAUNCHER / OUTCOME):
-        stale.unlink(missing_ok=True)
+    (folder / LAUNCHER / OUTCOME).unlink(missing_ok=True)
+    if not context.is_attached(run):  # of an earlier start
+        (folder / OUTCOME).unlink(missing_ok=True)
     grace_s = GRACE_S if run.backend.shares_folders else REMOVAL_S
     signals: list[int] = []
     error = ""

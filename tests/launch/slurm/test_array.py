@@ -12,6 +12,7 @@ import pytest
 from launch.core.job import Job
 from launch.core.together import Member, Together
 from launch.slurm.array import Array, divided
+from launch.slurm.explain import why_it_waits
 from launch.slurm.listing import parse_most_tasks, parse_queue
 from launch.slurm.note import note
 from launch.slurm.options import SlurmOptions
@@ -64,6 +65,7 @@ def test_tasks_go_by_the_names_of_their_jobs_also_where_a_site_rewrites_comments
         ("7_1", "b", folders[1], (7, 1)), ("7_0", "a", folders[0], (7, 0)),
     ]  # fmt: skip
     assert jobs[0].array == ("sweep-1", array)
+    assert why_it_waits("JobArrayTaskLimit", "7_0").startswith("waits for other runs of its sweep: --parallel")
 
 
 Play = Callable[..., list[str]]

@@ -1,0 +1,139 @@
+"""Runs that were submitted together: followed where they are, ended where the others would fail, none begun twice."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launch.core import shell
+from launch.core.backend import Backend
+from launch.core.clock import Clock
+from launch.core.errors import Ended
+from launch.core.runs import Run
+from launch.core.together import Member, Together
+from launch.sweep.beside import sweep_beside
+from launch.sweep.planned import Planned, plan_runs
+from launch.sweep.price import Price
+from launch.sweep.runner import Context, command
+from launch.sweep.sequence import Work
+from launch.sweep.slots import Slot
+from launch.sweep.spec import parse
+from launch.sweep.together import submitted
+from tests.launch.sweep.sweeps import TINY, ends
+
+SEEN: list[tuple[list[Member], Together]] = []
+
+
+def submits(members: list[Member], together: Together) -> list[str]:
+    """A backend's: the last first, and the second is left out."""
+    SEEN.append((members, together))
+    return [members[2].name, members[0].name]
+
+
+def context_in(folder: Path) -> Context:
+    return Context("tiny", "id", folder, folder / "runs", os.environ, Clock(), False, lambda line: None)
+
+
+def work(count: int, before: dict[str, Run] | None = None, backend: Backend | None = None) -> Work:
+    content = {"name": "tiny", "backend": "slurm", "fixed": TINY, "grid": {"seed": list(range(count))}}
+    planned = plan_runs(parse(content, "sweep.yaml"), {}, ())
+    if backend:
+        planned = [replace(run, backend=backend) for run in planned]
+    return Work(planned, planned, {run.name: Price() for run in planned}, before or {})
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_launchers_attach_to_what_is_submitted_in_its_order_and_launch_the_rest(tmp_path: Path) -> None:
+    own = replace(work(1).runs[0].backend, together=f"{__name__}:submits")
+    runs = {f"seed-{n}": Run(f"seed-{n}", tmp_path, {}, state=s) for n, s in ((1, "interrupted"), (2, "running"))}
+
+    done, context = submitted(work(3, runs, own), context_in(tmp_path), 2)
+
+    members, together = SEEN.pop()
+    assert [member.is_unseen for member in members] == [True, False, True]
+    assert (together.at_once, together.folder) == (2, tmp_path)
+    assert together.name not in [member.name for member in members]
+    assert [run.name for run in done.todo] == ["seed-2", "seed-0", "seed-1"]
+    words = [command(run, context) for run in done.todo]
+    assert words[0] == [sys.executable, "-m", "launch.slurm", "attach", str(tmp_path / "seed-2"), "--outcome",
+                        str(tmp_path / "seed-2/launcher")]  # fmt: skip
+    assert [("attach" in one, "--wait" in one) for one in words] == [(True, False), (True, False), (False, True)]
+
+
+def test_how_a_run_ended_before_anybody_attached_is_kept(tmp_path: Path, signals: None) -> None:
+    (tmp_path / "seed-0").mkdir()
+    (tmp_path / "seed-0/outcome.json").write_text('{"state": "failed", "exit_code": 3, "reason": "no images."}')
+    todo = work(1)
+    own = context_in(tmp_path)
+    own = replace(
+        own, attached=frozenset({own.job(todo.todo[0])}), launcher=lambda run, context: ["sh", "-c", "exit 3"]
+    )
+
+    (run,) = sweep_beside(todo, own, [Slot(())])
+
+    assert (run.state, run.reason) == ("failed", "no images.")
+
+
+def test_runs_that_would_fail_like_the_others_are_ended_before_slurm_begins_them(
+    tmp_path: Path, signals: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[list[str]]()
+
+    def record(words: list[str], env: object) -> shell.Captured:
+        asked.append(words)
+        return shell.Captured(0, "", "")
+
+    monkeypatch.setattr(shell, "run_captured", record)
+
+    def words(run: Planned, context: Context) -> list[str]:
+        return ["sh", "-c", ends(3, "no folder nowhere."), "sh", str(context.folder(run))]
+
+    own = replace(context_in(tmp_path), together="tiny-array-1", launcher=words)
+
+    with pytest.raises(Ended, match=r"failed alike.* no folder nowhere\. \d runs? w.+ not started"):
+        sweep_beside(work(5), own, [Slot(())] * 2)
+
+    assert asked == [[sys.executable, "-m", "launch.slurm", "stop", "tiny-array-1"]]
+
+
+def test_a_job_that_diverges_is_stopped_by_its_backend_as_a_signal_would_not_reach_it(
+    tmp_path: Path, signals: None
+) -> None:
+    todo, folder = work(1), tmp_path / "seed-0"
+    own = context_in(tmp_path)
+    job = own.job(todo.todo[0])
+    tools = {
+        "squeue": f"[ -e {folder}/stopped ] || "
+                  f"printf '7\\tRUNNING\\tNone\\t0:01\\t29:59\\t1\\tn0\\tmain\\tN/A\\t{folder}/job.sbatch\\t{job}\\t"
+                  f"aws-ddp-toolkit:{job}\\n'",
+        "scancel": f'echo "$*" >{folder}/stopped',
+    }  # fmt: skip
+    for name, does in tools.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    diverges = (
+        "echo '[METRIC] epoch=1 train_loss=1.0'; echo '[METRIC] epoch=2 train_loss=3.5'; "
+        "until [ -e $1/stopped ]; do sleep 0.02; done; exit 130"
+    )
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    own = replace(
+        own, env=env, diverged_at=3.0, launcher=lambda run, context: ["sh", "-c", diverges, "sh", str(folder)]
+    )
+
+    (run,) = sweep_beside(todo, own, [Slot(())])
+
+    assert (run.state, run.reason[:13]) == ("failed", "it diverged: ")
+    assert (folder / "stopped").read_text() == "--batch --signal=USR1 7\n"
+    assert (folder / "stop").read_text() == "7"
+    assert json.loads((folder / "run.json").read_text())["state"] == "failed"
