@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import pytest
 
 MARKER = "slow(promise): takes long, so only `make test-all` tries it; promise: what it shows, in one sentence"
-SLOW_LIMIT_S = 600  # pytest-timeout's, where a test names none of its own
+SLOW_LIMIT_S = 300  # pytest-timeout's, where a test names none of its own
 
 _left_out = pytest.StashKey[Counter[str]]()
 _slow = pytest.StashKey[dict[str, str]]()

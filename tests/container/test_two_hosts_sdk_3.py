@@ -7,7 +7,6 @@ request's entrypoint replaces that of the image, so the start script of AWS's im
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -30,8 +29,6 @@ pytestmark = [
     needs.containers(),
     needs.programs(*PROGRAMS, packages="openssh-server openmpi-bin jq gcc libc6-dev"),
     needs.sagemaker_sdk_3(),
-    # Alone they take three minutes; beside other tests torchrun's hosts were seen not to find each other in ten.
-    pytest.mark.skipif("DDP_SDK_3_HOSTS" not in os.environ, reason="run alone, with DDP_SDK_3_HOSTS=1"),
     pytest.mark.slow("SDK 3's drivers train on two hosts with real ssh, by mpirun and by torchrun"),
 ]
 SETTINGS = {**QUICK, "epochs": 1, "batch_size": 32, "nodes": 2, "instance_type": "ml.c5.2xlarge", "allow_cpu": True}
@@ -54,7 +51,7 @@ def jobs(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d
             place.mkdir()
             made[distribution] = stack.enter_context(begun(engine, f"{IMAGE}-hosts", place, asked))
         for job in made.values():
-            job.wait(500)
+            job.wait(250)
         yield made
 
 

@@ -121,7 +121,7 @@ def test_measuring_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.slow(
     "no probe, log, bar, checkpoint, evaluation or average changes a bit of the weights with any strategy"
 )
-@pytest.mark.parametrize(("ranks", "name"), ON_RANKS)
+@pytest.mark.parametrize(("ranks", "name"), [(ranks, name) for ranks, name in ON_RANKS if ranks in (1, 3)])
 def test_no_way_to_measure_changes_a_bit(ranks: int, name: str, tmp_path: Path) -> None:
     found = on_ranks(ranks, changed_by_measuring, tmp_path, [name], MEASURED)[0]
     assert found == {f"{name}, {way}": [] for way in MEASURED}

@@ -18,7 +18,7 @@ SIZE = 2**23  # on a machine that is busy, less would say more of that
 
 
 def measured(session: Session, slow: int | None, ranks_per_node: int) -> Measured | None:
-    """As on nodes of so many ranks, of which one takes a fifth of a second more for every exchange."""
+    """As on nodes of so many ranks, of which one takes half a second more for every exchange."""
     network.SMALLEST = network.LARGEST = SIZE
     node, local = divmod(session.ranks.rank, ranks_per_node)
     places = {"node_rank": node, "local_rank": local, "nodes": session.ranks.world_size // ranks_per_node}
@@ -26,14 +26,14 @@ def measured(session: Session, slow: int | None, ranks_per_node: int) -> Measure
 
     def late(operations: list[Any]) -> Any:
         if node == slow:
-            time.sleep(0.2)
+            time.sleep(0.5)
         return exchange(operations)
 
     dist.batch_isend_irecv = late
     return measure(replace(session, ranks=replace(session.ranks, **places)))
 
 
-@pytest.mark.parametrize(("world", "ranks_per_node", "slow"), [(3, 1, 2), (5, 1, 3), (6, 2, 1)])
+@pytest.mark.parametrize(("world", "ranks_per_node", "slow"), [(3, 1, 2), (6, 2, 1)])
 def test_the_slow_one_of_several_nodes_is_named(world: int, ranks_per_node: int, slow: int) -> None:
     """The all-reduce, which is as slow as the slowest, named nobody."""
     answers = on_ranks(world, measured, slow, ranks_per_node)

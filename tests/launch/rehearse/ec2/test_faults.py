@@ -46,20 +46,6 @@ def test_after_the_loss_of_a_node_and_of_the_launcher_the_weights_are_the_same(u
 
 
 @needs_namespaces
-@pytest.mark.slow("a job whose first region is full runs to its end in the second")
-def test_a_job_without_capacity_in_its_first_region_is_trained_in_the_second(undisturbed: Kept, start: Start) -> None:
-    """With a limit in USD, for which the embedded AWS has the region's prices."""
-    regions = ("--region", "us-east-1,us-west-2", "--max-usd", "100")
-    terminal = start(*SETTINGS, *regions, "--inject", "no-capacity:us-east-1")
-
-    assert terminal.end() == 0, terminal.text
-
-    assert_injected(terminal, "no-capacity:us-east-1")
-    assert "2 nodes started (g5.2xlarge in us-west-2a)" in terminal.text
-    assert_same_training(terminal, undisturbed)
-
-
-@needs_namespaces
 @pytest.mark.slow("a job with a spot notice and a full disk ends with the weights of an undisturbed one")
 def test_after_a_spot_notice_and_a_full_disk_the_weights_are_the_same(undisturbed: Kept, start: Start) -> None:
     """On a slow network, so that the notice comes in the middle of an epoch."""
@@ -80,14 +66,19 @@ def test_after_a_spot_notice_and_a_full_disk_the_weights_are_the_same(undisturbe
     assert_same_training(terminal, undisturbed)
 
 
-@needs_nodes
-@pytest.mark.slow("a sick node is replaced and named, and the weights are those of an undisturbed job")
-def test_a_sick_node_is_replaced_and_the_weights_are_the_same(undisturbed: Kept, start: Start) -> None:
-    terminal = start(*SETTINGS, "--inject", "sick-node")
+@needs_namespaces
+@pytest.mark.slow("a job runs to its end in the second region, with a node in a sick one's place, and trains the same")
+def test_in_the_second_region_and_without_its_sick_node_the_weights_are_the_same(
+    undisturbed: Kept, start: Start
+) -> None:
+    """With a limit in USD, for which the embedded AWS has the region's prices."""
+    faults = "no-capacity:us-east-1,sick-node:1"
+    terminal = start(*SETTINGS, "--region", "us-east-1,us-west-2", "--max-usd", "100", "--inject", faults)
 
     assert terminal.end() == 0, terminal.text
 
-    assert_injected(terminal, "sick-node:1")
+    assert_injected(terminal, faults)
+    assert "2 nodes started (g5.2xlarge in us-west-2a)" in terminal.text
     (named,) = re.findall(r"node \d \(i-\w+\) failed its health check: .*", terminal.text)
     assert named.endswith("its kernel logged NVIDIA's Xid 79 (the GPU has fallen off the bus)")
     assert "3 x instance" in terminal.text
