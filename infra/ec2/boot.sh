@@ -107,16 +107,20 @@ imds() { # PATH: instance metadata, by IMDSv2.  A token per request, so that non
 
 fetch_instance() { imds instance-id >"$ROOT/instance"; }
 
-place() { # this node's row in cluster.json, on one line; fails if it has none
+# This node's row in cluster.json, on one line; fails if it has none.  Every launcher may write that file, and bash runs
+# what stands in a number: a[$(command)].
+place() {
     python3 - "$INSTANCE" "$ROOT/cluster.json" <<'EOF'
-import json, sys
+import json, re, sys
 cluster = json.load(open(sys.argv[2]))
 nodes = {node["rank"]: node for node in cluster["nodes"]}
 me = [node for node in nodes.values() if node["instance"] == sys.argv[1]]
 if not me:
     sys.exit(1)
-print(me[0]["rank"], me[0]["address"], me[0]["data_volume"] or "none", len(nodes), nodes[0]["address"],
-      cluster["generation"], int(cluster["deadline"]))
+row = [me[0]["rank"], me[0]["address"], me[0]["data_volume"] or "none", len(nodes), nodes[0]["address"],
+       cluster["generation"], int(cluster["deadline"])]
+assert all(re.fullmatch("none|vol-[0-9a-f]+|[0-9.]+", str(one)) for one in row)
+print(*row)
 EOF
 }
 

@@ -280,6 +280,7 @@ FROM_INSIDE = [
     ),
     Row("sagemaker-vpc", "ec2:CreateNetworkInterface", ec2("subnet/subnet-prod"), on(Name="prod")),
     Row("sagemaker-vpc", "ec2:CreateNetworkInterface", GROUP, on(Name="prod")),
+    Row("sagemaker-vpc", "ec2:CreateNetworkInterface", GROUP, on(**{ALLOWED: "no"})),
     Row("sagemaker-vpc", "ec2:CreateNetworkInterfacePermission", CARD, {"ec2:Vpc": ec2("vpc/vpc-prod")}),
     Row("sagemaker-vpc", "ec2:DeleteNetworkInterface", CARD, {"ec2:Vpc": ec2("vpc/vpc-prod")}),
 ]
