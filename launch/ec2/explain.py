@@ -5,6 +5,7 @@ from launch.core.catalog import Instance
 from launch.core.names import TOOLKIT
 from launch.core.plan import Fact
 from launch.core.price import usd
+from launch.core.quotas import Need, fact_of
 from launch.core.quote import Market, Quote, expect, images_in
 from launch.ec2 import reach
 from launch.ec2.checks import Resolved, highest_usd, hourly_usd
@@ -74,8 +75,8 @@ def _in_words(cluster: Cluster) -> str:
 
 
 def _quotas(resolved: Resolved, facts: Facts) -> list[Fact]:
-    """The vCPU quotas that are known, in one fact."""
-    values, texts = {}, []
+    """The vCPU quotas that are known, in one fact, and what jobs at the same time share of them."""
+    values, texts, needs = {}, [], list[Need]()
     for instance in resolved.instances:
         quota = facts.quotas.get(quota_of(instance, resolved.options.spot).name)
         if quota is None:
@@ -87,9 +88,10 @@ def _quotas(resolved: Resolved, facts: Facts) -> list[Fact]:
             "running_vcpus": quota.running,
             "limit_vcpus": quota.limit,
         }
+        needs.append(Need(quota.name, needed, quota.running, quota.limit))
         texts.append(f"{instance.name}: {needed} vCPUs needed, {quota.running} in use, {quota.limit:g} allowed "
                      f"({quota.name})")  # fmt: skip
-    return [Fact("quotas", values, tuple(texts), "quota")] if values else []
+    return [Fact("quotas", values, tuple(texts), "quota"), fact_of(needs[:1])] if values else []
 
 
 def market(options: Ec2Options) -> Market:

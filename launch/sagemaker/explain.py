@@ -8,6 +8,7 @@ from launch.core.names import TOOLKIT
 from launch.core.plan import Fact
 from launch.core.price import CATALOGS
 from launch.core.published import Content
+from launch.core.quotas import Need, fact_of
 from launch.core.quote import Quote, expect, images_in
 from launch.sagemaker.bundle import Bundle
 from launch.sagemaker.checks import ENDING_S, Resolved
@@ -64,6 +65,7 @@ def facts_of(
         *_trackers(resolved.options),
         *secrets.facts(options.secret),
         Fact("quotas", *_quotas(facts), label="quota"),
+        fact_of([Need(one.name, one.needed, one.running or 0, one.limit) for one in facts.quotas if one.is_shared]),
     )
 
 

@@ -14,7 +14,7 @@ class Quota:
     """A limit of the account, and how much of it the running training jobs use.
 
     needed: by the job; running: None where that could not be looked up; unit: of all three; lower: the option of the
-    job that takes less of it.
+    job that takes less of it; is_shared: by all jobs that run, not a limit of each.
     """
 
     name: str
@@ -23,6 +23,7 @@ class Quota:
     needed: int = 1
     unit: str = "instances"
     lower: str = "--nodes"
+    is_shared: bool = True
 
     @property
     def is_exceeded(self) -> bool:

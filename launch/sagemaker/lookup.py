@@ -209,8 +209,8 @@ def find_quotas(aws: Aws, resolved: Resolved, now: datetime) -> tuple[Quota, ...
     of_all = _of(running, ALL)
     options, market = resolved.options, "spot " if resolved.options.spot else ""
     general = [
-        Quota(LONGEST_RUN, 0, 0, resolved.max_run_s, "seconds", "--max-hours"),
-        Quota(PER_JOB.format(market), 0, 0, options.nodes),
+        Quota(LONGEST_RUN, 0, 0, resolved.max_run_s, "seconds", "--max-hours", is_shared=False),
+        Quota(PER_JOB.format(market), 0, 0, options.nodes, is_shared=False),
         Quota(ACROSS_JOBS.format(market), 0, of_all, options.nodes),
     ]
     return (

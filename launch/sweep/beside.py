@@ -35,6 +35,7 @@ class Result:
 def sweep_beside(work: Work, context: Context, places: Sequence[Slot]) -> list[Run]:
     """As sequence.sweep(), with as many runs at a time as there are slots.  Call it from the main thread."""
     table.write_csv(rows(work, work.before, context), context.out)
+    error: BaseException | None = None
     with _commands(context) as (commands, own):
         at_work = _AtWork(work, own, places)
         while True:
@@ -45,10 +46,13 @@ def sweep_beside(work: Work, context: Context, places: Sequence[Slot]) -> list[R
             at_work.show()
             if (result := at_work.next()) is None:
                 continue
-            if result.error:
-                commands.stop()  # what runs beside it saves, and can be resumed
-                raise result.error
-            at_work.note(result)
+            if result.run:
+                at_work.note(result.run)
+            elif error is None:
+                error = result.error
+                commands.stop()  # what runs beside it saves, and removes its machines
+    if error:
+        raise error
     at_work.conclude(commands.asked_by)
     return rows(work, at_work.known, context)
 
@@ -97,9 +101,8 @@ class _AtWork:
         self._free.append(result.slot)
         return result
 
-    def note(self, result: Result) -> None:
-        run, own = result.run, self._context
-        assert run
+    def note(self, run: Run) -> None:
+        own = self._context
         self.known[run.name] = run
         self._ended.append(run)
         table.write_csv(rows(self._work, self.known, own), own.out)

@@ -1,9 +1,7 @@
 """Carries out a sweep's command: plans the runs, shows them with their price, and starts them."""
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from launch.core import backend as backends
@@ -15,6 +13,7 @@ from launch.sweep import table
 from launch.sweep.beside import sweep_beside
 from launch.sweep.cli import SweepRequest
 from launch.sweep.folder import check, opened
+from launch.sweep.plan import Plan, as_json, as_text, no_room
 from launch.sweep.planned import Planned, plan_runs
 from launch.sweep.price import prices, total
 from launch.sweep.progress import StatusLine
@@ -25,15 +24,6 @@ from launch.sweep.together import submitted
 from trainer.contract import Exit
 from trainer.errors import FullDisk, MachineError, SettingsError, TrainerError, is_full
 from trainer.settings.registry import did_you_mean
-
-
-@dataclass(frozen=True)
-class Plan:
-    """places: of runs at the same time."""
-
-    request: SweepRequest
-    work: Work
-    places: Sequence[Slot]
 
 
 def act(request: SweepRequest, env: Mapping[str, str]) -> int:
@@ -78,10 +68,9 @@ def _places(request: SweepRequest, todo: Sequence[Planned], env: Mapping[str, st
     count, backend = request.options.parallel, request.backend
     if count == 1:
         return [Slot(())]
-    if not backend.shares_folders or request.spec.rehearse:
-        shared = backends.all_with(lambda one: one.shares_folders)
-        raise SettingsError(f"--parallel {count} works for {' and '.join(shared)}; leave it out for {backend.name}.")
-    if backend.needs_wait_flag:  # a cluster has machines of its own for each
+    if request.spec.rehearse:
+        raise SettingsError(f"--parallel {count} does not go with a rehearsal, which plays one job; leave it out.")
+    if backend.is_billed or backend.needs_wait_flag:  # each has machines of its own
         return [Slot(())] * count
     return slots(machine(env), count, todo)
 
@@ -91,59 +80,6 @@ def _check_names(only: Sequence[str], runs: Sequence[Planned]) -> None:
     for name in only:
         if name not in names:
             raise SettingsError(f"unknown run {name!r}{did_you_mean(name, names) or '.'} Known: {', '.join(names)}.")
-
-
-def as_text(plan: Plan) -> str:
-    """The plan for a reader."""
-    request, work = plan.request, plan.work
-    spec = request.spec
-    where = f"rehearsed, for {spec.backend}" if spec.rehearse else f"on {spec.backend}"
-    lines = [
-        f"{spec.name}, {where}: {len(work.todo)} of {len(work.runs)} runs to do; results in {request.out}",
-        *(f"  {line}" for line in spec.about.splitlines()),
-        "",
-        table.plan_table(work.runs, work.prices, work.before),
-    ]
-    for reason, names in _by_text({name: price.why_unknown for name, price in work.prices.items()}).items():
-        lines += ["", f"  no forecast{_in(names, work)}: {reason}"]
-    if request.costs and work.todo:
-        lines += ["", "  at most: each run's time limit ends it; see --max-hours"]
-    for problem, names in _by_text({name: price.problem for name, price in work.prices.items()}).items():
-        lines += ["", f"problem{_in(names, work)}: {problem}"]
-    return "\n".join(lines)
-
-
-def _by_text(texts: Mapping[str, str]) -> dict[str, list[str]]:
-    """The names of the runs with each text, but for empty ones."""
-    names: dict[str, list[str]] = {}
-    for name, text in texts.items():
-        if text:
-            names.setdefault(text, []).append(name)
-    return names
-
-
-def _in(names: Sequence[str], work: Work) -> str:
-    return "" if len(names) == len(work.todo) else f" in {', '.join(names)}"
-
-
-def as_json(plan: Plan) -> str:
-    """The plan for a program."""
-    spec, work = plan.request.spec, plan.work
-    runs = [
-        {
-            "name": run.name,
-            "point": run.point,
-            "settings": run.settings,
-            "options": run.shown_options,
-            "replicas": run.replicas,
-            "argv": run.argv,
-            "state": work.before[run.name].state if run.name in work.before else "planned",
-            "price": asdict(work.prices[run.name]) if run.name in work.prices else None,
-        }
-        for run in work.runs
-    ]
-    head = {"name": spec.name, "backend": spec.backend, "rehearse": spec.rehearse, "out": str(plan.request.out)}
-    return json.dumps({**head, "runs": runs}, indent=2, default=str)
 
 
 def _check_price(plan: Plan) -> None:
@@ -182,6 +118,8 @@ def _check_ready(plan: Plan) -> None:
         error = TrainerError(problems[0].problem)
         error.code = problems[0].problem_code or Exit.SETTINGS
         raise error
+    if short := no_room(plan):
+        raise SettingsError(short)
 
 
 def _question(plan: Plan) -> str:

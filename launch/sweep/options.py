@@ -26,7 +26,7 @@ class SweepOptions(Options):
     gpus: Counts = Field((), description="GPUs (or CPU ranks) per run, instead of the file's")
     only: WordList = Field((), description="names of the runs to do now; the others are left for later")
     out: Path | None = Field(None, description="folder for results, also to resume from (default: runs/sweep-NAME)")
-    parallel: int = Field(1, ge=1, description="runs at a time (local: each with its part of cores and GPUs; slurm)")
+    parallel: int = Field(1, ge=1, description="runs at a time (local: each with its part of cores and GPUs)")
     diverged_at: float = Field(
         3.0, ge=0, allow_inf_nan=False, description="end a run whose training loss is so many times its lowest; 0: none"
     )

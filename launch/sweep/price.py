@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from launch.core import shell
+from launch.core.quotas import Need, needs_in
 from launch.core.shell import Captured
 from launch.sweep.planned import Planned
 from trainer.contract import Exit
@@ -26,7 +27,7 @@ class Price:
     """The price of one run; None where a figure is not known.
 
     most_usd: when the time limit ends it; why_unknown: why nothing is expected;
-    problem: why it could not start now, with its exit code.
+    problem: why it could not start now, with its exit code; needs: what it takes of quotas.
     """
 
     usd_per_hour: float | None = None
@@ -39,6 +40,7 @@ class Price:
     why_unknown: str = ""
     problem: str = ""
     problem_code: int = 0
+    needs: tuple[Need, ...] = ()
 
 
 def prices(
@@ -105,6 +107,7 @@ def read(plan: Values) -> Price:
         images_per_s=quote.get("images_per_s"),
         limited_by=quote.get("limited_by") or "",
         why_unknown=quote.get("why_unknown") or "",
+        needs=needs_in(plan),
         problem=problem.get("sentence", ""),
         problem_code=problem.get("exit_code", 0),
     )

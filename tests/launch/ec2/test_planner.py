@@ -63,6 +63,9 @@ def test_a_plan_for_programs_has_typed_facts_and_every_parameter() -> None:
         "quotas": {"g5.2xlarge": {
             "quota": "Running On-Demand G and VT instances", "needed_vcpus": 16, "running_vcpus": 8, "limit_vcpus": 64,
         }},
+        "shared_quotas": [
+            {"name": "Running On-Demand G and VT instances", "needed": 16, "running": 8, "limit": 64},
+        ],
     }  # fmt: skip
     assert content["facts"]["tags"]["aws-ddp-toolkit:job"] == NAME
     calls = [step["call"] for step in content["steps"] if "call" in step]

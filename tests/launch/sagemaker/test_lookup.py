@@ -33,8 +33,8 @@ def faults(stage: Stage) -> Iterator[Faults]:
 
 ACROSS = "Number of instances across all training jobs"
 GENERAL = (
-    Quota("Longest run time for a training job", 432_000, 0, 43_200, "seconds", "--max-hours"),
-    Quota("Maximum number of instances per training job", 20, 0),
+    Quota("Longest run time for a training job", 432_000, 0, 43_200, "seconds", "--max-hours", is_shared=False),
+    Quota("Maximum number of instances per training job", 20, 0, is_shared=False),
     Quota(ACROSS, 20, 0),
 )
 

@@ -236,6 +236,7 @@ def test_a_program_reads_facts_as_values() -> None:
     assert facts["quotas"] == [
         {"name": "ml.g5.2xlarge for training job usage", "needed": 2, "running": 1, "limit": 4},
     ]  # fmt: skip
+    assert facts["shared_quotas"] == facts["quotas"]
     assert facts["tags"]["aws-ddp-toolkit:job"] == NAME
 
 

@@ -12,9 +12,12 @@ import pytest
 from launch.core import runs
 from launch.core.clock import Clock
 from launch.core.errors import Ended
+from launch.core.quotas import Need
 from launch.core.runs import Run
 from launch.sweep import slots as places
 from launch.sweep.beside import sweep_beside
+from launch.sweep.cli import read
+from launch.sweep.plan import Plan, as_text
 from launch.sweep.planned import Planned, plan_runs
 from launch.sweep.price import Price
 from launch.sweep.runner import Context
@@ -29,8 +32,8 @@ Sweep = Callable[..., list[Run]]
 SAVES = f"leave() {{ {ends(75, 'saved.')}; }}; trap leave TERM INT; touch $1/ready; while true; do sleep 0.02; done"
 
 
-def planned(count: int, **fixed: object) -> list[Planned]:
-    content = {"name": "tiny", "fixed": {**TINY, **fixed}, "grid": {"seed": list(range(count))}}
+def planned(count: int, backend: str = "local") -> list[Planned]:
+    content = {"name": "tiny", "backend": backend, "fixed": TINY, "grid": {"seed": list(range(count))}}
     return plan_runs(parse(content, "sweep.yaml"), {}, ())
 
 
@@ -40,8 +43,10 @@ def beside(tmp_path: Path) -> Iterator[Sweep]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     affinity = os.sched_getaffinity(0)
 
-    def play(*launchers: str, before: Mapping[str, Run] | None = None, diverged_at: float = 0.0) -> list[Run]:
-        all_runs = planned(len(launchers))
+    def play(
+        *launchers: str, before: Mapping[str, Run] | None = None, diverged_at: float = 0.0, backend: str = "local"
+    ) -> list[Run]:
+        all_runs = planned(len(launchers), backend)
         shells = {run.name: launcher for run, launcher in zip(all_runs, launchers, strict=True)}
 
         def words(run: Planned, context: Context) -> list[str]:
@@ -139,13 +144,47 @@ def test_more_runs_than_there_is_room_for_are_refused(count: int, whole: Slot, s
         places.slots(whole, count, planned(1))
 
 
-def test_other_backends_refuse_to_run_several_at_a_time(tmp_path: Path) -> None:
+def test_a_rehearsal_refuses_to_run_several_at_a_time(tmp_path: Path) -> None:
     path = written(tmp_path, grid={"seed": [0, 1]}, options={"ec2": {"instance_type": "g5.xlarge"}})
 
     refused = sweep(tmp_path, path, "--backend", "ec2", "--rehearse", "--parallel", 2, "--dry-run")
 
     assert refused.returncode == 2
-    assert "--parallel 2 works for local and slurm; leave it out for ec2" in refused.stderr
+    assert "--parallel 2 does not go with a rehearsal, which plays one job; leave it out." in refused.stderr
+
+
+def test_jobs_on_machines_of_their_own_run_at_the_same_time_each_with_its_bill(beside: Sweep, tmp_path: Path) -> None:
+    meets = "touch $1/../met-%d; until [ -e $1/../met-%d ]; do sleep 0.02; done; "
+
+    ended = beside(meets % (0, 1) + ends(0, usd=1.5), meets % (1, 0) + ends(75, "1 h is over.", usd=2.0), backend="ec2")
+
+    assert [(run.state, run.usd) for run in ended] == [("done", 1.5), ("interrupted", 2.0)]
+
+
+def test_an_error_of_the_sweeps_own_waits_until_what_runs_has_saved(beside: Sweep, tmp_path: Path) -> None:
+    (tmp_path / "seed-1/log.txt").mkdir(parents=True)
+
+    with pytest.raises(IsADirectoryError):
+        beside(SAVES, ends(0))
+
+    assert runs.read(tmp_path / "seed-0").state == "interrupted"
+
+
+def test_a_plan_shows_how_many_run_at_a_time_and_refuses_more_than_the_quota_has_room_for(tmp_path: Path) -> None:
+    price = Price(usd_per_hour=2.0, expected_usd=1.0, most_usd=4.0, needs=(Need("G instances", 48, 16, 100),))
+    path = written(tmp_path, grid={"seed": [0, 1, 2]}, backend="ec2")
+    request = read([str(path), "--parallel", "2", "--out", str(tmp_path / "out")])
+    all_runs = plan_runs(request.spec, {}, ())
+    work = Work(all_runs, all_runs, {run.name: price for run in all_runs}, {})
+
+    text = as_text(Plan(request, work, [Slot(())] * 2))
+
+    assert "total to do" in text
+    assert "12.00" in text  # at most, the sum
+    assert "\n  2 runs at a time, up to 4.00 USD per hour together\n" in text
+    assert ("problem: 2 runs at a time need 96 of 'G instances', 16 are in use, and the quota is 100; give --parallel 1"
+            in text)  # fmt: skip
+    assert "problem" not in as_text(Plan(request, work, [Slot(())]))
 
 
 def test_rows_of_a_grid_that_was_larger_stay_in_the_table(tmp_path: Path) -> None:
