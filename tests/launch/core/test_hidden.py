@@ -14,12 +14,19 @@ from trainer.settings.hidden import is_secret, without_secrets
 PLANTED = "pl4nt3d0pl4nt3d0pl4nt3d0"
 SECRETS = {
     "a URL": f"postgres://user:{PLANTED}@db.example.com/x",
+    "a URL whose password has an @": f"postgres://user:x@{PLANTED}@db.example.com/x",
+    "a URL with a token": f"https://{PLANTED}@git.example.com/x.git",
     "GitHub": f"ghp_{PLANTED}",
     "GitHub's newer": f"github_pat_{PLANTED}",
     "GitLab": f"glpat-{PLANTED}",
     "Hugging Face": f"hf_{PLANTED}",
     "OpenAI": f"sk-proj-{PLANTED}",
     "Slack": f"xoxb-{PLANTED}",
+    "a hook of Slack's": f"https://hooks.slack.com/services/T0/B0/{PLANTED}",
+    "Stripe": f"sk_live_{PLANTED}",
+    "Docker": f"dckr_pat_{PLANTED}",
+    "Vault": f"hvs.{PLANTED}",
+    "SendGrid": f"SG.{PLANTED}.{PLANTED}",
     "a JWT": f"eyJ{PLANTED}.{PLANTED}.{PLANTED}",
 }
 BACKENDS = {"ec2": ec2, "local": local, "sagemaker": sagemaker, "slurm": slurm}
@@ -42,7 +49,7 @@ def test_names_of_secrets_are_known(name: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["MAX_TOKENS", "TOKENIZERS_PARALLELISM", "s3://bucket/key:1@x", "https://host:8080/a@b", "resnet18", "sk-learn",
-     "PATH", "user@example.com", "a" * 10_000],
+     "PATH", "user@example.com", "ssh://git@example.com/x", "https://example.com/@someone:x@y", "a" * 10_000],
 )  # fmt: skip
 def test_ordinary_words_are_left_alone(text: str) -> None:
     assert not is_secret(text, text)
