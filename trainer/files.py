@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import stat
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,19 +12,21 @@ from typing import Any
 LARGEST_JSON = 2**24  # bytes
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Writes `content` to `path` so that a reader, or a crash, sees the old file or the new one, never a part.
+def write_atomically(path: Path, content: str | bytes | Sequence[bytes | memoryview]) -> None:
+    """Writes `content`, or its pieces, to `path`: a reader, or a crash, sees the old file or the new one, never a part.
 
     The data is on disk before the name is.  Raises OSError; then the old file is unchanged.  What is no ordinary file,
     such as /dev/null, is never replaced by one.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         raise OSError(errno.EINVAL, "not an ordinary file", str(path))
-    data = content.encode() if isinstance(content, str) else content
+    whole = content.encode() if isinstance(content, str) else content
+    pieces = [whole] if isinstance(whole, bytes) else whole
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
-            file.write(data)
+            for piece in pieces:
+                file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

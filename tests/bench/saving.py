@@ -17,7 +17,7 @@ from torchvision import models
 
 from trainer import plain
 from trainer.state.checkpoint import Checkpoints, load
-from trainer.state.snapshot import _copied
+from trainer.state.snapshot import copied
 
 RUNS = 7
 
@@ -59,7 +59,7 @@ def median(act: Callable[[], object]) -> float:
 
 def waited(checkpoints: Checkpoints, state: dict[str, Any], epoch: int) -> float:
     began = time.perf_counter()
-    checkpoints.save(_copied(state), epoch, epoch, is_best=False)
+    checkpoints.save(copied(state), epoch, epoch, is_best=False)
     waited_s = time.perf_counter() - began
     checkpoints.wait()  # an epoch is longer than a write
     return waited_s

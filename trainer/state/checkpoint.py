@@ -9,7 +9,7 @@ import io
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -99,20 +99,27 @@ class Checkpoints:
         _set_aside([*_candidates(self.folder), *([best] if best.exists() else [])], ".earlier")
 
     def _write(self, path: Path, state: dict[str, Any], is_best: bool) -> None:
-        write(path, plain.dumps(state))
+        write(path, plain.pieces(state))
         if is_best:
             _duplicate(path, self.folder / BEST)
         _tidy(self.folder, self._keep)
 
 
-def write(path: Path, data: bytes) -> None:
-    """Writes `data` and its digest so that a crash at any moment leaves the old file or the new one."""
+def write(path: Path, data: bytes | Sequence[bytes | memoryview]) -> None:
+    """Writes `data`, or its pieces, and its digest so that a crash at any moment leaves the old file or the new one.
+
+    Pieces of a large model, joined, would take its memory twice.
+    """
+    pieces = [data] if isinstance(data, bytes) else data
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, data)
-        write_atomically(_digest_file(path), f"{hashlib.sha256(data).hexdigest()}  {path.name}\n".encode())
+        write_atomically(path, pieces)
+        write_atomically(_digest_file(path), f"{digest.hexdigest()}  {path.name}\n")
     except OSError as error:
-        raise not_written(error, _why_not_written(path, len(data), error)) from error
+        raise not_written(error, _why_not_written(path, sum(map(len, pieces)), error)) from error
 
 
 def read(path: Path) -> bytes:
@@ -173,8 +180,8 @@ def save_weights(path: Path, weights: dict[str, Any]) -> None:
     """Writes a model's weights alone, for use elsewhere: as model.pt for torch.load, and as model.safetensors."""
     buffer = io.BytesIO()
     torch.save(weights, buffer)
-    write(path, buffer.getvalue())
-    write(path.with_suffix(".safetensors"), plain.dumps(weights))
+    write(path, [buffer.getbuffer()])
+    write(path.with_suffix(".safetensors"), plain.pieces(weights))
 
 
 def _candidates(folder: Path) -> list[Path]:

@@ -39,7 +39,8 @@ def take(training: Training) -> dict[str, Any]:
         )
         if not training.session.ranks.is_head:
             return {}
-        tensors = _copied(tensors)
+        if not training.wrapped.whole_is_new:
+            tensors = copied(tensors)
     return {
         "format": FORMAT,
         "config": training.config.model_dump(mode="json"),
@@ -108,8 +109,8 @@ def weights_are_finite(training: Training) -> bool:
 def whole_weights(training: Training) -> dict[str, Tensor]:
     """The model's weights as they stand, whole and on the CPU of rank 0.  Collective."""
     with averaged_statistics(training):
-        weights: dict[str, Tensor] = _copied(training.wrapped.whole(training.wrapped.plain.state_dict()))
-    return weights
+        weights: dict[str, Tensor] = training.wrapped.whole(training.wrapped.plain.state_dict())
+        return weights if training.wrapped.whole_is_new else copied(weights)
 
 
 def _of_this_rank(training: Training) -> dict[str, Any]:
@@ -250,12 +251,12 @@ def _check_order(was: dict[str, Any], now: dict[str, Any], progress: Progress) -
         )
 
 
-def _copied(tree: Any) -> Any:
+def copied(tree: Any) -> Any:
     """`tree` with every tensor copied to the CPU, so that training can go on while it is written."""
     if isinstance(tree, Tensor):
         return tree.detach().to("cpu", copy=True)
     if isinstance(tree, dict):
-        return {key: _copied(value) for key, value in tree.items()}
+        return {key: copied(value) for key, value in tree.items()}
     if isinstance(tree, (list, tuple)):
-        return [_copied(value) for value in tree]
+        return [copied(value) for value in tree]
     return tree

@@ -40,7 +40,8 @@ class Wrapped:
     collective_forward: even `plain` communicates, so all ranks must call it equally often.
     compression: what has to be kept for the next update, or None.
     whole / split: put a tree of this rank's tensors together, on rank 0, and take one apart again (`like`
-    gives the layout).  Both collective where the weights are sharded.
+    gives the layout).  Both collective where the weights are sharded.  whole_is_new: what whole() returns shares no
+    memory with the training, and lies on the CPU.
     """
 
     train: nn.Module
@@ -53,4 +54,5 @@ class Wrapped:
     collective_forward: bool = False
     compression: Compression | None = None
     whole: Callable[[Any], Any] = _unchanged
+    whole_is_new: bool = False
     split: Callable[[Any, Any], Any] = _unchanged_like

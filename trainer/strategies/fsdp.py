@@ -50,6 +50,7 @@ def wrap(model: nn.Module, images: Tensor, config: TrainConfig, session: Session
         communicates=session.ranks.world_size > 1,
         collective_forward=True,
         whole=partial(whole, keep=session.ranks.is_head),
+        whole_is_new=True,
         split=split,
     )
 
@@ -57,11 +58,19 @@ def wrap(model: nn.Module, images: Tensor, config: TrainConfig, session: Session
 def whole(tree: Any, *, keep: bool) -> Any:
     """`tree` with every sharded tensor put together on the CPU, one at a time; empty unless `keep`.  Collective.
 
-    On the GPU all of them together would take the memory that sharding saves.
+    On the GPU all of them together would take the memory that sharding saves, as would a second copy on the CPU: no
+    tensor shares memory with `tree`, so that training can go on.
     """
     if isinstance(tree, DTensor):
         full = tree.full_tensor()
-        return full.cpu() if keep else full.new_empty(0)
+        if not keep:
+            return full.new_empty(0)
+        # One rank alone gets its own memory back; others a part of a buffer, where the shards are not alike.
+        storage, own = full.untyped_storage(), tree.to_local().untyped_storage()
+        is_new = storage.data_ptr() != own.data_ptr() and storage.nbytes() == full.nbytes
+        return full.to("cpu", copy=not is_new)
+    if isinstance(tree, Tensor):
+        return tree.detach().to("cpu", copy=True) if keep else tree
     if isinstance(tree, dict):
         return {key: whole(value, keep=keep) for key, value in tree.items()}
     if isinstance(tree, (list, tuple)):
