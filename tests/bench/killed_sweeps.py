@@ -3,7 +3,8 @@
     python -m tests.bench.killed_sweeps [--backend local] [--kills 20] [--runs 6] [--epochs 8] [--parallel 2] [--seed 0]
 
 Every run that was done at a kill must be as it was at the end, and every run must have each epoch once.  With slurm
-the jobs of a real Slurm of two nodes on this machine go on while their sweep is dead.
+the job arrays of a real Slurm of two nodes on this machine go on while their sweep is dead.  Every second kill is at a
+random moment after the sweep has made its plan, the others after its start.
 """
 
 import argparse
@@ -53,7 +54,7 @@ def main() -> None:
         changed, kills = 0, 0
         while kills < given.kills:
             after_s = moments.uniform(0.2, given.within_s)
-            ended = killed_after(after_s, words, folder, env)
+            ended = killed_after(after_s, words, folder, env, at_work=kills % 2 == 1)
             now = finished(folder / "out")
             changed += sum(now.get(name) != digest for name, digest in done.items())
             done = now
@@ -77,10 +78,16 @@ def command(folder: Path, given: argparse.Namespace) -> list[str]:
     return [sys.executable, "-m", "launch.sweep", "sweep.yaml", "--out", "out", "--parallel", str(given.parallel)]
 
 
-def killed_after(seconds: float, words: list[str], folder: Path, env: Mapping[str, str]) -> bool:
-    """Whether the sweep ended before it was killed.  Only the sweep itself is; what it started stays."""
+def killed_after(seconds: float, words: list[str], folder: Path, env: Mapping[str, str], *, at_work: bool) -> bool:
+    """Whether the sweep ended before it was killed.  Only the sweep itself is; what it started stays.
+
+    at_work: the seconds begin with the first run that it begins or follows.
+    """
+    (folder / "said.txt").unlink(missing_ok=True)
     with (folder / "said.txt").open("a") as said:
         process = subprocess.Popen(words, cwd=folder, env=dict(env), stdout=said, stderr=said)
+        while at_work and process.poll() is None and "tail -f" not in (folder / "said.txt").read_text():
+            time.sleep(0.1)
         try:
             process.wait(seconds)
             return True
@@ -112,11 +119,12 @@ def judge(
         [json.loads(line)["epoch"] for line in mark.read_text().splitlines()] for mark in out.glob("*/metrics.jsonl")
     ]
     whole = sum(one == list(range(1, given.epochs + 1)) for one in epochs)
-    submitted = [len(json.loads(mark.read_text())["ids"]) for mark in out.glob("*/job.json")]
+    ids = [json.loads(mark.read_text())["ids"] for mark in out.glob("*/job.json")]
+    arrays = {one.partition("_")[0] for own in ids for one in own}
     say(f"{given.backend}, {given.parallel} at a time, killed {kills} times: last exit code {last.returncode}, "
         f"{len(set(rows))} of {given.runs} rows done, {len(rows) - len(set(rows))} twice, {whole} runs with every "
         f"epoch once, {changed} finished runs changed by a later start"
-        f"{f', {sum(submitted)} jobs submitted' if submitted else ''}   ({machine()})")  # fmt: skip
+        f"{f', {sum(map(len, ids))} tasks in {len(arrays)} arrays' if ids else ''}   ({machine()})")  # fmt: skip
     if last.returncode:
         say(last.stdout + last.stderr)
 
