@@ -3,6 +3,7 @@
 import sys
 import uuid
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from launch.slurm.note import note
 from launch.slurm.planner import Facts, SlurmPlan, plan
 from launch.slurm.runtime import Runtime
 from launch.slurm.submit import write_files
+from trainer.errors import SettingsError
 
 # In the folder of what is submitted together; below it a folder for each array.
 ARRAYS = ".arrays"
@@ -88,7 +90,8 @@ class _Arrays:
         """
         say, at_once = self.runtime.say, self.together.at_once
         for array_id in earlier:
-            self.slurm.run("scontrol", "update", f"jobid={array_id}", f"arraytaskthrottle={at_once}")
+            with suppress(SettingsError):  # that some of its tasks have ended by now
+                self.slurm.run("scontrol", "update", f"jobid={array_id}", f"arraytaskthrottle={at_once}")
         for planned in plans:
             write_files(planned)
         arrays = list(divided([planned.payload.job for planned in plans], most_tasks))
