@@ -17,13 +17,17 @@ NEEDED = ("step_ms", "images_per_s", "global_batch")
 
 
 def read(places: Sequence[Path]) -> list[Measured]:
-    """The measurements of the runs in and below `places`.  Raises SettingsError where none has a timed epoch."""
+    """The measurements of the runs in and below `places`.  Raises SettingsError where none has a timed epoch.
+
+    Runs of one epoch, which has the start of workers, tuning and compilation in it, count where there are no others.
+    """
     if not places:
         return []
-    measured = [of(run) for run in runs.find(places) if _is_measured(run)]
+    measured = [run for run in runs.find(places) if _is_measured(run)]
     if not measured:
         raise SettingsError(f"--from-run {places[0]}: no run there has a whole epoch; train one first.")
-    return measured
+    warm = [run for run in measured if len(run.epochs) > 1]
+    return [of(run) for run in warm or measured]
 
 
 def _is_measured(run: Run) -> bool:
@@ -38,7 +42,7 @@ def of(run: Run) -> Measured:
     steady = _at_last_batch(run, per_update)
     all_reduce = steady.typical("all_reduce_gb_per_s")
     return Measured(
-        name=run.name,
+        name=run.name if len(run.epochs) > 1 else f"{run.name} (its warm-up: train two epochs or more)",
         model=str(settings.get("model", "")),
         px=int(settings.get("image_size") or _px(str(settings.get("dataset", "")))),
         device=str(last.get("device") or "CPU"),

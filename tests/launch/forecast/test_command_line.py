@@ -146,6 +146,16 @@ def test_a_run_that_says_nothing_of_one_candidate_is_named_there(tmp_path: Path,
     ]
 
 
+def test_a_run_of_one_epoch_counts_where_there_is_no_other_and_is_marked(tmp_path: Path) -> None:
+    for name in ("cold", "warm"):
+        a_run(tmp_path / name, "NVIDIA A10G")
+    metrics = tmp_path / "cold" / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().splitlines(keepends=True)[0])
+
+    assert [found.name for found in read([tmp_path])] == ["warm"]
+    assert [found.name for found in read([tmp_path / "cold"])] == ["cold (its warm-up: train two epochs or more)"]
+
+
 def test_of_a_batch_ramp_only_epochs_at_the_last_batch_count(tmp_path: Path) -> None:
     a_run(tmp_path / "run", "NVIDIA A10G")
     metrics = tmp_path / "run" / "metrics.jsonl"
