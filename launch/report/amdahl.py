@@ -4,20 +4,32 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+# A relative error from which on a law does not describe what was measured.
+MISFIT = 0.1
+
 
 @dataclass(frozen=True)
 class Fit:
-    """T(n) = one * (serial + (1 - serial) / n).  worst: the largest relative error of a point; counts: how many n."""
+    """T(n) = one * (serial + (1 - serial) / n).  worst: the largest relative error of a point; counts: how many n.
+
+    reached: the largest measured speedup over `one`.
+    """
 
     serial: float
     one: float
     worst: float
     counts: int
+    reached: float = 1.0
 
     @property
     def limit(self) -> float:
         """The speedup that no number of GPUs exceeds."""
         return 1 / self.serial if self.serial > 0 else math.inf
+
+    @property
+    def describes(self) -> bool:
+        """Whether the times follow the law: where more GPUs take longer, it is far off, and its limit is exceeded."""
+        return self.worst <= MISFIT and self.reached <= self.limit * (1 + 1e-9)
 
     @property
     def is_checked(self) -> bool:
@@ -51,7 +63,7 @@ def fit(times: Sequence[tuple[int, float]]) -> Fit | None:
     elif parallel_s < 0:
         serial_s, parallel_s = through_origin(constant), 0.0
     one = serial_s + parallel_s
-    fitted = Fit(serial_s / one, one, 0.0, counts)
+    fitted = Fit(serial_s / one, one, 0.0, counts, one / min(time for _, time in times))
     return replace(fitted, worst=max(abs(fitted.time(count) / time - 1) for count, time in times))
 
 

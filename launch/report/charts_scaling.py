@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from launch.core.drawing.charts import TIMES, Chart, Line, Lines, Measured, exactly, figure, lines_of
+from launch.report.amdahl import MISFIT
 from launch.report.identity import short
 from launch.report.laws import Law, amdahls, gustafsons, limit
 from launch.report.points import Point
@@ -101,11 +102,11 @@ def _measured_line(one: Series, fit: Law, unit: str) -> Line:
 
 
 def _fitted_lines(one: Series, fit: Law, counts: Sequence[int]) -> list[Line]:
-    """The curve from the first to the last measured point, and on from there."""
+    """The curve from the first to the last measured point, and on from there if it describes these."""
     finely = [2 ** (step / 4) for step in range(4 * len(counts) - 3)]
     last = one.counts[-1]
     within, beyond = [n for n in finely if n < last], [n for n in finely if n > last]
-    parts = [([*within, last], False), ([last, *beyond], True)]
+    parts = [([*within, last], False), *([([last, *beyond], True)] if fit.describes else [])]
     return [
         Line("", tuple((n, exactly(_relative(fit, one, n))) for n in part), is_curve=True, is_extrapolated=further)
         for part, further in parts
@@ -114,6 +115,8 @@ def _fitted_lines(one: Series, fit: Law, counts: Sequence[int]) -> list[Line]:
 
 def _fit_note(fits: Sequence[tuple[Series, Law]], unit: str) -> str:
     notes = [f"Dotted: extrapolated beyond the most {unit}s measured."]
+    if not all(fit.describes for _, fit in fits):
+        notes.append(f"A law that is off by more than {MISFIT:.0%} is not continued.")
     if not all(fit.is_checked for _, fit in fits):
         notes.append(f"A curve through two numbers of {unit}s always fits, so it is not checked.")
     if len(fits) > FITS:

@@ -1,11 +1,12 @@
 """What runs cost: an epoch, the whole, a point of accuracy, and a target accuracy; None without a price.  Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from launch.core.drawing.charts import Measured
-from launch.core.runs import Run, seconds_of
-from launch.report.points import Point, accuracy_over, final
+from launch.core.runs import HOUR_S, Run, number, seconds_of
+from launch.report.points import Point, final
 from launch.report.repeats import median_of
 
 
@@ -29,7 +30,22 @@ def priced(runs: Iterable[Run], usd_per_gpu_hour: float | None) -> list[Run]:
 def _priced(run: Run, usd_per_gpu_hour: float) -> Run:
     if run.usd_per_hour is not None or run.usd is not None or not run.replicas:
         return run
-    return replace(run, usd_per_hour=usd_per_gpu_hour * run.replicas)
+    hourly = usd_per_gpu_hour * run.replicas
+    if all(_gpus(epoch) == run.replicas for epoch in run.epochs):
+        return replace(run, usd_per_hour=hourly)
+    # Resumed on other GPUs: an epoch costs what it was trained on.
+    usd = usd_per_gpu_hour * _gpu_seconds(run, len(run.epochs)) / HOUR_S
+    return replace(run, usd_per_hour=hourly, usd=usd)
+
+
+def _gpus(epoch: Mapping[str, Any]) -> float:
+    return number(epoch, "replicas") or number(epoch, "world_size") or 1.0
+
+
+def _gpu_seconds(run: Run, epochs: int) -> float:
+    """Of the first so many epochs, and of all that was not in an epoch, which is taken to come before the first."""
+    rest_s = run.whole_s - sum(map(seconds_of, run.epochs))
+    return rest_s * _gpus(run.epochs[0]) + sum(seconds_of(one) * _gpus(one) for one in run.epochs[:epochs])
 
 
 def cost(point: Point) -> Cost | None:
@@ -75,9 +91,10 @@ def to_target(run: Run, target: float) -> tuple[float, float | None] | None:
 
     What is not in an epoch, such as initialization, is taken to come before the first.
     """
-    ends = [end for end, _, accuracy in accuracy_over(run) if accuracy >= target]
-    if not ends:
-        return None
-    seconds = ends[0] + run.whole_s - sum(map(seconds_of, run.epochs))
-    usd = run.whole_usd
-    return seconds, None if usd is None else usd * seconds / run.whole_s
+    whole, usd = _gpu_seconds(run, len(run.epochs)) if run.epochs else 0.0, run.whole_usd
+    for count, epoch in enumerate(run.epochs, 1):
+        accuracy = number(epoch, "eval_top1")
+        if accuracy is not None and 100 * accuracy >= target:
+            after_s = sum(map(seconds_of, run.epochs[count:]))
+            return run.whole_s - after_s, None if usd is None else usd * _gpu_seconds(run, count) / whole
+    return None

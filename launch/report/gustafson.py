@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from launch.report.amdahl import least_squares, through_origin
+from launch.report.amdahl import MISFIT, least_squares, through_origin
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,11 @@ class Growth:
     one: float
     worst: float
     counts: int
+
+    @property
+    def describes(self) -> bool:
+        """Whether the speeds follow the law."""
+        return self.worst <= MISFIT
 
     @property
     def is_checked(self) -> bool:

@@ -28,6 +28,8 @@ LEARNING = frozenset({
     "lr", "lr_scaling", "lr_base_batch", "schedule", "warmup_epochs", "milestones", "lr_gamma", "momentum", "nesterov",
     "weight_decay", "label_smoothing", "batch_ramp", "epochs", "max_steps", "eval_every", "init_from",
 })  # fmt: skip
+# Of an update whose size is the same: fewer GPUs may need more of them.
+PASSES = frozenset({"accumulate"})
 OPTIONS = ("instance_type",)  # of a backend, those that change the speed
 # Values that need no name beside them; shown where they differ.
 NAMED = ("model", "dataset", "strategy", "precision", "backend", "instance_type", "device_name")
@@ -92,7 +94,12 @@ def _label(one: Family, differ: Sequence[str], usual: Mapping[str, str]) -> str:
     """differ: names of values to show; usual: of each other name, the value that is not worth showing."""
     parts = [str(one[name]) for name in differ if name in one]
     parts += [in_words(name, one.get(name)) for name, value in usual.items() if str(one.get(name)) != value]
-    return ", ".join(part for part in parts if part) or f"{one.get('strategy')}, {one.get('precision')}"
+    return ", ".join(part for part in parts if part) or plainly(one)
+
+
+def plainly(one: Family) -> str:
+    """The name of a family that nothing tells from others."""
+    return f"{one.get('strategy')}, {one.get('precision')}"
 
 
 def in_words(name: str, value: Any) -> str:
@@ -105,10 +112,9 @@ def in_words(name: str, value: Any) -> str:
 
 
 def shared(names: Iterable[str]) -> str:
-    """The parts that all these labels have: ('ddp', 'ddp, lr 0.2') -> 'ddp'."""
+    """The parts that all these labels have: ('ddp', 'ddp, lr 0.2') -> 'ddp'; '' where they have none."""
     first, *others = [name.split(", ") for name in names]
-    common = [part for part in first if all(part in parts for parts in others)]
-    return ", ".join(common or first)
+    return ", ".join(part for part in first if all(part in parts for parts in others))
 
 
 def counted(count: int, unit: str) -> str:

@@ -28,12 +28,18 @@ def gustafsons(laws: Sequence[tuple[Series, Law]]) -> list[tuple[Series, Growth]
 
 
 def limit(law: Law) -> float | None:
-    """The speedup that no number of GPUs exceeds; None for a law that has none."""
-    return law.limit if isinstance(law, Fit) else None
+    """The speedup that no number of GPUs exceeds; None for a law that has none, or does not describe the speeds."""
+    return law.limit if isinstance(law, Fit) and law.describes else None
 
 
 def sentence(law: Law, unit: str) -> str:
     """What the law says, and how well it fits."""
+    if not law.describes:
+        name = "Amdahl's" if isinstance(law, Fit) else "Gustafson's"
+        return (
+            f"{name} law does not describe these speeds: it is off by up to {law.worst:.0%}, so that nothing follows "
+            f"for more {unit}s than were measured."
+        )
     text = _amdahl(law, unit) if isinstance(law, Fit) else _gustafson(law, unit)
     if law.is_checked:
         return f"{text} (fitted to {law.counts} numbers of {unit}s, off by at most {law.worst:.1%})."

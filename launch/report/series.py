@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from launch.core.drawing.charts import Measured, exactly
-from launch.report.identity import LEARNING, SHARING, key, labels, shared, short, without
+from launch.report.identity import LEARNING, PASSES, SHARING, key, labels, plainly, shared, short, without
 from launch.report.points import Point, layout
 
 # Strategies whose run on one GPU may stand in for a family without one.
@@ -50,6 +50,7 @@ def series(points: Sequence[Point], kind: Kind, baseline: Point | None = None) -
         chosen = tuple(by_count[count] for count in sorted(by_count))
         if len(chosen) > 1:
             label = shared(point.label for point in own if point.replicas > 1 or len(own) == 1)
+            label = label or plainly(own[-1].family)
             base = baseline if baseline and _is_like(baseline, chosen[0], kind) else chosen[0]
             all_series.append(Series(label, kind, batch, chosen, base))
     return all_series
@@ -58,14 +59,15 @@ def series(points: Sequence[Point], kind: Kind, baseline: Point | None = None) -
 def _groups(points: Sequence[Point], kind: Kind) -> list[list[Point]]:
     """Points of as many GPUs each, all different, that an update takes the same work in.
 
-    Families that differ in learning only are one group, unless both have a point on the same number of GPUs.
+    Families that differ in learning only, or in how many passes an update of that size is made of, are one group,
+    unless both have a point on the same number of GPUs.
     """
     families: dict[tuple[str, int], list[Point]] = {}
     for point in points:
         families.setdefault((key(point.family), _batch(point, kind)), []).append(point)
     groups: dict[tuple[str, int], list[list[Point]]] = {}
     for (_, batch), members in sorted(families.items(), key=lambda item: -len(item[1])):
-        alike = groups.setdefault((key(without(members[0].family, LEARNING)), batch), [])
+        alike = groups.setdefault((key(without(members[0].family, LEARNING | PASSES)), batch), [])
         counts = {point.replicas for point in members}
         room = next((group for group in alike if not counts & {point.replicas for point in group}), None)
         if room is None:

@@ -59,10 +59,11 @@ def of_series(results: Findings) -> Table:
 def _series_row(one: Series, point: Point, results: Findings) -> tuple[str, ...]:
     law = results.law_of(one) if point is one.points[-1] else None
     most = limit(law) if law else None
+    serial = f"{law.serial:.1%}" if law and law.describes else ""
     return (
         one.title(results.unit), one.kind, f"{point.replicas:,}", runs_of(point), shown(point.images_per_s),
         shown(point.measured("epoch_s")), shown(speedup(point, one.base)), percent(efficiency(point, one.base)),
-        f"{law.serial:.1%}" if law else "", "" if most is None else "∞" if math.isinf(most) else figure(most),
+        serial, "" if most is None else "∞" if math.isinf(most) else figure(most),
     )  # fmt: skip
 
 

@@ -6,9 +6,11 @@ from dataclasses import replace
 import pytest
 from scipy.stats import bootstrap
 
-from launch.core.drawing.charts import Measured
+from launch.core.drawing.charts import Lines, Measured
 from launch.core.runs import Run
-from launch.report.amdahl import Fit
+from launch.report.amdahl import Fit, fit
+from launch.report.charts_scaling import all_scaling
+from launch.report.cost import priced, to_target
 from launch.report.findings import Findings, find, sentences, title
 from launch.report.gustafson import Growth, grow
 from launch.report.points import points
@@ -205,3 +207,68 @@ def test_the_interval_is_that_of_scipys_bootstrap(count: int) -> None:
     assert found is not None
     assert found.low == pytest.approx(theirs.confidence_interval.low, abs=1.5)
     assert found.high == pytest.approx(theirs.confidence_interval.high, abs=1.5)
+
+
+@pytest.mark.parametrize("rates", [(1000, 1667, 2000, 1250), (1000, 1900, 3300, 3400, 2500)])
+def test_speeds_that_fall_again_follow_no_law_and_have_no_limit(rates: tuple[float, ...]) -> None:
+    counts = [2**place for place in range(len(rates))]
+    runs = [run(f"g{n}", n, 800 // n, rate=rate) for n, rate in zip(counts, rates, strict=True)]
+
+    found = find(runs)
+    said = " ".join(sentences(found))
+
+    fastest = max(zip(rates, counts, strict=True))
+    assert f"The fastest of it are {fastest[1]} GPUs, with {fastest[0]:,} images/s." in said
+    assert "Amdahl's law does not describe these speeds: it is off by up to 3" in said
+    assert "no number of GPUs" not in said
+    assert [row[-2:] for row in of_series(found).rows] == [("", "")] * len(rates)
+    (chart,) = [one for one in all_scaling(found.series, found.laws, "GPU") if getattr(one, "name", "") == "amdahl"]
+    assert isinstance(chart, Lines)
+    assert not any(line.is_extrapolated for line in chart.lines)
+
+
+def test_a_limit_is_never_below_what_was_measured() -> None:
+    for times in ([(1, 1.0), (2, 0.52), (4, 0.36), (8, 0.355), (16, 0.33)], [(1, 1.0), (2, 1.05), (4, 1.0)]):
+        law = fit(times)
+        assert law
+        assert not law.describes or 1 / min(time for _, time in times) * law.one <= law.limit
+
+
+def test_the_best_series_is_the_fastest_not_the_one_on_the_most_gpus() -> None:
+    half = [run(f"h{n}", n, rate=1000 * n) for n in (1, 2, 4, 8)]
+    full = [run(f"f{n}", n, rate=150 * n, precision="fp32") for n in (1, 2, 4, 8, 16)]
+
+    found = find([*full, *half])
+
+    assert "8,000 on 8" in sentences(found)[0]
+
+
+def test_an_update_of_the_same_images_in_fewer_passes_is_strong_scaling() -> None:
+    runs = [run(f"g{n}", n, 800 // n, rate=900 * n + 100, accumulate=8 // n, batch_size=100) for n in (1, 2, 4, 8)]
+
+    (one,) = find(runs).series
+
+    assert (one.title("GPU"), one.kind, one.counts) == ("ddp, bf16, 800 per update", "strong", (1, 2, 4, 8))
+
+
+def test_a_run_resumed_on_other_gpus_costs_what_each_epoch_was_trained_on() -> None:
+    small, large = run("x", 1, 100), run("x", 4, 25)
+    epochs = (*small.epochs, *[{**epoch, "epoch": epoch["epoch"] + 4, "eval_top1": 0.95} for epoch in large.epochs])
+    (mixed,) = priced([replace(large, epochs=epochs, settings={**large.settings, "epochs": 8})], 3.6)
+
+    gpu_seconds = (20 + 3 * 10 + 4) + 4 * (5 + 3 * 2.5 + 4)
+    assert mixed.whole_usd == pytest.approx(gpu_seconds / 1000)
+    assert to_target(mixed, 90) == (pytest.approx(21.0), pytest.approx(0.021))
+    assert to_target(mixed, 95) == (pytest.approx(54 + 6), pytest.approx((54 + 4 * 6) / 1000))
+    (plain,) = priced([large], 3.6)
+    assert plain.usd is None
+
+
+def test_small_gaps_of_single_runs_are_marked() -> None:
+    one = [run("small", 1, 128, accuracy=0.88), run("big", 1, 8192, accuracy=0.879)]
+
+    assert "loses 0.1 points, against 88.0% with 128. Single runs: another seed" in " ".join(sentences(find(one)))
+    far = [one[0], run("big", 1, 8192, accuracy=0.7)]
+    repeated = [replace(each, name=f"{each.name}-{seed}", settings={**each.settings, "seed": seed})
+                for each in one for seed in (0, 1)]  # fmt: skip
+    assert "Single runs" not in " ".join([*sentences(find(far)), *sentences(find(repeated))])
