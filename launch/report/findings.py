@@ -194,10 +194,14 @@ def _of_large_batches(compared: Comparison) -> list[str]:
     if len(trials) > 1:
         texts.append(f"{trials[-1].recipe} {_gap(trials[-1])}")
     against = f"against {zero.accuracy.value:.1f}% with {zero.per_update:,}"
+    return [f"With {largest:,} images per update, {' and '.join(texts)}, {against}.{_caution(zero, trials)}"]
+
+
+def _caution(zero: Trial, trials: Sequence[Trial]) -> str:
+    """What a small gap of the best or the worst trial to the baseline rests on, where that is a single run."""
     close = [trial for trial in (trials[0], trials[-1]) if abs(trial.gap) < SEEDS_DIFFER]
     is_single = any(sum(len(point.runs) for point in trial.points) == 1 for trial in (zero, *close))
-    caution = " Single runs: another seed may differ by as much." if close and is_single else ""
-    return [f"With {largest:,} images per update, {' and '.join(texts)}, {against}.{caution}"]
+    return " Single runs: another seed may differ by as much." if close and is_single else ""
 
 
 def _gap(trial: Trial) -> str:

@@ -49,11 +49,15 @@ def series(points: Sequence[Point], kind: Kind, baseline: Point | None = None) -
         by_count = {point.replicas: point for point in [*_borrowed(own, points, kind), *own]}
         chosen = tuple(by_count[count] for count in sorted(by_count))
         if len(chosen) > 1:
-            label = shared(point.label for point in own if point.replicas > 1 or len(own) == 1)
-            label = label or plainly(own[-1].family)
             base = baseline if baseline and _is_like(baseline, chosen[0], kind) else chosen[0]
-            all_series.append(Series(label, kind, batch, chosen, base))
+            all_series.append(Series(_label(own), kind, batch, chosen, base))
     return all_series
+
+
+def _label(own: Sequence[Point]) -> str:
+    """What all points but that on one GPU are called, or where they differ, what nothing tells from others."""
+    label = shared(point.label for point in own if point.replicas > 1 or len(own) == 1)
+    return label or plainly(own[-1].family)
 
 
 def _groups(points: Sequence[Point], kind: Kind) -> list[list[Point]]:
