@@ -1,7 +1,9 @@
 """The sockets on which a process and its children listen, read from Linux's /proc."""
 
 import re
-from contextlib import suppress
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
@@ -25,17 +27,41 @@ class Listening(NamedTuple):
 
 
 def below(pid: int) -> set[Listening]:
-    """What the process and all processes below it listen on now."""
-    inodes = {inode for process in tree(pid) for inode in _sockets(process)}
+    """What the process and all processes below it listen on now, in the network that the first one is in."""
+    return of(tree(pid))
+
+
+def of(pids: Iterable[int]) -> set[Listening]:
+    """What these processes listen on now, in the network that the first one is in."""
+    pids = list(pids)
+    inodes = {inode for process in pids for inode in _sockets(process)}
     found = set[Listening]()
     for protocol in ("tcp", "tcp6", "udp", "udp6"):
-        for line in _table(pid, protocol):
+        for line in _table(pids[0], protocol) if pids else ():
             words = line.split()
             waits = words[3] == LISTEN if protocol.startswith("tcp") else words[2].endswith(":0000")
             if waits and words[9] in inodes:
                 address, port = words[1].split(":")
                 found.add(Listening(protocol, _address(address), int(port, 16)))
     return found
+
+
+@contextmanager
+def watching(pid: int) -> Iterator[set[Listening]]:
+    """Inside the block, another thread collects what the process, and all below it, come to listen on."""
+    before, seen, is_over = below(pid), set[Listening](), threading.Event()
+
+    def collect() -> None:
+        while not is_over.wait(0.2):
+            seen.update(below(pid) - before)
+
+    collector = threading.Thread(target=collect)
+    collector.start()
+    try:
+        yield seen
+    finally:
+        is_over.set()
+        collector.join()
 
 
 def _table(pid: int, protocol: str) -> list[str]:

@@ -16,6 +16,7 @@ from launch.report.findings import find
 from launch.report.series import speedup
 from tests.conftest import ROOT
 from tests.launch.sagemaker.world import quick_sdk
+from tests.listening import watching
 from tests.notebooks.run import (
     FOLDER,
     NAMES,
@@ -111,8 +112,11 @@ def test_tuning_tries_values_and_names_the_best(tmp_path: Path) -> None:
 def test_single_gpu_measures_chooses_and_trains(tmp_path: Path) -> None:
     small = {"image_size": 72, "jpegs": 300, "jpeg_side": 96, "trial_images": 64, "batch_sizes": [8, 16],
              "workers": [1, 2], "epochs": 2}  # fmt: skip
-    notebook = execute(with_parameters(read("single_gpu"), **small), tmp_path)
+    with watching(os.getpid()) as listening:
+        notebook = execute(with_parameters(read("single_gpu"), **small), tmp_path)
 
+    assert listening  # the kernel's own, each message of which is signed
+    assert [socket for socket in listening if not socket.is_loopback] == []
     text = text_of(notebook)
     assert "240 training and 60 evaluation images of 72 px" in text
     first, second = losses(text)

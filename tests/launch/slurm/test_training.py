@@ -1,6 +1,7 @@
 """Whole trainings in a real Slurm: two ranks on two nodes, asked to end half-way, as before a time limit."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from tests import needs
 from tests.conftest import start_ranks
 from tests.launch.slurm.cluster import Cluster
 from tests.launch.slurm.user import User
+from tests.listening import of
+from tests.processes import processes_with
 
 pytestmark = needs.slurm()
 
@@ -26,6 +29,16 @@ LASTING = ("epoch", "updates", "learning_rate", "train_loss", "train_top1", "eva
 def records(run: Path) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [{name: line[name] for name in LASTING} for line in lines]
+
+
+def open_to_others(job: str) -> set[tuple[str, int]]:
+    """What the job's processes listen on beyond loopback: by program, and which port."""
+    found = set[tuple[str, int]]()
+    for pid in processes_with(f"SLURM_JOB_ID={job}"):
+        with suppress(OSError):  # it has just ended
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
+            found |= {(name, one.port) for one in of([pid]) if not one.is_loopback}
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +58,15 @@ def test_a_job_that_is_interrupted_saves_and_resumes_to_the_same_weights(
 ) -> None:
     job = ("--job-name", "job", "--nodes", "2", "--launcher", launcher, "--time", "20", "--cpus-per-task", "2")
     assert user.run(*job, *TRAINING, "--cache-dir", str(tmp_path / "cache")) == 0
+    user.wait_for(lambda: " updates" in user.log, within_s=240)  # the ranks have met
+    number = cluster.tell("squeue", "-h", "-o", "%i").strip()
+    # Slurm's srun waits for its tasks there, and with several nodes rank 0, or torchrun's agent, for the others.
+    others = {port for program, port in open_to_others(number) if program != "srun"}
+    assert others <= {15_000 + int(number) % 17_000}
     user.wait_for(lambda: "[METRIC]" in user.log, within_s=240)
 
     # Slurm's own signal, as ahead of a time limit.
-    cluster.tell("scancel", "--batch", "--signal=USR1", cluster.tell("squeue", "-h", "-o", "%i").strip())
+    cluster.tell("scancel", "--batch", "--signal=USR1", number)
 
     assert user.run("attach", "job") == 0
     assert user.ends == [(75, "requeue"), (0, "done")]

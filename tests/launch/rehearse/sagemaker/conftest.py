@@ -24,4 +24,4 @@ def rehearse(start: Start) -> Rehearse:
 @pytest.fixture
 def undisturbed(rehearse: Rehearse, tmp_path_factory: pytest.TempPathFactory) -> Kept:
     """A rehearsal without faults."""
-    return played_once("undisturbed-sagemaker", rehearse, tmp_path_factory)
+    return played_once("undisturbed-sagemaker", rehearse, tmp_path_factory, "epoch 1/")

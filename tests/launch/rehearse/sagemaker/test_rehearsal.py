@@ -76,6 +76,15 @@ def test_a_job_trains_and_leaves_nothing(undisturbed: Kept) -> None:
 
 
 @needs_network
+@pytest.mark.slow("a rehearsed SageMaker job trains under mpirun and leaves nothing")
+def test_nothing_in_it_listens_beyond_loopback(undisturbed: Kept) -> None:
+    """mpirun listens on every address of its machine: of the hosts, which are namespaces here.  Without root there are
+    none, and it listens on this machine's: see SECURITY.md.
+    """
+    undisturbed.assert_only_loopback()
+
+
+@needs_network
 @pytest.mark.slow("a SageMaker job with an interruption, a full disk and a killed launcher ends with the same weights")
 def test_after_an_interruption_a_full_disk_and_the_loss_of_the_launcher_the_weights_are_the_same(
     undisturbed: Kept, rehearse: Rehearse
