@@ -11,6 +11,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
+import warnings
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from multiprocessing import connection, util
@@ -70,11 +71,9 @@ class Processes:
             with closing(others.decode(tasks)) as decoded:
                 yield from decoded
             return
-        if self._loader is None:
-            self._loader = self._made()
         self._tasks.now, self._is_busy = iter(tasks), True
         try:
-            yield from self._loader
+            yield from self._started()
         except (RuntimeError, ConnectionError, EOFError, FileNotFoundError) as error:
             # Killed while it hands over its images, its socket is cut or gone.
             if isinstance(error, RuntimeError) and "exited unexpectedly" not in str(error):
@@ -82,6 +81,14 @@ class Processes:
             raise MachineError(KILLED) from error
         finally:
             self._is_busy, self._tasks.now = False, iter(())
+
+    def _started(self) -> Iterator[Decoded]:
+        with warnings.catch_warnings():
+            # That there are more of them than cores, which trainer.tune measures and a user may choose.
+            warnings.filterwarnings("ignore", message="This DataLoader will create")
+            if self._loader is None:
+                self._loader = self._made()
+            return iter(self._loader)
 
     def _made(self) -> DataLoader[Decoded]:
         return DataLoader(

@@ -5,6 +5,7 @@ import select
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -76,6 +77,15 @@ def test_processes_serve_one_epoch_after_another_and_the_evaluation(asked: Reque
         assert torch.equal(together(list(mine)).images, together(list(theirs)).images)
 
     assert decoders_of(os.getpid()) == decoders != []
+
+
+def test_more_of_them_than_cores_are_nobodys_mistake(asked: Request) -> None:
+    """torch's DataLoader warned of it in two lines, in the middle of what trainer.tune prints."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        many = replace(asked, workers=(os.cpu_count() or 1) + 1)
+        with closing(imagenet.load(many).train.train_batches(ORDER, WHERE)) as batches:
+            next(batches)
 
 
 def test_an_unreadable_image_is_named_or_weighs_nothing(asked: Request) -> None:
