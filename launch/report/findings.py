@@ -14,7 +14,7 @@ from launch.report.laws import sentence as law_in_words
 from launch.report.points import Point, points
 from launch.report.series import Series, efficiency, named, scaling, speedup
 
-# Points of accuracy that seeds alone may make: ResNet-18 on CIFAR-10 has 0.2 to 0.5 between them.
+# Points of accuracy below which a gap between single runs is marked: a margin, for seeds differ too.
 SEEDS_DIFFER = 1.0
 
 
