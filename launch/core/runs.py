@@ -17,9 +17,11 @@ from trainer.contract import METRICS, SETTINGS
 from trainer.errors import SettingsError, one_line
 from trainer.files import read_json, read_regular, write_atomically
 from trainer.settings.yaml_file import read_typed
+from trainer.sizes import side_at
 
 RUN = "run.json"
 HOUR_S = 3600
+UNKNOWN_SIDES = 10
 
 # planned: not begun; running: begun and not known to have ended; interrupted: saved, and can be resumed.
 State = Literal["planned", "running", "done", "failed", "interrupted"]
@@ -52,7 +54,7 @@ class Run:
 
     @property
     def steady(self) -> tuple[Mapping[str, Any], ...]:
-        """The epochs that its speed is measured on: those on its last GPUs with its last global batch.
+        """The epochs that its speed is measured on: those on its last GPUs with its last batch and size of images.
 
         Without the first of them, which starts workers, tunes cuDNN, compiles, and may have begun on other GPUs; a
         single one counts.
@@ -67,8 +69,19 @@ class Run:
     @property
     def _last_stretch(self) -> tuple[Mapping[str, Any], ...]:
         """The newest epochs that trained alike."""
-        alike = list(takewhile(lambda epoch: _layout(epoch) == _layout(self.last), reversed(self.epochs)))
+        alike = list(takewhile(self._is_like_the_last, reversed(self.epochs)))
         return tuple(reversed(alike))
+
+    def _is_like_the_last(self, epoch: Mapping[str, Any]) -> bool:
+        return _layout(epoch) == _layout(self.last) and self._side(epoch) == self._side(self.last)
+
+    def _side(self, epoch: Mapping[str, Any]) -> int:
+        """Pixels a side of its images where these grew; 0 where they did not.  Only good to be compared."""
+        first, place, epochs = (self.settings.get("image_size_start"), epoch.get("epoch"), self.settings.get("epochs"))
+        if not (isinstance(first, int) and isinstance(place, int) and isinstance(epochs, int)):
+            return 0
+        full = self.settings.get("image_size")  # unless given the data set's own, which is larger
+        return side_at(place - 1, epochs, first, full if isinstance(full, int) else UNKNOWN_SIDES * first)
 
     @property
     def last(self) -> Mapping[str, Any]:

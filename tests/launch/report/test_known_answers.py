@@ -272,3 +272,16 @@ def test_small_gaps_of_single_runs_are_marked() -> None:
     repeated = [replace(each, name=f"{each.name}-{seed}", settings={**each.settings, "seed": seed})
                 for each in one for seed in (0, 1)]  # fmt: skip
     assert "Single runs" not in " ".join([*sentences(find(far)), *sentences(find(repeated))])
+
+
+@pytest.mark.parametrize("settings", [{"image_size": 128, "image_size_start": 64}, {"image_size_start": 64}])
+def test_of_images_that_grow_the_epochs_at_full_size_count(settings: dict[str, object]) -> None:
+    """trainer/sizes.py: the last two of ten epochs have all pixels, and the first of those tunes cuDNN anew."""
+    one = run("g1", epochs=10, **settings)  # type: ignore[arg-type]
+    grown = with_rates(one, 2000, *[4000] * 2, *[3000] * 2, *[2000] * 3, 900, 1000)
+
+    (point,) = points([grown])
+
+    assert point.images_per_s
+    assert point.images_per_s.value == 1000
+    assert grown.is_warm
