@@ -13,7 +13,7 @@ MINUTES=@MINUTES@          # time limit of this node
 IMAGE=@IMAGE@
 REGISTRY=@REGISTRY@        # to log in to; empty for none
 LOG_GROUP=@LOG_GROUP@
-DATA_VOLUME=@DATA_VOLUME@  # per-node, multi-attach or none
+DATA_VOLUME=@DATA_VOLUME@  # per-node, multi-attach, none, cache
 DATA_S3=@DATA_S3@          # to copy to this node; empty for none
 SECRETS=(@SECRETS@)        # NAME=ssm:PARAMETER, NAME=secretsmanager:SECRET: environment variables
 MEET_S=@MEET_S@            # how long nodes may fail to connect to each other, since they last trained
@@ -144,13 +144,16 @@ take_place() {
 
 get_data() {
     mkdir -p /data
-    if [ "$DATA_VOLUME" != none ]; then
+    if [ "$DATA_VOLUME" = cache ]; then
+        mount_local_disk
+        chmod 1777 /data # whoever the image runs as writes there
+    elif [ "$DATA_VOLUME" != none ]; then
         local device=/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_${VOLUME/-/}
         within "$VOLUME_S" test -e "$device" || fail 22 data "volume $VOLUME was not attached within $VOLUME_S s"
         mount_volume "$device" || fail 22 data "volume $VOLUME cannot be mounted"
     elif [ -n "$DATA_S3" ]; then
-        mount_local_disk || say 'no local disk: copying the data to the root volume'
-        retry timeout "$COPY_S" aws s3 sync --only-show-errors "$DATA_S3" /data || fail 22 data "cannot copy $DATA_S3"
+        mount_local_disk
+        TRANSFER_S=$COPY_S retry s3 sync "$DATA_S3" /data || fail 22 data "cannot copy $DATA_S3"
     fi
 }
 
@@ -170,13 +173,11 @@ mount_volume() { # DEVICE: what is on it, or else on the first of its partitions
 }
 
 mount_local_disk() {
-    local disk deep_learning_ami=/opt/dlami/nvme # it has mounted the disks here
-    if mountpoint -q $deep_learning_ami; then
-        mkdir -p $deep_learning_ami/data && mount --bind $deep_learning_ami/data /data
-        return
-    fi
+    local disk ami=/opt/dlami/nvme # where the Deep Learning AMI has mounted the disks
+    mountpoint -q $ami && mount --bind $ami /data && return
     disk=$(find /dev/disk/by-id -name 'nvme-Amazon_EC2_NVMe_Instance_Storage_*' ! -name '*-part*' | sort | head -n 1)
-    [ -n "$disk" ] && mkfs.ext4 -q -F "$disk" && mount "$disk" /data
+    [ -n "$disk" ] && mkfs.ext4 -q -F "$disk" && mount "$disk" /data && return
+    say 'no local disk: using the root volume'
 }
 
 # With a password of the registry's region: ACCOUNT.dkr.ecr.REGION.amazonaws.com

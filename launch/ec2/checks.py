@@ -24,7 +24,7 @@ MULTI_ATTACH_LIMIT = 16  # https://docs.aws.amazon.com/ebs/latest/userguide/ebs-
 NO_DRIVER = ("sm_70",)
 NOTHING: Mapping[str, float] = {}
 # Where the nodes have data and the run folder, in the container; see infra/ec2/boot.sh.
-DATA_DIR, RUN_DIR = Path("/data"), Path("/job/run")
+DATA_DIR, RUN_DIR, CACHE_DIR = Path("/data"), Path("/job/run"), Path("/cache")
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,11 @@ class Resolved:
     @property
     def detaches(self) -> bool:
         return self.options.detach or not self.options.wait
+
+    @property
+    def streams(self) -> bool:
+        """Whether the training itself reads shards from S3."""
+        return self.data_in_s3 is not None and self.options.data_s3 is None
 
     @property
     def brings_data(self) -> bool:
@@ -304,4 +309,6 @@ def io2_volume(gib: int) -> Volume:
 
 def in_container(train: TrainConfig, resolved: Resolved) -> TrainConfig:
     """The training as it runs on the nodes, with the data where boot.sh mounts it; boot.sh adds the run folder."""
+    if resolved.streams and "cache_dir" not in train.model_fields_set:
+        return train.model_copy(update={"cache_dir": CACHE_DIR})
     return train.model_copy(update={"data_dir": DATA_DIR}) if resolved.brings_data else train

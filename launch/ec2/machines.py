@@ -7,7 +7,7 @@ from launch.core.names import HOURLY_TAG, client_token
 from launch.core.plan import FromAnswer, Request
 from launch.core.secrets import read_references
 from launch.core.templates import fill
-from launch.ec2.checks import Resolved, data_volume, io2_volume, node_usd
+from launch.ec2.checks import CACHE_DIR, DATA_DIR, Resolved, data_volume, io2_volume, node_usd
 from launch.ec2.facts import Subnet
 from launch.ec2.filling import Filling
 from launch.ec2.names import DATA_DEVICE, GENERATION_TAG, LOG_GROUP, ONCE_TAG, group_name
@@ -188,6 +188,8 @@ def user_data(cluster: Cluster, instance: Instance) -> str:
     if uses_efa(resolved, instance):
         flags += ["--device", "/dev/infiniband"]
     gbps = network_gbps(resolved, instance)
+    if resolved.streams:  # from the local disk, if there is one; nobody else writes there
+        flags += ["-v", f"{DATA_DIR}:{CACHE_DIR}"]
     flags += ["-e", f"{NODE_GPUS}={instance.gpus}", "-e", f"{NODE_GBPS}={gbps:g}"]
     return fill(
         "ec2/boot.sh",
@@ -200,7 +202,7 @@ def user_data(cluster: Cluster, instance: Instance) -> str:
             "IMAGE": cluster.image,
             "REGISTRY": cluster.registry,
             "LOG_GROUP": LOG_GROUP,
-            "DATA_VOLUME": resolved.data_volume,
+            "DATA_VOLUME": "cache" if resolved.streams else resolved.data_volume,
             "DATA_S3": options.data_s3 or "",
             "SECRETS": [f"{name}={where}" for name, where in read_references(options.secret).items()],
             "MEET_S": str(MEET_S + round(options.wait_for_capacity * 3600)),

@@ -392,5 +392,14 @@ def test_shards_that_are_read_from_s3_need_no_volume_and_no_second_place() -> No
     assert "needs no volume" in refusal(job("imagefolder", streamed, data_volume="per-node"))
 
 
+def test_shards_that_are_read_from_s3_are_kept_on_the_nodes_local_disk() -> None:
+    """boot.sh mounts it at /data; a container whose cache were inside it would lose it with each restart."""
+    streamed = {"data_url": "s3://aws-ddp-toolkit-1-us-east-1/data/photos"}
+    asked = job("imagefolder", streamed)
+    assert in_container(asked.train, resolve(asked)).cache_dir == Path("/cache")
+    own = job("imagefolder", {**streamed, "cache_dir": Path("/data/mine")})
+    assert in_container(own.train, resolve(own)).cache_dir == Path("/data/mine")
+
+
 def test_a_published_data_set_comes_on_a_volume_for_any_data_set_of_the_trainer() -> None:
     assert resolve(job("cifar10", data="photos")).data_volume == "per-node"

@@ -109,6 +109,16 @@ def test_the_boot_script_is_the_repositorys_with_the_jobs_values() -> None:
     assert script.splitlines()[-1] == code[-1] == "main"
 
 
+def test_a_node_that_reads_shards_from_s3_has_its_local_disk_as_their_cache() -> None:
+    train = TrainConfig(dataset="imagefolder", data_url="s3://aws-ddp-toolkit-1-us-east-1/data/photos")
+    (choice,) = [step for step in plan(train=train).steps if isinstance(step, Choice)]
+    script = choice.tries[0].request.params["UserData"]
+
+    assert "DATA_VOLUME=cache\n" in re.sub(r" +#.*", "", script)
+    assert "DOCKER_FLAGS=(--gpus all -v /data:/cache " in script
+    assert " --cache-dir /cache " in script
+
+
 @pytest.mark.parametrize(
     "where",
     [

@@ -62,6 +62,45 @@ def test_a_volume_is_mounted_by_what_is_on_it_without_writing_to_it(blkid: str, 
 
 
 @pytest.mark.parametrize(
+    ("stubs", "does"),
+    [
+        ({"mountpoint": ":"}, ["mount --bind /opt/dlami/nvme /data"]),
+        ({"find": "echo /dev/disk/by-id/b; echo /dev/disk/by-id/a"},
+         ["mkfs.ext4 -q -F /dev/disk/by-id/a", "mount /dev/disk/by-id/a /data"]),
+        ({}, ["no local disk: using the root volume"]),
+        ({"find": "echo /dev/disk/by-id/a", "mount": "false"},
+         ["mkfs.ext4 -q -F /dev/disk/by-id/a", "no local disk: using the root volume"]),
+    ],
+    ids=["as the AMI has mounted it", "by itself", "none", "one that fails"],
+)  # fmt: skip
+def test_what_is_copied_or_kept_goes_to_a_local_disk_where_the_type_has_one(
+    stubs: dict[str, str], does: list[str]
+) -> None:
+    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/nvme-ebs-volumes.html has the names of instance store
+    volumes; Deep Learning AMIs mount them: https://docs.aws.amazon.com/dlami/latest/devguide/gs.html.
+    """
+    usual = {"mountpoint": "false", "find": ":", "mount": 'echo mount "$@"', "mkfs.ext4": 'echo mkfs.ext4 "$@"',
+             "say": 'echo "$@"'}  # fmt: skip
+    assert run_function("mount_local_disk", "mount_local_disk", **(usual | stubs)).splitlines() == does
+
+
+@pytest.mark.parametrize(
+    ("volume", "s3", "does"),
+    [
+        ("cache", "", ["mkdir -p /data", "disk", "chmod 1777 /data"]),
+        ("none", "s3://bucket/data", ["mkdir -p /data", "disk", "3600 s: s3 sync s3://bucket/data /data"]),
+        ("none", "", ["mkdir -p /data"]),
+    ],
+)
+def test_data_that_come_from_s3_come_to_the_local_disk(volume: str, s3: str, does: list[str]) -> None:
+    """Shards that the training reads are kept there, and folders are copied there before it begins."""
+    stubs = {"mkdir": 'echo mkdir "$@"', "mount_local_disk": "echo disk", "chmod": 'echo chmod "$@"',
+             "retry": 'echo "$TRANSFER_S s: $*"'}  # fmt: skip
+    said = run_function("get_data", f"DATA_VOLUME={volume} DATA_S3={s3} COPY_S=3600; get_data", **stubs)
+    assert said.splitlines() == does
+
+
+@pytest.mark.parametrize(
     ("code", "said", "words"),
     [
         (125, "docker: Error response from daemon: could not select device driver\n\nRun 'docker run --help'\n",
