@@ -5,6 +5,7 @@ Torch is imported in that process only.
 
 import multiprocessing
 import resource
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -20,6 +21,7 @@ from trainer.tune.choose import Trial
 WARM_UP = 3  # updates: kernels are chosen and compiled, and the first batches decoded
 SHARE_OF_MEMORY = 0.9  # of what is free, which a trial on a CPU may take
 NO_MEMORY = ("out of memory", "can't allocate memory", "Cannot allocate memory")  # as CUDA, torch and Linux say it
+ENDING_S = 10.0  # which a process has to end in once it has answered
 ERRORS = {kind.__name__: kind for kind in (SettingsError, DataError, TrainingError)}
 Answer = dict[str, Any]
 Work = Callable[[TrainConfig, float], Answer]
@@ -28,7 +30,8 @@ Work = Callable[[TrainConfig, float], Answer]
 def run_trial(config: TrainConfig, seconds: float, work: Work | None = None) -> Trial:
     """How fast a training with these settings is, once it is warm.  Raises TrainerError as the training would.
 
-    work: what the process does; measure() unless a test says otherwise.
+    A process that hangs is ended after --timeout-s: MachineError.  work: what the process does; measure() unless a
+    test says otherwise.
     """
     receiving, sending = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("spawn").Process(
@@ -37,20 +40,38 @@ def run_trial(config: TrainConfig, seconds: float, work: Work | None = None) -> 
     process.start()
     sending.close()
     try:
-        answer: Answer = receiving.recv()
-    except EOFError:  # it was ended, as the kernel does when memory runs out
-        answer = {}
-    process.join()
+        answer = _answer(receiving, seconds + config.timeout_s)
+        if answer is not None:
+            process.join(ENDING_S)
+    finally:
+        if hangs := process.is_alive():  # also where it has answered: its result counts
+            process.kill()
+            process.join()
     assert config.workers is not None
+    if answer is None:
+        raise MachineError(
+            f"a trial of batch {config.batch_size} with {config.workers} workers did not answer for "
+            f"{seconds + config.timeout_s:g} s and was ended; try fewer --workers, or --worker-kind threads, or raise "
+            "--timeout-s."
+        )
     if "refusal" in answer:
         raise ERRORS.get(answer["kind"], MachineError)(answer["refusal"])
-    if not answer and process.exitcode not in (-9, 0):
+    if not answer and not hangs and process.exitcode not in (-9, 0):
         raise MachineError(f"a trial ended with code {process.exitcode}; what it said stands above.")
     answer.setdefault("images_per_s", None)
     return Trial(config.batch_size, config.workers, **answer)
 
 
+def _answer(receiving: Connection, within_s: float) -> Answer | None:
+    """What the process says; nothing if it was ended, as the kernel does when memory runs out, and None if it hangs."""
+    try:
+        return dict(receiving.recv()) if receiving.poll(within_s) else None
+    except EOFError:
+        return {}
+
+
 def _in_process(sending: Connection, work: Work, config: TrainConfig, seconds: float) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one, and ends it
     multiprocessing.current_process().daemon = False  # which may have no processes, and images are decoded by some
     try:
         sending.send(work(config, seconds))

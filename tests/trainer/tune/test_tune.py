@@ -1,9 +1,12 @@
 import multiprocessing
 import os
 import signal
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from trainer.config import TrainConfig
 from trainer.contract import Exit
@@ -133,9 +136,41 @@ def test_what_else_goes_wrong_in_a_trial_is_told(work: Any, error: type[Exceptio
         run_trial(DIGITS, 1.0, work)
 
 
+def hangs(config: TrainConfig, seconds: float) -> dict[str, Any]:
+    signal.pause()
+    raise AssertionError
+
+
+def test_a_trial_that_hangs_is_ended_and_named() -> None:
+    with pytest.raises(MachineError, match=r"a trial of batch 8 with 1 workers did not answer for 0.6 s and was ended"):
+        run_trial(DIGITS.model_copy(update={"timeout_s": 0.5}), 0.1, hangs)
+    assert multiprocessing.active_children() == []
+
+
+def does_not_end(config: TrainConfig, seconds: float) -> dict[str, Any]:
+    threading.Thread(target=signal.pause).start()
+    return {"images_per_s": 7.0}
+
+
+def test_a_trial_that_has_answered_and_does_not_end_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a decoder of its hangs."""
+    monkeypatch.setattr("trainer.tune.trial.ENDING_S", 0.1)
+
+    assert run_trial(DIGITS, 0.1, does_not_end).images_per_s == 7.0
+    assert multiprocessing.active_children() == []
+
+
 @pytest.mark.slow("tune trains for real, in a process of its own")
-def test_a_trial_trains_and_measures() -> None:
-    trial = run_trial(DIGITS, 0.2)
+def test_a_trial_trains_and_measures(tmp_path: Path) -> None:
+    """On a folder of images, which processes of the trial's own decode, as for a GPU."""
+    for place in ("train/cat", "train/dog", "val/cat", "val/dog"):
+        (tmp_path / place).mkdir(parents=True)
+        for number in range(8):
+            Image.new("RGB", (70, 70), (30 * number, 0, 0)).save(tmp_path / place / f"{number}.jpg")
+    images = {"dataset": "imagenet", "data_dir": tmp_path, "image_size": 64, "model": "shufflenet_v2_x0_5"}
+    trial = run_trial(
+        DIGITS.model_copy(update={**images, "worker_kind": "processes", "cache_dir": tmp_path / "cache"}), 0.2
+    )
 
     assert (trial.batch_size, trial.workers) == (8, 1)
     assert trial.images_per_s is not None
