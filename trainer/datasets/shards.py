@@ -161,12 +161,21 @@ def read_index(path: Path, half: Half) -> Entries:
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        index: Entries = np.load(path, mmap_mode="r", allow_pickle=False)
+        index = _mapped(path)
     except (OSError, ValueError) as error:
         raise _missing(path, error) from error
     if digest != half.index.sha256 or index.dtype != ENTRY or index.shape != (half.images,):
         raise DataError(f"{one_line(path, 300)} is not the one that was prepared; copy or prepare the data again.")
     return index
+
+
+def _mapped(path: Path) -> Entries:
+    """The array in `path`; in memory of this process where its file system cannot map files, as some in user space."""
+    try:
+        mapped: Entries = np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError:
+        mapped = np.load(path, allow_pickle=False)
+    return mapped
 
 
 def numbers_by_shard(shard_of: NDArray[np.uint32], shards: int) -> list[Tensor]:

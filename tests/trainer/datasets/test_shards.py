@@ -1,5 +1,6 @@
 """Training from shards: the images, labels and order of the folder that they were made of, whatever happens between."""
 
+import errno
 import json
 import random
 import resource
@@ -48,6 +49,28 @@ def test_training_and_evaluation_see_the_bits_that_the_folder_gives(
     assert same(trained(folder), trained(shards))
     assert same(*evaluated)
     assert folder.signature == shards.signature
+
+
+def test_a_published_folder_is_trained_from_where_it_can_only_be_read(
+    photos, prepared, ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As SageMaker mounts a channel, by File or FastFile, and a cluster a shared folder: with launch.data's record in
+    it.  A file system in user space need not map files.
+    """
+    prepared(photos())
+    folder = tmp_path / "prepared"
+    (folder / "published.json").write_text("{}")
+    before, load = sorted(folder.rglob("*")), np.load
+
+    def maps_nothing(path: Path, mmap_mode: str | None = None, **more: object) -> object:
+        if mmap_mode:
+            raise OSError(errno.ENODEV, "No such device")
+        return load(path, **more)
+
+    expected = trained(imagenet.load(ask(folder, image_size=48)))
+    monkeypatch.setattr(np, "load", maps_nothing)
+    assert same(trained(imagenet.load(ask(folder, image_size=48))), expected)
+    assert sorted(folder.rglob("*")) == before
 
 
 @pytest.mark.slow("a training on shards ends with the weights of one on the folder")
