@@ -4,8 +4,9 @@
 
 FOLDER has train/ with a folder of JPEGs for each class.  They are read as they are, and again from copies whose shorter
 side is 256 pixels: random crops resized to 224, mirrored, normalised, as float32, in batches of 64.  Every arm runs in
-a process of its own, in turn, ROUNDS times; medians are shown.  The seconds are those of the process and of all its
-children, in one epoch after another that warms up; libraries that are not installed are named and left out.
+a process of its own, or in --ranks of them at once, in turn, ROUNDS times; medians are shown.  The seconds are those of
+the process and of all its children, in one epoch after another that warms up; libraries that are not installed are
+named and left out.
 """
 
 import argparse
@@ -32,6 +33,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=1024, help="of an epoch: the files are taken again and again")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--ranks", type=int, default=1, help="processes that each feed a model, all at once")
     parser.add_argument("--only", help="arms with this in their names")
     parser.add_argument("--arm", help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -85,14 +87,9 @@ def compare(title: str, root: Path, asked: argparse.Namespace) -> None:
             if asked.only and asked.only not in arm:
                 continue
             own = ["-m", "tests.bench.input", str(root), "--arm", arm, "--workers", str(asked.workers)]
-            command = [sys.executable, *own]
-            ended = subprocess.run(command, capture_output=True, text=True, check=False)
-            if ended.returncode:
-                lines = ended.stderr.strip().splitlines()
-                found.setdefault(arm, []).append({"missing": lines[-1] if lines else "no answer"})
-            else:
-                found.setdefault(arm, []).append(json.loads(ended.stdout.strip().splitlines()[-1]))
-    print(f"\n{title}: {asked.images} images, {asked.workers} workers, {asked.rounds} rounds")
+            found.setdefault(arm, []).append(at_once([sys.executable, *own], asked.ranks))
+    ranks = f"{asked.ranks} ranks of " if asked.ranks > 1 else ""
+    print(f"\n{title}: {asked.images} images, {ranks}{asked.workers} workers, {asked.rounds} rounds")
     print(f"{'arm':<28}{'images / CPU-s':>16}{'spread':>14}{'images / s':>12}")
     for arm, results in found.items():
         rates = [result["per_cpu_s"] for result in results if "per_cpu_s" in result]
@@ -102,6 +99,20 @@ def compare(title: str, root: Path, asked: argparse.Namespace) -> None:
         wall = statistics.median(result["per_s"] for result in results if "per_s" in result)
         spread = f"{min(rates):.0f} - {max(rates):.0f}"
         print(f"{arm:<28}{statistics.median(rates):>16.0f}{spread:>14}{wall:>12.0f}", flush=True)
+
+
+def at_once(command: list[str], ranks: int) -> dict[str, Any]:
+    """What so many processes found together, or the last words of one that failed."""
+    pipe = subprocess.PIPE
+    processes = [subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) for _ in range(ranks)]
+    said = [process.communicate() for process in processes]
+    for process, (_, errors) in zip(processes, said, strict=True):
+        if process.returncode:
+            return {"missing": (errors.strip().splitlines() or ["no answer"])[-1]}
+    rates = [json.loads(out.strip().splitlines()[-1]) for out, _ in said]
+    # As many images each, so their processor seconds add up.
+    per_cpu_s = ranks / sum(1 / rate["per_cpu_s"] for rate in rates)
+    return {"per_cpu_s": per_cpu_s, "per_s": sum(rate["per_s"] for rate in rates)}
 
 
 def measure(arm: str, root: Path, workers: int) -> dict[str, float]:

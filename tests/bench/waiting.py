@@ -2,39 +2,46 @@
 
     python -m tests.bench.waiting FOLDER
 
-ResNet-18 at 224 px trains on 2,450 images/s of an A10G, and a g5.2xlarge has eight virtual processors to feed it, of
-which it then uses the share  2,450 / (8 * images per processor-second).  This machine has fewer processors, which
-others use as well, so the device is made slower until it uses the same share of what this one can decode at that
-moment: that is measured first, with a device that takes no time.  --rate is what a virtual processor of the real
-machine decodes; without it the answer is for eight processors like these.  The trainer's own loop, stopwatch and
-threads run, with a pause in place of forward and backward passes, and threads make bytes, as for a GPU.  FOLDER has
-train/CLASS/*.jpg, read as they are, and from copies of 256 px.
+An A10G trains ResNet-18 at 224 px on 2,450 images/s, and a g5.2xlarge has eight virtual processors to feed it, so the
+device takes the share  2,450 / (8 * images/s of a virtual processor)  of what they can decode: the rates are those of
+infra/rates.yaml.  This machine has fewer processors, which others use as well.  So the device is made slower until it
+takes the same share of what this one can decode at that moment: blocks of steps with a device that takes no time,
+which show how much that is, take turns with blocks at that share of it, which are measured.  Of each block the first
+steps are left out, in which what is decoded ahead runs empty or fills.  The trainer's own loop, stopwatch and decoding
+processes run, with a pause in place of forward and backward passes and of what a GPU does to the bytes.  The host is
+a batch ahead of the device, as with a GPU: where it waits for a batch while the device is busy with the one before,
+nothing is lost, so both are shown, the share of the time that the device was idle, and that in which the host waited.
+FOLDER has train/CLASS/*.jpg, read as they are, and from copies of 256 px.
 """
 
 import argparse
+import multiprocessing
 import os
-import subprocess
-import sys
+import statistics
 import tempfile
 import time
+import warnings
 from contextlib import nullcontext
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from tests.bench.input import SHORTER, link, processor_seconds, shrink
-from tests.bench.input_arms import BATCH, ours_for_gpu
+from tests.bench.input import SHORTER, link, shrink
 
 DEVICE_PER_S, VCPUS = 2450, 8
-FAST = 1e9  # images/s of a device that takes no time
+BATCH = 32  # images for each worker: eight feed a batch of 256, and so many batches are decoded ahead in either case
+LEFT_OUT, COUNTED = 6, 12  # steps of each block
 
 
 class Sleep:
-    """A stand-in for the model, its loss and its optimizer."""
+    """A stand-in for the model, its loss and its optimizer, at so many batches/s."""
 
-    def __init__(self, images_per_s: float) -> None:
-        self._seconds = BATCH / images_per_s
+    def __init__(self) -> None:
+        self.per_s = 0.0  # no time at all
+        self.idle_s = 0.0
         self._free_at = 0.0
 
     def train(self) -> None:
@@ -42,9 +49,11 @@ class Sleep:
 
     def __call__(self, images: Any) -> torch.Tensor:
         """Waits, as a host does for the device that it has given enough to do, until the last batch is done."""
-        time.sleep(max(0.0, self._free_at - time.perf_counter()))
-        self._free_at = time.perf_counter() + self._seconds
-        return torch.zeros(BATCH, 2)
+        early_s = self._free_at - time.perf_counter()
+        self.idle_s += max(0.0, -early_s)
+        time.sleep(max(0.0, early_s))
+        self._free_at = time.perf_counter() + (1 / self.per_s if self.per_s else 0.0)
+        return torch.zeros(len(images), 2)
 
     def backward(self, loss: torch.Tensor) -> None:
         """Takes no time of its own."""
@@ -55,74 +64,104 @@ class Sleep:
 
 def main() -> None:
     """Prints, for each kind of file and for one and two ranks, the share of the time that the loop waited."""
+    from launch.core.estimate.tables import table
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--images", type=int, default=1280)
-    parser.add_argument("--rate", type=float, help="images that a virtual processor of the real machine decodes in 1 s")
-    parser.add_argument("--rank", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--rounds", type=int, default=10)
     asked = parser.parse_args()
-    if asked.rank:
-        print(*one_rank(asked.folder, float(asked.rank[0]), int(asked.rank[1])))
-        return
-    cores = len(os.sched_getaffinity(0))
+    cores, rates = len(os.sched_getaffinity(0)), table("rates")
     with tempfile.TemporaryDirectory() as temporary:
         raw, small = Path(temporary, "raw"), Path(temporary, "small")
-        link(asked.folder, raw, asked.images)
+        link(asked.folder, raw, 1024)
         shrink(raw, small)
-        for title, root in (("files as they are", raw), (f"files of {SHORTER} px", small)):
-            here = processor_rate(root, cores)
-            share = DEVICE_PER_S / (VCPUS * (asked.rate or here))
-            print(f"\n{title}: {here:.0f} images per processor-second here; the device takes {share:.0%} of eight")
+        for title, root, rate in (
+            (f"files of {SHORTER} px", small, rates["decoded_small_per_vcpu"]["value"]),
+            ("files as they are", raw, rates["decoded_per_vcpu"]["value"]),
+        ):
+            share = DEVICE_PER_S / (VCPUS * rate)
+            print(f"\n{title}: {rate} images/s of each of eight; the device takes {share:.0%} of what they decode")
             for ranks, workers in ((1, cores), (2, 8)):
-                whole = sum(rate for _, rate in run(root, ranks, workers, FAST))
-                waits = run(root, ranks, workers, share * whole / ranks)
-                shown = ", ".join(f"{part:.1%}" for part, _ in waits)
-                got = sum(rate for _, rate in waits)
-                print(
-                    f"  {ranks} rank{'s' * (ranks > 1)} of {workers} workers: waits {shown} of the time at {got:.0f} "
-                    f"images/s, of {whole:.0f} that were decoded for a device that takes no time",
-                    flush=True,
-                )
+                found = run(root, ranks, workers, share, asked.rounds)
+                print(f"  {ranks} rank{'s' * (ranks > 1)} of {workers} workers: {found}", flush=True)
 
 
-def processor_rate(root: Path, workers: int) -> float:
-    """Images for a second of one processor, of what the CPU does for a GPU."""
-    epoch = ours_for_gpu(root, workers)
-    for _ in epoch():
-        pass
-    before = processor_seconds()
-    images = sum(BATCH for _ in epoch())
-    return images / (processor_seconds() - before)
+def run(root: Path, ranks: int, workers: int, share: float, rounds: int) -> str:
+    """What the ranks found, all at once, in words."""
+    spawn = multiprocessing.get_context("spawn")
+    together, answers = spawn.Barrier(ranks), spawn.Queue()
+    processes = [spawn.Process(target=one_rank, args=(root, workers, share, rounds, together, answers))
+                 for _ in range(ranks)]  # fmt: skip
+    for process in processes:
+        process.start()
+    blocks = [block for _ in processes for block in answers.get()]
+    for process in processes:
+        process.join()
+    images = ranks * workers * BATCH
+    idle, waits, paced, free = ([block[place] for block in blocks] for place in range(4))
+    rate, most = (images * statistics.median(each) for each in (paced, free))
+    return (
+        f"the device idle {statistics.median(idle):.1%} of the time (blocks {min(idle):.1%} - {max(idle):.1%}), "
+        f"the host waiting {statistics.median(waits):.1%}, at "
+        f"{rate:.0f} images/s, of {most:.0f} that were decoded for a device that takes no time"
+    )
 
 
-def run(root: Path, ranks: int, workers: int, rate: float) -> list[tuple[float, float]]:
-    """(share of the time that was waited, images/s) of each rank, all at once."""
-    command = [sys.executable, "-m", "tests.bench.waiting", str(root), "--rank", str(rate), str(workers)]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(ranks)]
-    answers = [process.communicate()[0].split() for process in processes]
-    return [(float(share), float(rate)) for share, rate in answers]
-
-
-def one_rank(root: Path, rate: float, workers: int) -> tuple[float, float]:
-    """The trainer's loop over two epochs, of which the second counts but for its first batches."""
+def one_rank(
+    root: Path, workers: int, share: float, rounds: int, together: Barrier, answers: "Queue[list[tuple[float, ...]]]"
+) -> None:
+    """Puts the shares of idleness and waiting, batches/s, and those for a device that takes no time, of each round."""
     from trainer.loop import Trainee, train_epoch
     from trainer.metrics.counters import Stopwatch, Totals
 
     torch.set_num_threads(1)
-    sleep, device = Sleep(rate), torch.device("cpu")
+    warnings.simplefilter("ignore")  # DataLoader's, of more processes than there are processors
+    sleep, watch, device = Sleep(), Stopwatch(torch.device("cpu")), torch.device("cpu")
     trainee = Trainee(sleep, lambda logits, labels: logits.sum(), sleep, nullcontext, nullcontext)  # type: ignore[arg-type]
-    epoch = ours_for_gpu(root, workers)
-    began, images, waited = 0.0, 0, 0.0
-    for _epoch in range(2):
-        watch, steps = Stopwatch(device), 0
-        loop = train_epoch(trainee, epoch(), lambda step: 0.1, Totals(device), watch)
-        for _ in loop:
-            steps += 1
-            if steps == 1:  # threads have filled what is decoded ahead
-                began, waited = time.perf_counter(), watch.report()["data_wait"]
-        took, images = time.perf_counter() - began, (steps - 1) * BATCH
-        waited = watch.report()["data_wait"] * steps - waited
-    return waited / 1e3 / took, images / took
+    loop = train_epoch(trainee, batches(root, workers, rounds), lambda step: 0.1, Totals(device), watch)
+    steps, blocks = 0, list[tuple[float, ...]]()
+
+    def block() -> tuple[float, float, float]:
+        """The shares of the device's idleness and of the host's waiting, and the batches/s, of COUNTED steps."""
+        nonlocal steps
+        together.wait()
+        for _ in range(LEFT_OUT):
+            next(loop)
+        steps += LEFT_OUT
+        before, idle, began = watch.report()["data_wait"] * steps, sleep.idle_s, time.perf_counter()
+        for _ in range(COUNTED):
+            next(loop)
+        steps += COUNTED
+        took = time.perf_counter() - began
+        waited_s = (watch.report()["data_wait"] * steps - before) / 1e3
+        return (sleep.idle_s - idle) / took, waited_s / took, COUNTED / took
+
+    for _ in range(rounds):
+        sleep.per_s = 0.0
+        *_, free = block()
+        sleep.per_s = share * free
+        blocks.append((*block(), free))
+    answers.put(blocks)
+    together.wait()  # the others are measured beside as much work as before
+
+
+def batches(root: Path, workers: int, rounds: int) -> Any:
+    """Bytes, as the processes that feed a GPU hand them over."""
+    from trainer.config import TrainConfig
+    from trainer.datasets import imagenet, streaming
+    from trainer.distributed.ranks import Ranks
+    from trainer.distributed.sampler import Order
+    from trainer.distributed.session import Session
+    from trainer.training import data_request
+
+    streaming.gathered = lambda parts, *_: (torch.cat([part.pixels for part in parts]), {})
+    cache = Path(tempfile.mkdtemp(dir=root))
+    config = TrainConfig(dataset="imagenet", data_dir=root, workers=workers, cache_dir=cache, worker_kind="processes")
+    train = imagenet.load(data_request(config, Session(Ranks(), torch.device("cpu"), 60), channels_last=True)).train
+    batch = workers * BATCH
+    places = [slice(start, start + batch) for start in range(0, train.size // batch * batch, batch)]
+    needed = 2 * rounds * (LEFT_OUT + COUNTED)
+    return train.train_batches(Order(train.size, 0, 0), (places * (needed // len(places) + 1))[:needed])
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from launch.core.names import TIME, tags
 from launch.infra.lookup import look_up, stack_of
 from launch.infra.template import KEPT
+from tests.launch.rehearse.ec2.test_published import write_images
 from tests.live import network
 from tests.live.suite import Suite
 
@@ -135,6 +136,30 @@ def time_limit(suite: Suite) -> None:
     suite.claim("nothing is left of it", not suite.living("limit"))
 
 
+def data(suite: Suite) -> None:
+    """A few images from this machine, by way of a snapshot, to two nodes; killed while its blocks are sent."""
+    name, region = suite.job("photos"), ("--region", suite.place.region)
+    words = ("launch.data", "publish", str(write_images(suite.folder / "photos")), "--name", name, *region)
+    command = suite.start(*words, "--connections", "1")
+    suite.until("launch.data writes blocks", lambda: " blocks to snap-" in command.text, command)
+    suite.kill(command)
+    code, text = suite.run(*words)
+    suite.need("the same command goes on after kill -9", code == 0, text[-600:])
+    suite.claim("every block is read back as it was written", "blocks are as they were written" in text, text[-300:])
+    suite.claim("with one snapshot", len(suite.snapshots()) == 1, ", ".join(suite.snapshots()))
+    code, text = suite.run("launch.data", "list", *region)
+    suite.claim("list shows it as published", code == 0 and "published" in text, text[-300:])
+    training = [*suite.train("data", "--data", name, "--image-size", "32")]
+    training[training.index("digits")] = "imagefolder"
+    training[training.index("--batch-size") + 1] = "4"
+    code, text = suite.run(*training)
+    suite.need("two nodes that mount it train to the end", code == 0, text[-600:])
+    code, text = suite.run("launch.data", "delete", name, "--yes", *region)
+    suite.claim("delete ends with 0", code == 0, text[-300:])
+    left = suite.data_sets()
+    suite.claim("and leaves neither snapshot nor object", not left, ", ".join(left))
+
+
 def no_route(suite: Suite) -> None:
     """In a network of its own, which costs nothing."""
     with network.without_way_out(suite.aws, f"acceptance-{suite.stamp}") as subnet:
@@ -214,6 +239,7 @@ CASES = (
     Case("detach and attach", detach_attach, JOB_USD),
     Case("stop", stop, JOB_USD),
     Case("time limit", time_limit, JOB_USD),
+    Case("data", data, JOB_USD + 0.01),  # and some hundred requests
     Case("leaks", leaks, 0.01),
     Case("one GPU", one_gpu, 0.70, is_gpu=True),
     Case("infra down", infra_down),

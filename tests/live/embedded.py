@@ -18,13 +18,14 @@ from moto.iam.models import IAMBackend, iam_backends
 from launch.core.aws import Aws
 from launch.image.source import read_source
 from launch.rehearse.aws.ec2.account import Ec2Account
+from launch.rehearse.aws.ec2.direct import snapshot_of
 from launch.rehearse.aws.ec2.moto_patches import patched
 from launch.rehearse.aws.iam.callers import Caller
 from launch.rehearse.aws.server import RequestLog, served
 from launch.rehearse.nodes.ec2 import processes
-from launch.rehearse.nodes.ec2.node import NodeSetup
+from launch.rehearse.nodes.ec2.node import NodeSetup, Volume
 from launch.rehearse.nodes.ec2.watcher import Watcher
-from launch.rehearse.stage.ec2 import PORT, _machines
+from launch.rehearse.stage.ec2 import PORT, _from_blocks, _machines
 from launch.rehearse.stage.environment import entered
 from launch.rehearse.stage.rehearsal import _folder
 from tests.conftest import ROOT
@@ -116,7 +117,12 @@ def opened() -> Iterator[EmbeddedPlace]:
         os.environ["AWS_DEFAULT_REGION"] = REGION
         _make_project()
         stack.callback(_end_builds(made).set)
-        watcher = Watcher(account, machines, NodeSetup(f"http://{machines.gateway}:{inside}"), 2)
+
+        def volume(name: str) -> Volume | None:
+            written = snapshot_of(account, name)
+            return _from_blocks(written, name, folder) if written else None
+
+        watcher = Watcher(account, machines, NodeSetup(f"http://{machines.gateway}:{inside}"), 2, volume)
         watcher.watch(lambda: None, lambda trouble: print(f"this machine makes no nodes: {trouble}", flush=True))
         stack.callback(watcher.close)
         yield EmbeddedPlace(account, dict(os.environ), watcher)

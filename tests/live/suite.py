@@ -14,7 +14,8 @@ from typing import Any, Protocol, TypeVar
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
-from launch.core.names import TOOLKIT, bucket_of
+from launch.core.names import DATA_TAG, TOOLKIT, bucket_of
+from launch.data.lookup import find_snapshots
 from launch.ec2 import fleet
 from launch.infra.lookup import look_up
 from tests.conftest import ROOT
@@ -206,7 +207,22 @@ class Suite:
         """Everything of this run that AWS still has."""
         found = fleet.find(self.aws)
         mine = [node.id for node in found.living if node.job.startswith(self.job(""))]
-        return mine + [one.id for one in found.resources if one.job.startswith(self.job(""))]
+        resources = [one.id for one in found.resources if one.job.startswith(self.job(""))]
+        return mine + resources + [f"data set {name}" for name in self.data_sets()]
+
+    def snapshots(self) -> list[str]:
+        """The ids of snapshots with this run's data sets."""
+        return [one.id for one in find_snapshots(self.aws) if one.tags[DATA_TAG].startswith(self.job(""))]
+
+    def data_sets(self) -> list[str]:
+        """The names of this run's data sets, of which AWS has a snapshot or objects."""
+        names = {one.tags[DATA_TAG] for one in find_snapshots(self.aws)}
+        folder = {"Bucket": self.bucket, "Prefix": "data/", "Delimiter": "/"}
+        with suppress(AwsError):  # the bucket went with the stack
+            names |= {
+                row["Prefix"].split("/")[1] for row in self.aws.pages("s3", "ListObjectsV2", "CommonPrefixes", folder)
+            }
+        return sorted(name for name in names if name.startswith(self.job("")))
 
     def set_up(self) -> list[str]:
         """What this run has set up in the account and AWS still has."""
@@ -257,6 +273,8 @@ class Suite:
         jobs = {tag for tag in self._jobs() if tag.startswith(self.job(""))}
         for job in sorted(jobs):
             self.run("launch.ec2", "stop", job, "--region", self.place.region)
+        for name in self.data_sets():
+            self.run("launch.data", "delete", name, "--yes", "--region", self.place.region)
         self.record.left = self.left()
 
     def _jobs(self) -> Iterator[str]:
