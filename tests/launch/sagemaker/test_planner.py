@@ -230,13 +230,17 @@ def test_a_warm_pool_is_in_the_maximum() -> None:
 
 
 def test_a_program_reads_facts_as_values() -> None:
-    facts = json.loads(as_json(plan(instance_type="ml.g5.12xlarge", nodes=2, spot=True, max_hours=3)))["facts"]
+    of_each_job = Quota("Maximum number of instances per training job", 20, 0, is_shared=False)
+    known = replace(FACTS, quotas=(*FACTS.quotas, of_each_job))
+    settings = {"instance_type": "ml.g5.12xlarge", "nodes": 2, "spot": True, "max_hours": 3}
+    facts = json.loads(as_json(plan(known, **settings)))["facts"]
     assert (facts["account"], facts["region"], facts["processes"]) == ("123456789012", "us-east-1", 8)
     assert (facts["time_limit_h"], facts["wait_limit_h"]) == (3.0, 6.0)
     assert facts["quotas"] == [
         {"name": "ml.g5.2xlarge for training job usage", "needed": 2, "running": 1, "limit": 4},
+        {"name": "Maximum number of instances per training job", "needed": 2, "running": 0, "limit": 20},
     ]  # fmt: skip
-    assert facts["shared_quotas"] == facts["quotas"]
+    assert facts["shared_quotas"] == facts["quotas"][:1]
     assert facts["tags"]["aws-ddp-toolkit:job"] == NAME
 
 
