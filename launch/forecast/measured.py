@@ -57,6 +57,8 @@ def of(run: Run) -> Measured:
         all_reduce_per_s=all_reduce * 1e9 if all_reduce else None,
         instance_type=_instance_type(run),
         threads=settings.get("threads"),
+        precision=str(last.get("precision") or ""),
+        sharing=(str(last.get("strategy") or ""), str(settings.get("comm_hook") or "none")),
     )
 
 

@@ -9,7 +9,7 @@ from launch.core.catalog import Instance
 from launch.core.estimate.figure import Figure, Source, measured_rate, measured_time
 from launch.core.estimate.formulas import Layout, step
 from launch.core.estimate.rates import Rates
-from launch.core.estimate.training import Training
+from launch.core.estimate.training import Training, is_emulated, strategy_of
 
 # The share of a step from which on a wait for data means that the input is the bottleneck.
 WAITS = 0.1
@@ -37,6 +37,8 @@ class Measured:
     all_reduce_per_s: float | None = None  # bytes, of the bus
     instance_type: str | None = None
     threads: int | None = None
+    precision: str = ""  # in full; empty: not known
+    sharing: tuple[str, str] = ("", "")  # strategy and communication hook; empty: not known
 
     @property
     def computed_s(self) -> float:
@@ -78,7 +80,14 @@ def _is_alike(run: Measured, training: Training, instance: Instance) -> bool:
     """Whether `run` was this very training, on this very layout."""
     work = training.work()
     here = run.instance_type in (None, instance.name) and run.layout == training.layout
-    return here and (run.batch, run.accumulate) == (work.batch, work.accumulate)
+    is_shared_so = run.layout.replicas == 1 or all(
+        own in ("", wanted) for own, wanted in zip(run.sharing, _sharing(training), strict=True)
+    )
+    return here and is_shared_so and (run.batch, run.accumulate) == (work.batch, work.accumulate)
+
+
+def _sharing(training: Training) -> tuple[str, str]:
+    return strategy_of(training.config, training.layout), training.config.comm_hook
 
 
 def _typical(ordered: Sequence[Measured]) -> list[Measured]:
@@ -100,9 +109,16 @@ def _differs(run: Measured, training: Training, instance: Instance) -> str | Non
         return f"ran on the CPU of {run.instance_type or 'an unknown machine'}, and CPUs differ"
     if run.half != training.kind.half:
         return f"computed in {_bits(run.half)} bits, and this would in {_bits(training.kind.half)}"
+    if run.precision and _emulates(run.precision, training, instance) != training.kind.emulated:
+        return f"computed in {run.precision}, which is not as quick on {wanted} as what this would compute in"
     if run.computed_s <= 0:
         return "has no time left for computing beside its waits and its communication"
     return None
+
+
+def _emulates(precision: str, training: Training, instance: Instance) -> bool:
+    """Whether the machine has that precision in software only."""
+    return is_emulated(training.config.model_copy(update={"precision": precision}), instance)
 
 
 def _same_device(device: str, wanted: str) -> bool:

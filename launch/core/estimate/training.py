@@ -75,7 +75,7 @@ class Training:
             wire_bytes=sent,
             bucket_bytes=self.config.bucket_cap_mb * 2**20 * share,
             image_bytes=self.data.image_bytes if self.data.format == "jpeg" else 0.0,
-            strategy=_strategy(self.config, self.layout),
+            strategy=strategy_of(self.config, self.layout),
         )
 
     def updates(self, epoch: int = 0) -> float:
@@ -97,7 +97,7 @@ def training(
     kind = Kind(
         model=config.model,
         half=_is_half(config, instance),
-        emulated=_is_emulated(config, instance),
+        emulated=is_emulated(config, instance),
         decodes=data.format == "jpeg",
         is_small=data.is_small,
         reads_ebs=on_ebs and data.format == "jpeg",
@@ -163,7 +163,7 @@ def _is_half(config: TrainConfig, instance: Instance) -> bool:
     return config.precision != "auto" or instance.is_gpu or instance.amx
 
 
-def _is_emulated(config: TrainConfig, instance: Instance) -> bool:
+def is_emulated(config: TrainConfig, instance: Instance) -> bool:
     """Whether the precision that is asked for is not in the hardware: bf16 below sm_80, and on a CPU all but AMX's."""
     if not _is_half(config, instance) or config.precision == "auto":
         return False
@@ -172,7 +172,7 @@ def _is_emulated(config: TrainConfig, instance: Instance) -> bool:
     return config.precision == "bf16" and int((instance.architecture or "sm_80").removeprefix("sm_")) < FIRST_BF16
 
 
-def _strategy(config: TrainConfig, layout: Layout) -> Literal["single", "dp", "ddp", "fsdp"]:
+def strategy_of(config: TrainConfig, layout: Layout) -> Literal["single", "dp", "ddp", "fsdp"]:
     if layout.replicas == 1 or config.strategy == "single":
         return "single"
     return "ddp" if config.strategy == "auto" else config.strategy

@@ -289,6 +289,33 @@ def test_of_repeated_runs_the_median_says_how_fast_one_computes() -> None:
     assert guess.step.step_s == pytest.approx(0.021)
 
 
+def test_a_run_that_shared_its_work_in_another_way_is_no_measurement_of_this_one() -> None:
+    two = run(layout=Layout(2, 1), step_s=0.06)
+    runs = [replace(two, name=name, sharing=sharing) for name, sharing in (
+        ("fsdp", ("fsdp", "none")), ("hook", ("ddp", "bf16")), ("same", ("ddp", "none")), ("old", ("", "")),
+    )]  # fmt: skip
+
+    _, found = calibrated("g5.2xlarge", 2, runs, **CIFAR)
+    _, alone = calibrated("g5.2xlarge", 1, [run(sharing=("single", "bf16"))], **CIFAR)
+
+    assert [alike.name for alike in found.alike] == ["same", "old"]
+    assert len(alone.alike) == 1
+
+
+def test_a_precision_in_software_says_nothing_of_one_in_hardware() -> None:
+    """bf16 on a T4 takes longer than fp32 (test_precision.py), and both are 16 bits."""
+    on_t4 = run(device="Tesla T4", precision="bf16", step_s=0.2)
+
+    _, fp16 = calibrated("g4dn.xlarge", 1, [on_t4], **CIFAR)
+    _, bf16 = calibrated("g4dn.xlarge", 1, [on_t4], **CIFAR, precision="bf16")
+    _, native = calibrated("g5.2xlarge", 1, [run(precision="fp16")], **CIFAR, precision="bf16")
+
+    assert fp16.refused == (
+        ("a-run", "computed in bf16, which is not as quick on T4 as what this would compute in"),
+    )  # fmt: skip
+    assert (bf16.refused, native.refused) == ((), ())
+
+
 def test_runs_of_the_very_layout_are_shown_beside_its_forecast() -> None:
     same = [run(images_per_s=speed) for speed in (6_000.0, 6_400.0, 6_500.0)]
     other = run(layout=Layout(2, 1), step_s=0.06, images_per_s=9_000.0)
