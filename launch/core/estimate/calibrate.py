@@ -107,12 +107,18 @@ def _differs(run: Measured, training: Training, instance: Instance) -> str | Non
         return f"ran on {run.device}, and {instance.name} computes on {wanted}"
     if not instance.is_gpu and run.instance_type != instance.name:
         return f"ran on the CPU of {run.instance_type or 'an unknown machine'}, and CPUs differ"
+    if why := _differs_in_precision(run, training, instance):
+        return why
+    if run.computed_s <= 0:
+        return "has no time left for computing beside its waits and its communication"
+    return None
+
+
+def _differs_in_precision(run: Measured, training: Training, instance: Instance) -> str | None:
     if run.half != training.kind.half:
         return f"computed in {_bits(run.half)} bits, and this would in {_bits(training.kind.half)}"
     if run.precision and _emulates(run.precision, training, instance) != training.kind.emulated:
-        return f"computed in {run.precision}, which is not as quick on {wanted} as what this would compute in"
-    if run.computed_s <= 0:
-        return "has no time left for computing beside its waits and its communication"
+        return f"computed in {run.precision}, which is not as quick on {instance.gpu_model or 'its CPU'} as what this would compute in"
     return None
 
 
