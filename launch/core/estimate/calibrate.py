@@ -118,7 +118,8 @@ def _differs_in_precision(run: Measured, training: Training, instance: Instance)
     if run.half != training.kind.half:
         return f"computed in {_bits(run.half)} bits, and this would in {_bits(training.kind.half)}"
     if run.precision and _emulates(run.precision, training, instance) != training.kind.emulated:
-        return f"computed in {run.precision}, which is not as quick on {instance.gpu_model or 'its CPU'} as what this would compute in"
+        where = instance.gpu_model or "its CPU"
+        return f"computed in {run.precision}, which is not as quick on {where} as what this would compute in"
     return None
 
 
