@@ -119,7 +119,7 @@ if not me:
     sys.exit(1)
 row = [me[0]["rank"], me[0]["address"], me[0]["data_volume"] or "none", len(nodes), nodes[0]["address"],
        cluster["generation"], int(cluster["deadline"])]
-assert all(re.fullmatch("none|vol-[0-9a-f]+|[0-9.]+", str(one)) for one in row)
+assert all(re.fullmatch("none|vol-[0-9a-z]+|[0-9.]+", str(one)) for one in row)
 print(*row)
 EOF
 }
