@@ -1,27 +1,19 @@
 """Runs a command on this machine and ends all of it.  The only module that starts processes."""
 
-import os
 import signal
 import subprocess
-import sys
 import threading
-import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
+from launch.core.ending import MARK, Ending, handling
 from trainer.errors import MachineError
 
-# torchrun starts every worker in a session of its own, out of reach of a signal to its process group.
-# They inherit this variable, and are found by it.
-MARK = "LAUNCH_SHELL_MARK"
 # How long the last lines of a command that has ended may take to arrive.
 HEARD_OUT_S = 5.0
-SAME_REQUEST_S = 1.0
 AWAKE_S = 1.0
 _CAPTURED: Mapping[str, Any] = {
     "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace",
@@ -47,8 +39,8 @@ def run(
     grace_s, or at a second Ctrl-C, is killed, and 128 + the first signal is returned.  The default is longer than the
     30 s that torchrun gives its workers to save.  Raises MachineError when somebody else killed it.
     """
-    ending = _Ending(grace_s, stop_signal)
-    with _handling(ending.on_signal):
+    ending = Ending(grace_s, stop_signal)
+    with handling(ending.on_signal):
         code = _run_to_end(command, env, ending, on_line, on_start)
     return _judged(command, code, ending, on_signal)
 
@@ -56,7 +48,7 @@ def run(
 def _run_to_end(
     command: Sequence[str],
     env: Mapping[str, str],
-    ending: "_Ending",
+    ending: Ending,
     on_line: Callable[[str], None] | None,
     on_start: Callable[[int], None] | None,
 ) -> int:
@@ -78,7 +70,7 @@ def _run_to_end(
     return code
 
 
-def _judged(command: Sequence[str], code: int, ending: "_Ending", on_signal: Callable[[int], None] | None) -> int:
+def _judged(command: Sequence[str], code: int, ending: Ending, on_signal: Callable[[int], None] | None) -> int:
     """The exit code to return.  Raises MachineError for a command that somebody else killed."""
     if on_signal and ending.asked_by is not None:
         on_signal(ending.asked_by)
@@ -127,7 +119,7 @@ class Together:
 
     def __init__(self) -> None:
         self.asked_by: int | None = None
-        self._endings: list[_Ending] = []
+        self._endings: list[Ending] = []
 
     def run(
         self,
@@ -140,7 +132,7 @@ class Together:
         on_signal: Callable[[int], None] | None = None,
     ) -> int:
         """As run(), from any thread."""
-        ending = _Ending(grace_s, None)
+        ending = Ending(grace_s, None)
         self._endings.append(ending)
         if self.asked_by is not None:
             ending.on_signal(self.asked_by, None)
@@ -164,105 +156,8 @@ class Together:
 def together() -> Iterator[Together]:
     """Commands that threads run beside each other inside the block; in the main thread only."""
     commands = Together()
-    with _handling(commands.on_signal):
+    with handling(commands.on_signal):
         yield commands
-
-
-def ask_to_end(group: int) -> None:
-    """Asks a command to save and end; group: the process id that on_start was called with."""
-    _send(signal.SIGTERM, group)
-
-
-class _Ending:
-    """Ends one command: passes on the first signal, kills at the next one or after the grace period."""
-
-    def __init__(self, grace_s: float, stop_signal: int | None) -> None:
-        self._stop_signal = stop_signal
-        self.mark = uuid.uuid4().hex
-        self.asked_by: int | None = None
-        self._asked_at = 0.0
-        self._group: int | None = None
-        self._grace_s = grace_s
-        self._killer = threading.Timer(grace_s, self._kill)
-        # A signal may come while another thread starts the command, or in the middle of a handler.
-        self._lock = threading.RLock()
-
-    def begin(self, group: int) -> None:
-        """Notes that the command runs as process group `group`; a signal may have arrived while it started."""
-        with self._lock:
-            asked_by, self._group = self.asked_by, group
-            if asked_by is not None:
-                self._ask(asked_by)
-
-    def on_signal(self, signum: int, _frame: FrameType | None) -> None:
-        with self._lock:
-            self._on_signal(signum)
-
-    def _on_signal(self, signum: int) -> None:
-        if self.asked_by is not None:
-            # `timeout`, and a terminal that is closed, send two signals for one request.
-            if signum == signal.SIGINT or time.monotonic() - self._asked_at > SAME_REQUEST_S:
-                self._kill()
-            return
-        self.asked_by, self._asked_at = signum, time.monotonic()
-        if self._group is not None:
-            self._ask(signum)
-
-    def finish(self, code: int) -> None:
-        """Cleans up after a command that ended with `code`: one that was killed has left its children."""
-        self._killer.cancel()
-        if code < 0 or self.asked_by is not None:
-            self._kill()
-
-    def _ask(self, signum: int) -> None:
-        print(f"stopping; saving may take {self._grace_s:g} s.  Press Ctrl-C again to stop at once", file=sys.stderr)
-        self._killer.start()
-        _send(self._stop_signal or signum, self._group)
-
-    def _kill(self) -> None:
-        """Kills the process group, and every process that carries the mark."""
-        _send(signal.SIGKILL, self._group)
-        kill_marked(self.mark)
-
-
-def kill_marked(mark: str) -> None:
-    """Kills every process that has `mark` in its environment."""
-    give_up = time.monotonic() + 5.0
-    # Repeated, because one of them may just be starting another.
-    while (left := _marked(mark)) and time.monotonic() < give_up:
-        for pid in left:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.02)
-
-
-def _send(signum: int, group: int | None) -> None:
-    """Signals a process group, if it still exists."""
-    if group is not None:
-        with suppress(ProcessLookupError):
-            os.killpg(group, signum)
-
-
-@contextmanager
-def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Installs `handler` for the signals that end a command, but for those that nohup or `&` ignored."""
-    signals = [s for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
-    before = {signum: signal.signal(signum, handler) for signum in signals}
-    try:
-        yield
-    finally:
-        for signum, previous in before.items():
-            signal.signal(signum, previous)
-
-
-def _marked(mark: str) -> list[int]:
-    """The processes that carry `mark`.  None without Linux's /proc; torchrun then ends its workers on its own."""
-    found = []
-    for environment in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(OSError):  # it has just ended, or belongs to another user
-            if mark.encode() in environment.read_bytes():
-                found.append(int(environment.parent.name))
-    return found
 
 
 class ChildProcess:

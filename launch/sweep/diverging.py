@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from threading import Thread
 
 from launch.core import shell
+from launch.core.ending import ask_to_end
 from launch.sweep.output import Record
 from launch.sweep.planned import Planned
 
@@ -58,7 +59,7 @@ def ending(run: Planned, job: str, env: Mapping[str, str]) -> Callable[[int], No
     job: its name.
     """
     if not run.backend.needs_wait_flag:
-        return shell.ask_to_end
+        return ask_to_end
     command = [sys.executable, "-m", run.backend.module, "stop", job]
 
     def stop(group: int) -> None:

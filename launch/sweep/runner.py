@@ -9,6 +9,7 @@ from typing import Any
 
 from launch.core import runs, shell
 from launch.core.clock import Clock
+from launch.core.ending import kill_marked
 from launch.core.runs import Run, State
 from launch.sweep.diverging import Watched, ending
 from launch.sweep.folder import collect_results, job_name, write_records
@@ -167,7 +168,7 @@ def perform(
 
 def end_left_over(folder: Path) -> None:
     """Ends what a sweep that was killed had started for this folder, so that no two write into it."""
-    shell.kill_marked(f"{MARK}={_mark(folder)}\0")
+    kill_marked(f"{MARK}={_mark(folder)}\0")
 
 
 def _mark(folder: Path) -> str:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from launch.core import runs, shell
+from launch.core import runs
 from launch.core.clock import Clock
+from launch.core.ending import kill_marked
 from launch.core.errors import Ended
 from launch.core.runs import Run, State
 from launch.sweep import sequence
@@ -31,7 +32,7 @@ LONG = {**TINY, "epochs": 100_000}
 def nothing_left(tmp_path: Path) -> Iterator[None]:
     """No training goes on after a test that failed."""
     yield
-    shell.kill_marked(f"TEST_SWEEP={tmp_path}\0")
+    kill_marked(f"TEST_SWEEP={tmp_path}\0")
 
 
 @pytest.mark.timeout(240)  # several trainings, 7 s of a quiet core

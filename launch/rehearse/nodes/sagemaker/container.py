@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from launch.core import shell
+from launch.core.ending import kill_marked
 from launch.core.shell import ChildProcess
 from launch.rehearse.nodes.ec2.node import write_program
 from launch.rehearse.nodes.sagemaker.network import HostNetwork
@@ -185,7 +186,7 @@ class Container:
 
     def _clear(self) -> int:
         """Ends all its processes; returns the exit code."""
-        shell.kill_marked(self.mark)
+        kill_marked(self.mark)
         self._process.wait(ENDED_S)
         self._reader.join(ENDED_S)
         self._process.close()
