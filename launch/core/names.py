@@ -14,6 +14,7 @@ from trainer.contract import OUTCOME
 from trainer.errors import SettingsError
 
 TOOLKIT = "aws-ddp-toolkit"
+SWEEPER_DOCUMENT = "ddp-toolkit-sweeper"  # AWS reserves names that begin with aws
 JOB_TAG = f"{TOOLKIT}:job"
 STARTED_TAG = f"{TOOLKIT}:started"  # UTC
 DEADLINE_TAG = f"{TOOLKIT}:deadline"  # UTC: when the time limit ends the job; absent where AWS enforces it

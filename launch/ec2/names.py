@@ -12,7 +12,6 @@ ONCE_TAG = f"{TOOLKIT}:usd-once"  # on instances: what their start cost
 
 LOG_GROUP = f"/{TOOLKIT}/ec2"
 SCHEDULE_GROUP = TOOLKIT
-SWEEPER_DOCUMENT = "ddp-toolkit-sweeper"  # AWS reserves names that begin with aws
 DATA_DEVICE = "/dev/sdf"
 
 

@@ -30,8 +30,7 @@ from typing import Any
 import pytest
 from moto.scheduler.models import scheduler_backends
 
-from launch.core.names import DEADLINE_TAG, JOB_TAG, read_time
-from launch.ec2.names import SWEEPER_DOCUMENT
+from launch.core.names import DEADLINE_TAG, JOB_TAG, SWEEPER_DOCUMENT, read_time
 from launch.ec2.requests import GRACE
 from launch.rehearse.aws.ec2.scheduler import due_at, is_enabled
 from tests.launch.copies import Copies
