@@ -227,6 +227,17 @@ def test_speeds_that_fall_again_follow_no_law_and_have_no_limit(rates: tuple[flo
     assert not any(line.is_extrapolated for line in chart.lines)
 
 
+def test_a_law_that_fits_is_drawn_dotted_where_nothing_was_measured() -> None:
+    found = find([strong(n, rate=RATE / (0.1 + 0.9 / n)) for n in (1, 2, 4, 8)])
+
+    (chart,) = [one for one in all_scaling(found.series, found.laws, "GPU") if getattr(one, "name", "") == "amdahl"]
+
+    assert isinstance(chart, Lines)
+    curves = [(line.points[0][0], line.points[-1][0], line.is_extrapolated) for line in chart.lines if line.is_curve]
+    assert curves == [(1, 8, False), (8, 64, True)]
+    assert chart.note.startswith("Dotted: extrapolated beyond the most GPUs measured.")
+
+
 def test_a_limit_is_never_below_what_was_measured() -> None:
     for times in ([(1, 1.0), (2, 0.52), (4, 0.36), (8, 0.355), (16, 0.33)], [(1, 1.0), (2, 1.05), (4, 1.0)]):
         law = fit(times)
