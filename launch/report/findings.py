@@ -7,15 +7,13 @@ from launch.core.drawing.charts import TIMES, figure
 from launch.core.runs import Run
 from launch.report.baseline import baseline_of, check_used
 from launch.report.cost import Reached, cost, reached
-from launch.report.identity import counted, short, unit
-from launch.report.largebatch import Comparison, Trial, compare
+from launch.report.identity import counted, unit
+from launch.report.largebatch import Comparison, compare
 from launch.report.laws import Law, law_of
 from launch.report.laws import sentence as law_in_words
+from launch.report.learnt import called, learning
 from launch.report.points import Point, points
 from launch.report.series import Series, efficiency, named, scaling, speedup
-
-# Points of accuracy below which a gap between single runs is marked: a margin, for seeds differ too.
-SEEDS_DIFFER = 1.0
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ def sentences(results: Findings) -> list[str]:
     return [
         *_of_scaling(results),
         *_of_communication(results),
-        *_of_learning(results),
+        *learning(results.points, results.compared, results.unit),
         *_of_cost(results),
         *_of_target(results),
         *_of_failures(results),
@@ -167,49 +165,9 @@ def _of_communication(results: Findings) -> list[str]:
     if f"{least[0]:.0%}" == f"{most[0]:.0%}":
         return [f"Communication takes {least[0]:.0%} of an update."]
     return [
-        f"Communication takes {least[0]:.0%} of an update ({_point(least[1], results.unit)}) to {most[0]:.0%} "
-        f"({_point(most[1], results.unit)})."
+        f"Communication takes {least[0]:.0%} of an update ({called(least[1], results.unit)}) to {most[0]:.0%} "
+        f"({called(most[1], results.unit)})."
     ]
-
-
-def _of_learning(results: Findings) -> list[str]:
-    scored = [(end.value, point) for point in results.points if (end := point.ended_with("eval_top1"))]
-    if not scored:
-        return []
-    accuracy, point = max(scored, key=lambda pair: pair[0])
-    lines = [f"Best final test accuracy: {accuracy:.1%} ({_point(point, results.unit)})."]
-    if results.compared:
-        lines += _of_large_batches(results.compared)
-    return lines
-
-
-def _of_large_batches(compared: Comparison) -> list[str]:
-    """The best and the worst recipe at the largest global batch, against the baseline."""
-    zero = compared.baseline
-    largest = max(trial.per_update for trial in compared.trials)
-    if largest <= zero.per_update:
-        return []
-    trials = sorted((trial for trial in compared.trials if trial.per_update == largest), key=lambda one: -one.gap)
-    texts = [f"{trials[0].recipe} {_gap(trials[0])}"]
-    if len(trials) > 1:
-        texts.append(f"{trials[-1].recipe} {_gap(trials[-1])}")
-    against = f"against {zero.accuracy.value:.1f}% with {zero.per_update:,}"
-    return [f"With {largest:,} images per update, {' and '.join(texts)}, {against}.{_caution(zero, trials)}"]
-
-
-def _caution(zero: Trial, trials: Sequence[Trial]) -> str:
-    """What a small gap of the best or the worst trial to the baseline rests on, where that is a single run."""
-    close = [trial for trial in (trials[0], trials[-1]) if abs(trial.gap) < SEEDS_DIFFER]
-    is_single = any(sum(len(point.runs) for point in trial.points) == 1 for trial in (zero, *close))
-    return " Single runs: another seed may differ by as much." if close and is_single else ""
-
-
-def _gap(trial: Trial) -> str:
-    """'loses 2.2 points', 'gains 0.4 points' or 'has the same accuracy'."""
-    points = f"{abs(trial.gap):.1f}"
-    if points == "0.0":
-        return "has the same accuracy"
-    return f"{'gains' if trial.gap > 0 else 'loses'} {points} points"
 
 
 def _of_cost(results: Findings) -> list[str]:
@@ -226,7 +184,7 @@ def _cheapest(name: str, prices: Sequence[tuple[float, Point]], unit: str) -> li
     if not prices:
         return []
     amount, point = min(prices, key=lambda pair: pair[0])
-    return [f"{name}: {figure(amount)} USD ({_point(point, unit)})."]
+    return [f"{name}: {figure(amount)} USD ({called(point, unit)})."]
 
 
 def _of_target(results: Findings) -> list[str]:
@@ -236,7 +194,7 @@ def _of_target(results: Findings) -> list[str]:
     if not results.reached:
         return [f"No run reached {results.target:g}% of test accuracy."]
     fastest = results.reached[0]
-    where = _point(fastest.point, results.unit)
+    where = called(fastest.point, results.unit)
     lines = [f"Fastest to {results.target:g}% of test accuracy: {figure(fastest.s.value)} s ({where})."]
     prices = [(one.usd.value, one.point) for one in results.reached if one.usd]
     return lines + _cheapest(f"Cheapest to {results.target:g}%", prices, results.unit)
@@ -255,10 +213,6 @@ def _of_copies(results: Findings) -> list[str]:
         return []
     are = "run is a copy of another and counts" if many == 1 else "runs are copies of others and count"
     return [f"{many} {are} once: {', '.join(results.copies)}."]
-
-
-def _point(point: Point, unit: str) -> str:
-    return f"{point.label}, {point.replicas} {TIMES} {point.per_gpu:,} images per {short(unit)}"
 
 
 def _top(one: Series) -> float:
