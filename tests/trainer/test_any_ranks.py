@@ -58,6 +58,10 @@ def assert_resumes(ranks: int, folder: Path, names: list[str], *stops: int) -> N
     assert on_ranks(ranks, broken_and_unbroken, folder, names, stops)[0] == {name: [] for name in names}
 
 
+def test_two_ranks_resume_bit_for_bit(tmp_path: Path) -> None:
+    assert_resumes(2, tmp_path, ["ddp", "fsdp"], 3, 13)
+
+
 @pytest.mark.slow("three ranks with PowerSGD resume bit for bit")
 def test_three_ranks_resume_bit_for_bit(tmp_path: Path) -> None:
     """From three on it matters how DDP lays out its buckets: there are several orders to add numbers up in."""

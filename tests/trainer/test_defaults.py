@@ -77,7 +77,7 @@ def test_every_model_has_a_rate(optimizer: str) -> None:
 
 
 def test_a_run_says_and_saves_what_it_chose(train: Run, tmp_path: Path) -> None:
-    done = train("--model", "resnet18", "--image-size", "8")  # 16 updates
+    done = train("--model", "resnet18", "--image-size", "8", "--max-steps", "1")
 
     assert "\nsgd, learning rate 0.008, cosine, 0.4 of 2 epochs to warm up\n" in done.stdout, done.stderr
     saved = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())

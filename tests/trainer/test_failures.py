@@ -209,7 +209,13 @@ def test_of_four_ranks_only_the_dead_one_is_named(tmp_path: Path) -> None:
     assert [rank.returncode for rank in ranks] == [6, 6, -9, 6]
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP], ids=["dies", "hangs"])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(signal.SIGKILL, id="dies"),
+        pytest.param(signal.SIGSTOP, id="hangs", marks=pytest.mark.slow("a rank that hangs is named")),
+    ],
+)
 def test_a_rank_that_is_lost_is_named(sent: signal.Signals, tmp_path: Path) -> None:
     head, other = world(tmp_path, 2)
     next(line for line in head.stdout if line.startswith("epoch 1/"))

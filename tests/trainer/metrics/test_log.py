@@ -145,6 +145,7 @@ def test_tensorboard_gets_every_number(tmp_path: Path) -> None:
     assert [(e.step, e.value) for e in found.Scalars("train_loss")] == [(1, 0.5)]
 
 
+@pytest.mark.slow("Weights & Biases without a key stays offline")
 def test_wandb_without_a_key_stays_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
     monkeypatch.delenv("WANDB_API_KEY", raising=False)

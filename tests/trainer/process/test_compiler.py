@@ -29,15 +29,13 @@ assert all(module.__spec__.name == name for name, module in sys.modules.items() 
 """
 
 
-REAL = pytest.mark.slow("whoever wants any part of torch's compiler gets the real one")
-
-
+@pytest.mark.slow("whoever wants any part of torch's compiler gets the real one")
 @pytest.mark.parametrize(
     "wanted",
     [
         "assert torch.compile(model, backend='eager')(torch.ones(2, 3)).shape == (2, 3)",
-        pytest.param("import torch._dynamo.config as config; assert config is torch._dynamo.config", marks=REAL),
-        pytest.param("from torch._dynamo.utils import counters", marks=REAL),
+        "import torch._dynamo.config as config; assert config is torch._dynamo.config",
+        "from torch._dynamo.utils import counters",
     ],
 )
 def test_whoever_wants_the_compiler_gets_the_real_one(wanted: str) -> None:

@@ -113,6 +113,7 @@ def test_a_node_whose_subnet_leads_to_s3_only_says_that_it_cannot_get_its_image(
 
 
 @needs_nodes
+@pytest.mark.slow("a node that fails its health check says so and leaves the rest to another")
 def test_a_node_that_fails_its_health_check_says_so_and_leaves_the_rest_to_another(here: Region) -> None:
     """With the real trainer: its kernel has logged an Xid, so a restart on this node would fail again."""
     node = here.launch(user_data(*SETTINGS, "--health-check", "true"), world=World(programs={"dmesg": SICK_DMESG}))
