@@ -156,9 +156,12 @@ def parse_job_id(text: str) -> str:
 
 
 def parse_most_tasks(text: str) -> int:
-    """How many tasks an array may have, in the output of `scontrol show config`; 0 where the cluster takes none."""
-    match = re.search(r"^MaxArraySize\s*=\s*(\d+)", text, re.MULTILINE)
-    return int(match[1]) if match else 0
+    """How many tasks an array may have, in the output of `scontrol show config`; 0 where the cluster takes none.
+
+    https://slurm.schedmd.com/slurm.conf.html, MaxArraySize and max_array_tasks
+    """
+    limits = re.findall(r"^MaxArraySize\s*=\s*(\d+)|\bmax_array_tasks=(\d+)", text, re.MULTILINE)
+    return min((int(size or tasks) for size, tasks in limits), default=0)
 
 
 def parse_start(text: str) -> str | None:

@@ -34,8 +34,7 @@ def submit(members: Sequence[Member], together: Together) -> list[str]:
     """
     runtime = Runtime(together.env, Path.cwd(), sys.executable, Clock(), together.say)
     slurm = Slurm(environment(runtime.env))
-    most_tasks = parse_most_tasks(slurm.run("scontrol", "show", "config"))
-    if most_tasks < 2:
+    if (most_tasks := _most_tasks(slurm)) < 2:
         return []
     partitions, queue = tuple(slurm.partitions()), tuple(slurm.queue())
     ended, queued, new = list[str](), list[QueuedJob](), list[SlurmPlan]()
@@ -54,6 +53,14 @@ def submit(members: Sequence[Member], together: Together) -> list[str]:
     earlier = dict.fromkeys(str(job.number[0]) for job in queue if job.array and job.array[0] == together.name)
     submitted = _Arrays(together, slurm, runtime).submit(new, list(earlier), most_tasks)
     return [*ended, *(job.name for job in sorted(queued, key=lambda job: job.number)), *submitted]
+
+
+def _most_tasks(slurm: Slurm) -> int:
+    """That an array may have; 0 where the cluster takes none, or does not show its configuration."""
+    try:
+        return parse_most_tasks(slurm.run("scontrol", "show", "config"))
+    except SettingsError:
+        return 0
 
 
 def _plan(member: Member, facts: Facts) -> SlurmPlan:

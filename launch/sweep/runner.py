@@ -36,7 +36,8 @@ def command(run: Planned, context: "Context") -> list[str]:
     """The launcher's command line."""
     folder = context.folder(run).resolve()
     if context.is_attached(run):
-        return [sys.executable, "-m", run.backend.module, "attach", str(folder), "--outcome", str(folder / LAUNCHER)]
+        named = str(context.folder(run).absolute())  # as it was submitted: a link stays one
+        return [sys.executable, "-m", run.backend.module, "attach", named, "--outcome", str(folder / LAUNCHER)]
     words = [sys.executable, "-m", run.backend.module, *run.argv, "--outcome", str(folder / LAUNCHER)]
     if run.backend.shares_folders:
         words += ["--run-dir", str(context.folder(run))]

@@ -46,7 +46,9 @@ def test_jobs_of_other_machines_or_times_and_those_beyond_the_clusters_limit_go_
     jobs = [job("a"), job("b", nodes=2), job("c"), job("d"), job("e", time="20"), job("f", nodes=2)]
 
     assert [[one.name for one in group] for group in divided(jobs, 2)] == [["a", "c"], ["d"], ["b", "f"], ["e"]]
-    assert parse_most_tasks("MaxArraySize            = 1001\nMaxDBDMsgs = 1\n") == 1001
+    config = "MaxArraySize            = 1001\nMaxDBDMsgs = 1\n"
+    assert parse_most_tasks(config) == 1001
+    assert parse_most_tasks(f"{config}SchedulerParameters     = bf_continue,max_array_tasks=200,defer\n") == 200
 
 
 def test_tasks_go_by_the_names_of_their_jobs_also_where_a_site_rewrites_comments() -> None:
@@ -77,7 +79,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     tools = tmp_path / "tools"
     tools.mkdir()
     fakes = {
-        "scontrol": 'case "$1" in show) echo "MaxArraySize = ${MOST-1001}";; *) echo "$*" >>calls; exit 1;; esac',
+        "scontrol": '[ -z "$HIDDEN" ] || exit 1; case "$1" in show) echo "MaxArraySize = ${MOST-1001}";; *) echo "$*" >>calls; exit 1;; esac',
         "sinfo": """case "$*" in
             *%G*) printf 'main\\tup\\tinfinite\\t2\\t8\\t4000\\t(null)\\n';;
             *) printf 'main*\\tmain\\n';;
@@ -186,6 +188,7 @@ def test_what_ended_while_nobody_looked_is_seen_before_it_is_tried_again(
 
 def test_a_cluster_without_arrays_gets_one_job_after_the_other(slurm: Play) -> None:
     assert slurm(MOST="1") == []
+    assert slurm(HIDDEN="1") == []
     assert calls() == []
 
 

@@ -58,15 +58,17 @@ def test_launchers_attach_to_what_is_submitted_in_its_order_and_launch_the_rest(
     own = replace(work(1).runs[0].backend, together=f"{__name__}:submits")
     runs = {f"seed-{n}": Run(f"seed-{n}", tmp_path, {}, state=s) for n, s in ((1, "interrupted"), (2, "running"))}
 
-    done, context = submitted(work(3, runs, own), context_in(tmp_path), 2)
+    (tmp_path / "link").symlink_to(tmp_path)  # as people have one to their scratch
+    out = tmp_path / "link"
+    done, context = submitted(work(3, runs, own), context_in(out), 2)
 
     members, together = SEEN.pop()
     assert [member.is_unseen for member in members] == [True, False, True]
-    assert (together.at_once, together.folder) == (2, tmp_path)
+    assert (together.at_once, together.folder) == (2, out)
     assert together.name not in [member.name for member in members]
     assert [run.name for run in done.todo] == ["seed-2", "seed-0", "seed-1"]
     words = [command(run, context) for run in done.todo]
-    assert words[0] == [sys.executable, "-m", "launch.slurm", "attach", str(tmp_path / "seed-2"), "--outcome",
+    assert words[0] == [sys.executable, "-m", "launch.slurm", "attach", str(out / "seed-2"), "--outcome",
                         str(tmp_path / "seed-2/launcher")]  # fmt: skip
     assert [("attach" in one, "--wait" in one) for one in words] == [(True, False), (True, False), (False, True)]
 
