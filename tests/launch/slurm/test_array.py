@@ -79,7 +79,8 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     tools = tmp_path / "tools"
     tools.mkdir()
     fakes = {
-        "scontrol": '[ -z "$HIDDEN" ] || exit 1; case "$1" in show) echo "MaxArraySize = ${MOST-1001}";; *) echo "$*" >>calls; exit 1;; esac',
+        "scontrol": """[ -z "$HIDDEN" ] || exit 1
+            case "$1" in show) echo "MaxArraySize = ${MOST-1001}";; *) echo "$*" >>calls; exit 1;; esac""",
         "sinfo": """case "$*" in
             *%G*) printf 'main\\tup\\tinfinite\\t2\\t8\\t4000\\t(null)\\n';;
             *) printf 'main*\\tmain\\n';;
