@@ -80,7 +80,7 @@ class Cluster:
 
     def empty(self) -> None:
         """Ends every job, and all that they started; a job in a test's way would change the test."""
-        ids = self.tell("squeue", "-h", "-o", "%i").split()
+        ids = self.tell("squeue", "-h", "--array", "-o", "%i").split()
         if ids:
             self.tell("scancel", *ids)
             for number in ids:
