@@ -3,6 +3,7 @@
 A batch is (64, 3, 224, 224) float32, normalised, except in the bare arms, which decode and crop and do nothing else.
 """
 
+import os
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -67,7 +68,7 @@ def webdataset(root: Path, workers: int) -> Epoch:
     """As its README shows it: shards, shuffle, decode("pil"), map_tuple, batched, WebLoader."""
     import webdataset as wds
 
-    shards = root / "webdataset"
+    shards = root / f"webdataset-{os.getpid()}"
     shards.mkdir(exist_ok=True)
     images = sorted((root / "train").glob("*/*"))
     for shard in range(workers):
@@ -96,7 +97,7 @@ def litdata(root: Path, workers: int) -> Epoch:
     from litdata.streaming.writer import BinaryWriter
     from torchvision.io import ImageReadMode, decode_jpeg
 
-    chunks = root / "litdata"
+    chunks = root / f"litdata-{os.getpid()}"
     writer = BinaryWriter(str(chunks), chunk_bytes="16MB")
     for number, path in enumerate(sorted((root / "train").glob("*/*"))):
         writer.add_item(number, {"image": path.read_bytes(), "class": 0})
@@ -220,7 +221,7 @@ def ours_for_gpu(root: Path, workers: int) -> Epoch:
 
     class Bytes(ByteRows):
         def images(self) -> torch.Tensor:
-            return self._bytes
+            return self.pixels
 
     train = _split(root, workers)
     train._rows = lambda count: Bytes(count, SIDE, train._normalise, torch.device("cpu"))
