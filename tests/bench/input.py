@@ -110,6 +110,8 @@ def at_once(command: list[str], ranks: int) -> dict[str, Any]:
         if process.returncode:
             return {"missing": (errors.strip().splitlines() or ["no answer"])[-1]}
     rates = [json.loads(out.strip().splitlines()[-1]) for out, _ in said]
+    if not all(rate["per_cpu_s"] for rate in rates):
+        return {"missing": "no whole batch for each worker; raise --images"}
     # As many images each, so their processor seconds add up.
     per_cpu_s = ranks / sum(1 / rate["per_cpu_s"] for rate in rates)
     return {"per_cpu_s": per_cpu_s, "per_s": sum(rate["per_s"] for rate in rates)}
