@@ -2,63 +2,31 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from launch.core.names import TIME
 from launch.core.plan import Fact, FromAnswer, Plan, Request
-from launch.core.published import MANIFEST, RECORD, Content, tags
+from launch.core.published import MANIFEST, RECORD, Content
 from launch.data import prices
-from launch.data.facts import COMPLETED, ERROR, PENDING, Facts, Snapshot
-from launch.data.image import BLOCK, volume_gib
-from launch.data.lookup import place_of
+from launch.data.facts import Facts
+from launch.data.image import BLOCK
 from launch.data.options import PublishOptions
 from launch.data.prepared import File, Prepared
 from launch.data.prices import Amounts
+from launch.data.publication import SOME_ACCOUNT, Publication, publication_of
 from launch.data.snapshot import TIMEOUT_MIN
-from launch.data.upload import Place
 from trainer.errors import SettingsError, TrainerError
 
-SOME_ACCOUNT = "123456789012"  # of a plan that is made without one
 PUBLISHING, PUBLISHED = "publishing", "published"
-VERIFIED = ("none", "sample", "all")
-
-
-@dataclass(frozen=True)
-class Publication:
-    """What performing the plan needs.
-
-    uploads: files that S3 lacks; extra: names of objects of an earlier content; finished: a completed snapshot of this
-    content; pending: one that was begun; failed: some that AWS gave up; older: some of other contents.
-    is_verified: whether the finished one was compared.
-    """
-
-    name: str
-    place: Place
-    prepared: Prepared
-    owner: str
-    uploads: tuple[File, ...] = ()
-    extra: tuple[str, ...] = ()
-    finished: Snapshot | None = None
-    pending: Snapshot | None = None
-    failed: tuple[Snapshot, ...] = ()
-    older: tuple[Snapshot, ...] = ()
-    is_verified: bool = False
-    puts_manifest: bool = True
-    wants_snapshot: bool = True
-    gib: int = 0
-
-    def tags(self, started: str, blocks: str) -> list[dict[str, str]]:
-        prepared = self.prepared
-        return tags(self.name, prepared.content, prepared.digest, blocks, self.place.bucket, self.owner, started)
 
 
 def plan_publish(
     options: PublishOptions, name: str, prepared: Prepared, facts: Facts, now: datetime
 ) -> Plan[Publication]:
-    publication = _publication(options, name, prepared, facts)
+    publication = publication_of(options, name, prepared, facts)
     return Plan(
         title=f"data set {name}, in {facts.region}",
         payload=publication,
@@ -68,47 +36,6 @@ def plan_publish(
         warnings=_warnings(facts),
         problems=(*facts.problems, *_problems(options, publication, facts)),
         later=_later(options, publication),
-    )
-
-
-def _publication(options: PublishOptions, name: str, prepared: Prepared, facts: Facts) -> Publication:
-    to_s3 = options.to != "snapshot"
-    publication = Publication(
-        name,
-        place_of(name, facts.account or SOME_ACCOUNT, facts.region),
-        prepared,
-        facts.owner,
-        older=tuple(one for one in facts.ours if one.digest != prepared.digest),
-        puts_manifest=to_s3,
-        wants_snapshot=options.to != "s3",
-        gib=volume_gib([file.bytes for file in prepared.files] + [len(prepared.manifest)]),
-    )
-    publication = _with_objects(publication, facts) if to_s3 else publication
-    return _with_snapshots(publication, options, facts) if publication.wants_snapshot else publication
-
-
-def _with_objects(publication: Publication, facts: Facts) -> Publication:
-    """With what S3 lacks, and what it has too much."""
-    files = publication.prepared.files
-    known = {file.name for file in files} | {MANIFEST, RECORD}
-    return replace(
-        publication,
-        uploads=tuple(file for file in files if file.name not in facts.same),
-        extra=tuple(sorted(facts.there.keys() - known)),
-    )
-
-
-def _with_snapshots(publication: Publication, options: PublishOptions, facts: Facts) -> Publication:
-    """With those of this content."""
-    mine, record = facts.of_digest(publication.prepared.digest), facts.record or {}
-    finished = next((one for one in mine if one.state == COMPLETED), None)
-    compared = VERIFIED.index(record.get("verified", "none")) >= VERIFIED.index(options.verify)
-    return replace(
-        publication,
-        finished=finished,
-        pending=next((one for one in mine if one.state == PENDING), None),
-        failed=tuple(one for one in mine if one.state == ERROR),
-        is_verified=finished is not None and record.get("snapshot") == finished.id and compared,
     )
 
 
@@ -297,7 +224,7 @@ def plan_unprepared(
     files, stored = size
     content = Content(0, 0, stored, 0)
     prepared = Prepared(target, name, content, b"{}", (File("shards", stored, ""),))
-    publication = _publication(options, name, prepared, Facts(region))
+    publication = publication_of(options, name, prepared, Facts(region))
     return Plan(
         title=f"data set {name}, in {region}",
         payload=None,

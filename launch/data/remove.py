@@ -6,7 +6,7 @@ from launch.core.plan import Fact, Plan, Request
 from launch.core.published import MANIFEST, RECORD
 from launch.data.facts import Facts, Snapshot
 from launch.data.lookup import place_of
-from launch.data.planner import SOME_ACCOUNT
+from launch.data.publication import SOME_ACCOUNT
 from launch.data.upload import Place
 from trainer.errors import SettingsError, TrainerError
 
