@@ -83,7 +83,7 @@ WAITS = {
     "Priority": "waits for jobs with a higher priority",
     "BeginTime": "waits for its start time, after it was requeued",
     "JobArrayTaskLimit": "waits for other runs of its sweep: --parallel says how many run at a time",
-    "Dependency": "waits for another job of this name to end",
+    "Dependency": "waits for another job to end, of this name or of its sweep",
     "PartitionConfig": "will never start: the partition cannot provide that much; stop it and ask for less",
     "PartitionTimeLimit": "will never start: --time exceeds the partition's limit; stop it and give less",
     "PartitionNodeLimit": "will never start: the partition allows fewer nodes per job; stop it and ask for less",

@@ -1,12 +1,13 @@
 """Runs that diverge are ended: what they would still cost buys no result."""
 
-import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from threading import Thread
+from typing import Any
 
 from launch.core import shell
 from launch.core.ending import ask_to_end
+from launch.core.runs import number
 from launch.sweep.output import Record
 from launch.sweep.planned import Planned
 
@@ -16,10 +17,13 @@ LOSS = "train_loss"
 class Watched:
     """The training losses of one run, and its launcher.  diverged: why it was ended; empty while it was not."""
 
-    def __init__(self, at: float, end: Callable[[int], None]) -> None:
-        """at: how many times its lowest loss is too much; 0: any is fine.  end: called with what begin() was given."""
+    def __init__(self, at: float, end: Callable[[int], None], earlier: Iterable[Mapping[str, Any]] = ()) -> None:
+        """at: how many times its lowest loss is too much; 0: any is fine.  end: called with what begin() was given.
+
+        earlier: records of starts before this one: a run that is resumed has its first loss behind it.
+        """
         self._at, self._end = at, end
-        self._losses: list[float] = []
+        self._losses = [loss for record in earlier if (loss := number(record, LOSS)) is not None]
         self._group: int | None = None
         self.diverged = ""
 
@@ -38,10 +42,10 @@ class Watched:
 
     def look_at(self, record: Record) -> None:
         """Ends the run at an epoch whose loss is far above its lowest, and above its first."""
-        loss = record.get(LOSS)
-        if not self._at or self.diverged or loss is None or not math.isfinite(loss):
+        loss = number(record, LOSS)
+        if not self._at or self.diverged or loss is None:
             return
-        self._losses.append(float(loss))
+        self._losses.append(loss)
         lowest = min(self._losses)
         if loss > self._at * lowest and loss > self._losses[0]:
             epoch = record["epoch"]

@@ -150,7 +150,8 @@ def perform(
     if context.rehearsed:  # its AWS is gone, so it starts anew
         (folder / METRICS).unlink(missing_ok=True)
     with open_log(folder / LOG) as log:
-        watched = Watched(context.diverged_at, ending(run, context.job(run), context.env))
+        ends = ending(run, context.job(run), context.env)
+        watched = Watched(context.diverged_at, ends, runs.read_epochs(folder))
         output = Output(log, watched.before(on_record))
         end = _launch(run, context, output, watched)
     _collect(run, context, output)

@@ -1,5 +1,6 @@
 """Several runs at a time: each on its own part of the machine, stopped together, and none lost."""
 
+import json
 import os
 import signal
 import threading
@@ -122,6 +123,20 @@ def test_a_run_that_diverges_is_ended_and_is_a_row_with_its_reason(beside: Sweep
 
     assert [run.state for run in ended] == ["done", "failed"]
     assert ended[1].reason.startswith("it diverged: training loss 3.5 in epoch 3 after 1; lower --lr")
+
+
+def test_a_run_that_is_resumed_is_held_against_the_first_loss_of_all_its_starts(beside: Sweep, tmp_path: Path) -> None:
+    (tmp_path / "seed-0").mkdir()
+    losses = [2.3, 0.5, 0.0006]
+    lines = [json.dumps({"epoch": n, "train_loss": loss}) + "\n" for n, loss in enumerate(losses, 1)]
+    (tmp_path / "seed-0/metrics.jsonl").write_text("".join(lines))
+    resumes = (
+        "trap 'exit 75' TERM; for n in 1 9; do echo \"[METRIC] epoch=$((n + 3)) train_loss=0.00$n\"; sleep 0.2; done; "
+    )
+
+    (run,) = beside(resumes + ends(0), diverged_at=3.0)
+
+    assert (run.state, run.reason) == ("done", "")
 
 
 def test_a_machine_is_divided_into_equal_parts() -> None:
