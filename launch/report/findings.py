@@ -193,11 +193,20 @@ def _of_target(results: Findings) -> list[str]:
         return []
     if not results.reached:
         return [f"No run reached {results.target:g}% of test accuracy."]
-    fastest = results.reached[0]
-    where = called(fastest.point, results.unit)
-    lines = [f"Fastest to {results.target:g}% of test accuracy: {figure(fastest.s.value)} s ({where})."]
-    prices = [(one.usd.value, one.point) for one in results.reached if one.usd]
-    return lines + _cheapest(f"Cheapest to {results.target:g}%", prices, results.unit)
+    fastest, target = results.reached[0], f"{results.target:g}%"
+    where = _got_there(fastest, results.unit)
+    lines = [f"Fastest to {target} of test accuracy: {figure(fastest.s.value)} s ({where})."]
+    if paid := [(one.usd.value, place) for place, one in enumerate(results.reached) if one.usd]:
+        amount, place = min(paid)
+        where = _got_there(results.reached[place], results.unit)
+        lines.append(f"Cheapest to {target}: {figure(amount)} USD ({where}).")
+    return lines
+
+
+def _got_there(one: Reached, unit: str) -> str:
+    """The point, and how many of its runs did not get there, whose times are in no median."""
+    many = len(one.point.runs)
+    return called(one.point, unit) + ("" if one.runs == many else f"; {one.runs} of its {many} runs got there")
 
 
 def _of_failures(results: Findings) -> list[str]:

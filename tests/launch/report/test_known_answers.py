@@ -296,3 +296,16 @@ def test_of_images_that_grow_the_epochs_at_full_size_count(settings: dict[str, o
     assert point.images_per_s
     assert point.images_per_s.value == 1000
     assert grown.is_warm
+
+
+def test_who_reaches_a_target_with_some_seeds_only_is_marked() -> None:
+    lucky = [run(f"s{seed}", accuracy=accuracy, seed=seed, usd_per_hour=1.0)
+             for seed, accuracy in enumerate((0.9, 0.8, 0.8))]  # fmt: skip
+    sure = [run(f"b{seed}", 1, 200, rate=900, seed=seed, usd_per_hour=2.0) for seed in (0, 1)]
+
+    said = sentences(find([*lucky, *sure], target=85))
+
+    there = [line for line in said if "to 85%" in line]
+    assert [line.startswith(start) for line, start in zip(there, ("Fastest", "Cheapest"), strict=True)] == [True, True]
+    assert all(line.endswith("100 images per GPU; 1 of its 3 runs got there).") for line in there)
+    assert "got there" not in " ".join(sentences(find(sure, target=85)))
