@@ -97,6 +97,8 @@ def spec_of(aws: Aws, folder: Folder, backend: str) -> dict[str, Any] | None:
     """The job.json of `folder`, or None if there is no such job.  Raises SettingsError if it is another backend's."""
     spec = read_json(aws, folder.bucket, folder.spec)
     owner = (spec or {}).get("backend", backend)
+    if not isinstance(owner, str):
+        raise AwsError(f"{folder.uri}/job.json is damaged: its backend is no text.", "NotJson")
     if owner != backend:
         raise SettingsError(
             f"{folder.job} is a job of launch.{owner}; see python -m launch.{owner} status {folder.job}, or choose "
@@ -126,7 +128,9 @@ def read_json(aws: Aws, bucket: str, key: str) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        content: dict[str, Any] = json.loads(text)
-    except ValueError as error:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise AwsError(f"s3://{bucket}/{key} is damaged: {error}; delete it.", "NotJson") from error
+    if not isinstance(content, dict):
+        raise AwsError(f"s3://{bucket}/{key} is damaged: it is no object; delete it.", "NotJson")
     return content

@@ -88,8 +88,9 @@ def _on_ec2(aws: Aws, place: Place, snapshots: set[str]) -> Iterator[str]:
     jobs = sorted({(one[JOB_TAG], one.get(BUCKET_TAG, place.bucket)) for one in tags})
     for job, bucket in jobs:
         spec = read_json(aws, bucket, Folder(bucket, job).spec) or {}
-        source = str(spec.get("where", {}).get("data_s3") or "")
-        if spec.get("snapshot") in snapshots or _is_inside(source, place):
+        where = spec.get("where", {})  # whatever it is: every launcher may write it
+        source = str(where.get("data_s3") or "") if isinstance(where, dict) else ""
+        if str(spec.get("snapshot")) in snapshots or _is_inside(source, place):
             yield job
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.logs import LogTail, follow
-from launch.core.lookup import read_json
 from launch.core.names import Folder
 from launch.core.regions import look_around
 from launch.ec2 import leaks as leak
@@ -26,6 +25,7 @@ from launch.ec2.spec import job_named
 from launch.ec2.start import attach
 from launch.ec2.view import ranks_in, view
 from launch.ec2.whereabouts import find_job
+from launch.ec2.written import members_of
 from trainer.contract import STOPPED, Exit
 from trainer.errors import SettingsError
 from trainer.settings.registry import did_you_mean
@@ -234,6 +234,6 @@ def _by_rank(living: Sequence[Node], members: Mapping[str, Any] | None) -> dict[
 def _members(aws: Aws, folder: Folder) -> Mapping[str, Any] | None:
     """cluster.json; None if it does not exist or cannot be read."""
     try:
-        return read_json(aws, folder.bucket, folder.cluster)
+        return members_of(aws, folder)
     except AwsError:
         return None

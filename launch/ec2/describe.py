@@ -68,8 +68,9 @@ def _snapshot(resolved: Resolved, facts: Facts) -> Snapshot | None:
 
 def _times(options: Ec2Options, facts: Facts) -> tuple[datetime, datetime]:
     """Start and deadline: those in job.json, unless that start has ended; else from now."""
-    spec = facts.spec
-    if spec is not None and "ended" not in spec and (facts.fleet.living or _utc(spec["deadline"]) > facts.now):
+    spec = facts.spec or {}
+    goes_on = {"started", "deadline"} <= spec.keys() and "ended" not in spec
+    if goes_on and (facts.fleet.living or _utc(spec["deadline"]) > facts.now):
         return _utc(spec["started"]), _utc(spec["deadline"])
     started = facts.now.astimezone(UTC).replace(microsecond=0)
     # The limit of the training begins with its nodes; see roster.py.

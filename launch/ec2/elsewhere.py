@@ -8,7 +8,6 @@ from datetime import timedelta
 
 from launch.core.clock import duration
 from launch.core.errors import AwsError, Ended, Forbidden
-from launch.core.lookup import spec_of
 from launch.ec2.names import BACKEND_NAME
 from launch.ec2.planning import plan_everywhere
 from launch.ec2.regions import Place, Plans, overview
@@ -16,6 +15,7 @@ from launch.ec2.requests import Cluster
 from launch.ec2.runtime import Runtime
 from launch.ec2.start import launch
 from launch.ec2.waiting import ASK_EVERY_S, Tried, tried_in
+from launch.ec2.written import spec_of
 from trainer.contract import Exit
 from trainer.outcome import Outcome
 

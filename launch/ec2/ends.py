@@ -11,13 +11,13 @@ from typing import Any
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
-from launch.core.lookup import spec_of
 from launch.core.names import Folder
 from launch.ec2.costs import BILLED
 from launch.ec2.fleet import Fleet, Node
 from launch.ec2.names import BACKEND_NAME
 from launch.ec2.outcome import Record
 from launch.ec2.watch import exit_records
+from launch.ec2.written import spec_of
 
 
 def find_ends(aws: Aws, folder: Folder, fleet: Fleet) -> Fleet:

@@ -5,10 +5,10 @@ from typing import Any, NoReturn
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
-from launch.core.lookup import spec_of
 from launch.core.names import Folder, bucket_of
 from launch.ec2.fleet import Fleet
 from launch.ec2.names import BACKEND_NAME
+from launch.ec2.written import spec_of
 from trainer.errors import SettingsError
 from trainer.settings.registry import did_you_mean
 

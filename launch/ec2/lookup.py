@@ -10,7 +10,7 @@ from typing import Any
 from launch.core import network, pricelist
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
-from launch.core.lookup import Lookups, check_bucket, content_at, missing, read_json, region_or_some, spec_of
+from launch.core.lookup import Lookups, check_bucket, content_at, missing, region_or_some
 from launch.core.names import DATA_TAG, Folder, bucket_of, tag_values
 from launch.core.price import CATALOGS, Prices
 from launch.core.published import content_of
@@ -20,6 +20,7 @@ from launch.ec2.fleet import Fleet, find, node
 from launch.ec2.names import BACKEND_NAME, LOG_GROUP
 from launch.ec2.quotas import quota_of
 from launch.ec2.vouched import unfinished
+from launch.ec2.written import members_of, spec_of
 from trainer.errors import SettingsError, TrainerError
 
 # In order; Ubuntu 22.04 is supported until 2027.
@@ -286,7 +287,7 @@ def check_profile(aws: Aws, name: str) -> None:
 
 
 def _last_generation(aws: Aws, folder: Folder) -> int:
-    return int((read_json(aws, folder.bucket, folder.cluster) or {}).get("generation", 0))
+    return int((members_of(aws, folder) or {}).get("generation", 0))
 
 
 def log_group_exists(aws: Aws) -> bool:

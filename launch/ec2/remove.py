@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from launch.core.aws import Aws
 from launch.core.clock import Clock
+from launch.core.errors import AwsError
 from launch.core.names import Folder
 from launch.core.outcomes import put_outcome
 from launch.core.perform import Say
@@ -16,8 +18,10 @@ from launch.ec2.costs import cost_so_far
 from launch.ec2.ends import find_ends
 from launch.ec2.fleet import Fleet
 from launch.ec2.folders import folder_of
+from launch.ec2.names import BACKEND_NAME
 from launch.ec2.outcome import at_time_limit, completed, of_records, stopped
 from launch.ec2.view import View, view
+from launch.ec2.written import spec_of
 from trainer.errors import TrainerError
 from trainer.outcome import Outcome
 
@@ -36,9 +40,15 @@ class Target:
 
 
 def remove(target: Target, clock: Clock, say: Say) -> None:
-    """Removes all resources of a job and verifies it.  Raises AwsError if something remains."""
+    """Removes all resources of a job and verifies it.
+
+    Raises AwsError if something remains, and SettingsError if there is nothing and the job is another backend's.
+    """
     aws, job, own = target.aws, target.job, target.fleet.of(target.job)
     folder = folder_of(aws, target.fleet, job, target.bucket)
+    if own.is_empty:
+        with suppress(AwsError):
+            spec_of(aws, folder, BACKEND_NAME)
     cost = cost_so_far(find_ends(aws, folder, own), clock.utc())
     has_folder = stop.mark_ended(aws, folder, clock, say, is_asked=True)
     for thing in own.foreign:

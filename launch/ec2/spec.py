@@ -5,11 +5,11 @@ from typing import Any, cast
 
 from launch.core.aws import Aws
 from launch.core.job import Job
-from launch.core.lookup import spec_of
 from launch.ec2.fleet import Fleet
 from launch.ec2.folders import folder_of, needed, refuse_unknown
 from launch.ec2.names import BACKEND_NAME, command
 from launch.ec2.options import Ec2Options
+from launch.ec2.written import spec_of
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 from trainer.settings import flags
@@ -27,7 +27,9 @@ def job_named(aws: Aws, fleet: Fleet, name: str | None, bucket: str | None) -> J
 
 
 def job_of(spec: Mapping[str, Any]) -> Job[Ec2Options]:
-    """The job that job.json describes.  Raises SettingsError if an incompatible version wrote it."""
+    """The job that job.json describes.  Raises SettingsError if an incompatible version wrote it, or somebody else."""
+    if lacks := sorted({"job", "region", "train", "where"} - spec.keys()) or sorted({"nodes"} - spec["where"].keys()):
+        raise SettingsError(f"job.json says nothing of {' and '.join(lacks)}: it is not the one that a launcher wrote.")
     own = {"job_name": spec["job"], "region": [spec["region"]], "max_nodes": spec["where"]["nodes"]}
     (where,) = flags.build({**spec["where"], **own}, [Ec2Options])
     (train,) = flags.parse(spec["train"], [TrainConfig], prog="job.json", about="", sections={})

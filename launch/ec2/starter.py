@@ -8,7 +8,6 @@ from typing import Any
 from launch.core.aws import Aws
 from launch.core.clock import duration
 from launch.core.errors import AwsError
-from launch.core.lookup import read_json
 from launch.core.perform import Say, perform
 from launch.core.plan import Plan, Request
 from launch.ec2 import machines, requests
@@ -21,6 +20,7 @@ from launch.ec2.runtime import Runtime
 from launch.ec2.vouched import digest
 from launch.ec2.waiting import ASK_EVERY_S, Tried, is_no_capacity, tried_in
 from launch.ec2.watch import APPEAR_S
+from launch.ec2.written import members_of
 
 LOOK_EVERY_S = 3.0
 # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/troubleshooting-launch.html
@@ -73,7 +73,7 @@ class Starter:
             self.say(f"{error}  Trying elsewhere.")
             self._end_generation(plan.payload.generation)
             return self._start(self._plan_again(), may_retry=may_retry)
-        previous = read_json(self.aws, cluster.folder.bucket, cluster.folder.cluster)
+        previous = members_of(self.aws, cluster.folder)
         members = roster(cluster, fleet, previous)
         if members != previous:
             perform([requests.put_roster(cluster.folder, members)], self.aws.call, self.runtime.say)

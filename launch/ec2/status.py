@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from launch.core.aws import Aws
 from launch.core.clock import duration
 from launch.core.errors import AwsError
-from launch.core.lookup import spec_of
 from launch.core.names import Folder
 from launch.core.price import usd
 from launch.core.progress import in_words
@@ -17,8 +16,10 @@ from launch.ec2.fleet import Fleet
 from launch.ec2.names import BACKEND_NAME, command
 from launch.ec2.outcome import Record, of_records, stopped
 from launch.ec2.view import View, ranks_in
+from launch.ec2.written import spec_of
 from trainer.config import TrainConfig
 from trainer.contract import Exit
+from trainer.errors import SettingsError
 from trainer.outcome import Outcome
 
 
@@ -31,9 +32,14 @@ def _wanted(aws: Aws, fleet: Fleet, job: str) -> int:
     bucket = fleet.buckets.get(job)
     try:
         spec = spec_of(aws, Folder(bucket, job), BACKEND_NAME) if bucket else None
-    except AwsError:
+    except (AwsError, SettingsError):
         spec = None
-    return int(spec["where"]["nodes"]) if spec else len(this_start(fleet.of(job)))
+    return _nodes(spec) or len(this_start(fleet.of(job)))
+
+
+def _nodes(spec: Record | None) -> int:
+    """How many nodes job.json asks for; 0 if it does not say."""
+    return int((spec or {}).get("where", {}).get("nodes", 0))
 
 
 def all_as_text(fleet: Fleet, wanted: Mapping[str, int], region: str, now: datetime) -> str:
@@ -92,7 +98,7 @@ def _headline(view: View) -> str:
     job = f"job {view.job} in {view.region}"
     since = f", started {duration(view.now - view.started)} ago" if view.started else ""
     if living := len(view.fleet.living):
-        total = view.spec["where"]["nodes"] if view.spec else len(this_start(view.fleet))
+        total = _nodes(view.spec) or len(this_start(view.fleet))
         return f"{job}: {living} of {total} nodes{since}"
     if view.fleet.present:
         return f"{job}: its nodes are shutting down{since}"
@@ -171,8 +177,8 @@ def _cost(view: View) -> str:
     if view.fleet.present:
         return _cost_of_nodes(view, f" so far, {usd(usd_per_hour(view.fleet))} per hour now")
     if view.outcome and view.outcome.usd is not None:
-        return _final_cost(view.outcome, is_spot=bool(view.spec and view.spec["where"].get("spot")))
-    if view.spec and not this_start(view.fleet):
+        return _final_cost(view.outcome, is_spot=bool((view.spec or {}).get("where", {}).get("spot")))
+    if view.spec and {"where", "started"} <= view.spec.keys() and not this_start(view.fleet):
         ended = min(view.ended or view.now, view.deadline or view.now)
         return f"at most about {usd(most_it_cost(view.spec, ended))}"
     return _cost_of_nodes(view, "")

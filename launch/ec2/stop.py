@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.lookup import spec_of
 from launch.core.names import Folder
 from launch.core.patience import Patience, may_pass
 from launch.core.perform import Say
 from launch.ec2.fleet import Fleet, Node, Resource, find, nodes_of
 from launch.ec2.names import BACKEND_NAME, SCHEDULE_GROUP, command
+from launch.ec2.written import spec_of
+from trainer.errors import SettingsError
 
 # Codes for what is already gone.
 GONE = {"InvalidInstanceID.NotFound", "InvalidVolume.NotFound", "InvalidGroup.NotFound",
@@ -172,6 +173,6 @@ def mark_ended(aws: Aws, folder: Folder, clock: Clock, say: Say, *, is_asked: bo
             body = json.dumps({"ended": now, **spec, **more}, indent=1)
             params = {"Bucket": folder.bucket, "Key": folder.spec, "Body": body, "ContentType": "application/json"}
             aws.call("s3", "PutObject", params)
-    except AwsError as error:
+    except (AwsError, SettingsError) as error:
         say(f"warning: job.json still says that the job is running: {error}")
     return True

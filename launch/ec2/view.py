@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
-from launch.core.lookup import read_json, spec_of
 from launch.core.names import TIME, Folder
 from launch.core.outcomes import get_outcome
 from launch.core.progress import newest
@@ -16,6 +15,8 @@ from launch.ec2.fleet import Fleet
 from launch.ec2.names import BACKEND_NAME
 from launch.ec2.outcome import Record, rank_of
 from launch.ec2.watch import exit_records
+from launch.ec2.written import members_of, spec_of
+from trainer.errors import SettingsError
 from trainer.outcome import Outcome
 
 # The launcher's clock writes when a job started, the nodes' clocks when they ended.
@@ -90,12 +91,16 @@ def view(aws: Aws, fleet: Fleet, folder: Folder, now: datetime) -> View:
             known,
             fleet=with_ends(known.fleet, folder.job, exits, spec),
             spec=spec,
-            members=read_json(aws, folder.bucket, folder.cluster),
+            members=members_of(aws, folder),
             exits=exits,
             epoch=newest(aws, folder),
             saved=get_outcome(aws, folder),
         )
     except AwsError as error:
+        return replace(known, unread=str(error))
+    except SettingsError as error:  # job.json says that it is another backend's
+        if not known.fleet.nodes:
+            raise
         return replace(known, unread=str(error))
 
 

@@ -8,7 +8,6 @@ from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.logs import LogDisplay, LogTail
-from launch.core.lookup import read_json, spec_of
 from launch.core.names import Folder
 from launch.core.patience import Patience
 from launch.core.perform import Say
@@ -20,6 +19,7 @@ from launch.ec2.names import BACKEND_NAME, command
 from launch.ec2.outcome import Record
 from launch.ec2.requests import Cluster
 from launch.ec2.vouched import is_changed
+from launch.ec2.written import members_of, record_at, spec_of
 from trainer.contract import WEIGHTS, Exit
 from trainer.errors import TrainerError
 from trainer.outcome import Outcome
@@ -121,7 +121,7 @@ class Follower:
 
 def read_roster(aws: Aws, folder: Folder) -> Mapping[str, Any]:
     """The job's cluster.json.  Raises AwsError if it has none."""
-    members = read_json(aws, folder.bucket, folder.cluster)
+    members = members_of(aws, folder)
     if members is None:
         stop = command("stop", folder.job, aws.region)
         raise AwsError(f"{folder.uri}/cluster.json does not exist; remove the job with {stop}")
@@ -131,15 +131,5 @@ def read_roster(aws: Aws, folder: Folder) -> Mapping[str, Any]:
 def exit_records(aws: Aws, folder: Folder) -> dict[str, Record]:
     """The records that nodes leave when they end, by instance id."""
     listed = aws.pages("s3", "ListObjectsV2", "Contents", {"Bucket": folder.bucket, "Prefix": folder.exits})
-    records = [_record(aws, folder.bucket, item["Key"]) for item in listed]
+    records = [record_at(aws, folder.bucket, item["Key"]) for item in listed]
     return {record["instance"]: record for record in records if record is not None}
-
-
-def _record(aws: Aws, bucket: str, key: str) -> Record | None:
-    """None for a damaged record: it says as little as a missing one."""
-    try:
-        return read_json(aws, bucket, key)
-    except AwsError as error:
-        if error.aws_code != "NotJson":
-            raise
-        return None

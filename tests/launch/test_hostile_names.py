@@ -30,6 +30,7 @@ from launch.rehearse.receipt import page as receipt
 from launch.report import findings, page, tables
 from launch.slurm.script import render
 from launch.sweep.table import CSV, write_csv
+from tests.conftest import ROOT
 from tests.launch.ec2.known import plan
 from tests.launch.rehearse.receipt.receipts import RECEIPT
 from tests.launch.report.conftest import NOON
@@ -65,7 +66,19 @@ def marked_lines(template: str) -> list[str]:
     return [line for line in text.splitlines() if MARK.search(line)]
 
 
-@pytest.mark.parametrize("template", ["ec2/boot.sh", "slurm/job.sbatch"])
+# Every file for a shell that is filled: a new one is among them.
+TEMPLATES = [
+    path.relative_to(ROOT / "infra").as_posix()
+    for path in sorted((ROOT / "infra").rglob("*"))
+    if path.suffix in (".sh", ".sbatch") and MARK.search(COMMENT.sub("", path.read_text()))
+]
+
+
+def test_there_are_templates_for_nodes_jobs_and_arrays() -> None:
+    assert TEMPLATES == ["ec2/boot.sh", "slurm/array.sbatch", "slurm/job.sbatch"]
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
 def test_a_shell_gets_each_value_back_as_it_went_in(template: str, tmp_path: Path) -> None:
     """The lines of the real template, in a real bash, in a folder where nothing may appear."""
     script = list[str]()

@@ -1,0 +1,55 @@
+"""What stands in a job's folder may be another launcher's, or damaged: a job is still shown and stopped by its tags."""
+
+import json
+
+import pytest
+
+from launch.core.names import Folder
+from launch.ec2.written import MEMBERS, RECORD, SPEC, members_of, spec_of
+from tests.launch.ec2.account import Account
+from tests.launch.ec2.known import plan
+from tests.launch.ec2.terminal import Terminal
+
+NESTED = "[" * 100_000
+BAD = {
+    "job.json": (
+        "nonsense", "[]", "3", "{}", NESTED, '{"backend": "sagemaker"}', '{"backend": ["ec2"]}',
+        '{"where": 3, "stop_asked": "x", "regions": 3}', '{"started": 1e400, "deadline": "soon", "ended": NaN}',
+    ),
+    "cluster.json": ("3", NESTED, "{}", '{"nodes": {"rank": 0}}', '{"nodes": [{"rank": "first"}], "generation": []}'),
+    "exits/i-1.json": ("[]", "{}", '{"instance": ["i-1"], "at": "now"}', '{"instance": "i-1", "at": 1e300}'),
+}  # fmt: skip
+
+
+@pytest.fixture
+def terminal(account: Account) -> Terminal:
+    return Terminal(account)
+
+
+@pytest.mark.parametrize(("file", "text"), [(file, text) for file, texts in BAD.items() for text in texts],
+                         ids=lambda text: text[:30])  # fmt: skip
+def test_a_job_whose_files_are_damaged_is_shown_and_stopped(file: str, text: str, terminal: Terminal) -> None:
+    """C4's twin: the bucket is every launcher's, and a job that cannot be stopped costs money."""
+    account, (mine,) = terminal.account, terminal.start("demo", hours_ago=1)
+    put = {"Bucket": account.bucket, "Key": f"jobs/demo/{file}", "Body": text}
+    account.aws().call("s3", "PutObject", put)
+
+    for words in (("status",), ("status", "demo"), ("leaks",), ("stop", "demo")):
+        assert terminal.type(*words) in (0, 4), (words, terminal.text)
+    assert mine not in [node.id for node in account.nodes]
+
+
+def test_what_a_launcher_writes_fits(account: Account) -> None:
+    """The plan's own job.json, cluster.json as roster.py makes it, and a record as infra/ec2/boot.sh does."""
+    made = plan().requests
+    bodies = {r.params["Key"].rpartition("/")[2]: r.params["Body"] for r in made if r.operation == "PutObject"}
+    assert SPEC(json.loads(bodies["job.json"]))
+    record = {"instance": "i-1", "step": "train", "reason": "", "rank": None, "generation": None, "code": 75,
+              "restarts": 0, "at": 1_790_000_000}  # fmt: skip
+    assert RECORD(record)
+    members = {"job": "j", "started": 1, "deadline": 2, "generation": 1, "restarts": 0,
+               "nodes": [{"rank": 0, "instance": "i-1", "address": "10.0.0.1", "data_volume": None}]}  # fmt: skip
+    assert MEMBERS(members)
+    assert not MEMBERS(members | {"generation": True})
+    folder = Folder(account.bucket, "nobodys")
+    assert (spec_of(account.aws(), folder, "ec2"), members_of(account.aws(), folder)) == (None, None)
