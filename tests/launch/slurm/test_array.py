@@ -125,6 +125,13 @@ def test_one_submission_takes_all_runs_and_each_knows_its_task(slurm: Play) -> N
     assert Path("out/b/job.sbatch").read_text().count("FOLDER=") == 1
 
 
+def test_a_run_that_the_cluster_cannot_take_is_left_to_its_own_launcher_to_refuse(slurm: Play) -> None:
+    assert slurm(nodes=(1, 9, 1)) == ["sweep-a", "sweep-c"]
+
+    assert [ids(name) for name in "ac"] == [["101_0"], ["101_1"]]
+    assert not Path("out/b").exists()
+
+
 def test_an_array_begins_when_that_before_it_has_ended_and_runs_come_in_that_order(slurm: Play) -> None:
     assert slurm(nodes=(1, 2, 1)) == ["sweep-a", "sweep-c", "sweep-b"]
 
