@@ -50,7 +50,8 @@ COPY_S=3600         # for one attempt to copy the data to this node
 
 set -uo pipefail
 export AWS_DEFAULT_REGION=$REGION LC_ALL=C.UTF-8
-export PATH=$PATH:/usr/local/bin:/snap/bin # where AMIs have AWS's command line, which a service may not look in
+# Where AMIs have AWS's command line, which a service may not look in.
+export PATH=$PATH:/usr/local/bin:/snap/bin
 # By default, requests for the role's credentials time out after one second.
 export AWS_METADATA_SERVICE_NUM_ATTEMPTS=3 AWS_RETRY_MODE=standard AWS_MAX_ATTEMPTS=4
 
@@ -146,7 +147,8 @@ get_data() {
     mkdir -p /data
     if [ "$DATA_VOLUME" = cache ]; then
         mount_local_disk
-        chmod 1777 /data # whoever the image runs as writes there
+        # Whoever the image runs as writes there.
+        chmod 1777 /data
     elif [ "$DATA_VOLUME" != none ]; then
         local device=/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_${VOLUME/-/}
         within "$VOLUME_S" test -e "$device" || fail 22 data "volume $VOLUME was not attached within $VOLUME_S s"
@@ -173,7 +175,8 @@ mount_volume() { # DEVICE: what is on it, or else on the first of its partitions
 }
 
 mount_local_disk() {
-    local disk ami=/opt/dlami/nvme # where the Deep Learning AMI has mounted the disks
+    # The Deep Learning AMI has mounted the disks there.
+    local disk ami=/opt/dlami/nvme
     mountpoint -q $ami && mount --bind $ami /data && return
     disk=$(find /dev/disk/by-id -name 'nvme-Amazon_EC2_NVMe_Instance_Storage_*' ! -name '*-part*' | sort | head -n 1)
     [ -n "$disk" ] && mkfs.ext4 -q -F "$disk" && mount "$disk" /data && return
