@@ -228,6 +228,7 @@ def test_a_rank_that_is_lost_is_named(sent: signal.Signals, tmp_path: Path) -> N
     assert "Traceback" not in err
 
 
+@pytest.mark.slow("a corrupt image on one rank is told once")
 def test_a_corrupt_image_on_one_rank_is_told_once(train: Run, tmp_path: Path) -> None:
     """Each rank reads its own share of a streamed set; the one that meets the bad image speaks."""
     from PIL import Image

@@ -268,6 +268,7 @@ def python(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
 
 
+@pytest.mark.slow("importing SageMaker's SDK calls nobody and prints nothing")
 @pytest.mark.usefixtures("nobody")
 def test_the_sdks_import_calls_nobody_prints_nothing_and_changes_neither_tracebacks_nor_logs() -> None:
     done = python(
