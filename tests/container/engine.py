@@ -26,6 +26,7 @@ from launch.image.options import Target
 from launch.image.source import read_source
 from launch.rehearse.nodes.ec2.node import write_program
 from tests.conftest import ROOT
+from trainer.files import write_atomically
 
 # Packages that AWS's images lack, by infra/sagemaker/images.yaml and for --data-url; their files in site-packages.
 LACKING = ("simplejpeg", "pytorch_optimizer", "nvidia-ml-py", "obstore")
@@ -64,8 +65,9 @@ def volumes() -> list[str]:
 def conf(folder: Path, host: str = "") -> dict[str, str]:
     """Writes podman's settings to `folder`; returns the variables for them.  host: a registry without TLS."""
     quoted = ", ".join(f'"{volume}"' for volume in volumes())
-    (folder / "containers.conf").write_text(CONF.format(volumes=quoted))
-    (folder / "registries.conf").write_text(REGISTRIES.format(host=host) if host else "")
+    # A container that has just been started may be reading them.
+    write_atomically(folder / "containers.conf", CONF.format(volumes=quoted))
+    write_atomically(folder / "registries.conf", REGISTRIES.format(host=host) if host else "")
     return {
         "CONTAINERS_CONF": str(folder / "containers.conf"),
         "CONTAINERS_REGISTRIES_CONF": str(folder / "registries.conf"),
@@ -168,7 +170,7 @@ class Engine:
         """For podman and buildah."""
         if not (auth := self.own / "auth.json").exists():
             auth.write_text("{}")
-        (self.own / "storage.conf").write_text(STORAGE.format(folder=self.folder))
+        write_atomically(self.own / "storage.conf", STORAGE.format(folder=self.folder))
         return {
             "PATH": f"{os.environ['PATH']}:/usr/sbin",
             "HOME": str(self.own),
