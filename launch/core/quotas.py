@@ -11,12 +11,16 @@ SHARED_QUOTAS = "shared_quotas"
 
 @dataclass(frozen=True)
 class Need:
-    """What one job takes of a quota.  running: by other jobs; 0 where that is not known."""
+    """What one job takes of a quota.  running: by all jobs; 0 where that is not known.
+
+    held: of it by this very job, which a sweep that was killed has left running.
+    """
 
     name: str
     needed: float
     running: float
     limit: float
+    held: float = 0
 
 
 def fact_of(needs: Sequence[Need]) -> Fact:
@@ -33,19 +37,21 @@ def needs_in(plan: Mapping[str, Any]) -> tuple[Need, ...]:
 def shortage(jobs: Sequence[Sequence[Need]], at_once: int) -> tuple[str, int] | None:
     """The quota that has no room for so many of the jobs at a time, in words, and for how many it has; None for none.
 
-    For the jobs that take most.  What a single job lacks is its own plan's to say.
+    For the jobs that take most.  What they hold already is not counted twice.  What a single job lacks is its own
+    plan's to say.
     """
     needs = [need for job in jobs for need in job]
     for name in dict.fromkeys(need.name for need in needs):
-        alike = sorted((need for need in needs if need.name == name), key=lambda need: -need.needed)[:at_once]
-        first, wanted, fitting = alike[0], 0.0, 0
+        known = sorted((need for need in needs if need.name == name), key=lambda need: -need.needed)
+        alike, first = known[:at_once], known[0]
+        others, wanted, fitting = max(0, first.running - sum(need.held for need in known)), 0.0, 0
         for need in alike:
             wanted += need.needed
-            fitting += wanted + first.running <= first.limit
+            fitting += wanted + others <= first.limit
         if 0 < fitting < len(alike):
             sentence = (
-                f"{len(alike)} runs at a time need {wanted:g} of {name!r}, {first.running:g} are in use, and the "
-                f"quota is {first.limit:g}"
+                f"{len(alike)} runs at a time need {wanted:g} of {name!r}, {others:g} are in use, and the quota is "
+                f"{first.limit:g}"
             )
             return sentence, fitting
     return None

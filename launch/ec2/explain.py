@@ -12,7 +12,7 @@ from launch.ec2.checks import Resolved, highest_usd, hourly_usd
 from launch.ec2.facts import Facts
 from launch.ec2.filling import Filling, filling
 from launch.ec2.options import Ec2Options
-from launch.ec2.quotas import quota_of
+from launch.ec2.quotas import COUNTED, Family, quota_of
 from launch.ec2.requests import Cluster
 from trainer.config import TrainConfig
 
@@ -78,7 +78,8 @@ def _quotas(resolved: Resolved, facts: Facts) -> list[Fact]:
     """The vCPU quotas that are known, in one fact, and what jobs at the same time share of them."""
     values, texts, needs = {}, [], list[Need]()
     for instance in resolved.instances:
-        quota = facts.quotas.get(quota_of(instance, resolved.options.spot).name)
+        family = quota_of(instance, resolved.options.spot)
+        quota = facts.quotas.get(family.name)
         if quota is None:
             continue
         needed = resolved.options.nodes * instance.vcpus
@@ -88,10 +89,17 @@ def _quotas(resolved: Resolved, facts: Facts) -> list[Fact]:
             "running_vcpus": quota.running,
             "limit_vcpus": quota.limit,
         }
-        needs.append(Need(quota.name, needed, quota.running, quota.limit))
+        needs.append(Need(quota.name, needed, quota.running, quota.limit, _held(family, facts)))
         texts.append(f"{instance.name}: {needed} vCPUs needed, {quota.running} in use, {quota.limit:g} allowed "
                      f"({quota.name})")  # fmt: skip
+    if resolved.options.capacity_block:  # which has no quota
+        needs = []
     return [Fact("quotas", values, tuple(texts), "quota"), fact_of(needs[:1])] if values else []
+
+
+def _held(family: Family, facts: Facts) -> int:
+    """vCPUs that nodes of this very job have of a quota."""
+    return sum(node.vcpus for node in facts.fleet.living if node.state in COUNTED and family.is_of(node))
 
 
 def market(options: Ec2Options) -> Market:

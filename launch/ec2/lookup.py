@@ -18,7 +18,7 @@ from launch.ec2.checks import Resolved
 from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot, Subnet
 from launch.ec2.fleet import Fleet, find, node
 from launch.ec2.names import BACKEND_NAME, LOG_GROUP
-from launch.ec2.quotas import quota_of
+from launch.ec2.quotas import COUNTED, quota_of
 from launch.ec2.vouched import unfinished
 from launch.ec2.written import members_of, spec_of
 from trainer.errors import SettingsError, TrainerError
@@ -227,14 +227,14 @@ def find_snapshot(aws: Aws, resolved: Resolved, earlier: str | None, dataset: st
 def find_quotas(aws: Aws, resolved: Resolved) -> dict[str, Quota]:
     """The vCPU quotas of the types, with what is in use."""
     families = {quota_of(instance, resolved.options.spot) for instance in resolved.instances}
-    running = {"Filters": [{"Name": "instance-state-name", "Values": ["pending", "running"]}]}
+    running = {"Filters": [{"Name": "instance-state-name", "Values": list(COUNTED)}]}
     reservations = aws.pages("ec2", "DescribeInstances", "Reservations", running)
     nodes = [node(instance) for reservation in reservations for instance in reservation["Instances"]]
     quotas = {}
     for family in families:
         query = {"ServiceCode": "ec2", "QuotaCode": family.code}
         limit = aws.call("service-quotas", "GetServiceQuota", query)["Quota"]["Value"]
-        in_use = sum(n.vcpus for n in nodes if family.counts(n.type) and n.spot == family.spot)
+        in_use = sum(n.vcpus for n in nodes if family.is_of(n))
         quotas[family.name] = Quota(family.name, float(limit), in_use)
     return quotas
 

@@ -7,6 +7,10 @@ import re
 from dataclasses import dataclass
 
 from launch.core.catalog import Instance
+from launch.ec2.fleet import Node
+
+# EC2's states of an instance that counts.
+COUNTED = ("pending", "running")
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,10 @@ class Family:
         """Whether the type counts against it; trn1 is not one of the t's."""
         patterns = [name if name[-1].isdigit() else name + r"\d" for name in self.generations]
         return re.match("|".join(patterns), instance_type) is not None
+
+    def is_of(self, node: Node) -> bool:
+        """Whether a node that runs counts against it."""
+        return self.counts(node.type) and node.spot == self.spot
 
 
 _STANDARD = ("a", "c", "d", "h", "i", "im", "is", "m", "r", "t", "z")

@@ -13,7 +13,7 @@ from launch.core.quote import Quote, expect, images_in
 from launch.sagemaker.bundle import Bundle
 from launch.sagemaker.checks import ENDING_S, Resolved
 from launch.sagemaker.description import Description
-from launch.sagemaker.facts import Facts
+from launch.sagemaker.facts import Facts, Quota, quotas_of
 from launch.sagemaker.images import Image, warnings_about
 from launch.sagemaker.names import NOTEBOOK, SESSIONS_BUCKET
 from launch.sagemaker.options import SageMakerOptions
@@ -65,8 +65,14 @@ def facts_of(
         *_trackers(resolved.options),
         *secrets.facts(options.secret),
         Fact("quotas", *_quotas(facts), label="quota"),
-        fact_of([Need(one.name, one.needed, one.running or 0, one.limit) for one in facts.quotas if one.is_shared]),
+        fact_of([_need(quota, facts) for quota in facts.quotas if quota.is_shared]),
     )
+
+
+def _need(quota: Quota, facts: Facts) -> Need:
+    own = facts.running if quota.running else None
+    held = own.nodes if own and quota.name in quotas_of(own) else 0
+    return Need(quota.name, quota.needed, quota.running or 0, quota.limit, held)
 
 
 def _held(uri: str) -> str:

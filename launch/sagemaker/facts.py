@@ -1,5 +1,6 @@
 """What a launch must know of the account."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -36,6 +37,19 @@ class Quota:
         if self.running == 0 and unit:
             return f"{self.needed:,}{unit} needed"
         return f"{self.needed:,} needed + {'an unknown number' if self.running is None else self.running} running"
+
+
+ACROSS_JOBS = "Number of instances across all {}training jobs"
+
+
+def quotas_of(training_job: TrainingJob) -> Iterator[str]:
+    """The names of the quotas that its instances count against while it runs."""
+    market = "spot " if training_job.is_spot else ""
+    yield ACROSS_JOBS.format(market)
+    if not training_job.is_reserved:
+        yield f"{training_job.instance_type} for {market}training job usage"
+    if training_job.keep_s:
+        yield f"{training_job.instance_type} for training warm pool usage"
 
 
 @dataclass(frozen=True)

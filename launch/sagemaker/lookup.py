@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from launch.core.refusals import DENIED
 from launch.core.registry import NOT_FOUND, by_digest
 from launch.sagemaker.channels import whole_in_s3
 from launch.sagemaker.checks import Resolved
-from launch.sagemaker.facts import Facts, Quota
+from launch.sagemaker.facts import ACROSS_JOBS, Facts, Quota, quotas_of
 from launch.sagemaker.images import choose
 from launch.sagemaker.names import BACKEND, NOTEBOOK, SESSIONS_BUCKET
 from launch.sagemaker.training_job import RUNNING, TrainingJob, read_training_job
@@ -188,13 +188,10 @@ def quota_names(resolved: Resolved) -> list[str]:
     return [f"{name} for {use} usage" for use in uses for name in types]
 
 
-# Of the whole account; spot has its own second and third.  A new account has 432,000 s, 20 and 4.
+# Of the whole account, as ACROSS_JOBS; spot has its own of the latter two.  A new account has 432,000 s, 20 and 4.
 # https://docs.aws.amazon.com/sagemaker/latest/dg/feature-store-feature-processor-quotas.html has the first two.
 LONGEST_RUN = "Longest run time for a training job"
-PER_JOB, ACROSS_JOBS = (
-    "Maximum number of instances per {}training job",
-    "Number of instances across all {}training jobs",
-)
+PER_JOB = "Maximum number of instances per {}training job"
 
 
 def find_quotas(aws: Aws, resolved: Resolved, now: datetime) -> tuple[Quota, ...]:
@@ -206,12 +203,12 @@ def find_quotas(aws: Aws, resolved: Resolved, now: datetime) -> tuple[Quota, ...
         if name not in limits:
             raise SettingsError(f"Service Quotas has no value for {name!r} in this account.")
     running = _running(aws, resolved, now)
-    of_all = _of(running, ALL)
     options, market = resolved.options, "spot " if resolved.options.spot else ""
+    across_jobs = ACROSS_JOBS.format(market)
     general = [
         Quota(LONGEST_RUN, 0, 0, resolved.max_run_s, "seconds", "--max-hours", is_shared=False),
         Quota(PER_JOB.format(market), 0, 0, options.nodes, is_shared=False),
-        Quota(ACROSS_JOBS.format(market), 0, of_all, options.nodes),
+        Quota(across_jobs, 0, _of(running, across_jobs), options.nodes),
     ]
     return (
         *(Quota(name, limits[name], _of(running, name), options.nodes) for name in names),
@@ -221,7 +218,6 @@ def find_quotas(aws: Aws, resolved: Resolved, now: datetime) -> tuple[Quota, ...
 
 # Each running job takes a call; with more than this, the sum stays unknown.
 MOST_DESCRIBED = 20
-ALL = "all"
 
 
 def _of(running: Mapping[str, int] | None, quota: str) -> int | None:
@@ -229,7 +225,7 @@ def _of(running: Mapping[str, int] | None, quota: str) -> int | None:
 
 
 def _running(aws: Aws, resolved: Resolved, now: datetime) -> Mapping[str, int] | None:
-    """Instances in running training jobs of the same market, by their types' quotas, and ALL of them.
+    """Instances in running training jobs of the same market, by the quotas that they count against.
 
     None if there are too many jobs.  A training plan's have quotas of their own, and only those with a warm pool count
     against that of warm pools: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools-resource-limits.html
@@ -242,14 +238,5 @@ def _running(aws: Aws, resolved: Resolved, now: datetime) -> Mapping[str, int] |
         job = aws.call("sagemaker", "DescribeTrainingJob", {"TrainingJobName": row["TrainingJobName"]})
         described = read_training_job(job, {}, aws.region)
         if described.is_spot == resolved.options.spot:
-            instances += Counter(dict.fromkeys(_quotas_of(described), described.nodes))
+            instances += Counter(dict.fromkeys(quotas_of(described), described.nodes))
     return instances
-
-
-def _quotas_of(training_job: TrainingJob) -> Iterator[str]:
-    """What it counts against, by the names of quota_names()."""
-    yield ALL
-    if not training_job.is_reserved:
-        yield f"{training_job.instance_type} for {'spot ' if training_job.is_spot else ''}training job usage"
-    if training_job.keep_s:
-        yield f"{training_job.instance_type} for training warm pool usage"

@@ -12,7 +12,7 @@ from launch.core.terminal import confirm, say
 from launch.sweep import table
 from launch.sweep.beside import sweep_beside
 from launch.sweep.cli import SweepRequest
-from launch.sweep.folder import check, opened
+from launch.sweep.folder import check, job_name, opened
 from launch.sweep.plan import Plan, as_json, as_text, no_room
 from launch.sweep.planned import Planned, plan_runs
 from launch.sweep.price import prices, total
@@ -53,14 +53,26 @@ def _plan(request: SweepRequest, env: Mapping[str, str]) -> Plan:
     options = request.options
     runs = plan_runs(request.spec, request.overrides, options.gpus)
     _check_names(options.only, runs)
-    check(request.out, request.spec)
+    identity = check(request.out, request.spec)
     before = earlier(runs, request.out, retry_failed=options.retry_failed)
     todo = left(runs, before, retry_failed=options.retry_failed)
     if options.only:
         todo = [run for run in todo if run.name in options.only]
     places = _places(request, todo, env)
-    prices_of = prices(todo, env, rehearsed=request.spec.rehearse, usd_per_hour=options.usd_per_hour)
+    jobs = _begun(request, todo, before, identity)
+    prices_of = prices(todo, env, rehearsed=request.spec.rehearse, usd_per_hour=options.usd_per_hour, jobs=jobs)
     return Plan(request, Work(runs, todo, prices_of, before, others(runs, request.out)), places)
+
+
+def _begun(request: SweepRequest, todo: Sequence[Planned], before: Mapping[str, Run], identity: str) -> dict[str, str]:
+    """The jobs, by their runs, that a sweep which was killed may have left at work.
+
+    Told their names, launchers do not take the machines of these jobs for somebody else's, which would leave no quota.
+    """
+    if not request.costs:
+        return {}
+    begun = [run.name for run in todo if run.name in before and before[run.name].state in ("running", "interrupted")]
+    return {name: job_name(request.spec.name, name, identity) for name in begun}
 
 
 def _places(request: SweepRequest, todo: Sequence[Planned], env: Mapping[str, str]) -> list[Slot]:

@@ -40,10 +40,12 @@ def opened(out: Path, spec: Spec) -> Iterator[str]:
         yield _identity(out / SWEEP, spec)
 
 
-def check(out: Path, spec: Spec) -> None:
-    """Raises SettingsError for a folder that belongs to another sweep.  Reads only."""
-    if (out / SWEEP).exists():
-        _identity(out / SWEEP, spec)
+def check(out: Path, spec: Spec) -> str:
+    """The sweep's id; empty where it has no folder yet.  Reads only.
+
+    Raises SettingsError for a folder that belongs to another sweep.
+    """
+    return _identity(out / SWEEP, spec) if (out / SWEEP).exists() else ""
 
 
 def _identity(path: Path, spec: Spec) -> str:

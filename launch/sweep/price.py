@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from launch.core import shell
@@ -44,16 +45,21 @@ class Price:
 
 
 def prices(
-    runs: Sequence[Planned], env: Mapping[str, str], *, rehearsed: bool, usd_per_hour: float | None
+    runs: Sequence[Planned],
+    env: Mapping[str, str],
+    *,
+    rehearsed: bool,
+    usd_per_hour: float | None,
+    jobs: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Price]:
     """The price of each run, by its name.  Raises SettingsError for a run that its launcher refuses.
 
-    usd_per_hour: of machines that no launcher has a price of.
+    usd_per_hour: of machines that no launcher has a price of; jobs: of runs whose jobs may still run, their names.
     """
     looked_up = [run for run in runs if run.backend.looks_up]
     launcher_env = _without_account(env) if rehearsed else env
     with ThreadPoolExecutor(AT_A_TIME) as pool:
-        answers = list(pool.map(lambda run: _look_up(run, launcher_env), looked_up))
+        answers = list(pool.map(lambda run: _look_up(run, launcher_env, jobs.get(run.name, "")), looked_up))
     if rehearsed:
         return {run.name: Price() for run in runs}
     quoted = {run.name: Price() for run in runs}
@@ -72,8 +78,9 @@ def _with_own_price(run: Planned, price: Price, usd_per_hour: float | None) -> P
     return replace(price, usd_per_hour=usd_per_hour * getattr(run.where, "nodes", 1))
 
 
-def _look_up(run: Planned, env: Mapping[str, str]) -> Price:
-    command = [sys.executable, "-m", run.backend.module, *run.argv, "--dry-run=json"]
+def _look_up(run: Planned, env: Mapping[str, str], job: str) -> Price:
+    named = ["--job-name", job] if job else []
+    command = [sys.executable, "-m", run.backend.module, *run.argv, *named, "--dry-run=json"]
     captured = shell.run_captured(command, env)
     try:
         price = read(json.loads(captured.out))

@@ -20,6 +20,8 @@ def jobs(*vcpus: float, running: float = 0, limit: float = 96) -> list[list[Need
     (jobs(8, 48, 96), 2, 1),  # those that take most
     (jobs(48, 48, running=8), 2, 1),
     (jobs(192), 1, None),  # its own plan says so
+    ([[Need(G, 48, 96, 192, held=48)]] * 2 + jobs(48, 48, running=96, limit=192), 4, None),  # held is not taken again
+    ([[Need(G, 48, 96, 144, held=48)]] * 2 + jobs(48, 48, running=96, limit=144), 4, 3),
     ([[Need("a", 1, 0, 1), Need("b", 1, 0, 9)], [Need("a", 1, 0, 1)]], 2, 1),
     ([[], []], 2, None),
 ])  # fmt: skip

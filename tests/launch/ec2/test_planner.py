@@ -16,6 +16,7 @@ from launch.core import catalog
 from launch.core.plan import Choice, FromAnswer, Plan, Request, Try, as_json, as_text
 from launch.core.price import CATALOGS
 from launch.core.published import Content
+from launch.core.quotas import needs_in
 from launch.ec2.backend import BACKEND
 from launch.ec2.facts import Quota, Reservation, Snapshot
 from launch.ec2.fleet import Resource
@@ -64,7 +65,7 @@ def test_a_plan_for_programs_has_typed_facts_and_every_parameter() -> None:
             "quota": "Running On-Demand G and VT instances", "needed_vcpus": 16, "running_vcpus": 8, "limit_vcpus": 64,
         }},
         "shared_quotas": [
-            {"name": "Running On-Demand G and VT instances", "needed": 16, "running": 8, "limit": 64},
+            {"name": "Running On-Demand G and VT instances", "needed": 16, "running": 8, "limit": 64, "held": 0},
         ],
     }  # fmt: skip
     assert content["facts"]["tags"]["aws-ddp-toolkit:job"] == NAME
@@ -249,6 +250,26 @@ def test_the_deadline_is_before_ec2_takes_a_capacity_block_back() -> None:
     assert made.payload.cluster.deadline == NOW + timedelta(hours=5) - timedelta(minutes=35)
     over = replace(block, ends=NOW + timedelta(minutes=30))
     assert "ends its instances half an hour before" in str(plan(replace(FACTS, reservation=over), **where).problems[0])
+
+
+def test_what_a_job_has_of_a_quota_is_told_to_whoever_runs_others_beside_it() -> None:
+    nodes = [replace(node(number, state), vcpus=8) for number, state in enumerate(("running", "pending", "stopped"))]
+    other = replace(node(3), type="p3.2xlarge", vcpus=8)
+
+    begun = plan(with_nodes(*nodes, other), nodes=4)
+
+    (need,) = needs_in(json.loads(as_json(begun)))
+    assert (need.needed, need.held) == (32, 16)
+
+
+def test_a_capacity_block_shares_no_quota_with_other_jobs() -> None:
+    quota = Quota("Running On-Demand P instances", 0, 0)
+    facts = replace(FACTS, quotas={quota.name: quota})
+
+    block = plan(facts, instance_type=("p5.48xlarge",), capacity_block="cr-1")
+
+    assert needs_in(json.loads(as_json(block))) == ()
+    assert len(needs_in(json.loads(as_json(plan(facts, instance_type=("p5.48xlarge",)))))) == 1
 
 
 def test_max_usd_is_refused_where_the_regions_prices_are_not_known() -> None:

@@ -12,6 +12,7 @@ import pytest
 from launch.core.errors import AwsError, NotSetUp
 from launch.core.plan import Request, as_json, as_text
 from launch.core.price import CATALOGS, Prices
+from launch.core.quotas import needs_in
 from launch.sagemaker.checks import ENDING_S
 from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.planner import SageMakerPlan
@@ -240,8 +241,22 @@ def test_a_program_reads_facts_as_values() -> None:
         {"name": "ml.g5.2xlarge for training job usage", "needed": 2, "running": 1, "limit": 4},
         {"name": "Maximum number of instances per training job", "needed": 2, "running": 0, "limit": 20},
     ]  # fmt: skip
-    assert facts["shared_quotas"] == facts["quotas"][:1]
+    assert facts["shared_quotas"] == [{**facts["quotas"][0], "held": 0}]
     assert facts["tags"]["aws-ddp-toolkit:job"] == NAME
+
+
+def test_what_a_running_start_has_of_a_quota_is_told_to_whoever_runs_others_beside_it() -> None:
+    across = Quota("Number of instances across all training jobs", 9, 3)
+    own = training_job(name=NAME, instance_type="ml.g5.2xlarge", nodes=2)
+    known = replace(FACTS, quotas=(*FACTS.quotas, across), running=own)
+
+    held = {need.name: need.held for need in needs_in(json.loads(as_json(plan(known, nodes=2))))}
+    spot = {need.name: need.held for need in needs_in(
+        json.loads(as_json(plan(replace(known, running=replace(own, is_spot=True)), nodes=2)))
+    )}  # fmt: skip
+
+    assert held == {"ml.g5.2xlarge for training job usage": 2, across.name: 2}
+    assert set(spot.values()) == {0}
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from launch.core import shell
+from launch.core import runs, shell
 from launch.core.quote import Quote
+from launch.core.runs import Run
 from launch.core.shell import Captured
+from launch.sweep.cli import read as read_request
+from launch.sweep.command import act
+from launch.sweep.folder import job_name
 from launch.sweep.planned import plan_runs
 from launch.sweep.price import prices, read
 from launch.sweep.spec import parse
@@ -103,3 +107,21 @@ def test_a_run_that_its_launcher_refuses_is_told_before_any_begins(tmp_path: Pat
     assert refused.returncode == 2
     assert "error: run epochs-1: --instance-type c7i.large has no GPU" in refused.stderr
     assert not (tmp_path / "runs").exists()
+
+
+def test_launchers_know_their_jobs_that_a_killed_sweep_left_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Otherwise the machines of these jobs are somebody else's, and leave no quota to resume the sweep with."""
+    path, out, words = written(tmp_path, **ON_EC2, grid={"gpus": [4, 8]}), tmp_path / "out", list[list[str]]()
+    request = read_request([str(path), "--out", str(out), "--dry-run=json"])
+    begun, _ = plan_runs(request.spec, {}, ())
+    out.mkdir()
+    (out / "sweep.json").write_text('{"name": "tiny", "backend": "ec2", "rehearse": false, "id": "x"}')
+    runs.write(Run("gpus-4", out / "gpus-4", begun.settings, (), "ec2", begun.shown_options, begun.point, "running"))
+    monkeypatch.setattr(shell, "run_captured", lambda command, env: words.append(command) or Captured(0, "{}", ""))
+
+    assert act(request, {}) == 0
+
+    named = [command[command.index("--job-name") + 1] for command in words if "--job-name" in command]
+    assert (len(words), named) == (2, [job_name("tiny", "gpus-4", "x")])
