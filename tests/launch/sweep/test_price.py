@@ -10,6 +10,7 @@ from launch.core import runs, shell
 from launch.core.quote import Quote
 from launch.core.runs import Run
 from launch.core.shell import Captured
+from launch.sweep.cli import SweepRequest
 from launch.sweep.cli import read as read_request
 from launch.sweep.command import act
 from launch.sweep.folder import job_name
@@ -125,3 +126,21 @@ def test_launchers_know_their_jobs_that_a_killed_sweep_left_running(
 
     named = [command[command.index("--job-name") + 1] for command in words if "--job-name" in command]
     assert (len(words), named) == (2, [job_name("tiny", "gpus-4", "x")])
+
+
+def test_what_runs_cost_that_the_file_names_no_more_counts_against_max_usd(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, out = written(tmp_path, **ON_EC2, grid={"gpus": [4]}), tmp_path / "out"
+    out.mkdir()
+    (out / "sweep.json").write_text('{"name": "tiny", "backend": "ec2", "rehearse": false, "id": "x"}')
+    runs.write(Run("gpus-8", out / "gpus-8", {}, backend="ec2", usd=5.0))
+    told = json.dumps({"quotes": [replace(QUOTE, most_usd=1.0).as_json()]})
+    monkeypatch.setattr(shell, "run_captured", lambda command, env: Captured(0, told, ""))
+
+    def asked(limit: str) -> SweepRequest:
+        return read_request([str(path), "--out", str(out), "--dry-run", "--max-usd", limit])
+
+    with pytest.raises(SettingsError, match=r"may cost 6\.00 USD, 5\.00 USD of it spent, over --max-usd 5\.5"):
+        act(asked("5.5"), {})
+    assert act(asked("6"), {}) == 0
