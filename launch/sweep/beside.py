@@ -46,10 +46,9 @@ def sweep_beside(work: Work, context: Context, places: Sequence[Slot]) -> list[R
             at_work.show()
             if (result := at_work.next()) is None:
                 continue
-            if result.run:
-                at_work.note(result.run)
-            elif error is None:
-                error = result.error
+            failed = result.error or at_work.noted(result)
+            if failed and error is None:
+                error = failed
                 commands.stop()  # what runs beside it saves, and removes its machines
     if error:
         raise error
@@ -101,7 +100,16 @@ class _AtWork:
         self._free.append(result.slot)
         return result
 
-    def note(self, run: Run) -> None:
+    def noted(self, result: Result) -> Exception | None:
+        """What kept a result from being noted, such as a full disk; None where it was."""
+        assert result.run is not None
+        try:
+            self._note(result.run)
+        except Exception as error:
+            return error
+        return None
+
+    def _note(self, run: Run) -> None:
         own = self._context
         self.known[run.name] = run
         self._ended.append(run)

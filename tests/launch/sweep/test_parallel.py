@@ -1,5 +1,6 @@
 """Several runs at a time: each on its own part of the machine, stopped together, and none lost."""
 
+import errno
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from launch.core.errors import Ended
 from launch.core.quotas import Need
 from launch.core.runs import Run
 from launch.sweep import slots as places
+from launch.sweep import table
 from launch.sweep.beside import sweep_beside
 from launch.sweep.cli import read
 from launch.sweep.plan import Plan, as_text
@@ -183,6 +185,24 @@ def test_an_error_of_the_sweeps_own_waits_until_what_runs_has_saved(beside: Swee
         beside(SAVES, ends(0))
 
     assert runs.read(tmp_path / "seed-0").state == "interrupted"
+
+
+def test_a_table_that_cannot_be_written_waits_until_what_runs_has_saved(
+    beside: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, waits = table.write_csv, "until [ -e $1/../seed-0/ready ]; do sleep 0.02; done; "
+
+    def fills(rows: list[Run], out: Path) -> None:
+        if any(row.state == "done" for row in rows):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(rows, out)
+
+    monkeypatch.setattr(table, "write_csv", fills)
+    with pytest.raises(OSError, match="No space left"):
+        beside(SAVES, waits + ends(0), ends(0))
+
+    assert runs.read(tmp_path / "seed-0").state == "interrupted"
+    assert not (tmp_path / "seed-2").exists()
 
 
 def test_a_plan_shows_how_many_run_at_a_time_and_refuses_more_than_the_quota_has_room_for(tmp_path: Path) -> None:
