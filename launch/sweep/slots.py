@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from launch.core import shell
 from launch.sweep.planned import Planned
@@ -36,7 +37,8 @@ def machine(env: Mapping[str, str]) -> Slot:
 def _gpus(env: Mapping[str, str]) -> tuple[str, ...]:
     visible = env.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        return tuple(word for word in visible.split(",") if word)
+        # CUDA sees those before the first that there is not; -1 is how people hide all.
+        return tuple(takewhile(lambda word: word and word != "-1", visible.split(",")))
     try:
         listed = shell.output_of(["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"], env=env)
     except (FileNotFoundError, MachineError):

@@ -150,6 +150,8 @@ def test_a_machine_is_divided_into_equal_parts() -> None:
     assert two[1].env({"A": "b"}) == {"A": "b", "CUDA_VISIBLE_DEVICES": "2,3"}
     assert places.machine({"CUDA_VISIBLE_DEVICES": "5,6"}).gpus == ("5", "6")
     assert places.machine({"PATH": "/nowhere"}).gpus == ()
+    hidden = [places.machine({"CUDA_VISIBLE_DEVICES": text}).gpus for text in ("-1", "", "3,-1,1")]
+    assert hidden == [(), (), ("3",)]
 
 
 @pytest.mark.parametrize(("count", "whole", "sentence"), [
