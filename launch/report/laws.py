@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from launch.core.drawing.charts import TIMES, figure
-from launch.report.amdahl import Fit, fit
+from launch.report.amdahl import MISFIT, Fit, fit
 from launch.report.gustafson import Growth, grow
 from launch.report.series import Series
 
@@ -36,9 +36,11 @@ def sentence(law: Law, unit: str) -> str:
     """What the law says, and how well it fits."""
     if not law.describes:
         name = "Amdahl's" if isinstance(law, Fit) else "Gustafson's"
+        is_far = law.worst > MISFIT
+        why = f"it is off by up to {law.worst:.0%}" if is_far else "more was measured than it would allow"
         return (
-            f"{name} law does not describe these speeds: it is off by up to {law.worst:.0%}, so that nothing follows "
-            f"for more {unit}s than were measured."
+            f"{name} law does not describe these speeds: {why}, so that nothing follows for more {unit}s than were "
+            "measured."
         )
     text = _amdahl(law, unit) if isinstance(law, Fit) else _gustafson(law, unit)
     if law.is_checked:
@@ -64,5 +66,5 @@ def _gustafson(law: Growth, unit: str) -> str:
         return "Gustafson's law finds no parallel part: more of them do not help"
     return (
         f"Gustafson's law: each further {unit} adds {1 - law.serial:.1%} of one's images/s, as far as was measured; "
-        "with a fixed batch for each there is no ceiling"
+        "with a fixed batch for each the law has no ceiling"
     )

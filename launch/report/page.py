@@ -80,7 +80,7 @@ def _scaling_tiles(results: Findings) -> list[Tile]:
     if fast and share:
         shown.append(("Speedup", f"{figure(fast.value)}{TIMES}", f"on {last.replicas} {results.unit}s"))
         shown.append(("Efficiency", f"{share.value:.0f}%", "of ideal"))
-    if law := results.law_of(best):
+    if (law := results.law_of(best)) and law.describes:
         most = limit(law)
         bound = f"at most {figure(most)}{TIMES}" if most and math.isfinite(most) else ""
         shown.append(("Serial part", f"{law.serial:.1%}", bound))

@@ -13,6 +13,7 @@ from launch.report.charts_scaling import all_scaling
 from launch.report.cost import priced, to_target
 from launch.report.findings import Findings, find, sentences, title
 from launch.report.gustafson import Growth, grow
+from launch.report.page import tiles
 from launch.report.points import points
 from launch.report.repeats import median_of
 from launch.report.series import series, speedup
@@ -221,6 +222,7 @@ def test_speeds_that_fall_again_follow_no_law_and_have_no_limit(rates: tuple[flo
     assert f"The fastest of it are {fastest[1]} GPUs, with {fastest[0]:,} images/s." in said
     assert "Amdahl's law does not describe these speeds: it is off by up to 3" in said
     assert "no number of GPUs" not in said
+    assert "Serial part" not in [name for name, _, _ in tiles(found)]
     assert [row[-2:] for row in of_series(found).rows] == [("", "")] * len(rates)
     (chart,) = [one for one in all_scaling(found.series, found.laws, "GPU") if getattr(one, "name", "") == "amdahl"]
     assert isinstance(chart, Lines)
@@ -309,3 +311,9 @@ def test_who_reaches_a_target_with_some_seeds_only_is_marked() -> None:
     assert [line.startswith(start) for line, start in zip(there, ("Fastest", "Cheapest"), strict=True)] == [True, True]
     assert all(line.endswith("100 images per GPU; 1 of its 3 runs got there).") for line in there)
     assert "got there" not in " ".join(sentences(find(sure, target=85)))
+
+
+def test_a_law_that_is_exceeded_by_what_was_measured_is_not_said_to_be_far_off() -> None:
+    said = " ".join(sentences(find([strong(1, rate=1000), strong(2, rate=980), strong(4, rate=1010)])))
+
+    assert "Amdahl's law does not describe these speeds: more was measured than it would allow, so" in said

@@ -49,7 +49,7 @@ def test_the_sentences_say_speedup_serial_part_communication_accuracy_and_cost()
     assert sentences(found) == [
         "Best series, ddp, 100 per GPU: 1,000 images/s on 1 GPU, 4,706 on 8; speedup 4.71, efficiency 59%.",
         "Gustafson's law: each further GPU adds 54.9% of one's images/s, as far as was measured; with a fixed batch "
-        "for each there is no ceiling (fitted to 4 numbers of GPUs, off by at most 9.6%).",
+        "for each the law has no ceiling (fitted to 4 numbers of GPUs, off by at most 9.6%).",
         "4 of its 4 points rest on a single run; a range is that of its epochs.",
         "Communication takes 20% of an update.",
         "Best final test accuracy: 90.0% (ddp, 1 × 100 images per GPU).",  # noqa: RUF001
