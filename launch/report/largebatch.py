@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from launch.core.drawing.charts import Measured
 from launch.report.identity import SPEED, Family, in_words, key, without
-from launch.report.points import Point, final, of
+from launch.report.points import Point, final
+from launch.report.repeats import median_of
 
 # Settings that two comparable accuracies share: the same task for the same number of epochs.
 TASK = ("model", "dataset", "image_size", "init_from", "epochs", "max_steps", "augment", "synthetic_images")
@@ -103,6 +104,6 @@ def _task(of_one: Family) -> str:
 
 def _accuracy(points: Sequence[Point]) -> Measured:
     """Over all runs of `points`, in %."""
-    accuracy = of(final(run, "eval_top1") for point in points for run in point.runs)
+    accuracy = median_of(final(run, "eval_top1") for point in points for run in point.runs)
     assert accuracy is not None  # only points with an accuracy get here
     return accuracy * 100

@@ -38,10 +38,16 @@ def _of_large_batches(compared: Comparison) -> list[str]:
 
 
 def _caution(zero: Trial, trials: Sequence[Trial]) -> str:
-    """What a small gap of the best or the worst trial to the baseline rests on, where that is a single run."""
-    close = [trial for trial in (trials[0], trials[-1]) if abs(trial.gap) < SEEDS_DIFFER]
+    """What a small gap of the best or the worst trial to the baseline rests on, where that is little."""
+    told = [trials[0], trials[-1]]
+    close = [trial for trial in told if abs(trial.gap) < SEEDS_DIFFER]
     is_single = any(sum(len(point.runs) for point in trial.points) == 1 for trial in (zero, *close))
-    return " Single runs: another seed may differ by as much." if close and is_single else ""
+    if close and is_single:
+        return " Single runs: another seed may differ by as much."
+    own = zero.accuracy
+    if any(trial.accuracy.low <= own.high and own.low <= trial.accuracy.high for trial in told):
+        return " With the ranges of their seeds the accuracies overlap: such a gap may be chance."
+    return ""
 
 
 def _gap(trial: Trial) -> str:

@@ -78,7 +78,11 @@ def of_points(results: Findings) -> Table:
     columns = ("settings", f"{results.unit}s", f"images per {short(results.unit)}", "images per update", "runs",
                "epoch, s", "update, ms", "data wait, ms", "forward, ms", "backward, ms", "communication, ms",
                "optimizer, ms", "all-reduce, GB/s", "peak memory, MiB", "test loss", "test accuracy")  # fmt: skip
-    return Table("points", "Every point: medians of the steady epochs, with their range", columns, rows)
+    caption = (
+        "Every point: medians of the steady epochs, with their range; of several runs their median with its 95% "
+        "interval, which of up to five is their whole range and less sure"
+    )
+    return Table("points", caption, columns, rows)
 
 
 def _point_row(point: Point) -> tuple[str, ...]:
@@ -88,7 +92,7 @@ def _point_row(point: Point) -> tuple[str, ...]:
     return (
         point.label, f"{point.replicas:,}", f"{point.per_gpu:,}", f"{point.per_update:,}", runs_of(point),
         *(shown(point.measured(name)) for name in names),
-        f"{loss.value:.4f}" if loss else DASH, percent(accuracy * 100 if accuracy else None, 1),
+        f"{loss.value:.4f}" if loss else DASH, percent_of_repeats(accuracy * 100 if accuracy else None),
     )  # fmt: skip
 
 
@@ -119,7 +123,7 @@ def of_batches(results: Findings) -> Table:
     trials = results.compared.trials if results.compared else ()
     rows = tuple(
         (trial.recipe, f"{trial.per_update:,}", str(sum(len(point.runs) for point in trial.points)),
-         percent(trial.accuracy, 1), "baseline" if place == 0 else signed(trial.gap))
+         percent_of_repeats(trial.accuracy), "baseline" if place == 0 else signed(trial.gap))
         for place, trial in enumerate(trials)
     )  # fmt: skip
     columns = ("recipe", "images per update", "runs", "test accuracy", "gap, points")
@@ -148,6 +152,12 @@ def shown(value: Measured | None) -> str:
 
 def percent(value: Measured | None, places: int = 0) -> str:
     return DASH if value is None else f"{value.value:.{places}f}%"
+
+
+def percent_of_repeats(value: Measured | None) -> str:
+    """92.1%, or over several seeds with its interval: 92.1% (91.8-92.6)."""
+    span = f" ({value.low:.1f}{DASH}{value.high:.1f})" if value and value.is_spread else ""
+    return f"{percent(value, 1)}{span}"
 
 
 def as_csv(results: Findings) -> str:

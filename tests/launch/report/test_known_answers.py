@@ -17,7 +17,7 @@ from launch.report.page import tiles
 from launch.report.points import points
 from launch.report.repeats import median_of
 from launch.report.series import series, speedup
-from launch.report.tables import of_series
+from launch.report.tables import of_batches, of_points, of_series
 from tests.launch.report.made import RATE, run
 from trainer.errors import SettingsError
 
@@ -311,6 +311,28 @@ def test_who_reaches_a_target_with_some_seeds_only_is_marked() -> None:
     assert [line.startswith(start) for line, start in zip(there, ("Fastest", "Cheapest"), strict=True)] == [True, True]
     assert all(line.endswith("100 images per GPU; 1 of its 3 runs got there).") for line in there)
     assert "got there" not in " ".join(sentences(find(sure, target=85)))
+
+
+def seeds(name: str, batch: int, *accuracies: float) -> list[Run]:
+    return [run(f"{name}{seed}", 1, batch, accuracy=one, seed=seed) for seed, one in enumerate(accuracies)]
+
+
+def test_accuracies_of_several_seeds_have_their_interval_beside_them() -> None:
+    found = find([*seeds("small", 128, 0.9, 0.91, 0.92), run("big", 1, 8192, accuracy=0.7)])
+
+    assert [row[3] for row in of_batches(found).rows] == ["91.0% (90.0\N{EN DASH}92.0)", "70.0%"]
+    assert [row[-1] for row in of_points(found).rows] == ["91.0% (90.0\N{EN DASH}92.0)", "70.0%"]
+
+
+def test_a_gap_within_the_range_of_seeds_is_marked() -> None:
+    small = seeds("small", 128, 0.88, 0.9, 0.92)
+
+    near = " ".join(sentences(find([*small, *seeds("big", 8192, 0.87, 0.88, 0.89)])))
+    far = " ".join(sentences(find([*small, *seeds("big", 8192, 0.8, 0.81, 0.82)])))
+
+    assert "loses 2.0 points, against 90.0% with 128. With the ranges of their seeds the accuracies overlap" in near
+    assert "loses 9.0 points, against 90.0% with 128." in far
+    assert "overlap" not in far
 
 
 def test_a_law_that_is_exceeded_by_what_was_measured_is_not_said_to_be_far_off() -> None:
