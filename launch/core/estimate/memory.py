@@ -19,9 +19,13 @@ def peak_gib(training: Training) -> Figure:
     """
     activations = training.cost.kept + 2 * training.cost.largest
     number_bytes = 2 if training.kind.half else 4
-    images = max(training.work(epoch).batch for epoch in (0, *(training.config.batch_ramp or {})))
-    total = _fixed_bytes(training) + images * activations * 1e6 * number_bytes
+    total = _fixed_bytes(training) + _most_images(training) * activations * 1e6 * number_bytes
     return figure(table("rates")["memory"]).times(total / GIB)
+
+
+def _most_images(training: Training) -> int:
+    """Of one replica and pass; of a ramp in its largest batch."""
+    return max(training.work(epoch).batch for epoch in (0, *(training.config.batch_ramp or {})))
 
 
 def _fixed_bytes(training: Training) -> float:
@@ -44,7 +48,7 @@ def misfit(training: Training, instance: Instance) -> tuple[str, bool]:
                   instance.gpu_memory_gib - context.worst, context.source)  # fmt: skip
     if needs.worst <= room.worst:
         return "", False
-    batch = training.work().batch
+    batch = _most_images(training)
     whole, is_sure = f"{instance.gpu_memory_gib:.3g} GiB of its {instance.gpu_model}", needs.best > room.best
     claim = "does not fit" if is_sure else "may not fit"
     return (

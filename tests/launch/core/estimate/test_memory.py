@@ -80,6 +80,16 @@ def test_a_batch_that_fits_nowhere_is_left_out_and_says_why() -> None:
     assert any("may not fit" in note or "does not fit" in note for note in (*both.notes, *both.left_out))
 
 
+def test_a_ramp_is_refused_for_the_batch_that_does_not_fit() -> None:
+    grows = config("resnet50", 64, batch_ramp={0: 64, 4: 8192})
+    where = catalog.find("g5.2xlarge")
+
+    sentence, is_sure = misfit(training(grows, where, 1), where)
+
+    assert sentence.startswith("a batch of 8,192 does not fit into the 22.4 GiB")
+    assert is_sure
+
+
 def test_a_plan_says_so_too() -> None:
     guess, _ = quote.expect(config("vit_l_16", 8192), catalog.find("g5.2xlarge"), 1, on_ebs=True)
 
