@@ -58,6 +58,7 @@ def of(run: Run) -> Measured:
         instance_type=_instance_type(run),
         threads=settings.get("threads"),
         precision=str(last.get("precision") or ""),
+        dataset=str(settings.get("dataset") or ""),
         sharing=(str(last.get("strategy") or ""), str(settings.get("comm_hook") or "none")),
     )
 

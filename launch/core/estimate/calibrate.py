@@ -39,6 +39,7 @@ class Measured:
     threads: int | None = None
     precision: str = ""  # in full; empty: not known
     sharing: tuple[str, str] = ("", "")  # strategy and communication hook; empty: not known
+    dataset: str = ""  # empty: not known
 
     @property
     def computed_s(self) -> float:
@@ -80,6 +81,7 @@ def _is_alike(run: Measured, training: Training, instance: Instance) -> bool:
     """Whether `run` was this very training, on this very layout."""
     work = training.work()
     here = run.instance_type in (None, instance.name) and run.layout == training.layout
+    here = here and run.dataset in ("", training.config.dataset)
     is_shared_so = run.layout.replicas == 1 or all(
         own in ("", wanted) for own, wanted in zip(run.sharing, _sharing(training), strict=True)
     )

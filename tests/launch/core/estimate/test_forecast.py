@@ -322,8 +322,11 @@ def test_runs_of_the_very_layout_are_shown_beside_its_forecast() -> None:
 
     _, one = calibrated("g5.2xlarge", 1, [*same, other], **CIFAR)
     _, four = calibrated("g5.2xlarge", 4, [*same, other], **CIFAR)
+    elsewhere = replace(same[0], dataset="synthetic")  # which nobody decodes
+    _, resident = calibrated("g5.2xlarge", 1, [elsewhere, replace(same[1], dataset="cifar10")], **CIFAR)
 
     assert [alike.images_per_s for alike in one.alike] == [6_000.0, 6_400.0, 6_500.0]
+    assert [alike.images_per_s for alike in resident.alike] == [6_400.0]
     assert four.alike == ()
 
 
