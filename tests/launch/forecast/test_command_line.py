@@ -14,6 +14,7 @@ from launch.forecast.compare import compare
 from launch.forecast.measured import read
 from launch.forecast.options import ForecastOptions
 from launch.forecast.show import COLUMNS, as_text
+from tests.conftest import ROOT
 from trainer.config import TrainConfig
 
 Capture = pytest.CaptureFixture[str]
@@ -203,3 +204,12 @@ def test_published_prints_every_error_and_its_bound(capsys: Capture) -> None:
     assert "ResNet-18 on CIFAR-10, DDP" in text
     assert text.count("bound: 15%") == 2
     assert text.count("what it cannot know:") == 1
+
+
+def test_its_page_prints_what_the_command_prints(capsys: Capture) -> None:
+    page = (ROOT / "launch/forecast/README.md").read_text()
+
+    assert main([*EXAMPLE, "--epochs", "90", "--batch-size", "256"]) == 0
+    assert f"```\n{capsys.readouterr().out}```\n" in page
+    assert main(["published"]) == 0
+    assert f"```\n{capsys.readouterr().out}```\n" in page
