@@ -22,7 +22,7 @@ IN_NO_TAR = -1
 
 
 class Item(NamedTuple):
-    """One image.  name: such as cat/0001.jpg; changed: when, in ns, or 0 within a tar; offset: in the tar."""
+    """One image.  name: such as cat/0001.jpg; changed: when it, or its tar, was, in ns; offset: in the tar."""
 
     name: str
     label: int
@@ -42,6 +42,8 @@ class Origin:
         try:
             if item.offset == IN_NO_TAR:
                 return read_regular(self.path / item.name, LARGEST_BYTES)
+            if item.size > LARGEST_BYTES:  # before so much memory is asked for
+                raise UnreadableError(f"larger than {LARGEST_BYTES / 2**20:,.0f} MiB")
             with self.path.open("rb", buffering=0) as tar:
                 data = os.pread(tar.fileno(), item.size, item.offset)
         except OSError as error:

@@ -42,9 +42,11 @@ def members(path: Path, within: Member | None = None) -> Iterator[Member]:
             with tarfile.open(fileobj=_Part(file, start), mode="r:") as tar:  # type: ignore[call-overload]
                 while (info := tar.next()) is not None:
                     tar.members = []  # or it keeps a kilobyte of each
+                    if info.size < 0:  # after which tarfile would read the same header for ever
+                        raise tarfile.ReadError("a member of less than no bytes")
                     if info.isreg() and not info.sparse:
                         yield Member(info.name, start + info.offset_data, info.size)
-    except tarfile.TarError as error:
+    except (tarfile.TarError, ValueError, OverflowError) as error:  # garbage in a header raises these, too
         name = one_line(path, 300) + (f", {one_line(within.name)}" if within else "")
         raise DataError(f"{name} is no tar, or a damaged one ({one_line(error)}); get it again.") from error
 
@@ -80,7 +82,9 @@ def uncompressed(path: Path, room: Path) -> Path:
         try:
             with opener(path) as packed, part.open("wb") as plain:
                 shutil.copyfileobj(packed, plain, 2**20)
-        except DAMAGED as error:
+        except (*DAMAGED, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:  # the disk's, and not bz2's
+                raise
             raise DataError(f"{one_line(path, 300)} is damaged ({one_line(error)}); get it again.") from error
         part.replace(target)
     return target
@@ -110,28 +114,40 @@ class Unsorted:
         self.what = what
         self.classes: dict[str, array[int]] = {}  # the numbers of each class's images
         self._images = Listing(Origin(tar))
+        self._changed = tar.stat().st_mtime_ns
 
     def add(self, name: str, member: Member) -> None:
         """name: CLASS/..."""
         self.classes.setdefault(name.partition("/")[0], array("Q")).append(len(self._images))
-        self._images.add(Item(name, 0, member.size, offset=member.offset))
+        self._images.add(Item(name, 0, member.size, self._changed, member.offset))
 
     def sorted(self, classes: Sequence[str]) -> Listing:
-        """As the trainer lists a folder: by class, then by name.  Raises DataError if the classes are others."""
+        """As the trainer lists a folder: by class, then by name.
+
+        Raises DataError if the classes are others, and for a name that is there twice, as in a tar that was added to.
+        """
         if other := sorted(self.classes.keys() ^ set(classes)):
             raise DataError(
                 f"{self.what} has other classes than train/, such as {one_line(other[0])}; both need the same."
             )
-        listing = Listing(self._images.origin)
+        listing, before = Listing(self._images.origin), ""
         for label, name in enumerate(classes):
             for item in sorted(self._images[number] for number in self.classes[name]):
+                if item.name == before:
+                    raise DataError(
+                        f"{self.what} has {one_line(before, 200)} twice, and which of them counts is unclear; unpack "
+                        "it, and give the folder as SRC."
+                    )
                 listing.add(item._replace(label=label))
+                before = item.name
         return listing
 
 
 def in_order(kind: str, name: str, train: Unsorted, val: Unsorted) -> Found:
-    """A source of both halves.  Raises DataError if their classes differ."""
+    """A source of both halves.  Raises DataError if their classes differ, or have names that cannot be printed."""
     classes = sorted(train.classes)
+    if odd := next((one for one in classes if not one.isprintable()), None):
+        raise DataError(f"{train.what} has a class whose name cannot be printed, {one_line(odd)}; rename it.")
     return Found(kind, name, classes, train.sorted(classes), val.sorted(classes))
 
 

@@ -78,6 +78,81 @@ def test_what_is_no_tar_or_is_cut_off_is_refused(name: str, prepared, tmp_path: 
         prepared(whole)
 
 
+def of_less_than_nothing(name: str) -> bytes:
+    """A header that says that its file has -512 bytes, so that the next header is this one again."""
+    header = bytearray(tarfile.TarInfo(name).tobuf(tarfile.GNU_FORMAT))
+    header[124:136] = b"\xff" + (-512).to_bytes(11, "big", signed=True)
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header)
+
+
+@pytest.mark.timeout(30)
+def test_a_tar_whose_headers_go_in_circles_is_refused(prepared, tmp_path: Path) -> None:
+    """tarfile follows them for ever, where CVE-2025-8194 is not mended."""
+    archive = tmp_path / "a.tar"
+    archive.write_bytes(
+        tarfile.TarInfo("train/cat/0.jpg").tobuf() + of_less_than_nothing("train/cat/1.jpg") + bytes(9999)
+    )
+
+    with pytest.raises(DataError, match=r"a\.tar is no tar, or a damaged one"):
+        prepared(archive)
+
+
+def test_an_image_that_is_there_twice_is_refused(prepared, tmp_path: Path) -> None:
+    """As after tar --append: unpacking would keep the last."""
+    names = ["train/cat/1.jpg", "train/dog/1.jpg", "val/cat/1.jpg", "val/dog/1.jpg"]
+    archive = tar_of(tmp_path / "a.tar", {name: photo(number) for number, name in enumerate(names)})
+    tar_of(archive, {names[1]: photo(9)}, "a")
+
+    with pytest.raises(DataError, match=r"a\.tar, train/ has dog/1\.jpg twice.*give the folder as SRC"):
+        prepared(archive)
+
+
+@pytest.mark.parametrize("odd", ["a\ncat", "c\udce4t"], ids=["line break", "not UTF-8"])
+def test_a_class_whose_name_cannot_be_printed_is_refused(odd: str, prepared, tmp_path: Path) -> None:
+    names = [f"{half}/{name}/1.jpg" for half in ("train", "val") for name in (odd, "dog")]
+
+    with pytest.raises(DataError, match="has a class whose name cannot be printed"):
+        prepared(tar_of(tmp_path / "a.tar", {name: photo(number) for number, name in enumerate(names)}))
+
+
+def test_a_member_that_is_too_large_for_an_image_is_not_read(
+    prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["train/cat/1.jpg", "train/dog/1.jpg", "val/cat/1.jpg", "val/dog/1.jpg"]
+    archive = tar_of(tmp_path / "a.tar", {name: photo(number) for number, name in enumerate(names)})
+    monkeypatch.setattr("trainer.prepare.listing.LARGEST_BYTES", 100)
+
+    with pytest.raises(DataError, match=r"train/cat/1\.jpg \(larger than"):
+        prepared(archive)
+
+
+def test_a_tar_that_was_got_again_is_prepared_anew(prepared, tmp_path: Path) -> None:
+    """Its images lie where they lay, and the first ones were damaged."""
+    names = ["train/cat/1.jpg", "train/dog/1.jpg", "val/cat/1.jpg", "val/dog/1.jpg"]
+    whole = tar_of(tmp_path / "a.tar", {name: photo(number) for number, name in enumerate(names)}).read_bytes()
+    archive, at = tmp_path / "a.tar", whole.index(photo(3))
+    archive.write_bytes(whole[:at] + bytes(len(photo(3))) + whole[at + len(photo(3)) :])
+    with pytest.raises(DataError, match="val/dog/1"):
+        prepared(archive)
+    shards = sorted((tmp_path / "prepared/train").glob("*.tar"))
+    times = [shard.stat().st_mtime_ns for shard in shards]
+
+    archive.write_bytes(whole)
+    prepared(archive)
+    assert all(new.stat().st_mtime_ns != old for new, old in zip(shards, times, strict=True))
+
+
+def test_a_damaged_bz2_is_not_taken_for_a_failing_disk(prepared, tmp_path: Path) -> None:
+    archive = tar_of(tmp_path / "a.tar.bz2", {"train/cat/1.jpg": photo(0)}, "w:bz2")
+    packed = archive.read_bytes()
+    archive.write_bytes(packed[:60] + bytes(40) + packed[100:])
+
+    with pytest.raises(DataError, match=r"a\.tar\.bz2 is damaged"):
+        prepared(archive)
+
+
 # ---- ILSVRC
 
 
