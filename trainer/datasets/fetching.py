@@ -42,12 +42,15 @@ class Cache:
         """Where a file is once it is fetched."""
         return self._folder / f"{sha256}.shard"
 
-    def fetch(self, name: str, sha256: str) -> Path:
-        """The file, fetched unless it is there.  Raises TrainerError."""
+    def fetch(self, name: str, sha256: str, size: int | None = None) -> Path:
+        """The file, fetched unless it is there and whole.  Raises TrainerError.
+
+        size: in bytes, which tells a file that a machine cut off when it stopped; None: the digest does.
+        """
         path = self.path(sha256)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with _alone(path) as part:
+            with _alone(path, lambda: _is_whole(path, sha256, size)) as part:
                 if part is not None:
                     self._fill(name, sha256, part)
                     part.replace(path)
@@ -61,14 +64,25 @@ class Cache:
     def _fill(self, name: str, sha256: str, part: Path) -> None:
         for _ in range(ATTEMPTS):
             self.bucket.fetch(name, part)
-            with part.open("rb") as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() == sha256:
-                    return
+            if _digest(part) == sha256:
+                return
         raise DataError(f"{self.bucket.url}/{name} is not what was prepared; publish the data again.")
 
 
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _is_whole(path: Path, sha256: str, size: int | None) -> bool:
+    try:
+        return _digest(path) == sha256 if size is None else path.stat().st_size == size
+    except FileNotFoundError:
+        return False
+
+
 @contextmanager
-def _alone(path: Path) -> Iterator[Path | None]:
+def _alone(path: Path, is_there: Callable[[], bool]) -> Iterator[Path | None]:
     """Inside, no other thread or process fetches `path`: an empty file to fill, or None if it is there already."""
     part = path.with_suffix(".part")
     while True:
@@ -76,7 +90,7 @@ def _alone(path: Path) -> Iterator[Path | None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX)  # of an owner that died it is free
             is_ours = _is(part, file)
-            if path.exists():
+            if is_there():
                 if is_ours:
                     part.unlink()
                 yield None
@@ -110,6 +124,14 @@ class FetchingShelf:
     def read(self, shard: int, offset: int, length: int) -> bytes:
         assert self._current is not None, "inside reading() only"
         return self._current.read(shard, offset, length)
+
+    def peek(self, shard: int, offset: int, length: int) -> bytes:
+        """Its images may all have been read, and the shard dropped: read() would wait for it."""
+        try:
+            with self._cache.path(self._shards[shard].sha256).open("rb", buffering=0) as file:
+                return os.pread(file.fileno(), length, offset)
+        except FileNotFoundError:
+            return b""
 
     def lend(self, shard: int) -> str:
         assert self._current is not None, "inside reading() only"
@@ -146,7 +168,7 @@ class FetchingShelf:
         one = self._shards[shard]
         while True:
             try:
-                return os.open(self._cache.fetch(one.file, one.sha256), os.O_RDONLY | os.O_CLOEXEC)
+                return os.open(self._cache.fetch(one.file, one.sha256, one.bytes), os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:  # another rank, which is ahead, has dropped it this moment
                 continue
 

@@ -40,6 +40,10 @@ class Shelf(Protocol):
         """So many bytes of a shard, or fewer where it ends.  Raises OSError, and TrainerError if it cannot be had."""
         ...
 
+    def peek(self, shard: int, offset: int, length: int) -> bytes:
+        """As read(), for a look that was not announced; nothing where it would have to be fetched.  Raises OSError."""
+        ...
+
     def lend(self, shard: int) -> str:
         """A path at which any process of this machine reads the shard, once for each image, until give_back(shard)."""
         ...
@@ -89,10 +93,11 @@ class ShardSource:
         shard, offset, _, _ = self._index[number].item()
         file = self._half.shards[shard].file
         try:
-            header = self._shelf.read(shard, offset - HEADER, 100)  # its first 100 bytes are the name
+            header = self._shelf.peek(shard, offset - HEADER, 100)  # its first 100 bytes are the name
         except OSError:
-            return f"{file}: byte {offset}"
-        return one_line(f"{file}: {header.partition(bytes(1))[0].decode(errors='replace')}", 200)
+            header = b""
+        name = header.partition(bytes(1))[0].decode(errors="replace")
+        return one_line(f"{file}: {name or f'byte {offset}'}", 200)
 
     def fingerprint(self) -> str:
         return self._half.index.sha256 + " ".join(shard.sha256 for shard in self._half.shards)
@@ -118,6 +123,9 @@ class Folder:
     def read(self, shard: int, offset: int, length: int) -> bytes:
         file = self._files.get(shard)
         return os.pread(self._open(shard) if file is None else file, length, offset)
+
+    def peek(self, shard: int, offset: int, length: int) -> bytes:
+        return self.read(shard, offset, length)
 
     def _open(self, shard: int) -> int:
         with self._lock:

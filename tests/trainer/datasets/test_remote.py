@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -218,6 +219,42 @@ def test_a_part_that_a_dead_process_has_left_is_fetched_anew(published: Path, as
         (folder / f"{hashlib.sha256(path.read_bytes()).hexdigest()}.part").write_bytes(b"half of it")
 
     assert seen(load(ask)).shape == (48, 3, 16, 16)
+
+
+@pytest.mark.parametrize("kind", ["shard", "index"])
+def test_what_a_machine_cut_off_when_it_stopped_is_fetched_anew(
+    kind: str, published: Path, ask, tmp_path: Path, fetched: list[str]
+) -> None:
+    """A file that was renamed is not yet on the disk: after a power cut it may be there, and empty."""
+    whole = seen(load(ask))
+    name = sorted((published / "train").glob("*.tar"))[0] if kind == "shard" else published / "train/index.npy"
+    kept = tmp_path / "cache/shards" / f"{hashlib.sha256(name.read_bytes()).hexdigest()}.shard"
+    kept.write_bytes(b"")
+    fetched.clear()
+
+    assert torch.equal(seen(load(ask)), whole)
+    assert fetched == [f"train/{name.name}"]
+
+
+@pytest.mark.usefixtures("published")
+@pytest.mark.parametrize(("size", "limit"), [(16, 50.0), (16, 1e-4), (None, 50.0)], ids=["kept", "dropped", "small"])
+def test_an_unreadable_image_from_s3_is_named(
+    size: int | None, limit: float, s3, photos, ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that only the crop's decoder finds damaged.  Its shard may have been dropped: then by its place."""
+    monkeypatch.setattr("trainer.prepare.shard.prepared", lambda data, recipe: (data, "jpg"))
+    source = photos(train=24, width=20, height=20)
+    (source / "train/cat/0003.jpg").write_bytes(b"no image")
+    prepare_here(source, tmp_path / "prepared", shard_bytes=8_000)
+    upload(s3, tmp_path / "prepared", place := f"bad/{size}-{limit}")
+    load_any = imagefolder.load if size is None else imagenet.load
+
+    asked = {"image_size": size, "max_bad_images": 1, "data_cache_gb": limit, "shuffle_shards": 2}
+    data = load_any(ask(data_url=f"s3://shards/{place}", **asked))
+    order = Order(data.train.size, seed=0, epoch=0)
+    list(data.train.train_batches(order, positions(Batches(24, 1, 1), 0, 1, 0, order.size // 24)))
+    (name,) = data.train.bad_images
+    assert re.fullmatch(r"train/\d{6}\.tar: (\d{8}-0003\.jpg|byte \d+)", name)
 
 
 @pytest.mark.usefixtures("published")
