@@ -20,6 +20,7 @@ from trainer.datasets import is_folder, needs_data, reads_data_dir
 from trainer.errors import SettingsError
 
 MULTI_ATTACH_LIMIT = 16  # https://docs.aws.amazon.com/ebs/latest/userguide/ebs-volumes-multi.html
+IO2_LEAST_GIB = 4
 # The open driver begins with Turing (sm_75): https://docs.aws.amazon.com/dlami/latest/devguide/important-changes.html
 NO_DRIVER = ("sm_70",)
 NOTHING: Mapping[str, float] = {}
@@ -303,7 +304,11 @@ def data_volume(instance: Instance, gib: int) -> Volume:
 
 
 def io2_volume(gib: int) -> Volume:
-    """One volume that all nodes read; io2 allows 500 operations a second per GiB."""
+    """One volume that all nodes read; io2 allows 500 operations a second per GiB, and has at least 4.
+
+    https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateVolume.html, Size.  gib: 0 if it is not known yet.
+    """
+    gib = max(IO2_LEAST_GIB, gib) if gib else 0
     return Volume(gib, kind="io2", iops=max(100, min(16_000, 500 * gib or 16_000)), throughput_mib_per_s=0)
 
 

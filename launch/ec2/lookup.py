@@ -218,6 +218,8 @@ def find_snapshot(aws: Aws, resolved: Resolved, earlier: str | None, dataset: st
             f"FOLDER --name {name}), or give a snapshot with --data-snapshot, or a folder in S3 with --data-s3."
         )
     newest = max(rows, key=lambda row: (row["State"] == "completed", row["StartTime"]))
+    if newest["State"] == "error":  # as one that launch.data has begun, and that got no block for a day
+        raise AwsError(f"AWS could not complete {newest['SnapshotId']}; publish the data again, which replaces it.")
     if newest["State"] != "completed":
         raise AwsError(f"snapshot {newest['SnapshotId']} is {newest['State']}; wait until it is completed.")
     content = content_of(tag_values(newest))

@@ -161,6 +161,7 @@ def shared_volume(cluster: Cluster, zone: str | FromAnswer, generation: int) -> 
         "SnapshotId": cluster.snapshot.id,
         "VolumeType": "io2",
         "Iops": volume.iops,
+        **({"Size": volume.gib} if volume.gib > cluster.snapshot.gib else {}),
         "MultiAttachEnabled": True,
         "Encrypted": True,
         "ClientToken": client_token(cluster.job, "data", generation, int(cluster.started.timestamp())),

@@ -177,6 +177,11 @@ def test_a_volume_for_many_is_attached_to_running_nodes_of_its_zone(account: Acc
     aws.call("ec2", "DeleteVolume", {"VolumeId": volume})
 
 
+def test_a_volume_for_many_has_four_gib_or_more(aws: Aws) -> None:
+    ask = {"AvailabilityZone": "us-east-1a", "Size": 3, "VolumeType": "io2", "Iops": 1000, "MultiAttachEnabled": True}
+    assert refusal(aws.call, "ec2", "CreateVolume", ask) == "InvalidParameterValue"
+
+
 def test_a_volume_for_one_is_attached_once(account: Account, aws: Aws) -> None:
     ask = {"AvailabilityZone": "us-east-1a", "Size": 100, "VolumeType": "gp3"}
     volume = aws.call("ec2", "CreateVolume", ask)["VolumeId"]

@@ -226,6 +226,12 @@ def test_one_volume_for_all_has_a_fixed_number_of_ios() -> None:
     assert io2_volume(150) == Volume(gib=150, kind="io2", iops=16_000, throughput_mib_per_s=0)
 
 
+def test_one_volume_for_all_is_as_large_as_io2_must_be() -> None:
+    """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateVolume.html, Size: io2 has 4 GiB or more."""
+    assert io2_volume(1) == Volume(gib=4, kind="io2", iops=2_000, throughput_mib_per_s=0)
+    assert io2_volume(0).gib == 0  # of a snapshot that was not looked up
+
+
 @pytest.mark.parametrize(
     ("nodes", "mib_per_s"), [(1, 300), (2, 300), (16, 300), (17, 294), (50, 100), (51, None), (64, None)]
 )

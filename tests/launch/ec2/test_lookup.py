@@ -219,6 +219,12 @@ def test_a_snapshot_that_is_still_being_made_is_a_problem_if_there_is_no_other(a
     assert problem(look("cifar10", data_volume="per-node")) == sentence
 
 
+def test_a_snapshot_that_aws_gave_up_is_not_waited_for(account: Account, look: LookUp) -> None:
+    given_up = account.make_snapshot("cifar10", 160, state="error")
+    sentence = f"AWS could not complete {given_up}; publish the data again, which replaces it."
+    assert problem(look("cifar10", data_volume="per-node")) == sentence
+
+
 def test_a_region_without_a_default_vpc_is_a_problem(account: Account, look: LookUp) -> None:
     for subnets in account.ec2.subnets.values():
         subnets.clear()

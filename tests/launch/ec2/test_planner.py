@@ -429,6 +429,13 @@ def test_one_volume_for_all_nodes_is_made_where_they_run() -> None:
     assert volume.params["MultiAttachEnabled"] is True
     assert volume.params["AvailabilityZone"] == FromAnswer("nodes", "Instances[0].Placement.AvailabilityZone")
     assert len(launches(made)[0]["BlockDeviceMappings"]) == 1
+    assert "Size" not in volume.params  # the snapshot's
+
+
+def test_one_volume_of_few_images_is_as_large_as_io2_must_be() -> None:
+    made = plan(replace(FACTS, snapshot=Snapshot("snap-1", 1)), data_volume="multi-attach")
+    (volume,) = requests(made, "CreateVolume")
+    assert (volume.params["Size"], volume.params["Iops"]) == (4, 2_000)
 
 
 def test_a_quota_without_room_is_a_problem_with_the_sum() -> None:

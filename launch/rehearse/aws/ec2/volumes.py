@@ -13,6 +13,7 @@ from launch.rehearse.aws.ec2.rules import Rules
 
 # Of AWS's Deep Learning Base AMI, as three projects met it in 2026; AWS documents no size.
 IMAGE_GIB = 75
+IO_LEAST_GIB = 4
 
 
 def tune(volume: Any, request: Any) -> None:
@@ -53,12 +54,23 @@ def describe_snapshots(
 
 def create_volume(rules: Rules, original: Any, response: Any) -> ActionResult:
     def create() -> ActionResult:
+        _check_size(response.ec2_backend, response.params)
         result = original(response)
         tune(result.result, response.params)
         consistency.note(rules, result.result.id)
         return cast(ActionResult, result)
 
     return once(rules, response, create)
+
+
+def _check_size(backend: Any, params: Any) -> None:
+    """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateVolume.html: Size."""
+    snapshot = backend.snapshots.get(params.get("SnapshotId"))
+    size = int(params.get("Size") or (snapshot.volume_size if snapshot else IO_LEAST_GIB))
+    if params.get("VolumeType") in ("io1", "io2") and size < IO_LEAST_GIB:
+        raise EC2ClientError(
+            "InvalidParameterValue", f"Volume of {size}GiB is too small; minimum is {IO_LEAST_GIB}GiB."
+        )
 
 
 def attach_volume(
