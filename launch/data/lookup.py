@@ -88,10 +88,19 @@ def _on_ec2(aws: Aws, place: Place, snapshots: set[str]) -> Iterator[str]:
     jobs = sorted({(one[JOB_TAG], one.get(BUCKET_TAG, place.bucket)) for one in tags})
     for job, bucket in jobs:
         spec = read_json(aws, bucket, Folder(bucket, job).spec) or {}
-        where = spec.get("where", {})  # whatever it is: every launcher may write it
-        source = str(where.get("data_s3") or "") if isinstance(where, dict) else ""
-        if str(spec.get("snapshot")) in snapshots or _is_inside(source, place):
+        if str(spec.get("snapshot")) in snapshots or any(_is_inside(one, place) for one in _sources(spec)):
             yield job
+
+
+def _sources(spec: dict[str, Any]) -> Iterator[str]:
+    """The folders in S3 that a job on EC2 copies from, or reads while it trains.
+
+    Whatever its settings are: every launcher may write them.
+    """
+    where, train = spec.get("where"), spec.get("train")
+    yield str(where.get("data_s3") or "") if isinstance(where, dict) else ""
+    for word in train if isinstance(train, list) else ():
+        yield str(word)
 
 
 def _on_sagemaker(aws: Aws, place: Place) -> Iterator[str]:
@@ -100,7 +109,8 @@ def _on_sagemaker(aws: Aws, place: Place) -> Iterator[str]:
         job = aws.call("sagemaker", "DescribeTrainingJob", {"TrainingJobName": row["TrainingJobName"]})
         channels = job.get("InputDataConfig", ())
         sources = [channel.get("DataSource", {}).get("S3DataSource", {}).get("S3Uri", "") for channel in channels]
-        if any(_is_inside(source, place) for source in sources):
+        read = str(job.get("HyperParameters", {}).get("data-url", "")).strip('"')
+        if any(_is_inside(source, place) for source in (*sources, read)):
             yield str(row["TrainingJobName"])
 
 
