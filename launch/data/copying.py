@@ -1,6 +1,6 @@
 """Copies a published data set to another region: its snapshot by EC2, its objects by S3.  All can be repeated."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from launch.core.aws import Aws
@@ -13,6 +13,7 @@ from launch.data import prices
 from launch.data.facts import COMPLETED, ERROR, Facts, Snapshot
 from launch.data.lookup import find_snapshots, place_of
 from launch.data.patient import Patient
+from launch.data.planner import PUBLISHED
 from launch.data.publication import SOME_ACCOUNT
 from launch.data.show import content_in
 from launch.data.snapshot import delete_snapshot, wait_until_completed
@@ -26,7 +27,10 @@ LAST = (MANIFEST, RECORD)
 
 @dataclass(frozen=True)
 class Copy:
-    """objects: names to copy; snapshot: of which a copy is made; begun: one that is there."""
+    """objects: names to copy; snapshot: of which a copy is made; begun: one that is there.
+
+    Of an earlier content there: manifest: whether it has one; extra: names of objects; older: its snapshots.
+    """
 
     source: Place
     target: Place
@@ -34,11 +38,14 @@ class Copy:
     snapshot: Snapshot | None
     begun: Snapshot | None
     request: Request | None
+    manifest: bool = False
+    extra: tuple[str, ...] = ()
+    older: tuple[str, ...] = ()
 
 
 def plan_copy(name: str, here: Facts, there: Facts, kms_key: str | None) -> Plan[Copy]:
     """here, there: of the region that has it, and of the one that shall."""
-    copy = _copy(name, here, there, kms_key)
+    copy = _with_earlier(_copy(name, here, there, kms_key), here, there)
     objects, snapshot, target = copy.objects, copy.snapshot, copy.target
     each = ("for each object, the manifest last:", (_object_request(copy.source, target, "<object>"),))
     size = _size(here, snapshot)
@@ -48,6 +55,7 @@ def plan_copy(name: str, here: Facts, there: Facts, kms_key: str | None) -> Plan
         facts=(
             Fact("objects", len(objects), f"{len(objects)} of {len(here.there)} to copy to {target.uri}"),
             Fact("snapshot", snapshot.id if snapshot else None, _words(snapshot, copy.begun)),
+            *_earlier_words(copy),
         ),
         steps=(copy.request,) if copy.request else (),
         rates=(prices.copying(size, in_s3=bool(objects), in_snapshot=copy.request is not None),),
@@ -66,6 +74,24 @@ def _copy(name: str, here: Facts, there: Facts, kms_key: str | None) -> Copy:
     begun = next((one for one in there.of_digest(snapshot.digest) if one.state != ERROR), None)
     request = None if begun else _copy_request(name, snapshot, here.region, target, kms_key)
     return Copy(source, target, objects, snapshot, begun, request)
+
+
+def _with_earlier(copy: Copy, here: Facts, there: Facts) -> Copy:
+    """With what the region has of another content, under the same name: it would be billed for ever."""
+    digest = str((here.record or {}).get("digest") or (copy.snapshot.digest if copy.snapshot else ""))
+    older = tuple(one.id for one in there.ours if digest and one.digest != digest)
+    if not _replaces(here, there):
+        return replace(copy, older=older)
+    extra = tuple(sorted(there.there.keys() - here.there.keys() - {*LAST}))
+    return replace(copy, manifest=MANIFEST in there.there, extra=extra, older=older)
+
+
+def _earlier_words(copy: Copy) -> tuple[Fact, ...]:
+    if not copy.extra and not copy.older:
+        return ()
+    value = [*copy.older, *copy.extra]
+    words = f"of another content there, to delete at the end: {len(copy.extra)} objects"
+    return (Fact("earlier", value, ", ".join((words, *copy.older))),)
 
 
 def _size(here: Facts, snapshot: Snapshot | None) -> int:
@@ -95,6 +121,10 @@ def _problems(name: str, here: Facts, there: Facts, snapshot: Snapshot | None) -
         (
             here.is_looked_up and not is_there,
             f"there is no data set {name} in {here.region}; see python -m launch.data list.",
+        ),
+        (
+            here.record is not None and here.record.get("state") != PUBLISHED,
+            f"{name} is not published to the end in {here.region}; publish it again first.",
         ),
         (bool(large), f"{large} is larger than 5 GiB, which S3 does not copy at once; publish it there."),
         (
@@ -154,6 +184,9 @@ def carry_out(plan: Plan[Copy], aws: Aws, patient: Patient, clock: Clock, say: S
         request = _object_request(copy.source, copy.target, name)
         patient.call(request.service, request.operation, request.params)
 
+    if copy.manifest:
+        say("take the old content there out of use")
+        patient.call("s3", "DeleteObject", copy.target.of(MANIFEST))
     files = [name for name in copy.objects if name not in LAST]
     say(f"copy {len(files)} files to {copy.target.uri}")
     patient.each(files, one)
@@ -161,8 +194,13 @@ def carry_out(plan: Plan[Copy], aws: Aws, patient: Patient, clock: Clock, say: S
         say(f"wait until {begun} is completed")
         wait_until_completed(aws, clock, begun)
         _remove_others(copy, begun, aws, patient, say)
+    for name in copy.extra:  # before the record, by which the same command would know that they are there
+        patient.call("s3", "DeleteObject", copy.target.of(name))
     for name in copy.objects[len(files) :]:
         one(name)
+    for old in copy.older:
+        say(f"delete {old}, of another content")
+        delete_snapshot(patient, old)
 
 
 def _remove_others(copy: Copy, kept: str, aws: Aws, patient: Patient, say: Say) -> None:

@@ -4,12 +4,15 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from launch.core.names import DATA_TAG
 from launch.core.names import tags as job_tags
+from launch.data.lookup import users
 from launch.data.prepared import read_prepared
+from launch.data.upload import Place
 from launch.rehearse.aws.ec2.account import Ec2Account
 from tests.launch.data.desk import NAME, Desk, opened, write_prepared
 from tests.launch.faults import Died, Faults, died_after, injected, lost
@@ -30,10 +33,16 @@ def published(desk: Desk) -> Desk:
     return desk
 
 
-def reads_it(desk: Desk) -> None:
-    """A job whose node runs, and which was started from the data set's snapshot."""
+def reads_it(desk: Desk, how: str = "snapshot") -> None:
+    """A job whose node runs, and which reads the data set."""
     (snapshot,) = desk.snapshots()
-    desk.account.put_json("jobs/one/job.json", {"backend": "ec2", "snapshot": snapshot.id, "where": {}})
+    place = f"s3://{desk.account.bucket}/data/{NAME}"
+    settings = {
+        "snapshot": {"snapshot": snapshot.id, "where": {}},
+        "data-s3": {"snapshot": None, "where": {"data_s3": place}},
+        "data-url": {"snapshot": None, "where": {}, "train": ["--data-url", place, "--epochs", "2"]},
+    }
+    desk.account.put_json("jobs/one/job.json", {"backend": "ec2", **settings[how]})
     tags = job_tags("one", desk.account.bucket, datetime.now(UTC))
     node = {"ImageId": desk.account.ami, "MinCount": 1, "MaxCount": 1, "InstanceType": "g5.2xlarge",
             "TagSpecifications": [{"ResourceType": "instance", "Tags": tags}]}  # fmt: skip
@@ -88,6 +97,42 @@ def test_a_copy_whose_answer_was_lost_leaves_one_snapshot(published: Desk) -> No
     assert copied.status == "completed"
 
 
+def test_a_copy_of_another_content_leaves_nothing_of_the_old_one(published: Desk) -> None:
+    """It would be billed for ever; and with its manifest, new shards would be read by the old index."""
+    there = Ec2Account(ELSEWHERE, rules=published.account.rules)
+    there.make_bucket(there.bucket)
+    assert published.type("copy", NAME, "--to-region", ELSEWHERE) == 0, published.text
+    there.put(there.bucket, f"data/{NAME}/train/000001.tar", b"of more shards than the new content has")
+    write_prepared(published.folder, seed=1)
+    assert published.publish("--replace") == 0, published.text
+
+    with injected(Faults()) as faults:
+        faults.on("CopyObject", died_after())
+        with pytest.raises(Died):
+            published.type("copy", NAME, "--to-region", ELSEWHERE)
+    assert f"data/{NAME}/manifest.json" not in there.objects()
+
+    assert published.type("copy", NAME, "--to-region", ELSEWHERE) == 0, published.text
+    mine = {key.removeprefix(f"data/{NAME}/"): one.value for key, one in there.objects().items()}
+    assert mine == published.s3()
+    tags = [{tag["key"]: tag["value"] for tag in one.get_tags()} for one in published.snapshots(ELSEWHERE)]
+    assert [one["aws-ddp-toolkit:digest"] for one in tags] == [published.record["digest"]]
+
+
+def test_what_is_not_published_to_the_end_is_not_copied(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    """It would take the place of what is whole there."""
+    there = Ec2Account(ELSEWHERE, rules=desk.account.rules)
+    there.make_bucket(there.bucket)
+    with injected(Faults()) as faults:
+        faults.on("PutSnapshotBlock", died_after())
+        with pytest.raises(Died):
+            desk.publish()
+
+    assert desk.type("copy", NAME, "--to-region", ELSEWHERE) == 2
+    assert f"{NAME} is not published to the end in us-east-1; publish it again first." in capsys.readouterr().err
+    assert there.objects() == {}
+
+
 def test_a_copy_needs_the_toolkits_bucket_there(published: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     assert published.type("copy", NAME, "--to-region", ELSEWHERE) == 4
     assert "there is no bucket" in capsys.readouterr().err
@@ -121,6 +166,36 @@ def test_nothing_is_taken_from_a_job_that_reads_it(
     assert published.type(*(str(published.folder) if word == "FOLDER" else word for word in words)) == 2
     assert f"{NAME} is in use by one (EC2)" in capsys.readouterr().err
     assert published.s3() == before
+
+
+@pytest.mark.parametrize("how", ["data-s3", "data-url"])
+def test_jobs_that_read_it_from_s3_are_seen(how: str, published: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    reads_it(published, how)
+
+    assert published.type("delete", NAME, "--yes") == 2
+    assert f"{NAME} is in use by one (EC2)" in capsys.readouterr().err
+
+
+class SageMaker:
+    """Says that a training runs with these hyperparameters.  moto's are completed at once."""
+
+    def __init__(self, hyperparameters: dict[str, str]) -> None:
+        self._job = {"HyperParameters": hyperparameters}
+
+    def pages(self, service: str, *_: object) -> list[dict[str, str]]:
+        return [{"TrainingJobName": "two"}] if service == "sagemaker" else []
+
+    def call(self, *_: object) -> dict[str, dict[str, str]]:
+        return self._job
+
+
+@pytest.mark.parametrize("quote", ["", '"'], ids=["boto3", "the SDK, which writes JSON"])
+def test_trainings_on_sagemaker_that_read_it_from_s3_are_seen(quote: str) -> None:
+    place = Place("bucket", f"data/{NAME}/", "123456789012")
+    aws: Any = SageMaker({"data-url": f"{quote}s3://bucket/data/{NAME}{quote}"})
+    other: Any = SageMaker({"data-url": f"{quote}s3://bucket/data/{NAME}-2{quote}"})
+
+    assert (users(aws, place, ()), users(other, place, ())) == (("two (SageMaker)",), ())
 
 
 @pytest.mark.parametrize("verb", ["show", "delete"])
