@@ -19,7 +19,7 @@ from launch.data.image import Which, find_tools
 from launch.data.lookup import find_snapshots, look_up, place_of
 from launch.data.options import CopyOptions, DeleteOptions, ListOptions, NameOptions, PublishOptions
 from launch.data.patient import Patient
-from launch.data.prepared import Prepared, count_source, is_prepared, read_prepared
+from launch.data.prepared import Prepared, check_nothing_else, count_source, is_prepared, read_prepared
 from launch.data.publish import Publisher
 from launch.data.remove import plan_removal
 from launch.data.state import State
@@ -143,7 +143,7 @@ class Commands:
     def _prepared(self, options: PublishOptions, source: Path) -> Prepared | None:
         """The prepared data set, which trainer.prepare makes if need be; None for a dry run that would make it."""
         if is_prepared(source):
-            return read_prepared(source)
+            return _read(source, options)
         target = _target(options, source)
         count_source(source)
         if not is_prepared(target):
@@ -152,7 +152,8 @@ class Commands:
             self._prepare(options, source, target)
         else:
             self._say(f"{target} was prepared before and is taken as it is; delete it to have it prepared again")
-        return read_prepared(target)
+            _check_flags(target, options)
+        return _read(target, options)
 
     def _prepare(self, options: PublishOptions, source: Path, target: Path) -> None:
         """A process of its own: launch imports nothing that decodes images."""
@@ -166,6 +167,21 @@ class Commands:
 
     def _patient(self, region: str | None, connections: int) -> Patient:
         return Patient(lambda: self._runtime.make_aws(region), self._runtime.clock, connections)
+
+
+def _read(folder: Path, options: PublishOptions) -> Prepared:
+    prepared = read_prepared(folder)
+    if options.to != "s3":
+        check_nothing_else(prepared)
+    return prepared
+
+
+def _check_flags(folder: Path, options: PublishOptions) -> None:
+    """Raises SettingsError where an earlier run prepared with other flags than those given now."""
+    wanted, found = 0 if options.originals else options.resize, read_prepared(folder).content.px
+    if wanted is not None and wanted != found:
+        was = f"--resize {found}" if found else "--originals"
+        raise SettingsError(f"{folder} was prepared with {was}; delete it, or give another folder with --prepared.")
 
 
 def _target(options: PublishOptions, source: Path) -> Path:

@@ -11,6 +11,7 @@ from launch.core.published import MANIFEST, Content, content_in
 from trainer.errors import DataError, SettingsError
 
 FORMAT, VERSION = "webdataset", 1
+REPORT = "bad-images.txt"  # trainer.prepare's, of what it left out
 CHUNK = 2**20
 
 
@@ -92,6 +93,17 @@ def _check_size(path: Path, file: File) -> None:
         raise DataError(
             f"{path} has {path.stat().st_size:,} bytes and {file.bytes:,} in the manifest; run trainer.prepare again."
         )
+
+
+def check_nothing_else(prepared: Prepared) -> None:
+    """Raises DataError for what a snapshot should not hold: all of the folder goes into its file system, as it is."""
+    known = {file.name for file in prepared.files} | {MANIFEST, REPORT}
+    for path in sorted(prepared.folder.rglob("*")):
+        name = path.relative_to(prepared.folder).as_posix()
+        if path.is_symlink():
+            raise DataError(f"{path} is a link, which leads nowhere in a snapshot; put there what it leads to.")
+        if not path.is_dir() and name not in known:
+            raise DataError(f"{path} is no part of the data set, and would be published; move it to another folder.")
 
 
 def check_digest(path: Path, file: File) -> None:

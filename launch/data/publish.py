@@ -128,19 +128,32 @@ class Publisher:
     def _begun(self, publication: Publication, options: PublishOptions, blocks: Blocks) -> str:
         """The snapshot to write to: that of an earlier run, or a new one."""
         digest, region = publication.prepared.digest, self.aws.region
-        known = self.state.begun()
-        if known and known.snapshot and snapshot.state_of(self.aws, known.snapshot) in GONE and not self._is_new(known):
-            self.state.forget_snapshot()  # AWS gave it up, or somebody deleted it
-            known = None
+        known = self._known(digest, blocks)
         if publication.pending and publication.pending.blocks == blocks.tag and not (known and known.snapshot):
             return publication.pending.id  # another machine's, or this one's whose work folder is gone
-        started = self.state.begin(digest, region, self.clock.utc().strftime(TIME))
+        started = self.state.begin(digest, region, self.clock.utc().strftime(TIME), blocks.tag)
         if started.snapshot:
             return started.snapshot
         tags = publication.tags(started.started, blocks.tag)
         request = snapshot.start_request(started, publication.gib, publication.name, tags, options.kms_key)
         answer = self.patient.call(request.service, request.operation, request.params)
         return self.state.answered(started, str(answer["SnapshotId"])).snapshot
+
+    def _known(self, digest: str, blocks: Blocks) -> Started | None:
+        """What an earlier run has begun, unless it cannot be gone on with."""
+        known = self.state.begun()
+        if known is None:
+            return None
+        is_gone = known.snapshot and snapshot.state_of(self.aws, known.snapshot) in GONE and not self._is_new(known)
+        # The file system was made again, by another mke2fs, say: blocks of two do not make one.
+        is_another = known.digest == digest and known.blocks not in ("", blocks.tag)
+        if is_another and known.snapshot:
+            self.say(f"delete {known.snapshot}, of another file system of the same files")
+            snapshot.delete_snapshot(self.patient, known.snapshot)
+        if is_gone or is_another:  # AWS gave it up, or somebody deleted it
+            self.state.forget_snapshot()
+            return None
+        return known
 
     def _is_new(self, started: Started) -> bool:
         """Whether EC2 may not know it yet: none of its blocks is written."""

@@ -21,7 +21,7 @@ _BLOCK = struct.Struct("<I32s")
 class Started:
     """token: StartSnapshot's; snapshot: its id, empty until AWS has answered; started: as in its tags.
 
-    digest: of the manifest; region: where.
+    digest: of the manifest; region: where; blocks: as in its tags, empty in what an earlier version has written.
     """
 
     token: str
@@ -29,6 +29,7 @@ class Started:
     region: str
     started: str
     snapshot: str = ""
+    blocks: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,11 @@ class State:
 
     # ---- the snapshot
 
-    def begin(self, digest: str, region: str, started: str) -> Started:
+    def begin(self, digest: str, region: str, started: str, blocks: str) -> Started:
         """The snapshot that was begun, or the token for a new one, which is on the disk before AWS gets it."""
         if (known := self.begun()) and (known.digest, known.region) == (digest, region):
             return known
-        fresh = Started(uuid.uuid4().hex, digest, region, started)
+        fresh = Started(uuid.uuid4().hex, digest, region, started, blocks=blocks)
         self.keep(fresh)
         return fresh
 

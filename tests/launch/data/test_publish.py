@@ -108,6 +108,24 @@ def test_a_snapshot_that_aws_has_given_up_is_begun_anew(desk: Desk) -> None:
     assert snapshot.status == "completed"
 
 
+def test_a_file_system_that_came_out_otherwise_gets_another_snapshot(desk: Desk) -> None:
+    """As after an upgrade of mke2fs: with blocks of both, the snapshot would be damaged, or never be completed."""
+    with injected(Faults()) as faults:
+        faults.on("CompleteSnapshot", died_before())
+        with pytest.raises(Died):
+            desk.publish()
+    (pending,) = desk.snapshots()
+    work = desk.folder.with_name("photos-publishing")
+    (work / "blocks").unlink()
+    (work / "data.img").unlink()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("launch.data.image._MADE", "1700000001")  # the time in all inodes
+        assert desk.publish() == 0, desk.text
+    (snapshot,) = desk.snapshots()
+    assert snapshot.id != pending.id
+
+
 def test_without_its_work_folder_a_pending_snapshot_is_still_gone_on_with(desk: Desk) -> None:
     with injected(Faults()) as faults:
         faults.on("CompleteSnapshot", died_before())
@@ -187,6 +205,23 @@ def test_a_manifest_cannot_name_files_outside_its_folder(desk: Desk) -> None:
 
     assert desk.publish() == 3
     assert desk.s3() == {}
+
+
+def test_only_the_data_set_gets_into_a_snapshot(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not what else lies in the folder; and a link would be a damaged file there."""
+    (desk.folder / "bad-images.txt").write_text("trainer.prepare's own\n")
+    (desk.folder / "passwords.txt").write_text("secret\n")
+    assert desk.publish() == 3
+    assert "passwords.txt is no part of the data set, and would be published" in capsys.readouterr().err
+    (desk.folder / "passwords.txt").unlink()
+
+    shard = desk.folder / "train/000000.tar"
+    shard.rename(elsewhere := desk.folder.with_name("elsewhere.tar"))
+    shard.symlink_to(elsewhere)
+    assert desk.publish() == 3
+    assert "train/000000.tar is a link, which leads nowhere in a snapshot" in capsys.readouterr().err
+    assert (desk.s3(), desk.snapshots()) == ({}, [])
+    assert desk.publish("--to", "s3") == 0, desk.text
 
 
 def test_a_folder_that_somebody_else_has_filled_stays_as_it_is(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
@@ -269,6 +304,17 @@ def test_images_are_prepared_in_a_process_of_its_own_first(
     assert desk.record["state"] == "published"
     assert desk.publish("--to", "s3", source=photos) == 0  # taken as it was prepared
     assert len(commands) == 1
+
+
+def test_images_that_were_prepared_otherwise_are_not_published_as_if_they_were(
+    desk: Desk, photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_prepared(photos.with_name("photos-prepared"))  # to 256 px
+
+    for words in (("--originals",), ("--resize", "400")):
+        assert desk.publish("--to", "s3", *words, source=photos) == 2
+        assert "photos-prepared was prepared with --resize 256; delete it, or give" in capsys.readouterr().err
+    assert desk.publish("--to", "s3", "--resize", "256", source=photos) == 0, desk.text
 
 
 def test_what_ends_preparing_ends_publishing_with_its_code(
