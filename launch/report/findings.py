@@ -126,7 +126,7 @@ def _of_scaling(results: Findings) -> list[str]:
             f"The fastest of it are {counted(fastest.replicas, results.unit)}, with {figure(_speed(fastest))} images/s."
         )
     if law := results.law_of(best):
-        lines.append(law_in_words(law, results.unit))
+        lines.append(law_in_words(law, results.unit, best.counts[0]))
     return [*lines, *_of_certainty(results)]
 
 

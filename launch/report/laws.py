@@ -32,8 +32,8 @@ def limit(law: Law) -> float | None:
     return law.limit if isinstance(law, Fit) and law.describes else None
 
 
-def sentence(law: Law, unit: str) -> str:
-    """What the law says, and how well it fits."""
+def sentence(law: Law, unit: str, least: int = 1) -> str:
+    """What the law says, and how well it fits.  least: the fewest GPUs that were measured."""
     if not law.describes:
         name = "Amdahl's" if isinstance(law, Fit) else "Gustafson's"
         is_far = law.worst > MISFIT
@@ -43,9 +43,10 @@ def sentence(law: Law, unit: str) -> str:
             "measured."
         )
     text = _amdahl(law, unit) if isinstance(law, Fit) else _gustafson(law, unit)
+    one = "" if least == 1 else f"; one {unit} alone was not measured"
     if law.is_checked:
-        return f"{text} (fitted to {law.counts} numbers of {unit}s, off by at most {law.worst:.1%})."
-    return f"{text} (a curve through two numbers of {unit}s always fits, so this is not checked)."
+        return f"{text} (fitted to {law.counts} numbers of {unit}s, off by at most {law.worst:.1%}{one})."
+    return f"{text} (a curve through two numbers of {unit}s always fits, so this is not checked{one})."
 
 
 def _amdahl(law: Fit, unit: str) -> str:

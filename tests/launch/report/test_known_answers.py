@@ -339,3 +339,12 @@ def test_a_law_that_is_exceeded_by_what_was_measured_is_not_said_to_be_far_off()
     said = " ".join(sentences(find([strong(1, rate=1000), strong(2, rate=980), strong(4, rate=1010)])))
 
     assert "Amdahl's law does not describe these speeds: more was measured than it would allow, so" in said
+
+
+def test_a_law_whose_one_gpu_was_never_measured_says_so() -> None:
+    amdahl = " ".join(sentences(find([strong(n, rate=RATE / (0.1 + 0.9 / n)) for n in (2, 4, 8)])))
+    gustafson = " ".join(sentences(find([run(f"w{n}", n) for n in (2, 4)])))
+
+    assert "more than 10.0" in amdahl
+    assert "off by at most 0.0%; one GPU alone was not measured)." in amdahl
+    assert "so this is not checked; one GPU alone was not measured)." in gustafson
