@@ -1,5 +1,6 @@
 """Options of `python -m launch.data`; flags and help follow from them."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,7 +18,17 @@ def _checked(value: Any) -> Any:
         raise ValueError(str(error)) from error
 
 
+def _checked_key(value: Any) -> Any:
+    """Before hours of uploading: https://docs.aws.amazon.com/ebs/latest/APIReference/API_StartSnapshot.html."""
+    if not re.fullmatch(r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+", str(value), re.ASCII):
+        raise ValueError(
+            f"{value} is not the ARN of a key, as arn:aws:kms:REGION:ACCOUNT:key/ID; an alias is not taken."
+        )
+    return value
+
+
 Name = Annotated[str, BeforeValidator(_checked)]
+Key = Annotated[str, BeforeValidator(_checked_key)]
 DryRun = bool | Literal["json"]
 
 
@@ -40,7 +51,7 @@ class PublishOptions(RegionOptions):
     verify: Literal["all", "sample", "none"] = Field(
         "all", description="how much of the snapshot is read back and compared; sample: 100 blocks"
     )
-    kms_key: str | None = Field(None, description="ARN of the key for the snapshot (default: the account's for EBS)")
+    kms_key: Key | None = Field(None, description="ARN of the key for the snapshot (default: the account's for EBS)")
     connections: int = Field(16, ge=1, le=128, description="requests at a time")
     upload_mbit_s: float = Field(100.0, gt=0, description="this machine's rate to AWS, for the plan's times")
     replace: bool = Field(False, description="replace another content that is published under this name")
@@ -57,7 +68,7 @@ class NameOptions(RegionOptions):
 
 class CopyOptions(NameOptions):
     to_region: str | None = Field(None, description="region to copy to")
-    kms_key: str | None = Field(None, description="ARN of that region's key (default: the account's for EBS there)")
+    kms_key: Key | None = Field(None, description="ARN of that region's key (default: the account's for EBS there)")
     dry_run: DryRun = Field(False, description="print the plan and do nothing; --dry-run=json prints it as JSON")
 
 

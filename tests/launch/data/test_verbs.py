@@ -209,6 +209,18 @@ def test_a_name_that_aws_or_a_policy_could_misread_is_refused(desk: Desk, capsys
     assert "lower-case letters, digits and hyphens" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [("publish", "FOLDER"), ("copy", NAME, "--to-region", ELSEWHERE)])
+def test_a_key_that_is_no_arn_is_refused_before_anything_is_sent(
+    words: tuple[str, ...], desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """https://docs.aws.amazon.com/ebs/latest/APIReference/API_StartSnapshot.html takes an ARN, and no alias."""
+    typed = [str(desk.folder) if word == "FOLDER" else word for word in words]
+
+    assert desk.type(*typed, "--kms-key", "alias/mine") == 2
+    assert "alias/mine is not the ARN of a key" in capsys.readouterr().err
+    assert desk.account.requests == []
+
+
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": "webdataset", "version": 1}'])
 def test_a_damaged_manifest_is_named(text: str, tmp_path: Path) -> None:
     folder = write_prepared(tmp_path / NAME)
