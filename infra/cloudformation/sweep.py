@@ -15,11 +15,12 @@ ENDED = ("shutting-down", "terminated")
 def sweep(events, context):
     """Ends what is past its deadline; {"ended": nodes, "deleted": volumes, "unreadable": ids}.
 
-    events: how long past it.  By default 15 minutes, for the timer and the time limit, which passes 0.
+    events: how long past it.  By default 15 minutes, for the timer and the time limit, which passes 0.  Never less: the
+    document allows nothing else, and whoever starts it must not choose the time.
     """
     import boto3
 
-    grace = timedelta(minutes=int(events.get("grace_minutes", 15)))
+    grace = timedelta(minutes=max(0, int(events.get("grace_minutes", 15))))
     ec2, now = boto3.client("ec2"), datetime.now(UTC) - grace
     reservations = found(ec2, "describe_instances", "Reservations")
     nodes = [node for reservation in reservations for node in reservation["Instances"]]

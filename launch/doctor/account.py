@@ -28,9 +28,9 @@ def stack(case: Case) -> Iterator[Verdict]:
     except AwsError as error:
         if error.aws_code != "ValidationError":  # CloudFormation's code for a stack that does not exist
             raise
-        home = _home(case)
-        text = f"the account's is in {home}" if home else "all of it can also be made by hand"
-        mend = f"--region {home}, or {_set_up(case)}" if home else _set_up(case)
+        where = home(case)
+        text = f"the account's is in {where}" if where else "all of it can also be made by hand"
+        mend = f"--region {where}, or {_set_up(case)}" if where else _set_up(case)
         yield warning(f"no stack {TOOLKIT} in {case.region}; {text}", mend)
         return
     state = row["StackStatus"]
@@ -40,7 +40,7 @@ def stack(case: Case) -> Iterator[Verdict]:
         yield warning(f"{TOOLKIT} is {state}", _set_up(case))
 
 
-def _home(case: Case) -> str:
+def home(case: Case) -> str:
     """The region whose stack made the roles; empty if none did."""
     try:
         role = case.aws.call("iam", "GetRole", {"RoleName": f"{TOOLKIT}-node"})["Role"]

@@ -7,7 +7,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from launch.core.lookup import SET_UP
-from launch.doctor import account, data, dry_run, identity, image, machines, network, permissions, roles, training_job
+from launch.doctor import (
+    account,
+    data,
+    dry_run,
+    identity,
+    image,
+    machines,
+    network,
+    permissions,
+    roles,
+    time_limit,
+    training_job,
+)
 from launch.doctor.case import Case
 from launch.doctor.findings import Finding, Verdict, of_error
 from trainer.errors import TrainerError
@@ -60,6 +72,8 @@ CHECKS = (
     Check("dry run", (EC2,), dry_run.dry_run),
     Check("log group", (EC2,), account.log_group),
     Check("schedule group", (EC2,), account.schedule_group),
+    Check("time limits' role", (EC2,), time_limit.role),
+    Check("time limits", (EC2,), time_limit.document),
     Check("sweeper", (EC2,), account.sweeper),
     Check("budget", BOTH, account.budget),
     Check("leftovers", (EC2,), account.left_on_ec2),

@@ -23,6 +23,7 @@ RETENTION_DAYS = 90
 NOT_YET = ("InvalidGroup.NotFound", "InvalidPlacementGroup.Unknown", "InvalidVolume.NotFound",
            "InvalidInstanceID.NotFound")  # fmt: skip
 GRACE = timedelta(minutes=5)
+GRACE_MINUTES = "GraceMinutes"  # the parameter of the sweeper's document in infra/cloudformation/account.yaml
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def time_limit(cluster: Cluster, exists: bool) -> list[Request]:
     It ends what is past the deadline in its tags, so it includes nodes that are started later.  It names no nodes: AWS
     lets a launcher write any target into a schedule, and the schedule's role must not be a way to end others' nodes.
     """
-    automation = {"DocumentName": SWEEPER_DOCUMENT, "Parameters": {"GraceMinutes": ["0"]}}
+    automation = {"DocumentName": SWEEPER_DOCUMENT, "Parameters": {GRACE_MINUTES: ["0"]}}
     schedule = {
         "Name": group_name(cluster.job),
         "GroupName": SCHEDULE_GROUP,

@@ -1,7 +1,7 @@
 """An account in which nothing is missing, for tests that then break it; and the doctor as a user calls it."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -10,11 +10,13 @@ from typing import Any
 
 from moto.ebs.models import EBSSnapshot, ebs_backends
 from moto.iam.models import iam_backends
+from moto.ssm.models import ssm_backends
 
 from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.doctor.__main__ import main
 from launch.doctor.commands import Runtime
+from launch.infra.template import filled, read
 from launch.rehearse.aws.ec2.readings import LAYERS
 from launch.rehearse.aws.iam.policies import policy
 from tests.launch.ec2.account import Account
@@ -76,7 +78,7 @@ class Patient:
             role = f"aws-ddp-toolkit-{name}"
             iam.update_assume_role_policy(role, json.dumps(policy(trust)).replace("@ACCOUNT@", account))
             iam.tag_role(role, [{"Key": "aws-ddp-toolkit:stack", "Value": "us-east-1"}])
-            iam.put_role_policy(role, name, json.dumps(policy(name)))
+            iam.put_role_policy(role, name, json.dumps(policy(name)).replace("@ACCOUNT@", account))
         iam.create_user("us-east-1", USER)
         self.may("launcher")
         logs = {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": "/aws-ddp-toolkit/images"}}
@@ -84,6 +86,7 @@ class Patient:
         aws.call("cloudformation", "CreateStack", {"StackName": "aws-ddp-toolkit", "TemplateBody": template})
         aws.call("scheduler", "CreateScheduleGroup", {"Name": "aws-ddp-toolkit"})
         aws.call("scheduler", "CreateSchedule", SWEEPER)
+        self.put_sweeper(read(filled(account, "us-east-1"))["Resources"]["Sweeper"]["Properties"]["Content"])
         amount = {"Amount": "500", "Unit": "USD"}
         budget = {"BudgetName": "b", "BudgetType": "COST", "TimeUnit": "MONTHLY", "BudgetLimit": amount}
         aws.call("budgets", "CreateBudget", {"AccountId": account, "Budget": budget})
@@ -101,6 +104,13 @@ class Patient:
         user = iam_backends[self.account.id]["aws"].users[USER]
         user.policies.clear()
         user.policies[name] = content
+
+    def put_sweeper(self, content: Mapping[str, Any]) -> None:
+        """The document that time limits start."""
+        made = {"Name": "ddp-toolkit-sweeper", "DocumentType": "Automation", "DocumentFormat": "JSON"}
+        ssm_backends[self.account.id][self.account.region]._documents.pop(made["Name"], None)
+        text = json.dumps(content, default=str)
+        Aws(self.account.region).call("ssm", "CreateDocument", {**made, "Content": text})
 
     def put_block(self, content: bytes) -> None:
         """The first block of the data set's snapshot."""

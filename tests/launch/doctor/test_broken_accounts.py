@@ -101,6 +101,19 @@ def no_rights(role: str) -> Callable[[Patient], None]:
     return lambda patient: iam_backends[patient.account.id]["aws"].get_role(role).policies.clear()
 
 
+def earlier_scheduler(patient: Patient) -> None:
+    """What its role might do until time limits started the sweeper."""
+    tagged = {"Null": {"aws:ResourceTag/aws-ddp-toolkit:job": "false"}}
+    ends = {"Effect": "Allow", "Action": "ec2:TerminateInstances", "Resource": "*", "Condition": tagged}
+    text = json.dumps({"Version": "2012-10-17", "Statement": [ends]})
+    iam_backends[patient.account.id]["aws"].put_role_policy("aws-ddp-toolkit-scheduler", "scheduler", text)
+
+
+def earlier_sweeper(patient: Patient) -> None:
+    step = {"name": "sweep", "action": "aws:executeScript", "inputs": {"Runtime": "python3.11", "Handler": "sweep"}}
+    patient.put_sweeper({"schemaVersion": "0.3", "description": "", "mainSteps": [step]})
+
+
 def may_not(action: str) -> Callable[[Patient], None]:
     """A caller with the launcher's policy but for one action."""
 
@@ -190,6 +203,13 @@ BROKEN = (
     Broken("no schedule group", "schedule group", "warning", "no group aws-ddp-toolkit",
            "aws scheduler create-schedule-group --name aws-ddp-toolkit",
            delete("scheduler", "DeleteScheduleGroup", Name="aws-ddp-toolkit")),
+    Broken("time limits of an earlier version's stack", "time limits' role", "warning",
+           "aws-ddp-toolkit-scheduler may not ssm:StartAutomationExecution, iam:PassRole, so time limits end nothing",
+           "python -m launch.infra up --region us-east-1", earlier_scheduler),
+    Broken("a sweeper of an earlier version's stack", "time limits", "warning", "does not know GraceMinutes",
+           "python -m launch.infra up --region us-east-1", earlier_sweeper),
+    Broken("no document for time limits", "time limits", "warning", "no document ddp-toolkit-sweeper",
+           "python -m launch.infra up", delete("ssm", "DeleteDocument", Name="ddp-toolkit-sweeper")),
     Broken("no sweeper", "sweeper", "warning", "nothing ends a node", "python -m launch.infra up",
            delete("scheduler", "DeleteSchedule", Name="aws-ddp-toolkit-sweeper")),
     Broken("no budget", "budget", "warning", "nobody is told", "--monthly-usd",

@@ -7,7 +7,7 @@ import pytest
 
 from launch.core.backend import all_with
 from launch.core.names import bucket_of
-from launch.doctor import checks, data, image, permissions
+from launch.doctor import checks, data, image, permissions, time_limit
 from launch.doctor.__main__ import main
 from launch.doctor.options import BACKENDS
 from launch.doctor.permissions import Right
@@ -17,7 +17,7 @@ from tests.launch.ec2.terminal import Terminal
 from tests.launch.privilege.enforced import enforced
 
 READS = re.compile(r"Get|Describe|List|Head|BatchGet|Simulate")
-MOST_CALLS = 64
+MOST_CALLS = 67
 
 
 @pytest.fixture
@@ -95,7 +95,8 @@ def test_every_backend_that_says_so_is_examined() -> None:
 def test_what_it_simulates_is_what_the_policies_grant() -> None:
     """So the table of rights and infra/iam say the same."""
     tables = {"launcher": [*permissions.LAUNCHER_ON_EC2, *permissions.LAUNCHER_ON_SAGEMAKER],
-              "node": permissions.NODE, "sagemaker": permissions.TRAINING_JOB}  # fmt: skip
+              "node": permissions.NODE, "sagemaker": permissions.TRAINING_JOB,
+              "scheduler": time_limit.RIGHTS}  # fmt: skip
     denied = [
         f"{file}: {need}" for file, rights in tables.items() for right in rights for need in needs(right)
         if not allows([policy(file)], need)
@@ -108,7 +109,8 @@ def needs(right: Right) -> Iterator[Need]:
              "USER_ID": "AIDAME",
              "NODE_ROLE": "aws-ddp-toolkit-node", "SCHEDULER_ROLE": "aws-ddp-toolkit-scheduler",
              "JOB_ROLE": "aws-ddp-toolkit-sagemaker"}  # fmt: skip
-    context = {key: value.format_map(names) for key, value in right.context.items()}
+    context = {"aws:PrincipalAccount": "1"}
+    context |= {key: value.format_map(names) for key, value in right.context.items()}
     for action in right.actions:
         yield from (Need(action, resource.format_map(names), context) for resource in right.resources)
 

@@ -45,7 +45,13 @@ def test_a_node_is_late_after_its_deadline(late_by: timedelta, is_late: bool) ->
 
 
 @pytest.mark.parametrize(
-    ("events", "ended"), [({}, {"20"}), ({"grace_minutes": "15"}, {"20"}), ({"grace_minutes": "0"}, {"10", "20"})]
+    ("events", "ended"),
+    [
+        ({}, {"20"}),
+        ({"grace_minutes": "15"}, {"20"}),
+        ({"grace_minutes": "0"}, {"10", "20"}),
+        ({"grace_minutes": "-600"}, {"10", "20"}),  # nobody ends a node before its deadline
+    ],
 )
 def test_it_waits_a_quarter_of_an_hour_and_a_time_limit_does_not(
     events: dict[str, str], ended: set[str], account: Account, aws: Aws

@@ -114,6 +114,12 @@ THE_ACCOUNT = [
     Row("launcher", "ec2:DeleteVolume", VOLUME, COPIED),
     Row("launcher", "ec2:CreateTags", NODE, {**new(), **on(Name="prod-database")}),  # tags it first
     Row("launcher", "ec2:CreateTags", NODE, {**new(), "ec2:CreateAction": "CreateImage"}),
+    Row(  # a group of its own, open to everywhere, which no administrator has allowed
+        "launcher",
+        "ec2:CreateTags",
+        GROUP,
+        {**new(), f"aws:RequestTag/{ALLOWED}": "yes", "ec2:CreateAction": "CreateSecurityGroup"},
+    ),
     Row("launcher", "sagemaker:AddTags", arn("sagemaker", "training-job/theirs"), new()),
     Row("launcher", "ec2:RunInstances", GROUP, on(Name="prod")),
     Row("launcher", "ec2:RunInstances", GROUP, on(**{JOB: "j"})),  # a group with one copied tag
@@ -197,6 +203,14 @@ ESCALATION = [
     # A launcher makes schedules with any target, so what their role may do, each launcher may do to all others.
     Row("scheduler", "ssm:StartAutomationExecution", arn("ssm", "document/AWS-TerminateEC2Instance")),
     Row("scheduler", "ssm:StartAutomationExecution", arn("ssm", "automation-definition/AWS-TerminateEC2Instance:1")),
+    # A document of the sweeper's name that a launcher shares from another account, with anything in it, to be run in
+    # the sweeper's role.  DocumentName takes "a shared document belonging to another account" by its ARN:
+    # https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_StartAutomationExecution.html
+    *(
+        Row(who, "ssm:StartAutomationExecution", f"arn:aws:ssm:us-east-1:999999999999:{thing}")
+        for who in ("scheduler", "sweeper")
+        for thing in ("document/ddp-toolkit-sweeper", "automation-definition/ddp-toolkit-sweeper:1")
+    ),
     Row("scheduler", "ec2:TerminateInstances", NODE, {**YOURS, **WHOLE}),
     Row("scheduler", "ec2:StopInstances", NODE, {**YOURS, **WHOLE}),
     Row("scheduler", "ec2:TerminateInstances", NODE, COPIED),
@@ -297,6 +311,7 @@ TWINS = [
     Row("launcher", "ec2:RunInstances", VOLUME, {**new(), "ec2:Encrypted": "true"}),
     Row("launcher", "ec2:RunInstances", ec2("image/ami-1"), {"ec2:Owner": "amazon"}),
     Row("launcher", "ec2:CreateTags", NODE, {**new(), "ec2:CreateAction": "RunInstances"}),
+    Row("launcher", "ec2:CreateTags", GROUP, {**new(), "ec2:CreateAction": "CreateSecurityGroup"}),
     Row("launcher", "ssm:StartSession", NODE, {f"ssm:resourceTag/{OWNER}": ME}),
     Row("launcher", "ssm:StartSession", "arn:aws:ssm:us-east-1::document/SSM-SessionManagerRunShell"),
     Row("launcher", "ssm:ResumeSession", arn("ssm", f"session/{ME}-0123")),
@@ -321,6 +336,8 @@ TWINS = [
     Row("data", "ec2:DeleteSnapshot", SNAPSHOT, on(**{DATA: "photos", DIGEST: "0", BLOCKS: "0"})),
     Row("scheduler", "iam:PassRole", role("aws-ddp-toolkit-sweeper"), TO_SSM),
     Row("scheduler", "ssm:StartAutomationExecution", arn("ssm", "document/ddp-toolkit-sweeper")),
+    Row("scheduler", "ssm:StartAutomationExecution", arn("ssm", "automation-definition/ddp-toolkit-sweeper:$DEFAULT")),
+    Row("sweeper", "ssm:StartAutomationExecution", arn("ssm", "document/ddp-toolkit-sweeper")),
     Row("sweeper", "ec2:TerminateInstances", NODE, {**YOURS, **WHOLE}),
     Row("node", "s3:PutObject", f"{BUCKET}/jobs/j/run/model.pt", {"s3:ResourceAccount": ACCOUNT}),
     Row("sagemaker-vpc", "ec2:CreateNetworkInterface", ec2("subnet/subnet-1"), on(**YES)),

@@ -130,7 +130,8 @@ def _run(rules: Any, account: str, region: str, target: dict[str, Any]) -> None:
         return
     view, wanted = view_of(account, region, {}), json.loads(target["Input"])
     starter = Caller(target["RoleArn"], (policy("scheduler"),))
-    start = Need("ssm:StartAutomationExecution", view.arn("ssm", f"document/{wanted['DocumentName']}"))
+    document = view.arn("ssm", f"document/{wanted['DocumentName']}")
+    start = Need("ssm:StartAutomationExecution", document, {"aws:PrincipalAccount": account})
     if wanted["DocumentName"] != SWEEPER_DOCUMENT or not starter.may(start):
         return
     grace = timedelta(minutes=int(wanted.get("Parameters", {}).get("GraceMinutes", ["15"])[0]))

@@ -288,5 +288,6 @@ ON_ONE = {
     "logs:FilterLogEvents": _GROUPS,
     "logs:PutLogEvents": _STREAM,
     "logs:PutRetentionPolicy": _GROUPS,
+    "ssm:DescribeDocument": ("arn:aws:ssm:{region}:{account}:document/{Name}",),
     "secretsmanager:GetSecretValue": ("arn:aws:secretsmanager:{region}:{account}:secret:{SecretId}-Ab1Cd2",),
 }

@@ -161,7 +161,8 @@ def _text(value: Any) -> str:
 
 
 def _filled(text: str, context: Context) -> str:
-    """`text` with the values of IAM's variables, such as ${aws:PrincipalAccount}."""
+    """`text` with the values of IAM's variables, such as ${aws:PrincipalAccount}, and with the account in it."""
+    text = text.replace("@ACCOUNT@", "${aws:PrincipalAccount}")  # which launch.infra fills in
     return re.sub(r"\$\{([^}]+)\}", lambda name: str(context.get(name[1], "<unknown>")), text)
 
 
