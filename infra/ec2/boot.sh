@@ -227,6 +227,8 @@ names() { cut -d' ' -f3- "$@" | sort; }
 restore() {
     rm -f "$UPLOADED" # nothing is uploaded until everything is here
     # Without --exact-timestamps, an old file of the same size would be kept.
+    # What the training has linked elsewhere must not lead root there.
+    find "$RUN" -type l -delete
     # chmod: the image's user, whatever it is, must be able to write these files.
     s3 sync --exact-timestamps "$FOLDER/run" "$RUN" && chmod -R a+rwX "$RUN" && list_files >"$UPLOADED"
 }
@@ -235,14 +237,18 @@ restore() {
 upload_changes() {
     [ -e "$UPLOADED" ] || return 0
     list_files >"$UPLOADED.new" || return 1 # a file missing in the list would be removed
-    each_file cp "$RUN" < <(comm -13 "$UPLOADED" "$UPLOADED.new" | names) &&
+    each_file cp --no-follow-symlinks "$RUN" < <(comm -13 "$UPLOADED" "$UPLOADED.new" | names) &&
         each_file rm < <(comm -23 <(names "$UPLOADED") <(names "$UPLOADED.new")) &&
         mv "$UPLOADED.new" "$UPLOADED"
 }
 
-each_file() { # cp|rm [FROM]: applies it in the job folder to all files named on standard input, at once
+each_file() { # cp|rm [FLAG FROM]: applies it in the job folder to all files named on standard input, at once
     local name only=()
-    while read -r name; do only+=(--include "$name"); done
+    while IFS= read -r name; do
+        # A name is no pattern: one of * would name all files.
+        name=${name//[/[[]} name=${name//\*/[*]}
+        only+=("--include=${name//\?/[?]}")
+    done
     [ ${#only[@]} = 0 ] || s3 "$@" "$FOLDER/run" --recursive --exclude '*' "${only[@]}"
 }
 

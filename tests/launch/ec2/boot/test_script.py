@@ -141,3 +141,30 @@ def test_the_password_is_of_the_registrys_region(registry: str, region: str) -> 
     """Another region's registry takes no other: https://docs.aws.amazon.com/cli/latest/reference/ecr/get-login-password.html"""
     said = run_function("log_in", f"REGION=us-west-2 REGISTRY={registry}; log_in", aws='echo "$@"', docker="cat")
     assert said == f"ecr get-login-password --region {region}"
+
+
+def test_root_follows_no_link_of_the_trainings_and_takes_no_name_for_a_pattern(tmp_path: Path) -> None:
+    """The training, which is nobody on the node, owns the run folder, and may also write what the job folder has.
+
+    https://docs.aws.amazon.com/cli/latest/reference/s3/cp.html: links are followed unless it is told not to, and
+    --include takes patterns.
+    """
+    run, outside = tmp_path / "run", tmp_path / "outside"
+    run.mkdir(), outside.mkdir()
+    (run / "sub").symlink_to(outside)
+    names = r"^(?:restore|upload_changes|each_file)\(\) \{.*?^\}|^(?:list_files|names)\(\)[^\n]*"
+    script = "\n".join([
+        f"RUN={run} UPLOADED={tmp_path}/uploaded FOLDER=s3://b/jobs/j",
+        # What `aws s3 sync` does for a key run/sub/file.
+        's3() { echo "$@"; [ "$1" != sync ] || { mkdir -p "$RUN/sub" && echo x >"$RUN/sub/file"; }; }',
+        *re.findall(names, user_data(), re.DOTALL | re.MULTILINE),
+        "restore",
+        f"ln -s {outside} $RUN/out; touch '{run}/-a b' '{run}/img[1]*?.png'",
+        "upload_changes",
+    ])  # fmt: skip
+    ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+
+    assert list(outside.iterdir()) == []
+    assert (ended.stderr, (run / "sub/file").read_text()) == ("", "x\n")
+    copied = f"cp --no-follow-symlinks {run} s3://b/jobs/j/run --recursive --exclude *"
+    assert ended.stdout.splitlines()[-1] == f"{copied} --include=-a b --include=img[[]1][*][?].png"
