@@ -32,7 +32,7 @@ def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
             _download(aws, training_job.model, packed)
             packed.seek(0)
             with tarfile.open(fileobj=packed, mode="r:gz") as tar:
-                tar.extractall(unpacked, filter="data")  # nothing outside of it, no links, no devices
+                tar.extractall(unpacked, filter=_plain)  # nosec B202  # which is stricter than "data"
             shutil.copytree(unpacked, target, dirs_exist_ok=True, copy_function=shutil.move)
     except DAMAGE as error:
         raise AwsError(
@@ -44,6 +44,16 @@ def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
             f"cannot write to {target} ({error.strerror}); free some space and fetch the result again:\n  {attach}"
         ) from error
     return target
+
+
+def _plain(entry: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
+    """tarfile's filter for what lies inside of `folder`, without devices; leaves out symbolic links.
+
+    By these an archive gets past Python's own filter where that is older than mid-2025 (CVE-2025-4517), and every
+    training of the account may write the result of another.
+    """
+    filtered = tarfile.data_filter(entry, folder)
+    return None if entry.issym() else filtered
 
 
 def _download(aws: Aws, uri: str, file: IO[bytes]) -> None:

@@ -129,6 +129,19 @@ def test_a_link_out_of_the_folder_is_refused(stage: Stage, tmp_path: Path) -> No
     assert not (tmp_path / NAME / "link").exists()
 
 
+def test_a_link_within_the_folder_is_left_out(stage: Stage, tmp_path: Path) -> None:
+    """CVE-2025-4517: by long chains of such links an archive wrote anywhere, past tarfile's own filter."""
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w:gz") as tar:
+        link = tarfile.TarInfo("link")
+        link.type, link.linkname = tarfile.SYMTYPE, "metrics.jsonl"
+        tar.addfile(link)
+        tar.addfile(tarfile.TarInfo("metrics.jsonl"))
+    stage.account.write(KEY, whole.getvalue())
+    found = fetch_result(stage.aws, DONE, tmp_path)
+    assert [path.name for path in found.iterdir()] == ["metrics.jsonl"]
+
+
 def test_a_folder_that_cannot_be_written_is_told_with_the_way_around(stage: Stage, tmp_path: Path) -> None:
     stage.account.write(KEY, tar_gz({"model.pt": "w"}))
     (tmp_path / "runs").write_text("a file in the way")
