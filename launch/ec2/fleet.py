@@ -19,8 +19,9 @@ from launch.core.names import (
     read_usd,
     tag_values,
 )
+from launch.ec2.apart import told_apart
 from launch.ec2.names import GENERATION_TAG, ONCE_TAG, SCHEDULE_GROUP, SPEC_TAG, group_name
-from launch.ec2.ownership import Foreign, owned
+from launch.ec2.ownership import Foreign
 
 # EC2's reasons for the end of nodes that it took and then could not start: no machine, or no volume.
 # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html
@@ -148,8 +149,8 @@ def find(aws: Aws, job: str | None = None) -> Fleet:
         ("security-group", "GroupId"): aws.pages("ec2", "DescribeSecurityGroups", "SecurityGroups", filters),
         ("placement-group", "GroupName"): aws.call("ec2", "DescribePlacementGroups", filters)["PlacementGroups"],
     }
-    told_apart = [owned(kind, id_key, described) for (kind, id_key), described in found.items()]
-    instances, volumes, interfaces, groups, placements = (ours for ours, _ in told_apart)
+    apart = told_apart(aws, found)
+    instances, volumes, interfaces, groups, placements = (ours for ours, _ in apart)
     terminated = {i["InstanceId"] for i in instances if i["State"]["Name"] == "terminated"}
     resources = _volumes(volumes)
     resources += _interfaces(interfaces, terminated)
@@ -163,21 +164,27 @@ def find(aws: Aws, job: str | None = None) -> Fleet:
         started=_latest(tags, STARTED_TAG),
         deadlines=_latest(tags, DEADLINE_TAG),
         buckets=_buckets(tags),
-        foreign=tuple(thing for _, others in told_apart for thing in others),
+        foreign=tuple(thing for _, others in apart for thing in others),
         specs=_specs(instances, [*groups, *placements]),
     )
 
 
 def nodes_of(aws: Aws, job: str) -> Fleet:
     """Only the nodes of find(), with one request."""
-    return Fleet(_in_order(owned("node", "InstanceId", _instances(aws, job))[0]))
+    ((instances, _),) = told_apart(aws, {("node", "InstanceId"): _instances(aws, job)})
+    return Fleet(_in_order(instances))
 
 
 def nodes_and_volumes(aws: Aws, job: str) -> Fleet:
     """Only the nodes and volumes of find(), with two requests."""
-    nodes = nodes_of(aws, job).nodes
-    volumes = aws.pages("ec2", "DescribeVolumes", "Volumes", _tagged(job))
-    return Fleet(nodes, tuple(_volumes(owned("volume", "VolumeId", volumes)[0])))
+    (instances, _), (volumes, _) = told_apart(
+        aws,
+        {
+            ("node", "InstanceId"): _instances(aws, job),
+            ("volume", "VolumeId"): aws.pages("ec2", "DescribeVolumes", "Volumes", _tagged(job)),
+        },
+    )
+    return Fleet(_in_order(instances), tuple(_volumes(volumes)))
 
 
 def _instances(aws: Aws, job: str | None) -> list[Any]:

@@ -3,11 +3,11 @@
 Anybody who may tag can copy a tag, or write anything into one.  What is not wholly ours is shown and never touched.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launch.core.names import JOB_TAG, foreign_tag, tag_values
+from launch.core.names import JOB_TAG, OWNER_TAG, foreign_tag, tag_values
 
 Described = Mapping[str, Any]
 
@@ -37,3 +37,21 @@ def owned(kind: str, id_key: str, described: Iterable[Described]) -> tuple[list[
         else:
             ours.append(row)
     return ours, others
+
+
+def disputed(tags: Iterable[Mapping[str, str]]) -> frozenset[str]:
+    """The jobs whose things, all with all of our tags, have several owners."""
+    owners: dict[str, set[str]] = {}
+    for values in tags:
+        if OWNER_TAG in values:
+            owners.setdefault(values[JOB_TAG], set()).add(values[OWNER_TAG])
+    return frozenset(job for job, known in owners.items() if len(known) > 1)
+
+
+def of_others(kind: str, id_key: str, row: Described, me: str, mine: Collection[str]) -> Foreign | None:
+    """The thing of `row`, if its owner is another than `me` and its job one of `mine`."""
+    values = tag_values(row)
+    owner = values.get(OWNER_TAG, me)
+    if owner == me or values[JOB_TAG] not in mine:
+        return None
+    return Foreign(kind, row[id_key], values[JOB_TAG], f"{OWNER_TAG}={owner}")

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from launch.core.names import JOB_TAG, TIME, foreign_tag, read_usd, tag_values, tags
-from launch.ec2.fleet import find
+from launch.ec2.fleet import find, nodes_of
+from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.terminal import Terminal
 from trainer.errors import SettingsError
@@ -78,6 +79,29 @@ def test_a_copied_tag_neither_ends_nor_extends_the_job_it_names(terminal: Termin
     assert [node.id for node in fleet.nodes] == [mine]
     assert fleet.deadlines["demo"] > datetime.now(UTC) + timedelta(hours=11)
     assert fleet.buckets == {"demo": terminal.account.bucket}
+
+
+def test_another_launchers_machine_under_the_jobs_name_does_not_keep_it_from_being_stopped(terminal: Terminal) -> None:
+    """IAM lets a launcher write any job into the tags of machines that have his own id as their owner, and nobody else
+    end these: EC2 refuses a request that names one, and with it the job's own nodes would live on.
+    https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_TerminateInstances.html
+    """
+    account, (mine,) = terminal.account, terminal.start("demo", hours_ago=1)
+    values = tag_values({"Tags": tags("demo", "attackers", NOW, datetime(2199, 1, 1, tzinfo=UTC))})
+    theirs = database(account)
+    named = [{"Key": key, "Value": value} for key, value in values.items()]
+    account.aws().call("ec2", "CreateTags", {"Resources": [theirs], "Tags": named})
+    put(account, mine, owner=MOTOS_USER_ID)
+    put(account, theirs, owner="AIDAYOU")
+
+    fleet = find(account.aws(), "demo")
+    assert ([node.id for node in fleet.nodes], fleet.buckets) == ([mine], {"demo": account.bucket})
+    assert fleet.deadlines["demo"] < datetime.now(UTC) + timedelta(hours=13)
+    assert [node.id for node in nodes_of(account.aws(), "demo").nodes] == [mine]
+    assert terminal.type("stop", "demo") == 0
+    assert [node.id for node in account.nodes] == [theirs]
+    assert theirs not in str(account.asked("TerminateInstances"))
+    assert "not touched: its tag aws-ddp-toolkit:owner is 'AIDAYOU'" in terminal.text
 
 
 def test_leaks_asks_before_it_deletes(terminal: Terminal) -> None:
