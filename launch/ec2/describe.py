@@ -67,14 +67,19 @@ def _snapshot(resolved: Resolved, facts: Facts) -> Snapshot | None:
 
 
 def _times(options: Ec2Options, facts: Facts) -> tuple[datetime, datetime]:
-    """Start and deadline: those in job.json, unless that start has ended; else from now."""
+    """Start and deadline: those in job.json, unless that start has ended; else from now.
+
+    Other launchers may write that file, so no deadline is later than the limit and what is tagged allow.
+    """
     spec = facts.spec or {}
-    goes_on = {"started", "deadline"} <= spec.keys() and "ended" not in spec
-    if goes_on and (facts.fleet.living or _utc(spec["deadline"]) > facts.now):
-        return _utc(spec["started"]), _utc(spec["deadline"])
-    started = facts.now.astimezone(UTC).replace(microsecond=0)
     # The limit of the training begins with its nodes; see roster.py.
-    deadline = started + timedelta(hours=options.max_hours + options.wait_for_capacity)
+    most = timedelta(hours=options.max_hours + options.wait_for_capacity)
+    goes_on = {"started", "deadline"} <= spec.keys() and "ended" not in spec and _utc(spec["started"]) <= facts.now
+    if goes_on and (facts.fleet.living or _utc(spec["deadline"]) > facts.now):
+        started, deadline = _utc(spec["started"]), _utc(spec["deadline"])
+        return started, min(deadline, started + most, facts.fleet.deadlines.get(spec.get("job", ""), deadline))
+    started = facts.now.astimezone(UTC).replace(microsecond=0)
+    deadline = started + most
     block = facts.reservation.ends if facts.reservation else None
     return started, min(deadline, block - BEFORE_BLOCK_ENDS) if block else deadline
 

@@ -54,7 +54,9 @@ def planned_roster(cluster: Cluster) -> Roster:
 
 def ranks(nodes: Sequence[Node], previous: Mapping[str, Any] | None) -> list[tuple[int, Node]]:
     """Every node with its rank, by rank."""
-    old = {row["instance"]: row["rank"] for row in (previous or {}).get("nodes", ())}
+    # By rank first: no two nodes may have the same, whatever another launcher wrote there.
+    rows = {row["rank"]: row["instance"] for row in (previous or {}).get("nodes", ())}
+    old = {name: rank for rank, name in rows.items()}
     kept = {node.id: old[node.id] for node in nodes if old.get(node.id, len(nodes)) < len(nodes)}
     free = iter(sorted(set(range(len(nodes))) - set(kept.values())))
     ranked = [(kept[node.id] if node.id in kept else next(free), node) for node in nodes]
@@ -83,7 +85,7 @@ def _restarts(cluster: Cluster, generation: int, previous: Mapping[str, Any] | N
     """How often this start of the job was given new nodes for lost ones."""
     if previous is None or previous["started"] != int(cluster.started.timestamp()):
         return 0
-    return int(previous["restarts"]) + int(generation != previous["generation"])
+    return int(previous.get("restarts", 0)) + int(generation != previous.get("generation"))
 
 
 def _content(cluster: Cluster, generation: int, restarts: int, rows: Sequence[Mapping[str, Any]]) -> Roster:

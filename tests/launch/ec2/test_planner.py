@@ -19,7 +19,7 @@ from launch.core.published import Content
 from launch.core.quotas import needs_in
 from launch.ec2.backend import BACKEND
 from launch.ec2.facts import Quota, Reservation, Snapshot
-from launch.ec2.fleet import Resource
+from launch.ec2.fleet import Fleet, Resource
 from launch.ec2.machines import user_data
 from launch.ec2.planner import Launch
 from launch.ec2.requests import spec
@@ -328,6 +328,17 @@ def test_a_start_that_broke_off_keeps_its_token_and_its_deadline() -> None:
     again = plan(replace(FACTS, now=NOW.replace(hour=15), spec=written))
     assert launches(again) == launches(plan())
     assert not again.problems
+
+
+def test_no_time_limit_is_later_than_the_one_given_whatever_job_json_says() -> None:
+    """Every launcher may write it, and the digest that nodes carry is not of its times: see vouched.py."""
+    first, later = plan().payload.cluster, NOW.replace(hour=15)
+    for times in ({"deadline": 2**33 - 1}, {"deadline": 2**33 - 1, "started": 2**33 - 2}):
+        again = plan(replace(FACTS, now=later, spec={**spec(first), **times})).payload.cluster
+        assert again.deadline <= later + (first.deadline - first.started)
+    fleet = Fleet((node(0),), deadlines={NAME: NOW + timedelta(hours=3)})
+    again = plan(replace(FACTS, spec={**spec(first), "deadline": 2**33 - 1}, fleet=fleet)).payload.cluster
+    assert again.deadline == NOW + timedelta(hours=3)
 
 
 def test_a_job_that_has_ended_starts_anew_with_a_limit_of_its_own() -> None:

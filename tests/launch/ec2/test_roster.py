@@ -42,6 +42,14 @@ def test_telling_the_same_nodes_again_changes_nothing() -> None:
     assert roster(cluster(), fleet(node(0), node(1)), previous) == previous
 
 
+def test_no_two_nodes_have_one_rank_whatever_another_launcher_wrote_there() -> None:
+    previous = roster(cluster(), fleet(node(0), node(1)), None)
+    for row in previous["nodes"]:
+        row["rank"] = 1
+    again = roster(cluster(), fleet(node(0), node(1)), previous)
+    assert [row["rank"] for row in again["nodes"]] == [0, 1]
+
+
 def test_a_new_start_of_a_job_has_all_its_restarts() -> None:
     previous = {**roster(cluster(), fleet(node(0), node(1)), None), "restarts": 3, "started": 0}
     assert roster(cluster(), fleet(node(5, generation=4), node(6, generation=4)), previous)["restarts"] == 0
