@@ -5,10 +5,9 @@ has to read log lines.
 """
 
 import json
-import math
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
@@ -30,6 +29,7 @@ def no_record(exit_code: int, reason: str) -> None:
 # interrupted: saved, and goes on when it is started again; stopped: somebody asked for its end.
 State = Literal["done", "failed", "interrupted", "stopped"]
 
+LARGEST = 1e12  # seconds or USD
 STOPPED_CODES = (129, 130, 143)  # 128 + SIGHUP, SIGINT, SIGTERM
 
 
@@ -71,18 +71,20 @@ def parse(text: str | bytes) -> Outcome | None:
     """The outcome in the text of an outcome.json; None where it is damaged, so that readers fall back on the rest."""
     try:
         content: Any = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(content, dict) or content.get("state") not in get_args(State):
         return None
     known = {field.name for field in fields(Outcome)}
     kept = {name: value for name, value in content.items() if name in known}
-    for name in ("seconds", "usd"):
-        if not _is_amount(kept.get(name)):
-            return None
-    if not isinstance(kept.get("exit_code"), int):
-        return None
-    return Outcome(**kept)
+    return Outcome(**kept) if _fits(kept) else None
+
+
+def _fits(kept: Mapping[str, Any]) -> bool:
+    """Whether the fields of an Outcome are of its types: anybody may have written them."""
+    amounts = all(_is_amount(kept.get(name)) for name in ("seconds", "usd"))
+    texts = all(isinstance(kept.get(name, ""), str) for name in ("reason", "job", "ended"))
+    return amounts and texts and isinstance(kept.get("exit_code"), int)
 
 
 def read(folder: Path) -> Outcome | None:
@@ -94,7 +96,7 @@ def read(folder: Path) -> Outcome | None:
 
 
 def _is_amount(value: object) -> bool:
-    return value is None or (isinstance(value, (int, float)) and math.isfinite(value))
+    return value is None or (isinstance(value, (int, float)) and abs(value) < LARGEST)  # which NaN is not
 
 
 @contextmanager

@@ -1,4 +1,7 @@
-"""The progress of a training: the lines of metrics.jsonl in its job's folder, and the newest in words.  Reads only."""
+"""The progress of a training: the lines of metrics.jsonl in its job's folder, and the newest in words.  Reads only.
+
+Every training of the account may write that file, so what cannot be the trainer's is left out, as a line cut off.
+"""
 
 import json
 from collections.abc import Mapping
@@ -10,27 +13,41 @@ from trainer.contract import METRICS
 
 Record = Mapping[str, Any]
 
+ALWAYS = ("epoch", "images_per_s", "epoch_s")
+SOMETIMES = (("loss", "train_loss", ".4f"), ("accuracy", "train_top1", ".1%"), ("test accuracy", "eval_top1", ".1%"))
+LARGEST = 1e15
+
 
 def records(aws: Aws, folder: Folder) -> list[Record]:
     """The complete lines of the run's metrics.jsonl; empty if there is none yet.  Raises AwsError."""
-    found = []
+    found = list[Record]()
     for line in (aws.read(folder.bucket, folder.run + METRICS) or b"").decode(errors="replace").splitlines():
         try:
-            found.append(json.loads(line))
-        except json.JSONDecodeError:  # cut off
+            content = json.loads(line)
+        except (ValueError, RecursionError):  # cut off
             continue
+        if isinstance(content, dict):
+            found.append(content)
     return found
 
 
+def _is_epoch(content: Record) -> bool:
+    """Whether it has what in_words() shows."""
+    always = all(_is_number(content.get(key)) for key in ALWAYS)
+    return always and all(content.get(key) is None or _is_number(content[key]) for _, key, _ in SOMETIMES)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < LARGEST  # which NaN is not
+
+
 def newest(aws: Aws, folder: Folder) -> Record | None:
-    """The last of records()."""
-    found = records(aws, folder)
-    return found[-1] if found else None
+    """The last of records() that in_words() can show."""
+    return next(filter(_is_epoch, reversed(records(aws, folder))), None)
 
 
 def in_words(record: Record, epochs: str) -> str:
     """A record for a reader, without values that are not numbers.  epochs: of the whole training."""
-    formats = (("loss", "train_loss", ".4f"), ("accuracy", "train_top1", ".1%"), ("test accuracy", "eval_top1", ".1%"))
     parts = [f"epoch {record['epoch']}/{epochs}"]
-    parts += [f"{label} {record[key]:{how}}" for label, key, how in formats if record.get(key) is not None]
+    parts += [f"{label} {record[key]:{how}}" for label, key, how in SOMETIMES if record.get(key) is not None]
     return ", ".join([*parts, f"{record['images_per_s']:,.0f} images/s, {record['epoch_s']:.1f} s"])

@@ -28,7 +28,7 @@ def confirm(what: str) -> None:
     if not sys.stdin.isatty():
         raise SettingsError(f"{what}; add --yes to confirm.")
     try:
-        answer = input(f"\n{what}.  Continue? [yes/no] ").strip().lower()
+        answer = input(f"\n{harmless(what)}.  Continue? [yes/no] ").strip().lower()
     except EOFError:
         answer = "no"
     if answer not in ("y", "yes"):

@@ -145,7 +145,7 @@ def _after_loss(situation: Situation, lost: list[int], max_restarts: int) -> Ver
     if silent := _never_reported(situation, lost):
         return silent
     sick = situation.sick
-    if situation.members["restarts"] >= max_restarts:
+    if situation.members.get("restarts", 0) >= max_restarts:
         if sick:
             return of_failure(sick[min(sick)])
         reason = f"node {lost[0]} was lost, and no restarts are left; see --max-restarts"

@@ -166,9 +166,9 @@ def _facts(view: View) -> Iterator[tuple[str, str]]:
 
 def _epochs(spec: Record | None) -> str:
     """The number of epochs, from the job's own command line; ? if that is not known."""
-    if not spec:
+    if not spec or "train" not in spec:
         return "?"
-    words = list(spec["train"])
+    words = [*spec["train"], "?"]
     default = TrainConfig.model_fields["epochs"].default
     return str(words[words.index("--epochs") + 1] if "--epochs" in words else default)
 
@@ -178,10 +178,16 @@ def _cost(view: View) -> str:
         return _cost_of_nodes(view, f" so far, {usd(usd_per_hour(view.fleet))} per hour now")
     if view.outcome and view.outcome.usd is not None:
         return _final_cost(view.outcome, is_spot=bool((view.spec or {}).get("where", {}).get("spot")))
-    if view.spec and {"where", "started"} <= view.spec.keys() and not this_start(view.fleet):
+    if view.spec and _has_price(view.spec) and not this_start(view.fleet):
         ended = min(view.ended or view.now, view.deadline or view.now)
         return f"at most about {usd(most_it_cost(view.spec, ended))}"
     return _cost_of_nodes(view, "")
+
+
+def _has_price(spec: Record) -> bool:
+    """Whether job.json says what most_it_cost() counts with."""
+    where = spec.get("where", {})
+    return "started" in spec and {"nodes", "root_gb"} <= where.keys() and bool(where.get("instance_type"))
 
 
 def _cost_of_nodes(view: View, rate: str) -> str:

@@ -15,6 +15,7 @@ from launch.core.names import Folder
 Record = dict[str, Any]
 Check = Callable[[Any], bool]
 LATEST = 2**33  # seconds since 1970, in the year 2242
+MOST_USD = 1e6
 
 
 def _is_text(value: Any) -> bool:
@@ -42,6 +43,21 @@ def _object(fields: Mapping[str, Check], optional: Mapping[str, Check] | None = 
     return check
 
 
+def _is_price(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < MOST_USD
+
+
+def _is_prices(value: Any) -> bool:
+    """Whether it is price.Prices as JSON."""
+    fields = {"usd_per_hour": _are_prices, "storage": _is_price, "source": _is_text,
+              "are_known": lambda known: type(known) is bool}  # fmt: skip
+    return _object({}, fields)(value) and value.keys() <= fields.keys()
+
+
+def _are_prices(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_price, value.values()))
+
+
 def _or_none(check: Check) -> Check:
     return lambda value: value is None or check(value)
 
@@ -52,15 +68,15 @@ SPEC = _object(
     {
         "job": _is_text, "region": _is_text, "train": _list_of(_is_text), "started": _is_time, "deadline": _is_time,
         "where": _object({}, {"nodes": _is_count, "root_gb": _is_count, "instance_type": _list_of(_is_text)}),
-        "ended": _is_time, "stop_asked": _is_time, "regions": _list_of(_is_text),
+        "ended": _is_time, "stop_asked": _is_time, "regions": _list_of(_is_text), "prices": _is_prices,
     },
 )  # fmt: skip
 ROW = _object({"rank": _is_count, "instance": _is_text}, {"address": _is_text, "data_volume": _or_none(_is_text)})
 MEMBERS = _object(
-    {"nodes": _list_of(ROW)},
     {
-        "job": _is_text, "started": _is_time, "deadline": _is_time, "generation": _is_count, "restarts": _is_count,
+        "nodes": _list_of(ROW), "job": _is_text, "started": _is_time, "deadline": _is_time,
     },
+    {"generation": _is_count, "restarts": _is_count},
 )  # fmt: skip
 RECORD = _object(
     {

@@ -133,10 +133,12 @@ class JobHandle:
 
     def status(self) -> str:
         """The text of `python -m launch.sagemaker status JOB`."""
+        from launch.core.progress import newest
         from launch.sagemaker.status import as_text
 
-        records = self.metrics()
-        return as_text(self.training_job, records[-1] if records else None, self._runtime.clock.utc())
+        folder = self._training_job.folder
+        epoch = newest(self._runtime.aws, folder) if folder else None
+        return as_text(self.training_job, epoch, self._runtime.clock.utc())
 
     def metrics(self) -> list[Mapping[str, Any]]:
         """One record an epoch; see trainer/README.md.  While the job runs they arrive with the checkpoints."""

@@ -11,12 +11,26 @@ from tests.launch.ec2.known import plan
 from tests.launch.ec2.terminal import Terminal
 
 NESTED = "[" * 100_000
+# An epoch and an end as the trainer writes them, with one thing in them that is not the trainer's.
+EPOCH = '{"epoch": 1, "images_per_s": 1.0, "epoch_s": 1.0, %s}'
+END = '{"state": "done", "exit_code": 0, "ended": "2999", %s}'
 BAD = {
     "job.json": (
         "nonsense", "[]", "3", "{}", NESTED, '{"backend": "sagemaker"}', '{"backend": ["ec2"]}',
         '{"where": 3, "stop_asked": "x", "regions": 3}', '{"started": 1e400, "deadline": "soon", "ended": NaN}',
+        '{"where": {}, "started": 1}', '{"train": ["--epochs"]}', '{"prices": {"usd_per_hour": 3}}',
     ),
-    "cluster.json": ("3", NESTED, "{}", '{"nodes": {"rank": 0}}', '{"nodes": [{"rank": "first"}], "generation": []}'),
+    "cluster.json": (
+        "3", NESTED, "{}", '{"nodes": {"rank": 0}}', '{"nodes": [{"rank": "first"}], "generation": []}',
+        '{"nodes": []}',
+    ),
+    "run/metrics.jsonl": (
+        "3", "{}", NESTED, '{"epoch": []}', EPOCH % '"train_loss": "low"', EPOCH % '"epoch_s": 1e999',
+        EPOCH % f'"epoch": {"9" * 400}',
+    ),
+    "outcome.json": (
+        NESTED, END % '"ended": 3', END % '"seconds": 1e300', END % '"reason": ["x"]', END % f'"usd": {"9" * 400}',
+    ),
     "exits/i-1.json": ("[]", "{}", '{"instance": ["i-1"], "at": "now"}', '{"instance": "i-1", "at": 1e300}'),
 }  # fmt: skip
 
