@@ -41,6 +41,9 @@ ARGUED = {
     "getting-started-restrict-access-quickstart.html",
     ("reader", "LookAround", "RESOURCE_STAR"): READS,
     ("sagemaker", "LogToMlflow", "UNKNOWN_ACTION"): NEWER,
+    ("scheduler", "StartTheSweeper", "INVALID_ARN"): "launch.infra fills in the account, which no variable may stand "
+    "for: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_variables.html",
+    ("sweeper", "StartTheSweeper", "INVALID_ARN"): "the same",
     ("sagemaker-vpc", "JoinAllowedNetworks", "RESOURCE_MISMATCH"): ONE_OF_SEVERAL,
     ("sagemaker-vpc", "WithInterfacesOfThisVpc", "RESOURCE_MISMATCH"): ONE_OF_SEVERAL,
 }  # fmt: skip
