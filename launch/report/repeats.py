@@ -14,7 +14,8 @@ RESAMPLES = 2000
 def median_of(values: Iterable[float | None]) -> Measured | None:
     """The median with its 95 % interval by the percentile bootstrap; None where there are no values.
 
-    Of up to five values the interval is their whole range: so few say no more.
+    Of up to five values the interval is their whole range: so few say no more.  The true median is in that of two
+    values in 50 of 100 cases, of three in 75, of four in 88, of five in 94: all are on one side of it in 2 * 0.5^n.
     """
     known = tuple(value for value in values if value is not None)
     return _interval(known) if known else None

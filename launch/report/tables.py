@@ -80,7 +80,7 @@ def of_points(results: Findings) -> Table:
                "optimizer, ms", "all-reduce, GB/s", "peak memory, MiB", "test loss", "test accuracy")  # fmt: skip
     caption = (
         "Every point: medians of the steady epochs, with their range; of several runs their median with its 95% "
-        "interval, which of up to five is their whole range and less sure"
+        "interval, which of up to five is their whole range, and holds for two in 50%, for three in 75% of cases"
     )
     return Table("points", caption, columns, rows)
 

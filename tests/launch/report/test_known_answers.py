@@ -1,5 +1,6 @@
 """Folders of runs whose true answer is known, unlike a textbook's: what the report concludes of them."""
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -348,3 +349,13 @@ def test_a_law_whose_one_gpu_was_never_measured_says_so() -> None:
     assert "more than 10.0" in amdahl
     assert "off by at most 0.0%; one GPU alone was not measured)." in amdahl
     assert "so this is not checked; one GPU alone was not measured)." in gustafson
+
+
+@pytest.mark.parametrize(("count", "holds"), [(2, 0.5), (3, 0.75)])
+def test_the_page_says_how_seldom_the_range_of_few_seeds_holds(count: int, holds: float) -> None:
+    draw = random.Random(1)
+    ranges = [median_of(draw.gauss(0, 1) for _ in range(count)) for _ in range(200)]
+    share = sum(one is not None and one.low <= 0 <= one.high for one in ranges) / len(ranges)
+
+    assert share == pytest.approx(holds, abs=0.08)
+    assert f"for {'two' if count == 2 else 'three'} in {holds:.0%}" in of_points(find([run("a")])).caption
