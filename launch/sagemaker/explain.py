@@ -188,6 +188,8 @@ def _about_the_type(resolved: Resolved) -> Iterator[str]:
 
 
 def _about_quotas(facts: Facts) -> Iterator[str]:
+    if facts.running is not None:  # nothing is started, and what it has is its own
+        return
     for quota in facts.quotas:
         if quota.is_exceeded:
             unit = "" if quota.unit == "instances" else f" {quota.unit}"

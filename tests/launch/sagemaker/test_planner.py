@@ -256,6 +256,9 @@ def test_what_a_running_start_has_of_a_quota_is_told_to_whoever_runs_others_besi
     )}  # fmt: skip
 
     assert held == {"ml.g5.2xlarge for training job usage": 2, across.name: 2}
+    full = replace(known, quotas=(Quota("ml.g5.2xlarge for training job usage", 2, 2),))
+    assert not [text for text in plan(full, nodes=2).warnings if "will refuse the job" in text]
+    assert [text for text in plan(replace(full, running=None), nodes=2).warnings if "will refuse the job" in text]
     assert set(spot.values()) == {0}
 
 
