@@ -19,7 +19,7 @@ from launch.data.image import Which, find_tools
 from launch.data.lookup import find_snapshots, look_up, place_of
 from launch.data.options import CopyOptions, DeleteOptions, ListOptions, NameOptions, PublishOptions
 from launch.data.patient import Patient
-from launch.data.prepared import Prepared, check_nothing_else, count_source, is_prepared, read_prepared
+from launch.data.prepared import Prepared, check_nothing_else, check_source, count_source, is_prepared, read_prepared
 from launch.data.publish import Publisher
 from launch.data.remove import plan_removal
 from launch.data.state import State
@@ -153,6 +153,7 @@ class Commands:
         else:
             self._say(f"{target} was prepared before and is taken as it is; delete it to have it prepared again")
             _check_flags(target, options)
+            check_source(read_prepared(target), source)
         return _read(target, options)
 
     def _prepare(self, options: PublishOptions, source: Path, target: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.core.published import MANIFEST, Content, content_in
+from trainer.datasets.tree import find_tree, list_files
 from trainer.errors import DataError, SettingsError
 
 FORMAT, VERSION = "webdataset", 1
@@ -104,6 +105,23 @@ def check_nothing_else(prepared: Prepared) -> None:
             raise DataError(f"{path} is a link, which leads nowhere in a snapshot; put there what it leads to.")
         if not path.is_dir() and name not in known:
             raise DataError(f"{path} is no part of the data set, and would be published; move it to another folder.")
+
+
+def check_source(prepared: Prepared, source: Path) -> None:
+    """Raises SettingsError for a folder of images in which there are others than when it was prepared."""
+    made_of = json.loads(prepared.manifest).get("source", {})
+    if made_of.get("kind") != "folder":
+        return
+    tree, images, size = find_tree(source), 0, 0
+    for root in (tree.train, tree.evaluation):
+        for name in list_files(root, tree.classes).names:
+            images, size = images + 1, size + (root / name).stat().st_size
+    if (images, size) != (made_of.get("images"), made_of.get("bytes")):
+        raise SettingsError(
+            f"{source} has {images:,} images of {size:,} bytes, and {prepared.folder} was made of "
+            f"{made_of.get('images', 0):,} of {made_of.get('bytes', 0):,}; delete it to have them prepared again, or "
+            "publish that folder itself."
+        )
 
 
 def check_digest(path: Path, file: File) -> None:

@@ -317,6 +317,24 @@ def test_images_that_were_prepared_otherwise_are_not_published_as_if_they_were(
     assert desk.publish("--to", "s3", "--resize", "256", source=photos) == 0, desk.text
 
 
+def test_images_that_came_after_preparing_are_not_left_out_unsaid(
+    desk: Desk, photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for split in ("train", "val"):  # two classes are the least
+        (photos / split / "dog").mkdir()
+        (photos / split / "dog" / "0.jpg").write_bytes(b"an image")
+    target = write_prepared(photos.with_name("photos-prepared"))
+    manifest = json.loads((target / "manifest.json").read_text())
+    manifest["source"] = {"kind": "folder", "images": 4, "bytes": 4 * len(b"an image")}
+    (target / "manifest.json").write_text(json.dumps(manifest))
+    assert desk.publish("--to", "s3", "--dry-run", source=photos) == 0, desk.text
+
+    (photos / "train/cat/1.jpg").write_bytes(b"another")
+    assert desk.publish("--to", "s3", source=photos) == 2
+    assert "has 5 images of 39 bytes, and" in capsys.readouterr().err
+    assert desk.s3() == {}
+
+
 def test_what_ends_preparing_ends_publishing_with_its_code(
     desk: Desk, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
