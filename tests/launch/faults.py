@@ -102,15 +102,15 @@ def _error(protocol: str, code: str, status: int, message: str) -> Answer:
 class Faults:
     """Faults for the calls that follow, numbered from 1.
 
-    calls: those made; slept: botocore's pauses, in seconds; waited_s: their sum.
+    calls: those made, by any thread; slept: botocore's pauses, in seconds; waited_s: their sum.
     """
 
     calls: list[Request] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
     waited_s: float = 0.0
     _rules: list[tuple[Callable[[Request], bool], Fault]] = field(default_factory=list)
-    _attempts: int = 0
-    _current: tuple[Request, str, Fault | None] | None = None
+    _numbering: threading.RLock = field(default_factory=threading.RLock)
+    _now: threading.local = field(default_factory=threading.local)  # a thread's current call, and its attempts
 
     def at(self, number: int, fault: Fault) -> "Faults":
         """`fault` at the call with this number."""
@@ -138,16 +138,16 @@ class Faults:
 
     def begin(self, call: Request, protocol: str) -> None:
         """A call begins; its attempts come through `send`."""
-        self.calls.append(call)
-        fault = next((fault for applies, fault in self._rules if applies(call)), None)
-        self._current, self._attempts = (call, protocol, fault), 0
+        with self._numbering:  # so that of two at once one is the first
+            self.calls.append(call)
+            fault = next((fault for applies, fault in self._rules if applies(call)), None)
+        self._now.call, self._now.attempts = (call, protocol, fault), 0
 
     def send(self, url: str, deliver: Callable[[], Answer]) -> Answer:
         """One attempt of the current call.  deliver: lets AWS answer it."""
-        assert self._current is not None
-        call, protocol, fault = self._current
-        self._attempts += 1
-        if fault is None or (fault.attempts is not None and self._attempts > fault.attempts):
+        call, protocol, fault = self._now.call
+        self._now.attempts += 1
+        if fault is None or (fault.attempts is not None and self._now.attempts > fault.attempts):
             return deliver()
         if fault.takes_effect:
             deliver()
