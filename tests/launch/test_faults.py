@@ -1,5 +1,9 @@
 """tests.launch.faults and tests.launch.ec2.account: that each fault and each stand-in does what it says."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
 import pytest
 
 from launch.core.aws import Aws
@@ -9,6 +13,7 @@ from tests.launch.faults import (
     EVERY,
     Died,
     Faults,
+    Request,
     died_after,
     died_before,
     lost,
@@ -125,3 +130,28 @@ def test_the_sweep_knows_every_kind_of_fault() -> None:
     assert sorted(EVERY) == [
         "answer lost", "answer lost once", "died after", "died before", "error after", "error before",
     ]  # fmt: skip
+
+
+def test_of_calls_that_threads_make_at_once_one_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = Faults().on("CopyObject", died_before())
+    threads = 8
+    at_once = threading.Barrier(threads)
+
+    class Slow(list[Request]):
+        def append(self, call: Request) -> None:
+            super().append(call)
+            with suppress(threading.BrokenBarrierError):
+                at_once.wait(0.2)  # until all have noted theirs, where nothing keeps them apart
+
+    monkeypatch.setattr(faults, "calls", Slow())
+
+    def copy(number: int) -> bool:
+        faults.begin(Request("s3", "CopyObject", {"Key": str(number)}), "rest-xml")
+        try:
+            faults.send("https://s3", lambda: (200, {}, ""))
+        except Died:
+            return True
+        return False
+
+    with ThreadPoolExecutor(threads) as pool:
+        assert sum(pool.map(copy, range(threads))) == 1
