@@ -9,7 +9,8 @@ from launch.core.price import usd
 from launch.doctor import permissions
 from launch.doctor.case import Case
 from launch.doctor.findings import Verdict, missing, ok, warning
-from launch.ec2 import fleet, leaks
+from launch.ec2 import leaks
+from launch.ec2.finding import find
 from launch.ec2.lookup import log_group_exists
 from launch.ec2.names import LOG_GROUP, SCHEDULE_GROUP
 from launch.infra.template import STACK_TAG
@@ -101,7 +102,7 @@ def budget(case: Case) -> Iterator[Verdict]:
 
 
 def left_on_ec2(case: Case) -> Iterator[Verdict]:
-    found = leaks.judge(fleet.find(case.aws), case.region, case.now)
+    found = leaks.judge(find(case.aws), case.region, case.now)
     leaking = [one for one in found if one.is_leak]
     if leaking:
         cost = usd(sum(one.usd_per_hour for one in leaking))

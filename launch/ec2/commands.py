@@ -14,7 +14,8 @@ from launch.core.names import Folder
 from launch.core.regions import look_around
 from launch.ec2 import leaks as leak
 from launch.ec2 import status as state
-from launch.ec2.fleet import Fleet, Node, find, nodes_of
+from launch.ec2.finding import find, nodes_of
+from launch.ec2.fleet import Fleet, Node
 from launch.ec2.folders import folder_of, is_known, known_folder, needed
 from launch.ec2.logs import streams_of
 from launch.ec2.names import command

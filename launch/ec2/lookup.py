@@ -16,7 +16,8 @@ from launch.core.price import CATALOGS, Prices
 from launch.core.published import content_of
 from launch.ec2.checks import Resolved
 from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot, Subnet
-from launch.ec2.fleet import Fleet, find, node
+from launch.ec2.finding import find, node
+from launch.ec2.fleet import Fleet
 from launch.ec2.names import BACKEND_NAME, LOG_GROUP
 from launch.ec2.quotas import COUNTED, quota_of
 from launch.ec2.vouched import unfinished

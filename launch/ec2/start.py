@@ -16,7 +16,7 @@ from launch.core.signals import Hangup, hangups, hangups_ignored, unless_gone
 from launch.ec2 import stop
 from launch.ec2.costs import cost_so_far
 from launch.ec2.ends import find_ends
-from launch.ec2.fleet import find
+from launch.ec2.finding import find
 from launch.ec2.names import command
 from launch.ec2.outcome import completed, stopped
 from launch.ec2.planner import Launch

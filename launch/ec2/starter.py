@@ -11,7 +11,8 @@ from launch.core.errors import AwsError
 from launch.core.perform import Say, perform
 from launch.core.plan import Plan, Request
 from launch.ec2 import machines, requests
-from launch.ec2.fleet import NO_START, TAKEN_BACK, Fleet, Resource, nodes_and_volumes, nodes_of
+from launch.ec2.finding import nodes_and_volumes, nodes_of
+from launch.ec2.fleet import NO_START, TAKEN_BACK, Fleet, Resource
 from launch.ec2.planner import Launch
 from launch.ec2.planning import plan_job
 from launch.ec2.requests import Cluster

@@ -10,7 +10,8 @@ from launch.core.errors import AwsError
 from launch.core.names import Folder
 from launch.core.patience import Patience, may_pass
 from launch.core.perform import Say
-from launch.ec2.fleet import Fleet, Node, Resource, find, nodes_of
+from launch.ec2.finding import find, nodes_of
+from launch.ec2.fleet import Fleet, Node, Resource
 from launch.ec2.names import BACKEND_NAME, SCHEDULE_GROUP, command
 from launch.ec2.written import spec_of
 from trainer.errors import SettingsError

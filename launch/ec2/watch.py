@@ -12,7 +12,7 @@ from launch.core.names import Folder
 from launch.core.patience import Patience
 from launch.core.perform import Say
 from launch.ec2.boot import Booting, console
-from launch.ec2.fleet import nodes_of
+from launch.ec2.finding import nodes_of
 from launch.ec2.judge import NeverReported, Replace, Situation, Verdict, judge, leftover_nodes
 from launch.ec2.logs import streams_of
 from launch.ec2.names import BACKEND_NAME, command

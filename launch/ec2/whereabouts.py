@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from launch.core.aws import Aws
-from launch.ec2.fleet import Fleet, find
+from launch.ec2.finding import find
+from launch.ec2.fleet import Fleet
 from launch.ec2.folders import folder_of
 from launch.ec2.names import BACKEND_NAME
 from launch.ec2.written import spec_of

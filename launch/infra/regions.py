@@ -8,7 +8,8 @@ from launch.core.aws import Aws
 from launch.core.errors import AwsError, Forbidden
 from launch.core.lookup import Lookups
 from launch.core.regions import look_everywhere
-from launch.ec2 import fleet, leaks
+from launch.ec2 import leaks
+from launch.ec2.finding import find
 from launch.infra.lookup import stack_of
 from launch.infra.template import STACK
 from launch.sagemaker import training_jobs
@@ -45,7 +46,7 @@ def _look(aws: Aws, now: datetime) -> Region:
 
 
 def _on_ec2(aws: Aws, now: datetime) -> tuple[str, ...]:
-    jobs = [finding.job for finding in leaks.judge(fleet.find(aws), aws.region, now)]
+    jobs = [finding.job for finding in leaks.judge(find(aws), aws.region, now)]
     return tuple(f"{job} in {aws.region} (python -m launch.ec2 stop {job} --region {aws.region})" for job in jobs)
 
 

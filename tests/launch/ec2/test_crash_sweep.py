@@ -49,7 +49,7 @@ FOR_READS = "error before"
 KINDS = [kind for kind in EVERY if kind != "died before"]
 # Where a command begins to differ from one that is tried from its first call.
 FROM = {"one volume": "CreateVolume"}
-ASKING = {"launch.ec2.fleet"}  # on behalf of the others
+ASKING = {"launch.ec2.finding"}  # on behalf of the others
 Act = Callable[[Stage], object]
 Options = Callable[[Account], dict[str, object]]
 Place = tuple[str, int]

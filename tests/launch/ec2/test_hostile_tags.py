@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from launch.core.names import JOB_TAG, TIME, foreign_tag, read_usd, tag_values, tags
-from launch.ec2.fleet import find, nodes_of
+from launch.ec2.finding import find, nodes_of
 from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.terminal import Terminal

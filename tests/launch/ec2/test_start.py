@@ -12,7 +12,7 @@ import pytest
 
 from launch.core.errors import AwsError, Ended
 from launch.core.signals import Hangup
-from launch.ec2.fleet import find
+from launch.ec2.finding import find
 from launch.ec2.spec import job_named
 from launch.ec2.start import launch
 from tests.launch.ec2.account import SPOT_INTERRUPTION, Account

@@ -10,7 +10,7 @@ from functools import cache
 from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.plan import Plan
-from launch.ec2.fleet import find
+from launch.ec2.finding import find
 from launch.ec2.planner import Launch
 from launch.ec2.planning import plan_job
 from launch.ec2.remove import Target, remove

@@ -1,11 +1,12 @@
-"""What EC2 tells of a job's nodes and things, in our words."""
+"""launch.ec2.finding: what EC2 tells of a job's nodes and things, in our words."""
 
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from launch.ec2.fleet import Node, find, node, nodes_of
+from launch.ec2.finding import find, node, nodes_of
+from launch.ec2.fleet import Node
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.terminal import Terminal
 
