@@ -11,11 +11,11 @@ from launch.core.job import Job
 from launch.core.names import bucket_of
 from launch.core.network import Exit
 from launch.doctor.findings import NotExamined
-from launch.ec2 import checks as ec2_checks
 from launch.ec2 import lookup
 from launch.ec2.describe import describe
 from launch.ec2.facts import Ami, Facts, Snapshot, Subnet
 from launch.ec2.requests import Cluster
+from launch.ec2.resolved import Resolved as Ec2Resolved
 from launch.sagemaker import checks as sagemaker_checks
 from trainer.errors import TrainerError
 
@@ -42,7 +42,7 @@ class Case:
 
     aws: Aws
     job: Job[Any]
-    resolved: ec2_checks.Resolved | sagemaker_checks.Resolved
+    resolved: Ec2Resolved | sagemaker_checks.Resolved
     identity: Identity
     now: datetime
     read: Callable[[str], bytes]
@@ -51,7 +51,7 @@ class Case:
     @property
     def backend(self) -> str:
         """ec2 or sagemaker."""
-        return "ec2" if isinstance(self.resolved, ec2_checks.Resolved) else "sagemaker"
+        return "ec2" if isinstance(self.resolved, Ec2Resolved) else "sagemaker"
 
     @property
     def region(self) -> str:
@@ -68,9 +68,9 @@ class Case:
         return bucket or bucket_of(self.account, self.region)
 
     @property
-    def ec2(self) -> ec2_checks.Resolved:
+    def ec2(self) -> Ec2Resolved:
         """The choices of a job on EC2."""
-        assert isinstance(self.resolved, ec2_checks.Resolved)
+        assert isinstance(self.resolved, Ec2Resolved)
         return self.resolved
 
     @property

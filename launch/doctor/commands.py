@@ -19,12 +19,13 @@ from launch.doctor.case import Case
 from launch.doctor.findings import Finding, unknown
 from launch.doctor.options import DoctorOptions
 from launch.ec2 import checks as ec2
+from launch.ec2.resolved import Resolved as Ec2Resolved
 from launch.sagemaker import checks as sagemaker
 from trainer.config import TrainConfig
 from trainer.contract import Exit
 from trainer.errors import TrainerError
 
-RESOLVE: dict[str, Callable[[Job[Any]], ec2.Resolved | sagemaker.Resolved]] = {
+RESOLVE: dict[str, Callable[[Job[Any]], Ec2Resolved | sagemaker.Resolved]] = {
     "ec2": ec2.resolve,
     "sagemaker": sagemaker.resolve,
 }

@@ -2,62 +2,28 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 from launch.core import catalog
 from launch.core.catalog import Instance
 from launch.core.job import Job
 from launch.core.names import check_job_name
-from launch.core.price import CATALOGS, Prices, Volume, usd_per_hour
+from launch.core.price import CATALOGS, Prices
 from launch.core.published import check_name
 from launch.core.s3 import parse_s3
 from launch.core.secrets import read_references
 from launch.ec2.options import IMAGE, Ec2Options
+from launch.ec2.prices import highest_usd
+from launch.ec2.resolved import DATA_DIR, RUN_DIR, Resolved
 from trainer.batches import check_batches
 from trainer.config import TrainConfig
 from trainer.datasets import is_folder, needs_data, reads_data_dir
 from trainer.errors import SettingsError
 
 MULTI_ATTACH_LIMIT = 16  # https://docs.aws.amazon.com/ebs/latest/userguide/ebs-volumes-multi.html
-IO2_LEAST_GIB = 4
 # The open driver begins with Turing (sm_75): https://docs.aws.amazon.com/dlami/latest/devguide/important-changes.html
 NO_DRIVER = ("sm_70",)
 NOTHING: Mapping[str, float] = {}
-# Where the nodes have data and the run folder, in the container; see infra/ec2/boot.sh.
-DATA_DIR, RUN_DIR, CACHE_DIR = Path("/data"), Path("/job/run"), Path("/cache")
-
-
-@dataclass(frozen=True)
-class Resolved:
-    """The options, with every choice that follows from them made.
-
-    data_in_s3: the folder there that nodes read; warnings: about settings, as sentences.
-    """
-
-    options: Ec2Options
-    instances: tuple[Instance, ...]
-    data_volume: str  # per-node, multi-attach or none
-    data_in_s3: str | None = None
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def detaches(self) -> bool:
-        return self.options.detach or not self.options.wait
-
-    @property
-    def streams(self) -> bool:
-        """Whether the training itself reads shards from S3."""
-        return self.data_in_s3 is not None and self.options.data_s3 is None
-
-    @property
-    def brings_data(self) -> bool:
-        """Whether the nodes get data from a snapshot or from S3."""
-        return self.data_volume != "none" or self.options.data_s3 is not None
-
-    def nproc(self, instance: Instance) -> int:
-        """Processes on one node of a type."""
-        return self.options.nproc_per_node or max(1, instance.gpus)
 
 
 def resolve(job: Job[Ec2Options]) -> Resolved:
@@ -259,61 +225,3 @@ def check_price(
                 f"{options.nodes} x {instance.name} for {options.max_hours:g} h may cost {most:,.2f} USD, more than "
                 f"--max-usd {limit:g}; lower --max-hours or --nodes, or raise --max-usd."
             )
-
-
-def node_usd(resolved: Resolved, instance: Instance, prices: Prices) -> float:
-    """USD per hour of a node on demand; nothing for one of a capacity block, which was paid in advance."""
-    return 0.0 if resolved.options.capacity_block else prices.of(instance)
-
-
-def hourly_usd(
-    resolved: Resolved, instance: Instance, data_gib: int, prices: Prices = CATALOGS, usd: float | None = None
-) -> float:
-    """USD per hour of all nodes with their volumes.  usd: of one node (default: the on-demand price)."""
-    node = node_usd(resolved, instance, prices) if usd is None else usd
-    nodes = resolved.options.nodes
-    disks = nodes * usd_per_hour(Volume(resolved.options.root_gb))
-    if resolved.data_volume == "multi-attach":
-        disks += usd_per_hour(io2_volume(data_gib))
-    if resolved.data_volume == "per-node":
-        disks += nodes * usd_per_hour(data_volume(instance, data_gib))
-    return nodes * node + disks * prices.storage
-
-
-def highest_usd(
-    resolved: Resolved, instance: Instance, data_gib: int, prices: Prices = CATALOGS, once_usd: float = 0.0
-) -> float:
-    """USD until the time limit, on demand: spot prices may rise that far.
-
-    once_usd: what the start of a node costs; each restart may replace all of them.
-    """
-    options = resolved.options
-    starts = options.nodes * (1 + options.max_restarts)
-    return hourly_usd(resolved, instance, data_gib, prices) * options.max_hours + once_usd * starts
-
-
-def data_volume(instance: Instance, gib: int) -> Volume:
-    """A gp3 volume as fast as the instance can read in bursts.
-
-    Limits: 3,000 to 80,000 I/O operations a second, at most 500 per GiB beyond the first 3,000; 125 to 2,000 MiB/s,
-    at most a quarter per operation: https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html
-    """
-    mib_per_s = int(min(2000, max(125, instance.ebs_mb_per_s.peak * 1e6 / 2**20)))
-    iops = max(3000, min(mib_per_s * 4, 500 * gib or mib_per_s * 4))  # 0 GiB: not known yet
-    return replace(Volume(gib), throughput_mib_per_s=min(mib_per_s, iops // 4), iops=iops)
-
-
-def io2_volume(gib: int) -> Volume:
-    """One volume that all nodes read; io2 allows 500 operations a second per GiB, and has at least 4.
-
-    https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateVolume.html, Size.  gib: 0 if it is not known yet.
-    """
-    gib = max(IO2_LEAST_GIB, gib) if gib else 0
-    return Volume(gib, kind="io2", iops=max(100, min(16_000, 500 * gib or 16_000)), throughput_mib_per_s=0)
-
-
-def in_container(train: TrainConfig, resolved: Resolved) -> TrainConfig:
-    """The training as it runs on the nodes, with the data where boot.sh mounts it; boot.sh adds the run folder."""
-    if resolved.streams and "cache_dir" not in train.model_fields_set:
-        return train.model_copy(update={"cache_dir": CACHE_DIR})
-    return train.model_copy(update={"data_dir": DATA_DIR}) if resolved.brings_data else train

@@ -9,13 +9,14 @@ from launch.core.names import Folder, bucket_of
 from launch.core.plan import FromAnswer
 from launch.core.pricelist import no_price
 from launch.ec2 import machines, requests
-from launch.ec2.checks import Resolved, check_price, in_container
+from launch.ec2.checks import check_price
 from launch.ec2.facts import Ami, Facts, Snapshot
 from launch.ec2.filling import filling
 from launch.ec2.names import command
 from launch.ec2.options import Ec2Options
 from launch.ec2.quotas import quota_of
 from launch.ec2.requests import Cluster
+from launch.ec2.resolved import Resolved, in_container
 from trainer.datasets import downloads
 from trainer.errors import SettingsError, TrainerError
 from trainer.settings.flags import to_argv

@@ -8,12 +8,13 @@ from launch.core.price import usd
 from launch.core.quotas import Need, fact_of
 from launch.core.quote import Market, Quote, expect, images_in
 from launch.ec2 import reach
-from launch.ec2.checks import Resolved, highest_usd, hourly_usd
 from launch.ec2.facts import Facts
 from launch.ec2.filling import Filling, filling
 from launch.ec2.options import Ec2Options
+from launch.ec2.prices import highest_usd, hourly_usd
 from launch.ec2.quotas import COUNTED, Family, quota_of
 from launch.ec2.requests import Cluster
+from launch.ec2.resolved import Resolved
 from trainer.config import TrainConfig
 
 NOT_COUNTED = "public addresses, logs, S3, traffic between zones"

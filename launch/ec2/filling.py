@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from launch.core.catalog import Instance
 from launch.core.price import Prices, initialization_usd
-from launch.ec2.checks import Resolved
 from launch.ec2.facts import Snapshot
+from launch.ec2.resolved import Resolved
 
 # Quota "EBS: provisioned rate for volume initialization" of a region, and the range of one volume, in MiB/s.
 QUOTA, RANGE = 5000, (100, 300)

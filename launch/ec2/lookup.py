@@ -14,12 +14,12 @@ from launch.core.lookup import Lookups, check_bucket, content_at, missing, regio
 from launch.core.names import DATA_TAG, Folder, bucket_of, tag_values
 from launch.core.price import CATALOGS, Prices
 from launch.core.published import content_of
-from launch.ec2.checks import Resolved
 from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot, Subnet
 from launch.ec2.finding import find, node
 from launch.ec2.fleet import Fleet
 from launch.ec2.names import BACKEND_NAME, LOG_GROUP
 from launch.ec2.quotas import COUNTED, quota_of
+from launch.ec2.resolved import Resolved
 from launch.ec2.vouched import unfinished
 from launch.ec2.written import members_of, spec_of
 from trainer.errors import SettingsError, TrainerError

@@ -13,9 +13,9 @@ from launch.core.names import SWEEPER_DOCUMENT, Folder, tags
 from launch.core.plan import FromAnswer, Request
 from launch.core.price import CATALOGS, Prices
 from launch.core.published import Content
-from launch.ec2.checks import Resolved
 from launch.ec2.facts import Ami, Snapshot
 from launch.ec2.names import BACKEND_NAME, LOG_GROUP, SCHEDULE_GROUP, SPEC_TAG, group_name
+from launch.ec2.resolved import Resolved
 from launch.ec2.vouched import digest
 
 RETENTION_DAYS = 90
