@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from launch.rehearse.aws.sagemaker.jobs import complete
+from launch.rehearse.aws.sagemaker.changes import complete
 from tests.bench.report import machine, say
 from tests.launch.sagemaker.account import SageMakerAccount
 from tests.launch.sagemaker.agent import serving

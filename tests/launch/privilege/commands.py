@@ -18,7 +18,7 @@ from launch.core.names import ALLOWED_TAG, tags
 from launch.ec2 import __main__ as ec2
 from launch.ec2.runtime import Runtime
 from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
-from launch.rehearse.aws.sagemaker.jobs import complete
+from launch.rehearse.aws.sagemaker.changes import complete
 from tests.launch.ec2.account import SPOT_INTERRUPTION, Account
 from tests.launch.privilege.documented import Words
 from tests.launch.privilege.enforced import Watch, enforced

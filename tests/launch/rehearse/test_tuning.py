@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from launch.rehearse.aws.sagemaker.jobs import complete
+from launch.rehearse.aws.sagemaker.changes import complete
 from launch.sagemaker import training_jobs
 from launch.sagemaker.leaks import judge
 from tests.launch.sagemaker.account import SageMakerAccount

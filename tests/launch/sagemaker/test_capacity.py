@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from launch.core.errors import AwsError, Ended
-from launch.rehearse.aws.sagemaker.jobs import advance
+from launch.rehearse.aws.sagemaker.changes import advance
 from launch.rehearse.aws.sagemaker.plans import TrainingPlan
 from launch.sagemaker.outcome import outcome_of
 from launch.sagemaker.training_job import read_training_job

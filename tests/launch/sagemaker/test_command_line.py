@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.rehearse.aws.sagemaker.jobs import advance, complete, fail
+from launch.rehearse.aws.sagemaker.changes import advance, complete, fail
 from launch.sagemaker.__main__ import main
 from tests.conftest import ROOT
 from tests.launch.faults import Faults, injected, refused

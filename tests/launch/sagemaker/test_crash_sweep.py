@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from launch.rehearse.aws.sagemaker.jobs import complete
+from launch.rehearse.aws.sagemaker.changes import complete
 from tests.launch.faults import EVERY, Died, Faults, Request, injected
 from tests.launch.sagemaker.known import NAME
 from tests.launch.sagemaker.world import Stage

@@ -6,7 +6,7 @@ from unittest import mock
 import pytest
 
 from launch.core.errors import AwsError
-from launch.rehearse.aws.sagemaker.jobs import advance, complete
+from launch.rehearse.aws.sagemaker.changes import advance, complete
 from launch.sagemaker import leaks, training_jobs
 from launch.sagemaker.leaks import judge
 from tests.launch.faults import Faults, injected, refused, throttled

@@ -11,7 +11,7 @@ import pytest
 from launch.core.errors import AwsError
 from launch.core.plan import as_text
 from launch.core.published import Content
-from launch.rehearse.aws.sagemaker.jobs import complete
+from launch.rehearse.aws.sagemaker.changes import complete
 from launch.sagemaker import checks, lookup
 from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.lookup import look_up, quota_names

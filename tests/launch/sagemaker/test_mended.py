@@ -8,18 +8,8 @@ import pytest
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
-from launch.rehearse.aws.sagemaker.jobs import (
-    MESSAGES,
-    NO_CAPACITY,
-    advance,
-    age,
-    complete,
-    fail,
-    interrupt,
-    measured,
-    stopped,
-    time_out,
-)
+from launch.rehearse.aws.sagemaker.changes import advance, age, complete, fail, interrupt, measured, stopped, time_out
+from launch.rehearse.aws.sagemaker.messages import MESSAGES, NO_CAPACITY
 from tests.launch.faults import Faults, lost
 from tests.launch.sagemaker.account import LOG_GROUP, SageMakerAccount
 

@@ -10,7 +10,7 @@ import pytest
 
 from launch import sagemaker
 from launch.core.errors import AwsError, Ended
-from launch.rehearse.aws.sagemaker.jobs import complete, fail
+from launch.rehearse.aws.sagemaker.changes import complete, fail
 from launch.sagemaker import leaks
 from launch.sagemaker.runtime import Runtime
 from launch.sagemaker.ways import estimator

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from launch.core.errors import AwsError, Ended, NoAnswer
-from launch.rehearse.aws.sagemaker.jobs import complete, fail
+from launch.rehearse.aws.sagemaker.changes import complete, fail
 from launch.sagemaker.outcome import last_words, outcome_of
 from launch.sagemaker.refusals import with_remedy
 from launch.sagemaker.watch import readable

@@ -14,7 +14,7 @@ import yaml
 from launch.core.refusals import PERMISSIONS, granted_by
 from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
 from launch.rehearse.aws.iam.policies import LAUNCHER, Need, allows
-from launch.rehearse.aws.sagemaker.jobs import complete
+from launch.rehearse.aws.sagemaker.changes import complete
 from tests.conftest import ROOT
 from tests.launch.faults import Request
 from tests.launch.sagemaker.account import SageMakerAccount

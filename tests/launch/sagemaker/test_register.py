@@ -101,7 +101,7 @@ def test_a_group_that_another_training_makes_at_the_same_moment_is_no_failure(st
 
 def test_a_training_that_fails_registers_nothing(stage: Stage) -> None:
     from launch.core.errors import Ended
-    from launch.rehearse.aws.sagemaker.jobs import fail
+    from launch.rehearse.aws.sagemaker.changes import fail
 
     stage.events = iter([lambda: fail(stage.job(), "AlgorithmError: it broke")])
     with pytest.raises(Ended):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.rehearse.aws.sagemaker.jobs import complete
+from launch.rehearse.aws.sagemaker.changes import complete
 from tests.launch.sagemaker.known import NAME
 from tests.launch.sagemaker.world import Stage
 

@@ -10,7 +10,7 @@ import pytest
 
 from launch.core.errors import AwsError, Ended, NotSetUp
 from launch.core.signals import Hangup
-from launch.rehearse.aws.sagemaker.jobs import advance, complete, fail, interrupt, time_out
+from launch.rehearse.aws.sagemaker.changes import advance, complete, fail, interrupt, time_out
 from launch.rehearse.aws.sagemaker.messages import NO_CAPACITY
 from launch.sagemaker import start as start_module
 from launch.sagemaker.ways import estimator

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from launch.rehearse.aws.sagemaker.jobs import complete, fail
+from launch.rehearse.aws.sagemaker.changes import complete, fail
 from launch.sagemaker import status
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.sagemaker.known import BUCKET, NAME, NOW, training_job, typed

@@ -3,7 +3,7 @@
 import pytest
 
 from launch.core.errors import AwsError
-from launch.rehearse.aws.sagemaker.jobs import complete
+from launch.rehearse.aws.sagemaker.changes import complete
 from launch.sagemaker.stop import POOL_S, end
 from launch.sagemaker.training_jobs import describe
 from tests.launch.faults import Faults, injected, lost, refused

@@ -9,7 +9,7 @@ from moto.iam.models import iam_backends
 
 from launch.core.errors import AwsError
 from launch.rehearse.aws.iam.policies import policy
-from launch.rehearse.aws.sagemaker.jobs import advance
+from launch.rehearse.aws.sagemaker.changes import advance
 from launch.rehearse.aws.sagemaker.plans import TrainingPlan
 from tests.launch.sagemaker.world import Stage
 

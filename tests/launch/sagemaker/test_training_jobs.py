@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from launch.rehearse.aws.sagemaker.jobs import complete
+from launch.rehearse.aws.sagemaker.changes import complete
 from launch.sagemaker.names import job_of, number_of, start_name
 from launch.sagemaker.training_jobs import describe, refreshed, starts_of
 from tests.launch.sagemaker.known import BUCKET, NAME, NOW, TRAINING_JOB, training_job

@@ -4,7 +4,7 @@ import pytest
 
 from launch.core.errors import AwsError
 from launch.core.patience import PATIENCE_S
-from launch.rehearse.aws.sagemaker.jobs import complete, interrupt
+from launch.rehearse.aws.sagemaker.changes import complete, interrupt
 from launch.rehearse.aws.sagemaker.messages import MESSAGES
 from launch.sagemaker.training_jobs import describe
 from launch.sagemaker.watch import Follower, is_headline, streams_of

@@ -24,7 +24,8 @@ from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.names import tags
 from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
-from launch.rehearse.aws.sagemaker.jobs import TrainingJob, advance, complete
+from launch.rehearse.aws.sagemaker.changes import advance, complete
+from launch.rehearse.aws.sagemaker.jobs import TrainingJob
 from launch.sagemaker import follow, start
 from launch.sagemaker.__main__ import main
 from launch.sagemaker.description import Description

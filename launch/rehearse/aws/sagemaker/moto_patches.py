@@ -26,9 +26,10 @@ from moto.sts.models import STSBackend
 from launch.rehearse.aws.ec2.readings import get_caller_identity, simulate_principal_policy
 from launch.rehearse.aws.moto_patches import replaced
 from launch.rehearse.aws.sagemaker import tuning_patches
+from launch.rehearse.aws.sagemaker.changes import stopped, stopping
 from launch.rehearse.aws.sagemaker.images import batch_get_image, check_image
 from launch.rehearse.aws.sagemaker.inputs import missing_data
-from launch.rehearse.aws.sagemaker.jobs import TrainingJob, stopped, stopping
+from launch.rehearse.aws.sagemaker.jobs import TrainingJob
 from launch.rehearse.aws.sagemaker.quotas import check_quota
 from launch.rehearse.aws.sagemaker.refusals import check_limits, check_plans, check_role, check_shape, invalid
 from launch.rehearse.aws.sagemaker.rules import Rules, operation_input

@@ -13,7 +13,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from launch.rehearse.aws.sagemaker.jobs import TrainingJob, stopping
+from launch.rehearse.aws.sagemaker.changes import stopping
+from launch.rehearse.aws.sagemaker.jobs import TrainingJob
 from launch.rehearse.aws.sagemaker.rules import Rules
 
 ENDED = ("Completed", "Failed", "Stopped")

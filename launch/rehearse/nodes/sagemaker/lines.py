@@ -6,7 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from launch.rehearse.aws.sagemaker.account import SageMakerAccount
-from launch.rehearse.aws.sagemaker.jobs import TrainingJob, measured
+from launch.rehearse.aws.sagemaker.changes import measured
+from launch.rehearse.aws.sagemaker.jobs import TrainingJob
 
 
 def line_handler(account: SageMakerAccount, job: TrainingJob, number: int) -> Callable[[str], None]:

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 
 from moto.s3.exceptions import MissingBucket
 
-from launch.rehearse.aws.sagemaker.jobs import (
+from launch.rehearse.aws.sagemaker.changes import (
     WITHOUT_MACHINES,
-    TrainingJob,
     advance,
     complete,
     fail,
@@ -28,6 +27,7 @@ from launch.rehearse.aws.sagemaker.jobs import (
     stopped,
     stopping,
 )
+from launch.rehearse.aws.sagemaker.jobs import TrainingJob
 from launch.rehearse.nodes.sagemaker.container import Container, ContainerSpec
 from launch.rehearse.nodes.sagemaker.files import Checkpoints, download, packed, put
 from launch.rehearse.nodes.sagemaker.lines import line_handler

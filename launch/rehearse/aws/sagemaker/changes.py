@@ -1,0 +1,188 @@
+"""The changes of a training job's state.
+
+A job stays InProgress until advance(), complete(), fail(), interrupt() or time_out() is called, as
+nodes/sagemaker/run.py does.  Words marked [?] are not known to be AWS's own; the others were seen in its answers or
+documentation.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from launch.rehearse.aws.moto_patches import locked
+from launch.rehearse.aws.sagemaker.inputs import missing_data
+from launch.rehearse.aws.sagemaker.jobs import TrainingJob, enter, say
+from launch.rehearse.aws.sagemaker.messages import MACHINE_DIED, MESSAGES, NO_CAPACITY
+from launch.rehearse.aws.sagemaker.plans import has_room
+from launch.rehearse.aws.sagemaker.warm_pools import keep
+
+SPOT_SHARE = 0.3  # of the time that is billed
+ROAD = ("Starting", "Downloading", "Training", "Uploading")  # while InProgress
+WITHOUT_MACHINES = ("Interrupted", "Restarting")  # while InProgress, until it has instances again
+
+
+@locked
+def advance(job: TrainingJob, to: str = "Training") -> None:
+    """Moves a job that is InProgress to the status `to`, through those before it.
+
+    It fails on the way without capacity or data; a spot job waits for capacity.
+    """
+    assert job.status == "InProgress", f"{job.name} is {job.status}"
+    # Without instances it begins again; while it is Pending it has not got beyond Starting.
+    here = ROAD.index(job.secondary) if job.secondary in ROAD else 0 if job.secondary == "Pending" else -1
+    assert here <= ROAD.index(to), f"{job.name} is {job.secondary} already"
+    for status in ROAD[here + 1 : ROAD.index(to) + 1]:
+        if status == "Downloading" and not _get_machines(job):
+            return
+        enter(job, status)
+        if status == "Downloading" and (missing := missing_data(job.request, job.arn)):
+            fail(job, f"ClientError: Data download failed:NoSuchKey (404): {missing}")  # [?]
+            return
+
+
+def _get_machines(job: TrainingJob) -> bool:
+    """Whether there is capacity; from then on the time is billed."""
+    kind = next((kind for kind in job.instance_types if _has_machines(job, kind)), None)
+    if kind is not None:
+        if len(job.instance_types) > 1:
+            job.described["ResourceConfig"] |= {"SelectedInstanceType": kind, "SelectedInstanceCount": job.count}
+        say(job, MESSAGES["Prepared"])
+        job.described.setdefault("TrainingStartTime", job.rules.now())
+        return True
+    if job.is_spot:
+        say(job, MESSAGES["No machines"])
+    elif job.plans or "MaxPendingTimeInSeconds" in job.described["StoppingCondition"]:
+        if job.secondary != "Pending":
+            enter(job, "Pending")
+    else:
+        fail(job, NO_CAPACITY)
+    return False
+
+
+def _has_machines(job: TrainingJob, kind: str) -> bool:
+    """On demand, or of the training plan that it has for this type."""
+    arn = job.plans.get(kind)
+    used = sum(other.count for other in job.others if _uses(other, kind, arn))
+    if arn is not None:
+        return has_room(job.rules.plans[arn], used + job.count)
+    limit = job.rules.capacity.get(kind)
+    return limit is None or used + job.count <= limit
+
+
+def _uses(job: TrainingJob, kind: str, arn: str | None) -> bool:
+    """Whether it has instances of this type, of the training plan `arn` or on demand."""
+    is_running = not job.has_ended and _has_started(job)
+    return is_running and job.instance_type == kind and job.plans.get(kind) == arn
+
+
+def _has_started(job: TrainingJob) -> bool:
+    return job.secondary not in ("Starting", "Pending", *WITHOUT_MACHINES)
+
+
+@locked
+def complete(
+    job: TrainingJob,
+    seconds: float | None = None,
+    billable: float | None = None,
+    metrics: dict[str, float] | None = None,
+) -> None:
+    """Completes a job after `seconds` of training (default: since it began), of which `billable` are billed."""
+    advance(job, "Uploading")
+    if job.has_ended:
+        return
+    for name, value in (metrics or {}).items():
+        measured(job, name, value)
+    enter(job, "Completed", "Completed")
+    _close(job, seconds, billable)
+
+
+@locked
+def fail(job: TrainingJob, reason: str, seconds: float | None = None, billable: float | None = None) -> None:
+    """Fails a job for `reason`, such as AlgorithmError: ...  Its files are uploaded first."""
+    assert not job.has_ended, f"{job.name} is {job.status}"
+    if job.secondary == "Training":
+        enter(job, "Uploading")
+    job.described["FailureReason"] = reason[:1024]
+    enter(job, "Failed", "Failed")
+    _close(job, seconds, billable)
+
+
+@locked
+def interrupt(job: TrainingJob) -> None:
+    """Takes a spot job's instances; advance() starts it again."""
+    assert job.is_spot, f"{job.name} is no spot job"
+    assert job.status == "InProgress", f"{job.name} is {job.status}"
+    enter(job, "Interrupted")
+
+
+@locked
+def restart(job: TrainingJob) -> bool:
+    """After an instance has died: starts the job again on new ones, or fails it.  Returns whether it starts again."""
+    assert job.status == "InProgress", f"{job.name} is {job.status}"
+    retries = job.request.get("RetryStrategy", {}).get("MaximumRetryAttempts", 0)
+    if job.statuses.count("Restarting") >= retries:
+        fail(job, MACHINE_DIED)
+        return False
+    enter(job, "Restarting")
+    return True
+
+
+@locked
+def time_out(job: TrainingJob, limit: str = "MaxRuntimeExceeded") -> None:
+    """Stops a job at its own limit: MaxRuntimeExceeded or MaxWaitTimeExceeded."""
+    stopping(job)
+    stopped(job, limit)
+
+
+@locked
+def stopping(job: TrainingJob) -> None:
+    """Begins to stop a job."""
+    assert job.status == "InProgress", f"{job.name} is {job.status}"
+    job.shown_for = job.rules.slow.stopping or 0
+    enter(job, "Stopping", "Stopping")
+
+
+@locked
+def stopped(job: TrainingJob, status: str = "Stopped") -> None:
+    """Ends a job that is stopping; the model that it has by then is uploaded."""
+    assert job.status == "Stopping", f"{job.name} is {job.status}"
+    if "Training" in job.statuses:
+        enter(job, "Uploading")
+    enter(job, status, "Stopped")
+    _close(job, None, None)
+
+
+@locked
+def measured(job: TrainingJob, name: str, value: float) -> None:
+    """Sets the latest value of a metric."""
+    others = [row for row in job.described.get("FinalMetricDataList", []) if row["MetricName"] != name]
+    row = {"MetricName": name, "Value": value, "Timestamp": job.rules.now()}
+    job.described["FinalMetricDataList"] = [*others, row]
+
+
+@locked
+def age(job: TrainingJob, seconds: float) -> None:
+    """Moves all times of this job into the past by `seconds`."""
+    metrics = job.described.get("FinalMetricDataList", [])
+    for part in (job.described, *job.described["SecondaryStatusTransitions"], *metrics):
+        for key, value in part.items():
+            if isinstance(value, datetime):
+                part[key] = value - timedelta(seconds=seconds)
+
+
+def _close(job: TrainingJob, seconds: float | None, billable: float | None) -> None:
+    """Sets what Describe shows of a job that has ended."""
+    if "Uploading" in job.statuses:
+        job.described["ModelArtifacts"] = {"S3ModelArtifacts": job.model}
+    if "TrainingStartTime" in job.described:
+        took = (job.rules.now() - job.described["TrainingStartTime"]).total_seconds()
+        if seconds is not None and seconds > took:
+            age(job, seconds - took)
+            took = seconds
+        now = job.rules.now()
+        job.described["SecondaryStatusTransitions"][-1] |= {"StartTime": now, "EndTime": now}
+        job.described |= {"TrainingEndTime": now, "LastModifiedTime": now}
+        job.described["TrainingTimeInSeconds"] = round(took if seconds is None else seconds)
+        paid = job.described["TrainingTimeInSeconds"] * (SPOT_SHARE if job.is_spot else 1)
+        job.described["BillableTimeInSeconds"] = round(paid if billable is None else billable)
+    keep(job)
