@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from launch.core.errors import AwsError
+from launch.core.instance.limits import SCHEDULE_GROUP
 from launch.core.lookup import SET_UP, check_bucket
 from launch.core.names import TOOLKIT, tag_values
 from launch.core.price import usd
@@ -12,7 +13,7 @@ from launch.doctor.findings import Verdict, missing, ok, warning
 from launch.ec2 import leaks
 from launch.ec2.finding import find
 from launch.ec2.lookup import log_group_exists
-from launch.ec2.names import LOG_GROUP, SCHEDULE_GROUP
+from launch.ec2.names import LOG_GROUP
 from launch.infra.template import STACK_TAG
 from launch.sagemaker import training_jobs
 

@@ -7,13 +7,14 @@ from typing import Any, TypeVar
 
 from launch.core.aws import Aws
 from launch.core.catalog import Instance
+from launch.core.instance.subnets import Subnet, find_subnets
 from launch.core.job import Job
 from launch.core.names import bucket_of
 from launch.core.network import Exit
 from launch.doctor.findings import NotExamined
 from launch.ec2 import lookup
 from launch.ec2.describe import describe
-from launch.ec2.facts import Ami, Facts, Snapshot, Subnet
+from launch.ec2.facts import Ami, Facts, Snapshot
 from launch.ec2.requests import Cluster
 from launch.ec2.resolved import Resolved as Ec2Resolved
 from launch.sagemaker import checks as sagemaker_checks
@@ -102,7 +103,7 @@ class Case:
     @property
     def subnets(self) -> tuple[Subnet, ...]:
         options = self.ec2.options
-        return self.once("subnets", lambda: lookup.find_subnets(self.aws, options.subnet, options.zones))
+        return self.once("subnets", lambda: find_subnets(self.aws, options.subnet, options.zones))
 
     @property
     def ami(self) -> Ami:

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from launch.core.instance.limits import SCHEDULE_GROUP
 from launch.core.names import DATA_TAG, JOB_TAG, OWNER_TAG, TOOLKIT
 from launch.core.refusals import granted_by
 from launch.doctor.case import NAME, Case
 from launch.doctor.findings import Verdict, missing, ok, unknown
 from launch.doctor.roles import role_of_jobs
-from launch.ec2.names import LOG_GROUP, SCHEDULE_GROUP, group_name
+from launch.ec2.names import LOG_GROUP, group_name
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from launch.core.errors import AwsError
+from launch.core.instance.limits import GRACE_MINUTES
 from launch.core.lookup import SET_UP
 from launch.core.names import SWEEPER_DOCUMENT, TOOLKIT
 from launch.doctor.account import home
 from launch.doctor.case import Case
 from launch.doctor.findings import Verdict, ok, warning
 from launch.doctor.permissions import ROLE, Right, denied
-from launch.ec2.requests import GRACE_MINUTES
 
 # What a schedule asks for in its role's name.
 RIGHTS = [

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from launch.core.errors import AwsError
+from launch.core.instance.subnets import find_subnets
 from launch.core.s3 import parse_s3
 from launch.doctor.case import Case
 from launch.doctor.findings import Verdict, missing, ok, unknown
-from launch.ec2.lookup import find_subnets
 from launch.sagemaker import images, packages
 from launch.sagemaker.channels import Channel
 

@@ -5,21 +5,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from launch.core.instance.subnets import Subnet
 from launch.core.network import Exit
 from launch.core.price import CATALOGS, Prices
 from launch.core.published import Content
 from launch.ec2.fleet import Fleet
 from trainer.errors import TrainerError
-
-
-@dataclass(frozen=True)
-class Subnet:
-    """A subnet that nodes can start in: one per zone."""
-
-    id: str
-    zone: str
-    vpc: str
-    gives_addresses: bool = True  # public ones, to instances with one network interface
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
+from launch.core.instance.limits import SCHEDULE_GROUP
 from launch.core.names import (
     BUCKET_TAG,
     DEADLINE_TAG,
@@ -20,7 +21,7 @@ from launch.core.names import (
 )
 from launch.ec2.apart import told_apart
 from launch.ec2.fleet import LIVE, Fleet, Node, Resource
-from launch.ec2.names import GENERATION_TAG, ONCE_TAG, SCHEDULE_GROUP, SPEC_TAG, group_name
+from launch.ec2.names import GENERATION_TAG, ONCE_TAG, SPEC_TAG, group_name
 
 
 def find(aws: Aws, job: str | None = None) -> Fleet:

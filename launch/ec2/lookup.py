@@ -10,11 +10,12 @@ from typing import Any
 from launch.core import network, pricelist
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
+from launch.core.instance.subnets import Subnet, find_subnets
 from launch.core.lookup import Lookups, check_bucket, content_at, missing, region_or_some
 from launch.core.names import DATA_TAG, Folder, bucket_of, tag_values
 from launch.core.price import CATALOGS, Prices
 from launch.core.published import content_of
-from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot, Subnet
+from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot
 from launch.ec2.finding import find, node
 from launch.ec2.fleet import Fleet
 from launch.ec2.names import BACKEND_NAME, LOG_GROUP
@@ -22,7 +23,7 @@ from launch.ec2.quotas import COUNTED, quota_of
 from launch.ec2.resolved import Resolved
 from launch.ec2.vouched import unfinished
 from launch.ec2.written import members_of, spec_of
-from trainer.errors import SettingsError, TrainerError
+from trainer.errors import TrainerError
 
 # In order; Ubuntu 22.04 is supported until 2027.
 AMI_PARAMETERS = tuple(
@@ -126,39 +127,9 @@ def offered_zones(aws: Aws, types: list[str]) -> dict[str, frozenset[str]]:
     return {name: frozenset(r["Location"] for r in rows if r["InstanceType"] == name) for name in types}
 
 
-def find_subnets(aws: Aws, wanted: tuple[str, ...], zones: tuple[str, ...]) -> tuple[Subnet, ...]:
-    """The subnets in `wanted`, or the default VPC's; in the order of `zones`, if given, and only those."""
-    query: dict[str, Any] = {"Filters": [{"Name": "default-for-az", "Values": ["true"]}]}
-    if wanted:
-        query = {"SubnetIds": list(wanted)}
-    rows = aws.pages("ec2", "DescribeSubnets", "Subnets", query)
-    subnets = [
-        Subnet(row["SubnetId"], row["AvailabilityZone"], row["VpcId"], row.get("MapPublicIpOnLaunch", False))
-        for row in rows
-    ]
-    subnets.sort(key=lambda subnet: subnet.zone)
-    if not subnets:
-        raise SettingsError(f"{aws.region} has no default VPC; give your own subnets with --subnet subnet-...")
-    if len({subnet.vpc for subnet in subnets}) > 1:
-        raise SettingsError("the subnets of --subnet belong to different VPCs; give those of one VPC.")
-    return _in_zones(subnets, zones)
-
-
 def find_exits(aws: Aws, subnets: Sequence[Subnet]) -> dict[str, network.Exit]:
     """How nodes leave the subnets, which are of one VPC."""
     return network.look_up(aws, subnets[0].vpc, [subnet.id for subnet in subnets]) if subnets else {}
-
-
-def _in_zones(subnets: Sequence[Subnet], zones: tuple[str, ...]) -> tuple[Subnet, ...]:
-    """The subnets in `zones`, in that order; all of them if none are given.  Raises SettingsError."""
-    if not zones:
-        return tuple(subnets)
-    known = [subnet.zone for subnet in subnets]
-    for zone in zones:
-        if zone not in known:
-            raise SettingsError(f"--zones {zone}: there are subnets only in {', '.join(known)}; choose one of these.")
-    chosen = [subnet for subnet in subnets if subnet.zone in zones]
-    return tuple(sorted(chosen, key=lambda subnet: zones.index(subnet.zone)))
 
 
 def find_ami(aws: Aws, wanted: str | None) -> Ami:

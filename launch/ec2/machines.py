@@ -3,16 +3,17 @@
 from typing import Any
 
 from launch.core.catalog import Instance
+from launch.core.instance.groups import NOT_YET
+from launch.core.instance.subnets import Subnet
 from launch.core.names import HOURLY_TAG, client_token
 from launch.core.plan import FromAnswer, Request
 from launch.core.secrets import read_references
 from launch.core.templates import fill
-from launch.ec2.facts import Subnet
 from launch.ec2.filling import Filling
 from launch.ec2.names import DATA_DEVICE, GENERATION_TAG, LOG_GROUP, ONCE_TAG, group_name
 from launch.ec2.options import Ec2Options
 from launch.ec2.prices import data_volume, io2_volume, node_usd
-from launch.ec2.requests import NOT_YET, Cluster
+from launch.ec2.requests import Cluster
 from launch.ec2.resolved import CACHE_DIR, DATA_DIR, Resolved
 from trainer.contract import NODE_GBPS, NODE_GPUS
 

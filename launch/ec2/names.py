@@ -11,7 +11,6 @@ SPEC_TAG = f"{TOOLKIT}:spec"  # the digest of what job.json says: see vouched.py
 ONCE_TAG = f"{TOOLKIT}:usd-once"  # on instances: what their start cost
 
 LOG_GROUP = f"/{TOOLKIT}/ec2"
-SCHEDULE_GROUP = TOOLKIT
 DATA_DEVICE = "/dev/sdf"
 
 

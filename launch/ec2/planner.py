@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from launch.core.errors import AwsError
+from launch.core.instance.limits import SCHEDULE_GROUP
+from launch.core.instance.subnets import Subnet
 from launch.core.job import Job
 from launch.core.perform import REMEDY
 from launch.core.plan import Choice, FromAnswer, Plan, Request, Step, Try
 from launch.ec2 import explain, machines, reach, requests
 from launch.ec2.describe import describe
-from launch.ec2.facts import Facts, Subnet
+from launch.ec2.facts import Facts
 from launch.ec2.filling import AS_AWS_PLEASES, filling
 from launch.ec2.fleet import INTERNAL_ERROR, NO_MACHINE, NO_START, Node
-from launch.ec2.names import SCHEDULE_GROUP, group_name
+from launch.ec2.names import group_name
 from launch.ec2.options import Ec2Options
 from launch.ec2.requests import Cluster
 from launch.ec2.resolved import Resolved

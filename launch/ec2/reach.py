@@ -4,10 +4,11 @@ A node that cannot is cut off: it neither logs nor leaves a record, and ends its
 """
 
 from launch.core.catalog import Instance
+from launch.core.instance.subnets import Subnet
 from launch.core.network import INTERNET, Exit
 from launch.core.secrets import read_references
 from launch.ec2 import machines
-from launch.ec2.facts import Facts, Subnet
+from launch.ec2.facts import Facts
 from launch.ec2.requests import Cluster
 
 

@@ -4,26 +4,22 @@ Pure; planner.py orders them.  The nodes are in machines.py.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
-from launch.core.names import SWEEPER_DOCUMENT, Folder, tags
+from launch.core.instance import groups, limits
+from launch.core.names import Folder, tags
 from launch.core.plan import FromAnswer, Request
 from launch.core.price import CATALOGS, Prices
 from launch.core.published import Content
 from launch.ec2.facts import Ami, Snapshot
-from launch.ec2.names import BACKEND_NAME, LOG_GROUP, SCHEDULE_GROUP, SPEC_TAG, group_name
+from launch.ec2.names import BACKEND_NAME, LOG_GROUP, SPEC_TAG, group_name
 from launch.ec2.resolved import Resolved
 from launch.ec2.vouched import digest
 
 RETENTION_DAYS = 90
-# EC2's errors for what it made a moment ago.
-NOT_YET = ("InvalidGroup.NotFound", "InvalidPlacementGroup.Unknown", "InvalidVolume.NotFound",
-           "InvalidInstanceID.NotFound")  # fmt: skip
-GRACE = timedelta(minutes=5)
-GRACE_MINUTES = "GraceMinutes"  # the parameter of the sweeper's document in infra/cloudformation/account.yaml
 
 
 @dataclass(frozen=True)
@@ -108,39 +104,8 @@ def log_group(retention: bool) -> list[Request]:
 
 
 def time_limit(cluster: Cluster, exists: bool) -> list[Request]:
-    """The requests for the time limit that works even if the nodes' own timers fail.  Made before anything is billed.
-
-    It ends what is past the deadline in its tags, so it includes nodes that are started later.  It names no nodes: AWS
-    lets a launcher write any target into a schedule, and the schedule's role must not be a way to end others' nodes.
-    """
-    automation = {"DocumentName": SWEEPER_DOCUMENT, "Parameters": {GRACE_MINUTES: ["0"]}}
-    schedule = {
-        "Name": group_name(cluster.job),
-        "GroupName": SCHEDULE_GROUP,
-        # Later than the nodes' own timers.
-        "ScheduleExpression": f"at({cluster.deadline + GRACE:%Y-%m-%dT%H:%M:%S})",
-        "ScheduleExpressionTimezone": "UTC",
-        "FlexibleTimeWindow": {"Mode": "OFF"},
-        "ActionAfterCompletion": "DELETE",
-        "Target": {
-            "Arn": "arn:aws:scheduler:::aws-sdk:ssm:startAutomationExecution",
-            "RoleArn": cluster.scheduler_role,
-            "Input": json.dumps(automation),
-        },
-    }
-    group = Request(
-        "scheduler",
-        "CreateScheduleGroup",
-        {"Name": SCHEDULE_GROUP, "Tags": [{"Key": SCHEDULE_GROUP, "Value": "time limits"}]},
-        "create the schedule group",
-        ("ConflictException",),
-    )
-    why = "terminate the nodes of the job at its time limit"
-    if exists:
-        return [Request("scheduler", "UpdateSchedule", schedule, why)]
-    # The group has only just been created.
-    not_yet = ("ResourceNotFoundException",)
-    return [group, Request("scheduler", "CreateSchedule", schedule, why, ("ConflictException",), retry_after=not_yet)]
+    """The requests for the job's time limit."""
+    return limits.time_limit(group_name(cluster.job), cluster.deadline, cluster.scheduler_role, exists=exists)
 
 
 def security_group(cluster: Cluster, vpc: str) -> list[Request]:
@@ -163,19 +128,11 @@ def security_group(cluster: Cluster, vpc: str) -> list[Request]:
 
 def security_rules(group: str | FromAnswer) -> list[Request]:
     """The requests for its rules: inbound only from the group itself, all protocols as EFA needs; HTTPS outbound."""
-    itself = [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}]
-    everywhere = [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
-    https = {"IpProtocol": "tcp", "FromPort": 443, "ToPort": 443, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
-    exists = ("InvalidPermission.Duplicate",)
-
-    def rule(operation: str, permissions: Sequence[Any], why: str, done_already: tuple[str, ...]) -> Request:
-        params = {"GroupId": group, "IpPermissions": permissions}
-        return Request("ec2", operation, params, why, done_already, retry_after=NOT_YET)
-
+    itself = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
     return [
-        rule("AuthorizeSecurityGroupIngress", itself, "inbound: only among the nodes", exists),
-        rule("AuthorizeSecurityGroupEgress", [*itself, https], "outbound: among the nodes, and HTTPS", exists),
-        rule("RevokeSecurityGroupEgress", everywhere, "remove the allow-all rule", ("InvalidPermission.NotFound",)),
+        groups.inbound(group, [itself], "inbound: only among the nodes"),
+        groups.outbound(group, [itself, groups.HTTPS], "outbound: among the nodes, and HTTPS"),
+        groups.nothing_else_out(group),
     ]
 
 

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
+from launch.core.instance.limits import SCHEDULE_GROUP
 from launch.core.names import Folder
 from launch.core.patience import Patience, may_pass
 from launch.core.perform import Say
 from launch.ec2.finding import find, nodes_of
 from launch.ec2.fleet import Fleet, Node, Resource
-from launch.ec2.names import BACKEND_NAME, SCHEDULE_GROUP, command
+from launch.ec2.names import BACKEND_NAME, command
 from launch.ec2.written import spec_of
 from trainer.errors import SettingsError
 
