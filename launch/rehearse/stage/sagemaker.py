@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 
 from moto.logs.models import logs_backends
 
-from launch.core import catalog
-from launch.core.errors import NotSetUp
 from launch.rehearse.aws.sagemaker.account import SageMakerAccount
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob
 from launch.rehearse.aws.sagemaker.moto_patches import patched
-from launch.rehearse.aws.sagemaker.plans import TrainingPlan
 from launch.rehearse.aws.server import Request, RequestLog, first, served
 from launch.rehearse.nodes.sagemaker.agent import Agent
 from launch.rehearse.nodes.sagemaker.container import KEY, Container
-from launch.rehearse.nodes.sagemaker.files import files_in
 from launch.rehearse.nodes.sagemaker.machine import Machine
 from launch.rehearse.nodes.sagemaker.network import why_no_network, why_not_slow
 from launch.rehearse.stage import sdk_3
 from launch.rehearse.stage.callers import admit
 from launch.rehearse.stage.faults import Fault
+from launch.rehearse.stage.sagemaker_account import check_toolkit, fill, gpus_of, most_ranks
 from launch.rehearse.stage.scene import RehearsedJob
 from trainer.errors import SettingsError
 
-NEEDED = ("sagemaker_training", "sagemaker_pytorch_container", "mpi4py")
 LOOK_EVERY_S = 0.1
-RANKS_PER_CORE = 4
 FIRST_WORDS = " parameters, on "  # in the first line of rank 0, when all ranks have met
 
 ALONE = (
@@ -57,7 +48,7 @@ DRIVERS = "What starts the ranks are SDK 3's own drivers, as it uploads them, an
 @contextmanager
 def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[SageMaker]:
     """SageMaker and its instances; nothing of them is left afterwards.  Raises NotSetUp, SettingsError."""
-    _check_toolkit(job)
+    check_toolkit(job)
     python, why = sdk_3.python_for(job), why_no_network()
     if job.nodes > 1 and why:
         raise SettingsError(f"a rehearsal of several instances {why}; use --nodes 1, or run it as root.")
@@ -65,11 +56,11 @@ def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[SageMak
     with ExitStack() as stack:
         stack.enter_context(patched(account.rules))
         account.rules.slow.stopping = None  # a job has stopped when its containers have
-        _fill(account, job)
+        fill(account, job)
         admit(account.rules.access, account.id, job, "sagemaker", KEY)
         endpoint = f"http://127.0.0.1:{stack.enter_context(served(log))}"
-        gpus = _gpus(job)
-        agent = Agent(account, endpoint, folder / "sagemaker", min(gpus, _most_ranks() // job.nodes or 1))
+        gpus = gpus_of(job)
+        agent = Agent(account, endpoint, folder / "sagemaker", min(gpus, most_ranks() // job.nodes or 1))
         agent.in_network = why is None
         scene = SageMaker(job, account, agent, endpoint, gpus, python)
         stack.callback(scene.close)
@@ -243,67 +234,3 @@ class SageMaker:
 def _monotonic(timestamp: float) -> float:
     """A time of the wall clock on the monotonic one, in s."""
     return timestamp - time.time() + time.monotonic()
-
-
-def _gpus(job: RehearsedJob) -> int:
-    """GPUs of an instance on AWS; the launcher itself refuses an unknown type."""
-    instance = catalog.load().get(_first_type(job).removeprefix(catalog.SAGEMAKER_PREFIX))
-    return instance.gpus if instance else 1
-
-
-def _first_type(job: RehearsedJob) -> str:
-    return str(job.options.get("instance_type")).partition(",")[0].strip()
-
-
-def _most_ranks() -> int:
-    return RANKS_PER_CORE * (os.cpu_count() or 1)
-
-
-def _fill(account: SageMakerAccount, job: RehearsedJob) -> None:
-    """Sets the account up as in infra/account.md, with everything that the command line names."""
-    account.fill()
-    if job.bucket and job.bucket not in account.buckets():
-        account.make_bucket(job.bucket)
-    account.make_secrets(job.options.get("secret") or ())
-    if role := job.options.get("role"):
-        account.make_known(str(role))
-    if plan := job.options.get("training_plan"):
-        account.rules.plans[str(plan)] = TrainingPlan(_first_type(job), job.nodes)
-    for word in job.options.get("data") or ():
-        _fill_channel(account, job, word)
-
-
-def _fill_channel(account: SageMakerAccount, job: RehearsedJob, word: str) -> None:
-    """Puts the job's data where `word`, [CHANNEL=]s3://..., says they are."""
-    name, uri = "", word
-    if "=" in word and not word.startswith(("s3:", "fsx:", "efs:")):
-        name, uri = word.split("=", 1)
-    if not uri.startswith("s3://"):
-        raise SettingsError(f"--data {word}: only data in S3 can be rehearsed.")
-    if job.data is None:
-        raise SettingsError(f"--data {word}: a rehearsal has no data there; add --rehearse-data FOLDER.")
-    _put_data(account, uri, job.data / name)
-
-
-def _put_data(account: SageMakerAccount, uri: str, folder: Path) -> None:
-    """Puts the files of `folder` under `uri`."""
-    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
-    if bucket not in account.buckets():
-        account.make_bucket(bucket)
-    for file in files_in(folder):
-        key = "/".join(part for part in (prefix.rstrip("/"), file.relative_to(folder).as_posix()) if part)
-        account.put(bucket, key, file.read_bytes())
-
-
-def _check_toolkit(job: RehearsedJob) -> None:
-    """Raises NotSetUp with the command that installs what is missing."""
-    needed = ("sagemaker", *NEEDED) if job.options.get("through") == "estimator" else NEEDED
-    missing = [name for name in needed if find_spec(name) is None]
-    path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
-    if shutil.which("mpirun", path=path) is None:
-        missing.append("mpirun")
-    if missing:
-        raise NotSetUp(
-            f"a rehearsal on SageMaker needs {', '.join(missing)}; "
-            "run pip install -c constraints.txt -e '.[rehearse-sagemaker]'"
-        )

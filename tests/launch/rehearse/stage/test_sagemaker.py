@@ -13,7 +13,7 @@ from launch.core.errors import NotSetUp
 from launch.rehearse.aws.sagemaker.refusals import check_role
 from launch.rehearse.aws.server import RequestLog
 from launch.rehearse.nodes.sagemaker.machine import Machine
-from launch.rehearse.stage import sagemaker, sdk_3
+from launch.rehearse.stage import sagemaker, sagemaker_account, sdk_3
 from launch.rehearse.stage.faults import parse
 from launch.rehearse.stage.sagemaker import SageMaker, opened
 from launch.rehearse.stage.scene import RehearsedJob
@@ -65,14 +65,14 @@ def test_several_instances_take_root(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sagemaker, "find_spec", lambda name: None if name == "mpi4py" else True)
+    monkeypatch.setattr(sagemaker_account, "find_spec", lambda name: None if name == "mpi4py" else True)
 
     with pytest.raises(NotSetUp, match=r"needs mpi4py; run pip install .*rehearse-sagemaker"):
         opened(job(nodes=1), tmp_path, RequestLog()).__enter__()
 
 
 def test_only_the_estimator_takes_sdk_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sagemaker, "find_spec", lambda name: None if name == "sagemaker" else True)
+    monkeypatch.setattr(sagemaker_account, "find_spec", lambda name: None if name == "sagemaker" else True)
 
     with mock_aws(), opened(job(nodes=1, through="boto3"), tmp_path, RequestLog()) as scene:
         assert scene.python == sys.executable
@@ -109,7 +109,7 @@ def test_an_instance_has_as_many_ranks_as_gpus(here: SageMaker) -> None:
 
 
 def test_many_ranks_are_fewer_on_few_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sagemaker.os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(sagemaker_account.os, "cpu_count", lambda: 1)
     monkeypatch.setattr(sagemaker, "why_no_network", lambda: None)
 
     with mock_aws(), opened(job(nodes=2), tmp_path, RequestLog()) as scene:
