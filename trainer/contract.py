@@ -66,3 +66,12 @@ FAILED_CHECK = " failed its health check: "
 
 # How a metric line starts; SageMaker's metric definitions and the sweep look for it.
 METRIC_PREFIX = "[METRIC]"
+
+# What a script of the user's own finds in its environment, see trainer/SCRIPTS.md.  The folder that is kept, uploaded
+# and there again after a restart; the data, where there is any; the name of the job; how often it was started again;
+# and how many seconds after SIGTERM it is ended by force.
+RUN_DIR, DATA_DIR, JOB, RESTARTS = "DDP_RUN_DIR", "DDP_DATA_DIR", "DDP_JOB", "DDP_RESTARTS"
+STOP_WITHIN = "DDP_STOP_WITHIN_S"
+STOP_WITHIN_S = 30
+# The worker that runs it.
+SCRIPT_WORKER = "trainer.script"

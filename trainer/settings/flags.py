@@ -209,8 +209,14 @@ def _sentences(error: ValidationError) -> list[str]:
     """One sentence per wrong setting: what was given and what is allowed."""
     sentences = []
     for detail in error.errors():
-        where = flag(str(detail["loc"][0])) if detail["loc"] else "settings"
-        sentences.append(f"{where} {one_line(detail['input'])}: {_problem(detail)}")
+        if not detail["loc"]:  # of several settings together, which the problem names
+            sentences.append(_problem(detail))
+            continue
+        where = flag(str(detail["loc"][0]))
+        if detail["type"] == "missing":
+            sentences.append(f"{where} is missing.")
+        else:
+            sentences.append(f"{where} {one_line(detail['input'])}: {_problem(detail)}")
     return list(dict.fromkeys(sentences))
 
 

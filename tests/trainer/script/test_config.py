@@ -1,0 +1,61 @@
+"""The command line of one rank of a user's own training: what is written is what is read."""
+
+from pathlib import Path
+
+import pytest
+
+from trainer.errors import SettingsError
+from trainer.script.config import ScriptConfig, parse, to_words
+
+DIGEST = "0123456789abcdef" * 4
+LEAST = ScriptConfig(run_dir=Path("runs/x"), words=("train.py",))
+EVERYTHING = ScriptConfig(
+    run_dir=Path("/run dir"), data_dir=Path("/data"), job="mine", restarts=2, source=Path("/in/s.tar.gz"),
+    digest=DIGEST, work=Path("/work"), cwd="sub/folder", requirements="sub/requirements.txt", processes="one",
+    max_silence_s=7.5, max_output_mb=3, words=("-m", "package.module", "--run-dir", "theirs", "--", "a b", ""),
+)  # fmt: skip
+
+
+def test_defaults_are_left_out() -> None:
+    assert to_words(LEAST) == ("--run-dir", "runs/x", "--", "train.py")
+
+
+@pytest.mark.parametrize("config", [LEAST, EVERYTHING])
+def test_what_is_written_is_what_is_read(config: ScriptConfig) -> None:
+    assert parse(to_words(config)) == config
+
+
+def test_everything_after_the_first_double_hyphen_is_the_scripts() -> None:
+    assert parse(["--run-dir", "x", "--", "t.py", "--max_silence_s", "--"]).words == ("t.py", "--max_silence_s", "--")
+
+
+@pytest.mark.parametrize(("words", "name"), [(("a/t.py", "-x"), "a/t.py"), (("-m", "a.b", "-x"), "-m a.b")])
+def test_a_script_is_called_what_its_user_calls_it(words: tuple[str, ...], name: str) -> None:
+    assert ScriptConfig(run_dir=Path("x"), words=words).name == name
+
+
+WRONG = [
+    (["--run-dir", "x", "train.py"], "unexpected word 'train.py'"),
+    (["--run-dir", "x"], "no script is given; write it after --"),
+    (["--run-dir", "x", "--", "-m"], "no script is given"),
+    (["--", "train.py"], "--run-dir is missing."),
+    (["--run-dir", "x", "--epochs", "3", "--", "t.py"], "unknown flag --epochs"),
+    (["--run-dir", "x", "--max-silence", "3", "--", "t.py"], "did you mean --max-silence-s"),
+    (["--run-dir", "x", "--source", "s.tar.gz", "--", "t.py"], "--source needs its --digest, and --work"),
+    (["--run-dir", "x", "--digest", "123", "--", "t.py"], "--digest 123: must be 64"),
+    (["--run-dir", "x", "--cwd", "../up", "--", "t.py"], "--cwd ../up: must be a path inside the source"),
+    (["--run-dir", "x", "--requirements", "/etc/r", "--work", "w", "--", "t.py"], "--requirements /etc/r: must be"),
+    (["--run-dir", "x", "--requirements", "r.txt", "--", "t.py"], "--requirements needs --work"),
+    (["--run-dir", "x", "--processes", "two", "--", "t.py"], "--processes two: must be torchrun, one"),
+    (["--run-dir", "x", "--max-silence-s", "-1", "--", "t.py"], "--max-silence-s -1"),
+]
+
+
+@pytest.mark.parametrize(("argv", "sentence"), WRONG, ids=[sentence for _, sentence in WRONG])
+def test_a_wrong_line_is_one_sentence(argv: list[str], sentence: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        parse(argv)
+
+    assert sentence in str(error.value)
+    assert "{" not in str(error.value)  # pydantic shows everything that was given
+    assert "\n" not in str(error.value)
