@@ -33,6 +33,7 @@ fi
 
 DISK=/var/lib/ddp
 RUN=$DISK/run           # the run folder, a copy of that in the job folder
+STAGE=$DISK/stage       # what of it is being uploaded
 LOG=$DISK/boot.log
 ROOT=/run/ddp           # in memory, as the disk may get full
 UPLOADED=$ROOT/uploaded # list of the files of RUN that the job folder has
@@ -237,19 +238,48 @@ restore() {
 upload_changes() {
     [ -e "$UPLOADED" ] || return 0
     list_files >"$UPLOADED.new" || return 1 # a file missing in the list would be removed
-    each_file cp --no-follow-symlinks "$RUN" < <(comm -13 "$UPLOADED" "$UPLOADED.new" | names) &&
-        each_file rm < <(comm -23 <(names "$UPLOADED") <(names "$UPLOADED.new")) &&
+    rm -rf "$STAGE" && mkdir -m 700 "$STAGE" || return 1
+    comm -13 "$UPLOADED" "$UPLOADED.new" | names >"$UPLOADED.changed" && stage "$UPLOADED.changed" &&
+        { [ -z "$(ls -A "$STAGE")" ] || s3 cp --recursive "$STAGE" "$FOLDER/run"; } &&
+        remove_files < <(comm -23 <(names "$UPLOADED") <(names "$UPLOADED.new")) &&
         mv "$UPLOADED.new" "$UPLOADED"
+    local code=$?
+    rm -rf "$STAGE" # or the space of removed checkpoints stays in use
+    return $code
 }
 
-each_file() { # cp|rm [FLAG FROM]: applies it in the job folder to all files named on standard input, at once
+# Gives files of RUN second names in STAGE, where only root is: in RUN the training may make any file or folder a link
+# at any moment, and root would upload what that shows.
+stage() { # LIST: a file with their names
+    python3 - "$RUN" "$STAGE" "$1" <<'EOF'
+import os, stat, sys
+run, stage, names = map(os.fsencode, sys.argv[1:])
+wanted = {*open(names, "rb").read().split(b"\n")}
+os.chdir(run)
+for folder, _, files, fd in os.fwalk(b"."):
+    for file in files:
+        name = os.path.join(folder, file)[2:]
+        to = os.path.join(stage, name)
+        if name not in wanted:
+            continue
+        try:
+            os.makedirs(os.path.dirname(to), exist_ok=True)
+            os.link(file, to, src_dir_fd=fd, follow_symlinks=False)
+            if not stat.S_ISREG(os.lstat(to).st_mode):
+                os.remove(to)
+        except FileNotFoundError:
+            pass
+EOF
+}
+
+remove_files() { # removes what standard input names from the job folder, at once
     local name only=()
     while IFS= read -r name; do
         # A name is no pattern: one of * would name all files.
         name=${name//[/[[]} name=${name//\*/[*]}
         only+=("--include=${name//\?/[?]}")
     done
-    [ ${#only[@]} = 0 ] || s3 "$@" "$FOLDER/run" --recursive --exclude '*' "${only[@]}"
+    [ ${#only[@]} = 0 ] || s3 rm "$FOLDER/run" --recursive --exclude '*' "${only[@]}"
 }
 
 finish_upload() {
@@ -266,7 +296,6 @@ xids() {
 }
 
 start_container() { # SECONDS: to connect to the other nodes
-    docker rm --force ddp &>/dev/null
     # --pid host: torchrun identifies a node by address and process id, which is 1 in every container, and a restarted
     # one must not be taken for the one that died.  Also, process 1 ignores a SIGTERM that comes too early.
     # TORCH_DISABLE_SHARE_RDZV_TCP_STORE: with a shared store torchrun cannot replace a lost node.
@@ -322,6 +351,7 @@ train() {
     [ -z "$DATA_S3" ] || most=$((MEET_S * 4)) # a new node copies the data first
     trained=$(now)
     while :; do
+        docker rm --force ddp &>/dev/null # what is left of the last attempt writes nothing more
         # Not over files that only this node has: they are uploaded with the next copy.
         [ -n "$unsaved" ] || retry restore || fail 25 restore "cannot copy $FOLDER/run"
         ! spot_notice || fail 75 spot 'EC2 is reclaiming this spot instance'

@@ -9,6 +9,8 @@ from typing import Any
 
 # Lines that hold only a comment; not #! or #SBATCH.
 COMMENT = re.compile(r"^ *#(?: .*)?\n", re.MULTILINE)
+# One behind a command.  Never one with a quote: its # may stand within what is quoted.
+TRAILING_COMMENT = re.compile(r"""(?<=\S) +# [^'"`\\]*$""")
 MARK = re.compile(r"@([A-Z][A-Z0-9_]*)@")
 QUOTED_MARK = re.compile(f'"{MARK.pattern}"')
 
@@ -16,20 +18,20 @@ QUOTED_MARK = re.compile(f'"{MARK.pattern}"')
 def fill(template: str, values: Mapping[str, str | Sequence[str]]) -> str:
     """infra/`template` with each @NAME@ replaced by its value, quoted for the shell.
 
-    Comments are removed, and the indentation of a .sh, as EC2 accepts 16 KiB of user data at most.  A string becomes
-    one word, a sequence one word per item.
+    Comments on lines of their own are removed, and the other comments and the indentation of a .sh, as EC2 accepts
+    16 KiB of user data at most.  A string becomes one word, a sequence one word per item.
     """
     text = COMMENT.sub("", _text(template, MARK, values))
     if template.endswith(".sh"):
-        text = _without_indentation(text)
+        text = _shortened(text)
     return MARK.sub(lambda mark: _quoted(values[mark[1]]), text)
 
 
-def _without_indentation(script: str) -> str:
+def _shortened(script: str) -> str:
     """The same script in fewer bytes.  Here-documents, which end with EOF, keep their lines."""
     lines, is_document = list[str](), False
     for line in script.splitlines():
-        lines.append(line if is_document else line.lstrip(" "))
+        lines.append(line if is_document else TRAILING_COMMENT.sub("", line.lstrip(" ")))
         is_document = line.endswith("<<'EOF'") or (is_document and line != "EOF")
     return "\n".join([*lines, ""]) if script.endswith("\n") else "\n".join(lines)
 

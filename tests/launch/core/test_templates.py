@@ -60,12 +60,16 @@ def test_a_value_that_looks_like_a_name_is_left_alone(script: Path) -> None:
 
 def test_comments_stay_behind_but_for_those_that_a_program_reads(script: Path) -> None:
     script.write_text(
-        "#!/bin/bash\n# why\n#SBATCH --nodes=1\nif true; then\n    # why\n    #\n    echo @A@  # where\nfi\n"
+        "#!/bin/bash\n# why\n#SBATCH --nodes=1\nif true; then\n    # why\n    #\n    echo @A@  # where\nfi # never\n"
+        "echo 'a # b' \"${#a} # c\"\npython3 - <<'EOF'\nx = 1  # a document's\nEOF\n"
     )
 
     rendered = fill("script.sh", {"A": "one\n# two\n"})
 
-    assert rendered == "#!/bin/bash\n#SBATCH --nodes=1\nif true; then\necho 'one\n# two\n'  # where\nfi\n"
+    assert rendered == (
+        "#!/bin/bash\n#SBATCH --nodes=1\nif true; then\necho 'one\n# two\n'\nfi\n"
+        "echo 'a # b' \"${#a} # c\"\npython3 - <<'EOF'\nx = 1  # a document's\nEOF\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -143,28 +143,58 @@ def test_the_password_is_of_the_registrys_region(registry: str, region: str) -> 
     assert said == f"ecr get-login-password --region {region}"
 
 
+NAMES = r"^(?:restore|upload_changes|stage|remove_files)\(\) \{.*?^\}|^(?:list_files|names)\(\)[^\n]*"
+
+
+def on_a_run_folder(tmp_path: Path, *lines: str, s3: str) -> subprocess.CompletedProcess[str]:
+    """These lines, where the script's functions have a run folder, and `s3` in place of AWS's command."""
+    script = [
+        f"RUN={tmp_path}/run STAGE={tmp_path}/stage UPLOADED={tmp_path}/uploaded FOLDER=s3://b/jobs/j",
+        f"s3() {{ {s3}; }}",
+        *re.findall(NAMES, user_data(), re.DOTALL | re.MULTILINE),
+        *lines,
+    ]
+    (tmp_path / "run").mkdir(exist_ok=True)
+    return subprocess.run(["bash", "-c", "\n".join(script)], capture_output=True, text=True, check=False)
+
+
 def test_root_follows_no_link_of_the_trainings_and_takes_no_name_for_a_pattern(tmp_path: Path) -> None:
     """The training, which is nobody on the node, owns the run folder, and may also write what the job folder has.
 
-    https://docs.aws.amazon.com/cli/latest/reference/s3/cp.html: links are followed unless it is told not to, and
-    --include takes patterns.
+    https://docs.aws.amazon.com/cli/latest/reference/s3/cp.html: --include takes patterns.
     """
     run, outside = tmp_path / "run", tmp_path / "outside"
     run.mkdir(), outside.mkdir()
     (run / "sub").symlink_to(outside)
-    names = r"^(?:restore|upload_changes|each_file)\(\) \{.*?^\}|^(?:list_files|names)\(\)[^\n]*"
-    script = "\n".join([
-        f"RUN={run} UPLOADED={tmp_path}/uploaded FOLDER=s3://b/jobs/j",
-        # What `aws s3 sync` does for a key run/sub/file.
-        's3() { echo "$@"; [ "$1" != sync ] || { mkdir -p "$RUN/sub" && echo x >"$RUN/sub/file"; }; }',
-        *re.findall(names, user_data(), re.DOTALL | re.MULTILINE),
-        "restore",
-        f"ln -s {outside} $RUN/out; touch '{run}/-a b' '{run}/img[1]*?.png'",
-        "upload_changes",
-    ])  # fmt: skip
-    ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    # What `aws s3 sync` does for a key run/sub/file.
+    sync = 'echo "$@"; [ "$1" != sync ] || { mkdir -p "$RUN/sub" && echo x >"$RUN/sub/file"; }'
+    ended = on_a_run_folder(
+        tmp_path, "touch '$RUN/img[1]*?.png'", "restore", f"ln -s {outside} $RUN/out; touch '{run}/img[1]*?.png'",
+        "upload_changes", f"rm '{run}/img[1]*?.png'", "upload_changes", s3=sync,
+    )  # fmt: skip
 
     assert list(outside.iterdir()) == []
-    assert (ended.stderr, (run / "sub/file").read_text()) == ("", "x\n")
-    copied = f"cp --no-follow-symlinks {run} s3://b/jobs/j/run --recursive --exclude *"
-    assert ended.stdout.splitlines()[-1] == f"{copied} --include=-a b --include=img[[]1][*][?].png"
+    assert (run / "sub/file").read_text() == "x\n"
+    copied = f"cp --recursive {tmp_path}/stage s3://b/jobs/j/run"
+    removed = "rm s3://b/jobs/j/run --recursive --exclude * --include=img[[]1][*][?].png"
+    assert ended.stdout.splitlines()[-2:] == [copied, removed]
+
+
+@pytest.mark.parametrize("moment", ["names() { swap; cut -d' ' -f3- \"$@\" | sort; }", "s3() { swap; send \"$@\"; }"])
+def test_what_becomes_a_link_after_it_was_listed_is_not_uploaded(moment: str, tmp_path: Path) -> None:
+    """The training may swap a file, or a folder above one, at any moment: root uploads what only root can change."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("secret\n")
+    ended = on_a_run_folder(
+        tmp_path,
+        f"swap() {{ ln -sf {outside}/file $RUN/file; rm -rf $RUN/sub; ln -sfn {outside} $RUN/sub; }}",
+        moment,
+        "mkdir -p $RUN/sub; touch $UPLOADED; echo mine | tee $RUN/file $RUN/sub/file $RUN/good >$RUN/'a b'",
+        "upload_changes",
+        # Whatever FROM shows at this moment, as `aws s3 cp --recursive FROM` opens each by its path.
+        s3='send "$@"; }; send() { for one; do [[ $one != /* ]] || find -L "$one" -type f -exec cat {} +; done',
+    )
+    said = ended.stdout.split()
+    assert (ended.returncode, ended.stderr, {*said}) == (0, "", {"mine"})
+    assert len(said) == (4 if "s3" in moment else 2)
