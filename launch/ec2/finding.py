@@ -1,7 +1,7 @@
 """The resources of a job, or of all jobs, found by their tags.  Reads only; there is no local database."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -56,20 +56,21 @@ def find(aws: Aws, job: str | None = None) -> Fleet:
     )
 
 
-def nodes_of(aws: Aws, job: str) -> Fleet:
-    """Only the nodes of find(), with one request."""
-    ((instances, _),) = told_apart(aws, {("node", "InstanceId"): _instances(aws, job)})
+def nodes_of(aws: Aws, job: str, owner: str = "", known: Collection[str] = ()) -> Fleet:
+    """Only the nodes of find(), with one request.  owner, known: see told_apart()."""
+    ((instances, _),) = told_apart(aws, {("node", "InstanceId"): _instances(aws, job)}, owner, known)
     return Fleet(_in_order(instances))
 
 
-def nodes_and_volumes(aws: Aws, job: str) -> Fleet:
-    """Only the nodes and volumes of find(), with two requests."""
+def nodes_and_volumes(aws: Aws, job: str, owner: str = "") -> Fleet:
+    """Only the nodes and volumes of find(), with two requests.  owner: see told_apart()."""
     (instances, _), (volumes, _) = told_apart(
         aws,
         {
             ("node", "InstanceId"): _instances(aws, job),
             ("volume", "VolumeId"): aws.pages("ec2", "DescribeVolumes", "Volumes", _tagged(job)),
         },
+        owner,
     )
     return Fleet(_in_order(instances), tuple(_volumes(volumes)))
 

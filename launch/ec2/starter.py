@@ -133,8 +133,9 @@ class Starter:
         """All nodes with their data volumes.  Raises AwsError if one ends at once, or is not listed in time."""
         cluster, clock = launched.cluster, self.runtime.clock
         until = clock.now() + APPEAR_S
+        owner = cluster.owner if launched.missing else ""
         while True:
-            fleet = nodes_and_volumes(self.aws, cluster.job)
+            fleet = nodes_and_volumes(self.aws, cluster.job, owner)
             if cluster.resolved.data_volume == "multi-attach":
                 self._share_volume(fleet)
             if len(fleet.living) >= cluster.nodes and not volumes_missing(cluster, fleet):
@@ -147,14 +148,15 @@ class Starter:
 
     def _end_generation(self, generation: int) -> None:
         """Ends the nodes that were started together, so that all of them can be started elsewhere."""
-        aws, clock, job = self.aws, self.runtime.clock, self.plan.payload.cluster.job
+        aws, clock, cluster = self.aws, self.runtime.clock, self.plan.payload.cluster
+        job, owner = cluster.job, cluster.owner
         until = clock.now() + APPEAR_S
-        while ids := [node.id for node in nodes_of(aws, job).living if node.generation == generation]:
+        while ids := [node.id for node in nodes_of(aws, job, owner).living if node.generation == generation]:
             if clock.now() > until:
                 raise AwsError(f"{', '.join(ids)} still run after {APPEAR_S / 60:g} minutes.")
             aws.call("ec2", "TerminateInstances", {"InstanceIds": ids})
             clock.sleep(LOOK_EVERY_S)
-        for volume in nodes_and_volumes(aws, job).shared_volumes:
+        for volume in nodes_and_volumes(aws, job, owner).shared_volumes:
             if not volume.attached_to:  # it would keep the next nodes in its zone
                 aws.call("ec2", "DeleteVolume", {"VolumeId": volume.id})
 

@@ -78,7 +78,7 @@ class Follower:
         exits = exit_records(self.aws, folder)
         situation = Situation(
             members,
-            nodes_of(self.aws, self.cluster.job),
+            nodes_of(self.aws, self.cluster.job, self.cluster.owner, [row["instance"] for row in members["nodes"]]),
             exits,
             spec_of(self.aws, folder, BACKEND_NAME) or {},
             now=self.clock.now(),

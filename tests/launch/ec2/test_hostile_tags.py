@@ -6,10 +6,13 @@ from typing import Any
 import pytest
 
 from launch.core.names import JOB_TAG, TIME, foreign_tag, read_usd, tag_values, tags
-from launch.ec2.finding import find, nodes_of
+from launch.ec2.finding import find, nodes_and_volumes, nodes_of
+from launch.ec2.watch import APPEAR_S, Follower
 from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
 from tests.launch.ec2.account import Account
+from tests.launch.ec2.known import NAME
 from tests.launch.ec2.terminal import Terminal
+from tests.launch.ec2.world import Stage
 from trainer.errors import SettingsError
 
 NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
@@ -37,6 +40,14 @@ def database(account: Account, **ours: str) -> str:
 def put(account: Account, resource: str, **ours: str) -> None:
     tagged = [{"Key": f"aws-ddp-toolkit:{key}", "Value": value} for key, value in ours.items()]
     account.aws().call("ec2", "CreateTags", {"Resources": [resource], "Tags": tagged})
+
+
+def another_launchers(account: Account, job: str) -> str:
+    """A machine of another launcher's, with all of our tags and the name of this job, which IAM lets him write."""
+    theirs = database(account)
+    named = tags(job, "attackers", NOW, datetime(2199, 1, 1, tzinfo=UTC), "AIDAYOU")
+    account.aws().call("ec2", "CreateTags", {"Resources": [theirs], "Tags": named})
+    return theirs
 
 
 # ---- C3: one copied tag
@@ -87,12 +98,8 @@ def test_another_launchers_machine_under_the_jobs_name_does_not_keep_it_from_bei
     https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_TerminateInstances.html
     """
     account, (mine,) = terminal.account, terminal.start("demo", hours_ago=1)
-    values = tag_values({"Tags": tags("demo", "attackers", NOW, datetime(2199, 1, 1, tzinfo=UTC))})
-    theirs = database(account)
-    named = [{"Key": key, "Value": value} for key, value in values.items()]
-    account.aws().call("ec2", "CreateTags", {"Resources": [theirs], "Tags": named})
+    theirs = another_launchers(account, "demo")
     put(account, mine, owner=MOTOS_USER_ID)
-    put(account, theirs, owner="AIDAYOU")
 
     fleet = find(account.aws(), "demo")
     assert ([node.id for node in fleet.nodes], fleet.buckets) == ([mine], {"demo": account.bucket})
@@ -102,6 +109,32 @@ def test_another_launchers_machine_under_the_jobs_name_does_not_keep_it_from_bei
     assert [node.id for node in account.nodes] == [theirs]
     assert theirs not in str(account.asked("TerminateInstances"))
     assert "not touched: its tag aws-ddp-toolkit:owner is 'AIDAYOU'" in terminal.text
+
+
+def test_another_launchers_machine_is_no_node_of_a_job_whose_own_are_forgotten(account: Account) -> None:
+    """EC2 forgets ended nodes after an hour, and then lists that machine alone: as the job's it would be ended, which
+    AWS refuses, and lost nodes would never be replaced.
+    """
+    stage = Stage(account, where={"detach": True})
+    stage.launch()
+    theirs = another_launchers(account, NAME)
+    for row in stage.cluster["nodes"]:
+        account.kill(row["instance"])
+        account.forget(row["instance"])
+    stage.slept_s += 2 * APPEAR_S
+    lost = Follower(stage.plan().payload.cluster, stage.aws, stage.clock(), stage.said.append, None).follow()
+    assert "ended without ever having reported" in lost.reason
+    assert [node.id for node in account.nodes] == [theirs]
+    assert account.asked("TerminateInstances") == []
+
+
+def test_who_follows_another_launchers_job_sees_its_nodes(account: Account) -> None:
+    """A session of the same role by another name, say: what cluster.json names is the job's, where nothing is mine."""
+    one, other = (another_launchers(account, "demo") for _ in range(2))
+    assert {node.id for node in nodes_and_volumes(account.aws(), "demo").nodes} == {one, other}
+    assert [node.id for node in nodes_of(account.aws(), "demo", MOTOS_USER_ID, [one]).nodes] == [one]
+    # Who has just started nodes, which EC2 may list late, waits for these.
+    assert nodes_and_volumes(account.aws(), "demo", MOTOS_USER_ID).nodes == ()
 
 
 def test_leaks_asks_before_it_deletes(terminal: Terminal) -> None:

@@ -180,7 +180,7 @@ def test_root_follows_no_link_of_the_trainings_and_takes_no_name_for_a_pattern(t
     assert ended.stdout.splitlines()[-2:] == [copied, removed]
 
 
-@pytest.mark.parametrize("moment", ["names() { swap; cut -d' ' -f3- \"$@\" | sort; }", "s3() { swap; send \"$@\"; }"])
+@pytest.mark.parametrize("moment", ["names() { swap; cut -d' ' -f3- \"$@\" | sort; }", 's3() { swap; send "$@"; }'])
 def test_what_becomes_a_link_after_it_was_listed_is_not_uploaded(moment: str, tmp_path: Path) -> None:
     """The training may swap a file, or a folder above one, at any moment: root uploads what only root can change."""
     outside = tmp_path / "outside"
