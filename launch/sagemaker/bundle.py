@@ -6,12 +6,12 @@ Equal code gives equal bytes, so the digest identifies the code of a job.  It co
 import gzip
 import hashlib
 import io
-import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.abc import Traversable
 from importlib.resources import files
 
+from launch.core.source.archive import Member, tar
 from trainer.contract import SAGEMAKER_PACKAGES, SAGEMAKER_SCRIPT, SAGEMAKER_SCRIPT_TEXT
 
 REQUIREMENTS = "requirements.txt"
@@ -35,7 +35,7 @@ def make_bundle(requirements: str, packages: str = "") -> Bundle:
         members[SAGEMAKER_PACKAGES] = packages.encode()
     if requirements:
         members[REQUIREMENTS] = requirements.encode()
-    plain = _tar(members)
+    plain = tar(Member(name, content) for name, content in members.items())
     packed = io.BytesIO()
     # No name and no time in the header.  The digest is of the tar, as versions of zlib compress differently.
     with gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0) as file:
@@ -54,14 +54,3 @@ def _python_files(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]
             yield from _python_files(item, inside)
         elif item.name.endswith(".py"):
             yield inside, item.read_bytes()
-
-
-def _tar(members: dict[str, bytes]) -> bytes:
-    archive = io.BytesIO()
-    # USTAR has no header that depends on the machine.
-    with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-        for name, content in members.items():
-            entry = tarfile.TarInfo(name)  # without owner and time
-            entry.size, entry.mode = len(content), 0o644
-            tar.addfile(entry, io.BytesIO(content))
-    return archive.getvalue()

@@ -1,0 +1,205 @@
+"""The source of a training that its user wrote: which folder is sent, and what the script is called in it."""
+
+import os
+import re
+import stat
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+
+from launch.core.source.archive import Archive, Member, pack
+from launch.core.source.ignore import git_folder
+from launch.core.source.read import read_files
+from launch.core.source.walk import list_files, why_left_out
+from trainer.errors import SettingsError, one_line
+
+REQUIREMENTS = "requirements.txt"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A user's code as it is sent.
+
+    top: the folder.  entry: the script below it, with slashes; "" for a module.  cwd: where the user stands, below it;
+    "." if that is outside.  requirements: the requirements.txt below it; "" without one.  files: their names, sorted.
+    bytes: of the files.  archive: a tar.gz of them.
+    """
+
+    top: Path
+    entry: str
+    cwd: str
+    requirements: str
+    files: tuple[str, ...]
+    bytes: int
+    archive: Archive = field(repr=False)
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the archive, in hexadecimal digits."""
+        return self.archive.digest
+
+    @property
+    def word(self) -> str:
+        """The script as it is called where the user stands: src/train.py, or ../train.py; "" for a module."""
+        return Path(os.path.relpath(self.entry, self.cwd)).as_posix() if self.entry else ""
+
+
+def find(
+    script: Path | None, module: str | None, source_dir: Path | None, cwd: Path, *, home: Path | None = None
+) -> Source:
+    """The source of `script`, a path that may be relative to cwd, or of `module`, as after `python -m`.
+
+    source_dir: the folder that is sent; None for the top of the user's repository with the script, else the script's
+    folder, and for a module cwd.  home: the user's home folder, which is not a source; None for this user's.  Raises
+    SettingsError.
+    """
+    cwd, home = cwd.resolve(), (home or Path.home()).resolve()
+    path = _script(cwd / script, script) if script else None
+    top = _top(path, source_dir, cwd, home)
+    entry = _entry(path, top) if path else ""
+    repository = _repository(top, home)
+    members = read_files(list_files(top, repository, cwd))
+    found = _source(top, entry, cwd.relative_to(top).as_posix() if cwd.is_relative_to(top) else ".", members)
+    if entry and entry not in found.files:
+        raise _left_out(entry, why_left_out(top, repository, cwd, top / entry))
+    if module is not None:
+        _check_module(module, found)
+    return found
+
+
+def _source(top: Path, entry: str, standing: str, members: tuple[Member, ...]) -> Source:
+    names = tuple(member.name for member in members)
+    if standing != "." and not any(name.startswith(f"{standing}/") for name in names):
+        members += (Member(standing, is_folder=True),)  # an archive of files knows no empty folder
+    beside = Path(entry).with_name(REQUIREMENTS).as_posix() if entry else REQUIREMENTS
+    return Source(
+        top=top,
+        entry=entry,
+        cwd=standing,
+        requirements=next((name for name in (beside, REQUIREMENTS) if name in names), ""),
+        files=names,
+        bytes=sum(len(member.content) for member in members),
+        archive=pack(members),
+    )
+
+
+# ---- The folder
+
+
+def _top(script: Path | None, source_dir: Path | None, cwd: Path, home: Path) -> Path:
+    """The folder that is sent.  Raises SettingsError if that is the home folder, or has it."""
+    if source_dir is not None:
+        top = _folder(cwd / source_dir)
+    elif script is not None:
+        top = _repository(script.parent, home) or script.parent
+    else:
+        top = cwd
+    if top == home or top in home.parents:
+        raise SettingsError(
+            f"all of your home folder {one_line(home, 300)} would be sent; put the training into a folder of its own, "
+            "or give --source-dir FOLDER."
+        )
+    return top
+
+
+def _repository(folder: Path, home: Path) -> Path | None:
+    """The top of the user's git repository that has `folder`, or None.
+
+    A repository of the home folder keeps settings, and one of another user, which git refuses as well (safe.directory),
+    may have been put around ours.
+    """
+    for top in (folder, *folder.parents):
+        if top == home or top in home.parents:
+            return None
+        if git_folder(top) is not None:
+            # root is asked about others' folders in containers that have them mounted.
+            return top if os.getuid() in (0, (top / ".git").lstat().st_uid) else None
+    return None
+
+
+def _folder(path: Path) -> Path:
+    try:
+        found = path.resolve(strict=True)
+        if not found.is_dir():
+            raise NotADirectoryError
+    except (OSError, RuntimeError):  # a loop of links
+        raise SettingsError(f"--source-dir: there is no folder {one_line(path, 300)}.") from None
+    return found
+
+
+# ---- The script
+
+
+def _script(path: Path, given: Path) -> Path:
+    """The script's path with its folder resolved.  Raises SettingsError if it is no file."""
+    shown = one_line(given, 300)
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            raise SettingsError(f"--script: there is no file {shown}{_nearest(path)}.") from None
+        raise SettingsError(f"--script: cannot read {shown} ({error.strerror}).") from None
+    if stat.S_ISDIR(mode):
+        raise SettingsError(f"--script: {shown} is a folder; name the file in it, or give its module as --module.")
+    if not stat.S_ISREG(mode):
+        raise SettingsError(f"--script: {shown} is no file.")
+    return Path(os.path.normpath(path)).parent.resolve() / path.name
+
+
+def _nearest(path: Path) -> str:
+    try:
+        names = sorted(entry.name for entry in os.scandir(path.parent) if entry.name.endswith((".py", path.suffix)))
+    except OSError:
+        return ""
+    near = get_close_matches(path.name, names, n=1)
+    return f"; did you mean {one_line(near[0], 300)}?" if near else ""
+
+
+def _entry(script: Path, top: Path) -> str:
+    if not script.is_relative_to(top):
+        raise SettingsError(
+            f"--script {one_line(script, 300)} lies outside of --source-dir {one_line(top, 300)}, so it would not be "
+            "sent; give a folder that has it, or leave --source-dir out."
+        )
+    return script.relative_to(top).as_posix()
+
+
+def _left_out(entry: str, reason: Path | str) -> SettingsError:
+    why = f"{one_line(reason, 300)} names it" if isinstance(reason, Path) else reason
+    return SettingsError(
+        f"--script {one_line(entry, 300)} would not be sent: {why}; take it out of there, or give --source-dir."
+    )
+
+
+# ---- The module
+
+
+def _check_module(module: str, source: Source) -> None:
+    """Raises SettingsError unless `python -m MODULE` finds it where the user stands, or a requirement may bring it."""
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise SettingsError(
+            f"--module {one_line(module, 300)}: write a module as after `python -m`: package.module; a file is given "
+            "as --script."
+        )
+    path = "/".join(module.split("."))
+    folder = "" if source.cwd == "." else f"{source.cwd}/"
+    if not {f"{folder}{path}.py", f"{folder}{path}/__main__.py"}.isdisjoint(source.files):
+        return
+    if f"{folder}{path}/__init__.py" in source.files:
+        raise SettingsError(f"--module {module} is a package without __main__.py; name the module in it.")
+    if _is_required(module.split(".")[0], source):
+        return
+    raise SettingsError(
+        f"--module {one_line(module, 300)}: there is no {path}.py in the source folder "
+        f"{one_line(source.top / source.cwd, 300)}, and no package of that name in its "
+        f"{REQUIREMENTS}; stand in the folder that has it, or give --source-dir."
+    )
+
+
+def _is_required(package: str, source: Source) -> bool:
+    """Whether requirements.txt names a package, whose modules it then brings."""
+    if not source.requirements:
+        return False
+    text = (source.top / source.requirements).read_text("utf-8", errors="replace")
+    found = re.findall(r"^\s*([A-Za-z0-9][A-Za-z0-9._-]*)", text, re.MULTILINE)
+    return package.lower() in {re.sub(r"[._-]+", "_", name).lower() for name in found}

@@ -1,0 +1,157 @@
+"""Which files of a folder are not part of the source: .gitignore, .git/info/exclude and .dockerignore.
+
+The patterns are pathspec's, and not git's own answer: git is not everywhere, lists no files of submodules, and refuses
+folders of other users.  So a file that git tracks although a line of .gitignore names it is left out, and a user's own
+core.excludesFile does not count: the same files are sent from every machine.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
+
+from trainer.errors import SettingsError, one_line
+
+GIT, DOCKER = ".gitignore", ".dockerignore"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The patterns of one file, in its order, each with whether it ignores or takes back.
+
+    They are about what lies below `folder`: names with slashes, and with one at the end for a folder.
+    """
+
+    folder: Path
+    patterns: tuple[tuple[re.Pattern[str], bool], ...]
+    file: Path
+
+    def says(self, path: Path, is_folder: bool) -> bool | None:
+        """Whether `path` is ignored, which the last pattern decides; None if no pattern is about it."""
+        name = path.relative_to(self.folder).as_posix() + "/" * is_folder
+        return next((ignores for pattern, ignores in reversed(self.patterns) if pattern.search(name)), None)
+
+
+@dataclass(frozen=True)
+class Ignored:
+    """The patterns that count in one folder: .gitignore's from the outermost to the innermost, and .dockerignore's."""
+
+    git: tuple[Layer, ...] = ()
+    docker: Layer | None = None
+
+    def why(self, path: Path, is_folder: bool = False) -> Path | None:
+        """The file because of which `path` is left out; None if it is part of the source.
+
+        Its folder must be part of it: as with git, nothing below an ignored folder comes back.
+        """
+        for layer in reversed(self.git):
+            said = layer.says(path, is_folder)
+            if said is not None:
+                if said:
+                    return layer.file
+                break
+        return self._docker(path, is_folder)
+
+    def _docker(self, path: Path, is_folder: bool) -> Path | None:
+        if self.docker is None or not self.docker.says(path, is_folder):
+            return None
+        # Docker, unlike git, takes back single files of an ignored folder.
+        takes_back = not all(ignores for _, ignores in self.docker.patterns)
+        return None if is_folder and takes_back else self.docker.file
+
+
+def at_the_top(top: Path, repository: Path | None) -> Ignored:
+    """What is ignored in `top`, the folder that is sent, which lies in `repository`."""
+    lines = [_docker_line(line) for line in _lines(top / DOCKER)]
+    patterns = tuple(_compiled(lines))  # a pattern is about all that lies below what it names, too
+    ignored = Ignored(docker=Layer(top, patterns, top / DOCKER) if patterns else None)
+    if repository is None:
+        return within(ignored, top)
+    for part in reversed([top, *top.parents]):
+        if part.is_relative_to(repository):
+            ignored = within(ignored, part)
+    return ignored
+
+
+def within(ignored: Ignored, folder: Path) -> Ignored:
+    """What is ignored in `folder`, given what is in its parent."""
+    layers = ignored.git
+    inside = git_folder(folder)
+    if inside is not None:  # a repository, or a submodule: patterns of the one around it are not about its files
+        layers = _layer(folder, inside / "info/exclude")
+    return Ignored((*layers, *_layer(folder, folder / GIT)), ignored.docker)
+
+
+def git_folder(folder: Path) -> Path | None:
+    """Where git keeps what belongs to the repository whose top is `folder`; None if it is no top.
+
+    A worktree and a submodule have a file .git that names it: https://git-scm.com/docs/gitrepository-layout
+    """
+    place = folder / ".git"
+    if place.is_dir():
+        return place if (place / "HEAD").exists() else None
+    named = next(iter(_lines(place)), "")
+    if not named.startswith("gitdir:"):
+        return None
+    place = folder / named.removeprefix("gitdir:").strip()
+    shared = next(iter(_lines(place / "commondir")), "").strip()  # of a worktree
+    return place / shared if shared else place
+
+
+def _layer(folder: Path, file: Path) -> tuple[Layer, ...]:
+    patterns = tuple((_exact(pattern), ignores) for pattern, ignores in _compiled(_lines(file)))
+    return (Layer(folder, patterns, file),) if patterns else ()
+
+
+def _lines(file: Path) -> list[str]:
+    """The lines of a file; none if there is no such file.  Raises SettingsError if it cannot be read."""
+    try:
+        if not stat.S_ISREG(os.stat(file).st_mode):  # a pipe would be waited for
+            return []
+        return file.read_text("utf-8-sig", errors="surrogateescape").splitlines()
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise SettingsError(
+            f"cannot read {one_line(file, 300)} ({error.strerror}), which says what is not sent; make it readable."
+        ) from None
+
+
+def _compiled(lines: Iterable[str]) -> Iterator[tuple[re.Pattern[str], bool]]:
+    """The patterns of the lines.  git takes no notice of one that is none, such as a single exclamation mark."""
+    for line in lines:
+        # All folders below one, which pathspec takes for all that is below it.
+        line = re.sub(r"/\*\*/\s*$", "/**/*/", line)
+        try:
+            pattern = GitIgnoreSpecPattern(line)
+        except (ValueError, re.error):
+            continue
+        if pattern.regex is not None:
+            yield pattern.regex, bool(pattern.include)
+
+
+def _exact(pattern: re.Pattern[str]) -> re.Pattern[str]:
+    """pathspec's pattern, which is about what lies below a folder too, for the folder alone.
+
+    Its own way to make up for that takes back what `!/folder` names and all below it, where git takes back the folder.
+    """
+    if "ps_d" in pattern.groupindex:  # what it calls the slash behind the name
+        return re.compile(rf"(?s:.*?)(?:{pattern.pattern})\Z")
+    return pattern if pattern.pattern == "." else re.compile(f"{pattern.pattern}(?s:.)")
+
+
+def _docker_line(line: str) -> str:
+    """A line of .dockerignore as one of .gitignore: https://docs.docker.com/build/concepts/context/#syntax
+
+    Its patterns are relative to the folder it lies in, whether they begin with a slash or not.
+    """
+    if line.startswith("#") or not line.strip():
+        return ""
+    pattern = line.strip()
+    sign = "!" if pattern.startswith("!") else ""
+    path = PurePosixPath(pattern.removeprefix("!").strip().lstrip("/"))
+    return f"{sign}/{path}" if path.parts else ""

@@ -1,0 +1,85 @@
+"""Files that look like keys: by their name, or by a token in their text.  Refused, and never repeated.  Pure."""
+
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+
+from trainer.errors import SettingsError, one_line
+from trainer.settings.hidden import VALUES
+
+_NAMES = (
+    ".env*", "*.env", "*.pem", "*.key", "*.pfx", "*.p12", "*.ppk", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*",
+    ".netrc", "_netrc", ".pypirc", ".git-credentials", "credentials.json", "kaggle.json", "service-account*.json",
+    "service_account*.json",
+)  # fmt: skip
+_FOLDERS = frozenset({".aws", ".ssh", ".gnupg"})
+# What is there to be copied and filled in, and the public half of a pair of keys.
+_HARMLESS = (".env.example", ".env.sample", ".env.template", ".env.dist", "*.pub")
+
+# Only text is looked through, and no file that a person would not write.
+_MOST_BYTES = 1_000_000
+# What stands on each line that VALUES finds something on: without them, looking through 50 MB would take 12 s.
+_MARKS = (
+    ":/", "gh", "github", "glpat-", "AKIA", "ASIA", "hf", "sk-", "xox", "AIza", "npm_", "pypi-", "wandb_v1_",
+    "k_live_", "k_test_", "dckr_pat_", "hvs.", "dapi", "SG.", "eyJ", "hooks.slack.com",
+)  # fmt: skip
+# Words that stand on a line which is known to hold no secret: detect-secrets' and gitleaks'.
+_ALLOWED = ("pragma: allowlist secret", "gitleaks:allow")
+# In place of a value: {password}, $PASSWORD, <password>, ***, a pattern.
+_PLACEHOLDER = re.compile(r"[{}$<>*\[\]()\\^|%]")
+_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(\\n|[\s\"'+])*[A-Za-z0-9+/]{32}")
+_REMEDY = "name it in .gitignore, and pass the value by --secret NAME=ssm:/ddp-toolkit/NAME"
+
+
+def check_name(name: str) -> None:
+    """Raises SettingsError for a file whose name says that it is a key."""
+    path = PurePosixPath(name.lower())
+    is_key = _matches(path.name, _NAMES) and not _matches(path.name, _HARMLESS)
+    if is_key or not _FOLDERS.isdisjoint(path.parts):
+        raise SettingsError(
+            f"{one_line(name, 300)} looks like a key, and everybody who may read the job would see it; {_REMEDY}."
+        )
+
+
+def check_text(name: str, content: bytes) -> None:
+    """Raises SettingsError with the line on which a file has what looks like a secret; it is not repeated."""
+    if len(content) > _MOST_BYTES or b"\0" in content[:8192]:
+        return
+    text = content.decode("utf-8", errors="replace")
+    key = _KEY.search(text)
+    if key:
+        raise _refused(name, text.count("\n", 0, key.start()) + 1)
+    for number, line in _lines_with_marks(text):
+        if _has_secret(line):
+            raise _refused(name, number)
+
+
+def _refused(name: str, line: int) -> SettingsError:
+    return SettingsError(
+        f"{one_line(name, 300)}, line {line}, holds what looks like a secret, and everybody who may read the job would "
+        f"see it; {_REMEDY}.  If it is none, write `# {_ALLOWED[0]}` on that line."
+    )
+
+
+def _lines_with_marks(text: str) -> Iterator[tuple[int, str]]:
+    """The lines that may hold a secret, with their numbers from 1 on."""
+    marks = [mark for mark in _MARKS if mark in text]
+    if not marks:
+        return
+    for number, line in enumerate(text.split("\n"), 1):
+        if any(mark in line for mark in marks) and not any(word in line for word in _ALLOWED):
+            yield number, line
+
+
+def _has_secret(line: str) -> bool:
+    return any(_is_secret(found[0]) for found in VALUES.finditer(line))
+
+
+def _is_secret(found: str) -> bool:
+    """Whether a text of a secret's shape is one: it has a digit, as tokens do, and no sign of a placeholder."""
+    return any(letter.isdigit() for letter in found) and _PLACEHOLDER.search(found) is None
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

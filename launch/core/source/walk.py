@@ -1,0 +1,178 @@
+"""The files of a folder that are sent, and their limits.  Reads no file but those that say what is ignored."""
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from launch.core.source.ignore import Ignored, at_the_top, within
+from trainer.errors import SettingsError, one_line
+
+MOST_FILES = 10_000
+MOST_BYTES = 50_000_000
+# Enough to see which folders are to blame, and few enough to be counted while the user waits.
+_MOST_SEEN = 100_000
+# Never a part of the source.  Environments are known by pyvenv.cfg, whatever they are called.
+_NEVER = frozenset({".git", "__pycache__", "node_modules"})
+_RESULTS = "runs"  # where the launchers put results, below where the user stands
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of the source, or a symbolic link if `link` is not empty.  name: below the folder, with slashes."""
+
+    name: str
+    bytes: int
+    is_program: bool
+    link: str = ""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What is sent of `top`, in the order of the names."""
+
+    top: Path
+    files: tuple[File, ...]
+
+
+def list_files(top: Path, repository: Path | None, cwd: Path) -> Listing:
+    """The files that are sent of the folder `top`.
+
+    repository: the one that it lies in; cwd: where the user stands, and where results of earlier runs may lie.  Raises
+    SettingsError if they are too many or too large, if a folder cannot be read, or if a link leads out of `top`.
+    """
+    files = list[File]()
+    for file in _below(top, top, at_the_top(top, repository), cwd):
+        files.append(file)
+        if len(files) > _MOST_SEEN:
+            break
+    files.sort(key=lambda file: file.name)
+    check_size(top, files)
+    return Listing(top, tuple(files))
+
+
+def why_left_out(top: Path, repository: Path | None, cwd: Path, path: Path) -> Path | str:
+    """The file with the pattern that keeps `path`, which exists below `top`, out of the source; or the reason."""
+    ignored = at_the_top(top, repository)
+    folder = top
+    for part in path.relative_to(top).parts:
+        entry = folder / part
+        is_folder = entry.is_dir() and not entry.is_symlink()
+        reason = ignored.why(entry, is_folder)
+        if reason is not None:
+            return reason
+        if _is_never_sent(entry, top, cwd):
+            return f"a folder {part} is never sent"
+        if is_folder:
+            ignored = within(ignored, entry)
+        folder = entry
+    return "it is no file"
+
+
+def _below(folder: Path, top: Path, ignored: Ignored, cwd: Path) -> Iterator[File]:
+    """The files of a folder, and of the folders in it."""
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except FileNotFoundError:  # it was there when its parent was read
+        return
+    except OSError as error:
+        raise unreadable(folder, error.strerror) from None
+    for entry in entries:
+        path = folder / entry.name
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if _is_never_sent(path, top, cwd) or ignored.why(path, is_folder) is not None:
+            continue
+        if is_folder:
+            yield from _below(path, top, within(ignored, path), cwd)
+        else:
+            yield from _file(path, top)
+
+
+def _is_never_sent(path: Path, top: Path, cwd: Path) -> bool:
+    if path.name in _NEVER:
+        return True
+    if path.name == _RESULTS and path.parent in (top, cwd):
+        return path.is_dir()
+    return (path / "pyvenv.cfg").exists()
+
+
+def _file(path: Path, top: Path) -> Iterator[File]:
+    """The file at `path`; nothing if it is a pipe, a socket or a device, which git does not know either."""
+    name = path.relative_to(top).as_posix()
+    try:
+        found = path.lstat()
+        link = str(path.readlink()) if stat.S_ISLNK(found.st_mode) else ""
+    except FileNotFoundError:
+        return
+    if link:
+        yield File(name, 0, False, _within(path, link, top))
+    elif stat.S_ISREG(found.st_mode):
+        yield File(name, found.st_size, bool(found.st_mode & stat.S_IXUSR))
+
+
+def _within(path: Path, link: str, top: Path) -> str:
+    """Where a link leads, relative to it.  Raises SettingsError if that is outside of `top`: it is not sent."""
+    real = Path(os.path.realpath(path))
+    said = Path(os.path.normpath(path.parent / link))
+    if not real.is_relative_to(top):
+        name = one_line(path.relative_to(top).as_posix(), 300)
+        raise SettingsError(
+            f"the link {name} leads out of the source folder {one_line(top, 300)}, to {one_line(link, 300)}; put the "
+            f"line /{name} into .gitignore, or the files themselves in its place."
+        )
+    if not Path(link).is_absolute() and said.is_relative_to(top):
+        return link
+    return os.path.relpath(real, path.parent.resolve())
+
+
+def unreadable(path: Path, reason: str | None) -> SettingsError:
+    """The error for a file or folder of the source that cannot be read."""
+    return SettingsError(
+        f"cannot read {one_line(path, 300)} ({reason}), which would be sent; make it readable, or name it in "
+        ".gitignore."
+    )
+
+
+def check_size(top: Path, files: list[File]) -> None:
+    """Raises SettingsError, with what is largest, for more than can be sent."""
+    total = sum(file.bytes for file in files)
+    if len(files) <= MOST_FILES and total <= MOST_BYTES:
+        return
+    too_many = len(files) > MOST_FILES
+    sizes = Counter({file.name: 1 if too_many else file.bytes for file in files})
+    largest = ", ".join(f"{one_line(name)} ({_amount(size, too_many)})" for name, size in _largest(sizes))
+    count = f"more than {_MOST_SEEN:,}" if len(files) > _MOST_SEEN else f"{len(files):,}"
+    raise SettingsError(
+        f"the source folder {one_line(top, 300)} has {count} files with {total / 1e6:,.0f} MB, and at most "
+        f"{MOST_FILES:,} with {MOST_BYTES / 1e6:.0f} MB are sent.  The largest: {largest}.  Name in .gitignore what "
+        "the training does not need, give a smaller folder as --source-dir, or publish data with "
+        "`python -m launch.data publish`."
+    )
+
+
+def _amount(size: int, is_count: bool) -> str:
+    return f"{size:,} files" if is_count else f"{size / 1e6:,.1f} MB"
+
+
+def _largest(sizes: Counter[str]) -> Iterable[tuple[str, int]]:
+    """The three largest files and folders; a folder stands for what is in it unless most of that is one thing."""
+    totals, children = Counter[str](), dict[str, set[str]]()
+    for name, size in sizes.items():
+        parts = PurePosixPath(name).parts
+        for depth in range(len(parts)):
+            path = "/".join(parts[: depth + 1]) + ("/" if depth + 1 < len(parts) else "")
+            totals[path] += size
+            children.setdefault("".join(f"{part}/" for part in parts[:depth]), set()).add(path)
+    return [(name, totals[name]) for name in _narrowed(totals, children)]
+
+
+def _narrowed(totals: Counter[str], children: dict[str, set[str]]) -> Iterator[str]:
+    for name in sorted(children.get("", ()), key=lambda name: (-totals[name], name))[:3]:
+        while name in children:
+            biggest = max(children[name], key=lambda child: (totals[child], child))
+            if totals[biggest] < 0.9 * totals[name]:
+                break
+            name = biggest
+        yield name

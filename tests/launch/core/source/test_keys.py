@@ -1,0 +1,74 @@
+"""Nothing that looks like a key leaves this machine with the source, and none is repeated."""
+
+from pathlib import Path
+
+import pytest
+
+from launch.core.source.keys import check_name, check_text
+from tests.launch.core.source.folder import source, write
+from tests.launch.core.test_hidden import PLANTED, SECRETS
+from trainer.errors import SettingsError
+
+KEYS = [
+    ".env", ".env.local", "prod.env", "certs/server.pem", "SERVER.KEY", "id_rsa", "id_ed25519", "id_rsa.bak",
+    ".aws/config", "home/.ssh/known_hosts", ".netrc", ".pypirc", "credentials.json", "service-account-7.json",
+    "service_account.json", "cert.pfx", "cert.p12", "kaggle.json", ".git-credentials",
+]  # fmt: skip
+NO_KEYS = [
+    "train.py", ".env.example", "id_rsa.pub", "environment.yaml", "keys.py", "monkey", "tokenizer.json",
+    "credentials.py", "aws/config", "service.json", "secrets/readme.md",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_file_with_the_name_of_a_key_is_refused(tmp_path: Path, name: str) -> None:
+    write(tmp_path, {"train.py": "", name: "harmless"})
+
+    with pytest.raises(SettingsError, match=r"looks like a key.*\.gitignore, and pass the value by --secret"):
+        source(tmp_path)
+    write(tmp_path, {".gitignore": f"/{name}\n"})
+    assert source(tmp_path).files == (".gitignore", "train.py")
+
+
+@pytest.mark.parametrize("name", NO_KEYS)
+def test_ordinary_names_are_sent(name: str) -> None:
+    assert check_name(name) is None
+
+
+@pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS)
+def test_a_token_in_a_text_is_refused_by_its_line_and_not_repeated(tmp_path: Path, secret: str) -> None:
+    write(tmp_path, {"train.py": f"import os\n\nTOKEN = '{secret}'\n"})
+
+    with pytest.raises(SettingsError, match=r"train\.py, line 3, holds what looks like a secret") as caught:
+        source(tmp_path)
+    assert PLANTED not in str(caught.value)
+
+
+BODY = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ"
+
+
+@pytest.mark.parametrize("between", ["\n", "\\n", '\\n"\n    "'])
+def test_a_private_key_in_a_text_is_refused(between: str) -> None:
+    text = f'a\nKEY = "-----BEGIN RSA PRIVATE KEY-----{between}{BODY}"\n'
+
+    with pytest.raises(SettingsError, match="line 2"):
+        check_text("keys.py", text.encode())
+
+
+HARMLESS = {
+    "a placeholder": "postgres://{user}:{password}@{host}/x1",
+    "a variable": "https://$USER1:$PASSWORD1@example.com",
+    "an example": "postgres://user:password@localhost/x",
+    "a class of a style sheet": "sk-toggleable__label-arrow",
+    "a header": "if line == '-----BEGIN PRIVATE KEY-----':",
+    "a pattern": r"://[^/\s:@0-9]*:[^/\s]+@",
+    "the usual word for none": "AKIAIOSFODNN7EXAMPLE  # pragma: allowlist secret",
+    "gitleaks' word for it": f"ghp_{PLANTED}  # gitleaks:allow",
+    "a binary file": f"\0ghp_{PLANTED}",
+    "a file that no person wrote": f"ghp_{PLANTED}" + " " * 1_000_000,
+}
+
+
+@pytest.mark.parametrize("text", HARMLESS.values(), ids=HARMLESS)
+def test_what_only_resembles_a_secret_is_sent(text: str) -> None:
+    assert check_text("x.py", text.encode()) is None
