@@ -4,7 +4,3 @@ Start at find.py, which decides which folder it is and what the script is called
 .dockerignore, walk.py lists the files, keys.py notices what looks like a secret, and archive.py packs.  What is here
 reads files and writes none.
 """
-
-from launch.core.source.find import Source, find
-
-__all__ = ["Source", "find"]

@@ -5,7 +5,7 @@ import os
 import tarfile
 from pathlib import Path
 
-from launch.core.source import Source, find
+from launch.core.source.find import Source, find
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:

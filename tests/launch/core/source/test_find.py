@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.core.source import find
+from launch.core.source.find import find
 from tests.launch.core.source.folder import pipe, repository, source, unpacked, write
 from trainer.errors import SettingsError
 
