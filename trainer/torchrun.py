@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from types import FrameType, SimpleNamespace
 from typing import Any, NoReturn
 
-from trainer.contract import STOPPED, TIME_IN_NAMES, Exit
+from trainer.contract import SCRIPT_WORKER, STOPPED, TIME_IN_NAMES, Exit
 from trainer.distributed import loopback
 from trainer.process.parent import TORCHRUN_WITHIN_S, end_with_parent
 
@@ -86,6 +86,7 @@ def main(argv: Sequence[str], *, verbose: bool = False) -> int:
     logging.disable(logging.NOTSET if verbose else logging.ERROR)
     workers = _keep_workers()
     args = run.parse_args(list(argv))
+    tells_all = args.module and args.training_script == SCRIPT_WORKER
     _read_only_states()
     try:
         store = _keep_to_this_machine(args)  # as long as this name has it, it serves
@@ -96,9 +97,10 @@ def main(argv: Sequence[str], *, verbose: bool = False) -> int:
         del store
     except ChildFailedError as failed:
         # A dict keeps the order in which torchrun saw them; its time stamps are whole seconds.
-        return _report(cause([Death(rank, f.exitcode, f.timestamp) for rank, f in failed.failures.items()]))
+        deaths = [Death(rank, f.exitcode, f.timestamp) for rank, f in failed.failures.items()]
+        return _report(cause(deaths), tells_all=tells_all)
     except SignalException as stopped:
-        return _left(stopped.sigval, workers)
+        return _left(stopped.sigval, workers, tells_all=tells_all)
     except (RendezvousError, DistError, OSError) as error:
         return _complain(
             Exit.MACHINE, f"the workers could not meet: {error}; check the address and that its port is free."
@@ -140,7 +142,7 @@ def _keep_workers() -> dict[int, _Worker]:
     return workers
 
 
-def _left(signum: int, workers: Mapping[int, _Worker]) -> int:
+def _left(signum: int, workers: Mapping[int, _Worker], *, tells_all: bool) -> int:
     """The exit code after all workers were asked to leave by `signum`; tells of one that was lost then."""
     codes = {rank: worker.process.poll() or 0 for rank, worker in workers.items()}
     if failed_leaving(codes.values()):
@@ -151,7 +153,7 @@ def _left(signum: int, workers: Mapping[int, _Worker]) -> int:
                 f"rank {death.rank} was asked to leave, hung and was killed; what it would have saved is lost. "
                 "Start again to resume from the checkpoint before.",
             )
-        return _report(death)
+        return _report(death, tells_all=tells_all)
     if signum == signal.SIGINT:  # on Ctrl-C, too, the workers save and leave
         return STOPPED if {STOPPED, -signal.SIGINT} & set(codes.values()) else Exit.INTERRUPTED
     return _code_when_stopped_by(signum)
@@ -198,15 +200,18 @@ def _read_only_states() -> None:
     vars(dynamic_rendezvous)["pickle"] = safe
 
 
-def _report(death: Death) -> int:
-    """The exit code for `death`; prints a line about it if its worker printed none."""
+def _report(death: Death, *, tells_all: bool) -> int:
+    """The exit code for `death`; prints a line about it if its worker printed none.
+
+    tells_all: the worker tells of every end but its own by a signal; its exit code may be any, a user's script's.
+    """
     if death.code == -signal.SIGUSR1:  # asked to leave before it could listen: there was nothing to save
         return Exit.INTERRUPTED
     if death.code < 0:
         name = signal.Signals(-death.code).name
         hint = "; the usual reason is too little memory" if death.code == -signal.SIGKILL else ""
         return _complain(Exit.MACHINE, f"rank {death.rank} was killed by {name}{hint}. Start again to resume.")
-    if death.code == Exit.BUG or death.code not in set(Exit):
+    if not tells_all and (death.code == Exit.BUG or death.code not in set(Exit)):
         return _complain(death.code, f"rank {death.rank} ended with exit code {death.code}; its own output is above.")
     return death.code
 

@@ -1,0 +1,143 @@
+"""What a script prints is passed on byte for byte, up to a limit, and its last lines are kept."""
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainer.script.relay import ERR, KEPT_LINES, OUT, Line, Relay, Tail
+
+
+def texts(tail: Tail) -> list[str]:
+    tail.close()
+    return [line.text for line in tail.lines()]
+
+
+def test_the_last_lines_are_kept_however_they_arrive() -> None:
+    whole, bytewise = Tail(), Tail()
+    printed = "".join(f"line {number}\n" for number in range(100)).encode() + b"no end"
+
+    whole.add(OUT, printed)
+    for byte in printed:
+        bytewise.add(OUT, bytes([byte]))
+
+    assert texts(whole) == [*(f"line {number}" for number in range(71, 100)), "no end"]
+    assert texts(bytewise) == texts(whole)
+    assert len(texts(whole)) == KEPT_LINES
+
+
+def test_both_streams_are_kept_in_the_order_in_which_they_came() -> None:
+    tail = Tail()
+    tail.add(OUT, b"one\ntw")
+    tail.add(ERR, b"error\n")
+    tail.add(OUT, b"o\n")
+
+    assert tail.lines() == [Line(OUT, "one"), Line(ERR, "error"), Line(OUT, "two")]
+
+
+@pytest.mark.parametrize(
+    ("out", "err", "kept"), [(5, 9, (5, 9)), (99, 5, (25, 5)), (99, 99, (10, 20)), (5, 99, (5, 25))]
+)
+def test_why_a_script_failed_is_not_lost_among_its_output(out: int, err: int, kept: tuple[int, int]) -> None:
+    tail = Tail()
+    tail.add(ERR, b"error\n" * err)
+    tail.add(OUT, b"line\n" * out)
+
+    assert (texts(tail).count("line"), texts(tail).count("error")) == kept
+
+
+def test_a_progress_bar_is_kept_as_it_looked_in_the_end() -> None:
+    tail = Tail()
+    tail.add(ERR, b"\r 10%\r 50%\r100%\r\n\r 20%")
+
+    assert texts(tail) == ["100%", " 20%"]
+
+
+def test_bytes_that_are_no_text_and_endless_lines_are_kept_in_part() -> None:
+    tail = Tail()
+    tail.add(OUT, b"\xff\n")
+    for _ in range(100):
+        tail.add(OUT, b"x" * 1000)
+
+    assert texts(tail) == ["\\xff", "x" * 2000]
+
+
+class Pipes:
+    """Two files in the place of this process's own streams."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files = {stream: folder / str(stream) for stream in (OUT, ERR)}
+        self.opened = {stream: os.open(file, os.O_WRONLY | os.O_CREAT) for stream, file in self.files.items()}
+
+    def write(self, stream: int, data: bytes) -> int:
+        return os_write(self.opened[stream], data)
+
+    def read(self, stream: int) -> bytes:
+        return self.files[stream].read_bytes()
+
+
+os_write = os.write
+
+
+@pytest.fixture
+def pipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipes]:
+    pipes = Pipes(tmp_path)
+    monkeypatch.setattr("trainer.script.relay.os.write", pipes.write)
+    yield pipes
+    monkeypatch.undo()
+    for opened in pipes.opened.values():
+        os.close(opened)
+
+
+def pass_on(relay: Relay, stream: int, data: bytes) -> None:
+    out, into = os.pipe()
+    thread = relay.start(out, stream)
+    writer = threading.Thread(target=lambda: [os_write(into, data), os.close(into)])
+    writer.start()
+    writer.join()
+    thread.join()
+    os.close(out)
+
+
+def test_every_byte_is_passed_on_to_its_stream(pipes: Pipes) -> None:
+    relay = Relay(10**6, "too much", pytest.fail)
+    every_byte = bytes(range(256)) * 1000
+
+    pass_on(relay, OUT, every_byte)
+    pass_on(relay, ERR, b"\r 10%\r 20%")
+
+    assert pipes.read(OUT) == every_byte
+    assert pipes.read(ERR) == b"\r 10%\r 20%"
+
+
+def test_beyond_the_limit_nothing_is_passed_on_but_everything_is_heard(pipes: Pipes) -> None:
+    heard = list[bytes]()
+    relay = Relay(1000, "too much", pytest.fail, heard.append)
+
+    pass_on(relay, OUT, b"a" * 2000)
+    pass_on(relay, ERR, b"b" * 2000)
+    pass_on(relay, OUT, b"\nlast line\n")
+
+    assert pipes.read(OUT) == b"a" * 1000
+    assert pipes.read(ERR) == b"\ntoo much\n"
+    assert b"".join(heard) == b"a" * 2000 + b"\nlast line\n"
+    assert "last line" in [line.text for line in relay.tail.lines()]
+
+
+def test_a_reader_that_has_ended_is_told_of_once_and_the_script_goes_on(
+    pipes: Pipes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(stream: int, data: bytes) -> int:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr("trainer.script.relay.os.write", broken)
+    warnings = list[str]()
+    relay = Relay(10**6, "too much", warnings.append)
+
+    for text in (b"one\n", b"two\n"):
+        pass_on(relay, OUT, text)
+
+    assert warnings == ["standard output is lost (Broken pipe); the training goes on without it."]
+    assert [line.text for line in relay.tail.lines()] == ["one", "two"]

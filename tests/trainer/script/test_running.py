@@ -1,0 +1,427 @@
+"""One rank of a script, as a real process: what it finds, how it ends, and that nothing of it is left."""
+
+import json
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import trainer_env
+from tests.processes import left_of, processes_with
+from tests.warm import Job, free_port
+from trainer.script.child import FORCE_AFTER_S, Requests, Watch
+from trainer.script.environment import own_port
+from trainer.script.relay import Relay
+
+Start = Callable[..., Job]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Start:
+    """Starts `python -m trainer.script FLAGS -- t.py ARGS`, of which `text` is the script."""
+
+    def run(
+        text: str, *flags: str, args: tuple[str, ...] = (), env: Mapping[str, str] | None = None, ranks: int = 1
+    ) -> Job:
+        (tmp_path / "t.py").write_text(text)
+        words = ["--run-dir", str(tmp_path / "run"), *flags, "--", "t.py", *args]
+        return Job(words, tmp_path, [rank_env(tmp_path, rank, ranks, env or {}) for rank in range(ranks)], SCRIPT)
+
+    return run
+
+
+SCRIPT = "trainer.script"
+
+
+def rank_env(folder: Path, rank: int, ranks: int, more: Mapping[str, str]) -> dict[str, str]:
+    place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
+    return trainer_env({"TEST_JOB": str(folder), **(place if ranks > 1 else {}), **more})
+
+
+def outcome(folder: Path) -> tuple[str, int, str]:
+    found = json.loads((folder / "run" / "outcome.json").read_text())
+    return found["state"], found["exit_code"], found["reason"]
+
+
+def told(job: Job, code: int) -> list[str]:
+    """The lines that it ended with on standard error, where its own words begin."""
+    err = job.communicate(timeout=30)[1]
+    assert job.returncode == code, err
+    lines = err.splitlines()
+    return lines[next(number for number, line in enumerate(lines) if line.startswith("error: ")) :]
+
+
+def test_a_script_runs_as_it_is_and_what_it_prints_is_passed_on(start: Start, tmp_path: Path) -> None:
+    text = "import sys\nsys.stdout.buffer.write(b'10%\\r20%\\n\\xff')\nsys.stderr.write(str(sys.argv))\n"
+    job = start(text, args=("--lr", "0.1", "--", "a b"))
+    stdout = job.stdout.buffer.read()  # type: ignore[attr-defined]
+
+    assert stdout == b"10%\r20%\n\xff"
+    assert job.communicate() == ("", "['t.py', '--lr', '0.1', '--', 'a b']")
+    assert job.returncode == 0
+    assert outcome(tmp_path) == ("done", 0, "")
+
+
+def test_a_module_runs_with_what_lies_beside_it(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "train.py").write_text("import t, sys; print(t.name, sys.argv[1:])")
+    (tmp_path / "t.py").write_text("name = 'beside'")
+    job = Job(["--run-dir", "run", "--", "-m", "package.train", "-x"], tmp_path, [rank_env(tmp_path, 0, 1, {})], SCRIPT)
+
+    assert job.communicate()[0] == "beside ['-x']\n"
+
+
+PRINT_ENV = "import json, os; print(json.dumps(dict(os.environ)))"
+
+
+def test_a_script_finds_the_variables_of_the_contract(start: Start, tmp_path: Path) -> None:
+    job = start(
+        PRINT_ENV, "--data-dir", "data", "--job", "mine", "--restarts", "2", env={"TORCHELASTIC_RESTART_COUNT": "1"}
+    )
+    found = json.loads(job.communicate()[0])
+
+    assert found["DDP_RUN_DIR"] == str(tmp_path / "run")
+    assert found["DDP_DATA_DIR"] == str(tmp_path / "data")
+    assert (found["DDP_JOB"], found["DDP_RESTARTS"], found["DDP_STOP_WITHIN_S"]) == ("mine", "3", "30")
+    assert (found["RANK"], found["WORLD_SIZE"], found["LOCAL_RANK"]) == ("0", "1", "0")
+    assert found["PYTHONUNBUFFERED"] == "1"
+
+
+FAILURES = [
+    pytest.param("import nonsense_x", 1, "exit code 1: ModuleNotFoundError: No module named 'nonsense_x'", id="import"),
+    pytest.param("import sys; sys.stderr.write('no data\\n'); sys.exit(3)", 3, "exit code 3: no data", id="exit 3"),
+    pytest.param("raise MemoryError", 1, "exit code 1: MemoryError", id="memory"),
+    pytest.param("import os; os._exit(200)", 200, "exit code 200", id="any code"),
+]
+
+
+@pytest.mark.parametrize(("text", "code", "why"), FAILURES)
+def test_a_failure_is_one_sentence_with_the_last_lines_below(
+    text: str, code: int, why: str, start: Start, tmp_path: Path
+) -> None:
+    sentence, *lines = told(start(f"print('begun')\n{text}"), code)
+
+    assert sentence == f"error: t.py ended with {why}"
+    assert "  begun" in lines  # the two streams come apart
+    assert all(line.startswith("  ") for line in lines)
+    assert outcome(tmp_path) == ("failed", code, f"t.py ended with {why}")
+
+
+def test_a_script_that_the_kernel_killed_may_be_started_again(start: Start) -> None:
+    (sentence,) = told(start("import os; os.kill(os.getpid(), 9)"), 6)
+
+    assert sentence.startswith("error: t.py was killed by SIGKILL; the usual reason is too little memory.")
+
+
+def test_secrets_in_the_last_lines_are_hidden(start: Start) -> None:
+    text = "import sys\nprint('login with ghp_' + 'a' * 30)\nsys.exit('bad token ghp_' + 'a' * 30)\n"
+
+    lines = told(start(text), 1)
+
+    assert lines[0] == "error: t.py ended with exit code 1: bad token ***"
+    assert not [line for line in lines if "aaaa" in line]
+
+
+def test_a_script_that_is_silent_for_too_long_is_ended(start: Start) -> None:
+    job = start("import time; print('begun', flush=True); time.sleep(60)", "--max-silence-s", "0.2")
+
+    sentence, *lines = told(job, 6)
+
+    assert sentence.startswith("error: t.py printed nothing for 0 s and was ended; if that may be, give a longer --max")
+    assert lines == ["  begun"]
+
+
+def test_the_silence_of_other_ranks_than_the_first_is_usual(start: Start, tmp_path: Path) -> None:
+    text = "import os, time\nfor _ in range(9):\n    time.sleep(0.1)\n    os.environ['RANK'] == '0' and print('.')"
+
+    job = start(text, "--max-silence-s", "0.6", ranks=2)
+
+    assert job.communicate() == (".\n" * 9, "")
+    assert job.returncode == 0
+
+
+def test_endless_output_is_cut_off_and_the_end_is_told(start: Start) -> None:
+    text = "import sys\nfor _ in range(3000): print('x' * 999)\nprint('[METRIC] loss=1')\nsys.exit('enough')\n"
+    job = start(text, "--max-output-mb", "1")
+
+    out, err = job.communicate()
+
+    assert len(out) == 10**6
+    assert job.returncode == 1
+    limit, sentence, *lines = [line for line in err.splitlines() if line]
+    assert limit == "more than 1 MB of output, which is --max-output-mb; the rest is not shown."
+    assert sentence == "error: t.py ended with exit code 1: enough"
+    assert {"  [METRIC] loss=1", "  enough"} <= set(lines)
+
+
+def test_metrics_go_to_the_run_folder_beyond_the_limit_of_output_too(start: Start, tmp_path: Path) -> None:
+    job = start("print('x' * 2_000_000)\nprint('[METRIC] step=1 loss=0.5')", "--max-output-mb", "1")
+    job.communicate()
+
+    assert (tmp_path / "run" / "metrics.jsonl").read_text() == '{"step": 1, "loss": 0.5}\n'
+
+
+def test_two_gigabytes_in_the_run_folder_are_the_scripts_own(start: Start, tmp_path: Path) -> None:
+    text = "import os; os.truncate(os.open(os.environ['DDP_RUN_DIR'] + '/big', os.O_CREAT | os.O_WRONLY), 2 * 10**9)"
+    job = start(text)
+
+    assert job.communicate() == ("", "")
+    assert outcome(tmp_path) == ("done", 0, "")
+    assert (tmp_path / "run" / "big").stat().st_size == 2 * 10**9
+
+
+# ---- asked to leave
+
+SAVES = """
+import os, signal, time
+def save(signum, frame):
+    print("saving", signum, flush=True)
+    os._exit({code})
+signal.signal(signal.SIGTERM, save)
+print("begun", flush=True)
+time.sleep(60)
+"""
+KNOWS_NOTHING = "import time; print('begun', flush=True); time.sleep(60)"
+ASKED = "t.py was asked to leave, and left; start again to go on.\n"
+AGAIN = "t.py was interrupted and asks to be started again.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "signum", "code", "err"),
+    [
+        pytest.param(SAVES.format(code=75), signal.SIGTERM, 75, AGAIN, id="saves"),
+        pytest.param(SAVES.format(code=75), signal.SIGUSR1, 75, AGAIN, id="saves on Slurm's signal"),
+        pytest.param(SAVES.format(code=75), signal.SIGINT, 75, AGAIN, id="saves on Ctrl-C"),
+        pytest.param(SAVES.format(code=0), signal.SIGTERM, 0, "", id="is done"),
+        pytest.param(KNOWS_NOTHING, signal.SIGTERM, 75, ASKED, id="knows no signal"),
+        pytest.param(KNOWS_NOTHING, signal.SIGINT, 130, "", id="knows no Ctrl-C"),
+    ],
+)
+def test_a_script_is_asked_to_leave_by_sigterm(
+    text: str, signum: signal.Signals, code: int, err: str, start: Start
+) -> None:
+    job = start(text)
+    assert job.stdout.readline() == "begun\n"
+
+    job.send_signal(signum)
+
+    assert job.communicate() == ("saving 15\n" if text != KNOWS_NOTHING else "", err)
+    assert job.returncode == code
+
+
+def test_a_second_ctrl_c_does_not_wait(start: Start) -> None:
+    job = start("import signal, time\nsignal.signal(15, lambda *_: print('asked'))\nprint('begun')\ntime.sleep(60)\n")
+    for line in ("begun\n", "asked\n"):
+        assert job.stdout.readline() == line
+        job.send_signal(signal.SIGINT)
+
+    job.communicate()
+    assert job.returncode == 130
+
+
+class Process:
+    """In the place of a subprocess.Popen."""
+
+    def __init__(self) -> None:
+        self.got: list[int] = []
+
+    def send_signal(self, signum: int) -> None:
+        self.got.append(signum)
+
+    def kill(self) -> None:
+        self.got.append(signal.SIGKILL)
+
+
+def watched(process: Process, max_silence_s: float) -> Watch:
+    requests = Requests()
+    requests.process = process  # type: ignore[assignment]
+    return Watch(requests, Relay(1, "", pytest.fail, last_output=time.monotonic()), max_silence_s)
+
+
+def test_a_script_that_ignores_the_request_is_killed_before_torchrun_kills_its_parent() -> None:
+    process = Process()
+    watch = watched(process, max_silence_s=0)
+    asked = 1000.0
+    watch.requests.ask(signal.SIGUSR1, asked)
+
+    watch.look(asked + FORCE_AFTER_S - 0.1)
+    assert process.got == [signal.SIGTERM]
+    watch.look(asked + FORCE_AFTER_S)
+    assert process.got == [signal.SIGTERM, signal.SIGKILL]
+    assert watch.requests.was_forced
+    assert FORCE_AFTER_S < 30
+
+
+def test_silence_is_counted_from_the_last_output_and_ends_the_script_once() -> None:
+    process = Process()
+    watch = watched(process, max_silence_s=100)
+    last = watch.relay.last_output
+
+    watch.look(last + 99)
+    assert process.got == []
+    watch.look(last + 101)
+    watch.look(last + 102)
+
+    assert process.got == [signal.SIGTERM]
+    assert watch.silent_s == 101
+
+
+def test_without_a_limit_silence_ends_nothing() -> None:
+    process = Process()
+    watch = watched(process, max_silence_s=0)
+
+    watch.look(watch.relay.last_output + 10**6)
+
+    assert process.got == []
+
+
+# ---- nothing is left
+
+LEAVES_CHILDREN = """
+import subprocess, sys
+for apart in (False, True):
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"], start_new_session=apart)
+print("begun", flush=True)
+"""
+
+
+def test_what_a_script_leaves_running_is_killed_at_its_end(start: Start, tmp_path: Path) -> None:
+    job = start(LEAVES_CHILDREN)
+    job.communicate(timeout=30)
+
+    assert job.returncode == 0
+    assert left_of(f"TEST_JOB={tmp_path}") == []
+
+
+def test_a_script_and_its_children_end_with_a_parent_that_is_killed(start: Start, tmp_path: Path) -> None:
+    text = LEAVES_CHILDREN.replace("(False, True)", "(False, False)")
+    job = start(f"{text}\nimport time; time.sleep(100)")
+    assert job.stdout.readline() == "begun\n"
+    assert len(processes_with(f"TEST_JOB={tmp_path}")) >= 4
+
+    job.send_signal(signal.SIGKILL)
+
+    assert left_of(f"TEST_JOB={tmp_path}") == []
+    job.communicate()
+
+
+# ---- what is wrong is a sentence
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence", "code"),
+    [
+        (("--cwd", "off"), "--cwd off is no folder of the source.", 2),
+        (("--cwd", "sub"), "t.py is not in ", 2),
+        (("--source", "off", "--digest", "0" * 64, "--work", "w"), "--source off is no file", 2),
+        (("--requirements", "none.txt", "--work", "w"), "--requirements none.txt is not in the source", 2),
+    ],
+)
+def test_a_wrong_setting_is_one_line(
+    flags: tuple[str, ...], sentence: str, code: int, start: Start, tmp_path: Path
+) -> None:
+    (tmp_path / "sub").mkdir()
+
+    (line,) = told(start("print(1)", *flags), code)
+
+    assert line.startswith(f"error: {sentence}")
+    assert outcome(tmp_path)[:2] == ("failed", code)
+
+
+def test_a_run_folder_that_cannot_be_made_is_one_line(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "run").touch()
+
+    (line,) = told(start("print(1)"), 2)
+
+    assert "is no folder); choose another --run-dir" in line
+
+
+# ---- several ranks, as srun or mpirun start them
+
+
+def test_the_rank_that_failed_is_named(start: Start, tmp_path: Path) -> None:
+    text = "import os, time\nif os.environ['RANK'] == '1': import nonsense_x\ntime.sleep(60)\n"
+
+    sentence, *_ = told(start(text, ranks=2), 1)
+
+    assert sentence == "error: rank 1: t.py ended with exit code 1: ModuleNotFoundError: No module named 'nonsense_x'"
+    assert outcome(tmp_path)[2] == sentence.removeprefix("error: ")
+
+
+ALIKE = """
+import os, sys, time
+open("begun-" + os.environ["RANK"], "w").close()
+while not os.path.exists("begun-1") or (os.environ["RANK"] == "1" and not os.path.exists("run/outcome.json")):
+    time.sleep(0.01)
+sys.exit("no data")
+"""
+
+
+def test_where_all_ranks_of_a_node_fail_alike_one_says_so(start: Start, tmp_path: Path) -> None:
+    jobs = [start(ALIKE, env=rank_env(tmp_path, rank, 2, {})) for rank in (0, 1)]  # neither ends the other
+
+    errors = [job.communicate()[1].count("error: ") for job in jobs]
+
+    assert (errors, [job.returncode for job in jobs]) == ([1, 0], [1, 1])
+
+
+ONE_BY_ONE = """
+import os, sys, time
+while not os.path.exists("ready"): time.sleep(0.01)
+sys.stderr.write("RuntimeError: gloo/transport/tcp/pair.cc:561 Connection closed by peer\\n"); sys.exit(1)
+"""
+
+
+def test_a_rank_that_lost_another_lets_that_one_speak(start: Start, tmp_path: Path) -> None:
+    text = f"import os\nif os.environ['RANK'] == '1':\n    open('ready', 'w'); raise KeyError('mine')\n{ONE_BY_ONE}"
+
+    job = start(text, ranks=2)
+    err = job.communicate()[1]
+
+    assert [line for line in err.splitlines() if line.startswith("error: ")] == [
+        "error: rank 1: t.py ended with exit code 1: KeyError: 'mine'"
+    ]
+    assert outcome(tmp_path) == ("failed", 1, "rank 1: t.py ended with exit code 1: KeyError: 'mine'")
+
+
+def test_an_outcome_of_an_earlier_attempt_does_not_count(start: Start, tmp_path: Path) -> None:
+    start("import sys; sys.exit(3)").communicate()
+    assert outcome(tmp_path)[:2] == ("failed", 3)
+
+    start("pass").communicate()
+
+    assert outcome(tmp_path) == ("done", 0, "")
+
+
+# ---- one process per node
+
+
+def test_one_process_per_node_gets_the_nodes_and_no_ranks(start: Start) -> None:
+    port = free_port()
+    env = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "1",
+           "GROUP_WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": str(port), "ROLE_RANK": "1",
+           "TORCHELASTIC_RUN_ID": "none", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "7"}  # fmt: skip
+    found = json.loads(start(PRINT_ENV, "--processes", "one", env=env).communicate()[0])
+
+    assert (found["NNODES"], found["NODE_RANK"], found["MASTER_ADDR"]) == ("2", "1", "10.0.0.1")
+    assert found["MASTER_PORT"] != str(port)
+    assert 15_000 <= int(found["MASTER_PORT"]) < 32_000
+    left = {name for name in found if name.startswith(("RANK", "WORLD", "LOCAL_", "GROUP_", "ROLE_", "TORCHELASTIC_"))}
+    assert left == set()
+    assert "SLURM_NTASKS" not in found
+    assert found["SLURM_JOB_ID"] == "7"
+
+
+def test_a_port_that_is_taken_is_a_sentence(start: Start) -> None:
+    master = free_port()
+    with socket.socket() as taken:
+        taken.bind(("", own_port(master)))
+        taken.listen()
+        env = {"MASTER_PORT": str(master), "RANK": "0", "WORLD_SIZE": "1"}
+
+        (line,) = told(start(PRINT_ENV, "--processes", "one", env=env), 6)
+
+    assert line.startswith(f"error: port {own_port(master)}, at which the script's processes would meet, is taken")

@@ -1,0 +1,83 @@
+"""A user's script below real torchrun: it adds nothing to what the worker says, and passes any exit code on."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import trainer_env
+from tests.processes import left_of
+from tests.warm import Job
+
+
+def start(folder: Path, text: str, *flags: str) -> Job:
+    """torchrun, in a process that has imported torch already, of two ranks of the script `text`."""
+    (folder / "t.py").write_text(text)
+    words = ["--standalone", "--nproc-per-node", "2", *flags, "-m", "trainer.script", "--run-dir", "run", "--", "t.py"]
+    return Job(words, folder, [trainer_env({"TEST_JOB": str(folder)})], "trainer.torchrun")
+
+
+def outcome(folder: Path) -> tuple[str, int, str]:
+    found = json.loads((folder / "run" / "outcome.json").read_text())
+    return found["state"], found["exit_code"], found["reason"]
+
+
+@pytest.mark.parametrize("code", [1, 3, 200])
+def test_any_exit_code_is_passed_on_and_told_once(code: int, tmp_path: Path) -> None:
+    text = f"import os, sys, time\nif os.environ['RANK'] == '1': sys.exit({code})\ntime.sleep(60)\n"
+
+    job = start(tmp_path, text)
+
+    assert job.communicate() == ("", f"error: rank 1: t.py ended with exit code {code}\n")
+    assert job.returncode == code
+    assert outcome(tmp_path) == ("failed", code, f"rank 1: t.py ended with exit code {code}")
+    assert left_of(f"TEST_JOB={tmp_path}") == []
+
+
+def test_a_script_knows_that_torchrun_started_it_again_and_its_outcome_is_the_last(tmp_path: Path) -> None:
+    text = "import os\nif os.environ['DDP_RESTARTS'] == '0': os.kill(os.getpid(), 9)\nprint('again', flush=True)\n"
+
+    job = start(tmp_path, text, "--max-restarts", "1")
+    out, err = job.communicate()
+
+    assert (out, job.returncode) == ("again\nagain\n", 0)
+    assert [line for line in err.splitlines() if "SIGKILL" not in line] == []
+    assert outcome(tmp_path) == ("done", 0, "")
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)])
+def test_a_request_to_leave_reaches_the_scripts(signum: signal.Signals, code: int, tmp_path: Path) -> None:
+    job = start(tmp_path, "import os, time\nos.write(1, b'begun\\n')\ntime.sleep(60)\n")
+    assert [job.stdout.readline() for _ in range(2)] == ["begun\n", "begun\n"]
+
+    job.send_signal(signum)
+    out, err = job.communicate()
+
+    told = "" if code == 130 else "t.py was asked to leave, and left; start again to go on.\n"
+    assert (out, err, job.returncode) == ("", told, code)
+    assert outcome(tmp_path)[1] == code
+    assert left_of(f"TEST_JOB={tmp_path}") == []
+
+
+GLOO = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+value = torch.ones(1)
+dist.all_reduce(value)
+if os.environ["RANK"] == "1":
+    os.kill(os.getpid(), 9)
+dist.all_reduce(value)
+"""
+
+
+@pytest.mark.slow("a script's rank that loses another one under gloo leaves the word to that one")
+def test_the_rank_that_was_lost_is_told_and_not_the_one_that_lost_it(tmp_path: Path) -> None:
+    job = start(tmp_path, GLOO)
+    err = job.communicate()[1]
+
+    assert job.returncode == 6
+    assert [line for line in err.splitlines() if line.startswith("error: ")] == [
+        "error: rank 1: t.py was killed by SIGKILL; the usual reason is too little memory. Start again to go on."
+    ]
+    assert "gloo" in err  # what rank 0 says itself is passed on

@@ -1,0 +1,221 @@
+# PYTHON_ARGCOMPLETE_OK
+"""`python -m trainer.script ... -- train.py`: one rank of a user's own training, as a child of this process.
+
+It unpacks the source and installs what that needs, runs the script, passes on what it prints, and says in one line how
+it ended.  No torch: it would take seconds, and memory.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+import trainer
+from trainer.contract import METRICS, STOPPED, Exit
+from trainer.distributed.ranks import Ranks, read_ranks
+from trainer.errors import Interrupted, MachineError, SettingsError, TrainerError, not_writable, one_line, report_end
+from trainer.process.parent import end_with_parent
+from trainer.script import child, packages
+from trainer.script.config import ScriptConfig, parse
+from trainer.script.ending import SHOWN_LINES, End, end_of
+from trainer.script.environment import own_port, script_environment
+from trainer.script.metrics import MetricLines
+from trainer.script.record import Book, process_start
+from trainer.script.relay import Line, Relay
+from trainer.script.unpack import source_folder
+from trainer.settings.hidden import without_secrets
+
+# How long a rank that lost another one lets that one speak, whereupon torchrun asks the rest to leave.  Where nobody
+# does, as when another node is lost, the first of this node speaks before the others.
+FIRST_WAITS_S, OTHERS_WAIT_S = 2.0, 4.0
+
+
+@dataclass(frozen=True)
+class Rank:
+    """This rank: what it was told, its place, and whom it is asked by."""
+
+    config: ScriptConfig
+    ranks: Ranks
+    requests: child.Requests
+    book: Book
+
+    @property
+    def who(self) -> str:
+        """How a sentence about it begins; nothing where it is alone."""
+        if self.ranks.world_size == 1:
+            return ""
+        kind = "node" if self.config.processes == "one" else "rank"
+        return f"{kind} {self.ranks.rank}: "
+
+
+def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
+    """Runs one rank of the script; returns its exit code, or one of trainer.contract.Exit."""
+    requests = child.Requests()
+    requests.listen(partial(_interrupt, requests))
+    try:
+        config, ranks = parse(argv), read_ranks(env)
+        rank = Rank(config, ranks, requests, Book(config.run_dir, config.job, process_start(), ranks.is_head))
+    except TrainerError as error:
+        report_end(error.code, str(error))
+        return error.code
+    try:
+        return _run(rank, env)
+    except Interrupted as error:
+        return _ended(rank, End(STOPPED if requests.asked == signal.SIGINT else error.code, str(error)), [])
+    except TrainerError as error:
+        return _not_begun(rank, error)
+
+
+def _interrupt(requests: child.Requests) -> NoReturn:
+    raise Interrupted("stopped by Ctrl-C" if requests.asked == signal.SIGINT else "asked to leave before it began")
+
+
+def _run(rank: Rank, env: Mapping[str, str]) -> int:
+    config = rank.config
+    try:
+        rank.book.open()
+    except OSError as error:
+        raise not_writable(config.run_dir, error) from error
+    top = source_folder(config)
+    cwd = top / config.cwd
+    _check(rank, cwd)
+    script_env = script_environment(config, rank.ranks, env, _toolkit())
+    if config.requirements:
+        assert config.work is not None
+        layer = packages.layer_for(top / config.requirements, config.work, config.digest, rank.book.began)
+        script_env |= packages.variables(layer, script_env)
+    relay, metrics = _relay(rank)
+    try:
+        ended = child.run(
+            [sys.executable, *config.words], cwd, script_env, relay, rank.requests, config.max_silence_s
+            if rank.ranks.is_head else 0,
+        )  # fmt: skip
+    except OSError as error:
+        raise MachineError(f"cannot start {one_line(config.name)} ({error.strerror}); start again.") from error
+    metrics.close()
+    relay.tail.close()
+    lines = relay.tail.lines()
+    return _ended(rank, end_of(ended, one_line(config.name), lines), lines)
+
+
+def _check(rank: Rank, cwd: Path) -> None:
+    """Raises SettingsError for a script that is not there, MachineError for a port that is taken."""
+    config, ranks = rank.config, rank.ranks
+    if not cwd.is_dir():
+        raise SettingsError(f"--cwd {one_line(config.cwd)} is no folder of the source.")
+    if config.words[0] != "-m" and not (cwd / config.words[0]).exists():
+        there = sorted(path.name for path in cwd.glob("*.py"))
+        raise SettingsError(
+            f"{one_line(config.words[0])} is not in {one_line(cwd, 300)}; there are "
+            f"{', '.join(there[:10]) or 'no Python files'}."
+        )
+    if config.processes == "one" and ranks.is_head:
+        _try_port(own_port(ranks.master_port))
+
+
+def _try_port(port: int) -> None:
+    import socket
+
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            raise MachineError(
+                f"port {port}, at which the script's processes would meet, is taken on this node; give another "
+                "--master-port to torchrun, from which it follows, or start again."
+            ) from error
+
+
+def _toolkit() -> Path | None:
+    """The folder with this package, where no Python would look: it need not be installed."""
+    folder = Path(trainer.__file__).absolute().parents[1]
+    return None if folder.name in ("site-packages", "dist-packages") else folder
+
+
+def _relay(rank: Rank) -> tuple[Relay, MetricLines]:
+    config = rank.config
+    too_much = (
+        f"{rank.who}more than {config.max_output_mb:,} MB of output, which is --max-output-mb; the rest is not shown."
+    )
+    relay = Relay(config.max_output_mb * 1_000_000, too_much, _warn)
+    metrics = MetricLines(config.run_dir / METRICS, _warn)
+    if rank.ranks.is_head:
+        relay.listen = metrics.feed
+    return relay, metrics
+
+
+def _warn(warning: str) -> None:
+    os.write(2, f"warning: {warning}\n".encode())
+
+
+# ---- the end
+
+
+def _ended(rank: Rank, end: End, lines: Sequence[Line]) -> int:
+    """Says how this rank ended, unless another one does, and returns the exit code."""
+    if end.follows and _another_speaks(rank):
+        return end.code
+    is_told = rank.book.has_failed()
+    rank.book.write(end.code, rank.who + end.sentence, follows=end.follows)
+    if end.code == Exit.DONE or is_told:
+        return end.code
+    if end.code in (Exit.INTERRUPTED, STOPPED):
+        if rank.ranks.is_head and end.code == Exit.INTERRUPTED:
+            report_end(end.code, end.sentence)
+        return end.code
+    report_end(end.code, rank.who + end.sentence)
+    _show([line.text for line in lines[-SHOWN_LINES:]])
+    return end.code
+
+
+def _another_speaks(rank: Rank) -> bool:
+    """Waits for the rank that failed for a reason of its own: then this one is asked to leave, or finds its reason."""
+    until = time.monotonic() + (FIRST_WAITS_S if rank.ranks.local_rank == 0 else OTHERS_WAIT_S)
+    while time.monotonic() < until:
+        if rank.requests.asked or rank.book.has_failed():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _not_begun(rank: Rank, error: TrainerError) -> int:
+    """Says why the script could not begin: one rank of a node does for all."""
+    is_told = error.is_reported or rank.book.has_failed()
+    rank.book.write(error.code, str(error))
+    if not is_told:
+        report_end(error.code, str(error))
+        _show([line for note in getattr(error, "__notes__", []) for line in note.splitlines()])
+    return error.code
+
+
+def _show(lines: Sequence[str]) -> None:
+    """The last lines, indented, in one write: other ranks write to the same stream."""
+    text = "".join(f"  {without_secrets(line)}\n" for line in lines)
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+def leave(code: int) -> NoReturn:
+    """Ends this process at once, whatever its threads wait for."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            continue
+    os._exit(code)
+
+
+def start(argv: Sequence[str], env: MutableMapping[str, str]) -> NoReturn:
+    """What `python -m trainer.script` does."""
+    end_with_parent(env)
+    leave(main(argv, env))
+
+
+if __name__ == "__main__":
+    start(sys.argv[1:], os.environ)

@@ -1,0 +1,177 @@
+"""The script's process: started, asked to leave, ended when it is silent for too long, and never left behind."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from trainer.contract import STOP_WITHIN_S
+from trainer.script.ending import Ended
+from trainer.script.relay import ERR, OUT, Relay
+
+# A second before torchrun kills this process, so that there is time to say what happened.
+FORCE_AFTER_S = STOP_WITHIN_S - 1.0
+# How long what is left in the pipes may take: a process that nobody can find any more may hold them open.
+_DRAIN_WITHIN_S = 5.0
+# https://man7.org/linux/man-pages/man2/prctl.2.html
+_PDEATHSIG, _SUBREAPER = 1, 36
+
+
+@dataclass
+class Requests:
+    """Requests to leave, which this process gets as signals.  The script is asked once, by SIGTERM."""
+
+    process: "subprocess.Popen[bytes] | None" = None
+    asked: int = 0
+    since: float = 0.0  # time.monotonic() of the request
+    was_forced: bool = False
+
+    def listen(self, before: Callable[[], None]) -> None:
+        """From now on.  before: called for a request that comes when the script has not yet begun."""
+
+        def on_signal(signum: int, _frame: FrameType | None) -> None:
+            if self.asked:
+                if signum == signal.SIGINT:  # the second Ctrl-C does not wait
+                    self.force()
+                return
+            self.ask(signum, time.monotonic())
+            if self.process is None:
+                before()
+
+        for signum in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+            signal.signal(signum, on_signal)
+
+    def ask(self, signum: int, now: float) -> None:
+        """Asks the script to leave; not what it has started, as a loader's processes must go on until it has saved."""
+        self.asked, self.since = signum, now
+        if self.process is not None:
+            self.process.send_signal(signal.SIGTERM)
+
+    def force(self) -> None:
+        """Kills the script."""
+        self.was_forced = True
+        if self.process is not None:
+            self.process.kill()
+
+
+@dataclass
+class Watch:
+    """Looks once a second whether the script must be ended.  max_silence_s: 0 for no limit."""
+
+    requests: Requests
+    relay: Relay
+    max_silence_s: float
+    silent_s: float = 0.0
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        """Until `over` is set."""
+        every_s = min(1.0, self.max_silence_s / 4 or 1.0)
+        while not self.over.wait(every_s):
+            self.look(time.monotonic())
+
+    def look(self, now: float) -> None:
+        """Decides at `now`, by time.monotonic()."""
+        if self.requests.asked:
+            if now - self.requests.since >= FORCE_AFTER_S:
+                self.requests.force()
+            return
+        silence = now - self.relay.last_output
+        if self.max_silence_s and silence >= self.max_silence_s:
+            self.silent_s = silence
+            self.requests.ask(signal.SIGTERM, now)
+
+
+def run(
+    command: Sequence[str], cwd: Path, env: Mapping[str, str], relay: Relay, requests: Requests, max_silence_s: float
+) -> Ended:
+    """Runs the script to its end; then nothing that it started is left.  Main thread only.  Raises OSError."""
+    _prctl(_SUBREAPER, 1)  # what the script leaves behind becomes a child of this process, which can find it
+    process = subprocess.Popen(
+        command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        bufsize=0, start_new_session=True, preexec_fn=_die_with(os.getpid()),
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stderr is not None
+    guard = _guard(process.pid)
+    requests.process = process
+    if requests.asked:  # between the fork and now
+        process.send_signal(signal.SIGTERM)
+    relay.last_output = time.monotonic()
+    pumps = [relay.start(process.stdout.fileno(), OUT), relay.start(process.stderr.fileno(), ERR)]
+    watch = Watch(requests, relay, max_silence_s)
+    threading.Thread(target=watch.run, name="watch", daemon=True).start()
+    if sys.platform == "linux":
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # its number stays its own until all is gone
+    else:
+        process.wait()
+    watch.over.set()
+    asked = requests.asked
+    _kill_group(process.pid)
+    code = process.wait()
+    guard.kill()
+    guard.wait()
+    _kill_children()
+    until = time.monotonic() + _DRAIN_WITHIN_S
+    for pump in pumps:
+        pump.join(max(0.0, until - time.monotonic()))
+    return Ended(code, 0 if watch.silent_s else asked, watch.silent_s, requests.was_forced)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _die_with(parent: int) -> Callable[[], None]:
+    """What the script's process does before it becomes the script: it asks to be killed when `parent` is gone."""
+    _prctl(_PDEATHSIG, 0)  # loads what the fork then has
+
+    def die_with_parent() -> None:
+        _prctl(_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return die_with_parent
+
+
+def _guard(group: int) -> "subprocess.Popen[bytes]":
+    """A shell that kills the process group of the script if this process is killed, and so closes its pipe.
+
+    The kernel's own signal reaches the script alone, and not what it has started.
+    """
+    return subprocess.Popen(
+        ["/bin/sh", "-c", f"read _; kill -9 -{group}"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+
+
+def _kill_group(group: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def _kill_children() -> None:
+    """Kills what the script left in sessions of its own, which is orphaned by now; Linux only."""
+    while left := _children():
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def _children() -> list[int]:
+    found: list[int] = []
+    for file in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):
+            found += map(int, file.read_text().split())
+    return found

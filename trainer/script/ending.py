@@ -1,0 +1,116 @@
+"""How a script ended, as an exit code and a sentence.  Pure.
+
+Its exit code is passed on as it is; what else can happen to it, SCRIPTS.md says.
+"""
+
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainer.contract import STOP_WITHIN_S, STOPPED, Exit
+from trainer.errors import one_line
+from trainer.script.relay import ERR, Line
+
+SHOWN_LINES = 30
+_LONGEST_REASON = 300
+
+# What torch and its libraries say on a rank that has lost another one, or could not reach it.
+_LOST = re.compile(
+    r"Connection (closed|reset) by peer|Connection was likely closed|Broken pipe|gloo/transport/\w+/"
+    r"|Application timeout caused pair closure|Timed out waiting \d+ms for (send|recv) operation"
+    r"|Dist(Network|Store)Error|client socket has (failed|timed out)|failed to recv, got 0 bytes"
+    r"|nccl(System|Remote|InProgress)\w*|NCCL communicator was aborted|Watchdog caught collective operation timeout"
+    r"|Some NCCL operations have failed or timed out|EADDRINUSE|[Aa]ddress already in use"
+)
+# What a script says that ends because it was asked to leave, and did not expect it.
+_ASKED = re.compile(r"SIGTERM|SignalException|KeyboardInterrupt|Terminated|received signal|death signal", re.IGNORECASE)
+_LEFT = {-signal.SIGTERM, 128 + signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGINT}
+
+# [rank1]: is torch's, which marks the ranks' tracebacks.
+_RANK_MARK = re.compile(r"^\[rank\d+\]: ?")
+_EXCEPTION = re.compile(r"(\w+\.)*[A-Za-z]\w*(Error|Exception|Interrupt|Exit|Failure|Iteration)(:|$)")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the process ended.  code: its exit code, or minus the signal it died of.
+
+    asked: the signal by which it was asked to leave, 0: nobody did.  silent_s: how long it had printed nothing when it
+    was ended for that, 0: it was not.  was_forced: it did not leave, and was killed.
+    """
+
+    code: int
+    asked: int = 0
+    silent_s: float = 0.0
+    was_forced: bool = False
+
+
+@dataclass(frozen=True)
+class End:
+    """How this rank ends.  follows: only because another rank, or node, was lost."""
+
+    code: int
+    sentence: str = ""
+    follows: bool = False
+
+
+def end_of(ended: Ended, name: str, lines: Sequence[Line]) -> End:
+    """What the end of the script `name` means.  lines: the last ones it printed."""
+    if ended.silent_s:
+        return End(
+            Exit.MACHINE,
+            f"{name} printed nothing for {ended.silent_s:,.0f} s and was ended; if that may be, give a longer "
+            "--max-silence-s, or 0 for no limit.",
+        )
+    if ended.asked and ended.code not in (Exit.DONE, Exit.INTERRUPTED):
+        return _left(ended, name, lines)
+    if ended.code == Exit.DONE:
+        return End(Exit.DONE)
+    if ended.code == Exit.INTERRUPTED:
+        return End(Exit.INTERRUPTED, f"{name} was interrupted and asks to be started again.")
+    return _failed(ended.code, name, lines)
+
+
+def _left(ended: Ended, name: str, lines: Sequence[Line]) -> End:
+    """The end of a script that was asked to leave, and neither finished nor asks to be started again."""
+    by_user = ended.asked == signal.SIGINT
+    if ended.was_forced and not by_user:
+        return End(
+            Exit.MACHINE,
+            f"{name} was asked to leave, did not within {STOP_WITHIN_S} s and was killed; what it would have saved is "
+            "lost. Start again to go on from what it saved before.",
+        )
+    said = "\n".join(line.text for line in lines)
+    if ended.was_forced or ended.code in _LEFT or _ASKED.search(said) or _LOST.search(said):
+        if by_user:
+            return End(STOPPED, "stopped by Ctrl-C")
+        return End(Exit.INTERRUPTED, f"{name} was asked to leave, and left; start again to go on.")
+    return _failed(ended.code, name, lines)
+
+
+def _failed(code: int, name: str, lines: Sequence[Line]) -> End:
+    why = reason(lines, raised=code in (Exit.BUG, -signal.SIGABRT))
+    if any(_LOST.search(line.text) for line in lines):
+        return End(Exit.MACHINE, f"{name} lost touch with another rank: {why}. Start again to go on.", follows=True)
+    if code < 0:
+        hint = "; the usual reason is too little memory" if code == -signal.SIGKILL else ""
+        return End(Exit.MACHINE, f"{name} was killed by {_signal(-code)}{hint}. Start again to go on.")
+    return End(code, f"{name} ended with exit code {code}{f': {why}' if why else ''}")
+
+
+def reason(lines: Sequence[Line], *, raised: bool) -> str:
+    """The line on standard error that says why; empty where there is none.
+
+    raised: an exception ended the script, so that its line counts and not what followed.
+    """
+    texts = [_RANK_MARK.sub("", line.text) for line in lines if line.stream == ERR and line.text.strip()]
+    exceptions = [text for text in texts if _EXCEPTION.match(text)] if raised else []
+    return one_line((exceptions or texts or [""])[-1], _LONGEST_REASON)
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

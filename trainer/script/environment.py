@@ -1,0 +1,91 @@
+"""The environment that a user's script finds: its place among the ranks, and the variables of the contract.  Pure.
+
+Whoever started this rank, the script finds what torchrun sets; SCRIPTS.md has the list.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainer.contract import DATA_DIR, JOB, RESTARTS, RUN_DIR, STOP_WITHIN, STOP_WITHIN_S
+from trainer.distributed.ranks import Ranks
+from trainer.script.config import ScriptConfig
+
+# What says that a process is one rank among several.  For --processes one that is wrong: Lightning, Accelerate, mpi4py
+# and the like would take their own first process for all of them.
+_OF_ONE_RANK = re.compile(
+    r"(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|(GROUP|ROLE|TORCHELASTIC|OMPI|PMI|PMIX|PRTE|SLURM_STEP)_\w+"
+    r"|SLURM_(PROCID|LOCALID|NTASKS|NPROCS|NTASKS_PER_NODE|TASKS_PER_NODE))"
+)
+# Ports below those that Linux lends to whoever connects (net.ipv4.ip_local_port_range).
+_LOWEST_PORT, _PORTS = 15_000, 17_000
+
+
+def script_environment(
+    config: ScriptConfig, ranks: Ranks, env: Mapping[str, str], toolkit: Path | None
+) -> dict[str, str]:
+    """The script's environment: `env`, in which this rank was started, and what we promise.
+
+    toolkit: the folder with our own packages, where Python would not find them.
+    """
+    found = {name: value for name, value in env.items() if config.processes == "torchrun" or not _is_of_one_rank(name)}
+    found |= _one_process(ranks) if config.processes == "one" else _as_torchrun(ranks, env)
+    found |= {
+        RUN_DIR: str(config.run_dir.absolute()),
+        JOB: config.job,
+        RESTARTS: str(restarts(config, env)),
+        STOP_WITHIN: str(STOP_WITHIN_S),
+        "PYTHONUNBUFFERED": "1",
+    }
+    found.pop(DATA_DIR, None)
+    if config.data_dir is not None:
+        found[DATA_DIR] = str(config.data_dir.absolute())
+    if toolkit is not None:  # last, so that nothing of the user's is hidden
+        found["PYTHONPATH"] = ":".join(filter(None, (found.get("PYTHONPATH"), str(toolkit))))
+    return found
+
+
+def restarts(config: ScriptConfig, env: Mapping[str, str]) -> int:
+    """How often the job was started again: by its launcher, and by torchrun."""
+    again = env.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return config.restarts + (int(again) if again.isdigit() else 0)
+
+
+def own_port(master_port: int) -> int:
+    """The port for the processes of a job that starts them itself: every node computes the same from torchrun's.
+
+    torchrun's own is in use, and nodes that have not met cannot agree on one that is free: rank 0's node tries it out.
+    """
+    return _LOWEST_PORT + (master_port + 1) % _PORTS
+
+
+def _is_of_one_rank(name: str) -> bool:
+    return _OF_ONE_RANK.fullmatch(name) is not None
+
+
+def _one_process(ranks: Ranks) -> dict[str, str]:
+    """Torchrun started one process on each node, so that its ranks are nodes."""
+    return {
+        "NNODES": str(ranks.nodes),
+        "NODE_RANK": str(ranks.node_rank),
+        "MASTER_ADDR": ranks.master_addr,
+        "MASTER_PORT": str(own_port(ranks.master_port)),
+    }
+
+
+def _as_torchrun(ranks: Ranks, env: Mapping[str, str]) -> dict[str, str]:
+    """https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables"""
+    if ranks.source == "torchrun":
+        return {}  # they are there
+    return {
+        "RANK": str(ranks.rank),
+        "WORLD_SIZE": str(ranks.world_size),
+        "LOCAL_RANK": str(ranks.local_rank),
+        "LOCAL_WORLD_SIZE": str(ranks.local_world_size),
+        "GROUP_RANK": str(ranks.node_rank),
+        "GROUP_WORLD_SIZE": str(ranks.nodes),
+        "ROLE_RANK": str(ranks.rank),
+        "ROLE_WORLD_SIZE": str(ranks.world_size),
+        "MASTER_ADDR": ranks.master_addr,
+        "MASTER_PORT": str(ranks.master_port),
+    }

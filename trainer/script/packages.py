@@ -1,0 +1,194 @@
+"""Packages that a user's source asks for: a layer over those of the image, made once per node and kept.
+
+pip says what a requirements.txt lacks here, and exactly that is installed, into a folder of its own; nothing of the
+image is replaced.  The folder's name tells for which requirements, interpreter and installed packages it was made.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from trainer.contract import Exit
+from trainer.errors import MachineError, SettingsError, TrainerError, error_with, not_writable, one_line
+from trainer.script.ending import SHOWN_LINES
+
+Run = Callable[[Sequence[str], Path], "subprocess.CompletedProcess[str]"]
+
+PIP = (sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--progress-bar", "off")
+# Lines that say where packages are, rather than which: they count for what is installed in the end, too.
+_WHERE = re.compile(
+    r"\s*(-i|-f|--index-url|--extra-index-url|--find-links|--no-index|--trusted-host|--pre|--prefer-binary"
+    r"|--only-binary|--no-binary)\b"
+)
+_NESTED = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)")
+_LOCAL = re.compile(r"^\s*(-e|--editable|-f|--find-links)\b|\./|file:", re.MULTILINE)
+_NO_NETWORK = re.compile(
+    r"connection broken by|Failed to establish a new connection|Temporary failure in name resolution|ProxyError"
+    r"|Connection (refused|reset)|Network is unreachable|Read timed out|ReadTimeoutError|ConnectTimeout"
+)
+
+
+def run_pip(words: Sequence[str], folder: Path) -> "subprocess.CompletedProcess[str]":
+    """What pip says, started in `folder`: paths in its files are relative to it."""
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+
+
+def layer_for(listed: Path, work: Path, source_digest: str, began: float, run: Run = run_pip) -> Path:
+    """The folder with what the requirements file `listed` asks for and the image lacks; made if it is not there.
+
+    Ranks of one node wait for the one that makes it.  began: when this process was started, by time.time(); a failure
+    since then is not tried again.  Raises SettingsError, MachineError.
+    """
+    if not listed.is_file():
+        raise SettingsError(f"--requirements {one_line(listed.name)} is not in the source; drop it, or add the file.")
+    work = work.absolute()
+    try:
+        layer = work / f"packages-{_key(listed, source_digest)}"
+        work.mkdir(parents=True, exist_ok=True)
+        with _locked(layer.with_suffix(".lock")):
+            if not layer.is_dir():
+                _refuse_failed(layer, began)
+                _make(layer, listed, run)
+    except OSError as error:
+        raise not_writable(work, error) from error
+    return layer
+
+
+def variables(layer: Path, env: Mapping[str, str]) -> dict[str, str]:
+    """The variables that put `layer` before the image's own packages, and its programs before the image's."""
+    behind = {"PYTHONPATH": "", "PATH": os.defpath} | dict(env)
+    paths = {"PYTHONPATH": str(layer), "PATH": str(layer / "bin")}
+    return {name: os.pathsep.join(filter(None, (path, behind[name]))) for name, path in paths.items()}
+
+
+# ---- pure, but for reading files
+
+
+def _key(listed: Path, source_digest: str) -> str:
+    """Names what is to be installed, over which packages, for which interpreter."""
+    texts = list(_texts(listed, set()))
+    parts = [sys.executable, sys.version, *_installed(), *texts]
+    if any(_LOCAL.search(text) for text in texts):
+        parts.append(source_digest)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+
+
+def _texts(listed: Path, seen: set[Path]) -> Iterator[str]:
+    """The text of a requirements file, and of those that it names."""
+    file = listed.resolve()
+    if file in seen or not file.is_file():  # pip says what it misses
+        return
+    seen.add(file)
+    text = file.read_text(errors="replace")
+    yield text
+    for line in text.splitlines():
+        if nested := _NESTED.match(line):
+            yield from _texts(file.parent / nested[1], seen)
+
+
+def _installed() -> list[str]:
+    """The packages here, as the names of their folders: name-1.0.dist-info."""
+    found: set[str] = set()
+    for folder in sys.path:
+        with suppress(OSError):
+            found |= {name for name in os.listdir(folder or ".") if name.endswith((".dist-info", ".egg-info"))}  # noqa: PTH208  # twice as quick
+    return sorted(found)
+
+
+def exactly(report: Mapping[str, Any], listed: Path) -> str:
+    """A requirements file for exactly what a report of pip's would install; empty where nothing lacks.
+
+    https://pip.pypa.io/en/stable/reference/installation-report/
+    """
+    rows = report["install"]
+    if not rows:
+        return ""
+    hashes = [row["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256") for row in rows]
+    where = [line for text in _texts(listed, set()) for line in text.splitlines() if _WHERE.match(line)]
+    wanted = []
+    for row, digest in zip(rows, hashes, strict=True):
+        is_direct, metadata = row["is_direct"], row["metadata"]
+        place = f" @ {row['download_info']['url']}" if is_direct else f"=={metadata['version']}"
+        wanted.append(metadata["name"] + place + (f" --hash=sha256:{digest}" if all(hashes) else ""))
+    return "\n".join([*where, *wanted]) + "\n"
+
+
+def failure(listed: Path, ended: "subprocess.CompletedProcess[str]") -> TrainerError:
+    """What pip's end means: its last error in one sentence, its last lines beside."""
+    lines = [line for line in (ended.stdout + ended.stderr).splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR: ")]
+    why = one_line((errors or lines or ["pip says nothing"])[-1], 300).removeprefix("ERROR: ").rstrip(".")
+    code, remedy = Exit.SETTINGS, "correct it"
+    if "No space left on device" in ended.stderr:
+        code, remedy = Exit.DISK, "make room, then start again"
+    elif _NO_NETWORK.search(ended.stderr):
+        code, remedy = (
+            Exit.MACHINE,
+            "this node cannot reach the package index; start again, or put the packages into the image",
+        )
+    error = error_with(code, f"{listed.name} cannot be installed: {why}; {remedy}.")
+    error.add_note("\n".join(lines[-SHOWN_LINES:]))
+    return error
+
+
+# ---- effects
+
+
+def _make(layer: Path, listed: Path, run: Run) -> None:
+    part = layer.with_name(f".{layer.name}.{socket.gethostname()}")  # nobody else of this host is here
+    shutil.rmtree(part, ignore_errors=True)  # of one that was killed
+    try:
+        part.mkdir()
+        report, pins = part / "report.json", part / "exactly.txt"
+        _checked(run([*PIP, "--dry-run", "--report", str(report), "-r", str(listed)], listed.parent), listed, layer)
+        pins.write_text(exactly(json.loads(report.read_text()), listed))
+        if pins.read_text():
+            words = [*PIP, "--no-deps", "--target", str(part), "-r", str(pins)]
+            _checked(run(words, listed.parent), listed, layer)
+        with suppress(OSError):
+            part.rename(layer)
+        if not layer.is_dir():  # else another node, on a file system without locks, was first
+            raise MachineError(f"cannot make {one_line(layer, 300)}; choose another --work.")
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _checked(ended: "subprocess.CompletedProcess[str]", listed: Path, layer: Path) -> None:
+    if ended.returncode != 0:
+        error = failure(listed, ended)
+        with suppress(OSError):
+            _failed(layer).write_text(json.dumps([error.code, str(error)]))
+        raise error
+
+
+def _failed(layer: Path) -> Path:
+    return layer.with_suffix(".failed")
+
+
+def _refuse_failed(layer: Path, began: float) -> None:
+    """Raises the error that another rank has just met and reported."""
+    with suppress(FileNotFoundError):
+        if _failed(layer).stat().st_mtime >= began:
+            error = error_with(*json.loads(_failed(layer).read_text()))
+            error.is_reported = True
+            raise error
+        _failed(layer).unlink()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One process of this node at a time; the kernel ends the lock with its process."""
+    with path.open("w") as file:
+        with suppress(OSError):  # a file system without locks: of two the first to be done counts
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

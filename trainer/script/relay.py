@@ -1,0 +1,114 @@
+"""What a script prints: passed on byte for byte as it comes, up to a limit, and its last lines kept."""
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+OUT, ERR = 1, 2  # as the file descriptors of standard output and standard error
+KEPT_LINES, LONGEST_LINE = 30, 2000  # lines, and characters of each
+ERROR_LINES = 20  # of them, those of standard error come first
+_CHUNK = 2**16
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line that was printed.  stream: OUT or ERR."""
+
+    stream: int
+    text: str
+
+
+class Tail:
+    """The last lines of both streams, in the order in which they came: KEPT_LINES, of which errors have a share."""
+
+    def __init__(self) -> None:
+        self._lines = {stream: deque[tuple[int, Line]](maxlen=KEPT_LINES) for stream in (OUT, ERR)}
+        self._begun = {OUT: b"", ERR: b""}
+        self._count = 0
+
+    def add(self, stream: int, data: bytes) -> None:
+        """Takes the next bytes of a stream, which need not end with a line."""
+        *lines, begun = (self._begun[stream] + data).rsplit(b"\n", KEPT_LINES + 1)
+        self._begun[stream] = begun[-4 * LONGEST_LINE :]
+        for line in lines[-KEPT_LINES:]:
+            self._keep(stream, line)
+
+    def close(self) -> None:
+        """Takes the lines that have no end."""
+        for stream, begun in self._begun.items():
+            if begun.strip():
+                self._keep(stream, begun)
+            self._begun[stream] = b""
+
+    def lines(self) -> list[Line]:
+        """The last lines.  However much is printed, why the script failed is not lost among it."""
+        out, err = list(self._lines[OUT]), list(self._lines[ERR])
+        err = err[-max(ERROR_LINES, KEPT_LINES - len(out)) :]
+        out = out[len(out) - min(len(out), KEPT_LINES - len(err)) :]
+        return [line for _, line in sorted([*out, *err], key=lambda kept: kept[0])]
+
+    def _keep(self, stream: int, line: bytes) -> None:
+        self._count += 1
+        self._lines[stream].append((self._count, Line(stream, _shown(line))))
+
+
+def _shown(line: bytes) -> str:
+    """The line as a terminal shows it in the end: a progress bar has written over itself."""
+    last = line.rstrip(b"\r").rsplit(b"\r", 1)[-1]
+    return last[-LONGEST_LINE:].decode(errors="backslashreplace").rstrip()
+
+
+def _nobody(_: bytes) -> None:
+    pass
+
+
+@dataclass
+class Relay:
+    """Passes on what is printed on two pipes.
+
+    most: bytes in all; beyond it nothing more is passed on, and `too_much` is, once.  listen: gets the bytes of
+    standard output, all of them.  warn: told once of a stream that nobody takes any more.
+    """
+
+    most: int
+    too_much: str
+    warn: Callable[[str], None]
+    listen: Callable[[bytes], None] = _nobody
+    tail: Tail = field(default_factory=Tail)
+    last_output: float = field(default_factory=time.monotonic)
+    _passed: int = 0
+    _lost: set[int] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def start(self, pipe: int, stream: int) -> threading.Thread:
+        """Passes everything from `pipe` on to `stream`, in a thread that ends with the pipe."""
+        thread = threading.Thread(target=self._pass_all, args=(pipe, stream), name=f"output {stream}", daemon=True)
+        thread.start()
+        return thread
+
+    def _pass_all(self, pipe: int, stream: int) -> None:
+        while data := os.read(pipe, _CHUNK):
+            self.last_output = time.monotonic()
+            with self._lock:
+                self.tail.add(stream, data)
+                room = self.most - self._passed
+                self._passed += len(data)
+            if room > 0:
+                self._write(stream, data[:room])
+                if len(data) > room:
+                    self._write(ERR, f"\n{self.too_much}\n".encode())
+            if stream == OUT:
+                self.listen(data)
+
+    def _write(self, stream: int, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest and stream not in self._lost:
+            try:
+                rest = rest[os.write(stream, rest) :]
+            except OSError as error:
+                self._lost.add(stream)  # its reader has ended, or its disk is full
+                if stream == OUT:
+                    self.warn(f"standard output is lost ({error.strerror}); the training goes on without it.")
