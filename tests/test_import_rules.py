@@ -20,6 +20,7 @@ PYDANTIC_S = 0.16  # of the processor, two cores of an AMD EPYC, quiet
 COMMANDS = [
     "trainer",
     "trainer.prepare",
+    "trainer.script",
     "trainer.tune",
     "launch",
     *(f"launch.{path.parent.name}" for path in sorted((ROOT / "launch").glob("*/__main__.py"))),
@@ -55,7 +56,7 @@ def test_what_launch_may_import_of_trainer_loads_anything_heavy_neither() -> Non
 
 
 def test_the_trainers_settings_need_nothing_heavy_to_be_checked() -> None:
-    assert loaded_by(["trainer.__main__", "trainer.container", "trainer.sagemaker"]) == []
+    assert loaded_by(["trainer.__main__", "trainer.container", "trainer.sagemaker", "trainer.script.__main__"]) == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)

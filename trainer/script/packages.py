@@ -13,6 +13,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 
 from trainer.contract import Exit
 from trainer.errors import MachineError, SettingsError, TrainerError, error_with, not_writable, one_line
+from trainer.process.output import say
 from trainer.script.ending import SHOWN_LINES
 
 Run = Callable[[Sequence[str], Path], "subprocess.CompletedProcess[str]"]
@@ -123,6 +125,11 @@ def exactly(report: Mapping[str, Any], listed: Path) -> str:
     return "\n".join([*where, *wanted]) + "\n"
 
 
+def _named(report: Mapping[str, Any]) -> str:
+    """'numpy 2.1, attrs 25.1', for the user, who waits."""
+    return ", ".join(f"{row['metadata']['name']} {row['metadata']['version']}" for row in report["install"])
+
+
 def failure(listed: Path, ended: "subprocess.CompletedProcess[str]") -> TrainerError:
     """What pip's end means: its last error in one sentence, its last lines beside."""
     lines = [line for line in (ended.stdout + ended.stderr).splitlines() if line.strip()]
@@ -145,14 +152,18 @@ def failure(listed: Path, ended: "subprocess.CompletedProcess[str]") -> TrainerE
 
 
 def _make(layer: Path, listed: Path, run: Run) -> None:
-    part = layer.with_name(f".{layer.name}.{socket.gethostname()}")  # nobody else of this host is here
-    shutil.rmtree(part, ignore_errors=True)  # of one that was killed
+    mine = f".{layer.name}.{socket.gethostname()}."
+    for left in layer.parent.glob(f"{mine}*"):  # by one that was killed: nobody else of this host is here
+        shutil.rmtree(left, ignore_errors=True)
+    part = Path(tempfile.mkdtemp(prefix=mine, dir=layer.parent))  # a pip that outlived its parent has another
     try:
-        part.mkdir()
+        part.chmod(0o755)
         report, pins = part / "report.json", part / "exactly.txt"
         _checked(run([*PIP, "--dry-run", "--report", str(report), "-r", str(listed)], listed.parent), listed, layer)
-        pins.write_text(exactly(json.loads(report.read_text()), listed))
+        lacking = json.loads(report.read_text())
+        pins.write_text(exactly(lacking, listed))
         if pins.read_text():
+            say(f"{listed.name}: installing {_named(lacking)}")
             words = [*PIP, "--no-deps", "--target", str(part), "-r", str(pins)]
             _checked(run(words, listed.parent), listed, layer)
         with suppress(OSError):

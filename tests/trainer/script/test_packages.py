@@ -1,0 +1,269 @@
+"""What a source asks for is installed once per node, over what the image has, and nothing half is ever used."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.contract import Exit
+from trainer.errors import TrainerError
+from trainer.script.packages import layer_for, run_pip, variables
+
+DIGEST = "d" * 64
+URL = "https://index/demo-1.0-py3-none-any.whl"
+
+
+def row(name: str, *, sha256: str | None = "ab", url: str = URL, is_direct: bool = False) -> dict[str, Any]:
+    hashes = {"sha256": sha256} if sha256 else {}
+    return {
+        "metadata": {"name": name, "version": "1.0"},
+        "is_direct": is_direct,
+        "download_info": {"url": url, "archive_info": {"hashes": hashes}},
+    }
+
+
+class Pip:
+    """In the place of pip: reports `rows` as lacking, and installs a file for each."""
+
+    def __init__(
+        self, *rows: dict[str, Any], code: int = 0, stderr: str = "", before: Callable[[], None] = list
+    ) -> None:
+        self.rows, self.code, self.stderr, self.before = rows, code, stderr, before
+        self.calls: list[list[str]] = []
+        self.pins = ""
+        self.folders = set[Path]()
+
+    def __call__(self, words: Sequence[str], folder: Path) -> "subprocess.CompletedProcess[str]":
+        self.calls.append(list(words))
+        self.folders.add(folder)
+        self.before()
+        if "--dry-run" in words:
+            Path(words[words.index("--report") + 1]).write_text(json.dumps({"install": self.rows}))
+        else:
+            self.pins = Path(words[-1]).read_text()
+            (Path(words[words.index("--target") + 1]) / "demo.py").write_text("")
+        return subprocess.CompletedProcess(words, self.code, "", self.stderr)
+
+
+@pytest.fixture
+def listed(tmp_path: Path) -> Path:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    file = folder / "requirements.txt"
+    file.write_text("demo==1.0\n")
+    return file
+
+
+def layer(listed: Path, pip: Any, began: float = 0.0) -> Path:
+    return layer_for(listed, listed.parents[1] / "work", DIGEST, began, pip)
+
+
+def test_exactly_what_lacks_is_installed_beside_the_image(listed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pip = Pip(row("demo"), row("needs"))
+
+    made = layer(listed, pip)
+
+    assert (made / "demo.py").exists()
+    asked, installed = pip.calls
+    assert {"--dry-run", "--report", str(listed)} <= set(asked)
+    assert {"--no-deps", "--target"} <= set(installed)
+    assert pip.pins == "demo==1.0 --hash=sha256:ab\nneeds==1.0 --hash=sha256:ab\n"
+    assert capsys.readouterr().out == "requirements.txt: installing demo 1.0, needs 1.0\n"
+    assert pip.folders == {listed.parent}  # to which paths in the file are relative
+
+
+def test_where_nothing_lacks_nothing_is_installed(listed: Path) -> None:
+    pip = Pip()
+
+    assert layer(listed, pip).is_dir()
+    assert len(pip.calls) == 1
+
+
+def test_a_layer_is_kept_across_restarts(listed: Path) -> None:
+    first = layer(listed, Pip(row("demo")))
+
+    assert layer(listed, pytest.fail) == first
+
+
+@pytest.mark.parametrize("change", ["requirements.txt", "more.txt", "interpreter", "image"])
+def test_another_requirement_interpreter_or_image_has_a_layer_of_its_own(
+    change: str, listed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed.write_text("-r more.txt\ndemo==1.0\n")
+    (listed.parent / "more.txt").write_text("other\n-r requirements.txt\n")
+    first = layer(listed, Pip(row("demo")))
+
+    if change == "interpreter":
+        monkeypatch.setattr(sys, "version", "4.0")
+    elif change == "image":
+        (listed.parent / "new-1.0.dist-info").mkdir()
+        monkeypatch.syspath_prepend(str(listed.parent))
+    else:
+        with (listed.parent / change).open("a") as file:
+            file.write("third\n")
+
+    assert layer(listed, Pip(row("demo"))) != first
+
+
+@pytest.mark.parametrize(("text", "differs"), [("demo==1.0\n", False), ("./demo\n", True), ("-f wheels\ndemo\n", True)])
+def test_packages_inside_the_source_follow_the_source(text: str, differs: bool, listed: Path) -> None:
+    listed.write_text(text)
+    layers = {layer_for(listed, listed.parent / "work", digest, 0.0, Pip(row("demo"))) for digest in ("1", "2")}
+
+    assert len(layers) == 1 + differs
+
+
+def test_where_packages_are_counts_for_what_is_installed_too(listed: Path) -> None:
+    lines = ["--index-url https://mine/simple", "-f wheels", "--extra-index-url=https://b", "demo", "# -f x", "--pre"]
+    listed.write_text("\n".join(lines))
+    pip = Pip(row("demo"))
+
+    layer(listed, pip)
+
+    assert pip.pins.splitlines() == [*lines[:3], "--pre", "demo==1.0 --hash=sha256:ab"]
+
+
+def test_a_package_given_by_its_address_is_installed_from_there(listed: Path) -> None:
+    pip = Pip(row("mine", url="file:///source/mine", sha256=None, is_direct=True), row("demo"))
+
+    layer(listed, pip)
+
+    assert pip.pins == "mine @ file:///source/mine\ndemo==1.0\n"  # pip takes hashes of all or of none
+
+
+NO_NETWORK = """WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError('<x>: Failed')'
+ERROR: Could not find a version that satisfies the requirement demo (from versions: none)
+ERROR: No matching distribution found for demo
+"""
+
+
+@pytest.mark.parametrize(
+    ("stderr", "code", "sentence"),
+    [
+        ("one\nERROR: No matching distribution found for demo\n", Exit.SETTINGS,
+         "requirements.txt cannot be installed: No matching distribution found for demo; correct it."),
+        (NO_NETWORK, Exit.MACHINE,
+         "requirements.txt cannot be installed: No matching distribution found for demo; this node cannot reach the "
+         "package index; start again, or put the packages into the image."),
+        ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n", Exit.DISK,
+         "requirements.txt cannot be installed: Could not install packages due to an OSError: [Errno 28] No space "
+         "left on device; make room, then start again."),
+        ("", Exit.SETTINGS, "requirements.txt cannot be installed: pip says nothing; correct it."),
+    ],
+)  # fmt: skip
+def test_a_failure_is_one_sentence_with_pips_last_lines(stderr: str, code: int, sentence: str, listed: Path) -> None:
+    with pytest.raises(TrainerError) as error:
+        layer(listed, Pip(row("demo"), code=1, stderr=stderr))
+
+    assert (error.value.code, str(error.value)) == (code, sentence)
+    assert error.value.__notes__ == ["\n".join(stderr.splitlines())]
+    assert [path.name for path in (listed.parents[1] / "work").iterdir() if path.is_dir()] == []  # nothing half is left
+
+
+def test_ranks_that_waited_for_a_failed_installation_do_not_try_it_again(listed: Path) -> None:
+    began = time.time()
+    with pytest.raises(TrainerError):
+        layer(listed, Pip(code=1, stderr="ERROR: no"), began)
+
+    with pytest.raises(TrainerError) as error:
+        layer(listed, pytest.fail, began)
+
+    assert (error.value.code, error.value.is_reported) == (Exit.SETTINGS, True)
+    assert layer(listed, Pip(row("demo")), time.time() + 1).is_dir()  # but a restart does
+
+
+def test_ranks_of_a_node_wait_for_the_one_that_installs(listed: Path) -> None:
+    installing, others = threading.Event(), list[Path]()
+    waiting = threading.Thread(target=lambda: others.append(layer(listed, pytest.fail)))
+
+    def let_another_come() -> None:
+        if not installing.is_set():
+            installing.set()
+            waiting.start()
+            waiting.join(0.2)  # it waits, or it would have failed
+            assert waiting.is_alive()
+
+    made = layer(listed, Pip(row("demo"), before=let_another_come))
+    waiting.join()
+
+    assert others == [made]
+
+
+def test_an_installation_that_was_killed_begins_anew(listed: Path) -> None:
+    class Gone(Pip):
+        def __call__(self, words: Sequence[str], folder: Path) -> "subprocess.CompletedProcess[str]":
+            super().__call__(words, folder)
+            os._exit(9)
+
+    child = os.fork()
+    if child == 0:
+        layer(listed, Gone(row("demo")))
+    os.waitpid(child, 0)
+    assert [path for path in (listed.parents[1] / "work").iterdir() if path.is_dir()] != []  # what it had begun
+
+    made = layer(listed, Pip(row("demo")))
+
+    assert sorted(path.name for path in made.parent.iterdir() if path.is_dir()) == [made.name]
+
+
+def test_a_missing_list_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(TrainerError, match=r"^--requirements none.txt is not in the source; "):
+        layer(tmp_path / "none.txt", pytest.fail)
+
+
+def test_the_layer_comes_before_the_image_and_so_do_its_programs(tmp_path: Path) -> None:
+    found = variables(tmp_path, {"PYTHONPATH": "/toolkit", "PATH": "/usr/bin"})
+
+    assert found == {"PYTHONPATH": f"{tmp_path}:/toolkit", "PATH": f"{tmp_path}/bin:/usr/bin"}
+    assert variables(tmp_path, {})["PYTHONPATH"] == str(tmp_path)
+
+
+def wheel(folder: Path, name: str, version: str, needs: str = "") -> str:
+    """Writes a wheel with one module, and returns its SHA-256."""
+    folder.mkdir(exist_ok=True)
+    info = f"{name}-{version}.dist-info"
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"
+    files = {
+        f"{name}.py": f"version = {version!r}\n",
+        f"{info}/METADATA": metadata,
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    with zipfile.ZipFile(path, "w") as archive:
+        for file, text in files.items():
+            archive.writestr(file, text)
+        archive.writestr(f"{info}/RECORD", "".join(f"{file},,\n" for file in (*files, f"{info}/RECORD")))
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_the_real_pip_installs_what_lacks_with_its_hash_and_leaves_what_fits(listed: Path) -> None:
+    wheels = listed.parent / "wheels"
+    digest = wheel(wheels, "ddp_demo", "1.0", "Requires-Dist: numpy\n")  # which is here
+    wheel(wheels, "ddp_demo", "2.0")
+    listed.write_text("--no-index\n--find-links wheels\nddp_demo<2\n")
+
+    made = layer(listed, run_pip)
+
+    assert sorted(path.name for path in made.glob("*") if path.suffix != ".json") == [
+        "__pycache__", "ddp_demo-1.0.dist-info", "ddp_demo.py", "exactly.txt"
+    ]  # fmt: skip
+    assert f"ddp_demo==1.0 --hash=sha256:{digest}" in (made / "exactly.txt").read_text()
+
+
+def test_the_real_pip_refuses_another_file_than_the_one_that_was_locked(listed: Path) -> None:
+    wheel(listed.parent / "wheels", "ddp_demo", "1.0")
+    listed.write_text(f"--no-index\n--find-links wheels\nddp_demo==1.0 --hash=sha256:{'0' * 64}\n")
+
+    with pytest.raises(TrainerError, match="cannot be installed: THESE PACKAGES DO NOT MATCH THE HASHES") as error:
+        layer(listed, run_pip)
+
+    assert error.value.code == Exit.SETTINGS
