@@ -2,9 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
+WRITTEN = "mark.slow("  # in each file that has a slow test
 MARKER = "slow(promise): takes long, so only `make test-all` tries it; promise: what it shows, in one sentence"
 SLOW_LIMIT_S = 300  # pytest-timeout's, where a test names none of its own
 
@@ -22,10 +24,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_left_out], config.stash[_slow] = Counter(), {}
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With --rest, no file without a slow test: each worker would import all that those need, for ten seconds."""
+    is_test = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
+    return True if config.getoption("--rest") and is_test and WRITTEN not in collection_path.read_text() else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves slow tests out, unless they are asked for by an option or by name."""
     promises = {item: promise for item in items if (promise := promise_of(item))}
+    check_files({item.path for item in promises})
     for item in promises:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SLOW_LIMIT_S))
@@ -41,6 +50,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         gone = set(left_out)
         items[:] = [item for item in items if item not in gone]
+
+
+def check_files(paths: Iterable[Path]) -> None:
+    """Raises UsageError for a file with slow tests in which --rest would not look for them."""
+    for path in paths:
+        if WRITTEN not in path.read_text():
+            raise pytest.UsageError(f"{path}: write pytest.{WRITTEN}...) in this file, or --rest leaves its tests out")
 
 
 def promise_of(item: pytest.Item) -> str | None:

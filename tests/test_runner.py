@@ -100,6 +100,19 @@ def test_nothing_that_is_slow_is_no_failure_of_the_rest(workers: str, tmp_path: 
     assert run_pytest(tmp_path, "def test_quick(): pass\n", "-n", workers, "--rest").returncode == 0
 
 
+def test_the_rest_imports_no_file_without_a_slow_test(tmp_path: Path) -> None:
+    (tmp_path / "test_quick.py").write_text("raise RuntimeError('imported')\n")
+
+    assert run_pytest(tmp_path, TESTS, "--rest").returncode == 0
+
+
+def test_a_slow_test_that_the_rest_would_miss_is_refused(tmp_path: Path) -> None:
+    ended = run_pytest(tmp_path, "import pytest as p\n\nm = p.mark\n@m.slow('it lasts')\ndef test_it(): pass\n")
+
+    assert ended.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "write pytest.mark.slow(...) in this file" in ended.stderr
+
+
 def test_a_slow_test_says_what_it_shows(tmp_path: Path) -> None:
     ended = run_pytest(tmp_path, "import pytest\n\n@pytest.mark.slow\ndef test_it(): pass\n")
 
