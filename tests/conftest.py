@@ -44,6 +44,12 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(100_000, 50, 1000)
 
 
+def pytest_unconfigure() -> None:
+    """Lets Python free what is frozen at its end: triton's library lists on stderr all of its own that is not."""
+    if "triton" in sys.modules:
+        gc.unfreeze()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """What test_crash_sweep.py counted and test_container.py measured, also when they ran on several workers."""
     reports = [report for kind in ("passed", "failed") for report in terminalreporter.getreports(kind)]
