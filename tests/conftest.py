@@ -24,6 +24,10 @@ os.environ |= {
     "MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION": "true",
 }
 
+# jsonschema, which SageMaker's SDK imports, builds 38 parsers with it, for more than a second; nobody here asks for
+# formats.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+
 # Small enough for a second, and without anything a test does not ask for.
 SMALL = ("--model", "cnn", "--dataset", "synthetic", "--synthetic-images", "64", "--image-size", "8", "--epochs", "2",
          "--batch-size", "8", "--precision", "fp32", "--no-plot", "--threads", "1")  # fmt: skip
