@@ -5,7 +5,7 @@ from typing import Any
 
 from launch.core.aws import Aws
 from launch.core.clock import Clock
-from launch.core.names import BUCKET_TAG, DATA_TAG
+from launch.core.names import BUCKET_TAG, DATA_TAG, OWNER_TAG
 from launch.core.perform import Say
 from launch.core.plan import Fact, Plan, Request
 from launch.core.published import MANIFEST, RECORD
@@ -72,7 +72,7 @@ def _copy(name: str, here: Facts, there: Facts, kms_key: str | None) -> Copy:
     if snapshot is None:
         return Copy(source, target, objects, None, None, None)
     begun = next((one for one in there.of_digest(snapshot.digest) if one.state != ERROR), None)
-    request = None if begun else _copy_request(name, snapshot, here.region, target, kms_key)
+    request = None if begun else _copy_request(name, snapshot, here, target, kms_key)
     return Copy(source, target, objects, snapshot, begun, request)
 
 
@@ -145,12 +145,15 @@ def _replaces(here: Facts, there: Facts) -> bool:
     return there.record is not None and there.record.get("digest") != (here.record or {}).get("digest")
 
 
-def _copy_request(name: str, snapshot: Snapshot, region: str, target: Place, kms_key: str | None) -> Request:
-    """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CopySnapshot.html: sent to the region it goes to."""
-    named = {**snapshot.tags, BUCKET_TAG: target.bucket}
+def _copy_request(name: str, snapshot: Snapshot, here: Facts, target: Place, kms_key: str | None) -> Request:
+    """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CopySnapshot.html: sent to the region it goes to.
+
+    The copy is the caller's: IAM allows none in anybody else's name.
+    """
+    named = {**snapshot.tags, BUCKET_TAG: target.bucket, OWNER_TAG: here.owner}
     tags = [{"Key": key, "Value": value} for key, value in named.items() if not key.startswith("aws:")]
     params: dict[str, Any] = {
-        "SourceRegion": region,
+        "SourceRegion": here.region,
         "SourceSnapshotId": snapshot.id,
         "Description": f"data set {name}, of launch.data",
         "Encrypted": True,

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from launch.core.names import DATA_TAG
+from launch.core.names import DATA_TAG, OWNER_TAG
 from launch.core.names import tags as job_tags
 from launch.data.lookup import users
 from launch.data.prepared import read_prepared
 from launch.data.upload import Place
 from launch.rehearse.aws.ec2.account import Ec2Account
+from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
 from tests.launch.data.desk import NAME, Desk, opened, write_prepared
 from tests.launch.faults import Died, Faults, died_after, injected, lost
 from trainer.errors import DataError
@@ -83,6 +84,19 @@ def test_a_copy_has_the_same_objects_blocks_and_tags(published: Desk) -> None:
     here, elsewhere = ({tag["key"]: tag["value"] for tag in one.get_tags()} for one in (snapshot, copied))
     assert {**elsewhere, "aws-ddp-toolkit:bucket": ""} == {**here, "aws-ddp-toolkit:bucket": ""}
     assert elsewhere["aws-ddp-toolkit:bucket"] == there.bucket
+
+
+def test_a_copy_is_whose_who_makes_it(published: Desk) -> None:
+    """IAM allows no other, as for what is published: the owner says who pays, and whom to ask."""
+    there = Ec2Account(ELSEWHERE, rules=published.account.rules)
+    there.make_bucket(there.bucket)
+    (snapshot,) = published.snapshots()
+    snapshot.add_tags({OWNER_TAG: "AIDAYOU"})
+
+    assert published.type("copy", NAME, "--to-region", ELSEWHERE) == 0, published.text
+    (copied,) = published.snapshots(ELSEWHERE)
+    owners = [tag["value"] for tag in copied.get_tags() if tag["key"] == OWNER_TAG]
+    assert owners == [MOTOS_USER_ID]
 
 
 def test_a_copy_whose_answer_was_lost_leaves_one_snapshot(published: Desk) -> None:

@@ -184,6 +184,8 @@ ESCALATION = [
     Row("builder", "ecr:PutImage", arn("ecr", "repository/payroll")),
     Row("launcher", "codebuild:StartBuild", arn("codebuild", "project/aws-ddp-toolkit-images")),
     Row("launcher", "ssm:SendCommand", arn("ssm", "document/AWS-RunShellScript")),
+    Row("launcher", "ssm:SendCommand", NODE, MINE),  # as root, without a session that anybody logs
+    Row("launcher", "ssm:CreateAssociation", arn("ssm", "document/AWS-RunShellScript")),
     Row("launcher", "ssm:StartSession", arn("ssm", "document/AWS-StartPortForwardingSession")),
     Row("launcher", "ssm:StartSession", arn("ssm", "document/AWS-StartInteractiveCommand")),
     Row("launcher", "ssm:StartAutomationExecution", arn("ssm", "automation-definition/AWS-TerminateEC2Instance:1")),
@@ -242,6 +244,9 @@ PUBLISHERS = [
     Row("data", "ec2:CreateTags", NODE, {**asked(DATA), "ec2:CreateAction": "StartSnapshot"}),
     Row("data", "ec2:CopySnapshot", SNAPSHOT, {}),
     Row("data", "ec2:CopySnapshot", SNAPSHOT, on(Name="payroll")),
+    Row("data", "ec2:CopySnapshot", SNAPSHOT, asked(DATA, DIGEST)),  # in nobody's name
+    Row("data", "ec2:CopySnapshot", SNAPSHOT, {**asked(DATA, DIGEST), **new(owner=YOU)}),  # in somebody's
+    Row("data", "ec2:CreateTags", SNAPSHOT, {**asked(DATA), **new(owner=YOU), "ec2:CreateAction": "CopySnapshot"}),
     Row("data", "ec2:ModifySnapshotAttribute", SNAPSHOT, on(**{DATA: "imagenet", DIGEST: "0"})),  # shares it
     Row("data", "ebs:GetSnapshotBlock", SNAPSHOT, on(Name="payroll")),
     Row("data", "ebs:PutSnapshotBlock", SNAPSHOT, on(Name="payroll")),
@@ -283,6 +288,12 @@ FROM_INSIDE = [
             ("ssm:GetParameter", arn("ssm", "parameter/payroll/password"), {}),
             ("ssm:GetParametersByPath", arn("ssm", "parameter/ddp-toolkit"), {}),
             ("ssm:SendCommand", arn("ssm", "document/AWS-RunShellScript"), {}),
+            ("ssm:SendCommand", NODE, MINE),
+            ("ssm:CreateAssociation", arn("ssm", "document/AWS-RunShellScript"), {}),
+            ("ssm:PutParameter", arn("ssm", "parameter/ddp-toolkit/wandb"), {}),
+            ("ssm:GetDocument", arn("ssm", "document/payroll"), {}),
+            ("ssm:DescribeInstanceInformation", "*", {}),
+            ("ec2messages:GetMessages", "*", {}),  # Run Command's, which AWS's managed policies would allow
             ("ssm:StartSession", NODE, {f"ssm:resourceTag/{OWNER}": ME}),
             ("secretsmanager:GetSecretValue", arn("secretsmanager", "secret:payroll-Ab1Cd2"), {}),
             ("ecr:PutImage", arn("ecr", "repository/aws-ddp-toolkit"), {}),
@@ -329,10 +340,10 @@ TWINS = [
     Row("builder", "codebuild:StartBuild", arn("codebuild", "project/aws-ddp-toolkit-images")),
     Row("data", "s3:PutObject", f"{BUCKET}/data/photos/manifest.json"),
     Row("data", "ebs:StartSnapshot", SNAPSHOT, {**asked(DATA), **new()}),
-    Row("data", "ec2:CreateTags", SNAPSHOT, {**asked(DATA), "ec2:CreateAction": "StartSnapshot"}),
+    Row("data", "ec2:CreateTags", SNAPSHOT, {**asked(DATA), **new(), "ec2:CreateAction": "StartSnapshot"}),
     Row("data", "ebs:PutSnapshotBlock", SNAPSHOT, on(**{DATA: "photos", DIGEST: "0"})),
     Row("data", "ec2:CopySnapshot", SNAPSHOT, on(**{DATA: "photos", DIGEST: "0"})),  # from it
-    Row("data", "ec2:CopySnapshot", SNAPSHOT, asked(DATA, DIGEST)),  # to a new one
+    Row("data", "ec2:CopySnapshot", SNAPSHOT, {**asked(DATA, DIGEST), **new()}),  # to a new one
     Row("data", "ec2:DeleteSnapshot", SNAPSHOT, on(**{DATA: "photos", DIGEST: "0", BLOCKS: "0"})),
     Row("scheduler", "iam:PassRole", role("aws-ddp-toolkit-sweeper"), TO_SSM),
     Row("scheduler", "ssm:StartAutomationExecution", arn("ssm", "document/ddp-toolkit-sweeper")),
