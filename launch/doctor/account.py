@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from launch.core.errors import AwsError
 from launch.core.instance.limits import SCHEDULE_GROUP
 from launch.core.lookup import SET_UP, check_bucket
-from launch.core.names import TOOLKIT, tag_values
+from launch.core.names import STACK_TAG, TOOLKIT, tag_values
 from launch.core.price import usd
 from launch.doctor import permissions
 from launch.doctor.case import Case
@@ -14,7 +14,6 @@ from launch.ec2 import leaks
 from launch.ec2.finding import find
 from launch.ec2.lookup import log_group_exists
 from launch.ec2.names import LOG_GROUP
-from launch.infra.template import STACK_TAG
 from launch.sagemaker import training_jobs
 
 SWEEPER = f"{TOOLKIT}-sweeper"

@@ -27,13 +27,18 @@ def told_apart(
     me = owner or str(aws.call("sts", "GetCallerIdentity")["UserId"])
     mine = {values[JOB_TAG] for values in tags if values.get(OWNER_TAG) == me}
     if owner and not mine:
-        mine = {values[JOB_TAG] for values in tags}
-    else:
-        mine, known = mine & jobs, ()
-    return [_without_others(key, *pair, me, mine, known) for key, pair in apart.items()]
+        return _without_others(apart, me, {values[JOB_TAG] for values in tags}, known)
+    return _without_others(apart, me, mine & jobs)
 
 
 def _without_others(
+    apart: Mapping[Key, Apart], me: str, mine: Collection[str], known: Collection[str] = ()
+) -> list[Apart]:
+    """Each kind without what other owners than `me` have of the jobs `mine`, but for the ids in `known`."""
+    return [_parted(key, *pair, me, mine, known) for key, pair in apart.items()]
+
+
+def _parted(
     key: Key, ours: list[Described], others: list[Foreign], me: str, mine: Collection[str], known: Collection[str]
 ) -> Apart:
     rows = {row[key[1]]: row for row in ours}

@@ -2,6 +2,7 @@
 
 from launch.core import catalog, secrets
 from launch.core.catalog import Instance
+from launch.core.lookup import SET_UP
 from launch.core.names import TOOLKIT
 from launch.core.plan import Fact
 from launch.core.price import usd
@@ -175,6 +176,11 @@ def warnings(cluster: Cluster, facts: Facts) -> tuple[str, ...]:
     sentences += [sentence for sentence in map(catalog.warning, resolved.instances) if sentence]
     sentences += [f"left out: {why}" for why in reach.cut_off(cluster, facts)]
     sentences += _beyond_the_policies(cluster)
+    if facts.old_stack:
+        sentences.append(
+            f"the account's stack in {facts.old_stack} is older than this version: the time limit in EventBridge would "
+            f"end nothing, and only the nodes' own timers do; update it with {SET_UP} --region {facts.old_stack}."
+        )
     if "@" not in cluster.image and not cluster.image.startswith("<"):
         sentences.append(f"{cluster.image} has no digest; nodes that start later may run other code.")
     return tuple(sentences)

@@ -76,6 +76,7 @@ class Facts:
     prices: Prices = CATALOGS
     reservation: Reservation | None = None
     scheduler_role: str | None = None  # ARN
+    old_stack: str = ""  # the region of the stack that made that role, if it is older than this version needs
     fleet: Fleet = field(default_factory=Fleet)
     fleet_is_known: bool = True  # whether AWS was asked for it, and answered
     spec: Mapping[str, Any] | None = None  # job.json of an earlier start of this job

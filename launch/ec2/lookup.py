@@ -1,5 +1,6 @@
 """The look-ups before a launch, one function each.  Reads only."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -12,7 +13,7 @@ from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.instance.subnets import Subnet, find_subnets
 from launch.core.lookup import Lookups, check_bucket, content_at, missing, region_or_some
-from launch.core.names import DATA_TAG, Folder, bucket_of, tag_values
+from launch.core.names import DATA_TAG, ROLES_TAG, ROLES_VERSION, STACK_TAG, Folder, bucket_of, tag_values
 from launch.core.price import CATALOGS, Prices
 from launch.core.published import content_of
 from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot
@@ -79,13 +80,14 @@ def look_up(
         # A capacity block is paid in advance, at a price of its own.
         prices=_prices(aws, lookups, [] if options.capacity_block else types, now, cache(region), earlier),
         reservation=lookups.required(partial(find_reservation, aws, reservation), None),
-        scheduler_role=lookups.required(partial(find_role, aws, options.scheduler_role), None),
         fleet_is_known=fleet is not None,
         fleet=fleet or Fleet(),
         spec=spec,
         last_generation=lookups.required(partial(_last_generation, aws, folder), 0),
         now=now,
     )
+    role, old_stack = lookups.required(partial(find_role, aws, options.scheduler_role), (None, ""))
+    facts = replace(facts, scheduler_role=role, old_stack=old_stack)
     lookups.required(partial(check_profile, aws, options.instance_profile), None)
     has_log_group = lookups.optional("the log group", partial(log_group_exists, aws), True)
     return _with(facts, lookups, has_log_group)
@@ -246,11 +248,20 @@ def find_reservation(aws: Aws, wanted: str | None) -> Reservation | None:
     return Reservation(wanted, row["AvailabilityZone"], row["InstanceType"], row["AvailableInstanceCount"], ends)
 
 
-def find_role(aws: Aws, name: str) -> str:
+def find_role(aws: Aws, name: str) -> tuple[str | None, str]:
+    """The ARN of a role for time limits; and the region of the stack that made it, if it is an older version's.
+
+    https://docs.aws.amazon.com/IAM/latest/APIReference/API_GetRole.html answers with the role's tags, too.
+    """
     try:
-        return str(aws.call("iam", "GetRole", {"RoleName": name})["Role"]["Arn"])
+        role = aws.call("iam", "GetRole", {"RoleName": name})["Role"]
     except AwsError as error:
         raise missing(error, f"role {name}", "--scheduler-role") from error
+    tags = tag_values(role)
+    version = tags.get(ROLES_TAG, "1")
+    is_older = not version.isdecimal() or int(version) < ROLES_VERSION
+    region = re.fullmatch(r"[a-z0-9-]+", tags.get(STACK_TAG, ""))
+    return str(role["Arn"]), region[0] if region and is_older else ""
 
 
 def check_profile(aws: Aws, name: str) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 from launch.core.aws import Answer, Aws
 from launch.core.errors import AwsError
 from launch.core.lookup import Lookups, region_or_some
-from launch.core.names import tag_values
+from launch.core.names import STACK_TAG, tag_values
 from launch.infra.checks import check_region
 from launch.infra.facts import PLANNED, Facts, Stack, Vpc
-from launch.infra.template import KEPT, STACK, STACK_TAG, Resource, filled, read, resources
+from launch.infra.template import KEPT, STACK, Resource, filled, read, resources
 from trainer.errors import SettingsError, TrainerError
 
 # Error codes for what does not exist.

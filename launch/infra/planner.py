@@ -7,12 +7,12 @@ from datetime import datetime
 from itertools import chain, repeat
 from typing import Any
 
-from launch.core.names import TOOLKIT, bucket_of, client_token
+from launch.core.names import STACK_TAG, TOOLKIT, bucket_of, client_token
 from launch.core.plan import Fact, Plan, Request
 from launch.infra.facts import Facts, Stack
 from launch.infra.options import UP, SetUpOptions, parameters
 from launch.infra.problems import problems_of
-from launch.infra.template import KEPT, STACK, STACK_TAG, WITH_THEM, Resource, filled, keeping, rates, read, resources
+from launch.infra.template import KEPT, STACK, WITH_THEM, Resource, filled, keeping, rates, read, resources
 
 # The account of a plan that is made without one.
 SOME_ACCOUNT = "123456789012"

@@ -16,7 +16,6 @@ from launch.core.price import HOURS_PER_MONTH
 from launch.core.templates import fill_yaml
 
 STACK = TOOLKIT
-STACK_TAG = f"{TOOLKIT}:stack"  # on each resource: the region of its stack
 TEMPLATE = "cloudformation/account.yaml"
 POLICIES = ("builder", "data", "image-builder", "image-builder-trust", "launcher",
             "launcher-sagemaker", "node", "node-trust", "reader",

@@ -95,6 +95,11 @@ def test_a_quoted_name_in_yaml_becomes_the_value_whatever_is_in_it(script: Path,
     assert yaml.safe_load(fill_yaml("script.sh", {"IT": value})) == {"before": 1, "it": value, "after": [2]}
 
 
+def test_comments_in_yaml_stay_behind(script: Path) -> None:
+    script.write_text('# why\na: 1  # how\n  # why\nb: "@IT@"\n')
+    assert fill_yaml("script.sh", {"IT": "#\n# 2"}) == 'a: 1  # how\nb: "#\\n# 2"\n'
+
+
 @pytest.mark.parametrize("values", [{}, {"IT": 1, "THAT": 2}])
 def test_a_name_in_yaml_that_is_missing_or_unused_is_an_error(script: Path, values: dict[str, int]) -> None:
     script.write_text('it: "@IT@"')

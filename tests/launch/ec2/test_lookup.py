@@ -8,21 +8,23 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from moto.iam.models import iam_backends
 from moto.ssm.models import ssm_backends
 
 from launch.core import published
 from launch.core.aws import Aws
 from launch.core.errors import AwsError, NoAnswer, NotSetUp
 from launch.core.job import Job
-from launch.core.names import tags
+from launch.core.names import ROLES_TAG, STACK_TAG, tags
 from launch.core.published import Content
+from launch.ec2 import planner
 from launch.ec2.checks import resolve
 from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot
 from launch.ec2.fleet import Fleet
 from launch.ec2.lookup import AMI_PARAMETERS, look_up
 from launch.ec2.options import Ec2Options
 from tests.launch.data.desk import prepared
-from tests.launch.ec2.account import Account
+from tests.launch.ec2.account import SCHEDULER_ROLE, Account
 from tests.launch.faults import Faults, lost, refused
 from trainer.config import TrainConfig
 
@@ -47,6 +49,30 @@ def asked(dataset: str = "imagenet", **where: Any) -> Job[Ec2Options]:
 def problem(facts: Facts) -> str:
     (only,) = facts.problems
     return str(only)
+
+
+@pytest.mark.parametrize(
+    ("tags", "old"),
+    [
+        ({STACK_TAG: "eu-west-1"}, "eu-west-1"),
+        ({STACK_TAG: "eu-west-1", ROLES_TAG: "1"}, "eu-west-1"),
+        ({STACK_TAG: "eu-west-1", ROLES_TAG: "2"}, ""),
+        ({STACK_TAG: "eu-west-1", ROLES_TAG: "10"}, ""),
+        ({STACK_TAG: "eu-west-1", ROLES_TAG: "two"}, "eu-west-1"),
+        ({STACK_TAG: "eu $(id)", ROLES_TAG: "1"}, ""),
+        ({}, ""),  # made by hand
+    ],
+)
+def test_a_stack_older_than_this_version_is_warned_of(
+    account: Account, look: LookUp, tags: dict[str, str], old: str
+) -> None:
+    """Its time limits end nothing, which AWS tells nobody."""
+    iam_backends[account.id]["aws"].tag_role(SCHEDULER_ROLE, [{"Key": k, "Value": v} for k, v in tags.items()])
+    facts = look("cifar10")
+    assert facts.old_stack == old
+    job = asked("cifar10")
+    warnings = [text for text in planner.plan(job, resolve(job), "j", facts).warnings if "older" in text]
+    assert [f"python -m launch.infra up --region {old}." in text for text in warnings] == [True] * bool(old)
 
 
 def test_an_account_that_is_set_up_has_all_facts_and_no_problems(account: Account, look: LookUp) -> None:

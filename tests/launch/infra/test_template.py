@@ -1,13 +1,14 @@
 """infra/cloudformation/account.yaml as it is sent: it says what infra/iam says, and what launchers look for."""
 
 import fnmatch
+import hashlib
 import json
 from typing import Any
 
 import pytest
 from moto.cloudformation.parsing import resource_class_from_type
 
-from launch.core.names import DEADLINE_TAG, JOB_TAG, TIME, bucket_of
+from launch.core.names import DEADLINE_TAG, JOB_TAG, ROLES_TAG, ROLES_VERSION, TIME, bucket_of
 from launch.ec2 import requests
 from launch.ec2.names import LOG_GROUP
 from launch.ec2.options import Ec2Options
@@ -98,8 +99,23 @@ def test_what_can_carry_tags_carries_ours() -> None:
     for name, row in THINGS.items():
         tags = [tag["Key"] for tag in row["Properties"].get("Tags", ())]
         ours = [] if row["Type"] in without else ["aws-ddp-toolkit:stack"]
-        # What launchers may start nodes in says so.
-        assert tags == ([*ours, "aws-ddp-toolkit:allowed"] if name == "NodeGroup" else ours), name
+        # What launchers may start nodes in says so, and to them the role that they look up says what the roles can do.
+        more = {"NodeGroup": ["aws-ddp-toolkit:allowed"], "SchedulerRole": [ROLES_TAG]}
+        assert tags == [*ours, *more.get(name, ())], name
+    tags = {tag["Key"]: tag["Value"] for tag in THINGS["SchedulerRole"]["Properties"]["Tags"]}
+    assert tags[ROLES_TAG] == str(ROLES_VERSION)
+
+
+def test_what_roles_and_time_limits_rest_on_has_a_version() -> None:
+    """A change of these files that jobs of this version need adds one to ROLES_VERSION: plans warn of older stacks.
+
+    One that they do not need is only written down here.
+    """
+    files = [*(f"iam/{name}.json" for name in ("node", "scheduler", "scheduler-trust", "sweeper")),
+             "cloudformation/sweep.py"]  # fmt: skip
+    text = "".join((ROOT / "infra" / file).read_text() for file in files)
+    text += json.dumps(THINGS["Sweeper"]["Properties"]["Content"]["parameters"])
+    assert (ROLES_VERSION, hashlib.sha256(text.encode()).hexdigest()[:12]) == (2, "f04365178302")
 
 
 def test_what_holds_data_outlives_the_stack_and_can_be_adopted() -> None:
