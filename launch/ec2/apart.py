@@ -1,6 +1,6 @@
 """What carries a job's tags, told apart by all of them and by the owner, of whom AWS is asked only where it matters."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from launch.core.aws import Aws
 from launch.core.names import JOB_TAG, OWNER_TAG, tag_values
@@ -25,10 +25,14 @@ def told_apart(
     if not jobs and not owner:
         return list(apart.values())
     me = owner or str(aws.call("sts", "GetCallerIdentity")["UserId"])
-    mine = {values[JOB_TAG] for values in tags if values.get(OWNER_TAG) == me}
+    mine = _jobs_of(me, tags)
     if owner and not mine:
         return _without_others(apart, me, {values[JOB_TAG] for values in tags}, known)
     return _without_others(apart, me, mine & jobs)
+
+
+def _jobs_of(owner: str, tags: Iterable[Mapping[str, str]]) -> set[str]:
+    return {values[JOB_TAG] for values in tags if values.get(OWNER_TAG) == owner}
 
 
 def _without_others(

@@ -86,7 +86,8 @@ def look_up(
         last_generation=lookups.required(partial(_last_generation, aws, folder), 0),
         now=now,
     )
-    role, old_stack = lookups.required(partial(find_role, aws, options.scheduler_role), (None, ""))
+    no_role: tuple[str | None, str] = (None, "")
+    role, old_stack = lookups.required(partial(find_role, aws, options.scheduler_role), no_role)
     facts = replace(facts, scheduler_role=role, old_stack=old_stack)
     lookups.required(partial(check_profile, aws, options.instance_profile), None)
     has_log_group = lookups.optional("the log group", partial(log_group_exists, aws), True)

@@ -1,6 +1,7 @@
-"""CIFAR-10 from its official archive, downloaded when missing.  torchvision checks every byte of it."""
+"""CIFAR-10 from its official archive, downloaded when missing.  Every byte is checked, by the digests that torchvision knows."""
 
 import contextlib
+import hashlib
 import io
 import logging
 import socket
@@ -8,25 +9,29 @@ import sys
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from gzip import BadGzipFile
 from http.client import HTTPException
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+import numpy as np
 import torch
 
 from trainer.datasets.base import Data, Request
 from trainer.datasets.cache import cache_path
 from trainer.datasets.decoded import recall_decoded
 from trainer.datasets.normalisation import CIFAR10
+from trainer.datasets.pickled import DAMAGE, read_arrays
 from trainer.datasets.resident import Decoded, Images, resident_data, resized
 from trainer.errors import DataError, MachineError
+from trainer.files import read_regular
 
 ARCHIVE = "cifar-10-python.tar.gz"
 FOLDER = "cifar-10-batches-py"
 PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 SIDE = 32
+LARGEST = 2**26  # bytes of one file; the official ones have 31 million
 PATIENCE_S = 30.0
 # In the order of the labels, as batches.meta in the archive has them.
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -101,31 +106,49 @@ def _fingerprint(source: Path) -> str:
 
 
 def _decode(source: Path, side: int) -> Decoded:
+    from torchvision.datasets import cifar
+
+    train, test = dict(cifar.CIFAR10.train_list), dict(cifar.CIFAR10.test_list)
     try:
-        if source.is_dir():
-            return _read(source.parent, side)
-        # Unpacked where one can surely write: data_dir may be a read-only volume.
-        with tempfile.TemporaryDirectory() as unpacked, tarfile.open(source) as archive:
-            archive.extractall(unpacked, filter="data")
-            return _read(Path(unpacked), side)
-    except (RuntimeError, tarfile.TarError, EOFError, zlib.error, BadGzipFile) as error:
+        contents = {name: _checked(data, md5) for name, data, md5 in _files(source, {**train, **test})}
+        return Decoded(_half(contents, train, side), _half(contents, test, side), classes=10)
+    except (tarfile.TarError, zlib.error, BadGzipFile, FileNotFoundError, *DAMAGE) as error:
         raise DataError(
             f"{source} is damaged or incomplete; delete it, and it is downloaded again, or put {ARCHIVE} from {PAGE} "
             "in its place."
         ) from error
     except OSError as error:
-        raise MachineError(
-            f"cannot unpack {source} into {tempfile.gettempdir()} ({error}); make room there."
-        ) from error
+        raise MachineError(f"cannot read {source} ({error}); see to the disk, or put {ARCHIVE} elsewhere.") from error
 
 
-def _read(root: Path, side: int) -> Decoded:
-    """Raises RuntimeError when a file is missing or its checksum is wrong."""
-    from torchvision.datasets import cifar
+def _files(source: Path, md5s: Mapping[str, str]) -> Iterator[tuple[str, bytes, str]]:
+    """Each official file of the folder or archive: its name, content, and checksum.
 
-    train, test = cifar.CIFAR10(root, train=True), cifar.CIFAR10(root, train=False)
-    return Decoded(_half(train, side), _half(test, side), classes=10)
+    Read once, and never unpacked: whoever shares the folder may swap what was checked, and Pythons older than mid-2025
+    unpack links out of the folder that they are told (CVE-2025-4517).
+    """
+    if source.is_dir():
+        for name, md5 in md5s.items():
+            yield name, read_regular(source / name, LARGEST), md5
+        return
+    with tarfile.open(source) as archive:
+        for entry in archive:
+            name = PurePosixPath(entry.name).name
+            file = archive.extractfile(entry) if entry.isreg() and name in md5s and entry.size <= LARGEST else None
+            if file is not None:
+                yield name, file.read(), md5s[name]
 
 
-def _half(official: Any, side: int) -> Images:
-    return Images(resized(torch.from_numpy(official.data).contiguous(), side), torch.tensor(official.targets))
+def _checked(data: bytes, md5: str) -> dict[str, Any]:
+    """The arrays in a file.  Raises one of DAMAGE."""
+    if hashlib.md5(data, usedforsecurity=False).hexdigest() != md5:
+        raise ValueError("another checksum than the official one")
+    return read_arrays(data)
+
+
+def _half(contents: Mapping[str, Mapping[str, Any]], names: Iterable[str], side: int) -> Images:
+    """Raises KeyError where a file is missing."""
+    rows = np.concatenate([contents[name]["data"] for name in names]).reshape(-1, 3, SIDE, SIDE)
+    labels = [label for name in names for label in contents[name]["labels"]]
+    pixels = torch.from_numpy(np.ascontiguousarray(rows.transpose(0, 2, 3, 1)))
+    return Images(resized(pixels, side), torch.tensor(labels))

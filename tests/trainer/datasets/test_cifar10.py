@@ -1,8 +1,10 @@
 """Against a small archive of the official format: the checksums torchvision knows are replaced by its own."""
 
 import hashlib
+import os
 import pickle
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ from torchvision.datasets import cifar
 
 from trainer.datasets import cifar10
 from trainer.distributed.sampler import Order
-from trainer.errors import DataError
+from trainer.errors import DataError, MachineError
 
 TRAIN, TEST = [f"data_batch_{n}" for n in range(1, 6)], ["test_batch"]
 
@@ -92,6 +94,46 @@ def test_a_truncated_archive_is_named_with_the_remedy(ask, archive: Path, size: 
 
     with pytest.raises(DataError, match=r"cifar-10-python.tar.gz is damaged or incomplete; delete it"):
         cifar10.load(ask(archive.parent))
+
+
+class Attack:
+    """What makes the folder `place` when it is unpickled."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def __reduce__(self) -> tuple[object, tuple[Path]]:
+        return Path.mkdir, (self.place,)
+
+
+def test_whoever_shares_the_folder_runs_nothing_by_swapping_a_file_that_was_checked(
+    ask, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torchvision checks a file and then opens it again.  Here the checksum fits, as that of the first file did."""
+    attack, place = folder / "cifar-10-batches-py" / "data_batch_3", tmp_path / "made"
+    md5 = _write(attack, {"data": Attack(place), "labels": []})
+    monkeypatch.setattr(
+        cifar.CIFAR10, "train_list", [[n, md5 if n == attack.name else h] for n, h in cifar.CIFAR10.train_list]
+    )
+    with pytest.raises(DataError, match="damaged or incomplete"):
+        cifar10.load(ask(folder))
+    assert not place.exists()
+
+
+def test_nothing_of_an_archive_is_unpacked(ask, archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CVE-2025-4517: on older Pythons links in it get past tarfile's filter, and files land anywhere."""
+    for way in ("extractall", "extract"):
+        monkeypatch.setattr(tarfile.TarFile, way, None)
+    assert cifar10.load(ask(archive.parent)).train.size == 20
+
+
+@pytest.mark.parametrize("odd", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_file_in_the_folder_is_told(ask, folder: Path, odd: Callable[[Path], object]) -> None:
+    path = folder / "cifar-10-batches-py" / "test_batch"
+    path.unlink()
+    odd(path)
+    with pytest.raises(MachineError, match=r"cannot read .*cifar-10-batches-py"):
+        cifar10.load(ask(folder))
 
 
 def test_a_missing_archive_says_which_file_to_put_where(ask, tmp_path: Path) -> None:
