@@ -1,4 +1,4 @@
-"""CIFAR-10 from its official archive, downloaded when missing.  Every byte is checked, by the digests that torchvision knows."""
+"""CIFAR-10 from its official archive, downloaded when missing.  torchvision knows the digests of all its files."""
 
 import contextlib
 import hashlib

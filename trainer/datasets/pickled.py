@@ -13,7 +13,7 @@ _ARRAY = ("numpy.core.multiarray", "numpy._core.multiarray")  # older NumPys, an
 
 
 def read_arrays(data: bytes) -> dict[str, Any]:
-    """A pickled dictionary of arrays, numbers and text, which is bytes.  Raises one of DAMAGE; nothing in it can run."""
+    """A pickled dictionary of arrays, numbers and bytes.  Raises one of DAMAGE; nothing in it can run."""
     content = _Arrays(io.BytesIO(data), encoding="bytes").load()
     if not isinstance(content, dict):
         raise ValueError("no dictionary")

@@ -125,20 +125,26 @@ def due_at(schedule: Any) -> float:
 
 
 def _run(rules: Any, account: str, region: str, target: dict[str, Any]) -> None:
-    """The sweeper's document: ends what is past its deadline, as far as the policies of both roles allow it."""
+    """The sweeper's document: ends what is past its deadline, as far as the policies of both roles allow it.
+
+    Who starts a document that names a role must be allowed to pass that role:
+    https://docs.aws.amazon.com/systems-manager/latest/userguide/automation-setup-iam.html
+    """
     if target["Arn"] != AUTOMATION:
         return
     view, wanted = view_of(account, region, {}), json.loads(target["Input"])
     starter = Caller(target["RoleArn"], (policy("scheduler"),))
     document = view.arn("ssm", f"document/{wanted['DocumentName']}")
     start = Need("ssm:StartAutomationExecution", document, {"aws:PrincipalAccount": account})
-    if wanted["DocumentName"] != SWEEPER_DOCUMENT or not starter.may(start):
+    role = f"arn:aws:iam::{account}:role/{TOOLKIT}-sweeper"
+    hand_over = Need("iam:PassRole", role, {"iam:PassedToService": "ssm.amazonaws.com"})
+    if wanted["DocumentName"] != SWEEPER_DOCUMENT or not (starter.may(start) and starter.may(hand_over)):
         return
     grace = timedelta(minutes=int(wanted.get("Parameters", {}).get("GraceMinutes", ["15"])[0]))
     nodes = {instance.id: instance for instance in ec2_backends[account][region].all_instances()}
     tagged = [{"InstanceId": name, "Tags": _tags(node)} for name, node in nodes.items()]
     late, _ = _script()["judge"](tagged, "InstanceId", datetime.fromtimestamp(rules.now(), UTC) - grace)
-    sweeper = Caller(f"arn:aws:iam::{account}:role/{TOOLKIT}-sweeper", (policy("sweeper"),))
+    sweeper = Caller(role, (policy("sweeper"),))
     for name in late:
         if not sweeper.lacks(Call("ec2", "TerminateInstances", {"InstanceIds": [name]}), view):
             end(rules, nodes[name], USER_ASKED)

@@ -9,8 +9,9 @@ import pytest
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
-from launch.rehearse.aws.ec2 import run_rules
+from launch.rehearse.aws.ec2 import run_rules, scheduler
 from launch.rehearse.aws.ec2.reach import has_address, reached
+from launch.rehearse.aws.iam.policies import policy
 from launch.rehearse.nodes.ec2.node import NOWHERE, NodeSetup, environment
 from tests.launch.ec2.account import SCHEDULER_ROLE, Account
 
@@ -359,6 +360,21 @@ def test_a_schedule_of_a_strangers_ends_no_node_before_its_deadline(account: Acc
     account.rules.at += 60
     assert [node["State"]["Name"] for node in states(account).values()] == ["running"]
     assert Aws("us-east-1").pages("scheduler", "ListSchedules", "Schedules") == []  # it has fired
+
+
+@pytest.mark.parametrize("lacking", ["ssm:StartAutomationExecution", "iam:PassRole"])
+def test_a_schedule_whose_role_may_not_start_the_sweeper_ends_nothing(
+    account: Account, lacking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are needed: https://docs.aws.amazon.com/systems-manager/latest/userguide/automation-setup-iam.html"""
+    statements = [one for one in policy("scheduler")["Statement"] if one["Action"] != lacking]
+    less = {"scheduler": {"Statement": statements}, "sweeper": policy("sweeper")}
+    monkeypatch.setattr(scheduler, "policy", less.__getitem__)
+    run(account)
+    schedule(account, SCHEDULER_ROLE, "DELETE")
+    states(account), states(account)
+    account.rules.at += 60
+    assert [node["State"]["Name"] for node in states(account).values()] == ["running"]
 
 
 def test_a_schedule_needs_a_role_that_it_may_assume(account: Account) -> None:
