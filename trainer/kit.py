@@ -1,0 +1,149 @@
+"""A few lines for a training script of your own that wants more than to run: checkpoints, a timely stop, metrics.
+
+    from trainer import kit  # or copy this file: it needs nothing of the rest of the trainer
+    dist.init_process_group()
+    if state := kit.load():  # the same on all ranks
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+    for step in range(state["step"] + 1 if state else 0, 10_000):
+        loss = train_one_step(model, optimizer)
+        if step % 100 == 99:
+            kit.metric(step=step, loss=loss)
+            stop = kit.should_stop()
+            if stop or step % 1000 == 999:
+                kit.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, step)
+            if stop:
+                raise SystemExit(kit.AGAIN)  # to be started again
+
+Started by anything but this toolkit's launchers, it saves, loads and prints nothing.  SCRIPTS.md has the rest.
+"""
+
+import hashlib
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+AGAIN = 75  # the exit code that asks to be started again
+_noted: set[str] = set()  # what has happened: "asked" to leave, "listens" for that
+
+
+def is_launched() -> bool:
+    """Whether a launcher of this toolkit started the script."""
+    return "DDP_RUN_DIR" in os.environ
+
+
+def run_folder() -> Path:
+    """The folder for results: kept, uploaded, and there again after a restart.  Elsewhere the current one."""
+    return Path(os.environ.get("DDP_RUN_DIR", "."))
+
+
+def data_folder(otherwise: str | Path = "data") -> Path:
+    """The folder of the job's data; `otherwise` where the job has none."""
+    return Path(os.environ.get("DDP_DATA_DIR", otherwise))
+
+
+def restarts() -> int:
+    """How often the job was started again."""
+    return int(os.environ.get("DDP_RESTARTS", "0"))
+
+
+def metric(**values: Any) -> None:
+    """Prints numbers, or tensors of one number, as a line that the launchers read.  Only rank 0 prints."""
+    if is_launched() and _is_first():
+        texts = [f"{name}={v:d}" if isinstance(v, int) else f"{name}={float(v):.6g}" for name, v in values.items()]
+        print("[METRIC]", *texts, flush=True)
+
+
+def should_stop() -> bool:
+    """Whether the script was asked to save and leave, within half a minute: it listens from the first call on.
+    Where torch.distributed is initialised the ranks agree: all must call, every few seconds or so."""
+    if not is_launched():
+        return False
+    if "listens" not in _noted:
+        _noted.add("listens")
+        signal.signal(signal.SIGTERM, lambda *_: _noted.add("asked"))
+    if not (dist := _distributed()):
+        return "asked" in _noted
+    import torch
+
+    flag = torch.tensor("asked" in _noted, dtype=torch.int32, device="cuda" if dist.get_backend() == "nccl" else "cpu")
+    dist.all_reduce(flag, dist.ReduceOp.MAX)
+    return bool(flag)
+
+
+def save(state: dict[str, Any], step: int, keep: int = 3) -> None:
+    """Saves a checkpoint, whole or not at all, and removes all but the newest `keep`.  All ranks call; rank 0 saves.
+
+    state: tensors, numbers, text, lists and dictionaries of them; else pickle.UnpicklingError.  Raises OSError.
+    """
+    if not is_launched():
+        return
+    try:
+        if _is_first():
+            _write(state, step, keep)
+    finally:
+        if dist := _distributed():
+            dist.barrier()  # no rank leaves while rank 0 still saves
+
+
+def load() -> dict[str, Any] | None:
+    """The newest whole checkpoint, in the memory of the CPU; None if there is none.  A damaged one is passed over.
+    Where torch.distributed is initialised all ranks must call and get rank 0's: other nodes may not have the file."""
+    if not is_launched():
+        return None
+    if not (dist := _distributed()):
+        return _newest()
+    found = [_newest() if _is_first() else None]
+    dist.broadcast_object_list(found, src=0)
+    return found[0]
+
+
+def _write(state: dict[str, Any], step: int, keep: int) -> None:
+    import torch
+
+    folder = run_folder() / "checkpoints"
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / ".part"
+    try:
+        with part.open("w+b") as file:
+            torch.save(state, file)
+            os.fsync(file.fileno())
+            file.seek(0)
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        torch.load(part, map_location="cpu", weights_only=True, mmap=True)  # after a restart it would be too late
+        part.replace(folder / f"step-{step:010d}-{digest[:16]}.pt")
+    finally:
+        part.unlink(missing_ok=True)
+    for old in _checkpoints()[keep:]:
+        old.unlink(missing_ok=True)
+
+
+def _newest() -> dict[str, Any] | None:
+    import torch
+
+    for path in _checkpoints():
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        if path.stem.endswith(digest):
+            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            return state
+        print(f"warning: {path} is damaged; the checkpoint before it counts", file=sys.stderr)
+    return None
+
+
+def _checkpoints() -> list[Path]:
+    return sorted((run_folder() / "checkpoints").glob("step-*.pt"), reverse=True)  # the newest first
+
+
+def _is_first() -> bool:
+    if dist := _distributed():
+        return bool(dist.get_rank() == 0)
+    return all(os.environ.get(name, "0") == "0" for name in ("RANK", "NODE_RANK", "LOCAL_RANK"))
+
+
+def _distributed() -> Any:
+    """torch.distributed, if it connects this process with others; it is not imported for that."""
+    dist = sys.modules.get("torch.distributed")
+    return dist if dist and dist.is_available() and dist.is_initialized() else None
