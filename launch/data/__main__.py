@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from launch.core.terminal import confirm, say
 from launch.core.verbs import Table, main_of_verbs, verbs_of
-from launch.data.options import CopyOptions, DeleteOptions, ListOptions, NameOptions, PublishOptions
+from launch.data.options import CopyOptions, DeleteOptions, ListOptions, NameOptions, PublishOptions, StopOptions
 
 if TYPE_CHECKING:
     from launch.data.commands import Runtime
 
 ABOUT = """\
 Brings data sets into the account: to S3, and into a snapshot from which every EC2 node gets a volume.  No instance is
-started for it.
+started for it, unless they are in S3 and you ask for one.
 
   python -m launch.data publish photos --name photos --dry-run
   python -m launch.data publish photos --name photos
@@ -30,8 +30,15 @@ prepare images, upload them, make the snapshot, and compare it with what was sen
   python -m launch.data publish photos --name photos
   python -m launch.data publish imagenet-prepared --name imagenet --to snapshot
   python -m launch.data publish photos --name photos --replace
+  python -m launch.data publish s3://BUCKET/ILSVRC --name imagenet --by instance --dry-run
 
 Whatever interrupts it, the same command goes on; only what differs is uploaded.
+"""
+
+STOP = """\
+end the instance that publishes a data set; the same publish goes on later
+
+  python -m launch.data stop imagenet
 """
 
 LIST = """\
@@ -71,6 +78,7 @@ def main(argv: Sequence[str], runtime: "Runtime | None" = None) -> int:
 
     table: Table = {
         "publish": (PUBLISH, PublishOptions),
+        "stop": (STOP, StopOptions),
         "list": (LIST, ListOptions),
         "show": (SHOW, NameOptions),
         "copy": (COPY, CopyOptions),

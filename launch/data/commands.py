@@ -1,4 +1,4 @@
-"""The verbs publish, list, show, copy and delete: each looks up, decides in a planner, and acts here."""
+"""The verbs publish, stop, list, show, copy and delete: each looks up, decides in a planner, and acts here."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -17,7 +17,9 @@ from launch.core.published import RECORD, check_name
 from launch.data import copying, planner, show
 from launch.data.image import Which, find_tools
 from launch.data.lookup import find_snapshots, look_up, place_of
-from launch.data.options import CopyOptions, DeleteOptions, ListOptions, NameOptions, PublishOptions
+from launch.data.near.commands import NearCommands, on_this_machine, running, vcpus
+from launch.data.near.source import is_in_s3
+from launch.data.options import CopyOptions, DeleteOptions, ListOptions, NameOptions, PublishOptions, StopOptions
 from launch.data.patient import Patient
 from launch.data.prepared import Prepared, check_nothing_else, check_source, count_source, is_prepared, read_prepared
 from launch.data.publish import Publisher
@@ -51,17 +53,25 @@ class Commands:
 
     def publish(self, options: PublishOptions) -> int:
         """Prepares the images if they are not, and brings them to S3 and into a snapshot."""
-        source = _given(options.source, "a folder", "publish photos --name photos")
+        source = str(_given(options.source, "a folder", "publish photos --name photos"))
+        if is_in_s3(source):
+            return NearCommands(self._runtime, self._patient, self._from_here, self.show).publish(options, source)
+        if options.by == "instance":
+            raise on_this_machine(source)
+        return self._from_here(options, Path(source))
+
+    def _from_here(self, options: PublishOptions, source: Path) -> int:
+        """Publishes what is on this machine."""
         name = options.name or check_name(source.resolve().name)
         aws = self._runtime.make_aws(options.region)
         tools = find_tools(self._runtime.which) if options.to != "s3" else None
         prepared = self._prepared(options, source)
         if prepared is None:
             target, size = _target(options, source), count_source(source)
-            plan = planner.plan_unprepared(options, name, source, target, size, region_or_some(aws))
+            plan = planner.plan_unprepared(options, name, source, target, size, region_or_some(aws), vcpus())
             return dry_run(plan, options.dry_run, self._say)
         facts = look_up(aws, name, prepared, with_users=options.replace)
-        to_do = planner.plan_publish(options, name, prepared, facts, self._runtime.clock.utc())
+        to_do = planner.plan_publish(options, name, prepared, facts, self._runtime.clock.utc(), vcpus())
         if options.dry_run:
             return dry_run(to_do, options.dry_run, self._say)
         if to_do.problem:
@@ -90,7 +100,14 @@ class Commands:
         names = [row["Prefix"].split("/")[1] for row in folders]
         records = {name: read_json(aws, bucket, f"data/{name}/{RECORD}") for name in names}
         self._say(show.listing(aws.region, records, find_snapshots(aws)))
+        for line in running(aws):
+            self._say(line)
         return Exit.DONE
+
+    def stop(self, options: StopOptions) -> int:
+        """Ends the instance that publishes a data set."""
+        name = _given(options.name, "the name of a data set", "stop photos")
+        return NearCommands(self._runtime, self._patient, self._from_here, self.show).stop(name, options.region)
 
     def show(self, options: NameOptions) -> int:
         """Everything about one, and the commands that use it."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from launch.core.options import RegionOptions
+from launch.core.options import RegionOptions, WordList
 from launch.core.published import check_name
 from trainer.errors import SettingsError
 
@@ -33,8 +33,10 @@ DryRun = bool | Literal["json"]
 
 
 class PublishOptions(RegionOptions):
-    source: Path | None = Field(
-        None, description="folder of images, their archives, or what trainer.prepare made; also as the first word"
+    source: str | None = Field(
+        None,
+        description="folder of images, their archives, or what trainer.prepare made, here or as s3://BUCKET/FOLDER; "
+        "also as the first word",
     )
     name: Name | None = Field(None, description="name of the data set in the account (default: the folder's)")
     to: Literal["both", "s3", "snapshot"] = Field("both", description="where to: S3, a snapshot for EC2, or both")
@@ -55,7 +57,20 @@ class PublishOptions(RegionOptions):
     connections: int = Field(16, ge=1, le=128, description="requests at a time")
     upload_mbit_s: float = Field(100.0, gt=0, description="this machine's rate to AWS, for the plan's times")
     replace: bool = Field(False, description="replace another content that is published under this name")
+    by: Literal["here", "instance", "cheaper"] = Field(
+        "here", description="what does the work: this machine, a temporary instance near S3, or what costs less"
+    )
+    instance_type: str | None = Field(
+        None, description="type of that instance (default: the cheapest that has room for the data)"
+    )
+    subnet: WordList = Field((), description="subnets for that instance (default: those of the default VPC)")
+    max_hours: float = Field(12.0, gt=0, le=72, description="time limit of that instance")
+    max_usd: float | None = Field(None, gt=0, description="refuse an instance that could cost more")
     dry_run: DryRun = Field(False, description="print the plan and do nothing; --dry-run=json prints it as JSON")
+
+
+class StopOptions(RegionOptions):
+    name: Name | None = Field(None, description="name of the data set; also as the first word")
 
 
 class ListOptions(RegionOptions):

@@ -2,17 +2,20 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from launch.core.names import TIME
 from launch.core.plan import Fact, FromAnswer, Plan, Request
+from launch.core.price import CATALOGS
 from launch.core.published import MANIFEST, RECORD, Content
 from launch.data import prices
 from launch.data.facts import Facts
 from launch.data.image import BLOCK
+from launch.data.near.choose import ways_of
+from launch.data.near.work import Work, here, work_of
 from launch.data.options import PublishOptions
 from launch.data.prepared import File, Prepared
 from launch.data.prices import Amounts
@@ -24,15 +27,20 @@ PUBLISHING, PUBLISHED = "publishing", "published"
 
 
 def plan_publish(
-    options: PublishOptions, name: str, prepared: Prepared, facts: Facts, now: datetime
+    options: PublishOptions, name: str, prepared: Prepared, facts: Facts, now: datetime, vcpus: int = 1
 ) -> Plan[Publication]:
+    """vcpus: of this machine."""
     publication = publication_of(options, name, prepared, facts)
+    work = work_of(prepared.bytes, len(prepared.files), are_archives=False, is_prepared=True, resized=False)
     return Plan(
         title=f"data set {name}, in {facts.region}",
         payload=publication,
         facts=_shown(publication, facts),
         steps=_steps(options, publication, facts, now),
-        rates=prices.rates(_amounts(options, publication), options.upload_mbit_s),
+        rates=(
+            *prices.rates(_amounts(options, publication), options.upload_mbit_s),
+            *(() if is_done(publication, facts) else _both_ways(options, work, vcpus)),
+        ),
         warnings=_warnings(facts),
         problems=(*facts.problems, *_problems(options, publication, facts)),
         later=_later(options, publication),
@@ -64,6 +72,13 @@ def _warnings(facts: Facts) -> tuple[str, ...]:
         return ()
     words = f"{', '.join(named)} has this data set's tag and was not made by launch.data; it stays as it is."
     return (f"{words}  A job takes the newest snapshot with the tag.",)
+
+
+def _both_ways(options: PublishOptions, work: Work, vcpus: int) -> tuple[Fact, ...]:
+    """What publishing from here takes and costs, and what an instance would, once the data are in S3."""
+    mine = here(vcpus, options.upload_mbit_s, options.connections)
+    asked = replace(work, to_s3=options.to != "snapshot", to_snapshot=options.to != "s3", verify=options.verify)
+    return ways_of(asked, mine, CATALOGS, options.instance_type, is_local=True).rates
 
 
 # ---- what is shown
@@ -218,10 +233,11 @@ def _snapshot_requests(options: PublishOptions, publication: Publication) -> lis
 
 
 def plan_unprepared(
-    options: PublishOptions, name: str, source: Path, target: Path, size: tuple[int, int], region: str
+    options: PublishOptions, name: str, source: Path, target: Path, size: tuple[int, int], region: str, vcpus: int = 1
 ) -> Plan[None]:
     """What can be said of images that are not prepared yet: the command, and at most what it costs."""
     files, stored = size
+    work = work_of(stored, files, are_archives=files < 10, is_prepared=False, resized=not options.originals)
     content = Content(0, 0, stored, 0)
     prepared = Prepared(target, name, content, b"{}", (File("shards", stored, ""),))
     publication = publication_of(options, name, prepared, Facts(region))
@@ -233,7 +249,10 @@ def plan_unprepared(
             Fact("prepared", str(target), f"{target}: not there yet; at most as large"),
         ),
         command=prepare_command(options, source, target),
-        rates=prices.rates(_amounts(options, publication), options.upload_mbit_s),
+        rates=(
+            *prices.rates(_amounts(options, publication), options.upload_mbit_s),
+            *_both_ways(options, work, vcpus),
+        ),
         warnings=("the requests are planned once the images are prepared; sizes are those of the source, at most.",),
     )
 

@@ -1,5 +1,6 @@
 """The filled template of infra/cloudformation: which resources a stack of it has, and what they cost.  Pure."""
 
+import ast
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -18,7 +19,7 @@ from launch.core.templates import fill_yaml
 STACK = TOOLKIT
 TEMPLATE = "cloudformation/account.yaml"
 POLICIES = ("builder", "data", "image-builder", "image-builder-trust", "launcher",
-            "launcher-sagemaker", "node", "node-trust", "reader",
+            "launcher-sagemaker", "node", "node-trust", "publisher", "reader",
             "sagemaker", "sagemaker-trust", "scheduler", "scheduler-trust", "sweeper")  # fmt: skip
 
 # Resources with data: kept when the stack is deleted, adopted if they exist.
@@ -69,8 +70,17 @@ def filled(account: str, region: str) -> str:
     # Trust policies name the account, which the files cannot know.
     texts = {name: text.replace("@ACCOUNT@", account) for name, text in texts.items()}
     policies = {name.upper().replace("-", "_"): json.loads(text) for name, text in texts.items()}
-    sweep = folder.joinpath("cloudformation/sweep.py").read_text()
+    sweep = without_words(folder.joinpath("cloudformation/sweep.py").read_text())
     return fill_yaml(TEMPLATE, {"BUCKET": bucket_of(account, region), "SWEEP": sweep, **policies})
+
+
+def without_words(source: str) -> str:
+    """The same program without comments and docstrings: CloudFormation takes 51,200 bytes, and most are policies."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.Module)) and ast.get_docstring(node):
+            del node.body[0]
+    return ast.unparse(tree) + "\n"
 
 
 def keeping(text: str, adopted: Iterable[str]) -> str:

@@ -77,7 +77,8 @@ def test_only_types_at_their_end_warn_and_their_replacements_have_as_many_gpus()
 
 def test_every_family_of_the_design_is_there() -> None:
     assert list(dict.fromkeys(name.split(".")[0] for name in load())) == [
-        "g4dn", "g5", "g6", "g6e", "p3", "p3dn", "p4d", "p4de", "p5", "p5e", "p5en", "c5", "c7i", "m5", "m7i",
+        "g4dn", "g5", "g6", "g6e", "p3", "p3dn", "p4d", "p4de", "p5", "p5e", "p5en", "c5", "c6id", "c7i", "i4i",
+        "m5", "m7i",
     ]  # fmt: skip
 
 

@@ -17,11 +17,12 @@ from launch.core.names import tags as job_tags
 from launch.data import upload
 from launch.rehearse.aws.ec2.account import Ec2Account
 from launch.rehearse.aws.iam.needs import AccountView, needs
-from launch.rehearse.aws.iam.policies import actions, allows, policy
+from launch.rehearse.aws.iam.policies import Need, actions, allows, policy
 from tests.launch.data.desk import NAME, Desk, opened, write_prepared
 from tests.launch.faults import Died, Faults, Request, died_after, injected
 from tests.launch.privilege.documented import documented, uses
 from tests.launch.privilege.enforced import Watch, enforced
+from tests.launch.privilege.publishing import by_instances
 
 ELSEWHERE = "eu-west-1"
 BUCKET = "aws-ddp-toolkit-123456789012-us-east-1"
@@ -82,11 +83,17 @@ def test_every_verb_works_with_this_policy_alone() -> None:
 
 def test_every_documented_use_is_among_them() -> None:
     without_a_verb = {("", "")}  # as the module is called
-    assert documented("launch.data") - uses(all_commands().typed) == without_a_verb
+    typed = uses([*all_commands().typed, *by_instances()[0].typed])
+    assert documented("launch.data") - typed == without_a_verb
+
+
+def granted() -> list[Need]:
+    """With an instance it takes a launcher's policies, too; see test_publishing.py."""
+    return [*all_commands().granted, *by_instances()[0].granted]
 
 
 def test_every_grant_is_needed_by_a_verb() -> None:
-    needed = {need.action for need in all_commands().granted}
+    needed = {need.action for need in granted()}
     # Asked for each training job that runs; here there is none.
     assert actions("data") - needed == {"sagemaker:DescribeTrainingJob"}
 
@@ -95,7 +102,7 @@ def test_every_statement_is_needed() -> None:
     idle = {
         statement["Sid"]
         for statement in policy("data")["Statement"]
-        if not any(allows([{"Statement": [statement]}], need) for need in all_commands().granted)
+        if not any(allows([{"Statement": [statement]}], need) for need in granted())
     }
     assert idle == set()
 

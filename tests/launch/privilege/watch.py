@@ -24,7 +24,7 @@ def granted() -> Iterator[None]:
 
     For --register it has the policy for that, too.
     The caller is the administrator for launch.infra, the builder for launch.image, who may publish data sets for
-    launch.data, a launcher who examines
+    launch.data, and may launch, too, where that starts an instance, a launcher who examines
     the account for launch.doctor, and the launcher for the rest.
     Calls that a test itself makes, to set something up, do not count.
     """
@@ -52,7 +52,8 @@ def _policy() -> str | None:
     caller = next((module for module in modules if not _is_carrier(module)), "")
     if not caller.startswith("launch.") or caller.startswith("launch.rehearse"):
         return None
-    others = {"launch.infra": "administrator", "launch.image": "builder", "launch.data": "data",
+    others = {"launch.infra": "administrator", "launch.image": "builder", "launch.data.near": "near",
+              "launch.data": "data",
               "launch.doctor": "doctor", "launch.sagemaker.register": "sagemaker-extras"}  # fmt: skip
     return next((who for place, who in others.items() if any(m.startswith(place) for m in modules)), "launcher")
 

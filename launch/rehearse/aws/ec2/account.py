@@ -22,7 +22,10 @@ from launch.rehearse.aws.ec2.rules import Rules
 from launch.rehearse.aws.ec2.states import end
 
 PROFILE, SCHEDULER_ROLE = f"{TOOLKIT}-node", f"{TOOLKIT}-scheduler"
+PUBLISHER = f"{TOOLKIT}-publisher"  # the instance profile of launch.data publish --by instance
 AMI_PARAMETER = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
+AMAZON_LINUX = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
+AMAZON_LINUX_NAME = "al2023-ami-2023.9.20261101.0-kernel-6.1-x86_64"
 AMI_NAME = "Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu 22.04) 20261101"
 
 
@@ -74,19 +77,27 @@ class Ec2Account(account.Account):
 
     def make_ami(self) -> str:
         """Makes the AMI that AWS's parameter names; returns its ID."""
-        ami = self.ec2.register_image(name=AMI_NAME)
-        ami.root_device_name, ami.owner_alias = "/dev/sda1", "amazon"
+        return self._make_ami(AMI_NAME, "/dev/sda1", AMI_PARAMETER)
+
+    def make_amazon_linux(self) -> str:
+        """Makes Amazon Linux's AMI, and the parameter that names it; returns its ID."""
+        return self._make_ami(AMAZON_LINUX_NAME, "/dev/xvda", AMAZON_LINUX)
+
+    def _make_ami(self, name: str, root: str, parameter_name: str) -> str:
+        ami = self.ec2.register_image(name=name)
+        ami.root_device_name, ami.owner_alias = root, "amazon"
         # PutParameter refuses names under /aws.
         parameter = Parameter(  # type: ignore[abstract]
-            account_id=self.id, name=AMI_PARAMETER, value=ami.id, parameter_type="String", description=None,
+            account_id=self.id, name=parameter_name, value=ami.id, parameter_type="String", description=None,
             allowed_pattern=None, keyid=None, last_modified_date=datetime.now(UTC), version=1, data_type="text",
         )  # fmt: skip
-        ssm_backends[self.id][self.region]._parameters[AMI_PARAMETER].append(parameter)
+        ssm_backends[self.id][self.region]._parameters[parameter_name].append(parameter)
         return str(ami.id)
 
     def make_roles(self) -> None:
         """Makes the roles of nodes and of time limits."""
         self.make_profile(PROFILE)
+        self.make_profile(PUBLISHER)
         self.make_role(SCHEDULER_ROLE)
 
     def make_role(self, name: str) -> None:

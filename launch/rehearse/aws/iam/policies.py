@@ -37,7 +37,7 @@ class Need:
 
 # Callers with several policies, as a policy has 6,144 characters at most.
 LAUNCHER = ("launcher", "launcher-sagemaker", "reader")
-FILES = {"launcher": LAUNCHER, "doctor": ("doctor", *LAUNCHER)}
+FILES = {"launcher": LAUNCHER, "doctor": ("doctor", *LAUNCHER), "near": ("data", "launcher", "reader")}
 
 
 @cache

@@ -1,0 +1,47 @@
+"""The code that an instance runs: this toolkit's own, in one archive that is the same whenever it is the same code."""
+
+import gzip
+import io
+import tarfile
+from collections.abc import Iterator
+from importlib.abc import Traversable
+from importlib.resources import files
+
+# What publishing imports and reads.  The packages come by infra/locks/publish.txt, with their hashes.
+PACKAGES = ("trainer", "launch", "infra")
+SUFFIXES = (".py", ".yaml", ".json", ".txt")
+LOCK = "infra/locks/publish.txt"
+NOT_NEEDED = ("launch/rehearse/", "launch/ec2/", "launch/sagemaker/", "launch/slurm/", "launch/sweep/",
+              "launch/report/", "launch/doctor/", "launch/forecast/", "launch/image/", "launch/infra/",
+              "infra/locks/", "infra/cloudformation/", "infra/rehearse/", "infra/report/")  # fmt: skip
+
+
+def bundle() -> bytes:
+    """A .tar.gz without owners and times."""
+    packed = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=packed, mode="wb", mtime=0, compresslevel=6) as zipped,
+        tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for name, content in sorted(_contents()):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), 0o644
+            archive.addfile(entry, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def _contents() -> Iterator[tuple[str, bytes]]:
+    for package in PACKAGES:
+        for name, file in _below(package, files(package)):
+            if name == LOCK or not name.startswith(NOT_NEEDED):
+                yield name, file.read_bytes()
+
+
+def _below(name: str, folder: Traversable) -> Iterator[tuple[str, Traversable]]:
+    for entry in folder.iterdir():
+        inner = f"{name}/{entry.name}"
+        if entry.is_dir():
+            if entry.name != "__pycache__":
+                yield from _below(inner, entry)
+        elif entry.name.endswith(SUFFIXES):
+            yield inner, entry

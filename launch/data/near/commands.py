@@ -1,0 +1,212 @@
+"""Publishes what lies in S3: by an instance beside it, or by a copy here."""
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from launch.core.aws import Aws
+from launch.core.errors import AwsError
+from launch.core.names import DEADLINE_TAG, bucket_of, foreign_tag, tag_values
+from launch.core.perform import perform
+from launch.core.plan import Fact, Plan, Request, dry_run
+from launch.core.price import CATALOGS
+from launch.core.published import check_name
+from launch.data.near.bundle import bundle
+from launch.data.near.choose import TYPES, Ways, ways_of
+from launch.data.near.facts import LIVING, Near
+from launch.data.near.follow import Follower, remove
+from launch.data.near.lookup import look_up, look_up_source
+from launch.data.near.plan import Bundle, plan_near
+from launch.data.near.run import PUBLISHES_TAG, Run
+from launch.data.near.source import ARCHIVES, Copying, Source, place_in_s3
+from launch.data.near.work import Work, here, work_of
+from launch.data.options import NameOptions, PublishOptions
+from trainer.contract import Exit
+from trainer.errors import SettingsError, TrainerError
+
+if TYPE_CHECKING:
+    from launch.data.commands import Runtime
+    from launch.data.patient import Patient
+
+CHANGED = ("PreconditionFailed", "ConditionalRequestConflict")  # somebody else has written run.json meanwhile
+
+
+@dataclass(frozen=True)
+class NearCommands:
+    """patient: calls to a region, so many at a time; from_here, show: what launch.data does with what is here."""
+
+    runtime: "Runtime"
+    patient: "Callable[[str | None, int], Patient]"
+    from_here: Callable[[PublishOptions, Path], int]
+    show: Callable[[NameOptions], int]
+
+    def publish(self, options: PublishOptions, source: str) -> int:
+        """source: s3://..."""
+        name = options.name or check_name(_name_in(source))
+        aws = self.runtime.make_aws(options.region)
+        if options.by == "here":
+            return self._by_here(options, name, aws)
+        return self._by_instance(options, name, aws)
+
+    # ---- by an instance
+
+    def _by_instance(self, options: PublishOptions, name: str, aws: Aws) -> int:
+        near, plan, by = self._planned(options, name, aws)
+        if by == "here":
+            self.runtime.say("--by cheaper: publishing it from here costs no more than an instance would")
+            return self._by_here(options, name, aws)
+        if options.dry_run:
+            return dry_run(plan, options.dry_run, self.runtime.say)
+        if plan.problem:
+            raise plan.problem
+        self.runtime.say(plan.brief)
+        run = self._start(options, name, aws, plan)
+        self.runtime.say(
+            f"{run.id} has begun; Ctrl-C leaves it running.  The same command follows it again, and "
+            f"python -m launch.data stop {name} ends it."
+        )
+        Follower(aws, self.runtime.clock, self.runtime.say, run).follow()
+        return self.show(NameOptions(name=name, region=near.region))
+
+    def _planned(self, options: PublishOptions, name: str, aws: Aws) -> tuple[Near, Plan[Run], str]:
+        """The facts, the plan, and which way it is."""
+        now = self.runtime.clock.utc()
+        types = (options.instance_type,) if options.instance_type else TYPES
+        near = look_up(aws, name, str(options.source), types, options.subnet, now)
+        work, ways = _ways(options, near)
+        content = bundle()
+        code = Bundle(content, hashlib.sha256(content).hexdigest())
+        by = ways.cheaper if ways and options.by == "cheaper" and not near.is_open(now) else "instance"
+        return near, plan_near(options, name, near, work, ways, code, now), by
+
+    def _start(self, options: PublishOptions, name: str, aws: Aws, plan: Plan[Run]) -> Run:
+        """Makes the requests; goes on with a run that somebody else has begun meanwhile, or we without knowing."""
+        try:
+            self._perform(aws, plan)
+        except AwsError as error:
+            if error.aws_code not in CHANGED:
+                raise
+            _, plan, _ = self._planned(options, name, aws)
+            if plan.problem:
+                raise plan.problem from error
+            self._perform(aws, plan)
+        return plan.payload
+
+    def _perform(self, aws: Aws, plan: Plan[Run]) -> None:
+        """Takes back what it made if AWS refuses the instance for good."""
+        try:
+            perform(plan.steps, aws.call, self.runtime.say, self.runtime.clock.sleep)
+        except AwsError as error:
+            if error.operation == "RunInstances" or error.aws_code == "NothingLeftToTry":
+                self.runtime.say("no instance was started; remove what was made for it")
+                remove(aws, self.runtime.clock, self.runtime.say, plan.payload.name)
+            raise
+
+    def stop(self, name: str, region: str | None) -> int:
+        """Ends what publishes a data set."""
+        aws = self.runtime.make_aws(region)
+        removed = remove(aws, self.runtime.clock, self.runtime.say, name)
+        if not removed:
+            self.runtime.say(f"no instance publishes {name} in {aws.region}")
+            return Exit.DONE
+        self.runtime.say(f"nothing of it runs any more in {aws.region}; the same publish goes on with its snapshot")
+        return Exit.DONE
+
+    # ---- by a copy here
+
+    def _by_here(self, options: PublishOptions, name: str, aws: Aws) -> int:
+        folder = Path(f"{name}-source").absolute()
+        near = look_up_source(aws, str(options.source))
+        _, ways = _ways(options, near)
+        plan = plan_copy_here(near, ways, folder)
+        if options.dry_run:
+            return dry_run(plan, options.dry_run, self.runtime.say)
+        if plan.problem:
+            raise plan.problem
+        assert near.source is not None
+        self.runtime.say(plan.brief)
+        self.runtime.say(f"copy {near.source.uri} to {folder}")
+        copied = self._copy(near.source, folder, options)
+        at = {"source": str(copied), "name": name, "prepared": options.prepared or Path(f"{name}-prepared").absolute()}
+        return self.from_here(options.model_copy(update=at), copied)
+
+    def _copy(self, source: Source, folder: Path, options: PublishOptions) -> Path:
+        last = began = self.runtime.clock.now()
+
+        def tell(done: int, total: int) -> None:
+            nonlocal last
+            now = self.runtime.clock.now()
+            if done == total or now - last >= 10.0:
+                last = now
+                rate = done / 1e6 / max(1e-3, now - began)
+                self.runtime.say(f"  {done / 1e9:,.2f} of {total / 1e9:,.2f} GB copied, {rate:,.0f} MB/s")
+
+        return Copying(self.patient(options.region, options.connections), source, folder, tell).copy()
+
+
+def plan_copy_here(near: Near, ways: Ways | None, folder: Path) -> Plan[None]:
+    """What is copied to this machine, before it is published from here; and what an instance would take."""
+    source = near.source
+    words = f"{source.uri}: {len(source.items):,} objects, {source.bytes / 1e9:,.2f} GB" if source else "not found"
+    get = {"Bucket": source.bucket if source else "<bucket>", "Key": "<key>", "IfMatch": "<its ETag>"}
+    return Plan(
+        title=f"copy {source.uri if source else 'the source'} to this machine, and publish it from here",
+        payload=None,
+        facts=(Fact("source", source.uri if source else None, words), Fact("folder", str(folder))),
+        rates=ways.rates if ways else (),
+        problems=near.problems,
+        later=(("for each object, above 16 MiB in parts:", (Request("s3", "GetObject", get, "copy it here"),)),),
+    )
+
+
+def _ways(options: PublishOptions, near: Near) -> tuple[Work | None, Ways | None]:
+    if near.source is None:
+        return None, None
+    source, originals = near.source, options.originals
+    work = work_of(source.bytes, len(source.items), are_archives=source.are_archives, is_prepared=source.is_prepared,
+                   resized=not originals)  # fmt: skip
+    work = replace(work, to_s3=options.to != "snapshot", to_snapshot=options.to != "s3", verify=options.verify)
+    mine = here(vcpus(), options.upload_mbit_s, options.connections)
+    return work, ways_of(work, mine, near.prices or CATALOGS, options.instance_type)
+
+
+def vcpus() -> int:
+    """This machine's."""
+    return os.cpu_count() or 1
+
+
+def _name_in(source: str) -> str:
+    """photos, of s3://bucket/sources/photos/ and of s3://bucket/photos.tar.gz."""
+    name = place_in_s3(source).key.rstrip("/").rpartition("/")[2]
+    for suffix in sorted(ARCHIVES, key=len, reverse=True):
+        name = name.removesuffix(suffix)
+    return name
+
+
+def on_this_machine(source: str) -> TrainerError:
+    """Why an instance cannot take a local folder, and what to do."""
+    bucket, folder = bucket_of("ACCOUNT", "REGION"), Path(source).name
+    return SettingsError(
+        f"{source} is on this machine, and an instance reads from S3 alone; copy it there first (aws s3 cp {source} "
+        f"s3://{bucket}/sources/{folder} --recursive), and publish s3://{bucket}/sources/{folder}; or publish it "
+        "--by here."
+    )
+
+
+def running(aws: Aws) -> list[str]:
+    """A line for each instance that publishes now."""
+    filters = [{"Name": "tag-key", "Values": [PUBLISHES_TAG]}, {"Name": "instance-state-name", "Values": list(LIVING)}]
+    lines = []
+    for row in aws.pages("ec2", "DescribeInstances", "Reservations", {"Filters": filters}):
+        for node in row["Instances"]:
+            tags = tag_values(node)
+            if not foreign_tag(tags, has_deadline=True):
+                name, deadline = tags[PUBLISHES_TAG], tags[DEADLINE_TAG]
+                lines.append(
+                    f"{node['InstanceId']} ({node['InstanceType']}) publishes {name}, until {deadline} at the latest; "
+                    f"python -m launch.data stop {name} ends it"
+                )
+    return lines

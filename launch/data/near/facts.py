@@ -1,0 +1,87 @@
+"""What must be known before an instance publishes a data set."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from launch.core.instance.subnets import Subnet
+from launch.core.network import INTERNET, Exit
+from launch.core.price import CATALOGS, Prices
+from launch.data.near.run import Run
+from launch.data.near.source import Source
+from trainer.errors import TrainerError
+
+LIVING = ("pending", "running", "stopping", "stopped")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """An instance that publishes.  state: EC2's; run: its id, by its tag."""
+
+    id: str
+    state: str
+    run: str
+    type: str = ""
+
+    @property
+    def lives(self) -> bool:
+        return self.state in LIVING
+
+
+@dataclass(frozen=True)
+class Ami:
+    """gib: of its root volume."""
+
+    id: str
+    root: str
+    gib: int
+
+
+ROOT_GIB = 16
+NO_AMI = Ami("<ami>", "/dev/xvda", ROOT_GIB)
+
+
+@dataclass(frozen=True)
+class Near:
+    """The facts of a region for one data set.
+
+    record: published.json; run: what run.json says, with its ETag and when it ended; over: the record of its end;
+    machines, groups: all that carry the data set's name, groups as id by run; exits: by subnet; offered: zones by type;
+    ami: Amazon Linux's; role: of the time limit.
+    """
+
+    region: str
+    account: str = ""
+    owner: str = ""
+    source: Source | None = None
+    record: Mapping[str, Any] | None = None
+    run: Run | None = None
+    etag: str = ""
+    ended: str = ""
+    over: Mapping[str, Any] | None = None
+    machines: tuple[Machine, ...] = ()
+    groups: Mapping[str, str] = field(default_factory=dict)
+    subnets: tuple[Subnet, ...] = ()
+    exits: Mapping[str, Exit] = field(default_factory=dict)
+    offered: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    ami: Ami = NO_AMI
+    role: str = ""
+    prices: Prices = CATALOGS
+    problems: tuple[TrainerError, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def is_looked_up(self) -> bool:
+        return bool(self.account)
+
+    def is_open(self, now: Any) -> bool:
+        """Whether a run was begun that has not ended: the same command goes on with it."""
+        if self.run is None or self.ended or self.over is not None or now >= self.run.deadline:
+            return False
+        mine = [one for one in self.machines if one.run == self.run.id]
+        return not mine or any(one.lives for one in mine)
+
+    def reachable(self, subnet: Subnet) -> bool:
+        """Whether an instance there gets to AWS and to the packages; true where the way is not known."""
+        way = self.exits.get(subnet.id)
+        return way is None or not way.missing((INTERNET,), has_address=subnet.gives_addresses)

@@ -1,0 +1,172 @@
+"""Look-ups for an instance that publishes.  Reads only."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from launch.core import network, pricelist
+from launch.core.aws import Aws
+from launch.core.errors import AwsError
+from launch.core.instance.subnets import Subnet, find_subnets
+from launch.core.lookup import Lookups, check_bucket, missing, read_json, region_or_some
+from launch.core.names import JOB_TAG, bucket_of, foreign_tag, tag_values
+from launch.core.price import CATALOGS, Prices
+from launch.core.published import RECORD
+from launch.data.lookup import place_of
+from launch.data.near.facts import NO_AMI, ROOT_GIB, Ami, Machine, Near
+from launch.data.near.run import EXIT, PROFILE, PUBLISHES_TAG, RUN, SCHEDULER_ROLE, Run, prefix_of, read_run
+from launch.data.near.source import Source, find_source
+from trainer.errors import TrainerError
+
+AMI_PARAMETER = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
+
+
+def look_up_run(aws: Aws, name: str) -> Near:
+    """What there is of a run: for `stop`, and for who follows.  Raises AwsError."""
+    caller = aws.call("sts", "GetCallerIdentity")
+    account = str(caller["Account"])
+    bucket = bucket_of(account, aws.region)
+    check_bucket(aws, bucket, account)
+    near = Near(aws.region, account, str(caller.get("UserId", "")))
+    run, etag, ended = known_run(aws, bucket, name)
+    over = None
+    if run is not None:
+        over = end_of(aws, run)
+    return replace(near, run=run, etag=etag, ended=ended, over=over, **find_parts(aws, name))
+
+
+def known_run(aws: Aws, bucket: str, name: str) -> tuple[Run | None, str, str]:
+    """The run in run.json, the object's ETag, and when the run ended; no run where it is damaged."""
+    try:
+        answer = aws.call("s3", "GetObject", {"Bucket": bucket, "Key": prefix_of(name) + RUN})
+    except AwsError as error:
+        if error.aws_code == "NoSuchKey":
+            return None, "", ""
+        raise
+    content = _json(answer["Body"].read())
+    try:
+        return read_run(content), str(answer["ETag"]), str(content.get("ended", ""))
+    except (KeyError, TypeError, ValueError):  # of another version
+        return None, str(answer["ETag"]), ""
+
+
+def _json(text: bytes) -> dict[str, Any]:
+    import json
+
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def end_of(aws: Aws, run: Run) -> Mapping[str, Any] | None:
+    """The record of the run's end; None while there is none, or one of another run."""
+    found = read_json(aws, run.bucket, run.prefix + EXIT)
+    return found if found is not None and found.get("run") == run.id else None
+
+
+def find_parts(aws: Aws, name: str) -> dict[str, Any]:
+    """Instances and groups with the data set's name, and all of the toolkit's tags: one is quickly copied."""
+    tagged = {"Filters": [{"Name": f"tag:{PUBLISHES_TAG}", "Values": [name]}]}
+    rows = aws.pages("ec2", "DescribeInstances", "Reservations", tagged)
+    found = [node for row in rows for node in row["Instances"] if _is_ours(node)]
+    groups = [row for row in aws.pages("ec2", "DescribeSecurityGroups", "SecurityGroups", tagged) if _is_ours(row)]
+    return {
+        "machines": tuple(_machine(node) for node in found),
+        "groups": {tag_values(row)[JOB_TAG]: str(row["GroupId"]) for row in groups},
+    }
+
+
+def _is_ours(row: Mapping[str, Any]) -> bool:
+    return not foreign_tag(tag_values(row), has_deadline=True)
+
+
+def _machine(node: Mapping[str, Any]) -> Machine:
+    return Machine(node["InstanceId"], node["State"]["Name"], tag_values(node)[JOB_TAG], node["InstanceType"])
+
+
+def look_up(
+    aws: Aws,
+    name: str,
+    source: str,
+    types: tuple[str, ...],
+    subnets: tuple[str, ...],
+    now: datetime,
+    cache: Callable[[str], Path | None] = pricelist.no_cache,
+) -> Near:
+    """All facts.  Raises nothing of AWS's: failures are among the problems."""
+    lookups = Lookups()
+    try:
+        near = look_up_run(aws, name)
+    except TrainerError as problem:
+        return Near(region_or_some(aws), problems=(problem,))
+    nothing: Source | None = None
+    no_subnets: tuple[Subnet, ...] = ()
+    nowhere: dict[str, frozenset[str]] = {}
+    place, there = (
+        place_of(name, near.account, near.region),
+        lookups.required(partial(find_subnets, aws, subnets, ()), no_subnets),
+    )
+    unknown = replace(CATALOGS, are_known=False)
+    prices: Prices = lookups.optional(
+        "the region's prices", partial(pricelist.look_up, aws, list(types), now, cache(aws.region)), unknown
+    )
+    lookups.required(partial(_check_profile, aws), None)
+    near = replace(
+        near,
+        source=lookups.required(partial(find_source, aws, source), nothing),
+        record=lookups.required(partial(read_json, aws, place.bucket, place.prefix + RECORD), None),
+        subnets=there,
+        exits=lookups.optional("routes out of the subnets", partial(_exits, aws, there), {}),
+        offered=lookups.optional("zones of the types", partial(_offered, aws, types), nowhere),
+        ami=lookups.required(partial(_find_ami, aws), NO_AMI),
+        role=lookups.required(partial(_find_role, aws), ""),
+        prices=prices,
+    )
+    return replace(near, problems=tuple(lookups.problems), unknown=tuple(lookups.unknown))
+
+
+def look_up_source(aws: Aws, source: str) -> Near:
+    """Only what is in S3, for the plan of a copy to this machine."""
+    lookups = Lookups()
+    nothing: Source | None = None
+    found = lookups.required(partial(find_source, aws, source), nothing)
+    return Near(region_or_some(aws), source=found, problems=tuple(lookups.problems))
+
+
+def _exits(aws: Aws, subnets: tuple[Subnet, ...]) -> dict[str, network.Exit]:
+    return network.look_up(aws, subnets[0].vpc, [subnet.id for subnet in subnets]) if subnets else {}
+
+
+def _offered(aws: Aws, types: tuple[str, ...]) -> dict[str, frozenset[str]]:
+    """The zones that offer each type."""
+    query = {"LocationType": "availability-zone", "Filters": [{"Name": "instance-type", "Values": list(types)}]}
+    rows = aws.pages("ec2", "DescribeInstanceTypeOfferings", "InstanceTypeOfferings", query)
+    return {name: frozenset(row["Location"] for row in rows if row["InstanceType"] == name) for name in types}
+
+
+def _find_ami(aws: Aws) -> Ami:
+    """Amazon Linux's newest."""
+    name = str(aws.call("ssm", "GetParameter", {"Name": AMI_PARAMETER})["Parameter"]["Value"])
+    (image,) = aws.call("ec2", "DescribeImages", {"ImageIds": [name]})["Images"]
+    root = str(image.get("RootDeviceName", "/dev/xvda"))
+    sizes = [row.get("Ebs", {}).get("VolumeSize", 0) for row in image.get("BlockDeviceMappings", ())]
+    return Ami(name, root, max([ROOT_GIB, *sizes]))
+
+
+def _check_profile(aws: Aws) -> None:
+    try:
+        aws.call("iam", "GetInstanceProfile", {"InstanceProfileName": PROFILE})
+    except AwsError as error:
+        raise missing(error, f"instance profile {PROFILE}", "--by here") from error
+
+
+def _find_role(aws: Aws) -> str:
+    try:
+        return str(aws.call("iam", "GetRole", {"RoleName": SCHEDULER_ROLE})["Role"]["Arn"])
+    except AwsError as error:
+        raise missing(error, f"role {SCHEDULER_ROLE}", "--by here") from error

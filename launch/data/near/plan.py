@@ -1,0 +1,184 @@
+"""Facts -> the plan of an instance that publishes a data set.  Pure."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from launch.core import catalog
+from launch.core.names import bucket_of
+from launch.core.plan import Choice, Fact, Plan, Request
+from launch.core.price import usd
+from launch.core.pricelist import no_price
+from launch.data.near import requests
+from launch.data.near.choose import TYPES, Ways, no_room
+from launch.data.near.facts import Near
+from launch.data.near.run import Run, new_id
+from launch.data.near.work import Work, machine_of
+from launch.data.options import PublishOptions
+from launch.data.planner import PUBLISHED
+from launch.data.publication import SOME_ACCOUNT
+from trainer.errors import SettingsError, TrainerError
+
+NEEDED = "the policies that launch.ec2 needs, and aws-ddp-toolkit-data (infra/data.md)"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The code for the instance.  sha256: hexadecimal."""
+
+    content: bytes
+    sha256: str
+
+
+def plan_near(
+    options: PublishOptions, name: str, near: Near, work: Work | None, ways: Ways | None, code: Bundle, now: datetime
+) -> Plan[Run]:
+    """work, ways: None where the source was not found."""
+    goes_on = near.is_open(now)
+    run = _run(options, name, near, ways, code.sha256, now)
+    begun = ": begun before, to be gone on with" if goes_on else ""
+    return Plan(
+        title=f"data set {name}, in {near.region}, by a temporary instance",
+        payload=run,
+        facts=(
+            Fact("account", near.account or None, near.account or f"not looked up; {SOME_ACCOUNT} stands in for it"),
+            Fact("source", run.source, _source_words(near, run)),
+            Fact("run", run.id, run.id + begun),
+            Fact("instance", run.type, f"{run.type} with Amazon Linux 2023: nothing inbound, HTTPS outbound"),
+            Fact("time_limit", run.deadline, f"{run.deadline:%Y-%m-%d %H:%M} UTC; then AWS ends it", "time limit"),
+            Fact("reports", run.uri, f"{run.uri}: progress, log and end", "reports to"),
+        ),
+        steps=_steps(options, run, near, code, goes_on=goes_on),
+        rates=(*(ways.rates if ways else ()), *_at_most(run, near)),
+        warnings=(*near.unknown, *_warnings(near)),
+        problems=(*near.problems, *_problems(options, name, near, work, ways, run, now)),
+    )
+
+
+def _run(options: PublishOptions, name: str, near: Near, ways: Ways | None, sha256: str, now: datetime) -> Run:
+    """The run that is open, or a new one."""
+    if near.run is not None and near.is_open(now):
+        return near.run
+    account, started = near.account or SOME_ACCOUNT, now.replace(microsecond=0)
+    return Run(
+        id=new_id(name, now),
+        name=name,
+        account=account,
+        region=near.region,
+        bucket=bucket_of(account, near.region),
+        owner=near.owner,
+        source=near.source.uri if near.source else str(options.source),
+        type=options.instance_type or (ways.instance.machine.name if ways and ways.instance else TYPES[0]),
+        words=requests.words(options, name, near.region),
+        code=sha256,
+        ami=near.ami.id,
+        root=near.ami.root,
+        gib=near.ami.gib,
+        started=started,
+        deadline=started + timedelta(hours=options.max_hours),
+    )
+
+
+def _source_words(near: Near, run: Run) -> str:
+    if near.source is None:
+        return run.source
+    return f"{near.source.uri}: {len(near.source.items):,} objects, {near.source.bytes / 1e9:,.2f} GB"
+
+
+def _steps(
+    options: PublishOptions, run: Run, near: Near, code: Bundle, *, goes_on: bool
+) -> tuple[Request | Choice, ...]:
+    """What is still to do.  A run that is gone on with gets what it lacks; its requests are the same as before."""
+    if goes_on and any(one.run == run.id for one in near.machines):
+        return ()  # it has its instance
+    begin: list[Request | Choice] = []
+    if not goes_on:
+        begin = [*requests.leftovers(near), *requests.begin(run, near, code.content), *requests.clear(run)]
+    return (*begin, *requests.time_limit(run, near.role), *requests.network(run, near), requests.start(run, near))
+
+
+def most_usd(run: Run, near: Near) -> float:
+    """What the instance costs if only its time limit ends it."""
+    instance = catalog.find(run.type)
+    hourly = machine_of(instance, near.prices.of(instance)).usd_per_hour
+    return hourly * (run.deadline - run.started).total_seconds() / 3600
+
+
+def _at_most(run: Run, near: Near) -> tuple[Fact, ...]:
+    most = most_usd(run, near)
+    words = f"{usd(most)} for the instance, if only its time limit ends it"
+    return (Fact("at_most", {"usd": round(most, 4)}, words, "at most"),)
+
+
+def _warnings(near: Near) -> tuple[str, ...]:
+    if near.source is None or near.source.bucket == bucket_of(near.account, near.region):
+        return ()
+    return (
+        f"s3://{near.source.bucket} is not the toolkit's bucket: the role aws-ddp-toolkit-publisher must be allowed to "
+        "read it (infra/iam/publisher.json, launch.infra up), and it should be in the same region.",
+    )
+
+
+def _problems(
+    options: PublishOptions,
+    name: str,
+    near: Near,
+    work: Work | None,
+    ways: Ways | None,
+    run: Run,
+    now: datetime,
+) -> list[TrainerError]:
+    """The first reason against it, beside those of the look-ups."""
+    if near.problems or work is None or ways is None:
+        return []
+    if near.is_open(now):
+        return _of_another(options, name, near, run)
+    record = near.record or {}
+    if record.get("state") == PUBLISHED and not options.replace:
+        words = f"{name} is published already; add --replace to publish what is in {run.source} under this name."
+        return [SettingsError(words)]
+    if ways.instance is None:
+        return [no_room(work, options.instance_type)]
+    return _limits(options, near, ways, run) or _places(near, run)
+
+
+def _of_another(options: PublishOptions, name: str, near: Near, run: Run) -> list[TrainerError]:
+    source = near.source.uri if near.source else str(options.source)
+    if (source, requests.words(options, name, near.region)) == (run.source, run.words):
+        return []
+    words = (
+        f"{name} is being published by {run.id}, from {run.source} and with other settings; wait for its end, or end "
+        f"it first: python -m launch.data stop {name}"
+    )
+    return [SettingsError(words)]
+
+
+def _limits(options: PublishOptions, near: Near, ways: Ways, run: Run) -> list[TrainerError]:
+    assert ways.instance is not None
+    hours, most = ways.instance.total_s / 3600, most_usd(run, near)
+    if hours > options.max_hours:
+        words = f"it should take {hours:.1f} h, and --max-hours is {options.max_hours:g}; allow more."
+        return [SettingsError(words)]
+    if options.max_usd is None:
+        return []
+    if not near.prices.are_known:
+        return [no_price(options.max_usd, near.region)]
+    if most > options.max_usd:
+        words = (
+            f"it could cost {usd(most)} until its time limit, more than --max-usd {options.max_usd:g}; allow more, or "
+            f"lower --max-hours (it should take {hours:.1f})."
+        )
+        return [SettingsError(words)]
+    return []
+
+
+def _places(near: Near, run: Run) -> list[TrainerError]:
+    if requests.places(near, run.type):
+        return []
+    if near.subnets and not any(map(near.reachable, near.subnets)):
+        words = (
+            "an instance could not reach S3, EBS and PyPI from any of the subnets: they have no way to the internet "
+            "with a public address; give another with --subnet."
+        )
+        return [SettingsError(words)]
+    zones = ", ".join(subnet.zone for subnet in near.subnets)
+    return [SettingsError(f"{run.type} is not offered in {zones}; give another --instance-type, or --subnet.")]

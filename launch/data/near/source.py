@@ -1,0 +1,171 @@
+"""Data that lie in S3: what is there, and a copy of it on this machine."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from launch.core.aws import Aws
+from launch.core.published import MANIFEST
+from launch.core.s3 import S3Uri, parse_s3
+from launch.data.patient import Patient
+from launch.data.upload import Counter
+from trainer.errors import DataError, SettingsError, not_written
+
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
+PART = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class Item:
+    """An object.  name: relative to the source; etag: its content's, by which it is read as it was listed."""
+
+    name: str
+    key: str
+    bytes: int
+    etag: str
+
+    @property
+    def parts(self) -> range:
+        """Where each of them begins."""
+        return range(0, max(1, self.bytes), PART)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One object, or all below a prefix."""
+
+    uri: str
+    bucket: str
+    items: tuple[Item, ...]
+    is_object: bool = False
+
+    @property
+    def bytes(self) -> int:
+        return sum(item.bytes for item in self.items)
+
+    @property
+    def are_archives(self) -> bool:
+        """Whether most of it is in archives, in which nobody can count the images from here."""
+        packed = sum(item.bytes for item in self.items if item.name.endswith(ARCHIVES))
+        return 2 * packed > self.bytes
+
+    @property
+    def is_prepared(self) -> bool:
+        return not self.is_object and any(item.name == MANIFEST for item in self.items)
+
+
+def is_in_s3(source: str) -> bool:
+    return source.startswith("s3:")
+
+
+def place_in_s3(source: str) -> S3Uri:
+    """The place.  Raises SettingsError for what is none, and for a whole bucket."""
+    place = parse_s3(source)
+    if place is None or not place.key.strip("/"):
+        raise SettingsError(f"{source} is no folder in S3; give one as s3://BUCKET/FOLDER, or s3://BUCKET/FILE.tar.")
+    return place
+
+
+def find_source(aws: Aws, source: str) -> Source:
+    """What is there.  Raises SettingsError if it is nothing."""
+    place = place_in_s3(source)
+    key = place.key.rstrip("/")
+    rows = aws.pages("s3", "ListObjectsV2", "Contents", {"Bucket": place.bucket, "Prefix": key})
+    uri = f"s3://{place.bucket}/{key}"
+    exact = [row for row in rows if row["Key"] == key]
+    if exact:
+        return Source(uri, place.bucket, (_item(exact[0], key.rpartition("/")[0] + "/"),), is_object=True)
+    below = [row for row in rows if row["Key"].startswith(f"{key}/") and not row["Key"].endswith("/")]
+    if not below:
+        raise SettingsError(f"there is nothing in {uri}; see aws s3 ls {uri}/.")
+    return Source(uri, place.bucket, tuple(_item(row, f"{key}/") for row in below))
+
+
+def _item(row: Mapping[str, Any], prefix: str) -> Item:
+    return Item(row["Key"].removeprefix(prefix), row["Key"], int(row["Size"]), str(row["ETag"]))
+
+
+# ---- a copy here
+
+
+@dataclass
+class Copying:
+    """Copies a source into a folder, several parts at a time; what is whole there is not fetched again.
+
+    progress: told of how many bytes of how many.
+    """
+
+    patient: Patient
+    source: Source
+    folder: Path
+    progress: Callable[[int, int], None]
+    _left: dict[str, int] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def copy(self) -> Path:
+        """Returns what trainer.prepare takes: the folder, or the one file."""
+        for item in self.source.items:
+            check_name(item.name)
+        missing = [item for item in self.source.items if not self._is_there(item)]
+        counter = Counter(sum(item.bytes for item in missing), self.progress)
+        self._left = {item.name: len(item.parts) for item in missing}
+
+        def fetch(part: tuple[Item, int]) -> None:
+            item, at = part
+            counter(self._fetch(item, at))
+
+        try:
+            for item in missing:
+                self._begin(item)
+            self.patient.each(((item, at) for item in missing for at in item.parts), fetch)
+        except OSError as error:
+            words = f"cannot copy {self.source.uri} to {self.folder} ({error.strerror}); run it in another folder."
+            raise not_written(error, words) from error
+        return self.folder / self.source.items[0].name if self.source.is_object else self.folder
+
+    def _is_there(self, item: Item) -> bool:
+        """By its size: a file gets its name once it is whole."""
+        path = self.folder / item.name
+        return path.is_file() and path.stat().st_size == item.bytes
+
+    def _begin(self, item: Item) -> None:
+        partial = self._partial(item)
+        partial.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as file:
+            file.truncate(item.bytes)
+
+    def _partial(self, item: Item) -> Path:
+        path = self.folder / item.name
+        return path.with_name(f".{path.name}.partial")
+
+    def _fetch(self, item: Item, at: int) -> int:
+        """Fetches a part; the file gets its name with the last one.  Returns its bytes."""
+        params = {"Bucket": self.source.bucket, "Key": item.key, "IfMatch": item.etag}
+        if item.bytes > PART:
+            params["Range"] = f"bytes={at}-{min(item.bytes, at + PART) - 1}"
+        content = self.patient.call("s3", "GetObject", params)["Body"].read()
+        if len(content) != min(item.bytes - at, PART):
+            raise DataError(f"s3://{self.source.bucket}/{item.key} has changed while it was read; run it again.")
+        with self._partial(item).open("r+b") as file:
+            file.seek(at)
+            file.write(content)
+        with self._lock:
+            self._left[item.name] -= 1
+            is_whole = not self._left[item.name]
+        if is_whole:
+            self._partial(item).replace(self.folder / item.name)
+        return len(content)
+
+
+def check_name(name: str) -> None:
+    """Raises DataError for a key that is no path below the folder: anybody may have written it."""
+    parts = name.split("/")
+    if {"", ".", ".."} & set(parts) or "\\" in name or "\0" in name:
+        raise DataError(f"{name!r} is the name of an object and no name of a file; remove it, or give another folder.")
+    with suppress(UnicodeEncodeError):
+        if all(len(part.encode()) <= 240 for part in parts):
+            return
+    raise DataError(f"the name of {name[:60]!r}... is too long for a file.")

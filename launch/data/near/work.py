@@ -1,0 +1,171 @@
+"""What each way to a published data set takes and costs, by one formula for both.  Pure.
+
+Rates that were measured: tests/bench/RESULTS.md, "Preparing".  Those of AWS:
+https://docs.aws.amazon.com/ebs/latest/userguide/ebsapi-performance.html has 100 ms a block and 1,000 blocks a second;
+prices are those of launch/data/prices.py and infra/instances.yaml.  Those marked [E] are estimates.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from launch.core.catalog import Instance
+from launch.core.clock import duration
+from launch.core.price import Volume, usd, usd_per_hour
+from launch.data import prices
+from launch.data.image import BLOCK
+
+IMAGES_PER_VCPU_S = 250.0  # resized to 256 px: ImageNet's, on one core of an AMD EPYC
+KEPT_PER_VCPU_S = 2325.0  # small images, many: what an image costs beside its pixels
+IMAGE_BYTES = 110e3  # of ImageNet's, where images are in archives and cannot be counted
+BLOCK_S, BLOCKS_PER_S = 0.1, 1000.0
+OBJECTS_PER_S = 300.0  # [E] small objects that one process gets from S3 or sends there, with many connections
+LOCAL_BYTES_PER_S = prices.LOCAL_BYTES_PER_S
+NVME_BYTES_PER_S = 500e6  # [E] making the file system, and reading all twice for its digests
+STARTS_S = 240.0  # [E] until an instance has booted, and installed Python and the packages
+COMPLETES_S = 120.0  # [E] until AWS has completed a snapshot
+GET_OBJECT = 0.0004 / 1000  # USD, as remembered on 2026-11-23
+ROOT = Volume(16)  # of an instance
+# Of the source: what is stored once it is resized, and what room is kept for that.
+SHARE, MOST_SHARE = 0.3, 0.5
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be done, in bytes and numbers.
+
+    source, objects: what lies in S3; images: to prepare, 0 where they are prepared; stored: of the shards.
+    """
+
+    source: int
+    objects: int
+    images: int
+    stored: int
+    is_resized: bool = True
+    to_s3: bool = True
+    to_snapshot: bool = True
+    verify: str = "all"
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.stored // BLOCK) + 8 if self.to_snapshot else 0
+
+    @property
+    def read_back(self) -> int:
+        """Blocks."""
+        return min(self.blocks, {"all": self.blocks, "sample": 100, "none": 0}[self.verify])
+
+    @property
+    def room(self) -> int:
+        """Bytes of disk for the source, the shards and their file system, with a tenth to spare."""
+        shards = self.source * MOST_SHARE if self.is_resized and self.images else max(self.source, self.stored)
+        return int(1.1 * (self.source + 2 * shards))
+
+
+def work_of(size: int, objects: int, *, are_archives: bool, is_prepared: bool, resized: bool) -> Work:
+    """What a source in S3 comes to, as far as its sizes tell.  size: bytes."""
+    if is_prepared:
+        return Work(size, objects, 0, size, is_resized=False)
+    images = round(size / IMAGE_BYTES) if are_archives else objects
+    shrinks = resized and size / max(1, images) > 2 * IMAGE_BYTES * SHARE
+    return Work(size, objects, max(1, images), int(size * SHARE) if shrinks else size, is_resized=shrinks)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where the work is done.  bytes_per_s: to and from AWS; starts_s: until it can begin; usd_per_gb: from AWS to it.
+
+    usd_per_hour: with its disk.
+    """
+
+    name: str
+    vcpus: int
+    bytes_per_s: float
+    disk_bytes_per_s: float
+    connections: int
+    starts_s: float = 0.0
+    usd_per_hour: float = 0.0
+    usd_per_gb: float = 0.0
+
+
+def here(vcpus: int, mbit_s: float, connections: int) -> Machine:
+    """This machine, outside AWS."""
+    rate = mbit_s * 1e6 / 8
+    return Machine("here", vcpus, rate, LOCAL_BYTES_PER_S, connections, usd_per_gb=prices.OUT_GB)
+
+
+CONNECTIONS = 64  # of an instance
+
+
+def machine_of(instance: Instance, hourly: float) -> Machine:
+    """A temporary instance.  hourly: its price on demand."""
+    rate, price = instance.network_gbps.base * 1e9 / 8, hourly + usd_per_hour(ROOT)
+    return Machine(instance.name, instance.vcpus, rate, NVME_BYTES_PER_S, CONNECTIONS, STARTS_S, price)
+
+
+@dataclass(frozen=True)
+class Way:
+    """seconds: by step; once_usd: by what it is paid for, all at most."""
+
+    machine: Machine
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    once_usd: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def total_s(self) -> float:
+        return sum(self.seconds.values())
+
+    @property
+    def total_usd(self) -> float:
+        return sum(self.once_usd.values())
+
+    @property
+    def figures(self) -> dict[str, object]:
+        """For --dry-run=json."""
+        return {
+            "machine": self.machine.name,
+            "seconds": round(self.total_s),
+            "usd": round(self.total_usd, 4),
+            "seconds_by_step": {name: round(value) for name, value in self.seconds.items()},
+            "usd_by_part": {name: round(value, 4) for name, value in self.once_usd.items()},
+        }
+
+    @property
+    def text(self) -> str:
+        """1 h 20 min, 3.10 USD: fetch 50 min, prepare 20 min, ..."""
+        steps = ", ".join(f"{name} {_time(value)}" for name, value in self.seconds.items() if value >= 1)
+        parts = ", ".join(f"{name} {value:,.2f}" for name, value in self.once_usd.items() if value >= 0.005)
+        return f"{_time(self.total_s)}, {usd(self.total_usd)} once: {steps}" + (f"; USD: {parts}" if parts else "")
+
+
+def _time(seconds: float) -> str:
+    return duration(timedelta(seconds=seconds))
+
+
+def way(work: Work, machine: Machine, before_s: float = 0.0) -> Way:
+    """What the work takes and costs on a machine: steps one after the other.
+
+    before_s: what copying the source to S3 takes, where it is not there.
+    """
+    images_per_s = machine.vcpus * (IMAGES_PER_VCPU_S if work.is_resized else KEPT_PER_VCPU_S)
+    # A connection waits for each block's answer; all together are no faster than AWS takes them.
+    blocks_per_s = min(machine.connections / BLOCK_S, BLOCKS_PER_S, machine.bytes_per_s / BLOCK)
+    uploads = work.stored if work.to_s3 else 0
+    seconds = {
+        "copy to S3": before_s,
+        "start": machine.starts_s,
+        "fetch": max(work.source / machine.bytes_per_s, work.objects / OBJECTS_PER_S),
+        "prepare": work.images / images_per_s,
+        "upload": uploads / machine.bytes_per_s,
+        "file system": work.stored / machine.disk_bytes_per_s if work.to_snapshot else 0.0,
+        "snapshot": work.blocks / blocks_per_s + (COMPLETES_S if work.blocks else 0.0),
+        "compare": work.read_back / blocks_per_s,
+    }
+    from_aws = (work.source + work.read_back * BLOCK) / 1e9
+    once = {
+        "requests": work.objects * GET_OBJECT + uploads / 16e6 * prices.S3_PUT,
+        "snapshot": work.blocks * prices.PUT_BLOCK + work.read_back * prices.GET_BLOCK,
+        "traffic": from_aws * machine.usd_per_gb,
+        "instance": (sum(seconds.values()) - before_s) / 3600 * machine.usd_per_hour,
+    }
+    return Way(machine, seconds, once)

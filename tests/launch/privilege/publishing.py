@@ -1,0 +1,48 @@
+"""A publisher who may launch, too, and an instance with the role of infra/iam/publisher.json: every use of both."""
+
+from functools import cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from launch.core.aws import Aws
+from launch.data import upload
+from tests.launch.data.desk import write_prepared
+from tests.launch.data.near.desk import NAME, SOURCE, NearDesk, opened
+from tests.launch.faults import Died, Faults, died_after, injected
+from tests.launch.privilege.enforced import Watch, enforced
+
+
+@cache
+def by_instances() -> tuple[Watch, Watch]:
+    """The calls of who starts an instance, and those of the instance; fails where a command does."""
+    with TemporaryDirectory() as folder, opened(Path(folder)) as desk, enforced(desk.account, "near") as mine:
+        theirs = enforced(desk.account, "publisher")
+        with theirs as its, pytest.MonkeyPatch.context() as patch:
+            desk.node_aws = cache(partial(Aws, policy="publisher"))
+            desk.node_aws("us-east-1").call("sts", "GetCallerIdentity")  # with its own keys, from here on
+            for service in ("s3", "ec2", "ebs", "sagemaker"):
+                desk.node_aws("us-east-1").client(service)
+            patch.setattr(upload, "PART", 5 * 2**20)  # the least that S3 takes
+            replace_source(desk, seed=0)
+        desk.make_aws = cache(partial(Aws, policy="data"))
+        with injected(Faults()) as faults:
+            for operation in ("UploadPart", "PutSnapshotBlock"):
+                faults.on(operation, died_after())
+                with pytest.raises(Died):
+                    desk.near()
+        for words in (("--dry-run",), ()):
+            assert desk.near(*words) == 0, desk.text
+        replace_source(desk, seed=1)
+        assert desk.near("--replace") == 0, desk.text
+        assert desk.type("stop", NAME) == 0, desk.text
+        mine.typed = desk.typed
+        return mine, its
+
+
+def replace_source(desk: NearDesk, seed: int) -> None:
+    write_prepared(desk.folder, (6_000_000, 40_000), seed=seed)
+    for path in desk.folder.rglob("*.*"):
+        name = path.relative_to(desk.folder).as_posix()
+        desk.account.put(desk.account.bucket, f"{SOURCE}/{name}", path.read_bytes())
