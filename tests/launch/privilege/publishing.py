@@ -17,15 +17,18 @@ from tests.launch.privilege.enforced import Watch, enforced
 @cache
 def by_instances() -> tuple[Watch, Watch]:
     """The calls of who starts an instance, and those of the instance; fails where a command does."""
-    with TemporaryDirectory() as folder, opened(Path(folder)) as desk, enforced(desk.account, "near") as mine:
-        theirs = enforced(desk.account, "publisher")
-        with theirs as its, pytest.MonkeyPatch.context() as patch:
+    with (
+        TemporaryDirectory() as folder,
+        opened(Path(folder)) as desk,
+        pytest.MonkeyPatch.context() as patch,
+        enforced(desk.account, "near") as mine,
+    ):
+        patch.setattr(upload, "PART", 5 * 2**20)  # the least that S3 takes
+        replace_source(desk, seed=0)
+        with enforced(desk.account, "publisher") as its:
             desk.node_aws = cache(partial(Aws, policy="publisher"))
-            desk.node_aws("us-east-1").call("sts", "GetCallerIdentity")  # with its own keys, from here on
-            for service in ("s3", "ec2", "ebs", "sagemaker"):
+            for service in ("sts", "s3", "ec2", "ebs", "sagemaker"):  # with its own keys, from here on
                 desk.node_aws("us-east-1").client(service)
-            patch.setattr(upload, "PART", 5 * 2**20)  # the least that S3 takes
-            replace_source(desk, seed=0)
         desk.make_aws = cache(partial(Aws, policy="data"))
         with injected(Faults()) as faults:
             for operation in ("UploadPart", "PutSnapshotBlock"):

@@ -28,8 +28,7 @@ def test_every_grant_of_the_instance_is_needed() -> None:
         for statement in policy("publisher")["Statement"]
         if not any(allows([{"Statement": [statement]}], need) for need in its.granted)
     }
-    # There is no job.
-    assert idle == {"SeeWhichJobsReadThem"}
+    assert idle == set()
 
 
 @pytest.mark.parametrize("who", ["data", "launcher"])
