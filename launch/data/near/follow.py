@@ -147,11 +147,15 @@ def _end_all(aws: Aws, clock: Clock, say: Say, name: str, run: Run | None) -> in
         machines: tuple[Machine, ...] = find_parts(aws, name)["machines"]
         asked |= _end(aws, [one.id for one in machines if one.lives and one.id not in asked], say)
         is_sure = clock.now() > unsure_until or _is_listed(machines, run)
-        if is_sure and all(one.state == "terminated" for one in machines):
+        if is_sure and _are_gone(machines):
             return len(asked)
         if clock.now() > give_up:
             raise AwsError(f"the instance that publishes {name} has not ended; try again: launch.data stop {name}")
         clock.sleep(LOOK_S)
+
+
+def _are_gone(machines: tuple[Machine, ...]) -> bool:
+    return all(one.state == "terminated" for one in machines)
 
 
 def _is_listed(machines: tuple[Machine, ...], run: Run | None) -> bool:

@@ -112,19 +112,22 @@ class Copying:
         missing = [item for item in self.source.items if not self._is_there(item)]
         counter = Counter(sum(item.bytes for item in missing), self.progress)
         self._left = {item.name: len(item.parts) for item in missing}
-
-        def fetch(part: tuple[Item, int]) -> None:
-            item, at = part
-            counter(self._fetch(item, at))
-
+        parts = [(item, at) for item in missing for at in item.parts]
         try:
-            for item in missing:
-                self._begin(item)
-            self.patient.each(((item, at) for item in missing for at in item.parts), fetch)
+            self._copy(missing, parts, counter)
         except OSError as error:
             words = f"cannot copy {self.source.uri} to {self.folder} ({error.strerror}); run it in another folder."
             raise not_written(error, words) from error
         return self.folder / self.source.items[0].name if self.source.is_object else self.folder
+
+    def _copy(self, missing: list[Item], parts: list[tuple[Item, int]], counter: Counter) -> None:
+        for item in missing:
+            self._begin(item)
+
+        def fetch(part: tuple[Item, int]) -> None:
+            counter(self._fetch(*part))
+
+        self.patient.each(parts, fetch)
 
     def _is_there(self, item: Item) -> bool:
         """By its size: a file gets its name once it is whole."""
