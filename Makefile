@@ -25,7 +25,7 @@ demo: .venv/.installed
 PYTEST = @$(BIN)/python -m pytest
 
 # Tests, lint, types and import rules.  At the end it says what it did not try: that is in test-all.
-test: .venv/.installed-for-tests .venv/.types .venv/checkov .venv/parliament
+test: .venv/.installed-for-tests .venv/.types .venv/.bytecode .venv/checkov .venv/parliament
 	$(PYTEST) -n auto
 
 test-all: everything
@@ -44,8 +44,8 @@ check: .venv/.installed-for-tests .venv/.types .venv/checkov .venv/parliament
 	$(PYTEST) -q tests/test_checks.py tests/launch/privilege/test_parliament.py
 
 # Installs what all tests need of Python.
-everything: .venv/.installed-for-all-tests .venv/.types .venv/checkov .venv/parliament .venv/sagemaker-pytorch-inference \
-	.venv/sagemaker-train .venv/twine .venv/pip-audit
+everything: .venv/.installed-for-all-tests .venv/.types .venv/.bytecode .venv/checkov .venv/parliament \
+	.venv/sagemaker-pytorch-inference .venv/sagemaker-train .venv/twine .venv/pip-audit
 
 # After a change of pyproject.toml or constraints.txt.  A lock is for every system and Python: it has the hashes of all
 # files that PyPI has of a version.  Not pip's: whoever installs has one.
@@ -105,6 +105,11 @@ clean:
 .venv/.types: .venv/.installed-for-tests
 	@echo "Reading the types of what is installed: once, about a minute; later checks take seconds."
 	@$(BIN)/python -m mypy >/dev/null 2>&1 || true # tests show what is wrong
+	@touch $@
+
+# What the tests import, and the tests: else each of their workers would compile it all at the same time.
+.venv/.bytecode: .venv/.installed-for-tests
+	@$(BIN)/python -m pytest -p no:cacheprovider --collect-only -q >/dev/null 2>&1 || true # the tests show what is wrong
 	@touch $@
 
 .venv/.installed-for-all-tests: .venv/.installed-for-tests infra/locks/test-all.txt
