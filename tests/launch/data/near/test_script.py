@@ -1,0 +1,167 @@
+"""infra/data/near.sh, run by bash: which steps it takes, and that it says how it ends and turns the machine off."""
+
+import hashlib
+import io
+import json
+import re
+import signal
+import subprocess
+import tarfile
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from launch.data.near import requests
+from launch.data.near.run import Run
+from tests.launch.data.near.machine import BIN, Machine
+
+NOW = datetime(2026, 11, 23, 14, 0, tzinfo=UTC)
+FOLDER = "bucket/data-runs/photos"
+DONE = "print('published')"
+
+
+def code_of(program: str) -> bytes:
+    """A bundle whose `python -m launch.data` is this program."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, text in (("launch/__init__.py", ""), ("launch/data/__init__.py", ""),
+                           ("launch/data/__main__.py", program)):  # fmt: skip
+            entry = tarfile.TarInfo(name)
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return packed.getvalue()
+
+
+def user_data(code: bytes = b"") -> str:
+    run = Run(
+        id="data-photos-1", name="photos", account="123456789012", region="us-east-1", bucket="bucket", owner="me",
+        source="s3://bucket/sources/it's here", type="c6id.2xlarge", words=("--name=photos", "--to=both"),
+        code=hashlib.sha256(code).hexdigest(), ami="ami-1", root="/dev/xvda", gib=16, started=NOW,
+        deadline=NOW + timedelta(hours=2),
+    )  # fmt: skip
+    return requests.user_data(run)
+
+
+def boot(folder: Path, program: str = DONE, **machine: object) -> Machine:
+    """A machine, with the code where its user data says."""
+    made = Machine(folder, **machine)  # type: ignore[arg-type]
+    code = code_of(program)
+    place = folder / "buckets" / FOLDER / f"code-{hashlib.sha256(code).hexdigest()[:16]}.tar.gz"
+    place.parent.mkdir(parents=True)
+    place.write_bytes(code)
+    return made
+
+
+def test_the_script_is_clean_for_shellcheck(tmp_path: Path) -> None:
+    rendered = tmp_path / "near.sh"
+    rendered.write_text(user_data())
+    command = [BIN / "shellcheck", "--exclude", "SC2329", rendered]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stdout) == (0, "")
+
+
+def test_the_first_command_is_the_dead_man_timer_and_all_fits_into_user_data() -> None:
+    lines = [line for line in user_data().splitlines() if line and not line.startswith("#")]
+    first = next(line for line in lines if not re.match(r"[A-Z0-9_]+=", line))
+    assert first == 'shutdown -h "+$MINUTES" || shutdown -h now'
+    assert len(user_data().encode()) < 15_360  # of 16 KiB
+
+
+def test_it_publishes_says_so_and_turns_itself_off(tmp_path: Path) -> None:
+    program = "import os, sys; print('words', sys.argv[1:], os.environ['AWS_DEFAULT_REGION'], flush=True)"
+    machine = boot(tmp_path, program)
+
+    end = machine.run(user_data(code_of(program)))
+
+    assert (end["run"], end["code"], end["step"], end["reason"]) == ("data-photos-1", 0, "publish", "done"), machine.log
+    assert [line.split()[0] for line in machine.calls] == ["shutdown", "dnf", "mkfs.ext4", "mount", "pip", "shutdown"]
+    assert (machine.calls[0], machine.calls[-1]) == ("shutdown -h +120", "shutdown -h now")
+    assert "--require-hashes --only-binary :all:" in machine.calls[-2]
+    assert f"-r {tmp_path}/work/code/infra/locks/publish.txt" in machine.calls[-2]
+    assert "'publish', \"s3://bucket/sources/it's here\", '--name=photos', '--to=both', '--by=here'" in machine.log
+    left = tmp_path / "buckets" / FOLDER
+    assert json.loads((left / "exit.json").read_text()) == end
+    assert json.loads((left / "progress.json").read_text())["last"].startswith("words")
+    assert "step publish" in (left / "log.txt").read_text()
+    assert (tmp_path / "boot/ddp").read_text().endswith("shutdown -h now\n")  # after a reboot
+
+
+def test_several_disks_become_one(tmp_path: Path) -> None:
+    machine = boot(tmp_path, disks=2)
+    assert machine.run(user_data(code_of(DONE)))["code"] == 0, machine.log
+    (made,) = [line for line in machine.calls if line.startswith("mdadm")]
+    assert made.startswith("mdadm --create /dev/md0 --run --level=0 --raid-devices=2 ")
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "step", "words"),
+    [
+        ({"disks": 0}, 6, "disk", "no local disk"),
+        ({"programs": {"mkfs.ext4": "exit 1"}}, 6, "disk", "cannot make a file system"),
+        ({"programs": {"dnf": "exit 1"}}, 6, "programs", "dnf cannot install Python"),
+        ({"program": "import sys; print('error: no room for it.', file=sys.stderr); sys.exit(7)"}, 7, "publish",
+         "no room for it."),
+        ({"program": "raise SystemExit(2)"}, 2, "publish", "gave no reason; see the log"),
+    ],
+    ids=["no disk", "disk", "packages of the system", "publish", "no reason"],
+)  # fmt: skip
+def test_what_fails_is_said_and_turns_it_off(
+    how: dict[str, object], code: int, step: str, words: str, tmp_path: Path
+) -> None:
+    program = str(how.pop("program", DONE))
+    machine = boot(tmp_path, program, **how)
+
+    end = machine.run(user_data(code_of(program)))
+
+    assert (end["code"], end["step"]) == (code, step), machine.log
+    assert words in end["reason"]
+    assert machine.calls[-1] == "shutdown -h now"
+
+
+def test_code_that_is_not_what_was_sent_is_not_run(tmp_path: Path) -> None:
+    """Whoever may write into the bucket must not choose what the instance's role does."""
+    machine = boot(tmp_path)
+    code = code_of("print('mine')")
+    (tmp_path / "buckets" / FOLDER / f"code-{hashlib.sha256(code).hexdigest()[:16]}.tar.gz").write_bytes(b"theirs")
+
+    end = machine.run(user_data(code))
+
+    assert (end["code"], end["step"]) == (4, "code")
+    assert "is not what was sent" in end["reason"]
+    assert not (tmp_path / "work/code").exists()
+
+
+@pytest.mark.slow("what is known of an unfinished snapshot goes from one publishing instance to the next")
+def test_what_is_known_of_an_unfinished_snapshot_goes_from_one_instance_to_the_next(tmp_path: Path) -> None:
+    begins = """
+import pathlib, time
+pathlib.Path("publishing/snapshot.json").write_text("begun")
+pathlib.Path("publishing/snap-1.put").write_bytes(b"1234")
+pathlib.Path("publishing/data.img").write_bytes(b"large")
+time.sleep(600)
+"""
+    machine = boot(tmp_path / "first", begins)
+    started = machine.start(user_data(code_of(begins)))
+    state = tmp_path / "first/buckets" / FOLDER / "state"
+    try:
+        until = time.monotonic() + 30
+        while not {"snapshot.json", "snap-1.put"} <= {path.name for path in state.glob("*")}:
+            assert time.monotonic() < until, machine.log
+            time.sleep(0.05)
+        started.send_signal(signal.SIGTERM)  # as shutdown does at the time limit
+        started.wait(30)
+    finally:
+        started.kill()
+    assert (machine.end["code"], machine.end["reason"]) == (143, "it was stopped, or its time limit has come")
+    assert not (state / "data.img").exists()
+
+    goes_on = "import pathlib; print('has', sorted(path.name for path in pathlib.Path('publishing').iterdir()))"
+    second = boot(tmp_path / "second", goes_on)
+    (tmp_path / "second/buckets" / FOLDER / "state").mkdir()
+    for file in state.iterdir():
+        (tmp_path / "second/buckets" / FOLDER / "state" / file.name).write_bytes(file.read_bytes())
+    assert second.run(user_data(code_of(goes_on)))["code"] == 0, second.log
+    assert "has ['snap-1.put', 'snapshot.json']" in second.log
+    assert not (tmp_path / "second/buckets" / FOLDER / "state").exists()  # it is done
