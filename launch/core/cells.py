@@ -1,8 +1,8 @@
 """Cells of CSV files.  Pure."""
 
 # What a spreadsheet takes for a formula, which may call programs:
-# https://owasp.org/www-community/attacks/CSV_Injection
-FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+# https://owasp.org/www-community/attacks/CSV_Injection, with the wide forms of the same signs
+FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def harmless(row: dict[str, object]) -> dict[str, object]:

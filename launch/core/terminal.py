@@ -6,8 +6,9 @@ import sys
 from trainer.errors import SettingsError
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-# Control characters but tabs and line ends, and the marks that turn the direction of writing around.
-_HOSTILE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+# Control characters but tabs and line ends, the marks that turn the direction of writing around (Unicode's property
+# Bidi_Control), its line ends, and the bytes of a file's name that are no text, at which printing would fail.
+_HOSTILE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def harmless(text: str) -> str:

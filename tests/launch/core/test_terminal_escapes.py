@@ -15,6 +15,9 @@ HOSTILE = [
     "\x00",
     "\u202e",
     "\u2066",
+    "\u061c",
+    "\u2028",
+    "\udcff",
 ]
 
 
@@ -24,6 +27,7 @@ def test_escapes_are_shown_and_not_obeyed(text: str) -> None:
     assert shown.isprintable()
     assert shown.startswith("a")
     assert shown.endswith("b")
+    assert shown.encode()
     cell = table(["job"], [[f"a{text}b"]]).splitlines()[-1]
     assert cell.isprintable()
 
