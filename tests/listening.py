@@ -2,8 +2,8 @@
 
 import re
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
@@ -46,14 +46,31 @@ def of(pids: Iterable[int]) -> set[Listening]:
     return found
 
 
-@contextmanager
-def watching(pid: int) -> Iterator[set[Listening]]:
+def marked(word: str) -> set[Listening]:
+    """What the processes that have `word`, NAME=value, in their environment listen on now, such as a container's."""
+    return of(_with(word.encode()))
+
+
+def _with(word: bytes) -> Iterator[int]:
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if word in (folder / "environ").read_bytes().split(b"\0"):
+                yield int(folder.name)
+
+
+def watching(pid: int) -> AbstractContextManager[set[Listening]]:
     """Inside the block, another thread collects what the process, and all below it, come to listen on."""
-    before, seen, is_over = below(pid), set[Listening](), threading.Event()
+    return collecting(lambda: below(pid))
+
+
+@contextmanager
+def collecting(look: Callable[[], set[Listening]]) -> Iterator[set[Listening]]:
+    """Inside the block, another thread collects what `look` comes to find."""
+    before, seen, is_over = look(), set[Listening](), threading.Event()
 
     def collect() -> None:
         while not is_over.wait(0.2):
-            seen.update(below(pid) - before)
+            seen.update(look() - before)
 
     collector = threading.Thread(target=collect)
     collector.start()

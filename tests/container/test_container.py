@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import metadata
 from io import BytesIO
@@ -28,6 +29,7 @@ from tests.container.engine import BASE, IMAGE, Engine, conf, fetch_wheels
 from tests.container.registry import Registry, digest_of, serving
 from tests.launch.ec2.boot.job import BUCKET, LOG_GROUP, epochs, get, keys, put_cluster, record, user_data
 from tests.launch.ec2.nodes import CLOUD, PORT, Region, region
+from tests.listening import Listening, collecting, marked
 from tests.warm import free_port
 from trainer.contract import SAGEMAKER_SCRIPT, SAGEMAKER_SCRIPT_TEXT
 
@@ -169,13 +171,34 @@ def test_help_works_as_nobody_on_a_read_only_disk(engine: Engine) -> None:
     assert ended.stdout.startswith("usage: python -m trainer")
 
 
+@contextmanager
+def listening_of(folder: Path) -> Iterator[tuple[tuple[str, str], set[Listening]]]:
+    """The flags for a container, and what all its processes come to listen on."""
+    word = f"DDP_TEST={folder}"
+    with collecting(lambda: marked(word)) as seen:
+        yield ("-e", word), seen
+
+
+@trains
+def test_several_ranks_in_it_listen_on_loopback_only(engine: Engine, tmp_path: Path) -> None:
+    two = ("python", "-m", "trainer.torchrun", "--nproc-per-node", "2", "--master-port", "0", "-m", "trainer")
+    with listening_of(tmp_path) as (mark, seen):
+        ended = engine.run(IMAGE, *two, *SMALL, "--run-dir", "/tmp/run", flags=mark)
+
+    assert ended.returncode == 0, ended.stderr
+    assert seen  # or nobody looked
+    assert [one for one in seen if not one.is_loopback] == []
+
+
 @trains
 def test_it_trains_as_nobody_on_a_read_only_disk(engine: Engine, tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
 
-    ended = engine.run(IMAGE, *SMALL, "--plot", flags=(*READ_ONLY, "-v", f"{tmp_path}:/job/runs"))
+    with listening_of(tmp_path) as (mark, seen):
+        ended = engine.run(IMAGE, *SMALL, "--plot", flags=(*READ_ONLY, *mark, "-v", f"{tmp_path}:/job/runs"))
 
     assert ended.returncode == 0, ended.stderr
+    assert seen == set()
     (run,) = tmp_path.iterdir()
     assert {file.name for file in run.iterdir()} >= {"model.pt", "metrics.jsonl", "curves.png"}
     assert run.stat().st_uid == 10001

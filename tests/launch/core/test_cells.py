@@ -9,8 +9,20 @@ from launch.core.cells import harmless
 from launch.sweep import table
 
 
-@pytest.mark.parametrize("text", ['=HYPERLINK("http://x")', "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\t=1", "\r=1", "\n=1",
-                                  "\uff1d1+1", "\uff20SUM(1)"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        '=HYPERLINK("http://x")',
+        "+1+cmd|' /C calc'!A0",
+        "-2+3",
+        "@SUM(1)",
+        "\t=1",
+        "\r=1",
+        "\n=1",
+        "\uff1d1+1",
+        "\uff20SUM(1)",
+    ],
+)
 def test_what_a_spreadsheet_would_run_is_quoted(text: str) -> None:
     assert harmless({text: text}) == {f"'{text}": f"'{text}"}
 
