@@ -159,6 +159,20 @@ def report(*packages: tuple[str, str, bool]) -> dict[str, object]:
     return {"install": [{"metadata": {"name": n, "version": v}, "is_direct": direct} for n, v, direct in packages]}
 
 
+def test_whatever_installs_asks_for_hashes_or_for_our_own_wheel_alone() -> None:
+    """In the Makefile and the Dockerfile; what only looks, with --dry-run, installs nothing."""
+    text = "".join((ROOT / name).read_text() for name in ("Makefile", "Dockerfile"))
+    flags = re.search(r"^LOCKED := (.*)$", text, re.MULTILINE)
+    assert flags
+    text = text.replace("\\\n", " ").replace("$(LOCKED)", flags[1])
+    commands = [part for part in re.split(r"\n|&&|\|\|", text) if "pip install" in part and "--dry-run" not in part]
+    assert len(commands) == 9
+    for command in commands:
+        is_our_own = re.search(r"(wheels|toolkit)/\*\.whl|-e \.", command)
+        assert "--no-deps" in command, command
+        assert is_our_own or "--require-hashes" in command, command
+
+
 def test_an_image_gets_the_locks_lines_of_what_it_lacks() -> None:
     lock = {"pytorch-optimizer": "pytorch-optimizer==4.1.0 \\\n    --hash=sha256:1", "numpy": "numpy==2.4.6 \\\n"}
 

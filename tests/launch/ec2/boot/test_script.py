@@ -129,6 +129,14 @@ def test_the_boot_script_reads_xid_errors_as_kernels_log_them(tmp_path: Path) ->
     assert run_function("xids", "xids", dmesg=f"cat {tmp_path}/kernel").split() == ["31", "63", "79"]
 
 
+def test_no_program_in_the_container_gets_more_rights_than_its_user_has() -> None:
+    """https://docs.docker.com/reference/cli/docker/container/run/#security-opt: not by setuid, either."""
+    (started,) = re.findall(r"exec docker run (.*?)>\"\$OUTPUT\"", user_data(), re.DOTALL)
+    assert "--security-opt no-new-privileges" in started
+    assert not re.search(r"--privileged|--cap-add|docker\.sock|--user|-v /:|seccomp", started)
+    assert re.findall(r'-v "?(\S+?)"? ', started) == ["/data:/data:ro", "$RUN:/job/run"]
+
+
 @pytest.mark.parametrize(
     ("registry", "region"),
     [
