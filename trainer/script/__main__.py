@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -114,7 +115,17 @@ def _check(rank: Rank, cwd: Path) -> None:
             f"{one_line(config.words[0])} is not in {one_line(cwd, 300)}; there are "
             f"{', '.join(there[:10]) or 'no Python files'}."
         )
-    if config.processes == "one" and ranks.is_head:
+    if config.processes == "one":
+        _check_alone(ranks)
+
+
+def _check_alone(ranks: Ranks) -> None:
+    """Raises SettingsError where several ranks of a node would each start all processes, MachineError as _check."""
+    if ranks.local_world_size > 1:
+        raise SettingsError(
+            f"--processes one needs one process on each node, not {ranks.local_world_size}; give --nproc-per-node 1."
+        )
+    if ranks.is_head:
         _try_port(own_port(ranks.master_port))
 
 
@@ -151,7 +162,8 @@ def _relay(rank: Rank) -> tuple[Relay, MetricLines]:
 
 
 def _warn(warning: str) -> None:
-    os.write(2, f"warning: {warning}\n".encode())
+    with suppress(OSError):
+        os.write(2, f"warning: {warning}\n".encode())
 
 
 # ---- the end
@@ -197,17 +209,16 @@ def _not_begun(rank: Rank, error: TrainerError) -> int:
 def _show(lines: Sequence[str]) -> None:
     """The last lines, indented, in one write: other ranks write to the same stream."""
     text = "".join(f"  {without_secrets(line)}\n" for line in lines)
-    sys.stderr.write(text)
-    sys.stderr.flush()
+    with suppress(OSError):  # a full disk takes no last lines either
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 def leave(code: int) -> NoReturn:
     """Ends this process at once, whatever its threads wait for."""
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with suppress(OSError):
             stream.flush()
-        except OSError:
-            continue
     os._exit(code)
 
 

@@ -46,8 +46,9 @@ class Requests:
             if self.process is None:
                 before()
 
-        for signum in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
-            signal.signal(signum, on_signal)
+        for signum in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP):
+            if signum != signal.SIGHUP or signal.getsignal(signum) != signal.SIG_IGN:  # which is nohup's
+                signal.signal(signum, on_signal)
 
     def ask(self, signum: int, now: float) -> None:
         """Asks the script to leave; not what it has started, as a loader's processes must go on until it has saved."""

@@ -23,6 +23,8 @@ _LOST = re.compile(
     r"|nccl(System|Remote|InProgress)\w*|NCCL communicator was aborted|Watchdog caught collective operation timeout"
     r"|Some NCCL operations have failed or timed out|EADDRINUSE|[Aa]ddress already in use"
 )
+# What torchrun says where the script is one itself, or starts one.
+_LOST_A_PROCESS = re.compile(r"Signal \d+ \((SIG\w+)\) received by PID")
 # What a script says that ends because it was asked to leave, and did not expect it.
 _ASKED = re.compile(r"SIGTERM|SignalException|KeyboardInterrupt|Terminated|received signal|death signal", re.IGNORECASE)
 _LEFT = {-signal.SIGTERM, 128 + signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGINT}
@@ -94,9 +96,16 @@ def _failed(code: int, name: str, lines: Sequence[Line]) -> End:
     if any(_LOST.search(line.text) for line in lines):
         return End(Exit.MACHINE, f"{name} lost touch with another rank: {why}. Start again to go on.", follows=True)
     if code < 0:
-        hint = "; the usual reason is too little memory" if code == -signal.SIGKILL else ""
-        return End(Exit.MACHINE, f"{name} was killed by {_signal(-code)}{hint}. Start again to go on.")
+        return _killed(name, _signal(-code))
+    for line in lines:
+        if killed := _LOST_A_PROCESS.search(line.text):
+            return _killed(f"a process of {name}", killed[1])
     return End(code, f"{name} ended with exit code {code}{f': {why}' if why else ''}")
+
+
+def _killed(who: str, by: str) -> End:
+    hint = "; the usual reason is too little memory" if by == "SIGKILL" else ""
+    return End(Exit.MACHINE, f"{who} was killed by {by}{hint}. Start again to go on.")
 
 
 def reason(lines: Sequence[Line], *, raised: bool) -> str:

@@ -94,12 +94,12 @@ class Relay:
             self.last_output = time.monotonic()
             with self._lock:
                 self.tail.add(stream, data)
-                room = self.most - self._passed
+                room = max(0, self.most - self._passed)
                 self._passed += len(data)
-            if room > 0:
-                self._write(stream, data[:room])
-                if len(data) > room:
-                    self._write(ERR, f"\n{self.too_much}\n".encode())
+                is_the_first = self._passed - len(data) <= self.most < self._passed
+            self._write(stream, data[:room])
+            if is_the_first:
+                self._write(ERR, f"\n{self.too_much}\n".encode())
             if stream == OUT:
                 self.listen(data)
 

@@ -70,6 +70,19 @@ def test_little_memory_is_named_where_the_kernel_killed_it() -> None:
     )
 
 
+def test_a_process_that_a_torchrun_of_the_scripts_own_lost_is_told() -> None:
+    said = (
+        "  rank      : 1 (local_rank: 1)",
+        "  exitcode  : -9 (pid: 7)",
+        "  traceback : Signal 9 (SIGKILL) received by PID 7",
+    )
+
+    found = end(Ended(1), *said)
+
+    assert (found.code, found.follows) == (Exit.MACHINE, False)
+    assert found.sentence.startswith("a process of t.py was killed by SIGKILL; the usual reason is too little memory.")
+
+
 def test_an_endless_silence_names_time_and_flag() -> None:
     assert end(Ended(-15, 0, 3600.4)).sentence == (
         "t.py printed nothing for 3,600 s and was ended; if that may be, give a longer --max-silence-s, or 0 for no "

@@ -197,6 +197,7 @@ AGAIN = "t.py was interrupted and asks to be started again.\n"
         pytest.param(SAVES.format(code=75), signal.SIGINT, 75, AGAIN, id="saves on Ctrl-C"),
         pytest.param(SAVES.format(code=0), signal.SIGTERM, 0, "", id="is done"),
         pytest.param(KNOWS_NOTHING, signal.SIGTERM, 75, ASKED, id="knows no signal"),
+        pytest.param(KNOWS_NOTHING, signal.SIGHUP, 75, ASKED, id="its terminal is gone"),
         pytest.param(KNOWS_NOTHING, signal.SIGINT, 130, "", id="knows no Ctrl-C"),
     ],
 )
@@ -413,6 +414,14 @@ def test_one_process_per_node_gets_the_nodes_and_no_ranks(start: Start) -> None:
     assert left == set()
     assert "SLURM_NTASKS" not in found
     assert found["SLURM_JOB_ID"] == "7"
+
+
+def test_several_ranks_of_a_node_cannot_each_start_its_processes(start: Start) -> None:
+    env = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+
+    (line,) = told(start(PRINT_ENV, "--processes", "one", env=env), 2)
+
+    assert line == "error: --processes one needs one process on each node, not 2; give --nproc-per-node 1."
 
 
 def test_a_port_that_is_taken_is_a_sentence(start: Start) -> None:
