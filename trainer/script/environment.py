@@ -88,4 +88,6 @@ def _as_torchrun(ranks: Ranks, env: Mapping[str, str]) -> dict[str, str]:
         "ROLE_WORLD_SIZE": str(ranks.world_size),
         "MASTER_ADDR": ranks.master_addr,
         "MASTER_PORT": str(ranks.master_port),
+        "TORCHELASTIC_RUN_ID": "none",  # by which Lightning and others know that the ranks are there
+        "TORCHELASTIC_RESTART_COUNT": "0",
     }

@@ -60,6 +60,16 @@ def test_a_request_to_leave_reaches_the_scripts(signum: signal.Signals, code: in
     assert left_of(f"TEST_JOB={tmp_path}") == []
 
 
+def test_scripts_end_with_a_torchrun_that_is_killed(tmp_path: Path) -> None:
+    job = start(tmp_path, "import os, time\nos.write(1, b'begun\\n')\ntime.sleep(60)\n")
+    assert [job.stdout.readline() for _ in range(2)] == ["begun\n", "begun\n"]
+
+    job.send_signal(signal.SIGKILL)
+
+    assert left_of(f"TEST_JOB={tmp_path}", within_s=20) == []
+    job.communicate()
+
+
 GLOO = """
 import os, torch, torch.distributed as dist
 dist.init_process_group("gloo")
