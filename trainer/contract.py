@@ -40,6 +40,9 @@ TIME_IN_NAMES = "%Y%m%d-%H%M%S"
 # SageMaker's container layout: https://docs.aws.amazon.com/sagemaker/latest/dg/amazon-sagemaker-toolkits.html
 SAGEMAKER_MODEL = PurePosixPath("/opt/ml/model")
 SAGEMAKER_CHECKPOINTS = PurePosixPath("/opt/ml/checkpoints")
+# The channel that brings the source of a script of the user's own, and the file in it.
+SAGEMAKER_CHANNEL, SAGEMAKER_ARCHIVE = "script", "source.tar.gz"
+SAGEMAKER_HYPERPARAMETER = "script"  # the words of its command, percent-encoded, with commas between them
 # The entry point of the source bundle, beside the folder trainer/.
 SAGEMAKER_SCRIPT = "train.py"
 SAGEMAKER_PACKAGES = "packages.txt"  # beside it: what is installed when the job starts, with hashes

@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
+from urllib.parse import unquote
 
 from trainer.__main__ import leave, read_settings
 from trainer.__main__ import main as train
@@ -27,8 +28,11 @@ from trainer.contract import (
     CURVES,
     METRICS,
     PLAIN_WEIGHTS,
+    SAGEMAKER_ARCHIVE,
+    SAGEMAKER_CHANNEL,
     SAGEMAKER_CHECKPOINTS,
     SAGEMAKER_FAILURE,
+    SAGEMAKER_HYPERPARAMETER,
     SAGEMAKER_INFERENCE,
     SAGEMAKER_MODEL,
     SAGEMAKER_PACKAGES,
@@ -66,6 +70,8 @@ def main(argv: Sequence[str], env: MutableMapping[str, str]) -> int:
             env.update(read_secrets(env))
             if read_ranks(env).is_head:  # the one that tracks
                 packages.install(Path(sys.argv[0]).with_name(SAGEMAKER_PACKAGES))
+            if (words := script_words(argv)) is not None:
+                return _run_script(words, env)
             code = train(flags, env)
             if code == Exit.DONE and read_ranks(env).is_head:
                 _hand_over(read_settings(flags), _model_dir(env), with_code=SAGEMAKER_INFERENCE in env)
@@ -104,6 +110,42 @@ def places(env: Mapping[str, str]) -> list[str]:
     return flags
 
 
+def script_words(argv: Sequence[str]) -> list[str] | None:
+    """The command line for trainer.script that launch.sagemaker has put into one hyperparameter; None without it."""
+    flag = f"--{SAGEMAKER_HYPERPARAMETER}"
+    if flag not in argv:
+        return None
+    text = argv[argv.index(flag) + 1]
+    return [unquote(word) for word in text.split(",")]
+
+
+def _run_script(words: Sequence[str], env: MutableMapping[str, str]) -> int:
+    """Runs this rank of a script of the user's own, with the folders of the container."""
+    from trainer.script.__main__ import main as run
+    from trainer.script.config import parse
+
+    ranks, base = read_ranks(env), _model_dir(env).parent
+    channel = PurePosixPath(env.get(f"SM_CHANNEL_{SAGEMAKER_CHANNEL.upper()}", base / "input/data" / SAGEMAKER_CHANNEL))
+    folders = {
+        "--run-dir": base / SAGEMAKER_CHECKPOINTS.name,
+        "--source": channel / SAGEMAKER_ARCHIVE,
+        "--work": base / "work",
+    }
+    if "SM_CHANNEL_DATA" in env:
+        folders["--data-dir"] = PurePosixPath(env["SM_CHANNEL_DATA"])
+    elif "SM_CHANNEL_TRAIN" in env:  # and others, side by side
+        folders["--data-dir"] = PurePosixPath(env.get("SM_INPUT_DIR", base / "input")) / "data"
+    given = [word for flag, folder in folders.items() for word in (flag, str(folder))]
+    place = words.index("--")
+    config = parse([*words[:place], *given, *words[place:]])
+    if config.processes == "one" and ranks.local_rank > 0:
+        return Exit.DONE  # AWS's toolkit starts one per GPU, and the first of them starts the rest
+    code = run([*words[:place], *given, *words[place:]], env)
+    if code == Exit.DONE and ranks.is_head:
+        _copy_results(Path(base / SAGEMAKER_CHECKPOINTS.name), _model_dir(env))
+    return code
+
+
 def _model_dir(env: Mapping[str, str]) -> PurePosixPath:
     return PurePosixPath(env.get("SM_MODEL_DIR", SAGEMAKER_MODEL))
 
@@ -114,17 +156,21 @@ def _hand_over(config: TrainConfig, model_dir: PurePosixPath, *, with_code: bool
     with_code: and what an endpoint loads them with.
     """
     assert config.run_dir is not None
+    _copy_results(config.run_dir, model_dir)
+    if with_code:
+        _add_code(model_dir)
+
+
+def _copy_results(run_dir: Path, model_dir: PurePosixPath) -> None:
     for name in RESULTS:
         try:
-            if (config.run_dir / name).exists():
-                shutil.copy(config.run_dir / name, model_dir)
+            if (run_dir / name).exists():
+                shutil.copy(run_dir / name, model_dir)
         except OSError as error:
             raise MachineError(
                 f"cannot copy {name} to {model_dir} ({error.strerror}); start again with a larger volume: "
                 "the training itself is done and saved."
             ) from error
-    if with_code:
-        _add_code(model_dir)
 
 
 def _add_code(model_dir: PurePosixPath) -> None:

@@ -19,7 +19,8 @@ SECRETS=(@SECRETS@)        # NAME=ssm:PARAMETER, NAME=secretsmanager:SECRET: env
 MEET_S=@MEET_S@            # how long nodes may fail to connect to each other, since they last trained
 MAX_RESTARTS=@MAX_RESTARTS@
 DOCKER_FLAGS=(@DOCKER_FLAGS@)
-TRAIN=(@TRAIN@)
+SOURCE=@SOURCE@            # where the source of a script is in the job folder; empty for none
+TRAIN=(@TRAIN@)            # what each rank runs
 
 # The dead-man timer, before anything that can fail or hang: instances are launched to terminate on shutdown.
 shutdown -h "+$MINUTES" || shutdown -h now
@@ -34,6 +35,7 @@ fi
 DISK=/var/lib/ddp
 RUN=$DISK/run           # the run folder, a copy of that in the job folder
 STAGE=$DISK/stage       # what of it is being uploaded
+WORK=$DISK/work         # a script's source and its packages
 LOG=$DISK/boot.log
 ROOT=/run/ddp           # in memory, as the disk may get full
 UPLOADED=$ROOT/uploaded # list of the files of RUN that the job folder has
@@ -197,6 +199,12 @@ get_image() {
     retry timeout "$PULL_S" docker pull --quiet "$IMAGE" || fail 24 image "cannot pull $IMAGE"
 }
 
+# The training checks its digest: every launcher may write in the job folder.
+get_source() {
+    mkdir -p "$WORK" && chmod 1777 "$WORK" # whoever the image runs as unpacks it there
+    [ -z "$SOURCE" ] || retry s3 cp "$FOLDER/$SOURCE" "$WORK/source.tar.gz" || fail 28 source "cannot copy $FOLDER/$SOURCE"
+}
+
 # ---- secrets
 
 secret() { # REFERENCE: its value; nothing if it is binary
@@ -307,13 +315,13 @@ start_container() { # SECONDS: to connect to the other nodes
             --security-opt no-new-privileges \
             --log-driver awslogs --log-opt awslogs-region="$REGION" --log-opt awslogs-group="$LOG_GROUP" \
             --log-opt awslogs-stream="$JOB/node-$RANK" --log-opt mode=non-blocking \
-            "${DOCKER_FLAGS[@]}" -v /data:/data:ro -v "$RUN:/job/run" \
-            -e TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 -e DDP_NODE_XIDS="$(xids)" \
+            "${DOCKER_FLAGS[@]}" -v /data:/data:ro -v "$RUN:/job/run" -v "$WORK:/job/work" \
+            -e TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 -e DDP_NODE_XIDS="$(xids)" -e DDP_RESTARTS=$((GENERATION - 1)) \
             -e GLOO_SOCKET_IFNAME="$INTERFACE" -e NCCL_SOCKET_IFNAME="=$INTERFACE" \
             "$IMAGE" python -m trainer.torchrun --nnodes "$NODES" --nproc-per-node "$NPROC" \
             --rdzv-backend c10d --rdzv-endpoint "$HEAD:29400" --rdzv-id "$JOB" \
             --rdzv-conf "join_timeout=$1,is_host=$((RANK == 0))" --local-addr "$ADDRESS" --max-restarts 0 \
-            -m trainer "${TRAIN[@]}" --run-dir /job/run
+            "${TRAIN[@]}"
     } >"$OUTPUT" 2>&1 &
     CONTAINER=$!
 }
@@ -438,6 +446,7 @@ main() {
     get_data
     mark image
     get_image
+    get_source
     get_secrets
     mark train
     train

@@ -57,6 +57,7 @@ class Backend:
     differ from the trainer's.
     is_billed: each run has a price and a time limit that bounds it.
     shares_folders: it writes into a run folder of ours, so no results are fetched; others have a job folder.
+    runs_here: its ranks run on this machine, where they are started: a script need not be sent.
     place: which machines a number of GPUs means.  Raises SettingsError for a number they cannot make.
     machine: the instance type that options name; None where they name none.
     scene: "module:function" that opens a rehearsal of it; empty: it cannot be rehearsed.
@@ -76,6 +77,7 @@ class Backend:
     defaults: Values = field(default_factory=dict)
     is_billed: bool = False
     shares_folders: bool = False
+    runs_here: bool = False
     scene: str = ""
     needs_wait_flag: bool = False
     marks_children: bool = True

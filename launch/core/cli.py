@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, cast
 
@@ -19,6 +18,9 @@ from launch.core.errors import Ended, NotSetUp
 from launch.core.job import Job, Where
 from launch.core.options import Options, WordList
 from launch.core.secrets import check_no_secret
+from launch.core.training.base import Training
+from launch.core.training.classifier import Classifier
+from launch.core.training.options import SCRIPT_SECTION, ScriptOptions, split, training_of
 from launch.core.verbs import Verb, coded, run_verb, unknown_verb, verb_list, verb_of
 from trainer.config import SECTIONS, TrainConfig
 from trainer.contract import OUTCOME, STOPPED, Exit
@@ -100,7 +102,7 @@ def main(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> int:
 
 def _launch(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> int:
     launch, rehearsal, job = _read(launcher, argv)
-    check_no_secret({**dict(job.train), **dict(job.where)})
+    check_no_secret({**job.train.settings, **dict(job.where)})
     if rehearsal.rehearse and launch.dry_run:
         raise SettingsError("--dry-run prints the plan and --rehearse plays it; leave one of them out.")
     if rehearsal.rehearse:
@@ -182,16 +184,14 @@ def _rehearse(
 
     launcher.check(job)
     options = job.where.model_dump()
+    words, arguments = split(argv)
     rehearsed = RehearsedJob(
         backend=launcher.backend,
-        argv=(
-            *argv,
-            *(word for name in _rehearsal_defaults(job.train) for word in (flag(name), str(getattr(job.train, name)))),
-        ),
-        name=options.get("job_name") or default_job_name(job.train.dataset, job.train.model, datetime.now()),
+        argv=(*words, *_rehearsal_words(job.train)),
+        arguments=tuple(arguments),
+        name=options.get("job_name") or default_job_name(job.train.label, datetime.now()),
         options=options,
-        dataset=job.train.dataset,
-        epochs=job.train.epochs,
+        train=job.train,
         env=dict(launcher.env),
         faults=parse(rehearsal.inject),
         data=rehearsal.rehearse_data,
@@ -199,26 +199,32 @@ def _rehearse(
     return rehearse(rehearsed, is_terminal=sys.stdout.isatty())
 
 
-def _rehearsal_defaults(train: TrainConfig) -> list[str]:
+def _rehearsal_words(train: Training) -> list[str]:
     """The settings for which a rehearsal has its own defaults, without those that another setting rules out."""
-    ruled_out = {name for name, rival in flags.RIVALS.items() if getattr(train, rival) is not None}
-    return [name for name in REHEARSED if name not in ruled_out]
+    if not isinstance(train, Classifier):
+        return []
+    config = train.config
+    ruled_out = {name for name, rival in flags.RIVALS.items() if getattr(config, rival) is not None}
+    return [word for name in REHEARSED if name not in ruled_out for word in (flag(name), str(getattr(config, name)))]
 
 
 def _read(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> tuple[LaunchOptions, RehearsalOptions, Job[Where]]:
     backend = launcher.backend
     about = launcher.about + _verb_list(launcher)
-    sections = {"dry_run": backend.module, **SECTIONS}
+    sections = {"dry_run": backend.module, **SCRIPT_SECTION, **SECTIONS}
     rehearsal = [RehearsalOptions] if backend.scene else []
-    models: list[type[BaseModel]] = [LaunchOptions, *rehearsal, backend.options, TrainConfig]
+    models: list[type[BaseModel]] = [LaunchOptions, *rehearsal, backend.options, ScriptOptions, TrainConfig]
     if argv and not argv[0].startswith("-") and launcher.verbs:
         raise unknown_verb(argv[0], launcher.verbs)
-    parse = partial(flags.parse, argv, models, prog=backend.command, about=about, sections=sections)
-    launch, *more, where, train = parse(defaults=backend.defaults)
+    words, arguments = split(argv)
+    values = flags.read(words, models, prog=backend.command, about=about, sections=sections, defaults=backend.defaults)
+    launch, *more, where, script, config = flags.build(flags.over(backend.defaults, values), models)
     rehearsed = cast(RehearsalOptions, more[0]) if more else RehearsalOptions.model_construct()
     if rehearsed.rehearse:  # --config may say so, too
-        launch, *_, where, train = parse(defaults={**backend.defaults, **REHEARSED})
-    return cast(LaunchOptions, launch), rehearsed, Job(cast(TrainConfig, train), cast(Where, where))
+        config = flags.build(flags.over({**backend.defaults, **REHEARSED}, values), models)[-1]
+    options, is_sent = cast(ScriptOptions, script), not backend.runs_here
+    train = training_of(options, cast(TrainConfig, config), values, arguments, Path.cwd(), is_sent=is_sent)
+    return cast(LaunchOptions, launch), rehearsed, Job(train, cast(Where, where))
 
 
 def _verb_list(launcher: Launcher[Where, Plan]) -> str:

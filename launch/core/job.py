@@ -5,23 +5,14 @@ from typing import Generic, TypeVar
 
 from pydantic import BaseModel
 
-from trainer.config import TrainConfig
-from trainer.settings.checks import check
+from launch.core.training.base import Training
 
 Where = TypeVar("Where", bound=BaseModel)
 
 
 @dataclass(frozen=True)
 class Job(Generic[Where]):
-    """Settings of the training, and a backend's options.  Raises SettingsError where the settings contradict."""
+    """A training, and a backend's options."""
 
-    train: TrainConfig
+    train: Training
     where: Where
-
-    def __post_init__(self) -> None:
-        check(self.train)
-
-
-def on_gpus(train: TrainConfig) -> TrainConfig:
-    """`train` for machines with GPUs, on which it must not fall back to the CPU: that is slow, and bills alike."""
-    return train if train.device == "cpu" else train.model_copy(update={"device": "cuda"})

@@ -82,9 +82,9 @@ def check_job_name(name: str) -> str:
     return name
 
 
-def default_job_name(dataset: str, model: str, now: datetime) -> str:
-    """imagenet-resnet18-20261121-134500."""
-    stem = re.sub(r"[^A-Za-z0-9]+", "-", f"{dataset}-{model}").strip("-")[:32].rstrip("-")
+def default_job_name(label: str, now: datetime) -> str:
+    """imagenet-resnet18-20261121-134500.  label: what the training is called; it may be any text."""
+    stem = re.sub(r"[^A-Za-z0-9]+", "-", label).strip("-")[:32].rstrip("-") or "job"
     return f"{stem}-{now:%Y%m%d-%H%M%S}"
 
 

@@ -3,9 +3,13 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from pydantic import BaseModel
+
 from launch.core import backend
+from launch.core.training.options import SCRIPT_SECTION, ScriptOptions, split, training_of
 from launch.core.verbs import coded
 from launch.doctor.options import BACKENDS, DoctorOptions, backend_in, spelt_out
 from trainer.config import SECTIONS, TrainConfig
@@ -36,17 +40,22 @@ def main(argv: Sequence[str], runtime: "Runtime | None" = None) -> int:
         words = spelt_out(list(argv))
         check_name("backend", backend_in(words), BACKENDS)
         chosen = backend.find(backend_in(words))
-        options, where, train = flags.parse(
-            words,
-            [DoctorOptions, chosen.options, TrainConfig],
-            prog=PROG,
-            about=ABOUT,
-            sections={"backend": "launch.doctor", next(iter(chosen.options.model_fields)): chosen.module, **SECTIONS},
-            defaults=chosen.defaults,
+        words, arguments = split(words)
+        sections = {
+            "backend": "launch.doctor",
+            next(iter(chosen.options.model_fields)): chosen.module,
+            **SCRIPT_SECTION,
+        }
+        models: list[type[BaseModel]] = [DoctorOptions, chosen.options, ScriptOptions, TrainConfig]
+        values = flags.read(
+            words, models, prog=PROG, about=ABOUT, sections={**sections, **SECTIONS}, defaults=chosen.defaults
         )
+        options, where, script, config = flags.build(flags.over(chosen.defaults, values), models)
+        own = cast(ScriptOptions, script)
+        train = training_of(own, cast(TrainConfig, config), values, arguments, Path.cwd(), is_sent=True)
         from launch.doctor import commands  # slow to import, and --help does not need it
 
-        job = commands.job_of(chosen.name, cast(TrainConfig, train), where)
+        job = commands.job_of(chosen.name, train, where)
         return commands.examine(job, cast(DoctorOptions, options), runtime or commands.Runtime())
 
     return coded(act)

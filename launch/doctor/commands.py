@@ -14,6 +14,7 @@ from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.job import Job
 from launch.core.terminal import say
+from launch.core.training.base import Training
 from launch.doctor import checks, identity, show
 from launch.doctor.case import Case
 from launch.doctor.findings import Finding, unknown
@@ -21,7 +22,6 @@ from launch.doctor.options import DoctorOptions
 from launch.ec2 import checks as ec2
 from launch.ec2.resolved import Resolved as Ec2Resolved
 from launch.sagemaker import checks as sagemaker
-from trainer.config import TrainConfig
 from trainer.contract import Exit
 from trainer.errors import TrainerError
 
@@ -58,7 +58,7 @@ class Runtime:
     read: Callable[[str], bytes] = _read
 
 
-def job_of(backend: str, train: TrainConfig, where: BaseModel) -> Job[Any]:
+def job_of(backend: str, train: Training, where: BaseModel) -> Job[Any]:
     """The job.  Raises SettingsError for one that no account can run."""
     job = Job(train, where)
     RESOLVE[backend](job)

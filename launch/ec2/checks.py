@@ -12,12 +12,10 @@ from launch.core.price import CATALOGS, Prices
 from launch.core.published import check_name
 from launch.core.s3 import parse_s3
 from launch.core.secrets import read_references
+from launch.core.training.base import Training
 from launch.ec2.options import IMAGE, Ec2Options
 from launch.ec2.prices import highest_usd
 from launch.ec2.resolved import DATA_DIR, RUN_DIR, Resolved
-from trainer.batches import check_batches
-from trainer.config import TrainConfig
-from trainer.datasets import is_folder, needs_data, reads_data_dir
 from trainer.errors import SettingsError
 
 MULTI_ATTACH_LIMIT = 16  # https://docs.aws.amazon.com/ebs/latest/userguide/ebs-volumes-multi.html
@@ -41,11 +39,11 @@ def resolve(job: Job[Ec2Options]) -> Resolved:
         raise SettingsError("the job folder holds the run and its checkpoints; omit --run-dir and --checkpoint-dir.")
     read_references(options.secret)
     _check_init_from(job)
-    resolved = Resolved(options, instances, _data_volume(job), options.data_s3 or job.train.data_url)
+    resolved = Resolved(options, instances, job.train, _data_volume(job), options.data_s3 or job.train.data_url)
     resolved = replace(resolved, warnings=_data_dir_warning(job.train, resolved))
     for instance in instances:
         _check_processes(resolved, instance)
-        check_batches(job.train, options.nodes * resolved.nproc(instance))
+        job.train.check_ranks(options.nodes, resolved.nproc(instance))
     _check_market(options, instances)
     check_price(resolved)
     return resolved
@@ -107,7 +105,7 @@ def _check_init_from(job: Job[Ec2Options]) -> None:
 
 def _data_volume(job: Job[Ec2Options]) -> str:
     """The kind of data volume; auto becomes per-node or none."""
-    options, dataset = job.where, job.train.dataset
+    options = job.where
     if options.data_s3 is not None and parse_s3(options.data_s3) is None:
         raise SettingsError(f"--data-s3 {options.data_s3}: must have the form s3://bucket/folder.")
     _check_name(options)
@@ -117,7 +115,7 @@ def _data_volume(job: Job[Ec2Options]) -> str:
     if job.train.data_url is not None:
         _check_streamed(options, kind)
     elif kind == "none":
-        _check_without_volume(options, dataset)
+        _check_without_volume(job)
     else:
         _check_volume(options, kind)
     return kind
@@ -128,7 +126,7 @@ def _wants_volume(job: Job[Ec2Options]) -> bool:
     options = job.where
     if options.data_s3 is not None or job.train.data_url is not None:
         return False
-    return is_folder(job.train.dataset) or options.data_snapshot is not None or options.data is not None
+    return job.train.reads_folder or options.data_snapshot is not None or options.data is not None
 
 
 def _check_name(options: Ec2Options) -> None:
@@ -156,13 +154,14 @@ def _check_streamed(options: Ec2Options, kind: str) -> None:
         raise SettingsError("--data-url needs no volume; omit --data-volume.")
 
 
-def _check_without_volume(options: Ec2Options, dataset: str) -> None:
+def _check_without_volume(job: Job[Ec2Options]) -> None:
+    options = job.where
     if options.data_snapshot is not None and options.data_s3 is not None:
         raise SettingsError("--data-s3 and --data-snapshot both provide the data; give one of them.")
     if options.data_snapshot is not None:
         raise SettingsError("--data-snapshot needs a volume; omit --data-volume none.")
-    if options.data_s3 is None and needs_data(dataset):
-        raise SettingsError(f"{dataset} cannot be downloaded; provide it with --data-snapshot or --data-s3.")
+    if options.data_s3 is None and job.train.needs_data:
+        raise SettingsError(f"{job.train.dataset} cannot be downloaded; provide it with --data-snapshot or --data-s3.")
 
 
 def _check_volume(options: Ec2Options, kind: str) -> None:
@@ -174,10 +173,9 @@ def _check_volume(options: Ec2Options, kind: str) -> None:
         )
 
 
-def _data_dir_warning(train: TrainConfig, resolved: Resolved) -> tuple[str, ...]:
+def _data_dir_warning(train: Training, resolved: Resolved) -> tuple[str, ...]:
     """A warning for a folder of this machine, which no node can read."""
-    given = "data_dir" in train.model_fields_set and train.data_dir != DATA_DIR
-    if not given or not reads_data_dir(train.dataset):
+    if train.data_dir in (None, DATA_DIR) or "data_dir" not in train.folders:
         return ()
     if resolved.brings_data:
         options = resolved.options
@@ -191,9 +189,9 @@ def _data_dir_warning(train: TrainConfig, resolved: Resolved) -> tuple[str, ...]
     )
 
 
-def publishing(train: TrainConfig) -> str:
+def publishing(train: Training) -> str:
     """What brings a folder of this machine to the nodes."""
-    if not is_folder(train.dataset):
+    if not train.reads_folder or train.data_dir is None:
         return "To use your data, upload them and give --data-s3 s3://BUCKET/FOLDER."
     name = re.sub(r"[^a-z0-9]+", "-", train.data_dir.name.lower())[:48].strip("-") or "photos"
     publish = f"python -m launch.data publish {train.data_dir} --name {name}"

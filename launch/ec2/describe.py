@@ -17,9 +17,7 @@ from launch.ec2.options import Ec2Options
 from launch.ec2.quotas import quota_of
 from launch.ec2.requests import Cluster
 from launch.ec2.resolved import Resolved, in_container
-from trainer.datasets import downloads
 from trainer.errors import SettingsError, TrainerError
-from trainer.settings.flags import to_argv
 
 # EC2 begins to end a capacity block's instances 30 minutes before its end, and nodes need some time to save.
 # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/capacity-blocks-how.html
@@ -46,11 +44,11 @@ def describe(
         scheduler_role=facts.scheduler_role or f"<ARN of {options.scheduler_role}>",
         started=started,
         deadline=deadline,
-        train=tuple(to_argv(in_container(job.train, resolved))),
+        train=in_container(resolved).called(name),
         security_group=options.security_group or _own_group(facts),
         prices=facts.prices,
         owner=facts.owner,
-        downloads=downloads(job.train.dataset) and not resolved.brings_data,
+        downloads=job.train.downloads and not resolved.brings_data,
         content=facts.counted,
     )
     return cluster, _problems(cluster, facts)

@@ -1,13 +1,14 @@
 """The facts, quotes and warnings of a plan.  Pure."""
 
-from launch.core import catalog, secrets
+from launch.core import catalog, secrets, sent
 from launch.core.catalog import Instance
 from launch.core.lookup import SET_UP
 from launch.core.names import TOOLKIT
 from launch.core.plan import Fact
 from launch.core.price import usd
 from launch.core.quotas import Need, fact_of
-from launch.core.quote import Market, Quote, expect, images_in
+from launch.core.quote import Market, Quote, images_in
+from launch.core.training.base import Training
 from launch.ec2 import reach
 from launch.ec2.facts import Facts
 from launch.ec2.filling import Filling, filling
@@ -16,7 +17,6 @@ from launch.ec2.prices import highest_usd, hourly_usd
 from launch.ec2.quotas import COUNTED, Family, quota_of
 from launch.ec2.requests import Cluster
 from launch.ec2.resolved import Resolved
-from trainer.config import TrainConfig
 
 NOT_COUNTED = "public addresses, logs, S3, traffic between zones"
 
@@ -24,14 +24,13 @@ NOT_COUNTED = "public addresses, logs, S3, traffic between zones"
 def plan_facts(cluster: Cluster, facts: Facts) -> tuple[Fact, ...]:
     resolved = cluster.resolved
     processes = cluster.nodes * resolved.nproc(resolved.instances[0])
-    arguments = " ".join(cluster.train)
     tags = {tag["Key"]: tag["Value"] for tag in cluster.tags}
     hours = resolved.options.max_hours
     rows = [
         Fact("account", facts.account, facts.account or "<unknown>"),
         Fact("region", facts.region),
         Fact("processes", processes),
-        Fact("training", list(cluster.train), arguments),
+        Fact("training", list(cluster.train.words), cluster.train.shown),
         Fact("image", cluster.image),
         Fact("machine_image", cluster.ami.id),
         _data(cluster),
@@ -39,6 +38,7 @@ def plan_facts(cluster: Cluster, facts: Facts) -> tuple[Fact, ...]:
         Fact("tags", tags, ", ".join(f"{key}={value}" for key, value in tags.items())),
         Fact("time_limit_h", hours, f"{hours:g} h, until {cluster.deadline:%Y-%m-%d %H:%M} UTC", "time limit"),
         _health(cluster),
+        *sent.facts(cluster.train),
         *secrets.facts(resolved.options.secret),
         *_quotas(resolved, facts),
     ]
@@ -50,7 +50,7 @@ def plan_facts(cluster: Cluster, facts: Facts) -> tuple[Fact, ...]:
 
 def _health(cluster: Cluster) -> Fact:
     """Whether the nodes are checked before each start of the training.  Its seconds are of nodes without GPUs."""
-    is_on = "--health-check" in cluster.train
+    is_on = cluster.train.health_check
     text = "GPUs, a matrix product, the network: some seconds a start; a node that fails is replaced once"
     return Fact("health_check", is_on, f"{text}; --no-health-check skips it" if is_on else "none")
 
@@ -60,7 +60,7 @@ def _data(cluster: Cluster) -> Fact:
     snapshot = cluster.snapshot.id if cluster.snapshot else None
     value = {"volume": volume, "snapshot": snapshot, "s3": s3, **_counted(cluster)}
     texts = {
-        "none": s3 or "generated, downloaded or in the image",
+        "none": s3 or ("generated, downloaded or in the image" if cluster.train.dataset else "what the script fetches"),
         "per-node": f"a gp3 volume per node, created from {snapshot}",
         "multi-attach": f"one io2 volume for all nodes, created from {snapshot}",
     }
@@ -115,12 +115,12 @@ def not_counted(cluster: Cluster) -> str:
     return f"{NOT_COUNTED}{block}; prices are {cluster.prices.source}"
 
 
-def quotes(train: TrainConfig, cluster: Cluster, facts: Facts) -> tuple[Quote, ...]:
+def quotes(train: Training, cluster: Cluster, facts: Facts) -> tuple[Quote, ...]:
     """One per candidate type, in the order in which they are tried."""
     return tuple(_quote(train, cluster, facts, instance) for instance in cluster.resolved.instances)
 
 
-def _quote(train: TrainConfig, cluster: Cluster, facts: Facts, instance: Instance) -> Quote:
+def _quote(train: Training, cluster: Cluster, facts: Facts, instance: Instance) -> Quote:
     resolved, options, prices = cluster.resolved, cluster.resolved.options, cluster.prices
     gib = cluster.snapshot.gib if cluster.snapshot else 0
     fill = filling(resolved, instance, cluster.snapshot, prices)
@@ -130,8 +130,8 @@ def _quote(train: TrainConfig, cluster: Cluster, facts: Facts, instance: Instanc
         spot = facts.spot_usd_per_hour.get(instance.name)
         usd_per_hour = None if spot is None else hourly_usd(resolved, instance, gib, prices, spot)
     on_ebs = resolved.data_volume != "none"
-    forecast, why_unknown = expect(
-        train, instance, options.nodes, gpus=resolved.nproc(instance), on_ebs=on_ebs, images=images_in(cluster.content)
+    forecast, why_unknown = train.expect(
+        instance, options.nodes, gpus=resolved.nproc(instance), on_ebs=on_ebs, images=images_in(cluster.content)
     )
     return Quote(
         instance=instance.name,

@@ -211,13 +211,12 @@ def user_data(cluster: Cluster, instance: Instance) -> str:
             "MEET_S": str(MEET_S + round(options.wait_for_capacity * 3600)),
             "MAX_RESTARTS": str(options.max_restarts),
             "DOCKER_FLAGS": flags,
+            "SOURCE": cluster.source_name,
             "TRAIN": _training(cluster, instance),
         },
     )
 
 
 def _training(cluster: Cluster, instance: Instance) -> tuple[str, ...]:
-    """The trainer's flags.  Where the type has GPUs it must not fall back to the CPU: that is slow, and bills alike."""
-    if not instance.is_gpu or "--device" in cluster.train:
-        return cluster.train
-    return (*cluster.train, "--device", "cuda")
+    """What each rank of a node of this type runs."""
+    return (cluster.train.on_gpus() if instance.is_gpu else cluster.train).words

@@ -204,7 +204,10 @@ def _choice(tries: Sequence[Try], count: int) -> Choice:
 def _before(cluster: Cluster, facts: Facts) -> list[Step]:
     """The requests that precede the first node that is billed."""
     resolved, fleet = cluster.resolved, facts.fleet
-    steps: list[Step] = [requests.put_spec(cluster), *requests.log_group(retention=not facts.has_log_group)]
+    steps: list[Step] = [requests.put_spec(cluster)]
+    if cluster.train.source is not None:
+        steps.append(requests.put_source(cluster, cluster.train.source))
+    steps += [*requests.log_group(retention=not facts.has_log_group)]
     steps += requests.time_limit(cluster, exists=bool(fleet.kind("schedule")))
     if resolved.options.security_group is None:
         if isinstance(cluster.security_group, FromAnswer):

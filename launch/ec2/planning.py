@@ -31,7 +31,7 @@ def plan_everywhere(job: Job[Ec2Options], runtime: Runtime) -> Plans:
 
 def _named(job: Job[Ec2Options], runtime: Runtime) -> Job[Ec2Options]:
     now = runtime.clock.utc().astimezone()
-    name = job.where.job_name or default_job_name(job.train.dataset, job.train.model, now)
+    name = job.where.job_name or default_job_name(job.train.label, now)
     return Job(job.train, job.where.model_copy(update={"job_name": name}))
 
 

@@ -14,6 +14,8 @@ from launch.core.names import Folder, tags
 from launch.core.plan import FromAnswer, Request
 from launch.core.price import CATALOGS, Prices
 from launch.core.published import Content
+from launch.core.source.find import Source
+from launch.core.training.base import Training
 from launch.ec2.facts import Ami, Snapshot
 from launch.ec2.names import BACKEND_NAME, LOG_GROUP, SPEC_TAG, group_name
 from launch.ec2.resolved import Resolved
@@ -37,7 +39,7 @@ class Cluster:
     scheduler_role: str
     started: datetime
     deadline: datetime
-    train: tuple[str, ...]
+    train: Training  # as it runs on the nodes
     security_group: str | FromAnswer
     prices: Prices = CATALOGS
     owner: str = ""  # aws:userid of who launches
@@ -47,6 +49,11 @@ class Cluster:
     @property
     def nodes(self) -> int:
         return self.resolved.options.nodes
+
+    @property
+    def source_name(self) -> str:
+        """Where the source of a script is, relative to the job folder; empty without one."""
+        return f"source/{self.train.digest}.tar.gz" if self.train.digest else ""
 
     @property
     def tags(self) -> list[dict[str, str]]:
@@ -67,7 +74,7 @@ def spec(cluster: Cluster) -> dict[str, Any]:
         "backend": BACKEND_NAME,
         "region": cluster.region,
         "where": options,
-        "train": list(cluster.train),
+        "train": list(cluster.train.words),
         # For restarts, as newer ones may have appeared by then.
         "image": cluster.image,
         "ami": cluster.ami.id,
@@ -81,6 +88,17 @@ def spec(cluster: Cluster) -> dict[str, Any]:
 
 def put_spec(cluster: Cluster) -> Request:
     return _put(cluster.folder, cluster.folder.spec, spec(cluster), "save the settings")
+
+
+def put_source(cluster: Cluster, source: Source) -> Request:
+    key = cluster.folder.prefix + cluster.source_name
+    params = {
+        "Bucket": cluster.folder.bucket,
+        "Key": key,
+        "Body": source.archive.content,
+        "ContentType": "application/gzip",
+    }
+    return Request("s3", "PutObject", params, "send the script and its source")
 
 
 def put_roster(folder: Folder, content: Mapping[str, Any]) -> Request:

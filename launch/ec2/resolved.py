@@ -4,11 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.core.catalog import Instance
+from launch.core.training.base import Training
 from launch.ec2.options import Ec2Options
-from trainer.config import TrainConfig
 
 # Where the nodes have data and the run folder, in the container; see infra/ec2/boot.sh.
 DATA_DIR, RUN_DIR, CACHE_DIR = Path("/data"), Path("/job/run"), Path("/cache")
+# And the source of a script, and the folder in which it is unpacked.
+WORK_DIR = Path("/job/work")
+ARCHIVE = WORK_DIR / "source.tar.gz"
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,7 @@ class Resolved:
 
     options: Ec2Options
     instances: tuple[Instance, ...]
+    train: Training
     data_volume: str  # per-node, multi-attach or none
     data_in_s3: str | None = None
     warnings: tuple[str, ...] = ()
@@ -40,11 +44,12 @@ class Resolved:
 
     def nproc(self, instance: Instance) -> int:
         """Processes on one node of a type."""
-        return self.options.nproc_per_node or max(1, instance.gpus)
+        return self.train.processes(self.options.nproc_per_node, instance.gpus)
 
 
-def in_container(train: TrainConfig, resolved: Resolved) -> TrainConfig:
-    """The training as it runs on the nodes, with the data where boot.sh mounts it; boot.sh adds the run folder."""
-    if resolved.streams and "cache_dir" not in train.model_fields_set:
-        return train.model_copy(update={"cache_dir": CACHE_DIR})
-    return train.model_copy(update={"data_dir": DATA_DIR}) if resolved.brings_data else train
+def in_container(resolved: Resolved) -> Training:
+    """The training as it runs on the nodes, with the folders where boot.sh mounts them."""
+    train = resolved.train.sent(ARCHIVE, WORK_DIR).at(run_dir=RUN_DIR)
+    if resolved.streams:
+        return train.at(cache_dir=CACHE_DIR)
+    return train.at(data_dir=DATA_DIR) if resolved.brings_data else train

@@ -5,12 +5,12 @@ from typing import Any, cast
 
 from launch.core.aws import Aws
 from launch.core.job import Job
+from launch.core.training.written import training_from
 from launch.ec2.fleet import Fleet
 from launch.ec2.folders import folder_of, needed, refuse_unknown
 from launch.ec2.names import BACKEND_NAME, command
 from launch.ec2.options import Ec2Options
 from launch.ec2.written import spec_of
-from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 from trainer.settings import flags
 
@@ -32,5 +32,6 @@ def job_of(spec: Mapping[str, Any]) -> Job[Ec2Options]:
         raise SettingsError(f"job.json says nothing of {' and '.join(lacks)}: it is not the one that a launcher wrote.")
     own = {"job_name": spec["job"], "region": [spec["region"]], "max_nodes": spec["where"]["nodes"]}
     (where,) = flags.build({**spec["where"], **own}, [Ec2Options])
-    (train,) = flags.parse(spec["train"], [TrainConfig], prog="job.json", about="", sections={})
-    return Job(cast(TrainConfig, train), cast(Ec2Options, where))
+    # As the nodes have it: where they keep their runs is not the user's to say.
+    train = training_from(spec["train"]).at(run_dir=None)
+    return Job(train, cast(Ec2Options, where))

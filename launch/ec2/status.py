@@ -11,13 +11,13 @@ from launch.core.price import usd
 from launch.core.progress import in_words
 from launch.core.tables import columns as in_columns
 from launch.core.tables import table
+from launch.core.training.written import epochs_in
 from launch.ec2.costs import cost_so_far, is_whole, most_it_cost, this_start, unpriced, usd_per_hour
 from launch.ec2.fleet import Fleet
 from launch.ec2.names import BACKEND_NAME, command
 from launch.ec2.outcome import Record, of_records, stopped
 from launch.ec2.view import View, ranks_in
 from launch.ec2.written import spec_of
-from trainer.config import TrainConfig
 from trainer.contract import Exit
 from trainer.errors import SettingsError
 from trainer.outcome import Outcome
@@ -168,9 +168,7 @@ def _epochs(spec: Record | None) -> str:
     """The number of epochs, from the job's own command line; ? if that is not known."""
     if not spec or "train" not in spec:
         return "?"
-    words = [*spec["train"], "?"]
-    default = TrainConfig.model_fields["epochs"].default
-    return str(words[words.index("--epochs") + 1] if "--epochs" in words else default)
+    return epochs_in(spec["train"])
 
 
 def _cost(view: View) -> str:

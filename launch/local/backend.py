@@ -22,5 +22,6 @@ BACKEND = Backend(
     options=LocalOptions,
     place=_place,
     shares_folders=True,
+    runs_here=True,
     looks_up=False,
 )

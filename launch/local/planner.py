@@ -5,11 +5,9 @@ from datetime import datetime
 from pathlib import Path
 
 from launch.core.job import Job
+from launch.core.training.base import Training
 from launch.local.options import LocalOptions
-from trainer.batches import check_batches
-from trainer.config import TrainConfig
 from trainer.contract import TIME_IN_NAMES
-from trainer.settings.flags import to_argv
 
 
 @dataclass(frozen=True)
@@ -25,22 +23,22 @@ def plan(job: Job[LocalOptions], *, python: str, now: datetime, process: int) ->
 
     python: the interpreter; now, process: the launcher's, which name the run folder if nothing else does.
     """
-    check_batches(job.train, job.where.nproc_per_node)
+    processes = job.train.processes(job.where.nproc_per_node, 0)
+    job.train.check_ranks(1, processes)
     # Decided here, so that all ranks, and the same ranks after a restart, write into one folder.
     run_dir = job.train.run_dir or new_run_dir(job.train, now, process)
-    train = job.train.model_copy(update={"run_dir": run_dir})
     command = (
         *(python, "-m", "trainer.torchrun", "--standalone"),
-        *("--nproc-per-node", str(job.where.nproc_per_node)),
+        *("--nproc-per-node", str(processes)),
         *("--max-restarts", str(job.where.max_restarts)),
-        *("-m", "trainer", *to_argv(train)),
+        *job.train.at(run_dir=run_dir).words,
     )
     return LocalPlan(command, run_dir)
 
 
-def new_run_dir(train: TrainConfig, now: datetime, process: int) -> Path:
-    """runs/<dataset>-<model>-<date>-<time>-<process>, relative to where the command is started.
+def new_run_dir(train: Training, now: datetime, process: int) -> Path:
+    """runs/<label>-<date>-<time>-<process>, relative to where the command is started.
 
     As trainer.torchrun names a run of its own; by the time alone two runs of a second would share one.
     """
-    return Path("runs") / f"{train.dataset}-{train.model}-{now:{TIME_IN_NAMES}}-{process}"
+    return Path("runs") / f"{train.label}-{now:{TIME_IN_NAMES}}-{process}"

@@ -11,6 +11,7 @@ from launch.core.job import Job
 from launch.core.names import TOOLKIT, check_job_name
 from launch.core.price import CATALOGS, HOURS_PER_MONTH, Prices
 from launch.core.secrets import read_references
+from launch.core.training.base import Training
 from launch.sagemaker.channels import Channel, hold_images, read_channels
 from launch.sagemaker.images import check_image
 from launch.sagemaker.limits import check_limits
@@ -18,11 +19,7 @@ from launch.sagemaker.machines import check_capacity, instances_of
 from launch.sagemaker.names import job_of
 from launch.sagemaker.options import MOST_HOURS, SageMakerOptions
 from launch.sagemaker.trackers import check_trackers
-from trainer import datasets
-from trainer.batches import check_batches
-from trainer.config import TrainConfig
 from trainer.errors import SettingsError
-from trainer.settings.argparser import as_text
 from trainer.settings.hidden import is_secret
 
 DISK_GB, DATA_DISK_GB = 30, 250  # ImageNet takes 150 GB
@@ -137,7 +134,7 @@ def resolve(job: Job[SageMakerOptions]) -> Resolved:
         max_wait_s=_max_wait_s(options),
     )
     for instance in instances:
-        check_batches(job.train, resolved.on(instance).processes)
+        job.train.check_ranks(options.nodes, resolved.on(instance).processes // options.nodes)
     check_trackers(job.train, options, resolved.environment)
     check_limits(options, resolved.tags, {**resolved.secrets, **resolved.environment}, channels)
     check_price(resolved)
@@ -158,11 +155,11 @@ def _check_names(options: SageMakerOptions) -> None:
         )
 
 
-def _check_paths(train: TrainConfig) -> None:
+def _check_paths(train: Training) -> None:
     """The container has its own folders."""
     if train.run_dir is not None or train.checkpoint_dir is not None:
         raise SettingsError("--run-dir and --checkpoint-dir are fixed in SageMaker's container; leave them out.")
-    if train.data_dir != TrainConfig.model_fields["data_dir"].default:
+    if train.data_dir is not None:
         raise SettingsError(
             "--data-dir is fixed in SageMaker's container; give the data with --data s3://BUCKET/FOLDER."
         )
@@ -173,21 +170,19 @@ def _check_paths(train: TrainConfig) -> None:
         )
 
 
-def _check_words(train: TrainConfig) -> None:
+def _check_words(train: Training) -> None:
     """AWS's toolkit 5.1.0, which is in many of its images, has a shell read the training's command."""
-    for name, value in train.changed.items():
-        text = as_text(value)
+    for name, text in train.hyperparameters.items():
         if not _PLAIN.fullmatch(text):
-            flag = f"--{name.replace('_', '-')}"
             raise SettingsError(
-                f"{flag} {text!r}: a shell in SageMaker's container would split or change it; use letters, digits and "
-                "_ - + = : , . / @ % only."
+                f"--{name} {text!r}: a shell in SageMaker's container would split or change it; use letters, digits "
+                "and _ - + = : , . / @ % only."
             )
 
 
-def _check_data(train: TrainConfig, options: SageMakerOptions, channels: tuple[Channel, ...]) -> None:
-    has_data = hold_images(channels) if datasets.is_folder(train.dataset) else bool(channels)
-    if datasets.needs_data(train.dataset) and not has_data and train.data_url is None:
+def _check_data(train: Training, options: SageMakerOptions, channels: tuple[Channel, ...]) -> None:
+    has_data = hold_images(channels) if train.reads_folder else bool(channels)
+    if train.needs_data and not has_data and train.data_url is None:
         raise SettingsError(
             f"data set {train.dataset} is neither in the image nor downloaded; give --data s3://BUCKET/FOLDER with "
             "train/ and val/ in it, or --data train=s3://BUCKET/FOLDER,val=s3://BUCKET/FOLDER."

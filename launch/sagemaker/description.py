@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from launch.core.names import HOURLY_TAG, TOOLKIT, Folder, tags
+from launch.core.source.find import Source
+from launch.core.training.base import Training
 from launch.sagemaker.bundle import REQUIREMENTS, Bundle
 from launch.sagemaker.channels import Channel
 from launch.sagemaker.checks import Resolved
@@ -13,17 +15,17 @@ from launch.sagemaker.images import Image
 from launch.sagemaker.names import REGISTER_TAG
 from launch.sagemaker.options import SageMakerOptions
 from launch.sagemaker.trackers import config_of, environment_of
-from trainer.config import TrainConfig
 from trainer.contract import (
     METRIC_PREFIX,
     NODE_GBPS,
     NODE_GPUS,
+    SAGEMAKER_ARCHIVE,
+    SAGEMAKER_CHANNEL,
     SAGEMAKER_CHECKPOINTS,
     SAGEMAKER_INFERENCE,
     SAGEMAKER_SCRIPT,
     SAGEMAKER_SECRET,
 )
-from trainer.settings.argparser import as_text
 
 # The numbers in the trainer's [METRIC] lines that SageMaker draws; it takes 40 at most.
 METRICS = (
@@ -89,7 +91,7 @@ class Description:
         return self.instance_types[0]
 
 
-def _expected(resolved: Resolved, train: TrainConfig) -> dict[str, str]:
+def _expected(resolved: Resolved, train: Training) -> dict[str, str]:
     """What the catalog says of the instances, for --health-check; nothing where they may be of any of several types."""
     if not train.health_check or len(resolved.instances) > 1 or not resolved.instance.is_known:
         return {}
@@ -97,7 +99,7 @@ def _expected(resolved: Resolved, train: TrainConfig) -> dict[str, str]:
 
 
 def describe(
-    resolved: Resolved, train: TrainConfig, name: str, folder: Folder, image: Image, bundle: Bundle, facts: Facts
+    resolved: Resolved, train: Training, name: str, folder: Folder, image: Image, bundle: Bundle, facts: Facts
 ) -> Description:
     """The training job called `name`, a start of the job whose folder is `folder`."""
     options = resolved.options
@@ -118,7 +120,7 @@ def describe(
         script=SAGEMAKER_SCRIPT,
         source=f"s3://{folder.bucket}/{source_key(folder, bundle)}",
         has_requirements=REQUIREMENTS in bundle.names,
-        hyperparameters=hyperparameters(train),
+        hyperparameters=train.hyperparameters,
         environment={
             **_expected(resolved, train),
             **resolved.environment,
@@ -142,7 +144,7 @@ def describe(
         # The whole run folder, so that metrics.jsonl survives an interruption, too.
         checkpoints=f"{folder.uri}/run" if options.checkpoints else None,
         checkpoints_path=str(SAGEMAKER_CHECKPOINTS),
-        channels=resolved.channels,
+        channels=(*resolved.channels, *_script(folder, train)),
         input_mode=options.input_mode,
         subnets=tuple(options.subnet),
         security_groups=tuple(options.security_group),
@@ -180,9 +182,17 @@ def source_key(folder: Folder, bundle: Bundle) -> str:
     return f"{folder.prefix}source/{bundle.digest[:16]}/sourcedir.tar.gz"
 
 
-def hyperparameters(train: TrainConfig) -> dict[str, str]:
-    """The training's settings that differ from the defaults, by their flags' names, as text."""
-    return {name.replace("_", "-"): as_text(value) for name, value in train.changed.items()}
+def script_key(folder: Folder, source: Source) -> str:
+    """The key of a script's source in the bucket, in a folder of its own: a channel is a folder."""
+    return f"{folder.prefix}script/{source.digest[:16]}/{SAGEMAKER_ARCHIVE}"
+
+
+def _script(folder: Folder, train: Training) -> tuple[Channel, ...]:
+    """The channel by which SageMaker itself brings a script's source, whichever the image is."""
+    if train.source is None:
+        return ()
+    place = script_key(folder, train.source).removesuffix(SAGEMAKER_ARCHIVE)
+    return (Channel(SAGEMAKER_CHANNEL, "s3", f"s3://{folder.bucket}/{place}"),)
 
 
 def metrics() -> dict[str, str]:

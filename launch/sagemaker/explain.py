@@ -3,13 +3,14 @@
 import re
 from collections.abc import Iterator
 
-from launch.core import catalog, secrets
+from launch.core import catalog, secrets, sent
 from launch.core.names import TOOLKIT
 from launch.core.plan import Fact
 from launch.core.price import CATALOGS
 from launch.core.published import Content
 from launch.core.quotas import Need, fact_of
-from launch.core.quote import Quote, expect, images_in
+from launch.core.quote import Quote, images_in
+from launch.core.training.base import Training
 from launch.sagemaker.bundle import Bundle
 from launch.sagemaker.checks import ENDING_S, Resolved
 from launch.sagemaker.description import Description
@@ -17,8 +18,6 @@ from launch.sagemaker.facts import Facts, Quota, quotas_of
 from launch.sagemaker.images import Image, warnings_about
 from launch.sagemaker.names import NOTEBOOK, SESSIONS_BUCKET
 from launch.sagemaker.options import SageMakerOptions
-from trainer.config import TrainConfig
-from trainer.settings import flags
 
 SPOT_SAVES = 0.9  # at most, as SageMaker's own documentation puts it
 
@@ -39,18 +38,18 @@ PRICE_SOURCES = {
 
 
 def facts_of(
-    resolved: Resolved, facts: Facts, train: TrainConfig, description: Description, bundle: Bundle, image: Image
+    resolved: Resolved, facts: Facts, train: Training, description: Description, bundle: Bundle, image: Image
 ) -> tuple[Fact, ...]:
     """What the plan rests on."""
     options, tags, role = resolved.options, dict(description.tags), description.role
     source = {"files": len(bundle.names), "bytes": len(bundle.content), "sha256": bundle.digest}
-    training = " ".join(flags.to_argv(train)) or "with default settings"
+    training = train.shown or "with default settings"
     starter = STARTERS[options.distribution]
     return (
         Fact("account", facts.account, f"{facts.account or '<unknown>'}, {facts.region}"),
         Fact("region", facts.region, ()),
         Fact("processes", resolved.processes, ()),
-        Fact("training", flags.to_argv(train), f"{resolved.processes} processes by {starter}: {training}"),
+        Fact("training", list(train.words), f"{resolved.processes} processes by {starter}: {training}"),
         Fact("image", description.image, image.uri + _held(description.image)),
         Fact("role", role, role + (f" (from {facts.role_from})" if facts.role_from else "")),
         Fact(
@@ -63,6 +62,7 @@ def facts_of(
         Fact("tags", tags, ", ".join(f"{key}={value}" for key, value in tags.items())),
         *_limits(resolved),
         *_trackers(resolved.options),
+        *sent.facts(train),
         *secrets.facts(options.secret),
         Fact("quotas", *_quotas(facts), label="quota"),
         fact_of([_need(quota, facts) for quota in facts.quotas if quota.is_shared]),
@@ -116,13 +116,13 @@ def _quotas(facts: Facts) -> tuple[list[dict[str, object]], tuple[str, ...]]:
     return values, tuple(texts)
 
 
-def quote_of(train: TrainConfig, resolved: Resolved, content: Content | None) -> Quote:
+def quote_of(train: Training, resolved: Resolved, content: Content | None) -> Quote:
     """The price of the job.  SageMaker publishes no price of spot capacity.  content: of its data, where counted."""
     options, instance = resolved.options, resolved.instance
     expected, why_unknown = None, f"not known: {resolved.type} is not in the catalog"
     if instance.is_known:
-        expected, why_unknown = expect(
-            train, instance, options.nodes, gpus=resolved.processes // options.nodes, on_ebs=False,
+        expected, why_unknown = train.expect(
+            instance, options.nodes, gpus=resolved.processes // options.nodes, on_ebs=False,
             images=images_in(content),
         )  # fmt: skip
     notes = [f"the maximum includes {ENDING_S / 60:g} min to end"]

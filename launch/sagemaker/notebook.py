@@ -29,15 +29,21 @@ def plan(**settings: Any) -> "SageMakerPlan":
     """
     from typing import cast
 
+    from pydantic import BaseModel
+
     from launch.core.job import Job
+    from launch.core.training.options import ScriptOptions, training_of
     from launch.sagemaker.backend import BACKEND
     from launch.sagemaker.options import SageMakerOptions
     from launch.sagemaker.start import prepare
     from trainer.config import TrainConfig
     from trainer.settings import flags
 
-    where, train = flags.build(flags.over(BACKEND.defaults, settings), [SageMakerOptions, TrainConfig])
-    job = Job(cast(TrainConfig, train), cast(SageMakerOptions, where))
+    models: list[type[BaseModel]] = [SageMakerOptions, ScriptOptions, TrainConfig]
+    where, script, config = flags.build(flags.over(BACKEND.defaults, settings), models)
+    own = cast(ScriptOptions, script)
+    train = training_of(own, cast(TrainConfig, config), settings, (), Path.cwd(), is_sent=True)
+    job = Job(train, cast(SageMakerOptions, where))
     return prepare(job, _runtime(job.where.region))
 
 

@@ -9,16 +9,15 @@ those that the image lacks: trainer/process/packages.py.
 import re
 from functools import cache
 
+from launch.core.training.base import Training
 from launch.sagemaker.images import Image
 from launch.sagemaker.options import SageMakerOptions
-from trainer.config import TrainConfig
 
 LACKING = "sagemaker"
-TRACKERS = ("tensorboard", "wandb", "mlflow")  # settings, and the names of their locks: tracker-NAME.txt
-SERVER = "mlflow-server"  # with AWS's plugin
+SERVER = "mlflow-server"  # with AWS's plugin; this and Training.trackers name locks: tracker-NAME.txt
 
 
-def requirements_of(options: SageMakerOptions, image: Image, train: TrainConfig) -> str:
+def requirements_of(options: SageMakerOptions, image: Image, train: Training) -> str:
     """The text of requirements.txt: the pinned packages that `image` lacks for this training, with their hashes."""
     wanted = set(image.lacks)
     if train.data_url is not None:  # our own image has it, and pip leaves that as it is
@@ -29,17 +28,17 @@ def requirements_of(options: SageMakerOptions, image: Image, train: TrainConfig)
     return "".join(lock[_canonical(name)] for name in sorted(wanted))
 
 
-def named(options: SageMakerOptions, image: Image, train: TrainConfig) -> list[str]:
+def named(options: SageMakerOptions, image: Image, train: Training) -> list[str]:
     """The packages that pip installs in `image`, and the trackers whose packages it installs."""
     lacking = re.findall(r"^([\w.-]+==\S+)", requirements_of(options, image, train), re.MULTILINE)
     return [*lacking, *(f"those of {name}" for name in _trackers(options, train))]
 
 
-def _trackers(options: SageMakerOptions, train: TrainConfig) -> list[str]:
-    return [name for name in TRACKERS if getattr(train, name)] + [SERVER] * (options.mlflow_server is not None)
+def _trackers(options: SageMakerOptions, train: Training) -> list[str]:
+    return [*train.trackers] + [SERVER] * (options.mlflow_server is not None)
 
 
-def tracking_of(options: SageMakerOptions, train: TrainConfig) -> str:
+def tracking_of(options: SageMakerOptions, train: Training) -> str:
     """As requirements_of(), for all that the trackers of this training need, and need in turn; empty without any."""
     locks = [_lock(f"tracker-{name}") for name in _trackers(options, train)]
     return "".join(line for _, line in sorted({name: line for lock in locks for name, line in lock.items()}.items()))

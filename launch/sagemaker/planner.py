@@ -5,24 +5,29 @@ A way makes the requests of the description, and sends nothing.
 
 import json
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from launch.core.errors import NotSetUp
-from launch.core.job import Job, on_gpus
+from launch.core.job import Job
 from launch.core.names import STARTED_TAG, TIME, Folder, bucket_of
 from launch.core.plan import Plan, Request
 from launch.core.pricelist import no_price
 from launch.sagemaker import explain, register, ways
 from launch.sagemaker.bundle import Bundle, make_bundle
 from launch.sagemaker.checks import Resolved, check_price
-from launch.sagemaker.description import Description, describe, hyperparameters, source_key
+from launch.sagemaker.description import Description, describe, script_key, source_key
 from launch.sagemaker.facts import Facts
 from launch.sagemaker.images import choose
 from launch.sagemaker.names import BACKEND, number_of, start_name
 from launch.sagemaker.options import SageMakerOptions
 from launch.sagemaker.packages import requirements_of, tracking_of
 from launch.sagemaker.training_job import TrainingJob
+from trainer.contract import SAGEMAKER_ARCHIVE, SAGEMAKER_CHANNEL, SAGEMAKER_MODEL
 from trainer.errors import SettingsError, TrainerError
-from trainer.settings import flags
+
+# Where a container has the source of a script, and unpacks it.
+ARCHIVE = Path(SAGEMAKER_MODEL.parent / "input/data" / SAGEMAKER_CHANNEL / SAGEMAKER_ARCHIVE)
+WORK = Path(SAGEMAKER_MODEL.parent / "work")
 
 
 @dataclass(frozen=True)
@@ -43,15 +48,16 @@ SageMakerPlan = Plan[Launch]
 def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts, way: ways.Way) -> SageMakerPlan:
     """The plan for `job`, called `name`.  Raises SettingsError; what AWS lacks is among its problems."""
     folder = Folder(facts.bucket or resolved.options.bucket or bucket_of("<account>", facts.region), name)
+    job = replace(job, train=job.train.called(name).sent(ARCHIVE, WORK))
     running, resolved = facts.running, replace(resolved, prices=facts.prices)
     if resolved.instance.is_gpu:
-        job = replace(job, train=on_gpus(job.train))
+        job = replace(job, train=job.train.on_gpus())
     image = choose(resolved.options, resolved.instances, facts.region)
     bundle = make_bundle(requirements_of(resolved.options, image, job.train), tracking_of(resolved.options, job.train))
     start = running.name if running else _next_name(name, facts)
     description = describe(resolved, job.train, start, folder, image, bundle, facts)
     requests, problems = _requests(description, way)
-    steps = () if running else (_spec(job, folder, facts), _source(folder, bundle), *requests)
+    steps = () if running else (_spec(job, folder, facts), _source(folder, bundle), *_script(job, folder), *requests)
     return Plan(
         title=_title(resolved, name, start, running),
         payload=Launch(resolved, folder, facts.region, description, way.name, running),
@@ -97,7 +103,7 @@ def _differences(
     if running is None:
         return ()
     options = resolved.options
-    wanted = (options.nodes, options.spot, hyperparameters(job.train))
+    wanted = (options.nodes, options.spot, job.train.hyperparameters)
     is_one_of_them = running.instance_type in (*options.types, " or ".join(options.types))
     if is_one_of_them and wanted == (running.nodes, running.is_spot, running.settings):
         return ()
@@ -130,12 +136,21 @@ def _spec(job: Job[SageMakerOptions], folder: Folder, facts: Facts) -> Request:
         "backend": BACKEND,
         "region": facts.region,
         "started": facts.now.strftime(TIME),
-        "train": flags.to_argv(job.train),
+        "train": list(job.train.words),
         "where": job.where.model_dump(mode="json"),
     }
     body = json.dumps(content, indent=2)
     params = {"Bucket": folder.bucket, "Key": folder.spec, "Body": body}
     return Request("s3", "PutObject", params, "write the job's settings")
+
+
+def _script(job: Job[SageMakerOptions], folder: Folder) -> tuple[Request, ...]:
+    """The request that sends a script of the user's own."""
+    source = job.train.source
+    if source is None:
+        return ()
+    params = {"Bucket": folder.bucket, "Key": script_key(folder, source), "Body": source.archive.content}
+    return (Request("s3", "PutObject", params, "send the script and its source"),)
 
 
 def _source(folder: Folder, bundle: Bundle) -> Request:

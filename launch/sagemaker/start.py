@@ -36,7 +36,7 @@ SURE_S, LOOK_EVERY_S = 60.0, 3.0
 def prepare(job: Job[SageMakerOptions], runtime: Runtime) -> SageMakerPlan:
     """The plan for `job`: checks the settings before any call, then looks everything up.  Raises SettingsError."""
     resolved, now = resolve(job), runtime.clock.utc()
-    name = job.where.job_name or default_job_name(job.train.dataset, job.train.model, now.astimezone())
+    name = job.where.job_name or default_job_name(job.train.label, now.astimezone())
     facts = look_up(runtime.aws, resolved, name, now, runtime.prices_file, job.train.data_url)
     way = ways.load(job.where.through or ("boto3" if job.where.beyond_sdk_2 else ways.default()))
     return make_plan(job, resolved, name, facts, way)

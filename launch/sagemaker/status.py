@@ -12,6 +12,7 @@ from launch.sagemaker.names import command
 from launch.sagemaker.outcome import outcome_of
 from launch.sagemaker.training_job import TrainingJob
 from trainer.config import TrainConfig
+from trainer.contract import SAGEMAKER_HYPERPARAMETER
 from trainer.outcome import Outcome
 
 
@@ -97,8 +98,9 @@ def _places(training_job: TrainingJob) -> Iterator[tuple[str, str]]:
 
 def _epochs(training_job: TrainingJob) -> str:
     """The number of epochs in the job's settings."""
-    default = str(TrainConfig.model_fields["epochs"].default)
-    return training_job.hyperparameters.get("epochs", default).strip('"')
+    settings = training_job.hyperparameters
+    usual = "?" if SAGEMAKER_HYPERPARAMETER in settings else str(TrainConfig.model_fields["epochs"].default)
+    return settings.get("epochs", usual).strip('"')
 
 
 def _next(training_job: TrainingJob) -> Iterator[str]:

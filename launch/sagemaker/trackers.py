@@ -8,8 +8,8 @@ it is, and not its effect on a training of one's own.
 import re
 from collections.abc import Mapping
 
+from launch.core.training.base import Training
 from launch.sagemaker.options import SageMakerOptions
-from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 
 SERVER = "MLFLOW_TRACKING_URI"  # as MLflow itself reads it
@@ -18,7 +18,7 @@ SERVER = "MLFLOW_TRACKING_URI"  # as MLflow itself reads it
 _ARN = re.compile(r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:mlflow-(tracking-server|app)/.+")
 
 
-def check_trackers(train: TrainConfig, options: SageMakerOptions, environment: Mapping[str, str]) -> None:
+def check_trackers(train: Training, options: SageMakerOptions, environment: Mapping[str, str]) -> None:
     """Raises SettingsError for a server that cannot be one, or that nothing would be logged to."""
     if options.mlflow_server is None:
         if options.mlflow_config:
@@ -27,7 +27,7 @@ def check_trackers(train: TrainConfig, options: SageMakerOptions, environment: M
     _check_server(train, options.mlflow_server, environment)
 
 
-def _check_server(train: TrainConfig, server: str, environment: Mapping[str, str]) -> None:
+def _check_server(train: Training, server: str, environment: Mapping[str, str]) -> None:
     if not _ARN.fullmatch(server):
         raise SettingsError(
             f"--mlflow-server {server}: must look like "
@@ -44,7 +44,7 @@ def environment_of(options: SageMakerOptions) -> dict[str, str]:
     return {} if options.mlflow_server is None else {SERVER: options.mlflow_server}
 
 
-def config_of(options: SageMakerOptions, train: TrainConfig, name: str) -> dict[str, str]:
+def config_of(options: SageMakerOptions, train: Training, name: str) -> dict[str, str]:
     """The request's MlflowConfig for the training job called `name`; empty if it is not asked for.
 
     https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_MlflowConfig.html

@@ -13,7 +13,6 @@ from launch.slurm import container
 from launch.slurm.listing import Partition
 from launch.slurm.options import SlurmOptions
 from launch.slurm.times import as_time, limit_s
-from trainer.batches import check_batches
 from trainer.errors import SettingsError
 from trainer.settings.registry import did_you_mean
 
@@ -28,19 +27,13 @@ def resolve(job: Job[SlurmOptions]) -> tuple[SlurmOptions, int]:
     """The options with their defaults filled in, and the processes per node.  Raises SettingsError."""
     options, train = job.where, job.train
     gpus = _gpus(job)
-    default_processes = 1 if train.strategy == "dp" else max(1, gpus)
-    processes = options.nproc_per_node or default_processes
+    processes = train.processes(options.nproc_per_node, gpus)
     if gpus and processes > gpus:
         raise SettingsError(
             f"--nproc-per-node {processes} with --gpus-per-node {gpus}: each process needs a GPU of its own; "
             "give fewer processes or more GPUs."
         )
-    if train.strategy in ("dp", "single") and options.nodes * processes > 1:
-        raise SettingsError(
-            f"--strategy {train.strategy} trains in one process, not {options.nodes * processes}; give --nodes 1 "
-            "--nproc-per-node 1, or --strategy ddp."
-        )
-    check_batches(train, options.nodes * processes)
+    train.check_ranks(options.nodes, processes)
     _check_one_line(options)
     _check_sbatch(options.sbatch)
     container.check(options)

@@ -16,6 +16,8 @@ STARTS = "starts.jsonl"  # how each start of the job ended, one line each, writt
 STOP = "stop"  # the Slurm id of a start that must not be requeued
 SPEC = "job.json"
 EDF = "edf.toml"
+ARCHIVE = "source.tar.gz"  # of a script, which is unpacked and gets its packages in the folder WORK
+WORK = "work"
 ARRAY_LOG = "array.log"  # of an array: what its tasks say before they become jobs
 
 

@@ -5,22 +5,22 @@ from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
-from launch.core import catalog
+from launch.core import catalog, sent
 from launch.core.catalog import Instance
 from launch.core.clock import duration
-from launch.core.job import Job, on_gpus
+from launch.core.job import Job
 from launch.core.plan import Fact, Plan
 from launch.core.published import Content
-from launch.core.quote import Quote, expect, images_in
+from launch.core.quote import Quote, images_in
+from launch.core.training.base import Training
 from launch.slurm import container
 from launch.slurm.checks import against_cluster
 from launch.slurm.folder import JobFolder
 from launch.slurm.listing import Partition, QueuedJob
-from launch.slurm.names import EDF, SCRIPT, command
+from launch.slurm.names import ARCHIVE, EDF, SCRIPT, WORK, command
 from launch.slurm.options import SlurmOptions
 from launch.slurm.script import ResolvedJob, render
 from launch.slurm.times import limit_s
-from trainer.config import TrainConfig
 from trainer.errors import SettingsError, TrainerError
 
 
@@ -84,13 +84,14 @@ def with_answer(plan: SlurmPlan, start: str | None, refusal: TrainerError | None
     return replace(plan, facts=(*plan.facts, Fact("expected_start", start, f"expected by Slurm at {start}", "start")))
 
 
-def _resolved(train: TrainConfig, options: SlurmOptions, processes: int, name: str, facts: Facts) -> ResolvedJob:
+def _resolved(train: Training, options: SlurmOptions, processes: int, name: str, facts: Facts) -> ResolvedJob:
     is_contained = container.is_used(options)
-    train = train.model_copy(update={"run_dir": facts.folder.path})
+    folder = facts.folder.path
+    train = train.called(name).sent(folder / ARCHIVE, folder / WORK).at(run_dir=folder)
     if options.gpus_per_node:
-        train = on_gpus(train)
-    if is_contained:
-        train = train.model_copy(update=_absolute(train, facts.cwd))
+        train = train.on_gpus()
+    if is_contained:  # as its folders are outside
+        train = train.at(**{name: facts.cwd / path.expanduser() for name, path in train.folders.items()})
     return ResolvedJob(
         name=name,
         train=train,
@@ -100,12 +101,6 @@ def _resolved(train: TrainConfig, options: SlurmOptions, processes: int, name: s
         python="python" if is_contained else facts.python,
         processes=processes,
     )
-
-
-def _absolute(train: TrainConfig, cwd: Path) -> dict[str, Path]:
-    """The paths of what a container mounts, as they are outside."""
-    paths = {name: getattr(train, name) for name in ("data_dir", "init_from", "checkpoint_dir")}
-    return {name: cwd / path.expanduser() for name, path in paths.items() if path is not None}
 
 
 def _problems(submission: Submission, facts: Facts, *, may_adopt: bool) -> Iterator[TrainerError]:
@@ -150,7 +145,8 @@ def _facts(submission: Submission, facts: Facts) -> Iterator[Fact]:
     yield from _time_facts(options)
     yield Fact("folder", str(job.folder))
     if facts.content:
-        yield Fact("data", asdict(facts.content), f"{job.train.data_dir}: {facts.content.in_words}")
+        yield Fact("data", asdict(facts.content), f"{job.train.folders['data_dir']}: {facts.content.in_words}")
+    yield from sent.facts(job.train)
     if container.is_used(options):
         image = str(options.container_edf or options.container_image)
         yield Fact("container", image, image if options.container_edf else f"{image} ({options.container_runtime})")
@@ -195,7 +191,7 @@ def _quotes(job: ResolvedJob, facts: Facts) -> Iterator[Quote]:
     cpus_per_process = job.options.cpus_per_task or machine.vcpus // machine.gpus
     node = replace(machine, gpus=gpus, vcpus=cpus_per_process * job.processes)
     images = images_in(facts.content)
-    forecast, why_unknown = expect(job.train, node, job.options.nodes, on_ebs=False, images=images)
+    forecast, why_unknown = job.train.expect(node, job.options.nodes, on_ebs=False, images=images)
     yield Quote(
         f"{job.options.nodes} x {gpus} {gpu_type}",
         job.options.nodes,

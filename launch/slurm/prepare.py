@@ -9,6 +9,7 @@ from pathlib import Path
 from launch.core.job import Job
 from launch.core.names import default_job_name
 from launch.core.published import MANIFEST, Content, content_in
+from launch.core.training.base import Training
 from launch.slurm import checks, planner
 from launch.slurm.folder import read_folder
 from launch.slurm.lookup import Slurm, environment
@@ -17,8 +18,6 @@ from launch.slurm.options import SlurmOptions
 from launch.slurm.planner import Facts, SlurmPlan
 from launch.slurm.runtime import Runtime
 from launch.slurm.script import directives
-from trainer import datasets
-from trainer.config import TrainConfig
 from trainer.errors import TrainerError
 
 
@@ -47,7 +46,7 @@ def _name(job: Job[SlurmOptions], runtime: Runtime) -> str:
         if name:
             return name
     now = datetime.fromtimestamp(runtime.clock.now(), UTC).astimezone()
-    return default_job_name(job.train.dataset, job.train.model, now)
+    return default_job_name(job.train.label, now)
 
 
 def _facts(job: Job[SlurmOptions], name: str, runtime: Runtime) -> Facts:
@@ -61,11 +60,12 @@ def _facts(job: Job[SlurmOptions], name: str, runtime: Runtime) -> Facts:
     return replace(facts, partitions=partitions, queue=queue)
 
 
-def _content(train: TrainConfig, cwd: Path) -> Content | None:
+def _content(train: Training, cwd: Path) -> Content | None:
     """What a folder of trainer.prepare holds, if --data-dir is one and can be read here."""
-    if not datasets.is_folder(train.dataset):
+    folder = train.folders.get("data_dir")
+    if not train.reads_folder or folder is None:
         return None
     try:
-        return content_in(json.loads((cwd / train.data_dir.expanduser() / MANIFEST).read_bytes()))
+        return content_in(json.loads((cwd / folder.expanduser() / MANIFEST).read_bytes()))
     except (OSError, AttributeError, KeyError, TypeError, ValueError):
         return None

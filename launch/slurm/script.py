@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from launch.core import templates
+from launch.core.training.base import Training
 from launch.slurm import container
 from launch.slurm.names import LOG, comment_of
 from launch.slurm.options import SlurmOptions
-from trainer import datasets
-from trainer.config import TrainConfig
 from trainer.contract import NODE_GPUS
 from trainer.errors import SettingsError
-from trainer.settings.flags import to_argv
 
 # How long srun lets the other tasks run after the first has ended; they end by themselves within that time.
 WAIT_S = 180
@@ -29,7 +27,7 @@ class ResolvedJob:
     """
 
     name: str
-    train: TrainConfig
+    train: Training
     options: SlurmOptions
     folder: Path
     cwd: Path
@@ -54,14 +52,10 @@ class ResolvedJob:
     @property
     def needed_folders(self) -> list[Path]:
         """Folders that a container must have."""
-        folders = [self.folder, self.cwd]
-        if datasets.reads_data_dir(self.train.dataset):
-            folders.append(self.train.data_dir)
-        if self.train.init_from:
-            folders.append(self.train.init_from.parent)
-        if self.train.checkpoint_dir:
-            folders.append(self.train.checkpoint_dir)
-        return folders
+        found = self.train.folders
+        if "init_from" in found:
+            found["init_from"] = found["init_from"].parent
+        return [self.folder, self.cwd, *found.values()]
 
 
 def render(job: ResolvedJob) -> str:
@@ -147,7 +141,7 @@ def step(job: ResolvedJob) -> list[str]:
         words.append(f"--cpus-per-task={job.cpus_of_task}")
     words += container.srun_flags(job.options, job.folder, job.cwd, job.needed_folders)
     words += _torchrun(job) if job.is_torchrun else [job.python]
-    return [*words, "-m", "trainer", *to_argv(job.train)]
+    return [*words, *job.train.words]
 
 
 def _exported(job: ResolvedJob) -> list[str]:

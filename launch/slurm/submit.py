@@ -5,7 +5,7 @@ from launch.slurm.folder import read_folder
 from launch.slurm.follow import FileTail, follow
 from launch.slurm.listing import parse_job_id
 from launch.slurm.lookup import Slurm, environment
-from launch.slurm.names import LOG, command, next_commands
+from launch.slurm.names import ARCHIVE, LOG, command, next_commands
 from launch.slurm.note import note
 from launch.slurm.planner import SlurmPlan
 from launch.slurm.runtime import Runtime
@@ -56,9 +56,11 @@ def _submit(plan: SlurmPlan, slurm: Slurm) -> str:
 
 def write_files(plan: SlurmPlan) -> None:
     """Writes the job's folder.  Raises SettingsError where that cannot be."""
-    folder = plan.payload.job.folder
+    folder, source = plan.payload.job.folder, plan.payload.job.train.source
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if source is not None:
+            (folder / ARCHIVE).write_bytes(source.archive.content)
         for name, text in plan.files:
             (folder / name).write_text(text)
     except OSError as error:

@@ -64,7 +64,7 @@ def _most_tasks(slurm: Slurm) -> int:
 
 
 def _plan(member: Member, facts: Facts) -> SlurmPlan:
-    train = member.job.train.model_copy(update={"run_dir": member.folder})
+    train = member.job.train.at(run_dir=member.folder)
     where = member.job.where.model_copy(update={"job_name": member.name})
     job = replace(member.job, train=train, where=where)
     options, processes = checks.resolve(job)

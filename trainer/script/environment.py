@@ -47,8 +47,13 @@ def script_environment(
 
 def restarts(config: ScriptConfig, env: Mapping[str, str]) -> int:
     """How often the job was started again: by its launcher, and by torchrun."""
-    again = env.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return config.restarts + (int(again) if again.isdigit() else 0)
+    before = config.restarts or _count(env, RESTARTS)  # a machine knows more than whoever wrote the command
+    return before + _count(env, "TORCHELASTIC_RESTART_COUNT")
+
+
+def _count(env: Mapping[str, str], name: str) -> int:
+    text = env.get(name, "0")
+    return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def own_port(master_port: int) -> int:

@@ -61,10 +61,23 @@ def parse(
 
     defaults: values for settings that are not given, where they differ from the models' own.
     """
+    given = read(argv, models, prog=prog, about=about, sections=sections, defaults=defaults)
+    return build(over(defaults, given), models)
+
+
+def read(
+    argv: Sequence[str],
+    models: Models,
+    *,
+    prog: str,
+    about: str,
+    sections: Mapping[str, str],
+    defaults: Mapping[str, Any] = NONE,
+) -> dict[str, Any]:
+    """What a command line and its file say, by name, for build().  As parse(); `defaults` are for --help only."""
     parser = parser_for(models, prog, about, sections, defaults)
     complete(parser)
-    given = vars(parser.parse_args(list(argv)))
-    return build(over(defaults, with_file(given, models)), models)
+    return with_file(vars(parser.parse_args(list(argv))), models)
 
 
 def with_file(given: Mapping[str, Any], models: Models) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def console_for(env: Mapping[str, str], is_terminal: bool) -> Console:
 class Display:
     """Everything it writes goes to `console`, one whole line at a time.  recorder: keeps it for the receipt."""
 
-    def __init__(self, scene: Scene, epochs: int, console: Console) -> None:
+    def __init__(self, scene: Scene, epochs: int | None, console: Console) -> None:
         self.recorder = Recorder(scene, epochs)
         self._scene, self._epochs, self._console = scene, epochs, console
         self._lock, self._refreshed = threading.Lock(), -math.inf
@@ -153,7 +153,7 @@ class Display:
             change.node,
             change.state,
             "" if change.rank is None else str(change.rank),
-            f"{epoch.number}/{self._epochs}" if epoch else "",
+            f"{epoch.number}/{self._epochs}" if epoch and self._epochs else str(epoch.number if epoch else ""),
             epoch.formatted("train_loss", "{:.4f}") if epoch else "",
             epoch.formatted("images_per_s", "{:,.0f}") if epoch else "",
             change.address,

@@ -60,10 +60,10 @@ def parse(words: Sequence[str]) -> tuple[Fault, ...]:
     return tuple(_parse(word) for word in words)
 
 
-def check(faults: Sequence[Fault], epochs: int) -> None:
-    """Raises SettingsError for a fault that would come after the last of so many epochs."""
+def check(faults: Sequence[Fault], epochs: int | None) -> None:
+    """Raises SettingsError for a fault that would come after the last of so many epochs, if they are known."""
     for fault in faults:
-        if fault.has_epoch and fault.number >= epochs:
+        if epochs is not None and fault.has_epoch and fault.number >= epochs:
             raise SettingsError(
                 f"--inject {fault}: the training ends with epoch {epochs}; choose an earlier epoch, or more --epochs."
             )

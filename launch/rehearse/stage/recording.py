@@ -63,8 +63,8 @@ class Epoch:
 class Recorder:
     """lines, changes, epochs: so far, in the order in which they came."""
 
-    def __init__(self, scene: Scene, epochs: int, now: Callable[[], float] = time.monotonic) -> None:
-        """epochs: of the whole training."""
+    def __init__(self, scene: Scene, epochs: int | None, now: Callable[[], float] = time.monotonic) -> None:
+        """epochs: of the whole training, where that is known."""
         self.lines: list[Line] = []
         self.changes: list[Change] = []
         self.epochs: list[Epoch] = []
@@ -128,7 +128,8 @@ class Recorder:
     def _epoch_text(self, epoch: Epoch) -> str:
         figures = [epoch.formatted(name, template) for name, template in FIGURES.items()]
         text = ", ".join(figure for figure in figures if figure)
-        return f"epoch {epoch.number}/{self._of}" + (f": {text}" if text else "")
+        of_all = f"/{self._of}" if self._of else ""
+        return f"epoch {epoch.number}{of_all}" + (f": {text}" if text else "")
 
 
 def epoch_between(began: float, ended: float, epochs: Sequence[Epoch]) -> Epoch | None:

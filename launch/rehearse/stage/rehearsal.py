@@ -116,7 +116,7 @@ def rehearse(job: RehearsedJob, *, is_terminal: bool = False) -> int:
 
     Raises NotSetUp without the extra `rehearse` or its programs, and SettingsError for what cannot be rehearsed.
     """
-    check(job.faults, job.epochs)
+    check(job.faults, job.train.epochs)
     with _run_folder(Path("runs") / job.name), entered(job.env), _stage(job, is_terminal) as stage:
         code = _play(stage)
         stage.scene.close()
@@ -196,7 +196,7 @@ def _stage(job: RehearsedJob, is_terminal: bool) -> Iterator[Stage]:
     requests = RequestLog()
     with _folder() as folder, _open_scene(job)(job, folder, requests) as scene:
         at_first = scene.account.resources()
-        with closing(Display(scene, job.epochs, console_for(job.env, is_terminal))) as display:
+        with closing(Display(scene, job.train.epochs, console_for(job.env, is_terminal))) as display:
             injection = Injection(job.faults, scene, display.note)
             stage = Stage(job, scene, requests, display, injection, at_first)
             requests.before = injection.refuse

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from launch.core.backend import Backend
+from launch.core.training.base import Training
+from launch.core.training.options import END
 from launch.rehearse.stage.faults import Fault
 
 if TYPE_CHECKING:
@@ -23,17 +25,17 @@ PHASES = ("plan", "provision", "boot", "rendezvous", "train", "tear down")
 class RehearsedJob:
     """The job of one command line.
 
-    argv: that command line; options: the backend's settings by name; env: of the user; data: a folder with what the
-    data set's volume or channel holds.
+    argv: that command line, up to a script's arguments; options: the backend's settings by name;
+    env: of the user; data: a folder with what the data set's volume or channel holds.
     """
 
     backend: Backend
     argv: tuple[str, ...]
     name: str
     options: Mapping[str, Any]
-    dataset: str
-    epochs: int
+    train: Training
     env: Mapping[str, str]
+    arguments: tuple[str, ...] = ()
     faults: tuple[Fault, ...] = ()
     data: Path | None = None
 
@@ -44,7 +46,7 @@ class RehearsedJob:
     @property
     def data_name(self) -> str:
         """The name under which the data set is published."""
-        return str(self.options.get("data") or self.dataset)
+        return str(self.options.get("data") or self.train.dataset)
 
     @property
     def is_prepared(self) -> bool:
@@ -93,7 +95,8 @@ class RehearsedJob:
 
         --outcome stays in it, so that the launcher writes outcome.json as it would on AWS, and nobody else does.
         """
-        return [*self.argv, "--job-name", self.name, "--no-rehearse", "--inject", ""]
+        after = [END, *self.arguments] if self.arguments else []
+        return [*self.argv, "--job-name", self.name, "--no-rehearse", "--inject", "", *after]
 
 
 class Life(Protocol):

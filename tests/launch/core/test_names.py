@@ -46,7 +46,7 @@ def test_a_jobs_folder_has_a_place_for_everything() -> None:
     ],
 )
 def test_a_job_without_a_name_gets_one_that_aws_takes(dataset: str, model: str, name: str) -> None:
-    assert check_job_name(default_job_name(dataset, model, START)) == name
+    assert check_job_name(default_job_name(f"{dataset}-{model}", START)) == name
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a-", "my_job", "a" * 49, "a\n"])

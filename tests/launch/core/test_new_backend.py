@@ -65,8 +65,8 @@ def test_it_is_listed_among_the_commands(checkout: Path) -> None:
 def test_it_plans(checkout: Path) -> None:
     words = ("-m", "launch.nothing", "--seats", "2", "--model", "cnn")
 
-    assert python(checkout, *words, "--dry-run") == "2 processes do not train cnn\n"
-    assert json.loads(python(checkout, *words, "--dry-run=json")) == "2 processes do not train cnn"
+    assert python(checkout, *words, "--dry-run") == "2 processes do not train digits-cnn\n"
+    assert json.loads(python(checkout, *words, "--dry-run=json")) == "2 processes do not train digits-cnn"
 
 
 def test_it_runs_and_says_how_it_ended(checkout: Path) -> None:

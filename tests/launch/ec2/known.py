@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from launch.core.instance.subnets import Subnet
 from launch.core.job import Job
 from launch.core.plan import Plan
+from launch.core.training.classifier import Classifier
 from launch.ec2 import checks, planner
 from launch.ec2.facts import Ami, Facts, Quota, Snapshot
 from launch.ec2.fleet import Fleet, Node, Resource
@@ -39,7 +40,7 @@ FACTS = Facts(
 def job(train: TrainConfig | None = None, **where: object) -> Job[Ec2Options]:
     """The job of the README, with other options."""
     training = train or TrainConfig(dataset="imagenet", model="resnet18", batch_size=256)
-    return Job(training, Ec2Options.model_validate({"nodes": 2, "job_name": NAME, **where}))
+    return Job(Classifier(training), Ec2Options.model_validate({"nodes": 2, "job_name": NAME, **where}))
 
 
 def plan(facts: Facts = FACTS, train: TrainConfig | None = None, **where: object) -> Plan[Launch]:

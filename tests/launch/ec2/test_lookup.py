@@ -17,6 +17,7 @@ from launch.core.errors import AwsError, NoAnswer, NotSetUp
 from launch.core.job import Job
 from launch.core.names import ROLES_TAG, STACK_TAG, tags
 from launch.core.published import Content
+from launch.core.training.classifier import Classifier
 from launch.ec2 import planner
 from launch.ec2.checks import resolve
 from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot
@@ -43,7 +44,7 @@ def look(aws: Aws) -> LookUp:
 
 
 def asked(dataset: str = "imagenet", **where: Any) -> Job[Ec2Options]:
-    return Job(TrainConfig(dataset=dataset), Ec2Options.model_validate(where))
+    return Job(Classifier(TrainConfig(dataset=dataset)), Ec2Options.model_validate(where))
 
 
 def problem(facts: Facts) -> str:
@@ -468,7 +469,7 @@ def test_images_of_prepared_data_in_s3_are_counted(streamed: bool, account: Acco
     place = f"s3://{account.bucket}/data/photos"
     job = asked("imagefolder", **({} if streamed else {"data_s3": place}))
     if streamed:
-        job = Job(job.train.model_copy(update={"data_url": place}), job.where)
+        job = Job(Classifier(TrainConfig(dataset=job.train.dataset, data_url=place)), job.where)
 
     facts = look_up(aws, resolve(job), "j", "imagefolder", NOW)
     assert facts.problems == ()

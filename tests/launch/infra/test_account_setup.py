@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from moto.ecr.models import ecr_backends
 
 from launch.core.job import Job
+from launch.core.training.classifier import Classifier
 from launch.ec2 import checks
 from launch.ec2.lookup import look_up
 from launch.ec2.options import Ec2Options
@@ -37,7 +38,7 @@ def test_a_launch_on_ec2_finds_everything(new: NewAccount) -> None:
     aws_side = rehearsed.Ec2Account(new.region)  # what is AWS's own, or the user's data
     aws_side.make_ami()
     aws_side.make_snapshot("imagenet", 150)
-    job = Job(TrainConfig(dataset="imagenet"), Ec2Options(nodes=2))
+    job = Job(Classifier(TrainConfig(dataset="imagenet")), Ec2Options(nodes=2))
     facts = look_up(new.aws(), checks.resolve(job), "j", "imagenet", NOW)
 
     assert (facts.problems, facts.unknown) == ((), ())
@@ -48,7 +49,9 @@ def test_a_launch_on_ec2_finds_everything(new: NewAccount) -> None:
 
 def test_a_launch_on_sagemaker_finds_everything(new: NewAccount) -> None:
     assert new.type("up") == 0
-    job = Job(TrainConfig(dataset="cifar10"), SageMakerOptions.model_validate({"instance_type": "ml.g5.12xlarge"}))
+    job = Job(
+        Classifier(TrainConfig(dataset="cifar10")), SageMakerOptions.model_validate({"instance_type": "ml.g5.12xlarge"})
+    )
     with patched(Rules()):
         facts = look_up_sagemaker(new.aws(), sagemaker_checks.resolve(job), "j", NOW)
 

@@ -16,6 +16,7 @@ from launch import local
 from launch.core.backend import Demand, Place, find
 from launch.core.cli import LaunchOptions
 from launch.core.job import Job
+from launch.core.training.classifier import Classifier
 from launch.local.__main__ import main
 from launch.local.notebook import error_of
 from launch.local.options import LocalOptions
@@ -34,7 +35,7 @@ trains = pytest.mark.timeout(180)
 
 
 def test_the_command_is_torchrun_with_the_trainer() -> None:
-    job = Job(TrainConfig(model="cnn", amp=False), LocalOptions(nproc_per_node=2, max_restarts=3))
+    job = Job(Classifier(TrainConfig(model="cnn", amp=False)), LocalOptions(nproc_per_node=2, max_restarts=3))
 
     planned = plan(job, python="python", now=NOON, process=77)
 
@@ -46,13 +47,13 @@ def test_the_command_is_torchrun_with_the_trainer() -> None:
 
 
 def test_a_run_folder_that_is_given_is_kept() -> None:
-    job = Job(TrainConfig(run_dir=Path("my runs/a")), LocalOptions())
+    job = Job(Classifier(TrainConfig(run_dir=Path("my runs/a"))), LocalOptions())
 
     assert plan(job, python="python", now=NOON, process=77).command[-2:] == ("--run-dir", "my runs/a")
 
 
 def test_two_runs_of_one_second_have_folders_of_their_own() -> None:
-    job = Job(TrainConfig(), LocalOptions())
+    job = Job(Classifier(TrainConfig()), LocalOptions())
     one, other = (plan(job, python="python", now=NOON, process=process) for process in (77, 78))
 
     assert one.run_dir != other.run_dir
@@ -61,7 +62,7 @@ def test_two_runs_of_one_second_have_folders_of_their_own() -> None:
 
 def test_a_job_cannot_be_made_of_settings_that_contradict_each_other() -> None:
     with pytest.raises(SettingsError, match="unknown model 'resnt18'; did you mean 'resnet18'"):
-        Job(TrainConfig(model="resnt18"), LocalOptions())
+        Job(Classifier(TrainConfig(model="resnt18")), LocalOptions())
 
 
 def test_launchers_and_trainer_share_no_name() -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 from launch.core.job import Job
 from launch.core.names import tags
 from launch.core.plan import Request
+from launch.core.training.classifier import Classifier
 from launch.sagemaker import checks, planner
 from launch.sagemaker.backend import BACKEND
 from launch.sagemaker.description import Description
@@ -70,7 +71,7 @@ def training_job(**changes: Any) -> TrainingJob:
 def job(**settings: Any) -> Job[SageMakerOptions]:
     """What the command line makes of these settings."""
     where, train = flags.build({**BACKEND.defaults, "job_name": NAME, **settings}, [SageMakerOptions, TrainConfig])
-    return Job(cast(TrainConfig, train), cast(SageMakerOptions, where))
+    return Job(Classifier(cast(TrainConfig, train)), cast(SageMakerOptions, where))
 
 
 def typed(verb: str, job: str = NAME) -> str:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from launch.sagemaker.description import METRICS, hyperparameters
+from launch.core.training.classifier import Classifier
+from launch.sagemaker.description import METRICS
 from launch.sagemaker.ways import estimator
 from tests import needs
 from tests.conftest import ROOT
@@ -22,7 +23,7 @@ def arguments(**settings: Any) -> dict[str, Any]:
 
 
 def test_only_what_differs_from_the_trainers_defaults_is_passed_by_its_flags_name() -> None:
-    given = hyperparameters(job(epochs=3, batch_size=64, label_smoothing=0.1).train)
+    given = job(epochs=3, batch_size=64, label_smoothing=0.1).train.hyperparameters
     assert given == {
         "dataset": "cifar10",
         "epochs": "3",
@@ -44,13 +45,13 @@ def test_only_what_differs_from_the_trainers_defaults_is_passed_by_its_flags_nam
 )
 def test_the_trainer_reads_its_settings_back_from_the_hyperparameters(settings: dict[str, Any]) -> None:
     train = job(**settings).train
-    words = [word for name, value in hyperparameters(train).items() for word in (f"--{name}", value)]
+    words = [word for name, value in train.hyperparameters.items() for word in (f"--{name}", value)]
     (read,) = flags.parse(words, [TrainConfig], prog="trainer", about="", sections={})
-    assert read == train
+    assert Classifier(read) == train
 
 
 def test_hyperparameters_are_within_sagemakers_limits() -> None:
-    for name, value in hyperparameters(job(batch_ramp=dict.fromkeys(range(5), 512)).train).items():
+    for name, value in job(batch_ramp=dict.fromkeys(range(5), 512)).train.hyperparameters.items():
         assert len(name) <= 256
         assert len(value) <= 2500
 

@@ -18,6 +18,7 @@ import torch
 from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.job import Job
+from launch.core.training.classifier import Classifier
 from launch.sagemaker.backend import BACKEND
 from launch.sagemaker.options import SageMakerOptions
 from launch.sagemaker.runtime import Runtime
@@ -91,7 +92,7 @@ class Launcher(threading.Thread):
         where, train = flags.build({**BACKEND.defaults, **SMALL, **settings}, [SageMakerOptions, TrainConfig])
         assert isinstance(where, SageMakerOptions)
         assert isinstance(train, TrainConfig)
-        self._job = Job(train, where)
+        self._job = Job(Classifier(train), where)
         clock = Clock(sleep=lambda seconds: time.sleep(min(seconds, 0.2)))
         self._runtime = Runtime(Aws("us-east-1"), clock, self.said.append, lambda: False, results)
 

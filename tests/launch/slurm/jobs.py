@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.core.job import Job
+from launch.core.training.classifier import Classifier
 from launch.slurm.checks import resolve
 from launch.slurm.folder import JobFolder
 from launch.slurm.options import SlurmOptions
@@ -26,7 +27,7 @@ def planned(
     options: dict[str, Any], cwd: Path = Path("/home/me"), facts: Facts | None = None, **train: Any
 ) -> SlurmPlan:
     """The plan of a job; without facts, for an empty folder and without Slurm."""
-    job = Job(TrainConfig(**train), SlurmOptions(**options))
+    job = Job(Classifier(TrainConfig(**train)), SlurmOptions(**options))
     resolved_options, processes = resolve(job)
     name = resolved_options.job_name or "digits-cnn"
     folder = JobFolder(cwd / "runs" / name, exists=False, script=None, ids=(), starts=())

@@ -11,6 +11,7 @@ import pytest
 
 from launch.core.job import Job
 from launch.core.together import Member, Together
+from launch.core.training.classifier import Classifier
 from launch.slurm.array import Array, divided
 from launch.slurm.explain import why_it_waits
 from launch.slurm.listing import parse_most_tasks, parse_queue
@@ -97,7 +98,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
         Path("queue").write_text(queue)
         train = TrainConfig(device="cpu", model="cnn")
         members = [
-            Member(f"sweep-{name}", Path("out") / name, Job(train, SlurmOptions(nodes=count)), is_unseen)
+            Member(f"sweep-{name}", Path("out") / name, Job(Classifier(train), SlurmOptions(nodes=count)), is_unseen)
             for name, count in zip("abc", nodes, strict=True)
         ]
         path = {"PATH": f"{tools}:{os.environ['PATH']}"}

@@ -7,6 +7,7 @@ import pytest
 
 from launch.core.job import Job
 from launch.core.together import Member, Together
+from launch.core.training.classifier import Classifier
 from launch.slurm.folder import read_folder
 from launch.slurm.options import SlurmOptions
 from launch.slurm.together import submit
@@ -36,7 +37,7 @@ def test_tasks_of_an_array_are_jobs_of_their_own(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "executable", user.runtime.python)
     where = SlurmOptions(time="10", cpus_per_task=1)
-    job = Job(TrainConfig(device="cpu", model="cnn"), where)
+    job = Job(Classifier(TrainConfig(device="cpu", model="cnn")), where)
     members = [Member(f"sweep-{name}", Path("out") / name, job, is_unseen=True) for name in "abc"]
     together = Together("sweep-all", Path("out"), 2, user.runtime.env, lambda line: None)
 

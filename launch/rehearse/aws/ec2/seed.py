@@ -16,7 +16,6 @@ from moto.ec2.models import ec2_backends
 from launch.core.names import ALLOWED_TAG, DATA_TAG, TOOLKIT
 from launch.rehearse.aws.ec2.account import PROFILE, SCHEDULER_ROLE, Ec2Account
 from launch.rehearse.stage.scene import RehearsedJob
-from trainer import datasets
 from trainer.errors import SettingsError
 
 GIB = 8  # size of each snapshot
@@ -42,23 +41,23 @@ def _check_data(job: RehearsedJob) -> None:
         _check_without_data(job)
     elif not brings_data(job):
         raise SettingsError(
-            f"--rehearse-data: no volume brings data to the nodes with --dataset {job.dataset}; "
+            f"--rehearse-data: no volume brings data to the nodes with --dataset {job.train.dataset}; "
             "add --dataset imagefolder, or --data-volume per-node."
         )
     elif not job.data.is_dir():
         raise SettingsError(f"--rehearse-data {job.data}: no such folder; give one with train/ and val/.")
-    elif datasets.is_folder(job.dataset) and not (job.data / "train").is_dir():
+    elif job.train.reads_folder and not (job.data / "train").is_dir():
         raise SettingsError(f"--rehearse-data {job.data}: has no folder train/; give one with train/ and val/.")
 
 
 def _check_without_data(job: RehearsedJob) -> None:
     if brings_data(job):
         raise SettingsError(
-            f"a rehearsal has no images for {job.dataset}; add --rehearse-data FOLDER, with train/ and val/ in it."
+            f"a rehearsal has no images for {job.data_name}; add --rehearse-data FOLDER, with train/ and val/ in it."
         )
-    if datasets.downloads(job.dataset):
+    if job.train.downloads:
         raise SettingsError(
-            f"{job.dataset} would be downloaded, and nodes of a rehearsal have no Internet access; add "
+            f"{job.train.dataset} would be downloaded, and nodes of a rehearsal have no Internet access; add "
             "--rehearse-data FOLDER with its archive and --data-volume per-node, or rehearse with --dataset digits."
         )
 
@@ -68,7 +67,7 @@ def brings_data(job: RehearsedJob) -> bool:
     if any(job.options.get(name) for name in ("data", "data_s3", "data_snapshot")):
         return True
     volume = job.options.get("data_volume", "auto")
-    return datasets.is_folder(job.dataset) if volume == "auto" else volume != "none"
+    return job.train.reads_folder if volume == "auto" else volume != "none"
 
 
 def fill(account: Ec2Account, job: RehearsedJob) -> None:

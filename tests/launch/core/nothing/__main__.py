@@ -11,7 +11,7 @@ from trainer.outcome import Outcome, state_of
 
 
 def _plan(job: Job[NothingOptions]) -> str:
-    return f"{job.where.seats} processes do not train {job.train.model}"
+    return f"{job.where.seats} processes do not train {job.train.label}"
 
 
 NOTHING = cli.Launcher(

@@ -40,7 +40,8 @@ def user_data(*train: str, seconds: dict[str, float] | None = None, **values: An
         "MEET_S": "900",
         "MAX_RESTARTS": "1",
         "DOCKER_FLAGS": ["--gpus", "all"],
-        "TRAIN": train or SETTINGS,
+        "SOURCE": "",
+        "TRAIN": ["-m", "trainer", *(train or SETTINGS), "--run-dir", "/job/run"],
     }
     text = fill("ec2/boot.sh", usual | values)
     for name, value in {"PAUSE_S": 0.5, "REPLACED_S": 0, **(seconds or {})}.items():

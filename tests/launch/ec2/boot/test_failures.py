@@ -25,6 +25,7 @@ from tests.launch.ec2.nodes import Region, World
 
 pytestmark = pytest.mark.timeout(180)  # a boot starts dozens of processes
 SLOW = pytest.mark.slow("a node whose data, image or container fails says so and turns itself off")
+MISSPELT = ["-m", "trainer", "--model", "cnm", "--run-dir", "/job/run"]
 FAILURES = [
     pytest.param(20, "metadata", "does not answer", {"METADATA_S": 1}, {}, World(has_metadata=False), id="metadata"),
     pytest.param(22, "data", "vol-0gone was not attached", {"VOLUME_S": 1}, {"DATA_VOLUME": "per-node"}, World(),
@@ -37,7 +38,7 @@ FAILURES = [
                  id="stuck", marks=SLOW),
     pytest.param(125, "train", "unknown flag: --gpus none", {}, {"DOCKER_FLAGS": ["--gpus", "none"]}, World(),
                  id="docker", marks=SLOW),
-    pytest.param(2, "train", "did you mean 'cnn'?", {}, {"TRAIN": ["--model", "cnm"]}, World(),
+    pytest.param(2, "train", "did you mean 'cnn'?", {}, {"TRAIN": MISSPELT}, World(),
                  id="settings", marks=SLOW),
 ]  # fmt: skip
 

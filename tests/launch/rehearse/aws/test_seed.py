@@ -10,6 +10,7 @@ from moto import mock_aws
 
 from launch.core.aws import Aws
 from launch.core.job import Job
+from launch.core.training.classifier import Classifier
 from launch.ec2.backend import BACKEND
 from launch.ec2.checks import resolve
 from launch.ec2.facts import Facts
@@ -41,15 +42,15 @@ def _aws_of_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def named(dataset: str = "digits", data: Path | None = None, **where: Any) -> RehearsedJob:
     options = Ec2Options.model_validate({"region": "us-east-1", **where}).model_dump()
-    return RehearsedJob(BACKEND, (), "job", options, dataset, 4, {}, data=data)
+    return RehearsedJob(BACKEND, (), "job", options, Classifier(TrainConfig(dataset=dataset)), {}, data=data)
 
 
 def facts_for(account: Ec2Account, rehearsed: RehearsedJob) -> Facts:
     """What a launcher looks up in the account that is set up for this job."""
     seed.check(rehearsed)
     seed.fill(account, rehearsed)
-    job = Job(TrainConfig(dataset=rehearsed.dataset), Ec2Options.model_validate(rehearsed.options))
-    return look_up(Aws("us-east-1"), resolve(job), "job", rehearsed.dataset, NOW)
+    job = Job(rehearsed.train, Ec2Options.model_validate(rehearsed.options))
+    return look_up(Aws("us-east-1"), resolve(job), "job", rehearsed.train.dataset, NOW)
 
 
 def test_everything_that_is_named_is_found(account: Ec2Account, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from moto import mock_aws
 
 from launch.core.errors import NotSetUp
+from launch.core.training.classifier import Classifier
 from launch.rehearse.aws.sagemaker.refusals import check_role
 from launch.rehearse.aws.server import RequestLog
 from launch.rehearse.nodes.sagemaker.machine import Machine
@@ -19,13 +20,21 @@ from launch.rehearse.stage.sagemaker import SageMaker, opened
 from launch.rehearse.stage.scene import RehearsedJob
 from launch.sagemaker.backend import BACKEND
 from tests import needs
+from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 
 pytestmark = needs.sagemaker_toolkit()
 
 
 def job(**options: Any) -> RehearsedJob:
-    return RehearsedJob(BACKEND, (), "job", {"instance_type": "ml.p3.8xlarge", **options}, "digits", 4, {})
+    return RehearsedJob(
+        BACKEND,
+        (),
+        "job",
+        {"instance_type": "ml.p3.8xlarge", **options},
+        Classifier(TrainConfig(dataset="digits", epochs=4)),
+        {},
+    )
 
 
 @pytest.fixture

@@ -1,0 +1,49 @@
+"""Looks at a script of the user's own: where it is, and what is sent with it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from launch.core.training.options import ScriptOptions
+from launch.core.training.script import Script
+from trainer.errors import SettingsError, one_line
+
+
+def find_script(
+    options: ScriptOptions, arguments: Sequence[str], folders: Mapping[str, Path], cwd: Path, *, is_sent: bool
+) -> Script:
+    """The script as a training.  Raises SettingsError where it cannot be run or sent.
+
+    folders: run_dir, data_dir; is_sent: it runs on machines that do not have this one's files.
+    """
+    script = Script(
+        arguments=(),
+        processes_by=options.processes,
+        max_silence_s=options.max_silence_s,
+        max_output_mb=options.max_output_mb,
+        run_dir=folders.get("run_dir"),
+        data_dir=folders.get("data_dir"),
+    )
+    if not is_sent:
+        return replace(script, arguments=(*_here(options, cwd), *arguments))
+    from launch.core.source.find import find
+
+    source = find(options.script, options.module, options.source_dir, cwd)
+    first = (source.word,) if options.script else ("-m", str(options.module))
+    return replace(
+        script,
+        arguments=(*first, *arguments),
+        cwd=source.cwd,
+        requirements=source.requirements,
+        source=source,
+        digest=source.digest,
+    )
+
+
+def _here(options: ScriptOptions, cwd: Path) -> tuple[str, ...]:
+    """The script's words where it runs in the folder in which its user stands."""
+    if options.script is None:
+        return "-m", str(options.module)
+    if not (cwd / options.script).is_file():
+        raise SettingsError(f"--script {one_line(options.script)}: no such file; give the path of a Python file.")
+    return (str(options.script),)

@@ -1,0 +1,110 @@
+"""The options of every launcher that name a script of the user's own, and the training that a command line means."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from launch.core.options import Options
+from launch.core.training.base import Training
+from launch.core.training.classifier import Classifier
+from trainer.config import TrainConfig
+from trainer.errors import SettingsError
+from trainer.settings.argparser import flag
+
+END = "--"  # the words after it are the script's
+SCRIPT_SECTION = {"script": "a script of your own"}  # of --help
+# Of the trainer's settings, those that mean the same for a script.
+SHARED = ("run_dir", "data_dir")
+
+
+def _words(value: Any) -> Any:
+    """The words of a text, as a shell splits them; a list as it is, its numbers as text."""
+    if isinstance(value, str):
+        try:
+            return shlex.split(value)
+        except ValueError as error:
+            raise SettingsError(f"{error}; close every quote") from error
+    return [str(word) for word in value] if isinstance(value, (list, tuple)) else value
+
+
+class ScriptOptions(Options):
+    """What trains in place of our trainer."""
+
+    script: Path | None = Field(
+        None, description="train with this Python file in place of our trainer; what follows -- are its arguments"
+    )
+    module: str | None = Field(None, description="the same for a module, as `python -m` has it; -m for short")
+    args: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(
+        (), description="the script's arguments, as after --; in YAML a text or a list"
+    )
+    source_dir: Path | None = Field(
+        None, description="folder that is sent with the script (default: its git repository, else its folder)"
+    )
+    processes: Literal["torchrun", "one"] = Field(
+        "torchrun", description="one: a process per node, which starts its own, as Lightning and DeepSpeed do"
+    )
+    max_silence_s: float = Field(
+        3600.0, ge=0, description="end a script that has printed nothing for so many seconds; 0: never"
+    )
+
+    max_output_mb: int = Field(200, ge=1, le=1_000_000, description="MB of a rank's output that are passed on")
+
+    @property
+    def is_given(self) -> bool:
+        return self.script is not None or self.module is not None
+
+
+def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The launcher's words with -m spelt out, and the script's arguments."""
+    words = list(argv)
+    place = words.index(END) if END in words else len(words)
+    return ["--module" if word == "-m" else word for word in words[:place]], words[place + 1 :]
+
+
+def training_of(
+    options: ScriptOptions,
+    config: TrainConfig,
+    values: Mapping[str, Any],
+    arguments: Sequence[str],
+    cwd: Path,
+    *,
+    is_sent: bool,
+) -> Training:
+    """The training that a command line means: the user's script if it names one, else ours.  Raises SettingsError.
+
+    config: of our trainer; values: what the user gave, by name; arguments: the words after --; is_sent: it
+    runs on machines that do not have this one's files.
+    """
+    if not options.is_given:
+        _check_without_script(values, arguments)
+        return Classifier(config)
+    from launch.core.training.finding import find_script
+
+    _check_with_script(options, values, arguments)
+    folders = {name: cwd / Path(values[name]).expanduser() for name in SHARED if values.get(name)}
+    return find_script(options, arguments or options.args, folders, cwd, is_sent=is_sent)
+
+
+def _check_without_script(values: Mapping[str, Any], arguments: Sequence[str]) -> None:
+    if arguments:
+        raise SettingsError(f"{END} is followed by a script's arguments, and there is none; give --script FILE.")
+    given = [name for name in ScriptOptions.model_fields if values.get(name)]
+    if given:
+        raise SettingsError(f"{flag(given[0])} is for a script of your own; give --script FILE as well.")
+
+
+def _check_with_script(options: ScriptOptions, values: Mapping[str, Any], arguments: Sequence[str]) -> None:
+    if options.script is not None and options.module is not None:
+        raise SettingsError("--script and --module both say what to run; give one of them.")
+    if arguments and options.args:
+        raise SettingsError(f"--args and the words after {END} are both the script's arguments; give one of them.")
+    ours = [name for name in values if name in TrainConfig.model_fields and name not in SHARED]
+    if ours:
+        name, value = flag(ours[0]), values[ours[0]]
+        raise SettingsError(
+            f"{name} is a setting of our trainer, which --script replaces; if the script has one of that name, write "
+            f"it after {END}: {END} {name} {value}"
+        )

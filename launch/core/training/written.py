@@ -1,0 +1,31 @@
+"""A training that is read back from the words of its command, as they stand in a job.json."""
+
+from collections.abc import Sequence
+from typing import cast
+
+from launch.core.training.base import Training
+from launch.core.training.classifier import ENTRY, Classifier
+from launch.core.training.script import ENTRY as SCRIPT
+from launch.core.training.script import script_of
+from trainer.config import TrainConfig
+from trainer.errors import SettingsError
+from trainer.script.config import parse
+from trainer.settings import flags
+
+
+def training_from(words: Sequence[str]) -> Training:
+    """The training whose `words` these are.  Raises SettingsError if another version wrote them, or somebody else."""
+    entry, rest = tuple(words[:2]), list(words[2:])
+    if entry == SCRIPT:
+        return script_of(parse(rest))
+    if entry != ENTRY:
+        raise SettingsError(f"job.json names no training that is known: {' '.join(words)[:80]}")
+    (config,) = flags.parse(rest, [TrainConfig], prog="job.json", about="", sections={})
+    return Classifier(cast(TrainConfig, config))
+
+
+def epochs_in(words: Sequence[str]) -> str:
+    """The number of epochs that a command names, or that our trainer takes where it names none; ? if it is unknown."""
+    usual = str(TrainConfig.model_fields["epochs"].default) if tuple(words[:2]) == ENTRY else "?"
+    rest = [*words, "?"]
+    return str(rest[rest.index("--epochs") + 1]) if "--epochs" in words else usual

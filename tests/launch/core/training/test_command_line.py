@@ -1,0 +1,133 @@
+"""What a command line trains: our classifier, or a script of the user's own."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from launch.core.training.base import Training
+from launch.core.training.classifier import Classifier
+from launch.core.training.options import ScriptOptions, split, training_of
+from launch.core.training.script import Script
+from launch.core.training.written import epochs_in, training_from
+from trainer.config import TrainConfig
+from trainer.errors import SettingsError
+from trainer.settings import flags
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text("print('hello')\n")
+    return tmp_path
+
+
+def trained(line: str, here: Path, *, is_sent: bool = True) -> Training:
+    """The training of a command line that is written in `here`."""
+    words, arguments = split(line.split())
+    models = [ScriptOptions, TrainConfig]
+    values = flags.read(words, models, prog="launch", about="", sections={})
+    script, config = flags.build(values, models)
+    return training_of(cast(ScriptOptions, script), cast(TrainConfig, config), values, arguments, here, is_sent=is_sent)
+
+
+def test_without_a_script_our_trainer_trains(here: Path) -> None:
+    found = trained("--epochs 3", here)
+
+    assert found == Classifier(TrainConfig(epochs=3))
+    assert found.words == ("-m", "trainer", "--epochs", "3")
+
+
+def test_a_script_gets_its_arguments_as_they_are(here: Path) -> None:
+    found = trained("--script train.py -- --lr 0.1 --script other -- -m", here)
+
+    assert isinstance(found, Script)
+    assert found.arguments == ("train.py", "--lr", "0.1", "--script", "other", "--", "-m")
+    assert found.words[:2] == ("-m", "trainer.script")
+    assert found.label == "train"
+
+
+@pytest.mark.parametrize("flag", ["-m", "--module"])
+def test_a_module_is_named_as_python_names_it(here: Path, flag: str) -> None:
+    found = trained(f"{flag} package.train -- 1", here, is_sent=False)
+
+    assert isinstance(found, Script)
+    assert found.arguments == ("-m", "package.train", "1")
+    assert found.label == "train"
+
+
+def test_arguments_may_stand_in_the_file_as_a_text_or_as_a_list(here: Path) -> None:
+    for args in ("--lr '0.1 0.2'", ["--lr", "0.1 0.2"]):
+        options = ScriptOptions(script=Path("train.py"), args=cast(Any, args))
+        found = training_of(options, TrainConfig(), {}, (), here, is_sent=False)
+        assert isinstance(found, Script)
+        assert found.arguments == ("train.py", "--lr", "0.1 0.2")
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("-- --lr 0.1", "there is none; give --script FILE"),
+        ("--source-dir .", "--source-dir is for a script of your own; give --script FILE as well"),
+        ("--processes one", "--processes is for a script of your own"),
+        ("--script train.py -m package", "both say what to run; give one of them"),
+        ("--script train.py --epochs 5", r"--epochs is a setting of our trainer, .*, write it after --: -- --epochs 5"),
+        ("--script train.py --args a -- b", "--args and the words after -- are both"),
+        ("--script none.py", "none.py"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_the_remedy(here: Path, line: str, sentence: str) -> None:
+    with pytest.raises(SettingsError, match=sentence):
+        trained(line, here)
+
+
+def test_an_open_quote_in_the_arguments_is_refused() -> None:
+    with pytest.raises(SettingsError, match="close every quote"):
+        flags.build({"args": "--name 'a"}, [ScriptOptions])
+
+
+def test_where_a_script_runs_here_nothing_is_packed_or_refused(here: Path) -> None:
+    (here / ".env").write_text("TOKEN=1")
+
+    found = trained("--script train.py", here, is_sent=False)
+
+    assert found.source is None
+    assert found.words[2:] == ("--run-dir", ".", "--", "train.py")
+    with pytest.raises(SettingsError, match=r"--script none.py: no such file; give the path of a Python file"):
+        trained("--script none.py", here, is_sent=False)
+
+
+def test_what_runs_on_a_machine_is_read_back_from_its_words(here: Path) -> None:
+    sent = trained("--script train.py --processes one --data-dir data -- --epochs 7", here).called("mine")
+    placed = sent.sent(Path("/job/work/source.tar.gz"), Path("/job/work")).at(run_dir=Path("/job/run"))
+
+    again = training_from(placed.words)
+
+    assert again.words == placed.words
+    assert again.digest == sent.digest
+    assert again.source is None
+    assert again.data_dir == here / "data"
+    classifier = Classifier(TrainConfig(epochs=3, dataset="imagenet"))
+    assert training_from(classifier.words) == classifier
+    with pytest.raises(SettingsError, match="no training that is known: sh -c evil"):
+        training_from(["sh", "-c", "evil"])
+
+
+def test_the_number_of_epochs_is_known_where_the_words_say_it(here: Path) -> None:
+    assert epochs_in(Classifier(TrainConfig(epochs=3)).words) == "3"
+    assert epochs_in(Classifier(TrainConfig()).words) == str(TrainConfig().epochs)
+    assert epochs_in(trained("--script train.py -- --epochs 9", here).words) == "9"
+    assert epochs_in(trained("--script train.py", here).words) == "?"
+
+
+def test_one_process_a_node_is_one_whatever_its_gpus(here: Path) -> None:
+    assert trained("--script train.py", here).processes(None, 8) == 8
+    one = trained("--script train.py --processes one", here)
+    assert one.processes(None, 8) == 1
+    with pytest.raises(SettingsError, match="--nproc-per-node 4 starts more; leave one of them out"):
+        one.processes(4, 8)
+
+
+def test_a_strategy_of_one_process_is_refused_for_more() -> None:
+    for strategy in ("dp", "single"):
+        with pytest.raises(SettingsError, match=f"--strategy {strategy} trains in one process, not 2"):
+            Classifier(TrainConfig(strategy=cast(Any, strategy))).check_ranks(2, 1)
