@@ -19,6 +19,7 @@ Started by anything but this toolkit's launchers, it saves, loads and prints not
 """
 
 import hashlib
+import io
 import os
 import signal
 import sys
@@ -93,11 +94,14 @@ def load() -> dict[str, Any] | None:
     Where torch.distributed is initialised all ranks must call and get rank 0's: other nodes may not have the file."""
     if not is_launched():
         return None
-    if not (dist := _distributed()):
-        return _newest()
-    found = [_newest() if _is_first() else None]
-    dist.broadcast_object_list(found, src=0)
-    return found[0]
+    import torch
+
+    dist = _distributed()
+    data = torch.frombuffer(_newest() if not dist or _is_first() else bytearray(1), dtype=torch.int8)
+    if dist:  # torch's broadcast of objects would run what a stranger sends in rank 0's name
+        dist.broadcast(n := torch.tensor(len(data), device="cuda" if dist.get_backend() == "nccl" else "cpu"), src=0)
+        dist.broadcast(data := data.to(n.device) if _is_first() else data.to(n.device).new_empty(int(n)), src=0)
+    return None if len(data) == 1 else torch.load(io.BytesIO(data.cpu().numpy().data), "cpu", weights_only=True)
 
 
 def _write(state: dict[str, Any], step: int, keep: int) -> None:
@@ -120,17 +124,13 @@ def _write(state: dict[str, Any], step: int, keep: int) -> None:
         old.unlink(missing_ok=True)
 
 
-def _newest() -> dict[str, Any] | None:
-    import torch
-
+def _newest() -> bytearray:
     for path in _checkpoints():
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
-        if path.stem.endswith(digest):
-            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-            return state
+        data = bytearray(path.read_bytes())
+        if path.stem.endswith(hashlib.sha256(data).hexdigest()[:16]):
+            return data
         print(f"warning: {path} is damaged; the checkpoint before it counts", file=sys.stderr)
-    return None
+    return bytearray(1)  # none
 
 
 def _checkpoints() -> list[Path]:
