@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -27,6 +28,14 @@ MOTO = {
     "MOTO_ENABLE_AMI_VALIDATION": "true",
     "MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION": "true",
 }
+
+
+def leave_out_parsers() -> None:
+    """Keeps the parsers of URIs out of a process of the rehearsal, where JupyterLab has brought them.
+
+    jsonschema, which moto and SageMaker's SDK import, makes 38 of them at once, for two seconds; it does without.
+    """
+    sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 
 def cleaned(env: Mapping[str, str]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from launch.core import shell
 from launch.core.errors import NotSetUp
-from launch.rehearse.stage.environment import cleaned, entered
+from launch.rehearse.stage.environment import cleaned, entered, leave_out_parsers
 from launch.rehearse.stage.faults import check
 from launch.rehearse.stage.scene import KILLED, OpenScene, RehearsedJob, Scene
 from trainer.contract import Exit
@@ -117,6 +117,7 @@ def rehearse(job: RehearsedJob, *, is_terminal: bool = False) -> int:
     Raises NotSetUp without the extra `rehearse` or its programs, and SettingsError for what cannot be rehearsed.
     """
     check(job.faults, job.train.epochs)
+    leave_out_parsers()
     with _run_folder(Path("runs") / job.name), entered(job.env), _stage(job, is_terminal) as stage:
         code = _play(stage)
         stage.scene.close()

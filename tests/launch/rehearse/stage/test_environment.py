@@ -1,9 +1,12 @@
 """launch.rehearse.stage.environment: what a rehearsal takes from the user's environment."""
 
 import os
+import subprocess
+import sys
 
 from launch.rehearse.nodes.ec2.node import NodeSetup, environment
-from launch.rehearse.stage.environment import cleaned, entered
+from launch.rehearse.stage.environment import cleaned, entered, leave_out_parsers
+from tests.conftest import ROOT
 
 THE_USERS = {
     "AWS_PROFILE": "prod",
@@ -45,3 +48,12 @@ def test_this_process_has_its_own_environment_back_afterwards() -> None:
     assert (inside["PATH"], inside["AWS_SECRET_ACCESS_KEY"]) == ("/bin", "rehearsal")
     assert "AWS_PROFILE" not in inside
     assert dict(os.environ) == before
+
+
+def test_no_parser_of_uris_is_made_where_jsonschema_is_imported() -> None:
+    program = (
+        f"import sys; from {leave_out_parsers.__module__} import leave_out_parsers; leave_out_parsers(); "
+        "import jsonschema; jsonschema.validate('x', {'type': 'string', 'format': 'uri'}); print('lark' in sys.modules)"
+    )
+
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True).stdout == "False\n"
