@@ -41,7 +41,8 @@ ZONES = (
         "the AWS account",
         "roles, networks, other people's machines, money",
         ("a launcher's user", "a service of another account", "a job that nobody ends"),
-        ("the rest of the account", "roles", "networks of the account", "your money"),
+        ("the rest of the account", "roles", "networks of the account", "your money",
+         "the instance that publishes data"),
     ),
     Zone(
         "a job",

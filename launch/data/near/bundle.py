@@ -4,6 +4,7 @@ import gzip
 import io
 import tarfile
 from collections.abc import Iterator
+from functools import cache
 from importlib.abc import Traversable
 from importlib.resources import files
 
@@ -16,8 +17,9 @@ NOT_NEEDED = ("launch/rehearse/", "launch/ec2/", "launch/sagemaker/", "launch/sl
               "infra/locks/", "infra/cloudformation/", "infra/rehearse/", "infra/report/")  # fmt: skip
 
 
+@cache
 def bundle() -> bytes:
-    """A .tar.gz without owners and times."""
+    """A .tar.gz without owners and times; made once."""
     packed = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=packed, mode="wb", mtime=0, compresslevel=6) as zipped,

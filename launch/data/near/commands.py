@@ -19,7 +19,7 @@ from launch.data.near.choose import TYPES, Ways, ways_of
 from launch.data.near.facts import LIVING, Near
 from launch.data.near.follow import Follower, remove
 from launch.data.near.lookup import look_up, look_up_source
-from launch.data.near.plan import Bundle, plan_near
+from launch.data.near.plan import Bundle, is_done, is_gone_on_with, plan_near
 from launch.data.near.run import PUBLISHES_TAG, Run
 from launch.data.near.source import ARCHIVES, Copying, Source, place_in_s3
 from launch.data.near.work import Work, here, work_of
@@ -60,6 +60,9 @@ class NearCommands:
             return self._by_here(options, name, aws)
         if options.dry_run:
             return dry_run(plan, options.dry_run, self.runtime.say)
+        if is_done(options, name, near):
+            self.runtime.say(f"{name} is published from there; add --replace if what is there has changed.")
+            return self.show(NameOptions(name=name, region=near.region))
         if plan.problem:
             raise plan.problem
         self.runtime.say(plan.brief)
@@ -79,7 +82,11 @@ class NearCommands:
         work, ways = _ways(options, near)
         content = bundle()
         code = Bundle(content, hashlib.sha256(content).hexdigest())
-        by = ways.cheaper if ways and options.by == "cheaper" and not near.is_open(now) else "instance"
+        by = (
+            ways.cheaper
+            if ways and options.by == "cheaper" and not is_gone_on_with(options, name, near, now)
+            else "instance"
+        )
         return near, plan_near(options, name, near, work, ways, code, now), by
 
     def _start(self, options: PublishOptions, name: str, aws: Aws, plan: Plan[Run]) -> Run:

@@ -81,6 +81,11 @@ class Near:
         mine = [one for one in self.machines if one.run == self.run.id]
         return not mine or any(one.lives for one in mine)
 
+    @property
+    def is_unseen(self) -> bool:
+        """Whether a run has ended, and nobody has taken its result and removed what it was."""
+        return self.run is not None and self.over is not None and not self.ended
+
     def reachable(self, subnet: Subnet) -> bool:
         """Whether an instance there gets to AWS and to the packages; true where the way is not known."""
         way = self.exits.get(subnet.id)

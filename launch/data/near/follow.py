@@ -12,7 +12,6 @@ from launch.core.lookup import read_json
 from launch.core.names import TIME, TOOLKIT, bucket_of
 from launch.core.patience import Patience, may_pass
 from launch.core.perform import Say
-from launch.core.plan import Request
 from launch.data.near import requests
 from launch.data.near.facts import Machine
 from launch.data.near.lookup import end_of, find_parts, known_run
@@ -115,8 +114,7 @@ def remove(aws: Aws, clock: Clock, say: Say, name: str) -> int:
     parts = find_parts(aws, name)
     machines: tuple[Machine, ...] = parts["machines"]
     runs = {*parts["groups"], *(one.run for one in machines), *([run.id] if run else [])}
-    for group in parts["groups"].values():
-        _delete_group(aws, clock, requests.delete_group(group))
+    _delete_groups(aws, clock, name)
     # Last of what could be billed: should this fail half-way, the time limit still ends the instance.
     for one in sorted(runs):
         request = requests.delete_limit(f"{TOOLKIT}-{one}")
@@ -169,16 +167,21 @@ def _end(aws: Aws, ids: list[str], say: Say) -> set[str]:
     return set(ids)
 
 
-def _delete_group(aws: Aws, clock: Clock, request: Request) -> None:
+def _delete_groups(aws: Aws, clock: Clock, name: str) -> None:
+    """Deletes them until none is listed: EC2 may not know a new one by its id yet, nor let go of one in use."""
     give_up = clock.now() + GONE_S
-    while True:
-        try:
-            aws.call(request.service, request.operation, request.params)
-        except AwsError as error:
-            if error.aws_code in GONE:
-                return
-            if error.aws_code not in IN_USE or clock.now() > give_up:
-                raise
-        else:
+    while groups := find_parts(aws, name)["groups"]:
+        for group in groups.values():
+            _delete_group(aws, group, must=clock.now() > give_up)
+        if not find_parts(aws, name)["groups"]:
             return
         clock.sleep(LOOK_S)
+
+
+def _delete_group(aws: Aws, group: str, *, must: bool) -> None:
+    request = requests.delete_group(group)
+    try:
+        aws.call(request.service, request.operation, request.params)
+    except AwsError as error:
+        if must or error.aws_code not in (*GONE, *IN_USE):
+            raise

@@ -33,8 +33,8 @@ def plan_near(
     options: PublishOptions, name: str, near: Near, work: Work | None, ways: Ways | None, code: Bundle, now: datetime
 ) -> Plan[Run]:
     """work, ways: None where the source was not found."""
-    goes_on = near.is_open(now)
-    run = _run(options, name, near, ways, code.sha256, now)
+    goes_on = is_gone_on_with(options, name, near, now)
+    run = near.run if near.run and goes_on else _new_run(options, name, near, ways, code.sha256, now)
     begun = ": begun before, to be gone on with" if goes_on else ""
     return Plan(
         title=f"data set {name}, in {near.region}, by a temporary instance",
@@ -50,14 +50,30 @@ def plan_near(
         steps=_steps(options, run, near, code, goes_on=goes_on),
         rates=(*(ways.rates if ways else ()), *_at_most(run, near)),
         warnings=(*near.unknown, *_warnings(near)),
-        problems=(*near.problems, *_problems(options, name, near, work, ways, run, now)),
+        problems=(*near.problems, *_problems(options, near, work, ways, run, goes_on=goes_on)),
     )
 
 
-def _run(options: PublishOptions, name: str, near: Near, ways: Ways | None, sha256: str, now: datetime) -> Run:
-    """The run that is open, or a new one."""
-    if near.run is not None and near.is_open(now):
-        return near.run
+def is_gone_on_with(options: PublishOptions, name: str, near: Near, now: datetime) -> bool:
+    """Whether a run goes on, or has ended the same publication without that anybody has seen it."""
+    return near.is_open(now) or (near.is_unseen and _is_same(options, name, near))
+
+
+def is_done(options: PublishOptions, name: str, near: Near) -> bool:
+    """Whether the last run has published the same, so that nothing is left to do."""
+    is_published = (near.record or {}).get("state") == PUBLISHED
+    has_ended_well = bool(near.ended) and near.over is not None and near.over.get("code") == 0
+    return is_published and has_ended_well and not options.replace and _is_same(options, name, near)
+
+
+def _is_same(options: PublishOptions, name: str, near: Near) -> bool:
+    source = near.source.uri if near.source else str(options.source)
+    return near.run is not None and (source, requests.words(options, name, near.region)) == (
+        near.run.source, near.run.words,
+    )  # fmt: skip
+
+
+def _new_run(options: PublishOptions, name: str, near: Near, ways: Ways | None, sha256: str, now: datetime) -> Run:
     account, started = near.account or SOME_ACCOUNT, now.replace(microsecond=0)
     return Run(
         id=new_id(name, now),
@@ -88,8 +104,8 @@ def _steps(
     options: PublishOptions, run: Run, near: Near, code: Bundle, *, goes_on: bool
 ) -> tuple[Request | Choice, ...]:
     """What is still to do.  A run that is gone on with gets what it lacks; its requests are the same as before."""
-    if goes_on and any(one.run == run.id for one in near.machines):
-        return ()  # it has its instance
+    if goes_on and (near.is_unseen or any(one.run == run.id for one in near.machines)):
+        return ()  # it has, or had, its instance
     begin: list[Request | Choice] = []
     if not goes_on:
         begin = [*requests.leftovers(near), *requests.begin(run, near, code.content), *requests.clear(run)]
@@ -119,37 +135,27 @@ def _warnings(near: Near) -> tuple[str, ...]:
 
 
 def _problems(
-    options: PublishOptions,
-    name: str,
-    near: Near,
-    work: Work | None,
-    ways: Ways | None,
-    run: Run,
-    now: datetime,
+    options: PublishOptions, near: Near, work: Work | None, ways: Ways | None, run: Run, *, goes_on: bool
 ) -> list[TrainerError]:
     """The first reason against it, beside those of the look-ups."""
     if near.problems or work is None or ways is None:
         return []
-    if near.is_open(now):
-        return _of_another(options, name, near, run)
+    if goes_on:
+        return [] if _is_same(options, run.name, near) else [_of_another(run)]
     record = near.record or {}
     if record.get("state") == PUBLISHED and not options.replace:
-        words = f"{name} is published already; add --replace to publish what is in {run.source} under this name."
+        words = f"{run.name} is published already; add --replace to publish what is in {run.source} under this name."
         return [SettingsError(words)]
     if ways.instance is None:
         return [no_room(work, options.instance_type)]
     return _limits(options, near, ways, run) or _places(near, run)
 
 
-def _of_another(options: PublishOptions, name: str, near: Near, run: Run) -> list[TrainerError]:
-    source = near.source.uri if near.source else str(options.source)
-    if (source, requests.words(options, name, near.region)) == (run.source, run.words):
-        return []
-    words = (
-        f"{name} is being published by {run.id}, from {run.source} and with other settings; wait for its end, or end "
-        f"it first: python -m launch.data stop {name}"
+def _of_another(run: Run) -> SettingsError:
+    return SettingsError(
+        f"{run.name} is being published by {run.id}, from {run.source} and with other settings; wait for its end, or "
+        f"end it first: python -m launch.data stop {run.name}"
     )
-    return [SettingsError(words)]
 
 
 def _limits(options: PublishOptions, near: Near, ways: Ways, run: Run) -> list[TrainerError]:

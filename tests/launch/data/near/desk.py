@@ -20,6 +20,7 @@ from tests.launch.data.desk import NAME, Desk, one_aws, write_prepared
 from tests.launch.ec2.account import Account
 
 SOURCE = f"sources/{NAME}"
+SHUT_DOWN = "Client.InstanceInitiatedShutdown: Instance initiated shutdown"
 
 
 @dataclass
@@ -81,7 +82,16 @@ class NearDesk(Desk):
         finally:
             os.chdir(before)
         self.say_end(instance, code, reason)
-        self.account.kill(instance.id, "Client.InstanceInitiatedShutdown: Instance initiated shutdown")
+        self.account.kill(instance.id, SHUT_DOWN)
+
+    def pretend_on(self, instance: Any) -> None:
+        """What publish_on() leaves, as far as who follows it can see, in no time."""
+        self.ran += 1
+        content = {"train": 70, "val": 4, "bytes": 740_000, "classes": 2, "px": 256}
+        record = {"name": NAME, "state": "published", "digest": 64 * "0", "content": content}
+        self.account.put_json(f"data/{NAME}/published.json", record)
+        self.say_end(instance, 0, "done")
+        self.account.kill(instance.id, SHUT_DOWN)
 
     def say_end(self, instance: Any, code: int, reason: str) -> None:
         run = tags_of(instance)["aws-ddp-toolkit:job"]

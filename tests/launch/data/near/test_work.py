@@ -1,0 +1,102 @@
+"""What both ways take and cost: one formula, figures that can be checked by hand, and which instance has room."""
+
+import pytest
+
+from launch.core import catalog
+from launch.core.price import CATALOGS
+from launch.data.near.choose import TYPES, fits, no_room, ways_of
+from launch.data.near.work import BLOCK_S, Machine, Work, here, machine_of, way, work_of
+
+GB = 10**9
+IMAGENET = work_of(155 * GB, 3, are_archives=True, is_prepared=False, resized=True)
+
+
+def test_a_work_in_round_numbers_is_what_one_can_add_up() -> None:
+    """100 blocks a second, 100 MB/s, one image a vCPU and hundredth of a second."""
+    machine = Machine("round", 1, 100e6, 100e6, connections=10, starts_s=10, usd_per_hour=36.0, usd_per_gb=1.0)
+    stored = 92 * 512 * 1024  # and 8 blocks of the file system's own
+    found = way(Work(1 * GB, 300, 2_500, stored), machine)
+
+    assert BLOCK_S == 0.1
+    assert {name: round(value, 2) for name, value in found.seconds.items()} == {
+        "copy to S3": 0.0, "start": 10.0, "fetch": 10.0, "prepare": 10.0, "upload": 0.48, "file system": 0.48,
+        "snapshot": 121.0, "compare": 1.0,
+    }  # fmt: skip
+    assert found.once_usd["instance"] == pytest.approx(found.total_s / 100)
+    assert found.once_usd["snapshot"] == pytest.approx(100 * (0.006 + 0.003) / 1000)
+    assert found.once_usd["traffic"] == pytest.approx(1 + 100 * 512 * 1024 / GB)
+
+
+@pytest.mark.parametrize(
+    ("work", "mbit_s", "hours_here", "usd_here", "hours_there", "usd_there", "cheaper"),
+    [
+        (IMAGENET, 100, 6.8, 18.95, 0.53, 1.03, "instance"),
+        (IMAGENET, 10_000, 0.6, 18.95, 0.53, 1.03, "instance"),
+        (work_of(GB // 20, 500, are_archives=False, is_prepared=False, resized=True), 100, 0.036, 0.01, 0.1, 0.04,
+         "here"),
+        (work_of(40 * GB, 700, are_archives=False, is_prepared=True, resized=False), 100, 3.75, 8.0, 0.25, 0.8,
+         "instance"),
+    ],
+    ids=["ImageNet at home", "ImageNet in a data centre", "a few photos", "shards"],
+)  # fmt: skip
+def test_both_ways_have_a_time_and_a_price(
+    work: Work, mbit_s: float, hours_here: float, usd_here: float, hours_there: float, usd_there: float, cheaper: str
+) -> None:
+    ways = ways_of(work, here(8, mbit_s, 16), CATALOGS)
+
+    assert ways.instance is not None
+    assert ways.here.total_s / 3600 == pytest.approx(hours_here, rel=0.1)
+    assert ways.here.total_usd == pytest.approx(usd_here, rel=0.1, abs=0.01)
+    assert ways.instance.total_s / 3600 == pytest.approx(hours_there, rel=0.15)
+    assert ways.instance.total_usd == pytest.approx(usd_there, rel=0.15)
+    assert ways.cheaper == cheaper
+
+
+def test_what_is_on_this_machine_goes_to_s3_first_where_an_instance_takes_it() -> None:
+    mine = here(8, 100, 16)
+    ways = ways_of(IMAGENET, mine, CATALOGS, is_local=True)
+
+    assert ways.instance is not None
+    assert (ways.here.seconds["fetch"], ways.here.once_usd["traffic"]) == (0.0, pytest.approx(46.5 * 0.09, rel=0.01))
+    assert ways.instance.seconds["copy to S3"] == 155 * GB / mine.bytes_per_s
+    assert ways.instance.once_usd["instance"] < 0.3  # which does not run meanwhile
+
+
+def test_the_figures_for_programs_are_those_in_words() -> None:
+    ways = ways_of(IMAGENET, here(8, 100, 16), CATALOGS)
+    (mine, other) = ways.rates
+
+    assert (mine.name, other.name) == ("by_here", "by_instance")
+    assert other.value["machine"] == "c6id.2xlarge"
+    assert sum(other.value["seconds_by_step"].values()) == pytest.approx(other.value["seconds"], abs=5)
+    assert sum(other.value["usd_by_part"].values()) == pytest.approx(other.value["usd"], abs=0.001)
+    assert other.text.startswith(f"32 min, {other.value['usd']:.2f} USD once: start 4 min")
+
+
+@pytest.mark.parametrize(
+    ("gb", "expected"),
+    [(10, "c6id.2xlarge"), (200, "c6id.2xlarge"), (300, "c6id.4xlarge"), (1_500, "i4i.4xlarge"), (2_000, None)],
+)
+def test_the_instance_has_room_for_all_of_it(gb: int, expected: str | None) -> None:
+    work = work_of(gb * GB, 3, are_archives=True, is_prepared=False, resized=True)
+    ways = ways_of(work, here(8, 100, 16), CATALOGS)
+
+    assert (ways.instance.machine.name if ways.instance else None) == expected
+    assert expected is None or fits(catalog.find(expected), work)
+    assert "publish it from a machine of yours" in str(no_room(work, None))
+
+
+def test_images_that_are_kept_need_room_for_three_copies() -> None:
+    kept = work_of(100 * GB, 3, are_archives=True, is_prepared=False, resized=False)
+    resized = work_of(100 * GB, 3, are_archives=True, is_prepared=False, resized=True)
+    small = work_of(GB, 100_000, are_archives=False, is_prepared=False, resized=True)  # of 10 kB each
+
+    assert (kept.room, resized.room, small.stored) == (330 * GB, 220 * GB, GB)
+
+
+def test_every_type_is_in_the_catalog_with_its_disks_and_its_price() -> None:
+    for name in TYPES:
+        instance = catalog.find(name)
+        machine = machine_of(instance, instance.usd_per_hour)
+        assert instance.nvme_gb > 400
+        assert machine.usd_per_hour > instance.usd_per_hour  # with its root volume
