@@ -61,13 +61,15 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     try:
         config, ranks = parse(argv), read_ranks(env)
         rank = Rank(config, ranks, requests, Book(config.run_dir, config.job, process_start(), ranks.is_head))
+    except Interrupted:  # perhaps as another rank has failed already, which cannot be known here
+        return requests.code
     except TrainerError as error:
         report_end(error.code, str(error))
         return error.code
     try:
         return _run(rank, env)
     except Interrupted as error:
-        return _ended(rank, End(STOPPED if requests.asked == signal.SIGINT else error.code, str(error)), [])
+        return _ended(rank, End(requests.code, str(error)), [])
     except TrainerError as error:
         return _not_begun(rank, error)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from trainer.contract import STOP_WITHIN_S
+from trainer.contract import STOP_WITHIN_S, STOPPED, Exit
 from trainer.script.ending import Ended
 from trainer.script.relay import ERR, OUT, Relay
 
@@ -33,6 +33,11 @@ class Requests:
     asked: int = 0
     since: float = 0.0  # time.monotonic() of the request
     was_forced: bool = False
+
+    @property
+    def code(self) -> int:
+        """The exit code of a process that was asked to leave before the script began."""
+        return STOPPED if self.asked == signal.SIGINT else Exit.INTERRUPTED
 
     def listen(self, before: Callable[[], None]) -> None:
         """From now on.  before: called for a request that comes when the script has not yet begun."""
