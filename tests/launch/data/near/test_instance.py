@@ -13,7 +13,7 @@ from launch.data.near.bundle import bundle
 from launch.ec2 import leaks
 from launch.ec2.fleet import Fleet
 from tests.launch.data.near.desk import NAME, SHUT_DOWN, NearDesk, opened, tags_of
-from tests.launch.faults import Died, Faults, Request, died_after, injected, refused
+from tests.launch.faults import Died, Faults, Request, died_after, injected, lost, refused
 
 
 @pytest.fixture
@@ -116,6 +116,19 @@ def test_what_was_published_while_nobody_looked_is_not_published_again(desk: Nea
         assert desk.near() == 0, desk.text
     assert desk.ran == 1
     assert f"{NAME} is published from there; add --replace" in desk.text
+
+
+def test_who_begins_at_the_same_time_goes_on_with_the_one_that_was_first(desk: NearDesk) -> None:
+    """https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html: 412 for the second.  Here the
+    first is this user's own: its answer was lost, and botocore repeats the request.
+    """
+    desk.node = NearDesk.pretend_on
+    with injected(Faults()) as faults:
+        faults.on("PutObject", lost(attempts=1), nth=2)  # the first is the code
+        assert desk.near() == 0, desk.text
+    notes = [call.params for call in writes(desk) if call.params.get("Key", "").endswith("run.json")]
+    assert [note.get("IfNoneMatch") or bool(note.get("IfMatch")) for note in notes] == ["*", True]
+    assert (desk.ran, desk.billed()) == (1, [])
 
 
 def test_other_settings_wait_for_the_instance_that_runs(desk: NearDesk, capsys: pytest.CaptureFixture[str]) -> None:
