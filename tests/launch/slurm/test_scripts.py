@@ -1,0 +1,50 @@
+"""Scripts of the user's own in a real Slurm."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import needs
+from tests.launch.slurm.user import User
+
+pytestmark = needs.slurm()
+
+SCRIPT = """\
+import os, sys
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor([float(dist.get_rank() + 1)])
+dist.all_reduce(total)
+if dist.get_rank() == 0:
+    print(f"[METRIC] step=1 total={total.item()}")
+print("rank", dist.get_rank(), "of", dist.get_world_size(), sys.argv[1:], os.environ["DDP_JOB"])
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow("a script of the user's own runs on the nodes of a real Slurm, as it was when it was submitted")
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("launcher", ["srun", "torchrun"])
+def test_a_script_runs_on_the_nodes_of_a_job(
+    launcher: str, user: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = user.runtime.cwd
+    (here / "mine").mkdir()
+    (here / "mine/train.py").write_text(SCRIPT)
+    monkeypatch.chdir(here)
+    words = ("--job-name", "job", "--nodes", "2", "--gpus-per-node", "0", "--launcher", launcher, "--time", "10",
+             "--cpus-per-task", "1", "--script", "mine/train.py", "--")  # fmt: skip
+
+    assert user.run(*words, "--lr", "0.1") == 0
+    (here / "mine/train.py").write_text("raise SystemExit('edited while the job waited')")  # which is a copy by then
+    assert user.run("attach", "job") == 0, user.log
+
+    shown = capsys.readouterr().out
+    for rank in (0, 1):
+        assert f"rank {rank} of 2 ['--lr', '0.1'] job" in shown
+    assert [json.loads(line) for line in (user.folder / "metrics.jsonl").read_text().splitlines()] == [
+        {"step": 1, "total": 3.0}
+    ]
+    assert user.outcome.state == "done"
