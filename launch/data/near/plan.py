@@ -61,9 +61,12 @@ def is_gone_on_with(options: PublishOptions, name: str, near: Near, now: datetim
 
 def is_done(options: PublishOptions, name: str, near: Near) -> bool:
     """Whether the last run has published the same, so that nothing is left to do."""
-    is_published = (near.record or {}).get("state") == PUBLISHED
     has_ended_well = bool(near.ended) and near.over is not None and near.over.get("code") == 0
-    return is_published and has_ended_well and not options.replace and _is_same(options, name, near)
+    return _is_published(near) and has_ended_well and not options.replace and _is_same(options, name, near)
+
+
+def _is_published(near: Near) -> bool:
+    return (near.record or {}).get("state") == PUBLISHED
 
 
 def _is_same(options: PublishOptions, name: str, near: Near) -> bool:
@@ -142,8 +145,7 @@ def _problems(
         return []
     if goes_on:
         return [] if _is_same(options, run.name, near) else [_of_another(run)]
-    record = near.record or {}
-    if record.get("state") == PUBLISHED and not options.replace:
+    if _is_published(near) and not options.replace:
         words = f"{run.name} is published already; add --replace to publish what is in {run.source} under this name."
         return [SettingsError(words)]
     if ways.instance is None:
