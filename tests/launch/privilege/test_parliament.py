@@ -25,6 +25,8 @@ ARGUED = {
     ("administrator-stack", "TheStacksData", "UNKNOWN_ACTION"): NEWER,
     ("administrator-stack", "WhichIsOfAView", "UNKNOWN_ACTION"): NEWER,
     ("data", "LookUp", "RESOURCE_STAR"): READS,
+    ("data", "FindAmazonLinux", "RESOURCE_MISMATCH"): "AWS's own parameters have no account in their ARN, as below",
+    ("publisher", "LookUp", "RESOURCE_STAR"): READS,
     ("doctor", "LookAtAccount", "RESOURCE_STAR"): READS,
     ("launcher", "ChangeOwnThings", "RESOURCE_STAR"): "by the owner's tag: names are AWS's",
     **{
