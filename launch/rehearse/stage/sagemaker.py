@@ -38,7 +38,8 @@ SHARED = ("The instance is processes on this machine, with a folder as its /opt/
 DIFFERENCES = (
     "SageMaker is moto, extended by what it lacks; some of its messages are from memory.",
     "There is no capacity to wait for and no image to pull, so Starting and Downloading take no time.",
-    "The container is this Python, with AWS's own sagemaker-training in it; pip finds no index there.",
+    "The container is this Python, with AWS's own sagemaker-training in it; pip finds no index there, and looks for "
+    "nothing that requirements depend on.",
     "Checkpoints are copied to S3 after half a second, not a minute.",
 )
 

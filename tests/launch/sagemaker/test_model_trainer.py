@@ -73,6 +73,7 @@ def run(base: Path, settings: Mapping[str, Any]) -> Ended:
         "STAND_IN_GPUS": str(RANKS),
         "TRAINING_JOB_NAME": NAME,
         "PIP_NO_INDEX": "1",
+        "PIP_NO_DEPS": "1",
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         **asked.get("Environment", {}),
