@@ -26,8 +26,8 @@ _MARKS = (
 )  # fmt: skip
 # Words that stand on a line which is known to hold no secret: detect-secrets' and gitleaks'.
 _ALLOWED = ("pragma: allowlist secret", "gitleaks:allow")
-# In place of a value: {password}, $PASSWORD, <password>, ***, a pattern.
-_PLACEHOLDER = re.compile(r"[{}$<>*\[\]()\\^|%]")
+# In place of a value: {password}, $PASSWORD, <password>, ***, a pattern, and the keys of AWS's own documents.
+_PLACEHOLDER = re.compile(r"[{}$<>*\[\]()\\^|%]|EXAMPLE$")
 _KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(\\n|[\s\"'+])*[A-Za-z0-9+/]{32}")
 _REMEDY = "name it in .gitignore, and pass the value by --secret NAME=ssm:/ddp-toolkit/NAME"
 
