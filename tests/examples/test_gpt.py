@@ -1,0 +1,143 @@
+"""infra/examples/gpt: it learns, is stopped and started again at the same weights, and needs no launcher."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.examples.loading import command, kill, load, run, started
+from trainer import kit
+
+gpt = load("gpt")
+
+TINY = ("--width", "16", "--layers", "1", "--context", "16", "--batch-size", "4")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The run folder of a launched script."""
+    monkeypatch.setenv("DDP_RUN_DIR", str(tmp_path / "run"))
+    monkeypatch.setattr(kit, "should_stop", lambda: False)  # it would listen for signals of the tests
+    return tmp_path / "run"
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    """Those of the newest checkpoint."""
+    path = max((folder / "checkpoints").glob("step-*"))
+    return torch.load(path, weights_only=True)["model"]
+
+
+def assert_equal(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    assert [name for name in found if not torch.equal(found[name], expected[name])] == []
+
+
+def test_it_learns(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gpt.main(["--steps", "60", "--every", "30", *TINY])
+
+    lines = [line for line in capsys.readouterr().out.splitlines() if "held_loss" in line]
+    first, last = (float(line.rpartition("=")[2]) for line in lines)
+    assert [line.split()[1] for line in lines] == ["step=30", "step=60"]
+    assert last < first - 0.1
+
+
+class Killed(BaseException):
+    """Instead of SIGKILL, which would end the tests as well."""
+
+
+def test_killed_and_started_again_it_ends_with_the_weights_of_an_unbroken_run(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--steps", "14", "--every", "4", *TINY]
+    gpt.main(words)
+    unbroken = weights(folder)
+    monkeypatch.setenv("DDP_RUN_DIR", str(tmp_path / "broken"))
+
+    def metric(step: int, **_: object) -> None:
+        seen.append(step)
+        if seen == [4, 5, 8, 10]:
+            raise Killed
+
+    seen: list[int] = []
+    monkeypatch.setattr(kit, "metric", metric)
+    with pytest.raises(Killed):
+        gpt.main(words)
+    gpt.main(words)
+
+    assert seen == [4, 5, 8, 10, 10, 12, 14]  # steps 9 and 10 are done twice
+    assert_equal(weights(tmp_path / "broken"), unbroken)
+
+
+def test_asked_to_leave_it_saves_at_once_and_loses_no_step(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--steps", "9", "--every", "100", *TINY]
+    asked = iter([False, False, True])
+    monkeypatch.setattr(kit, "should_stop", lambda: next(asked, False))
+
+    with pytest.raises(SystemExit) as left:
+        gpt.main(words)
+
+    assert left.value.code == kit.AGAIN
+    assert [path.name[:15] for path in (folder / "checkpoints").iterdir()] == ["step-0000000003"]
+    gpt.main(words)
+    assert max(path.name for path in (folder / "checkpoints").iterdir()).startswith("step-0000000009")
+
+
+def test_without_a_launcher_it_trains_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DDP_RUN_DIR", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    gpt.main(["--steps", "3", "--every", "1", *TINY])
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_text_is_the_jobs_data_where_there_is_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "b.txt").write_text("7890")
+    (tmp_path / "a.txt").write_text("123456")
+    monkeypatch.setenv("DDP_DATA_DIR", str(tmp_path))
+
+    learned, held = gpt.read_text()
+
+    assert (learned.numpy().tobytes(), held.numpy().tobytes()) == (b"123456789", b"0")
+
+
+def test_every_rank_gets_texts_of_its_own_which_depend_on_the_step_alone() -> None:
+    args = gpt.settings(TINY)
+    letters = torch.arange(250, dtype=torch.uint8)
+
+    parts = [gpt.batch(letters, step, args, rank, 2) for step in (0, 1) for rank in (0, 1)]
+
+    assert len({tuple(part.flatten().tolist()) for part in parts}) == 4
+    assert torch.equal(parts[3], gpt.batch(letters, 1, args, 1, 2))
+
+
+def steps(folder: Path) -> list[int]:
+    """Those that the run has told of, in its order."""
+    file = folder / "metrics.jsonl"
+    return [json.loads(line)["step"] for line in file.read_text().splitlines()] if file.exists() else []
+
+
+@pytest.mark.slow("the GPT, all of whose ranks are killed, ends with the weights of an unbroken run, with DDP and FSDP")
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_ranks_that_are_killed_end_with_the_weights_of_an_unbroken_run(tmp_path: Path, strategy: str) -> None:
+    words = ("--steps", "60", "--every", "20", "--strategy", strategy, "--width", "16", "--layers", "1")
+    code, output = run(command("gpt", tmp_path / "unbroken", *words), "unbroken")
+    assert code == 0, output
+
+    with started(command("gpt", tmp_path / "broken", *words), "broken"):
+        until = time.monotonic() + 120
+        while max(steps(tmp_path / "broken"), default=0) < 35 and time.monotonic() < until:
+            time.sleep(0.001)
+        kill("broken")
+    before = steps(tmp_path / "broken")
+    code, output = run(command("gpt", tmp_path / "broken", *words), "broken")
+
+    assert code == 0, output
+    assert 35 <= before[-1] < 60
+    went_on = steps(tmp_path / "broken")[len(before)] - 5  # the checkpoint: it tells of every fifth step
+    assert went_on in (20, 40)
+    assert before[-1] - went_on < 20  # what is lost and done again
+    assert_equal(weights(tmp_path / "broken"), weights(tmp_path / "unbroken"))
