@@ -3,7 +3,7 @@
     python train.py --steps 200
 
 The text is the .txt files of the job's data; without any it is the manual that every Python has: pydoc_data.  What it
-takes to be stopped and started again is five lines with `kit` in main(): the rest is as you would write it anyway.
+takes to be stopped and started again are the calls of `kit`: the rest is as you would write it anyway.
 """
 
 import argparse
@@ -103,21 +103,39 @@ def settings(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = settings(argv)
+def join() -> tuple[torch.device, int, int]:
+    """This process's device, its rank, and how many there are, by torchrun's variables; without them it is alone."""
     has_gpu = torch.cuda.is_available()
     device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if has_gpu else "cpu")
-    if "RANK" in os.environ:  # torchrun's; without it this is the only process
-        dist.init_process_group("nccl" if has_gpu else "gloo", device_id=device if has_gpu else None)
-    rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    if "RANK" not in os.environ:
+        return device, 0, 1
+    dist.init_process_group("nccl" if has_gpu else "gloo", device_id=device if has_gpu else None)
+    return device, dist.get_rank(), dist.get_world_size()
+
+
+def restore(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """The number of steps that are done: those of the newest checkpoint, if there is one."""
+    state = kit.load()
+    if state is None:
+        return 0
+    parts = {f"{name}_state_dict": state[name] for name in ("model", "optim")}
+    set_state_dict(model, optimizer, **parts, options=WHOLE)
+    return state["done"]
+
+
+def save(model: nn.Module, optimizer: torch.optim.Optimizer, done: int) -> None:
+    weights, moments = get_state_dict(model, optimizer, options=WHOLE)
+    kit.save({"model": weights, "optim": moments, "done": done}, done)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    args = settings(argv)
+    device, rank, world = join()
     torch.manual_seed(0)
     model = spread(GPT(args.context, args.width, args.layers).to(device), args.strategy, device)
     optimizer = torch.optim.AdamW(model.parameters(), args.lr)
     letters, held = read_text()
-    done = 0
-    if state := kit.load():
-        done, parts = state["done"], {f"{name}_state_dict": state[name] for name in ("model", "optim")}
-        set_state_dict(model, optimizer, **parts, options=WHOLE)
+    done = restore(model, optimizer)
     while done < args.steps:
         # A warm-up, then a straight line down to a tenth; from the step alone, as the batch is.
         optimizer.param_groups[0]["lr"] = args.lr * min((done + 1) / 20, 1 - 0.9 * done / args.steps)
@@ -133,8 +151,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             with torch.no_grad():
                 held_loss = sum(model(batch(held, step, args, rank, world).to(device)) for step in range(8)) / 8
             kit.metric(step=done, held_loss=mean(held_loss, world))
-            weights, moments = get_state_dict(model, optimizer, options=WHOLE)
-            kit.save({"model": weights, "optim": moments, "done": done}, done)
+            save(model, optimizer, done)
         if stop:
             raise SystemExit(kit.AGAIN)
     if dist.is_initialized():
