@@ -128,7 +128,7 @@ def test_a_loss_that_is_not_a_number_is_left_out() -> None:
 
 
 def test_the_trainers_default_counts_where_epochs_were_not_given() -> None:
-    assert "epoch 3/5, " in as_text(view_of(node(0), epoch=EPOCH, spec={**SPEC, "train": []}))
+    assert "epoch 3/5, " in as_text(view_of(node(0), epoch=EPOCH, spec={**SPEC, "train": ["-m", "trainer"]}))
 
 
 def test_spot_prices_are_a_ceiling() -> None:
