@@ -19,6 +19,17 @@ def split(value: Any) -> Any:
 WordList = Annotated[tuple[str, ...], BeforeValidator(split)]
 
 
+def _of_pairs(value: Any) -> Any:
+    """`value`, if it is a string or a list of strings.  The type's own error would repeat what may be a secret."""
+    if isinstance(value, str) or (isinstance(value, (list, tuple)) and all(isinstance(word, str) for word in value)):
+        return value
+    raise SettingsError("write it as KEY=VALUE,KEY=VALUE, or as a list of such texts.")
+
+
+# NAME=VALUE,NAME=VALUE, or a list.
+Pairs = Annotated[WordList, BeforeValidator(_of_pairs)]
+
+
 class Options(BaseModel):
     """Options of a command: frozen, without unknown names and infinite numbers."""
 

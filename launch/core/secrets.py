@@ -33,14 +33,6 @@ def _of_texts(value: Any) -> Any:
     raise SettingsError(_FORM)
 
 
-def _of_pairs(value: Any) -> Any:
-    """The same for an option of other texts."""
-    if isinstance(value, str) or (isinstance(value, (list, tuple)) and all(isinstance(word, str) for word in value)):
-        return value
-    raise SettingsError("write it as KEY=VALUE,KEY=VALUE, or as a list of such texts.")
-
-
-Pairs = Annotated[WordList, BeforeValidator(_of_pairs)]
 References = Annotated[WordList, BeforeValidator(_of_texts)]  # the setting's type
 
 

@@ -12,6 +12,7 @@ from launch.core.names import TOOLKIT, check_job_name
 from launch.core.price import CATALOGS, HOURS_PER_MONTH, Prices
 from launch.core.secrets import read_references
 from launch.core.training.base import Training
+from launch.core.variables import read_pairs, read_variables
 from launch.sagemaker.channels import Channel, hold_images, read_channels
 from launch.sagemaker.images import check_image
 from launch.sagemaker.limits import check_limits
@@ -20,7 +21,6 @@ from launch.sagemaker.names import job_of
 from launch.sagemaker.options import MOST_HOURS, SageMakerOptions
 from launch.sagemaker.trackers import check_trackers
 from trainer.errors import SettingsError
-from trainer.settings.hidden import is_secret
 
 DISK_GB, DATA_DISK_GB = 30, 250  # ImageNet takes 150 GB
 INPUT_FOLDER = "/opt/ml/input/data/"
@@ -127,7 +127,7 @@ def resolve(job: Job[SageMakerOptions]) -> Resolved:
         instances=instances,
         channels=channels,
         tags=_tags(options.tags),
-        environment=_environment(options.environment),
+        environment=read_variables("--environment", options.environment),
         secrets=read_references(options.secret),
         disk_gb=max(_disk_gb(options, instance, channels) for instance in instances),
         max_run_s=math.ceil(options.max_hours * 3600),
@@ -247,35 +247,11 @@ def _disk_gb(options: SageMakerOptions, instance: Instance, channels: tuple[Chan
 
 
 def _tags(words: Iterable[str]) -> dict[str, str]:
-    tags = _pairs("--tags", words)
+    tags = read_pairs("--tags", words)
     for key in tags:
         if key.lower().startswith(("aws:", f"{TOOLKIT}:")) or key == "Name":
             raise SettingsError(f"--tags {key}: this name is reserved for AWS or the toolkit; choose another.")
     return tags
-
-
-def _environment(words: Iterable[str]) -> dict[str, str]:
-    pairs = _pairs("--environment", words)
-    for name in pairs:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise SettingsError("--environment: names have letters, digits and _, and no digit at the start.")
-        if is_secret(name, pairs[name]):
-            raise SettingsError(
-                f"--environment {name} looks like a secret, and everybody who can describe the job would see it; "
-                f"store it in AWS and give --secret {name}=ssm:/ddp-toolkit/..., or leave it out."
-            )
-    return pairs
-
-
-def _pairs(option: str, words: Iterable[str]) -> dict[str, str]:
-    pairs = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals or not key:
-            # What has no name may be a secret that was given by mistake.
-            raise SettingsError(f"{option}: write it as KEY=VALUE,KEY=VALUE.")
-        pairs[key] = value
-    return pairs
 
 
 def check_price(resolved: Resolved) -> None:

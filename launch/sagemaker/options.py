@@ -5,8 +5,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from launch.core.options import Options, WordList
-from launch.core.secrets import Pairs, References
+from launch.core.options import Options, Pairs, WordList
+from launch.core.secrets import References
 
 MOST_HOURS = 672  # 28 days: SageMaker's own limit
 

@@ -8,9 +8,9 @@ The launchers write such a line with to_words(), and each rank reads it with par
 
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from trainer.errors import SettingsError
 from trainer.settings import flags
@@ -25,6 +25,10 @@ ABOUT = """Run one rank of a training of your own; what stands after -- is the s
 SECTIONS = {"run_dir": "what the script finds", "source": "its source", "processes": "how it runs"}
 
 
+def _split(value: Any) -> Any:
+    return [word for word in value.split(",") if word] if isinstance(value, str) else value
+
+
 class _Flags(BaseModel):
     """All that stands before --.  Units are in the names."""
 
@@ -33,6 +37,9 @@ class _Flags(BaseModel):
     run_dir: Path = Field(description="folder that is kept and found again after a restart: DDP_RUN_DIR")
     data_dir: Path | None = Field(None, description="folder of the data: DDP_DATA_DIR (default: none)")
     job: str = Field("", description="name of the job: DDP_JOB")
+    variables: Annotated[tuple[str, ...], BeforeValidator(_split)] = Field(
+        (), description="NAME=VALUE,... that the script finds in its environment (default: none)"
+    )
     restarts: int = Field(0, ge=0, description="how often the job was started again before: DDP_RESTARTS")
 
     source: Path | None = Field(

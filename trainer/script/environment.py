@@ -30,6 +30,7 @@ def script_environment(
     """
     found = {name: value for name, value in env.items() if config.processes == "torchrun" or not _is_of_one_rank(name)}
     found |= _one_process(ranks) if config.processes == "one" else _as_torchrun(ranks, env)
+    found |= dict(word.split("=", 1) for word in config.variables if "=" in word)
     found |= {
         RUN_DIR: str(config.run_dir.absolute()),
         JOB: config.job,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from launch.core.training.options import ScriptOptions
 from launch.core.training.script import Script
+from launch.core.variables import read_variables
 from trainer.errors import SettingsError, one_line
 
 
@@ -21,6 +22,7 @@ def find_script(
         processes_by=options.processes,
         max_silence_s=options.max_silence_s,
         max_output_mb=options.max_output_mb,
+        variables=tuple(f"{name}={value}" for name, value in read_variables("--variables", options.variables).items()),
         run_dir=folders.get("run_dir"),
         data_dir=folders.get("data_dir"),
     )

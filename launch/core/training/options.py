@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from launch.core.options import Options
+from launch.core.options import Options, Pairs
 from launch.core.training.base import Training
 from launch.core.training.classifier import Classifier
 from trainer.config import TrainConfig
@@ -51,6 +51,8 @@ class ScriptOptions(Options):
     )
 
     max_output_mb: int = Field(200, ge=1, le=1_000_000, description="MB of a rank's output that are passed on")
+
+    variables: Pairs = Field((), description="NAME=VALUE,... environment variables of the script; secrets by --secret")
 
     @property
     def is_given(self) -> bool:

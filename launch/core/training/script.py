@@ -30,8 +30,9 @@ class Script(Training):
     """A script with its arguments.
 
     arguments: of python, the file or -m and the module first; cwd: where in its source it starts; requirements: the
-    file there that lists packages; source: None where it is in the job's folder already; digest: of its archive, which
-    the machine has as `archive` and unpacks below `work`, both None where the script runs where it is.
+    file there that lists packages; variables: NAME=VALUE of its environment; source: None where it is in the job's
+    folder already; digest: of its archive, which the machine has as `archive` and unpacks below `work`, both None where
+    the script runs where it is.
     """
 
     arguments: tuple[str, ...]
@@ -47,6 +48,7 @@ class Script(Training):
     run_dir: Path | None = None
     data_dir: Path | None = None
     job: str = ""
+    variables: tuple[str, ...] = ()
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -68,6 +70,7 @@ class Script(Training):
             max_silence_s=self.max_silence_s,
             max_output_mb=self.max_output_mb,
             job=self.job,
+            variables=self.variables,
             restarts=0,  # the machine knows them
         )
 
@@ -83,7 +86,7 @@ class Script(Training):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        return {"script": self.arguments}
+        return {"script": self.arguments, "variables": self.variables}
 
     @property
     def label(self) -> str:
@@ -145,5 +148,6 @@ def script_of(config: ScriptConfig) -> Script:
         run_dir=config.run_dir,
         data_dir=config.data_dir,
         job=config.job,
+        variables=config.variables,
         max_output_mb=config.max_output_mb,
     )

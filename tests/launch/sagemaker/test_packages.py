@@ -8,6 +8,7 @@ from packaging.utils import canonicalize_name
 
 from infra.container.pins import read_lock
 from launch.core import catalog
+from launch.core.training.classifier import Classifier
 from launch.sagemaker.images import choose
 from launch.sagemaker.packages import requirements_of, tracking_of
 from tests.conftest import ROOT
@@ -19,12 +20,12 @@ SERVER = {"mlflow_server": "arn:aws:sagemaker:us-east-1:123456789012:mlflow-app/
 
 
 def requirements(instance: str = "g5.2xlarge", data_url: str | None = None, **given: Any) -> str:
-    wanted, train = options(**given), TrainConfig(data_url=data_url)
+    wanted, train = options(**given), Classifier(TrainConfig(data_url=data_url))
     return requirements_of(wanted, choose(wanted, [catalog.load()[instance]], "us-east-1"), train)
 
 
 def tracking(where: Any = None, **settings: Any) -> str:
-    return tracking_of(options(**(where or {})), TrainConfig.model_validate(settings))
+    return tracking_of(options(**(where or {})), Classifier(TrainConfig.model_validate(settings)))
 
 
 def pins(text: str) -> list[str]:

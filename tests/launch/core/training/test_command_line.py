@@ -131,3 +131,18 @@ def test_a_strategy_of_one_process_is_refused_for_more() -> None:
     for strategy in ("dp", "single"):
         with pytest.raises(SettingsError, match=f"--strategy {strategy} trains in one process, not 2"):
             Classifier(TrainConfig(strategy=cast(Any, strategy))).check_ranks(2, 1)
+
+
+def test_the_scripts_environment_is_part_of_its_command(here: Path) -> None:
+    found = trained("--script train.py --variables HF_HOME=/data/hf,MODE=a=b -- 1", here)
+
+    assert "--variables HF_HOME=/data/hf,MODE=a=b " in " ".join(found.words)
+    assert training_from(found.words).words == found.words
+    for wrong, sentence in (
+        ("1X=2", "names have letters, digits and _"),
+        ("HF_TOKEN=hf_" + 34 * "a", "--variables HF_TOKEN looks like a secret"),
+        ("X", "write it as KEY=VALUE,KEY=VALUE"),
+    ):
+        with pytest.raises(SettingsError, match=sentence) as refused:
+            trained(f"--script train.py --variables {wrong}", here)
+        assert 34 * "a" not in str(refused.value)
