@@ -20,7 +20,7 @@ SERVER = {"mlflow_server": "arn:aws:sagemaker:us-east-1:123456789012:mlflow-app/
 
 
 def requirements(instance: str = "g5.2xlarge", data_url: str | None = None, **given: Any) -> str:
-    wanted, train = options(**given), Classifier(TrainConfig(data_url=data_url))
+    wanted, train = options(**given), Classifier(TrainConfig(data_url=data_url, dataset="imagenet"))
     return requirements_of(wanted, choose(wanted, [catalog.load()[instance]], "us-east-1"), train)
 
 
