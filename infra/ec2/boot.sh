@@ -336,6 +336,8 @@ attend_container() {
         if [ $(($(now) - uploaded)) -ge "$UPLOAD_EVERY_S" ] && ! kill -0 "${UPLOAD:-none}" 2>/dev/null; then
             upload_changes &
             UPLOAD=$! uploaded=$(now)
+            # A script may wait for a node that is gone for as long as its library does.
+            [ -n "$asked" ] || ! is_replaced || ! docker kill --signal TERM ddp &>/dev/null || asked=yes
         fi
         nap_beside "$PAUSE_S" "$CONTAINER"
     done
