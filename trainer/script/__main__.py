@@ -53,6 +53,11 @@ class Rank:
         kind = "node" if self.config.processes == "one" else "rank"
         return f"{kind} {self.ranks.rank}: "
 
+    @property
+    def max_silence_s(self) -> float:
+        """After how long without output it is ended; 0: never, as others than rank 0 usually print nothing."""
+        return self.config.max_silence_s if self.ranks.is_head else 0.0
+
 
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     """Runs one rank of the script; returns its exit code, or one of trainer.contract.Exit."""
@@ -93,11 +98,9 @@ def _run(rank: Rank, env: Mapping[str, str]) -> int:
         layer = packages.layer_for(top / config.requirements, config.work, config.digest, rank.book.began)
         script_env |= packages.variables(layer, script_env)
     relay, metrics = _relay(rank)
+    command = [sys.executable, *config.words]
     try:
-        ended = child.run(
-            [sys.executable, *config.words], cwd, script_env, relay, rank.requests, config.max_silence_s
-            if rank.ranks.is_head else 0,
-        )  # fmt: skip
+        ended = child.run(command, cwd, script_env, relay, rank.requests, rank.max_silence_s)
     except OSError as error:
         raise MachineError(f"cannot start {one_line(config.name)} ({error.strerror}); start again.") from error
     metrics.close()
