@@ -4,9 +4,10 @@ Every training of the account may write that file, so what cannot be the trainer
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from launch.core import metrics
 from launch.core.aws import Aws
 from launch.core.names import Folder
 from trainer.contract import METRICS
@@ -42,12 +43,26 @@ def _is_number(value: Any) -> bool:
 
 
 def newest(aws: Aws, folder: Folder) -> Record | None:
-    """The last of records() that in_words() can show."""
-    return next(filter(_is_epoch, reversed(records(aws, folder))), None)
+    """The newest of records() that in_words() can show."""
+    return newest_of(records(aws, folder))
+
+
+def newest_of(found: Sequence[Record]) -> Record | None:
+    """The trainer's newest whole record; of a script of the user's own the newest value of each of its metrics."""
+    epoch = next(filter(_is_epoch, reversed(found)), None)
+    if epoch is not None or any(_is_trainers(record) for record in found):
+        return epoch
+    return metrics.newest(found) or None
+
+
+def _is_trainers(content: Record) -> bool:
+    return all(key in content for key in ALWAYS)
 
 
 def in_words(record: Record, epochs: str) -> str:
-    """A record for a reader, without values that are not numbers.  epochs: of the whole training."""
+    """A record for a reader, without values that are not numbers.  epochs: of the whole training, where it is ours."""
+    if not _is_epoch(record):
+        return metrics.in_words(record)
     parts = [f"epoch {record['epoch']}/{epochs}"]
     parts += [f"{label} {record[key]:{how}}" for label, key, how in SOMETIMES if record.get(key) is not None]
     return ", ".join([*parts, f"{record['images_per_s']:,.0f} images/s, {record['epoch_s']:.1f} s"])

@@ -89,6 +89,11 @@ class Run:
         return self.epochs[-1] if self.epochs else {}
 
     @property
+    def is_script(self) -> bool:
+        """Whether it is a script of the user's own, whose records have metrics of its own: launch.core.metrics."""
+        return "script" in self.settings
+
+    @property
     def replicas(self) -> int:
         """GPUs or CPU ranks that shared one update; 0 without an epoch."""
         return int(number(self.last, "replicas") or number(self.last, "world_size") or 0)

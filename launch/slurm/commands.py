@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from launch.core.progress import newest_of
 from launch.core.runs import read_epochs
 from launch.slurm import status
 from launch.slurm.ended import conclude, in_words, outcome_of
@@ -60,8 +61,7 @@ class Commands:
         job = self._find(options.job)
         ended = None if job.queued else self._outcome(job)
         path = job.folder.path
-        records = read_epochs(path)
-        record = records[-1] if records else None
+        record = newest_of(read_epochs(path))
         self.runtime.say(status.as_text(job.name, job.queued, job.folder, ended, record, _epochs(path)))
         return Exit.DONE
 

@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, create_model
 
 from launch.core import backend as backends
 from launch.core.backend import Backend
+from launch.core.training.options import SCRIPT_SECTION, ScriptOptions
+from launch.core.training.options import split as at_the_end
 from launch.sweep import spec as specs
 from launch.sweep.options import SweepOptions
 from launch.sweep.planned import OURS
@@ -22,7 +24,8 @@ from trainer.settings.argparser import flag, parser_for
 PROG = "python -m launch.sweep"
 ABOUT = """\
 Runs many trainings, one after another, on any backend: the grid of a YAML file, or a preset of infra/sweeps.
-Settings of the trainer and options of the backend apply to every run.  The same command resumes a stopped sweep.
+Settings of the trainer, or of a script with what follows --, and options of the backend apply to every run.  The same
+command resumes a stopped sweep.
 
   python -m launch.sweep weak-scaling --small
   python -m launch.sweep weak-scaling --backend ec2 --dry-run
@@ -80,10 +83,15 @@ def _default_out(spec: Spec, options: SweepOptions) -> Path:
 def _flags(words: Sequence[str], backend: Backend) -> tuple[SweepOptions, dict[str, Any]]:
     """The sweep's own options, and the values for all runs as they were written."""
     own, about = _own_options(backend), ABOUT.format(presets=", ".join(specs.presets()))
-    sections = {"backend": "launch.sweep", next(iter(own.model_fields)): backend.module, **SECTIONS}
-    parser = parser_for([SweepOptions, own, TrainConfig], PROG, about, sections, {})
+    sections = {
+        "backend": "launch.sweep", next(iter(own.model_fields)): backend.module, **SCRIPT_SECTION, **SECTIONS
+    }  # fmt: skip
+    parser = parser_for([SweepOptions, own, ScriptOptions, TrainConfig], PROG, about, sections, {})
     completion.complete(parser)
-    given = flags.with_file(vars(parser.parse_args(words)), [own, TrainConfig])
+    words, arguments = at_the_end(words)
+    given = flags.with_file(vars(parser.parse_args(words)), [own, ScriptOptions, TrainConfig])
+    if arguments:
+        given["args"] = arguments
     for name in given:
         if name in OURS:
             raise SettingsError(f"{flag(name)} is set by the sweep for each run; leave it out.")

@@ -7,11 +7,12 @@ from typing import Any
 
 from launch.core import shell
 from launch.core.ending import ask_to_end
+from launch.core.metrics import AXES
 from launch.core.runs import number
 from launch.sweep.output import Record
 from launch.sweep.planned import Planned
 
-LOSS = "train_loss"
+LOSSES = ("train_loss", "loss")  # our trainer's, and what scripts call it
 
 
 class Watched:
@@ -23,7 +24,7 @@ class Watched:
         earlier: records of starts before this one: a run that is resumed has its first loss behind it.
         """
         self._at, self._end = at, end
-        self._losses = [loss for record in earlier if (loss := number(record, LOSS)) is not None]
+        self._losses = [loss for record in earlier if (loss := _loss(record)) is not None]
         self._group: int | None = None
         self.diverged = ""
 
@@ -41,20 +42,24 @@ class Watched:
         return looked_at
 
     def look_at(self, record: Record) -> None:
-        """Ends the run at an epoch whose loss is far above its lowest, and above its first."""
-        loss = number(record, LOSS)
+        """Ends the run at a record whose loss is far above its lowest, and above its first."""
+        loss = _loss(record)
         if not self._at or self.diverged or loss is None:
             return
         self._losses.append(loss)
         lowest = min(self._losses)
-        if loss > self._at * lowest and loss > self._losses[0]:
-            epoch = record["epoch"]
+        if lowest >= 0 and loss > self._at * lowest and loss > self._losses[0]:
+            place = next((f" in {name} {record[name]}" for name in AXES if name in record), "")
             self.diverged = (
-                f"it diverged: training loss {loss:.3g} in epoch {epoch} after {lowest:.3g}; lower --lr, or give "
+                f"it diverged: training loss {loss:.3g}{place} after {lowest:.3g}; lower --lr, or give "
                 "--diverged-at 0 to let it go on."
             )
             if self._group is not None:
                 self._end(self._group)
+
+
+def _loss(record: Mapping[str, Any]) -> float | None:
+    return next((loss for name in LOSSES if (loss := number(record, name)) is not None), None)
 
 
 def ending(run: Planned, job: str, env: Mapping[str, str]) -> Callable[[int], None]:

@@ -6,11 +6,12 @@ import json
 import re
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from launch.core.metrics import merged, place_of
 from launch.core.runs import read_epochs
 from launch.sweep.spec import Spec
 from trainer.contract import METRICS
@@ -86,12 +87,19 @@ def collect_results(job: str, results: Path, folder: Path) -> None:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def write_records(folder: Path, logged: Mapping[int, Mapping[str, Any]], constants: Mapping[str, Any]) -> None:
+def write_records(folder: Path, logged: Sequence[Mapping[str, Any]], constants: Mapping[str, Any]) -> None:
     """Adds records from a job's log to metrics.jsonl, where the job's own cannot be had.
 
-    logged: numbers by epoch; constants: words that belong into each record.
+    constants: words that belong into each record.  A record of an epoch or step that is there already replaces it.
     """
-    records = {int(record["epoch"]): record for record in read_epochs(folder)}
-    records |= {epoch: {**constants, **record} for epoch, record in logged.items()}
-    lines = [json.dumps(records[epoch]) + "\n" for epoch in sorted(records)]
-    write_atomically(folder / METRICS, "".join(lines))
+    records = merged([*read_epochs(folder), *({**constants, **record} for record in logged)])
+    write_atomically(folder / METRICS, "".join(json.dumps(record) + "\n" for record in records))
+
+
+def lacks(folder: Path, logged: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a log has records that the folder's metrics.jsonl has not.
+
+    Those that say nothing of their place in the training are all there or none of them.
+    """
+    known = {place_of(record) for record in read_epochs(folder)}
+    return any(place_of(record) not in known for record in logged)

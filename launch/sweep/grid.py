@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+from launch.sweep.arguments import PREFIX
 from launch.sweep.spec import Spec
 from trainer.errors import SettingsError
 
@@ -87,8 +88,8 @@ def _matches(values: Values, wanted: Values) -> bool:
 
 
 def _name(values: Values) -> str:
-    """gpus-2-strategy-ddp; one that is too long ends with a hash."""
-    whole = "-".join(f"{name}-{value}" for name, value in values.items())
+    """gpus-2-strategy-ddp, lr-0.1 of args.lr; one that is too long ends with a hash."""
+    whole = "-".join(f"{name.removeprefix(PREFIX)}-{value}" for name, value in values.items())
     name = _slug(whole)
     return name if len(name) < LONGEST else f"{name[: LONGEST - 7]}-{hashlib.sha256(whole.encode()).hexdigest()[:6]}"
 

@@ -12,12 +12,12 @@ Record = dict[str, Any]
 
 
 class Output:
-    """Logs a run's lines.  last: the last line; records: those of [METRIC] lines by epoch, as in metrics.jsonl."""
+    """Logs a run's lines.  last: the last line; records: those of [METRIC] lines, as in metrics.jsonl."""
 
     def __init__(self, log: IO[str], on_record: Callable[[Record], None] = lambda record: None) -> None:
         self._log, self._on_record = log, on_record
         self.last = ""
-        self.records: dict[int, Record] = {}
+        self.records: list[Record] = []
 
     def add(self, line: str) -> None:
         with suppress(OSError):  # on a full disk the run itself ends with that error
@@ -26,8 +26,8 @@ class Output:
         self.last = line.strip() or self.last
         if METRIC_PREFIX in line:
             record = numbers(line.partition(METRIC_PREFIX)[2])
-            if isinstance(record.get("epoch"), int):
-                self.records[record["epoch"]] = record
+            if record:
+                self.records.append(record)
                 self._on_record(record)
 
 

@@ -86,7 +86,7 @@ def as_json(plan: Plan) -> str:
             "settings": run.settings,
             "options": run.shown_options,
             "replicas": run.replicas,
-            "argv": run.argv,
+            "argv": run.words(),
             "state": work.before[run.name].state if run.name in work.before else "planned",
             "price": asdict(work.prices[run.name]) if run.name in work.prices else None,
         }

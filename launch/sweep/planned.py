@@ -2,47 +2,50 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 
 from launch.core import backend as backends
 from launch.core.backend import Backend, Demand, Place
+from launch.core.training.base import Training
+from launch.core.training.options import END, ScriptOptions
+from launch.sweep.arguments import is_argument
 from launch.sweep.grid import Point, points
 from launch.sweep.spec import Spec
-from trainer.batches import check_batches
+from launch.sweep.trains import Trainings
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 from trainer.settings import flags
 from trainer.settings.argparser import as_text, flag
-from trainer.settings.checks import check
 from trainer.settings.registry import did_you_mean
 
 Values = Mapping[str, Any]
 
 # Set by the sweep for each run.
 OURS = ("job_name", "run_dir", "checkpoint_dir", "resume", "wait", "detach", "fetch")
-# Settings of the images per update: the one that is given closest to the run counts.
-RIVALS = (("batch_size", "global_batch_size", "batch_ramp"),)
+# Settings of one thing, the images per update and what trains: the one that is given closest to the run counts.
+RIVALS = (("batch_size", "global_batch_size", "batch_ramp"), ("script", "module"))
 # Options that determine on how much a run trains.
 SIZES = ("nodes", "instance_type", "nproc_per_node", "gpus_per_node")
 PER_NODE = ("nproc_per_node", "gpus_per_node")
-# On every command line: backends have defaults of their own for these, and a sweep means the same on each.
-ALWAYS_GIVEN = {"model": "resnet18", "dataset": "digits", "batch_size": 128, "progress": False}
 
 
 @dataclass(frozen=True)
 class Planned:
-    """One run.  given: the trainer's settings on its command line; options: the backend's on its command line.
+    """One run.  given: the training's settings on its command line; options: the backend's on its command line.
 
-    replicas: GPUs or CPU ranks that share an update, if known; visible: GPUs that its process may see, None: all.
+    arguments: of a script; replicas: GPUs or CPU ranks that share an update, if known; visible: GPUs that its process
+    may see, None: all.
     """
 
     name: str
     point: Values
     backend: Backend
-    train: TrainConfig
+    train: Training
     given: Values
+    arguments: tuple[str, ...]
     options: Values
     where: BaseModel
     replicas: int | None
@@ -53,10 +56,14 @@ class Planned:
         """The flags of its settings and options; a value may begin with hyphens."""
         return [f"{flag(name)}={as_text(value)}" for name, value in {**self.options, **self.given}.items()]
 
+    def words(self, *more: str) -> list[str]:
+        """Its launcher's words: its flags, then `more` flags, and behind them what is the script's."""
+        return [*self.argv, *more, *((END, *self.arguments) if self.arguments else ())]
+
     @property
     def settings(self) -> dict[str, Any]:
-        """All settings of the trainer."""
-        return self.train.model_dump(mode="json")
+        """All settings of the training."""
+        return self.train.record
 
     @property
     def shown_options(self) -> dict[str, Any]:
@@ -77,10 +84,10 @@ def plan_runs(spec: Spec, overrides: Values, gpus: Sequence[int]) -> list[Planne
         if any(name in point.values for point in all_points):
             raise SettingsError(f"{flag(name)} is what {spec.name} compares; change it in its file, or leave it out.")
     fixed = {**_without_rivals(spec.fixed, overrides), **overrides}
-    runs = []
+    runs, trainings = [], Trainings(Path.cwd())
     for point in all_points:
         try:
-            runs.append(_planned(spec, point, fixed))
+            runs.append(_planned(spec, point, fixed, trainings))
         except SettingsError as error:
             raise SettingsError(f"run {point.name}: {error}") from error
     return runs
@@ -107,38 +114,35 @@ def _with_gpus(spec: Spec, gpus: Sequence[int]) -> Spec:
     return replace(spec, grid={**spec.grid, "gpus": list(gpus)})
 
 
-def _planned(spec: Spec, point: Point, fixed: Values) -> Planned:
+def _planned(spec: Spec, point: Point, fixed: Values, trainings: Trainings) -> Planned:
     backend = backends.find(spec.backend)
     values = {**_without_rivals(fixed, point.values), **point.values}
     gpus = _count(values.pop("gpus", None))
     options = dict(spec.options.get(backend.name, {}))
     _refuse_unknown({**options, **values}, backend)
     options |= {name: value for name, value in values.items() if name in backend.options.model_fields}
-    given = _given(values)
-    train = _checked(given)
+    trained = trainings.of(values, is_sent=not backend.runs_here)
+    train = trained.train
+    _check_count(train, gpus)
     place = place_run(backend, Demand(options, train.strategy, gpus, on_cpu=train.device == "cpu"))
     (where,) = flags.build(place.options, [backend.options])
-    if place.replicas is not None:
-        check_batches(train, place.replicas)
-    return Planned(point.name, point.values, backend, train, given, place.options, where, place.replicas, place.visible)
+    replicas = None if train.starts_own else place.replicas
+    if replicas is not None:
+        train.check_replicas(replicas)
+    return Planned(
+        point.name, point.values, backend, train, trained.given, trained.arguments, place.options, where, replicas,
+        place.visible,
+    )  # fmt: skip
 
 
-def _given(values: Values) -> dict[str, Any]:
-    """The trainer's settings among `values`, with those that are always given."""
-    given = {name: value for name, value in values.items() if name in TrainConfig.model_fields}
-    always = dict(ALWAYS_GIVEN)
-    if given.get("global_batch_size") is not None:
-        del always["batch_size"]
-    return {**always, **given}
-
-
-def _checked(given: Values) -> TrainConfig:
-    (built,) = flags.build(given, [TrainConfig])
-    train = cast(TrainConfig, built)
-    check(train)
+def _check_count(train: Training, gpus: int | None) -> None:
     if train.strategy == "dp" and train.device == "cpu":
         raise SettingsError("strategy dp splits over GPUs; leave the point out on a CPU.")
-    return train
+    if train.starts_own and gpus is not None:
+        raise SettingsError(
+            f"gpus: {gpus} is a number of processes, and with `processes: one` the script starts its own; compare "
+            "nodes or instance types in its place."
+        )
 
 
 def place_run(backend: Backend, demand: Demand) -> Place:
@@ -160,8 +164,10 @@ def _count(gpus: Any) -> int | None:
 
 
 def _refuse_unknown(values: Values, backend: Backend) -> None:
-    known = ["gpus", *TrainConfig.model_fields, *backend.options.model_fields]
+    known = ["gpus", *TrainConfig.model_fields, *backend.options.model_fields, *ScriptOptions.model_fields]
     for name in values:
+        if is_argument(name):
+            continue
         if name in OURS:
             raise SettingsError(f"{name!r} is set by the sweep for each run; leave it out.")
         if name not in known:

@@ -80,7 +80,7 @@ def _with_own_price(run: Planned, price: Price, usd_per_hour: float | None) -> P
 
 def _look_up(run: Planned, env: Mapping[str, str], job: str) -> Price:
     named = ["--job-name", job] if job else []
-    command = [sys.executable, "-m", run.backend.module, *run.argv, *named, "--dry-run=json"]
+    command = [sys.executable, "-m", run.backend.module, *run.words(*named, "--dry-run=json")]
     captured = shell.run_captured(command, env)
     try:
         price = read(json.loads(captured.out))

@@ -12,7 +12,7 @@ from launch.core.clock import Clock
 from launch.core.ending import kill_marked
 from launch.core.runs import Run, State
 from launch.sweep.diverging import Watched, ending
-from launch.sweep.folder import collect_results, job_name, write_records
+from launch.sweep.folder import collect_results, job_name, lacks, write_records
 from launch.sweep.output import Output, Record, open_log
 from launch.sweep.planned import Planned
 from launch.sweep.price import Price
@@ -38,14 +38,16 @@ def command(run: Planned, context: "Context") -> list[str]:
     if context.is_attached(run):
         named = str(context.folder(run).absolute())  # as it was submitted: a link stays one
         return [sys.executable, "-m", run.backend.module, "attach", named, "--outcome", str(folder / LAUNCHER)]
-    words = [sys.executable, "-m", run.backend.module, *run.argv, "--outcome", str(folder / LAUNCHER)]
+    words = ["--outcome", str(folder / LAUNCHER)]
     if run.backend.shares_folders:
         words += ["--run-dir", str(context.folder(run))]
     if "job_name" in run.backend.options.model_fields:
         words += ["--job-name", context.job(run)]
     if run.backend.needs_wait_flag:
         words += ["--wait"]
-    return [*words, "--rehearse"] if context.rehearsed else words
+    if context.rehearsed:
+        words += ["--rehearse"]
+    return [sys.executable, "-m", run.backend.module, *run.words(*words)]
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Context:
 
     results: where launchers leave what they fetch; env: of this process; say: writes a line; show: overwrites the
     line that shows how far it is; launcher: a run's command line; run: carries it out, as shell.run.
-    diverged_at: how many times its lowest the training loss of a run is that is ended; 0: none is.
+    diverged_at: how many times its lowest the training loss of a run is that is ended; 0: none is; None: as usual.
     together: the name of all jobs that were submitted together; attached: the names of those to attach to.
     """
 
@@ -69,7 +71,7 @@ class Context:
     show: Callable[[str], None] = lambda text: None
     launcher: Callable[[Planned, "Context"], list[str]] = command
     run: Callable[..., int] = shell.run
-    diverged_at: float = 0.0
+    diverged_at: float | None = 0.0
     together: str = ""
     attached: frozenset[str] = frozenset()
 
@@ -151,7 +153,8 @@ def perform(
         (folder / METRICS).unlink(missing_ok=True)
     with open_log(folder / LOG) as log:
         ends = ending(run, context.job(run), context.env)
-        watched = Watched(context.diverged_at, ends, runs.read_epochs(folder))
+        at = run.train.diverged_at if context.diverged_at is None else context.diverged_at
+        watched = Watched(at, ends, runs.read_epochs(folder))
         output = Output(log, watched.before(on_record))
         end = _launch(run, context, output, watched)
     _collect(run, context, output)
@@ -243,13 +246,8 @@ def _collect(run: Planned, context: Context, output: Output) -> None:
         return
     folder = context.folder(run)
     collect_results(context.job(run), context.results, folder)
-    if output.records and not context.rehearsed and _newest_epoch(folder) < max(output.records):
+    if not context.rehearsed and lacks(folder, output.records):
         write_records(folder, output.records, _constants(run))
-
-
-def _newest_epoch(folder: Path) -> int:
-    """The last epoch in the folder's metrics.jsonl; 0 without one."""
-    return max((int(record["epoch"]) for record in runs.read_epochs(folder)), default=0)
 
 
 def _constants(run: Planned) -> dict[str, Any]:
@@ -258,8 +256,8 @@ def _constants(run: Planned) -> dict[str, Any]:
     if instance := run.backend.machine(run.options):
         constants["device"] = instance.gpu_model or "CPU"
     for name in ("strategy", "precision"):
-        value = getattr(run.train, name)
-        if value != "auto":
+        value = run.settings.get(name)
+        if value not in (None, "auto"):
             constants[name] = value
     return constants
 

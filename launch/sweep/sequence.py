@@ -10,6 +10,7 @@ from pathlib import Path
 from launch.core import runs
 from launch.core.clock import duration
 from launch.core.errors import Ended
+from launch.core.metrics import in_words, newest
 from launch.core.runs import RUN, Run
 from launch.sweep import table
 from launch.sweep.output import Record
@@ -119,11 +120,22 @@ def _watch(work: Work, ended: Sequence[Run], run: Planned, context: Context) -> 
     finished = list(ended)
 
     def show(record: Record) -> None:
-        share = record["epoch"] / run.train.epochs
+        share, how_far = _share(record, run.train.epochs)
         left = _time_left(work, finished, run.name, context.clock.now() - started, share)
-        context.show(f"{place}, epoch {record['epoch']}/{run.train.epochs}{left}")
+        context.show(f"{place}, {how_far}{left}")
 
     return show
+
+
+def _share(record: Record, epochs: int | None) -> tuple[float, str]:
+    """How much of its training is done, 0 where nothing says it, and in words: of a script its metrics.
+
+    epochs: of the whole training, None where only the script knows.
+    """
+    epoch = record.get("epoch")
+    if epochs is None or epoch is None:
+        return 0.0, in_words(newest([record]))
+    return epoch / epochs, f"epoch {epoch}/{epochs}"
 
 
 def _time_left(work: Work, ended: Sequence[Run], current: str = "", elapsed_s: float = 0.0, share: float = 0.0) -> str:

@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from launch.core.backend import BACKENDS
+from launch.core.training.options import ScriptOptions
+from launch.sweep.arguments import is_argument
 from trainer.errors import SettingsError
 from trainer.settings.registry import check_name, did_you_mean
 from trainer.settings.yaml_file import read_typed
 
-KEYS = ("name", "about", "backend", "rehearse", "options", "fixed", "grid", "runs", "skip", "small")
+# What trains in place of our trainer: the same as under `fixed`.
+SCRIPT = tuple(ScriptOptions.model_fields)
 # Keys that `small` may change.
-IN_SMALL = ("backend", "rehearse", "options", "fixed", "grid", "runs", "skip")
+IN_SMALL = ("backend", "rehearse", "options", "fixed", "grid", "runs", "skip", *SCRIPT)
+KEYS = ("name", "about", "small", *IN_SMALL)
 DEFAULT_BACKEND = "local"
 NAME = r"[A-Za-z0-9]([A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
 
@@ -77,7 +81,7 @@ def parse(content: Any, where: str, *, small: bool = False) -> Spec:
         backend=backend,
         rehearse=_boolean(values.get("rehearse", False), f"{where}, rehearse"),
         options=_by_backend(values.get("options", {}), where),
-        fixed=_mapping(values.get("fixed", {}), f"{where}, fixed"),
+        fixed=_fixed(values, where),
         grid={name: _values(axis) for name, axis in _mapping(values.get("grid", {}), f"{where}, grid").items()},
         runs=tuple(_each(values.get("runs", ()), f"{where}, runs")),
         skip=tuple(_each(values.get("skip", ()), f"{where}, skip")),
@@ -95,13 +99,32 @@ def _changed(values: dict[str, Any], changes: dict[str, Any], where: str) -> dic
     return changed
 
 
+def _fixed(values: Values, where: str) -> dict[str, Any]:
+    """The settings of every run: those under `fixed`, and what trains in place of our trainer."""
+    fixed = _mapping(values.get("fixed", {}), f"{where}, fixed")
+    script = {name: values[name] for name in SCRIPT if name in values}
+    for name in script:
+        if name in fixed:
+            raise SettingsError(f"{where} gives {name} twice, also under `fixed`; leave one of them out.")
+    if isinstance(script.get("args"), dict):
+        raise SettingsError(
+            f"{where}, args: must be a text or a list, such as `args: --epochs 2`; arguments by name are args.lr under "
+            "`fixed`, `grid` or `runs`."
+        )
+    return {**fixed, **script}
+
+
 def _mapping(content: Any, where: str) -> dict[str, Any]:
-    """The content by name, names spelled with underscores."""
+    """The content by name, names spelled with underscores but for those of a script's own arguments."""
     if content is None:
         return {}
     if not isinstance(content, dict):
         raise SettingsError(f"{where} must hold `name: value` lines, not {content!r}.")
-    return {str(name).replace("-", "_"): value for name, value in content.items()}
+    return {_spelt(str(name)): value for name, value in content.items()}
+
+
+def _spelt(name: str) -> str:
+    return name if is_argument(name) else name.replace("-", "_")
 
 
 def _boolean(given: Any, where: str) -> bool:

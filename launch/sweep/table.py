@@ -7,6 +7,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from launch.core import metrics
 from launch.core.cells import harmless
 from launch.core.clock import duration
 from launch.core.runs import Run
@@ -21,12 +22,31 @@ CSV = "runs.csv"
 TYPICAL = ("images_per_s", "step_ms", "data_wait_ms", "forward_ms", "backward_ms", "communication_ms", "optimizer_ms",
            "eval_s", "gpu_utilization_percent")  # fmt: skip
 LAST = ("world_size", "replicas", "nodes", "device", "strategy", "precision", "parameters", "global_batch")
+# Columns of a run, which a script's metrics do not replace.
+TAKEN = ("name", "state", "reason", "exit_code", "backend", "records", "started", "seconds", "usd_per_hour", "usd")
+SHOWN_METRICS = 6  # in the closing table
 FINAL = ("train_loss", "train_top1", "eval_loss", "eval_top1")
 
 
 def row(run: Run) -> dict[str, Any]:
-    """A run's line of runs.csv.  seconds_per_epoch: steady, without evaluation; seconds: of the whole run."""
+    """A run's line of runs.csv.  seconds: of the whole run."""
     values = {"name": run.name, "state": run.state, "reason": run.reason, "exit_code": run.exit_code, **run.point}
+    measured = _of_script(run) if run.is_script else _of_trainer(run)
+    # A point's own value goes before what was measured under the same name: it is what was requested.
+    return {**values, **{name: value for name, value in measured.items() if name not in values}}
+
+
+def _of_script(run: Run) -> dict[str, Any]:
+    """Each metric of the script: the newest value, and the best where the name says which way is better."""
+    measured: dict[str, Any] = {"backend": run.backend, "records": len(run.epochs)}
+    bill = {"started": run.started, "seconds": run.seconds, "usd_per_hour": run.usd_per_hour, "usd": run.usd}
+    own: dict[str, Any] = dict(metrics.newest(run.epochs))
+    own |= {f"best_{name}": metrics.best(run.epochs, name) for name in own if metrics.direction(name)}
+    return {**measured, **bill, **{name if name not in TAKEN else f"metric.{name}": own[name] for name in own}}
+
+
+def _of_trainer(run: Run) -> dict[str, Any]:
+    """seconds_per_epoch: steady, without evaluation."""
     measured: dict[str, Any] = {"backend": run.backend, **{name: run.last.get(name) for name in LAST}}
     measured |= {"epochs": len(run.epochs), "seconds_per_epoch": run.typical("epoch_s")}
     measured |= {name: run.typical(name) for name in TYPICAL}
@@ -34,9 +54,7 @@ def row(run: Run) -> dict[str, Any]:
     measured |= {"peak_memory_mib": _most(run, "peak_memory_mib")}
     measured |= {name: _newest(run, name) for name in FINAL}
     measured |= {"best_top1": _most(run, "eval_top1"), "started": run.started, "seconds": run.seconds}
-    measured |= {"usd_per_hour": run.usd_per_hour, "usd": run.usd, "usd_per_epoch": run.usd_per_epoch}
-    # A point's own value goes before what was measured under the same name: it is what was requested.
-    return {**values, **{name: value for name, value in measured.items() if name not in values}}
+    return measured | {"usd_per_hour": run.usd_per_hour, "usd": run.usd, "usd_per_epoch": run.usd_per_epoch}
 
 
 def _newest(run: Run, name: str) -> Any:
@@ -99,6 +117,10 @@ def outcome(run: Run) -> str:
     state = f"{run.state} after {duration(timedelta(seconds=run.seconds or 0.0))}"
     if run.state != "done":
         return f"{state}: {run.reason}"
+    if run.is_script:
+        texts = [metrics.in_words(metrics.newest(run.epochs)), "" if run.usd is None else f"{run.usd:.2f} USD"]
+        told = ", ".join(filter(None, texts))
+        return f"{state}: {told}" if told else state
     values = [
         (run.typical("epoch_s"), "{:.1f} s per epoch"),
         (run.typical("images_per_s"), "{:,.0f} images/s"),
@@ -111,6 +133,9 @@ def outcome(run: Run) -> str:
 
 def closing_table(runs: Sequence[Run]) -> str:
     """Every run with what was measured."""
+    names = metrics.metrics_of(record for run in runs if run.is_script for record in run.epochs)
+    if any(run.is_script for run in runs):
+        return _of_scripts(runs, names[:SHOWN_METRICS])
     rows = [
         [
             run.name, run.state, str(run.replicas or ""), _number(run.typical("epoch_s"), 2),
@@ -121,6 +146,17 @@ def closing_table(runs: Sequence[Run]) -> str:
     ]  # fmt: skip
     columns = ["run", "state", "GPUs", "s/epoch", "images/s", "comm. ms", "MiB", "accuracy", "USD"]
     return _table(columns, rows, optional=("MiB", "comm. ms", "images/s"))
+
+
+def _of_scripts(runs: Sequence[Run], names: Sequence[str]) -> str:
+    """The runs of a script, each with the newest values of these metrics, and how far it came."""
+    axes = [axis for axis in metrics.AXES if any(axis in metrics.newest(run.epochs) for run in runs)][:1]
+    rows = []
+    for run in runs:
+        own = metrics.newest(run.epochs)
+        values = [metrics.shown(own.get(name)) for name in (*axes, *names)]
+        rows.append([run.name, run.state, _time(run.seconds), *values, _number(run.usd, 2)])
+    return _table(["run", "state", "took", *axes, *names, "USD"], rows, optional=tuple(reversed(names[1:])))
 
 
 def log_hint(folder: Path) -> str:

@@ -5,7 +5,6 @@ from importlib import import_module
 
 from launch.core.job import Job
 from launch.core.together import Member, Submit, Together
-from launch.core.training.classifier import Classifier
 from launch.sweep.folder import job_name
 from launch.sweep.planned import Planned
 from launch.sweep.runner import Context
@@ -41,4 +40,4 @@ def _submit(where: str) -> Submit:
 def _member(run: Planned, work: Work, context: Context) -> Member:
     before = work.before.get(run.name)
     is_unseen = before is None or before.state not in ENDED
-    return Member(context.job(run), context.folder(run), Job(Classifier(run.train), run.where), is_unseen)
+    return Member(context.job(run), context.folder(run), Job(run.train, run.where), is_unseen)

@@ -44,6 +44,11 @@ class Training(ABC):
 
     @property
     @abstractmethod
+    def record(self) -> dict[str, Any]:
+        """The same as JSON has it, for the record of a run: what makes two runs alike or different."""
+
+    @property
+    @abstractmethod
     def label(self) -> str:
         """Two or three words for the name of a job that has none: imagenet-resnet18."""
 
@@ -59,6 +64,20 @@ class Training(ABC):
     @abstractmethod
     def check_ranks(self, nodes: int, processes: int) -> None:
         """Raises SettingsError where the training cannot be shared among so many processes on each of `nodes`."""
+
+    @abstractmethod
+    def check_replicas(self, replicas: int) -> None:
+        """Raises SettingsError where an update cannot be shared among so many GPUs, or CPU ranks."""
+
+    @property
+    def strategy(self) -> str:
+        """How its processes share an update, where that says how many GPUs a process has: dp, single or ddp."""
+        return "ddp"
+
+    @property
+    def starts_own(self) -> bool:
+        """Whether each of its processes starts others, so that only it knows on how many GPUs it trains."""
+        return False
 
     @abstractmethod
     def on_gpus(self) -> Self:
@@ -168,6 +187,11 @@ class Training(ABC):
     def epochs(self) -> int | None:
         """How many it trains for, where that is known."""
         return None
+
+    @property
+    def diverged_at(self) -> float:
+        """How many times its lowest a training loss is that means no good any more; 0 where a loss may be anything."""
+        return 0.0
 
     @abstractmethod
     def expect(

@@ -50,6 +50,10 @@ class Classifier(Training):
         return dict(self.config)
 
     @property
+    def record(self) -> dict[str, Any]:
+        return self.config.model_dump(mode="json")
+
+    @property
     def label(self) -> str:
         return f"{self.config.dataset}-{self.config.model}"
 
@@ -64,6 +68,13 @@ class Classifier(Training):
                 "--strategy ddp."
             )
         check_batches(self.config, ranks)
+
+    def check_replicas(self, replicas: int) -> None:
+        check_batches(self.config, replicas)
+
+    @property
+    def strategy(self) -> str:
+        return self.config.strategy
 
     def on_gpus(self) -> Classifier:
         return self if self.config.device == "cpu" else self._with(device="cuda")
@@ -138,6 +149,10 @@ class Classifier(Training):
     @property
     def epochs(self) -> int | None:
         return self.config.epochs
+
+    @property
+    def diverged_at(self) -> float:
+        return 3.0
 
     def expect(
         self, instance: Instance, nodes: int, *, gpus: int | None = None, on_ebs: bool, images: Images | None = None

@@ -89,6 +89,16 @@ class Script(Training):
         return {"script": self.arguments, "variables": self.variables}
 
     @property
+    def record(self) -> dict[str, Any]:
+        many = 2 if self.arguments[0] == "-m" else 1
+        return {
+            "script": " ".join(self.arguments[:many]),
+            "args": list(self.arguments[many:]),
+            "processes": self.processes_by,
+            "data_dir": None if self.data_dir is None else str(self.data_dir),
+        }
+
+    @property
     def label(self) -> str:
         """The script's name: train, of src/train.py, of package.train."""
         first, *rest = self.arguments
@@ -106,6 +116,13 @@ class Script(Training):
 
     def check_ranks(self, nodes: int, processes: int) -> None:
         """A script takes any number."""
+
+    def check_replicas(self, replicas: int) -> None:
+        """A script takes any number."""
+
+    @property
+    def starts_own(self) -> bool:
+        return self.processes_by == "one"
 
     def on_gpus(self) -> Script:
         return self

@@ -60,7 +60,7 @@ def test_small_replaces_values_and_leaves_the_rest() -> None:
 def test_overrides_hold_for_every_run_and_win_over_the_file() -> None:
     found = planned(parsed(fixed=TINY, grid={"gpus": [1, 2]}), {"epochs": "3", "global_batch_size": "16"})
 
-    assert {(run.train.epochs, run.train.global_batch_size) for run in found.values()} == {(3, 16)}
+    assert {(run.settings["epochs"], run.settings["global_batch_size"]) for run in found.values()} == {(3, 16)}
     assert "batch_size" not in found["gpus-1"].given
 
 
@@ -74,8 +74,9 @@ def test_a_batch_given_for_a_run_replaces_the_one_of_all_runs() -> None:
     fixed = {**{k: v for k, v in TINY.items() if k != "batch_size"}, "global_batch_size": 64}
     found = planned(parsed(fixed=fixed, runs=[{"name": "ramp", "batch_ramp": "0:8,1:16"}, {"batch_size": 4}]))
 
-    assert found["ramp"].train.batch_ramp == {0: 8, 1: 16}
-    assert (found["batch-size-4"].train.batch_size, found["batch-size-4"].train.global_batch_size) == (4, None)
+    assert found["ramp"].settings["batch_ramp"] == {"0": 8, "1": 16}
+    settings = found["batch-size-4"].settings
+    assert (settings["batch_size"], settings["global_batch_size"]) == (4, None)
 
 
 def test_runs_of_long_or_like_values_have_names_of_their_own() -> None:

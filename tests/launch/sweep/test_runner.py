@@ -28,7 +28,7 @@ def output_of(*lines: str) -> Output:
 def test_metric_lines_become_records_whichever_process_wrote_them() -> None:
     output = output_of("[0] [METRIC] epoch=1 epoch_s=2.5 world_size=2", "[METRIC] epoch=2 train_loss=nan", "epoch 2/2")
 
-    assert output.records == {1: {"epoch": 1, "epoch_s": 2.5, "world_size": 2}, 2: {"epoch": 2, "train_loss": None}}
+    assert output.records == [{"epoch": 1, "epoch_s": 2.5, "world_size": 2}, {"epoch": 2, "train_loss": None}]
     assert output.last == "epoch 2/2"
 
 
@@ -89,8 +89,8 @@ def test_results_that_a_launcher_fetched_come_into_the_runs_folder(tmp_path: Pat
 
 
 def test_records_of_a_log_are_added_to_those_of_earlier_starts(tmp_path: Path) -> None:
-    write_records(tmp_path, {1: {"epoch": 1, "epoch_s": 1.0}, 2: {"epoch": 2, "epoch_s": 1.0}}, {"device": "A10G"})
-    write_records(tmp_path, {2: {"epoch": 2, "epoch_s": 7.0}}, {"device": "A10G"})
+    write_records(tmp_path, [{"epoch": 1, "epoch_s": 1.0}, {"epoch": 2, "epoch_s": 1.0}], {"device": "A10G"})
+    write_records(tmp_path, [{"epoch": 2, "epoch_s": 7.0}], {"device": "A10G"})
 
     assert runs.read_epochs(tmp_path) == (
         {"device": "A10G", "epoch": 1, "epoch_s": 1.0}, {"device": "A10G", "epoch": 2, "epoch_s": 7.0},
