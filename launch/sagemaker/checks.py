@@ -32,6 +32,8 @@ ENDING_S = 600
 DISK_USD = 0.14
 
 
+LONGEST_VALUE = 2500
+
 # What no shell changes.
 _PLAIN = re.compile(r"[A-Za-z0-9_\-+=:,./@%]*")
 
@@ -177,6 +179,13 @@ def _check_words(train: Training) -> None:
             raise SettingsError(
                 f"--{name} {text!r}: a shell in SageMaker's container would split or change it; use letters, digits "
                 "and _ - + = : , . / @ % only."
+            )
+        # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html, HyperParameters; the
+        # script's folders are still to come.
+        if len(text) > LONGEST_VALUE - 300:
+            raise SettingsError(
+                f"--{name}: {len(text):,} characters, and SageMaker takes {LONGEST_VALUE:,} in a setting; put long "
+                "values into a file of the source."
             )
 
 

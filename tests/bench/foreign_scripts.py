@@ -28,7 +28,10 @@ trainer.fit(BoringModel())
 """
 # Name -> the module whose file is copied, and what it prints when it has worked.
 SCRIPTS = {
-    "accelerate": ("accelerate.test_utils.scripts.test_script", "Num processes: 2"),
+    "accelerate": (
+        "accelerate.test_utils.scripts.test_sync",
+        "**Test Distributed `no_sync` context manager with multiple forwards**",
+    ),
     "lightning": ("", "`Trainer.fit` stopped: `max_epochs=1` reached."),
     "torch": ("torch.utils.collect_env", "PyTorch version:"),
 }

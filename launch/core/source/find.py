@@ -137,7 +137,7 @@ def _script(path: Path, given: Path) -> Path:
         mode = os.stat(path).st_mode
     except OSError as error:
         if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-            raise SettingsError(f"--script: there is no file {shown}{_nearest(path)}.") from None
+            raise SettingsError(f"--script: there is no file {shown}{_nearest(path) or '.'}") from None
         raise SettingsError(f"--script: cannot read {shown} ({error.strerror}).") from None
     if stat.S_ISDIR(mode):
         raise SettingsError(f"--script: {shown} is a folder; name the file in it, or give its module as --module.")

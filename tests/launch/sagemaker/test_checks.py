@@ -2,6 +2,8 @@
 
 import pytest
 
+from launch.core.job import Job
+from launch.core.training.script import Script
 from launch.sagemaker.checks import DATA_DISK_GB, DISK_GB, ENDING_S
 from tests.launch.sagemaker.known import resolve
 from tests.launch.sagemaker.world import Stage
@@ -222,3 +224,11 @@ def test_own_tags_and_environment_are_kept_with_their_equals_signs() -> None:
 @pytest.mark.parametrize(("settings", "detaches"), [({}, False), ({"detach": True}, True), ({"wait": False}, True)])
 def test_no_wait_is_another_word_for_detach(settings: dict[str, bool], detaches: bool) -> None:
     assert resolve(**settings).detaches is detaches
+
+
+def test_a_scripts_arguments_are_within_sagemakers_limits() -> None:
+    """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html, HyperParameters"""
+    options = job().where
+    with pytest.raises(SettingsError, match=r"--script: 3,\d+ characters, and SageMaker takes 2,500 in a setting"):
+        resolve(Job(Script(("train.py", "x" * 3000)), options))
+    assert resolve(Job(Script(("train.py", "a b", "$(c)", "é")), options)).channels == ()
