@@ -4,7 +4,9 @@ import pytest
 
 from launch.core.job import Job
 from launch.core.training.script import Script
+from launch.sagemaker import checks
 from launch.sagemaker.checks import DATA_DISK_GB, DISK_GB, ENDING_S
+from tests.launch.sagemaker import known
 from tests.launch.sagemaker.known import resolve
 from tests.launch.sagemaker.world import Stage
 from trainer.errors import SettingsError
@@ -228,7 +230,7 @@ def test_no_wait_is_another_word_for_detach(settings: dict[str, bool], detaches:
 
 def test_a_scripts_arguments_are_within_sagemakers_limits() -> None:
     """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html, HyperParameters"""
-    options = job().where
+    options = known.job().where
     with pytest.raises(SettingsError, match=r"--script: 3,\d+ characters, and SageMaker takes 2,500 in a setting"):
-        resolve(Job(Script(("train.py", "x" * 3000)), options))
-    assert resolve(Job(Script(("train.py", "a b", "$(c)", "é")), options)).channels == ()
+        checks.resolve(Job(Script(("train.py", "x" * 3000)), options))
+    assert checks.resolve(Job(Script(("train.py", "a b", "$(c)", "é")), options)).channels == ()
