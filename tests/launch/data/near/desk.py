@@ -63,7 +63,7 @@ class NearDesk(Desk):
     def words_of(self, instance: Any) -> list[str]:
         """The words of its user data after `launch.data publish`."""
         script = script_of(instance)
-        (line,) = re.findall(r"^PUBLISH=\((.*)\) *#", script, re.MULTILINE)
+        (line,) = re.findall(r"^PUBLISH=\((.*)\) *(?:#.*)?$", script, re.MULTILINE)
         return [word if not word.startswith("--connections") else "--connections=1" for word in shlex.split(line)]
 
     def publish_on(self, instance: Any, code: int = 0, reason: str = "done") -> None:
