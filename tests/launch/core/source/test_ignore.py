@@ -29,6 +29,7 @@ PATTERNS = {
     "all but one folder": ("/*\n!/src\n", ["src/a/b.py", "c"], ["src/a/b.py"]),
     "a folder that is taken back and not what is ignored in it": ("*.log\n!/src\n", ["src/a.log", "src/b"], ["src/b"]),
     "stars for folders": ("a/**/z\n**/tmp\n", ["a/z", "a/b/c/z", "q/tmp/x", "z"], ["z"]),
+    "all folders below a folder": ("x/**/\n", ["x/a", "x/b/c", "y/x/d"], ["x/a", "y/x/d"]),
     "all below a folder": ("x/**\n", ["x/a", "x/b/c", "y/x/a"], ["y/x/a"]),
     "comments, spaces and Windows": ("# a\r\nb  \r\n\r\n\\#c\r\n", ["a", "b", "#c"], ["a"]),
     "patterns that are none": ("!\n[z-a]\n\\\na\n", ["a", "b"], ["b"]),

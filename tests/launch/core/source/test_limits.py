@@ -28,9 +28,12 @@ def test_files_are_not_counted_for_ever(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(walk, "_MOST_SEEN", 20)
     monkeypatch.setattr(walk, "MOST_FILES", 10)
     write(tmp_path, dict.fromkeys(["train.py", *(f"{i}/x" for i in range(50))], ""))
+    read: list[object] = []
+    monkeypatch.setattr(os, "scandir", lambda path, scan=os.scandir: read.append(path) or scan(path))
 
     with pytest.raises(SettingsError, match="more than 20 files"):
         source(tmp_path)
+    assert len(read) == 22  # the top, and a folder for each file up to the first too many
 
 
 def test_too_many_bytes_are_refused_with_the_files_to_blame(tmp_path: Path) -> None:
