@@ -39,9 +39,12 @@ def test_a_page_has_no_placeholder_left(page: Path) -> None:
 @pytest.mark.parametrize("line", commands())
 def test_readmes_launches_can_be_planned(line: str, tmp_path: Path) -> None:
     words = [word for word in shlex.split(line) if word not in ("--rehearse", "--dry-run")]
-    env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"}
+    words.insert(words.index("--") if "--" in words else len(words), "--dry-run")
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here/train.py").touch()  # the user's own script
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true", "PYTHONPATH": str(ROOT)}
     ended = subprocess.run(
-        [sys.executable, "-m", *words, "--dry-run"], cwd=ROOT, env=env, capture_output=True, text=True, check=False
+        [sys.executable, "-m", *words], cwd=tmp_path / "here", env=env, capture_output=True, text=True, check=False
     )
 
     assert ended.returncode == 0, ended.stderr
