@@ -27,6 +27,7 @@ from trainer.config import TrainConfig
 from trainer.contract import (
     CURVES,
     METRICS,
+    OUTCOME,
     PLAIN_WEIGHTS,
     SAGEMAKER_ARCHIVE,
     SAGEMAKER_CHANNEL,
@@ -142,7 +143,7 @@ def _run_script(words: Sequence[str], env: MutableMapping[str, str]) -> int:
         return Exit.DONE  # AWS's toolkit starts one per GPU, and the first of them starts the rest
     code = run([*words[:place], *given, *words[place:]], env)
     if code == Exit.DONE and ranks.is_head:
-        _copy_results(Path(base / SAGEMAKER_CHECKPOINTS.name), _model_dir(env))
+        _copy_results(Path(base / SAGEMAKER_CHECKPOINTS.name), _model_dir(env), (*RESULTS, OUTCOME))
     return code
 
 
@@ -156,13 +157,13 @@ def _hand_over(config: TrainConfig, model_dir: PurePosixPath, *, with_code: bool
     with_code: and what an endpoint loads them with.
     """
     assert config.run_dir is not None
-    _copy_results(config.run_dir, model_dir)
+    _copy_results(config.run_dir, model_dir, RESULTS)
     if with_code:
         _add_code(model_dir)
 
 
-def _copy_results(run_dir: Path, model_dir: PurePosixPath) -> None:
-    for name in RESULTS:
+def _copy_results(run_dir: Path, model_dir: PurePosixPath, names: Sequence[str]) -> None:
+    for name in names:
         try:
             if (run_dir / name).exists():
                 shutil.copy(run_dir / name, model_dir)
