@@ -100,7 +100,7 @@ class Commands:
         names = [row["Prefix"].split("/")[1] for row in folders]
         records = {name: read_json(aws, bucket, f"data/{name}/{RECORD}") for name in names}
         self._say(show.listing(aws.region, records, find_snapshots(aws)))
-        for line in running(aws):
+        for line in running(aws).values():
             self._say(line)
         return Exit.DONE
 
@@ -144,6 +144,8 @@ class Commands:
             return dry_run(plan, options.dry_run, self._say)
         if plan.problem:
             raise plan.problem
+        if name in (published := running(aws)):
+            raise SettingsError(published[name])
         self._say(plan.brief)
         for fact in plan.facts:
             self._say(f"  {fact.name}: {fact.text}")

@@ -203,17 +203,17 @@ def on_this_machine(source: str) -> TrainerError:
     )
 
 
-def running(aws: Aws) -> list[str]:
-    """A line for each instance that publishes now."""
+def running(aws: Aws) -> dict[str, str]:
+    """A line for each data set that an instance publishes now, by its name."""
     filters = [{"Name": "tag-key", "Values": [PUBLISHES_TAG]}, {"Name": "instance-state-name", "Values": list(LIVING)}]
-    lines = []
+    lines = dict[str, str]()
     for row in aws.pages("ec2", "DescribeInstances", "Reservations", {"Filters": filters}):
         for node in row["Instances"]:
             tags = tag_values(node)
             if not foreign_tag(tags, has_deadline=True):
-                name, deadline = tags[PUBLISHES_TAG], tags[DEADLINE_TAG]
-                lines.append(
-                    f"{node['InstanceId']} ({node['InstanceType']}) publishes {name}, until {deadline} at the latest; "
-                    f"python -m launch.data stop {name} ends it"
+                name = tags[PUBLISHES_TAG]
+                lines[name] = (
+                    f"{node['InstanceId']} ({node['InstanceType']}) publishes {name}, until {tags[DEADLINE_TAG]} at "
+                    f"the latest; python -m launch.data stop {name} ends it"
                 )
     return lines

@@ -103,6 +103,10 @@ def test_a_user_who_leaves_finds_the_same_instance_again(desk: NearDesk) -> None
     (there,) = desk.instances
     assert desk.type("list") == 0
     assert f"{there.id} (c6id.2xlarge) publishes {NAME}, until " in desk.text
+    desk.account.put_json(f"data/{NAME}/published.json", {"name": NAME, "state": "published", "digest": 64 * "0"})
+    assert desk.type("delete", NAME, "--yes") == 2  # it would be published again behind the user's back
+    assert desk.s3()
+    desk.account.objects().pop(f"data/{NAME}/published.json")
 
     desk.node = NearDesk.pretend_on
     since = len(desk.account.requests)
