@@ -68,6 +68,7 @@ NODE, VOLUME, GROUP, CARD = (
 TRAINING = arn("sagemaker", "training-job/j")
 SNAPSHOT = ec2("snapshot/snap-1")
 DATA, DIGEST, BLOCKS = "aws-ddp-toolkit:dataset", "aws-ddp-toolkit:digest", "aws-ddp-toolkit:blocks"
+PARENT = {"ebs:ParentSnapshot": ec2("snapshot/snap-payroll")}
 VPC_IDS = {"sagemaker:VpcSubnets": ["subnet-prod"], "sagemaker:VpcSecurityGroupIds": ["sg-prod"]}
 
 
@@ -252,6 +253,9 @@ PUBLISHERS = [
     Row("data", "ebs:PutSnapshotBlock", SNAPSHOT, on(Name="payroll")),
     Row("data", "ebs:StartSnapshot", SNAPSHOT, {}),
     Row("data", "ebs:StartSnapshot", SNAPSHOT, {**asked(DATA), **new(owner=YOU)}),  # in somebody's name
+    # One that begins with another's blocks, to read them: https://docs.aws.amazon.com/ebs/latest/userguide/writesnapshots.html
+    Row("data", "ebs:StartSnapshot", SNAPSHOT, {**asked(DATA), **new(), **PARENT}),
+    Row("publisher", "ebs:StartSnapshot", SNAPSHOT, {**asked(DATA), **new(), **PARENT}),
     Row("data", "s3:PutObject", f"{BUCKET}/jobs/j/job.json"),
     Row("data", "s3:PutObject", f"{BUCKET}/aws-ddp-toolkit-builds/0.zip"),  # what a build would run
     Row("data", "s3:GetObject", f"{BUCKET}/jobs/j/run/model.pt"),
@@ -340,6 +344,7 @@ TWINS = [
     Row("builder", "codebuild:StartBuild", arn("codebuild", "project/aws-ddp-toolkit-images")),
     Row("data", "s3:PutObject", f"{BUCKET}/data/photos/manifest.json"),
     Row("data", "ebs:StartSnapshot", SNAPSHOT, {**asked(DATA), **new()}),
+    Row("publisher", "ebs:StartSnapshot", SNAPSHOT, {**asked(DATA), **new()}),
     Row("data", "ec2:CreateTags", SNAPSHOT, {**asked(DATA), **new(), "ec2:CreateAction": "StartSnapshot"}),
     Row("data", "ebs:PutSnapshotBlock", SNAPSHOT, on(**{DATA: "photos", DIGEST: "0"})),
     Row("data", "ec2:CopySnapshot", SNAPSHOT, on(**{DATA: "photos", DIGEST: "0"})),  # from it

@@ -1,5 +1,7 @@
 """Least privilege of launch.data publish --by instance: of who starts the instance, and of the instance itself."""
 
+from dataclasses import replace
+
 import pytest
 
 from launch.rehearse.aws.iam.needs import AccountView, needs
@@ -68,3 +70,16 @@ def test_what_is_no_data_set_stays_out_of_the_instances_reach(
     service: str, operation: str, params: dict[str, object]
 ) -> None:
     assert not all(allows([policy("publisher")], need) for need in needs(Request(service, operation, params), VIEW))
+
+
+@pytest.mark.parametrize("who", ["data", "publisher"])
+def test_no_snapshot_begins_with_the_blocks_of_another(who: str) -> None:
+    """It would be ours by its tags, and hold what the other holds, for us to read.
+
+    https://docs.aws.amazon.com/ebs/latest/APIReference/API_StartSnapshot.html
+    """
+    tags = [{"Key": key, "Value": value} for key, value in (OURS | {"aws-ddp-toolkit:owner": "AIDAME"}).items()]
+    for parent, may in (({}, True), ({"ParentSnapshotId": "snap-payroll"}, False)):
+        request = Request("ebs", "StartSnapshot", {"VolumeSize": 1, "Tags": tags, **parent})
+        asked = [replace(need, context={"aws:userid": "AIDAME", **need.context}) for need in needs(request, VIEW)]
+        assert all(allows([policy(who)], need) for need in asked) is may

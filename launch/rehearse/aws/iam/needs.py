@@ -249,7 +249,9 @@ def _ebs(call: Call, view: AccountView) -> Iterator[Need]:
     """https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonelasticblockstore.html"""
     if call.operation == "StartSnapshot":
         tags = _requested({tag["Key"]: tag["Value"] for tag in call.params.get("Tags", ())})
-        yield Need(_action(call), _new_snapshot(view), tags)
+        parent = call.params.get("ParentSnapshotId")
+        begun = {"ebs:ParentSnapshot": f"arn:aws:ec2:{view.region}::snapshot/{parent}"} if parent else {}
+        yield Need(_action(call), _new_snapshot(view), {**tags, **begun})
         if tags:
             yield Need("ec2:CreateTags", _new_snapshot(view), {**tags, "ec2:CreateAction": call.operation})
         return
