@@ -90,19 +90,18 @@ def axis_of(records: Iterable[Record], name: str) -> str:
     return next((axis for axis in AXES if most and counts[axis] == most), "")
 
 
-def course(records: Iterable[Record], name: str) -> tuple[str, list[tuple[float, float]]]:
-    """A metric over what its records are counted by, "record" where they do not say: that, and each (x, y) by x.
+def course(records: Iterable[Record], name: str, axis: str) -> list[tuple[float, float]]:
+    """A metric over what its records are counted by, where `axis` is empty over their number: (x, y), ordered by x.
 
     Of several values at one x the last counts.
     """
     own = [values for record in records if name in (values := values_of(record))]
-    axis = axis_of(own, name)
     found: dict[float, float] = {}
     for place, values in enumerate(own, 1):
         x = values.get(axis) if axis else place
         if x is not None:
             found[x] = values[name]
-    return axis or "record", sorted(found.items())
+    return sorted(found.items())
 
 
 def in_words(values: Mapping[str, float]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from launch.core import runs
 from launch.core.drawing.charts import Chart
 from launch.core.tables import terminal_width
-from launch.report import charts_learning, charts_scaling, charts_time, findings, tables
+from launch.report import charts_learning, charts_scaling, charts_time, findings, own, tables
 from launch.report.cost import priced
 from launch.report.findings import Findings
 from launch.report.options import ReportOptions
@@ -52,7 +52,10 @@ def _check(places: Sequence[Path], options: ReportOptions) -> None:
 
 def all_charts(results: Findings) -> list[Chart | str]:
     """Every chart there is data for, and for the others a sentence why not; empty where another says it."""
+    if results.is_of_scripts:
+        return own.charts(results.own)
     return [
+        *own.charts(results.own),
         *charts_scaling.all_scaling(results.series, results.laws, results.unit),
         *charts_time.all_time(results.points, results.unit),
         *charts_learning.all_learning(results.points, results.series, results.compared, results.unit),
@@ -71,7 +74,7 @@ def _write(
     figures.mkdir(parents=True, exist_ok=True)
     pictures = [(chart, picture.save(chart, figures, options.format)) for chart in charts]
     by_name = {chart.name: chart for chart in charts}
-    foremost = [by_name[name] for name in FOREMOST if name in by_name]
+    foremost = [by_name[name] for name in FOREMOST if name in by_name] or charts
     written = [options.out / PAGE, options.out / TABLE, *([figures] if charts else [])]
     if foremost:
         picture.save_overview(foremost, options.out / OVERVIEW)
@@ -89,7 +92,9 @@ def _remove_earlier(out: Path) -> None:
     if not (out / PAGE).is_file() or MARK not in (out / PAGE).read_text(encoding="utf-8", errors="replace"):
         return
     names = [name for _, charts, _ in SECTIONS for name in charts]
-    for path in (out / OVERVIEW, *(out / FIGURES / f"{name}.{kind}" for name in names for kind in FORMATS)):
+    pictures = [out / FIGURES / f"{name}.{kind}" for name in names for kind in FORMATS]
+    pictures += [path for kind in FORMATS for path in (out / FIGURES).glob(f"{own.CHART}*.{kind}")]
+    for path in (out / OVERVIEW, *pictures):
         path.unlink(missing_ok=True)
 
 
@@ -97,9 +102,9 @@ def _print(results: Findings, missing: Sequence[str], written: Sequence[Path], s
     say(f"{findings.title(results)}\n")
     for sentence in findings.sentences(results):
         say(sentence)
-    series = tables.tables(results).get("series")
-    if series:
-        say(f"\n{tables.as_text(series, width=terminal_width())}")
+    every = tables.tables(results)
+    for table in (every[name] for name in ("metrics", "series") if name in every):
+        say(f"\n{tables.as_text(table, width=terminal_width())}")
     for run in [run for run in results.runs if run.state == "failed"][:10]:
         say(f"failed: {run.name}: {run.reason or 'no reason is recorded'}")
     if missing:

@@ -1,9 +1,10 @@
 """The main results in sentences.  Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from launch.core.drawing.charts import TIMES, figure
+from launch.core.metrics import shown
 from launch.core.runs import Run
 from launch.report.baseline import baseline_of, check_used
 from launch.report.cost import Reached, cost, reached
@@ -12,6 +13,8 @@ from launch.report.largebatch import Comparison, compare
 from launch.report.laws import Law, law_of
 from launch.report.laws import sentence as law_in_words
 from launch.report.learnt import called, learning
+from launch.report.own import LEFT_OUT, Own, own_of
+from launch.report.own import sentences as of_own
 from launch.report.points import Point, points
 from launch.report.series import Series, efficiency, named, scaling, speedup
 
@@ -20,7 +23,7 @@ from launch.report.series import Series, efficiency, named, scaling, speedup
 class Findings:
     """Everything that is computed from the runs.  unit: GPU or CPU rank; copies: names of runs that are others' copies.
 
-    unread: why runs could not be read; target: an accuracy in %; reached: where it was.
+    unread: why runs could not be read; target: an accuracy in %; reached: where it was; own: runs of scripts.
     """
 
     runs: tuple[Run, ...]
@@ -33,6 +36,12 @@ class Findings:
     unread: tuple[str, ...] = ()
     target: float | None = None
     reached: tuple[Reached, ...] = ()
+    own: Own = field(default_factory=lambda: Own((), ()))
+
+    @property
+    def is_of_scripts(self) -> bool:
+        """Whether there are metrics of scripts, and nothing of our trainer."""
+        return bool(self.own.runs and not self.points)
 
     @property
     def best(self) -> Series | None:
@@ -51,8 +60,9 @@ def find(
 
     Raises SettingsError for a baseline that is unknown, has several meanings, or cannot be compared with.
     """
-    own, copies = _without_copies(runs)
-    all_points = named(points(own))
+    single, copies = _without_copies(runs)
+    scripts = own_of(single)
+    all_points = named(points(run for run in single if run not in scripts.runs))
     base = baseline_of(all_points, baseline, runs) if baseline else None
     series = scaling(all_points, base)
     compared = compare(all_points, base)
@@ -60,7 +70,7 @@ def find(
     laws = [(one, law) for one in series if (law := law_of(one))]
     return Findings(
         tuple(runs), tuple(all_points), tuple(series), tuple(laws), compared, unit(runs), copies, tuple(unread), target,
-        tuple(reached(all_points, target)) if target else (),
+        tuple(reached(all_points, target)) if target else (), scripts,
     )  # fmt: skip
 
 
@@ -69,7 +79,8 @@ def _without_copies(runs: Sequence[Run]) -> tuple[list[Run], tuple[str, ...]]:
     own: dict[str, Run] = {}
     copies = []
     for run in runs:
-        content = repr((dict(run.settings), [dict(epoch) for epoch in run.epochs])) if run.epochs else str(run.folder)
+        is_ours = run.epochs and run.settings and not run.is_script  # a script's records may have no times in them
+        content = repr((dict(run.settings), [dict(epoch) for epoch in run.epochs])) if is_ours else str(run.folder)
         if own.setdefault(content, run) is not run:
             copies.append(run.name)
     return list(own.values()), tuple(copies)
@@ -86,6 +97,11 @@ def title(results: Findings) -> str:
         share = 100 * fast.value / last.replicas
         return f"{count} train {figure(times)}{TIMES} as fast as {base}: {share:.0f}% efficiency"
     many = counted(len(results.runs), "run")
+    if results.is_of_scripts:
+        first = results.own.bests[:1]
+        return (
+            f"{many}: {first[0].word} {first[0].metric} {shown(first[0].value)}, by {first[0].run}" if first else many
+        )
     if not results.points:
         return f"Nothing was measured: {many}, none with an epoch"
     most, least = (pick(point.replicas for point in results.points) for pick in (max, min))
@@ -96,15 +112,24 @@ def title(results: Findings) -> str:
 
 def sentences(results: Findings) -> list[str]:
     """The findings in sentences, the most important first."""
+    ours = [LEFT_OUT] if results.is_of_scripts else _of_ours(results)
+    return [
+        *(of_own(results.own) if results.own.runs else []),
+        *ours,
+        *_of_failures(results),
+        *_of_copies(results),
+        *[f"One run cannot be read and is left out: {sentence}" for sentence in results.unread],
+    ]
+
+
+def _of_ours(results: Findings) -> list[str]:
+    """What the records of our trainer show."""
     return [
         *_of_scaling(results),
         *_of_communication(results),
         *learning(results.points, results.compared, results.unit),
         *_of_cost(results),
         *_of_target(results),
-        *_of_failures(results),
-        *_of_copies(results),
-        *[f"One run cannot be read and is left out: {sentence}" for sentence in results.unread],
     ]
 
 

@@ -7,10 +7,12 @@ from importlib.resources import files
 
 from launch.core.drawing.charts import TIMES, Bars, Chart, alt, figure
 from launch.core.drawing.picture import data_uri
+from launch.core.metrics import shown
 from launch.report import findings
 from launch.report.cost import cost
 from launch.report.findings import Findings
 from launch.report.laws import limit
+from launch.report.own import CHART, MOST_TOLD
 from launch.report.series import efficiency, speedup
 from launch.report.tables import Table
 
@@ -43,7 +45,8 @@ def as_html(
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(folder.joinpath("report.html.j2").read_text(encoding="utf-8"))
     pictures = {chart.name: (chart, data_uri(svg), isinstance(chart, Bars), alt(chart)) for chart, svg in charts}
-    sections = [
+    sections = [("Metrics", [each for name, each in pictures.items() if name.startswith(CHART)], tables.get("metrics"))]
+    sections += [
         (heading, [pictures[name] for name in names if name in pictures], tables.get(table))
         for heading, names, table in SECTIONS
     ]
@@ -54,6 +57,8 @@ def as_html(
         tiles=tiles(results),
         sections=[section for section in sections if section[1] or section[2]],
         runs=tables.get("runs"),
+        has_ours=bool(results.points) or not results.own.runs,
+        has_scripts=bool(results.own.runs),
         missing=missing,
         made=made,
         mark=MARK,
@@ -68,7 +73,12 @@ def tiles(results: Findings) -> list[Tile]:
     """(name, figure, remark) of what a reader looks for first."""
     done = sum(run.state == "done" for run in results.runs)
     runs = ("Runs", str(len(results.runs)), f"{done} done" if done < len(results.runs) else "all done")
-    return [runs, *_scaling_tiles(results), *_accuracy_tile(results), *_cost_tile(results)]
+    return [runs, *_own_tiles(results), *_scaling_tiles(results), *_accuracy_tile(results), *_cost_tile(results)]
+
+
+def _own_tiles(results: Findings) -> list[Tile]:
+    bests = results.own.bests[:MOST_TOLD]
+    return [(f"{one.word.capitalize()} {one.metric}", shown(one.value), one.run) for one in bests]
 
 
 def _scaling_tiles(results: Findings) -> list[Tile]:

@@ -11,6 +11,7 @@ from launch.core.drawing.charts import DASH, Measured, figure, signed
 from launch.core.runs import Run
 from launch.core.tables import narrowed
 from launch.core.tables import table as aligned
+from launch.report import own
 from launch.report.cost import cost, per_accuracy
 from launch.report.findings import Findings
 from launch.report.identity import short
@@ -43,7 +44,7 @@ class Table:
 def tables(results: Findings) -> dict[str, Table]:
     """By name; those without a row are left out."""
     every = [of_series(results), of_points(results), of_costs(results), of_targets(results), of_batches(results)]
-    every.append(of_runs(results))
+    every += [of_metrics(results), of_runs(results)]
     return {table.name: table for table in every if table.rows}
 
 
@@ -130,14 +131,23 @@ def of_batches(results: Findings) -> Table:
     return Table("batches", "Large batches", columns, rows)
 
 
+def of_metrics(results: Findings) -> Table:
+    """Every run of a script, with its own metrics."""
+    columns, rows = own.columns_and_rows(results.own)
+    caption = "Metrics: the newest of each, and the best where its name says which way is better"
+    return Table("metrics", caption, columns, rows, optional=columns[:0:-1])
+
+
 def of_runs(results: Findings) -> Table:
     """Every run, with why it failed."""
     rows = tuple(
-        (run.name, run.state, run.reason or DASH, f"{run.replicas or DASH}", f"{len(run.epochs)}",
+        (run.name, run.state, run.reason or DASH, f"{run.replicas or run.point.get('gpus', DASH)}",
+         f"{len(run.epochs)}",
          f"{run.seconds:,.0f}" if run.seconds is not None else DASH)
         for run in results.runs
     )  # fmt: skip
-    columns = ("run", "state", "reason", f"{results.unit}s", "epochs", "whole, s")
+    records = "records" if results.is_of_scripts else "epochs"
+    columns = ("run", "state", "reason", f"{results.unit}s", records, "whole, s")
     return Table("runs", "Every run", columns, rows, 3)
 
 
@@ -167,8 +177,9 @@ def as_csv(results: Findings) -> str:
     rows = []
     for run in results.runs:
         point = points.get(id(run))
-        own = {f"point.{name}": value for name, value in run.point.items()}
-        rows.append(harmless({**_csv_row(run, point, series.get(id(point)), results.unit), **own}))
+        told = {f"point.{name}": value for name, value in run.point.items()}
+        told |= own.csv_row(run) if run in results.own.runs else {}
+        rows.append(harmless({**_csv_row(run, point, series.get(id(point)), results.unit), **told}))
     names = list(dict.fromkeys(name for row in rows for name in row))
     names.sort(key=lambda name: (name.startswith("point."), name if name.startswith("point.") else ""))
     text = StringIO()

@@ -25,15 +25,16 @@ def test_a_step_that_was_done_again_counts_as_it_was_last() -> None:
     [
         ([{"epoch": 1, "loss": 4.0}, {"epoch": 2, "loss": 3.0}], "epoch", [(1, 4.0), (2, 3.0)]),
         ([{"epoch": 1, "step": 10, "loss": 4.0}, {"epoch": 1, "step": 9, "loss": 3.0}], "step", [(9, 3.0), (10, 4.0)]),
-        ([{"loss": 4.0}, {"loss": 3.0}, {"acc": 1}], "record", [(1, 4.0), (2, 3.0)]),
+        ([{"loss": 4.0}, {"loss": 3.0}, {"acc": 1}], "", [(1, 4.0), (2, 3.0)]),
         ([{"step": 5, "acc": 1}, {"epoch": 1, "loss": 2.0}, {"epoch": 1, "loss": 1.0}], "epoch", [(1, 1.0)]),
-        ([{"step": 1, "loss": None}], "record", []),
+        ([{"step": 1, "loss": None}], "", []),
     ],
 )
 def test_a_metric_is_drawn_over_what_its_records_are_counted_by(
     records: list[dict[str, Any]], axis: str, places: list[tuple[float, float]]
 ) -> None:
-    assert metrics.course(records, "loss") == (axis, places)
+    assert metrics.axis_of(records, "loss") == axis
+    assert metrics.course(records, "loss", axis) == places
 
 
 @pytest.mark.parametrize(

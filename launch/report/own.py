@@ -1,0 +1,132 @@
+"""Runs of scripts of the user's own: what their own metrics show, as sentences, charts and a table.  Pure."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launch.core.drawing.charts import DASH, Bar, Bars, Chart, Line, Lines, exactly, lines_of, rows_of
+from launch.core.metrics import axis_of, best, course, direction, merged, metrics_of, newest, shown
+from launch.core.runs import Run
+
+CHART = "metric_"  # before the name of each chart
+MOST_CHARTS, MOST_TOLD, MOST_POINTS = 12, 4, 400
+SLIGHTEST = 1e-6  # of what is drawn on a logarithmic axis
+LOG_FROM = 100.0  # times the lowest
+HELD_OUT = re.compile(r"(^|[^a-z])(val|valid|validation|eval|test)([^a-z]|$)")
+LEFT_OUT = (
+    "Speedup, where the time goes, accuracy and the cost of an epoch are left out: they need the records of our own "
+    "trainer, with images_per_s and the like, and these runs are of a script."
+)
+
+
+@dataclass(frozen=True)
+class Best:
+    """The run with the best value of a metric; word: lowest or highest."""
+
+    metric: str
+    word: str
+    value: float
+    run: str
+
+
+@dataclass(frozen=True)
+class Own:
+    """runs: of scripts, with at least one record each; metrics: their names, in the order in which they came."""
+
+    runs: tuple[Run, ...]
+    metrics: tuple[str, ...]
+
+    @property
+    def bests(self) -> list[Best]:
+        """One for each metric whose name says which way is better; those of held-out data first."""
+        found = []
+        for metric in sorted(self.metrics, key=lambda name: not HELD_OUT.search(name.lower())):
+            values = [(value, run.name) for run in self.runs if (value := best(run.epochs, metric)) is not None]
+            if values:
+                pick, word = (min, "lowest") if direction(metric) == "lower" else (max, "highest")
+                value, name = pick(values, key=lambda pair: pair[0])
+                found.append(Best(metric, word, value, name))
+        return found
+
+
+def own_of(runs: Sequence[Run]) -> Own:
+    """The runs that a script's metrics are all there is of; one started by hand has no settings of any trainer."""
+    found = [run for run in runs if (run.is_script or not run.settings) and metrics_of(run.epochs)]
+    return Own(tuple(found), tuple(metrics_of(record for run in found for record in run.epochs)))
+
+
+def sentences(own: Own) -> list[str]:
+    """The best run by each metric."""
+    bests = own.bests
+    lines = [
+        f"The {one.word} {one.metric} is {shown(one.value)}, by {one.run} of {len(own.runs)} runs."
+        for one in bests[:MOST_TOLD]
+    ]
+    if not bests:
+        lines.append("No metric's name says which way is better, as loss and accuracy do; the table has the newest.")
+    return lines
+
+
+def charts(own: Own) -> list[Chart | str]:
+    """A chart of each metric over what its records are counted by; of one that is known once, a bar for each run."""
+    drawn: list[Chart | str] = [_chart(own, metric) for metric in own.metrics[:MOST_CHARTS]]
+    if left := own.metrics[MOST_CHARTS:]:
+        drawn.append(f"{len(left)} more metrics, which the table has: {', '.join(left)}.")
+    return drawn
+
+
+def _chart(own: Own, metric: str) -> Chart:
+    axis = axis_of((record for run in own.runs for record in run.epochs), metric)
+    courses = [(run.name, course(run.epochs, metric, axis)) for run in own.runs]
+    name = CHART + re.sub(r"[^a-z0-9]+", "_", metric.lower()).strip("_")
+    if all(len(places) < 2 for _, places in courses):
+        bars = [Bar(label, (places[-1][1],), shown(places[-1][1])) for label, places in courses if places]
+        rows, note = rows_of(bars)
+        return Bars(name, metric, metric, "run", ("",), rows, note=note)
+    lines = [Line(label, tuple((x, exactly(y)) for x, y in _thinned(places))) for label, places in courses if places]
+    drawn, note = lines_of(lines)
+    values = [y for _, places in courses for _, y in places]
+    is_log = min(values) >= SLIGHTEST and max(values) >= LOG_FROM * min(values)
+    return Lines(
+        name, f"{metric} over {axis or 'records'}", axis or "record", metric, drawn, is_log_y=is_log, note=note
+    )
+
+
+def _thinned(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """At most so many of the places as a picture shows, the last among them."""
+    step = -(-len(places) // MOST_POINTS)
+    return [*places[:-1:step], places[-1]]
+
+
+def columns_and_rows(own: Own) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """A row for each run: what tells it from the others, and of each metric the newest and the best value."""
+    points = list(dict.fromkeys(name for run in own.runs for name in run.point))
+    rated = [(metric, word) for metric in own.metrics if (word := _best_word(metric))]
+    priced = any(run.whole_usd is not None for run in own.runs)
+    columns = ("run", *points, "records", *own.metrics, *(f"{word} {metric}" for metric, word in rated),
+               *(["USD"] if priced else []))  # fmt: skip
+    return columns, tuple(_row(run, own, points, [metric for metric, _ in rated], priced=priced) for run in own.runs)
+
+
+def _best_word(metric: str) -> str:
+    return {"lower": "lowest", "higher": "highest", None: ""}[direction(metric)]
+
+
+def _row(run: Run, own: Own, points: Sequence[str], rated: Sequence[str], *, priced: bool) -> tuple[str, ...]:
+    last = newest(run.epochs)
+    values = [
+        *(last.get(metric) for metric in own.metrics), *(best(run.epochs, metric) for metric in rated),
+        *([run.whole_usd] if priced else []),
+    ]  # fmt: skip
+    own_values = [str(run.point[name]) if name in run.point else DASH for name in points]
+    return (run.name, *own_values, f"{len(merged(run.epochs)):,}", *(shown(value) or DASH for value in values))
+
+
+def csv_row(run: Run) -> dict[str, Any]:
+    """For table.csv: the newest value of each metric, and the best."""
+    last = newest(run.epochs)
+    found: dict[str, Any] = {f"metric.{name}": f"{value:.6g}" for name, value in last.items()}
+    return found | {
+        f"best.{name}": f"{value:.6g}" for name in last if (value := best(run.epochs, name)) is not None
+    }  # fmt: skip
