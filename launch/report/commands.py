@@ -102,8 +102,7 @@ def _print(results: Findings, missing: Sequence[str], written: Sequence[Path], s
     say(f"{findings.title(results)}\n")
     for sentence in findings.sentences(results):
         say(sentence)
-    every = tables.tables(results)
-    for table in (every[name] for name in ("metrics", "series") if name in every):
+    for table in tables.told(results):
         say(f"\n{tables.as_text(table, width=terminal_width())}")
     for run in [run for run in results.runs if run.state == "failed"][:10]:
         say(f"failed: {run.name}: {run.reason or 'no reason is recorded'}")

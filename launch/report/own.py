@@ -1,7 +1,7 @@
 """Runs of scripts of the user's own: what their own metrics show, as sentences, charts and a table.  Pure."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from launch.core.runs import Run
 
 CHART = "metric_"  # before the name of each chart
 MOST_CHARTS, MOST_TOLD, MOST_POINTS = 12, 4, 400
-SLIGHTEST = 1e-6  # of what is drawn on a logarithmic axis
+SLIGHTEST = 1e-9  # of what is drawn on a logarithmic axis
 LOG_FROM = 100.0  # times the lowest
 HELD_OUT = re.compile(r"(^|[^a-z])(val|valid|validation|eval|test)([^a-z]|$)")
 LEFT_OUT = (
@@ -60,7 +60,7 @@ def sentences(own: Own) -> list[str]:
     """The best run by each metric."""
     bests = own.bests
     lines = [
-        f"The {one.word} {one.metric} is {shown(one.value)}, by {one.run} of {len(own.runs)} runs."
+        f"The {one.word} {one.metric} is {shown(one.value)}, by {one.run}{_of_how_many(own)}."
         for one in bests[:MOST_TOLD]
     ]
     if not bests:
@@ -68,32 +68,47 @@ def sentences(own: Own) -> list[str]:
     return lines
 
 
+def _of_how_many(own: Own) -> str:
+    return f" of {len(own.runs)} runs" if len(own.runs) > 1 else ""
+
+
 def charts(own: Own) -> list[Chart | str]:
-    """A chart of each metric over what its records are counted by; of one that is known once, a bar for each run."""
-    drawn: list[Chart | str] = [_chart(own, metric) for metric in own.metrics[:MOST_CHARTS]]
-    if left := own.metrics[MOST_CHARTS:]:
+    """A chart of each metric over what its records are counted by; of one that is known once, a bar for each run.
+
+    Those whose names say which way is better come first.
+    """
+    rated_first = sorted(own.metrics, key=lambda metric: direction(metric) is None)
+    drawn: list[Chart | str] = [_chart(own, metric) for metric in rated_first[:MOST_CHARTS]]
+    drawn.sort(key=lambda chart: isinstance(chart, Bars))  # lines stand beside each other
+    if left := rated_first[MOST_CHARTS:]:
         drawn.append(f"{len(left)} more metrics, which the table has: {', '.join(left)}.")
     return drawn
 
 
+Places = list[tuple[float, float]]
+
+
 def _chart(own: Own, metric: str) -> Chart:
     axis = axis_of((record for run in own.runs for record in run.epochs), metric)
-    courses = [(run.name, course(run.epochs, metric, axis)) for run in own.runs]
+    courses = {run.name: course(run.epochs, metric, axis) for run in own.runs}
+    courses = {name: places for name, places in courses.items() if places}
     name = CHART + re.sub(r"[^a-z0-9]+", "_", metric.lower()).strip("_")
-    if all(len(places) < 2 for _, places in courses):
-        bars = [Bar(label, (places[-1][1],), shown(places[-1][1])) for label, places in courses if places]
-        rows, note = rows_of(bars)
-        return Bars(name, metric, metric, "run", ("",), rows, note=note)
-    lines = [Line(label, tuple((x, exactly(y)) for x, y in _thinned(places))) for label, places in courses if places]
+    if max(map(len, courses.values())) > 1:
+        return _lines(name, metric, axis or "record", courses)
+    bars = [Bar(label, (places[0][1],), shown(places[0][1])) for label, places in courses.items()]
+    rows, note = rows_of(bars)
+    return Bars(name, metric, metric, "run", ("",), rows, note=note)
+
+
+def _lines(name: str, metric: str, axis: str, courses: Mapping[str, Places]) -> Lines:
+    lines = [Line(label, tuple((x, exactly(y)) for x, y in _thinned(places))) for label, places in courses.items()]
     drawn, note = lines_of(lines)
-    values = [y for _, places in courses for _, y in places]
+    values = [y for places in courses.values() for _, y in places]
     is_log = min(values) >= SLIGHTEST and max(values) >= LOG_FROM * min(values)
-    return Lines(
-        name, f"{metric} over {axis or 'records'}", axis or "record", metric, drawn, is_log_y=is_log, note=note
-    )
+    return Lines(name, f"{metric} over {axis}s", axis, metric, drawn, is_log_y=is_log, note=note)
 
 
-def _thinned(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def _thinned(places: Places) -> Places:
     """At most so many of the places as a picture shows, the last among them."""
     step = -(-len(places) // MOST_POINTS)
     return [*places[:-1:step], places[-1]]

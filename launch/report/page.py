@@ -1,7 +1,7 @@
 """The report as one page of HTML that needs nothing else: infra/report/ has its template and style."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib.resources import files
 
@@ -29,6 +29,11 @@ SECTIONS = (
 )
 
 
+# A chart, its address, whether it is wide, and its words.
+Picture = tuple[Chart, str, bool, str]
+Section = tuple[str, list[Picture], Table | None]
+
+
 def as_html(
     results: Findings,
     charts: Sequence[tuple[Chart, str]],
@@ -45,17 +50,12 @@ def as_html(
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(folder.joinpath("report.html.j2").read_text(encoding="utf-8"))
     pictures = {chart.name: (chart, data_uri(svg), isinstance(chart, Bars), alt(chart)) for chart, svg in charts}
-    sections = [("Metrics", [each for name, each in pictures.items() if name.startswith(CHART)], tables.get("metrics"))]
-    sections += [
-        (heading, [pictures[name] for name in names if name in pictures], tables.get(table))
-        for heading, names, table in SECTIONS
-    ]
     return template.render(
         title=title,
         finding=findings.title(results),
         sentences=findings.sentences(results),
         tiles=tiles(results),
-        sections=[section for section in sections if section[1] or section[2]],
+        sections=_sections(pictures, tables),
         runs=tables.get("runs"),
         has_ours=bool(results.points) or not results.own.runs,
         has_scripts=bool(results.own.runs),
@@ -64,6 +64,15 @@ def as_html(
         mark=MARK,
         style=folder.joinpath("report.css").read_text(encoding="utf-8"),
     )
+
+
+def _sections(pictures: Mapping[str, Picture], tables: Mapping[str, Table]) -> list[Section]:
+    """Headings with their pictures and table; those that have neither are left out."""
+    own = [picture for name, picture in pictures.items() if name.startswith(CHART)]
+    sections: list[Section] = [("Metrics", own, tables.get("metrics"))]
+    for heading, names, table in SECTIONS:
+        sections.append((heading, [pictures[name] for name in names if name in pictures], tables.get(table)))
+    return [section for section in sections if section[1] or section[2]]
 
 
 Tile = tuple[str, str, str]

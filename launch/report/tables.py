@@ -48,6 +48,12 @@ def tables(results: Findings) -> dict[str, Table]:
     return {table.name: table for table in every if table.rows}
 
 
+def told(results: Findings) -> list[Table]:
+    """Those that the terminal shows."""
+    every = tables(results)
+    return [every[name] for name in ("metrics", "series") if name in every]
+
+
 def of_series(results: Findings) -> Table:
     """Every series at every number of GPUs."""
     rows = [_series_row(one, point, results) for one in results.series for point in one.points]
@@ -177,9 +183,7 @@ def as_csv(results: Findings) -> str:
     rows = []
     for run in results.runs:
         point = points.get(id(run))
-        told = {f"point.{name}": value for name, value in run.point.items()}
-        told |= own.csv_row(run) if run in results.own.runs else {}
-        rows.append(harmless({**_csv_row(run, point, series.get(id(point)), results.unit), **told}))
+        rows.append(harmless({**_csv_row(run, point, series.get(id(point)), results.unit), **_csv_own(run, results)}))
     names = list(dict.fromkeys(name for row in rows for name in row))
     names.sort(key=lambda name: (name.startswith("point."), name if name.startswith("point.") else ""))
     text = StringIO()
@@ -201,6 +205,12 @@ def _csv_row(run: Run, point: Point | None, within: Series | None, unit: str) ->
     row |= {"usd": _plain(run.whole_usd), "usd_per_epoch": _plain(run.usd_per_epoch)}
     row["usd_per_accuracy_point"] = _plain(per_accuracy(run))
     return row
+
+
+def _csv_own(run: Run, results: Findings) -> dict[str, Any]:
+    """What tells the run from the others of its sweep, and the metrics of a script."""
+    metrics = own.csv_row(run) if run in results.own.runs else {}
+    return {**metrics, **{f"point.{name}": value for name, value in run.point.items()}}
 
 
 def _csv_scaling(run: Run, point: Point | None, within: Series | None, unit: str) -> dict[str, str]:

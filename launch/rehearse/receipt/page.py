@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +15,9 @@ from urllib.parse import quote
 
 from jinja2 import Environment, StrictUndefined
 
-from launch.core.drawing.charts import Line as Curve
-from launch.core.drawing.charts import Lines, alt, exactly
+from launch.core.drawing.charts import alt
 from launch.core.drawing.picture import as_svg, data_uri
+from launch.rehearse.receipt.curves import by_number, charts, own_table, replayed
 from launch.rehearse.receipt.facts import Receipt, ReceiptNode
 from launch.rehearse.receipt.timeline import (
     counted,
@@ -35,12 +34,9 @@ if TYPE_CHECKING:
     from launch.rehearse.stage.recording import Epoch, Line
 
 NAME = "receipt.html"
-REPLAYED = {"epoch": "{:.0f}", "train_loss": "{:.4f}", "images_per_s": "{:,.0f}"}  # figures of an epoch
 # Limits on the log, so that the page opens at once.  MARKUP: bytes of HTML around each line.
 LOG_CHARACTERS, LINE_CHARACTERS, MARKUP = 100_000, 600, 60
 MOST_FILES = 200
-# Name and label of each chart, the ending of its metrics' names, and the factor to its unit.
-CHARTS = (("Loss", "cross-entropy (nats)", "loss", 1.0), ("Accuracy", "accuracy (%)", "top1", 100.0))
 CONTENTS = {SETTINGS: "the training's settings", METRICS: "metrics of each epoch",
             CURVES: "loss and accuracy, as a picture", WEIGHTS: "the weights", CHECKPOINTS: "to resume from",
             SIGNATURE: "the classes, and what goes into the model",
@@ -71,6 +67,7 @@ def as_html(receipt: Receipt) -> str:
     style, script = (folder.joinpath(f"receipt.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["seconds"] = seconds
+    environment.filters["replayed"] = replayed
     template = environment.from_string(folder.joinpath("receipt.html.j2").read_text(encoding="utf-8"))
     lines, cut = shortened(receipt.lines)
     return template.render(
@@ -88,6 +85,7 @@ def as_html(receipt: Receipt) -> str:
         other_faults=[text for at, text in receipt.faults if at is None],
         charts=[(chart.title, data_uri(as_svg(chart)), alt(chart)) for chart in charts(receipt.epochs)],
         epochs=by_number(receipt.epochs),
+        own=own_table(receipt.epochs),
         rows=final_rows(receipt),
         requests=request_tables(receipt),
         lines=lines,
@@ -95,32 +93,6 @@ def as_html(receipt: Receipt) -> str:
         kept=file_tables(receipt.files),
         record=record(receipt),
     )
-
-
-# ---- loss and accuracy
-
-
-def by_number(epochs: Sequence[Epoch]) -> list[Epoch]:
-    """Each epoch once: the last record of one that was trained again after a fault."""
-    return [epoch for _, epoch in sorted({epoch.number: epoch for epoch in epochs}.items())]
-
-
-def charts(epochs: Sequence[Epoch]) -> list[Lines]:
-    """Loss and accuracy over the epochs; only those with figures."""
-    drawn = []
-    for name, label, ending, factor in CHARTS:
-        curves = [
-            _curve("training", f"train_{ending}", factor, epochs),
-            _curve("test", f"eval_{ending}", factor, epochs),
-        ]
-        if lines := tuple(curve for curve in curves if curve.points):
-            drawn.append(Lines(ending, f"{name} by epoch", "epoch", label, lines))
-    return drawn
-
-
-def _curve(label: str, name: str, factor: float, epochs: Sequence[Epoch]) -> Curve:
-    values = [(epoch.number, epoch.values.get(name, math.nan) * factor) for epoch in by_number(epochs)]
-    return Curve(label, tuple((float(number), exactly(value)) for number, value in values if math.isfinite(value)))
 
 
 # ---- the log
@@ -157,10 +129,7 @@ def record(receipt: Receipt) -> Mapping[str, Any]:
     return {
         "total": round(receipt.total, 2),
         "nodes": [_node_record(receipt, node) for node in receipt.nodes],
-        "epochs": [
-            [round(epoch.at, 2), *(epoch.formatted(name, template) for name, template in REPLAYED.items())]
-            for epoch in receipt.epochs
-        ],
+        "epochs": [[round(epoch.at, 2), *replayed(epoch)] for epoch in receipt.epochs],
     }
 
 

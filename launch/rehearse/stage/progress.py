@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from launch.rehearse.aws.account import Account
 from trainer.contract import METRIC_PREFIX
@@ -12,9 +12,14 @@ VALUE = re.compile(r"(\S+)=(-?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|inf|nan))(?!\S)", r
 
 
 def metrics(lines: Iterable[str]) -> list[Mapping[str, float]]:
-    """The epochs in the lines of a log, where mpirun may have put its mark before each line."""
-    records = [_values(line) for line in lines if METRIC_PREFIX in line]
-    return [values for values in records if "epoch" in values]  # ranks that write at once may tear a line
+    """The records in the lines of a log, where mpirun may have put its mark before each line.
+
+    Where the first names an epoch, as our trainer's do, all must: ranks that write at once may tear a line.
+    """
+    records = [values for line in lines if METRIC_PREFIX in line and (values := _values(line))]
+    if records and "epoch" in records[0]:
+        return [values for values in records if "epoch" in values]
+    return records
 
 
 def _values(line: str) -> dict[str, float]:
@@ -27,5 +32,10 @@ def has_begun(account: Account) -> bool:
 
 
 def newest_epoch(account: Account) -> int:
-    """The number of the last epoch that was trained; 0 before the first."""
-    return max((int(values["epoch"]) for lines in account.logs().values() for values in metrics(lines)), default=0)
+    """The number of the last epoch that was trained, of a script that names none that of its records; 0 before."""
+    return max((_reached(metrics(lines)) for lines in account.logs().values()), default=0)
+
+
+def _reached(records: Sequence[Mapping[str, float]]) -> int:
+    epochs = [values["epoch"] for values in records if "epoch" in values]
+    return int(max(epochs)) if epochs else len(records)

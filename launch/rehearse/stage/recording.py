@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from launch.core.metrics import AXES, in_words, newest
 from launch.rehearse.stage.progress import metrics
 from launch.rehearse.stage.scene import Life, Scene
 from trainer.contract import METRIC_PREFIX
@@ -16,6 +17,8 @@ from trainer.contract import METRIC_PREFIX
 EPOCH = re.compile(r"\bepoch (\d+)/\d+  loss ")  # in the trainer's own words
 # Commands that the launcher prints for the user: in another terminal they would reach the real AWS.
 COMMAND = re.compile(r"\b(python -m launch\.|aws s3 )")
+# Of our trainer's figures, those that tell its records from a script's.
+OURS = ("train_loss", "train_top1", "eval_loss", "eval_top1", "images_per_s")
 FIGURES = {"train_loss": "loss {:.4f}", "eval_top1": "test accuracy {:.1%}", "images_per_s": "{:,.0f} images/s"}
 
 
@@ -46,14 +49,23 @@ class Change:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What rank 0 wrote about an epoch, and when that arrived (s since the rehearsal began)."""
+    """What rank 0 wrote about an epoch, and when that arrived (s since the rehearsal began).
+
+    Of a script of the user's own it may be a step; place: its place among all records, for one that names neither.
+    """
 
     at: float
     values: Mapping[str, float]
+    place: int = 0
 
     @property
     def number(self) -> int:
-        return int(self.values["epoch"])
+        return int(next((self.values[name] for name in AXES if name in self.values), self.place))
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it has figures of our own trainer."""
+        return any(name in self.values for name in OURS)
 
     def formatted(self, name: str, template: str) -> str:
         """A figure in the format `template`; empty where it is missing, or its line arrived torn."""
@@ -120,16 +132,17 @@ class Recorder:
             new = metrics(logged)[self._read[stream] :]
             self._read[stream] += len(new)
             for values in new:
-                epoch = Epoch(self._now() - self._began, values)
+                epoch = Epoch(self._now() - self._began, values, len(self.epochs) + 1)
                 self.epochs.append(epoch)
                 lines.append(self.note(self._epoch_text(epoch), "node"))
         return lines
 
     def _epoch_text(self, epoch: Epoch) -> str:
+        if self._of is None:  # only a script knows
+            return in_words(newest([epoch.values]))
         figures = [epoch.formatted(name, template) for name, template in FIGURES.items()]
         text = ", ".join(figure for figure in figures if figure)
-        of_all = f"/{self._of}" if self._of else ""
-        return f"epoch {epoch.number}{of_all}" + (f": {text}" if text else "")
+        return f"epoch {epoch.number}/{self._of}" + (f": {text}" if text else "")
 
 
 def epoch_between(began: float, ended: float, epochs: Sequence[Epoch]) -> Epoch | None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from launch.rehearse.receipt.page import LINE_CHARACTERS, LOG_CHARACTERS, as_html, charts, write
+from launch.rehearse.receipt.curves import charts
+from launch.rehearse.receipt.page import LINE_CHARACTERS, LOG_CHARACTERS, as_html, write
 from launch.rehearse.stage.recording import Epoch, Line
 from tests import needs
 from tests.launch.rehearse.receipt.receipts import DEAD, FIRST, HOSTILE, RECEIPT, SECOND, THIRD
@@ -278,3 +279,14 @@ def test_charts_show_an_epoch_that_was_trained_again_once() -> None:
     (chart,) = charts(epochs)
 
     assert [(x, y.value) for x, y in chart.lines[0].points] == [(1.0, 2.0), (2.0, 1.25)]
+
+
+def test_a_script_has_a_chart_and_a_column_for_each_of_its_metrics() -> None:
+    told = [Epoch(1.0, {"step": 10, "loss": 0.5}, 1), Epoch(2.0, {"step": 20, "loss": 0.25, "acc": 0.875}, 2)]
+
+    page = as_html(replace(RECEIPT, epochs=told))
+
+    assert [(chart.title, chart.x_label) for chart in charts(told)] == [("loss by step", "step")]
+    assert '<th scope="col" class="n">step</th><th scope="col" class="n">loss</th>' in page
+    assert '<td class="n">20</td><td class="n">0.25</td><td class="n">0.875</td>' in page
+    assert "Test accuracy, best" not in page

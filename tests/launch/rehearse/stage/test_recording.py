@@ -2,6 +2,7 @@
 
 from itertools import count
 
+from launch.rehearse.stage.progress import newest_epoch
 from launch.rehearse.stage.recording import Recorder
 from tests.launch.rehearse.stage.stand_in import StandIn
 
@@ -78,3 +79,19 @@ def test_a_torn_line_of_figures_is_no_trouble() -> None:
     scene = StandIn(said={"job/node-0": ["[METRIC] epoch=3 train_lo"]})
 
     assert [line.text for line in Recorder(scene.as_scene, 5).update()] == ["epoch 3/5"]
+
+
+def test_a_scripts_records_are_told_by_its_own_metrics_and_count_as_steps() -> None:
+    scene = StandIn(said={"job/node-0": ["[METRIC] loss=0.25 acc=0.5", "hello", "[METRIC] step=20 loss=0.125"]})
+    recorder = Recorder(scene.as_scene, None)
+
+    assert [line.text for line in recorder.update()] == ["loss 0.25, acc 0.5", "step 20, loss 0.125"]
+    assert [epoch.number for epoch in recorder.epochs] == [1, 20]
+
+
+def test_faults_at_an_epoch_wait_for_a_scripts_records_where_it_names_no_epoch() -> None:
+    steps = StandIn(said={"job/node-0": ["[METRIC] loss=0.5", "[METRIC] loss=0.25"]})
+    epochs = StandIn(said={"job/node-0": ["[METRIC] epoch=3 loss=0.5", "[METRIC] epoch=3 acc=0.5"]})
+
+    assert newest_epoch(steps.as_scene.account) == 2
+    assert newest_epoch(epochs.as_scene.account) == 3
