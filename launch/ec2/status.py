@@ -153,7 +153,7 @@ def _facts(view: View) -> Iterator[tuple[str, str]]:
     if view.epoch:
         yield "training", in_words(view.epoch, _epochs(view.spec))
     elif view.fleet.living:
-        yield "training", "the first epoch is not done yet"
+        yield "training", "nothing is measured yet" if _epochs(view.spec) == "?" else "the first epoch is not done yet"
     yield "cost", _cost(view)
     if view.deadline and view.fleet.present:
         yield "time limit", f"{_left(view.deadline, view.now)}, {view.deadline:%Y-%m-%d %H:%M} UTC"

@@ -92,12 +92,23 @@ def _chart(own: Own, metric: str) -> Chart:
     axis = axis_of((record for run in own.runs for record in run.epochs), metric)
     courses = {run.name: course(run.epochs, metric, axis) for run in own.runs}
     courses = {name: places for name, places in courses.items() if places}
-    name = CHART + re.sub(r"[^a-z0-9]+", "_", metric.lower()).strip("_")
+    name = _name(metric, own)
     if max(map(len, courses.values())) > 1:
         return _lines(name, metric, axis or "record", courses)
     bars = [Bar(label, (places[0][1],), shown(places[0][1])) for label, places in courses.items()]
     rows, note = rows_of(bars)
     return Bars(name, metric, metric, "run", ("",), rows, note=note)
+
+
+def _name(metric: str, own: Own) -> str:
+    """The name of its chart and file: train_loss and train/loss have the same letters, and are two."""
+    alike = [other for other in own.metrics if _letters(other) == _letters(metric)]
+    place = alike.index(metric)
+    return f"{CHART}{_letters(metric)}{f'_{place + 1}' if place else ''}"
+
+
+def _letters(metric: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", metric.lower()).strip("_")
 
 
 def _lines(name: str, metric: str, axis: str, courses: Mapping[str, Places]) -> Lines:

@@ -16,7 +16,8 @@ def metrics(lines: Iterable[str]) -> list[Mapping[str, float]]:
 
     Where the first names an epoch, as our trainer's do, all must: ranks that write at once may tear a line.
     """
-    records = [values for line in lines if METRIC_PREFIX in line and (values := _values(line))]
+    said = [_values(line) for line in lines if METRIC_PREFIX in line]
+    records: list[Mapping[str, float]] = [values for values in said if values]
     if records and "epoch" in records[0]:
         return [values for values in records if "epoch" in values]
     return records

@@ -62,6 +62,14 @@ def test_runs_of_both_kinds_are_each_reported_in_their_own_way() -> None:
     assert {"metrics", "series"} <= tables.tables(results).keys()
 
 
+def test_two_metrics_of_the_same_letters_have_a_chart_each() -> None:
+    one = Run("a", Path("a"), {"script": "train.py"}, ({"train/loss": 1.0, "train_loss": 2.0},))
+
+    assert [chart.name for chart in own.charts(own.own_of([one])) if not isinstance(chart, str)] == [
+        "metric_train_loss", "metric_train_loss_2",
+    ]  # fmt: skip
+
+
 def test_many_steps_are_thinned_and_the_last_is_drawn() -> None:
     (chart, _) = own.charts(own.own_of([script("a", *map(float, range(1000, 0, -1)))]))
 
