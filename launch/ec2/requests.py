@@ -7,19 +7,21 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from launch.core.instance import groups, limits
 from launch.core.names import Folder, tags
 from launch.core.plan import FromAnswer, Request
 from launch.core.price import CATALOGS, Prices
 from launch.core.published import Content
-from launch.core.source.find import Source
 from launch.core.training.base import Training
 from launch.ec2.facts import Ami, Snapshot
 from launch.ec2.names import BACKEND_NAME, LOG_GROUP, SPEC_TAG, group_name
 from launch.ec2.resolved import Resolved
 from launch.ec2.vouched import digest
+
+if TYPE_CHECKING:  # pathspec, which it needs, is not where SageMaker's SDK has a venv of its own
+    from launch.core.source.find import Source
 
 RETENTION_DAYS = 90
 
@@ -90,7 +92,7 @@ def put_spec(cluster: Cluster) -> Request:
     return _put(cluster.folder, cluster.folder.spec, spec(cluster), "save the settings")
 
 
-def put_source(cluster: Cluster, source: Source) -> Request:
+def put_source(cluster: Cluster, source: "Source") -> Request:
     key = cluster.folder.prefix + cluster.source_name
     params = {
         "Bucket": cluster.folder.bucket,

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from launch.core.names import HOURLY_TAG, TOOLKIT, Folder, tags
-from launch.core.source.find import Source
 from launch.core.training.base import Training
 from launch.sagemaker.bundle import REQUIREMENTS, Bundle
 from launch.sagemaker.channels import Channel
@@ -26,6 +26,9 @@ from trainer.contract import (
     SAGEMAKER_SCRIPT,
     SAGEMAKER_SECRET,
 )
+
+if TYPE_CHECKING:  # pathspec, which it needs, is not where SageMaker's SDK has a venv of its own
+    from launch.core.source.find import Source
 
 # The numbers in the trainer's [METRIC] lines that SageMaker draws; it takes 40 at most.
 METRICS = (
@@ -182,7 +185,7 @@ def source_key(folder: Folder, bundle: Bundle) -> str:
     return f"{folder.prefix}source/{bundle.digest[:16]}/sourcedir.tar.gz"
 
 
-def script_key(folder: Folder, source: Source) -> str:
+def script_key(folder: Folder, source: "Source") -> str:
     """The key of a script's source in the bucket, in a folder of its own: a channel is a folder."""
     return f"{folder.prefix}script/{source.digest[:16]}/{SAGEMAKER_ARCHIVE}"
 
