@@ -42,7 +42,7 @@ from trainer.contract import (
     WEIGHTS,
     Exit,
 )
-from trainer.distributed.ranks import read_ranks
+from trainer.distributed.ranks import Ranks, read_ranks
 from trainer.errors import MachineError, TrainerError, ends_reported_to, report_end
 from trainer.process import packages
 from trainer.process.parent import end_with_parent
@@ -120,7 +120,7 @@ def script_words(argv: Sequence[str]) -> list[str] | None:
     return [unquote(word) for word in text.split(",")]
 
 
-def _run_script(words: Sequence[str], env: MutableMapping[str, str]) -> int:
+def _run_script(words: Sequence[str], env: Mapping[str, str]) -> int:
     """Runs this rank of a script of the user's own, with the folders of the container."""
     from trainer.script.__main__ import main as run
     from trainer.script.config import parse
@@ -134,17 +134,39 @@ def _run_script(words: Sequence[str], env: MutableMapping[str, str]) -> int:
     }
     if "SM_CHANNEL_DATA" in env:
         folders["--data-dir"] = PurePosixPath(env["SM_CHANNEL_DATA"])
-    elif "SM_CHANNEL_TRAIN" in env:  # and others, side by side
+    elif _has_data(env):
         folders["--data-dir"] = PurePosixPath(env.get("SM_INPUT_DIR", base / "input")) / "data"
     given = [word for flag, folder in folders.items() for word in (flag, str(folder))]
     place = words.index("--")
     config = parse([*words[:place], *given, *words[place:]])
-    if config.processes == "one" and ranks.local_rank > 0:
-        return Exit.DONE  # AWS's toolkit starts one per GPU, and the first of them starts the rest
+    if config.processes == "one":
+        if ranks.local_rank > 0:
+            return Exit.DONE  # AWS's toolkit starts one per GPU, and the first of them starts the rest
+        env = {**env, **_as_only_one(ranks)}
     code = run([*words[:place], *given, *words[place:]], env)
     if code == Exit.DONE and ranks.is_head:
         _copy_results(Path(base / SAGEMAKER_CHECKPOINTS.name), _model_dir(env), (*RESULTS, OUTCOME))
     return code
+
+
+def _has_data(env: Mapping[str, str]) -> bool:
+    """Whether there are channels beside the script's own, which lie side by side."""
+    own = f"SM_CHANNEL_{SAGEMAKER_CHANNEL.upper()}"
+    return any(name.startswith("SM_CHANNEL_") and name != own for name in env)
+
+
+def _as_only_one(ranks: Ranks) -> dict[str, str]:
+    """torchrun's variables for the first process of a host, as if it had started no other there."""
+    return {
+        "RANK": str(ranks.node_rank),
+        "WORLD_SIZE": str(ranks.nodes),
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "GROUP_RANK": str(ranks.node_rank),
+        "GROUP_WORLD_SIZE": str(ranks.nodes),
+        "MASTER_ADDR": ranks.master_addr,
+        "MASTER_PORT": str(ranks.master_port),
+    }
 
 
 def _model_dir(env: Mapping[str, str]) -> PurePosixPath:

@@ -20,6 +20,7 @@ from launch.sagemaker.machines import check_capacity, instances_of
 from launch.sagemaker.names import job_of
 from launch.sagemaker.options import MOST_HOURS, SageMakerOptions
 from launch.sagemaker.trackers import check_trackers
+from trainer.contract import SAGEMAKER_CHANNEL
 from trainer.errors import SettingsError
 
 DISK_GB, DATA_DISK_GB = 30, 250  # ImageNet takes 150 GB
@@ -118,6 +119,7 @@ def resolve(job: Job[SageMakerOptions]) -> Resolved:
     _check_paths(job.train)
     _check_words(job.train)
     _check_data(job.train, options, channels)
+    _check_channel_of_script(job.train, channels)
     _check_network(options, channels)
     _check_spot(options)
     check_capacity(options, instances)
@@ -198,6 +200,13 @@ def _check_data(train: Training, options: SageMakerOptions, channels: tuple[Chan
         )
     if options.input_mode == "FastFile" and not any(channel.kind == "s3" for channel in channels):
         raise SettingsError("--input-mode FastFile is for data in S3; give --data s3://BUCKET/FOLDER, or leave it out.")
+
+
+def _check_channel_of_script(train: Training, channels: tuple[Channel, ...]) -> None:
+    if train.source is not None and any(channel.name == SAGEMAKER_CHANNEL for channel in channels):
+        raise SettingsError(
+            f"--data {SAGEMAKER_CHANNEL}=...: the channel of that name brings the script; choose another name."
+        )
 
 
 def _check_network(options: SageMakerOptions, channels: tuple[Channel, ...]) -> None:

@@ -1,8 +1,11 @@
 """What cannot work, or may cost too much, is refused in a sentence before AWS is asked anything."""
 
+from pathlib import Path
+
 import pytest
 
 from launch.core.job import Job
+from launch.core.source.find import find
 from launch.core.training.script import Script
 from launch.sagemaker import checks
 from launch.sagemaker.checks import DATA_DISK_GB, DISK_GB, ENDING_S
@@ -234,3 +237,12 @@ def test_a_scripts_arguments_are_within_sagemakers_limits() -> None:
     with pytest.raises(SettingsError, match=r"--script: 3,\d+ characters, and SageMaker takes 2,500 in a setting"):
         checks.resolve(Job(Script(("train.py", "x" * 3000)), options))
     assert checks.resolve(Job(Script(("train.py", "a b", "$(c)", "é")), options)).channels == ()
+
+
+def test_the_scripts_own_channel_is_no_name_for_data(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("1")
+    script = Script(("train.py",), source=find(Path("train.py"), None, None, tmp_path))
+    options = known.job(data="script=s3://bucket/a").where
+
+    with pytest.raises(SettingsError, match=r"--data script=...: the channel of that name brings the script"):
+        checks.resolve(Job(script, options))
