@@ -303,6 +303,11 @@ xids() {
     dmesg | sed -n 's/.*NVRM: Xid ([^)]*): \([0-9][0-9]*\).*/\1/p' | sort -u | tr '\n' ' '
 }
 
+# How often the job was started again: with new nodes, or on this one, which may have been among them all the time.
+restarted() {
+    echo $((RESTARTS >= GENERATION ? RESTARTS : GENERATION - 1))
+}
+
 start_container() { # SECONDS: to connect to the other nodes
     # --pid host: torchrun identifies a node by address and process id, which is 1 in every container, and a restarted
     # one must not be taken for the one that died.  Also, process 1 ignores a SIGTERM that comes too early.
@@ -316,7 +321,7 @@ start_container() { # SECONDS: to connect to the other nodes
             --log-driver awslogs --log-opt awslogs-region="$REGION" --log-opt awslogs-group="$LOG_GROUP" \
             --log-opt awslogs-stream="$JOB/node-$RANK" --log-opt mode=non-blocking \
             "${DOCKER_FLAGS[@]}" -v /data:/data:ro -v "$RUN:/job/run" -v "$WORK:/job/work" \
-            -e TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 -e DDP_NODE_XIDS="$(xids)" -e DDP_RESTARTS=$((GENERATION - 1)) \
+            -e TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 -e DDP_NODE_XIDS="$(xids)" -e DDP_RESTARTS="$(restarted)" \
             -e GLOO_SOCKET_IFNAME="$INTERFACE" -e NCCL_SOCKET_IFNAME="=$INTERFACE" \
             "$IMAGE" python -m trainer.torchrun --nnodes "$NODES" --nproc-per-node "$NPROC" \
             --rdzv-backend c10d --rdzv-endpoint "$HEAD:29400" --rdzv-id "$JOB" \

@@ -65,3 +65,9 @@ def test_the_restarts_that_the_user_allows_come_first(tmp_path: Path) -> None:
     _, starts = start(tmp_path, "exit 6", 1, most=1)
 
     assert [one["then"] for one in starts] == ["requeue", "spent"]
+
+
+def test_a_start_knows_how_many_were_before_it(tmp_path: Path) -> None:
+    start(tmp_path, 'echo "this is restart $DDP_RESTARTS"', 2)
+
+    assert "this is restart 2\n" in (tmp_path / "runs/x/job.log").read_text()

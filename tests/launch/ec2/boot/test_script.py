@@ -206,3 +206,9 @@ def test_what_becomes_a_link_after_it_was_listed_is_not_uploaded(moment: str, tm
     said = ended.stdout.split()
     assert (ended.returncode, ended.stderr, {*said}) == (0, "", {"mine"})
     assert len(said) == (4 if "s3" in moment else 2)
+
+
+@pytest.mark.parametrize(("generation", "restarts", "told"), [(1, 0, 0), (1, 2, 2), (2, 0, 1), (2, 1, 1), (2, 3, 3)])
+def test_a_script_is_told_of_starts_again_on_the_same_nodes_as_well(generation: int, restarts: int, told: int) -> None:
+    assert run_function("restarted", f"GENERATION={generation} RESTARTS={restarts}; restarted") == str(told)
+    assert '-e DDP_RESTARTS="$(restarted)"' in user_data()
