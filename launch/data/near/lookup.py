@@ -17,7 +17,7 @@ from launch.core.price import CATALOGS, Prices
 from launch.core.published import RECORD
 from launch.data.lookup import place_of
 from launch.data.near.facts import NO_AMI, ROOT_GIB, Ami, Machine, Near
-from launch.data.near.run import EXIT, PROFILE, PUBLISHES_TAG, RUN, SCHEDULER_ROLE, Run, prefix_of, read_run
+from launch.data.near.run import EXIT, PROFILE, PUBLISHES_TAG, RUN, SCHEDULER_ROLE, Run, new_id, prefix_of, read_run
 from launch.data.near.source import Source, find_source
 from trainer.errors import TrainerError
 
@@ -39,7 +39,7 @@ def look_up_run(aws: Aws, name: str) -> Near:
 
 
 def known_run(aws: Aws, bucket: str, name: str) -> tuple[Run | None, str, str]:
-    """The run in run.json, the object's ETag, and when the run ended; no run where it is damaged."""
+    """The run in run.json, the object's ETag, and when the run ended; no run where it is damaged, or not of `name`."""
     try:
         answer = aws.call("s3", "GetObject", {"Bucket": bucket, "Key": prefix_of(name) + RUN})
     except AwsError as error:
@@ -48,9 +48,18 @@ def known_run(aws: Aws, bucket: str, name: str) -> tuple[Run | None, str, str]:
         raise
     content = _json(answer["Body"].read())
     try:
-        return read_run(content), str(answer["ETag"]), str(content.get("ended", ""))
-    except (KeyError, TypeError, ValueError):  # of another version
+        run = read_run(content)
+    except (KeyError, TypeError, ValueError, OverflowError):  # of another version
         return None, str(answer["ETag"]), ""
+    # Every publisher may write there: nothing of a job, or of another bucket, is begun, billed or deleted for it.
+    is_its_own = run.id == new_id(name, run.started) and (run.name, run.bucket, run.region) == (
+        name,
+        bucket,
+        aws.region,
+    )
+    if not is_its_own or bucket != bucket_of(run.account, run.region):
+        return None, str(answer["ETag"]), ""
+    return run, str(answer["ETag"]), str(content.get("ended", ""))
 
 
 def _json(text: bytes) -> dict[str, Any]:

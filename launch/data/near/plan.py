@@ -21,6 +21,9 @@ from trainer.errors import SettingsError, TrainerError
 NEEDED = "the policies that launch.ec2 needs, and aws-ddp-toolkit-data (infra/data.md)"
 
 
+CLOCKS_DIFFER = timedelta(minutes=10)  # those of two who begin at the same time
+
+
 @dataclass(frozen=True)
 class Bundle:
     """The code for the instance.  sha256: hexadecimal."""
@@ -34,7 +37,8 @@ def plan_near(
 ) -> Plan[Run]:
     """work, ways: None where the source was not found."""
     goes_on = is_gone_on_with(options, name, near, now)
-    run = near.run if near.run and goes_on else _new_run(options, name, near, ways, code.sha256, now)
+    fresh = _new_run(options, name, near, ways, code.sha256, now)
+    run = near.run if near.run and goes_on else fresh
     begun = ": begun before, to be gone on with" if goes_on else ""
     return Plan(
         title=f"data set {name}, in {near.region}, by a temporary instance",
@@ -50,7 +54,7 @@ def plan_near(
         steps=_steps(options, run, near, code, goes_on=goes_on),
         rates=(*(ways.rates if ways else ()), *_at_most(run, near)),
         warnings=(*near.unknown, *_warnings(near)),
-        problems=(*near.problems, *_problems(options, near, work, ways, run, goes_on=goes_on)),
+        problems=(*near.problems, *_problems(options, near, work, ways, run, goes_on=goes_on, fresh=fresh)),
     )
 
 
@@ -107,12 +111,28 @@ def _steps(
     options: PublishOptions, run: Run, near: Near, code: Bundle, *, goes_on: bool
 ) -> tuple[Request | Choice, ...]:
     """What is still to do.  A run that is gone on with gets what it lacks; its requests are the same as before."""
-    if goes_on and (near.is_unseen or any(one.run == run.id for one in near.machines)):
-        return ()  # it has, or had, its instance
+    if goes_on and not _would_start(run, near):
+        return ()
     begin: list[Request | Choice] = []
     if not goes_on:
         begin = [*requests.leftovers(near), *requests.begin(run, near, code.content), *requests.clear(run)]
     return (*begin, *requests.time_limit(run, near.role), *requests.network(run, near), requests.start(run, near))
+
+
+def _would_start(run: Run, near: Near) -> bool:
+    """Whether a run that is gone on with has no instance yet, and had none."""
+    return not (near.is_unseen or any(one.run == run.id for one in near.machines))
+
+
+def _is_changed(run: Run, fresh: Run) -> bool:
+    """Whether run.json asks for another machine than this command, for other code, or for more time.
+
+    Whoever publishes data sets may write it, and need not have the right to start instances.
+    """
+    of_command = (fresh.owner, fresh.type, fresh.code, fresh.ami, fresh.root, fresh.gib)
+    longest = fresh.deadline - fresh.started
+    is_longer = run.deadline - run.started > longest or run.deadline > fresh.deadline + CLOCKS_DIFFER
+    return is_longer or (run.owner, run.type, run.code, run.ami, run.root, run.gib) != of_command
 
 
 def most_usd(run: Run, near: Near) -> float:
@@ -138,19 +158,24 @@ def _warnings(near: Near) -> tuple[str, ...]:
 
 
 def _problems(
-    options: PublishOptions, near: Near, work: Work | None, ways: Ways | None, run: Run, *, goes_on: bool
+    options: PublishOptions, near: Near, work: Work | None, ways: Ways | None, run: Run, *, goes_on: bool, fresh: Run
 ) -> list[TrainerError]:
     """The first reason against it, beside those of the look-ups."""
     if near.problems or work is None or ways is None:
         return []
     if goes_on:
-        return [] if _is_same(options, run.name, near) else [_of_another(run)]
+        return _against_going_on(options, near, run, fresh)
     if _is_published(near) and not options.replace:
         words = f"{run.name} is published already; add --replace to publish what is in {run.source} under this name."
         return [SettingsError(words)]
     if ways.instance is None:
         return [no_room(work, options.instance_type)]
     return _limits(options, near, ways, run) or _places(near, run)
+
+
+def _against_going_on(options: PublishOptions, near: Near, run: Run, fresh: Run) -> list[TrainerError]:
+    is_other = not _is_same(options, run.name, near) or (_would_start(run, near) and _is_changed(run, fresh))
+    return [_of_another(run)] if is_other else []
 
 
 def _of_another(run: Run) -> SettingsError:

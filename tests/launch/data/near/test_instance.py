@@ -13,7 +13,7 @@ from launch.data.near.bundle import bundle
 from launch.ec2 import leaks
 from launch.ec2.fleet import Fleet
 from tests.launch.data.near.desk import NAME, SHUT_DOWN, NearDesk, opened, tags_of
-from tests.launch.faults import Died, Faults, Request, died_after, injected, lost, refused
+from tests.launch.faults import Died, Faults, Request, died_after, died_before, injected, lost, refused
 
 
 @pytest.fixture
@@ -134,6 +134,50 @@ def test_who_begins_at_the_same_time_goes_on_with_the_one_that_was_first(desk: N
     notes = [call.params for call in writes(desk) if call.params.get("Key", "").endswith("run.json")]
     assert [note.get("IfNoneMatch") or bool(note.get("IfMatch")) for note in notes] == ["*", True]
     assert (desk.ran, desk.billed()) == (1, [])
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"code": 64 * "e"},  # code of somebody's own
+        {"type": "i4i.4xlarge"},
+        {"ami": "ami-0123456789abcdef0"},
+        {"gib": 16_000},
+        {"deadline": "2036-11-23T00:00:00Z"},
+        {"started": "2000-01-01T00:00:00Z", "id": f"data-{NAME}-20000101-000000"},  # which makes its time limit long
+    ],
+    ids=lambda changed: min(changed),
+)
+def test_who_may_write_in_the_bucket_starts_nothing_in_your_name(
+    changed: dict[str, Any], desk: NearDesk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """run.json is found before its instance is: whoever publishes data sets may write it, and start none."""
+    desk.node = NearDesk.pretend_on
+    with injected(Faults()) as faults:
+        faults.on("RunInstances", died_before())
+        with pytest.raises(Died):
+            desk.near()
+    desk.account.put_json(f"data-runs/{NAME}/run.json", desk.run | changed)
+
+    assert desk.near() == 2
+    assert (desk.ran, desk.instances) == (0, [])
+    assert f"python -m launch.data stop {NAME}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "changed", [{"id": "other"}, {"bucket": "strangers"}, {"account": "999999999999"}, {"name": "x"}]
+)
+def test_a_note_of_something_else_is_none(changed: dict[str, Any], desk: NearDesk) -> None:
+    """By it `stop` would delete the time limit of another's job, or the code would go elsewhere."""
+    desk.node = NearDesk.pretend_on
+    assert desk.near() == 0
+    own = f"aws-ddp-toolkit-{desk.run['id']}"
+    desk.account.put_json(f"data-runs/{NAME}/run.json", desk.run | {"ended": ""} | changed)
+    since = len(desk.account.requests)
+
+    assert desk.type("stop", NAME) == 0
+    # That of the instance, which EC2 still lists.
+    assert [(call.operation, call.params["Name"]) for call in writes(desk, since)] == [("DeleteSchedule", own)]
 
 
 def test_other_settings_wait_for_the_instance_that_runs(desk: NearDesk, capsys: pytest.CaptureFixture[str]) -> None:
