@@ -13,6 +13,7 @@ from pathlib import Path
 from trainer import outcome
 from trainer.contract import OUTCOME, Exit
 from trainer.outcome import Outcome, state_of
+from trainer.settings.hidden import without_secrets
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class Book:
         if not (self.is_head or is_own_failure) or self.has_failed():
             return
         now, ended = time.time(), datetime.now(UTC).isoformat(timespec="seconds")
-        reason = "" if code == Exit.DONE else sentence
+        # The script's own words, perhaps with a token in them: more people read this file than its output.
+        reason = "" if code == Exit.DONE else without_secrets(sentence)
         with suppress(OSError):
             Outcome(state_of(code), int(code), reason, round(now - self.began, 3), job=self.job, ended=ended).write(
                 self.folder

@@ -1,6 +1,7 @@
 """The source of a user's training: unpacked once on this node, whole or not at all, however many ranks want it."""
 
 import hashlib
+import io
 import shutil
 import tarfile
 import tempfile
@@ -35,8 +36,8 @@ def _unpack(archive: Path, digest: str, goal: Path) -> None:
     """Unpacks beside `goal` and takes its name at once: of several that do so the first counts."""
     if not archive.is_file():
         raise SettingsError(f"--source {one_line(archive, 300)} is no file; give the archive of the source.")
-    with archive.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    content = archive.read_bytes()  # once: who may write there could change it between two looks
+    found = hashlib.sha256(content).hexdigest()
     if found != digest:
         raise MachineError(
             f"{one_line(archive, 300)} is not the source that was sent (its SHA-256 begins with {found[:DIGITS]}, not "
@@ -45,16 +46,16 @@ def _unpack(archive: Path, digest: str, goal: Path) -> None:
     goal.parent.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(prefix=f".{goal.name}.", dir=goal.parent))
     try:
-        _extract(archive, part)
+        _extract(archive, content, part)
         part.chmod(0o755)  # mkdtemp keeps its folders to one user
         _take_name(part, goal)
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _extract(archive: Path, folder: Path) -> None:
+def _extract(archive: Path, content: bytes, folder: Path) -> None:
     try:
-        with tarfile.open(archive, "r:gz") as tar:
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as tar:
             tar.extractall(folder, filter="data")  # which refuses what would land outside, and devices
     except tarfile.FilterError as error:
         raise SettingsError(f"{one_line(archive, 300)} is refused: {one_line(error, 300)}.") from error

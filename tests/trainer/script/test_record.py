@@ -57,6 +57,15 @@ def test_the_first_failure_counts_and_what_follows_does_not(tmp_path: Path) -> N
     assert written(tmp_path) == ("failed", 3, "no data")
 
 
+def test_the_reason_repeats_no_secret_which_the_script_has_printed(tmp_path: Path) -> None:
+    """It goes to S3 with the run folder, where more people read it than see the script's output."""
+    book(tmp_path).write(1, "train.py ended: cannot reach https://ann:hunter2pass@db.example.org/x")
+
+    _, _, reason = written(tmp_path)
+    assert reason.startswith("train.py ended: cannot reach ")
+    assert "hunter2pass" not in reason
+
+
 def test_a_process_knows_when_it_was_started() -> None:
     assert time.time() - 24 * 3600 < process_start() < time.time()
     assert abs(process_start() - process_start()) < 0.05

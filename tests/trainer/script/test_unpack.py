@@ -4,7 +4,9 @@ import errno
 import hashlib
 import io
 import tarfile
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,10 +64,10 @@ def test_of_two_that_unpack_at_once_the_second_uses_what_is_there(
     given = config(archive(tmp_path), tmp_path / "work")
     extract = unpack._extract
 
-    def another_is_quicker(path: Path, folder: Path) -> None:
+    def another_is_quicker(path: Path, content: bytes, folder: Path) -> None:
         monkeypatch.setattr(unpack, "_extract", extract)
         (source_folder(given) / "written").touch()
-        extract(path, folder)
+        extract(path, content, folder)
 
     monkeypatch.setattr(unpack, "_extract", another_is_quicker)
 
@@ -78,6 +80,21 @@ def test_an_archive_that_is_not_the_one_that_was_sent_may_be_sent_again(tmp_path
 
     assert error.code == Exit.MACHINE
     assert "is not the source that was sent" in str(error)
+
+
+def test_an_archive_that_is_replaced_behind_the_look_at_its_digest_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = config(archive(tmp_path), tmp_path / "work")
+    make_folder = tempfile.mkdtemp
+
+    def replaced_first(**place: Any) -> str:  # what is done between the two
+        archive(tmp_path, content=b"a stranger's\n")
+        return make_folder(**place)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", replaced_first)
+
+    assert (source_folder(given) / "train.py").read_text() == "print(1)\n"
 
 
 @pytest.mark.parametrize("keep", [10, 60])
@@ -111,7 +128,7 @@ def test_an_archive_that_reaches_outside_is_refused(name: str, tmp_path: Path) -
 
 
 def test_a_full_disk_is_a_sentence_with_its_own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, folder: Path) -> None:
+    def full(path: Path, content: bytes, folder: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(unpack, "_extract", full)
