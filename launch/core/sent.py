@@ -1,5 +1,7 @@
 """What is sent of a user's own code, as facts of a plan.  Pure."""
 
+import re
+
 from launch.core.plan import Fact
 from launch.core.training.base import Training
 
@@ -28,3 +30,17 @@ def facts(train: Training) -> list[Fact]:
         Fact("packages", source.requirements or None, packages if source.requirements else "those of the image"),
         Fact("restarts", "anew", RESTARTS, "a restart"),
     ]
+
+
+_DIGEST = re.compile(r"--digest[ ,]([0-9a-f]{64})")
+
+
+def edited(then: str, now: str) -> str:
+    """Says so where two texts with a script's command differ only in its source; empty where they do not.
+
+    For the user who edits a file and gives the same command again: that is another job.
+    """
+    old, new = _DIGEST.search(then), _DIGEST.search(now)
+    if not (old and new) or old[1] == new[1] or _DIGEST.sub("", then, 1) != _DIGEST.sub("", now, 1):
+        return ""
+    return f"the files of its source were changed since (SHA-256 {old[1]:.12} then, {new[1]:.12} now)"

@@ -8,6 +8,7 @@ from launch.core.job import Job
 from launch.core.names import Folder, bucket_of
 from launch.core.plan import FromAnswer
 from launch.core.pricelist import no_price
+from launch.core.sent import edited
 from launch.ec2 import machines, requests
 from launch.ec2.checks import check_price
 from launch.ec2.facts import Ami, Facts, Snapshot
@@ -109,8 +110,11 @@ def _other_settings(cluster: Cluster, facts: Facts) -> TrainerError | None:
     new, old = requests.spec(cluster), {**facts.spec}
     if "ended" in old:  # its time limit may be why it is started again
         old["where"] = {**old.get("where", {}), "max_hours": new["where"]["max_hours"]}
-    if all(new[key] == old.get(key) for key in ("where", "train", "region")):
+    differs = [key for key in ("where", "train", "region") if new[key] != old.get(key)]
+    if not differs:
         return None
+    if differs == ["train"] and (how := edited(" ".join(old.get("train", ())), " ".join(new["train"]))):
+        return SettingsError(f"job {cluster.job} was started before: {how}; choose another --job-name.")
     return SettingsError(f"job {cluster.job} was started with other settings; choose another --job-name.")
 
 

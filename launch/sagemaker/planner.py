@@ -12,6 +12,7 @@ from launch.core.job import Job
 from launch.core.names import STARTED_TAG, TIME, Folder, bucket_of
 from launch.core.plan import Plan, Request
 from launch.core.pricelist import no_price
+from launch.core.sent import edited
 from launch.sagemaker import explain, register, ways
 from launch.sagemaker.bundle import Bundle, make_bundle
 from launch.sagemaker.checks import Resolved, check_price
@@ -22,7 +23,7 @@ from launch.sagemaker.names import BACKEND, number_of, start_name
 from launch.sagemaker.options import SageMakerOptions
 from launch.sagemaker.packages import requirements_of, tracking_of
 from launch.sagemaker.training_job import TrainingJob
-from trainer.contract import SAGEMAKER_ARCHIVE, SAGEMAKER_CHANNEL, SAGEMAKER_MODEL
+from trainer.contract import SAGEMAKER_ARCHIVE, SAGEMAKER_CHANNEL, SAGEMAKER_HYPERPARAMETER, SAGEMAKER_MODEL
 from trainer.errors import SettingsError, TrainerError
 
 # Where a container has the source of a script, and unpacks it.
@@ -107,7 +108,12 @@ def _differences(
     is_one_of_them = running.instance_type in (*options.types, " or ".join(options.types))
     if is_one_of_them and wanted == (running.nodes, running.is_spot, running.settings):
         return ()
-    sentence = f"job {running.job} is running with other settings; choose another --job-name, or stop it first."
+    here, there = (
+        str(settings.get(SAGEMAKER_HYPERPARAMETER)) for settings in (job.train.hyperparameters, running.settings)
+    )
+    why = edited(there, here)
+    how = f"already, and {why}" if why else "with other settings"
+    sentence = f"job {running.job} is running {how}; choose another --job-name, or stop it first."
     return (SettingsError(sentence),)
 
 

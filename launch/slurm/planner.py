@@ -130,8 +130,10 @@ def _conflicts(queued: QueuedJob, submission: Submission, folder: JobFolder) -> 
             f"or stop that job: {command('stop', queued.id)}"
         )
     elif folder.script != submission.script:
+        why = sent.edited(folder.script or "", submission.script)
+        how = f", and {why}" if why else f" with other settings ({folder.path / SCRIPT})"
         yield SettingsError(
-            f"job {name} is in the queue as {queued.id} with other settings ({folder.path / SCRIPT}); choose another "
+            f"job {name} is in the queue as {queued.id}{how}; choose another "
             f"--job-name, or stop that job: {command('stop', name)}"
         )
 
