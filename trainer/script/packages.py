@@ -33,7 +33,10 @@ _WHERE = re.compile(
     r"|--only-binary|--no-binary)\b"
 )
 _NESTED = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)")
-_LOCAL = re.compile(r"^\s*(-e|--editable|-f|--find-links)\b|\./|file:", re.MULTILINE)
+# What is in the source itself: `-e .`, `.`, `.[extra]`, `./wheels/x.whl`, `libs/x`.
+_LOCAL = re.compile(
+    r"^\s*(-e|--editable|-f|--find-links)\b|^\s*(\.{1,2}\s*(\[|;|#|$)|[\w.-]+/)|\./|file:", re.MULTILINE
+)
 _NO_NETWORK = re.compile(
     r"connection broken by|Failed to establish a new connection|Temporary failure in name resolution|ProxyError"
     r"|Connection (refused|reset)|Network is unreachable|Read timed out|ReadTimeoutError|ConnectTimeout"
@@ -120,9 +123,20 @@ def exactly(report: Mapping[str, Any], listed: Path) -> str:
     wanted = []
     for row, digest in zip(rows, hashes, strict=True):
         is_direct, metadata = row["is_direct"], row["metadata"]
-        place = f" @ {row['download_info']['url']}" if is_direct else f"=={metadata['version']}"
+        place = f" @ {_place(row['download_info'])}" if is_direct else f"=={metadata['version']}"
         wanted.append(metadata["name"] + place + (f" --hash=sha256:{digest}" if all(hashes) else ""))
     return "\n".join([*where, *wanted]) + "\n"
+
+
+def _place(found: Mapping[str, Any]) -> str:
+    """The address of what was named by its address; of a repository, the commit that pip has found there.
+
+    https://packaging.python.org/en/latest/specifications/direct-url-data-structure/
+    """
+    url, control = str(found["url"]), found.get("vcs_info")
+    if control:
+        url = f"{control['vcs']}+{url}@{control['commit_id']}"
+    return f"{url}#subdirectory={found['subdirectory']}" if found.get("subdirectory") else url
 
 
 def _named(report: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ import pytest
 
 from trainer.contract import Exit
 from trainer.errors import TrainerError
-from trainer.script.packages import layer_for, run_pip, variables
+from trainer.script.packages import exactly, layer_for, run_pip, variables
 
 DIGEST = "d" * 64
 URL = "https://index/demo-1.0-py3-none-any.whl"
@@ -267,3 +267,35 @@ def test_the_real_pip_refuses_another_file_than_the_one_that_was_locked(listed: 
         layer(listed, run_pip)
 
     assert error.value.code == Exit.SETTINGS
+
+
+@pytest.mark.parametrize("line", [".", ".[train]", "..", "libs/mine", "vendor/x-1.0-py3-none-any.whl"])
+def test_a_package_of_the_source_itself_is_installed_anew_after_an_edit(tmp_path: Path, line: str) -> None:
+    listed = tmp_path / "requirements.txt"
+    listed.write_text(f"numpy\n{line}\n")
+
+    layers = {layer_for(listed, tmp_path / "work", digest, 0.0, Pip(row("demo"))) for digest in ("1", "2")}
+
+    assert len(layers) == 2
+
+
+@pytest.mark.parametrize(
+    ("found", "place"),
+    [
+        ({"vcs_info": {"vcs": "git", "commit_id": "0123"}}, "git+https://h/r.git@0123"),
+        (
+            {"vcs_info": {"vcs": "git", "commit_id": "0123"}, "subdirectory": "py"},
+            "git+https://h/r.git@0123#subdirectory=py",
+        ),
+        ({"dir_info": {}}, "https://h/r.git"),
+    ],
+)
+def test_a_repository_is_installed_at_the_commit_that_was_found(
+    found: dict[str, Any], place: str, tmp_path: Path
+) -> None:
+    """https://pip.pypa.io/en/stable/reference/installation-report/"""
+    listed = tmp_path / "requirements.txt"
+    listed.write_text("git+https://h/r.git\n")
+    report = {"install": [row("demo", is_direct=True) | {"download_info": {"url": "https://h/r.git", **found}}]}
+
+    assert exactly(report, listed) == f"demo @ {place}\n"
