@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 from launch.core.names import TIME, tags
 from launch.infra.lookup import look_up, stack_of
 from launch.infra.template import KEPT
+from tests.conftest import ROOT
 from tests.launch.rehearse.ec2.test_published import write_images
 from tests.live import network
 from tests.live.suite import Suite
+from trainer.contract import METRICS
 
 BASE = "public.ecr.aws/docker/library/python:3.12-slim"  # small, and any machine may pull it
 
@@ -61,6 +63,16 @@ def two_nodes(suite: Suite) -> None:
     suite.claim("it says what the job cost", (outcome.get("usd") or 0) > 0, str(outcome.get("usd")))
     suite.claim("the weights are in the job's folder", suite.has_result("two", "model.pt"))
     suite.claim("nothing is left of it", not suite.living("two"))
+
+
+def script(suite: Suite) -> None:
+    """The small GPT of infra/examples, which knows nothing of AWS."""
+    gpt = str(ROOT / "infra/examples/gpt/train.py")
+    code, text = suite.run(*suite.script("script", gpt, "--steps", "20", "--every", "10"))
+    suite.claim("a script of the user's own trains on two nodes and ends with 0", code == 0, text[-600:])
+    suite.claim("its metrics are in the job's folder", suite.has_result("script", METRICS))
+    suite.claim("its checkpoints are in the job's folder", suite.has_result("script", "checkpoints/"))
+    suite.claim("nothing is left of it", not suite.living("script"))
 
 
 def node_killed(suite: Suite) -> None:
@@ -232,6 +244,7 @@ CASES = (
     Case("no route", no_route),
     Case("no permission", no_permission),
     Case("two nodes", two_nodes, JOB_USD),
+    Case("script", script, JOB_USD),
     Case("node killed", node_killed, 1.5 * JOB_USD),
     Case("worker killed", worker_killed, JOB_USD),
     Case("launcher killed", launcher_killed, JOB_USD),

@@ -176,10 +176,18 @@ class Suite:
 
     def train(self, name: str, *more: str, epochs: int = 2, hours: float = 0.5) -> tuple[str, ...]:
         """The words that start a job of two small nodes, with a limit of time and one of money."""
+        ours = ("--dataset", "digits", "--model", "cnn", "--batch-size", "32", "--epochs", str(epochs))
+        return (*self._nodes(name, hours), *ours, *more)
+
+    def script(self, name: str, script: str, *arguments: str) -> tuple[str, ...]:
+        """The same for a script of the user's own, whose folder is sent."""
+        folder = str(Path(script).parent)
+        return (*self._nodes(name, 0.5), "--script", script, "--source-dir", folder, "--", *arguments)
+
+    def _nodes(self, name: str, hours: float) -> tuple[str, ...]:
         return (
             "launch.ec2", "--job-name", self.job(name), "--region", self.place.region, "--nodes", "2",
-            "--instance-type", "c7i.large", "--allow-cpu", "--dataset", "digits", "--model", "cnn",
-            "--batch-size", "32", "--epochs", str(epochs), "--max-hours", str(hours), "--max-usd", "0.3", *more,
+            "--instance-type", "c7i.large", "--allow-cpu", "--max-hours", str(hours), "--max-usd", "0.3",
         )  # fmt: skip
 
     def doctor_words(self, *more: str) -> tuple[str, ...]:
