@@ -71,3 +71,22 @@ def test_a_start_knows_how_many_were_before_it(tmp_path: Path) -> None:
     start(tmp_path, 'echo "this is restart $DDP_RESTARTS"', 2)
 
     assert "this is restart 2\n" in (tmp_path / "runs/x/job.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("saves", "counts"),
+    [
+        ("last.ckpt", True),  # Lightning
+        ("checkpoint-500/optimizer.bin", True),  # transformers
+        ("shards/__0_0.distcp", True),  # torch.distributed.checkpoint
+        ("model.safetensors", True),
+        ("metrics.jsonl", False),
+        ("work/0123/weights.pt", False),  # of the source
+    ],
+)
+def test_what_a_script_saves_in_any_usual_form_is_progress(tmp_path: Path, saves: str, counts: bool) -> None:
+    file = f"runs/x/{saves}"
+
+    _, starts = start(tmp_path, f"mkdir -p $(dirname {file}); touch {file}; exit 6", 0)
+
+    assert [one["progress"] for one in starts] == [counts]
