@@ -98,7 +98,7 @@ def _run(rank: Rank, env: Mapping[str, str]) -> int:
         layer = packages.layer_for(top / config.requirements, config.work, config.digest, rank.book.began)
         script_env |= packages.variables(layer, script_env)
     relay, metrics = _relay(rank)
-    command = [sys.executable, *config.words]
+    command = [sys.executable, *config.for_python]
     try:
         ended = child.run(command, cwd, script_env, relay, rank.requests, rank.max_silence_s)
     except OSError as error:

@@ -25,8 +25,24 @@ ABOUT = """Run one rank of a training of your own; what stands after -- is the s
 SECTIONS = {"run_dir": "what the script finds", "source": "its source", "processes": "how it runs"}
 
 
+# Of a variable's value, which may have a comma: CUDA_VISIBLE_DEVICES=0,1.
+_ESCAPED = (("%", "%25"), (",", "%2C"))
+
+
 def _split(value: Any) -> Any:
-    return [word for word in value.split(",") if word] if isinstance(value, str) else value
+    return [_unescaped(word) for word in value.split(",") if word] if isinstance(value, str) else value
+
+
+def _escaped(word: str) -> str:
+    for plain, code in _ESCAPED:
+        word = word.replace(plain, code)
+    return word
+
+
+def _unescaped(word: str) -> str:
+    for plain, code in reversed(_ESCAPED):
+        word = word.replace(code, plain)
+    return word
 
 
 class _Flags(BaseModel):
@@ -38,7 +54,8 @@ class _Flags(BaseModel):
     data_dir: Path | None = Field(None, description="folder of the data: DDP_DATA_DIR (default: none)")
     job: str = Field("", description="name of the job: DDP_JOB")
     variables: Annotated[tuple[str, ...], BeforeValidator(_split)] = Field(
-        (), description="NAME=VALUE,... that the script finds in its environment (default: none)"
+        (),
+        description="NAME=VALUE,... for the script, a comma in a value as %2C (default: none)",
     )
     restarts: int = Field(0, ge=0, description="how often the job was started again before: DDP_RESTARTS")
 
@@ -97,12 +114,21 @@ class ScriptConfig(_Flags):
     def changed(self) -> dict[str, Any]:
         """The flags that differ from their defaults."""
         fields = _Flags.model_fields.items()
-        return {name: getattr(self, name) for name, field in fields if getattr(self, name) != field.default}
+        found = {name: getattr(self, name) for name, field in fields if getattr(self, name) != field.default}
+        if self.variables:
+            found["variables"] = tuple(map(_escaped, self.variables))
+        return found
 
     @property
     def name(self) -> str:
         """What the user calls it: train.py, or -m package.module."""
         return " ".join(self.words[:2]) if self.words[0] == "-m" else self.words[0]
+
+    @property
+    def for_python(self) -> tuple[str, ...]:
+        """The words as Python takes them: a file whose name begins like an option is given by its folder."""
+        first, *rest = self.words
+        return (f"./{first}" if first.startswith("-") and first != "-m" else first, *rest)
 
 
 def to_words(config: ScriptConfig) -> tuple[str, ...]:

@@ -34,6 +34,11 @@ def test_a_script_is_called_what_its_user_calls_it(words: tuple[str, ...], name:
     assert ScriptConfig(run_dir=Path("x"), words=words).name == name
 
 
+def test_a_file_whose_name_looks_like_an_option_is_still_a_file() -> None:
+    assert ScriptConfig(run_dir=Path("x"), words=("-x.py", "-y")).for_python == ("./-x.py", "-y")
+    assert ScriptConfig(run_dir=Path("x"), words=("-m", "a", "-y")).for_python == ("-m", "a", "-y")
+
+
 WRONG = [
     (["--run-dir", "x", "train.py"], "unexpected word 'train.py'"),
     (["--run-dir", "x"], "no script is given; write it after --"),

@@ -12,6 +12,7 @@ from launch.core.training.script import Script
 from launch.core.training.written import epochs_in, training_from
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
+from trainer.script.config import parse
 from trainer.settings import flags
 
 
@@ -146,3 +147,13 @@ def test_the_scripts_environment_is_part_of_its_command(here: Path) -> None:
         with pytest.raises(SettingsError, match=sentence) as refused:
             trained(f"--script train.py --variables {wrong}", here)
         assert 34 * "a" not in str(refused.value)
+
+
+def test_a_variables_value_may_have_commas(here: Path) -> None:
+    given = ["CUDA_VISIBLE_DEVICES=0,1", "RATE=100%2C5%", "EMPTY="]
+    (here / "job.yaml").write_text(f"script: train.py\nvariables: {given}\n")
+
+    found = trained(f"--config {here}/job.yaml", here)
+
+    assert parse(found.words[2:]).variables == tuple(given)
+    assert training_from(found.words).words == found.words
