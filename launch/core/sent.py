@@ -7,6 +7,7 @@ from launch.core.training.base import Training
 
 # What a script lacks that says nothing: see trainer/SCRIPTS.md.
 RESTARTS = "begins anew at a restart, unless it goes on from what it kept in $DDP_RUN_DIR (trainer.kit does)"
+KEPT = "what it writes to $DDP_RUN_DIR, and nothing else"
 
 
 def facts(train: Training) -> list[Fact]:
@@ -28,6 +29,7 @@ def facts(train: Training) -> list[Fact]:
     return [
         Fact("script_source", value, text, "script"),
         Fact("packages", source.requirements or None, packages if source.requirements else "those of the image"),
+        Fact("kept", "$DDP_RUN_DIR", KEPT, "kept of it"),
         Fact("restarts", "anew", RESTARTS, "a restart"),
     ]
 
