@@ -95,6 +95,7 @@ class Script(Training):
             "script": " ".join(self.arguments[:many]),
             "args": list(self.arguments[many:]),
             "processes": self.processes_by,
+            "variables": list(self.variables),
             "data_dir": None if self.data_dir is None else str(self.data_dir),
         }
 

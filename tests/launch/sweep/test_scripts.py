@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from launch.core import runs
 from launch.core.clock import Clock
 from launch.core.runs import Run
 from launch.core.training.script import Script
+from launch.report import findings
 from launch.sweep import table
 from launch.sweep.arguments import command_line, named
 from launch.sweep.cli import read
@@ -16,7 +18,11 @@ from launch.sweep.diverging import Watched
 from launch.sweep.planned import Planned, plan_runs
 from launch.sweep.runner import Context, command
 from launch.sweep.spec import parse
+from tests import needs
+from tests.launch.sweep.sweeps import rows, sweep, written
 from trainer.errors import SettingsError
+
+OUTS = ("here", "there")
 
 
 @pytest.fixture(autouse=True)
@@ -163,3 +169,48 @@ def test_a_scripts_loss_is_watched_only_where_somebody_asks() -> None:
 
     assert ended == [7]
     assert watched.diverged.startswith("it diverged: training loss 3 in step 4 after 0.5")
+
+
+LEARNS = """\
+import argparse
+import os
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float)
+parser.add_argument("--steps", type=int)
+given = parser.parse_args()
+weight = 4.0
+for step in range(1, given.steps + 1):
+    weight -= given.lr * 2 * weight
+    if os.environ["RANK"] == "0":
+        print(f"[METRIC] step={step} loss={weight * weight} world={os.environ['WORLD_SIZE']}")
+"""
+
+
+@needs.ec2_nodes()
+@pytest.mark.timeout(400)  # two runs of two ranks here, and two rehearsals: 40 s of a quiet core
+@pytest.mark.slow("a script's arguments are swept on this machine and on rehearsed EC2 nodes, and reported alike")
+def test_a_sweep_over_arguments_ends_alike_on_two_backends_and_its_report_names_the_best(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "learn.py").write_text(LEARNS)
+    content: dict[str, Any] = {
+        "script": "code/learn.py",
+        "args": "--steps 4",
+        "grid": {"args.lr": [0.01, 0.2]},
+        "fixed": {"gpus": 2},
+    }
+    content["options"] = {"ec2": {"instance_type": "g5.xlarge"}}
+    path = written(tmp_path, **content)
+
+    here = sweep(tmp_path, path, "--out", "here")
+    there = sweep(tmp_path, path, "--out", "there", "--backend", "ec2", "--rehearse")
+
+    assert here.returncode == 0, here.stdout + here.stderr
+    assert there.returncode == 0, there.stdout + there.stderr
+    metrics = [{name: runs.read(tmp_path / out / name).epochs for name in ("lr-0.01", "lr-0.2")} for out in OUTS]
+    assert metrics[0] == metrics[1]
+    assert [record["world"] for record in metrics[0]["lr-0.2"]] == [2, 2, 2, 2]
+    assert [row["state"] for out in OUTS for row in rows(tmp_path / out).values()] == ["done"] * 4
+    for out in OUTS:
+        results = findings.find([runs.read(tmp_path / out / name) for name in ("lr-0.01", "lr-0.2")])
+        assert findings.title(results) == "2 runs: lowest loss 0.2687, by lr-0.2"
