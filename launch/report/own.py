@@ -13,7 +13,7 @@ CHART = "metric_"  # before the name of each chart
 MOST_CHARTS, MOST_TOLD, MOST_POINTS = 12, 4, 400
 SLIGHTEST = 1e-9  # of what is drawn on a logarithmic axis
 LOG_FROM = 100.0  # times the lowest
-HELD_OUT = re.compile(r"(^|[^a-z])(val|valid|validation|eval|test)([^a-z]|$)")
+HELD_OUT = re.compile(r"(^|[^a-z])(val|valid|validation|eval|held|test)([^a-z]|$)")
 LEFT_OUT = (
     "Speedup, where the time goes, accuracy and the cost of an epoch are left out: they need the records of our own "
     "trainer, with images_per_s and the like, and these runs are of a script."

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from launch.core.training.options import END
 from launch.rehearse.stage.scene import PHASES, Life
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class Receipt:
         return cls(
             job=job.name,
             backend=job.module,
-            command=shlex.join(["python", "-m", job.module, *job.argv]),
+            command=shlex.join(["python", "-m", job.module, *job.argv, *_behind(job.arguments)]),
             place=f"{job.region}; nodes: {scene.node_kind}",
             recorded=datetime.now().astimezone(),
             code=code,
@@ -168,6 +169,11 @@ class Receipt:
 
     def requests_of(self, *, by_launcher: bool, is_write: bool) -> list[RequestGroup]:
         return [group for group in self.requests if (group.by_launcher, group.is_write) == (by_launcher, is_write)]
+
+
+def _behind(arguments: Sequence[str]) -> list[str]:
+    """A script's arguments, as they stand at the end of the command line."""
+    return [END, *arguments] if arguments else []
 
 
 def _faults(stage: Stage) -> list[tuple[float | None, str]]:
