@@ -35,7 +35,7 @@ ZONES = (
         ("a job's log, name or checkpoint", "who changes a file on PyPI or a mirror", "the network"),
         ("your terminal", "your machine", "your installation", "what `make` and the Dockerfile install", "your account",
          "a key given by mistake where a reference belongs, in `--environment`, or in any other setting",
-         "whoever must approve the toolkit", "a training on one machine"),
+         "whoever must approve the toolkit", "a training on one machine", "your files beside a script"),
     ),
     Zone(
         "the AWS account",
@@ -48,8 +48,8 @@ ZONES = (
         "a job",
         "job folder in S3, tags, disks, secrets",
         ("other launchers", "whoever copies a tag", "who reads plans, logs and folders"),
-        ("a job, its nodes and its shell", "what a replaced node runs", "disks, job folders", "data sets",
-         "keys of wandb, MLflow and others"),
+        ("a job, its nodes and its shell", "what a replaced node runs", "what a script's nodes run",
+         "disks, job folders", "data sets", "keys of wandb, MLflow and others", "readers of a script's words"),
     ),
     Zone(
         "a node or a SageMaker host",

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import trainer_env
+from tests.listening import below
 from tests.processes import left_of
 from tests.warm import Job
 
@@ -60,6 +61,22 @@ def test_a_request_to_leave_reaches_the_scripts(signum: signal.Signals, code: in
     assert left_of(f"TEST_JOB={tmp_path}") == []
 
 
+def test_the_scripts_of_one_machine_are_told_to_meet_on_loopback_where_torchrun_listens(tmp_path: Path) -> None:
+    names = ("MASTER_ADDR", "TORCHELASTIC_USE_AGENT_STORE", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+    text = f"import os\nos.write(1, (' '.join(map(os.environ.get, {names})) + chr(10)).encode())\n"
+    job = start(tmp_path, f"{text}import time\ntime.sleep(60)\n")
+    told = [job.stdout.readline() for _ in range(2)]
+    assert job.pid is not None
+    there = {one.address for one in below(job.pid)}
+
+    job.send_signal(signal.SIGTERM)
+    job.communicate()
+
+    # With the agent's store a script opens none of its own, which would be on every address.
+    assert told == 2 * ["127.0.0.1 True lo =lo\n"]
+    assert there == {"127.0.0.1"}
+
+
 def test_scripts_end_with_a_torchrun_that_is_killed(tmp_path: Path) -> None:
     job = start(tmp_path, "import os, time\nos.write(1, b'begun\\n')\ntime.sleep(60)\n")
     assert [job.stdout.readline() for _ in range(2)] == ["begun\n", "begun\n"]
@@ -73,6 +90,9 @@ def test_scripts_end_with_a_torchrun_that_is_killed(tmp_path: Path) -> None:
 GLOO = """
 import os, torch, torch.distributed as dist
 dist.init_process_group("gloo")
+if os.environ["RANK"] == "0":
+    from tests.listening import below
+    print("listens on", *{one.address for one in below(os.getpid())}, flush=True)
 value = torch.ones(1)
 dist.all_reduce(value)
 if os.environ["RANK"] == "1":
@@ -84,9 +104,10 @@ dist.all_reduce(value)
 @pytest.mark.slow("a script's rank that loses another one under gloo leaves the word to that one")
 def test_the_rank_that_was_lost_is_told_and_not_the_one_that_lost_it(tmp_path: Path) -> None:
     job = start(tmp_path, GLOO)
-    err = job.communicate()[1]
+    out, err = job.communicate()
 
     assert job.returncode == 6
+    assert out == "listens on 127.0.0.1\n"
     assert [line for line in err.splitlines() if line.startswith("error: ")] == [
         "error: rank 1: t.py was killed by SIGKILL; the usual reason is too little memory. Start again to go on."
     ]
