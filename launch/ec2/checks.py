@@ -117,7 +117,7 @@ def _data_volume(job: Job[Ec2Options]) -> str:
     elif kind == "none":
         _check_without_volume(job)
     else:
-        _check_volume(options, kind)
+        _check_volume(job, kind)
     return kind
 
 
@@ -164,7 +164,13 @@ def _check_without_volume(job: Job[Ec2Options]) -> None:
         raise SettingsError(f"{job.train.dataset} cannot be downloaded; provide it with --data-snapshot or --data-s3.")
 
 
-def _check_volume(options: Ec2Options, kind: str) -> None:
+def _check_volume(job: Job[Ec2Options], kind: str) -> None:
+    options = job.where
+    if not (job.train.dataset or options.data or options.data_snapshot or options.data_s3):
+        raise SettingsError(
+            f"--data-volume {kind} is made of a snapshot, and a script of your own names none; give --data NAME or "
+            "--data-snapshot."
+        )
     if options.data_s3 is not None:
         raise SettingsError(f"--data-s3 and --data-volume {kind} both provide the data; give one of them.")
     if kind == "multi-attach" and options.nodes > MULTI_ATTACH_LIMIT:

@@ -9,6 +9,7 @@ from launch.core import catalog
 from launch.core.job import Job
 from launch.core.price import CATALOGS, Prices, Volume, usd, usd_per_hour
 from launch.core.training.classifier import Classifier
+from launch.core.training.script import Script
 from launch.ec2.checks import resolve
 from launch.ec2.facts import Snapshot
 from launch.ec2.filling import AS_AWS_PLEASES, Filling, filling, rate_for
@@ -412,3 +413,12 @@ def test_shards_that_are_read_from_s3_are_kept_on_the_nodes_local_disk() -> None
 
 def test_a_published_data_set_comes_on_a_volume_for_any_data_set_of_the_trainer() -> None:
     assert resolve(job("cifar10", data="photos")).data_volume == "per-node"
+
+
+def test_a_scripts_volume_needs_the_name_of_what_is_on_it() -> None:
+    options = {"data_volume": "per-node"}
+    with pytest.raises(SettingsError, match="a script of your own names none; give --data NAME or --data-snapshot"):
+        resolve(Job(Script(("train.py",)), Ec2Options.model_validate(options)))
+    for more in ({"data": "pets"}, {"data_snapshot": "snap-0123456789abcdef0"}):
+        asked = Job(Script(("train.py",)), Ec2Options.model_validate({**options, **more}))
+        assert in_container(resolve(asked)).data_dir == Path("/data")
