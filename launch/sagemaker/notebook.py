@@ -32,6 +32,7 @@ def plan(**settings: Any) -> "SageMakerPlan":
     from pydantic import BaseModel
 
     from launch.core.job import Job
+    from launch.core.secrets import check_no_secret
     from launch.core.training.options import ScriptOptions, training_of
     from launch.sagemaker.backend import BACKEND
     from launch.sagemaker.options import SageMakerOptions
@@ -44,6 +45,7 @@ def plan(**settings: Any) -> "SageMakerPlan":
     own = cast(ScriptOptions, script)
     train = training_of(own, cast(TrainConfig, config), settings, (), Path.cwd(), is_sent=True)
     job = Job(train, cast(SageMakerOptions, where))
+    check_no_secret({**train.settings, **dict(job.where)})
     return prepare(job, _runtime(job.where.region))
 
 

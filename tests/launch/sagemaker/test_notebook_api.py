@@ -64,6 +64,16 @@ def test_a_wrong_setting_is_refused_before_any_call(stage: Stage, settings: dict
     assert stage.account.requests == []
 
 
+def test_a_secret_among_a_scripts_arguments_is_refused(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("1")
+    with pytest.raises(SettingsError, match="--script holds what looks like a secret") as refused:
+        sagemaker.plan(script="train.py", args=["--token", "hf_" + 34 * "a"])
+    assert 34 * "a" not in str(refused.value)
+
+
 def test_launch_returns_at_once_and_the_job_can_be_asked(stage: Stage) -> None:
     job = sagemaker.launch(sagemaker.plan(job_name=NAME, epochs=3))
     assert stage.slept_s == 0
