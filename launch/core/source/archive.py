@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 # A stored block of deflate, RFC 1951 section 3.2.4, has at most this many bytes.
 _BLOCK = 65535
+# Of every file, as the digest must not depend on it: 1980-01-02, since zip files have no earlier time anywhere, and
+# scripts pack their own code.
+TIME = 315_619_200
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Archive:
 
 
 def pack(members: Iterable[Member]) -> Archive:
-    """The members in the order of their names, without owners and times.
+    """The members in the order of their names, without owners, and of one time.
 
     Nothing is compressed: versions of zlib compress differently, so that the digest of the same files would depend on
     the machine, and every changed Python would send them again.
@@ -52,7 +55,8 @@ def tar(members: Iterable[Member]) -> bytes:
 
 
 def _entry(member: Member) -> tarfile.TarInfo:
-    entry = tarfile.TarInfo(member.name)  # without owner and time
+    entry = tarfile.TarInfo(member.name)  # without owner
+    entry.mtime = TIME
     entry.mode = 0o755 if member.is_program or member.is_folder else 0o644
     if member.link:
         entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, member.link, 0o777
