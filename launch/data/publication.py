@@ -1,6 +1,8 @@
 """What a publication comes to: of a prepared folder and of what the account has, all that is left to do.  Pure."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from launch.core.published import MANIFEST, RECORD, tags
 from launch.data.facts import COMPLETED, ERROR, PENDING, Facts, Snapshot
@@ -70,11 +72,16 @@ def _with_objects(publication: Publication, facts: Facts) -> Publication:
     )
 
 
+def _verified(record: Mapping[str, Any]) -> str:
+    """How much was compared, by a record that every publisher may write."""
+    return next((known for known in VERIFIED if record.get("verified") == known), "none")
+
+
 def _with_snapshots(publication: Publication, options: PublishOptions, facts: Facts) -> Publication:
     """With those of this content."""
     mine, record = facts.of_digest(publication.prepared.digest), facts.record or {}
     finished = next((one for one in mine if one.state == COMPLETED), None)
-    compared = VERIFIED.index(record.get("verified", "none")) >= VERIFIED.index(options.verify)
+    compared = VERIFIED.index(_verified(record)) >= VERIFIED.index(options.verify)
     return replace(
         publication,
         finished=finished,

@@ -46,10 +46,11 @@ class Follower:
         """The record of its end, once all of it is removed; raises what it ended with, unless that is success."""
         record = self._wait()
         remove(self.aws, self.clock, self.say, self.run.name)
-        code = int(record.get("code", 1))
-        if code:
+        code = record.get("code")
+        if code != 0:
             words = f"{record.get('reason') or 'it gave no reason'}; its log: {self.run.uri}/{LOG}"
-            raise error_with(code, f"{self.run.id} ended in step {record.get('step')}: {words}")
+            known = code if isinstance(code, int) and 0 < code < 256 else 1  # others may write there
+            raise error_with(known, f"{self.run.id} ended in step {record.get('step')}: {words}")
         return record
 
     def _wait(self) -> Mapping[str, Any]:

@@ -35,6 +35,14 @@ def test_everything_is_in_s3_and_in_an_encrypted_snapshot_that_was_read_back(des
     assert (content.train, content.val, content.bytes, content.classes, content.px) == (70, 4, 740_000, 2, 256)
 
 
+@pytest.mark.parametrize("verified", ["sure", None, []], ids=str)
+def test_how_much_was_compared_by_somebodys_word_alone_is_nothing(verified: object, desk: Desk) -> None:
+    assert desk.publish() == 0, desk.text
+    desk.account.put_json(f"data/{NAME}/published.json", desk.record | {"verified": verified})
+
+    assert desk.publish() == 0, desk.text
+
+
 @pytest.mark.parametrize(
     "rest",
     [

@@ -164,6 +164,18 @@ def test_who_may_write_in_the_bucket_starts_nothing_in_your_name(
     assert f"python -m launch.data stop {NAME}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("code", ["0; true", None, [], 1e400, -1, 256])
+def test_a_strangers_record_of_the_end_is_a_failure_and_no_traceback(code: object, desk: NearDesk) -> None:
+    def ends(desk: NearDesk, instance: Any) -> None:
+        desk.say_end(instance, 0, "done")
+        record = desk.account.s3(f"data-runs/{NAME}/exit.json")
+        desk.account.put_json(f"data-runs/{NAME}/exit.json", dict(record) | {"code": code})
+
+    desk.node = ends
+    assert desk.near() == 1
+    assert desk.billed() == []
+
+
 @pytest.mark.parametrize(
     "changed", [{"id": "other"}, {"bucket": "strangers"}, {"account": "999999999999"}, {"name": "x"}]
 )
