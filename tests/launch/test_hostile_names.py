@@ -25,6 +25,7 @@ from launch.core.plan import as_json, as_text
 from launch.core.tables import table
 from launch.core.templates import COMMENT, MARK
 from launch.core.terminal import harmless, say
+from launch.core.training.script import Script
 from launch.ec2 import machines
 from launch.rehearse.receipt import page as receipt
 from launch.report import findings, page, tables
@@ -74,8 +75,8 @@ TEMPLATES = [
 ]
 
 
-def test_there_are_templates_for_nodes_jobs_and_arrays() -> None:
-    assert TEMPLATES == ["ec2/boot.sh", "slurm/array.sbatch", "slurm/job.sbatch"]
+def test_there_are_templates_for_nodes_publishing_jobs_and_arrays() -> None:
+    assert TEMPLATES == ["data/near.sh", "ec2/boot.sh", "slurm/array.sbatch", "slurm/job.sbatch"]
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
@@ -101,7 +102,7 @@ def test_a_shell_gets_each_value_back_as_it_went_in(template: str, tmp_path: Pat
 def test_whole_scripts_stay_scripts(tmp_path: Path) -> None:
     """With everything in one of them: bash reads it to its end, and nothing is run by reading."""
     names = [name for name in HOSTILE if len(name) < 300]
-    cluster = replace(plan().payload.cluster, train=tuple(names), image=" ".join(names), job=names[0])
+    cluster = replace(plan().payload.cluster, train=Script(("train.py", *names)), image=" ".join(names), job=names[0])
 
     script = machines.user_data(cluster, cluster.resolved.instances[0])
 

@@ -19,6 +19,7 @@ from launch.ec2 import __main__ as ec2
 from launch.ec2.runtime import Runtime
 from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
 from launch.rehearse.aws.sagemaker.changes import complete
+from tests.conftest import ROOT
 from tests.launch.ec2.account import SPOT_INTERRUPTION, Account
 from tests.launch.privilege.documented import Words
 from tests.launch.privilege.enforced import Watch, enforced
@@ -28,6 +29,10 @@ from tests.launch.sagemaker.world import Stage
 
 Event = Callable[[], None]
 ENDED_ITSELF = "Client.InstanceInitiatedShutdown: Instance initiated shutdown"
+
+# A script of the user's own.
+FOLDER = str(ROOT / "infra/examples/gpt")
+SCRIPT = f"{FOLDER}/train.py"
 
 
 @dataclass
@@ -157,6 +162,9 @@ def every_command_on_ec2(shell: Shell) -> list[Words]:
     assert shell.type("stop", "four") == 0
     tracked = ("--wandb", "project", "--secret", "WANDB_API_KEY=ssm:/ddp-toolkit/wandb")
     assert shell.type("--job-name", "five", "--detach", "--security-group", _group(account), *tracked) == 0
+    assert (
+        shell.type("--job-name", "mine", "--detach", "--script", SCRIPT, "--source-dir", FOLDER, "--", "--lr", "1") == 0
+    )
     assert shell.type("stop", "--all", "--yes") == 0
     # One whose node ends without ever having reported.
     assert shell.type("--job-name", "six", events=(*idle(2), shell.lose("six", ENDED_ITSELF))) == 6
@@ -195,6 +203,8 @@ def every_command_on_sagemaker(stage: Stage) -> list[Words]:
     complete(stage.account.jobs["warm"])
     type_in("leaks", "--delete", "--yes", "--all-regions")
     stage.started("runs")
+    ours = ("--instance-type", "ml.g5.12xlarge", "--max-hours", "2", "--script", SCRIPT, "--source-dir", FOLDER)
+    type_in(*ours, "--job-name", "mine", "--detach", "--", "--lr", "1")
     type_in("stop", "--all", "--yes")
     assert stage.account.left() == []
     return typed

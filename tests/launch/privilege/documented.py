@@ -38,5 +38,5 @@ def uses(commands: Iterable[Words]) -> set[Use]:
 def _commands(text: str, module: str) -> Iterator[Words]:
     """Words after the module, of each command; `status|logs JOB` is two."""
     for line in re.findall(rf"python -m {re.escape(module)}(?![\w.])([^`#\n\"]*)", text):
-        first, *rest = line.split() or [""]
+        first, *rest = line.partition(" -- ")[0].split() or [""]  # what follows is a script's
         yield from ((word, *rest) if word else () for word in first.split("|"))
