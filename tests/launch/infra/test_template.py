@@ -153,8 +153,9 @@ def test_only_comments_are_left_out_of_the_template() -> None:
     assert "#" not in short
 
 
-def test_aws_takes_the_template_for_its_length() -> None:
-    assert len(TEXT.encode()) <= 51_200
+@pytest.mark.parametrize("region", ["eu-west-1", "ap-southeast-5"])  # no region has a longer name
+def test_aws_takes_the_template_for_its_length(region: str) -> None:
+    assert len(filled("123456789012", region).encode()) <= 51_200
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "infra/iam").glob("*.json")))
