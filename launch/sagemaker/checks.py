@@ -33,7 +33,7 @@ ENDING_S = 600
 DISK_USD = 0.14
 
 
-LONGEST_VALUE = 2500
+LONGEST_VALUE, MOST_METRICS = 2500, 40
 
 # What no shell changes.
 _PLAIN = re.compile(r"[A-Za-z0-9_\-+=:,./@%]*")
@@ -120,6 +120,7 @@ def resolve(job: Job[SageMakerOptions]) -> Resolved:
     _check_words(job.train)
     _check_data(job.train, options, channels)
     _check_channel_of_script(job.train, channels)
+    _check_metrics(options)
     _check_network(options, channels)
     _check_spot(options)
     check_capacity(options, instances)
@@ -143,6 +144,15 @@ def resolve(job: Job[SageMakerOptions]) -> Resolved:
     check_limits(options, resolved.tags, {**resolved.secrets, **resolved.environment}, channels)
     check_price(resolved)
     return resolved
+
+
+def _check_metrics(options: SageMakerOptions) -> None:
+    """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_AlgorithmSpecification.html, MetricDefinitions"""
+    for name in options.metrics:
+        if not re.fullmatch(r"[A-Za-z_]\w{0,99}", name, re.ASCII):
+            raise SettingsError(f"--metrics {name}: give names as they stand in [METRIC] lines: letters, digits and _.")
+    if len(options.metrics) > MOST_METRICS:
+        raise SettingsError(f"--metrics has {len(options.metrics)} names, and SageMaker takes {MOST_METRICS}.")
 
 
 def _check_names(options: SageMakerOptions) -> None:

@@ -1,7 +1,7 @@
 """Job + facts -> a description of the training job, in no library's words.  Pure; ways/ make the request of it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,13 +29,6 @@ from trainer.contract import (
 
 if TYPE_CHECKING:  # pathspec, which it needs, is not where SageMaker's SDK has a venv of its own
     from launch.core.source.find import Source
-
-# The numbers in the trainer's [METRIC] lines that SageMaker draws; it takes 40 at most.
-METRICS = (
-    "epoch", "updates", "learning_rate", "train_loss", "train_top1", "eval_loss", "eval_top1", "eval_top5",
-    "images_per_s", "epoch_s", "step_ms", "data_wait_ms", "forward_ms", "backward_ms", "communication_ms",
-    "optimizer_ms", "all_reduce_gb_per_s", "peak_memory_mib", "gpu_utilization_percent",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -131,7 +124,7 @@ def describe(
             **references,
             **_inference(options),
         },
-        metrics=metrics(),
+        metrics=metrics(options.metrics or train.metrics),
         tags=_tags(resolved, folder, facts),
         output=f"{folder.uri}/output",
         max_run_s=resolved.max_run_s,
@@ -198,7 +191,7 @@ def _script(folder: Folder, train: Training) -> tuple[Channel, ...]:
     return (Channel(SAGEMAKER_CHANNEL, "s3", f"s3://{folder.bucket}/{place}"),)
 
 
-def metrics() -> dict[str, str]:
+def metrics(names: Sequence[str]) -> dict[str, str]:
     """The regular expressions for numbers in a line such as `[METRIC] epoch=1 train_loss=2.3`, by their names."""
     prefix = METRIC_PREFIX.replace("[", r"\[").replace("]", r"\]")
-    return {name: rf"{prefix}.* {name}=([-+.0-9e]+)" for name in METRICS}
+    return {name: rf"{prefix}.* {name}=([-+.0-9e]+)" for name in names}

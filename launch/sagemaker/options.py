@@ -75,6 +75,9 @@ class SageMakerOptions(Options):
     kms_key: str | None = Field(None, description="KMS key for disks and results (default: AWS's own)")
     encrypt_traffic: bool = Field(False, description="encrypt traffic between nodes; slows the all-reduce")
     tags: WordList = Field((), description="KEY=VALUE,... extra tags of the training job")
+    metrics: WordList = Field(
+        (), description="names in the script's [METRIC] lines that SageMaker draws, 40 at most (default: usual ones)"
+    )
     environment: Pairs = Field(
         (), description="KEY=VALUE,... environment variables; visible in the console, so use --secret for secrets"
     )

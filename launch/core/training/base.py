@@ -181,6 +181,11 @@ class Training(ABC):
         """The MLflow experiment that it logs to."""
         return None
 
+    @property
+    @abstractmethod
+    def metrics(self) -> tuple[str, ...]:
+        """The names in its [METRIC] lines, or those that are likely there, for whoever must be told them beforehand."""
+
     # ---- its time
 
     @property

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from launch.core.estimate.training import Images
 
 ENTRY = ("-m", "trainer")
+# The numbers in the trainer's [METRIC] lines that a chart is made of.
+METRICS = (
+    "epoch", "updates", "learning_rate", "train_loss", "train_top1", "eval_loss", "eval_top1", "eval_top5",
+    "images_per_s", "epoch_s", "step_ms", "data_wait_ms", "forward_ms", "backward_ms", "communication_ms",
+    "optimizer_ms", "all_reduce_gb_per_s", "peak_memory_mib", "gpu_utilization_percent",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -145,6 +151,10 @@ class Classifier(Training):
     @property
     def mlflow(self) -> str | None:
         return self.config.mlflow
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return METRICS
 
     @property
     def epochs(self) -> int | None:

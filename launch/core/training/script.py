@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from launch.core.source.find import Source
 
 ENTRY = ("-m", "trainer.script")
+# What scripts call their numbers; a launcher that must know them beforehand has a flag for others.
+LIKELY = (
+    "epoch", "step", "loss", "accuracy", "learning_rate", "train_loss", "train_accuracy", "val_loss", "val_accuracy",
+    "eval_loss", "eval_accuracy", "test_loss", "test_accuracy", "perplexity", "epoch_s", "images_per_s",
+    "samples_per_s", "tokens_per_s",
+)  # fmt: skip
 NOT_KNOWN = "not known: a script says nothing of its time before it has run; the time limit is what it costs at most"
 
 
@@ -141,6 +147,10 @@ class Script(Training):
     @property
     def folders(self) -> dict[str, Path]:
         return {} if self.data_dir is None else {"data_dir": self.data_dir}
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return LIKELY
 
     @property
     def mlflow(self) -> str | None:

@@ -246,3 +246,13 @@ def test_the_scripts_own_channel_is_no_name_for_data(tmp_path: Path) -> None:
 
     with pytest.raises(SettingsError, match=r"--data script=...: the channel of that name brings the script"):
         checks.resolve(Job(script, options))
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [("loss,a b", "--metrics a b: give names as they stand in"), (",".join(f"m{n}" for n in range(41)), "takes 40")],
+)
+def test_metrics_that_sagemaker_cannot_draw_are_refused(names: str, sentence: str) -> None:
+    """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_AlgorithmSpecification.html, MetricDefinitions"""
+    with pytest.raises(SettingsError, match=sentence):
+        resolve(metrics=names)

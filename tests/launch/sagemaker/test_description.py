@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from launch.core.training.classifier import Classifier
-from launch.sagemaker.description import METRICS
+from launch.core.training.classifier import METRICS, Classifier
 from launch.sagemaker.ways import estimator
 from tests import needs
 from tests.conftest import ROOT
