@@ -23,8 +23,8 @@ class Quote:
     """The price of one candidate.  None where a figure is not known.
 
     usd_per_hour: what all nodes with their disks cost now on `market`; on_demand_usd_per_hour: without spot.
-    once_usd: what their start costs beside that; expected_usd, expected_s: from the forecast; most_usd, most_s: when
-    the time limit ends the job.
+    once_usd: what their start costs beside that; expected_usd, expected_s: from the forecast, or from told_s, the time
+    that the user expects; most_usd, most_s: when the time limit ends the job.
     forecast: what the expectation comes from; why_unknown: why there is none.  notes: sentences under the price.
     """
 
@@ -38,17 +38,21 @@ class Quote:
     forecast: Forecast | None = None
     why_unknown: str = ""
     once_usd: float = 0.0
+    told_s: float | None = None
     notes: tuple[str, ...] = ()
 
     @property
     def expected_s(self) -> float | None:
-        return self.forecast.hours * 3600 if self.forecast else None
+        return self.forecast.hours * 3600 if self.forecast else self.told_s
 
     @property
     def expected_usd(self) -> float | None:
         """The expected USD; if the spot price is unknown, at the on-demand price, which is an upper bound."""
         hourly = self.on_demand_usd_per_hour if self.usd_per_hour is None else self.usd_per_hour
-        return self.forecast.usd(hourly) + self.once_usd if self.forecast and hourly is not None else None
+        if hourly is None or self.expected_s is None:
+            return None
+        itself = self.forecast.usd(hourly) if self.forecast else self.expected_s / 3600 * hourly
+        return itself + self.once_usd
 
     @property
     def expected_is_bound(self) -> bool:
@@ -158,8 +162,9 @@ def _hourly(amount: float | None, which: str) -> str:
 
 
 def _expected(quote: Quote) -> str:
-    if quote.forecast is None:
+    if quote.expected_s is None:
         return quote.why_unknown or "not known"
     bound = "at most " if quote.expected_is_bound else ""
     price = "" if quote.expected_usd is None else f"{bound}{usd(quote.expected_usd)} in "
-    return f"{price}{hours(quote.forecast.hours)}: {speed(quote.forecast)}"
+    how = speed(quote.forecast) if quote.forecast else "by --expected-hours"
+    return f"{price}{hours(quote.expected_s / 3600)}: {how}"

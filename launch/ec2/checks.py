@@ -44,6 +44,7 @@ def resolve(job: Job[Ec2Options]) -> Resolved:
     for instance in instances:
         _check_processes(resolved, instance)
         job.train.check_ranks(options.nodes, resolved.nproc(instance))
+    job.train.check_limit(options.max_hours)
     _check_market(options, instances)
     check_price(resolved)
     return resolved

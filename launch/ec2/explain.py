@@ -143,6 +143,7 @@ def _quote(train: Training, cluster: Cluster, facts: Facts, instance: Instance) 
         most_s=options.max_hours * 3600,
         forecast=forecast,
         why_unknown=why_unknown,
+        told_s=train.told_s,
         once_usd=fill.usd * options.nodes,
         notes=_filling(cluster, fill),
     )

@@ -121,6 +121,7 @@ def resolve(job: Job[SageMakerOptions]) -> Resolved:
     _check_data(job.train, options, channels)
     _check_channel_of_script(job.train, channels)
     _check_metrics(options)
+    job.train.check_limit(options.max_hours)
     _check_network(options, channels)
     _check_spot(options)
     check_capacity(options, instances)

@@ -143,6 +143,7 @@ def quote_of(train: Training, resolved: Resolved, content: Content | None) -> Qu
         most_s=resolved.most_s,
         forecast=expected,
         why_unknown=why_unknown,
+        told_s=train.told_s,
         notes=tuple(notes),
     )
 

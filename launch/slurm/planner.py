@@ -200,6 +200,7 @@ def _quotes(job: ResolvedJob, facts: Facts) -> Iterator[Quote]:
         "allocation",
         forecast=forecast,
         why_unknown=why_unknown,
+        told_s=job.train.told_s,
     )
 
 

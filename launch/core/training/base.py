@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from trainer.errors import SettingsError
+
 if TYPE_CHECKING:  # --help does not need them
     from launch.core.catalog import Instance
     from launch.core.estimate.forecast import Forecast
@@ -197,6 +199,19 @@ class Training(ABC):
     def diverged_at(self) -> float:
         """How many times its lowest a training loss is that means no good any more; 0 where a loss may be anything."""
         return 0.0
+
+    @property
+    def told_s(self) -> float | None:
+        """The seconds that its user expects it to take."""
+        return None
+
+    def check_limit(self, max_hours: float) -> None:
+        """Raises SettingsError for a time limit that ends the training before the time that its user expects."""
+        if self.told_s is not None and self.told_s > max_hours * 3600:
+            raise SettingsError(
+                f"--expected-hours {self.told_s / 3600:g} is more than --max-hours {max_hours:g}, at which the job is "
+                "ended; raise --max-hours."
+            )
 
     @abstractmethod
     def expect(

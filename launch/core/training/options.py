@@ -52,6 +52,9 @@ class ScriptOptions(Options):
 
     max_output_mb: int = Field(200, ge=1, le=1_000_000, description="MB of a rank's output that are passed on")
 
+    expected_hours: float | None = Field(
+        None, gt=0, le=1e5, description="hours that a script takes on these machines, for the expected price"
+    )
     variables: Pairs = Field((), description="NAME=VALUE,... environment variables of the script; secrets by --secret")
 
     @property

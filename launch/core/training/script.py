@@ -28,7 +28,7 @@ LIKELY = (
     "eval_loss", "eval_accuracy", "test_loss", "test_accuracy", "perplexity", "epoch_s", "images_per_s",
     "samples_per_s", "tokens_per_s",
 )  # fmt: skip
-NOT_KNOWN = "not known: a script says nothing of its time before it has run; the time limit is what it costs at most"
+NOT_KNOWN = "not known: a script says nothing of its time before it has run; tell it with --expected-hours"
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ class Script(Training):
     data_dir: Path | None = None
     job: str = ""
     variables: tuple[str, ...] = ()
+    told_s: float | None = None
 
     @property
     def words(self) -> tuple[str, ...]:
