@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from launch.core.source.archive import TIME
 from launch.sagemaker import bundle
 from launch.sagemaker.bundle import make_bundle
 from tests.conftest import ROOT
@@ -77,7 +78,7 @@ def test_what_python_leaves_beside_the_trainer_stays(tmp_path: Path, monkeypatch
 def test_no_header_depends_on_the_machine() -> None:
     made = make_bundle(REQUIREMENTS)
     for member in members(made.content):
-        assert (member.uid, member.gid, member.uname, member.gname, member.mtime) == (0, 0, "", "", 0)
+        assert (member.uid, member.gid, member.uname, member.gname, member.mtime) == (0, 0, "", "", TIME)
         assert (member.mode, member.type) == (0o644, tarfile.REGTYPE)
     assert made.content[4:8] == bytes(4)  # gzip's time
     assert made.content[3] == 0  # gzip's flags: no file name
