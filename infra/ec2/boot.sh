@@ -257,9 +257,9 @@ upload_changes() {
 }
 
 # Gives files of RUN second names in STAGE, where only root is: in RUN the training may make any file or folder a link
-# at any moment, and root would upload what that shows.
+# at any moment, and root would upload what that shows.  -I: it stands in RUN, and must find no modules there.
 stage() { # LIST: a file with their names
-    python3 - "$RUN" "$STAGE" "$1" <<'EOF'
+    python3 -I - "$RUN" "$STAGE" "$1" <<'EOF'
 import os, stat, sys
 run, stage, names = map(os.fsencode, sys.argv[1:])
 wanted = {*open(names, "rb").read().split(b"\n")}

@@ -208,6 +208,23 @@ def test_what_becomes_a_link_after_it_was_listed_is_not_uploaded(moment: str, tm
     assert len(said) == (4 if "s3" in moment else 2)
 
 
+def test_root_runs_no_module_of_the_trainings(tmp_path: Path) -> None:
+    """Python looks for modules late, too: for those that show an error, from 3.13 on and with Ubuntu's apport before,
+    and the training can cause one, by a path that is too long.  `python3 -` looks where it stands at that moment.
+
+    https://docs.python.org/3/using/cmdline.html#cmdoption-I
+    """
+    ended = on_a_run_folder(
+        tmp_path,
+        "python3() { { cat; echo 'import theirs'; } | command python3 \"$@\"; }",
+        "touch $UPLOADED; echo 'print(\"run by root\")' >$RUN/theirs.py",
+        "upload_changes",
+        s3=":",
+    )
+    assert "No module named 'theirs'" in ended.stderr
+    assert "run by root" not in ended.stdout
+
+
 @pytest.mark.parametrize(("generation", "restarts", "told"), [(1, 0, 0), (1, 2, 2), (2, 0, 1), (2, 1, 1), (2, 3, 3)])
 def test_a_script_is_told_of_starts_again_on_the_same_nodes_as_well(generation: int, restarts: int, told: int) -> None:
     assert run_function("restarted", f"GENERATION={generation} RESTARTS={restarts}; restarted") == str(told)
