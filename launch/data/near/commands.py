@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from launch.core.names import DEADLINE_TAG, bucket_of, foreign_tag, tag_values
 from launch.core.perform import perform
 from launch.core.plan import Fact, Plan, Request, dry_run
 from launch.core.price import CATALOGS
-from launch.core.published import check_name
+from launch.core.published import NAME, check_name
 from launch.data.near.bundle import bundle
 from launch.data.near.choose import TYPES, Ways, ways_of
 from launch.data.near.facts import LIVING, Near
@@ -210,8 +211,8 @@ def running(aws: Aws) -> dict[str, str]:
     for row in aws.pages("ec2", "DescribeInstances", "Reservations", {"Filters": filters}):
         for node in row["Instances"]:
             tags = tag_values(node)
-            if not foreign_tag(tags, has_deadline=True):
-                name = tags[PUBLISHES_TAG]
+            name = tags[PUBLISHES_TAG]  # any launcher may write it, and it stands in a command that is copied
+            if not foreign_tag(tags, has_deadline=True) and re.fullmatch(NAME, name):
                 lines[name] = (
                     f"{node['InstanceId']} ({node['InstanceType']}) publishes {name}, until {tags[DEADLINE_TAG]} at "
                     f"the latest; python -m launch.data stop {name} ends it"

