@@ -1,4 +1,4 @@
-"""Seconds from the command to the first line of a user's script: below trainer.script, and below plain torchrun.
+"""Seconds from the command to the first line of a user's script: by launch.local, by trainer.script, and by torchrun.
 
 python -m tests.bench.script_start [--rounds 9] [--ranks 1 2]
 """
@@ -25,6 +25,19 @@ def command(who: str, ranks: int, folder: Path) -> list[str]:
     script = str(folder / "x.py")
     if who == "torchrun":
         return [sys.executable, "-m", "torch.distributed.run", *several, script]
+    if who == "launch.local":
+        run = folder / f"run-{time.monotonic_ns()}"
+        return [
+            sys.executable,
+            "-m",
+            "launch.local",
+            "--nproc-per-node",
+            str(ranks),
+            "--run-dir",
+            str(run),
+            "--script",
+            script,
+        ]
     ours = [sys.executable, "-m", "trainer.torchrun", *several]
     if who == "trainer.torchrun":
         return [*ours, script]
@@ -50,7 +63,7 @@ def seconds(words: Sequence[str]) -> tuple[float, float]:
 def compare(ranks: int, rounds: int) -> None:
     """Runs all in turn; prints medians, and the median of the differences of what ran side by side."""
     taken: dict[str, list[tuple[float, float]]] = {
-        who: [] for who in ("torchrun", "trainer.torchrun", "trainer.script")
+        who: [] for who in ("torchrun", "trainer.torchrun", "trainer.script", "launch.local")
     }
     with tempfile.TemporaryDirectory() as kept:
         folder = Path(kept)
