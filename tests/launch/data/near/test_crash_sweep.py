@@ -44,13 +44,9 @@ def test_no_fault_at_any_call_leaves_an_instance(kind: str, then: str) -> None:
     copies, last = Copies(), ""
 
     def fail_in_a_copy(call: Request) -> None:
-        """Reads in a row are one case: none has an effect that could come before its failure.
-
-        Who dies after a read leaves what who died after the write before it left.
-        """
+        """Reads in a row are one case: none has an effect that could come before its failure."""
         nonlocal last
-        is_read = call.operation.startswith(READS)
-        is_new = not is_read or (kind != "died after" and last != call.operation)
+        is_new = not call.operation.startswith(READS) or last != call.operation
         last = call.operation
         if is_new and copies.make(f"{len(faults.calls) + 1}. {call}"):
             faults.at(len(faults.calls) + 1, EVERY[kind]())
