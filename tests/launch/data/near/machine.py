@@ -3,14 +3,20 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from launch.rehearse.nodes.ec2.node import HERE
+
 BIN = Path(sys.executable).parent
+WARM_AWS = str(HERE / "warm_aws.py")
 # s3://BUCKET/KEY is a file in $BUCKETS: aws s3 cp FROM TO, aws s3 sync FROM TO, aws s3 rm WHAT --recursive.
 AWS = """\
 import fnmatch, os, shutil, sys
@@ -42,15 +48,31 @@ chmod +x "$3/bin/pip" "$3/bin/python"
 """
 
 
+@contextmanager
+def warm_aws() -> Iterator[str]:
+    """Where AWS's command line listens: it is read once, and not for each of some forty commands."""
+    folder = tempfile.mkdtemp(prefix="aws-")  # the path of a socket must be short
+    server = subprocess.Popen([sys.executable, "-P", WARM_AWS, "--serve", f"{folder}/socket"])
+    try:
+        yield f"{folder}/socket"
+    finally:
+        server.kill()
+        server.wait()
+        shutil.rmtree(folder)
+
+
 @dataclass
 class Machine:
-    """folder: everything of it; programs: in place of those that it has, by name, as bash."""
+    """folder: everything of it; programs: in place of those that it has, by name, as bash.
+
+    aws: where AWS's own command line listens, for an AWS that answers; "" for one that copies files.
+    """
 
     folder: Path
     programs: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     disks: int = 1
-    has_aws: bool = False  # AWS's own command line, for an AWS that answers
+    aws: str = ""
 
     def start(self, script: str, **constants: str) -> "subprocess.Popen[bytes]":
         """Boots it with this user data.  constants: of the script, to other values."""
@@ -86,9 +108,9 @@ class Machine:
         usual = {name: f'echo "{name} $*" >>"$CALLS"' for name in ("shutdown", "dnf", "mkfs.ext4", "mount", "mdadm")}
         programs = {name: f"#!/bin/bash\n{text}\n" for name, text in {**usual, **self.programs}.items()}
         programs["python3.12"] = PYTHON
-        if not self.has_aws:
-            (self.folder / "aws.py").write_text(AWS)
-            programs.setdefault("aws", f'#!/bin/bash\nexec "{sys.executable}" -S "{self.folder}/aws.py" "$@"\n')
+        (self.folder / "aws.py").write_text(AWS)
+        words = f'"{self.folder}/aws.py"' if not self.aws else f'-I "{WARM_AWS}" {self.aws}'
+        programs.setdefault("aws", f'#!/bin/bash\nexec "{sys.executable}" -S {words} "$@"\n')
         for name, text in programs.items():
             (self.folder / "bin" / name).write_text(text)
             (self.folder / "bin" / name).chmod(0o755)

@@ -18,7 +18,7 @@ from PIL import Image
 from launch.rehearse.aws.ec2 import direct
 from launch.rehearse.aws.server import Request, RequestLog, served
 from tests.launch.data.near.desk import SOURCE, NearDesk, opened, script_of
-from tests.launch.data.near.machine import Machine
+from tests.launch.data.near.machine import Machine, warm_aws
 
 REPORT = {"REPORT_S": "5", "TRANSFER_S": "60"}
 
@@ -38,14 +38,14 @@ def with_images(folder: Path) -> Iterator[NearDesk]:
         yield desk
 
 
-def runs_user_data(port: int, machines: list[Machine], started: list[Any]) -> Any:
+def runs_user_data(port: int, aws: str, machines: list[Machine], started: list[Any]) -> Any:
     def run(desk: NearDesk, instance: Any) -> None:
         env = {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
             "AWS_ACCESS_KEY_ID": "testing",
             "AWS_SECRET_ACCESS_KEY": "testing",
         }
-        machine = Machine(desk.folder.parent / instance.id, env=env, has_aws=True)
+        machine = Machine(desk.folder.parent / instance.id, env=env, aws=aws)
         machines.append(machine)
         # Each connection takes as long as ten calls to be made.
         process = machine.start(script_of(instance).replace("--connections=64", "--connections=4"), **REPORT)
@@ -70,8 +70,8 @@ def test_a_lost_instance_is_followed_by_one_that_goes_on_with_its_snapshot(
                 os.killpg(started[-1].pid, signal.SIGKILL)
 
     log.after = lose_it
-    with with_images(tmp_path) as desk, served(log) as port:
-        desk.node = runs_user_data(port, machines, started)
+    with with_images(tmp_path) as desk, served(log) as port, warm_aws() as aws:
+        desk.node = runs_user_data(port, aws, machines, started)
         assert desk.near() == 6, desk.text
         assert "it ended without a record of why; run the same command again" in capsys.readouterr().err
         (pending,) = desk.snapshots()
