@@ -8,12 +8,16 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from launch.core.aws import Aws
+from launch.core.earlier import Earlier, is_same_script, setting_in
 from launch.core.errors import AwsError, NotSetUp
-from launch.core.names import TOOLKIT, Folder
+from launch.core.names import TOOLKIT, Folder, are_default, stem_of
 from launch.core.published import MANIFEST, Content, content_in
 from launch.core.refusals import granted_by
 from launch.core.s3 import parse_s3
+from launch.core.training.base import Training
+from trainer.contract import METRICS, OUTCOME
 from trainer.errors import SettingsError, TrainerError
+from trainer.outcome import parse
 
 Found = TypeVar("Found")
 
@@ -21,6 +25,11 @@ Found = TypeVar("Found")
 SOME_REGION = "us-east-1"
 
 SET_UP = "python -m launch.infra up"
+
+# How many earlier jobs of a script are looked at, and how many of them are read: each takes a few requests.
+MOST_LOOKED_AT, MOST_READ = 8, 3
+# Files that every script's run folder has.
+OURS = {METRICS, OUTCOME}
 
 
 class Lookups:
@@ -134,3 +143,48 @@ def read_json(aws: Aws, bucket: str, key: str) -> dict[str, Any] | None:
     if not isinstance(content, dict):
         raise AwsError(f"s3://{bucket}/{key} is damaged: it is no object; delete it.", "NotJson")
     return content
+
+
+def earlier_jobs(aws: Aws, bucket: str, train: Training, job: str) -> tuple[Earlier, ...]:
+    """The newest jobs in `bucket` that trained the same script to its end, the newest first; not `job` itself.
+
+    Only names that launchers give are looked at, since they tell the time.  Nothing but what a plan says of a script's
+    time and restarts depends on it, so failures are not raised.
+    """
+    if not train.digest:
+        return ()
+    query = {"Bucket": bucket, "Prefix": f"jobs/{stem_of(train.label)}-", "Delimiter": "/"}
+    found = list[Earlier]()
+    try:
+        rows = aws.pages("s3", "ListObjectsV2", "CommonPrefixes", query)
+        names = [row["Prefix"].split("/")[1] for row in rows]
+        for name in [name for name in are_default(names, train.label) if name != job][:MOST_LOOKED_AT]:
+            one = _earlier_job(aws, Folder(bucket, name))
+            if one is not None and is_same_script(one.setting, train):
+                found.append(one)
+            if len(found) == MOST_READ:
+                break
+    except TrainerError:
+        return tuple(found)
+    return tuple(found)
+
+
+def _earlier_job(aws: Aws, folder: Folder) -> Earlier | None:
+    """A job that was done in one go; None for any other, whose time tells little.  Raises AwsError."""
+    outcome = parse(aws.read(folder.bucket, folder.outcome) or b"")
+    if outcome is None or outcome.state != "done" or not outcome.seconds:
+        return None
+    spec = read_json(aws, folder.bucket, folder.spec) or {}
+    members = read_json(aws, folder.bucket, folder.cluster) or {}
+    setting, starts = setting_in(spec), (spec.get("starts", 1), members.get("generation", 1))
+    if setting is None or starts != (1, 1):
+        return None
+    return Earlier(folder.job, setting, outcome.seconds, _kept(aws, folder))
+
+
+def _kept(aws: Aws, folder: Folder) -> tuple[str, ...]:
+    """The names of files that a script has put into its run folder.  Raises AwsError."""
+    query = {"Bucket": folder.bucket, "Prefix": folder.run, "MaxKeys": 50}
+    listed = aws.call("s3", "ListObjectsV2", query).get("Contents", ())
+    names = (str(row["Key"]).removeprefix(folder.run) for row in listed)
+    return tuple(name for name in names if name and name not in OURS)

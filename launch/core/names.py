@@ -5,7 +5,7 @@ Tags are the truth; there is no local database.  infra/ec2/boot.sh and infra/iam
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -84,8 +84,18 @@ def check_job_name(name: str) -> str:
 
 def default_job_name(label: str, now: datetime) -> str:
     """imagenet-resnet18-20261121-134500.  label: what the training is called; it may be any text."""
-    stem = re.sub(r"[^A-Za-z0-9]+", "-", label).strip("-")[:32].rstrip("-") or "job"
-    return f"{stem}-{now:%Y%m%d-%H%M%S}"
+    return f"{stem_of(label)}-{now:%Y%m%d-%H%M%S}"
+
+
+def are_default(names: Iterable[str], label: str) -> list[str]:
+    """Those of `names` that default_job_name() gives to a training of that label, the newest first."""
+    of_this = re.compile(re.escape(stem_of(label)) + r"-\d{8}-\d{6}")
+    return sorted((name for name in names if of_this.fullmatch(name)), reverse=True)
+
+
+def stem_of(label: str) -> str:
+    """What the name of a job that has none begins with."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", label).strip("-")[:32].rstrip("-") or "job"
 
 
 def bucket_of(account: str, region: str) -> str:

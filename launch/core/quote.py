@@ -24,7 +24,7 @@ class Quote:
 
     usd_per_hour: what all nodes with their disks cost now on `market`; on_demand_usd_per_hour: without spot.
     once_usd: what their start costs beside that; expected_usd, expected_s: from the forecast, or from told_s, the time
-    that the user expects; most_usd, most_s: when the time limit ends the job.
+    that the user tells, or an earlier job, which told_by names; most_usd, most_s: when the time limit ends the job.
     forecast: what the expectation comes from; why_unknown: why there is none.  notes: sentences under the price.
     """
 
@@ -39,6 +39,7 @@ class Quote:
     why_unknown: str = ""
     once_usd: float = 0.0
     told_s: float | None = None
+    told_by: str = ""
     notes: tuple[str, ...] = ()
 
     @property
@@ -80,6 +81,7 @@ class Quote:
             "ceilings": {one.name: one.images_per_s for one in guess.ceilings} if guess else {},
             "lift": asdict(guess.lift) if guess and guess.lift else None,
             "rate": guess.source if guess else None,
+            "told_by": self.told_by,
             "why_unknown": self.why_unknown,
             "notes": list(self.notes),
         }
@@ -166,5 +168,5 @@ def _expected(quote: Quote) -> str:
         return quote.why_unknown or "not known"
     bound = "at most " if quote.expected_is_bound else ""
     price = "" if quote.expected_usd is None else f"{bound}{usd(quote.expected_usd)} in "
-    how = speed(quote.forecast) if quote.forecast else "by --expected-hours"
+    how = speed(quote.forecast) if quote.forecast else quote.told_by or "by --expected-hours"
     return f"{price}{hours(quote.expected_s / 3600)}: {how}"

@@ -1,17 +1,17 @@
 """What is sent of a user's own code, as facts of a plan.  Pure."""
 
 import re
+from collections.abc import Sequence
 
+from launch.core.earlier import Earlier, restarts
 from launch.core.plan import Fact
 from launch.core.training.base import Training
 
-# What a script lacks that says nothing: see trainer/SCRIPTS.md.
-RESTARTS = "begins anew at a restart, unless it goes on from what it kept in $DDP_RUN_DIR (trainer.kit does)"
 KEPT = "what it writes to $DDP_RUN_DIR, and nothing else"
 
 
-def facts(train: Training) -> list[Fact]:
-    """The plan's facts about a script; empty without one."""
+def facts(train: Training, earlier: Sequence[Earlier] = ()) -> list[Fact]:
+    """The plan's facts about a script; empty without one.  earlier: jobs of it, the newest first."""
     source = train.source
     if source is None:
         return []
@@ -30,7 +30,7 @@ def facts(train: Training) -> list[Fact]:
         Fact("script_source", value, text, "script"),
         Fact("packages", source.requirements or None, packages if source.requirements else "those of the image"),
         Fact("kept", "$DDP_RUN_DIR", KEPT, "kept of it"),
-        Fact("restarts", "anew", RESTARTS, "a restart"),
+        Fact("restarts", *restarts(earlier), "a restart"),
     ]
 
 

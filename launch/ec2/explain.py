@@ -1,6 +1,6 @@
 """The facts, quotes and warnings of a plan.  Pure."""
 
-from launch.core import catalog, secrets, sent
+from launch.core import catalog, earlier, secrets, sent
 from launch.core.catalog import Instance
 from launch.core.lookup import SET_UP
 from launch.core.names import TOOLKIT
@@ -38,7 +38,7 @@ def plan_facts(cluster: Cluster, facts: Facts) -> tuple[Fact, ...]:
         Fact("tags", tags, ", ".join(f"{key}={value}" for key, value in tags.items())),
         Fact("time_limit_h", hours, f"{hours:g} h, until {cluster.deadline:%Y-%m-%d %H:%M} UTC", "time limit"),
         _health(cluster),
-        *sent.facts(cluster.train),
+        *sent.facts(cluster.train, facts.earlier),
         *secrets.facts(resolved.options.secret),
         *_quotas(resolved, facts),
     ]
@@ -133,7 +133,8 @@ def _quote(train: Training, cluster: Cluster, facts: Facts, instance: Instance) 
     forecast, why_unknown = train.expect(
         instance, options.nodes, gpus=resolved.nproc(instance), on_ebs=on_ebs, images=images_in(cluster.content)
     )
-    return Quote(
+    setting = earlier.setting_of(cluster.train, f"{options.nodes} x {instance.name}", options.model_dump(mode="json"))
+    quote = Quote(
         instance=instance.name,
         nodes=options.nodes,
         market=market(options),
@@ -143,10 +144,10 @@ def _quote(train: Training, cluster: Cluster, facts: Facts, instance: Instance) 
         most_s=options.max_hours * 3600,
         forecast=forecast,
         why_unknown=why_unknown,
-        told_s=train.told_s,
         once_usd=fill.usd * options.nodes,
         notes=_filling(cluster, fill),
     )
+    return earlier.told(quote, train, setting, facts.earlier)
 
 
 def _filling(cluster: Cluster, fill: Filling) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from launch.core.earlier import Earlier
 from launch.core.instance.subnets import Subnet
 from launch.core.network import Exit
 from launch.core.price import CATALOGS, Prices
@@ -81,6 +82,7 @@ class Facts:
     fleet_is_known: bool = True  # whether AWS was asked for it, and answered
     spec: Mapping[str, Any] | None = None  # job.json of an earlier start of this job
     last_generation: int = 0  # of the nodes in the last cluster.json
+    earlier: tuple[Earlier, ...] = ()  # jobs that trained the same script, the newest first
     has_log_group: bool = True
     now: datetime = datetime.min
     problems: tuple[TrainerError, ...] = ()

@@ -1,9 +1,11 @@
 """Looks everything up and plans: the first step of a launch, and of the replacement of lost nodes."""
 
+from dataclasses import replace
 from functools import partial
 
 from launch.core.job import Job
-from launch.core.names import default_job_name
+from launch.core.lookup import earlier_jobs
+from launch.core.names import bucket_of, default_job_name
 from launch.core.plan import Plan
 from launch.core.pricelist import cache_of
 from launch.ec2 import checks, planner
@@ -39,4 +41,7 @@ def _plan_in(region: str | None, job: Job[Ec2Options], runtime: Runtime, known: 
     resolved, now, name = checks.resolve(job), runtime.clock.utc(), str(job.where.job_name)
     aws, cache = runtime.make_aws(region), partial(cache_of, runtime.env)
     facts = look_up(aws, resolved, name, job.train.dataset, now, cache, known)
+    if not facts.problems:
+        bucket = job.where.bucket or bucket_of(str(facts.account), facts.region)
+        facts = replace(facts, earlier=earlier_jobs(aws, bucket, job.train, name))
     return Place(facts, planner.plan(job, resolved, name, facts))

@@ -3,11 +3,10 @@
 import re
 from collections.abc import Iterator
 
-from launch.core import catalog, secrets, sent
+from launch.core import catalog, earlier, secrets, sent
 from launch.core.names import TOOLKIT
 from launch.core.plan import Fact
 from launch.core.price import CATALOGS
-from launch.core.published import Content
 from launch.core.quotas import Need, fact_of
 from launch.core.quote import Quote, images_in
 from launch.core.training.base import Training
@@ -62,7 +61,7 @@ def facts_of(
         Fact("tags", tags, ", ".join(f"{key}={value}" for key, value in tags.items())),
         *_limits(resolved),
         *_trackers(resolved.options),
-        *sent.facts(train),
+        *sent.facts(train, facts.earlier),
         *secrets.facts(options.secret),
         Fact("quotas", *_quotas(facts), label="quota"),
         fact_of([_need(quota, facts) for quota in facts.quotas if quota.is_shared]),
@@ -116,14 +115,14 @@ def _quotas(facts: Facts) -> tuple[list[dict[str, object]], tuple[str, ...]]:
     return values, tuple(texts)
 
 
-def quote_of(train: Training, resolved: Resolved, content: Content | None) -> Quote:
-    """The price of the job.  SageMaker publishes no price of spot capacity.  content: of its data, where counted."""
+def quote_of(train: Training, resolved: Resolved, facts: Facts) -> Quote:
+    """The price of the job.  SageMaker publishes no price of spot capacity."""
     options, instance = resolved.options, resolved.instance
     expected, why_unknown = None, f"not known: {resolved.type} is not in the catalog"
     if instance.is_known:
         expected, why_unknown = train.expect(
             instance, options.nodes, gpus=resolved.processes // options.nodes, on_ebs=False,
-            images=images_in(content),
+            images=images_in(facts.content),
         )  # fmt: skip
     notes = [f"the maximum includes {ENDING_S / 60:g} min to end"]
     if options.warm_pool_s:
@@ -133,7 +132,7 @@ def quote_of(train: Training, resolved: Resolved, content: Content | None) -> Qu
     if options.training_plan is not None and resolved.type == options.types[0]:
         notes.append("a training plan is paid for when it is bought: its hours cost nothing more")
     hourly = resolved.usd_per_hour if resolved.is_priced else None
-    return Quote(
+    quote = Quote(
         instance=resolved.type,
         nodes=options.nodes,
         market="spot" if options.spot else "on demand",
@@ -143,9 +142,10 @@ def quote_of(train: Training, resolved: Resolved, content: Content | None) -> Qu
         most_s=resolved.most_s,
         forecast=expected,
         why_unknown=why_unknown,
-        told_s=train.told_s,
         notes=tuple(notes),
     )
+    setting = earlier.setting_of(train, f"{options.nodes} x {resolved.type}", options.model_dump(mode="json"))
+    return earlier.told(quote, train, setting, facts.earlier)
 
 
 def not_counted(resolved: Resolved) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from launch.core.earlier import Earlier
 from launch.core.price import CATALOGS, Prices
 from launch.core.published import Content
 from launch.sagemaker.training_job import TrainingJob
@@ -57,7 +58,7 @@ class Facts:
     """What lookup.py found.  problems: reasons not to launch; unknown: what was not found out, as sentences.
 
     taken: the names of existing training jobs that starts of this job would have; running: the start that has not
-    ended yet.
+    ended yet; earlier: jobs that trained the same script, the newest first.
     """
 
     region: str
@@ -72,6 +73,7 @@ class Facts:
     content: Content | None = None  # of a prepared data set in S3
     taken: tuple[str, ...] = ()
     running: TrainingJob | None = None
+    earlier: tuple[Earlier, ...] = ()
     prices: Prices = CATALOGS
     problems: tuple[TrainerError, ...] = ()
     unknown: tuple[str, ...] = ()

@@ -58,15 +58,15 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
     start = running.name if running else _next_name(name, facts)
     description = describe(resolved, job.train, start, folder, image, bundle, facts)
     requests, problems = _requests(description, way)
-    steps = () if running else (_spec(job, folder, facts), _source(folder, bundle), *_script(job, folder), *requests)
+    steps = (
+        () if running else (_spec(job, folder, start, facts), _source(folder, bundle), *_script(job, folder), *requests)
+    )
     return Plan(
         title=_title(resolved, name, start, running),
         payload=Launch(resolved, folder, facts.region, description, way.name, running),
         facts=explain.facts_of(resolved, facts, job.train, description, bundle, image),
         steps=steps,
-        quotes=tuple(
-            explain.quote_of(job.train, resolved.on(instance), facts.content) for instance in resolved.instances
-        ),
+        quotes=tuple(explain.quote_of(job.train, resolved.on(instance), facts) for instance in resolved.instances),
         not_counted=explain.not_counted(resolved),
         warnings=explain.warnings(resolved, facts, image),
         problems=(*facts.problems, *problems, *_differences(job, resolved, running), *_too_expensive(resolved, facts)),
@@ -136,12 +136,13 @@ def _requests(description: Description, way: ways.Way) -> tuple[tuple[Request, .
         return (), (problem,)
 
 
-def _spec(job: Job[SageMakerOptions], folder: Folder, facts: Facts) -> Request:
+def _spec(job: Job[SageMakerOptions], folder: Folder, start: str, facts: Facts) -> Request:
     content = {
         "job": folder.job,
         "backend": BACKEND,
         "region": facts.region,
         "started": facts.now.strftime(TIME),
+        "starts": number_of(start, folder.job) or 1,
         "train": list(job.train.words),
         "where": job.where.model_dump(mode="json"),
     }

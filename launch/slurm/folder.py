@@ -1,14 +1,25 @@
 """A job's folder as it is on disk.  Reads only."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from launch.core.earlier import Earlier, is_same_script, setting_in
+from launch.core.names import are_default
+from launch.core.training.base import Training
 from launch.slurm.backend import BACKEND
-from launch.slurm.names import SCRIPT, SPEC, STARTS
+from launch.slurm.names import ARCHIVE, EDF, LOG, SCRIPT, SPEC, STARTS, STOP, WORK
+from trainer import outcome
+from trainer.contract import METRICS, OUTCOME
 from trainer.files import read_json
+
+# What we write into a job's folder ourselves.
+OURS = {ARCHIVE, EDF, LOG, METRICS, OUTCOME, SCRIPT, SPEC, STARTS, STOP, WORK}
+MOST_READ = 3  # jobs
+MOST_NAMED = 50  # files
 
 
 @dataclass(frozen=True)
@@ -96,3 +107,33 @@ def find_named(job: str, cwd: Path) -> Path | None:
     """The folder of a job of that name which --run-dir put below runs/, or into a sweep there."""
     specs = (*cwd.glob(f"runs/*/{SPEC}"), *cwd.glob(f"runs/*/*/{SPEC}"))
     return next((spec.parent for spec in sorted(specs) if name_in(spec.parent) == job), None)
+
+
+def earlier_jobs(train: Training, job: str, cwd: Path) -> tuple[Earlier, ...]:
+    """The newest jobs below runs/ that trained the same script to its end in one start, the newest first; not `job`.
+
+    Only names that launchers give are looked at, since they tell the time.
+    """
+    if not train.digest:
+        return ()
+    names = are_default((path.parent.name for path in cwd.glob(f"runs/*/{SPEC}")), train.label)
+    found = (_earlier_job(name, cwd / "runs" / name, train) for name in names if name != job)
+    return tuple(islice((one for one in found if one is not None), MOST_READ))
+
+
+def _earlier_job(name: str, path: Path, train: Training) -> Earlier | None:
+    folder, ended, setting = read_folder(path), outcome.read(path), setting_in(_spec(path))
+    if ended is None or not ended.seconds or setting is None or not is_same_script(setting, train):
+        return None
+    if [start["then"] for start in folder.starts] != ["done"]:
+        return None
+    kept = (file.relative_to(path).as_posix() for file in _files(path) if file.is_file())
+    return Earlier(name, setting, ended.seconds, tuple(islice(kept, MOST_NAMED)))
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """What a script has put into its run folder; not the packages that were installed there."""
+    for path in sorted(folder.iterdir()):
+        if path.name not in OURS:
+            yield path
+            yield from sorted(path.rglob("*"))

@@ -8,6 +8,7 @@ from pathlib import Path
 from launch.core import catalog, sent
 from launch.core.catalog import Instance
 from launch.core.clock import duration
+from launch.core.earlier import Earlier, setting_in, told
 from launch.core.job import Job
 from launch.core.plan import Fact, Plan
 from launch.core.published import Content
@@ -18,6 +19,7 @@ from launch.slurm.checks import against_cluster
 from launch.slurm.folder import JobFolder
 from launch.slurm.listing import Partition, QueuedJob
 from launch.slurm.names import ARCHIVE, EDF, SCRIPT, WORK, command
+from launch.slurm.note import details
 from launch.slurm.options import SlurmOptions
 from launch.slurm.script import ResolvedJob, render
 from launch.slurm.times import limit_s
@@ -28,7 +30,7 @@ from trainer.errors import SettingsError, TrainerError
 class Facts:
     """What was looked up.  partitions, queue: empty where Slurm could not be asked; trouble: why not.
 
-    content: of a prepared data set.
+    content: of a prepared data set; earlier: jobs that trained the same script, the newest first.
     """
 
     folder: JobFolder
@@ -38,6 +40,7 @@ class Facts:
     queue: tuple[QueuedJob, ...] = ()
     trouble: TrainerError | None = None
     content: Content | None = None
+    earlier: tuple[Earlier, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,7 @@ def _facts(submission: Submission, facts: Facts) -> Iterator[Fact]:
     yield Fact("folder", str(job.folder))
     if facts.content:
         yield Fact("data", asdict(facts.content), f"{job.train.folders['data_dir']}: {facts.content.in_words}")
-    yield from sent.facts(job.train)
+    yield from sent.facts(job.train, facts.earlier)
     if container.is_used(options):
         image = str(options.container_edf or options.container_image)
         yield Fact("container", image, image if options.container_edf else f"{image} ({options.container_runtime})")
@@ -184,7 +187,13 @@ def _time_facts(options: SlurmOptions) -> Iterator[Fact]:
 
 
 def _quotes(job: ResolvedJob, facts: Facts) -> Iterator[Quote]:
-    """The forecast, if it is known which GPU the nodes have, and the catalog has a machine with it."""
+    """The forecast, if it is known which GPU the nodes have, and the catalog has a machine with it.
+
+    Of a script, its time as its user or an earlier job tells.
+    """
+    if setting := setting_in(details(job)):
+        yield told(Quote(setting.machines, job.options.nodes, "allocation"), job.train, setting, facts.earlier)
+        return
     gpus = job.options.gpus_per_node
     gpu_type = _gpu_type(job.options, facts.partitions)
     machine = _machine_with(gpu_type) if gpus and gpu_type else None
@@ -200,7 +209,6 @@ def _quotes(job: ResolvedJob, facts: Facts) -> Iterator[Quote]:
         "allocation",
         forecast=forecast,
         why_unknown=why_unknown,
-        told_s=job.train.told_s,
     )
 
 

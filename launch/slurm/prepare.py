@@ -11,7 +11,7 @@ from launch.core.names import default_job_name
 from launch.core.published import MANIFEST, Content, content_in
 from launch.core.training.base import Training
 from launch.slurm import checks, planner
-from launch.slurm.folder import read_folder
+from launch.slurm.folder import earlier_jobs, read_folder
 from launch.slurm.lookup import Slurm, environment
 from launch.slurm.names import folder_of
 from launch.slurm.options import SlurmOptions
@@ -51,7 +51,13 @@ def _name(job: Job[SlurmOptions], runtime: Runtime) -> str:
 
 def _facts(job: Job[SlurmOptions], name: str, runtime: Runtime) -> Facts:
     path: Path = runtime.cwd / job.train.run_dir if job.train.run_dir else folder_of(name, runtime.cwd)
-    facts = Facts(read_folder(path), runtime.cwd, runtime.python, content=_content(job.train, runtime.cwd))
+    facts = Facts(
+        read_folder(path),
+        runtime.cwd,
+        runtime.python,
+        content=_content(job.train, runtime.cwd),
+        earlier=earlier_jobs(job.train, name, runtime.cwd),
+    )
     slurm = Slurm(environment(runtime.env))
     try:
         partitions, queue = tuple(slurm.partitions()), tuple(slurm.queue())

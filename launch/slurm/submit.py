@@ -6,7 +6,7 @@ from launch.slurm.follow import FileTail, follow
 from launch.slurm.listing import parse_job_id
 from launch.slurm.lookup import Slurm, environment
 from launch.slurm.names import ARCHIVE, LOG, command, next_commands
-from launch.slurm.note import note
+from launch.slurm.note import details, note
 from launch.slurm.planner import SlurmPlan
 from launch.slurm.runtime import Runtime
 from launch.slurm.script import directives
@@ -48,9 +48,9 @@ def _submit(plan: SlurmPlan, slurm: Slurm) -> str:
     write_files(plan)
     earlier_ids = read_folder(job.folder).ids
     # Before as well: where a site rewrites comments, it alone says in the queue whose job this is.
-    note(job.folder, job.name, earlier_ids)
+    note(job.folder, job.name, earlier_ids, **details(job))
     job_id = parse_job_id(slurm.run(*plan.command, options=job.options))
-    note(job.folder, job.name, [*earlier_ids, job_id])
+    note(job.folder, job.name, [*earlier_ids, job_id], **details(job))
     return job_id
 
 

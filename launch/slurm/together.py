@@ -15,7 +15,7 @@ from launch.slurm.folder import read_folder
 from launch.slurm.listing import QueuedJob, parse_job_id, parse_most_tasks
 from launch.slurm.lookup import Slurm, environment
 from launch.slurm.names import LOG, SCRIPT, command
-from launch.slurm.note import note
+from launch.slurm.note import details, note
 from launch.slurm.planner import Facts, SlurmPlan, plan
 from launch.slurm.runtime import Runtime
 from launch.slurm.submit import write_files
@@ -142,5 +142,5 @@ class _Arrays:
         for number, job in enumerate(array.tasks):
             spec = read_folder(job.folder)
             ids = [*spec.ids, f"{array_id}_{number}"]
-            note(job.folder, job.name, ids, array=array.token, log_start=spec.log_start)
+            note(job.folder, job.name, ids, array=array.token, log_start=spec.log_start, **details(job))
         return array_id

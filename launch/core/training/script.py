@@ -28,7 +28,6 @@ LIKELY = (
     "eval_loss", "eval_accuracy", "test_loss", "test_accuracy", "perplexity", "epoch_s", "images_per_s",
     "samples_per_s", "tokens_per_s",
 )  # fmt: skip
-NOT_KNOWN = "not known: a script says nothing of its time before it has run; tell it with --expected-hours"
 
 
 @dataclass(frozen=True)
@@ -160,7 +159,7 @@ class Script(Training):
     def expect(
         self, instance: Instance, nodes: int, *, gpus: int | None = None, on_ebs: bool, images: Images | None = None
     ) -> tuple[Forecast | None, str]:
-        return None, NOT_KNOWN
+        return None, ""  # launch.core.earlier knows more
 
 
 def script_of(config: ScriptConfig) -> Script:

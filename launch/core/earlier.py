@@ -1,0 +1,124 @@
+"""Earlier jobs of a script: what they tell of the next one's time, and of its restarts.  Pure.
+
+A script says nothing of its time before it has run, and how it scales is not known.  So only a job that was the same
+in all that counts gives a number; of another one the plan tells how long it took, and in what it differed.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from launch.core.estimate.words import hours
+from launch.core.quote import Quote
+from launch.core.training.base import Training
+from launch.core.training.written import training_from
+from trainer.contract import CHECKPOINTS
+from trainer.errors import SettingsError, one_line
+
+NOT_KNOWN = "not known: a script says nothing of its time before it has run; tell it with --expected-hours"
+# The options beside machines that a script's time depends on: its processes on each of them, and its data.
+COUNTING = ("nproc_per_node", "distribution", "input_mode", "data", "data_volume", "data_s3", "data_snapshot")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a script's time depends on.  machines: "2 x g5.2xlarge", empty where it could be one of several types.
+
+    record: see Training.record; options: those of COUNTING.
+    """
+
+    digest: str
+    record: Mapping[str, Any]
+    machines: str
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A job that is done.  kept: the names of files in its run folder, of which there may be more."""
+
+    job: str
+    setting: Setting
+    seconds: float
+    kept: tuple[str, ...] = ()
+
+
+def setting_of(train: Training, machines: str, where: Mapping[str, Any]) -> Setting:
+    """The setting of a job.  where: the backend's options, as JSON has them."""
+    return Setting(train.digest, train.record, machines, {name: where.get(name) for name in COUNTING})
+
+
+def setting_in(spec: Mapping[str, Any]) -> Setting | None:
+    """The setting in a job.json; None where it tells of no script, or cannot be read: others may write it."""
+    try:
+        where = spec["where"]
+        types = where["instance_type"]
+        names = types.split(",") if isinstance(types, str) else types
+        machines = f"{where['nodes']} x {names[0]}" if len(names) == 1 else ""
+        found = setting_of(training_from(spec["train"]), machines, where)
+    except (SettingsError, AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return None
+    return found if found.digest else None
+
+
+def told(quote: Quote, train: Training, now: Setting, earlier: Sequence[Earlier]) -> Quote:
+    """`quote` with the time of a script, as its user or an earlier job tells; our trainer's is forecast, and stays.
+
+    earlier: the newest first.
+    """
+    if train.told_s is not None:
+        return replace(quote, told_s=train.told_s)
+    if not train.digest:
+        return quote
+    if not earlier:
+        return replace(quote, why_unknown=NOT_KNOWN)
+    closest = min(earlier, key=lambda one: len(_differences(one.setting, now)))
+    took, differences = hours(closest.seconds / 3600), _differences(closest.setting, now)
+    if differences:
+        why = f"not known: {closest.job} took {took} with {' and '.join(differences)}; tell it with --expected-hours"
+        return replace(quote, why_unknown=why)
+    notes = quote.notes
+    if quote.most_s is not None and closest.seconds > quote.most_s:
+        notes = (*notes, f"{closest.job} took longer than this job's time limit; raise it")
+    by = f"as {closest.job} took, the same source and arguments on {now.machines}"
+    return replace(quote, told_s=closest.seconds, told_by=by, notes=notes)
+
+
+def _differences(then: Setting, now: Setting) -> list[str]:
+    """In what two settings differ, in words that follow "with"."""
+    found = list[str]()
+    if then.digest != now.digest:
+        found.append("other files in its source")
+    if then.record["args"] != now.record["args"]:
+        given = shlex.join(map(str, then.record["args"]))
+        found.append(f"other arguments ({one_line(given, 100) or 'none'})")
+    if _rest(then) != _rest(now):
+        found.append("other settings")
+    if then.machines != now.machines or not now.machines:
+        found.append(f"other machines ({one_line(then.machines, 60) or 'of one of several types'})")
+    return found
+
+
+def _rest(setting: Setting) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    return {name: value for name, value in setting.record.items() if name != "args"}, setting.options
+
+
+def is_same_script(setting: Setting, train: Training) -> bool:
+    """Whether the script has the same name there."""
+    return bool(setting.record.get("script") == train.record.get("script"))
+
+
+def restarts(earlier: Sequence[Earlier]) -> tuple[str, str]:
+    """What a restart begins with, for a program and in words, by what the newest earlier job has kept."""
+    goes_on = "goes on from what it kept in $DDP_RUN_DIR"
+    if not earlier:
+        return "anew", f"begins anew, unless it {goes_on} (trainer.kit does)"
+    newest = earlier[0]
+    if any(name.startswith(f"{CHECKPOINTS}/step-") for name in newest.kept):
+        return "checkpoint", f"goes on from its newest checkpoint: {newest.job} saved some with trainer.kit"
+    if newest.kept:
+        some = ", ".join(one_line(name, 40) for name in newest.kept[:3])
+        more = ", ..." if len(newest.kept) > 3 else ""
+        return "kept", f"begins anew, unless it goes on from what {newest.job} kept in $DDP_RUN_DIR: {some}{more}"
+    return "anew", f"begins anew: {newest.job} kept no file in $DDP_RUN_DIR"

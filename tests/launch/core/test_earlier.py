@@ -1,0 +1,258 @@
+"""What an earlier job of a script tells of the next one's time, and of its restarts."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.core.aws import Aws
+from launch.core.earlier import Earlier, Setting, restarts, setting_in, setting_of, told
+from launch.core.job import Job
+from launch.core.lookup import earlier_jobs
+from launch.core.plan import Plan
+from launch.core.quote import Quote, price_lines
+from launch.core.training.finding import find_script
+from launch.core.training.options import ScriptOptions
+from launch.core.training.script import Script
+from launch.ec2 import checks as ec2_checks
+from launch.ec2 import planner as ec2_planner
+from launch.ec2.facts import Facts as Ec2Facts
+from launch.ec2.options import Ec2Options
+from launch.sagemaker import checks as sagemaker_checks
+from launch.sagemaker import planner as sagemaker_planner
+from launch.sagemaker.facts import Facts as SageMakerFacts
+from launch.sagemaker.options import SageMakerOptions
+from launch.slurm import checks as slurm_checks
+from launch.slurm import planner as slurm_planner
+from launch.slurm.folder import JobFolder
+from launch.slurm.folder import earlier_jobs as on_this_cluster
+from launch.slurm.note import details
+from launch.slurm.options import SlurmOptions
+from tests.launch.ec2 import known as ec2
+from tests.launch.ec2.account import Account
+from tests.launch.sagemaker import known as sagemaker
+from trainer.outcome import Outcome
+
+SCRIPT = Script(("train.py", "--lr", "0.1"), digest=64 * "a", run_dir=Path("run")).sent(
+    Path("source.tgz"), Path("work")
+)
+WHERE = {"nodes": 2, "instance_type": ["g5.2xlarge"], "nproc_per_node": None, "data_s3": None}
+NOW = setting_of(SCRIPT, "2 x g5.2xlarge", WHERE)
+QUOTE = Quote("g5.2xlarge", 2, usd_per_hour=2.0, on_demand_usd_per_hour=2.0, most_s=2 * 3600)
+
+
+def job(name: str = "train-20261121-101500", setting: Setting = NOW, seconds: float = 4320.0, **more: Any) -> Earlier:
+    return Earlier(name, setting, seconds, **more)
+
+
+def expected(*earlier: Earlier, quote: Quote = QUOTE, script: Script = SCRIPT) -> tuple[float | None, str]:
+    """The expected USD, and the plan's sentence."""
+    found = told(quote, script, NOW, earlier)
+    return found.expected_usd, dict(price_lines([found]))["  expected"]
+
+
+def test_the_same_source_and_arguments_on_the_same_machines_give_the_time_and_the_price() -> None:
+    usd, sentence = expected(job())
+
+    assert usd == pytest.approx(2.4)
+    assert sentence == (
+        "2.40 USD in 1.2 h: as train-20261121-101500 took, the same source and arguments on 2 x g5.2xlarge"
+    )
+    assert told(QUOTE, SCRIPT, NOW, [job()]).as_json()["told_by"].startswith("as train-20261121-101500 took")
+
+
+@pytest.mark.parametrize(
+    ("then", "difference"),
+    [
+        (replace(NOW, digest=64 * "b"), "other files in its source"),
+        (replace(NOW, record={**NOW.record, "args": ["--lr", "1"]}), "other arguments (--lr 1)"),
+        (replace(NOW, record={**NOW.record, "args": []}), "other arguments (none)"),
+        (replace(NOW, machines="1 x g5.12xlarge"), "other machines (1 x g5.12xlarge)"),
+        (replace(NOW, machines=""), "other machines (of one of several types)"),
+        (replace(NOW, options={**NOW.options, "data_s3": "s3://other/data"}), "other settings"),
+        (replace(NOW, record={**NOW.record, "processes": "one"}), "other settings"),
+        (
+            replace(NOW, digest=64 * "b", machines="1 x p4d.24xlarge"),
+            "other files in its source and other machines (1 x p4d.24xlarge)",
+        ),
+    ],
+)
+def test_how_a_script_scales_is_not_known_so_another_job_is_only_told(then: Setting, difference: str) -> None:
+    usd, sentence = expected(job(setting=then))
+
+    assert usd is None
+    assert sentence == (f"not known: train-20261121-101500 took 1.2 h with {difference}; tell it with --expected-hours")
+
+
+def test_of_several_jobs_the_most_alike_counts_and_of_equal_ones_the_newest() -> None:
+    other = replace(NOW, machines="1 x g5.2xlarge")
+
+    assert expected(job("newest", other), job("alike"), job("old", seconds=1.0))[1].endswith(
+        "as alike took, the same source and arguments on 2 x g5.2xlarge"
+    )
+
+
+def test_the_user_knows_better_and_without_an_earlier_job_nobody_does() -> None:
+    assert expected(job(), script=replace(SCRIPT, told_s=1800.0)) == (1.0, "1.00 USD in 30 min: by --expected-hours")
+    assert expected() == (
+        None, "not known: a script says nothing of its time before it has run; tell it with --expected-hours"
+    )  # fmt: skip
+
+
+def test_a_time_limit_below_what_the_earlier_job_took_is_said() -> None:
+    notes = told(replace(QUOTE, most_s=3600), SCRIPT, NOW, [job()]).notes
+
+    assert notes == ("train-20261121-101500 took longer than this job's time limit; raise it",)
+    assert told(QUOTE, SCRIPT, NOW, [job()]).notes == ()
+
+
+def test_a_restart_is_told_by_what_the_newest_job_kept() -> None:
+    by_kit = job(kept=("checkpoints/step-0000000100-0123456789abcdef.pt",))
+
+    assert restarts([])[0] == "anew"
+    assert restarts([by_kit, job()]) == (
+        "checkpoint", "goes on from its newest checkpoint: train-20261121-101500 saved some with trainer.kit"
+    )  # fmt: skip
+    assert restarts([job(kept=("a.ckpt", "b", "c", "d"))]) == (
+        "kept",
+        "begins anew, unless it goes on from what train-20261121-101500 kept in $DDP_RUN_DIR: a.ckpt, b, c, ...",
+    )
+    assert restarts([job()]) == ("anew", "begins anew: train-20261121-101500 kept no file in $DDP_RUN_DIR")
+
+
+# ---- on each backend a job is recognized by its own job.json
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
+    (tmp_path / "train.py").write_text("print('hello')\n")
+    monkeypatch.chdir(tmp_path)
+    return find_script(
+        ScriptOptions.model_validate({"script": "train.py"}), ["--lr", "0.1"], {}, tmp_path, is_sent=True
+    )
+
+
+def written(plan: Plan[Any]) -> Earlier:
+    """The earlier job that this plan becomes."""
+    (body,) = (one.params["Body"] for one in plan.requests if one.params.get("Key", "").endswith("/job.json"))
+    found = setting_in(json.loads(body))
+    assert found is not None
+    return job(setting=found)
+
+
+def test_on_ec2_a_job_of_the_same_words_is_the_same(script: Script) -> None:
+    def plan(facts: Ec2Facts, **where: object) -> Plan[Any]:
+        asked = Job(script, Ec2Options.model_validate({"nodes": 2, "job_name": "j", **where}))
+        return ec2_planner.plan(asked, ec2_checks.resolve(asked), "j", facts)
+
+    facts = replace(ec2.FACTS, earlier=(written(plan(ec2.FACTS)),))
+
+    assert plan(facts).quotes[0].expected_s == 4320
+    assert {fact.name: fact.value for fact in plan(facts).facts}["restarts"] == "anew"
+    assert [quote.expected_s for quote in plan(facts, instance_type="g6.2xlarge,g5.2xlarge").quotes] == [None, 4320]
+    assert "with other machines (2 x g5.2xlarge)" in plan(facts, nodes=1).quotes[0].why_unknown
+    assert "with other settings" in plan(facts, data_s3="s3://aws-ddp-toolkit-data/a").quotes[0].why_unknown
+
+
+def test_on_sagemaker_a_job_of_the_same_words_is_the_same(script: Script) -> None:
+    def plan(facts: SageMakerFacts, **where: object) -> Plan[Any]:
+        asked = Job(script, SageMakerOptions.model_validate({"nodes": 2, "job_name": "j", **where}))
+        return sagemaker_planner.plan(asked, sagemaker_checks.resolve(asked), "j", facts, sagemaker.NO_SDK)
+
+    facts = replace(sagemaker.FACTS, earlier=(written(plan(sagemaker.FACTS)),))
+
+    assert plan(facts).quotes[0].expected_s == 4320
+    assert "with other machines (2 x ml.g5.2xlarge)" in plan(facts, nodes=1).quotes[0].why_unknown
+
+
+def test_on_slurm_a_job_of_the_same_words_is_the_same(script: Script) -> None:
+    here = Path("/home/me")
+    folder = JobFolder(here / "runs/j", exists=False, script=None, ids=(), starts=())
+
+    def plan(*earlier: Earlier, **where: object) -> Plan[Any]:
+        asked = Job(script, SlurmOptions.model_validate({"nodes": 2, "job_name": "j", **where}))
+        options, processes = slurm_checks.resolve(asked)
+        return slurm_planner.plan(
+            asked, options, processes, "j", slurm_planner.Facts(folder, here, "py", earlier=earlier)
+        )
+
+    setting = setting_in(json.loads(json.dumps(details(plan().payload.job))))
+    assert setting is not None
+    before = job(setting=setting)
+
+    assert plan(before).quotes[0].expected_s == 4320
+    assert "with other machines (2 x 1 GPU in the default partition)" in plan(before, nodes=1).quotes[0].why_unknown
+    assert plan().quotes[0].why_unknown.startswith("not known: a script says nothing")
+
+
+# ---- where they are found
+
+
+def spec(**where: object) -> dict[str, Any]:
+    return {"train": list(SCRIPT.words), "where": WHERE | where}
+
+
+def test_a_jobs_setting_is_read_from_its_job_json_as_it_was_planned() -> None:
+    assert setting_in(spec()) == NOW
+    assert setting_in(spec(instance_type="ml.g5.2xlarge")) == setting_of(SCRIPT, "2 x ml.g5.2xlarge", WHERE)
+    assert setting_in(spec(instance_type=["a", "b"])) == setting_of(SCRIPT, "", WHERE)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [{}, {"train": 1, "where": {}}, spec() | {"train": ["-m", "trainer"]}, spec(nodes=2) | {"where": []}],
+)
+def test_a_job_json_that_tells_of_no_script_is_passed_over(damaged: dict[str, Any]) -> None:
+    assert setting_in(damaged) is None
+
+
+def test_jobs_that_were_done_in_one_go_are_found_in_the_bucket_the_newest_first(account: Account, aws: Aws) -> None:
+    def put(name: str, file: str, content: object) -> None:
+        account.put_json(f"jobs/{name}/{file}", content)
+
+    def done(name: str, **more: object) -> None:
+        put(name, "outcome.json", {"state": "done", "exit_code": 0, "seconds": 60.0})
+        put(name, "job.json", spec() | more)
+
+    first, second, third = (f"train-2026112{day}-101500" for day in (1, 2, 3))
+    done(first)
+    put(first, "run/last.ckpt", {})
+    put(first, "run/metrics.jsonl", {})
+    done(second)
+    put(second, "cluster.json", {"generation": 1})
+    done("train-20261124-101500", starts=2)
+    done("train-20261125-101500")
+    put("train-20261125-101500", "cluster.json", {"generation": 2})
+    put("train-20261126-101500", "outcome.json", {"state": "failed", "exit_code": 1, "seconds": 60.0})
+    done("train-20261127-101500", train=["-m", "trainer"])
+    done("train-gpt-20261128-101500")
+    done("mine")
+    done(third)
+
+    found = earlier_jobs(aws, account.bucket, SCRIPT, third)
+
+    assert found == (Earlier(second, NOW, 60.0), Earlier(first, NOW, 60.0, ("last.ckpt",)))
+    assert earlier_jobs(aws, "no-such-bucket-anywhere", SCRIPT, third) == ()
+
+
+def test_on_a_cluster_they_are_found_below_runs(tmp_path: Path) -> None:
+    def done(name: str, then: tuple[str, ...] = ("done",)) -> Path:
+        folder = tmp_path / "runs" / name
+        (folder / "work" / "packages").mkdir(parents=True)
+        (folder / "work" / "packages" / "one.py").touch()
+        (folder / "job.json").write_text(json.dumps({"job": name, **spec()}))
+        (folder / "starts.jsonl").write_text("".join(json.dumps({"job": "1", "then": one}) + "\n" for one in then))
+        Outcome("done", 0, seconds=60.0).write(folder)
+        return folder
+
+    kept = done("train-20261121-101500")
+    (kept / "checkpoints").mkdir()
+    (kept / "checkpoints" / "last.ckpt").touch()
+    done("train-20261122-101500", ("requeue", "done"))
+    done("train-20261123-101500")
+
+    found = on_this_cluster(SCRIPT, "train-20261123-101500", tmp_path)
+
+    assert found == (Earlier("train-20261121-101500", NOW, 60.0, ("checkpoints/last.ckpt",)),)
