@@ -20,7 +20,7 @@ from launch.core.options import Options, WordList
 from launch.core.secrets import check_no_secret
 from launch.core.training.base import Training
 from launch.core.training.classifier import Classifier
-from launch.core.training.options import SCRIPT_SECTION, ScriptOptions, split, training_of
+from launch.core.training.options import SCRIPT_SECTION, ScriptOptions, split, training_of, unsuggested
 from launch.core.verbs import Verb, coded, run_verb, unknown_verb, verb_list, verb_of
 from trainer.config import SECTIONS, TrainConfig
 from trainer.contract import OUTCOME, STOPPED, Exit
@@ -217,7 +217,10 @@ def _read(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> tuple[LaunchO
     if argv and not argv[0].startswith("-") and launcher.verbs:
         raise unknown_verb(argv[0], launcher.verbs)
     words, arguments = split(argv)
-    values = flags.read(words, models, prog=backend.command, about=about, sections=sections, defaults=backend.defaults)
+    values = flags.read(
+        words, models, prog=backend.command, about=about, sections=sections, defaults=backend.defaults,
+        unsuggested=unsuggested(words),
+    )  # fmt: skip
     launch, *more, where, script, config = flags.build(flags.over(backend.defaults, values), models)
     rehearsed = cast(RehearsalOptions, more[0]) if more else RehearsalOptions.model_construct()
     if rehearsed.rehearse:  # --config may say so, too

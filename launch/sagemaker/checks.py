@@ -142,7 +142,8 @@ def resolve(job: Job[SageMakerOptions]) -> Resolved:
     for instance in instances:
         job.train.check_ranks(options.nodes, resolved.on(instance).processes // options.nodes)
     check_trackers(job.train, options, resolved.environment)
-    check_limits(options, resolved.tags, {**resolved.secrets, **resolved.environment}, channels)
+    variables = {**resolved.secrets, **resolved.environment}
+    check_limits(options, resolved.tags, variables, channels, has_script=job.train.source is not None)
     check_price(resolved)
     return resolved
 

@@ -153,7 +153,7 @@ def not_counted(resolved: Resolved) -> str:
     return f"{NOT_COUNTED}; prices are {source}"
 
 
-def warnings(resolved: Resolved, facts: Facts, image: Image) -> tuple[str, ...]:
+def warnings(resolved: Resolved, facts: Facts, image: Image, train: Training) -> tuple[str, ...]:
     """What the user should know before the launch, as sentences."""
     return (
         *facts.unknown,
@@ -161,7 +161,7 @@ def warnings(resolved: Resolved, facts: Facts, image: Image) -> tuple[str, ...]:
         *_about_quotas(facts),
         *warnings_about(resolved.options, image, facts.now.date()),
         *_about_permissions(resolved, facts, image),
-        *_about_options(resolved),
+        *_about_options(resolved, train),
     )
 
 
@@ -210,9 +210,14 @@ def _about_permissions(resolved: Resolved, facts: Facts, image: Image) -> Iterat
         yield f"{place} is not in infra/iam/sagemaker.json; make sure that the role may read it."
 
 
-def _about_options(resolved: Resolved) -> Iterator[str]:
+def _about_options(resolved: Resolved, train: Training) -> Iterator[str]:
     options = resolved.options
-    if not options.checkpoints:
+    if not options.checkpoints and train.digest:
+        yield (
+            "without checkpoints nothing that the script writes to $DDP_RUN_DIR is kept but metrics.jsonl and "
+            "outcome.json, and a job that ends early has lost everything."
+        )
+    elif not options.checkpoints:
         yield "without checkpoints a job that ends early has lost everything."
     if options.encrypt_traffic and options.nodes > 1:
         yield "encrypted traffic between the nodes slows every all-reduce."

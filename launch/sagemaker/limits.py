@@ -33,10 +33,16 @@ GROUPS = Limit(5, 32, r"[-0-9a-zA-Z]+", "ids such as sg-0123456789abcdef0")
 KEY = Limit(1, 2048, r"[a-zA-Z0-9:/_-]*", "a key's id, ARN or alias")
 IMAGE = Limit(1, 255)
 PLACES = Limit(18, 1024)  # of 20: SDK 3 adds two channels
+PLACES_BESIDE_A_SCRIPT = Limit(17, 1024)  # which comes in one of its own
 
 
 def check_limits(
-    options: SageMakerOptions, tags: Mapping[str, str], variables: Mapping[str, str], channels: Iterable[Channel]
+    options: SageMakerOptions,
+    tags: Mapping[str, str],
+    variables: Mapping[str, str],
+    channels: Iterable[Channel],
+    *,
+    has_script: bool,
 ) -> None:
     """Raises SettingsError for what SageMaker would refuse.  variables: of --environment and --secret."""
     _check("--tags", tags.keys(), TAG_NAMES)
@@ -49,7 +55,7 @@ def check_limits(
     _check("--security-group", options.security_group, GROUPS)
     _check("--kms-key", [options.kms_key or ""], KEY)
     _check("--image", [options.image or ""], IMAGE)
-    _check("--data", [channel.place for channel in channels], PLACES)
+    _check("--data", [channel.place for channel in channels], PLACES_BESIDE_A_SCRIPT if has_script else PLACES)
 
 
 def _check(flag: str, values: Iterable[str], limit: Limit) -> None:

@@ -68,7 +68,7 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
         steps=steps,
         quotes=tuple(explain.quote_of(job.train, resolved.on(instance), facts) for instance in resolved.instances),
         not_counted=explain.not_counted(resolved),
-        warnings=explain.warnings(resolved, facts, image),
+        warnings=explain.warnings(resolved, facts, image, job.train),
         problems=(*facts.problems, *problems, *_differences(job, resolved, running), *_too_expensive(resolved, facts)),
         arguments=way.arguments(description),
         later=_later(resolved, description),

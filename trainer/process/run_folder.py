@@ -95,7 +95,7 @@ class RunFolder:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(exist_ok=not is_new)
         self._made[:0] = missing
-        lock = FolderLock(folder, lambda owner: _end(folder, owner))
+        lock = FolderLock(folder, lambda owner: end_run(folder, owner))
         lock.take(may_wait=may_wait)
         self._locks.append(lock)
 
@@ -120,7 +120,7 @@ def _has_content(folder: Path) -> bool:
     return any(path.name != IN_USE for path in folder.iterdir())
 
 
-def _end(folder: Path, owner: Owner) -> None:
+def end_run(folder: Path, owner: Owner) -> None:
     """Ends this run, which was suspended for so long that another run took its folder over."""
     sys.stdout.flush()
     report_end(

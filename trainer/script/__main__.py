@@ -9,8 +9,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, MutableMapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,9 @@ import trainer
 from trainer.contract import METRICS, STOPPED, Exit
 from trainer.distributed.ranks import Ranks, read_ranks
 from trainer.errors import Interrupted, MachineError, SettingsError, TrainerError, not_writable, one_line, report_end
+from trainer.process.folder_lock import FolderLock, Taken
 from trainer.process.parent import end_with_parent
+from trainer.process.run_folder import end_run
 from trainer.script import child, packages
 from trainer.script.config import ScriptConfig, parse
 from trainer.script.ending import SHOWN_LINES, End, end_of
@@ -54,6 +56,11 @@ class Rank:
         return f"{kind} {self.ranks.rank}: "
 
     @property
+    def is_alone(self) -> bool:
+        """Whether it is the only process of the training."""
+        return self.ranks.world_size == 1 and self.config.processes == "torchrun"
+
+    @property
     def max_silence_s(self) -> float:
         """After how long without output it is ended; 0: never, as others than rank 0 usually print nothing."""
         return self.config.max_silence_s if self.ranks.is_head else 0.0
@@ -72,11 +79,34 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
         report_end(error.code, str(error))
         return error.code
     try:
-        return _run(rank, env)
+        with _own_folder(rank):
+            return _run(rank, env)
+    except Taken as error:  # whose outcome.json is not ours to write
+        report_end(error.code, str(error))
+        return error.code
     except Interrupted as error:
         return _ended(rank, End(requests.code, str(error)), [])
     except TrainerError as error:
         return _not_begun(rank, error)
+
+
+@contextmanager
+def _own_folder(rank: Rank) -> Iterator[None]:
+    """Keeps a second run out of the run folder inside the block.  Raises Taken, or as not_writable() says."""
+    folder = rank.config.run_dir
+    if not rank.ranks.is_head:
+        yield
+        return
+    lock = FolderLock(folder, partial(end_run, folder))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.take()
+    except OSError as error:
+        raise not_writable(folder, error) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _interrupt(requests: child.Requests) -> NoReturn:
@@ -106,7 +136,13 @@ def _run(rank: Rank, env: Mapping[str, str]) -> int:
     metrics.close()
     relay.tail.close()
     lines = relay.tail.lines()
-    return _ended(rank, end_of(ended, one_line(config.name), lines), lines)
+    end = end_of(ended, one_line(config.name), lines, is_alone=rank.is_alone)
+    if end.code == Exit.DONE and ended.asked and rank.ranks.is_head:
+        _warn(
+            f"{one_line(config.name)} was asked to leave and ended with exit code 0, so it counts as done and is not "
+            f"started again; one that has more to do ends with {int(Exit.INTERRUPTED)}."
+        )
+    return _ended(rank, end, lines)
 
 
 def _check(rank: Rank, cwd: Path) -> None:

@@ -15,14 +15,17 @@ from trainer.script.relay import ERR, Line
 SHOWN_LINES = 30
 _LONGEST_REASON = 300
 
-# What torch and its libraries say on a rank that has lost another one, or could not reach it.
+# What torch and its libraries say on a rank that has lost another one, or could not reach it.  Python's own words for a
+# connection that broke are of anything, such as a download: torch's have no exception or number of that kind in them.
+_PYTHONS = r"^(?!.*(ConnectionResetError|ConnectionAbortedError|BrokenPipeError|\[Errno )).*"
 _LOST = re.compile(
-    r"Connection (closed|reset) by peer|Connection was likely closed|Broken pipe|gloo/transport/\w+/"
+    rf"{_PYTHONS}(Connection (closed|reset) by peer|Broken pipe)|Connection was likely closed|gloo/transport/\w+/"
     r"|Application timeout caused pair closure|Timed out waiting \d+ms for (send|recv) operation"
     r"|Dist(Network|Store)Error|client socket has (failed|timed out)|failed to recv, got 0 bytes"
     r"|nccl(System|Remote|InProgress)\w*|NCCL communicator was aborted|Watchdog caught collective operation timeout"
-    r"|Some NCCL operations have failed or timed out|EADDRINUSE|[Aa]ddress already in use"
+    r"|Some NCCL operations have failed or timed out"
 )
+_PORT_IS_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 # What torchrun says where the script is one itself, or starts one.
 _LOST_A_PROCESS = re.compile(r"Signal \d+ \((SIG\w+)\) received by PID")
 # What a script says that ends because it was asked to leave, and did not expect it.
@@ -57,8 +60,8 @@ class End:
     follows: bool = False
 
 
-def end_of(ended: Ended, name: str, lines: Sequence[Line]) -> End:
-    """What the end of the script `name` means.  lines: the last ones it printed."""
+def end_of(ended: Ended, name: str, lines: Sequence[Line], *, is_alone: bool = False) -> End:
+    """What the end of the script `name` means.  lines: the last ones it printed; is_alone: there is no other rank."""
     if ended.silent_s:
         return End(
             Exit.MACHINE,
@@ -71,7 +74,7 @@ def end_of(ended: Ended, name: str, lines: Sequence[Line]) -> End:
         return End(Exit.DONE)
     if ended.code == Exit.INTERRUPTED:
         return End(Exit.INTERRUPTED, f"{name} was interrupted and asks to be started again.")
-    return _failed(ended.code, name, lines)
+    return _failed(ended.code, name, lines, is_alone=is_alone)
 
 
 def _left(ended: Ended, name: str, lines: Sequence[Line]) -> End:
@@ -84,16 +87,22 @@ def _left(ended: Ended, name: str, lines: Sequence[Line]) -> End:
             "lost. Start again to go on from what it saved before.",
         )
     said = "\n".join(line.text for line in lines)
-    if ended.was_forced or ended.code in _LEFT or _ASKED.search(said) or _LOST.search(said):
+    if ended.was_forced or ended.code in _LEFT or _ASKED.search(said) or _lost_touch(lines, is_alone=False):
         if by_user:
             return End(STOPPED, "stopped by Ctrl-C")
         return End(Exit.INTERRUPTED, f"{name} was asked to leave, and left; start again to go on.")
     return _failed(ended.code, name, lines)
 
 
-def _failed(code: int, name: str, lines: Sequence[Line]) -> End:
+def _lost_touch(lines: Sequence[Line], *, is_alone: bool) -> bool:
+    """Whether the lines say that another rank is lost, or could not be reached."""
+    patterns = [_PORT_IS_TAKEN] if is_alone else [_PORT_IS_TAKEN, _LOST]
+    return any(pattern.search(line.text) for line in lines for pattern in patterns)
+
+
+def _failed(code: int, name: str, lines: Sequence[Line], *, is_alone: bool = False) -> End:
     why = reason(lines, raised=code in (Exit.BUG, -signal.SIGABRT))
-    if any(_LOST.search(line.text) for line in lines):
+    if _lost_touch(lines, is_alone=is_alone):
         return End(Exit.MACHINE, f"{name} lost touch with another rank: {why}. Start again to go on.", follows=True)
     if code < 0:
         return _killed(name, _signal(-code))

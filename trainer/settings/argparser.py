@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Union, get_args, get_origin
 
@@ -41,7 +41,7 @@ def as_text(value: Any) -> str:
 
 def parser_for(
     models: Sequence[type[BaseModel]], prog: str, about: str, sections: Mapping[str, str], defaults: Mapping[str, Any]
-) -> argparse.ArgumentParser:
+) -> _Parser:
     """A parser whose result holds the flags that were given, as text.
 
     sections: the first field under each heading of --help -> the heading; defaults: other than the models' own.
@@ -85,7 +85,12 @@ class _Version(argparse.Action):
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse that takes underscores for hyphens, and raises SettingsError instead of printing its usage."""
+    """argparse that takes underscores for hyphens, and raises SettingsError instead of printing its usage.
+
+    unsuggested: flags that are known and yet of no use with the others, so that none is proposed for a misspelt one.
+    """
+
+    unsuggested: Collection[str] = ()
 
     def error(self, message: str) -> NoReturn:
         name, _, problem = message.removeprefix("argument ").partition(": ")
@@ -102,7 +107,8 @@ class _Parser(argparse.ArgumentParser):
 
     def _nearest(self, word: str) -> str:
         """The flag nearest to `word`, as a clause.  The hyphens, which all of them have, count for nothing."""
-        known = [option.removeprefix("--") for option in self._option_string_actions if option.startswith("--")]
+        options = [option for option in self._option_string_actions if option not in self.unsuggested]
+        known = [option.removeprefix("--") for option in options if option.startswith("--")]
         clause = did_you_mean(word.removeprefix("--"), known)
         return clause.replace("'", "").replace("did you mean ", "did you mean --") or "."
 

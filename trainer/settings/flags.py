@@ -7,7 +7,7 @@ underscores are the same.  A boolean takes `--amp`, `--amp true` and `--no-amp`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_args
@@ -73,9 +73,14 @@ def read(
     about: str,
     sections: Mapping[str, str],
     defaults: Mapping[str, Any] = NONE,
+    unsuggested: Collection[str] = (),
 ) -> dict[str, Any]:
-    """What a command line and its file say, by name, for build().  As parse(); `defaults` are for --help only."""
+    """What a command line and its file say, by name, for build().  As parse(); `defaults` are for --help only.
+
+    unsuggested: names of settings that are not proposed for a misspelt one.
+    """
     parser = parser_for(models, prog, about, sections, defaults)
+    parser.unsuggested = {flag(prefix + name) for name in unsuggested for prefix in ("", "no_")}
     complete(parser)
     return with_file(vars(parser.parse_args(list(argv))), models)
 

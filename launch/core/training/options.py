@@ -1,7 +1,7 @@
 """The options of every launcher that name a script of the user's own, and the training that a command line means."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -67,6 +67,15 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     words = list(argv)
     place = words.index(END) if END in words else len(words)
     return ["--module" if word == "-m" else word for word in words[:place]], words[place + 1 :]
+
+
+def unsuggested(words: Sequence[str]) -> Collection[str]:
+    """The settings that nobody means who has misspelt one: beside a script, those that it replaces.
+
+    words: of the launcher, as split() gives them.
+    """
+    names = {word.partition("=")[0] for word in words}
+    return TrainConfig.model_fields.keys() - set(SHARED) if names & {"--script", "--module"} else ()
 
 
 def training_of(

@@ -62,6 +62,11 @@ def test_a_dry_run_shows_the_same_plan_and_does_nothing(capsys: pytest.CaptureFi
     [
         (["--room", "2"], "error: unknown flag --room; did you mean --rooms? See --help for all of them.\n"),
         (["--epoch", "2"], "error: unknown flag --epoch; did you mean --epochs? See --help for all of them.\n"),
+        (["--script", "t.py", "--epoch", "2"], "error: unknown flag --epoch. See --help for all of them.\n"),
+        (
+            ["-m", "t", "--run-di", "2"],
+            "error: unknown flag --run-di; did you mean --run-dir? See --help for all of them.\n",
+        ),
         (["--rooms", "0"], "error: --rooms 0: must be greater than or equal to 1.\n"),
         (["--warmup-epochs", "9"], "error: --warmup-epochs 9 leaves nothing of 5 epochs; make it smaller.\n"),
     ],

@@ -73,3 +73,11 @@ def test_the_numbers_leave_room_for_what_the_toolkit_adds() -> None:
     assert limits.SUBNETS.most == of("VpcConfig.Subnets").metadata["max"]
     assert limits.GROUPS.most == of("VpcConfig.SecurityGroupIds").metadata["max"]
     assert limits.PLACES.most + 2 == of("InputDataConfig").metadata["max"]
+    assert limits.PLACES_BESIDE_A_SCRIPT.most + 2 + 1 == of("InputDataConfig").metadata["max"]
+
+
+def test_a_script_takes_a_channel_of_its_own() -> None:
+    resolved = resolve(data=[f"c{i}=s3://bucket/x" for i in range(18)])
+
+    with pytest.raises(SettingsError, match="--data: SageMaker takes 17 beside the toolkit's own; leave 1 out"):
+        limits.check_limits(resolved.options, {}, {}, resolved.channels, has_script=True)

@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 
 from launch.core.errors import AwsError, NotSetUp
+from launch.core.job import Job
 from launch.core.plan import Request, as_json, as_text
 from launch.core.price import CATALOGS, Prices
 from launch.core.quotas import needs_in
+from launch.core.training.script import Script
+from launch.sagemaker import checks, planner
 from launch.sagemaker.checks import ENDING_S
 from launch.sagemaker.facts import Facts, Quota
 from launch.sagemaker.planner import SageMakerPlan
 from launch.sagemaker.ways import estimator
-from tests.launch.sagemaker.known import BUCKET, FACTS, NAME, NO_SDK, plan, training_job
+from tests.launch.sagemaker.known import BUCKET, FACTS, NAME, NO_SDK, job, plan, training_job
 from tests.launch.sagemaker.test_sdk import EVERYTHING, FILE_SYSTEMS
 from tests.launch.sagemaker.world import quick_sdk
 
@@ -282,6 +285,14 @@ def test_what_a_running_start_has_of_a_quota_is_told_to_whoever_runs_others_besi
 def test_what_may_go_wrong_is_a_warning(settings: dict[str, Any], warning: str) -> None:
     assert any(warning in sentence for sentence in plan(**settings).warnings)
     assert not any(warning in sentence for sentence in plan().warnings)
+
+
+def test_what_of_a_script_is_lost_without_checkpoints_is_a_warning() -> None:
+    asked = Job(Script(("t.py",), digest=64 * "a"), job(checkpoints=False).where)
+
+    warnings = planner.plan(asked, checks.resolve(asked), NAME, FACTS, NO_SDK).warnings
+
+    assert any("nothing that the script writes to $DDP_RUN_DIR is kept but metrics.jsonl" in one for one in warnings)
 
 
 def test_a_plain_job_has_no_warnings() -> None:

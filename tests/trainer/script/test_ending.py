@@ -64,6 +64,36 @@ def test_a_wrong_use_of_nccl_is_no_lost_rank() -> None:
     assert end(Ended(1), "DistBackendError: NCCL error, ncclInvalidUsage: Duplicate GPU detected").code == 1
 
 
+SENDING = "[rank0]:[W] sendBytes failed on SocketImpl(fd=3, remote=[a]:1): Broken pipe"
+RESET = "[E] NCCL WARN Call to recv from 10.0.0.2 failed : Connection reset by peer"
+
+
+@pytest.mark.parametrize("line", [SENDING, RESET])
+def test_a_connection_of_torch_that_broke_is_a_lost_rank(line: str) -> None:
+    assert end(Ended(1), line).follows
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ConnectionResetError: [Errno 104] Connection reset by peer",
+        "urllib3.ProtocolError: ('Connection aborted.', ConnectionResetError(104, 'Connection reset by peer'))",
+        "BrokenPipeError: [Errno 32] Broken pipe",
+        "ssl.SSLError: [Errno 104] Connection reset by peer",
+    ],
+)
+def test_a_download_that_broke_off_is_no_lost_rank(line: str) -> None:
+    assert end(Ended(1), line) == End(1, f"t.py ended with exit code 1: {line}")
+
+
+def test_a_script_that_is_alone_loses_no_other_rank() -> None:
+    lines = [Line(ERR, GLOO)]
+
+    assert end_of(Ended(1), "t.py", lines, is_alone=True).code == 1
+    assert end_of(Ended(1), "t.py", lines).code == Exit.MACHINE
+    assert end_of(Ended(1), "t.py", [Line(ERR, "RuntimeError: EADDRINUSE")], is_alone=True).code == Exit.MACHINE
+
+
 def test_little_memory_is_named_where_the_kernel_killed_it() -> None:
     assert end(Ended(-9)).sentence == (
         "t.py was killed by SIGKILL; the usual reason is too little memory. Start again to go on."

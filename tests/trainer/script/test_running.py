@@ -1,6 +1,7 @@
 """One rank of a script, as a real process: what it finds, how it ends, and that nothing of it is left."""
 
 import json
+import os
 import re
 import signal
 import socket
@@ -13,8 +14,10 @@ import pytest
 from tests.conftest import trainer_env
 from tests.processes import left_of, processes_with
 from tests.warm import Job, free_port
+from trainer.contract import Exit
 from trainer.distributed.ranks import Ranks
-from trainer.script.__main__ import Rank
+from trainer.process.folder_lock import FolderLock
+from trainer.script.__main__ import Rank, main
 from trainer.script.child import FORCE_AFTER_S, Requests, Watch
 from trainer.script.config import ScriptConfig
 from trainer.script.environment import own_port
@@ -192,6 +195,10 @@ time.sleep(60)
 """
 KNOWS_NOTHING = "import time; print('begun', flush=True); time.sleep(60)"
 ASKED = "t.py was asked to leave, and left; start again to go on.\n"
+DONE = (
+    "warning: t.py was asked to leave and ended with exit code 0, so it counts as done and is not started again; one "
+    "that has more to do ends with 75.\n"
+)
 AGAIN = "t.py was interrupted and asks to be started again.\n"
 
 
@@ -201,7 +208,7 @@ AGAIN = "t.py was interrupted and asks to be started again.\n"
         pytest.param(SAVES.format(code=75), signal.SIGTERM, 75, AGAIN, id="saves"),
         pytest.param(SAVES.format(code=75), signal.SIGUSR1, 75, AGAIN, id="saves on Slurm's signal"),
         pytest.param(SAVES.format(code=75), signal.SIGINT, 75, AGAIN, id="saves on Ctrl-C"),
-        pytest.param(SAVES.format(code=0), signal.SIGTERM, 0, "", id="is done"),
+        pytest.param(SAVES.format(code=0), signal.SIGTERM, 0, DONE, id="is done"),
         pytest.param(KNOWS_NOTHING, signal.SIGTERM, 75, ASKED, id="knows no signal"),
         pytest.param(KNOWS_NOTHING, signal.SIGHUP, 75, ASKED, id="its terminal is gone"),
         pytest.param(KNOWS_NOTHING, signal.SIGINT, 130, "", id="knows no Ctrl-C"),
@@ -217,6 +224,22 @@ def test_a_script_is_asked_to_leave_by_sigterm(
 
     assert job.communicate() == ("saving 15\n" if text != KNOWS_NOTHING else "", err)
     assert job.returncode == code
+
+
+def test_a_second_run_is_kept_out_of_the_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Requests, "listen", lambda *_: None)  # which is for processes of their own
+    (tmp_path / "outcome.json").write_text("the first run's")
+    first = FolderLock(tmp_path, lambda _: pytest.fail("nobody took it over"))
+    first.take()
+
+    code = main(["--run-dir", str(tmp_path), "--", "t.py"], {})
+
+    assert code == Exit.MACHINE
+    assert re.match(rf"error: {tmp_path} is in use by process {os.getpid()} on host ", capsys.readouterr().err)
+    assert (tmp_path / "outcome.json").read_text() == "the first run's"
+    first.release()
 
 
 def test_a_second_ctrl_c_does_not_wait(start: Start) -> None:
