@@ -5,7 +5,7 @@ The catalog has the instances' prices in us-east-1; pricelist.py asks AWS for th
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from launch.core.catalog import Instance
@@ -17,6 +17,9 @@ GIB = {"gp3": 0.08, "io2": 0.125}
 GP3_IOPS, GP3_FREE_IOPS = 0.005, 3000
 GP3_MIB_PER_S, GP3_FREE_MIB_PER_S = 0.04, 125
 IO2_IOPS = 0.065  # up to 32,000
+# Whether a rate is paid for at which volumes are filled from their snapshot.
+Pay = Literal["auto", "always", "never"]
+FILL_VOLUMES = "pay AWS to fill data volumes from their snapshot at 100-300 MiB/s; auto: where it saves more"
 # Per GiB of data in the snapshot and MiB/s of the rate at which a volume is filled from it, once.
 INITIALIZATION = 0.000012
 

@@ -8,6 +8,7 @@ from launch.core.catalog import Instance
 from launch.core.estimate.forecast import Forecast
 from launch.core.estimate.lifts import lifted
 from launch.core.estimate.training import SMALL_PX, Images, training
+from launch.core.estimate.volume import NewVolume
 from launch.core.estimate.words import hours, speed
 from launch.core.price import usd
 from launch.core.published import Content
@@ -102,14 +103,15 @@ def expect(
     gpus: int | None = None,
     on_ebs: bool,
     images: Images | None = None,
+    volume: NewVolume | None = None,
 ) -> tuple[Forecast | None, str]:
     """The forecast of a training, or None and why there is none.
 
     gpus: processes of a node, if not all its GPUs; on_ebs: whether images are read from an EBS volume; images: of a
-    data set whose size is not in the tables.
+    data set whose size is not in the tables; volume: what each node gets of its own, made from a snapshot.
     """
     try:
-        job = training(train, instance, nodes, gpus=gpus, on_ebs=on_ebs, images=images)
+        job = training(train, instance, nodes, gpus=gpus, on_ebs=on_ebs, images=images, volume=volume)
         return lifted(job, instance), ""
     except SettingsError as error:
         return None, str(error)

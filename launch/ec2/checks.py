@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from launch.core import catalog
 from launch.core.catalog import Instance
+from launch.core.estimate.volume import QUOTA, RANGE, rate_for
 from launch.core.job import Job
 from launch.core.names import check_job_name
 from launch.core.price import CATALOGS, Prices
@@ -119,6 +120,7 @@ def _data_volume(job: Job[Ec2Options]) -> str:
         _check_without_volume(job)
     else:
         _check_volume(job, kind)
+    _check_filling(options, kind)
     return kind
 
 
@@ -177,6 +179,22 @@ def _check_volume(job: Job[Ec2Options], kind: str) -> None:
     if kind == "multi-attach" and options.nodes > MULTI_ATTACH_LIMIT:
         raise SettingsError(
             f"--data-volume multi-attach supports at most {MULTI_ATTACH_LIMIT} nodes; use per-node for {options.nodes}."
+        )
+
+
+def _check_filling(options: Ec2Options, kind: str) -> None:
+    """Raises SettingsError where nothing can be filled at a rate, although that is asked for."""
+    if options.fill_volumes != "always":
+        return
+    if kind != "per-node":
+        raise SettingsError(
+            f"--fill-volumes always is for a data volume per node, and --data-volume is {kind}; omit --fill-volumes."
+        )
+    if rate_for(options.nodes) is None:
+        least, most = RANGE[0], QUOTA // RANGE[0]
+        raise SettingsError(
+            f"--fill-volumes always: {options.nodes} volumes at {least} MiB/s, the least, exceed the region's quota of "
+            f"{QUOTA:,} MiB/s; give at most {most} --nodes, or omit it."
         )
 
 

@@ -1,22 +1,28 @@
 """The facts, quotes and warnings of a plan.  Pure."""
 
+from collections.abc import Callable
+
 from launch.core import catalog, earlier, secrets, sent
 from launch.core.catalog import Instance
+from launch.core.estimate.forecast import Forecast
+from launch.core.estimate.volume import NewVolume
 from launch.core.lookup import SET_UP
 from launch.core.names import TOOLKIT
 from launch.core.plan import Fact
-from launch.core.price import usd
 from launch.core.quotas import Need, fact_of
 from launch.core.quote import Market, Quote, images_in
 from launch.core.training.base import Training
 from launch.ec2 import reach
 from launch.ec2.facts import Facts
-from launch.ec2.filling import Filling, filling
+from launch.ec2.filling import Filling, filling, new_volume, paid, promised, unpaid
 from launch.ec2.options import Ec2Options
 from launch.ec2.prices import highest_usd, hourly_usd
 from launch.ec2.quotas import COUNTED, Family, quota_of
 from launch.ec2.requests import Cluster
 from launch.ec2.resolved import Resolved
+
+# The forecast with such a volume, or None and why there is none.
+Expected = Callable[[NewVolume | None], tuple[Forecast | None, str]]
 
 NOT_COUNTED = "public addresses, logs, S3, traffic between zones"
 
@@ -130,9 +136,12 @@ def _quote(train: Training, cluster: Cluster, facts: Facts, instance: Instance) 
         spot = facts.spot_usd_per_hour.get(instance.name)
         usd_per_hour = None if spot is None else hourly_usd(resolved, instance, gib, prices, spot)
     on_ebs = resolved.data_volume != "none"
-    forecast, why_unknown = train.expect(
-        instance, options.nodes, gpus=resolved.nproc(instance), on_ebs=on_ebs, images=images_in(cluster.content)
-    )
+
+    def expected(volume: NewVolume | None) -> tuple[Forecast | None, str]:
+        gpus, images = resolved.nproc(instance), images_in(cluster.content)
+        return train.expect(instance, options.nodes, gpus=gpus, on_ebs=on_ebs, images=images, volume=volume)
+
+    forecast, why_unknown = expected(new_volume(resolved, cluster.snapshot, fill))
     setting = earlier.setting_of(cluster.train, f"{options.nodes} x {instance.name}", options.model_dump(mode="json"))
     quote = Quote(
         instance=instance.name,
@@ -145,30 +154,25 @@ def _quote(train: Training, cluster: Cluster, facts: Facts, instance: Instance) 
         forecast=forecast,
         why_unknown=why_unknown,
         once_usd=fill.usd * options.nodes,
-        notes=_filling(cluster, fill),
+        notes=_filling(cluster, fill, expected),
     )
     return earlier.told(quote, train, setting, facts.earlier)
 
 
-def _filling(cluster: Cluster, fill: Filling) -> tuple[str, ...]:
-    """How the data volumes are filled, and what that costs."""
-    if fill.rate is not None:
-        return (
-            f"{usd(fill.usd)} of it per node and start: its data volume is filled at {fill.rate} MiB/s, in "
-            f"{max(1, round(fill.seconds / 60))} min{_first_epoch(cluster, fill.rate)}",
-        )
-    if cluster.resolved.data_volume == "none":
+def _filling(cluster: Cluster, fill: Filling, expected: Expected) -> tuple[str, ...]:
+    """How the data volumes are filled, what that costs, and what it would if it does not."""
+    volume = cluster.resolved.data_volume
+    if volume == "none":
         return ()
-    return ("data volumes load from S3 as they are read, slowly at first",)
-
-
-def _first_epoch(cluster: Cluster, mib_per_s: int) -> str:
-    """What that rate allows until the volume is full, where the size of an image is known."""
-    content = cluster.content
-    if content is None:
-        return ""
-    per_s = mib_per_s * 2**20 / content.image_bytes * cluster.nodes
-    return f"; until then it gives {per_s:,.0f} images/s in all"
+    if volume == "multi-attach":
+        return ("the data volume loads from S3 as it is read, slowly at first",)
+    if fill.rate is not None:
+        return (paid(fill, cluster.content, cluster.nodes),)
+    better = promised(cluster.resolved, cluster.snapshot, cluster.prices)
+    if better.rate is None:
+        return (unpaid(0.0, better),)
+    slow, quick = (expected(new_volume(cluster.resolved, cluster.snapshot, one))[0] for one in (fill, better))
+    return (unpaid(slow.hours - quick.hours if slow and quick else 0.0, better),)
 
 
 def warnings(cluster: Cluster, facts: Facts) -> tuple[str, ...]:

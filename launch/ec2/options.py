@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from launch.core.options import Options, WordList
+from launch.core.price import FILL_VOLUMES, Pay
 from launch.core.secrets import References
 
 INSTANCE_TYPE = "g5.2xlarge"
@@ -63,6 +64,7 @@ class Ec2Options(Options):
     data_volume: Literal["auto", "per-node", "multi-attach", "none"] = Field(
         "auto", description="EBS volumes created from the data snapshot; auto: per-node for imagenet and imagefolder"
     )
+    fill_volumes: Pay = Field("auto", description=FILL_VOLUMES)
     data: str | None = Field(
         None, description="a data set that launch.data has published, by its name (default: --dataset's own)"
     )

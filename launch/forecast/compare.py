@@ -1,7 +1,7 @@
 """The time and cost of each candidate, ranked.  Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from launch.core import catalog
@@ -12,7 +12,9 @@ from launch.core.estimate.forecast import Forecast, forecast
 from launch.core.estimate.formulas import Layout
 from launch.core.estimate.rates import rates_of
 from launch.core.estimate.tables import data_set, table
-from launch.core.estimate.training import PREPARED_BYTES, Images, training
+from launch.core.estimate.training import PREPARED_BYTES, Images, Training, training
+from launch.core.estimate.volume import NewVolume, rate_paid
+from launch.core.estimate.words import at_first
 from launch.forecast.options import ForecastOptions
 from trainer.batches import batches_at, check_batches
 from trainer.config import TrainConfig
@@ -87,6 +89,8 @@ def compare(config: TrainConfig, options: ForecastOptions, runs: Sequence[Measur
             candidates.append(candidate)
             corrections |= dict.fromkeys(f"{name}: {sentence}" for sentence in _corrections(calibrated))
             notes |= dict.fromkeys((*guess.notes, *([f"{name}: {guess.misfit}"] if guess.misfit else [])))
+            if filling := at_first(guess):
+                notes[f"{nodes} x {name}: {filling}"] = None
         if text := catalog.warning(instance):
             notes[text] = None
     if not candidates:
@@ -159,12 +163,21 @@ def _own_images(config: TrainConfig, options: ForecastOptions) -> Images | None:
     return Images(count, size, is_small=options.prepared)
 
 
+def _volume(trained: Training, options: ForecastOptions, instance: Instance, name: str) -> NewVolume | None:
+    """The volume that launch.ec2 would give each node; SageMaker's are not made from a snapshot."""
+    if not trained.kind.reads_ebs or name.startswith(SAGEMAKER_PREFIX):
+        return None
+    gib = trained.data.gib_in_all
+    return NewVolume(rate_paid(options.fill_volumes, gib, trained.layout.nodes, instance.usd_per_hour), gib)
+
+
 def _candidate(
     config: TrainConfig, options: ForecastOptions, runs: Sequence[Measured], name: str, nodes: int
 ) -> tuple[Candidate, Calibrated]:
     instance = catalog.find(name)
     images = _own_images(config, options)
     trained = training(config, instance, nodes, gpus=options.gpus_per_node, on_ebs=options.ebs, images=images)
+    trained = replace(trained, volume=_volume(trained, options, instance, name))
     calibrated = calibrate(rates_of(instance, trained.cost, trained.kind), trained, instance, runs)
     hourly = instance.sagemaker_usd_per_hour if name.startswith(SAGEMAKER_PREFIX) else instance.usd_per_hour
     assert hourly is not None

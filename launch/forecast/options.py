@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from launch.core.options import Options, WordList, split
+from launch.core.price import FILL_VOLUMES, Pay
 
 
 def _some(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -31,6 +32,7 @@ class ForecastOptions(Options):
     sort: Literal["cost", "time"] = Field("cost", description="rank by cost or time")
     spot: bool = Field(False, description="rank by estimated spot prices")
     ebs: bool = Field(True, description="read images from EBS volumes; --no-ebs: from faster disks")
+    fill_volumes: Pay = Field("auto", description=FILL_VOLUMES)
     images: int | None = Field(None, ge=1, description="number of training images, for your own data set")
     image_kb: float = Field(110.0, gt=0, description="mean size of an image of --images, in kB")
     prepared: bool = Field(False, description="images as trainer.prepare makes them: shorter side 256 px, 30 kB each")

@@ -7,15 +7,17 @@ from launch.core.catalog import Instance
 from launch.core.estimate.formulas import Speeds, Step, ring_s
 from launch.core.estimate.rates import Rates
 from launch.core.estimate.training import Training
+from launch.core.estimate.volume import MIB, Filling
 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """name: as in Limit, or GPU; note: when it is another one."""
+    """name: as in Limit, or another part's; note: when it is another one.  counts: whether it ever limits."""
 
     name: str
     images_per_s: float
     note: str = ""
+    counts: bool = True
 
     def __str__(self) -> str:
         return f"{self.name} {self.images_per_s:,.0f}" + (f" ({self.note})" if self.note else "")
@@ -30,16 +32,19 @@ class Lift:
     epoch_s: float
 
 
-def ceilings(training: Training, instance: Instance, rates: Rates, usual: Step, uncached: float) -> tuple[Ceiling, ...]:
-    """The lowest first.  usual: an update; uncached: share of the images that come from the disk."""
+def ceilings(
+    training: Training, instance: Instance, rates: Rates, usual: Step, uncached: float, filling: Filling | None = None
+) -> tuple[Ceiling, ...]:
+    """The lowest first, of those that count.  usual: an update; uncached: share of images that come from the disk."""
     found = [
         Ceiling(_processor(instance), _images(training) / usual.compute_s),
         _gradients(training, rates.at("value"), usual),
         _decoding(training, instance, rates),
         _disk(training, rates, uncached),
+        _volume(filling),
     ]
     known = [one for one in found if one is not None and isfinite(one.images_per_s)]
-    return tuple(sorted(known, key=lambda one: one.images_per_s))
+    return tuple(sorted(known, key=lambda one: (not one.counts, one.images_per_s)))
 
 
 def _images(training: Training) -> float:
@@ -79,3 +84,14 @@ def _disk(training: Training, rates: Rates, uncached: float) -> Ceiling | None:
     burst = read.best / size * nodes
     note = f"{burst:,.0f} for half an hour a day" if burst > 1.05 * read.value / size * nodes else ""
     return Ceiling("EBS", read.value / size * nodes, note)
+
+
+def _volume(filling: Filling | None) -> Ceiling | None:
+    """What a new volume gives until it is full."""
+    if filling is None:
+        return None
+    rate, per_s = filling.volume.mib_per_s, filling.volume.bytes_per_s
+    basis = f"{per_s.value / MIB:.0f} MiB/s, {'paid for' if rate else per_s.source}"
+    full = f"the first {max(1, round(filling.full_s / 60)):,} min" if filling.full_s else "full before it begins"
+    note = f"{full}; {basis}"
+    return Ceiling("volume initialization", filling.images_per_s, note, counts=filling.full_s > 0)

@@ -50,6 +50,11 @@ class DataSet:
         """Size of the training images on disk."""
         return self.train * self.image_bytes / 2**30
 
+    @property
+    def gib_in_all(self) -> float:
+        """With those to evaluate on."""
+        return (self.train + self.evaluation) * self.image_bytes / 2**30
+
 
 def cost(model: str, px: int) -> Scaled:
     """The cost of `model` at `px` pixels a side.  Raises SettingsError for a model that is not in the table."""

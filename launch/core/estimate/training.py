@@ -8,6 +8,7 @@ from launch.core.catalog import Instance
 from launch.core.estimate.formulas import Layout, Work
 from launch.core.estimate.rates import Kind
 from launch.core.estimate.tables import Cost, DataSet, cost, data_set
+from launch.core.estimate.volume import NewVolume
 from trainer.batches import batches_at
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
@@ -36,7 +37,7 @@ class Images:
 
 @dataclass(frozen=True)
 class Training:
-    """notes: caveats of these numbers, for a reader."""
+    """notes: caveats of these numbers, for a reader; volume: a node's own, if it reads from one that is new."""
 
     config: TrainConfig
     layout: Layout
@@ -44,6 +45,7 @@ class Training:
     cost: Cost
     kind: Kind
     notes: tuple[str, ...] = ()
+    volume: NewVolume | None = None
 
     @property
     def px(self) -> int:
@@ -85,7 +87,7 @@ class Training:
 
 def training(
     config: TrainConfig, instance: Instance, nodes: int, *, gpus: int | None = None, on_ebs: bool = True,
-    images: Images | None = None,
+    images: Images | None = None, volume: NewVolume | None = None,
 ) -> Training:  # fmt: skip
     """The training of `config` on `nodes` nodes.  gpus: GPUs or CPU ranks of each; None: all GPUs, or one rank.
 
@@ -105,7 +107,8 @@ def training(
         threads=config.threads or max(1, instance.vcpus // gpus),
     )
     notes = [*_notes(config, instance, kind, scaled.note), *_growth(config, data)]
-    return Training(config, Layout(nodes, gpus), data, scaled.cost, kind, tuple(notes))
+    new = volume if kind.reads_ebs else None
+    return Training(config, Layout(nodes, gpus), data, scaled.cost, kind, tuple(notes), new)
 
 
 def _notes(config: TrainConfig, instance: Instance, kind: Kind, scaled: str) -> list[str]:

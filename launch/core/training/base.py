@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # --help does not need them
     from launch.core.catalog import Instance
     from launch.core.estimate.forecast import Forecast
     from launch.core.estimate.training import Images
+    from launch.core.estimate.volume import NewVolume
     from launch.core.source.find import Source
 
 
@@ -215,6 +216,13 @@ class Training(ABC):
 
     @abstractmethod
     def expect(
-        self, instance: Instance, nodes: int, *, gpus: int | None = None, on_ebs: bool, images: Images | None = None
+        self,
+        instance: Instance,
+        nodes: int,
+        *,
+        gpus: int | None = None,
+        on_ebs: bool,
+        images: Images | None = None,
+        volume: NewVolume | None = None,
     ) -> tuple[Forecast | None, str]:
         """The forecast, or None and why there is none.  See launch.core.quote.expect()."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from launch.core.catalog import Instance
     from launch.core.estimate.forecast import Forecast
     from launch.core.estimate.training import Images
+    from launch.core.estimate.volume import NewVolume
 
 ENTRY = ("-m", "trainer")
 # The numbers in the trainer's [METRIC] lines that a chart is made of.
@@ -165,8 +166,15 @@ class Classifier(Training):
         return 3.0
 
     def expect(
-        self, instance: Instance, nodes: int, *, gpus: int | None = None, on_ebs: bool, images: Images | None = None
+        self,
+        instance: Instance,
+        nodes: int,
+        *,
+        gpus: int | None = None,
+        on_ebs: bool,
+        images: Images | None = None,
+        volume: NewVolume | None = None,
     ) -> tuple[Forecast | None, str]:
         from launch.core.quote import expect
 
-        return expect(self.config, instance, nodes, gpus=gpus, on_ebs=on_ebs, images=images)
+        return expect(self.config, instance, nodes, gpus=gpus, on_ebs=on_ebs, images=images, volume=volume)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from launch.core.catalog import Instance
     from launch.core.estimate.forecast import Forecast
     from launch.core.estimate.training import Images
+    from launch.core.estimate.volume import NewVolume
     from launch.core.source.find import Source
 
 ENTRY = ("-m", "trainer.script")
@@ -157,7 +158,14 @@ class Script(Training):
         return self.label
 
     def expect(
-        self, instance: Instance, nodes: int, *, gpus: int | None = None, on_ebs: bool, images: Images | None = None
+        self,
+        instance: Instance,
+        nodes: int,
+        *,
+        gpus: int | None = None,
+        on_ebs: bool,
+        images: Images | None = None,
+        volume: NewVolume | None = None,
     ) -> tuple[Forecast | None, str]:
         return None, ""  # launch.core.earlier knows more
 

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from launch.core import catalog
+from launch.core.estimate.volume import rate_for
 from launch.core.job import Job
 from launch.core.price import CATALOGS, Prices, Volume, usd, usd_per_hour
 from launch.core.training.classifier import Classifier
 from launch.core.training.script import Script
 from launch.ec2.checks import resolve
 from launch.ec2.facts import Snapshot
-from launch.ec2.filling import AS_AWS_PLEASES, Filling, filling, rate_for
+from launch.ec2.filling import AS_AWS_PLEASES, Filling, filling
 from launch.ec2.options import Ec2Options
 from launch.ec2.prices import data_volume, highest_usd, hourly_usd, io2_volume
 from launch.ec2.quotas import quota_of
@@ -52,6 +53,11 @@ def refusal(asked: Job[Ec2Options]) -> str:
         ({"data_s3": "s3://bucket/f", "data_snapshot": "snap-1"}, "give one of them."),
         ({"data_snapshot": "snap-1", "data_volume": "none"}, "omit --data-volume none."),
         ({"data_volume": "multi-attach", "nodes": 17}, "at most 16 nodes; use per-node for 17."),
+        ({"fill_volumes": "always"}, "for a data volume per node, and --data-volume is none; omit --fill-volumes."),
+        (
+            {"fill_volumes": "always", "data_volume": "per-node", "data": "d", "nodes": 51},
+            "at most 50 --nodes, or omit it",
+        ),
         ({"spot": True, "capacity_reservation": "cr-1"}, "--spot excludes a capacity reservation or block; omit one"),
         ({"spot": True, "capacity_block": "cr-1"}, "--spot excludes a capacity reservation or block; omit one"),
         ({"capacity_reservation": "cr-1", "capacity_block": "cr-2"}, "exclude each other; omit one of them."),
@@ -255,6 +261,14 @@ def test_filling_a_volume_is_paid_for_where_the_time_that_it_saves_is_worth_it()
     assert filling(chosen, cheap, imagenet, CATALOGS) == AS_AWS_PLEASES  # 0.06 USD of its time
     assert filling(chosen, quick, None, CATALOGS) == AS_AWS_PLEASES
     assert filling(resolved("imagenet", nodes=64), quick, imagenet, CATALOGS) == AS_AWS_PLEASES
+
+
+def test_whoever_wants_it_pays_for_filling_or_does_not() -> None:
+    imagenet = Snapshot("snap-1", 150, 140 * 2**30)
+    where = {"instance_type": "c7i.large", "allow_cpu": True}
+    always, never = resolved("imagenet", fill_volumes="always", **where), resolved("imagenet", fill_volumes="never")
+    assert filling(always, always.instances[0], imagenet, CATALOGS).rate == 300
+    assert filling(never, never.instances[0], imagenet, CATALOGS) == AS_AWS_PLEASES
 
 
 def test_it_is_billed_by_the_data_in_the_snapshot_and_by_its_size_if_aws_does_not_say() -> None:

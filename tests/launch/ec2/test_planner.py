@@ -474,6 +474,23 @@ def test_the_price_says_expected_and_at_most() -> None:
     assert quote.expected_usd == pytest.approx(quote.forecast.usd(quote.usd_per_hour) + 1.08)
 
 
+def test_a_plan_says_what_filling_the_volumes_would_save_where_nobody_pays_for_it() -> None:
+    (never,), (auto,) = plan(fill_volumes="never").quotes, plan().quotes
+    assert never.once_usd == 0
+    assert never.forecast
+    assert auto.forecast
+    saved_min = 60 * (never.forecast.hours - auto.forecast.hours)
+    assert never.notes == (
+        "data volumes load from S3 as they are read, at some 50 MiB/s at first (AWS promises nothing); --fill-volumes "
+        f"always saves {saved_min:.0f} min for 0.54 USD per node and start",
+    )
+    assert never.forecast.ceilings[0].name == "volume initialization"
+    (too_many,) = plan(nodes=51).quotes  # beyond the quota, at whatever price
+    assert too_many.notes == (
+        "data volumes load from S3 as they are read, at some 50 MiB/s at first (AWS promises nothing)",
+    )
+
+
 def test_every_candidate_type_has_a_quote_of_its_own() -> None:
     """A19: the second type's price was once shown under the first one's name."""
     content = json.loads(as_json(plan(nodes=1, instance_type=("g5.2xlarge", "g5.12xlarge"))))

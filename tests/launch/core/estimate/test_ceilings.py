@@ -7,15 +7,22 @@ import pytest
 from launch.core import catalog, quote
 from launch.core.estimate.forecast import Forecast
 from launch.core.estimate.training import Images
+from launch.core.estimate.volume import NewVolume, rate_paid
 from trainer.config import TrainConfig
 
 IMAGENET = {"model": "resnet18", "dataset": "imagenet", "batch_size": 256}
 PREPARED = Images(1_281_167, 30_000.0, is_small=True)
 
 
-def expect(name: str = "g5.2xlarge", nodes: int = 1, images: Images | None = None, **settings: Any) -> Forecast:
+def expect(
+    name: str = "g5.2xlarge",
+    nodes: int = 1,
+    images: Images | None = None,
+    volume: NewVolume | None = None,
+    **settings: Any,
+) -> Forecast:
     config = TrainConfig(**IMAGENET | settings)
-    guess, why = quote.expect(config, catalog.find(name), nodes, on_ebs=True, images=images)
+    guess, why = quote.expect(config, catalog.find(name), nodes, on_ebs=True, images=images, volume=volume)
     assert guess is not None, why
     return guess
 
@@ -78,3 +85,79 @@ def test_the_plan_says_what_it_saves() -> None:
         "prepare the data (launch.data publish): 966 -> 2,372 images/s, saves 14 min and 0.27 USD an epoch"
     )
     assert made.as_json()["lift"]["images_per_s"] == pytest.approx(2_372, abs=1)
+
+
+GIB = (1_281_167 + 50_000) * 110_000 / 2**30  # of ImageNet
+
+
+def test_a_volume_that_aws_fills_as_it_pleases_limits_the_first_epoch() -> None:
+    """At 50 MiB/s (20 to 130, infra/rates.yaml): 477 images/s of 110 kB, and all of ImageNet after 47 minutes."""
+    full, new = expect(epochs=3), expect(epochs=3, volume=NewVolume())
+
+    assert str(new.ceilings[0]) == "volume initialization 477 (the first 47 min; 50 MiB/s, estimated)"
+    assert new.filling is not None
+    assert new.filling.full_s == pytest.approx(GIB * 1024 / 50)
+    # Of the images that it gives until then, each would have come at 966 images/s.
+    given = new.filling.full_s * 50 * 2**20 / 110_000
+    assert new.filling.lost_s == pytest.approx(new.filling.full_s - given / full.images_per_s, rel=1e-6)
+    assert 3600 * (new.hours - full.hours) == pytest.approx(new.filling.lost_s)
+    assert (new.epoch_s, new.images_per_s, new.limit) == (full.epoch_s, full.images_per_s, full.limit)
+    assert new.hours_range[1] - full.hours_range[1] > 2.4 * (new.hours - full.hours)
+
+
+def test_a_short_training_loses_no_more_than_its_own_images_take() -> None:
+    ten = expect(max_steps=10, volume=NewVolume())
+    assert ten.filling is not None
+    assert ten.filling.lost_s == pytest.approx(10 * 256 * (110_000 / 50 / 2**20 - 1 / 966), rel=1e-3)
+
+
+def test_a_rate_that_is_paid_for_counts_from_the_volumes_creation_on() -> None:
+    """The nodes take 0.1 h to start (infra/rates.yaml), in which 300 MiB/s bring 105 GiB."""
+    raw = expect(volume=NewVolume(300, GIB))
+    prepared = expect(images=PREPARED, volume=NewVolume(300))
+
+    assert raw.filling is not None
+    assert raw.filling.full_s == pytest.approx(GIB * 1024 / 300 - 360)
+    assert raw.filling.lost_s == 0.0  # it gives 2,860 images/s, and EBS 966
+    assert str(prepared.ceilings[-1]) == ("volume initialization 10,486 (full before it begins; 300 MiB/s, paid for)")
+
+
+def test_a_slow_rate_that_is_over_before_the_training_is_no_limit() -> None:
+    small = Images(30_000, 110_000.0, evaluation=0)
+    guess = expect(images=small, batch_size=64, volume=NewVolume(100, 3.0))
+    assert guess.filling is not None
+    assert guess.filling.lost_s == 0.0
+    assert guess.ceilings[-1].name == "volume initialization"
+
+
+def test_nothing_is_filled_without_a_volume_of_its_own() -> None:
+    assert expect().filling is None
+    assert expect(dataset="cifar10", volume=NewVolume()).filling is None
+
+
+def test_the_plan_names_what_limits_the_first_epoch() -> None:
+    made = quote.Quote("g5.2xlarge", usd_per_hour=1.2, forecast=expect(volume=NewVolume()))
+    assert dict(quote.price_lines([made]))["  expected"].endswith(
+        "limited by EBS (published rate); at first limited by volume initialization (estimated rate), 477 images/s, "
+        "which takes 24 min more"
+    )
+    long = quote.Quote("g5.2xlarge", usd_per_hour=1.2, forecast=expect(epochs=90, volume=NewVolume()))
+    assert dict(quote.price_lines([long]))["  expected"].endswith("limited by EBS (published rate)")
+
+
+@pytest.mark.parametrize(
+    ("pay", "nodes", "usd_per_hour", "rate"),
+    [
+        ("auto", 1, 1.2, 300),
+        ("auto", 1, 0.1, None),
+        ("always", 1, 0.1, 300),
+        ("never", 1, 1.2, None),
+        ("always", 50, 0.1, 100),
+        ("always", 51, 0.1, None),
+    ],
+)
+def test_a_rate_is_paid_for_where_it_is_wanted_or_worth_it(
+    pay: Any, nodes: int, usd_per_hour: float, rate: int | None
+) -> None:
+    """140 GiB cost 0.504 USD, and save 40 minutes of a node."""
+    assert rate_paid(pay, 140, nodes, usd_per_hour) == rate
