@@ -24,6 +24,7 @@ from launch.data.patient import Patient
 from launch.data.prepared import Prepared, check_nothing_else, check_source, count_source, is_prepared, read_prepared
 from launch.data.publish import Publisher
 from launch.data.remove import plan_removal
+from launch.data.requests import is_done
 from launch.data.state import State
 from trainer.contract import Exit
 from trainer.errors import DataError, SettingsError, error_with
@@ -78,7 +79,7 @@ class Commands:
             raise to_do.problem
         publication = to_do.payload
         state = State(options.work_dir or prepared.folder.with_name(f"{prepared.folder.name}-publishing"))
-        if planner.is_done(publication, facts):
+        if is_done(publication, facts):
             self._say(f"{name} is published, and nothing has changed.")
             state.clear()  # an earlier run may have ended before it did that
         else:

@@ -18,9 +18,9 @@ from launch.data import image, snapshot, upload
 from launch.data.image import Blocks, Tools
 from launch.data.options import PublishOptions
 from launch.data.patient import Patient
-from launch.data.planner import PUBLISHED, put_record
 from launch.data.prepared import File, check_digest
 from launch.data.publication import Publication
+from launch.data.requests import PUBLISHED, put_record
 from launch.data.state import Started, State
 from launch.data.upload import Counter
 

@@ -14,8 +14,8 @@ from launch.data.near.facts import Near
 from launch.data.near.run import Run, new_id
 from launch.data.near.work import Work, machine_of
 from launch.data.options import PublishOptions
-from launch.data.planner import PUBLISHED
 from launch.data.publication import SOME_ACCOUNT
+from launch.data.requests import PUBLISHED
 from trainer.errors import SettingsError, TrainerError
 
 NEEDED = "the policies that launch.ec2 needs, and aws-ddp-toolkit-data (infra/data.md)"

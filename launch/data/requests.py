@@ -1,0 +1,110 @@
+"""The requests that publish a data set, and the record of it in S3.  Pure."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from launch.core.names import TIME
+from launch.core.plan import FromAnswer, Request
+from launch.core.published import MANIFEST, RECORD
+from launch.data.facts import Facts
+from launch.data.image import BLOCK
+from launch.data.options import PublishOptions
+from launch.data.publication import Publication
+from launch.data.snapshot import TIMEOUT_MIN
+
+PUBLISHING, PUBLISHED = "publishing", "published"
+
+
+def record_of(publication: Publication, state: str, now: datetime, more: Mapping[str, Any]) -> bytes:
+    """published.json: what `list` and `show` read, and the mark that the folder is launch.data's."""
+    prepared = publication.prepared
+    content: Mapping[str, Any] = {
+        "name": publication.name,
+        "state": state,
+        "digest": prepared.digest,
+        "content": asdict(prepared.content),
+        "changed": now.strftime(TIME),
+        **more,
+        "manifest": json.loads(prepared.manifest),
+    }
+    return (json.dumps(content, indent=1) + "\n").encode()
+
+
+def put_record(publication: Publication, state: str, now: datetime, more: Mapping[str, Any]) -> Request:
+    body = record_of(publication, state, now, more)
+    params = {**publication.place.of(RECORD), "Body": body, "ContentType": "application/json"}
+    words = {PUBLISHING: "note that it is being published", PUBLISHED: "note that it is published, and verified"}
+    return Request("s3", "PutObject", params, words[state])
+
+
+def steps(options: PublishOptions, publication: Publication, facts: Facts, now: datetime) -> tuple[Request, ...]:
+    """What is asked first, whatever is read here; nothing where all is done."""
+    if is_done(publication, facts):
+        return ()
+    made = [put_record(publication, PUBLISHING, now, {})]
+    if options.replace and publication.extra + publication.older:
+        made.append(Request("s3", "DeleteObject", publication.place.of(MANIFEST), "take the old content out of use"))
+    for key, upload in facts.open_uploads:
+        given_up, gone = publication.place.begun(key, upload), ("NoSuchUpload",)
+        made.append(Request("s3", "AbortMultipartUpload", given_up, "give up an upload that was interrupted", gone))
+    return tuple(made)
+
+
+def is_done(publication: Publication, facts: Facts) -> bool:
+    """Whether everything is published, and the record says so."""
+    record = facts.record or {}
+    is_left = (publication.uploads, publication.extra, publication.older, publication.failed, facts.open_uploads)
+    return (
+        (record.get("state"), record.get("digest")) == (PUBLISHED, publication.prepared.digest)
+        and not any(is_left)
+        and (MANIFEST in facts.there or not publication.puts_manifest)
+        and (publication.is_verified or not publication.wants_snapshot)
+    )
+
+
+def later(options: PublishOptions, publication: Publication) -> tuple[tuple[str, tuple[Request, ...]], ...]:
+    """The requests that depend on what is read here, a kind each."""
+    kinds = list[tuple[str, tuple[Request, ...]]]()
+    if publication.uploads:
+        kinds.append((f"for each of {len(publication.uploads)} files:", _uploads(publication)))
+    if publication.puts_manifest:
+        body = {**publication.place.of(MANIFEST), "Body": publication.prepared.manifest}
+        kinds.append(("then:", (Request("s3", "PutObject", body, "the manifest, which makes it complete"),)))
+    if options.to != "s3" and not publication.finished:
+        kinds += _snapshot_requests(options, publication)
+    if options.to != "s3" and options.verify != "none" and not publication.is_verified:
+        block = {"SnapshotId": "<snapshot>", "BlockIndex": "<index>", "BlockToken": "<its token>"}
+        read = (
+            Request("ebs", "ListSnapshotBlocks", {"SnapshotId": "<snapshot>"}, "list its blocks"),
+            Request("ebs", "GetSnapshotBlock", block, "read each back, and compare it"),
+        )
+        kinds.append(("once it is completed:", read))
+    return tuple(kinds)
+
+
+def _uploads(publication: Publication) -> tuple[Request, ...]:
+    place = publication.place.of("<file>")
+    part = {**place, "PartNumber": "<number>", "ChecksumAlgorithm": "SHA256", "ChecksumSHA256": "<of the part>"}
+    return (
+        Request("s3", "CreateMultipartUpload", {**place, "ChecksumAlgorithm": "SHA256"}, "begin, above 16 MiB"),
+        Request("s3", "UploadPart", part, "16 MiB, which S3 checks"),
+        Request("s3", "CompleteMultipartUpload", {**place, "UploadId": "<its id>"}, "put it together"),
+    )
+
+
+def _snapshot_requests(options: PublishOptions, publication: Publication) -> list[tuple[str, tuple[Request, ...]]]:
+    start: dict[str, Any] = {"VolumeSize": publication.gib, "Encrypted": True, "Timeout": TIMEOUT_MIN}
+    if options.kms_key:
+        start["KmsKeyArn"] = options.kms_key
+    snapshot = publication.pending.id if publication.pending else FromAnswer("snapshot", "SnapshotId")
+    put = {"SnapshotId": snapshot, "DataLength": BLOCK, "ChecksumAlgorithm": "SHA256", "Checksum": "<of the block>"}
+    begin = () if publication.pending else (Request("ebs", "StartSnapshot", start, "begin the snapshot"),)
+    requests = (
+        *begin,
+        Request("ebs", "PutSnapshotBlock", put, "each block of the file system that is written"),
+        Request("ebs", "CompleteSnapshot", {"SnapshotId": snapshot}, "complete it, with the digest of all blocks"),
+    )
+    return [("once the file system is made, with mke2fs:", requests)]
