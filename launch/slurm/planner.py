@@ -150,7 +150,8 @@ def _facts(submission: Submission, facts: Facts) -> Iterator[Fact]:
     yield from _time_facts(options)
     yield Fact("folder", str(job.folder))
     if facts.content:
-        yield Fact("data", asdict(facts.content), f"{job.train.folders['data_dir']}: {facts.content.in_words}")
+        place = job.train.data_url or job.train.folders["data_dir"]
+        yield Fact("data", asdict(facts.content), f"{place}: {facts.content.in_words}")
     yield from sent.facts(job.train, facts.earlier)
     if container.is_used(options):
         image = str(options.container_edf or options.container_image)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from launch.core.job import Job
+from launch.core.lookup import content_at, region_or_some
 from launch.core.names import default_job_name
 from launch.core.published import MANIFEST, Content, content_in
 from launch.core.training.base import Training
@@ -55,7 +56,7 @@ def _facts(job: Job[SlurmOptions], name: str, runtime: Runtime) -> Facts:
         read_folder(path),
         runtime.cwd,
         runtime.python,
-        content=_content(job.train, runtime.cwd),
+        content=_content(job.train, runtime),
         earlier=earlier_jobs(job.train, name, runtime.cwd),
     )
     slurm = Slurm(environment(runtime.env))
@@ -66,12 +67,15 @@ def _facts(job: Job[SlurmOptions], name: str, runtime: Runtime) -> Facts:
     return replace(facts, partitions=partitions, queue=queue)
 
 
-def _content(train: Training, cwd: Path) -> Content | None:
-    """What a folder of trainer.prepare holds, if --data-dir is one and can be read here."""
+def _content(train: Training, runtime: Runtime) -> Content | None:
+    """What a folder of trainer.prepare holds, if --data-url or --data-dir is one and can be read here."""
+    if train.data_url is not None:
+        region = region_or_some(runtime.make_aws(None))  # S3 answers with the bucket's own, and boto3 asks there
+        return content_at(runtime.make_aws(region), train.data_url)
     folder = train.folders.get("data_dir")
     if not train.reads_folder or folder is None:
         return None
     try:
-        return content_in(json.loads((cwd / folder.expanduser() / MANIFEST).read_bytes()))
+        return content_in(json.loads((runtime.cwd / folder.expanduser() / MANIFEST).read_bytes()))
     except (OSError, AttributeError, KeyError, TypeError, ValueError):
         return None

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from launch.core.cli import LaunchOptions
 from launch.core.clock import Clock
+from launch.core.errors import AwsError
 from launch.core.terminal import say
 from launch.slurm.options import SlurmOptions
 from launch.slurm.runtime import Runtime
@@ -44,6 +46,38 @@ def test_a_dry_run_forecasts_prepared_data_in_a_folder(user: User, capsys: pytes
     assert plan["facts"]["data"] == {"train": 90_000, "val": 10_000, "bytes": 3_000_000_000, "classes": 3, "px": 256}
     (quote,) = plan["quotes"]
     assert 90_000 / quote["images_per_s"] == pytest.approx(quote["epoch_s"], rel=0.2)
+
+
+class Bucket:
+    """A folder in S3, as far as a plan looks at it; None: for which there are no rights."""
+
+    def __init__(self, content: bytes | None) -> None:
+        self.region, self.content, self.asked = "us-east-1", content, list[tuple[str, str]]()
+
+    def read(self, bucket: str, key: str) -> bytes:
+        self.asked.append((bucket, key))
+        if self.content is None:
+            raise AwsError("s3:GetObject is refused", "AccessDenied")
+        return self.content
+
+
+def test_a_dry_run_forecasts_prepared_data_in_s3(user: User, capsys: pytest.CaptureFixture[str]) -> None:
+    bucket = Bucket(json.dumps(prepared(90_000, 10_000, 3_000_000_000)).encode())
+    user.runtime = replace(user.runtime, make_aws=lambda region: bucket)
+    asked = ("--job-name", "job", "--gpus-per-node", "4", "--gpu-type", "a100", "--dataset", "imagefolder")
+    assert user.run(*asked, "--data-url", "s3://shared/photos", "--dry-run=json") == 0
+
+    plan = json.loads(capsys.readouterr().out)
+    assert bucket.asked == [("shared", "photos/manifest.json")]
+    assert plan["facts"]["data"]["train"] == 90_000
+    (quote,) = plan["quotes"]
+    assert 90_000 / quote["images_per_s"] == pytest.approx(quote["epoch_s"], rel=0.2)
+
+    user.runtime = replace(user.runtime, make_aws=lambda region: Bucket(None))
+    assert user.run(*asked, "--data-url", "s3://shared/photos", "--dry-run=json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert "its number of images is unknown" in plan["quotes"][0]["why_unknown"]
+    assert [problem["exit_code"] for problem in plan["problems"]] == [2]  # no Slurm here, and nothing of S3
 
 
 def test_a_damaged_manifest_is_no_problem_of_a_plan(user: User, capsys: pytest.CaptureFixture[str]) -> None:
