@@ -33,7 +33,10 @@ class EndOfLife:
 
 @dataclass(frozen=True)
 class Instance:
-    """An EC2 instance type.  Without GPUs, gpu_model and architecture are None."""
+    """An EC2 instance type.  Without GPUs, gpu_model and architecture are None.
+
+    processor: its maker, "" if not known; clock_ghz: sustained, 0 if not known.
+    """
 
     name: str
     gpus: int
@@ -45,6 +48,8 @@ class Instance:
     ebs_mb_per_s: Rate
     usd_per_hour: float
     amx: bool = False
+    processor: str = ""
+    clock_ghz: float = 0.0
     gpu_model: str | None = None
     gpu_memory_gib: float = 0.0
     architecture: str | None = None

@@ -7,7 +7,7 @@ from statistics import median
 from launch.core import catalog
 from launch.core.catalog import SAGEMAKER_PREFIX, Instance
 from launch.core.estimate.calibrate import Calibrated, Measured, calibrate
-from launch.core.estimate.figure import Figure, figure
+from launch.core.estimate.figure import Figure, figure, measured_rate
 from launch.core.estimate.forecast import Forecast, forecast
 from launch.core.estimate.formulas import Layout
 from launch.core.estimate.rates import rates_of
@@ -178,7 +178,10 @@ def _candidate(
     images = _own_images(config, options)
     trained = training(config, instance, nodes, gpus=options.gpus_per_node, on_ebs=options.ebs, images=images)
     trained = replace(trained, volume=_volume(trained, options, instance, name))
-    calibrated = calibrate(rates_of(instance, trained.cost, trained.kind), trained, instance, runs)
+    rates = rates_of(instance, trained.cost, trained.kind)
+    if options.decoded_per_vcpu and trained.kind.decodes:
+        rates = replace(rates, decoded_per_s=measured_rate(options.decoded_per_vcpu * instance.vcpus, "measured"))
+    calibrated = calibrate(rates, trained, instance, runs)
     hourly = instance.sagemaker_usd_per_hour if name.startswith(SAGEMAKER_PREFIX) else instance.usd_per_hour
     assert hourly is not None
     guess = forecast(trained, instance, calibrated.rates)

@@ -64,23 +64,24 @@ class Sleep:
 
 def main() -> None:
     """Prints, for each kind of file and for one and two ranks, the share of the time that the loop waited."""
-    from launch.core.estimate.tables import table
+    from launch.core import catalog
+    from launch.core.estimate.decoding import decoded_per_vcpu
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rounds", type=int, default=10)
     asked = parser.parse_args()
-    cores, rates = len(os.sched_getaffinity(0)), table("rates")
+    cores, machine = len(os.sched_getaffinity(0)), catalog.find("g5.2xlarge")
     with tempfile.TemporaryDirectory() as temporary:
         raw, small = Path(temporary, "raw"), Path(temporary, "small")
         link(asked.folder, raw, 1024)
         shrink(raw, small)
         for title, root, rate in (
-            (f"files of {SHORTER} px", small, rates["decoded_small_per_vcpu"]["value"]),
-            ("files as they are", raw, rates["decoded_per_vcpu"]["value"]),
+            (f"files of {SHORTER} px", small, decoded_per_vcpu(machine, is_small=True).value),
+            ("files as they are", raw, decoded_per_vcpu(machine, is_small=False).value),
         ):
             share = DEVICE_PER_S / (VCPUS * rate)
-            print(f"\n{title}: {rate} images/s of each of eight; the device takes {share:.0%} of what they decode")
+            print(f"\n{title}: {rate:.0f} images/s of each of eight; the device takes {share:.0%} of what they decode")
             for ranks, workers in ((1, cores), (2, 8)):
                 found = run(root, ranks, workers, share, asked.rounds)
                 print(f"  {ranks} rank{'s' * (ranks > 1)} of {workers} workers: {found}", flush=True)

@@ -26,6 +26,8 @@ Takes the flags of the training, and trains for some seconds with each batch siz
 one does not fit or is no faster, and then with other numbers of workers where images are decoded as it goes. Each trial
 is a process of its own. A number that is given with --batch-size or --workers is kept. Nothing is saved."""
 
+# The share of the time from which on a wait for data means that the device could do more.
+WAITS = 0.1
 FITS_NOT = "does not fit into memory"
 
 
@@ -99,7 +101,16 @@ def tune(tuning: Tuning, config: TrainConfig, attempt: Try) -> str:
             others = [tried(chosen.batch_size, number) for number in worker_counts(cores(), workers)]
             chosen = best([chosen, *others]) or chosen
         flags_found += f" --workers {chosen.workers}"
+        say_decoding(chosen)
     return f"largest that fits, of those tried: {largest_that_fits(batches)}; fastest:\n{flags_found}"
+
+
+def say_decoding(trial: Trial) -> None:
+    """Says what the processors decode, where the device waits for them, as forecasts take it."""
+    if trial.images_per_s is None or trial.data_wait < WAITS:
+        return
+    each = trial.images_per_s / cores()
+    say(f"It waits for data: {each:,.0f} images/s a processor (launch.forecast --decoded-per-vcpu {each:.0f}).")
 
 
 def row(trial: Trial) -> str:

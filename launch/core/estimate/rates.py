@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields, replace
 from math import inf
 
 from launch.core.catalog import Instance
+from launch.core.estimate.decoding import decoded_per_vcpu
 from launch.core.estimate.figure import Figure, Side, exactly, figure
 from launch.core.estimate.formulas import Speeds
 from launch.core.estimate.tables import Cost, table
@@ -58,7 +59,7 @@ def rates_of(instance: Instance, cost: Cost, kind: Kind) -> Rates:
     """The rates of one node of that type."""
     compute = _gpu(instance, cost, kind) if instance.is_gpu else _cpu(instance, cost, kind)
     known = table("rates")
-    per_vcpu = figure(known["decoded_small_per_vcpu" if kind.is_small else "decoded_per_vcpu"])
+    per_vcpu = decoded_per_vcpu(instance, is_small=kind.is_small)
     decoded = per_vcpu.times(instance.vcpus) if kind.decodes else FOREVER
     ebs = instance.ebs_mb_per_s
     # The peak is promised for half an hour a day; small files get less than the rate.

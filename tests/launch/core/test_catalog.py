@@ -30,6 +30,8 @@ def test_the_default_type_is_what_aws_sells() -> None:
         network_gbps=Rate(base=5, peak=10),
         ebs_mb_per_s=Rate(base=106.25, peak=437.5),
         usd_per_hour=1.212,
+        processor="AMD",
+        clock_ghz=3.3,
         sagemaker_usd_per_hour=1.515,
     )
 
@@ -141,6 +143,7 @@ def hardware(instance: Instance) -> dict[str, object]:
     return {
         "gpus": (instance.gpus, instance.gpu_model, instance.gpu_memory_gib),
         "vcpus": instance.vcpus,
+        "processor": (instance.processor, instance.clock_ghz),
         "memory_gib": instance.memory_gib,
         "nvme_gb": instance.nvme_gb,
         "efa": instance.efa,
@@ -159,6 +162,7 @@ def described_hardware(answer: dict[str, Any]) -> dict[str, object]:
     return {
         "gpus": (gpu.get("Count", 0), gpu.get("Name"), round(gpu.get("MemoryInfo", {}).get("SizeInMiB", 0) / 1024, 2)),
         "vcpus": answer["VCpuInfo"]["DefaultVCpus"],
+        "processor": (answer["ProcessorInfo"]["Manufacturer"], answer["ProcessorInfo"]["SustainedClockSpeedInGhz"]),
         "memory_gib": answer["MemoryInfo"]["SizeInMiB"] / 1024,
         "nvme_gb": answer.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0),
         "efa": network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0),

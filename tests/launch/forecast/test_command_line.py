@@ -213,3 +213,37 @@ def test_its_page_prints_what_the_command_prints(capsys: Capture) -> None:
     assert f"```\n{capsys.readouterr().out}```\n" in page
     assert main(["published"]) == 0
     assert f"```\n{capsys.readouterr().out}```\n" in page
+
+
+@pytest.mark.parametrize("how", [["--fill-volumes", "never"], [], ["--prepared"]])
+def test_the_page_on_data_prints_what_the_command_prints_of_imagenet(how: list[str], capsys: Capture) -> None:
+    page = (ROOT / "infra/data.md").read_text()
+    asked = "--instance-type g5.2xlarge --nodes 1,2 --model resnet18 --dataset imagenet --epochs 1 --batch-size 256"
+    assert " ".join(["python -m launch.forecast", asked, "--ceilings", *how]) in page
+
+    assert main([*asked.split(), "--ceilings", *how]) == 0
+    shown = capsys.readouterr().out
+    assert shown[shown.index("  machines") : shown.index("\n\nCheapest")] in page
+    assert [line for line in shown.splitlines() if line.startswith("note:") and line not in page] == []
+
+
+def test_whether_volumes_are_filled_at_a_price_decides_on_a_short_job(capsys: Capture) -> None:
+    """With --fill-volumes, as launch.ec2 has it; SageMaker's volumes are not made from a snapshot."""
+    asked = ["--model", "resnet18", "--dataset", "imagenet", "--epochs", "1", "--nodes", "1"]
+    both = ["--instance-type", "g5.2xlarge,ml.g5.2xlarge"]
+    never = {
+        row["instance_type"]: row for row in answer(capsys, *asked, *both, "--fill-volumes", "never")["candidates"]
+    }
+    (auto,) = answer(capsys, *asked, "--instance-type", "g5.2xlarge")["candidates"]
+
+    assert never["ml.g5.2xlarge"]["filling"] is None
+    assert never["g5.2xlarge"]["filling"]["volume"]["mib_per_s"] is None
+    assert auto["filling"]["volume"]["mib_per_s"] == 300
+    assert never["g5.2xlarge"]["hours"] - auto["hours"] == pytest.approx(0.38, abs=0.01)  # 23 minutes
+    assert never["g5.2xlarge"]["hours"] - never["ml.g5.2xlarge"]["hours"] == pytest.approx(0.38, abs=0.01)
+
+
+def test_what_tune_measured_of_the_processors_counts(capsys: Capture) -> None:
+    asked = ["--model", "resnet18", "--dataset", "imagenet", "--nodes", "1", "--instance-type", "g5.2xlarge"]
+    (row,) = answer(capsys, *asked, "--decoded-per-vcpu", "100")["candidates"]
+    assert (row["limit"], row["source"], round(row["images_per_s"])) == ("JPEG decoding", "measured", 800)

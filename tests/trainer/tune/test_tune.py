@@ -79,6 +79,7 @@ def test_the_best_is_printed_as_flags(monkeypatch: pytest.MonkeyPatch, capsys: p
         "     96        4  does not fit into memory\n"
         "     64        2        200            25 %        1,024      87 %\n"
         "     64        8        640            25 %        1,024      87 %\n"
+        "It waits for data: 160 images/s a processor (launch.forecast --decoded-per-vcpu 160).\n"
         "largest that fits, of those tried: 64; fastest:\n"
         "--batch-size 64 --workers 8\n"
     )

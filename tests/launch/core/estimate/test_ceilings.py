@@ -1,10 +1,12 @@
 """launch.core.estimate: what each part of a machine allows, and what would lift the lowest."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from launch.core import catalog, quote
+from launch.core.estimate.decoding import decoded_per_vcpu
 from launch.core.estimate.forecast import Forecast
 from launch.core.estimate.training import Images
 from launch.core.estimate.volume import NewVolume, rate_paid
@@ -37,7 +39,7 @@ def test_each_part_has_its_ceiling_and_the_lowest_is_the_limit() -> None:
 
     assert list(ceilings(guess)) == ["EBS", "JPEG decoding", "GPU"]
     assert ceilings(guess)["EBS"] == 966
-    assert ceilings(guess)["JPEG decoding"] == 2_160
+    assert ceilings(guess)["JPEG decoding"] == round(8 * 323 * 3.3 / 3.7)  # an EPYC of 3.7 GHz decodes 323
     assert "3,977 for half an hour a day" in str(guess.ceilings[0])
     assert guess.ceilings[0].images_per_s == pytest.approx(guess.images_per_s)
 
@@ -79,7 +81,7 @@ def test_the_plan_says_what_it_saves() -> None:
     lines = dict(quote.price_lines([made]))
 
     assert lines["  ceilings"].startswith(
-        "EBS 966 (3,977 for half an hour a day), JPEG decoding 2,160 (8 vCPUs a node), GPU 2,372"
+        "EBS 966 (3,977 for half an hour a day), JPEG decoding 2,305 (8 vCPUs a node), GPU 2,372"
     )
     assert lines["  to lift it"] == (
         "prepare the data (launch.data publish): 966 -> 2,372 images/s, saves 14 min and 0.27 USD an epoch"
@@ -161,3 +163,14 @@ def test_a_rate_is_paid_for_where_it_is_wanted_or_worth_it(
 ) -> None:
     """140 GiB cost 0.504 USD, and save 40 minutes of a node."""
     assert rate_paid(pay, 140, nodes, usd_per_hour) == rate
+
+
+def test_what_a_processor_decodes_is_measured_on_one_of_its_maker_and_scaled_by_clocks() -> None:
+    """An EPYC of 3.7 GHz, and a Xeon whose clock nobody wrote down; infra/rates.yaml."""
+    g5, g6, p4d = (catalog.find(name) for name in ("g5.2xlarge", "g6.2xlarge", "p4d.24xlarge"))
+
+    assert decoded_per_vcpu(g5, is_small=False).value == pytest.approx(323 * 3.3 / 3.7)
+    assert decoded_per_vcpu(g6, is_small=True).value == pytest.approx(485 * 3.4 / 3.7)
+    assert decoded_per_vcpu(p4d, is_small=True).value == 464
+    assert decoded_per_vcpu(replace(g5, processor="", clock_ghz=0.0), is_small=False).value == 275  # not known
+    assert {decoded_per_vcpu(one, is_small=True).source for one in (g5, g6, p4d)} == {"estimated"}
