@@ -8,6 +8,9 @@ import pytest
 from launch.core.job import Job
 from launch.core.together import Member, Together
 from launch.core.training.classifier import Classifier
+from launch.core.training.finding import find_script
+from launch.core.training.options import ScriptOptions
+from launch.core.training.script import Script
 from launch.slurm.folder import read_folder
 from launch.slurm.options import SlurmOptions
 from launch.slurm.together import submit
@@ -19,13 +22,14 @@ from trainer.config import TrainConfig
 
 pytestmark = [needs.slurm(), pytest.mark.timeout(180)]
 
-# a is asked to save and comes back, b waits for a file, c for whoever stops it.
+# a is asked to save and comes back, b waits for a file and is then a script that runs, c waits for whoever stops it.
 TRAINS = """
 words="$*" folder=${words##*--run-dir } name=$(basename "${folder%% *}")
 trap 'exit 75' USR1 TERM
 if [ $name = a ] && [ "${SLURM_RESTART_COUNT-0}" = 1 ]; then exit 0; fi
 touch $name-ready
 until [ $name = b ] && [ -e go ]; do sleep 0.1; done
+exec {python} "$@"
 """
 
 
@@ -33,12 +37,15 @@ until [ $name = b ] && [ -e go ]; do sleep 0.1; done
 def test_tasks_of_an_array_are_jobs_of_their_own(
     user: User, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    user.trains_by(TRAINS)
+    user.trains_by(TRAINS.replace("{python}", sys.executable))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "executable", user.runtime.python)
-    where = SlurmOptions(time="10", cpus_per_task=1)
-    job = Job(Classifier(TrainConfig(device="cpu", model="cnn")), where)
-    members = [Member(f"sweep-{name}", Path("out") / name, job, is_unseen=True) for name in "abc"]
+    where = SlurmOptions(time="10", cpus_per_task=1, gpus_per_node=0)
+    ours, theirs = Classifier(TrainConfig(device="cpu", model="cnn")), own_script(tmp_path / "mine", "--lr", "0.1")
+    members = [
+        Member(f"sweep-{name}", Path("out") / name, Job(theirs if name == "b" else ours, where), is_unseen=True)
+        for name in "abc"
+    ]
     together = Together("sweep-all", Path("out"), 2, user.runtime.env, lambda line: None)
 
     assert submit(members, together) == ["sweep-a", "sweep-b", "sweep-c"]
@@ -70,9 +77,18 @@ def test_tasks_of_an_array_are_jobs_of_their_own(
         "a": [(f"{array}_0", "requeue"), (f"{array}_0", "done")], "b": [(f"{array}_1", "done")],
         "c": [(f"{array}_2", "stopped")],
     }  # fmt: skip
+    assert (tmp_path / "out/b/metrics.jsonl").read_text() == '{"step": 1, "lr": 0.1}\n'
     ended = outcome.read(Path("ended"))
     assert ended
     assert (ended.state, ended.job) == ("done", "sweep-a")
+
+
+def own_script(folder: Path, *arguments: str) -> Script:
+    """A script of the user's own, which is sent."""
+    folder.mkdir()
+    (folder / "train.py").write_text("import sys\nprint('[METRIC] step=1 lr=' + sys.argv[2])\n")
+    options = ScriptOptions.model_validate({"script": folder / "train.py"})
+    return find_script(options, arguments, {}, folder, is_sent=True)
 
 
 def queued(cluster: Cluster) -> list[str]:
