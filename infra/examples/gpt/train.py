@@ -9,6 +9,7 @@ takes to be stopped and started again are the calls of `kit`: the rest is as you
 import argparse
 import os
 from collections.abc import Sequence
+from functools import partial
 from pydoc_data.topics import topics
 
 import torch
@@ -25,35 +26,23 @@ LETTERS, HEADS = 256, 4  # a letter is a byte of UTF-8
 WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)  # with FSDP too: the number of ranks may change
 
 
-class Block(nn.Module):
-    """Attention to the letters before, and a network for each letter."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.norm, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.think = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-
-    def forward(self, x: Tensor) -> Tensor:  # (B, T, C)
-        q, k, v = (part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in self.qkv(self.norm(x)).chunk(3, -1))
-        x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
-        return x + self.think(self.norm2(x))
-
-
 class GPT(nn.Module):
-    """The loss of predicting each next letter."""
+    """The loss of predicting each next letter from those before."""
 
     def __init__(self, context: int, width: int, layers: int) -> None:
         super().__init__()
+        block = partial(nn.TransformerEncoderLayer, dropout=0, activation="gelu", batch_first=True, norm_first=True)
         self.letters, self.places = nn.Embedding(LETTERS, width), nn.Embedding(context, width)
-        self.blocks = nn.ModuleList(Block(width) for _ in range(layers))
+        self.blocks = nn.ModuleList(block(width, HEADS, 4 * width) for _ in range(layers))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, LETTERS)
 
     def forward(self, text: Tensor) -> Tensor:  # (B, T + 1) letters
-        x = self.letters(text[:, :-1]) + self.places(torch.arange(text.shape[1] - 1, device=text.device))
+        seen, wanted = text[:, :-1], text[:, 1:]
+        x = self.letters(seen) + self.places(torch.arange(seen.shape[1], device=text.device))
+        no_later_ones = nn.Transformer.generate_square_subsequent_mask(seen.shape[1], device=text.device)
         for block in self.blocks:
-            x = block(x)
-        return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), text[:, 1:].flatten())
+            x = block(x, no_later_ones, is_causal=True)
+        return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), wanted.flatten())
 
 
 def read_text() -> tuple[Tensor, Tensor]:
@@ -71,38 +60,6 @@ def batch(letters: Tensor, step: int, args: argparse.Namespace, rank: int, world
     return torch.stack([letters[start : start + args.context + 1] for start in starts.tolist()]).long()
 
 
-def spread(model: nn.Module, strategy: str, device: torch.device) -> nn.Module:
-    """The model over all ranks: a copy on each, or a part of it."""
-    if not dist.is_initialized():
-        return model
-    if strategy == "ddp":
-        return DistributedDataParallel(model, [device] if device.type == "cuda" else None)
-    for block in model.blocks:
-        fully_shard(block)
-    return fully_shard(model)
-
-
-def mean(loss: Tensor, world: int) -> Tensor:
-    """Over all ranks, which must all call."""
-    total = loss.detach().clone()
-    if dist.is_initialized():
-        dist.all_reduce(total)
-    return total / world
-
-
-def settings(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--batch-size", type=int, default=8, help="texts of a step, on each rank")
-    parser.add_argument("--context", type=int, default=64, help="letters of a text")
-    parser.add_argument("--width", type=int, default=96)
-    parser.add_argument("--layers", type=int, default=3)
-    parser.add_argument("--lr", type=float, default=3e-3)
-    parser.add_argument("--strategy", choices=["ddp", "fsdp"], default="ddp")
-    parser.add_argument("--every", type=int, default=20, help="steps between two checkpoints")
-    return parser.parse_args(argv)
-
-
 def join() -> tuple[torch.device, int, int]:
     """This process's device, its rank, and how many there are, by torchrun's variables; without them it is alone."""
     has_gpu = torch.cuda.is_available()
@@ -113,29 +70,40 @@ def join() -> tuple[torch.device, int, int]:
     return device, dist.get_rank(), dist.get_world_size()
 
 
-def restore(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """The number of steps that are done: those of the newest checkpoint, if there is one."""
-    state = kit.load()
-    if state is None:
-        return 0
-    parts = {f"{name}_state_dict": state[name] for name in ("model", "optim")}
-    set_state_dict(model, optimizer, **parts, options=WHOLE)
-    return state["done"]
+def spread(model: GPT, strategy: str) -> nn.Module:
+    """The model over all ranks: a copy on each, or a part of it."""
+    if not dist.is_initialized():
+        return model
+    if strategy == "ddp":
+        return DistributedDataParallel(model)
+    for block in model.blocks:
+        fully_shard(block)
+    return fully_shard(model)
 
 
-def save(model: nn.Module, optimizer: torch.optim.Optimizer, done: int) -> None:
-    weights, moments = get_state_dict(model, optimizer, options=WHOLE)
-    kit.save({"model": weights, "optim": moments, "done": done}, done)
+def settings(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    # A batch is a rank's texts of a step, each of `context` letters; a checkpoint is saved `every` so many steps.
+    for name, default in {"steps": 300, "batch_size": 8, "context": 64, "width": 96, "layers": 3, "every": 20}.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
+    parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--strategy", choices=["ddp", "fsdp"], default="ddp")
+    return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     args = settings(argv)
     device, rank, world = join()
     torch.manual_seed(0)
-    model = spread(GPT(args.context, args.width, args.layers).to(device), args.strategy, device)
+    model = spread(GPT(args.context, args.width, args.layers).to(device), args.strategy)
     optimizer = torch.optim.AdamW(model.parameters(), args.lr)
     letters, held = read_text()
-    done = restore(model, optimizer)
+    done = 0
+    if state := kit.load():  # of the newest checkpoint
+        set_state_dict(
+            model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optim"], options=WHOLE
+        )
+        done = state["done"]
     while done < args.steps:
         # A warm-up, then a straight line down to a tenth; from the step alone, as the batch is.
         optimizer.param_groups[0]["lr"] = args.lr * min((done + 1) / 20, 1 - 0.9 * done / args.steps)
@@ -145,13 +113,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         optimizer.step()
         done += 1
         if done % 5 == 0:
-            kit.metric(step=done, loss=mean(loss, world))
+            kit.metric(step=done, loss=loss.item())  # rank 0's
         stop = kit.should_stop()
         if stop or done % args.every == 0 or done == args.steps:
             with torch.no_grad():
                 held_loss = sum(model(batch(held, step, args, rank, world).to(device)) for step in range(8)) / 8
-            kit.metric(step=done, held_loss=mean(held_loss, world))
-            save(model, optimizer, done)
+            kit.metric(step=done, held_loss=held_loss.item())
+            weights, moments = get_state_dict(model, optimizer, options=WHOLE)
+            kit.save({"model": weights, "optim": moments, "done": done}, done)
         if stop:
             raise SystemExit(kit.AGAIN)
     if dist.is_initialized():
