@@ -4,7 +4,6 @@ A run folder has the trainer's config.yaml, metrics.jsonl and outcome.json, and,
 """
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import takewhile
@@ -22,6 +21,7 @@ from trainer.sizes import side_at
 RUN = "run.json"
 HOUR_S = 3600
 UNKNOWN_SIDES = 10
+LARGEST = 1e15  # a whole number in JSON may have so many digits that no float holds it
 
 # planned: not begun; running: begun and not known to have ended; interrupted: saved, and can be resumed.
 State = Literal["planned", "running", "done", "failed", "interrupted"]
@@ -77,11 +77,12 @@ class Run:
 
     def _side(self, epoch: Mapping[str, Any]) -> int:
         """Pixels a side of its images where these grew; 0 where they did not.  Only good to be compared."""
-        first, place, epochs = (self.settings.get("image_size_start"), epoch.get("epoch"), self.settings.get("epochs"))
-        if not (isinstance(first, int) and isinstance(place, int) and isinstance(epochs, int)):
+        first, epochs, full = (_whole(self.settings, name) for name in ("image_size_start", "epochs", "image_size"))
+        place = _whole(epoch, "epoch")
+        if first is None or place is None or epochs is None:
             return 0
-        full = self.settings.get("image_size")  # unless given the data set's own, which is larger
-        return side_at(place - 1, epochs, first, full if isinstance(full, int) else UNKNOWN_SIDES * first)
+        # Unless given the data set's own, which is larger.
+        return side_at(place - 1, epochs, first, UNKNOWN_SIDES * first if full is None else full)
 
     @property
     def last(self) -> Mapping[str, Any]:
@@ -148,9 +149,15 @@ def _layout(epoch: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def number(record: Mapping[str, Any], name: str) -> float | None:
-    """A value of a record; None for one that is missing, no number or not finite."""
+    """A value of a record; None for one that is missing, no number, not finite or not to be counted with."""
     value = record.get(name)
-    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+    return float(value) if isinstance(value, (int, float)) and abs(value) < LARGEST else None
+
+
+def _whole(record: Mapping[str, Any], name: str) -> int | None:
+    """A value of a record that is a whole number; None for others."""
+    value = record.get(name)
+    return value if isinstance(value, int) and abs(value) < LARGEST else None
 
 
 def write(run: Run) -> None:
@@ -172,12 +179,19 @@ def read(folder: Path) -> Run:
         raise SettingsError(f"{folder} has a run that cannot be read ({error}); remove it, or run it again.") from error
 
 
+_AMOUNTS, _TEXTS = ("seconds", "usd_per_hour", "usd"), ("name", "backend", "state", "reason", "started")
+
+
 def _fields(content: object) -> Mapping[str, Any]:
     """The fields of a Run in the content of a RUN.json.  Raises ValueError where it is something else."""
     known = {part.name for part in fields(Run)} - {"folder", "epochs"}
     values = {name: value for name, value in _mapping(RUN, content).items() if name in known}
     for name in ("settings", "options", "point"):
         _mapping(name, values.get(name, {}))
+    if odd := [name for name in _AMOUNTS if values.get(name) is not None and number(values, name) is None]:
+        raise ValueError(f"{odd[0]} must be a number")
+    if odd := [name for name in _TEXTS if not isinstance(values.get(name, ""), str)]:
+        raise ValueError(f"{odd[0]} must be text")
     return values
 
 

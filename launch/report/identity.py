@@ -124,7 +124,7 @@ def counted(count: int, unit: str) -> str:
 
 def unit(runs: Iterable[Run]) -> str:
     """GPU, or CPU rank where no run used a GPU."""
-    devices = {run.last.get("device") for run in runs if run.epochs}
+    devices = {str(run.last.get("device")) for run in runs if run.epochs}
     return "CPU rank" if devices == {"CPU"} else "GPU"
 
 

@@ -1,6 +1,7 @@
 """launch.core.runs: what is written is read again, and what cannot be read is an error with a remedy."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -120,8 +121,12 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
         '{"name": "a", "settings": null}',
         '{"name": "a", "settings": {}, "options": []}',
         '{"name": "a", "name": "b", "settings": {}}',
+        '{"name": "a", "settings": {}, "seconds": "9"}',
+        '{"name": "a", "usd_per_hour": ' + 400 * "9" + ', "settings": {}}',
+        '{"name": ["a"], "settings": {}}',
         "[" * 100_000,
     ],
+    ids=lambda content: content[:40],
 )
 def test_a_damaged_run_is_told_with_its_folder(tmp_path: Path, content: str) -> None:
     (tmp_path / "run.json").write_text(content)
@@ -194,7 +199,24 @@ def test_a_line_that_is_not_a_record_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "found"), [(2, 2.0), (0.5, 0.5), (None, None), ("fast", None), (float("nan"), None), (float("inf"), None)]
+    ("value", "found"),
+    [(2, 2.0), (0.5, 0.5), (None, None), ("fast", None), (float("nan"), None), (float("inf"), None), (10**400, None)],
+    ids=lambda value: str(value)[:5],
 )
 def test_only_finite_numbers_are_numbers(value: object, found: float | None) -> None:
     assert runs.number({"step_ms": value}, "step_ms") == found
+
+
+@pytest.mark.parametrize("odd", [10**400, -(10**400), "x", [1], float("nan")], ids=lambda odd: str(odd)[:4])
+def test_what_a_training_wrote_of_its_epochs_stops_no_report(odd: object, tmp_path: Path) -> None:
+    """Every training of the account may write that file: a number of 400 digits is no float."""
+    epoch = {**record(1), "replicas": 1, "epoch": 1, "updates": 3}
+    hostile = [{**epoch, name: odd} for name in epoch]
+    folder = left_by_a_trainer(tmp_path / "a", *hostile, dict.fromkeys(epoch, odd))
+    (folder / "config.yaml").write_text(f"epochs: 3\nimage_size_start: {odd}\nmax_steps: 5\n")
+
+    for count in range(1, len(hostile) + 2):
+        run = replace(runs.read(folder), epochs=runs.read_epochs(folder)[:count])
+        assert run.replicas in (0, 1, 2)
+        assert run.whole_s <= count
+        assert run.typical("epoch_s") in (1.0, None)
