@@ -351,11 +351,10 @@ attend_container() {
 
 spot_notice() { imds spot/instance-action >/dev/null; }
 
-last_words() { # of the training; of docker itself, if it could not run one
-    case ${code-} in
+last_words() { # of the training, without secrets; else of docker, if it could not run one: no script spoke then
+    { grep '^error: ' "$OUTPUT" || case ${code-} in
         125 | 126 | 127) grep '^docker: ' "$OUTPUT" || grep . "$OUTPUT" ;;
-        *) grep '^error: ' "$OUTPUT" ;;
-    esac | tail -n 1 | sed -E 's/^(error|docker): //' | grep . || echo 'the training gave no reason'
+    esac; } | tail -n 1 | sed -E 's/^(error|docker): //' | grep . || echo 'the training gave no reason'
 }
 
 # Trains until it is done.  An attempt that ends because a node was lost is followed by another, up to MAX_RESTARTS.
