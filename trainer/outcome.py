@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 from trainer.contract import OUTCOME, Exit
 from trainer.errors import TrainerError
 from trainer.files import write_atomically
+from trainer.settings.hidden import without_secrets
 
 # Records an exit code and a sentence; the first call counts, later ones change nothing.
 Record = Callable[[int, str], None]
@@ -48,6 +49,10 @@ class Outcome:
     usd: float | None = None
     job: str = ""
     ended: str = ""
+
+    def __post_init__(self) -> None:
+        """More people read an outcome than the output of a training, whose own words a reason may be."""
+        object.__setattr__(self, "reason", without_secrets(self.reason))
 
     def as_json(self) -> str:
         return json.dumps(asdict(self), indent=2) + "\n"

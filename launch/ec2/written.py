@@ -11,6 +11,7 @@ from launch.core import lookup
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.names import Folder
+from trainer.settings.hidden import without_secrets
 
 Record = dict[str, Any]
 Check = Callable[[Any], bool]
@@ -108,7 +109,8 @@ def record_at(aws: Aws, bucket: str, key: str) -> Record | None:
         if error.aws_code != "NotJson":
             raise
         return None
-    return record if RECORD(record) else None
+    # A script that was killed may have said the last words itself, with a token in them.
+    return {**record, "reason": without_secrets(record["reason"])} if record and RECORD(record) else None
 
 
 def _fitting(content: Record | None, check: Check, folder: Folder, key: str) -> Record | None:

@@ -11,6 +11,7 @@ from launch.core.names import BUCKET_TAG, HOURLY_TAG, JOB_TAG, STARTED_TAG, Fold
 from launch.core.price import HOURS_PER_MONTH
 from launch.sagemaker.checks import DISK_USD
 from launch.sagemaker.names import REGISTER_TAG, job_of, number_of
+from trainer.settings.hidden import without_secrets
 
 RUNNING, STOPPING = "InProgress", "Stopping"
 # The last while SageMaker deletes one that is over:
@@ -177,7 +178,7 @@ def read_training_job(described: Mapping[str, Any], tags: Mapping[str, str], reg
         ended=described.get("TrainingEndTime"),
         trained_s=described.get("TrainingTimeInSeconds"),
         billed_s=described.get("BillableTimeInSeconds"),
-        failure=described.get("FailureReason", ""),
+        failure=without_secrets(described.get("FailureReason", "")),  # AWS's toolkit takes a script's own words
         instance_type=_type_of(resources),
         nodes=resources.get("InstanceCount", 0),
         disk_gb=resources.get("VolumeSizeInGB", 0),

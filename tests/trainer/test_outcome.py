@@ -21,6 +21,16 @@ def test_an_outcome_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "new").iterdir()] == [OUTCOME]
 
 
+@pytest.mark.parametrize("secret", ["postgres://me:pa55word@db", "hf_" + 34 * "a", "AKIA" + 16 * "Z"])
+def test_no_outcome_repeats_a_token_that_a_script_printed(secret: str) -> None:
+    """Whoever writes it, and whoever reads what a batch script or another version wrote."""
+    shown = secret.replace("me:pa55word", "***") if "@" in secret else "***"
+    written = Outcome("failed", 5, f"cannot reach {secret}")
+
+    assert written.reason == f"cannot reach {shown}"
+    assert parse(json.dumps({"state": "failed", "exit_code": 5, "reason": f"cannot reach {secret}"})) == written
+
+
 def test_a_later_version_may_say_more() -> None:
     more = json.dumps({**json.loads(WHOLE.as_json()), "gpu_hours": 3})
 

@@ -1,6 +1,7 @@
 """What stands in a job's folder may be another launcher's, or damaged: a job is still shown and stopped by its tags."""
 
 import json
+import time
 
 import pytest
 
@@ -51,6 +52,18 @@ def test_a_job_whose_files_are_damaged_is_shown_and_stopped(file: str, text: str
     for words in (("status",), ("status", "demo"), ("leaks",), ("stop", "demo")):
         assert terminal.type(*words) in (0, 4), (words, terminal.text)
     assert mine not in [node.id for node in account.nodes]
+
+
+def test_the_last_words_of_a_node_are_shown_without_tokens(terminal: Terminal) -> None:
+    """A script that is killed may have printed a line that begins as ours do, which the node then takes for ours."""
+    account, (mine,) = terminal.account, terminal.start("demo", hours_ago=1)
+    said = {"instance": mine, "step": "train", "reason": "no restarts left: no postgres://me:pa55word@db", "rank": 0,
+            "generation": 1, "code": 137, "restarts": 3, "at": int(time.time())}  # fmt: skip
+    account.put_json(f"jobs/demo/exits/{mine}.json", said)
+
+    assert terminal.type("status", "demo") == 0
+    assert "postgres://***@db" in terminal.text
+    assert "pa55word" not in terminal.text
 
 
 def test_what_a_launcher_writes_fits(account: Account) -> None:

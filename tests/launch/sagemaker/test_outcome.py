@@ -9,6 +9,7 @@ from launch.core.errors import AwsError, Ended, NoAnswer
 from launch.rehearse.aws.sagemaker.changes import complete, fail
 from launch.sagemaker.outcome import last_words, outcome_of
 from launch.sagemaker.refusals import with_remedy
+from launch.sagemaker.training_job import read_training_job
 from launch.sagemaker.watch import readable
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.sagemaker.known import NAME, NOW, training_job
@@ -38,6 +39,14 @@ def test_what_a_rank_says_why_it_ends_is_the_verdict(code: Exit, rest: str) -> N
     line = SAGEMAKER_FAILURE.format(code=int(code), sentence="the loss is not finite at update 7; lower --lr.")
     outcome = ended(status="Failed", failure=REASON.format(line + rest))
     assert (outcome.exit_code, outcome.reason) == (code, "the loss is not finite at update 7; lower --lr")
+
+
+def test_a_token_in_the_failure_that_awss_toolkit_reports_is_not_repeated() -> None:
+    """It takes the last lines of standard error, which are a script's own where nothing of ours spoke after it."""
+    described = {"TrainingJobName": "j", "TrainingJobStatus": "Failed", "CreationTime": NOW,
+                 "FailureReason": "AlgorithmError: cannot reach postgres://me:pa55word@db"}  # fmt: skip
+    failed = read_training_job(described, {}, "us-east-1")
+    assert failed.failure == "AlgorithmError: cannot reach postgres://***@db"
 
 
 def test_a_sentence_that_sagemaker_cut_off_is_still_one() -> None:
