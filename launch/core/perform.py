@@ -14,6 +14,7 @@ Say = Callable[[str], None]
 
 # A new resource is visible to all of AWS within seconds.
 AGAIN_S, AGAIN_TIMES = 3.0, 8
+TAKEN = "PreconditionFailed"  # S3's, where there is an object of that key and none must be
 
 REMEDY = (
     "Try again later, or allow more: --instance-type TYPE,TYPE, other --zones, another --region, fewer --nodes, with "
@@ -74,7 +75,28 @@ def _ask(request: Request, call: Callable[[Request], Answer]) -> Answer | None:
     except AwsError as error:
         if error.aws_code in request.done_already:
             return None
-        raise
+        if error.aws_code != TAKEN or "IfNoneMatch" not in request.params:
+            raise
+    _compare(request.params, call)
+    return None
+
+
+def _compare(params: Mapping[str, Any], call: Callable[[Request], Answer]) -> None:
+    """Raises AwsError unless the object that is there is the one that would be written: by an earlier start, say."""
+    bucket, key, content = params["Bucket"], params["Key"], params["Body"]
+    place = {"Bucket": bucket, "Key": key, "Range": f"bytes=0-{len(content)}"}  # a byte more, and no more than that
+    try:
+        there = call(Request("s3", "GetObject", place, "look at what is there"))["Body"].read()
+    except AwsError as error:
+        if error.aws_code != "InvalidRange":  # S3's for an empty object
+            raise
+        there = b""
+    if there != content:
+        raise AwsError(
+            f"s3://{bucket}/{key} is not what this command sends: somebody else has written it, and the job would run "
+            "it.  Choose another --job-name.",
+            TAKEN,
+        )
 
 
 def _choose(choice: Choice, call: Callable[[Request], Answer], say: Say) -> Answer:

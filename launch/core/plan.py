@@ -46,6 +46,16 @@ class Request:
     retry_after: tuple[str, ...] = ()
 
 
+def put_once(bucket: str, key: str, content: bytes, why: str, **more: str) -> Request:
+    """The request for an object of which a job runs what is in it: S3 lets nobody replace it.
+
+    Every launcher may write there, and infra/iam grants it with this header only.  perform() compares what is there.
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
+    """
+    params = {"Bucket": bucket, "Key": key, "Body": content, **more, "IfNoneMatch": "*"}
+    return Request("s3", "PutObject", params, why, retry_after=("ConditionalRequestConflict",))
+
+
 @dataclass(frozen=True)
 class Try:
     """One of several requests of which the first that succeeds counts.

@@ -113,7 +113,7 @@ def granted_by(action: str, policy: str = "launcher") -> str:
 
 def _turn(file: str, policy: str) -> tuple[bool, bool, bool, str]:
     """Which of the policies that grant something is named: first the one that was asked for, then a launcher's."""
-    return file != f"{policy}.json", file != "launcher.json", not file.startswith("launcher"), file
+    return file != f"{policy}.json", file != "launcher.json", not file.startswith(("launcher", "reader")), file
 
 
 def _actions(policy: Mapping[str, Any]) -> Iterator[str]:

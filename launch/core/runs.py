@@ -188,11 +188,16 @@ def _fields(content: object) -> Mapping[str, Any]:
     values = {name: value for name, value in _mapping(RUN, content).items() if name in known}
     for name in ("settings", "options", "point"):
         _mapping(name, values.get(name, {}))
-    if odd := [name for name in _AMOUNTS if values.get(name) is not None and number(values, name) is None]:
-        raise ValueError(f"{odd[0]} must be a number")
-    if odd := [name for name in _TEXTS if not isinstance(values.get(name, ""), str)]:
-        raise ValueError(f"{odd[0]} must be text")
+    if odd := next((name for name in values if not _fits(name, values)), ""):
+        raise ValueError(f"{odd} is neither text nor a number, as it must be")
     return values
+
+
+def _fits(name: str, values: Mapping[str, Any]) -> bool:
+    """Whether what a Run counts with is a number, and what it shows is text."""
+    if name in _AMOUNTS:
+        return values[name] is None or number(values, name) is not None
+    return name not in _TEXTS or isinstance(values[name], str)
 
 
 def _of_trainer(folder: Path) -> Run:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from launch.core.instance import groups, limits
 from launch.core.names import Folder, tags
-from launch.core.plan import FromAnswer, Request
+from launch.core.plan import FromAnswer, Request, put_once
 from launch.core.price import CATALOGS, Prices
 from launch.core.published import Content
 from launch.core.training.base import Training
@@ -94,13 +94,8 @@ def put_spec(cluster: Cluster) -> Request:
 
 def put_source(cluster: Cluster, source: "Source") -> Request:
     key = cluster.folder.prefix + cluster.source_name
-    params = {
-        "Bucket": cluster.folder.bucket,
-        "Key": key,
-        "Body": source.archive.content,
-        "ContentType": "application/gzip",
-    }
-    return Request("s3", "PutObject", params, "send the script and its source")
+    why = "send the script and its source"
+    return put_once(cluster.folder.bucket, key, source.archive.content, why, ContentType="application/gzip")
 
 
 def put_roster(folder: Folder, content: Mapping[str, Any]) -> Request:

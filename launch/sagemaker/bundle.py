@@ -3,15 +3,13 @@
 Equal code gives equal bytes, so the digest identifies the code of a job.  It contains none of the user's files.
 """
 
-import gzip
 import hashlib
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.abc import Traversable
 from importlib.resources import files
 
-from launch.core.source.archive import Member, tar
+from launch.core.source.archive import Member, stored, tar
 from trainer.contract import SAGEMAKER_PACKAGES, SAGEMAKER_SCRIPT, SAGEMAKER_SCRIPT_TEXT
 
 REQUIREMENTS = "requirements.txt"
@@ -36,11 +34,7 @@ def make_bundle(requirements: str, packages: str = "") -> Bundle:
     if requirements:
         members[REQUIREMENTS] = requirements.encode()
     plain = tar(Member(name, content) for name, content in members.items())
-    packed = io.BytesIO()
-    # No name and no time in the header.  The digest is of the tar, as versions of zlib compress differently.
-    with gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0) as file:
-        file.write(plain)
-    return Bundle(packed.getvalue(), hashlib.sha256(plain).hexdigest(), tuple(members))
+    return Bundle(stored(plain), hashlib.sha256(plain).hexdigest(), tuple(members))
 
 
 def _package() -> Iterator[tuple[str, bytes]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from launch.core.errors import NotSetUp
 from launch.core.job import Job
 from launch.core.names import STARTED_TAG, TIME, Folder, bucket_of
-from launch.core.plan import Plan, Request
+from launch.core.plan import Plan, Request, put_once
 from launch.core.pricelist import no_price
 from launch.core.sent import edited
 from launch.sagemaker import explain, register, ways
@@ -156,10 +156,9 @@ def _script(job: Job[SageMakerOptions], folder: Folder) -> tuple[Request, ...]:
     source = job.train.source
     if source is None:
         return ()
-    params = {"Bucket": folder.bucket, "Key": script_key(folder, source), "Body": source.archive.content}
-    return (Request("s3", "PutObject", params, "send the script and its source"),)
+    key = script_key(folder, source)
+    return (put_once(folder.bucket, key, source.archive.content, "send the script and its source"),)
 
 
 def _source(folder: Folder, bundle: Bundle) -> Request:
-    params = {"Bucket": folder.bucket, "Key": source_key(folder, bundle), "Body": bundle.content}
-    return Request("s3", "PutObject", params, "upload the trainer for the container")
+    return put_once(folder.bucket, source_key(folder, bundle), bundle.content, "upload the trainer for the container")

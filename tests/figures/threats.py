@@ -48,8 +48,9 @@ ZONES = (
         "a job",
         "job folder in S3, tags, disks, secrets",
         ("other launchers", "whoever copies a tag", "who reads plans, logs and folders"),
-        ("a job, its nodes and its shell", "what a replaced node runs", "what a script's nodes run",
-         "disks, job folders", "data sets", "keys of wandb, MLflow and others", "readers of a script's words"),
+        ("a job, its nodes and its shell", "what a replaced node runs", "what a job runs, once it is sent",
+         "what a script's nodes run", "disks, job folders", "data sets", "keys of wandb, MLflow and others",
+         "readers of a script's words"),
     ),
     Zone(
         "a node or a SageMaker host",

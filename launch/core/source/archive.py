@@ -40,7 +40,7 @@ def pack(members: Iterable[Member]) -> Archive:
     Nothing is compressed: versions of zlib compress differently, so that the digest of the same files would depend on
     the machine, and every changed Python would send them again.
     """
-    content = _stored(tar(sorted(members, key=lambda member: member.name)))
+    content = stored(tar(sorted(members, key=lambda member: member.name)))
     return Archive(content, hashlib.sha256(content).hexdigest())
 
 
@@ -67,8 +67,11 @@ def _entry(member: Member) -> tarfile.TarInfo:
     return entry
 
 
-def _stored(content: bytes) -> bytes:
-    """`content` as a gzip file of stored blocks: RFC 1952, without a name and a time."""
+def stored(content: bytes) -> bytes:
+    """`content` as a gzip file of stored blocks: RFC 1952, without a name and a time.
+
+    Equal bytes for equal content on every machine, which versions of zlib do not give.
+    """
     parts = [b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"]
     for start in range(0, len(content), _BLOCK):
         block = content[start : start + _BLOCK]

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from launch.core.aws import Aws
-from launch.core.plan import Request
+from launch.core.plan import Request, put_once
 from launch.sagemaker.bundle import REQUIREMENTS
 from launch.sagemaker.channels import FILE_SYSTEMS, Channel
 from launch.sagemaker.description import Description
@@ -136,9 +136,8 @@ def capture(description: Description) -> tuple[Request, ...]:
         made.append(Request("sagemaker", OPERATION, deepcopy(dict(params)), why))
 
     def upload(params: Params) -> None:
-        body = params["Body"]
-        content = {name: params[name] for name in ("Bucket", "Key")} | {"Body": body.read()}
-        made.append(Request("s3", "PutObject", content, "upload what starts the ranks, which the SDK brings"))
+        why = "upload what starts the ranks, which the SDK brings"
+        made.append(put_once(params["Bucket"], params["Key"], params["Body"].read(), why))
 
     _train(description, create, upload)
     *uploads, creation = made

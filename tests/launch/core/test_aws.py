@@ -221,8 +221,9 @@ def test_a_missing_permission_is_named_with_the_policy_that_has_it(  # type: ign
     error = error_of(aws.call, service, operation, params)
 
     assert (type(error), error.code, error.aws_code) == (AwsError, 4, code)
+    policy = "reader" if permission.startswith("servicequotas:") else "launcher"
     assert str(error) == (
-        f"these credentials may not {permission}; ask for the policy in infra/iam/launcher.json, which allows it."
+        f"these credentials may not {permission}; ask for the policy in infra/iam/{policy}.json, which allows it."
     )
 
 

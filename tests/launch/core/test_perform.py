@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any
 
 import pytest
 
 from launch.core.errors import AwsError, NoAnswer
 from launch.core.perform import filled, perform
-from launch.core.plan import Choice, FromAnswer, Request, Step, Try
+from launch.core.plan import Choice, FromAnswer, Request, Step, Try, put_once
 
 
 @dataclass
@@ -159,3 +160,27 @@ def test_who_finds_no_room_anywhere_sees_what_was_tried() -> None:
         "with or without --spot."
     )
     assert (caught.value.code, caught.value.aws_code) == (4, "NothingLeftToTry")
+
+
+@pytest.mark.parametrize(
+    ("there", "told"),
+    [(b"code", ""), (b"codf", "not what"), (b"code and more", "not what"), (b"", "not what"), (None, "not what")],
+)
+def test_code_that_is_there_already_must_be_the_same(there: bytes | None, told: str) -> None:
+    """Whoever knew what will be sent could have been first.  None: S3 refuses to read a part of nothing."""
+
+    def call(service: str, operation: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        if operation == "PutObject":
+            assert params["IfNoneMatch"] == "*"
+            raise AwsError("At least one of the pre-conditions you specified did not hold", "PreconditionFailed")
+        if there is None:
+            raise AwsError("The requested range is not satisfiable", "InvalidRange")
+        first, last = map(int, params["Range"].removeprefix("bytes=").split("-"))
+        return {"Body": BytesIO(there[first : last + 1])}
+
+    steps = [put_once("b", "jobs/j/source/0123.tar.gz", b"code", "send it")]
+    if not told:
+        assert perform(steps, call, lambda _: None) == {}
+        return
+    with pytest.raises(AwsError, match=f"s3://b/jobs/j/source/0123.tar.gz is {told} .* another --job-name"):
+        perform(steps, call, lambda _: None)

@@ -154,6 +154,30 @@ THE_ACCOUNT = [
     Row("launcher", "s3:PutObject", f"{BUCKET}/data/imagenet/train/0.jpg"),
     Row("launcher", "s3:DeleteObject", f"{BUCKET}/jobs/j/job.json"),
     Row("launcher", "s3:PutObject", f"{BUCKET}/jobs/j/job.json", {"s3:ResourceAccount": "999999999999"}),
+    *(
+        Row("launcher", "s3:PutObject", f"{OTHER_JOB}/{file}")
+        for file in (
+            "run/checkpoints/best.pt",
+            "run/model.safetensors",
+            "exits/i-1.json",
+            "boot/i-1.train",
+            "output/j/x",
+        )
+    ),
+    # What a job runs: it is written once, and then by nobody, whatever the header.
+    # https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes-enforce.html
+    *(
+        Row("launcher", "s3:PutObject", f"{OTHER_JOB}/{file}", context)
+        for file in (
+            "source/0123/sourcedir.tar.gz",
+            "source/0123.tar.gz",
+            "script/0123/source.tar.gz",
+            "model-trainer/other-1/input/sm_drivers/sm_train.sh",
+        )
+        for context in ({}, {"s3:if-match": "etag"})
+    ),
+    Row("launcher", "s3:DeleteObject", f"{OTHER_JOB}/source/0123/sourcedir.tar.gz"),
+    Row("launcher", "s3:DeleteObjectVersion", f"{OTHER_JOB}/source/0123/sourcedir.tar.gz"),
     Row("launcher", "s3:PutBucketPolicy", BUCKET),
     Row("launcher", "secretsmanager:GetSecretValue", arn("secretsmanager", "secret:ddp-toolkit/wandb-Ab1Cd2")),
     Row("launcher", "ssm:GetParameter", arn("ssm", "parameter/ddp-toolkit/wandb")),
@@ -248,6 +272,10 @@ PUBLISHERS = [
     Row("data", "ec2:CopySnapshot", SNAPSHOT, asked(DATA, DIGEST)),  # in nobody's name
     Row("data", "ec2:CopySnapshot", SNAPSHOT, {**asked(DATA, DIGEST), **new(owner=YOU)}),  # in somebody's
     Row("data", "ec2:CreateTags", SNAPSHOT, {**asked(DATA), **new(owner=YOU), "ec2:CreateAction": "CopySnapshot"}),
+    *(
+        Row("publisher", "ec2:CreateTags", SNAPSHOT, {**asked(DATA), **owner, "ec2:CreateAction": "StartSnapshot"})
+        for owner in (new(owner=YOU), {})
+    ),
     Row("data", "ec2:ModifySnapshotAttribute", SNAPSHOT, on(**{DATA: "imagenet", DIGEST: "0"})),  # shares it
     Row("data", "ebs:GetSnapshotBlock", SNAPSHOT, on(Name="payroll")),
     Row("data", "ebs:PutSnapshotBlock", SNAPSHOT, on(Name="payroll")),
@@ -281,6 +309,7 @@ FROM_INSIDE = [
             ("s3:DeleteObject", f"{OTHER_JOB}/exits/i-1.json", {}),
             ("s3:PutObject", f"{BUCKET}/data/imagenet/train/0.jpg", {}),
             ("s3:PutObject", f"{BUCKET}/images/context.tar", {}),  # what a build would run
+            ("s3:PutObject", f"{OTHER_JOB}/source/0123/sourcedir.tar.gz", {"s3:if-none-match": "*"}),
             ("s3:PutBucketPolicy", BUCKET, {}),
             ("iam:PassRole", role("admin"), TO_EC2),
             ("sts:AssumeRole", role("admin"), {}),
@@ -341,11 +370,16 @@ TWINS = [
     Row("launcher", "iam:PassRole", role("aws-ddp-toolkit-node"), TO_EC2),
     Row("launcher", "scheduler:CreateSchedule", arn("scheduler", "schedule/aws-ddp-toolkit/aws-ddp-toolkit-j")),
     Row("launcher", "s3:PutObject", f"{BUCKET}/jobs/j/job.json", {"s3:ResourceAccount": ACCOUNT}),
+    *(
+        Row("launcher", "s3:PutObject", f"{BUCKET}/jobs/j/{file}", {"s3:if-none-match": "*"})
+        for file in ("source/0123/sourcedir.tar.gz", "source/0123.tar.gz", "script/0123/source.tar.gz")
+    ),
     Row("builder", "codebuild:StartBuild", arn("codebuild", "project/aws-ddp-toolkit-images")),
     Row("data", "s3:PutObject", f"{BUCKET}/data/photos/manifest.json"),
     Row("data", "ebs:StartSnapshot", SNAPSHOT, {**asked(DATA), **new()}),
     Row("publisher", "ebs:StartSnapshot", SNAPSHOT, {**asked(DATA), **new()}),
     Row("data", "ec2:CreateTags", SNAPSHOT, {**asked(DATA), **new(), "ec2:CreateAction": "StartSnapshot"}),
+    Row("publisher", "ec2:CreateTags", SNAPSHOT, {**asked(DATA), **new(), "ec2:CreateAction": "StartSnapshot"}),
     Row("data", "ebs:PutSnapshotBlock", SNAPSHOT, on(**{DATA: "photos", DIGEST: "0"})),
     Row("data", "ec2:CopySnapshot", SNAPSHOT, on(**{DATA: "photos", DIGEST: "0"})),  # from it
     Row("data", "ec2:CopySnapshot", SNAPSHOT, {**asked(DATA, DIGEST), **new()}),  # to a new one

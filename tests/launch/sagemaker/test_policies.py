@@ -58,6 +58,9 @@ def listed(value: Any) -> list[Any]:
 def grants(policy: str, action: str, resource: str, **context: str) -> bool:
     """Whether the policy allows it.  context: the values of condition keys."""
     who = {"aws:userid": ME, "aws:PrincipalAccount": SageMakerAccount.id}
+    if action.startswith("ecr:") and resource != "*":
+        # As ECR says it: https://github.com/aws-samples/data-perimeter-policy-examples, service_specific_guidance
+        who["aws:ResourceAccount"] = resource.split(":")[4]
     return allows([POLICIES[policy]], Need(action, resource, who | context))
 
 
@@ -82,6 +85,7 @@ def context_of(call: Request, tagged: set[str]) -> dict[str, str]:
     """tagged: the training jobs that carry the toolkit's tag."""
     made = {f"aws:RequestTag/{tag['Key']}": tag["Value"] for tag in call.params.get("Tags", ())}
     ours = {f"aws:ResourceTag/{TAG}": "-", "aws:ResourceTag/aws-ddp-toolkit:owner": ME}
+    made |= {"s3:if-none-match": call.params["IfNoneMatch"]} if "IfNoneMatch" in call.params else {}
     return made | (ours if call.params.get("TrainingJobName") in tagged else {})
 
 
@@ -108,6 +112,10 @@ def every_call() -> tuple[list[Request], set[str]]:
         return stage.account.requests, set(stage.account.jobs)
 
 
+# What a policy of its own has of what these commands read.
+READ = {"ec2:DescribeRegions", "pricing:GetProducts", "servicequotas:ListServiceQuotas"}
+
+
 def test_the_launchers_policy_grants_all_that_the_commands_ask_for() -> None:
     requests, tagged = every_call()
     asked = {call.operation for call in requests}
@@ -119,6 +127,7 @@ def test_the_launchers_policy_grants_all_that_the_commands_ask_for() -> None:
         if not grants("launchers", action, resource_of(call), **context_of(call, tagged), **MINE):
             refused.add((action, resource_of(call)))
         ours = "launcher-sagemaker" if action.startswith(("sagemaker:", "ecr:BatchGetImage")) else "launcher"
+        ours = "reader" if action in READ else ours
         assert granted_by(action) == f"infra/iam/{ours}.json"
     assert refused == set()
 

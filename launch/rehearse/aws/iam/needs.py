@@ -194,7 +194,8 @@ def _s3(call: Call, view: AccountView) -> Iterator[Need]:
     action, arn = f"s3:{S3.get(operation, operation)}", f"arn:aws:s3:::{params.get('Bucket', '*')}"
     mine = {"s3:ResourceAccount": view.account, "aws:PrincipalAccount": view.account}
     if "Key" in params:
-        yield Need(action, f"{arn}/{params['Key']}", mine)
+        once = {"s3:if-none-match": params["IfNoneMatch"]} if "IfNoneMatch" in params else {}
+        yield Need(action, f"{arn}/{params['Key']}", {**mine, **once})
         if "CopySource" in params:
             yield Need("s3:GetObject", f"arn:aws:s3:::{_source(params['CopySource'])}", mine)
     else:
