@@ -94,6 +94,7 @@ def _problems(cluster: Cluster, facts: Facts) -> tuple[TrainerError, ...]:
     problems = [
         _other_settings(cluster, facts),
         _half_stopped(cluster, facts),
+        _of_another(cluster, facts),
         _script_too_long(cluster),
         _too_expensive(cluster),
         _root_volume_too_small(cluster, facts),
@@ -123,6 +124,26 @@ def _half_stopped(cluster: Cluster, facts: Facts) -> TrainerError | None:
         return None
     stop = command("stop", cluster.job, cluster.region)
     return AwsError(f"job {cluster.job} is still being removed; finish that with {stop}")
+
+
+def _of_another(cluster: Cluster, facts: Facts) -> TrainerError | None:
+    """The reason against new nodes in a group, or with a volume, that somebody else has made in the job's name.
+
+    Who made a group may let anybody in, at any time, and who made a volume wrote what is on it.  AWS refuses this to
+    launchers by their policy, and not to who administers the account.
+    """
+    fleet = facts.fleet
+    if not facts.owner or len(fleet.living) >= cluster.nodes:
+        return None
+    groups = () if cluster.resolved.options.security_group else fleet.kind("security-group")
+    other = next((one for one in (*groups, *fleet.shared_volumes) if one.owner not in ("", facts.owner)), None)
+    if other is None:
+        return None
+    stop = command("stop", cluster.job, cluster.region)
+    return SettingsError(
+        f"{other.kind} {other.id} of job {cluster.job} was made by {other.owner}, who could read or change what its "
+        f"nodes train on; choose another --job-name, or, if that was you, remove the job first with {stop}"
+    )
 
 
 def _script_too_long(cluster: Cluster) -> TrainerError | None:

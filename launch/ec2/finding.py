@@ -13,6 +13,7 @@ from launch.core.names import (
     DEADLINE_TAG,
     HOURLY_TAG,
     JOB_TAG,
+    OWNER_TAG,
     STARTED_TAG,
     TOOLKIT,
     read_time,
@@ -127,7 +128,9 @@ def _tagged(job: str | None) -> dict[str, Any]:
 
 
 def _resource(kind: str, id_key: str, described: Mapping[str, Any]) -> Resource:
-    return Resource(kind, described[id_key], tag_values(described).get(JOB_TAG, ""), described.get("Status", ""))
+    tags = tag_values(described)
+    owner = tags.get(OWNER_TAG, "")
+    return Resource(kind, described[id_key], tags.get(JOB_TAG, ""), described.get("Status", ""), owner=owner)
 
 
 def _interfaces(described: Iterable[Mapping[str, Any]], terminated: set[str]) -> list[Resource]:
@@ -162,6 +165,7 @@ def _volume(described: Mapping[str, Any]) -> Resource:
         described.get("Throughput", 0),
         described["AvailabilityZone"],
         tuple(a["InstanceId"] for a in attachments if a.get("DeleteOnTermination")),
+        tag_values(described).get(OWNER_TAG, ""),
     )
 
 

@@ -61,6 +61,7 @@ class Resource:
     mib_per_s: int = 0
     zone: str = ""
     deleted_with: tuple[str, ...] = ()  # those nodes of attached_to whose end deletes it
+    owner: str = ""  # aws:userid of who made it, by its tag
 
 
 @dataclass(frozen=True)

@@ -384,6 +384,21 @@ def test_a_group_that_is_there_is_taken_again() -> None:
     assert launches(made)[0]["NetworkInterfaces"][0]["Groups"] == ["sg-1"]
 
 
+@pytest.mark.parametrize("owner", ["AIDAME", "AIDAYOU", ""])
+@pytest.mark.parametrize(
+    "thing",
+    [Resource("security-group", "sg-1", NAME), Resource("volume", "vol-1", NAME, volume_type="io2", zone="us-east-1b")],
+)
+def test_no_node_starts_with_what_another_made_in_the_jobs_name(thing: Resource, owner: str) -> None:
+    """Who made a group may let anybody in.  AWS refuses it to launchers, and not to an administrator who launches."""
+    fleet = replace(FACTS.fleet, resources=(replace(thing, owner=owner),))
+    made = plan(replace(FACTS, fleet=fleet, owner="AIDAME"))
+    if owner == "AIDAYOU":
+        assert re.search(f"{thing.id} of job {NAME} was made by AIDAYOU, .*--job-name", str(made.problem))
+    else:
+        assert made.problem is None
+
+
 def test_the_nodes_know_what_the_catalog_says_of_them() -> None:
     """A p4d.24xlarge has 400 Gbit/s on four network cards, and only EFA uses more than one."""
 
