@@ -26,8 +26,9 @@ _MARKS = (
 )  # fmt: skip
 # Words that stand on a line which is known to hold no secret: detect-secrets' and gitleaks'.
 _ALLOWED = ("pragma: allowlist secret", "gitleaks:allow")
-# In place of a value: {password}, $PASSWORD, <password>, ***, a pattern, and the keys of AWS's own documents.
-_PLACEHOLDER = re.compile(r"[{}$<>*\[\]()\\^|%]|EXAMPLE$")
+# In place of a value: {password}, $PASSWORD, %s, <password>, ***, a pattern, and the keys of AWS's own documents.
+# Single signs are no such thing: passwords that programs make are full of them, and URLs of %40.
+_PLACEHOLDER = re.compile(r"[{}<>\[\]\\|]|(^|:)\$[A-Z_a-z(]|%[sr(]|%d(?![0-9a-f])|\*{3}|\.[*+]|EXAMPLE$")
 _KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(\\n|[\s\"'+])*[A-Za-z0-9+/]{32}")
 _REMEDY = "name it in .gitignore, and pass the value by --secret NAME=ssm:/ddp-toolkit/NAME"
 

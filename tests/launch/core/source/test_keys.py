@@ -55,8 +55,20 @@ def test_a_private_key_in_a_text_is_refused(between: str) -> None:
         check_text("keys.py", text.encode())
 
 
+@pytest.mark.parametrize("password", ["p%40ss1", "Ab1$xyz9", "a1*b2(c)", "s3cr3t^x", "1%2Fz", "x$1", "p%d51"])
+def test_a_password_with_signs_in_it_is_no_placeholder(password: str) -> None:
+    """As programs make them, and as a URL writes them: %40 is an @."""
+    with pytest.raises(SettingsError, match=r"x\.py, line 1") as caught:
+        check_text("x.py", f"DB = 'postgres://me:{password}@db'".encode())
+    assert password not in str(caught.value)
+
+
 HARMLESS = {
     "a placeholder": "postgres://{user}:{password}@{host}/x1",
+    "an old placeholder": "https://user1:%s@host",
+    "a named placeholder": "https://user1:%(password)s@host",
+    "stars": "https://user1:***@host",
+    "a program's answer": "https://user1:$(cat token)@host",
     "a variable": "https://$USER1:$PASSWORD1@example.com",
     "an example": "postgres://user:password@localhost/x",
     "a class of a style sheet": "sk-toggleable__label-arrow",
