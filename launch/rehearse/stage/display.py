@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from launch.core.tables import GAP, narrowed
+from launch.core.terminal import harmless
 from launch.rehearse.stage.recording import Change, Epoch, Line, Recorder, epoch_between
 from launch.rehearse.stage.scene import Scene
 
@@ -105,7 +106,7 @@ class Display:
     def text(self, text: str) -> None:
         """Prints a text as it is.  Call it after close()."""
         with self._lock:
-            self._console.print(Text(text), soft_wrap=True)
+            self._console.print(Text(harmless(text)), soft_wrap=True)
 
     def _print(self, lines: Sequence[Line]) -> None:
         with self._lock:
@@ -117,7 +118,7 @@ class Display:
 
     def _print_line(self, line: Line) -> None:
         time_text = f"{line.at:5.1f} s"
-        text = f"| {line.text}" if line.by == "launcher" else line.text
+        text = harmless(f"| {line.text}" if line.by == "launcher" else line.text)
         if not self._console.is_terminal:
             self._console.print(Text(f"{time_text}  {text}"), soft_wrap=True)
             return

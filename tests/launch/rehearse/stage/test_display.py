@@ -183,3 +183,16 @@ def test_names_that_are_alike_are_not_shortened() -> None:
     assert all(len(line) <= 40 for line in shown)
     assert "algorithm-1" in shown[1]
     assert "algorithm-2" in shown[2]
+
+
+@pytest.mark.parametrize("size", [None, (80, 24)])
+def test_no_line_of_the_launchers_or_the_trainings_moves_the_terminal(
+    size: tuple[int, int] | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    display = display_on(StandIn(), size)
+    display.launcher_line("job \x1b]0;title\x07\x9b2J\u202e failed")
+    display.close()
+    display.text("receipt of \x1b[2J")
+    shown = capsys.readouterr().out
+    assert not re.search(r"\x1b\]0;|\x9b|\u202e|\x1b\[2J", shown)
+    assert "\\x1b]0;title\\x07" in shown
