@@ -187,4 +187,4 @@ def _kept(aws: Aws, folder: Folder) -> tuple[str, ...]:
     query = {"Bucket": folder.bucket, "Prefix": folder.run, "MaxKeys": 50}
     listed = aws.call("s3", "ListObjectsV2", query).get("Contents", ())
     names = (str(row["Key"]).removeprefix(folder.run) for row in listed)
-    return tuple(name for name in names if name and name not in OURS)
+    return tuple(name for name in names if name and name not in OURS and not name.startswith("."))  # .in-use is ours

@@ -134,6 +134,6 @@ def _earlier_job(name: str, path: Path, train: Training) -> Earlier | None:
 def _files(folder: Path) -> Iterator[Path]:
     """What a script has put into its run folder; not the packages that were installed there."""
     for path in sorted(folder.iterdir()):
-        if path.name not in OURS:
+        if path.name not in OURS and not path.name.startswith("."):  # .in-use is ours
             yield path
             yield from sorted(path.rglob("*"))

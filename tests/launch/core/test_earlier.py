@@ -220,6 +220,7 @@ def test_jobs_that_were_done_in_one_go_are_found_in_the_bucket_the_newest_first(
     done(first)
     put(first, "run/last.ckpt", {})
     put(first, "run/metrics.jsonl", {})
+    put(first, "run/.in-use", {})
     done(second)
     put(second, "cluster.json", {"generation": 1})
     done("train-20261124-101500", starts=2)
@@ -250,6 +251,7 @@ def test_on_a_cluster_they_are_found_below_runs(tmp_path: Path) -> None:
     kept = done("train-20261121-101500")
     (kept / "checkpoints").mkdir()
     (kept / "checkpoints" / "last.ckpt").touch()
+    (kept / ".in-use").touch()
     done("train-20261122-101500", ("requeue", "done"))
     done("train-20261123-101500")
 
