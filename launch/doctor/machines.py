@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from launch.core import pricelist
 from launch.core.catalog import Instance
 from launch.core.errors import AwsError
+from launch.core.instance.quotas import Quota, quota_of
 from launch.doctor.case import Case
 from launch.doctor.findings import Verdict, missing, ok, split, warning
 from launch.ec2 import lookup
-from launch.ec2.facts import Quota
-from launch.ec2.quotas import quota_of
 from launch.sagemaker import lookup as on_sagemaker
 
 OTHER_PLACE = "another --instance-type, --zones or --region"

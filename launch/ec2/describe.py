@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from launch.core.catalog import Instance
 from launch.core.errors import AwsError
+from launch.core.instance.quotas import quota_of, shortage
 from launch.core.job import Job
 from launch.core.names import Folder, bucket_of
 from launch.core.plan import FromAnswer
@@ -15,7 +16,6 @@ from launch.ec2.facts import Ami, Facts, Snapshot
 from launch.ec2.filling import filling
 from launch.ec2.names import command
 from launch.ec2.options import Ec2Options
-from launch.ec2.quotas import quota_of
 from launch.ec2.requests import Cluster
 from launch.ec2.resolved import Resolved, in_container
 from trainer.errors import SettingsError, TrainerError
@@ -201,9 +201,4 @@ def _shortage(cluster: Cluster, facts: Facts, instance: Instance) -> TrainerErro
         return None
     quota = facts.quotas.get(quota_of(instance, cluster.resolved.options.spot).name)
     needed = (cluster.nodes - len(facts.fleet.living)) * instance.vcpus
-    if quota is None or needed <= 0 or needed + quota.running <= quota.limit:
-        return None
-    return AwsError(
-        f"{cluster.nodes} x {instance.name} need {needed} vCPUs, {quota.running} are in use, and the quota "
-        f"'{quota.name}' is {quota.limit:g}; request more under Service Quotas, or use fewer or smaller nodes."
-    )
+    return shortage(quota, needed, f"{cluster.nodes} x {instance.name} need", "use fewer or smaller nodes")

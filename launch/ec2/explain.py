@@ -6,6 +6,7 @@ from launch.core import catalog, earlier, secrets, sent
 from launch.core.catalog import Instance
 from launch.core.estimate.forecast import Forecast
 from launch.core.estimate.volume import NewVolume
+from launch.core.instance.quotas import COUNTED, Family, quota_of
 from launch.core.lookup import SET_UP
 from launch.core.names import TOOLKIT
 from launch.core.plan import Fact
@@ -17,7 +18,6 @@ from launch.ec2.facts import Facts
 from launch.ec2.filling import Filling, filling, new_volume, paid, promised, unpaid
 from launch.ec2.options import Ec2Options
 from launch.ec2.prices import highest_usd, hourly_usd
-from launch.ec2.quotas import COUNTED, Family, quota_of
 from launch.ec2.requests import Cluster
 from launch.ec2.resolved import Resolved
 
@@ -107,7 +107,9 @@ def _quotas(resolved: Resolved, facts: Facts) -> list[Fact]:
 
 def _held(family: Family, facts: Facts) -> int:
     """vCPUs that nodes of this very job have of a quota."""
-    return sum(node.vcpus for node in facts.fleet.living if node.state in COUNTED and family.is_of(node))
+    return sum(
+        node.vcpus for node in facts.fleet.living if node.state in COUNTED and family.is_of(node.type, spot=node.spot)
+    )
 
 
 def market(options: Ec2Options) -> Market:

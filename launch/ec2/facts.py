@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from launch.core.earlier import Earlier
+from launch.core.instance.quotas import Quota
 from launch.core.instance.subnets import Subnet
 from launch.core.network import Exit
 from launch.core.price import CATALOGS, Prices
@@ -36,15 +37,6 @@ class Snapshot:
     @property
     def data_gib(self) -> float:
         return self.full_bytes / 2**30 or self.gib
-
-
-@dataclass(frozen=True)
-class Quota:
-    """The vCPUs of a family of types that the account may run, and those that run."""
-
-    name: str
-    limit: float
-    running: int
 
 
 @dataclass(frozen=True)

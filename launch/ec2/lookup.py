@@ -11,16 +11,17 @@ from typing import Any
 from launch.core import network, pricelist
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
+from launch.core.instance import quotas
+from launch.core.instance.quotas import Quota, quota_of
 from launch.core.instance.subnets import Subnet, find_subnets
 from launch.core.lookup import Lookups, check_bucket, content_at, missing, region_or_some
 from launch.core.names import DATA_TAG, ROLES_TAG, ROLES_VERSION, STACK_TAG, Folder, bucket_of, tag_values
 from launch.core.price import CATALOGS, Prices
 from launch.core.published import content_of
-from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot
-from launch.ec2.finding import find, node
+from launch.ec2.facts import Ami, Facts, Reservation, Snapshot
+from launch.ec2.finding import find
 from launch.ec2.fleet import Fleet
 from launch.ec2.names import BACKEND_NAME, LOG_GROUP
-from launch.ec2.quotas import COUNTED, quota_of
 from launch.ec2.resolved import Resolved
 from launch.ec2.vouched import unfinished
 from launch.ec2.written import members_of, spec_of
@@ -204,16 +205,7 @@ def find_snapshot(aws: Aws, resolved: Resolved, earlier: str | None, dataset: st
 def find_quotas(aws: Aws, resolved: Resolved) -> dict[str, Quota]:
     """The vCPU quotas of the types, with what is in use."""
     families = {quota_of(instance, resolved.options.spot) for instance in resolved.instances}
-    running = {"Filters": [{"Name": "instance-state-name", "Values": list(COUNTED)}]}
-    reservations = aws.pages("ec2", "DescribeInstances", "Reservations", running)
-    nodes = [node(instance) for reservation in reservations for instance in reservation["Instances"]]
-    quotas = {}
-    for family in families:
-        query = {"ServiceCode": "ec2", "QuotaCode": family.code}
-        limit = aws.call("service-quotas", "GetServiceQuota", query)["Quota"]["Value"]
-        in_use = sum(n.vcpus for n in nodes if family.is_of(n))
-        quotas[family.name] = Quota(family.name, float(limit), in_use)
-    return quotas
+    return quotas.find_quotas(aws, families)
 
 
 def spot_prices(aws: Aws, resolved: Resolved, now: datetime) -> dict[str, float]:

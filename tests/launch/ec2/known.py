@@ -3,12 +3,13 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from launch.core.instance.quotas import Quota
 from launch.core.instance.subnets import Subnet
 from launch.core.job import Job
 from launch.core.plan import Plan
 from launch.core.training.classifier import Classifier
 from launch.ec2 import checks, planner
-from launch.ec2.facts import Ami, Facts, Quota, Snapshot
+from launch.ec2.facts import Ami, Facts, Snapshot
 from launch.ec2.fleet import Fleet, Node, Resource
 from launch.ec2.options import Ec2Options
 from launch.ec2.planner import Launch

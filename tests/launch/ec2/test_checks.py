@@ -7,6 +7,7 @@ import pytest
 
 from launch.core import catalog
 from launch.core.estimate.volume import rate_for
+from launch.core.instance.quotas import quota_of
 from launch.core.job import Job
 from launch.core.price import CATALOGS, Prices, Volume, usd, usd_per_hour
 from launch.core.training.classifier import Classifier
@@ -16,7 +17,6 @@ from launch.ec2.facts import Snapshot
 from launch.ec2.filling import AS_AWS_PLEASES, Filling, filling
 from launch.ec2.options import Ec2Options
 from launch.ec2.prices import data_volume, highest_usd, hourly_usd, io2_volume
-from launch.ec2.quotas import quota_of
 from launch.ec2.resolved import Resolved, in_container
 from trainer import datasets
 from trainer.config import TrainConfig

@@ -14,13 +14,14 @@ from moto.ssm.models import ssm_backends
 from launch.core import published
 from launch.core.aws import Aws
 from launch.core.errors import AwsError, NoAnswer, NotSetUp
+from launch.core.instance.quotas import Quota
 from launch.core.job import Job
 from launch.core.names import ROLES_TAG, STACK_TAG, tags
 from launch.core.published import Content
 from launch.core.training.classifier import Classifier
 from launch.ec2 import planner
 from launch.ec2.checks import resolve
-from launch.ec2.facts import Ami, Facts, Quota, Reservation, Snapshot
+from launch.ec2.facts import Ami, Facts, Reservation, Snapshot
 from launch.ec2.fleet import Fleet
 from launch.ec2.lookup import AMI_PARAMETERS, look_up
 from launch.ec2.options import Ec2Options

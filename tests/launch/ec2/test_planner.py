@@ -13,12 +13,13 @@ import pytest
 from botocore.validate import ParamValidator
 
 from launch.core import catalog
+from launch.core.instance.quotas import Quota
 from launch.core.plan import Choice, FromAnswer, Plan, Request, Try, as_json, as_text
 from launch.core.price import CATALOGS
 from launch.core.published import Content
 from launch.core.quotas import needs_in
 from launch.ec2.backend import BACKEND
-from launch.ec2.facts import Quota, Reservation, Snapshot
+from launch.ec2.facts import Reservation, Snapshot
 from launch.ec2.fleet import Fleet, Resource
 from launch.ec2.machines import user_data
 from launch.ec2.planner import Launch
