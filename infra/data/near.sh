@@ -24,7 +24,7 @@ if [ -z "${DDP_SERVICE-}" ] && [ -d /run/systemd/system ]; then
         -p After=network-online.target -p KillMode=mixed -p TimeoutStopSec=90 /bin/bash "$0" && exit
 fi
 
-WORK=/work               # on the local disks
+WORK=/srv/publish        # on the local disks
 ROOT=/run/ddp            # in memory
 DISKS=/dev/disk/by-id
 BOOT=/var/lib/cloud/scripts/per-boot
@@ -71,14 +71,15 @@ report() {
 import json, sys, time
 lines = [line.strip() for line in sys.stdin.buffer.read().decode(errors="replace").splitlines() if line.strip()]
 print(json.dumps({"run": sys.argv[1], "step": sys.argv[2], "at": int(time.time()), "last": (lines or [""])[-1][:300]}))
-' "$RUN" "$STEP" >"$ROOT/progress.json" && s3 cp "$ROOT/progress.json" "$FOLDER/progress.json"
+' "$RUN" "$STEP" >"$ROOT/progress.json" && run s3 cp "$ROOT/progress.json" "$FOLDER/progress.json"
 }
 
 # What another instance needs to go on with the snapshot: which it is, and which blocks AWS has taken.
-save_state() {
-    [ ! -e "$WORK/publishing/snapshot.json" ] ||
-        s3 sync "$WORK/publishing" "$FOLDER/state" --exclude '*' --include snapshot.json --include '*.put'
+sync_state() { # FROM TO
+    run s3 sync "$1" "$2" --exclude '*' --include snapshot.json --include 'snap-*.put'
 }
+
+save_state() { [ ! -e "$WORK/publishing/snapshot.json" ] || sync_state "$WORK/publishing" "$FOLDER/state"; }
 
 # ---- the steps
 
@@ -119,7 +120,7 @@ publish() {
     local code
     cd "$WORK" || fail 6 publish "there is no $WORK"
     mkdir -p publishing
-    s3 sync "$FOLDER/state" publishing || say 'nothing is known of an earlier instance'
+    sync_state "$FOLDER/state" publishing || say 'nothing is known of an earlier instance'
     # -u: its lines are read while it runs.
     PYTHONPATH=$WORK/code "$WORK/venv/bin/python" -u -m launch.data publish "${PUBLISH[@]}" &
     PUBLISHER=$!

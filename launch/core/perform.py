@@ -31,8 +31,12 @@ class NothingLeft(AwsError):
     def __init__(
         self, columns: tuple[str, ...], tried: Sequence[tuple[str, ...]], codes: frozenset[str] = frozenset()
     ) -> None:
-        super().__init__(f"no capacity:\n{table(columns, tried)}\n{REMEDY}", "NothingLeftToTry")
         self.columns, self.tried, self.codes = columns, tuple(tried), codes
+        super().__init__(self.table_and(REMEDY), "NothingLeftToTry")
+
+    def table_and(self, remedy: str) -> str:
+        """What was tried, and what can be done, for a command with other flags."""
+        return f"no capacity:\n{table(self.columns, self.tried)}\n{remedy}"
 
 
 def perform(

@@ -10,7 +10,7 @@ from launch.core.published import Content
 from launch.data import prices
 from launch.data.explain import amounts, facts_of
 from launch.data.facts import Facts
-from launch.data.near.choose import ways_of
+from launch.data.near.choose import types_for, ways_of
 from launch.data.near.work import Work, here, work_of
 from launch.data.options import PublishOptions
 from launch.data.prepared import File, Prepared
@@ -71,7 +71,7 @@ def _both_ways(options: PublishOptions, work: Work, vcpus: int) -> tuple[Fact, .
     """What publishing from here takes and costs, and what an instance would, once the data are in S3."""
     mine = here(vcpus, options.upload_mbit_s, options.connections)
     asked = replace(work, to_s3=options.to != "snapshot", to_snapshot=options.to != "s3", verify=options.verify)
-    return ways_of(asked, mine, CATALOGS, options.instance_type, is_local=True).rates
+    return ways_of(asked, mine, CATALOGS, types_for(options.instance_type), is_local=True).rates
 
 
 def plan_unprepared(

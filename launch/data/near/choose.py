@@ -1,5 +1,6 @@
 """Which machine publishes: of which type an instance is, and whether it is an instance at all.  Pure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from launch.core import catalog
@@ -38,22 +39,26 @@ class Ways:
         return tuple(rows)
 
 
+def types_for(wanted: str | None) -> tuple[str, ...]:
+    return (wanted,) if wanted else TYPES
+
+
 def fits(instance: Instance, work: Work) -> bool:
     return (instance.nvme_gb - FREE_GB) * 1e9 >= work.room
 
 
-def ways_of(work: Work, mine: Machine, prices: Prices, wanted: str | None = None, *, is_local: bool = False) -> Ways:
-    """Both ways for this work.  wanted: the type to take; by default the one that costs least in all.
+def ways_of(work: Work, mine: Machine, prices: Prices, types: Sequence[str] = TYPES, *, is_local: bool = False) -> Ways:
+    """Both ways for this work.  types: those to choose from, of which the one that costs least in all is taken.
 
     is_local: whether the source is on this machine, and would have to go to S3 first.
     """
-    other = cheapest(work, prices, wanted, work.source / mine.bytes_per_s if is_local else 0.0)
+    other = cheapest(work, prices, types, work.source / mine.bytes_per_s if is_local else 0.0)
     at_home = replace(work, source=0, objects=0) if is_local else work
     return Ways(way(at_home, mine), other)
 
 
-def cheapest(work: Work, prices: Prices, wanted: str | None = None, before_s: float = 0.0) -> Way | None:
-    found = (catalog.find(name) for name in ((wanted,) if wanted else TYPES))
+def cheapest(work: Work, prices: Prices, types: Sequence[str], before_s: float = 0.0) -> Way | None:
+    found = (catalog.find(name) for name in types)
     ways = [way(work, machine_of(one, prices.of(one)), before_s) for one in found if fits(one, work)]
     return min(ways, key=lambda one: (round(one.total_usd, 2), one.total_s), default=None)
 

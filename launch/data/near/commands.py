@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.names import DEADLINE_TAG, bucket_of, foreign_tag, tag_values
-from launch.core.perform import perform
+from launch.core.perform import NothingLeft, perform
 from launch.core.plan import Fact, Plan, Request, dry_run
-from launch.core.price import CATALOGS
 from launch.core.published import NAME, check_name
+from launch.data.near import requests
 from launch.data.near.bundle import bundle
-from launch.data.near.choose import TYPES, Ways, ways_of
+from launch.data.near.choose import Ways, types_for, ways_of
 from launch.data.near.facts import LIVING, Near
-from launch.data.near.follow import Follower, remove
+from launch.data.near.follow import Follower
 from launch.data.near.lookup import look_up, look_up_source
 from launch.data.near.plan import Bundle, is_done, is_gone_on_with, plan_near
-from launch.data.near.run import PUBLISHES_TAG, Run
+from launch.data.near.remove import Remover
+from launch.data.near.run import CHANGED, PUBLISHES_TAG, Run
 from launch.data.near.source import ARCHIVES, Copying, Source, place_in_s3
 from launch.data.near.work import Work, here, work_of
 from launch.data.options import NameOptions, PublishOptions
@@ -32,7 +33,10 @@ if TYPE_CHECKING:
     from launch.data.commands import Runtime
     from launch.data.patient import Patient
 
-CHANGED = ("PreconditionFailed", "ConditionalRequestConflict")  # somebody else has written run.json meanwhile
+# What was there when the plan was made is so no more: somebody else has begun meanwhile, or we have without knowing.
+OVERTAKEN = (*CHANGED, "InvalidGroup.Duplicate")
+TRIES, AGAIN_S = 3, 5.0
+INSTEAD = "Try again later, or with another --instance-type, --subnet or --region."
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class NearCommands:
     def _planned(self, options: PublishOptions, name: str, aws: Aws) -> tuple[Near, Plan[Run], str]:
         """The facts, the plan, and which way it is."""
         now = self.runtime.clock.utc()
-        types = (options.instance_type,) if options.instance_type else TYPES
+        types = types_for(options.instance_type)
         near = look_up(aws, name, str(options.source), types, options.subnet, now)
         work, ways = _ways(options, near)
         content = bundle()
@@ -92,15 +96,17 @@ class NearCommands:
 
     def _start(self, options: PublishOptions, name: str, aws: Aws, plan: Plan[Run]) -> Run:
         """Makes the requests; goes on with a run that somebody else has begun meanwhile, or we without knowing."""
-        try:
-            self._perform(aws, plan)
-        except AwsError as error:
-            if error.aws_code not in CHANGED:
-                raise
-            _, plan, _ = self._planned(options, name, aws)
-            if plan.problem:
-                raise plan.problem from error
-            self._perform(aws, plan)
+        for left in reversed(range(TRIES)):
+            try:
+                self._perform(aws, plan)
+                break
+            except AwsError as error:
+                if not left or error.aws_code not in OVERTAKEN:
+                    raise
+                self.runtime.clock.sleep(AGAIN_S)
+                _, plan, _ = self._planned(options, name, aws)
+                if plan.problem:
+                    raise plan.problem from error
         return plan.payload
 
     def _perform(self, aws: Aws, plan: Plan[Run]) -> None:
@@ -110,14 +116,18 @@ class NearCommands:
         except AwsError as error:
             if error.operation == "RunInstances" or error.aws_code == "NothingLeftToTry":
                 self.runtime.say("no instance was started; remove what was made for it")
-                remove(aws, self.runtime.clock, self.runtime.say, plan.payload.name)
+                self._remover(aws, plan.payload.name).remove_run(plan.payload)
+            if isinstance(error, NothingLeft):
+                raise AwsError(error.table_and(INSTEAD), error.aws_code) from error
             raise
+
+    def _remover(self, aws: Aws, name: str) -> Remover:
+        return Remover(aws, self.runtime.clock, self.runtime.say, name)
 
     def stop(self, name: str, region: str | None) -> int:
         """Ends what publishes a data set."""
         aws = self.runtime.make_aws(region)
-        removed = remove(aws, self.runtime.clock, self.runtime.say, name)
-        if not removed:
+        if not self._remover(aws, name).stop():
             self.runtime.say(f"no instance publishes {name} in {aws.region}")
             return Exit.DONE
         self.runtime.say(f"nothing of it runs any more in {aws.region}; the same publish goes on with its snapshot")
@@ -178,7 +188,9 @@ def _ways(options: PublishOptions, near: Near) -> tuple[Work | None, Ways | None
                    resized=not originals)  # fmt: skip
     work = replace(work, to_s3=options.to != "snapshot", to_snapshot=options.to != "s3", verify=options.verify)
     mine = here(vcpus(), options.upload_mbit_s, options.connections)
-    return work, ways_of(work, mine, near.prices or CATALOGS, options.instance_type)
+    types = types_for(options.instance_type)
+    offered = tuple(name for name in types if requests.places(near, name))
+    return work, ways_of(work, mine, near.prices, offered or types)
 
 
 def vcpus() -> int:

@@ -1,9 +1,10 @@
 """What must be known before an instance publishes a data set."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from launch.core.instance.quotas import Quota
 from launch.core.instance.subnets import Subnet
 from launch.core.network import INTERNET, Exit
 from launch.core.price import CATALOGS, Prices
@@ -16,16 +17,52 @@ LIVING = ("pending", "running", "stopping", "stopped")
 
 @dataclass(frozen=True)
 class Machine:
-    """An instance that publishes.  state: EC2's; run: its id, by its tag."""
+    """An instance that publishes.  state: EC2's; run, owner: whose it is, by its tags."""
 
     id: str
     state: str
     run: str
-    type: str = ""
+    owner: str
 
     @property
     def lives(self) -> bool:
         return self.state in LIVING
+
+
+@dataclass(frozen=True)
+class Group:
+    """A security group.  run, owner: whose it is, by its tags."""
+
+    id: str
+    run: str
+    owner: str
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What EC2 has with a data set's name and all of the toolkit's tags, whoever's it is.
+
+    A launcher may write any name into the tags of its own machines, and AWS lets nobody else end these: it refuses a
+    whole request because of one.  So nothing is done to all of them.
+    """
+
+    machines: tuple[Machine, ...] = ()
+    groups: tuple[Group, ...] = ()
+
+    def only(self, is_meant: Callable[[str, str], bool]) -> "Parts":
+        """Those whose run and owner are meant."""
+        return Parts(
+            tuple(one for one in self.machines if is_meant(one.run, one.owner)),
+            tuple(one for one in self.groups if is_meant(one.run, one.owner)),
+        )
+
+    @property
+    def runs(self) -> frozenset[str]:
+        return frozenset(one.run for one in self.machines) | frozenset(one.run for one in self.groups)
+
+    @property
+    def living(self) -> tuple[Machine, ...]:
+        return tuple(one for one in self.machines if one.lives)
 
 
 @dataclass(frozen=True)
@@ -46,8 +83,8 @@ class Near:
     """The facts of a region for one data set.
 
     record: published.json; run: what run.json says, with its ETag and when it ended; over: the record of its end;
-    machines, groups: all that carry the data set's name, groups as id by run; exits: by subnet; offered: zones by type;
-    ami: Amazon Linux's; role: of the time limit.
+    machines: all that carry the data set's name; groups: the caller's own, as id by run; exits: by subnet;
+    offered: zones by type; quotas: of vCPUs, by name; ami: Amazon Linux's; role: of the time limit.
     """
 
     region: str
@@ -64,6 +101,7 @@ class Near:
     subnets: tuple[Subnet, ...] = ()
     exits: Mapping[str, Exit] = field(default_factory=dict)
     offered: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
     ami: Ami = NO_AMI
     role: str = ""
     prices: Prices = CATALOGS
@@ -78,8 +116,11 @@ class Near:
         """Whether a run was begun that has not ended: the same command goes on with it."""
         if self.run is None or self.ended or self.over is not None or now >= self.run.deadline:
             return False
-        mine = [one for one in self.machines if one.run == self.run.id]
-        return not mine or any(one.lives for one in mine)
+        its = self.machines_of(self.run)
+        return not its or any(one.lives for one in its)
+
+    def machines_of(self, run: Run) -> tuple[Machine, ...]:
+        return tuple(one for one in self.machines if (one.run, one.owner) == (run.id, run.owner))
 
     @property
     def is_unseen(self) -> bool:

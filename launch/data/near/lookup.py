@@ -7,16 +7,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from launch.core import network, pricelist
+from launch.core import catalog, network, pricelist
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
+from launch.core.instance.quotas import Quota, find_quotas, quota_of
 from launch.core.instance.subnets import Subnet, find_subnets
 from launch.core.lookup import Lookups, check_bucket, missing, read_json, region_or_some
 from launch.core.names import JOB_TAG, OWNER_TAG, bucket_of, foreign_tag, tag_values
 from launch.core.price import CATALOGS, Prices
 from launch.core.published import RECORD
 from launch.data.lookup import place_of
-from launch.data.near.facts import NO_AMI, ROOT_GIB, Ami, Machine, Near
+from launch.data.near.facts import NO_AMI, ROOT_GIB, Ami, Group, Machine, Near, Parts
 from launch.data.near.run import EXIT, PROFILE, PUBLISHES_TAG, RUN, SCHEDULER_ROLE, Run, new_id, prefix_of, read_run
 from launch.data.near.source import Source, find_source
 from trainer.errors import TrainerError
@@ -35,7 +36,9 @@ def look_up_run(aws: Aws, name: str) -> Near:
     over = None
     if run is not None:
         over = end_of(aws, run)
-    return replace(near, run=run, etag=etag, ended=ended, over=over, **find_parts(aws, name))
+    parts = find_parts(aws, name)
+    groups = {group.run: group.id for group in parts.groups if group.owner == near.owner}
+    return replace(near, run=run, etag=etag, ended=ended, over=over, machines=parts.machines, groups=groups)
 
 
 def known_run(aws: Aws, bucket: str, name: str) -> tuple[Run | None, str, str]:
@@ -78,40 +81,26 @@ def end_of(aws: Aws, run: Run) -> Mapping[str, Any] | None:
     return found if found is not None and found.get("run") == run.id else None
 
 
-def find_parts(aws: Aws, name: str) -> dict[str, Any]:
+def find_parts(aws: Aws, name: str) -> Parts:
     """Instances and groups with the data set's name, and all of the toolkit's tags: one is quickly copied."""
     tagged = {"Filters": [{"Name": f"tag:{PUBLISHES_TAG}", "Values": [name]}]}
     rows = aws.pages("ec2", "DescribeInstances", "Reservations", tagged)
-    found = [node for row in rows for node in row["Instances"] if _is_ours(node)]
+    nodes = [node for row in rows for node in row["Instances"] if _is_ours(node)]
     groups = [row for row in aws.pages("ec2", "DescribeSecurityGroups", "SecurityGroups", tagged) if _is_ours(row)]
-    mine = _whose_count(aws, [*found, *groups])
-    return {
-        "machines": tuple(_machine(node) for node in found if _owner(node) in mine),
-        "groups": {tag_values(row)[JOB_TAG]: str(row["GroupId"]) for row in groups if _owner(row) in mine},
-    }
-
-
-def _whose_count(aws: Aws, rows: list[Any]) -> set[str]:
-    """The owners whose things are the data set's: the caller alone, where the caller has some and others too.
-
-    A launcher may write any name into the tags of its own machines, and AWS lets nobody else end these: it refuses a
-    whole request because of one.
-    """
-    owners = {_owner(row) for row in rows}
-    me = str(aws.call("sts", "GetCallerIdentity")["UserId"]) if len(owners) > 1 else ""
-    return {me} if me in owners else owners
-
-
-def _owner(row: Mapping[str, Any]) -> str:
-    return tag_values(row).get(OWNER_TAG, "")
+    return Parts(
+        tuple(Machine(node["InstanceId"], node["State"]["Name"], *_whose(node)) for node in nodes),
+        tuple(Group(str(row["GroupId"]), *_whose(row)) for row in groups),
+    )
 
 
 def _is_ours(row: Mapping[str, Any]) -> bool:
     return not foreign_tag(tag_values(row), has_deadline=True)
 
 
-def _machine(node: Mapping[str, Any]) -> Machine:
-    return Machine(node["InstanceId"], node["State"]["Name"], tag_values(node)[JOB_TAG], node["InstanceType"])
+def _whose(row: Mapping[str, Any]) -> tuple[str, str]:
+    """The run and the owner."""
+    values = tag_values(row)
+    return values[JOB_TAG], values.get(OWNER_TAG, "")
 
 
 def look_up(
@@ -136,9 +125,12 @@ def look_up(
         place_of(name, near.account, near.region),
         lookups.required(partial(find_subnets, aws, subnets, ()), no_subnets),
     )
+    no_quotas: dict[str, Quota] = {}
     unknown = replace(CATALOGS, are_known=False)
+    offered = lookups.optional("zones of the types", partial(_offered, aws, types), nowhere)
+    sold = [name for name in types if offered.get(name)] or list(types)
     prices: Prices = lookups.optional(
-        "the region's prices", partial(pricelist.look_up, aws, list(types), now, cache(aws.region)), unknown
+        "the region's prices", partial(pricelist.look_up, aws, sold, now, cache(aws.region)), unknown
     )
     lookups.required(partial(_check_profile, aws), None)
     near = replace(
@@ -147,7 +139,8 @@ def look_up(
         record=lookups.required(partial(read_json, aws, place.bucket, place.prefix + RECORD), None),
         subnets=there,
         exits=lookups.optional("routes out of the subnets", partial(_exits, aws, there), {}),
-        offered=lookups.optional("zones of the types", partial(_offered, aws, types), nowhere),
+        offered=offered,
+        quotas=lookups.optional("vCPU quotas", partial(_quotas, aws, types), no_quotas),
         ami=lookups.required(partial(_find_ami, aws), NO_AMI),
         role=lookups.required(partial(_find_role, aws), ""),
         prices=prices,
@@ -172,6 +165,10 @@ def _offered(aws: Aws, types: tuple[str, ...]) -> dict[str, frozenset[str]]:
     query = {"LocationType": "availability-zone", "Filters": [{"Name": "instance-type", "Values": list(types)}]}
     rows = aws.pages("ec2", "DescribeInstanceTypeOfferings", "InstanceTypeOfferings", query)
     return {name: frozenset(row["Location"] for row in rows if row["InstanceType"] == name) for name in types}
+
+
+def _quotas(aws: Aws, types: tuple[str, ...]) -> dict[str, Quota]:
+    return find_quotas(aws, {quota_of(catalog.find(name), spot=False) for name in types})
 
 
 def _find_ami(aws: Aws) -> Ami:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from launch.core import catalog
+from launch.core.clock import duration
+from launch.core.instance.quotas import quota_of, shortage
 from launch.core.names import bucket_of
 from launch.core.plan import Choice, Fact, Plan, Request
 from launch.core.price import usd
@@ -52,7 +54,7 @@ def plan_near(
             Fact("reports", run.uri, f"{run.uri}: progress, log and end", "reports to"),
         ),
         steps=_steps(options, run, near, code, goes_on=goes_on),
-        rates=(*(ways.rates if ways else ()), *_at_most(run, near)),
+        rates=(*(ways.rates if ways else ()), *_after_loss(ways), *_at_most(run, near)),
         warnings=(*near.unknown, *_warnings(near)),
         problems=(*near.problems, *_problems(options, near, work, ways, run, goes_on=goes_on, fresh=fresh)),
     )
@@ -115,13 +117,13 @@ def _steps(
         return ()
     begin: list[Request | Choice] = []
     if not goes_on:
-        begin = [*requests.leftovers(near), *requests.begin(run, near, code.content), *requests.clear(run)]
+        begin = [*requests.leftovers(near), *requests.begin(run, near, code.content), *requests.clear(run, near.run)]
     return (*begin, *requests.time_limit(run, near.role), *requests.network(run, near), requests.start(run, near))
 
 
 def _would_start(run: Run, near: Near) -> bool:
     """Whether a run that is gone on with has no instance yet, and had none."""
-    return not (near.is_unseen or any(one.run == run.id for one in near.machines))
+    return not (near.is_unseen or near.machines_of(run))
 
 
 def _is_changed(run: Run, fresh: Run) -> bool:
@@ -146,6 +148,18 @@ def _at_most(run: Run, near: Near) -> tuple[Fact, ...]:
     most = most_usd(run, near)
     words = f"{usd(most)} for the instance, if only its time limit ends it"
     return (Fact("at_most", {"usd": round(most, 4)}, words, "at most"),)
+
+
+def _after_loss(ways: Ways | None) -> tuple[Fact, ...]:
+    if ways is None or ways.instance is None:
+        return ()
+    way = ways.instance
+    figures = {"seconds": round(way.again_s), "usd": round(way.again_usd, 4)}
+    words = (
+        f"at most {duration(timedelta(seconds=way.again_s))} and {usd(way.again_usd)} more each time: the images are "
+        "prepared again, and what AWS has is not sent again"
+    )
+    return (Fact("if_lost", figures, words, "if it is lost"),)
 
 
 def _warnings(near: Near) -> tuple[str, ...]:
@@ -175,7 +189,9 @@ def _problems(
 
 def _against_going_on(options: PublishOptions, near: Near, run: Run, fresh: Run) -> list[TrainerError]:
     is_other = not _is_same(options, run.name, near) or (_would_start(run, near) and _is_changed(run, fresh))
-    return [_of_another(run)] if is_other else []
+    if is_other:
+        return [_of_another(run)]
+    return _quota(near, run) if _would_start(run, near) else []
 
 
 def _of_another(run: Run) -> SettingsError:
@@ -204,9 +220,17 @@ def _limits(options: PublishOptions, near: Near, ways: Ways, run: Run) -> list[T
     return []
 
 
+def _quota(near: Near, run: Run) -> list[TrainerError]:
+    instance = catalog.find(run.type)
+    quota = near.quotas.get(quota_of(instance, spot=False).name)
+    instead = "publish it from a machine of yours (--by here)"
+    problem = shortage(quota, instance.vcpus, f"one {run.type} needs", instead)
+    return [problem] if problem else []
+
+
 def _places(near: Near, run: Run) -> list[TrainerError]:
     if requests.places(near, run.type):
-        return []
+        return _quota(near, run)
     if near.subnets and not any(map(near.reachable, near.subnets)):
         words = (
             "an instance could not reach S3, EBS and PyPI from any of the subnets: they have no way to the internet "

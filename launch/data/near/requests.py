@@ -65,9 +65,11 @@ def delete_limit(name: str) -> Request:
     return Request("scheduler", "DeleteSchedule", params, f"delete the time limit {name}", GONE)
 
 
-def clear(run: Run) -> list[Request]:
-    """Without the reports of the run before."""
-    files = (EXIT, PROGRESS)
+def clear(run: Run, before: Run | None) -> list[Request]:
+    """Without the reports of the run before, and its code, if that is another."""
+    files = [EXIT, PROGRESS]
+    if before is not None and before.code_key != run.code_key:
+        files.append(before.code_key.removeprefix(run.prefix))
     return [Request("s3", "DeleteObject", run.place(file), f"delete {file} of an earlier run") for file in files]
 
 

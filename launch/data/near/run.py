@@ -62,10 +62,17 @@ class Run:
         ours = tags(self.id, self.bucket, self.started, self.deadline, self.owner)
         return [*ours, {"Key": PUBLISHES_TAG, "Value": self.name}]
 
+    def is_whose(self, run: str, owner: str) -> bool:
+        """Whether something with these tags is this run's: another may have copied one of them."""
+        return (run, owner) == (self.id, self.owner)
+
     def place(self, file: str) -> dict[str, str]:
         return {"Bucket": self.bucket, "Key": self.prefix + file, "ExpectedBucketOwner": self.account}
 
 
+# Of a conditional request: run.json is another by now, is being written, or was deleted.
+# https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
+CHANGED = ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey")
 RUN, EXIT, PROGRESS, LOG = "run.json", "exit.json", "progress.json", "log.txt"
 
 
@@ -76,7 +83,12 @@ def prefix_of(name: str) -> str:
 
 def new_id(name: str, now: datetime) -> str:
     """data-photos-20261123-134500: a job's name, of at most 48 characters."""
-    return f"data-{name[:27].rstrip('-')}-{now.strftime(TIME_IN_NAMES)}"
+    return stem_of(name) + now.strftime(TIME_IN_NAMES)
+
+
+def stem_of(name: str) -> str:
+    """How the ids of all runs of this data set begin."""
+    return f"data-{name[:27].rstrip('-')}-"
 
 
 def put_run(run: Run, known_as: str, ended: str = "") -> Request:

@@ -1,6 +1,6 @@
 """Data that lie in S3: what is there, and a copy of it on this machine."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,9 +16,11 @@ from trainer.errors import DataError, SettingsError, not_written
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 PART = 16 * 2**20
+# https://docs.aws.amazon.com/AmazonS3/latest/userguide/archived-objects.html
+ARCHIVED = ("GLACIER", "DEEP_ARCHIVE")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # of which ImageNet's folder has 1.28 million
 class Item:
     """An object.  name: relative to the source; etag: its content's, by which it is read as it was listed."""
 
@@ -73,15 +75,58 @@ def find_source(aws: Aws, source: str) -> Source:
     """What is there.  Raises SettingsError if it is nothing."""
     place = place_in_s3(source)
     key = place.key.rstrip("/")
-    rows = aws.pages("s3", "ListObjectsV2", "Contents", {"Bucket": place.bucket, "Prefix": key})
     uri = f"s3://{place.bucket}/{key}"
-    exact = [row for row in rows if row["Key"] == key]
-    if exact:
-        return Source(uri, place.bucket, (_item(exact[0], key.rpartition("/")[0] + "/"),), is_object=True)
-    below = [row for row in rows if row["Key"].startswith(f"{key}/") and not row["Key"].endswith("/")]
-    if not below:
+    # In their order an object comes before all whose names begin with its own.
+    for row in _page(aws, place.bucket, key, {"MaxKeys": 1}).get("Contents", []):
+        if row["Key"] == key:
+            _check_readable(uri, [row])
+            return Source(uri, place.bucket, (_item(row, key.rpartition("/")[0] + "/"),), is_object=True)
+    items, archived = list[Item](), list[Mapping[str, Any]]()
+    for row in _rows(aws, place.bucket, f"{key}/"):
+        if not row["Key"].endswith("/"):
+            items.append(_item(row, f"{key}/"))
+            archived += [row] if is_archived(row) else []
+    if not items:
         raise SettingsError(f"there is nothing in {uri}; see aws s3 ls {uri}/.")
-    return Source(uri, place.bucket, tuple(_item(row, f"{key}/") for row in below))
+    _check_readable(uri, archived)
+    return Source(uri, place.bucket, tuple(items))
+
+
+def _rows(aws: Aws, bucket: str, prefix: str) -> Iterator[Mapping[str, Any]]:
+    """A page at a time: a row takes five times as much memory as what is kept of it."""
+    more: Mapping[str, Any] = {}
+    while True:
+        answer = _page(aws, bucket, prefix, more)
+        yield from answer.get("Contents", [])
+        if not answer.get("IsTruncated"):
+            return
+        more = {"ContinuationToken": answer["NextContinuationToken"]}
+
+
+def _page(aws: Aws, bucket: str, prefix: str, more: Mapping[str, Any]) -> Mapping[str, Any]:
+    query = {"Bucket": bucket, "Prefix": prefix, "OptionalObjectAttributes": ["RestoreStatus"], **more}
+    return aws.call("s3", "ListObjectsV2", query)
+
+
+def is_archived(row: Mapping[str, Any]) -> bool:
+    """Whether it must be restored before it can be read.
+
+    https://docs.aws.amazon.com/AmazonS3/latest/API/API_RestoreStatus.html: there is none before that is asked for.
+    """
+    status = row.get("RestoreStatus", {})
+    is_restored = bool(status) and not status.get("IsRestoreInProgress")
+    return row.get("StorageClass") in ARCHIVED and not is_restored
+
+
+def _check_readable(uri: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Raises SettingsError for what GetObject refuses (InvalidObjectState), hours after the instance was started."""
+    archived = [row for row in rows if is_archived(row)]
+    if archived:
+        first = f"{archived[0]['Key']} in {archived[0]['StorageClass']}"
+        raise SettingsError(
+            f"{len(archived):,} objects of {uri} are archived, as {first}; restore them first (aws s3api "
+            "restore-object), or copy them into another storage class."
+        )
 
 
 def _item(row: Mapping[str, Any], prefix: str) -> Item:

@@ -26,6 +26,7 @@ STARTS_S = 240.0  # [E] until an instance has booted, and installed Python and t
 COMPLETES_S = 120.0  # [E] until AWS has completed a snapshot
 GET_OBJECT = 0.0004 / 1000  # USD, as remembered on 2026-11-23
 ROOT = Volume(16)  # of an instance
+AGAIN = ("start", "fetch", "prepare", "file system", "compare")  # what a machine does on its own disks
 # Of the source: what is stored once it is resized, and what room is kept for that.
 SHARE, MOST_SHARE = 0.3, 0.5
 
@@ -105,11 +106,17 @@ def machine_of(instance: Instance, hourly: float) -> Machine:
 
 @dataclass(frozen=True)
 class Way:
-    """seconds: by step; once_usd: by what it is paid for, all at most."""
+    """seconds: by step; once_usd: by what it is paid for, all at most; again_usd: what a loss of the machine costs."""
 
     machine: Machine
     seconds: Mapping[str, float] = field(default_factory=dict)
     once_usd: Mapping[str, float] = field(default_factory=dict)
+    again_usd: float = 0.0
+
+    @property
+    def again_s(self) -> float:
+        """What the next machine does again, at most, where this one is lost: nothing of it is kept in AWS."""
+        return sum(self.seconds[name] for name in AGAIN)
 
     @property
     def total_s(self) -> float:
@@ -168,4 +175,6 @@ def way(work: Work, machine: Machine, before_s: float = 0.0) -> Way:
         "traffic": from_aws * machine.usd_per_gb,
         "instance": (sum(seconds.values()) - before_s) / 3600 * machine.usd_per_hour,
     }
-    return Way(machine, seconds, once)
+    hours = sum(seconds[name] for name in AGAIN) / 3600
+    again = hours * machine.usd_per_hour + work.objects * GET_OBJECT + work.read_back * prices.GET_BLOCK
+    return Way(machine, seconds, once, again)

@@ -48,11 +48,12 @@ class Desk:
         """python -m launch.data WORDS; returns the exit code."""
         self.typed.append(words)
         self.said.clear()
-        clock = Clock(lambda: time.time() + self.slept_s, self._sleep)
-        runtime = Runtime(
-            self.make_aws, self.which, {"PATH": "/usr/sbin:/usr/bin"}, clock, self.said.append, self.confirms
-        )
-        return main(words, runtime)
+        env = {"PATH": "/usr/sbin:/usr/bin"}
+        return main(words, Runtime(self.make_aws, self.which, env, self.clock, self.said.append, self.confirms))
+
+    @property
+    def clock(self) -> Clock:
+        return Clock(lambda: time.time() + self.slept_s, self._sleep)
 
     def publish(self, *words: str, source: Path | None = None) -> int:
         """One request at a time, so that a fault meets the same call each time."""

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import tarfile
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from launch.data.near import requests
+from launch.data.near.bundle import bundle
 from launch.data.near.run import Run
 from tests.launch.data.near.machine import BIN, Machine
 
@@ -34,14 +36,15 @@ def code_of(program: str) -> bytes:
     return packed.getvalue()
 
 
+RUN = Run(
+    id="data-photos-1", name="photos", account="123456789012", region="us-east-1", bucket="bucket", owner="me",
+    source="s3://bucket/sources/it's here", type="c6id.2xlarge", words=("--name=photos", "--to=both"),
+    code=64 * "0", ami="ami-1", root="/dev/xvda", gib=16, started=NOW, deadline=NOW + timedelta(hours=2),
+)  # fmt: skip
+
+
 def user_data(code: bytes = b"") -> str:
-    run = Run(
-        id="data-photos-1", name="photos", account="123456789012", region="us-east-1", bucket="bucket", owner="me",
-        source="s3://bucket/sources/it's here", type="c6id.2xlarge", words=("--name=photos", "--to=both"),
-        code=hashlib.sha256(code).hexdigest(), ami="ami-1", root="/dev/xvda", gib=16, started=NOW,
-        deadline=NOW + timedelta(hours=2),
-    )  # fmt: skip
-    return requests.user_data(run)
+    return requests.user_data(replace(RUN, code=hashlib.sha256(code).hexdigest()))
 
 
 def boot(folder: Path, program: str = DONE, **machine: object) -> Machine:
@@ -160,8 +163,26 @@ time.sleep(600)
     goes_on = "import pathlib; print('has', sorted(path.name for path in pathlib.Path('publishing').iterdir()))"
     second = boot(tmp_path / "second", goes_on)
     (tmp_path / "second/buckets" / FOLDER / "state").mkdir()
+    (tmp_path / "second/buckets" / FOLDER / "state/data.img").write_bytes(b"a stranger's")
     for file in state.iterdir():
         (tmp_path / "second/buckets" / FOLDER / "state" / file.name).write_bytes(file.read_bytes())
     assert second.run(user_data(code_of(goes_on)))["code"] == 0, second.log
     assert "has ['snap-1.put', 'snapshot.json']" in second.log
     assert not (tmp_path / "second/buckets" / FOLDER / "state").exists()  # it is done
+
+
+def test_the_code_of_an_earlier_version_does_not_stay_in_the_bucket() -> None:
+    """https://docs.aws.amazon.com/AmazonS3/latest/API/API_DeleteObject.html"""
+    keys = [request.params["Key"] for request in requests.clear(RUN, replace(RUN, code=64 * "e"))]
+    assert keys[-1] == f"data-runs/photos/code-{16 * 'e'}.tar.gz"
+    assert not [request for request in requests.clear(RUN, RUN) if "code-" in request.params["Key"]]
+
+
+def test_the_bundle_is_the_same_for_the_same_code_and_has_no_tests() -> None:
+    content = bundle()
+    assert content == bundle()
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        names = set(archive.getnames())
+    assert {"launch/data/__main__.py", "trainer/prepare/__main__.py", "infra/locks/publish.txt"} <= names
+    assert not [name for name in names if name.startswith(("tests", "launch/ec2", "launch/rehearse"))]
+    assert len(content) < 2_000_000

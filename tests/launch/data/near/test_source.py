@@ -1,0 +1,67 @@
+"""What is found in S3, page by page."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from launch.core.aws import Aws
+from launch.data.near.source import find_source, is_archived
+from trainer.errors import SettingsError
+
+
+class Listing:
+    """ListObjectsV2, two keys a page.
+
+    https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html: in the order of their bytes; IsTruncated,
+    NextContinuationToken.
+    """
+
+    def __init__(self, *keys: str) -> None:
+        self.keys, self.listed = sorted(keys, key=str.encode), list[str]()
+
+    def call(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        assert (service, operation) == ("s3", "ListObjectsV2")
+        found = [key for key in self.keys if key.startswith(params["Prefix"])]
+        at, size = int(params.get("ContinuationToken", "0")), params.get("MaxKeys", 2)
+        page = found[at : at + size]
+        self.listed += page
+        answer: dict[str, Any] = {"Contents": [{"Key": key, "Size": 1, "ETag": "e"} for key in page]}
+        is_last = at + size >= len(found)
+        return answer | {"IsTruncated": not is_last} | ({} if is_last else {"NextContinuationToken": str(at + size)})
+
+
+def found(listing: Listing, source: str) -> tuple[list[str], bool]:
+    there = find_source(cast("Aws", listing), source)
+    return [item.name for item in there.items], there.is_object
+
+
+def test_every_page_of_a_folder_is_read_and_nothing_beside_it() -> None:
+    beside = [f"photos-old/{number}" for number in range(9)]
+    listing = Listing("photos/", *(f"photos/{name}" for name in "abcde"), *beside)
+
+    assert found(listing, "s3://bucket/photos") == (list("abcde"), False)
+    assert len(listing.listed) == 1 + 6  # a key, then the folder's
+
+
+def test_an_object_is_told_from_a_folder_of_the_same_beginning() -> None:
+    listing = Listing("images.tar", "images.tar.md5", "images.tar/a")
+    assert found(listing, "s3://bucket/images.tar") == (["images.tar"], True)
+    with pytest.raises(SettingsError, match="nothing in s3://bucket/images"):
+        found(listing, "s3://bucket/images")
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"StorageClass": "STANDARD"}, False),
+        ({"StorageClass": "GLACIER_IR"}, False),  # which is read like any other
+        ({"StorageClass": "DEEP_ARCHIVE"}, True),
+        ({"StorageClass": "GLACIER", "RestoreStatus": {"IsRestoreInProgress": True}}, True),
+        ({"StorageClass": "GLACIER", "RestoreStatus": {"IsRestoreInProgress": False}}, False),
+    ],
+    ids=["ordinary", "instant", "archived", "being restored", "restored"],
+)
+def test_what_is_archived_must_be_restored(row: dict[str, Any], expected: bool) -> None:
+    """https://docs.aws.amazon.com/AmazonS3/latest/API/API_RestoreStatus.html"""
+    assert is_archived(row) is expected
