@@ -41,7 +41,7 @@ def _plan_in(region: str | None, job: Job[Ec2Options], runtime: Runtime, known: 
     resolved, now, name = checks.resolve(job), runtime.clock.utc(), str(job.where.job_name)
     aws, cache = runtime.make_aws(region), partial(cache_of, runtime.env)
     facts = look_up(aws, resolved, name, job.train.dataset, now, cache, known)
-    if not facts.problems:
+    if not facts.problems and not known:  # a replacement is not quoted
         bucket = job.where.bucket or bucket_of(str(facts.account), facts.region)
         facts = replace(facts, earlier=earlier_jobs(aws, bucket, job.train, name))
     return Place(facts, planner.plan(job, resolved, name, facts))
