@@ -12,6 +12,7 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from launch.core.aws import Aws
 from tests.launch.faults import Request, listen, watched
 from tests.launch.privilege.watch import granted
+from tests.launch.quick_moto import quick
 
 # Written out and not imported: a promise to whoever set up the account by hand.
 TOOLKIT = "aws-ddp-toolkit"
@@ -49,6 +50,7 @@ def opened(make: Callable[[], A], patches: AbstractContextManager[None]) -> Iter
     with ExitStack() as stack:
         stack.enter_context(mock_aws(config={"core": {"mock_credentials": False}}))
         stack.enter_context(patches)
+        stack.enter_context(quick())
         account = make()
         stack.enter_context(watched(lambda call, _protocol: account.requests.append(call)))
         stack.enter_context(granted())

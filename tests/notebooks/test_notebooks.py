@@ -15,7 +15,6 @@ from launch.core import runs
 from launch.report.findings import find
 from launch.report.series import speedup
 from tests.conftest import ROOT
-from tests.launch.sagemaker.world import quick_sdk
 from tests.listening import watching
 from tests.notebooks.run import (
     FOLDER,
@@ -135,7 +134,7 @@ def test_the_saved_plan_is_the_one_that_the_code_prints(name: str, capsys: pytes
     """Later cells show seconds and losses of that day; the plan is the same on every day."""
     cells = code(read(name))
     place = next(place for place, cell in enumerate(cells) if "print(plan.brief)" in cell.source)
-    with account_here(), quick_sdk():
+    with account_here():
         # The cells of parameters and of the plan; the first one imports what draws.
         exec("\n".join(cell.source for cell in cells[1 : place + 1]), {"training": training})
 

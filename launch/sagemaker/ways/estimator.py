@@ -11,12 +11,12 @@ from launch.sagemaker.description import Description
 from launch.sagemaker.ways import OPERATION, Arguments, Way
 from launch.sagemaker.ways.sdks import (
     CONFIGURATION,
+    at_work,
     check_planned,
     importing,
     kept,
     no_metadata,
     nobodys_session,
-    quiet,
 )
 from trainer.errors import SettingsError
 
@@ -127,24 +127,18 @@ def send(description: Description, planned: Mapping[str, Any], aws: Aws) -> None
         client.meta.events.unregister(event, compare)
 
 
-def made(
-    description: Description, boto_session: Any, client: Any, configuration: Mapping[str, Any] = CONFIGURATION
-) -> Any:
-    """The sagemaker.pytorch.PyTorch of `description`.  Raises NotSetUp; ValueError if the SDK refuses it.
-
-    configuration: of its session, which the SDK validates twenty times a job if it is not empty.
-    """
+def made(description: Description, boto_session: Any, client: Any) -> Any:
+    """The sagemaker.pytorch.PyTorch of `description`.  Raises NotSetUp; ValueError if the SDK refuses it."""
     with importing(INSTALL):
         from sagemaker.pytorch import PyTorch
         from sagemaker.session import Session
-    with quiet():
+    with at_work():
         session = Session(
             boto_session,
             sagemaker_client=client,
             default_bucket=description.folder.bucket,
             sagemaker_config=CONFIGURATION,
         )
-        session.sagemaker_config = dict(configuration)
         # The SDK changes its arguments.
         return PyTorch(**deepcopy(arguments(description)), sagemaker_session=session)
 
@@ -154,9 +148,9 @@ def _fit(description: Description, boto_session: Any, client: Any) -> None:
     with importing(INSTALL):
         from sagemaker.estimator import EstimatorBase
     inputs = {channel.name: _input(channel, description.input_mode) for channel in description.channels}
-    with quiet():
+    with at_work():
         try:
-            pytorch = made(description, boto_session, client, {})
+            pytorch = made(description, boto_session, client)
             # fit() without its telemetry decorator, which swallows Ctrl-C with a `return` in a `finally`.
             fit = EstimatorBase.fit.__wrapped__
             fit(

@@ -19,11 +19,11 @@ from launch.sagemaker.ways import OPERATION, Arguments, Way
 from launch.sagemaker.ways.sdks import (
     CONFIGURATION,
     Answered,
+    at_work,
     check_planned,
     environment,
     importing,
     nobodys_session,
-    quiet,
 )
 from trainer.errors import SettingsError
 
@@ -208,7 +208,7 @@ def _train(description: Description, create: Callable[[Params], None], upload: C
         with importing(INSTALL):
             from sagemaker.core.helper.session_helper import Session
             from sagemaker.train import ModelTrainer
-        stack.enter_context(quiet())
+        stack.enter_context(at_work())
         stack.enter_context(_seeming(description.name))
         stack.enter_context(_adding(description))
         asked, bucket = _nobodys_session(description, create, upload), description.folder.bucket

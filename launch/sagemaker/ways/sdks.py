@@ -81,6 +81,36 @@ def importing(install: str) -> Iterator[None]:
 
 
 @contextmanager
+def at_work() -> Iterator[None]:
+    """Around what the SDK does: it says nothing, and checks its configuration once, and not 22 times a job."""
+    with quiet(), _checked_once():
+        yield
+
+
+# Configurations that have passed, each with what it was checked against.
+_passed = list[tuple[Any, Any]]()
+
+
+@contextmanager
+def _checked_once() -> Iterator[None]:
+    """A check takes a tenth of a second to a second, which jsonschema spends on the SDK's schema and not on us."""
+    import jsonschema
+
+    check = jsonschema.validate
+
+    def check_once(instance: Any, schema: Any, *args: Any, **named: Any) -> None:
+        if not any(schema is passed_by and instance == passed for passed, passed_by in _passed):
+            check(instance, schema, *args, **named)
+            _passed.append((deepcopy(instance), schema))
+
+    jsonschema.validate = check_once
+    try:
+        yield
+    finally:
+        jsonschema.validate = check
+
+
+@contextmanager
 def quiet() -> Iterator[None]:
     """Silences the SDK (there is a version 3, no configuration was found) and undoes its changes to tracebacks and to
     the loggers of this process.

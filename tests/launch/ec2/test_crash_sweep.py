@@ -229,13 +229,16 @@ def what_is_wrong(stage: Stage, faults: Faults, kind: str, made: Kinds | None) -
     return ", ".join(stage.account.left())
 
 
+Row = tuple[str, int, int, int]
+
+
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_fault_at_any_call_leaks_and_the_same_launch_again_converges(
-    command: str, kind: str, record_property: Callable[[str, object], None]
+    command: str, record_property: Callable[[str, object], None]
 ) -> None:
-    record_property("crash sweep", (command, kind, *sweep(command, kind)))
+    for row in sweep(command, KINDS):
+        record_property("crash sweep", (command, *row))
 
 
 @pytest.mark.slow("no death at any call leaks, with spot nodes and reservations")
@@ -254,24 +257,26 @@ def test_no_fault_at_any_call_leaks_and_the_same_launch_again_converges(
 def test_no_death_at_any_call_leaks_with_other_machines(
     option: str, command: str, record_property: Callable[[str, object], None]
 ) -> None:
-    kind = "died after"
-    record_property("crash sweep", (f"{command}, {option}", kind, *sweep(command, kind, WITH[option])))
+    for row in sweep(command, ["died after"], WITH[option]):
+        record_property("crash sweep", (f"{command}, {option}", *row))
 
 
-def sweep(command: str, kind: str, options: Options = lambda _account: {}) -> tuple[int, int, int]:
-    """A copy of the command for each call at which it can be disturbed; how many calls, cases and leaks there are."""
+def sweep(command: str, kinds: list[str], options: Options = lambda _account: {}) -> list[Row]:
+    """A copy of the command for each call and each way in which it can be disturbed there.
+
+    For each kind, what was found: its name, and how many calls, cases and leaks there are.
+    """
     before, act, starts = COMMANDS[command]
-    # After a launcher's death both ways to go on must work; after an error it has taken everything down itself.
-    ways = ([True, False] if "died" in kind else [True]) if starts else [False]
-    copies, again = Copies(), False
+    copies, kind, again = Copies(), "", False
 
     def fail_in_a_copy(call: Request) -> None:
-        nonlocal again
+        nonlocal kind, again
         number = len(faults.calls) + 1
-        if command in FROM and not faults.count(FROM[command]) and call.operation != FROM[command]:
+        too_early = command in FROM and not faults.count(FROM[command]) and call.operation != FROM[command]
+        if copies.is_copy or too_early:
             return
-        for again in [False] * (kind == FOR_READS) if call.operation.startswith(READS) else ways:
-            if not copies.is_copy and copies.make(f"{number}. {call}" + ", again" * again):
+        for kind, again in ways_to_fail(call, kinds, starts):
+            if copies.make(f"{kind}: {number}. {call}" + ", again" * again):
                 faults.at(number, EVERY[kind]())
                 return
 
@@ -284,10 +289,29 @@ def sweep(command: str, kind: str, options: Options = lambda _account: {}) -> tu
         if copies.is_copy:
             copies.report(what_is_wrong(stage, faults, kind, made if again else None))
         calls = len(faults.calls)
-    wrong = {call: found for call, found in copies.reports.items() if found}
-    assert copies.reports
+    wrong = {case: found for case, found in copies.reports.items() if found}
+    cases, leaks = Counter(map(kind_of, copies.reports)), Counter(map(kind_of, wrong))
+    assert sorted(cases) == sorted(kinds)
     assert wrong == {}
-    return calls, len(copies.reports), len(wrong)
+    return [(kind, calls, cases[kind], leaks[kind]) for kind in kinds]
+
+
+def ways_to_fail(call: Request, kinds: list[str], starts: bool) -> Iterator[tuple[str, bool]]:
+    """Which faults of a call can be told apart, and whether the same launch comes after it.
+
+    After a launcher's death both ways to go on must work; after an error it has taken everything down itself.
+    """
+    for kind in kinds:
+        if reads(call) and kind != FOR_READS:
+            continue
+        if starts:
+            yield kind, True
+        if not starts or "died" in kind:
+            yield kind, False
+
+
+def kind_of(case: str) -> str:
+    return case.partition(":")[0]
 
 
 def follow_a_loss(stage: Stage) -> None:

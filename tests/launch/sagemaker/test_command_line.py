@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.sagemaker.known import BUCKET, NAME, typed
 from tests.launch.sagemaker.test_stop import foreign
-from tests.launch.sagemaker.world import Stage, idle, interrupt, quick_sdk
+from tests.launch.sagemaker.world import Stage, idle, interrupt
 
 VERBS = ["status", "logs", "stop", "leaks", "attach"]
 WITH_JOBS = [("status", NAME), ("logs", NAME), ("stop", NAME), ("leaks",), ("attach", NAME)]
@@ -118,8 +118,7 @@ def test_a_dry_run_needs_no_credentials_and_a_launch_does(nobody: dict[str, str]
 
 @pytest.mark.usefixtures("nobody")
 def test_without_a_region_a_launch_ends_with_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    with quick_sdk():
-        assert main(["--nodes", "2"]) == 2
+    assert main(["--nodes", "2"]) == 2
     assert capsys.readouterr() == ("", "error: no AWS region; give --region us-east-1, or set AWS_DEFAULT_REGION.\n")
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -22,14 +22,6 @@ from launch.sagemaker.planner import SageMakerPlan
 from launch.sagemaker.ways import estimator
 from tests.launch.sagemaker.known import BUCKET, FACTS, NAME, NO_SDK, job, plan, training_job
 from tests.launch.sagemaker.test_sdk import EVERYTHING, FILE_SYSTEMS
-from tests.launch.sagemaker.world import quick_sdk
-
-
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    with quick_sdk():
-        yield
-
 
 TYPES = ("ml.p3.8xlarge", "ml.p3.16xlarge", "ml.g5.2xlarge", "ml.g5.12xlarge", "ml.g5.48xlarge")
 JOBS: dict[str, dict[str, Any]] = {

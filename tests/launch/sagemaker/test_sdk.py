@@ -26,18 +26,12 @@ from launch.sagemaker.ways import estimator as sdk
 from tests.conftest import ROOT
 from tests.launch.faults import Died, Faults, died_after, died_before, injected
 from tests.launch.sagemaker.known import NAME, plan, request
-from tests.launch.sagemaker.world import Stage, quick_sdk
+from tests.launch.sagemaker.world import Stage
 from trainer.errors import SettingsError
 
 REMEDY = (
     " is not installed; run pip install -c constraints.txt -e '.[sagemaker]' in the checkout, or give --through boto3."
 )
-
-
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    with quick_sdk():
-        yield
 
 
 def described(**settings: Any) -> Description:
@@ -266,6 +260,21 @@ def test_the_sdk_does_not_swallow_what_ends_the_process(fault: Any) -> None:
 
 def python(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+
+
+def test_the_sdk_checks_a_configuration_once_and_each_other_one() -> None:
+    import jsonschema
+
+    check, schema = jsonschema.validate, {"type": "object", "required": ["name"]}
+    with mock.patch.object(jsonschema.Draft202012Validator, "check_schema") as checked, sdks.at_work():
+        for _ in range(3):
+            jsonschema.validate({"name": "ours"}, schema)
+        assert checked.call_count == 1
+        for _ in range(2):
+            with pytest.raises(jsonschema.ValidationError):
+                jsonschema.validate({"other": "theirs"}, schema)
+        assert checked.call_count == 3
+    assert jsonschema.validate is check
 
 
 @pytest.mark.slow("importing SageMaker's SDK calls nobody and prints nothing")

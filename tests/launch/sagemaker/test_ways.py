@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError
 from typing import Any
@@ -19,7 +19,7 @@ from tests import needs
 from tests.conftest import ROOT
 from tests.launch.sagemaker.known import NAME, request
 from tests.launch.sagemaker.test_sdk import EVERYTHING, FILE_SYSTEMS
-from tests.launch.sagemaker.world import Stage, quick_sdk
+from tests.launch.sagemaker.world import Stage
 from trainer.errors import SettingsError
 
 VPC = {"subnet": "subnet-0123456789abcdef0", "security_group": "sg-0123456789abcdef0"}
@@ -49,12 +49,6 @@ BEYOND_SDK_2: Mapping[str, Mapping[str, Any]] = {
 }
 ALL = {**JOBS, **BEYOND_SDK_2}
 PAGE = ROOT / "infra/sagemaker.md"
-
-
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    with quick_sdk():
-        yield
 
 
 NAMED_BY = ("ChannelName", "Name", "Key", "InstanceType")

@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import jsonschema
-
 from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.names import tags
@@ -42,26 +40,6 @@ Event = Callable[[], object]
 BEGAN = time.time()  # for all stages: time passes by sleeping only
 
 WEIGHTS: Mapping[str, str] = {"model.pt": "the weights"}
-
-_check_schema = jsonschema.validate
-_passed: list[Any] = []
-
-
-def _validate_once(instance: Any, schema: Any) -> None:
-    if instance not in _passed:
-        _check_schema(instance, schema)
-        _passed.append(deepcopy(instance))
-
-
-@contextmanager
-def quick_sdk() -> Iterator[None]:
-    """Meanwhile the SDK does not check its configuration 22 times a job, which takes it two seconds, but once for all.
-
-    What it checks is ours and always the same; a configuration that differs is checked as ever.
-    """
-    with mock.patch("jsonschema.validate", _validate_once):
-        yield
-
 
 _capture = estimator.capture
 _captured: dict[str, dict[str, Any]] = {}
@@ -112,7 +90,6 @@ class Stage:
     def opened(cls, **settings: Any) -> Iterator["Stage"]:
         """A stage with a new account, until the end of the block."""
         with ExitStack() as stack:
-            stack.enter_context(quick_sdk())
             stack.enter_context(mock.patch.object(estimator, "capture", _capture_once))
             account = stack.enter_context(SageMakerAccount.opened())
             # AWS's time is this one's, too, for much may lie between its beginning and a test; a millisecond a look.
