@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
+from importlib import import_module
 from typing import Any
 
 from launch.core.aws import Aws
@@ -94,8 +95,7 @@ _passed = list[tuple[Any, Any]]()
 @contextmanager
 def _checked_once() -> Iterator[None]:
     """A check takes a tenth of a second to a second, which jsonschema spends on the SDK's schema and not on us."""
-    import jsonschema
-
+    jsonschema: Any = import_module("jsonschema")  # which both SDKs require
     check = jsonschema.validate
 
     def check_once(instance: Any, schema: Any, *args: Any, **named: Any) -> None:
