@@ -5,10 +5,11 @@ Each backend has a lookup.py for those of its own.
 
 import json
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, TypeVar
 
 from launch.core.aws import Aws
-from launch.core.earlier import Earlier, is_same_script, setting_in
+from launch.core.earlier import Earlier, Setting, is_same_script, setting_in
 from launch.core.errors import AwsError, NotSetUp
 from launch.core.names import TOOLKIT, Folder, are_default, stem_of
 from launch.core.published import MANIFEST, Content, content_in
@@ -154,32 +155,39 @@ def earlier_jobs(aws: Aws, bucket: str, train: Training, job: str) -> tuple[Earl
     if not train.digest:
         return ()
     query = {"Bucket": bucket, "Prefix": f"jobs/{stem_of(train.label)}-", "Delimiter": "/"}
-    found = list[Earlier]()
     try:
         rows = aws.pages("s3", "ListObjectsV2", "CommonPrefixes", query)
-        names = [row["Prefix"].split("/")[1] for row in rows]
-        for name in [name for name in are_default(names, train.label) if name != job][:MOST_LOOKED_AT]:
-            one = _earlier_job(aws, Folder(bucket, name))
-            if one is not None and is_same_script(one.setting, train):
-                found.append(one)
-            if len(found) == MOST_READ:
-                break
     except TrainerError:
-        return tuple(found)
-    return tuple(found)
+        return ()
+    others = {row["Prefix"].split("/")[1] for row in rows} - {job}
+    newest = are_default(others, train.label)[:MOST_LOOKED_AT]
+    jobs = (_earlier_job(aws, Folder(bucket, name)) for name in newest)
+    same = (one for one in jobs if one is not None and is_same_script(one.setting, train))
+    return tuple(islice(same, MOST_READ))
 
 
 def _earlier_job(aws: Aws, folder: Folder) -> Earlier | None:
-    """A job that was done in one go; None for any other, whose time tells little.  Raises AwsError."""
-    outcome = parse(aws.read(folder.bucket, folder.outcome) or b"")
-    if outcome is None or outcome.state != "done" or not outcome.seconds:
+    """A job that was done in one go; None for any other, whose time tells little, and for one that cannot be read."""
+    try:
+        seconds = _took(aws, folder)
+        setting = _setting(aws, folder) if seconds else None
+        return Earlier(folder.job, setting, seconds, _kept(aws, folder)) if setting else None
+    except TrainerError:
         return None
+
+
+def _took(aws: Aws, folder: Folder) -> float:
+    """The seconds that a job took that is done; 0 for any other.  Raises AwsError."""
+    outcome = parse(aws.read(folder.bucket, folder.outcome) or b"")
+    return max(0.0, outcome.seconds or 0.0) if outcome and outcome.state == "done" else 0.0
+
+
+def _setting(aws: Aws, folder: Folder) -> Setting | None:
+    """The setting of a job that was started once, and lost no node; None for any other.  Raises AwsError."""
     spec = read_json(aws, folder.bucket, folder.spec) or {}
     members = read_json(aws, folder.bucket, folder.cluster) or {}
-    setting, starts = setting_in(spec), (spec.get("starts", 1), members.get("generation", 1))
-    if setting is None or starts != (1, 1):
-        return None
-    return Earlier(folder.job, setting, outcome.seconds, _kept(aws, folder))
+    starts = (spec.get("starts", 1), members.get("generation", 1))
+    return setting_in(spec) if starts == (1, 1) else None
 
 
 def _kept(aws: Aws, folder: Folder) -> tuple[str, ...]:

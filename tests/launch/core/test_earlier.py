@@ -228,6 +228,8 @@ def test_jobs_that_were_done_in_one_go_are_found_in_the_bucket_the_newest_first(
     put("train-20261125-101500", "cluster.json", {"generation": 2})
     put("train-20261126-101500", "outcome.json", {"state": "failed", "exit_code": 1, "seconds": 60.0})
     done("train-20261127-101500", train=["-m", "trainer"])
+    done("train-20261129-101500")
+    put("train-20261129-101500", "job.json", ["damaged"])
     done("train-gpt-20261128-101500")
     done("mine")
     done(third)
