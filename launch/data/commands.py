@@ -18,6 +18,7 @@ from launch.data import copying, planner, show
 from launch.data.image import Which, find_tools
 from launch.data.lookup import find_snapshots, look_up, place_of
 from launch.data.near.commands import NearCommands, on_this_machine, running, vcpus
+from launch.data.near.lookup import find_reports
 from launch.data.near.source import is_in_s3
 from launch.data.options import CopyOptions, DeleteOptions, ListOptions, NameOptions, PublishOptions, StopOptions
 from launch.data.patient import Patient
@@ -140,7 +141,9 @@ class Commands:
         """Deletes what launch.data has published under a name."""
         name = _given(options.name, "the name of a data set", "delete photos")
         aws = self._runtime.make_aws(options.region)
-        plan = plan_removal(name, look_up(aws, name, with_users=True))
+        facts = look_up(aws, name, with_users=True)
+        reports = find_reports(aws, name, facts.account, facts.region) if not facts.problems else ()
+        plan = plan_removal(name, facts, reports)
         if options.dry_run:
             return dry_run(plan, options.dry_run, self._say)
         if plan.problem:

@@ -1,6 +1,6 @@
 """The plan that deletes a published data set: only what is wholly launch.data's, and never what a job reads.  Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from launch.core.plan import Fact, Plan, Request
 from launch.core.published import MANIFEST, RECORD
@@ -11,8 +11,11 @@ from launch.data.upload import Place
 from trainer.errors import SettingsError, TrainerError
 
 
-def plan_removal(name: str, facts: Facts) -> Plan[None]:
-    """The manifest goes first, so that nothing begins to read it, and the record last, so that it can be repeated."""
+def plan_removal(name: str, facts: Facts, reports: Sequence[Mapping[str, str]] = ()) -> Plan[None]:
+    """The manifest goes first, so that nothing begins to read it, and the record last, so that it can be repeated.
+
+    reports: objects that an instance has left which published it.
+    """
     place = place_of(name, facts.account or SOME_ACCOUNT, facts.region)
     ours, left = facts.ours, facts.foreign
     objects = sorted(facts.there) if facts.record else []
@@ -24,13 +27,15 @@ def plan_removal(name: str, facts: Facts) -> Plan[None]:
             Fact("snapshots", [one.id for one in ours], ", ".join(one.id for one in ours) or "none"),
             Fact("objects", len(objects), f"{len(objects)} in {place.uri}, {size / 1e9:,.2f} GB"),
         ),
-        steps=_steps(place, facts, ours, objects),
+        steps=_steps(place, facts, ours, objects, reports),
         warnings=tuple(f"{one.id} stays: it is not wholly launch.data's own ({one.foreign})." for one in left),
         problems=(*facts.problems, *_problems(name, place.uri, facts, ours)),
     )
 
 
-def _steps(place: Place, facts: Facts, ours: Sequence[Snapshot], objects: Sequence[str]) -> tuple[Request, ...]:
+def _steps(
+    place: Place, facts: Facts, ours: Sequence[Snapshot], objects: Sequence[str], reports: Sequence[Mapping[str, str]]
+) -> tuple[Request, ...]:
     gone = ("InvalidSnapshot.NotFound",)
     snapshots = [Request("ec2", "DeleteSnapshot", {"SnapshotId": one.id}, f"delete {one.id}", gone) for one in ours]
     uploads = [
@@ -43,6 +48,7 @@ def _steps(place: Place, facts: Facts, ours: Sequence[Snapshot], objects: Sequen
         *snapshots,
         *uploads,
         *(_delete(place, name) for name in files),
+        *(Request("s3", "DeleteObject", one, f"delete {one['Key']}, of its publication") for one in reports),
         *(_delete(place, name) for name in objects if name == RECORD),
     )
 

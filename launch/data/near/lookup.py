@@ -20,6 +20,7 @@ from launch.data.lookup import place_of
 from launch.data.near.facts import NO_AMI, ROOT_GIB, Ami, Group, Machine, Near, Parts
 from launch.data.near.run import EXIT, PROFILE, PUBLISHES_TAG, RUN, SCHEDULER_ROLE, Run, new_id, prefix_of, read_run
 from launch.data.near.source import Source, find_source
+from launch.data.upload import Place, sizes
 from trainer.errors import TrainerError
 
 AMI_PARAMETER = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
@@ -146,6 +147,12 @@ def look_up(
         prices=prices,
     )
     return replace(near, problems=tuple(lookups.problems), unknown=tuple(lookups.unknown))
+
+
+def find_reports(aws: Aws, name: str, account: str, region: str) -> tuple[dict[str, str], ...]:
+    """What instances have left of their reports, and their code: each as a request for an object takes it."""
+    place = Place(bucket_of(account, region), prefix_of(name), account)
+    return tuple(place.of(file) for file in sizes(aws, place))
 
 
 def look_up_source(aws: Aws, source: str) -> Near:

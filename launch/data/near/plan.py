@@ -16,6 +16,7 @@ from launch.data.near.facts import Near
 from launch.data.near.run import Run, new_id
 from launch.data.near.work import Work, machine_of
 from launch.data.options import PublishOptions
+from launch.data.prices import BETWEEN_REGIONS_GB
 from launch.data.publication import SOME_ACCOUNT
 from launch.data.requests import PUBLISHED
 from trainer.errors import SettingsError, TrainerError
@@ -165,9 +166,11 @@ def _after_loss(ways: Ways | None) -> tuple[Fact, ...]:
 def _warnings(near: Near) -> tuple[str, ...]:
     if near.source is None or near.source.bucket == bucket_of(near.account, near.region):
         return ()
+    between = usd(near.source.bytes / 1e9 * BETWEEN_REGIONS_GB)
     return (
         f"s3://{near.source.bucket} is not the toolkit's bucket: the role aws-ddp-toolkit-publisher must be allowed to "
-        "read it (infra/iam/publisher.json, launch.infra up), and it should be in the same region.",
+        "read it (infra/iam/publisher.json, launch.infra up), and it should be in the same region: from another one, "
+        f"traffic costs some {between} more.",
     )
 
 

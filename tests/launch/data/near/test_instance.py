@@ -29,6 +29,9 @@ def test_an_instance_publishes_what_is_in_s3_and_nothing_of_it_is_left(desk: Nea
     assert (desk.ran, desk.billed()) == (1, [])
     assert "use it:" in desk.text
 
+    assert desk.type("delete", NAME, "--yes") == 0, desk.text
+    assert [key for key in desk.account.s3_keys() if not key.startswith("sources/")] == []
+
 
 def test_the_instance_is_as_careful_as_a_jobs_node(desk: NearDesk) -> None:
     """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_RunInstances.html"""
@@ -71,10 +74,13 @@ def test_the_time_limit_is_set_before_anything_is_billed(desk: NearDesk) -> None
     assert "\nMINUTES=120" in asked["UserData"]  # and on the instance itself
 
 
-def test_what_hangs_is_ended_at_its_time_limit(desk: NearDesk, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_hangs_is_ended_at_its_time_limit(
+    desk: NearDesk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     desk.node = lambda desk, instance: None
+    monkeypatch.setattr("launch.data.near.follow.LOOK_S", 240.0)
 
-    assert desk.near("--max-hours", "0.15") == 6, desk.text
+    assert desk.near("--max-hours", "0.5") == 6, desk.text
     assert "its time limit has come; run the same command again" in capsys.readouterr().err
     assert desk.billed() == []
 

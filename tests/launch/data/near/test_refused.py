@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from launch.data.near.source import Item, Source
 from tests.launch.data.near.desk import NAME, NearDesk, opened
 
 
@@ -106,3 +107,13 @@ def test_the_plan_says_what_a_lost_instance_costs(desk: NearDesk) -> None:
     assert desk.near("--dry-run") == 0, desk.text
     (line,) = [line for line in desk.text.splitlines() if "if it is lost" in line]
     assert "at most 4 min and 0.03 USD more each time: the images are prepared again" in line
+
+
+def test_a_source_of_another_bucket_says_what_must_be_allowed_and_what_traffic_costs(
+    desk: NearDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = Source("s3://theirs/photos", "theirs", (Item("a.tar", "photos/a.tar", 155 * 10**9, '"e"'),))
+    monkeypatch.setattr("launch.data.near.lookup.find_source", lambda aws, source: large)
+    assert desk.near("--dry-run") == 0, desk.text
+    assert "s3://theirs is not the toolkit's bucket" in desk.text
+    assert "from another one, traffic costs some 3.10 USD more" in desk.text
