@@ -1,6 +1,6 @@
 """The plan that deletes a published data set: only what is wholly launch.data's, and never what a job reads.  Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from launch.core.plan import Fact, Plan, Request
 from launch.core.published import MANIFEST, RECORD
@@ -42,19 +42,19 @@ def _steps(
         Request("s3", "AbortMultipartUpload", place.begun(key, upload), "give up an upload", ("NoSuchUpload",))
         for key, upload in facts.open_uploads
     ]
-    files = [name for name in objects if name not in (MANIFEST, RECORD)]
+    known = frozenset(objects)
     return (
-        *(_delete(place, name) for name in objects if name == MANIFEST),
+        *_deletes(place, known & {MANIFEST}),
         *snapshots,
         *uploads,
-        *(_delete(place, name) for name in files),
+        *_deletes(place, known - {MANIFEST, RECORD}),
         *(Request("s3", "DeleteObject", one, f"delete {one['Key']}, of its publication") for one in reports),
-        *(_delete(place, name) for name in objects if name == RECORD),
+        *_deletes(place, known & {RECORD}),
     )
 
 
-def _delete(place: Place, name: str) -> Request:
-    return Request("s3", "DeleteObject", place.of(name), f"delete {place.uri}/{name}")
+def _deletes(place: Place, names: Iterable[str]) -> list[Request]:
+    return [Request("s3", "DeleteObject", place.of(name), f"delete {place.uri}/{name}") for name in sorted(names)]
 
 
 def _problems(name: str, uri: str, facts: Facts, ours: Sequence[Snapshot]) -> list[TrainerError]:
