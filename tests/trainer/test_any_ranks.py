@@ -26,7 +26,8 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 }
 
 
-ON_RANKS = [(ranks, name) for ranks in (1, 2, 3, 4) for name in STRATEGIES if ranks == 1 or name != "single"]
+# What a test tries on as many ranks, which start once for it.
+ON_RANKS = {ranks: [name for name in STRATEGIES if ranks == 1 or name != "single"] for ranks in (1, 2, 3, 4)}
 
 
 def kept(folder: Path) -> dict[str, Any]:
@@ -69,9 +70,9 @@ def test_three_ranks_resume_bit_for_bit(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow("a stopped run resumes bit for bit with every strategy on one to four ranks")
-@pytest.mark.parametrize(("ranks", "name"), ON_RANKS)
-def test_any_number_of_ranks_resumes_bit_for_bit(ranks: int, name: str, tmp_path: Path) -> None:
-    assert_resumes(ranks, tmp_path, [name], 3, 8, 13)
+@pytest.mark.parametrize("ranks", ON_RANKS)
+def test_any_number_of_ranks_resumes_bit_for_bit(ranks: int, tmp_path: Path) -> None:
+    assert_resumes(ranks, tmp_path, ON_RANKS[ranks], 3, 8, 13)
 
 
 # ---- measured or not
@@ -132,10 +133,10 @@ def test_measuring_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.slow(
     "no probe, log, bar, checkpoint, evaluation or average changes a bit of the weights with any strategy"
 )
-@pytest.mark.parametrize(("ranks", "name"), [(ranks, name) for ranks, name in ON_RANKS if ranks in (1, 3)])
-def test_no_way_to_measure_changes_a_bit(ranks: int, name: str, tmp_path: Path) -> None:
-    found = on_ranks(ranks, changed_by_measuring, tmp_path, [name], GROUPED)[0]
-    assert found == {f"{name}, {way}": [] for way in GROUPED}
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_no_way_to_measure_changes_a_bit(ranks: int, tmp_path: Path) -> None:
+    found = on_ranks(ranks, changed_by_measuring, tmp_path, ON_RANKS[ranks], GROUPED)[0]
+    assert found == {f"{name}, {way}": [] for name in ON_RANKS[ranks] for way in GROUPED}
 
 
 @pytest.mark.slow("TensorBoard, Weights & Biases and MLflow change no bit of the weights")

@@ -121,7 +121,19 @@ def test_what_nodes_write_there_is_read(monkeypatch: pytest.MonkeyPatch) -> None
 
 # ---- whole trainings
 
-TRAINING = ("--model", "cnn", "--dataset", "digits", "--epochs", "1", "--device", "cpu")
+TRAINING = (
+    "--model",
+    "cnn",
+    "--dataset",
+    "digits",
+    "--max-steps",
+    "4",
+    "--device",
+    "cpu",
+    "--threads",
+    "1",
+    "--no-plot",
+)
 
 
 @pytest.mark.slow("no way to start a training on one machine listens beyond loopback")
@@ -132,7 +144,10 @@ TRAINING = ("--model", "cnn", "--dataset", "digits", "--epochs", "1", "--device"
         ("-m", "launch.local", "--nproc-per-node", "2"),
         ("-m", "trainer"),
         ("-m", "trainer.torchrun", "--nproc-per-node", "2", "--master-port", "0", "-m", "trainer"),
-        ("-c", "from launch import local; local.train(model='cnn', dataset='digits', epochs=1)"),
+        (
+            "-c",
+            "from launch import local; local.train(model='cnn', dataset='digits', max_steps=4, threads=1, plot=False)",
+        ),
     ],
     ids=["one rank", "two ranks", "alone", "torchrun", "notebook"],
 )
