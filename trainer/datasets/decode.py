@@ -7,16 +7,19 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import simplejpeg
 
 from trainer.datasets.crops import Crop
 from trainer.datasets.encoded import LARGEST_BYTES, because, decoded, jpeg_shape, refuse_huge
 from trainer.datasets.resize import Pixels as Pixels
-from trainer.datasets.resize import resized
+from trainer.datasets.resize import resize
+from trainer.datasets.scratch import Scratch
 from trainer.files import read_regular
 
 # Decoding to 1/2, 1/4 or 1/8 saves time; to 7/8 or 3/4 costs more than it saves.
 WORTHWHILE = 2.0
+_whole = Scratch()
 
 
 def read_crop(path: Path, choose: Callable[[int, int], Crop], size: int) -> Pixels:
@@ -30,27 +33,41 @@ def read_crop(path: Path, choose: Callable[[int, int], Crop], size: int) -> Pixe
 
 def crop(data: bytes, choose: Callable[[int, int], Crop], size: int) -> Pixels:
     """(size, size, 3) uint8: the crop that `choose(height, width)` picks, resized.  Raises UnreadableError."""
+    pixels = np.empty((size, size, 3), np.uint8)
+    put_crop(data, choose, pixels)
+    return pixels
+
+
+def put_crop(data: bytes, choose: Callable[[int, int], Crop], to: Pixels) -> None:
+    """Fills `to`, (size, size, 3) without gaps, with what crop() gives.  Raises UnreadableError."""
     try:
-        return _cropped(data, choose, size)
+        _put(data, choose, to)
     except Exception as error:  # Fed with garbage, decoders raise anything: struct.error, SyntaxError, zlib.error, ...
         raise because(error) from error
 
 
-def _cropped(data: bytes, choose: Callable[[int, int], Crop], size: int) -> Pixels:
+def _put(data: bytes, choose: Callable[[int, int], Crop], to: Pixels) -> None:
     shape = jpeg_shape(data)
     if shape is None:
         pixels = decoded(data)
-        return _resized(pixels, choose(*pixels.shape[:2]), size)
+        resize(_cut(pixels, choose(*pixels.shape[:2])), to)
+        return
     height, width = shape
     refuse_huge(height, width)
     part = choose(height, width)
+    size = len(to)
     pixels = simplejpeg.decode_jpeg(
         data,
         min_height=math.ceil(height * size / part.height),
         min_width=math.ceil(width * size / part.width),
         min_factor=WORTHWHILE,
+        buffer=_whole.lend(height * width * 3),
     )
-    return _resized(pixels, _shrunk(part, height, pixels.shape[0]), size)
+    resize(_cut(pixels, _shrunk(part, height, pixels.shape[0])), to)
+
+
+def _cut(pixels: Pixels, part: Crop) -> Pixels:
+    return pixels[part.top : part.top + part.height, part.left : part.left + part.width]
 
 
 def _shrunk(crop: Crop, height: int, decoded_height: int) -> Crop:
@@ -61,7 +78,3 @@ def _shrunk(crop: Crop, height: int, decoded_height: int) -> Crop:
     top, left = round(crop.top * scale), round(crop.left * scale)
     bottom, right = round((crop.top + crop.height) * scale), round((crop.left + crop.width) * scale)
     return Crop(top, left, max(1, bottom - top), max(1, right - left))
-
-
-def _resized(pixels: Pixels, part: Crop, size: int) -> Pixels:
-    return resized(pixels[part.top : part.top + part.height, part.left : part.left + part.width], size)

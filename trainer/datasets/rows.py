@@ -12,10 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer.datasets.decode import crop
+from trainer.datasets.decode import put_crop
 from trainer.datasets.looks import View
 from trainer.datasets.normalisation import Normaliser
-from trainer.datasets.resize import Pixels, mirrored
+from trainer.datasets.resize import Pixels
+from trainer.datasets.scratch import Scratch
+
+_small = Scratch()
 
 
 class Rows(Protocol):
@@ -71,8 +74,9 @@ class FloatRows:
             self._rows = floats.transpose(0, 2, 3, 1)
 
     def put(self, row: int, data: bytes, view: View) -> None:
-        pixels = crop(data, view.choose, self._size)
-        self._normalise.write(mirrored(pixels) if view.mirrored else pixels, self._rows[row])
+        pixels = _small.lend(self._size**2 * 3).reshape(self._size, self._size, 3)
+        put_crop(data, view.choose, pixels)
+        self._normalise.write(pixels, self._rows[row], view.mirrored)
 
     def settle(self) -> dict[int, str]:
         return {}
@@ -92,11 +96,13 @@ class PixelRows:
 
     def __init__(self, pixels: Tensor, flips: Tensor) -> None:
         self.pixels, self.flips = pixels, flips
-        self._pixels: Pixels = pixels.numpy()
+        # Their memory as NumPy's arrays, of which a row is sooner found.
+        self._rows: Pixels = pixels.numpy()
+        self._flips = flips.numpy()
 
     def put(self, row: int, data: bytes, view: View) -> None:
-        self._pixels[row] = crop(data, view.choose, self._pixels.shape[1])
-        self.flips[row] = view.mirrored
+        put_crop(data, view.choose, self._rows[row])
+        self._flips[row] = view.mirrored
 
 
 class ByteRows(PixelRows):
@@ -112,8 +118,8 @@ class ByteRows(PixelRows):
         return {}
 
     def copy(self, row: int, source: int | None) -> None:
-        self._pixels[row] = 0 if source is None else self._pixels[source]
-        self.flips[row] = False if source is None else self.flips[source]
+        self._rows[row] = 0 if source is None else self._rows[source]
+        self._flips[row] = False if source is None else self._flips[source]
 
     def images(self) -> Tensor:
         return unpacked(self.pixels, self.flips, self._normalise, self._device)

@@ -6,7 +6,7 @@ the number of threads or processes nor that of ranks changes what is trained on.
 
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import replace
 from typing import NamedTuple
@@ -32,7 +32,7 @@ from trainer.sizes import side_at
 
 SIDE = 224
 AHEAD = 3  # batches in the making while one is trained on
-CHUNK = 4  # images a thread takes at a time: few, so that a batch is soon whole; not one, for handing over costs
+CHUNK = 4  # images a thread takes at a time, or more: few, so that a batch is soon whole, for handing over costs
 
 
 class Wanted(NamedTuple):
@@ -52,6 +52,7 @@ class UnfinishedBatch:
 
     def finish(self) -> None:
         """Waits until it is full.  Unreadable images become copies of a readable one that weigh nothing."""
+        wait(self.parts, return_when=FIRST_EXCEPTION)  # waking up once, not for each part
         for part in self.parts:
             part.result()
         self.bad.update(self.rows.settle())
@@ -137,7 +138,8 @@ class StreamingSplit:
         numbers = [image.number for image in images]
         batch = UnfinishedBatch(numbers, self._labels(numbers), self._rows(len(images)))
         rows = range(len(images))
-        chunks = [rows[start : start + CHUNK] for start in rows[::CHUNK]]
+        size = max(CHUNK, len(images) // (2 * self._request.workers))
+        chunks = [rows[start : start + size] for start in rows[::size]]
         batch.parts = [threads.submit(self._fill, batch, images, chunk) for chunk in chunks]
         return batch
 

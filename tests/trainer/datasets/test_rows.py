@@ -14,6 +14,7 @@ from trainer.datasets.looks import View
 from trainer.datasets.normalisation import IMAGENET, Normaliser
 from trainer.datasets.resize import mirrored, resized
 from trainer.datasets.rows import ByteRows, FloatRows, Memory
+from trainer.datasets.scratch import LARGEST_BYTES, Scratch
 
 TASKS = Path("/proc/self/task")
 SIDE, CPU = 16, torch.device("cpu")
@@ -67,6 +68,45 @@ def test_memory_is_lent_again_only_when_no_tensor_is_left_in_it() -> None:
     gc.collect()
     assert memory.lend((2, 3)).ctypes.data == place
     assert memory.lend((3, 3)).shape == (3, 3)
+
+
+def test_an_image_shows_nothing_of_the_larger_one_before_it() -> None:
+    """Both are decoded and resized in the same memory."""
+    large = simplejpeg.encode_jpeg(np.random.default_rng(4).integers(0, 256, (90, 110, 3), dtype=np.uint8))
+    after, alone = (ByteRows(2, SIDE, Normaliser(IMAGENET, SIDE, CPU, True), CPU) for _ in range(2))
+    whole = View(lambda height, width: Crop(0, 0, height, width), False)
+
+    after.put(0, large, whole)
+    after.put(1, JPEG, whole)
+    thread = threading.Thread(target=alone.put, args=(1, JPEG, whole))
+    thread.start()
+    thread.join()
+
+    assert torch.equal(after.pixels[1], alone.pixels[1])
+    assert not torch.equal(after.pixels[0], after.pixels[1])
+
+
+def test_a_thread_has_its_memory_again_and_no_other_thread_has_it() -> None:
+    scratch, others = Scratch(), []
+    mine = scratch.lend(1000)
+    thread = threading.Thread(target=lambda: others.append(scratch.lend(1000)))
+    thread.start()
+    thread.join()
+
+    assert np.shares_memory(mine, scratch.lend(500))
+    assert not np.shares_memory(mine, others[0])
+    assert len(scratch.lend(2000)) == 2000
+    assert not np.shares_memory(scratch.lend(LARGEST_BYTES + 1), scratch.lend(LARGEST_BYTES + 1))
+
+
+@pytest.mark.parametrize(("height", "width"), [(100, 130), (32, 40), (300, 90), (48, 48)])
+def test_resizing_gives_the_pixels_of_torchs_own_function(height: int, width: int) -> None:
+    pixels = np.random.default_rng(1).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    images = torch.from_numpy(pixels)[None].permute(0, 3, 1, 2)
+
+    theirs = torch.nn.functional.interpolate(images, (48, 48), mode="bilinear", antialias=True)
+
+    assert np.array_equal(resized(pixels, 48), theirs[0].permute(1, 2, 0).numpy())
 
 
 @pytest.mark.parametrize(("height", "width"), [(100, 130), (32, 40), (300, 90), (48, 48)])
