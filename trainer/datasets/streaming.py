@@ -32,7 +32,7 @@ from trainer.sizes import side_at
 
 SIDE = 224
 AHEAD = 3  # batches in the making while one is trained on
-CHUNK = 4  # images a thread takes at a time, or more: few, so that a batch is soon whole, for handing over costs
+CHUNK = 4  # images a thread takes at a time, at least: fewer cost more to hand over than they take
 
 
 class Wanted(NamedTuple):
@@ -137,9 +137,7 @@ class StreamingSplit:
     def _start(self, threads: ThreadPoolExecutor, images: list[Wanted]) -> UnfinishedBatch:
         numbers = [image.number for image in images]
         batch = UnfinishedBatch(numbers, self._labels(numbers), self._rows(len(images)))
-        rows = range(len(images))
-        size = max(CHUNK, len(images) // (2 * self._request.workers))
-        chunks = [rows[start : start + size] for start in rows[::size]]
+        chunks = chunks_of(len(images), self._request.workers)
         batch.parts = [threads.submit(self._fill, batch, images, chunk) for chunk in chunks]
         return batch
 
@@ -182,6 +180,12 @@ class StreamingSplit:
         self._bad.update({self._source.shown(numbers[row]): why for row, why in bad.items()})
         refuse_too_many(dict(self._bad), self._request.max_bad_images)
         return Batch(images, labels.to(self._request.device, non_blocking=True))
+
+
+def chunks_of(images: int, threads: int) -> list[range]:
+    """The rows of a batch as threads take them: two chunks each, so that all are busy until it is whole."""
+    rows, size = range(images), max(CHUNK, images // (2 * threads))
+    return [rows[start : start + size] for start in rows[::size]]
 
 
 def stream(request: Request, found: Halves, size: int) -> Data:

@@ -8,7 +8,7 @@ from PIL import Image
 
 from tests.trainer import parts
 from trainer.batches import Batches
-from trainer.datasets import imagefolder, imagenet
+from trainer.datasets import imagefolder, imagenet, streaming
 from trainer.datasets.base import UNREADABLE, Batch, Request
 from trainer.datasets.looks import Looks
 from trainer.datasets.rows import mirror
@@ -143,6 +143,19 @@ def test_mirror_flips_left_to_right_where_told() -> None:
     mirrored = mirror(pixels, torch.tensor([False, True]))
 
     assert mirrored.tolist() == [[[[0, 1, 2], [3, 4, 5]]], [[[9, 10, 11], [6, 7, 8]]]]
+
+
+@pytest.mark.parametrize(("images", "threads", "sizes"), [
+    (64, 2, [16] * 4), (64, 16, [4] * 16), (64, 48, [4] * 16), (10, 2, [4, 4, 2]), (3, 8, [3]),
+    (256, 3, [42] * 6 + [4]),
+])  # fmt: skip
+def test_a_batch_is_handed_out_in_few_pieces_that_keep_every_thread_busy(
+    images: int, threads: int, sizes: list[int]
+) -> None:
+    chunks = streaming.chunks_of(images, threads)
+
+    assert [len(chunk) for chunk in chunks] == sizes
+    assert [row for chunk in chunks for row in chunk] == list(range(images))
 
 
 def test_stopping_early_leaves_no_thread(ask, make_tree) -> None:
