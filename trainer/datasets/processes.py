@@ -8,6 +8,7 @@ Processes are forked from a server that has neither CUDA nor threads, not from t
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import threading
@@ -121,7 +122,7 @@ class _Decoder(Dataset[Decoded]):
 
     def __getitem__(self, task: Task) -> Decoded:
         count, side = len(task.pieces), task.side
-        rows = PixelRows(torch.empty((count, side, side, 3), dtype=torch.uint8), torch.zeros(count, dtype=torch.bool))
+        rows = PixelRows(_shared_bytes(count, side, side, 3), torch.zeros(count, dtype=torch.bool))
         bad: dict[int, str] = {}
         for row, (piece, view) in enumerate(zip(task.pieces, task.looks.views(), strict=True)):
             try:
@@ -129,6 +130,12 @@ class _Decoder(Dataset[Decoded]):
             except UnreadableError as error:
                 bad[row] = str(error)
         return Decoded(rows.pixels, rows.flips, bad)
+
+
+def _shared_bytes(*shape: int) -> Tensor:
+    """uint8 of any content, in memory that is handed over as it is: any other would be copied into such memory."""
+    storage = torch.UntypedStorage._new_shared(math.prod(shape))  # as torch's own collate function has it
+    return torch.empty(0, dtype=torch.uint8).set_(storage).view(shape)
 
 
 def _as_it_is(decoded: Any) -> Any:

@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,6 +20,11 @@ from tests.trainer.datasets.test_streaming import together
 from trainer.batches import Batches
 from trainer.datasets import imagenet, streaming
 from trainer.datasets.base import UNREADABLE, Batch, Request
+from trainer.datasets.crops import middle_crop
+from trainer.datasets.decode import crop
+from trainer.datasets.looks import Looks
+from trainer.datasets.processes import Task, _Decoder
+from trainer.datasets.source import Piece
 from trainer.distributed.sampler import Order, positions
 from trainer.errors import DataError, MachineError
 from trainer.metrics.log import read_records
@@ -52,6 +58,18 @@ def decoders_of(pid: int) -> list[int]:
     """The processes that its fork servers have forked."""
     servers = [child for child in children(pid) if b"forkserver" in Path(f"/proc/{child}/cmdline").read_bytes()]
     return [decoder for server in servers for decoder in children(server)]
+
+
+def test_what_a_process_decodes_is_in_shared_memory_at_once(asked: Request) -> None:
+    """DataLoader would copy it there otherwise."""
+    path = next((asked.data_dir / "train").glob("*/*"))
+
+    decoded = _Decoder()[Task((Piece(str(path)),), Looks(None, range(1)), 8)]
+
+    assert decoded.pixels.is_shared()
+    assert decoded.pixels.shape == (1, 8, 8, 3)
+    assert not decoded.bad
+    assert np.array_equal(decoded.pixels[0].numpy(), crop(path.read_bytes(), middle_crop, 8))
 
 
 @pytest.mark.parametrize("chunk", [64, 3])
