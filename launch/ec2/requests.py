@@ -147,7 +147,7 @@ def security_rules(group: str | FromAnswer) -> list[Request]:
     return [
         groups.inbound(group, [itself], "inbound: only among the nodes"),
         groups.outbound(group, [itself, groups.HTTPS], "outbound: among the nodes, and HTTPS"),
-        groups.nothing_else_out(group),
+        *groups.nothing_else_out(group),
     ]
 
 

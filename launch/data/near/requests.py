@@ -81,7 +81,7 @@ def network(run: Run, near: Near) -> list[Request]:
     """A group that lets nothing in, and HTTPS out."""
     there = near.groups.get(run.id)
     group: str | FromAnswer = there or FromAnswer(GROUP, "GroupId")
-    rules = [groups.outbound(group, [groups.HTTPS], "outbound: HTTPS"), groups.nothing_else_out(group)]
+    rules = [groups.outbound(group, [groups.HTTPS], "outbound: HTTPS"), *groups.nothing_else_out(group)]
     if there:
         return rules
     params = {

@@ -55,7 +55,8 @@ def test_the_instance_is_as_careful_as_a_jobs_node(desk: NearDesk) -> None:
         call for call in desk.account.requests if "SecurityGroup" in call.operation and "Describe" not in str(call)
     ]
     assert [call.operation for call in rules] == ["CreateSecurityGroup", "AuthorizeSecurityGroupEgress",
-                                                  "RevokeSecurityGroupEgress", "DeleteSecurityGroup"]  # fmt: skip
+                                                  "RevokeSecurityGroupEgress", "RevokeSecurityGroupEgress",
+                                                  "DeleteSecurityGroup"]  # fmt: skip
     (opened_port,) = rules[1].params["IpPermissions"]
     assert (opened_port["IpProtocol"], opened_port["FromPort"], opened_port["ToPort"]) == ("tcp", 443, 443)
 
