@@ -127,22 +127,21 @@ def _half_stopped(cluster: Cluster, facts: Facts) -> TrainerError | None:
 
 
 def _of_another(cluster: Cluster, facts: Facts) -> TrainerError | None:
-    """The reason against new nodes in a group, or with a volume, that somebody else has made in the job's name.
+    """The reason against going on with what somebody else has in the job's name, where the caller has nothing.
 
-    Who made a group may let anybody in, at any time, and who made a volume wrote what is on it.  AWS refuses this to
-    launchers by their policy, and not to who administers the account.
+    A launcher may write any name, and the digest of any job.json, into the tags of its own things: these would vouch
+    for its image.  Who made a group may let anybody in, and who made a volume wrote what is on it.
     """
-    fleet = facts.fleet
-    if not facts.owner or len(fleet.living) >= cluster.nodes:
-        return None
-    groups = () if cluster.resolved.options.security_group else fleet.kind("security-group")
-    other = next((one for one in (*groups, *fleet.shared_volumes) if one.owner not in ("", facts.owner)), None)
-    if other is None:
+    fleet, me = facts.fleet, facts.owner
+    nodes = [("node", node.id, node.owner) for node in fleet.living]
+    things = [*nodes, *((one.kind, one.id, one.owner) for one in fleet.resources)]
+    kind, name, owner = next((thing for thing in things if thing[2] not in ("", me)), ("", "", ""))
+    if not (me and owner):
         return None
     stop = command("stop", cluster.job, cluster.region)
     return SettingsError(
-        f"{other.kind} {other.id} of job {cluster.job} was made by {other.owner}, who could read or change what its "
-        f"nodes train on; choose another --job-name, or, if that was you, remove the job first with {stop}"
+        f"{kind} {name} of job {cluster.job} is {owner}'s, and only who started a job goes on with it; choose another "
+        f"--job-name.  If that was you, in another session of a role, remove the job first: {stop}"
     )
 
 

@@ -107,6 +107,7 @@ def node(instance: Mapping[str, Any]) -> Node:
         usd_per_hour=read_usd(tags.get(HOURLY_TAG)),
         usd_once=read_usd(tags.get(ONCE_TAG)) or 0.0,
         started=read_time(tags.get(STARTED_TAG)),
+        owner=tags.get(OWNER_TAG, ""),
     )
 
 

@@ -38,6 +38,7 @@ class Node:
     usd_per_hour: float | None = None  # on demand, by its tag
     usd_once: float = 0.0  # what its start cost, by its tag
     started: datetime | None = None  # when the job was started, from the tag: tells two starts of a job apart
+    owner: str = ""  # aws:userid of who started it, by its tag
 
     @property
     def lives(self) -> bool:

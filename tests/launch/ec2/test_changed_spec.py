@@ -1,14 +1,19 @@
 """job.json lies in a bucket that launchers share: who rewrites another's starts no node of that job with it."""
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from launch.core.errors import AwsError, Ended
+from launch.core.names import tags
+from launch.ec2.names import SPEC_TAG
+from launch.ec2.vouched import digest
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME
 from tests.launch.ec2.world import Stage, idle
+from trainer.errors import SettingsError
 
 SPEC = f"jobs/{NAME}/job.json"
 THEIRS = {
@@ -100,6 +105,40 @@ def test_where_nothing_is_left_the_image_is_looked_up_and_not_taken_from_job_jso
 
     assert stage.account.s3(SPEC)["image"] == ours["image"]  # type: ignore[index]
     assert len(stage.account.asked("RunInstances")) == 2
+
+
+@pytest.mark.parametrize("thing", ["placement group", "machine"])
+def test_what_another_launcher_made_in_the_jobs_name_vouches_for_nothing(thing: str, stage: Stage) -> None:
+    """A launcher may write any job, and any digest, into the tags of its own things: here those of its own job.json."""
+    stage.where = {"detach": True}
+    stage.launch()
+    nodes = [node.id for node in stage.account.nodes]
+    stage.stop()
+    for node in nodes:
+        stage.account.forget(node)  # as EC2 does within an hour
+    ours = stage.account.s3(SPEC)
+    assert ours is not None
+    stage.account.put_json(SPEC, {**{key: ours[key] for key in ours if key != "ended"}, "image": THEIRS["image"]})
+    spec = stage.account.s3(SPEC)
+    assert spec is not None
+    now = datetime.now(UTC)
+    named = [*tags(NAME, stage.account.bucket, now, now + timedelta(hours=9), "AIDAYOU"),
+             {"Key": SPEC_TAG, "Value": digest(spec)}]  # fmt: skip
+    if thing == "machine":
+        theirs = {"ImageId": stage.account.ami, "InstanceType": "g5.2xlarge", "MinCount": 1, "MaxCount": 1,
+                  "TagSpecifications": [{"ResourceType": "instance", "Tags": named}]}  # fmt: skip
+        stage.aws.call("ec2", "RunInstances", theirs)
+    else:
+        theirs = {"GroupName": "theirs", "Strategy": "cluster",
+                  "TagSpecifications": [{"ResourceType": "placement-group", "Tags": named}]}  # fmt: skip
+        stage.aws.call("ec2", "CreatePlacementGroup", theirs)
+    before = len(stage.account.asked("RunInstances"))
+
+    with pytest.raises(SettingsError, match=r"AIDAYOU's, and only who started a job goes on with it; .* --job-name"):
+        stage.launch()
+
+    assert len(stage.account.asked("RunInstances")) == before
+    assert stage.account.s3(SPEC) == spec
 
 
 def test_an_unchanged_one_still_keeps_the_image_of_the_first_start(stage: Stage) -> None:

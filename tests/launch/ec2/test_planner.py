@@ -20,7 +20,7 @@ from launch.core.published import Content
 from launch.core.quotas import needs_in
 from launch.ec2.backend import BACKEND
 from launch.ec2.facts import Reservation, Snapshot
-from launch.ec2.fleet import Fleet, Resource
+from launch.ec2.fleet import Fleet, Node, Resource
 from launch.ec2.machines import user_data
 from launch.ec2.planner import Launch
 from launch.ec2.requests import spec
@@ -393,14 +393,21 @@ def test_a_group_that_is_there_is_taken_again() -> None:
 @pytest.mark.parametrize("owner", ["AIDAME", "AIDAYOU", ""])
 @pytest.mark.parametrize(
     "thing",
-    [Resource("security-group", "sg-1", NAME), Resource("volume", "vol-1", NAME, volume_type="io2", zone="us-east-1b")],
+    [
+        Resource("security-group", "sg-1", NAME),
+        Resource("volume", "vol-1", NAME, volume_type="io2", zone="us-east-1b"),
+        Resource("placement-group", "pg-1", NAME),
+        node(0),
+    ],
+    ids=lambda thing: thing.id,
 )
-def test_no_node_starts_with_what_another_made_in_the_jobs_name(thing: Resource, owner: str) -> None:
+def test_nobody_goes_on_with_what_another_made_in_the_jobs_name(thing: Resource | Node, owner: str) -> None:
     """Who made a group may let anybody in.  AWS refuses it to launchers, and not to an administrator who launches."""
-    fleet = replace(FACTS.fleet, resources=(replace(thing, owner=owner),))
+    theirs = replace(thing, owner=owner)
+    fleet = Fleet((theirs,)) if isinstance(theirs, Node) else Fleet(resources=(theirs,))
     made = plan(replace(FACTS, fleet=fleet, owner="AIDAME"))
     if owner == "AIDAYOU":
-        assert re.search(f"{thing.id} of job {NAME} was made by AIDAYOU, .*--job-name", str(made.problem))
+        assert re.search(f"{thing.id} of job {NAME} is AIDAYOU's, .* --job-name", str(made.problem))
     else:
         assert made.problem is None
 
