@@ -9,7 +9,7 @@ from pathlib import Path
 
 from launch.core.errors import NotSetUp
 from launch.core.job import Job
-from launch.core.names import STARTED_TAG, TIME, Folder, bucket_of
+from launch.core.names import OWNER_TAG, STARTED_TAG, TIME, Folder, bucket_of
 from launch.core.plan import Plan, Request, put_once
 from launch.core.pricelist import no_price
 from launch.core.sent import edited
@@ -69,7 +69,13 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
         quotes=tuple(explain.quote_of(job.train, resolved.on(instance), facts) for instance in resolved.instances),
         not_counted=explain.not_counted(resolved),
         warnings=explain.warnings(resolved, facts, image, job.train),
-        problems=(*facts.problems, *problems, *_differences(job, resolved, running), *_too_expensive(resolved, facts)),
+        problems=(
+            *facts.problems,
+            *problems,
+            *_strange(facts),
+            *_differences(job, resolved, running),
+            *_too_expensive(resolved, facts),
+        ),
         arguments=way.arguments(description),
         later=_later(resolved, description),
     )
@@ -95,6 +101,20 @@ def _later(resolved: Resolved, description: Description) -> tuple[tuple[str, tup
         return ()
     model, token = f"{description.output}/{name}/output/model.tar.gz", description.tags[STARTED_TAG]
     return ((register.HEADING, register.requests(group, name, description.region, model, token)),)
+
+
+def _strange(facts: Facts) -> tuple[TrainerError, ...]:
+    """Why the running start is not the caller's, if so: a launcher may write any job into the tags of its own."""
+    running = facts.running
+    owner = "" if running is None else running.tags.get(OWNER_TAG, "")
+    if running is None or not facts.owner or owner in ("", facts.owner):
+        return ()
+    return (
+        SettingsError(
+            f"{running.name} is running, and is {owner}'s: its result would be no result of yours; choose another "
+            "--job-name."
+        ),
+    )
 
 
 def _differences(

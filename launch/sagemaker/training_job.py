@@ -118,9 +118,9 @@ class TrainingJob:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The trainer's hyperparameters, without those that SageMaker's SDK adds."""
+        """The trainer's hyperparameters, without those that SageMaker's SDK adds; what is no JSON stays a text."""
         own = {name: text for name, text in self.hyperparameters.items() if not name.startswith("sagemaker_")}
-        return {name: json.loads(text) for name, text in own.items()}
+        return {name: _value(text) for name, text in own.items()}
 
     @property
     def usd_per_hour(self) -> float:
@@ -160,6 +160,14 @@ class TrainingJob:
         """USD so far.  What spot saves is part of billed_s, which SageMaker reports at the end."""
         hours = self.billed(now).total_seconds() / 3600 + self.pool_s / 3600
         return self.usd_per_hour * hours
+
+
+def _value(text: str) -> Any:
+    """A hyperparameter's: anybody may have started the job."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def read_training_job(described: Mapping[str, Any], tags: Mapping[str, str], region: str) -> TrainingJob:

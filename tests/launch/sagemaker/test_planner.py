@@ -170,6 +170,20 @@ def test_a_job_that_runs_is_left_alone() -> None:
     assert made.title.endswith(f"already running as {NAME}--2; nothing to start")
 
 
+@pytest.mark.parametrize(("owner", "is_refused"), [("AIDAME", False), ("", False), ("AIDAYOU", True)])
+def test_what_another_started_in_the_jobs_name_is_not_taken_for_the_job(owner: str, is_refused: bool) -> None:
+    """A launcher may write any job into the tags of its own, and its result would be fetched as the caller's."""
+    made = plan(replace(running(tags={"aws-ddp-toolkit:owner": owner}), owner="AIDAME"))
+    assert [str(problem) for problem in made.problems] == is_refused * [
+        f"{NAME}--2 is running, and is AIDAYOU's: its result would be no result of yours; choose another --job-name."
+    ]
+
+
+@pytest.mark.parametrize("text", ["{", "NaN'", "[" * 100_000, '"x"'])
+def test_settings_that_nobody_can_read_stop_no_plan(text: str) -> None:
+    assert len(plan(running(hyperparameters={"epochs": text})).problems) == 1
+
+
 @pytest.mark.parametrize(
     "changes", [{"nodes": 2}, {"instance_type": "ml.g5.12xlarge"}, {"is_spot": True}, {"hyperparameters": {}}]
 )
