@@ -3,9 +3,11 @@
 import hashlib
 import io
 import json
+import os
 import re
 import signal
 import subprocess
+import sys
 import tarfile
 import time
 from dataclasses import replace
@@ -134,6 +136,27 @@ def test_code_that_is_not_what_was_sent_is_not_run(tmp_path: Path) -> None:
     assert (end["code"], end["step"]) == (4, "code")
     assert "is not what was sent" in end["reason"]
     assert not (tmp_path / "work/code").exists()
+
+
+def test_a_stop_is_obeyed_while_a_report_hangs(tmp_path: Path) -> None:
+    """The service has 90 seconds to say how it ended; a copy that gets no answer may take ten minutes."""
+    hangs = f"""
+if [[ "$3" = */progress.json ]] && grep -q '"step": "publish"' "$3"; then echo $$ >"{tmp_path}/hangs"; exec sleep 600; fi
+exec "{sys.executable}" -S "{tmp_path}/aws.py" "$@"
+"""
+    machine = boot(tmp_path, DONE, programs={"aws": hangs})
+    started, until = machine.start(user_data(code_of(DONE))), time.monotonic() + 20
+    try:
+        while not (tmp_path / "hangs").exists() or not (tmp_path / "hangs").read_text():
+            assert time.monotonic() < until, machine.log
+            time.sleep(0.02)
+        started.send_signal(signal.SIGTERM)
+        started.wait(10)
+    finally:
+        os.kill(int((tmp_path / "hangs").read_text()), signal.SIGKILL)
+        started.kill()
+    assert (machine.end["code"], machine.end["step"]) == (143, "publish")
+    assert machine.calls[-1] == "shutdown -h now"
 
 
 @pytest.mark.slow("what is known of an unfinished snapshot goes from one publishing instance to the next")
