@@ -141,7 +141,10 @@ def test_code_that_is_not_what_was_sent_is_not_run(tmp_path: Path) -> None:
 def test_a_stop_is_obeyed_while_a_report_hangs(tmp_path: Path) -> None:
     """The service has 90 seconds to say how it ended; a copy that gets no answer may take ten minutes."""
     hangs = f"""
-if [[ "$3" = */progress.json ]] && grep -q '"step": "publish"' "$3"; then echo $$ >"{tmp_path}/hangs"; exec sleep 600; fi
+if [[ "$3" = */progress.json ]] && grep -q '"step": "publish"' "$3"; then
+    echo $$ >"{tmp_path}/hangs"
+    exec sleep 600
+fi
 exec "{sys.executable}" -S "{tmp_path}/aws.py" "$@"
 """
     machine = boot(tmp_path, DONE, programs={"aws": hangs})
