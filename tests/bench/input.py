@@ -3,7 +3,8 @@
     python -m tests.bench.input FOLDER
 
 FOLDER has train/ with a folder of JPEGs for each class.  They are read as they are, and again from copies whose shorter
-side is 256 pixels: random crops resized to 224, mirrored, normalised, as float32, in batches of 64.  Every arm runs in
+side is 256 pixels, which the trainer has in shards of its own: random crops resized to 224, mirrored, normalised, as
+float32, in batches of 64.  The bare arms make the trainer's own calls, in one thread.  Every arm runs in
 a process of its own, or in --ranks of them at once, in turn, ROUNDS times; medians are shown.  The seconds are those of
 the process and of all its children, in one epoch after another that warms up; libraries that are not installed are
 named and left out.
@@ -24,6 +25,7 @@ from PIL import Image
 
 TICKS = os.sysconf("SC_CLK_TCK")
 SHORTER, QUALITY = 256, 90
+SHARDS = "shards"  # the folder of them beside train/
 
 
 def main() -> None:
@@ -44,6 +46,7 @@ def main() -> None:
         raw, small = Path(temporary, "raw"), Path(temporary, "small")
         link(asked.folder, raw, asked.images)
         shrink(raw, small)
+        prepare(small)
         for title, root in (("files as they are", raw), (f"files of {SHORTER} px", small)):
             compare(title, root, asked)
 
@@ -75,6 +78,12 @@ def shrink(source: Path, to: Path) -> None:
             small = image.convert("RGB").resize(sides, Image.Resampling.LANCZOS)
         small.save(place, "JPEG", quality=QUALITY, optimize=True)
         made[original] = place
+
+
+def prepare(root: Path) -> None:
+    """The same files in the trainer's shards, byte by byte, beside them."""
+    into = [str(root), str(root / SHARDS), "--no-resize"]
+    subprocess.run([sys.executable, "-m", "trainer.prepare", *into], check=True, stdout=subprocess.DEVNULL)
 
 
 def compare(title: str, root: Path, asked: argparse.Namespace) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from tests.bench.input import SHARDS
+
 BATCH, SIDE = 64, 224
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 Epoch = Callable[[], Iterator[Any]]
@@ -144,7 +146,7 @@ def dali_cpu(root: Path, workers: int) -> Epoch:
     return epoch
 
 
-def _bare(root: Path, resize: Callable[[Any], Any]) -> Epoch:
+def _bare(root: Path, resize: Callable[[Any, Any], Any]) -> Epoch:
     import numpy as np
     import simplejpeg
 
@@ -155,6 +157,8 @@ def _bare(root: Path, resize: Callable[[Any], Any]) -> Epoch:
     paths = sorted((root / "train").glob("*/*"))
     draws = draw(Order(len(paths), 0, 0), range(len(paths)))
     whole = len(paths) // BATCH * BATCH
+    # Memory that is used again, as the trainer has it: for the largest image, and for what is made of it.
+    decoded, made = np.empty(2**26, np.uint8), np.empty((SIDE, SIDE, 3), np.uint8)
 
     def epoch() -> Iterator[Any]:
         for path, numbers in zip(paths[:whole], draws, strict=False):
@@ -163,10 +167,10 @@ def _bare(root: Path, resize: Callable[[Any], Any]) -> Epoch:
             part = random_crop(height, width, numbers[PHILOX_BLOCK:])
             pixels = simplejpeg.decode_jpeg(
                 data, min_height=height * SIDE // part.height, min_width=width * SIDE // part.width,
-                min_factor=WORTHWHILE,
+                min_factor=WORTHWHILE, buffer=decoded,
             )  # fmt: skip
             top, left, high, wide = (side * pixels.shape[0] // height for side in part)
-            resize(np.ascontiguousarray(pixels[top : top + high, left : left + wide]))
+            resize(pixels[top : top + high, left : left + wide], made)
         yield from [None] * (whole // BATCH)
 
     return epoch
@@ -177,18 +181,18 @@ def bare_opencv(root: Path, workers: int) -> Epoch:
     import cv2
 
     cv2.setNumThreads(1)
-    return _bare(root, lambda pixels: cv2.resize(pixels, (SIDE, SIDE), interpolation=cv2.INTER_LINEAR))
+    return _bare(root, lambda pixels, to: cv2.resize(pixels, (SIDE, SIDE), dst=to, interpolation=cv2.INTER_LINEAR))
 
 
 def bare_torch(root: Path, workers: int) -> Epoch:
-    """simplejpeg, then torch's antialiased filter: one thread, bytes, not mirrored."""
-    from trainer.datasets.resize import resized
+    """simplejpeg, then torch's antialiased filter, as the trainer calls them: one thread, bytes, not mirrored."""
+    from trainer.datasets.resize import resize
 
-    return _bare(root, lambda pixels: resized(pixels, SIDE))
+    return _bare(root, resize)
 
 
-def _split(root: Path, workers: int) -> Any:
-    """The trainer's own images for training, read with its default memory format."""
+def split(root: Path, workers: int, **settings: Any) -> Any:
+    """The trainer's own images for training, from shards where there are any, in its default memory format."""
     import tempfile
 
     from trainer.config import TrainConfig
@@ -197,8 +201,9 @@ def _split(root: Path, workers: int) -> Any:
     from trainer.distributed.session import Session
     from trainer.training import data_request
 
-    cache = Path(tempfile.mkdtemp(dir=root))
-    config = TrainConfig(dataset="imagenet", data_dir=root, workers=workers, cache_dir=cache)
+    cache, shards = Path(tempfile.mkdtemp(dir=root)), root / SHARDS
+    folder = shards if shards.is_dir() else root
+    config = TrainConfig(dataset="imagenet", data_dir=folder, workers=workers, cache_dir=cache, **settings)
     session = Session(Ranks(), torch.device("cpu"), timeout_s=60)
     return imagenet.load(data_request(config, session, channels_last=True)).train
 
@@ -212,52 +217,40 @@ def _epoch_of(train: Any) -> Epoch:
 
 def ours(root: Path, workers: int) -> Epoch:
     """The trainer on a CPU."""
-    return _epoch_of(_split(root, workers))
+    return _epoch_of(split(root, workers))
 
 
 def ours_for_gpu(root: Path, workers: int) -> Epoch:
-    """What the CPU does where the device is a GPU, which mirrors and normalises itself: batches of bytes."""
-    from trainer.datasets.rows import ByteRows
+    """What threads do where the device is a GPU, which mirrors and normalises itself: batches of bytes.
+
+    Their memory is lent again, as torch lends a GPU's pinned memory.
+    """
+    from trainer.datasets.rows import ByteRows, Memory
+
+    memory = Memory()
 
     class Bytes(ByteRows):
+        def __init__(self, count: int) -> None:
+            super().__init__(count, SIDE, train._normalise, torch.device("cpu"))
+            floats = torch.from_numpy(memory.lend((count * SIDE * SIDE * 3 // 4,)))
+            self.pixels = floats.view(torch.uint8).view(count, SIDE, SIDE, 3)
+            self._rows = self.pixels.numpy()
+
         def images(self) -> torch.Tensor:
             return self.pixels
 
-    train = _split(root, workers)
-    train._rows = lambda count: Bytes(count, SIDE, train._normalise, torch.device("cpu"))
+    train = split(root, workers)
+    train._rows = Bytes
     return _epoch_of(train)
 
 
-def ours_in_processes(root: Path, workers: int) -> Epoch:
-    """The same decoding in the processes of a DataLoader, which is how torch would have it."""
-    import numpy as np
-    from torch.utils.data import Dataset
+def ours_by_processes(root: Path, workers: int) -> Epoch:
+    """What processes do for a GPU, and this one to gather it: batches of bytes, in shared memory."""
+    from trainer.datasets import streaming
 
-    from trainer.datasets.looks import Looks
-    from trainer.datasets.normalisation import IMAGENET, Normaliser
-    from trainer.datasets.rows import FloatRows, Memory
-    from trainer.distributed.sampler import Order
-
-    paths = sorted((root / "train").glob("*/*"))
-    normalise = Normaliser(IMAGENET, SIDE, torch.device("cpu"), channels_last=True)
-
-    class Batches(Dataset[Any]):
-        def __len__(self) -> int:
-            return len(paths) // BATCH
-
-        def __getitem__(self, number: int) -> Any:
-            rows = FloatRows(BATCH, SIDE, normalise, Memory(), channels_last=True)
-            places = range(number * BATCH, (number + 1) * BATCH)
-            for row, (place, view) in enumerate(
-                zip(places, Looks(Order(len(paths), 0, 0), places).views(), strict=True)
-            ):
-                rows.put(row, paths[place].read_bytes(), view)
-            return rows.images(), np.zeros(BATCH)
-
-    from torch.utils.data import DataLoader
-
-    loader = DataLoader(Batches(), None, shuffle=True, num_workers=workers, persistent_workers=workers > 0)
-    return lambda: iter(loader)
+    train = split(root, workers, worker_kind="processes")
+    streaming.gathered = lambda parts, *_: ([part.pixels for part in parts], {})
+    return _epoch_of(train)
 
 
 ARMS: dict[str, Callable[[Path, int], Epoch]] = {
@@ -269,6 +262,6 @@ ARMS: dict[str, Callable[[Path, int], Epoch]] = {
     "bare: simplejpeg, OpenCV": bare_opencv,
     "bare: simplejpeg, torch": bare_torch,
     "ours, bytes for a GPU": ours_for_gpu,
-    "ours in processes": ours_in_processes,
+    "ours, bytes, by processes": ours_by_processes,
     "ours": ours,
 }
