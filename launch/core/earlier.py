@@ -17,8 +17,14 @@ from trainer.contract import CHECKPOINTS
 from trainer.errors import SettingsError, one_line
 
 NOT_KNOWN = "not known: a script says nothing of its time before it has run; tell it with --expected-hours"
-# The options beside machines that a script's time depends on: its processes on each of them, and its data.
-COUNTING = ("nproc_per_node", "distribution", "input_mode", "data", "data_volume", "data_s3", "data_snapshot")
+# The options beside machines that a script's time depends on: its processes on each of them, its data, what it finds in
+# its environment, and the network between its nodes; the last two lines are Slurm's.
+COUNTING = (
+    "nproc_per_node", "distribution", "input_mode", "data", "data_volume", "data_s3", "data_snapshot",
+    "environment", "image", "ami", "efa", "placement_group", "encrypt_traffic", "profiler",
+    "gres", "cpus_per_task", "mem", "constraint", "nodelist", "exclusive", "sbatch",
+    "launcher", "setup", "container_image", "container_edf",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,8 @@ def setting_in(spec: Mapping[str, Any]) -> Setting | None:
         where = spec["where"]
         types = where["instance_type"]
         names = types.split(",") if isinstance(types, str) else types
+        if type(where["nodes"]) is not int or not all(isinstance(name, str) for name in names):
+            return None
         machines = f"{where['nodes']} x {names[0]}" if len(names) == 1 else ""
         found = setting_of(training_from(spec["train"]), machines, where)
     except (SettingsError, AttributeError, IndexError, KeyError, TypeError, ValueError):
@@ -62,10 +70,10 @@ def setting_in(spec: Mapping[str, Any]) -> Setting | None:
     return found if found.digest else None
 
 
-def told(quote: Quote, train: Training, now: Setting, earlier: Sequence[Earlier]) -> Quote:
+def told(quote: Quote, train: Training, now: Setting, earlier: Sequence[Earlier], *, has_wait: bool = False) -> Quote:
     """`quote` with the time of a script, as its user or an earlier job tells; our trainer's is forecast, and stays.
 
-    earlier: the newest first.
+    earlier: the newest first; has_wait: whether their times begin with a wait for machines, which nobody pays.
     """
     if train.told_s is not None:
         return replace(quote, told_s=train.told_s)
@@ -79,10 +87,11 @@ def told(quote: Quote, train: Training, now: Setting, earlier: Sequence[Earlier]
         why = f"not known: {closest.job} took {took} with {' and '.join(differences)}; tell it with --expected-hours"
         return replace(quote, why_unknown=why)
     notes = quote.notes
-    if quote.most_s is not None and closest.seconds > quote.most_s:
+    if quote.most_s is not None and closest.seconds > quote.most_s and not has_wait:
         notes = (*notes, f"{closest.job} took longer than this job's time limit; raise it")
-    by = f"as {closest.job} took, the same source and arguments on {now.machines}"
-    return replace(quote, told_s=closest.seconds, told_by=by, notes=notes)
+    wait = " with its wait for instances" if has_wait else ""
+    by = f"as {closest.job} took{wait}, the same source and arguments on {now.machines}"
+    return replace(quote, told_s=closest.seconds, told_by=by, told_has_wait=has_wait, notes=notes)
 
 
 def _differences(then: Setting, now: Setting) -> list[str]:

@@ -25,7 +25,8 @@ class Quote:
 
     usd_per_hour: what all nodes with their disks cost now on `market`; on_demand_usd_per_hour: without spot.
     once_usd: what their start costs beside that; expected_usd, expected_s: from the forecast, or from told_s, the time
-    that the user tells, or an earlier job, which told_by names; most_usd, most_s: when the time limit ends the job.
+    that the user tells, or an earlier job, which told_by names; told_has_wait:
+    whether that time has one in it that is not paid for; most_usd, most_s: when the time limit ends the job.
     forecast: what the expectation comes from; why_unknown: why there is none.  notes: sentences under the price.
     """
 
@@ -41,6 +42,7 @@ class Quote:
     once_usd: float = 0.0
     told_s: float | None = None
     told_by: str = ""
+    told_has_wait: bool = False
     notes: tuple[str, ...] = ()
 
     @property
@@ -58,8 +60,8 @@ class Quote:
 
     @property
     def expected_is_bound(self) -> bool:
-        """Whether expected_usd is that upper bound."""
-        return self.expected_usd is not None and self.usd_per_hour is None
+        """Whether expected_usd is an upper bound: that one, or that of a time with a wait in it."""
+        return self.expected_usd is not None and (self.usd_per_hour is None or self.told_has_wait)
 
     def as_json(self) -> dict[str, Any]:
         guess = self.forecast

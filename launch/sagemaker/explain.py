@@ -145,7 +145,7 @@ def quote_of(train: Training, resolved: Resolved, facts: Facts) -> Quote:
         notes=tuple(notes),
     )
     setting = earlier.setting_of(train, f"{options.nodes} x {resolved.type}", options.model_dump(mode="json"))
-    return earlier.told(quote, train, setting, facts.earlier)
+    return earlier.told(quote, train, setting, facts.earlier, has_wait=True)
 
 
 def not_counted(resolved: Resolved) -> str:

@@ -1,6 +1,7 @@
 """A job's folder as it is on disk.  Reads only."""
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -18,7 +19,7 @@ from trainer.files import read_json
 
 # What we write into a job's folder ourselves.
 OURS = {ARCHIVE, EDF, LOG, METRICS, OUTCOME, SCRIPT, SPEC, STARTS, STOP, WORK}
-MOST_READ = 3  # jobs
+MOST_LOOKED_AT, MOST_READ = 50, 3  # jobs
 MOST_NAMED = 50  # files
 
 
@@ -117,23 +118,36 @@ def earlier_jobs(train: Training, job: str, cwd: Path) -> tuple[Earlier, ...]:
     if not train.digest:
         return ()
     names = are_default((path.parent.name for path in cwd.glob(f"runs/*/{SPEC}")), train.label)
-    found = (_earlier_job(name, cwd / "runs" / name, train) for name in names if name != job)
+    found = (_earlier_job(name, cwd / "runs" / name, train) for name in names[: MOST_LOOKED_AT + 1] if name != job)
     return tuple(islice((one for one in found if one is not None), MOST_READ))
 
 
 def _earlier_job(name: str, path: Path, train: Training) -> Earlier | None:
-    folder, ended, setting = read_folder(path), outcome.read(path), setting_in(_spec(path))
-    if ended is None or not ended.seconds or setting is None or not is_same_script(setting, train):
+    """A job that was done in one start; None for any other, and for one that cannot be read."""
+    try:
+        ended, setting = outcome.read(path), setting_in(_spec(path))
+        if ended is None or ended.state != "done" or not ended.seconds:
+            return None
+        if setting is None or not is_same_script(setting, train):
+            return None
+        if [start["then"] for start in _read_starts(path / STARTS)] != ["done"]:
+            return None
+        kept = tuple(islice(_files(path), MOST_NAMED))
+    except OSError:
         return None
-    if [start["then"] for start in folder.starts] != ["done"]:
-        return None
-    kept = (file.relative_to(path).as_posix() for file in _files(path) if file.is_file())
-    return Earlier(name, setting, ended.seconds, tuple(islice(kept, MOST_NAMED)))
+    return Earlier(name, setting, max(0.0, ended.seconds), kept)
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """What a script has put into its run folder; not the packages that were installed there."""
-    for path in sorted(folder.iterdir()):
-        if path.name not in OURS and not path.name.startswith("."):  # .in-use is ours
-            yield path
-            yield from sorted(path.rglob("*"))
+def _files(folder: Path) -> Iterator[str]:
+    """The names of files that a script has put into its run folder; not the packages that were installed there.
+
+    As they are found: there may be millions.
+    """
+    for top, folders, files in os.walk(folder):
+        if Path(top) == folder:  # .in-use is ours
+            folders[:], files = (
+                [name for name in names if name not in OURS and not name.startswith(".")] for names in (folders, files)
+            )
+        folders.sort()
+        for name in sorted(files):
+            yield (Path(top) / name).relative_to(folder).as_posix()

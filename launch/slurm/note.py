@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from launch.core.earlier import COUNTING
 from launch.slurm.backend import BACKEND
 from launch.slurm.names import SPEC
 from launch.slurm.script import ResolvedJob
@@ -22,7 +23,8 @@ def where(job: ResolvedJob) -> dict[str, object]:
     of_type = f"{options.gpu_type} " if options.gpu_type else ""
     each = f"{gpus} {of_type}GPU{'s' * (gpus != 1)}" if gpus else "no GPU"
     kind = f"{each} in {options.partition or 'the default partition'}"
-    return {"nodes": options.nodes, "instance_type": [kind], "nproc_per_node": job.processes}
+    counting = options.model_dump(mode="json", include=set(COUNTING))
+    return {**counting, "nodes": options.nodes, "instance_type": [kind], "nproc_per_node": job.processes}
 
 
 def note(folder: Path, name: str, ids: Sequence[str], **more: object) -> None:

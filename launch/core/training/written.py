@@ -12,10 +12,16 @@ from trainer.errors import SettingsError
 from trainer.script.config import parse
 from trainer.settings import flags
 
+# No launcher writes them: they would end this program, or read a file of its user's.
+NO_SETTINGS = ("--help", "--version", "--config")
+
 
 def training_from(words: Sequence[str]) -> Training:
     """The training whose `words` these are.  Raises SettingsError if another version wrote them, or somebody else."""
     entry, rest = tuple(words[:2]), list(words[2:])
+    settings = [str(word) for word in (rest[: rest.index("--")] if "--" in rest else rest)]
+    if any(word.partition("=")[0] in NO_SETTINGS or word.startswith("-h") for word in settings):
+        raise SettingsError("job.json holds a command that no launcher writes.")
     if entry == SCRIPT:
         return script_of(parse(rest))
     if entry != ENTRY:

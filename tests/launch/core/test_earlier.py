@@ -108,6 +108,16 @@ def test_a_time_limit_below_what_the_earlier_job_took_is_said() -> None:
     assert told(QUOTE, SCRIPT, NOW, [job()]).notes == ()
 
 
+def test_a_time_with_a_wait_in_it_bounds_the_price_and_says_nothing_of_the_limit() -> None:
+    found = told(replace(QUOTE, most_s=3600), SCRIPT, NOW, [job()], has_wait=True)
+
+    assert dict(price_lines([found]))["  expected"] == (
+        "at most 2.40 USD in 1.2 h: as train-20261121-101500 took with its wait for instances, the same source and "
+        "arguments on 2 x g5.2xlarge"
+    )
+    assert found.notes == ()
+
+
 def test_a_restart_is_told_by_what_the_newest_job_kept() -> None:
     by_kit = job(kept=("checkpoints/step-0000000100-0123456789abcdef.pt",))
 
@@ -164,7 +174,10 @@ def test_on_sagemaker_a_job_of_the_same_words_is_the_same(script: Script) -> Non
     facts = replace(sagemaker.FACTS, earlier=(written(plan(sagemaker.FACTS)),))
 
     assert plan(facts).quotes[0].expected_s == 4320
+    assert plan(facts).quotes[0].expected_is_bound
     assert "with other machines (2 x ml.g5.2xlarge)" in plan(facts, nodes=1).quotes[0].why_unknown
+    assert "with other settings" in plan(facts, environment="EPOCHS=9").quotes[0].why_unknown
+    assert "with other settings" in plan(facts, encrypt_traffic=True).quotes[0].why_unknown
 
 
 def test_on_slurm_a_job_of_the_same_words_is_the_same(script: Script) -> None:
@@ -184,6 +197,8 @@ def test_on_slurm_a_job_of_the_same_words_is_the_same(script: Script) -> None:
 
     assert plan(before).quotes[0].expected_s == 4320
     assert "with other machines (2 x 1 GPU in the default partition)" in plan(before, nodes=1).quotes[0].why_unknown
+    assert "with other settings" in plan(before, cpus_per_task=2).quotes[0].why_unknown
+    assert "with other settings" in plan(before, setup="export EPOCHS=9").quotes[0].why_unknown
     assert plan().quotes[0].why_unknown.startswith("not known: a script says nothing")
 
 
@@ -202,10 +217,24 @@ def test_a_jobs_setting_is_read_from_its_job_json_as_it_was_planned() -> None:
 
 @pytest.mark.parametrize(
     "damaged",
-    [{}, {"train": 1, "where": {}}, spec() | {"train": ["-m", "trainer"]}, spec(nodes=2) | {"where": []}],
+    [
+        {},
+        {"train": 1, "where": {}},
+        spec() | {"train": ["-m", "trainer"]},
+        spec(nodes=2) | {"where": []},
+        spec(nodes=["x"]),
+        spec(instance_type=[["x"]]),
+        *(
+            spec() | {"train": ["-m", "trainer.script", *words]}
+            for words in (["--help"], ["-h"], ["-help"], ["--run-dir", "r", "--version"], ["--config=c", "--", "t.py"])
+        ),
+    ],
 )
-def test_a_job_json_that_tells_of_no_script_is_passed_over(damaged: dict[str, Any]) -> None:
+def test_a_job_json_that_tells_of_no_script_is_passed_over(
+    damaged: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert setting_in(damaged) is None
+    assert capsys.readouterr().out == ""  # --help ends a program
 
 
 def test_jobs_that_were_done_in_one_go_are_found_in_the_bucket_the_newest_first(account: Account, aws: Aws) -> None:
@@ -256,6 +285,10 @@ def test_on_a_cluster_they_are_found_below_runs(tmp_path: Path) -> None:
     (kept / ".in-use").touch()
     done("train-20261122-101500", ("requeue", "done"))
     done("train-20261123-101500")
+    Outcome("stopped", 130, seconds=1.0).write(done("train-20261120-101500"))
+    unreadable = done("train-20261119-101500")
+    (unreadable / "starts.jsonl").unlink()
+    (unreadable / "starts.jsonl").mkdir()
 
     found = on_this_cluster(SCRIPT, "train-20261123-101500", tmp_path)
 
