@@ -8,6 +8,7 @@ import pytest
 
 from launch.core.errors import AwsError, Ended
 from launch.core.names import tags
+from launch.ec2 import requests
 from launch.ec2.names import SPEC_TAG
 from launch.ec2.vouched import digest
 from tests.launch.ec2.account import Account
@@ -107,37 +108,21 @@ def test_where_nothing_is_left_the_image_is_looked_up_and_not_taken_from_job_jso
     assert len(stage.account.asked("RunInstances")) == 2
 
 
-@pytest.mark.parametrize("thing", ["placement group", "machine"])
-def test_what_another_launcher_made_in_the_jobs_name_vouches_for_nothing(thing: str, stage: Stage) -> None:
+def test_what_another_launcher_made_in_the_jobs_name_vouches_for_nothing(stage: Stage) -> None:
     """A launcher may write any job, and any digest, into the tags of its own things: here those of its own job.json."""
-    stage.where = {"detach": True}
-    stage.launch()
-    nodes = [node.id for node in stage.account.nodes]
-    stage.stop()
-    for node in nodes:
-        stage.account.forget(node)  # as EC2 does within an hour
-    ours = stage.account.s3(SPEC)
-    assert ours is not None
-    stage.account.put_json(SPEC, {**{key: ours[key] for key in ours if key != "ended"}, "image": THEIRS["image"]})
-    spec = stage.account.s3(SPEC)
-    assert spec is not None
+    spec = {**requests.spec(stage.plan().payload.cluster), "image": THEIRS["image"]}
+    stage.account.put_json(SPEC, spec)
     now = datetime.now(UTC)
     named = [*tags(NAME, stage.account.bucket, now, now + timedelta(hours=9), "AIDAYOU"),
              {"Key": SPEC_TAG, "Value": digest(spec)}]  # fmt: skip
-    if thing == "machine":
-        theirs = {"ImageId": stage.account.ami, "InstanceType": "g5.2xlarge", "MinCount": 1, "MaxCount": 1,
-                  "TagSpecifications": [{"ResourceType": "instance", "Tags": named}]}  # fmt: skip
-        stage.aws.call("ec2", "RunInstances", theirs)
-    else:
-        theirs = {"GroupName": "theirs", "Strategy": "cluster",
-                  "TagSpecifications": [{"ResourceType": "placement-group", "Tags": named}]}  # fmt: skip
-        stage.aws.call("ec2", "CreatePlacementGroup", theirs)
-    before = len(stage.account.asked("RunInstances"))
+    theirs = {"ImageId": stage.account.ami, "InstanceType": "g5.2xlarge", "MinCount": 1, "MaxCount": 1,
+              "TagSpecifications": [{"ResourceType": "instance", "Tags": named}]}  # fmt: skip
+    stage.aws.call("ec2", "RunInstances", theirs)
 
     with pytest.raises(SettingsError, match=r"AIDAYOU's, and only who started a job goes on with it; .* --job-name"):
         stage.launch()
 
-    assert len(stage.account.asked("RunInstances")) == before
+    assert len(stage.account.asked("RunInstances")) == 1  # the stranger's own
     assert stage.account.s3(SPEC) == spec
 
 
