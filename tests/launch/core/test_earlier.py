@@ -259,6 +259,8 @@ def test_jobs_that_were_done_in_one_go_are_found_in_the_bucket_the_newest_first(
     done("train-20261127-101500", train=["-m", "trainer"])
     done("train-20261129-101500")
     put("train-20261129-101500", "job.json", ["damaged"])
+    other = Script(("gpt/train.py", "--lr", "0.1"), digest=64 * "a", run_dir=Path("run"))
+    done("train-20261130-101500", train=list(other.sent(Path("source.tgz"), Path("work")).words))
     done("train-gpt-20261128-101500")
     done("mine")
     done(third)
