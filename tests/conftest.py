@@ -11,6 +11,9 @@ import pytest
 
 from tests import warm
 
+# Until all is imported, by pytest_collection_finish: it would look through ever more, of which nothing goes.
+gc.disable()
+
 pytest_plugins = ["tests.surroundings", "tests.promises", "tests.order"]
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -46,6 +49,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 1000)
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:

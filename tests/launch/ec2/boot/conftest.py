@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from sklearn.datasets import load_digits
 
 from tests.launch.ec2.boot.job import BUCKET, LOG_GROUP
 from tests.launch.ec2.nodes import Region, Volume, region
@@ -23,6 +22,8 @@ def here(tmp_path: Path) -> Iterator[Region]:
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Volume:
     """A volume with scans of handwritten zeros and ones, as PNG files of 16 pixels a side."""
+    from sklearn.datasets import load_digits  # and with it pandas, for seconds
+
     folder = tmp_path_factory.mktemp("digits")
     data = load_digits()
     for digit in (0, 1):
