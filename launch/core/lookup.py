@@ -28,7 +28,7 @@ SOME_REGION = "us-east-1"
 SET_UP = "python -m launch.infra up"
 
 # How many earlier jobs of a script are looked at, and how many of them are read: each takes a few requests.
-MOST_LOOKED_AT, MOST_READ = 8, 3
+MOST_LOOKED_AT, MOST_READ = 12, 3
 # Files that every script's run folder has.
 OURS = {METRICS, OUTCOME}
 
@@ -183,11 +183,19 @@ def _took(aws: Aws, folder: Folder) -> float:
 
 
 def _setting(aws: Aws, folder: Folder) -> Setting | None:
-    """The setting of a job that was started once, and lost no node; None for any other.  Raises AwsError."""
+    """The setting of a job whose script was started once; None for any other.  Raises AwsError."""
     spec = read_json(aws, folder.bucket, folder.spec) or {}
     members = read_json(aws, folder.bucket, folder.cluster) or {}
     starts = (spec.get("starts", 1), members.get("generation", 1))
-    return setting_in(spec) if starts == (1, 1) else None
+    return setting_in(spec) if starts == (1, 1) and not _began_anew(aws, folder) else None
+
+
+def _began_anew(aws: Aws, folder: Folder) -> bool:
+    """Whether its script was started again on its nodes, as the record of one of them says.  Raises AwsError."""
+    query = {"Bucket": folder.bucket, "Prefix": folder.exits, "MaxKeys": 1}
+    rows = aws.call("s3", "ListObjectsV2", query).get("Contents", ())
+    records = (read_json(aws, folder.bucket, str(row["Key"])) or {} for row in rows)
+    return any(record.get("restarts") not in (None, 0) for record in records)
 
 
 def _kept(aws: Aws, folder: Folder) -> tuple[str, ...]:
