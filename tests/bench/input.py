@@ -13,6 +13,7 @@ named and left out.
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -36,7 +37,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--ranks", type=int, default=1, help="processes that each feed a model, all at once")
-    parser.add_argument("--only", help="arms with this in their names")
+    parser.add_argument("--only", help="arms whose names have this regular expression")
     parser.add_argument("--arm", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.arm:
@@ -93,7 +94,7 @@ def compare(title: str, root: Path, asked: argparse.Namespace) -> None:
     found: dict[str, list[dict[str, Any]]] = {}
     for _ in range(asked.rounds):
         for arm in ARMS:
-            if asked.only and asked.only not in arm:
+            if asked.only and not re.search(asked.only, arm):
                 continue
             own = ["-m", "tests.bench.input", str(root), "--arm", arm, "--workers", str(asked.workers)]
             found.setdefault(arm, []).append(at_once([sys.executable, *own], asked.ranks))
