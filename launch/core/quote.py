@@ -97,6 +97,16 @@ def images_in(content: Content | None) -> Images | None:
     return Images(content.train, content.image_bytes, content.val, is_small=0 < content.px <= SMALL_PX)
 
 
+def read_gib(
+    train: TrainConfig, instance: Instance, nodes: int, *, gpus: int | None = None, content: Content | None = None
+) -> float | None:
+    """What a node reads to train, in GiB; None where the size of the data set is not known."""
+    try:
+        return training(train, instance, nodes, gpus=gpus, images=images_in(content)).read_gib
+    except SettingsError:
+        return None
+
+
 def expect(
     train: TrainConfig,
     instance: Instance,

@@ -28,7 +28,8 @@ def filling(resolved: Resolved, instance: Instance, snapshot: Snapshot | None, p
     if resolved.data_volume != "per-node" or snapshot is None:
         return AS_AWS_PLEASES
     options, gib = resolved.options, snapshot.data_gib
-    rate = rate_paid(options.fill_volumes, gib, options.nodes, prices.of(instance), prices.storage)
+    read = resolved.train.read_gib(instance, options.nodes, gpus=resolved.nproc(instance), content=snapshot.content)
+    rate = rate_paid(options.fill_volumes, gib, options.nodes, prices.of(instance), prices.storage, read)
     return _at(rate, gib, prices)
 
 

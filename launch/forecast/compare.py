@@ -168,7 +168,8 @@ def _volume(trained: Training, options: ForecastOptions, instance: Instance, nam
     if not trained.kind.reads_ebs or name.startswith(SAGEMAKER_PREFIX):
         return None
     gib = trained.data.gib_in_all
-    return NewVolume(rate_paid(options.fill_volumes, gib, trained.layout.nodes, instance.usd_per_hour), gib)
+    nodes, read = trained.layout.nodes, trained.read_gib
+    return NewVolume(rate_paid(options.fill_volumes, gib, nodes, instance.usd_per_hour, read_gib=read), gib)
 
 
 def _candidate(

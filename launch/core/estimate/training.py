@@ -84,6 +84,15 @@ class Training:
         work = self.work(epoch)
         return self.data.train / (work.batch * work.accumulate * self.layout.replicas)
 
+    @property
+    def read_gib(self) -> float:
+        """What a node reads to train, in all its epochs or the updates of --max-steps; an image counts each time."""
+        images = self.config.epochs * self.data.train
+        if self.config.max_steps is not None:
+            work = self.work()
+            images = min(images, self.config.max_steps * work.batch * work.accumulate * self.layout.replicas)
+        return images / self.layout.nodes * self.data.image_bytes / 2**30
+
 
 def training(
     config: TrainConfig, instance: Instance, nodes: int, *, gpus: int | None = None, on_ebs: bool = True,

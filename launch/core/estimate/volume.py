@@ -67,14 +67,23 @@ def rate_for(nodes: int) -> int | None:
     return None if share < low else min(high, share)
 
 
-def rate_paid(pay: Pay, data_gib: float, nodes: int, usd_per_hour: float, storage: float = 1.0) -> int | None:
+def rate_paid(
+    pay: Pay,
+    data_gib: float,
+    nodes: int,
+    usd_per_hour: float,
+    storage: float = 1.0,
+    read_gib: float | None = None,
+) -> int | None:
     """MiB/s for each volume, if that is wanted, or if the time of its node that it saves is worth its price; else None.
 
-    usd_per_hour: of one node; storage: EBS's prices, as a multiple of those in us-east-1.
+    data_gib: in the snapshot, which is what AWS bills; read_gib: what the job reads of it on a node, None where that is
+    not known.  usd_per_hour: of one node; storage: EBS's prices, as a multiple of those in us-east-1.
     """
     rate = rate_for(nodes)
     if rate is None or pay != "auto":
         return None if pay == "never" else rate
-    saved_s = data_gib * 2**30 * (1 / lazy_bytes_per_s().value - 1 / (rate * MIB))
+    needed_gib = data_gib if read_gib is None else min(data_gib, read_gib)
+    saved_s = needed_gib * 2**30 * (1 / lazy_bytes_per_s().value - 1 / (rate * MIB))
     price = initialization_usd(data_gib, rate) * storage
     return None if price > saved_s / 3600 * usd_per_hour else rate

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # --help does not need them
     from launch.core.estimate.forecast import Forecast
     from launch.core.estimate.training import Images
     from launch.core.estimate.volume import NewVolume
+    from launch.core.published import Content
     from launch.core.source.find import Source
 
 
@@ -226,3 +227,9 @@ class Training(ABC):
         volume: NewVolume | None = None,
     ) -> tuple[Forecast | None, str]:
         """The forecast, or None and why there is none.  See launch.core.quote.expect()."""
+
+    def read_gib(
+        self, instance: Instance, nodes: int, *, gpus: int | None = None, content: Content | None = None
+    ) -> float | None:
+        """What a node reads to train, in GiB; None where that is not known.  See launch.core.quote.read_gib()."""
+        return None

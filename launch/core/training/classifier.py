@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from launch.core.estimate.forecast import Forecast
     from launch.core.estimate.training import Images
     from launch.core.estimate.volume import NewVolume
+    from launch.core.published import Content
 
 ENTRY = ("-m", "trainer")
 # The numbers in the trainer's [METRIC] lines that a chart is made of.
@@ -164,6 +165,13 @@ class Classifier(Training):
     @property
     def diverged_at(self) -> float:
         return 3.0
+
+    def read_gib(
+        self, instance: Instance, nodes: int, *, gpus: int | None = None, content: Content | None = None
+    ) -> float | None:
+        from launch.core.quote import read_gib
+
+        return read_gib(self.config, instance, nodes, gpus=gpus, content=content)
 
     def expect(
         self,

@@ -263,6 +263,16 @@ def test_filling_a_volume_is_paid_for_where_the_time_that_it_saves_is_worth_it()
     assert filling(resolved("imagenet", nodes=64), quick, imagenet, CATALOGS) == AS_AWS_PLEASES
 
 
+@pytest.mark.parametrize(
+    ("train", "nodes", "rate"), [({"epochs": 1}, 1, 300), ({"max_steps": 100}, 1, None), ({"epochs": 1}, 8, None)]
+)
+def test_a_job_that_reads_little_pays_for_no_filling(train: dict[str, Any], nodes: int, rate: int | None) -> None:
+    """100 updates of 128 images read 1.3 GiB, and an epoch on eight nodes 16 GiB on each."""
+    imagenet = Snapshot("snap-1", 150, 140 * 2**30)
+    chosen = resolved("imagenet", train=train, nodes=nodes)
+    assert filling(chosen, chosen.instances[0], imagenet, CATALOGS).rate == rate
+
+
 def test_whoever_wants_it_pays_for_filling_or_does_not() -> None:
     imagenet = Snapshot("snap-1", 150, 140 * 2**30)
     where = {"instance_type": "c7i.large", "allow_cpu": True}

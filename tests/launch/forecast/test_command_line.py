@@ -215,7 +215,9 @@ def test_its_page_prints_what_the_command_prints(capsys: Capture) -> None:
     assert f"```\n{capsys.readouterr().out}```\n" in page
 
 
-@pytest.mark.parametrize("how", [["--fill-volumes", "never"], [], ["--prepared"]])
+@pytest.mark.parametrize(
+    "how", [["--fill-volumes", "never"], ["--fill-volumes", "always"], ["--prepared", "--fill-volumes", "always"]]
+)
 def test_the_page_on_data_prints_what_the_command_prints_of_imagenet(how: list[str], capsys: Capture) -> None:
     page = (ROOT / "infra/data.md").read_text()
     asked = "--instance-type g5.2xlarge --nodes 1,2 --model resnet18 --dataset imagenet --epochs 1 --batch-size 256"

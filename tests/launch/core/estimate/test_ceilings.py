@@ -165,6 +165,12 @@ def test_a_rate_is_paid_for_where_it_is_wanted_or_worth_it(
     assert rate_paid(pay, 140, nodes, usd_per_hour) == rate
 
 
+@pytest.mark.parametrize(("read_gib", "rate"), [(None, 300), (1_000.0, 300), (100.0, 300), (70.0, None), (0.5, None)])
+def test_no_rate_is_paid_for_what_the_job_does_not_read(read_gib: float | None, rate: int | None) -> None:
+    """All 140 GiB are billed, 0.504 USD; of 70 that are read, 20 minutes are saved, for 0.40 USD."""
+    assert rate_paid("auto", 140, 1, 1.2, read_gib=read_gib) == rate
+
+
 def test_what_a_processor_decodes_is_measured_on_one_of_its_maker_and_scaled_by_clocks() -> None:
     """An EPYC of 3.7 GHz, and a Xeon whose clock nobody wrote down; infra/rates.yaml."""
     g5, g6, p4d = (catalog.find(name) for name in ("g5.2xlarge", "g6.2xlarge", "p4d.24xlarge"))
