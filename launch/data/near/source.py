@@ -1,5 +1,6 @@
 """Data that lie in S3: what is there, and a copy of it on this machine."""
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -160,6 +161,7 @@ class Copying:
         parts = [(item, at) for item in missing for at in item.parts]
         try:
             self._copy(missing, parts, counter)
+            shutil.rmtree(self._unfinished, ignore_errors=True)
         except OSError as error:
             words = f"cannot copy {self.source.uri} to {self.folder} ({error.strerror}); run it in another folder."
             raise not_written(error, words) from error
@@ -180,14 +182,18 @@ class Copying:
         return path.is_file() and path.stat().st_size == item.bytes
 
     def _begin(self, item: Item) -> None:
-        partial = self._partial(item)
-        partial.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as file:
+        for path in (self.folder / item.name, self._partial(item)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with self._partial(item).open("wb") as file:
             file.truncate(item.bytes)
 
     def _partial(self, item: Item) -> Path:
-        path = self.folder / item.name
-        return path.with_name(f".{path.name}.partial")
+        return self._unfinished / item.name
+
+    @property
+    def _unfinished(self) -> Path:
+        """Beside the folder: in it, any name may be that of an object."""
+        return self.folder.with_name(f"{self.folder.name}.partial")
 
     def _fetch(self, item: Item, at: int) -> int:
         """Fetches a part; the file gets its name with the last one.  Returns its bytes."""

@@ -1,12 +1,15 @@
 """What is found in S3, page by page."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from io import BytesIO
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from launch.core.aws import Aws
-from launch.data.near.source import find_source, is_archived
+from launch.data.near.source import Copying, Item, Source, find_source, is_archived
+from launch.data.patient import Patient
 from trainer.errors import SettingsError
 
 
@@ -65,3 +68,23 @@ def test_an_object_is_told_from_a_folder_of_the_same_beginning() -> None:
 def test_what_is_archived_must_be_restored(row: dict[str, Any], expected: bool) -> None:
     """https://docs.aws.amazon.com/AmazonS3/latest/API/API_RestoreStatus.html"""
     assert is_archived(row) is expected
+
+
+def test_no_object_is_written_over_by_the_unfinished_copy_of_another(tmp_path: Path) -> None:
+    contents = {"a": b"of a", ".a.partial": b"beside a", "a.partial/a": b"in a folder"}
+
+    class Bucket:
+        def call(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
+            assert (service, operation) == ("s3", "GetObject")
+            return {"Body": BytesIO(contents[params["Key"]])}
+
+        def each(self, parts: Iterable[Any], act: Callable[[Any], None]) -> None:
+            for part in reversed(list(parts)):
+                act(part)
+
+    items = tuple(Item(name, name, len(content), "etag") for name, content in contents.items())
+    source = Source("s3://bucket", "bucket", items)
+    folder = Copying(cast("Patient", Bucket()), source, tmp_path / "source", lambda _done, _of: None).copy()
+
+    assert {name: (folder / name).read_bytes() for name in contents} == contents
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
