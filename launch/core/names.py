@@ -89,7 +89,7 @@ def default_job_name(label: str, now: datetime) -> str:
 
 def are_default(names: Iterable[str], label: str) -> list[str]:
     """Those of `names` that default_job_name() gives to a training of that label, the newest first."""
-    of_this = re.compile(re.escape(stem_of(label)) + r"-\d{8}-\d{6}")
+    of_this = re.compile(re.escape(stem_of(label)) + r"-\d{8}-\d{6}", re.ASCII)
     return sorted((name for name in names if of_this.fullmatch(name)), reverse=True)
 
 

@@ -264,6 +264,7 @@ def test_jobs_that_were_done_in_one_go_are_found_in_the_bucket_the_newest_first(
     done("train-20261130-101501")
     put("train-20261130-101501", "exits/i-1.json", {"restarts": 1})
     put(second, "exits/i-1.json", {"restarts": 0})
+    done("train-\u0662\u0660261128-101500")  # Arabic digits
     done("train-gpt-20261128-101500")
     done("mine")
     done(third)
