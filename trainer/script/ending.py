@@ -103,7 +103,8 @@ def _lost_touch(lines: Sequence[Line], *, is_alone: bool) -> bool:
 def _failed(code: int, name: str, lines: Sequence[Line], *, is_alone: bool = False) -> End:
     why = reason(lines, raised=code in (Exit.BUG, -signal.SIGABRT))
     if _lost_touch(lines, is_alone=is_alone):
-        return End(Exit.MACHINE, f"{name} lost touch with another rank: {why}. Start again to go on.", follows=True)
+        what = "found a port taken" if is_alone else "lost touch with another rank"
+        return End(Exit.MACHINE, f"{name} {what}: {why}. Start again to go on.", follows=True)
     if code < 0:
         return _killed(name, _signal(-code))
     for line in lines:

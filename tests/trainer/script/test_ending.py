@@ -91,7 +91,9 @@ def test_a_script_that_is_alone_loses_no_other_rank() -> None:
 
     assert end_of(Ended(1), "t.py", lines, is_alone=True).code == 1
     assert end_of(Ended(1), "t.py", lines).code == Exit.MACHINE
-    assert end_of(Ended(1), "t.py", [Line(ERR, "RuntimeError: EADDRINUSE")], is_alone=True).code == Exit.MACHINE
+    taken = end_of(Ended(1), "t.py", [Line(ERR, "RuntimeError: EADDRINUSE")], is_alone=True)
+    assert taken.sentence == "t.py found a port taken: RuntimeError: EADDRINUSE. Start again to go on."
+    assert taken.code == Exit.MACHINE
 
 
 def test_little_memory_is_named_where_the_kernel_killed_it() -> None:
