@@ -31,7 +31,7 @@ COUNTING = (
 class Setting:
     """What a script's time depends on.  machines: "2 x g5.2xlarge", empty where it could be one of several types.
 
-    record: see Training.record; options: those of COUNTING.
+    record: see Training.record, with the folder of the source in which it starts; options: those of COUNTING.
     """
 
     digest: str
@@ -52,7 +52,11 @@ class Earlier:
 
 def setting_of(train: Training, machines: str, where: Mapping[str, Any]) -> Setting:
     """The setting of a job.  where: the backend's options, as JSON has them."""
-    return Setting(train.digest, train.record, machines, {name: where.get(name) for name in COUNTING})
+    return Setting(train.digest, _record(train), machines, {name: where.get(name) for name in COUNTING})
+
+
+def _record(train: Training) -> dict[str, Any]:
+    return {**train.record, "cwd": train.cwd}
 
 
 def setting_in(spec: Mapping[str, Any]) -> Setting | None:
@@ -114,8 +118,9 @@ def _rest(setting: Setting) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
 
 
 def is_same_script(setting: Setting, train: Training) -> bool:
-    """Whether the script has the same name there."""
-    return bool(setting.record.get("script") == train.record.get("script"))
+    """Whether it is the same file of its source there: of one repository several may have a train.py."""
+    now = _record(train)
+    return all(setting.record.get(name) == now.get(name) for name in ("script", "cwd"))
 
 
 def restarts(earlier: Sequence[Earlier]) -> tuple[str, str]:

@@ -137,6 +137,11 @@ class Training(ABC):
         return None
 
     @property
+    def cwd(self) -> str:
+        """Where in its source it starts."""
+        return "."
+
+    @property
     def digest(self) -> str:
         """Of the archive of its source; empty without one."""
         return ""

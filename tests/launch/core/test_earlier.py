@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from launch.core.aws import Aws
-from launch.core.earlier import Earlier, Setting, restarts, setting_in, setting_of, told
+from launch.core.earlier import Earlier, Setting, is_same_script, restarts, setting_in, setting_of, told
 from launch.core.job import Job
 from launch.core.lookup import earlier_jobs
 from launch.core.plan import Plan
@@ -213,6 +213,15 @@ def test_a_jobs_setting_is_read_from_its_job_json_as_it_was_planned() -> None:
     assert setting_in(spec()) == NOW
     assert setting_in(spec(instance_type="ml.g5.2xlarge")) == setting_of(SCRIPT, "2 x ml.g5.2xlarge", WHERE)
     assert setting_in(spec(instance_type=["a", "b"])) == setting_of(SCRIPT, "", WHERE)
+
+
+def test_a_script_of_the_same_name_in_another_folder_of_the_source_is_another_one() -> None:
+    elsewhere = setting_in(spec() | {"train": list(replace(SCRIPT, cwd="other").words)})
+
+    assert elsewhere is not None
+    assert not is_same_script(elsewhere, SCRIPT)
+    assert is_same_script(elsewhere, replace(SCRIPT, cwd="other"))
+    assert "with other settings" in expected(job(setting=elsewhere))[1]
 
 
 @pytest.mark.parametrize(
