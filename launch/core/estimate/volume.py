@@ -2,7 +2,8 @@
 
 Until a block has come from S3, a read waits for it.  AWS says of its default rate only that it fluctuates; a rate of
 100 to 300 MiB/s can be paid for, which is billed in full as soon as the volume is there, by the data in the snapshot
-and the rate; the request fails if AWS has no capacity for it, or beyond the quota.
+and the rate; the request fails if AWS has no capacity for it, or beyond the quota.  AWS prices "tiers" per GiB, and
+lists none on that page: the price is taken to be proportional to the rate, as at 300 MiB/s.
 https://docs.aws.amazon.com/ebs/latest/userguide/initalize-volume.html
 """
 
