@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from io import BytesIO
@@ -27,6 +27,8 @@ CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 5, 60
 PAUSES_S = (0.5, 2.0)  # before an answer that is not AWS's is asked for again
 METADATA_TIMEOUT_S = 0.2  # for each of two questions
 STREAMS = {"Body", "BlockData"}  # of S3's objects, and of a snapshot's blocks
+# Of an object in one call, which is held in memory: others may write into a job's folder.  What is longer is cut off.
+MOST_BYTES = 64 * 2**20
 
 # No capacity: a retry in the same zone is useless, another zone may have some.
 _NO_CAPACITY = {"InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity",
@@ -93,7 +95,8 @@ class Aws:
             send = getattr(self.client(service), botocore.xform_name(operation))
             answer: Answer = _from_aws(lambda: send(**(params or {})))
             for name in STREAMS & answer.keys():  # which can break off, too
-                answer[name] = BytesIO(answer[name].read())
+                with closing(answer[name]) as stream:
+                    answer[name] = BytesIO(stream.read(MOST_BYTES))
         return answer
 
     def pages(self, service: str, operation: str, key: str, params: Mapping[str, Any] | None = None, /) -> list[Any]:

@@ -331,6 +331,14 @@ def test_what_is_not_there_is_named_with_a_remedy(aws: Aws, service, operation, 
     assert (type(error), error.code, str(error)) == (AwsError, 4, expected)
 
 
+def test_no_more_of_an_object_than_fits_is_read(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    aws = account.aws()
+    aws.call("s3", "PutObject", {"Bucket": account.bucket, "Key": "long", "Body": b"0123456789"})
+    assert aws.read(account.bucket, "long") == b"0123456789"
+    monkeypatch.setattr("launch.core.aws.MOST_BYTES", 4)
+    assert aws.read(account.bucket, "long") == b"0123"
+
+
 def test_a_bucket_of_another_region_is_named_so(aws: Aws, faults: Faults) -> None:
     faults.on("GetObject", refused("AuthorizationHeaderMalformed", 400))
 
