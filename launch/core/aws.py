@@ -95,8 +95,7 @@ class Aws:
             send = getattr(self.client(service), botocore.xform_name(operation))
             answer: Answer = _from_aws(lambda: send(**(params or {})))
             for name in STREAMS & answer.keys():  # which can break off, too
-                with closing(answer[name]) as stream:
-                    answer[name] = BytesIO(stream.read(MOST_BYTES))
+                answer[name] = BytesIO(_whole(answer[name], answer.get("ContentLength", 0)))
         return answer
 
     def pages(self, service: str, operation: str, key: str, params: Mapping[str, Any] | None = None, /) -> list[Any]:
@@ -180,6 +179,16 @@ class Aws:
 def _is_no_capacity(response: tuple[Any, Answer] | None, **_: Any) -> bool | None:
     """False where a retry is useless; botocore would otherwise retry every 5xx for half a minute."""
     return False if response and response[1].get("Error", {}).get("Code") in _NO_CAPACITY else None
+
+
+def _whole(stream: Any, size: int) -> bytes:
+    """All of it, which botocore counts, or no more than MOST_BYTES."""
+    if size <= MOST_BYTES:
+        content: bytes = stream.read()
+        return content
+    with closing(stream):
+        content = stream.read(MOST_BYTES)
+    return content
 
 
 def _from_aws(ask: Callable[[], Given]) -> Given:
