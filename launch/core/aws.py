@@ -183,11 +183,9 @@ def _is_no_capacity(response: tuple[Any, Answer] | None, **_: Any) -> bool | Non
 
 def _whole(stream: Any, size: int) -> bytes:
     """All of it, which botocore counts, or no more than MOST_BYTES."""
-    if size <= MOST_BYTES:
-        content: bytes = stream.read()
-        return content
+    content: bytes
     with closing(stream):
-        content = stream.read(MOST_BYTES)
+        content = stream.read() if size <= MOST_BYTES else stream.read(MOST_BYTES)
     return content
 
 
