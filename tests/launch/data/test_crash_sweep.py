@@ -93,6 +93,7 @@ def test_no_fault_at_any_call_keeps_the_same_command_from_its_end(
         copies.end_here(),
     ):
         caller = strict(desk)
+        desk.account.rules.access.throttling.now = lambda: desk.clock.now() + faults.waited_s
         code: int | None = None
         with suppress(TrainerError, Died):
             code = desk.publish()
