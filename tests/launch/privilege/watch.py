@@ -7,6 +7,7 @@ their own.
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 from launch.rehearse.aws.iam.needs import AccountView, needs
 from launch.rehearse.aws.iam.policies import actions
@@ -43,6 +44,11 @@ def granted() -> Iterator[None]:
     assert not missing, f"not granted: {sorted(missing)}"  # even if a command caught the first
 
 
+# By whom another policy is needed than the launcher's; the first that takes part counts.
+OTHERS = {"launch.infra": "administrator", "launch.image": "builder", "launch.data.near": "near", "launch.data": "data",
+          "launch.doctor": "doctor", "launch.sagemaker.register": "sagemaker-extras"}  # fmt: skip
+
+
 def _policy() -> str | None:
     """The policy of the present call's caller; None for a test or a rehearsal."""
     modules, frame = list[str](), sys._getframe(1)
@@ -52,11 +58,15 @@ def _policy() -> str | None:
     caller = next((module for module in modules if not _is_carrier(module)), "")
     if not caller.startswith("launch.") or caller.startswith("launch.rehearse"):
         return None
-    others = {"launch.infra": "administrator", "launch.image": "builder", "launch.data.near": "near",
-              "launch.data": "data",
-              "launch.doctor": "doctor", "launch.sagemaker.register": "sagemaker-extras"}  # fmt: skip
-    return next((who for place, who in others.items() if any(m.startswith(place) for m in modules)), "launcher")
+    places = set(map(_place, modules))
+    return next((who for place, who in OTHERS.items() if place in places), "launcher")
 
 
+@cache
+def _place(module: str) -> str:
+    return next((place for place in OTHERS if module.startswith(place)), "")
+
+
+@cache
 def _is_carrier(module: str) -> bool:
     return any(module == one or module.startswith(f"{one}.") for one in CARRIERS)
