@@ -77,7 +77,7 @@ class Machine:
     def start(self, script: str, **constants: str) -> "subprocess.Popen[bytes]":
         """Boots it with this user data.  constants: of the script, to other values."""
         self._furnish()
-        usual = {"WORK": self.folder / "work", "ROOT": self.folder / "run", "DISKS": self.folder / "disks",
+        usual = {"WORK": self.folder / "publish", "ROOT": self.folder / "run", "DISKS": self.folder / "disks",
                  "BOOT": self.folder / "boot", "PAUSE_S": "0", "REPORT_S": "1"}  # fmt: skip
         for name, value in {**usual, **constants}.items():
             script, count = re.subn(rf"(?m)^{name}=\S+", f"{name}={value}", script)

@@ -84,7 +84,7 @@ def test_it_publishes_says_so_and_turns_itself_off(tmp_path: Path) -> None:
     assert [line.split()[0] for line in machine.calls] == ["shutdown", "dnf", "mkfs.ext4", "mount", "pip", "shutdown"]
     assert (machine.calls[0], machine.calls[-1]) == ("shutdown -h +120", "shutdown -h now")
     assert "--require-hashes --only-binary :all:" in machine.calls[-2]
-    assert f"-r {tmp_path}/work/code/infra/locks/publish.txt" in machine.calls[-2]
+    assert f"-r {tmp_path}/publish/code/infra/locks/publish.txt" in machine.calls[-2]
     assert "'publish', \"s3://bucket/sources/it's here\", '--name=photos', '--to=both', '--by=here'" in machine.log
     left = tmp_path / "buckets" / FOLDER
     assert json.loads((left / "exit.json").read_text()) == end
