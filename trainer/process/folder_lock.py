@@ -29,15 +29,20 @@ TOUCH_EVERY_S = 5.0
 # An owner on another host that has not touched the file for so long is dead.
 DEAD_AFTER_S = 30.0
 LOOK_EVERY_S = 0.5
+_KEEP_OUT_EVERY_S = 0.05
 
 
 @dataclass(frozen=True)
 class Owner:
-    """The process that has the lock.  since: UTC, ISO 8601, to the microsecond, so that no two owners are equal."""
+    """The process that has the lock.  since: UTC, ISO 8601, to the microsecond, so that no two owners are equal.
+
+    run: what the other processes of its run have in common with it, and those of no other; empty where there are none.
+    """
 
     host: str
     process: int
     since: str
+    run: str = ""
 
 
 class Taken(MachineError):
@@ -48,12 +53,12 @@ class FolderLock:
     """This process's lock on `folder`, which must exist.
 
     on_lost: called in a thread with the process that took the lock over, because this one was suspended for longer than
-    DEAD_AFTER_S.
+    DEAD_AFTER_S.  run: see Owner.
     """
 
-    def __init__(self, folder: Path, on_lost: Callable[[Owner], None]) -> None:
+    def __init__(self, folder: Path, on_lost: Callable[[Owner], None], run: str = "") -> None:
         self._path, self._on_lost = folder / IN_USE, on_lost
-        self._me = Owner(socket.gethostname(), os.getpid(), datetime.now(UTC).isoformat())
+        self._me = Owner(socket.gethostname(), os.getpid(), datetime.now(UTC).isoformat(), run)
         self._over = threading.Event()
         self._file: int | None = None
 
@@ -135,6 +140,37 @@ class FolderLock:
             self._file = None
 
 
+def another(folder: Path, run: str) -> Owner | None:
+    """Who of another run has the lock on `folder`, or had it less than DEAD_AFTER_S ago; for processes that take none.
+
+    run: see Owner.
+    """
+    path = folder / IN_USE
+    with suppress(OSError):  # there is none
+        owner, touched = _parsed(path.read_bytes()), path.stat().st_mtime_ns
+        if owner is not None and owner.run != run and _age_s(path, touched) < DEAD_AFTER_S:
+            return owner
+    return None
+
+
+def keep_out(folder: Path, run: str) -> None:
+    """Returns once the lock on `folder` is that of this run, or a dead one's, or not there.
+
+    For processes that take none, beside one that does.  Raises Taken as soon as another run gives a sign of life.
+    """
+    first = _touched_ns(folder)
+    while owner := another(folder, run):
+        if _touched_ns(folder) != first:
+            raise Taken(_refusal(folder, owner))
+        time.sleep(_KEEP_OUT_EVERY_S)
+
+
+def _touched_ns(folder: Path) -> int:
+    with suppress(OSError):
+        return (folder / IN_USE).stat().st_mtime_ns
+    return 0
+
+
 def _read(file: int) -> Owner | None:
     return _parsed(os.pread(file, 10_000, 0))
 
@@ -143,7 +179,7 @@ def _parsed(data: bytes) -> Owner | None:
     """The owner in the content of the file; None if it is empty or damaged."""
     try:
         content: Any = json.loads(data)
-        return Owner(str(content["host"]), int(content["process"]), str(content["since"]))
+        return Owner(str(content["host"]), int(content["process"]), str(content["since"]), str(content.get("run", "")))
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
 

@@ -20,13 +20,13 @@ import trainer
 from trainer.contract import METRICS, STOPPED, Exit
 from trainer.distributed.ranks import Ranks, read_ranks
 from trainer.errors import Interrupted, MachineError, SettingsError, TrainerError, not_writable, one_line, report_end
-from trainer.process.folder_lock import FolderLock, Taken
+from trainer.process.folder_lock import FolderLock, Taken, keep_out
 from trainer.process.parent import end_with_parent
 from trainer.process.run_folder import end_run
 from trainer.script import child, packages
 from trainer.script.config import ScriptConfig, parse
 from trainer.script.ending import SHOWN_LINES, End, end_of
-from trainer.script.environment import own_port, script_environment
+from trainer.script.environment import own_port, run_of, script_environment
 from trainer.script.metrics import MetricLines
 from trainer.script.record import Book, process_start
 from trainer.script.relay import Line, Relay
@@ -72,7 +72,8 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     requests.listen(partial(_interrupt, requests))
     try:
         config, ranks = parse(argv), read_ranks(env)
-        rank = Rank(config, ranks, requests, Book(config.run_dir, config.job, process_start(), ranks.is_head))
+        book = Book(config.run_dir, config.job, process_start(), ranks.is_head, run_of(ranks, env))
+        rank = Rank(config, ranks, requests, book)
     except Interrupted:  # perhaps as another rank has failed already, which cannot be known here
         return requests.code
     except TrainerError as error:
@@ -92,12 +93,16 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
 
 @contextmanager
 def _own_folder(rank: Rank) -> Iterator[None]:
-    """Keeps a second run out of the run folder inside the block.  Raises Taken, or as not_writable() says."""
+    """Keeps a second run out of the run folder inside the block.  Raises Taken, or as not_writable() says.
+
+    Rank 0 takes the lock for all; the others, whose folder may be the same or another node's, go by what it says.
+    """
     folder = rank.config.run_dir
     if not rank.ranks.is_head:
+        keep_out(folder, rank.book.run)
         yield
         return
-    lock = FolderLock(folder, partial(end_run, folder))
+    lock = FolderLock(folder, partial(end_run, folder), rank.book.run)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.take()

@@ -57,6 +57,13 @@ def _count(env: Mapping[str, str], name: str) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
+def run_of(ranks: Ranks, env: Mapping[str, str]) -> str:
+    """What all ranks of a run have in common, and those of another at the same time have not: where they meet, and the
+    number that torchrun, Slurm or Open MPI has given them."""
+    numbers = [env.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE")]
+    return " ".join([f"{ranks.master_addr}:{ranks.master_port}", *filter(None, numbers)])
+
+
 def own_port(master_port: int) -> int:
     """The port for the processes of a job that starts them itself: every node computes the same from torchrun's.
 

@@ -13,17 +13,22 @@ from pathlib import Path
 from trainer import outcome
 from trainer.contract import OUTCOME, Exit
 from trainer.outcome import Outcome, state_of
+from trainer.process.folder_lock import another
 from trainer.settings.hidden import without_secrets
 
 
 @dataclass(frozen=True)
 class Book:
-    """Where this attempt's outcome is written.  began: when this process was started, by time.time()."""
+    """Where this attempt's outcome is written.  began: when this process was started, by time.time().
+
+    run: see folder_lock.Owner.
+    """
 
     folder: Path
     job: str
     began: float
     is_head: bool
+    run: str = ""
 
     def open(self) -> None:
         """Removes what an earlier attempt has left.  Raises OSError if the folder cannot be made."""
@@ -41,6 +46,8 @@ class Book:
         """Notes how this rank ended; of several the first failure counts.  follows: on another rank's."""
         is_own_failure = state_of(code) == "failed" and not follows
         if not (self.is_head or is_own_failure) or self.has_failed():
+            return
+        if not self.is_head and another(self.folder, self.run):  # whose rank 0 came first: the file is that run's
             return
         now, ended = time.time(), datetime.now(UTC).isoformat(timespec="seconds")
         # The script's own words, perhaps with a token in them: more people read this file than its output.

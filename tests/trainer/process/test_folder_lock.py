@@ -15,7 +15,7 @@ import pytest
 
 from tests import warm
 from trainer.process import folder_lock
-from trainer.process.folder_lock import IN_USE, FolderLock, Owner, Taken
+from trainer.process.folder_lock import IN_USE, FolderLock, Owner, Taken, keep_out
 
 
 def nobody(owner: Owner) -> None:
@@ -105,6 +105,42 @@ def test_a_run_that_died_on_another_host_is_taken_over(
     lock.take()
     assert json.loads((tmp_path / IN_USE).read_text())["process"] == os.getpid()
     lock.release()
+
+
+def test_processes_beside_the_owner_go_on_unless_another_run_lives(tmp_path: Path) -> None:
+    keep_out(tmp_path, "mine")  # nobody has it
+    left_by_another_host(tmp_path, age_s=60.0)
+    keep_out(tmp_path, "mine")  # its owner is dead
+    lock = FolderLock(tmp_path, nobody, "mine")
+    lock.take()
+    keep_out(tmp_path, "mine")
+
+    with pytest.raises(Taken):
+        keep_out_beside_the_living(tmp_path, "another")
+    lock.release()
+
+
+def keep_out_beside_the_living(folder: Path, run: str) -> None:
+    """Until its owner shows that it lives."""
+    toucher = threading.Timer(0.06, os.utime, (folder / IN_USE,))
+    toucher.start()
+    try:
+        keep_out(folder, run)
+    finally:
+        toucher.join()
+
+
+def test_beside_the_lock_of_a_dead_run_it_waits_for_its_own_first_process(tmp_path: Path) -> None:
+    """Which takes it over: a killed run is started again in the same folder."""
+    left_by_another_host(tmp_path)
+    taker = threading.Timer(0.06, os.replace, (tmp_path / "mine", tmp_path / IN_USE))
+    (tmp_path / "mine").write_text(json.dumps({"host": "h", "process": 1, "since": "now", "run": "mine"}))
+    taker.start()
+
+    keep_out(tmp_path, "mine")
+
+    assert json.loads((tmp_path / IN_USE).read_text())["run"] == "mine"
+    taker.join()
 
 
 def test_who_may_not_wait_takes_nothing_over_from_a_host_that_may_live(tmp_path: Path) -> None:

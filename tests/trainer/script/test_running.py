@@ -15,12 +15,12 @@ from tests.conftest import trainer_env
 from tests.processes import left_of, processes_with
 from tests.warm import Job, free_port
 from trainer.contract import Exit
-from trainer.distributed.ranks import Ranks
+from trainer.distributed.ranks import Ranks, read_ranks
 from trainer.process.folder_lock import FolderLock
 from trainer.script.__main__ import Rank, main
 from trainer.script.child import FORCE_AFTER_S, Requests, Watch
 from trainer.script.config import ScriptConfig
-from trainer.script.environment import own_port
+from trainer.script.environment import own_port, run_of
 from trainer.script.record import Book
 from trainer.script.relay import Relay
 
@@ -240,6 +240,41 @@ def test_a_second_run_is_kept_out_of_the_folder(
     assert re.match(rf"error: {tmp_path} is in use by process {os.getpid()} on host ", capsys.readouterr().err)
     assert (tmp_path / "outcome.json").read_text() == "the first run's"
     first.release()
+
+
+OTHER_RANK = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "mine"}
+
+
+def test_the_other_ranks_of_a_second_run_are_kept_out_as_well_and_touch_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Requests, "listen", lambda *_: None)
+    monkeypatch.setattr("trainer.process.folder_lock.TOUCH_EVERY_S", 0.02)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.py").write_text("open('begun', 'w').close(); raise SystemExit(3)")
+    (tmp_path / "outcome.json").write_text("the first run's")
+    first = FolderLock(tmp_path, lambda _: pytest.fail("nobody took it over"), "the first run")
+    first.take()
+
+    code = main(["--run-dir", str(tmp_path), "--", "t.py"], OTHER_RANK)
+
+    first.release()
+    assert code == Exit.MACHINE
+    assert f"{tmp_path} is in use by process {os.getpid()} on host " in capsys.readouterr().err
+    assert (tmp_path / "outcome.json").read_text() == "the first run's"
+    assert not (tmp_path / "begun").exists()
+
+
+def test_the_ranks_of_one_run_know_each_other_by_where_they_meet_and_their_launchers_number() -> None:
+    place = {"MASTER_ADDR": "node-1", "MASTER_PORT": "29500"}
+    runs = [{}, {"MASTER_PORT": "29501"}, {"TORCHELASTIC_RUN_ID": "another"}, {"SLURM_JOB_ID": "7"}]
+    envs = [{**OTHER_RANK, **place, **one} for one in runs]
+    found = [run_of(read_ranks(env), env) for env in envs]
+
+    assert len(set(found)) == len(runs)
+    for env, own in zip(envs, found, strict=True):
+        first = {**env, "RANK": "0", "LOCAL_RANK": "0", "TORCHELASTIC_RESTART_COUNT": "1"}
+        assert run_of(read_ranks(first), first) == own
 
 
 def test_a_second_ctrl_c_does_not_wait(start: Start) -> None:
