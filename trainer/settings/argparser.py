@@ -131,7 +131,7 @@ def _add(group: Any, name: str, field: FieldInfo, value: Any) -> None:
         off = flag("no_" + name)
         group.add_argument(off, dest=name, action="store_const", const="false", help=argparse.SUPPRESS)
     else:
-        group.add_argument(flag(name), metavar=_metavar(kinds), help=text)
+        group.add_argument(flag(name), metavar=_own_metavar(field) or _metavar(kinds), help=text)
 
 
 def kinds_of(field: FieldInfo) -> tuple[Any, ...]:
@@ -142,6 +142,12 @@ def kinds_of(field: FieldInfo) -> tuple[Any, ...]:
 
 def _choices(kinds: tuple[Any, ...]) -> list[str]:
     return [str(choice) for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+
+
+def _own_metavar(field: FieldInfo) -> str:
+    """What a field whose type does not show how it is written says of that itself; else empty."""
+    extra = field.json_schema_extra
+    return str(extra.get("metavar", "")) if isinstance(extra, dict) else ""
 
 
 def _metavar(kinds: tuple[Any, ...]) -> str:

@@ -38,7 +38,9 @@ class ScriptOptions(Options):
     )
     module: str | None = Field(None, description="the same for a module, as `python -m` has it; -m for short")
     args: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(
-        (), description="the script's arguments, as after --; in YAML a text or a list"
+        (),
+        description="the script's arguments, as after --; in YAML a text or a list",
+        json_schema_extra={"metavar": "TEXT"},
     )
     source_dir: Path | None = Field(
         None, description="folder that is sent with the script (default: its git repository, else its folder)"
@@ -55,7 +57,11 @@ class ScriptOptions(Options):
     expected_hours: float | None = Field(
         None, gt=0, le=1e5, description="hours that a script takes on these machines, for the expected price"
     )
-    variables: Pairs = Field((), description="NAME=VALUE,... environment variables of the script; secrets by --secret")
+    variables: Pairs = Field(
+        (),
+        description="environment variables of the script; secrets by --secret",
+        json_schema_extra={"metavar": "NAME=VALUE,..."},
+    )
 
     @property
     def is_given(self) -> bool:
