@@ -31,13 +31,14 @@ class Prices:
     """The prices that a plan counts with.
 
     usd_per_hour: by instance type, on demand; storage: EBS's, as a multiple of those in us-east-1; source: in words;
-    are_known: whether they are those of the region where the job runs.
+    are_known: whether they are those of the region where the job runs; spot: by instance type, now, where AWS said.
     """
 
     usd_per_hour: Mapping[str, float] = field(default_factory=dict)
     storage: float = 1.0
     source: str = "the catalog's, of us-east-1"
     are_known: bool = True
+    spot: Mapping[str, float] = field(default_factory=dict)
 
     def of(self, instance: "Instance") -> float:
         return self.usd_per_hour.get(instance.name, instance.usd_per_hour)

@@ -9,10 +9,11 @@ from launch.core.names import HOURLY_TAG, client_token
 from launch.core.plan import FromAnswer, Request
 from launch.core.secrets import read_references
 from launch.core.templates import fill
+from launch.core.volumes import data_volume, io2_volume
 from launch.ec2.filling import Filling
 from launch.ec2.names import DATA_DEVICE, GENERATION_TAG, LOG_GROUP, ONCE_TAG, group_name
 from launch.ec2.options import Ec2Options
-from launch.ec2.prices import data_volume, io2_volume, node_usd
+from launch.ec2.prices import node_usd
 from launch.ec2.requests import Cluster
 from launch.ec2.resolved import CACHE_DIR, DATA_DIR, Resolved
 from trainer.contract import NODE_GBPS, NODE_GPUS

@@ -1,12 +1,9 @@
-"""What a job's nodes and volumes will cost per hour and at most, and the volumes that its data get.  Pure."""
-
-from dataclasses import replace
+"""What a job's nodes and volumes will cost per hour and at most.  Pure."""
 
 from launch.core.catalog import Instance
 from launch.core.price import CATALOGS, Prices, Volume, usd_per_hour
+from launch.core.volumes import data_volume, io2_volume
 from launch.ec2.resolved import Resolved
-
-IO2_LEAST_GIB = 4
 
 
 def node_usd(resolved: Resolved, instance: Instance, prices: Prices) -> float:
@@ -38,23 +35,3 @@ def highest_usd(
     options = resolved.options
     starts = options.nodes * (1 + options.max_restarts)
     return hourly_usd(resolved, instance, data_gib, prices) * options.max_hours + once_usd * starts
-
-
-def data_volume(instance: Instance, gib: int) -> Volume:
-    """A gp3 volume as fast as the instance can read in bursts.
-
-    Limits: 3,000 to 80,000 I/O operations a second, at most 500 per GiB beyond the first 3,000; 125 to 2,000 MiB/s,
-    at most a quarter per operation: https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html
-    """
-    mib_per_s = int(min(2000, max(125, instance.ebs_mb_per_s.peak * 1e6 / 2**20)))
-    iops = max(3000, min(mib_per_s * 4, 500 * gib or mib_per_s * 4))  # 0 GiB: not known yet
-    return replace(Volume(gib), throughput_mib_per_s=min(mib_per_s, iops // 4), iops=iops)
-
-
-def io2_volume(gib: int) -> Volume:
-    """One volume that all nodes read; io2 allows 500 operations a second per GiB, and has at least 4.
-
-    https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateVolume.html, Size.  gib: 0 if it is not known yet.
-    """
-    gib = max(IO2_LEAST_GIB, gib) if gib else 0
-    return Volume(gib, kind="io2", iops=max(100, min(16_000, 500 * gib or 16_000)), throughput_mib_per_s=0)

@@ -2,19 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from statistics import median
 
 from launch.core import catalog
 from launch.core.catalog import SAGEMAKER_PREFIX, Instance
 from launch.core.estimate.calibrate import Calibrated, Measured, calibrate
-from launch.core.estimate.figure import Figure, figure, measured_rate
+from launch.core.estimate.figure import Figure, measured_rate
 from launch.core.estimate.forecast import Forecast, forecast
 from launch.core.estimate.formulas import Layout
-from launch.core.estimate.rates import rates_of
-from launch.core.estimate.tables import data_set, table
+from launch.core.estimate.rates import rates_of, spot_share
+from launch.core.estimate.tables import data_set
 from launch.core.estimate.training import PREPARED_BYTES, Images, Training, training
 from launch.core.estimate.volume import NewVolume, rate_paid
 from launch.core.estimate.words import at_first
+from launch.core.volumes import data_volume, promise
 from launch.forecast.options import ForecastOptions
 from trainer.batches import batches_at, check_batches
 from trainer.config import TrainConfig
@@ -63,11 +65,6 @@ class Comparison:
     left_out: tuple[str, ...] = ()
     corrections: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-
-
-def spot_share() -> Figure:
-    """The share of the price on demand."""
-    return figure(table("rates")["spot_share"])
 
 
 def compare(config: TrainConfig, options: ForecastOptions, runs: Sequence[Measured]) -> Comparison:
@@ -169,7 +166,9 @@ def _volume(trained: Training, options: ForecastOptions, instance: Instance, nam
         return None
     gib = trained.data.gib_in_all
     nodes, read = trained.layout.nodes, trained.read_gib
-    return NewVolume(rate_paid(options.fill_volumes, gib, nodes, instance.usd_per_hour, read_gib=read), gib)
+    hourly = instance.usd_per_hour * (spot_share().value if options.spot else 1.0)
+    rate = rate_paid(options.fill_volumes, gib, nodes, hourly, read_gib=read)
+    return NewVolume(rate, gib, promise(data_volume(instance, ceil(gib))))
 
 
 def _candidate(

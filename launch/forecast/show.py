@@ -7,10 +7,11 @@ from dataclasses import asdict
 from math import floor, log10
 from typing import Any
 
+from launch.core.estimate.rates import spot_share
 from launch.core.estimate.words import hours, seconds
 from launch.core.price import usd
 from launch.core.tables import narrowed, table, without_empty
-from launch.forecast.compare import Candidate, Comparison, spot_share
+from launch.forecast.compare import Candidate, Comparison
 from launch.forecast.published import Case
 
 WIDTH = 100  # without a terminal

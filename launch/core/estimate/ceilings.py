@@ -82,8 +82,22 @@ def _disk(training: Training, rates: Rates, uncached: float) -> Ceiling | None:
         return None
     nodes, read = training.layout.nodes, rates.read_per_s
     burst = read.best / size * nodes
-    note = f"{burst:,.0f} for half an hour a day" if burst > 1.05 * read.value / size * nodes else ""
+    if burst > 1.05 * read.value / size * nodes:
+        note = f"{burst:,.0f} for half an hour a day"
+    else:
+        note = _of_volume(training, read.value)
     return Ceiling("EBS", read.value / size * nodes, note)
+
+
+def _of_volume(training: Training, bytes_per_s: float) -> str:
+    """Which limit of the volume that is, in words; empty where it is the node's."""
+    promise, image_bytes = training.volume.promise if training.volume else None, training.data.image_bytes
+    if promise is None or promise.bytes_per_s(image_bytes, training.layout.nodes) > bytes_per_s:
+        return ""
+    whose = "of the volume that all read" if promise.is_shared else "of a volume"
+    if promise.limits_operations(image_bytes):
+        return f"{promise.operations_per_s:,.0f} operations/s {whose}"
+    return f"{promise.mib_per_s:,.0f} MiB/s {whose}"
 
 
 def _volume(filling: Filling | None) -> Ceiling | None:

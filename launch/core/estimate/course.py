@@ -59,13 +59,14 @@ class Course:
         return self.settled_s() + (filling.lost_s if filling else 0.0)
 
     def filling(self) -> Filling | None:
-        """While the nodes' volumes are filled from their snapshot; None where they are not."""
+        """While the nodes' volumes, or that of all, are filled from their snapshot; None where they are not."""
         volume, data = self.training.volume, self.training.data
         if volume is None or not data.image_bytes:
             return None
         per_s = volume.bytes_per_s.at(self.side)
         full_s = volume.full_after_s(data.gib_in_all, per_s, figure(table("rates")["boot_hours"]).at(self.side) * 3600)
-        images_per_s = per_s / data.image_bytes * self.training.layout.nodes
+        volumes = 1 if volume.is_shared else self.training.layout.nodes
+        images_per_s = per_s / data.image_bytes * volumes
         return Filling(images_per_s, full_s, self._lost_s(images_per_s, full_s), volume)
 
     def _lost_s(self, images_per_s: float, full_s: float) -> float:

@@ -1,7 +1,7 @@
 """A number with its range and its source.  Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 Source = Literal["measured", "published", "estimated"]
@@ -29,6 +29,10 @@ class Figure:
     def inverse(self, amount: float = 1.0) -> "Figure":
         """The time that `amount` takes at this rate."""
         return Figure(amount / self.value, amount / self.best, amount / self.worst, self.source)
+
+    def at_most(self, limit: float) -> "Figure":
+        """This rate, where something else allows no more."""
+        return replace(self, value=min(self.value, limit), best=min(self.best, limit), worst=min(self.worst, limit))
 
     def joined(self, other: "Figure") -> "Figure":
         """The product of two; its source is the less certain one."""

@@ -68,7 +68,7 @@ def forecast(training: Training, instance: Instance, rates: Rates | None = None)
 
     Raises SettingsError for a global batch that does not divide.
     """
-    rates = rates or rates_of(instance, training.cost, training.kind)
+    rates = _of_its_volume(rates or rates_of(instance, training.cost, training.kind), training)
     caches = training.data.gib < CACHE_SHARE * instance.memory_gib
     boot = figure(table("rates")["boot_hours"])
     expected, best, worst = (Course(training, rates.at(side), side, caches) for side in ("value", "best", "worst"))
@@ -95,6 +95,16 @@ def forecast(training: Training, instance: Instance, rates: Rates | None = None)
         ceilings=ceilings(training, instance, rates, usual, 0.0 if caches else 1.0, filling),
         filling=filling,
     )
+
+
+def _of_its_volume(rates: Rates, training: Training) -> Rates:
+    """The rates, of which reading ends at what the volume gives."""
+    image_bytes = training.data.image_bytes
+    promise = training.volume.promise if training.volume else None
+    if promise is None or not image_bytes:
+        return rates
+    most = promise.bytes_per_s(image_bytes, training.layout.nodes)
+    return replace(rates, read_per_s=rates.read_per_s.at_most(most))
 
 
 def _source(rates: Rates, limit: Limit, layout: Layout) -> Source:

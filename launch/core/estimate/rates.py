@@ -68,6 +68,11 @@ def rates_of(instance: Instance, cost: Cost, kind: Kind) -> Rates:
     return replace(compute, decoded_per_s=decoded, read_per_s=read, doubling=doubling, **_network(instance))
 
 
+def spot_share() -> Figure:
+    """The price of spot capacity, as a share of that on demand, where AWS was not asked."""
+    return figure(table("rates")["spot_share"])
+
+
 def _gpu(instance: Instance, cost: Cost, kind: Kind) -> Rates:
     """A roofline: matrix products at the GPU's peak or as fast as memory allows, all else at memory's speed."""
     family = table("rates")["families"][instance.name.split(".")[0]]

@@ -1,4 +1,4 @@
-"""Volumes that are made from a snapshot when their nodes start: how soon they are full, and at what price.  Pure.
+"""Volumes that are made from a snapshot when nodes start: how soon they are full, at what price, how fast then.  Pure.
 
 Until a block has come from S3, a read waits for it.  AWS says of its default rate only that it fluctuates; a rate of
 100 to 300 MiB/s can be paid for, which is billed in full as soon as the volume is there, by the data in the snapshot
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from launch.core.estimate.figure import Figure, exactly, figure
 from launch.core.estimate.tables import table
 from launch.core.price import Pay, initialization_usd
+from launch.core.volumes import Promise
 
 MIB = 2**20
 # Quota "EBS: provisioned rate for volume initialization" of a region, and the range of one volume, in MiB/s.
@@ -20,13 +21,20 @@ QUOTA, RANGE = 5000, (100, 300)
 
 @dataclass(frozen=True)
 class NewVolume:
-    """The volume of each node.  mib_per_s: the rate that is paid for; None: AWS's default.
+    """The volume of each node, or that of all.  mib_per_s: the rate that is paid for; None: AWS's default.
 
-    data_gib: in the snapshot; 0 where that is not known, and the data set's own size counts.
+    data_gib: in the snapshot; 0 where that is not known, and the data set's own size counts.  promise: what it gives
+    once it is full; None: more than its nodes can read.
     """
 
     mib_per_s: int | None = None
     data_gib: float = 0.0
+    promise: Promise | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether all nodes read the same one."""
+        return self.promise is not None and self.promise.is_shared
 
     @property
     def bytes_per_s(self) -> Figure:

@@ -10,6 +10,7 @@ from launch.core.estimate.decoding import decoded_per_vcpu
 from launch.core.estimate.forecast import Forecast
 from launch.core.estimate.training import Images
 from launch.core.estimate.volume import NewVolume, rate_paid
+from launch.core.volumes import data_volume, io2_volume, promise
 from trainer.config import TrainConfig
 
 IMAGENET = {"model": "resnet18", "dataset": "imagenet", "batch_size": 256}
@@ -69,6 +70,52 @@ def test_a_slow_network_is_lifted_by_gradients_in_16_bits() -> None:
     assert guess.limit == "the network"
     assert guess.lift is not None
     assert "--comm-hook bf16" in guess.lift.how
+
+
+GP3 = promise(data_volume(catalog.find("g5.2xlarge"), 150))
+IO2 = promise(io2_volume(150))
+
+
+def test_a_volumes_operations_are_a_ceiling_of_small_images() -> None:
+    """3,000 a second of gp3, each an image of 30 kB: 90 MB/s, where the node could read 106."""
+    guess = expect(images=PREPARED, volume=NewVolume(data_gib=40, promise=GP3))
+
+    assert "EBS 3,000 (3,000 operations/s of a volume)" in map(str, guess.ceilings)
+    assert guess.limit == "compute"
+
+
+def test_a_burst_ends_at_what_the_volume_gives() -> None:
+    """437.5 MB/s would be 3,977 images of 110 kB, and so many operations."""
+    alone = expect(volume=NewVolume(promise=GP3))
+
+    assert "EBS 966 (3,000 for half an hour a day)" in map(str, alone.ceilings)
+    assert alone.epoch_range_s[0] > expect().epoch_range_s[0]
+
+
+def test_nodes_that_read_one_volume_share_what_it_gives() -> None:
+    """16,000 operations a second in all, and 3,000 of each; a volume comes from S3 once, whoever reads it."""
+    own = expect(nodes=16, images=PREPARED, comm_hook="bf16", volume=NewVolume(data_gib=40, promise=GP3))
+    one = expect(nodes=16, images=PREPARED, comm_hook="bf16", volume=NewVolume(data_gib=40, promise=IO2))
+
+    assert own.images_per_s > 20_000
+    assert (one.limit, round(one.images_per_s)) == ("EBS", 16_000)
+    assert "EBS 16,000 (16,000 operations/s of the volume that all read)" in map(str, one.ceilings)
+    assert ceilings(own)["volume initialization"] == pytest.approx(16 * ceilings(one)["volume initialization"], abs=16)
+    assert one.lift is not None
+    assert one.lift.how == "a volume for each node (--data-volume per-node)"
+    assert one.lift.images_per_s == pytest.approx(own.images_per_s)
+
+
+def test_one_volume_of_a_large_machine_gives_less_than_it_can_read() -> None:
+    """p5.48xlarge: 10,000 MB/s; gp3: 2,000 MiB/s."""
+    name = "p5.48xlarge"
+    mine = NewVolume(promise=promise(data_volume(catalog.find(name), 3000)))
+    images = Images(20_000_000, 300_000.0)  # 5.6 TiB, which no memory caches
+
+    guess = expect(name, images=images, dataset="imagefolder", image_size=224, volume=mine)
+    disk = next(one for one in guess.ceilings if one.name == "EBS")
+    assert disk.images_per_s == pytest.approx(2000 * 2**20 / 300_000)
+    assert disk.note == "2,000 MiB/s of a volume"
 
 
 def test_what_is_decoded_once_has_no_ceiling_for_decoding_and_disk() -> None:
