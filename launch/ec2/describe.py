@@ -1,5 +1,6 @@
 """Job + facts -> the cluster that requests are made of, and the reasons why it cannot start.  Pure."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from launch.core.catalog import Instance
@@ -8,6 +9,7 @@ from launch.core.instance.quotas import quota_of, shortage
 from launch.core.job import Job
 from launch.core.names import Folder, bucket_of
 from launch.core.plan import FromAnswer
+from launch.core.price import Prices
 from launch.core.pricelist import no_price
 from launch.core.sent import edited
 from launch.ec2 import machines, requests
@@ -47,7 +49,7 @@ def describe(
         deadline=deadline,
         train=in_container(resolved).called(name),
         security_group=options.security_group or _own_group(facts),
-        prices=facts.prices,
+        prices=_prices(facts),
         owner=facts.owner,
         downloads=job.train.downloads and not resolved.brings_data,
         content=facts.counted,
@@ -58,6 +60,11 @@ def describe(
 def _own_group(facts: Facts) -> str | FromAnswer:
     groups = facts.fleet.kind("security-group")
     return groups[0].id if groups else FromAnswer("security group", "GroupId")
+
+
+def _prices(facts: Facts) -> Prices:
+    """Spot's are those of the job's first start, which decided how volumes are filled, and so on its requests."""
+    return facts.prices if facts.prices.spot else replace(facts.prices, spot=facts.spot_usd_per_hour)
 
 
 def _snapshot(resolved: Resolved, facts: Facts) -> Snapshot | None:

@@ -15,7 +15,7 @@ from launch.core.quote import Market, Quote, images_in
 from launch.core.training.base import Training
 from launch.ec2 import reach
 from launch.ec2.facts import Facts
-from launch.ec2.filling import Filling, filling, new_volume, paid, promised, unpaid
+from launch.ec2.filling import Filling, filling, new_volume, paid, promised, shared, unpaid
 from launch.ec2.options import Ec2Options
 from launch.ec2.prices import highest_usd, hourly_usd
 from launch.ec2.requests import Cluster
@@ -120,7 +120,9 @@ def market(options: Ec2Options) -> Market:
 
 def not_counted(cluster: Cluster) -> str:
     block = ", the capacity block, which is paid in advance" if cluster.resolved.options.capacity_block else ""
-    return f"{NOT_COUNTED}{block}; prices are {cluster.prices.source}"
+    volume = cluster.resolved.data_volume != "none" and cluster.snapshot is not None and not cluster.snapshot.gib
+    disk = ", the data volume, as its size is not known" if volume else ""
+    return f"{NOT_COUNTED}{block}{disk}; prices are {cluster.prices.source}"
 
 
 def quotes(train: Training, cluster: Cluster, facts: Facts) -> tuple[Quote, ...]:
@@ -143,7 +145,7 @@ def _quote(train: Training, cluster: Cluster, facts: Facts, instance: Instance) 
         gpus, images = resolved.nproc(instance), images_in(cluster.content)
         return train.expect(instance, options.nodes, gpus=gpus, on_ebs=on_ebs, images=images, volume=volume)
 
-    forecast, why_unknown = expected(new_volume(resolved, cluster.snapshot, fill))
+    forecast, why_unknown = expected(new_volume(resolved, instance, cluster.snapshot, fill))
     setting = earlier.setting_of(cluster.train, f"{options.nodes} x {instance.name}", options.model_dump(mode="json"))
     quote = Quote(
         instance=instance.name,
@@ -156,24 +158,24 @@ def _quote(train: Training, cluster: Cluster, facts: Facts, instance: Instance) 
         forecast=forecast,
         why_unknown=why_unknown,
         once_usd=fill.usd * options.nodes,
-        notes=_filling(cluster, fill, expected),
+        notes=_filling(cluster, instance, fill, expected),
     )
     return earlier.told(quote, train, setting, facts.earlier)
 
 
-def _filling(cluster: Cluster, fill: Filling, expected: Expected) -> tuple[str, ...]:
+def _filling(cluster: Cluster, instance: Instance, fill: Filling, expected: Expected) -> tuple[str, ...]:
     """How the data volumes are filled, what that costs, and what it would if it does not."""
-    volume = cluster.resolved.data_volume
-    if volume == "none":
+    resolved, snapshot = cluster.resolved, cluster.snapshot
+    if resolved.data_volume == "none":
         return ()
-    if volume == "multi-attach":
-        return ("the data volume loads from S3 as it is read, slowly at first",)
+    if resolved.data_volume == "multi-attach":
+        return (shared(),)
     if fill.rate is not None:
-        return (paid(fill, cluster.content, cluster.nodes),)
-    better = promised(cluster.resolved, cluster.snapshot, cluster.prices)
+        return (paid(fill, resolved, snapshot),)
+    better = promised(resolved, snapshot, cluster.prices)
     if better.rate is None:
         return (unpaid(0.0, better),)
-    slow, quick = (expected(new_volume(cluster.resolved, cluster.snapshot, one))[0] for one in (fill, better))
+    slow, quick = (expected(new_volume(resolved, instance, snapshot, one))[0] for one in (fill, better))
     return (unpaid(slow.hours - quick.hours if slow and quick else 0.0, better),)
 
 

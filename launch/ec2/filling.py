@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 
 from launch.core.catalog import Instance
+from launch.core.estimate.rates import spot_share
+from launch.core.estimate.tables import data_set
 from launch.core.estimate.volume import MIB, NewVolume, lazy_bytes_per_s, rate_for, rate_paid
 from launch.core.estimate.words import hours
 from launch.core.price import Prices, initialization_usd, usd
-from launch.core.published import Content
+from launch.core.volumes import data_volume, io2_volume, promise
 from launch.ec2.facts import Snapshot
 from launch.ec2.resolved import Resolved
 
@@ -27,15 +29,30 @@ def filling(resolved: Resolved, instance: Instance, snapshot: Snapshot | None, p
     """How the volume of a node of this type is filled: at a rate where that is worth its price, or wanted."""
     if resolved.data_volume != "per-node" or snapshot is None:
         return AS_AWS_PLEASES
-    options, gib = resolved.options, snapshot.data_gib
+    options, gib = resolved.options, _data_gib(resolved, snapshot)
+    if options.fill_volumes == "auto" and not gib:
+        return AS_AWS_PLEASES  # nothing was looked up, so that nobody knows what is worth it
     read = resolved.train.read_gib(instance, options.nodes, gpus=resolved.nproc(instance), content=snapshot.content)
-    rate = rate_paid(options.fill_volumes, gib, options.nodes, prices.of(instance), prices.storage, read)
+    hourly = _usd_per_hour(resolved, instance, prices)
+    rate = rate_paid(options.fill_volumes, gib, options.nodes, hourly, prices.storage, read)
     return _at(rate, gib, prices)
+
+
+def _usd_per_hour(resolved: Resolved, instance: Instance, prices: Prices) -> float:
+    """Of a node as it is bought: what its time is worth."""
+    on_demand = prices.of(instance)
+    return prices.spot.get(instance.name, spot_share().value * on_demand) if resolved.options.spot else on_demand
+
+
+def _data_gib(resolved: Resolved, snapshot: Snapshot) -> float:
+    """In the snapshot; of the data set as it is published where it was not looked up, 0 if that is not known."""
+    known = data_set(resolved.train.dataset)
+    return snapshot.data_gib or (known.gib_in_all if known else 0.0)
 
 
 def promised(resolved: Resolved, snapshot: Snapshot | None, prices: Prices) -> Filling:
     """The same if it is paid for, whether worth it or not; without a rate where the quota does not suffice."""
-    return _at(rate_for(resolved.options.nodes), snapshot.data_gib if snapshot else 0.0, prices)
+    return _at(rate_for(resolved.options.nodes), _data_gib(resolved, snapshot) if snapshot else 0.0, prices)
 
 
 def _at(rate: int | None, gib: float, prices: Prices) -> Filling:
@@ -44,29 +61,53 @@ def _at(rate: int | None, gib: float, prices: Prices) -> Filling:
     return Filling(rate, initialization_usd(gib, rate) * prices.storage, gib * 1024 / rate)
 
 
-def new_volume(resolved: Resolved, snapshot: Snapshot | None, fill: Filling) -> NewVolume | None:
-    """The volume that each node gets of its own; None without one, and where all nodes read the same."""
-    if resolved.data_volume != "per-node" or snapshot is None:
+def new_volume(resolved: Resolved, instance: Instance, snapshot: Snapshot | None, fill: Filling) -> NewVolume | None:
+    """The volume that each node of this type gets, or that all get; None without one."""
+    if resolved.data_volume == "none" or snapshot is None:
         return None
-    return NewVolume(fill.rate, snapshot.data_gib)
+    is_shared = resolved.data_volume == "multi-attach"
+    volume = io2_volume(snapshot.gib) if is_shared else data_volume(instance, snapshot.gib)
+    return NewVolume(fill.rate, snapshot.data_gib, promise(volume))
 
 
-def paid(fill: Filling, content: Content | None, nodes: int) -> str:
+def paid(fill: Filling, resolved: Resolved, snapshot: Snapshot | None) -> str:
     """What a rate costs, and what it allows until the volume is full, where the size of an image is known."""
     assert fill.rate is not None
+    content = snapshot.content if snapshot else None
     if not fill.seconds:
         return f"data volumes are filled at {fill.rate} MiB/s, billed by the data in the snapshot, which is not known"
     how = f"its data volume is filled at {fill.rate} MiB/s, in {max(1, round(fill.seconds / 60))} min"
     words = f"{usd(fill.usd)} of it per node and start: {how}"
+    if snapshot is None or not snapshot.gib:
+        return f"{words}, if the snapshot has {resolved.train.dataset}'s own files in it; it was not looked up"
     if content is None:
         return words
-    return f"{words}; until then it gives {fill.rate * MIB / content.image_bytes * nodes:,.0f} images/s in all"
+    in_all = fill.rate * MIB / content.image_bytes * resolved.options.nodes
+    return f"{words}; until then it gives {in_all:,.0f} images/s in all"
+
+
+def shared() -> str:
+    """What one volume for all nodes gives at first."""
+    return (
+        f"the data volume loads from S3 as it is read, at some {_lazy_mib():.0f} MiB/s for all nodes together at first "
+        "(AWS promises nothing)"
+    )
+
+
+def _lazy_mib() -> float:
+    return lazy_bytes_per_s().value / MIB
 
 
 def unpaid(saved_h: float, better: Filling) -> str:
-    """What a volume gives at first without a rate, and what a rate would save of the job."""
-    lazy = lazy_bytes_per_s().value / MIB
-    words = f"data volumes load from S3 as they are read, at some {lazy:.0f} MiB/s at first (AWS promises nothing)"
+    """What a volume gives at first without a rate, and what a rate would save of the job.
+
+    better: with a rate; of no seconds where nobody knows what is in the snapshot.
+    """
+    words = (
+        f"data volumes load from S3 as they are read, at some {_lazy_mib():.0f} MiB/s at first (AWS promises nothing)"
+    )
+    if better.rate is not None and not better.seconds:
+        return f"{words}, or at a rate that is paid for, where that is worth it; the snapshot was not looked up"
     if saved_h * 60 < 1:
         return words
     return f"{words}; --fill-volumes always saves {hours(saved_h)} for {usd(better.usd)} per node and start"

@@ -51,7 +51,7 @@ def _is_price(value: Any) -> bool:
 def _is_prices(value: Any) -> bool:
     """Whether it is price.Prices as JSON."""
     fields = {"usd_per_hour": _are_prices, "storage": _is_price, "source": _is_text,
-              "are_known": lambda known: type(known) is bool}  # fmt: skip
+              "are_known": lambda known: type(known) is bool, "spot": _are_prices}  # fmt: skip
     return _object({}, fields)(value) and value.keys() <= fields.keys()
 
 

@@ -15,7 +15,7 @@ from botocore.validate import ParamValidator
 from launch.core import catalog
 from launch.core.instance.quotas import Quota
 from launch.core.plan import Choice, FromAnswer, Plan, Request, Try, as_json, as_text
-from launch.core.price import CATALOGS
+from launch.core.price import CATALOGS, Prices
 from launch.core.published import Content
 from launch.core.quotas import needs_in
 from launch.ec2.backend import BACKEND
@@ -337,6 +337,16 @@ def test_a_start_that_broke_off_keeps_its_token_and_its_deadline() -> None:
     assert not again.problems
 
 
+def test_a_spot_job_that_goes_on_asks_for_what_it_asked_before_whatever_spot_costs_now() -> None:
+    """Its price decides whether volumes are filled, and another request would start a second fleet."""
+    dear, cheap = (replace(FACTS, spot_usd_per_hour={"g5.2xlarge": price}) for price in (1.2, 0.3))
+    first = plan(dear, spot=True)
+    written = spec(first.payload.cluster)
+    again = plan(replace(cheap, spec=written, prices=Prices(**written["prices"])), spot=True)
+
+    assert launches(again) == launches(first) != launches(plan(cheap, spot=True))
+
+
 def test_no_time_limit_is_later_than_the_one_given_whatever_job_json_says() -> None:
     """Every launcher may write it, and the digest that nodes carry is not of its times: see vouched.py."""
     first, later = plan().payload.cluster, NOW.replace(hour=15)
@@ -537,7 +547,7 @@ def test_the_quote_of_a_spot_job_is_the_price_now_with_the_ceiling_on_demand() -
     assert quote.market == "spot"
     assert quote.usd_per_hour == pytest.approx(1.0978, abs=1e-4)
     assert quote.on_demand_usd_per_hour == pytest.approx(2.5218, abs=1e-4)
-    assert quote.most_usd == pytest.approx(34.581, abs=1e-3)
+    assert quote.most_usd == pytest.approx(12 * 2.5218, abs=1e-2)  # at this price no volume is worth filling
     (unknown,) = plan(spot=True).quotes
     assert unknown.usd_per_hour is None
 
