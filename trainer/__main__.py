@@ -89,8 +89,13 @@ def _run(config: TrainConfig, ranks: Ranks, env: Mapping[str, str]) -> int:
 
 
 def set_library_defaults(config: TrainConfig) -> None:
-    """What holds once torch is imported: variables that its libraries read, where the user has not set them."""
-    if not config.compile:
+    """What holds once torch is imported: variables that its libraries read, where the user has not set them.
+
+    Raises SettingsError.
+    """
+    if config.compile:
+        compiler.keep_to_oneself(os.environ)
+    else:
         compiler.leave_out()
     if config.data_url is not None:
         bucket.set_defaults(config.data_url, os.environ)

@@ -6,14 +6,21 @@ real one, which then takes the stand-in's place.
 """
 
 import importlib
+import os
+import stat
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, MutableMapping
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from trainer.errors import SettingsError
+
 NAME = "torch._dynamo"
+CACHE = "TORCHINDUCTOR_CACHE_DIR"  # torch's own name: where it keeps what it has compiled
 
 
 def leave_out() -> None:
@@ -26,6 +33,29 @@ def leave_out() -> None:
         for part in (whole.utils, whole.trace_rules):
             sys.modules[part.__name__] = part
         sys.meta_path.insert(0, _Submodules())
+
+
+def keep_to_oneself(env: MutableMapping[str, str]) -> None:
+    """Names torch a folder for what it compiles in which nobody else can write; one that is named already stays.
+
+    By default that is /tmp/torchinductor_USER, whoever has made it.  torch loads libraries and pickles from there, so
+    that another user of the machine who was first could run anything in this training.  To be called before torch
+    compiles.  Raises SettingsError.
+    """
+    if env.get(CACHE):
+        return
+    folder = Path(tempfile.gettempdir(), f"aws-ddp-toolkit-compiled-{os.getuid()}")
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise SettingsError(f"cannot make {folder} ({error.strerror}); {_REMEDY}.") from error
+    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o022:
+        raise SettingsError(f"others can write in {folder}, and so run code in this training; {_REMEDY}.")
+    env[CACHE] = str(folder)
+
+
+_REMEDY = f"set {CACHE} to a folder of your own, or drop --compile"
 
 
 def _disable(function: Callable[..., Any] | None = None, *_: object, **__: object) -> Callable[..., Any]:
