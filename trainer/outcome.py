@@ -51,8 +51,11 @@ class Outcome:
     ended: str = ""
 
     def __post_init__(self) -> None:
-        """More people read an outcome than the output of a training, whose own words a reason may be."""
-        object.__setattr__(self, "reason", without_secrets(self.reason))
+        """More people read an outcome than the output of a training, whose own words a reason may be.
+
+        On one line: further ones would look like a launcher's own words.
+        """
+        object.__setattr__(self, "reason", " ".join(without_secrets(self.reason).split()))
 
     def as_json(self) -> str:
         return json.dumps(asdict(self), indent=2) + "\n"

