@@ -1,16 +1,21 @@
 """Cells of CSV files.  Pure."""
 
+import re
+
 # What a spreadsheet takes for a formula, which may call programs:
 # https://owasp.org/www-community/attacks/CSV_Injection, with the wide forms of the same signs
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+# Where one would begin within a text: spreadsheets of other languages separate cells by semicolons, some by tabs.
+_WITHIN = re.compile('(?<=[;\t])["\\s]*[=+@\uff1d\uff0b\uff0d\uff20-]')
 
 
 def harmless(row: dict[str, object]) -> dict[str, object]:
-    """`row` with a quote before each text that a spreadsheet would run; numbers are left as they are."""
+    """`row` with a quote before, or in, each text that a spreadsheet would run; numbers are left as they are."""
     return {_cell(name): _cell(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
 def _cell(text: str) -> str:
+    text = _WITHIN.sub(lambda begun: f"'{begun[0]}", text)
     return f"'{text}" if text.startswith(FORMULAS) and not _is_number(text) else text
 
 

@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from launch.core.cells import harmless
+from launch.core.cells import FORMULAS, harmless
 from launch.sweep import table
 
 
@@ -24,10 +24,22 @@ from launch.sweep import table
     ],
 )
 def test_what_a_spreadsheet_would_run_is_quoted(text: str) -> None:
-    assert harmless({text: text}) == {f"'{text}": f"'{text}"}
+    quoted = "'\t'=1" if text == "\t=1" else f"'{text}"  # which where tabs separate cells is one in the second
+    assert harmless({text: text}) == {quoted: quoted}
 
 
-@pytest.mark.parametrize("value", ["-1.5", "+2", "1e-3", "resnet18", "", -3, 2.5, None, "a=b"])
+@pytest.mark.parametrize("begun", ["=1+1", '"=1+1', " =1+1", "@SUM(1)", "-2+3", "\uff1d1+1"])
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_a_spreadsheet_that_separates_cells_otherwise_finds_no_formula(separator: str, begun: str) -> None:
+    """OWASP's page, of field separators: where lists are separated by semicolons, a text with one is two cells."""
+    text = io.StringIO()
+    csv.writer(text).writerow(harmless({"run": "a", "name": f"x{separator}{begun}"}).values())
+    for read in (csv.reader(io.StringIO(text.getvalue()), delimiter=separator), csv.reader([text.getvalue()])):
+        cells = [cell.lstrip(' "') for row in read for cell in row]
+        assert not [cell for cell in cells if cell.startswith(FORMULAS)]
+
+
+@pytest.mark.parametrize("value", ["a; b=1", "-1.5", "+2", "1e-3", "resnet18", "", -3, 2.5, None, "a=b"])
 def test_numbers_and_words_are_left_as_they_are(value: object) -> None:
     assert harmless({"x": value}) == {"x": value}
 
