@@ -32,10 +32,11 @@ ZONES = (
     Zone(
         "your machine",
         "terminal, credentials, what is installed",
-        ("a job's log, name or checkpoint", "who changes a file on PyPI or a mirror", "the network"),
+        ("a job's log, name or checkpoint", "who changes a file on PyPI or a mirror", "the network, other users"),
         ("your terminal", "your machine", "your installation", "what `make` and the Dockerfile install", "your account",
          "a key given by mistake where a reference belongs, in `--environment`, or in any other setting",
-         "whoever must approve the toolkit", "a training on one machine", "your files beside a script"),
+         "whoever must approve the toolkit", "a training on one machine", "a training with `--compile`",
+         "your files beside a script"),
     ),
     Zone(
         "the AWS account",
