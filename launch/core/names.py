@@ -25,7 +25,7 @@ OWNER_TAG = f"{TOOLKIT}:owner"  # aws:userid of who started the job, who alone m
 BUCKET_TAG = f"{TOOLKIT}:bucket"  # holds the job's folder
 HOURLY_TAG = f"{TOOLKIT}:usd-per-hour"  # on instances and training jobs: the price of a machine on demand
 DATA_TAG = f"{TOOLKIT}:dataset"  # on snapshots: the data set they hold
-ALLOWED_TAG = f"{TOOLKIT}:allowed"  # on the user's own security groups and AMIs: launchers may use them
+ALLOWED_TAG = f"{TOOLKIT}:allowed"  # on the user's own groups, AMIs and reservations: launchers may use them
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 BUCKET_NAME = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"

@@ -158,6 +158,7 @@ def every_command_on_ec2(shell: Shell) -> list[Words]:
     shared = ("--nodes", "2", "--data-volume", "multi-attach", "--job-name", "three")
     assert shell.type(*shared, events=(*idle(2), shell.end("three"))) == 0
     reserved = account.reserve("us-east-1a", "g5.2xlarge", 2)
+    account.ec2.create_tags([reserved], {ALLOWED_TAG: "yes"})
     assert shell.type("--capacity-reservation", reserved, "--job-name", "four", "--detach") == 0
     assert shell.type("stop", "four") == 0
     tracked = ("--wandb", "project", "--secret", "WANDB_API_KEY=ssm:/ddp-toolkit/wandb")

@@ -65,6 +65,7 @@ NODE, VOLUME, GROUP, CARD = (
     ec2("security-group/sg-1"),
     ec2("network-interface/eni-1"),
 )
+RESERVED = ec2("capacity-reservation/cr-1")
 TRAINING = arn("sagemaker", "training-job/j")
 SNAPSHOT = ec2("snapshot/snap-1")
 DATA, DIGEST, BLOCKS = "aws-ddp-toolkit:dataset", "aws-ddp-toolkit:digest", "aws-ddp-toolkit:blocks"
@@ -126,6 +127,9 @@ THE_ACCOUNT = [
     Row("launcher", "ec2:RunInstances", GROUP, on(**{JOB: "j"})),  # a group with one copied tag
     Row("launcher", "ec2:RunInstances", GROUP, on(**{ALLOWED: "no"})),
     Row("launcher", "ec2:RunInstances", ec2("image/ami-1"), {"ec2:Owner": "999999999999"}),
+    Row("launcher", "ec2:RunInstances", RESERVED),  # machines that another team has paid for in advance
+    Row("launcher", "ec2:RunInstances", RESERVED, {**YOURS, **new()}),
+    Row("launcher", "ec2:RunInstances", RESERVED, on(**{ALLOWED: "no"})),
     Row("launcher", "ec2:RunInstances", ec2("snapshot/snap-1"), on(Name="payroll")),
     Row("launcher", "ec2:CreateVolume", ec2("snapshot/snap-1"), on(Name="payroll")),
     Row(
@@ -354,6 +358,7 @@ TWINS = [
     Row("launcher", "ec2:RunInstances", NODE, {**new(), **V2}),
     Row("launcher", "ec2:RunInstances", VOLUME, {**new(), "ec2:Encrypted": "true"}),
     Row("launcher", "ec2:RunInstances", ec2("image/ami-1"), {"ec2:Owner": "amazon"}),
+    Row("launcher", "ec2:RunInstances", RESERVED, on(**YES)),
     Row("launcher", "ec2:CreateTags", NODE, {**new(), "ec2:CreateAction": "RunInstances"}),
     Row("launcher", "ec2:CreateTags", GROUP, {**new(), "ec2:CreateAction": "CreateSecurityGroup"}),
     Row("launcher", "ssm:StartSession", NODE, {f"ssm:resourceTag/{OWNER}": ME}),

@@ -88,6 +88,7 @@ def fill(account: Ec2Account, job: RehearsedJob) -> None:
     for name in (options.get("capacity_reservation"), options.get("capacity_block")):
         if name:
             account.rules.reservations[name] = _reservation(account, name, options)
+            account.ec2.create_tags([name], {ALLOWED_TAG: "yes"})
     if (target := options.get("data_s3")) and job.data:
         _copy(account, job.data, target)
 
