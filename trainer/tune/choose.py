@@ -9,7 +9,7 @@ GIVE_UP_AFTER = 2  # doublings that bring nothing
 
 @dataclass(frozen=True)
 class Trial:
-    """How one combination went.  images_per_s: None where it does not fit into memory."""
+    """How one combination went.  images_per_s: None where it does not fit into memory; images: in the training set."""
 
     batch_size: int
     workers: int
@@ -17,10 +17,14 @@ class Trial:
     data_wait: float = 0.0  # share of the time
     memory_mib: float = 0.0
     gpu_percent: float | None = None  # as NVML counts it
+    images: int | None = None
 
 
 def next_batch_size(tried: Sequence[Trial], first: int, largest: int) -> int | None:
-    """The batch size to try next, or None: doubled until one does not fit or brings nothing, then once in between."""
+    """The batch size to try next, or None: doubled until one does not fit or brings nothing, then once in between.
+
+    None has more images than the training set.
+    """
     if not tried:
         return min(first, largest)
     fitting, failed = _sizes(tried, fit=True), _sizes(tried, fit=False)
@@ -29,7 +33,8 @@ def next_batch_size(tried: Sequence[Trial], first: int, largest: int) -> int | N
     if failed:
         return _between(max(fitting), min(failed)) if len(failed) == 1 else None
     doubled = min(2 * fitting[-1], largest)
-    return None if doubled == fitting[-1] or _brings_nothing(tried) else doubled
+    is_last = doubled == fitting[-1] or doubled > (tried[-1].images or doubled)
+    return None if is_last or _brings_nothing(tried) else doubled
 
 
 def _between(fits: int, fits_not: int) -> int | None:

@@ -102,7 +102,10 @@ def measure(config: TrainConfig, seconds: float) -> Answer:
         _limit_memory()
     training = assemble(config, Session(ranks, device, config.timeout_s))
     if training.data.train.size < config.batch_size:
-        raise SettingsError(f"the training set has {training.data.train.size} images; give a smaller --batch-size.")
+        raise SettingsError(
+            f"the training set has {training.data.train.size} images, fewer than a batch of {config.batch_size}; give a "
+            "smaller --batch-size, or --batch-size-from."
+        )
     waits: list[float] = []
     with closing(GpuUse(device)) as use:
         steps = _steps(training, waits)
@@ -123,6 +126,7 @@ def measure(config: TrainConfig, seconds: float) -> Answer:
             "data_wait": sum(waits) / took,
             "memory_mib": peak_memory_mib(device),
             "gpu_percent": use.mean_percent(),
+            "images": training.data.train.size,
         }
 
 

@@ -2,6 +2,7 @@ import multiprocessing
 import os
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,13 @@ def test_batches_are_doubled_until_one_does_not_fit_or_brings_nothing(
     rates: dict[int, float | None], following: int | None
 ) -> None:
     assert next_batch_size(tried(rates), first=16, largest=128) == following
+
+
+def test_no_batch_is_tried_that_is_larger_than_the_training_set() -> None:
+    """Of 200 images, as after 128 of them: that trial would be refused, and nothing printed."""
+    last = Trial(128, 2, 400.0, images=200)
+    assert next_batch_size([*tried({32: 100.0, 64: 200.0}), last], first=16, largest=4096) is None
+    assert next_batch_size([replace(last, images=256)], first=16, largest=4096) == 256
 
 
 def test_of_what_is_as_fast_the_smallest_is_best() -> None:
