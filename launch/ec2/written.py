@@ -4,6 +4,7 @@ Every launcher may write all of them, and every training the records.  So what c
 JSON: a job is still shown and stopped by its tags, which nobody else may change.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ Record = dict[str, Any]
 Check = Callable[[Any], bool]
 LATEST = 2**33  # seconds since 1970, in the year 2242
 MOST_USD = 1e6
+MOST_REGIONS = 64  # AWS has some forty
 
 
 def _is_text(value: Any) -> bool:
@@ -59,6 +61,16 @@ def _are_prices(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_is_price, value.values()))
 
 
+def _are_regions(value: Any) -> bool:
+    """Whether they are few and look like regions: a job is looked for in each of them, by requests to that place."""
+    is_region = re.compile(r"[a-z]{2}(-[a-z]{2,12}){1,3}-\d{1,2}")
+    return (
+        isinstance(value, list)
+        and len(value) <= MOST_REGIONS
+        and all(isinstance(name, str) and is_region.fullmatch(name) for name in value)
+    )
+
+
 def _or_none(check: Check) -> Check:
     return lambda value: value is None or check(value)
 
@@ -69,7 +81,7 @@ SPEC = _object(
     {
         "job": _is_text, "region": _is_text, "train": _list_of(_is_text), "started": _is_time, "deadline": _is_time,
         "where": _object({}, {"nodes": _is_count, "root_gb": _is_count, "instance_type": _list_of(_is_text)}),
-        "ended": _is_time, "stop_asked": _is_time, "regions": _list_of(_is_text), "prices": _is_prices,
+        "ended": _is_time, "stop_asked": _is_time, "regions": _are_regions, "prices": _is_prices,
     },
 )  # fmt: skip
 ROW = _object({"rank": _is_count, "instance": _is_text}, {"address": _is_text, "data_volume": _or_none(_is_text)})

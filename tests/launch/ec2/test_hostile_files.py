@@ -55,6 +55,14 @@ def test_a_job_whose_files_are_damaged_is_shown_and_stopped(file: str, text: str
     assert mine not in [node.id for node in account.nodes]
 
 
+@pytest.mark.parametrize("regions", [["us-east-1", "x.example/#"], ["us-east-1"] * 65, ["US-EAST-1"], [""], ["-"]],
+                         ids=["another host", "many", "upper case", "empty", "hyphen"])  # fmt: skip
+def test_a_job_is_looked_for_in_few_places_that_can_be_regions(regions: list[str]) -> None:
+    """Each is asked with a dozen signed requests, or fails the whole search; any launcher may name them."""
+    assert not SPEC({"regions": regions})
+    assert SPEC({"regions": ["us-gov-west-1", "ap-southeast-5", "eu-isoe-west-1"]})
+
+
 def test_the_last_words_of_a_node_are_shown_without_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """A script that is killed may have printed a line that begins as ours do, which the node then takes for ours."""
     said = {"instance": "i-1", "step": "train", "reason": "no restarts left: no postgres://me:pa55word@db", "rank": 0,
