@@ -1,12 +1,14 @@
 """Earlier jobs of a script: what they tell of the next one's time, and of its restarts.  Pure.
 
 A script says nothing of its time before it has run, and how it scales is not known.  So only a job that was the same
-in all that counts gives a number; of another one the plan tells how long it took, and in what it differed.
+in all that counts gives a number; of another one the plan tells how long it took, and in what it differed.  A job that
+was cut short counts by its pace, if its metrics told how far it was: see trainer.script.pace.
 """
 
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from launch.core.estimate.words import hours
@@ -15,6 +17,8 @@ from launch.core.training.base import Training
 from launch.core.training.written import training_from
 from trainer.contract import CHECKPOINTS
 from trainer.errors import SettingsError, one_line
+from trainer.outcome import Outcome
+from trainer.script.pace import Pace
 
 NOT_KNOWN = "not known: a script says nothing of its time before it has run; tell it with --expected-hours"
 # The options beside machines that a script's time depends on: its processes on each of them, its data, what it finds in
@@ -42,12 +46,55 @@ class Setting:
 
 @dataclass(frozen=True)
 class Earlier:
-    """A job that is done.  kept: the names of files in its run folder, of which there may be more."""
+    """A job that has ended.  kept: the names of files in its run folder, of which there may be more.
+
+    seconds: of the whole training; done: the share of it at its end, below 1 where that came early: see took().
+    """
 
     job: str
     setting: Setting
     seconds: float
     kept: tuple[str, ...] = ()
+    done: float = 1.0
+
+    @property
+    def in_words(self) -> str:
+        """How long it took, to follow its name."""
+        part = "" if self.done == 1 else f", of which {self.done:.0%} was done,"
+        return f"{self.verb} {hours(self.seconds / 3600)}{part}"
+
+    @property
+    def verb(self) -> str:
+        return "took" if self.done == 1 else "would have taken"
+
+    @property
+    def cut(self) -> str:
+        """How its time is known, if it was cut short."""
+        return "" if self.done == 1 else f", by its pace until it ended with {self.done:.0%} done"
+
+
+def took(outcome: Outcome | None, pace: Pace | None) -> tuple[float, float]:
+    """The seconds that the whole training of a job takes that has ended, and the share of it that was done.
+
+    Of one that was cut short: what it took until it last told how far it was, and the rest at its pace.  0 where that
+    is not known.
+    """
+    if outcome is None or not outcome.seconds or outcome.seconds < 0:
+        return 0.0, 0.0
+    if outcome.state == "done":
+        return outcome.seconds, 1.0
+    rest = pace.rest_s if pace else None
+    if pace is None or rest is None:
+        return 0.0, 0.0
+    return max(pace.seconds, outcome.seconds - _silence_s(outcome, pace)) + rest, pace.done
+
+
+def _silence_s(outcome: Outcome, pace: Pace) -> float:
+    """How long before its end a job last told how far it was: it may have hung, or been saving."""
+    try:
+        return max(0.0, datetime.fromisoformat(outcome.ended).timestamp() - pace.at)
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def setting_of(train: Training, machines: str, where: Mapping[str, Any]) -> Setting:
@@ -85,16 +132,16 @@ def told(quote: Quote, train: Training, now: Setting, earlier: Sequence[Earlier]
         return quote
     if not earlier:
         return replace(quote, why_unknown=NOT_KNOWN)
-    closest = min(earlier, key=lambda one: len(_differences(one.setting, now)))
-    took, differences = hours(closest.seconds / 3600), _differences(closest.setting, now)
+    closest = min(earlier, key=lambda one: (len(_differences(one.setting, now)), one.done < 1))
+    differences = _differences(closest.setting, now)
     if differences:
-        why = f"not known: {closest.job} took {took} with {' and '.join(differences)}; tell it with --expected-hours"
-        return replace(quote, why_unknown=why)
+        how = f"{closest.in_words} with {' and '.join(differences)}"
+        return replace(quote, why_unknown=f"not known: {closest.job} {how}; tell it with --expected-hours")
     notes = quote.notes
     if quote.most_s is not None and closest.seconds > quote.most_s and not has_wait:
-        notes = (*notes, f"{closest.job} took longer than this job's time limit; raise it")
+        notes = (*notes, f"{closest.job} {closest.verb} longer than this job's time limit; raise it")
     wait = " with its wait for instances" if has_wait else ""
-    by = f"as {closest.job} took{wait}, the same source and arguments on {now.machines}"
+    by = f"as {closest.job} {closest.verb}{wait}{closest.cut}, the same source and arguments on {now.machines}"
     return replace(quote, told_s=closest.seconds, told_by=by, told_has_wait=has_wait, notes=notes)
 
 

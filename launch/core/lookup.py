@@ -9,16 +9,17 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from launch.core.aws import Aws
-from launch.core.earlier import Earlier, Setting, is_same_script, setting_in
+from launch.core.earlier import Earlier, Setting, is_same_script, setting_in, took
 from launch.core.errors import AwsError, NotSetUp
 from launch.core.names import TOOLKIT, Folder, are_default, stem_of
 from launch.core.published import MANIFEST, Content, content_in
 from launch.core.refusals import granted_by
 from launch.core.s3 import parse_s3
 from launch.core.training.base import Training
-from trainer.contract import METRICS, OUTCOME
+from trainer.contract import METRICS, OUTCOME, PACE
 from trainer.errors import SettingsError, TrainerError
 from trainer.outcome import parse
+from trainer.script.pace import parse as parse_pace
 
 Found = TypeVar("Found")
 
@@ -30,7 +31,7 @@ SET_UP = "python -m launch.infra up"
 # How many earlier jobs of a script are looked at, and how many of them are read: each takes a few requests.
 MOST_LOOKED_AT, MOST_READ = 12, 3
 # Files that every script's run folder has.
-OURS = {METRICS, OUTCOME}
+OURS = {METRICS, OUTCOME, PACE}
 
 
 class Lookups:
@@ -147,10 +148,11 @@ def read_json(aws: Aws, bucket: str, key: str) -> dict[str, Any] | None:
 
 
 def earlier_jobs(aws: Aws, bucket: str, train: Training, job: str) -> tuple[Earlier, ...]:
-    """The newest jobs in `bucket` that trained the same script to its end, the newest first; not `job` itself.
+    """The newest jobs in `bucket` that trained the same script, the newest first; not `job` itself.
 
-    Only names that launchers give are looked at, since they tell the time.  Nothing but what a plan says of a script's
-    time and restarts depends on it, so failures are not raised.
+    To its end, or as far as one can tell how long it would have taken.  Only names that launchers give are looked at,
+    since they tell the time.  Nothing but what a plan says of a script's time and restarts depends on it, so failures
+    are not raised.
     """
     if not train.digest:
         return ()
@@ -167,19 +169,21 @@ def earlier_jobs(aws: Aws, bucket: str, train: Training, job: str) -> tuple[Earl
 
 
 def _earlier_job(aws: Aws, folder: Folder) -> Earlier | None:
-    """A job that was done in one go; None for any other, whose time tells little, and for one that cannot be read."""
+    """A job of one go; None for any other, for one that says nothing of its time, and for one that cannot be read."""
     try:
-        seconds = _took(aws, folder)
+        seconds, done = _took(aws, folder)
         setting = _setting(aws, folder) if seconds else None
-        return Earlier(folder.job, setting, seconds, _kept(aws, folder)) if setting else None
+        return Earlier(folder.job, setting, seconds, _kept(aws, folder), done) if setting else None
     except TrainerError:
         return None
 
 
-def _took(aws: Aws, folder: Folder) -> float:
-    """The seconds that a job took that is done; 0 for any other.  Raises AwsError."""
+def _took(aws: Aws, folder: Folder) -> tuple[float, float]:
+    """See earlier.took(), of the job in `folder`.  Raises AwsError."""
     outcome = parse(aws.read(folder.bucket, folder.outcome) or b"")
-    return max(0.0, outcome.seconds or 0.0) if outcome and outcome.state == "done" else 0.0
+    if outcome is None or outcome.state == "done":
+        return took(outcome, None)
+    return took(outcome, parse_pace(aws.read(folder.bucket, folder.run + PACE)))
 
 
 def _setting(aws: Aws, folder: Folder) -> Setting | None:

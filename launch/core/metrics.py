@@ -12,6 +12,8 @@ Place = tuple[float | None, ...]
 
 # What records are counted by: of those that they have, the first.
 AXES = ("step", "global_step", "iteration", "epoch")
+# What is told with them to say how far the training is: see trainer.script.pace.  It is no result.
+TOTALS = ("steps", "epochs", "progress")
 # Words in a name that say which way is better.
 LOWER = {"loss", "error", "err", "perplexity", "ppl", "nll", "mse", "rmse", "mae", "wer", "cer", "fid", "regret"}
 HIGHER = {"accuracy", "acc", "top1", "top5", "f1", "auc", "auroc", "bleu", "rouge", "recall", "precision", "map",
@@ -47,19 +49,19 @@ def merged(records: Iterable[Record]) -> list[dict[str, Any]]:
 
 
 def metrics_of(records: Iterable[Record]) -> list[str]:
-    """The names of the metrics, in the order in which they came first; not those that records are counted by."""
+    """The names of the metrics, in the order in which they came first; not what says where in the training they are."""
     names: dict[str, None] = {}
     for record in records:
         names |= dict.fromkeys(values_of(record))
-    return [name for name in names if name not in AXES]
+    return [name for name in names if name not in AXES + TOTALS]
 
 
 def newest(records: Sequence[Record]) -> dict[str, float]:
-    """The newest value of each name, those that records are counted by first."""
+    """The newest value of each name, those that say where in the training it is first."""
     found: dict[str, float] = {}
     for record in records:
         found |= values_of(record)
-    return {name: found[name] for name in sorted(found, key=lambda name: name not in AXES)}
+    return {name: found[name] for name in sorted(found, key=lambda name: name not in AXES + TOTALS)}
 
 
 def direction(name: str) -> Literal["lower", "higher"] | None:

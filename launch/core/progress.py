@@ -9,8 +9,10 @@ from typing import Any
 
 from launch.core import metrics
 from launch.core.aws import Aws
+from launch.core.estimate.words import hours
 from launch.core.names import Folder
-from trainer.contract import METRICS
+from trainer.contract import METRICS, PACE
+from trainer.script.pace import Pace, parse
 
 Record = Mapping[str, Any]
 
@@ -53,6 +55,21 @@ def newest_of(found: Sequence[Record]) -> Record | None:
     if epoch is not None or any(_is_trainers(record) for record in found):
         return epoch
     return metrics.newest(found) or None
+
+
+def pace(aws: Aws, folder: Folder, record: Record | None) -> Pace | None:
+    """How far a script is, and how fast, where its metrics tell; None of our trainer.  Raises AwsError.
+
+    record: its newest.
+    """
+    return None if record is None or _is_trainers(record) else parse(aws.read(folder.bucket, folder.run + PACE))
+
+
+def pace_in_words(pace: Pace, now: float | None) -> str:
+    """'42% done, about 1.3 h left at its pace'.  now: by time.time(); None of a job that is over."""
+    done = f"{pace.done:.0%} done"
+    left_s = None if now is None or pace.rest_s is None else pace.rest_s - max(0.0, now - pace.at)
+    return done if left_s is None or left_s <= 0 else f"{done}, about {hours(left_s / 3600)} left at its pace"
 
 
 def _is_trainers(content: Record) -> bool:

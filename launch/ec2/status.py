@@ -8,7 +8,7 @@ from launch.core.clock import duration
 from launch.core.errors import AwsError
 from launch.core.names import Folder
 from launch.core.price import usd
-from launch.core.progress import in_words
+from launch.core.progress import in_words, pace_in_words
 from launch.core.tables import columns as in_columns
 from launch.core.tables import table
 from launch.core.training.written import epochs_in
@@ -150,10 +150,7 @@ def _ago(view: View, time: datetime | None) -> str:
 
 
 def _facts(view: View) -> Iterator[tuple[str, str]]:
-    if view.epoch:
-        yield "training", in_words(view.epoch, _epochs(view.spec))
-    elif view.fleet.living:
-        yield "training", "nothing is measured yet" if _epochs(view.spec) == "?" else "the first epoch is not done yet"
+    yield from _progress(view)
     yield "cost", _cost(view)
     if view.deadline and view.fleet.present:
         yield "time limit", f"{_left(view.deadline, view.now)}, {view.deadline:%Y-%m-%d %H:%M} UTC"
@@ -162,6 +159,15 @@ def _facts(view: View) -> Iterator[tuple[str, str]]:
         yield "", f"cannot be read: {view.unread}"
     if view.fleet.resources and not view.fleet.present:
         yield "left", ", ".join(f"{resource.kind} {resource.id}" for resource in view.fleet.resources)
+
+
+def _progress(view: View) -> Iterator[tuple[str, str]]:
+    if view.epoch:
+        yield "training", in_words(view.epoch, _epochs(view.spec))
+    elif view.fleet.living:
+        yield "training", "nothing is measured yet" if _epochs(view.spec) == "?" else "the first epoch is not done yet"
+    if view.pace:
+        yield "progress", pace_in_words(view.pace, view.now.timestamp() if view.fleet.living else None)
 
 
 def _epochs(spec: Record | None) -> str:

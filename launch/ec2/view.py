@@ -8,7 +8,7 @@ from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.names import TIME, Folder
 from launch.core.outcomes import get_outcome
-from launch.core.progress import newest
+from launch.core.progress import newest, pace
 from launch.ec2.costs import this_start
 from launch.ec2.ends import with_ends
 from launch.ec2.fleet import Fleet
@@ -18,6 +18,7 @@ from launch.ec2.watch import exit_records
 from launch.ec2.written import members_of, spec_of
 from trainer.errors import SettingsError
 from trainer.outcome import Outcome
+from trainer.script.pace import Pace
 
 # The launcher's clock writes when a job started, the nodes' clocks when they ended.
 CLOCKS_DIFFER_S = 600
@@ -28,7 +29,8 @@ class View:
     """What is known of a job.
 
     fleet: its own; spec: job.json; members: cluster.json; exits: exit records by instance; epoch: the newest line of
-    metrics.jsonl; saved: outcome.json, perhaps of an earlier start; unread: why its folder could not be read.
+    metrics.jsonl; pace: how far a script is; saved: outcome.json, perhaps of an earlier start; unread: why its folder
+    could not be read.
     """
 
     region: str
@@ -39,6 +41,7 @@ class View:
     members: Record | None = None
     exits: Mapping[str, Record] = field(default_factory=dict)
     epoch: Record | None = None
+    pace: Pace | None = None
     saved: Outcome | None = None
     unread: str = ""
 
@@ -87,13 +90,15 @@ def view(aws: Aws, fleet: Fleet, folder: Folder, now: datetime) -> View:
     known = View(aws.region, folder, fleet.of(folder.job), now)
     try:
         spec, exits = spec_of(aws, folder, BACKEND_NAME), exit_records(aws, folder)
+        epoch = newest(aws, folder)
         return replace(
             known,
             fleet=with_ends(known.fleet, folder.job, exits, spec),
             spec=spec,
             members=members_of(aws, folder),
             exits=exits,
-            epoch=newest(aws, folder),
+            epoch=epoch,
+            pace=pace(aws, folder, epoch),
             saved=get_outcome(aws, folder),
         )
     except AwsError as error:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from launch.core import progress
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.logs import LogTail, follow
-from launch.core.progress import newest as newest_epoch
 from launch.core.regions import look_around
 from launch.sagemaker import leaks as leaks_of
 from launch.sagemaker import status as status_of
@@ -26,6 +26,7 @@ from launch.sagemaker.watch import streams_of, why_in_the_log
 from trainer.contract import STOPPED, Exit
 from trainer.errors import SettingsError
 from trainer.outcome import Outcome
+from trainer.script.pace import Pace
 
 if TYPE_CHECKING:
     from launch.core.options import JobOptions
@@ -47,7 +48,8 @@ class Commands:
         training_job = training_jobs.newest(aws, options.job, "status", now)
         outcome = recorded(aws, training_job) if training_job.is_over else None
         outcome = outcome or _from_the_log(aws, training_job, now)
-        runtime.say(status_of.as_text(training_job, _epoch(aws, training_job), now, outcome))
+        epoch, pace = _progress(aws, training_job)
+        runtime.say(status_of.as_text(training_job, epoch, now, outcome, pace))
         return Exit.DONE
 
     def logs(self, options: LogsOptions) -> int:
@@ -160,12 +162,15 @@ def _from_the_log(aws: Aws, training_job: TrainingJob, now: datetime) -> Outcome
         return None
 
 
-def _epoch(aws: Aws, training_job: TrainingJob) -> Mapping[str, Any] | None:
-    """The newest metrics; None if they cannot be read, as a status is useful without."""
+def _progress(aws: Aws, training_job: TrainingJob) -> tuple[Mapping[str, Any] | None, Pace | None]:
+    """The newest metrics, and how far a script is; None if they cannot be read, as a status is useful without."""
+    if training_job.folder is None:
+        return None, None
     try:
-        return newest_epoch(aws, training_job.folder) if training_job.folder else None
+        epoch = progress.newest(aws, training_job.folder)
+        return epoch, progress.pace(aws, training_job.folder, epoch)
     except AwsError:
-        return None
+        return None, None
 
 
 def _follow_logs(training_job: TrainingJob, tail: LogTail, runtime: Runtime) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 from launch.core.clock import duration
 from launch.core.price import usd
-from launch.core.progress import in_words
+from launch.core.progress import in_words, pace_in_words
 from launch.core.tables import columns, table
 from launch.sagemaker.names import command
 from launch.sagemaker.outcome import outcome_of
@@ -14,6 +14,7 @@ from launch.sagemaker.training_job import TrainingJob
 from trainer.config import TrainConfig
 from trainer.contract import SAGEMAKER_HYPERPARAMETER
 from trainer.outcome import Outcome
+from trainer.script.pace import Pace
 
 
 def all_as_text(training_jobs: Sequence[TrainingJob], region: str, now: datetime) -> str:
@@ -52,10 +53,17 @@ def _time_left(training_job: TrainingJob, now: datetime) -> str:
 
 
 def as_text(
-    training_job: TrainingJob, epoch: Mapping[str, Any] | None, now: datetime, recorded: Outcome | None = None
+    training_job: TrainingJob,
+    epoch: Mapping[str, Any] | None,
+    now: datetime,
+    recorded: Outcome | None = None,
+    pace: Pace | None = None,
 ) -> str:
-    """All about one job, and what to type next.  epoch: its newest record; recorded: its outcome.json."""
-    rows = [*_progress(training_job, epoch), *_money(training_job, now), *_places(training_job)]
+    """All about one job, and what to type next.
+
+    epoch: its newest record; recorded: its outcome.json; pace: how far a script is.
+    """
+    rows = [*_progress(training_job, epoch, pace, now), *_money(training_job, now), *_places(training_job)]
     lines = [_headline(training_job, now, recorded), "", *columns(rows)]
     return "\n".join([*lines, "", "next:", *(f"  {line}" for line in _next(training_job))])
 
@@ -71,11 +79,15 @@ def _headline(training_job: TrainingJob, now: datetime, recorded: Outcome | None
     return f"{title} ended{ended}: {outcome.reason or 'the training is done'}"
 
 
-def _progress(training_job: TrainingJob, epoch: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
+def _progress(
+    training_job: TrainingJob, epoch: Mapping[str, Any] | None, pace: Pace | None, now: datetime
+) -> Iterator[tuple[str, str]]:
     if training_job.transitions and training_job.transitions[-1][1]:
         yield "SageMaker", training_job.transitions[-1][1]
     if epoch is not None:
         yield "training", in_words(epoch, _epochs(training_job))
+    if pace is not None:
+        yield "progress", pace_in_words(pace, None if training_job.is_over else now.timestamp())
 
 
 def _money(training_job: TrainingJob, now: datetime) -> Iterator[tuple[str, str]]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from launch.core.progress import newest_of
+from launch.core.progress import newest_of, pace_in_words
 from launch.core.runs import read_epochs
 from launch.slurm import status
 from launch.slurm.ended import conclude, in_words, outcome_of
-from launch.slurm.folder import JobFolder, find_named, name_in, read_folder
+from launch.slurm.folder import JobFolder, find_named, name_in, pace_of, read_folder
 from launch.slurm.follow import FileTail, follow
 from launch.slurm.lookup import Slurm, environment
 from launch.slurm.names import LOG, STOP, command, folder_of
@@ -19,6 +19,7 @@ from trainer.settings.yaml_file import read_mapping
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
     from pathlib import Path
 
     from launch.core.clock import Clock
@@ -62,7 +63,8 @@ class Commands:
         ended = None if job.queued else self._outcome(job)
         path = job.folder.path
         record = newest_of(read_epochs(path))
-        self.runtime.say(status.as_text(job.name, job.queued, job.folder, ended, record, _epochs(path)))
+        progress = _progress(path, self.runtime.clock.utc() if job.queued and not job.queued.is_waiting else None)
+        self.runtime.say(status.as_text(job.name, job.queued, job.folder, ended, record, _epochs(path), progress))
         return Exit.DONE
 
     def logs(self, options: LogsOptions) -> int:
@@ -194,6 +196,12 @@ def _ask_to_save(job: QueuedJob, slurm: Slurm) -> bool:
     except (OSError, SettingsError):  # the folder is not ours, or the job is just ending
         return False
     return True
+
+
+def _progress(folder: Path, now: datetime | None) -> str:
+    """How far a script is, where its metrics tell; now: None of a job that does not run."""
+    pace = pace_of(folder)
+    return pace_in_words(pace, now.timestamp() if now else None) if pace else ""
 
 
 def _epochs(folder: Path) -> str:

@@ -8,17 +8,19 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from launch.core.earlier import Earlier, is_same_script, setting_in
+from launch.core.earlier import Earlier, is_same_script, setting_in, took
 from launch.core.names import are_default
 from launch.core.training.base import Training
 from launch.slurm.backend import BACKEND
 from launch.slurm.names import ARCHIVE, EDF, LOG, SCRIPT, SPEC, STARTS, STOP, WORK
 from trainer import outcome
-from trainer.contract import METRICS, OUTCOME
+from trainer.contract import METRICS, OUTCOME, PACE
 from trainer.files import read_json
+from trainer.script.pace import Pace
+from trainer.script.pace import parse as parse_pace
 
 # What we write into a job's folder ourselves.
-OURS = {ARCHIVE, EDF, LOG, METRICS, OUTCOME, SCRIPT, SPEC, STARTS, STOP, WORK}
+OURS = {ARCHIVE, EDF, LOG, METRICS, OUTCOME, PACE, SCRIPT, SPEC, STARTS, STOP, WORK}
 MOST_LOOKED_AT, MOST_READ = 50, 3  # jobs
 MOST_NAMED = 50  # files
 
@@ -111,7 +113,9 @@ def find_named(job: str, cwd: Path) -> Path | None:
 
 
 def earlier_jobs(train: Training, job: str, cwd: Path) -> tuple[Earlier, ...]:
-    """The newest jobs below runs/ that trained the same script to its end in one start, the newest first; not `job`.
+    """The newest jobs below runs/ that trained the same script in one start, the newest first; not `job`.
+
+    To its end, or as far as one can tell how long it would have taken.
 
     Only names that launchers give are looked at, since they tell the time.
     """
@@ -123,19 +127,28 @@ def earlier_jobs(train: Training, job: str, cwd: Path) -> tuple[Earlier, ...]:
 
 
 def _earlier_job(name: str, path: Path, train: Training) -> Earlier | None:
-    """A job that was done in one start; None for any other, and for one that cannot be read."""
+    """A job of one start; None for any other, for one that says nothing of its time, and that cannot be read."""
     try:
         ended, setting = outcome.read(path), setting_in(_spec(path))
-        if ended is None or ended.state != "done" or not ended.seconds:
+        seconds, done = took(ended, pace_of(path))
+        if not seconds:
             return None
         if setting is None or not is_same_script(setting, train):
             return None
-        if [start["then"] for start in _read_starts(path / STARTS)] != ["done"]:
+        if [start["then"] == "done" for start in _read_starts(path / STARTS)] != [done == 1]:
             return None
         kept = tuple(islice(_files(path), MOST_NAMED))
     except OSError:
         return None
-    return Earlier(name, setting, max(0.0, ended.seconds), kept)
+    return Earlier(name, setting, seconds, kept, done)
+
+
+def pace_of(folder: Path) -> Pace | None:
+    """How far the script in a job's folder is; None where its metrics do not tell, or it cannot be read."""
+    try:
+        return parse_pace((folder / PACE).read_bytes())
+    except OSError:
+        return None
 
 
 def _files(folder: Path) -> Iterator[str]:

@@ -29,20 +29,28 @@ def _row(job: QueuedJob) -> tuple[str, ...]:
 
 
 def as_text(
-    name: str, queued: QueuedJob | None, folder: JobFolder, ended: Outcome | None, record: Record | None, epochs: str
+    name: str,
+    queued: QueuedJob | None,
+    folder: JobFolder,
+    ended: Outcome | None,
+    record: Record | None,
+    epochs: str,
+    progress: str = "",
 ) -> str:
     """All about one job, and the next commands.  ended: if it is not in the queue; record: its newest; epochs: of
-    the whole training.
+    the whole training; progress: how far a script is, if it tells.
     """
     if queued:
         headline = f"job {name}: {queued.state.lower()} as {queued.id}"
     else:
         headline = f"job {name} ended: {in_words(ended, folder.path) if ended else 'the outcome is unknown'}"
-    lines = [headline, "", *columns(list(_rows(queued, folder, record, epochs)))]
+    lines = [headline, "", *columns(list(_rows(queued, folder, record, epochs, progress)))]
     return "\n".join([*lines, "", "next:", *(f"  {line}" for line in next_commands(name, is_over=queued is None))])
 
 
-def _rows(queued: QueuedJob | None, folder: JobFolder, record: Record | None, epochs: str) -> Iterator[tuple[str, str]]:
+def _rows(
+    queued: QueuedJob | None, folder: JobFolder, record: Record | None, epochs: str, progress: str
+) -> Iterator[tuple[str, str]]:
     if queued and queued.is_waiting:
         yield "queue", why_it_waits(queued.reason, queued.id)
         if queued.starts_at not in ("N/A", ""):
@@ -52,6 +60,8 @@ def _rows(queued: QueuedJob | None, folder: JobFolder, record: Record | None, ep
         yield "time", f"ran {queued.ran}, {queued.left} left of this start"
     if record is not None:
         yield "training", progress_in_words(record, epochs)
+    if progress:
+        yield "progress", progress
     if folder.starts:
         ends = ", ".join(f"{start['code']} ({start['then']})" for start in folder.starts[-5:])
         yield "starts", f"{len(folder.starts)} so far, with exit code {ends}"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import trainer
-from trainer.contract import METRICS, STOPPED, Exit
+from trainer.contract import METRICS, PACE, STOPPED, Exit
 from trainer.distributed.ranks import Ranks, read_ranks
 from trainer.errors import Interrupted, MachineError, SettingsError, TrainerError, not_writable, one_line, report_end
 from trainer.process.folder_lock import FolderLock, Taken, keep_out
@@ -28,6 +28,7 @@ from trainer.script.config import ScriptConfig, parse
 from trainer.script.ending import SHOWN_LINES, End, end_of
 from trainer.script.environment import own_port, run_of, script_environment
 from trainer.script.metrics import MetricLines
+from trainer.script.pace import PaceFile
 from trainer.script.record import Book, process_start
 from trainer.script.relay import Line, Relay
 from trainer.script.unpack import source_folder
@@ -201,7 +202,7 @@ def _relay(rank: Rank) -> tuple[Relay, MetricLines]:
         f"{rank.who}more than {config.max_output_mb:,} MB of output, which is --max-output-mb; the rest is not shown."
     )
     relay = Relay(config.max_output_mb * 1_000_000, too_much, _warn)
-    metrics = MetricLines(config.run_dir / METRICS, _warn)
+    metrics = MetricLines(config.run_dir / METRICS, _warn, PaceFile(config.run_dir / PACE))
     if rank.ranks.is_head:
         relay.listen = metrics.feed
     return relay, metrics

@@ -3,10 +3,12 @@
 import json
 import math
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from trainer.contract import METRIC_PREFIX
+from trainer.script.pace import PaceFile
 
 _PAIR = re.compile(r"(?:^|(?<=[\s,]))([A-Za-z_][\w./-]*)=([^\s,]+)")
 _PREFIX = METRIC_PREFIX.encode()
@@ -36,11 +38,11 @@ def _number(text: str) -> float | int | None:
 class MetricLines:
     """Finds the metric lines in a stream of bytes, and appends each to a file as one JSON object.
 
-    warn: told once if that fails; the training goes on.
+    warn: told once if that fails; the training goes on.  pace: gets each record as well.
     """
 
-    def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
-        self._path, self._warn = path, warn
+    def __init__(self, path: Path, warn: Callable[[str], None], pace: PaceFile | None = None) -> None:
+        self._path, self._warn, self._pace = path, warn, pace
         self._rest = b""
         self._is_lost = False
 
@@ -54,9 +56,14 @@ class MetricLines:
     def close(self) -> None:
         """Takes what was written as a last line without its end."""
         self.feed(b"\n")
+        if self._pace is not None:
+            self._pace.write()
 
     def _keep(self, lines: list[bytes]) -> None:
         records = [values_of(line[:LONGEST].decode(errors="replace")) for line in lines]
+        if self._pace is not None:
+            for record in records:
+                self._pace.note(record, time.time())
         text = "".join(json.dumps(record) + "\n" for record in records if record)
         if not text or self._is_lost:
             return

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from trainer import outcome
-from trainer.contract import OUTCOME, Exit
+from trainer.contract import OUTCOME, PACE, Exit
 from trainer.outcome import Outcome, state_of
 from trainer.process.folder_lock import another
 from trainer.settings.hidden import without_secrets
@@ -33,9 +33,11 @@ class Book:
     def open(self) -> None:
         """Removes what an earlier attempt has left.  Raises OSError if the folder cannot be made."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        if self.is_head and not self._is_of_this_attempt():
+        if not self.is_head:
+            return
+        for name in (PACE,) if self._is_of_this_attempt() else (PACE, OUTCOME):
             with suppress(OSError):
-                (self.folder / OUTCOME).unlink(missing_ok=True)
+                (self.folder / name).unlink(missing_ok=True)
 
     def has_failed(self) -> bool:
         """Whether another rank of this attempt has noted that it failed."""

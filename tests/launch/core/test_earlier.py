@@ -2,13 +2,14 @@
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from launch.core.aws import Aws
-from launch.core.earlier import Earlier, Setting, is_same_script, restarts, setting_in, setting_of, told
+from launch.core.earlier import Earlier, Setting, is_same_script, restarts, setting_in, setting_of, told, took
 from launch.core.job import Job
 from launch.core.lookup import earlier_jobs
 from launch.core.plan import Plan
@@ -33,7 +34,8 @@ from launch.slurm.options import SlurmOptions
 from tests.launch.ec2 import known as ec2
 from tests.launch.ec2.account import Account
 from tests.launch.sagemaker import known as sagemaker
-from trainer.outcome import Outcome
+from trainer.outcome import Outcome, State
+from trainer.script.pace import Pace
 
 SCRIPT = Script(("train.py", "--lr", "0.1"), digest=64 * "a", run_dir=Path("run")).sent(
     Path("source.tgz"), Path("work")
@@ -92,6 +94,63 @@ def test_of_several_jobs_the_most_alike_counts_and_of_equal_ones_the_newest() ->
     assert expected(job("newest", other), job("alike"), job("old", seconds=1.0))[1].endswith(
         "as alike took, the same source and arguments on 2 x g5.2xlarge"
     )
+
+
+# ---- one that was cut short, of which its metrics told how far it was
+
+ENDED = "2026-11-21T13:15:00Z"
+AT = datetime(2026, 11, 21, 13, 14, tzinfo=UTC).timestamp()
+PACE = Pace(done=0.4, since=0.1, seconds=9000.0, at=AT)  # a minute before its end
+
+
+def cut_short(state: State = "interrupted", seconds: float | None = 10_860.0, pace: Pace | None = PACE) -> Earlier:
+    took_s, done = took(Outcome(state, 75, seconds=seconds, ended=ENDED), pace)
+    return job(seconds=took_s, done=done)
+
+
+@pytest.mark.parametrize("state", ["interrupted", "stopped", "failed"])
+def test_of_a_job_that_was_cut_short_the_rest_is_added_at_its_pace(state: State) -> None:
+    """Three hours until it told that 40% was done, of which 30% in two and a half: the rest takes five more."""
+    assert cut_short(state).seconds == pytest.approx(8 * 3600)
+
+    usd, sentence = expected(cut_short(state))
+
+    assert usd == pytest.approx(16)
+    assert sentence == (
+        "16.00 USD in 8.0 h: as train-20261121-101500 would have taken, by its pace until it ended with 40% done, the "
+        "same source and arguments on 2 x g5.2xlarge"
+    )
+
+
+def test_a_job_that_told_too_little_of_its_progress_tells_nothing_of_its_time() -> None:
+    assert took(Outcome("failed", 1, seconds=60.0), None) == (0, 0)
+    assert took(Outcome("failed", 1), PACE) == (0, 0)
+    assert took(Outcome("failed", 1, seconds=60.0), replace(PACE, done=0.105)) == (0, 0)
+    assert took(None, PACE) == (0, 0)
+    assert took(Outcome("done", 0, seconds=60.0), PACE) == (60, 1)
+
+
+def test_where_the_end_has_no_time_it_is_that_of_the_last_metrics() -> None:
+    assert took(Outcome("failed", 1, seconds=10_800.0, ended="soon"), PACE)[0] == pytest.approx(8 * 3600)
+
+
+def test_the_time_limit_that_cut_a_job_short_is_said_to_be_too_low_again() -> None:
+    assert told(QUOTE, SCRIPT, NOW, [cut_short()]).notes == (
+        "train-20261121-101500 would have taken longer than this job's time limit; raise it",
+    )
+
+
+def test_a_job_that_is_done_tells_more_than_a_newer_one_that_was_cut_short() -> None:
+    assert "as whole took, the same" in expected(cut_short(), job("whole"))[1]
+
+
+def test_a_job_that_was_cut_short_with_other_arguments_is_only_told() -> None:
+    then = replace(cut_short(), setting=replace(NOW, record={**NOW.record, "args": []}))
+
+    assert expected(then) == (None, (
+        "not known: train-20261121-101500 would have taken 8.0 h, of which 40% was done, with other arguments (none); "
+        "tell it with --expected-hours"
+    ))  # fmt: skip
 
 
 def test_the_user_knows_better_and_without_an_earlier_job_nobody_does() -> None:
@@ -265,6 +324,10 @@ def test_jobs_that_were_done_in_one_go_are_found_in_the_bucket_the_newest_first(
     done("train-20261125-101500")
     put("train-20261125-101500", "cluster.json", {"generation": 2})
     put("train-20261126-101500", "outcome.json", {"state": "failed", "exit_code": 1, "seconds": 60.0})
+    put("train-20261126-101500", "job.json", spec())
+    done("train-20261125-111500")
+    put("train-20261125-111500", "outcome.json", {"state": "stopped", "exit_code": 130, "seconds": 60.0})
+    put("train-20261125-111500", "run/pace.json", {"done": 0.5, "since": 0.25, "seconds": 15.0, "at": 1})
     done("train-20261127-101500", train=["-m", "trainer"])
     done("train-20261129-101500")
     put("train-20261129-101500", "job.json", ["damaged"])
@@ -280,7 +343,8 @@ def test_jobs_that_were_done_in_one_go_are_found_in_the_bucket_the_newest_first(
 
     found = earlier_jobs(aws, account.bucket, SCRIPT, third)
 
-    assert found == (Earlier(second, NOW, 60.0), Earlier(first, NOW, 60.0, ("last.ckpt",)))
+    cut = Earlier("train-20261125-111500", NOW, 90.0, done=0.5)
+    assert found == (cut, Earlier(second, NOW, 60.0), Earlier(first, NOW, 60.0, ("last.ckpt",)))
     assert earlier_jobs(aws, "no-such-bucket-anywhere", SCRIPT, third) == ()
 
 
@@ -301,10 +365,16 @@ def test_on_a_cluster_they_are_found_below_runs(tmp_path: Path) -> None:
     done("train-20261122-101500", ("requeue", "done"))
     done("train-20261123-101500")
     Outcome("stopped", 130, seconds=1.0).write(done("train-20261120-101500"))
+    cut = done("train-20261121-111500", ("failed",))
+    Outcome("failed", 1, seconds=60.0).write(cut)
+    (cut / "pace.json").write_text('{"done": 0.5, "since": 0.25, "seconds": 15.0, "at": 1}')
     unreadable = done("train-20261119-101500")
     (unreadable / "starts.jsonl").unlink()
     (unreadable / "starts.jsonl").mkdir()
 
     found = on_this_cluster(SCRIPT, "train-20261123-101500", tmp_path)
 
-    assert found == (Earlier("train-20261121-101500", NOW, 60.0, ("checkpoints/last.ckpt",)),)
+    assert found == (
+        Earlier("train-20261121-111500", NOW, 90.0, done=0.5),
+        Earlier("train-20261121-101500", NOW, 60.0, ("checkpoints/last.ckpt",)),
+    )

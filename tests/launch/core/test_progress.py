@@ -8,9 +8,10 @@ import pytest
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.names import Folder
-from launch.core.progress import in_words, newest, records
+from launch.core.progress import in_words, newest, pace, pace_in_words, records
 from tests.launch.ec2.account import Account
 from tests.launch.faults import Faults, refused
+from trainer.script.pace import Pace
 
 FOLDER = Folder(Account.bucket, "j")
 KEY = "jobs/j/run/metrics.jsonl"
@@ -73,3 +74,31 @@ def test_a_file_that_may_not_be_read_is_an_error(aws: Aws, faults: Faults) -> No
 )
 def test_a_record_is_told_without_what_was_not_a_number(more: Mapping[str, object], words: str) -> None:
     assert in_words({**EPOCH, **more}, "5") == words
+
+
+PACE = Pace(done=0.4, since=0.0, seconds=2400.0, at=1000.0)
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        (1000.0, "40% done, about 1.0 h left at its pace"),
+        (2800.0, "40% done, about 30 min left at its pace"),
+        (900.0, "40% done, about 1.0 h left at its pace"),  # clocks differ
+        (9999.0, "40% done"),  # it has become slower, or hangs
+        (None, "40% done"),
+    ],
+)
+def test_the_time_that_a_script_still_takes_is_told_by_its_pace(now: float | None, words: str) -> None:
+    assert pace_in_words(PACE, now) == words
+
+
+def test_before_there_is_a_pace_the_share_alone_is_told() -> None:
+    assert pace_in_words(Pace(done=0.4, since=0.4, seconds=0.0, at=1000.0), 1000.0) == "40% done"
+
+
+def test_our_trainer_has_no_pace_and_is_not_asked_for_one(aws: Aws, faults: Faults) -> None:
+    faults.on("GetObject", refused("AccessDenied", 403), nth=None)
+
+    assert pace(aws, FOLDER, EPOCH) is None
+    assert pace(aws, FOLDER, None) is None

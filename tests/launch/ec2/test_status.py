@@ -18,6 +18,7 @@ from tests.launch.ec2.known import NAME, NOW, node
 from tests.launch.ec2.terminal import Terminal
 from tests.launch.faults import Faults, refused
 from trainer.outcome import Outcome
+from trainer.script.pace import Pace
 
 HOUR = timedelta(hours=1)
 EPOCH = {
@@ -294,6 +295,18 @@ def test_status_finds_a_job_by_its_tags_and_reads_its_folder(terminal: Terminal)
     rows = [line.split()[:3] for line in terminal.text.splitlines()[3:5]]
     assert [row[:2] for row in rows] == [["0", first], ["1", second]]
     assert "epoch 3/8, loss 1.2346" in terminal.text
+
+
+def test_status_of_a_script_tells_how_far_it_is_and_how_long_the_rest_takes(terminal: Terminal) -> None:
+    terminal.start("demo", nodes=2, hours_ago=1)
+    terminal.account.put_json("jobs/demo/run/metrics.jsonl", {"step": 40, "steps": 100, "loss": 0.5})
+    far_ahead = 4e9  # by a node's clock: nothing of the rest has passed
+    terminal.account.put_json("jobs/demo/run/pace.json", asdict(Pace(0.4, 0.0, 2400.0, far_ahead)))
+
+    assert terminal.type("status", "demo") == 0
+
+    assert "\n  training    step 40, steps 100, loss 0.5\n" in terminal.text
+    assert "\n  progress    40% done, about 1.0 h left at its pace\n" in terminal.text
 
 
 def test_the_newest_whole_epoch_is_shown_while_the_next_is_being_written(terminal: Terminal) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.launch.faults import Faults, injected, refused
 from tests.launch.sagemaker.known import BUCKET, NAME, NOW, training_job, typed
 from tests.launch.sagemaker.test_stop import foreign
 from tests.launch.sagemaker.world import Stage
+from trainer.script.pace import Pace
 
 EPOCH = {
     "epoch": 2, "train_loss": 1.5, "train_top1": 0.444, "eval_top1": 0.5, "images_per_s": 31_000.4, "epoch_s": 12.3,
@@ -156,6 +158,20 @@ def test_the_newest_start_is_shown_with_the_newest_epoch(stage: Stage, capsys: p
     out = capsys.readouterr().out
     assert out.startswith(f"job {NAME} in us-east-1 (as {NAME}--2): Training, started ")
     assert "  training     epoch 2/3, loss 1.5000" in out
+
+
+def test_a_script_tells_how_far_it_is_and_while_it_runs_how_long_the_rest_takes(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = stage.started()
+    stage.account.write(f"jobs/{NAME}/run/metrics.jsonl", json.dumps({"step": 40, "loss": 0.5}) + "\n")
+    stage.account.write(f"jobs/{NAME}/run/pace.json", json.dumps(asdict(Pace(0.4, 0.0, 2400.0, 4e9))))
+
+    assert stage.type("status", NAME) == 0
+    assert "  progress     40% done, about 1.0 h left at its pace\n" in capsys.readouterr().out
+    complete(job)
+    assert stage.type("status", NAME) == 0
+    assert "  progress     40% done\n" in capsys.readouterr().out
 
 
 def test_metrics_that_cannot_be_read_are_left_out(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ dist.init_process_group("gloo")
 total = torch.tensor([float(dist.get_rank() + 1)])
 dist.all_reduce(total)
 if dist.get_rank() == 0:
-    print(f"[METRIC] step=1 total={total.item()}")
+    print(f"[METRIC] step=1 steps=2 total={total.item()}")
 print("rank", dist.get_rank(), "of", dist.get_world_size(), sys.argv[1:], os.environ["DDP_JOB"])
 dist.barrier()
 dist.destroy_process_group()
@@ -45,6 +45,8 @@ def test_a_script_runs_on_the_nodes_of_a_job(
     for rank in (0, 1):
         assert f"rank {rank} of 2 ['--lr', '0.1'] job" in shown
     assert [json.loads(line) for line in (user.folder / "metrics.jsonl").read_text().splitlines()] == [
-        {"step": 1, "total": 3.0}
+        {"step": 1, "steps": 2, "total": 3.0}
     ]
     assert user.outcome.state == "done"
+    assert user.run("status", "job") == 0
+    assert "  progress  50% done\n" in capsys.readouterr().out

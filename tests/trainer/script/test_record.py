@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.contract import OUTCOME, Exit
+from trainer.contract import OUTCOME, PACE, Exit
 from trainer.process.folder_lock import FolderLock
 from trainer.script import __main__ as worker
 from trainer.script.record import Book, process_start
@@ -33,6 +33,15 @@ def test_what_an_earlier_attempt_left_is_removed_as_the_next_begins(tmp_path: Pa
     assert (tmp_path / OUTCOME).exists()  # by rank 0, which all ranks have
     book(tmp_path).open()
     assert not (tmp_path / OUTCOME).exists()
+
+
+def test_the_pace_of_an_earlier_start_is_removed_as_the_next_begins(tmp_path: Path) -> None:
+    (tmp_path / PACE).touch()
+
+    book(tmp_path, is_head=False).open()
+    assert (tmp_path / PACE).exists()
+    book(tmp_path).open()
+    assert not (tmp_path / PACE).exists()
 
 
 def test_what_a_quicker_rank_of_this_attempt_has_written_stays(tmp_path: Path) -> None:

@@ -167,10 +167,13 @@ def test_endless_output_is_cut_off_and_the_end_is_told(start: Start) -> None:
 
 
 def test_metrics_go_to_the_run_folder_beyond_the_limit_of_output_too(start: Start, tmp_path: Path) -> None:
-    job = start("print('x' * 2_000_000)\nprint('[METRIC] step=1 loss=0.5')", "--max-output-mb", "1")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "pace.json").write_text("of an earlier start")
+    job = start("print('x' * 2_000_000)\nprint('[METRIC] step=1 steps=4 loss=0.5')", "--max-output-mb", "1")
     job.communicate()
 
-    assert (tmp_path / "run" / "metrics.jsonl").read_text() == '{"step": 1, "loss": 0.5}\n'
+    assert (tmp_path / "run" / "metrics.jsonl").read_text() == '{"step": 1, "steps": 4, "loss": 0.5}\n'
+    assert json.loads((tmp_path / "run" / "pace.json").read_text())["done"] == 0.25
 
 
 def test_two_gigabytes_in_the_run_folder_are_the_scripts_own(start: Start, tmp_path: Path) -> None:

@@ -1,0 +1,102 @@
+"""pace.json: how much of a script's training is done, by its own metrics, and how fast that went.  Torch-free.
+
+Launchers tell by it how long a job still takes, and how long a like one will that was cut short.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from trainer.files import write_atomically
+
+# What is done, and of how many; of several the first that is told counts.
+COUNTED = (("epoch", "epochs"), ("step", "steps"))
+PROGRESS = "progress"  # from 0 to 1; before these
+# The share of a training that must have been measured to tell how long the rest takes.
+LEAST = 0.01
+LARGEST = 1e12  # seconds
+_WRITE_EVERY_S = 10.0
+
+
+@dataclass(frozen=True)
+class Pace:
+    """done: the share of the training, from 0 to 1; since: the first one that this start has told, `seconds` before.
+
+    at: when `done` was told, by time.time().
+    """
+
+    done: float
+    since: float
+    seconds: float
+    at: float
+
+    @property
+    def rest_s(self) -> float | None:
+        """How long the rest takes from `at` on, at the pace so far; None where too little was measured."""
+        gained = self.done - self.since
+        return None if gained < LEAST else (1 - self.done) * self.seconds / gained
+
+
+def parse(text: bytes | None) -> Pace | None:
+    """What a pace.json says; None where there is none or it is damaged: every training may write it."""
+    try:
+        content: Any = json.loads(text or b"")
+        values = {field.name: content[field.name] for field in fields(Pace)}
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    if any(type(value) not in (int, float) for value in values.values()):
+        return None
+    pace = Pace(**values)
+    fits = 0 <= pace.since <= pace.done <= 1 and 0 <= pace.seconds < LARGEST and 0 <= pace.at < LARGEST
+    return pace if fits else None
+
+
+def share_done(values: Mapping[str, Any]) -> float | None:
+    """The share of a training that is done, by the newest value of each of its metrics; None where they do not say."""
+    share = _number(values.get(PROGRESS))
+    if share is not None and 0 <= share <= 1:
+        return share
+    for done, of in COUNTED:
+        count, total = _number(values.get(done)), _number(values.get(of))
+        if count is not None and total is not None and total > 0 and count >= 0:
+            return min(1.0, count / total)
+    return None
+
+
+def _number(value: Any) -> float | None:
+    return value if type(value) in (int, float) and math.isfinite(value) else None
+
+
+class PaceFile:
+    """Writes pace.json as metrics come, now and then.  What goes wrong with it disturbs no training."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._values = dict[str, Any]()
+        self._first: tuple[float, float] | None = None
+        self._pace: Pace | None = None
+        self._written: Pace | None = None
+
+    def note(self, record: Mapping[str, Any], now: float) -> None:
+        """Takes the next record of metrics.  now: by time.time()."""
+        self._values |= record
+        done = share_done(self._values)
+        if done is None:
+            return
+        if self._first is None or done < self._first[0]:
+            self._first = (done, now)
+        self._pace = Pace(done, self._first[0], max(0.0, now - self._first[1]), now)
+        if self._written is None or now - self._written.at >= _WRITE_EVERY_S:
+            self.write()
+
+    def write(self) -> None:
+        """Writes what was noted last, if it is not written yet."""
+        if self._pace is None or self._pace == self._written:
+            return
+        self._written = self._pace
+        with suppress(OSError):
+            write_atomically(self._path, json.dumps(asdict(self._pace)) + "\n")
