@@ -1,4 +1,5 @@
 """A few lines for a training script of your own that wants more than to run: checkpoints, a timely stop, metrics.
+Started by anything but this toolkit's launchers, it saves, loads and prints nothing.  SCRIPTS.md has the rest.
 
     from trainer import kit  # or copy this file: it needs nothing of the rest of the trainer
     dist.init_process_group()
@@ -8,14 +9,12 @@
     for step in range(state["step"] + 1 if state else 0, 10_000):
         loss = train_one_step(model, optimizer)
         if step % 100 == 99:
-            kit.metric(step=step, loss=loss)
+            kit.metric(step=step + 1, steps=10_000, loss=loss)
             stop = kit.should_stop()
             if stop or step % 1000 == 999:
                 kit.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, step)
             if stop:
                 raise SystemExit(kit.AGAIN)  # to be started again
-
-Started by anything but this toolkit's launchers, it saves, loads and prints nothing.  SCRIPTS.md has the rest.
 """
 
 import hashlib
@@ -69,7 +68,7 @@ def should_stop() -> bool:
         return "asked" in _noted
     import torch
 
-    flag = torch.tensor("asked" in _noted, dtype=torch.int32, device="cuda" if dist.get_backend() == "nccl" else "cpu")
+    flag = torch.tensor("asked" in _noted, dtype=torch.int32, device=_device(dist))
     dist.all_reduce(flag, dist.ReduceOp.MAX)
     return bool(flag)
 
@@ -99,7 +98,7 @@ def load() -> dict[str, Any] | None:
     dist = _distributed()
     data = torch.frombuffer(_newest() if not dist or _is_first() else bytearray(1), dtype=torch.int8)
     if dist:  # torch's broadcast of objects would run what a stranger sends in rank 0's name
-        dist.broadcast(n := torch.tensor(len(data), device="cuda" if dist.get_backend() == "nccl" else "cpu"), src=0)
+        dist.broadcast(n := torch.tensor(len(data), device=_device(dist)), src=0)
         dist.broadcast(data := data.to(n.device) if _is_first() else data.to(n.device).new_empty(int(n)), src=0)
     return None if len(data) == 1 else torch.load(io.BytesIO(data.cpu().numpy().data), "cpu", weights_only=True)
 
@@ -120,21 +119,17 @@ def _write(state: dict[str, Any], step: int, keep: int) -> None:
         part.replace(folder / f"step-{step:010d}-{digest[:16]}.pt")
     finally:
         part.unlink(missing_ok=True)
-    for old in _checkpoints()[keep:]:
+    for old in sorted(folder.glob("step-*.pt"), reverse=True)[keep:]:
         old.unlink(missing_ok=True)
 
 
 def _newest() -> bytearray:
-    for path in _checkpoints():
+    for path in sorted((run_folder() / "checkpoints").glob("step-*.pt"), reverse=True):  # the newest first
         data = bytearray(path.read_bytes())
         if path.stem.endswith(hashlib.sha256(data).hexdigest()[:16]):
             return data
         print(f"warning: {path} is damaged; the checkpoint before it counts", file=sys.stderr)
     return bytearray(1)  # none
-
-
-def _checkpoints() -> list[Path]:
-    return sorted((run_folder() / "checkpoints").glob("step-*.pt"), reverse=True)  # the newest first
 
 
 def _is_first() -> bool:
@@ -147,3 +142,8 @@ def _distributed() -> Any:
     """torch.distributed, if it connects this process with others; it is not imported for that."""
     dist = sys.modules.get("torch.distributed")
     return dist if dist and dist.is_available() and dist.is_initialized() else None
+
+
+def _device(dist: Any) -> Any:
+    """Where collectives take tensors: under NCCL on the GPU that the processes' group is bound to, else the current."""
+    return (dist.group.WORLD.bound_device_id or "cuda") if dist.get_backend() == "nccl" else "cpu"
