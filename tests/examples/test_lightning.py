@@ -23,7 +23,7 @@ def test_it_learns_and_goes_on_behind_its_last_epoch(
 
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("[METRIC]")]
     assert [line[1] for line in lines] == ["epoch=1", "epoch=2"]
-    first, last = (float(line[2].removeprefix("accuracy=")) for line in lines)
+    first, last = (float(line[3].removeprefix("accuracy=")) for line in lines)
     assert 0.5 < first < last
 
 

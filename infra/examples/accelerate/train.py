@@ -110,7 +110,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         epochs.done += 1
         right = accuracy(accelerator, net, held)
         # A line for each epoch, which the launchers collect in metrics.jsonl.
-        accelerator.print(f"[METRIC] epoch={epochs.done} loss={loss:.6g} accuracy={right:.6g}", flush=True)
+        words = f"epoch={epochs.done} epochs={args.epochs} loss={loss:.6g} accuracy={right:.6g}"
+        accelerator.print("[METRIC]", words, flush=True)
         save(accelerator, folder, epochs.done)
     accelerator.end_training()
 

@@ -8,7 +8,6 @@ takes to be stopped and started again are the calls of `kit`: the rest is as you
 
 import argparse
 import os
-from collections.abc import Sequence
 from functools import partial
 from pydoc_data.topics import topics
 
@@ -17,8 +16,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.fsdp import fully_shard
-from torch.nn import functional as F
-from torch.nn.parallel import DistributedDataParallel
 
 from trainer import kit
 
@@ -42,7 +39,7 @@ class GPT(nn.Module):
         no_later_ones = nn.Transformer.generate_square_subsequent_mask(seen.shape[1], device=text.device)
         for block in self.blocks:
             x = block(x, no_later_ones, is_causal=True)
-        return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), wanted.flatten())
+        return nn.functional.cross_entropy(self.head(self.norm(x)).flatten(0, 1), wanted.flatten())
 
 
 def read_text() -> tuple[Tensor, Tensor]:
@@ -75,13 +72,13 @@ def spread(model: GPT, strategy: str) -> nn.Module:
     if not dist.is_initialized():
         return model
     if strategy == "ddp":
-        return DistributedDataParallel(model)
+        return nn.parallel.DistributedDataParallel(model)
     for block in model.blocks:
         fully_shard(block)
     return fully_shard(model)
 
 
-def settings(argv: Sequence[str] | None) -> argparse.Namespace:
+def settings(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     # A batch is a rank's texts of a step, each of `context` letters; a checkpoint is saved `every` so many steps.
     for name, default in {"steps": 300, "batch_size": 8, "context": 64, "width": 96, "layers": 3, "every": 20}.items():
@@ -91,7 +88,7 @@ def settings(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: list[str] | None = None) -> None:
     args = settings(argv)
     device, rank, world = join()
     torch.manual_seed(0)
@@ -99,11 +96,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), args.lr)
     letters, held = read_text()
     done = 0
-    if state := kit.load():  # of the newest checkpoint
-        set_state_dict(
-            model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optim"], options=WHOLE
-        )
-        done = state["done"]
+    if state := kit.load():  # the newest checkpoint
+        weights, moments, done = state["model"], state["optim"], state["done"]
+        set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments, options=WHOLE)
     while done < args.steps:
         # A warm-up, then a straight line down to a tenth; from the step alone, as the batch is.
         optimizer.param_groups[0]["lr"] = args.lr * min((done + 1) / 20, 1 - 0.9 * done / args.steps)
@@ -113,12 +108,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         optimizer.step()
         done += 1
         if done % 5 == 0:
-            kit.metric(step=done, loss=loss.item())  # rank 0's
+            kit.metric(step=done, steps=args.steps, loss=loss.item())  # rank 0's
         stop = kit.should_stop()
         if stop or done % args.every == 0 or done == args.steps:
             with torch.no_grad():
                 held_loss = sum(model(batch(held, step, args, rank, world).to(device)) for step in range(8)) / 8
-            kit.metric(step=done, held_loss=held_loss.item())
+            kit.metric(step=done, steps=args.steps, held_loss=held_loss.item())
             weights, moments = get_state_dict(model, optimizer, options=WHOLE)
             kit.save({"model": weights, "optim": moments, "done": done}, done)
         if stop:

@@ -54,7 +54,7 @@ class MetricLines(Callback):
         if trainer.is_global_zero:
             values = {name: float(value) for name, value in trainer.callback_metrics.items()}
             words = " ".join(f"{name}={value:.6g}" for name, value in sorted(values.items()))
-            print(f"[METRIC] epoch={trainer.current_epoch + 1} {words}", flush=True)
+            print(f"[METRIC] epoch={trainer.current_epoch + 1} epochs={trainer.max_epochs} {words}", flush=True)
 
 
 def data(batch_size: int) -> tuple[DataLoader, DataLoader]:
