@@ -103,8 +103,8 @@ def measure(config: TrainConfig, seconds: float) -> Answer:
     training = assemble(config, Session(ranks, device, config.timeout_s))
     if training.data.train.size < config.batch_size:
         raise SettingsError(
-            f"the training set has {training.data.train.size} images, fewer than a batch of {config.batch_size}; give a "
-            "smaller --batch-size, or --batch-size-from."
+            f"the training set has {training.data.train.size} images, fewer than a batch of {config.batch_size}; give "
+            "a smaller --batch-size, or --batch-size-from."
         )
     waits: list[float] = []
     with closing(GpuUse(device)) as use:
