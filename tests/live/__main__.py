@@ -50,7 +50,8 @@ def wanted(env: Mapping[str, str]) -> Wanted:
         known = ", ".join(case.name for case in CASES)
         raise Refused(f"{ONLY}: no case {', '.join(sorted(unknown))}; there are {known}.")
     is_gpu = bool(env.get(GPU)) and place == "aws"
-    cases = tuple(case for case in CASES if (is_gpu or not case.is_gpu) and (not names or case.name in names))
+    there = tuple(case for case in CASES if (is_gpu or not case.is_gpu) and (place == "aws" or not case.only_aws))
+    cases = tuple(case for case in there if not names or case.name in names)
     most = sum(case.most_usd for case in cases)
     limit = _limit(env.get(LIMIT, ""))
     if most > limit:

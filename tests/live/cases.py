@@ -1,9 +1,12 @@
 """The cases: a function and a line in the table each.  They run in this order, and share one account."""
 
+import io
+import tarfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from launch.core.names import TIME, tags
 from launch.infra.lookup import look_up, stack_of
@@ -19,12 +22,16 @@ BASE = "public.ecr.aws/docker/library/python:3.12-slim"  # small, and any machin
 
 @dataclass(frozen=True)
 class Case:
-    """most_usd: what it can cost, on demand, if its own limits end it.  is_gpu: only where a GPU is asked for."""
+    """most_usd: what it can cost, on demand, if its own limits end it.  is_gpu: only where a GPU is asked for.
+
+    only_aws: the embedded AWS has no such nodes.
+    """
 
     name: str
     run: Callable[[Suite], None]
     most_usd: float = 0.0
     is_gpu: bool = False
+    only_aws: bool = False
 
 
 def infra_up(suite: Suite) -> None:
@@ -172,6 +179,35 @@ def data(suite: Suite) -> None:
     suite.claim("and leaves neither snapshot nor object", not left, ", ".join(left))
 
 
+def data_by_instance(suite: Suite) -> None:
+    """The same images, as a tar in S3, published by an instance beside them; the launcher is killed meanwhile."""
+    name, region = suite.job("tar"), ("--region", suite.place.region)
+    source = suite.put_source(f"{name}.tar", _tar(suite.folder / "by-instance"))
+    limits = ("--max-hours", "0.5", "--max-usd", "0.25")
+    words = ("launch.data", "publish", source, "--name", name, "--by", "instance", *limits, *region)
+    command = suite.start(*words)
+    suite.until("an instance begins to publish", lambda: name in suite.publishing(), command)
+    suite.kill(command)
+    suite.need("it goes on without the launcher", name in suite.publishing())
+    code, text = suite.run(*words)
+    suite.need("the same command follows it to its end", code == 0, text[-600:])
+    suite.claim("every block was read back as it was written", suite.verified(name) == "all", text[-600:])
+    suite.claim("the instance is gone", name not in suite.publishing())
+    code, text = suite.run("launch.data", "stop", name, *region)
+    suite.claim("stop finds nothing to end", code == 0 and "no instance publishes" in text, text[-300:])
+    code, text = suite.run("launch.data", "delete", name, "--yes", *region)
+    left = suite.data_sets()
+    suite.claim("delete leaves neither snapshot nor object", code == 0 and not left, text[-300:] + ", ".join(left))
+
+
+def _tar(folder: Path) -> bytes:
+    """A tar of images to train on and to evaluate on."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        archive.add(write_images(folder), arcname=".")
+    return content.getvalue()
+
+
 def no_route(suite: Suite) -> None:
     """In a network of its own, which costs nothing."""
     with network.without_way_out(suite.aws, f"acceptance-{suite.stamp}") as subnet:
@@ -253,6 +289,7 @@ CASES = (
     Case("stop", stop, JOB_USD),
     Case("time limit", time_limit, JOB_USD),
     Case("data", data, JOB_USD + 0.01),  # and some hundred requests
+    Case("data by instance", data_by_instance, 0.25, only_aws=True),
     Case("leaks", leaks, 0.01),
     Case("one GPU", one_gpu, 0.70, is_gpu=True),
     Case("infra down", infra_down),

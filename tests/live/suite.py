@@ -15,7 +15,9 @@ from typing import Any, Protocol, TypeVar
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.names import DATA_TAG, TOOLKIT, bucket_of
+from launch.core.published import RECORD
 from launch.data.lookup import find_snapshots
+from launch.data.near.commands import running
 from launch.ec2 import finding
 from launch.infra.lookup import look_up
 from tests.conftest import ROOT
@@ -23,6 +25,7 @@ from tests.live.record import Claim, Record, Tried, read_answers
 from tests.live.spy import ANSWERS
 
 PREFIX = "acceptance-"
+SOURCES = "sources/"  # what the instance's role may read
 LOOK_EVERY_S = 1.0
 CREDENTIALS = ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 Found = TypeVar("Found")
@@ -216,11 +219,16 @@ class Suite:
         found = finding.find(self.aws)
         mine = [node.id for node in found.living if node.job.startswith(self.job(""))]
         resources = [one.id for one in found.resources if one.job.startswith(self.job(""))]
-        return mine + resources + [f"data set {name}" for name in self.data_sets()]
+        publishing = [f"instance for {name}" for name in self.publishing()]
+        return mine + resources + [f"data set {name}" for name in self.data_sets()] + publishing + self.sources()
 
     def snapshots(self) -> list[str]:
         """The ids of snapshots with this run's data sets."""
         return [one.id for one in find_snapshots(self.aws) if one.tags[DATA_TAG].startswith(self.job(""))]
+
+    def verified(self, name: str) -> str:
+        """How much of a data set's snapshot was read back, by its record."""
+        return str(self._json(f"data/{name}/{RECORD}").get("verified"))
 
     def data_sets(self) -> list[str]:
         """The names of this run's data sets, of which AWS has a snapshot or objects."""
@@ -231,6 +239,24 @@ class Suite:
                 row["Prefix"].split("/")[1] for row in self.aws.pages("s3", "ListObjectsV2", "CommonPrefixes", folder)
             }
         return sorted(name for name in names if name.startswith(self.job("")))
+
+    def put_source(self, name: str, content: bytes) -> str:
+        """Puts something where an instance may read it; returns its s3:// address."""
+        key = SOURCES + name
+        self.aws.call("s3", "PutObject", {"Bucket": self.bucket, "Key": key, "Body": content})
+        return f"s3://{self.bucket}/{key}"
+
+    def sources(self) -> list[str]:
+        """The keys of what this run has put there."""
+        query = {"Bucket": self.bucket, "Prefix": SOURCES + self.job("")}
+        try:
+            return [row["Key"] for row in self.aws.pages("s3", "ListObjectsV2", "Contents", query)]
+        except AwsError:  # the bucket went with the stack
+            return []
+
+    def publishing(self) -> list[str]:
+        """The names of this run's data sets that an instance publishes."""
+        return sorted(name for name in running(self.aws) if name.startswith(self.job("")))
 
     def set_up(self) -> list[str]:
         """What this run has set up in the account and AWS still has."""
@@ -281,6 +307,10 @@ class Suite:
         jobs = {tag for tag in self._jobs() if tag.startswith(self.job(""))}
         for job in sorted(jobs):
             self.run("launch.ec2", "stop", job, "--region", self.place.region)
+        for name in self.publishing():
+            self.run("launch.data", "stop", name, "--region", self.place.region)
+        for key in self.sources():
+            self.aws.call("s3", "DeleteObject", {"Bucket": self.bucket, "Key": key})
         for name in self.data_sets():
             self.run("launch.data", "delete", name, "--yes", "--region", self.place.region)
         self.record.left = self.left()

@@ -18,7 +18,7 @@ from tests.launch.ec2.account import Account
 from tests.launch.rehearse.ec2.conftest import needs_nodes
 from tests.live.__main__ import Refused, wanted
 from tests.live.aws import FIND, RealPlace
-from tests.live.cases import CASES, infra_down, infra_up
+from tests.live.cases import CASES, data_by_instance, infra_down, infra_up
 from tests.live.network import remove_kept
 from tests.live.record import Claim, Record, Tried, differences, embedded, read_answers
 from tests.live.spy import fields_of
@@ -56,6 +56,28 @@ def test_without_an_opt_in_or_over_its_limit_nothing_runs(env: dict[str, str], w
 def test_all_cases_stay_under_the_limit() -> None:
     assert wanted(ON_AWS).cases == tuple(case for case in CASES if not case.is_gpu)
     assert wanted({**ON_AWS, "ACCEPTANCE_GPU": "1"}).most_usd <= 3
+
+
+def test_what_the_embedded_aws_has_no_nodes_for_is_tried_on_aws_alone() -> None:
+    here = {case.name for case in wanted({"ACCEPTANCE": "embedded"}).cases}
+    assert {case.name for case in wanted(ON_AWS).cases} - here == {"data by instance"}
+
+
+def test_what_a_case_put_there_for_an_instance_is_removed(account: Account, tmp_path: Path) -> None:
+    """Its commands are played elsewhere (tests/launch/data/near); here none of them does anything."""
+    suite = Suite(RealPlace(account.region), tmp_path, "1", Record("here", "now", 1.0, [Tried("data by instance")]))
+    began = mock.Mock(text="")
+    with (
+        mock.patch.object(Suite, "start", return_value=began),
+        mock.patch.object(Suite, "publishing", side_effect=[[suite.job("tar")], [suite.job("tar")], [], []]),
+        mock.patch.object(Suite, "kill"),
+        mock.patch.object(Suite, "run", return_value=(0, "no instance publishes")),
+        mock.patch.object(Suite, "verified", return_value="all"),
+    ):
+        data_by_instance(suite)
+        assert suite.left() == ["sources/acceptance-1-tar.tar"]
+    suite.clean()
+    assert (suite.left(), suite.tried.held) == ([], True)
 
 
 def test_the_program_says_so_and_ends_with_2(tmp_path: Path) -> None:
