@@ -8,11 +8,11 @@ Processes are forked from a server that has neither CUDA nor threads, not from t
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import os
 import threading
 import warnings
+import weakref
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from multiprocessing import connection, util
@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from trainer.datasets.looks import Looks
 from trainer.datasets.rows import PixelRows
+from trainer.datasets.shared import HEAD, SharedMemory, let_go
 from trainer.datasets.source import Piece
 from trainer.datasets.unreadable import UnreadableError
 from trainer.errors import MachineError
@@ -48,12 +49,34 @@ class Task(NamedTuple):
     side: int
 
 
-class Decoded(NamedTuple):
+class Decoded:
     """pixels: (n, S, S, 3) uint8; flips: (n,) bool, to be mirrored; bad: rows that are not filled, and why."""
 
-    pixels: Tensor
-    flips: Tensor
-    bad: dict[int, str]
+    def __init__(self, pixels: Tensor, flips: Tensor, bad: dict[int, str]) -> None:
+        self.pixels, self.flips, self.bad = pixels, flips, bad
+
+    def pin_memory(self) -> Decoded:
+        """A copy that a GPU fetches by itself.  A thread of DataLoader's calls this, and then drops this object."""
+        return Decoded(self.pixels.pin_memory(), self.flips.pin_memory(), self.bad)
+
+
+class Handed(Decoded):
+    """As a process hands it over: where it arrives its tensors may be used for as long as it is there itself."""
+
+    def __init__(self, piece: Tensor, count: int, side: int, bad: dict[int, str]) -> None:
+        sizes = [HEAD, count * side * side * 3, count]
+        _, pixels, flips = piece[: sum(sizes)].split(sizes)
+        super().__init__(pixels.view(count, side, side, 3), flips.view(torch.bool), bad)
+        self._handed = piece, count, side, bad
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _arrived, self._handed
+
+
+def _arrived(*handed: Any) -> Handed:
+    here = Handed(*handed)
+    weakref.finalize(here, let_go, handed[0]).atexit = False
+    return here
 
 
 class Processes:
@@ -120,22 +143,19 @@ class _Tasks:
 class _Decoder(Dataset[Decoded]):
     """What a process does."""
 
+    def __init__(self) -> None:
+        self._memory = SharedMemory()
+
     def __getitem__(self, task: Task) -> Decoded:
         count, side = len(task.pieces), task.side
-        rows = PixelRows(_shared_bytes(count, side, side, 3), torch.zeros(count, dtype=torch.bool))
-        bad: dict[int, str] = {}
+        decoded = Handed(self._memory.lend(count * (side * side * 3 + 1)), count, side, {})
+        rows = PixelRows(decoded.pixels, decoded.flips.zero_())
         for row, (piece, view) in enumerate(zip(task.pieces, task.looks.views(), strict=True)):
             try:
                 rows.put(row, piece.read(), view)
             except UnreadableError as error:
-                bad[row] = str(error)
-        return Decoded(rows.pixels, rows.flips, bad)
-
-
-def _shared_bytes(*shape: int) -> Tensor:
-    """uint8 of any content, in memory that is handed over as it is: any other would be copied into such memory."""
-    storage = torch.UntypedStorage._new_shared(math.prod(shape))  # as torch's own collate function has it
-    return torch.empty(0, dtype=torch.uint8).set_(storage).view(shape)
+                decoded.bad[row] = str(error)
+        return decoded
 
 
 def _as_it_is(decoded: Any) -> Any:

@@ -106,11 +106,12 @@ class StreamingSplit:
     ) -> Generator[Batch]:
         with closing(processes.decode(self._tasks(numbers, looks))) as decoded:
             for chosen in numbers:
-                parts = [next(decoded) for _ in range(0, len(chosen), TASK)]
+                # Not kept here: a process decodes into the memory of its part again once that has gone.
+                parts = (next(decoded) for _ in range(0, len(chosen), TASK))
+                pixels, bad = gathered([*parts], self._normalise, self._request.device)
                 images = chosen.tolist()
                 for number in images:
                     self._source.give_back(number)
-                pixels, bad = gathered(parts, self._normalise, self._request.device)
                 yield self._batch(images, pixels, self._labels(images), bad)
 
     def _tasks(self, numbers: Sequence[Tensor], looks: Sequence[Looks]) -> Iterator[Task]:
