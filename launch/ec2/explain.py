@@ -14,6 +14,7 @@ from launch.core.quotas import Need, fact_of
 from launch.core.quote import Market, Quote, images_in
 from launch.core.training.base import Training
 from launch.ec2 import reach
+from launch.ec2.copying import with_copy
 from launch.ec2.facts import Facts
 from launch.ec2.filling import Filling, filling, new_volume, paid, promised, shared, unpaid
 from launch.ec2.options import Ec2Options
@@ -146,6 +147,10 @@ def _quote(train: Training, cluster: Cluster, facts: Facts, instance: Instance) 
         return train.expect(instance, options.nodes, gpus=gpus, on_ebs=on_ebs, images=images, volume=volume)
 
     forecast, why_unknown = expected(new_volume(resolved, instance, cluster.snapshot, fill))
+    notes = _filling(cluster, instance, fill, expected)
+    if options.data_s3 is not None:
+        forecast, sentence = with_copy(forecast, cluster.content, instance)
+        notes = (*notes, sentence)
     setting = earlier.setting_of(cluster.train, f"{options.nodes} x {instance.name}", options.model_dump(mode="json"))
     quote = Quote(
         instance=instance.name,
@@ -158,7 +163,7 @@ def _quote(train: Training, cluster: Cluster, facts: Facts, instance: Instance) 
         forecast=forecast,
         why_unknown=why_unknown,
         once_usd=fill.usd * options.nodes,
-        notes=_filling(cluster, instance, fill, expected),
+        notes=notes,
     )
     return earlier.told(quote, train, setting, facts.earlier)
 

@@ -77,10 +77,13 @@ def _decoding(training: Training, instance: Instance, rates: Rates) -> Ceiling |
 
 
 def _disk(training: Training, rates: Rates, uncached: float) -> Ceiling | None:
-    size = training.work().image_bytes * uncached
-    if not size or not training.kind.reads_ebs:
+    work = training.work()
+    size = work.image_bytes * uncached
+    if not size or not isfinite(rates.read_per_s.value):
         return None
     nodes, read = training.layout.nodes, rates.read_per_s
+    if work.reads_from == "S3":
+        return Ceiling("S3", read.value / size * nodes, "by the line that gradients take, too" if nodes > 1 else "")
     burst = read.best / size * nodes
     if burst > 1.05 * read.value / size * nodes:
         note = f"{burst:,.0f} for half an hour a day"

@@ -22,6 +22,7 @@ LIMIT_RATES: Mapping[Limit, tuple[str, ...]] = {
     "kernel launches": ("pass_s",),
     "JPEG decoding": ("decoded_per_s",),
     "EBS": ("read_per_s",),
+    "S3": ("read_per_s",),
     "the network": ("outer_per_s", "inner_per_s"),
 }
 
@@ -68,7 +69,7 @@ def forecast(training: Training, instance: Instance, rates: Rates | None = None)
 
     Raises SettingsError for a global batch that does not divide.
     """
-    rates = _of_its_volume(rates or rates_of(instance, training.cost, training.kind), training)
+    rates = _of_its_source(rates or rates_of(instance, training.cost, training.kind), training)
     caches = training.data.gib < CACHE_SHARE * instance.memory_gib
     boot = figure(table("rates")["boot_hours"])
     expected, best, worst = (Course(training, rates.at(side), side, caches) for side in ("value", "best", "worst"))
@@ -97,9 +98,11 @@ def forecast(training: Training, instance: Instance, rates: Rates | None = None)
     )
 
 
-def _of_its_volume(rates: Rates, training: Training) -> Rates:
-    """The rates, of which reading ends at what the volume gives."""
+def _of_its_source(rates: Rates, training: Training) -> Rates:
+    """The rates, of which reading ends at what the volume gives, or, from S3, at what the line does all the time."""
     image_bytes = training.data.image_bytes
+    if training.config.data_url:
+        return replace(rates, read_per_s=rates.lasting_per_s)
     promise = training.volume.promise if training.volume else None
     if promise is None or not image_bytes:
         return rates

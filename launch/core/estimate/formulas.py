@@ -7,7 +7,7 @@ from typing import Literal
 from launch.core.estimate.figure import Side
 
 # The bottleneck of a step.
-Limit = Literal["compute", "kernel launches", "JPEG decoding", "EBS", "the network"]
+Limit = Literal["compute", "kernel launches", "JPEG decoding", "EBS", "S3", "the network"]
 
 # Shares of a pass: backward takes twice as long as forward, and evaluation takes the forward share.
 BACKWARD, FORWARD = 2 / 3, 1 / 3
@@ -29,7 +29,8 @@ class Layout:
 class Work:
     """One update.  batch: images of one replica and pass; wire_bytes: of gradients, as they are sent.
 
-    bucket_bytes: of gradients in one all-reduce; image_bytes: mean size of an image on disk, 0 if none is read.
+    bucket_bytes: of gradients in one all-reduce; image_bytes: mean size of an image, 0 if none is read; reads_from:
+    where it is read.
     """
 
     batch: int
@@ -38,6 +39,7 @@ class Work:
     bucket_bytes: float = 25 * 2**20
     image_bytes: float = 0.0
     strategy: Literal["single", "dp", "ddp", "fsdp"] = "ddp"
+    reads_from: Literal["EBS", "S3"] = "EBS"
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def step(work: Work, speeds: Speeds, layout: Layout, *, uncached: float = 1.0, s
     lasting_s = ring_s(layout.replicas, work.wire_bytes, speeds.lasting_per_s) if layout.nodes > 1 else 0.0
     takes: dict[Limit, float] = {
         "JPEG decoding": decode_s,
-        "EBS": read_s,
+        work.reads_from: read_s,
         "the network": lasting_s,
         "compute": compute_s + exposed_s,
     }

@@ -78,6 +78,7 @@ class Training:
             bucket_bytes=self.config.bucket_cap_mb * 2**20 * share,
             image_bytes=self.data.image_bytes if self.data.format == "jpeg" else 0.0,
             strategy=strategy_of(self.config, self.layout),
+            reads_from="S3" if self.config.data_url else "EBS",
         )
 
     def updates(self, epoch: int = 0) -> float:

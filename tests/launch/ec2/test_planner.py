@@ -552,6 +552,33 @@ def test_the_quote_of_a_spot_job_is_the_price_now_with_the_ceiling_on_demand() -
     assert unknown.usd_per_hour is None
 
 
+def test_what_all_nodes_read_of_one_volume_is_in_their_plan() -> None:
+    (quote,) = plan(nodes=8, data_volume="multi-attach").quotes
+    assert quote.forecast is not None
+    assert quote.forecast.filling is not None
+    assert round(quote.forecast.filling.images_per_s) == 477  # 50 MiB/s of 110 kB, whoever reads
+    assert "for all nodes together" in quote.notes[0]
+
+
+def test_the_time_in_which_nodes_copy_their_data_from_s3_is_expected() -> None:
+    """40 GB at 200 MB/s, infra/rates.yaml; of data that nobody counted the plan says that it does not know."""
+    content = Content(1_281_167, 50_000, 40_000_000_000, 1000, 256)
+    train = TrainConfig(dataset="imagenet")
+    counted, unknown = (
+        plan(replace(FACTS, snapshot=None, content=known), train, data_s3="s3://bucket/imagenet").quotes[0]
+        for known in (content, None)
+    )
+    assert counted.forecast is not None
+    assert "each node copies 40.0 GB from S3 first, in 3 min at some 200 MB/s (estimated)" in counted.notes[-1]
+    streamed = plan(
+        replace(FACTS, snapshot=None, content=content), TrainConfig(dataset="imagenet", data_url="s3://bucket/imagenet")
+    )
+    without = streamed.quotes[0].forecast
+    assert without is not None
+    assert counted.forecast.hours == pytest.approx(without.hours + 200 / 3600)
+    assert "is not known" in unknown.notes[-1]
+
+
 def test_the_quote_of_a_reservation_says_so() -> None:
     reserved = replace(FACTS, reservation=Reservation("cr-1", "us-east-1b", "g5.2xlarge", 2))
     made = plan(reserved, capacity_reservation="cr-1")

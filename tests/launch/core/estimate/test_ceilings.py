@@ -118,6 +118,16 @@ def test_one_volume_of_a_large_machine_gives_less_than_it_can_read() -> None:
     assert disk.note == "2,000 MiB/s of a volume"
 
 
+def test_shards_that_are_read_from_s3_come_over_the_line() -> None:
+    """0.9 of 5 Gbit/s all the time: 562.5 MB/s, of 30 kB each; infra/instances.yaml and rates.yaml."""
+    one, two = (expect(nodes=nodes, images=PREPARED, data_url="s3://b/data/imagenet") for nodes in (1, 2))
+
+    assert ceilings(one)["S3"] == 18_750
+    assert "S3 37,500 (by the line that gradients take, too)" in map(str, two.ceilings)
+    large = expect(images=Images(1_281_167, 1e6), data_url="s3://b/data/large")
+    assert (large.limit, round(large.images_per_s)) == ("S3", 562)
+
+
 def test_what_is_decoded_once_has_no_ceiling_for_decoding_and_disk() -> None:
     assert ceilings(expect(dataset="cifar10")).keys() == {"GPU"}
 
