@@ -4,10 +4,11 @@
 
 FOLDER has train/ with a folder of JPEGs for each class.  They are read as they are, and again from copies whose shorter
 side is 256 pixels, which the trainer has in shards of its own: random crops resized to 224, mirrored, normalised, as
-float32, in batches of 64.  The bare arms make the trainer's own calls, in one thread.  Every arm runs in
-a process of its own, or in --ranks of them at once, in turn, ROUNDS times; medians are shown.  The seconds are those of
-the process and of all its children, in one epoch after another that warms up; libraries that are not installed are
-named and left out.
+float32, in batches of 64; or as bytes, where a GPU would mirror and normalise.  The bare arms make the trainer's own
+calls, in one thread and without a loader.  Every arm runs in a process of its own, or in --ranks of them at once, in
+turn, ROUNDS times; medians are shown, and what the trainer's are against the others', of each round.  The seconds are
+those of the process and of all its children, in one epoch after others that warm up; libraries that are not installed
+are named and left out.
 """
 
 import argparse
@@ -24,7 +25,10 @@ from typing import Any
 
 from PIL import Image
 
+Results = dict[str, list[dict[str, Any]]]  # of each arm, by rounds
+
 TICKS = os.sysconf("SC_CLK_TCK")
+WARM_UP = 2  # epochs, after which the memory that is used again is there
 SHORTER, QUALITY = 256, 90
 SHARDS = "shards"  # the folder of them beside train/
 
@@ -48,8 +52,9 @@ def main() -> None:
         link(asked.folder, raw, asked.images)
         shrink(raw, small)
         prepare(small)
-        for title, root in (("files as they are", raw), (f"files of {SHORTER} px", small)):
-            compare(title, root, asked)
+        whole = compare("files as they are", raw, asked)
+        beside(whole, whole)
+        beside(compare(f"files of {SHORTER} px", small, asked), whole)
 
 
 def link(source: Path, to: Path, images: int) -> None:
@@ -87,11 +92,11 @@ def prepare(root: Path) -> None:
     subprocess.run([sys.executable, "-m", "trainer.prepare", *into], check=True, stdout=subprocess.DEVNULL)
 
 
-def compare(title: str, root: Path, asked: argparse.Namespace) -> None:
-    """Prints the table of one data set."""
+def compare(title: str, root: Path, asked: argparse.Namespace) -> Results:
+    """Prints the table of one data set, and returns it."""
     from tests.bench.input_arms import ARMS
 
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: Results = {}
     for _ in range(asked.rounds):
         for arm in ARMS:
             if asked.only and not re.search(asked.only, arm):
@@ -109,6 +114,28 @@ def compare(title: str, root: Path, asked: argparse.Namespace) -> None:
         wall = statistics.median(result["per_s"] for result in results if "per_s" in result)
         spread = f"{min(rates):.0f} - {max(rates):.0f}"
         print(f"{arm:<28}{statistics.median(rates):>16.0f}{spread:>14}{wall:>12.0f}", flush=True)
+    return found
+
+
+def beside(found: Results, whole: Results) -> None:
+    """Prints how many times as fast as others the trainer is: the median of what each round had.  whole: raw files'."""
+    from tests.bench.input_arms import BARE, OTHERS
+
+    for ours, bare in BARE.items():
+        times = {
+            **{f"{other}, whole files": _times(found, ours, whole, other) for other in OTHERS[:1]},
+            **{other: _times(found, ours, found, other) for other in OTHERS[1:]},
+            bare: _times(found, ours, found, bare),
+        }
+        said = ", ".join(f"{much:.2f} of {other}" for other, much in times.items() if much)
+        if said:
+            print(f"  {ours}: {said}", flush=True)
+
+
+def _times(found: Results, ours: str, others: Results, other: str) -> float | None:
+    pairs = zip(found.get(ours, []), others.get(other, []), strict=False)
+    ratios = [a["per_cpu_s"] / b["per_cpu_s"] for a, b in pairs if "per_cpu_s" in a and "per_cpu_s" in b]
+    return statistics.median(ratios) if ratios else None
 
 
 def at_once(command: list[str], ranks: int) -> dict[str, Any]:
@@ -128,15 +155,16 @@ def at_once(command: list[str], ranks: int) -> dict[str, Any]:
 
 
 def measure(arm: str, root: Path, workers: int) -> dict[str, float]:
-    """Images per second of processor and of the clock in a second epoch."""
+    """Images per second of processor and of the clock, in one epoch after others."""
     import torch
 
     from tests.bench.input_arms import ARMS, BATCH
 
     torch.set_num_threads(1)
     epoch = ARMS[arm](root, workers)
-    for _ in epoch():
-        pass
+    for _ in range(WARM_UP):
+        for _ in epoch():
+            pass
     cpu, began = processor_seconds(), time.perf_counter()
     images = sum(BATCH for _ in epoch())
     wall, cpu = time.perf_counter() - began, processor_seconds() - cpu

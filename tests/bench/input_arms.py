@@ -1,6 +1,7 @@
 """The ways to feed images that input.py compares: each makes a function that yields one epoch of batches.
 
-A batch is (64, 3, 224, 224) float32, normalised, except in the bare arms, which decode and crop and do nothing else.
+A batch is (64, 3, 224, 224) float32, normalised, except where an arm says bytes: those have been decoded and cropped,
+and a device would do the rest.
 """
 
 import os
@@ -146,7 +147,11 @@ def dali_cpu(root: Path, workers: int) -> Epoch:
     return epoch
 
 
-def _bare(root: Path, resize: Callable[[Any, Any], Any]) -> Epoch:
+def _nothing(row: int, pixels: Any, is_mirrored: bool) -> None:
+    """What becomes of an image where bytes are all that is made."""
+
+
+def _bare(root: Path, resize: Callable[[Any, Any], Any], then: Callable[[int, Any, bool], None] = _nothing) -> Epoch:
     import numpy as np
     import simplejpeg
 
@@ -161,7 +166,7 @@ def _bare(root: Path, resize: Callable[[Any, Any], Any]) -> Epoch:
     decoded, made = np.empty(2**26, np.uint8), np.empty((SIDE, SIDE, 3), np.uint8)
 
     def epoch() -> Iterator[Any]:
-        for path, numbers in zip(paths[:whole], draws, strict=False):
+        for row, (path, numbers) in enumerate(zip(paths[:whole], draws, strict=False)):
             data = path.read_bytes()
             height, width, _, _ = simplejpeg.decode_jpeg_header(data)
             part = random_crop(height, width, numbers[PHILOX_BLOCK:])
@@ -171,6 +176,7 @@ def _bare(root: Path, resize: Callable[[Any, Any], Any]) -> Epoch:
             )  # fmt: skip
             top, left, high, wide = (side * pixels.shape[0] // height for side in part)
             resize(pixels[top : top + high, left : left + wide], made)
+            then(row % BATCH, made, numbers[0] < 0.5)
         yield from [None] * (whole // BATCH)
 
     return epoch
@@ -189,6 +195,18 @@ def bare_torch(root: Path, workers: int) -> Epoch:
     from trainer.datasets.resize import resize
 
     return _bare(root, resize)
+
+
+def bare_floats(root: Path, workers: int) -> Epoch:
+    """bare_torch, and then mirrored and normalised by the trainer's own calls, into one batch that is used again."""
+    import numpy as np
+
+    from trainer.datasets.normalisation import IMAGENET, Normaliser
+    from trainer.datasets.resize import resize
+
+    normaliser = Normaliser(IMAGENET, SIDE, torch.device("cpu"), channels_last=True)
+    batch = np.empty((BATCH, SIDE, SIDE, 3), np.float32)
+    return _bare(root, resize, lambda row, pixels, is_mirrored: normaliser.write(pixels, batch[row], is_mirrored))
 
 
 def split(root: Path, workers: int, **settings: Any) -> Any:
@@ -245,11 +263,15 @@ def ours_for_gpu(root: Path, workers: int) -> Epoch:
 
 
 def ours_by_processes(root: Path, workers: int) -> Epoch:
-    """What processes do for a GPU, and this one to gather it: batches of bytes, in shared memory."""
+    """What processes do for a GPU, and this one to gather it: batches of bytes, in shared memory.
+
+    They are copied into memory that is used again, as DataLoader's thread copies them into a GPU's pinned memory.
+    """
     from trainer.datasets import streaming
 
+    pinned = torch.empty((BATCH, SIDE, SIDE, 3), dtype=torch.uint8)
     train = split(root, workers, worker_kind="processes")
-    streaming.gathered = lambda parts, *_: ([part.pixels for part in parts], {})
+    streaming.gathered = lambda parts, *_: (torch.cat([part.pixels for part in parts], out=pinned), {})
     return _epoch_of(train)
 
 
@@ -259,9 +281,17 @@ ARMS: dict[str, Callable[[Path, int], Epoch]] = {
     "WebDataset": webdataset,
     "litdata + v2": litdata,
     "DALI on the CPU": dali_cpu,
-    "bare: simplejpeg, OpenCV": bare_opencv,
-    "bare: simplejpeg, torch": bare_torch,
-    "ours, bytes for a GPU": ours_for_gpu,
+    "bare, bytes: OpenCV's resize": bare_opencv,
+    "bare, bytes: torch's resize": bare_torch,
+    "ours, bytes, by threads": ours_for_gpu,
     "ours, bytes, by processes": ours_by_processes,
-    "ours": ours,
+    "bare, floats": bare_floats,
+    "ours, floats": ours,
+}
+# What each of ours is compared with, besides the same calls without a loader.
+OTHERS = ("ImageFolder + DataLoader", "DALI on the CPU")
+BARE = {
+    "ours, bytes, by threads": "bare, bytes: torch's resize",
+    "ours, bytes, by processes": "bare, bytes: torch's resize",
+    "ours, floats": "bare, floats",
 }

@@ -30,6 +30,7 @@ from typing import Any
 import torch
 
 from tests.bench.input import SHORTER, link, shrink
+from tests.bench.input_arms import SIDE
 
 DEVICE_PER_S, VCPUS = 2450, 8
 BATCH = 32  # images for each worker: eight feed a batch of 256, and so many batches are decoded ahead in either case
@@ -155,7 +156,9 @@ def batches(root: Path, workers: int, rounds: int) -> Any:
     from trainer.distributed.session import Session
     from trainer.training import data_request
 
-    streaming.gathered = lambda parts, *_: (torch.cat([part.pixels for part in parts]), {})
+    # Copied as DataLoader's thread copies them for a GPU: into pinned memory, which torch uses again.
+    pinned = torch.empty((workers * BATCH, SIDE, SIDE, 3), dtype=torch.uint8)
+    streaming.gathered = lambda parts, *_: (torch.cat([part.pixels for part in parts], out=pinned), {})
     cache = Path(tempfile.mkdtemp(dir=root))
     config = TrainConfig(dataset="imagenet", data_dir=root, workers=workers, cache_dir=cache, worker_kind="processes")
     train = imagenet.load(data_request(config, Session(Ranks(), torch.device("cpu"), 60), channels_last=True)).train
