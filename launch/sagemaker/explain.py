@@ -20,6 +20,13 @@ from launch.sagemaker.options import SageMakerOptions
 
 SPOT_SAVES = 0.9  # at most, as SageMaker's own documentation puts it
 
+# It is billed from TrainingStartTime on, which is before that:
+# https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html
+COPIED = (
+    "the data are copied from S3 first, which is billed and not in the expected time; --input-mode FastFile reads "
+    "them as it trains"
+)
+
 NOT_COUNTED = "S3, logs, file systems, traffic"
 
 # https://docs.aws.amazon.com/sagemaker/latest/dg/reserve-capacity-with-training-plans.html
@@ -129,6 +136,8 @@ def quote_of(train: Training, resolved: Resolved, facts: Facts) -> Quote:
         notes[0] += f" and {options.warm_pool_s} s in the warm pool, where the instances wait for a next job"
     if options.spot:
         notes.append(f"spot costs up to {SPOT_SAVES:.0%} less; SageMaker reports the saving at the end")
+    if expected is not None and options.input_mode == "File" and any(one.kind == "s3" for one in resolved.channels):
+        notes.append(COPIED)
     if options.training_plan is not None and resolved.type == options.types[0]:
         notes.append("a training plan is paid for when it is bought: its hours cost nothing more")
     hourly = resolved.usd_per_hour if resolved.is_priced else None

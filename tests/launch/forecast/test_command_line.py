@@ -237,7 +237,9 @@ def test_whether_volumes_are_filled_at_a_price_decides_on_a_short_job(capsys: Ca
         row["instance_type"]: row for row in answer(capsys, *asked, *both, "--fill-volumes", "never")["candidates"]
     }
     (auto,) = answer(capsys, *asked, "--instance-type", "g5.2xlarge")["candidates"]
+    (spot,) = answer(capsys, *asked, "--instance-type", "g5.2xlarge", "--spot")["candidates"]
 
+    assert spot["filling"]["volume"]["mib_per_s"] is None  # at half the price, the time that is saved is worth less
     assert never["ml.g5.2xlarge"]["filling"] is None
     assert never["g5.2xlarge"]["filling"]["volume"]["mib_per_s"] is None
     assert auto["filling"]["volume"]["mib_per_s"] == 300

@@ -232,6 +232,19 @@ def test_spot_has_no_price_per_hour_and_at_most_that_on_demand() -> None:
     assert (spot.expected_usd, spot.most_usd) == (on_demand.expected_usd, on_demand.most_usd)
 
 
+def test_a_plan_says_that_data_are_copied_before_the_time_that_it_expects() -> None:
+    copied, streamed, own = (
+        plan(**where).quotes[0].notes
+        for where in (
+            {"dataset": "imagenet", "data": "s3://bucket/imagenet"},
+            {"dataset": "imagenet", "data": "s3://bucket/imagenet", "input_mode": "FastFile"},
+            {},
+        )
+    )
+    assert "billed and not in the expected time" in copied[-1]
+    assert streamed == own
+
+
 def test_a_warm_pool_is_in_the_maximum() -> None:
     (kept,), (plain,) = plan(warm_pool_s=600).quotes, plan().quotes
     assert kept.most_s is not None
