@@ -131,15 +131,6 @@ def quote_of(train: Training, resolved: Resolved, facts: Facts) -> Quote:
             instance, options.nodes, gpus=resolved.processes // options.nodes, on_ebs=False,
             images=images_in(facts.content),
         )  # fmt: skip
-    notes = [f"the maximum includes {ENDING_S / 60:g} min to end"]
-    if options.warm_pool_s:
-        notes[0] += f" and {options.warm_pool_s} s in the warm pool, where the instances wait for a next job"
-    if options.spot:
-        notes.append(f"spot costs up to {SPOT_SAVES:.0%} less; SageMaker reports the saving at the end")
-    if expected is not None and options.input_mode == "File" and any(one.kind == "s3" for one in resolved.channels):
-        notes.append(COPIED)
-    if options.training_plan is not None and resolved.type == options.types[0]:
-        notes.append("a training plan is paid for when it is bought: its hours cost nothing more")
     hourly = resolved.usd_per_hour if resolved.is_priced else None
     quote = Quote(
         instance=resolved.type,
@@ -151,10 +142,25 @@ def quote_of(train: Training, resolved: Resolved, facts: Facts) -> Quote:
         most_s=resolved.most_s,
         forecast=expected,
         why_unknown=why_unknown,
-        notes=tuple(notes),
+        notes=_notes(resolved, is_expected=expected is not None),
     )
     setting = earlier.setting_of(train, f"{options.nodes} x {resolved.type}", options.model_dump(mode="json"))
     return earlier.told(quote, train, setting, facts.earlier, has_wait=True)
+
+
+def _notes(resolved: Resolved, *, is_expected: bool) -> tuple[str, ...]:
+    """The sentences under the price.  is_expected: whether a time is."""
+    options = resolved.options
+    notes = [f"the maximum includes {ENDING_S / 60:g} min to end"]
+    if options.warm_pool_s:
+        notes[0] += f" and {options.warm_pool_s} s in the warm pool, where the instances wait for a next job"
+    if options.spot:
+        notes.append(f"spot costs up to {SPOT_SAVES:.0%} less; SageMaker reports the saving at the end")
+    if is_expected and options.input_mode == "File" and any(one.kind == "s3" for one in resolved.channels):
+        notes.append(COPIED)
+    if options.training_plan is not None and resolved.type == options.types[0]:
+        notes.append("a training plan is paid for when it is bought: its hours cost nothing more")
+    return tuple(notes)
 
 
 def not_counted(resolved: Resolved) -> str:
