@@ -107,9 +107,9 @@ def opened() -> Iterator[EmbeddedPlace]:
         account.make_role(SPOT_ROLE)
         machines = stack.enter_context(_machines(folder))
         account.rules.address = machines.address
-        port = inside = stack.enter_context(served(log))
+        port = inside = stack.enter_context(served(log, None))
         if machines.gateway != processes.LOCALHOST:
-            inside = stack.enter_context(served(log, machines.gateway, PORT, machines.place))
+            inside = stack.enter_context(served(log, None, machines.gateway, PORT, machines.place))
         iam = iam_backends[account.id]["aws"]
         iam.create_user(REGION, "moto")  # whom moto takes everybody for
         iam.put_user_policy("moto", "all", json.dumps(ADMINISTRATOR))

@@ -25,10 +25,11 @@ WOULD_SUCCEED = Refusal(412, "DryRunOperation", "Request would have succeeded, b
 class Access:
     """callers: who has which policies, by access key; who is none of them may do all.
 
-    groups: placement groups, by name; others: further checks.
+    tokens: of callers, for server.served; groups: placement groups, by name; others: further checks.
     """
 
     callers: dict[str, Caller] = field(default_factory=dict)
+    tokens: dict[str, str] = field(default_factory=dict)
     throttling: Throttling = field(default_factory=Throttling)
     groups: Mapping[str, Any] = field(default_factory=dict)
     others: list[Check] = field(default_factory=list)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hmac
 import io
 import logging
+import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +22,8 @@ from werkzeug.serving import make_server
 from launch.rehearse.aws.refusal import Refusal
 
 OURS = "aws-ddp-toolkit"  # in the User-Agent of a launcher, see launch/core/aws.py
+
+STRANGER = Refusal(403, "InvalidClientTokenId", "The security token included in the request is invalid.")
 
 App = Callable[[dict[str, Any], Any], Iterable[bytes]]
 Place = Callable[[Callable[[], Any]], Any]
@@ -52,15 +56,17 @@ class RequestLog:
 
 
 class Watched:
-    """The app, with its requests recorded in `log`."""
+    """The app, with its requests recorded in `log`.  tokens: see served()."""
 
-    def __init__(self, app: App, log: RequestLog) -> None:
-        self._app, self._log = app, log
+    def __init__(self, app: App, log: RequestLog, tokens: Mapping[str, str] | None) -> None:
+        self._app, self._log, self._tokens = app, log, tokens
         self._lock = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         at, by_launcher = time.monotonic(), OURS in environ.get("HTTP_USER_AGENT", "")
         service, operation = operation_of(environ)
+        if self._tokens is not None and not is_known(environ, self._tokens):
+            return _refused(STRANGER, service, start_response)
         statuses: list[int] = []
 
         def start(status: str, headers: Any, *more: Any) -> Any:
@@ -69,12 +75,7 @@ class Watched:
 
         with self._lock:  # requests are numbered one at a time
             refusal = self._log.before(by_launcher, service, operation)
-        if refusal is None:
-            body = self._app(environ, start)
-        else:
-            headers, text = refusal.body(service)
-            start(f"{refusal.status} refused", [*headers, ("Content-Length", str(len(text)))])
-            body = [text]
+        body = self._app(environ, start) if refusal is None else _refused(refusal, service, start)
         request = Request(
             at=at,
             took=time.monotonic() - at,
@@ -88,6 +89,21 @@ class Watched:
             self._log.requests.append(request)
             self._log.after(request)
         return body
+
+
+def _refused(refusal: Refusal, service: str, start_response: Any) -> list[bytes]:
+    headers, text = refusal.body(service)
+    start_response(f"{refusal.status} refused", [*headers, ("Content-Length", str(len(text)))])
+    return [text]
+
+
+def is_known(environ: Mapping[str, Any], tokens: Mapping[str, str]) -> bool:
+    """Whether a request has the session token that belongs to its access key, in its headers or a presigned URL."""
+    query = parse_qs(environ.get("QUERY_STRING", ""))
+    signed = re.search(r"Credential=([^/,]+)/", environ.get("HTTP_AUTHORIZATION", ""))
+    key = signed[1] if signed else query.get("X-Amz-Credential", [""])[0].partition("/")[0]
+    given = environ.get("HTTP_X_AMZ_SECURITY_TOKEN") or query.get("X-Amz-Security-Token", [""])[0]
+    return key in tokens and hmac.compare_digest(tokens[key].encode(), given.encode())
 
 
 def first(requests: Sequence[Request], operation: str, *, by_launcher: bool = True) -> float | None:
@@ -115,14 +131,21 @@ def operation_of(environ: dict[str, Any]) -> tuple[str, str]:
 
 @contextmanager
 def served(
-    log: RequestLog, address: str = "127.0.0.1", port: int = 0, place: Place = lambda make: make()
+    log: RequestLog,
+    tokens: Mapping[str, str] | None,
+    address: str = "127.0.0.1",
+    port: int = 0,
+    place: Place = lambda make: make(),
 ) -> Iterator[int]:
     """Serves AWS at `address`; yields the port.  All servers of this process share one AWS.
 
     place: calls what makes the socket, in the network namespace where it belongs.
+    tokens: the session tokens of those who may ask, by access key; None: everybody may.  Where instances become
+    processes of this machine they must be given: whoever reaches the port could have them run anything as this user,
+    and that is every user of the machine.
     """
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    app = Watched(DomainDispatcherApplication(create_backend_app), log)
+    app = Watched(DomainDispatcherApplication(create_backend_app), log, tokens)
     server = place(lambda: make_server(address, port, app, threaded=True, request_handler=MotoRequestHandler))
     server.daemon_threads = True  # type: ignore[attr-defined,unused-ignore]
     # moto's own ThreadedMotoServer takes half a second to stop, and leaves its socket open.

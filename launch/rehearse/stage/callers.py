@@ -16,10 +16,10 @@ ON_OWN_NAMES = ["s3:*Object", "s3:ListBucket", "s3:AbortMultipartUpload", "ecr:*
                 "iam:GetInstanceProfile", "ssm:GetParameter", "secretsmanager:GetSecretValue"]  # fmt: skip
 
 
-def admit(access: Access, account: str, job: RehearsedJob, role: str, key: str) -> None:
+def admit(access: Access, account: str, job: RehearsedJob, role: str, key: str, token: str) -> None:
     """Lets the launcher, and machines that sign with `key`, do what infra/iam and the command line's names allow.
 
-    role: of infra/iam, such as node.
+    role: of infra/iam, such as node; token: of the machines' session.
     """
     own: Policy = {
         "Statement": [{"Effect": "Allow", "Action": ON_OWN_NAMES, "Resource": sorted(set(_own_arns(job.options)))}]
@@ -31,6 +31,7 @@ def admit(access: Access, account: str, job: RehearsedJob, role: str, key: str) 
     launchers: Policy = {"Statement": [*own["Statement"], *extras]}
     access.add(CREDENTIALS["AWS_ACCESS_KEY_ID"], f"arn:aws:iam::{account}:user/launcher", "launcher", launchers)
     access.add(key, f"arn:aws:sts::{account}:assumed-role/aws-ddp-toolkit-{role}/{role}", role, own)
+    access.tokens |= {CREDENTIALS["AWS_ACCESS_KEY_ID"]: CREDENTIALS["AWS_SESSION_TOKEN"], key: token}
 
 
 def _own_arns(options: Mapping[str, Any]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from launch.rehearse.aws.ec2.account import Ec2Account
 from launch.rehearse.aws.ec2.moto_patches import patched
 from launch.rehearse.aws.server import Request, RequestLog, first, served
 from launch.rehearse.nodes.ec2 import namespaces, processes
-from launch.rehearse.nodes.ec2.imds import KEY
+from launch.rehearse.nodes.ec2.imds import KEY, TOKEN
 from launch.rehearse.nodes.ec2.node import Machines, Node, NodeSetup, Volume, check_aws_cli
 from launch.rehearse.nodes.ec2.watcher import Life, Watcher
 from launch.rehearse.stage.callers import admit
@@ -41,12 +41,13 @@ def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[Ec2]:
         seed.fill(account, job)
         for region in job.regions[1:]:
             seed.fill_elsewhere(Ec2Account(region, rules=account.rules), job)
-        admit(account.rules.access, account.id, job, "node", KEY)
+        admit(account.rules.access, account.id, job, "node", KEY, TOKEN)
         machines = stack.enter_context(_machines(folder))
         account.rules.address = machines.address
-        port = inside = stack.enter_context(served(log))
+        tokens = account.rules.access.tokens
+        port = inside = stack.enter_context(served(log, tokens))
         if machines.gateway != processes.LOCALHOST:
-            inside = stack.enter_context(served(log, machines.gateway, PORT, machines.place))
+            inside = stack.enter_context(served(log, tokens, machines.gateway, PORT, machines.place))
         setup = NodeSetup(f"http://{machines.gateway}:{inside}")
         if _publishes(job, machines):
             account.ec2.snapshots.pop(seed.placeholder(account, job), None)

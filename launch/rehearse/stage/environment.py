@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ CREDENTIALS = {
     **NO_ACCOUNT,
     "AWS_ACCESS_KEY_ID": "rehearsal",
     "AWS_SECRET_ACCESS_KEY": "rehearsal",  # nosec B105  # moto takes any
+    "AWS_SESSION_TOKEN": secrets.token_urlsafe(32),  # which it is asked for: other users reach this machine's ports
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 # For moto.  Loading its 1,300 old AMIs would take half a second.

@@ -16,7 +16,7 @@ from launch.rehearse.aws.sagemaker.jobs import TrainingJob
 from launch.rehearse.aws.sagemaker.moto_patches import patched
 from launch.rehearse.aws.server import Request, RequestLog, first, served
 from launch.rehearse.nodes.sagemaker.agent import Agent
-from launch.rehearse.nodes.sagemaker.container import KEY, Container
+from launch.rehearse.nodes.sagemaker.container import KEY, TOKEN, Container
 from launch.rehearse.nodes.sagemaker.machine import Machine
 from launch.rehearse.nodes.sagemaker.network import why_no_network, why_not_slow
 from launch.rehearse.stage import sdk_3
@@ -58,8 +58,8 @@ def opened(job: RehearsedJob, folder: Path, log: RequestLog) -> Iterator[SageMak
         stack.enter_context(patched(account.rules))
         account.rules.slow.stopping = None  # a job has stopped when its containers have
         fill(account, job)
-        admit(account.rules.access, account.id, job, "sagemaker", KEY)
-        endpoint = f"http://127.0.0.1:{stack.enter_context(served(log))}"
+        admit(account.rules.access, account.id, job, "sagemaker", KEY, TOKEN)
+        endpoint = f"http://127.0.0.1:{stack.enter_context(served(log, account.rules.access.tokens))}"
         gpus = gpus_of(job)
         agent = Agent(account, endpoint, folder / "sagemaker", min(gpus, most_ranks() // job.nodes or 1))
         agent.in_network = why is None

@@ -28,7 +28,7 @@ def test_after_sigkill_the_same_command_goes_on_and_the_bytes_are_the_same(tmp_p
                 os.kill(process.pid, signal.SIGKILL)
 
     log.after = kill_in_the_middle
-    with Account.opened() as account, served(log) as port:
+    with Account.opened() as account, served(log, None) as port:
         env = {
             **os.environ,
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",

@@ -106,8 +106,8 @@ def region(folder: Path) -> Iterator[Region]:
         with ExitStack() as stack:
             made = stack.enter_context(network(folder, f"{CLOUD}/24"))
             until_checked.enter_context(held(made.namespaces))
-            stack.enter_context(served(RequestLog(), CLOUD, PORT, made.place))
-            port = stack.enter_context(served(RequestLog()))
+            stack.enter_context(served(RequestLog(), None, CLOUD, PORT, made.place))
+            port = stack.enter_context(served(RequestLog(), None))
             here = Region(f"http://127.0.0.1:{port}", made, until_checked)
             urllib.request.urlopen(f"{here.endpoint}/moto-api/reset", b"").close()
             yield here

@@ -48,5 +48,5 @@ def playing(
 @contextmanager
 def serving() -> Iterator[str]:
     """moto of this process at a free port of this machine; gives the URL."""
-    with served(RequestLog()) as port:
+    with served(RequestLog(), None) as port:
         yield f"http://127.0.0.1:{port}"

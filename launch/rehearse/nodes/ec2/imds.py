@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 ADDRESS = ("169.254.169.254", 80)
 ROLE = "ddp-node"
 KEY = "ASIATESTTESTTESTTEST"  # of the role
+TOKEN = secrets.token_urlsafe(32)  # of its session, which nobody else on this machine may have
 
 
 class Imds(ThreadingHTTPServer):
@@ -86,14 +87,14 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _credentials() -> dict[str, str]:
-    """Credentials of a role, in EC2's form; any secret will do."""
+    """Credentials of a role, in EC2's form; any secret will do, as the embedded AWS asks for the token."""
     now = datetime.now(UTC)
     return {
         "Code": "Success",
         "Type": "AWS-HMAC",
         "AccessKeyId": KEY,
         "SecretAccessKey": "not-a-secret",
-        "Token": "not-a-token",  # nosec B105  # a rehearsal has no secrets
+        "Token": TOKEN,
         "LastUpdated": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "Expiration": (now + timedelta(hours=6)).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }

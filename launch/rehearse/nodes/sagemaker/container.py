@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -35,6 +36,7 @@ from trainer.errors import MachineError
 
 TOOLKIT = Path(__file__).with_name("toolkit.py")
 KEY = "ASIATESTTESTTESTTEST"  # of the role
+TOKEN = secrets.token_urlsafe(32)  # of its session, which nobody else on this machine may have
 ENDED_S = 10.0  # for killed processes to end
 
 # Becomes the container where it has no host of its own.
@@ -236,6 +238,7 @@ def _environment(spec: ContainerSpec, ml: Path, network: HostNetwork | None) -> 
         "AWS_REGION": spec.region,
         "AWS_ACCESS_KEY_ID": KEY,
         "AWS_SECRET_ACCESS_KEY": "test",  # nosec B105  # moto takes any
+        "AWS_SESSION_TOKEN": TOKEN,
         "AWS_EC2_METADATA_DISABLED": "true",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "PIP_NO_INDEX": "1",  # it must not change the user's installation

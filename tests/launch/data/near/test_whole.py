@@ -70,7 +70,7 @@ def test_a_lost_instance_is_followed_by_one_that_goes_on_with_its_snapshot(
                 os.killpg(started[-1].pid, signal.SIGKILL)
 
     log.after = lose_it
-    with with_images(tmp_path) as desk, served(log) as port, warm_aws() as aws:
+    with with_images(tmp_path) as desk, served(log, None) as port, warm_aws() as aws:
         desk.node = runs_user_data(port, aws, machines, started)
         assert desk.near() == 6, desk.text
         assert "it ended without a record of why; run the same command again" in capsys.readouterr().err
