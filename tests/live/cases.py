@@ -12,7 +12,7 @@ from launch.core.names import TIME, tags
 from launch.infra.lookup import look_up, stack_of
 from launch.infra.template import KEPT
 from tests.conftest import ROOT
-from tests.launch.rehearse.ec2.test_published import write_images
+from tests.launch.rehearse.ec2.photos import write_images
 from tests.live import network
 from tests.live.suite import Suite
 from trainer.contract import METRICS

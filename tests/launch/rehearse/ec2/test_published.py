@@ -3,28 +3,15 @@
 import json
 import re
 from pathlib import Path
-from random import Random
 
 import pytest
-from PIL import Image
 
 from tests.launch.rehearse.ec2.conftest import needs_namespaces
+from tests.launch.rehearse.ec2.photos import write_images
 from tests.launch.rehearse.terminal import Start
 
 TRAINING = ("--dataset", "imagefolder", "--model", "cnn", "--image-size", "32", "--batch-size", "4", "--epochs", "1",
             "--no-plot")  # fmt: skip
-
-
-def write_images(folder: Path) -> Path:
-    """Two classes, of ten images to train and four to evaluate: noise, so that it takes several blocks."""
-    noise = Random(0)
-    for split, count in (("train", 10), ("val", 4)):
-        for name in ("cat", "dog"):
-            (folder / split / name).mkdir(parents=True)
-            for number in range(count):
-                image = Image.frombytes("RGB", (250, 240), noise.randbytes(3 * 250 * 240))
-                image.save(folder / split / name / f"{number}.jpg")
-    return folder
 
 
 @needs_namespaces
