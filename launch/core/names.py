@@ -139,8 +139,13 @@ def read_usd(text: str | None) -> float | None:
 def foreign_tag(values: Mapping[str, str], *, has_deadline: bool) -> str:
     """The first of the tags that tags() gives that is missing or cannot be ours, as KEY=VALUE; "" if all are ours.
 
-    One tag is quickly copied.  Only what has all of them is the toolkit's to change or to end.
+    One tag is quickly copied.  Only what has all of them is the toolkit's to change or to end.  To IAM's conditions
+    aws-ddp-toolkit:Owner is our tag of the owner, too, and to nobody else: by such a key a launcher could make things
+    that none but him may end, and that seem to be everybody's.
+    https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_condition-keys.html#condition-keys-requesttag
     """
+    if alike := next((key for key in values if key != key.lower() and key.lower().startswith(f"{TOOLKIT}:")), ""):
+        return f"{alike}={values[alike]}"
     job = values.get(JOB_TAG, "")
     is_right = {
         JOB_TAG: re.fullmatch(JOB_NAME, job) is not None,

@@ -9,6 +9,7 @@ from launch.core.names import JOB_TAG, TIME, foreign_tag, read_usd, tag_values, 
 from launch.ec2.finding import find, nodes_and_volumes, nodes_of
 from launch.ec2.watch import APPEAR_S, Follower
 from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
+from launch.rehearse.aws.iam.policies import Need, allows, policy
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME
 from tests.launch.ec2.terminal import Terminal
@@ -109,6 +110,25 @@ def test_another_launchers_machine_under_the_jobs_name_does_not_keep_it_from_bei
     assert [node.id for node in account.nodes] == [theirs]
     assert theirs not in str(account.asked("TerminateInstances"))
     assert "not touched: its tag aws-ddp-toolkit:owner is 'AIDAYOU'" in terminal.text
+
+
+@pytest.mark.parametrize("key", ["aws-ddp-toolkit:Owner", "AWS-DDP-TOOLKIT:OWNER"])
+def test_a_machine_that_names_its_owner_to_iam_alone_is_not_the_jobs(terminal: Terminal, key: str) -> None:
+    """Conditions on tags do not tell capitals from small letters, so IAM lets a launcher make it, and none but him end
+    it; to everybody else it has no owner.
+    """
+    named = {f"aws:RequestTag/{key}": "AIDAYOU", f"aws:RequestTag/{JOB_TAG}": "demo", "aws:userid": "AIDAYOU",
+             "ec2:MetadataHttpTokens": "required", "ec2:MetadataHttpPutResponseHopLimit": "1"}  # fmt: skip
+    assert allows([policy("launcher")], Need("ec2:RunInstances", "arn:aws:ec2:us-east-1:1:instance/i-1", named))
+
+    account, (mine,) = terminal.account, terminal.start("demo", hours_ago=1)
+    theirs = database(account)
+    tagged = [*tags("demo", "attackers", NOW, datetime(2199, 1, 1, tzinfo=UTC)), {"Key": key, "Value": "AIDAYOU"}]
+    account.aws().call("ec2", "CreateTags", {"Resources": [theirs], "Tags": tagged})
+    assert [node.id for node in nodes_of(account.aws(), "demo").nodes] == [mine]
+    assert terminal.type("stop", "demo") == 0
+    assert theirs not in str(account.asked("TerminateInstances"))
+    assert f"not touched: its tag {key} is 'AIDAYOU'" in terminal.text
 
 
 def test_another_launchers_machine_is_no_node_of_a_job_whose_own_are_forgotten(account: Account) -> None:
