@@ -46,7 +46,6 @@ def pytest_collection_finish() -> None:
 
     Nor so often through what moto holds: that took a tenth of the tests' time.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 1000)
     gc.enable()

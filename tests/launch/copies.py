@@ -4,7 +4,7 @@ import gc
 import multiprocessing
 import os
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -13,9 +13,13 @@ from typing import NoReturn
 
 @dataclass
 class Copies:
-    """One at a time.  reports: what each said in the end, by the name that it was given."""
+    """One at a time.  reports: what each said in the end, by the name that it was given.
+
+    known: what those said that found something in particular, by what that was.
+    """
 
     reports: dict[str, str] = field(default_factory=dict)
+    known: dict[str, str] = field(default_factory=dict)
     _to_original: Connection | None = None
 
     @property
@@ -34,17 +38,24 @@ class Copies:
         its.close()
         with mine:
             try:
-                self.reports[name] = mine.recv()
+                there, text = mine.recv()
+                self.reports[name] = text
+                if there is not None:
+                    self.known[there] = text
             except EOFError:
                 self.reports[name] = "it ended without a report"
         os.waitpid(pid, 0)
         return False
 
-    def report(self, text: str) -> NoReturn:
+    def report_on(self, there: str, look: Callable[[], str]) -> NoReturn:
+        """Reports what `look` says, or what it said in a copy that found the same there."""
+        self.report(self.known[there] if there in self.known else look(), there)
+
+    def report(self, text: str, there: str | None = None) -> NoReturn:
         """Ends this copy, also where the original was killed: a copy that stayed would run the tests that follow."""
         assert self._to_original is not None
         try:
-            self._to_original.send(text)
+            self._to_original.send((there, text))
         finally:
             os._exit(0)
 

@@ -1,4 +1,4 @@
-"""botocore's reader of its models and its classes of clients, kept once made: both take longer than a launch."""
+"""What botocore makes anew for every client, kept once made: all of it takes longer than a launch."""
 
 import functools
 from collections.abc import Iterator
@@ -8,17 +8,29 @@ from unittest import mock
 
 import botocore.client
 import botocore.loaders
+from botocore.hooks import EventAliaser
+from botocore.model import ServiceModel
+from botocore.utils import EVENT_ALIASES
 
 _loader = functools.cache(botocore.loaders.create_loader)
 _create_class = botocore.client.ClientCreator._create_client_class
+_load_model = botocore.client.ClientCreator._load_service_model
+_alias = EventAliaser.__init__
 _classes: dict[str, type] = {}
+_models: dict[tuple[str, str | None], ServiceModel] = {}
+_names_of_events: dict[str, str] = {}
 
 
 @contextmanager
 def shared() -> Iterator[None]:
-    """Until its end all sessions of boto3 have one reader, and all clients of a service one class."""
-    creator = mock.patch.object(botocore.client.ClientCreator, "_create_client_class", _class_of)
-    with mock.patch("botocore.session.create_loader", _shared), creator:
+    """Until its end all sessions of boto3 have one reader, and all clients of a service one class and one model."""
+    creator = botocore.client.ClientCreator
+    with (
+        mock.patch("botocore.session.create_loader", _shared),
+        mock.patch.object(creator, "_create_client_class", _class_of),
+        mock.patch.object(creator, "_load_service_model", _model_of),
+        mock.patch.object(EventAliaser, "__init__", _alias_with_known_names),
+    ):
         yield
 
 
@@ -32,3 +44,15 @@ def _class_of(creator: botocore.client.ClientCreator, service: str, model: Any) 
     if service not in _classes:
         _classes[service] = _create_class(creator, service, model)
     return _classes[service]
+
+
+def _model_of(creator: botocore.client.ClientCreator, service: str, version: str | None = None) -> ServiceModel:
+    if (service, version) not in _models:
+        _models[service, version] = _load_model(creator, service, version)
+    return _models[service, version]
+
+
+def _alias_with_known_names(aliaser: EventAliaser, emitter: Any, aliases: dict[str, str] | None = None) -> None:
+    _alias(aliaser, emitter, aliases)
+    if aliaser._event_aliases == EVENT_ALIASES:
+        aliaser._alias_name_cache = _names_of_events

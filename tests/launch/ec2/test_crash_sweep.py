@@ -14,6 +14,7 @@ What can be told apart is tried, and once:
 - A launcher keeps nothing between calls.  Its death before a call leaves what its death after the last write left.
 - Where the same launch again leads to what an undisturbed one makes, so does a stop of it.
 - A launch with one volume for all nodes is the same as one without until it makes the volume.
+- Faults that leave the same, as most do after which a launch has taken everything down, have one command after them.
 """
 
 import functools
@@ -24,6 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -206,15 +208,23 @@ def _is_time_limit(schedule: Any) -> bool:
     return bool(asked == {"DocumentName": SWEEPER_DOCUMENT, "Parameters": {"GraceMinutes": ["0"]}})
 
 
-def what_is_wrong(stage: Stage, faults: Faults, kind: str, made: Kinds | None) -> str:
-    """While nobody comes after a fault, and after a stop.  Empty: nothing.
+def what_is_there(stage: Stage, kind: str, again: bool) -> str:
+    """All on which the commands after a fault depend: what was written, in order, what stands, what EC2 still hides."""
+    account = stage.account
+    calls = [call for call in account.requests if not reads(call)]
+    written = [f"{call.operation} {call.params.get('Key', '')}" for call in calls]
+    once = [text for before, text in itertools.pairwise(["", *written]) if text != before]  # asked again by botocore
+    machines = [instance.state for instance in account.ec2.all_instances()]
+    kinds = sorted(kinds_of(account).items())
+    hidden = sorted(account.rules.fresh.values())
+    return f"{kind == FOR_READS} {again} {once} {kinds} {machines} {account.s3_keys()} {hidden}"
+
+
+def what_is_wrong(stage: Stage, faults: Faults, made: Kinds | None) -> str:
+    """After a fault and a stop.  Empty: nothing.
 
     made: by the same launch in between, or None for no launch.
     """
-    if all(map(reads, faults.calls)) and "after" not in kind:
-        return ""  # nothing was done, so what follows is as if nothing had been
-    if found := outlasting(stage.account):
-        return ", ".join(found)
     faults.clear()
     if made is not None:
         stage.slept_s += AGAIN_S
@@ -287,7 +297,12 @@ def sweep(command: str, kinds: list[str], options: Options = lambda _account: {}
         with suppress(TrainerError, Died):
             act(stage)
         if copies.is_copy:
-            copies.report(what_is_wrong(stage, faults, kind, made if again else None))
+            if all(map(reads, faults.calls)) and "after" not in kind:
+                copies.report("")  # nothing was done, so what follows is as if nothing had been
+            if found := outlasting(stage.account):
+                copies.report(", ".join(found))
+            looking = partial(what_is_wrong, stage, faults, made if again else None)
+            copies.report_on(what_is_there(stage, kind, again), looking)
         calls = len(faults.calls)
     wrong = {case: found for case, found in copies.reports.items() if found}
     cases, leaks = Counter(map(kind_of, copies.reports)), Counter(map(kind_of, wrong))
