@@ -1,7 +1,8 @@
-"""The examples of infra/examples as modules, and as commands in processes of their own."""
+"""The examples of infra/examples: as modules, as commands, and as ranks that have torch already."""
 
 import importlib.util
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,8 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+import torch
+
+from tests import warm
 from tests.conftest import ROOT
 from tests.processes import left_of, processes_with
+from trainer.script.metrics import MetricLines
 
 EXAMPLES = ROOT / "infra" / "examples"
 
@@ -62,3 +68,29 @@ def run(words: list[str], mark: str) -> tuple[int, str]:
     with started(words, mark) as process:
         output, _ = process.communicate()
         return process.returncode, output
+
+
+def undisturbed(name: str, run_dir: Path, *words: str) -> None:
+    """Two ranks of an example to their end, as torchrun starts them: what a disturbed run is compared with.
+
+    Forks that have torch already, each with one thread, as torchrun would have it: seconds quicker than a launcher.
+    """
+    run_dir.mkdir()
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(warm.free_port())}
+    ranks = []
+    for rank in range(2):
+        env = {**os.environ, **place, "RANK": str(rank), "LOCAL_RANK": str(rank), "DDP_RUN_DIR": str(run_dir)}
+        ranks.append(warm.start(_rank, EXAMPLES / name / "train.py", words, run_dir / f"{rank}.txt", env=env))
+    for process in ranks:
+        process.join(timeout=120)
+        assert process.exitcode == 0
+    lines = MetricLines(run_dir / "metrics.jsonl", pytest.fail)
+    lines.feed((run_dir / "0.txt").read_bytes())
+    lines.close()
+
+
+def _rank(script: Path, words: tuple[str, ...], output: Path) -> None:
+    torch.set_num_threads(1)
+    sys.argv = [str(script), *words]
+    with output.open("w") as sys.stdout:
+        runpy.run_path(str(script), run_name="__main__")

@@ -1,11 +1,13 @@
 """infra/examples/lightning: trains, goes on behind its last epoch, and agrees with torchrun about the processes."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.examples.loading import command, load, run
+from tests.examples.loading import EXAMPLES, command, load, run
+from tests.foreign import FOREIGN, missing_in
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's own, about other packages
 
@@ -42,15 +44,27 @@ def test_lightning_is_told_of_the_processes_that_there_are(env: dict[str, str], 
     assert (type(found["plugins"]).__name__, found["devices"], found["num_nodes"]) == expected
 
 
-@pytest.mark.slow("a Lightning training runs in torchrun's processes, and in processes that Lightning starts")
-@pytest.mark.parametrize("ranks", [2, 1], ids=["torchrun", "one"])
-def test_two_processes_train_together_whoever_starts_them(tmp_path: Path, ranks: int) -> None:
-    words = ["--epochs", "1", *(["--devices", "2"] if ranks == 1 else [])]
-    processes = "one" if ranks == 1 else "torchrun"
+def in_torchruns_processes(folder: Path) -> list[str]:
+    """launch.local of the example, and behind it, as their imports are the same, of what nobody here wrote."""
+    example = EXAMPLES / "lightning" / "train.py"
+    text = f"{FOREIGN}\nimport runpy\nrunpy.run_path({str(example)!r}, run_name='__main__')\nforeign()\n"
+    (folder / "both.py").write_text(text)
+    flags = ["--nproc-per-node", "2", "--run-dir", str(folder), "--script", str(folder / "both.py")]
+    return [sys.executable, "-m", "launch.local", *flags, "--", "--epochs", "1"]
 
-    code, output = run(command("lightning", tmp_path, *words, ranks=ranks, processes=processes), f"lightning-{ranks}")
+
+@pytest.mark.slow("a Lightning training runs in torchrun's processes, and in processes that Lightning starts")
+@pytest.mark.parametrize("by", ["torchrun", "one"])
+def test_two_processes_train_together_whoever_starts_them(tmp_path: Path, by: str) -> None:
+    if by == "torchrun":
+        words = in_torchruns_processes(tmp_path)
+    else:
+        words = command("lightning", tmp_path, "--epochs", "1", "--devices", "2", ranks=1, processes="one")
+
+    code, output = run(words, f"lightning-{by}")
 
     assert code == 0, output
+    assert by == "one" or missing_in(output) == []
     assert "GLOBAL_RANK: 1, MEMBER: 2/2" in output
     (record,) = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert record["epoch"] == 1

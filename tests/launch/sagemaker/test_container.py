@@ -20,12 +20,16 @@ import pytest
 import torch
 from moto.server import ThreadedMotoServer
 
+from launch.core.training.finding import find_script
+from launch.core.training.options import ScriptOptions
 from launch.rehearse.nodes.sagemaker.container import NVIDIA_SMI, Container, ContainerSpec
 from launch.rehearse.nodes.sagemaker.network import network, why_no_network
 from launch.sagemaker.bundle import make_bundle
+from launch.sagemaker.planner import ARCHIVE, WORK
 from tests import needs
+from tests.foreign import FOREIGN, missing_in
 from tests.processes import processes_with
-from trainer.contract import SAGEMAKER_FAILURE_PATTERN, SAGEMAKER_SCRIPT_TEXT
+from trainer.contract import SAGEMAKER_ARCHIVE, SAGEMAKER_CHANNEL, SAGEMAKER_FAILURE_PATTERN, SAGEMAKER_SCRIPT_TEXT
 from trainer.health.nvidia import problems
 from trainer.metrics.log import read_records
 
@@ -207,6 +211,46 @@ def test_a_bug_of_one_rank_arrives_with_its_exit_code_below_mpirun(tmp_path: Pat
     assert failure(ended) == (1, "ValueError: boom")
     assert "Traceback" in ended.failure[:1024]
     assert "in fail\n" in ended.failure  # where the cut falls depends on how long the paths are
+
+
+SCRIPT = """
+import os, sys
+print(f"[METRIC] step=1 rank={os.environ['RANK']} of={os.environ['WORLD_SIZE']}", flush=True)
+foreign()
+print("given", sys.argv[1:], flush=True)
+if os.environ["RANK"] == "1":
+    sys.stderr.write("no data\\n")
+    sys.exit(3)
+import time
+time.sleep(60)
+"""
+
+
+def script_job(base: Path, bundle: str, text: str, *arguments: str) -> ContainerSpec:
+    """The container of a job with a script of the user's own, which comes by a channel: the words are the planner's."""
+    folder = base / "mine"
+    folder.mkdir()
+    (folder / "train.py").write_text(text)
+    options = ScriptOptions.model_validate({"script": folder / "train.py"})
+    script = find_script(options, arguments, {}, folder, is_sent=True).called("job-1").sent(ARCHIVE, WORK)
+    channel = base / "ml" / "input" / "data" / SAGEMAKER_CHANNEL
+    channel.mkdir(parents=True)
+    assert script.source is not None
+    (channel / SAGEMAKER_ARCHIVE).write_bytes(script.source.archive.content)
+    settings = hyperparameters("pytorchddp", bundle, **script.hyperparameters)
+    return ContainerSpec(base / "ml", settings, channels=(SAGEMAKER_CHANNEL,))
+
+
+@pytest.mark.slow("AWS's toolkit runs scripts that nobody here wrote, and says how the one of a rank of them ended")
+def test_a_script_runs_in_awss_toolkit_and_its_exit_code_and_sentence_arrive(tmp_path: Path, bundle: str) -> None:
+    ended = run(script_job(tmp_path, bundle, FOREIGN + SCRIPT, "--lr", "a b"))
+
+    assert missing_in(ended.log) == []  # trainings that nobody here wrote, on two ranks
+    assert "given ['--lr', 'a b']" in ended.log
+    assert failure(ended) == (3, "rank 1: train.py ended with exit code 3: no data")
+    assert ended.failure.startswith("ExecuteUserScriptError:\nExitCode 3\n")  # mpirun's
+    (line,) = (ended.spec.base / "checkpoints" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(line) == {"step": 1, "rank": 0, "of": 2}
 
 
 def test_a_stopped_container_leaves_nothing_behind(tmp_path: Path, bundle: str) -> None:

@@ -6,11 +6,14 @@ from pathlib import Path
 import pytest
 
 from tests import needs
+from tests.foreign import FOREIGN, missing_in
 from tests.launch.slurm.user import User
 
 pytestmark = needs.slurm()
 
-SCRIPT = """\
+SCRIPT = (
+    FOREIGN
+    + """\
 import os, sys
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -21,14 +24,22 @@ if dist.get_rank() == 0:
 print("rank", dist.get_rank(), "of", dist.get_world_size(), sys.argv[1:], os.environ["DDP_JOB"])
 dist.barrier()
 dist.destroy_process_group()
+if "foreign" in sys.argv:
+    foreign()
 """
+)
 
 
 @pytest.mark.slow("a script of the user's own runs on the nodes of a real Slurm, as it was when it was submitted")
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("launcher", ["srun", "torchrun"])
+@pytest.mark.parametrize(("launcher", "more"), [("srun", ["foreign"]), ("torchrun", [])])
 def test_a_script_runs_on_the_nodes_of_a_job(
-    launcher: str, user: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    launcher: str,
+    more: list[str],
+    user: User,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     here = user.runtime.cwd
     (here / "mine").mkdir()
@@ -37,13 +48,14 @@ def test_a_script_runs_on_the_nodes_of_a_job(
     words = ("--job-name", "job", "--nodes", "2", "--gpus-per-node", "0", "--launcher", launcher, "--time", "10",
              "--cpus-per-task", "1", "--script", "mine/train.py", "--")  # fmt: skip
 
-    assert user.run(*words, "--lr", "0.1") == 0
+    assert user.run(*words, "--lr", "0.1", *more) == 0
     (here / "mine/train.py").write_text("raise SystemExit('edited while the job waited')")  # which is a copy by then
     assert user.run("attach", "job") == 0, user.log
 
     shown = capsys.readouterr().out
     for rank in (0, 1):
-        assert f"rank {rank} of 2 ['--lr', '0.1'] job" in shown
+        assert f"rank {rank} of 2 {['--lr', '0.1', *more]} job" in shown
+    assert not more or missing_in(shown) == []  # trainings that nobody here wrote
     assert [json.loads(line) for line in (user.folder / "metrics.jsonl").read_text().splitlines()] == [
         {"step": 1, "steps": 2, "total": 3.0}
     ]

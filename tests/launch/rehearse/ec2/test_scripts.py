@@ -1,14 +1,13 @@
 """A script of the user's own on rehearsed nodes: the GPT of infra/examples."""
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.conftest import ROOT, trainer_env
+from tests.conftest import ROOT
+from tests.examples.loading import undisturbed
 from tests.launch.rehearse.ec2.conftest import needs_nodes
 from tests.launch.rehearse.terminal import Start
 
@@ -32,10 +31,6 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 @pytest.mark.slow("the GPT goes on where it was after a node has died, and ends with an undisturbed run's weights")
 def test_the_gpt_that_loses_a_node_ends_with_the_weights_of_an_undisturbed_run(start: Start, tmp_path: Path) -> None:
     script = shutil.copy(ROOT / "infra/examples/gpt/train.py", tmp_path)
-    words = ("--nproc-per-node", "2", "--run-dir", "alone", "--script", "train.py", "--", *ARGUMENTS)
-    alone = subprocess.Popen(
-        [sys.executable, "-m", "launch.local", *words], cwd=tmp_path, env=trainer_env(), stdout=subprocess.DEVNULL
-    )
 
     terminal = start(
         "--nodes", "2", "--rehearse", "--job-name", "job", "--inject", "node-dies@epoch:5", "--script", str(script),
@@ -43,7 +38,7 @@ def test_the_gpt_that_loses_a_node_ends_with_the_weights_of_an_undisturbed_run(s
     )  # fmt: skip
 
     assert terminal.end() == 0, terminal.text
-    assert alone.wait(60) == 0
+    undisturbed("gpt", tmp_path / "alone", *ARGUMENTS)
     assert "3 x instance" in terminal.text  # one took the lost one's place
     found, expected = records(terminal.folder / "runs/job"), records(tmp_path / "alone")
     assert set(found) == set(expected)
