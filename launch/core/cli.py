@@ -20,9 +20,9 @@ from launch.core.options import Options, WordList
 from launch.core.secrets import check_no_secret
 from launch.core.training.base import Training
 from launch.core.training.classifier import Classifier
-from launch.core.training.options import SCRIPT_SECTION, ScriptOptions, split, training_of, unsuggested
+from launch.core.training.options import SCRIPT_SECTION, TRAINS, split, training_of, unsuggested
 from launch.core.verbs import Verb, coded, run_verb, unknown_verb, verb_list, verb_of
-from trainer.config import SECTIONS, TrainConfig
+from trainer.config import SECTIONS
 from trainer.contract import OUTCOME, STOPPED, Exit
 from trainer.errors import SettingsError, TrainerError
 from trainer.outcome import Outcome, state_of
@@ -213,7 +213,7 @@ def _read(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> tuple[LaunchO
     about = launcher.about + _verb_list(launcher)
     sections = {"dry_run": backend.module, **SCRIPT_SECTION, **SECTIONS}
     rehearsal = [RehearsalOptions] if backend.scene else []
-    models: list[type[BaseModel]] = [LaunchOptions, *rehearsal, backend.options, ScriptOptions, TrainConfig]
+    models: list[type[BaseModel]] = [LaunchOptions, *rehearsal, backend.options, *TRAINS]
     if argv and not argv[0].startswith("-") and launcher.verbs:
         raise unknown_verb(argv[0], launcher.verbs)
     words, arguments = split(argv)
@@ -225,8 +225,7 @@ def _read(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> tuple[LaunchO
     rehearsed = cast(RehearsalOptions, more[0]) if more else RehearsalOptions.model_construct()
     if rehearsed.rehearse:  # --config may say so, too
         config = flags.build(flags.over({**backend.defaults, **REHEARSED}, values), models)[-1]
-    options, is_sent = cast(ScriptOptions, script), not backend.runs_here
-    train = training_of(options, cast(TrainConfig, config), values, arguments, Path.cwd(), is_sent=is_sent)
+    train = training_of(script, config, values, arguments, Path.cwd(), is_sent=not backend.runs_here)
     return cast(LaunchOptions, launch), rehearsed, Job(train, cast(Where, where))
 
 

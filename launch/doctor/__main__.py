@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, cast
 from pydantic import BaseModel
 
 from launch.core import backend
-from launch.core.training.options import SCRIPT_SECTION, ScriptOptions, split, training_of
+from launch.core.training.options import SCRIPT_SECTION, TRAINS, split, training_of
 from launch.core.verbs import coded
 from launch.doctor.options import BACKENDS, DoctorOptions, backend_in, spelt_out
-from trainer.config import SECTIONS, TrainConfig
+from trainer.config import SECTIONS
 from trainer.settings import flags
 from trainer.settings.registry import check_name
 
@@ -46,13 +46,12 @@ def main(argv: Sequence[str], runtime: "Runtime | None" = None) -> int:
             next(iter(chosen.options.model_fields)): chosen.module,
             **SCRIPT_SECTION,
         }
-        models: list[type[BaseModel]] = [DoctorOptions, chosen.options, ScriptOptions, TrainConfig]
+        models: list[type[BaseModel]] = [DoctorOptions, chosen.options, *TRAINS]
         values = flags.read(
             words, models, prog=PROG, about=ABOUT, sections={**sections, **SECTIONS}, defaults=chosen.defaults
         )
         options, where, script, config = flags.build(flags.over(chosen.defaults, values), models)
-        own = cast(ScriptOptions, script)
-        train = training_of(own, cast(TrainConfig, config), values, arguments, Path.cwd(), is_sent=True)
+        train = training_of(script, config, values, arguments, Path.cwd(), is_sent=True)
         from launch.doctor import commands  # slow to import, and --help does not need it
 
         job = commands.job_of(chosen.name, train, where)

@@ -33,17 +33,15 @@ def plan(**settings: Any) -> "SageMakerPlan":
 
     from launch.core.job import Job
     from launch.core.secrets import check_no_secret
-    from launch.core.training.options import ScriptOptions, training_of
+    from launch.core.training.options import TRAINS, training_of
     from launch.sagemaker.backend import BACKEND
     from launch.sagemaker.options import SageMakerOptions
     from launch.sagemaker.start import prepare
-    from trainer.config import TrainConfig
     from trainer.settings import flags
 
-    models: list[type[BaseModel]] = [SageMakerOptions, ScriptOptions, TrainConfig]
+    models: list[type[BaseModel]] = [SageMakerOptions, *TRAINS]
     where, script, config = flags.build(flags.over(BACKEND.defaults, settings), models)
-    own = cast(ScriptOptions, script)
-    train = training_of(own, cast(TrainConfig, config), settings, (), Path.cwd(), is_sent=True)
+    train = training_of(script, config, settings, (), Path.cwd(), is_sent=True)
     job = Job(train, cast(SageMakerOptions, where))
     check_no_secret({**train.settings, **dict(job.where)})
     return prepare(job, _runtime(job.where.region))

@@ -8,10 +8,10 @@ from launch.core.clock import duration
 from launch.core.price import usd
 from launch.core.progress import in_words, pace_in_words
 from launch.core.tables import columns, table
+from launch.core.training.written import OUR_EPOCHS
 from launch.sagemaker.names import command
 from launch.sagemaker.outcome import outcome_of
 from launch.sagemaker.training_job import TrainingJob
-from trainer.config import TrainConfig
 from trainer.contract import SAGEMAKER_HYPERPARAMETER
 from trainer.outcome import Outcome
 from trainer.script.pace import Pace
@@ -111,7 +111,7 @@ def _places(training_job: TrainingJob) -> Iterator[tuple[str, str]]:
 def _epochs(training_job: TrainingJob) -> str:
     """The number of epochs in the job's settings."""
     settings = training_job.hyperparameters
-    usual = "?" if SAGEMAKER_HYPERPARAMETER in settings else str(TrainConfig.model_fields["epochs"].default)
+    usual = "?" if SAGEMAKER_HYPERPARAMETER in settings else OUR_EPOCHS
     return settings.get("epochs", usual).strip('"')
 
 

@@ -10,13 +10,13 @@ from pydantic import BaseModel, ConfigDict, create_model
 
 from launch.core import backend as backends
 from launch.core.backend import Backend
-from launch.core.training.options import SCRIPT_SECTION, ScriptOptions
+from launch.core.training.options import SCRIPT_SECTION, TRAINS
 from launch.core.training.options import split as at_the_end
 from launch.sweep import spec as specs
 from launch.sweep.options import SweepOptions
 from launch.sweep.planned import OURS
 from launch.sweep.spec import DEFAULT_BACKEND, Spec
-from trainer.config import SECTIONS, TrainConfig
+from trainer.config import SECTIONS
 from trainer.errors import SettingsError
 from trainer.settings import completion, flags
 from trainer.settings.argparser import flag, parser_for
@@ -86,10 +86,10 @@ def _flags(words: Sequence[str], backend: Backend) -> tuple[SweepOptions, dict[s
     sections = {
         "backend": "launch.sweep", next(iter(own.model_fields)): backend.module, **SCRIPT_SECTION, **SECTIONS
     }  # fmt: skip
-    parser = parser_for([SweepOptions, own, ScriptOptions, TrainConfig], PROG, about, sections, {})
+    parser = parser_for([SweepOptions, own, *TRAINS], PROG, about, sections, {})
     completion.complete(parser)
     words, arguments = at_the_end(words)
-    given = flags.with_file(vars(parser.parse_args(words)), [own, ScriptOptions, TrainConfig])
+    given = flags.with_file(vars(parser.parse_args(words)), [own, *TRAINS])
     if arguments:
         given["args"] = arguments
     for name in given:

@@ -10,12 +10,11 @@ from pydantic import BaseModel
 from launch.core import backend as backends
 from launch.core.backend import Backend, Demand, Place
 from launch.core.training.base import Training
-from launch.core.training.options import END, ScriptOptions
+from launch.core.training.options import END, OUR_SETTINGS, ScriptOptions
 from launch.sweep.arguments import is_argument
 from launch.sweep.grid import Point, points
 from launch.sweep.spec import Spec
 from launch.sweep.trains import Trainings
-from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 from trainer.settings import flags
 from trainer.settings.argparser import as_text, flag
@@ -164,7 +163,7 @@ def _count(gpus: Any) -> int | None:
 
 
 def _refuse_unknown(values: Values, backend: Backend) -> None:
-    known = ["gpus", *TrainConfig.model_fields, *backend.options.model_fields, *ScriptOptions.model_fields]
+    known = ["gpus", *OUR_SETTINGS, *backend.options.model_fields, *ScriptOptions.model_fields]
     for name in values:
         if is_argument(name):
             continue

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from launch.core.training.base import Training
-from launch.core.training.classifier import Classifier
+from launch.core.training.classifier import classifier_of
 from launch.core.training.finding import find_script
-from launch.core.training.options import SHARED, ScriptOptions
+from launch.core.training.options import OUR_SETTINGS, SHARED, ScriptOptions
 from launch.core.training.script import Script
 from launch.sweep.arguments import command_line, is_argument, named
-from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 from trainer.settings import flags
 
@@ -66,13 +65,12 @@ class Trainings:
 
 
 def _ours(values: Values) -> Trained:
-    given = {name: value for name, value in values.items() if name in TrainConfig.model_fields}
+    given = {name: value for name, value in values.items() if name in OUR_SETTINGS}
     always = dict(ALWAYS_GIVEN)
     if given.get("global_batch_size") is not None:
         del always["batch_size"]
     given = {**always, **given}
-    (config,) = flags.build(given, [TrainConfig])
-    return Trained(Classifier(cast(TrainConfig, config)), given)
+    return Trained(classifier_of(given), given)
 
 
 def _check_without_script(own: Values, arguments: Values) -> None:
@@ -84,7 +82,7 @@ def _check_with_script(options: ScriptOptions, values: Values) -> None:
     if options.script is not None and options.module is not None:
         raise SettingsError("script and module both say what to run; give one of them.")
     for name in values:
-        if name in TrainConfig.model_fields and name not in SHARED and not is_argument(name):
+        if name in OUR_SETTINGS and name not in SHARED and not is_argument(name):
             raise SettingsError(
                 f"{name} is a setting of our trainer, which the script replaces; if the script has one of that name, "
                 f"write args.{name}."

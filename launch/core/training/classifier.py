@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from launch.core.training.base import Training
 from trainer import datasets
@@ -14,7 +14,7 @@ from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 from trainer.settings.argparser import as_text
 from trainer.settings.checks import check
-from trainer.settings.flags import to_argv
+from trainer.settings.flags import build, to_argv
 
 if TYPE_CHECKING:
     from launch.core.catalog import Instance
@@ -30,6 +30,12 @@ METRICS = (
     "images_per_s", "epoch_s", "step_ms", "data_wait_ms", "forward_ms", "backward_ms", "communication_ms",
     "optimizer_ms", "all_reduce_gb_per_s", "peak_memory_mib", "gpu_utilization_percent",
 )  # fmt: skip
+
+
+def classifier_of(values: Mapping[str, Any]) -> Classifier:
+    """Our trainer with these settings, by name; the others are its own.  Raises SettingsError."""
+    (config,) = build(values, [TrainConfig])
+    return Classifier(cast(TrainConfig, config))
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from launch.core.options import Options, Pairs
 from launch.core.training.base import Training
@@ -68,6 +68,11 @@ class ScriptOptions(Options):
         return self.script is not None or self.module is not None
 
 
+# Every command that takes a training reads these settings, ours last, and hands what it has built to training_of().
+TRAINS: tuple[type[BaseModel], ...] = (ScriptOptions, TrainConfig)
+OUR_SETTINGS = tuple(TrainConfig.model_fields)
+
+
 def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """The launcher's words with -m spelt out, and the script's arguments."""
     words = list(argv)
@@ -81,12 +86,12 @@ def unsuggested(words: Sequence[str]) -> Collection[str]:
     words: of the launcher, as split() gives them.
     """
     names = {word.partition("=")[0] for word in words}
-    return TrainConfig.model_fields.keys() - set(SHARED) if names & {"--script", "--module"} else ()
+    return set(OUR_SETTINGS) - set(SHARED) if names & {"--script", "--module"} else ()
 
 
 def training_of(
-    options: ScriptOptions,
-    config: TrainConfig,
+    script: BaseModel,
+    config: BaseModel,
     values: Mapping[str, Any],
     arguments: Sequence[str],
     cwd: Path,
@@ -95,12 +100,13 @@ def training_of(
 ) -> Training:
     """The training that a command line means: the user's script if it names one, else ours.  Raises SettingsError.
 
-    config: of our trainer; values: what the user gave, by name; arguments: the words after --; is_sent: it
-    runs on machines that do not have this one's files.
+    script, config: what was built of TRAINS; values: what the user gave, by name; arguments: the words after --;
+    is_sent: it runs on machines that do not have this one's files.
     """
+    options = cast(ScriptOptions, script)
     if not options.is_given:
         _check_without_script(values, arguments)
-        return Classifier(config)
+        return Classifier(cast(TrainConfig, config))
     from launch.core.training.finding import find_script
 
     _check_with_script(options, values, arguments)
@@ -121,7 +127,7 @@ def _check_with_script(options: ScriptOptions, values: Mapping[str, Any], argume
         raise SettingsError("--script and --module both say what to run; give one of them.")
     if arguments and options.args:
         raise SettingsError(f"--args and the words after {END} are both the script's arguments; give one of them.")
-    ours = [name for name in values if name in TrainConfig.model_fields and name not in SHARED]
+    ours = [name for name in values if name in OUR_SETTINGS and name not in SHARED]
     if ours:
         name, value = flag(ours[0]), values[ours[0]]
         raise SettingsError(

@@ -15,6 +15,9 @@ from trainer.settings import flags
 # No launcher writes them: they would end this program, or read a file of its user's.
 NO_SETTINGS = ("--help", "--version", "--config")
 
+# How many our trainer takes where nobody says.
+OUR_EPOCHS = str(TrainConfig.model_fields["epochs"].default)
+
 
 def training_from(words: Sequence[str]) -> Training:
     """The training whose `words` these are.  Raises SettingsError if another version wrote them, or somebody else."""
@@ -32,6 +35,6 @@ def training_from(words: Sequence[str]) -> Training:
 
 def epochs_in(words: Sequence[str]) -> str:
     """The number of epochs that a command names, or that our trainer takes where it names none; ? if it is unknown."""
-    usual = str(TrainConfig.model_fields["epochs"].default) if tuple(words[:2]) == ENTRY else "?"
+    usual = OUR_EPOCHS if tuple(words[:2]) == ENTRY else "?"
     rest = [*words, "?"]
     return str(rest[rest.index("--epochs") + 1]) if "--epochs" in words else usual
