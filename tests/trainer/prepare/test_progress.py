@@ -1,0 +1,27 @@
+"""How far a preparation is, on a terminal and elsewhere."""
+
+import re
+
+import pytest
+
+from trainer.prepare.progress import shown
+
+
+def test_a_terminal_has_a_bar_from_its_first_moment_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is done no speed is known, of which a bar once made a traceback."""
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "100"}.items():
+        monkeypatch.setenv(name, value)
+    said: list[str] = []
+
+    with shown("preparing", 4_000, interactive=True, say=said.append) as count:
+        count(1_000)
+        count(3_000)
+
+    bar = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
+    assert "preparing" in bar
+    assert "0/4000" in bar
+    assert "4000/4000" in bar
+    assert "left" in bar
+    assert said == []
