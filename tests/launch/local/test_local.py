@@ -176,6 +176,7 @@ def test_the_outcome_that_the_training_leaves_is_the_launchers(tmp_path: Path) -
     [
         (0, Outcome("done", 0)),
         (6, Outcome("failed", 6)),
+        (200, Outcome("failed", 200)),  # a script's own
         (75, Outcome("stopped", 130, "stopped before it had saved")),
     ],
 )

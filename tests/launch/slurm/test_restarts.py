@@ -47,6 +47,25 @@ def test_a_crash_at_the_start_ends_after_two_starts_without_progress(tmp_path: P
     )
 
 
+SCRIPTS_END = "rank 1: train.py ended with exit code {code}: no data"
+
+
+@pytest.mark.parametrize(
+    ("code", "then"), [(1, "failed"), (3, "failed"), (7, "failed"), (6, "requeue"), (200, "requeue")]
+)
+def test_how_a_script_ended_decides_whether_it_is_started_again_and_its_sentence_is_the_jobs(
+    code: int, then: str, tmp_path: Path
+) -> None:
+    sentence = SCRIPTS_END.format(code=code)
+
+    ended, starts = start(tmp_path, f"echo 'error: {sentence}' >&2; echo '  Traceback' >&2; exit {code}", 0)
+
+    assert (ended if then == "failed" else code, [one["then"] for one in starts]) == (code, [then])
+    if then == "failed":
+        outcome = json.loads((tmp_path / "runs/x/outcome.json").read_text())
+        assert (outcome["state"], outcome["exit_code"], outcome["reason"]) == ("failed", code, sentence)
+
+
 @pytest.mark.parametrize("saves", ["touch runs/x/epoch-0001-step-000010.pt; exit 6", "exit 75"])
 def test_a_start_that_saved_is_progress(tmp_path: Path, saves: str) -> None:
     steps = ["exit 6", saves, "exit 6", "exit 6"]
