@@ -16,6 +16,7 @@ from trainer.settings.registry import did_you_mean
 
 PROG = "python -m launch.forecast"
 PUBLISHED = "published"
+SCRIPTS = {"--script", "--module", "-m"}  # of the launchers
 
 ABOUT = """\
 Forecasts the time and cost of a training before anything runs: seconds per epoch, images/s, the bottleneck, USD.
@@ -49,6 +50,11 @@ def main(argv: Sequence[str]) -> int:
 def _forecast(words: Sequence[str]) -> str:
     if words and not words[0].startswith("-"):
         raise SettingsError(f"unknown verb {words[0]!r}{did_you_mean(words[0], [PUBLISHED]) or '.'}")
+    if SCRIPTS & {word.partition("=")[0] for word in words}:
+        raise SettingsError(
+            "how a script of your own scales is not known, so there is no forecast of it; a launcher's plan says what an "
+            "earlier job of the same script and machines took: python -m launch.ec2 --dry-run --script FILE"
+        )
     sections = {"instance_type": "launch.forecast", **SECTIONS}
     options, train = flags.parse(words, [ForecastOptions, TrainConfig], prog=PROG, about=ABOUT, sections=sections)
     from launch.core.tables import terminal_width  # --help does not need these
