@@ -34,10 +34,10 @@ def start(folder: Path, *words: object, **env: str) -> "subprocess.Popen[str]":
     )  # fmt: skip
 
 
-def sweep(folder: Path, *words: object) -> "subprocess.CompletedProcess[str]":
+def sweep(folder: Path, *words: object, within_s: float = 180) -> "subprocess.CompletedProcess[str]":
     """Runs `python -m launch.sweep words...` to its end."""
     process = start(folder, *words)
-    out, err = process.communicate(timeout=180)
+    out, err = process.communicate(timeout=within_s)
     return subprocess.CompletedProcess(COMMAND, process.returncode, out, err)
 
 

@@ -19,6 +19,7 @@ from launch.sweep.planned import Planned, plan_runs
 from launch.sweep.runner import Context, command
 from launch.sweep.spec import parse
 from tests import needs
+from tests.foreign import FOREIGN, missing_in
 from tests.launch.sweep.sweeps import rows, sweep, written
 from trainer.errors import SettingsError
 
@@ -171,7 +172,9 @@ def test_a_scripts_loss_is_watched_only_where_somebody_asks() -> None:
     assert watched.diverged.startswith("it diverged: training loss 3 in step 4 after 0.5")
 
 
-LEARNS = """\
+LEARNS = (
+    FOREIGN
+    + """\
 import argparse
 import os
 
@@ -184,11 +187,14 @@ for step in range(1, given.steps + 1):
     weight -= given.lr * 2 * weight
     if os.environ["RANK"] == "0":
         print(f"[METRIC] step={step} loss={weight * weight} world={os.environ['WORLD_SIZE']}")
+if os.environ["GROUP_WORLD_SIZE"] == "2" and given.lr == 0.2:
+    foreign()
 """
+)
 
 
 @needs.ec2_nodes()
-@pytest.mark.timeout(400)  # two runs of two ranks here, and two rehearsals: 40 s of a quiet core
+@pytest.mark.timeout(500)  # two runs of two ranks here, and two rehearsals: 60 s of a quiet core
 @pytest.mark.slow("a script's arguments are swept on this machine and on rehearsed EC2 nodes, and reported alike")
 def test_a_sweep_over_arguments_ends_alike_on_two_backends_and_its_report_names_the_best(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
@@ -203,7 +209,7 @@ def test_a_sweep_over_arguments_ends_alike_on_two_backends_and_its_report_names_
     path = written(tmp_path, **content)
 
     here = sweep(tmp_path, path, "--out", "here")
-    there = sweep(tmp_path, path, "--out", "there", "--backend", "ec2", "--rehearse")
+    there = sweep(tmp_path, path, "--out", "there", "--backend", "ec2", "--rehearse", within_s=300)
 
     assert here.returncode == 0, here.stdout + here.stderr
     assert there.returncode == 0, there.stdout + there.stderr
@@ -211,6 +217,8 @@ def test_a_sweep_over_arguments_ends_alike_on_two_backends_and_its_report_names_
     assert metrics[0] == metrics[1]
     assert [record["world"] for record in metrics[0]["lr-0.2"]] == [2, 2, 2, 2]
     assert [row["state"] for out in OUTS for row in rows(tmp_path / out).values()] == ["done"] * 4
+    logs = [path.read_text() for path in (tmp_path / "there/lr-0.2").rglob("*") if path.suffix in (".log", ".txt")]
+    assert missing_in("".join(logs)) == []  # trainings that nobody here wrote, on the two nodes of one run
     for out in OUTS:
         results = findings.find([runs.read(tmp_path / out / name) for name in ("lr-0.01", "lr-0.2")])
         assert findings.title(results) == "2 runs: lowest loss 0.2687, by lr-0.2"
