@@ -52,8 +52,8 @@ def _forecast(words: Sequence[str]) -> str:
         raise SettingsError(f"unknown verb {words[0]!r}{did_you_mean(words[0], [PUBLISHED]) or '.'}")
     if SCRIPTS & {word.partition("=")[0] for word in words}:
         raise SettingsError(
-            "how a script of your own scales is not known, so there is no forecast of it; a launcher's plan says what an "
-            "earlier job of the same script and machines took: python -m launch.ec2 --dry-run --script FILE"
+            "how a script of your own scales is not known, so there is no forecast of it; a launcher's plan says what "
+            "an earlier job of the same script and machines took: python -m launch.ec2 --dry-run --script FILE"
         )
     sections = {"instance_type": "launch.forecast", **SECTIONS}
     options, train = flags.parse(words, [ForecastOptions, TrainConfig], prog=PROG, about=ABOUT, sections=sections)
