@@ -73,4 +73,6 @@ def test_every_message_and_page_installs_from_the_checkout_with_pinned_versions(
 
     assert len(said) > 8
     assert [one for one in said if not one[1].startswith("pip install -c constraints.txt -e '.[")] == []
-    assert not any(re.search(r"pip install (-U )?aws-ddp-toolkit", path.read_text()) for path in files)
+    ours = re.compile(r"pip3? install[^`\n]*\baws.ddp.toolkit(?![\w/-])", re.IGNORECASE)  # also quoted, with extras
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *files]
+    assert [(path.name, found[0]) for path in pages if (found := ours.search(path.read_text()))] == []

@@ -32,7 +32,8 @@ class Bucket:
             from obstore.store import S3Store
         except ModuleNotFoundError as error:
             raise SettingsError(
-                "--data-url needs obstore, which is not installed: pip install 'aws-ddp-toolkit[s3]'."
+                "--data-url needs obstore, which is not installed; pip install -c constraints.txt -e '.[s3]' in the "
+                "checkout brings it."
             ) from error
         self.url = url.rstrip("/")
         with self._errors_in_words(""):

@@ -342,7 +342,7 @@ def test_a_full_disk_names_both_ways_out(published: Path, ask, monkeypatch: pyte
 def test_without_its_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore.store", None)
 
-    with pytest.raises(SettingsError, match=r"--data-url needs obstore, .*pip install 'aws-ddp-toolkit\[s3\]'"):
+    with pytest.raises(SettingsError, match=r"--data-url needs obstore, .*-c constraints\.txt -e '\.\[s3\]'"):
         Bucket(URL)
 
 
