@@ -1,6 +1,6 @@
 """Memory in which a process hands images over to the training, and into which it decodes again once they are read.
 
-Fresh pages of shared memory for each lot of images took a quarter of the time of all: tests/bench/RESULTS.md.
+Fresh pages of shared memory for each lot of images took a fifth of all processor time: tests/bench/RESULTS.md.
 """
 
 import torch

@@ -233,7 +233,7 @@ def test_what_a_processor_decodes_is_measured_on_one_of_its_maker_and_scaled_by_
     g5, g6, p4d = (catalog.find(name) for name in ("g5.2xlarge", "g6.2xlarge", "p4d.24xlarge"))
 
     assert decoded_per_vcpu(g5, is_small=False).value == pytest.approx(323 * 3.3 / 3.7)
-    assert decoded_per_vcpu(g6, is_small=True).value == pytest.approx(485 * 3.4 / 3.7)
+    assert decoded_per_vcpu(g6, is_small=True).value == pytest.approx(790 * 3.4 / 3.7)
     assert decoded_per_vcpu(p4d, is_small=True).value == 464
     assert decoded_per_vcpu(replace(g5, processor="", clock_ghz=0.0), is_small=False).value == 275  # not known
     assert {decoded_per_vcpu(one, is_small=True).source for one in (g5, g6, p4d)} == {"estimated"}
