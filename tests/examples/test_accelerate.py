@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.examples.loading import command, load, run
+from tests.examples.loading import load, undisturbed
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Accelerate's own, about other packages
 
@@ -49,14 +49,15 @@ def test_a_checkpoint_that_was_not_finished_does_not_count(
     assert epochs(capsys.readouterr().out) == ["epoch=1", "epoch=2"]
 
 
-@pytest.mark.slow("two processes that torchrun starts train one model with Accelerate, on the CPU too")
+# Accelerate under launch.local's torchrun is tried in test_lightning.py, by its own distributed test.
+@pytest.mark.slow("two processes train one model with Accelerate, on the CPU too")
 def test_two_processes_train_together(tmp_path: Path) -> None:
-    code, output = run(command("accelerate", tmp_path, "--epochs", "1"), "accelerate")
+    folder = tmp_path / "run"
+    undisturbed("accelerate", folder, "--epochs", "1")
 
-    assert code == 0, output
-    (record,) = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    (record,) = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert record["accuracy"] * 359 == pytest.approx(round(record["accuracy"] * 359), abs=1e-3)  # each image once
-    assert {path.name for path in (tmp_path / "epoch-1").glob("random*")} == {
+    assert {path.name for path in (folder / "epoch-1").glob("random*")} == {
         "random_states_0.pkl",
         "random_states_1.pkl",
     }
