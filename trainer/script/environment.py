@@ -58,10 +58,15 @@ def _count(env: Mapping[str, str], name: str) -> int:
 
 
 def run_of(ranks: Ranks, env: Mapping[str, str]) -> str:
-    """What all ranks of a run have in common, and those of another at the same time have not: where they meet, and the
-    number that torchrun, Slurm or Open MPI has given them."""
-    numbers = [env.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE")]
-    return " ".join([f"{ranks.master_addr}:{ranks.master_port}", *filter(None, numbers)])
+    """What all ranks of a run have in common, and those of another at the same time have not.
+
+    It stays the same when they are started again, as on a new node, which finds the lock that the last start has left.
+    """
+    number = env.get("TORCHELASTIC_RUN_ID", "none")
+    if number != "none":  # torchrun's own for static nodes
+        return number
+    others = ["SLURM_JOB_ID", *([] if "MASTER_PORT" in env else ["PMIX_NAMESPACE"])]
+    return " ".join([f"{ranks.master_addr}:{ranks.master_port}", *(env[name] for name in others if name in env)])
 
 
 def own_port(master_port: int) -> int:

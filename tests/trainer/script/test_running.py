@@ -268,16 +268,25 @@ def test_the_other_ranks_of_a_second_run_are_kept_out_as_well_and_touch_nothing(
     assert not (tmp_path / "begun").exists()
 
 
-def test_the_ranks_of_one_run_know_each_other_by_where_they_meet_and_their_launchers_number() -> None:
-    place = {"MASTER_ADDR": "node-1", "MASTER_PORT": "29500"}
+def test_the_ranks_of_one_run_know_each_other_also_once_they_are_started_again() -> None:
+    place = {"MASTER_ADDR": "node-1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "none"}
     runs = [{}, {"MASTER_PORT": "29501"}, {"TORCHELASTIC_RUN_ID": "another"}, {"SLURM_JOB_ID": "7"}]
     envs = [{**OTHER_RANK, **place, **one} for one in runs]
     found = [run_of(read_ranks(env), env) for env in envs]
 
     assert len(set(found)) == len(runs)
     for env, own in zip(envs, found, strict=True):
-        first = {**env, "RANK": "0", "LOCAL_RANK": "0", "TORCHELASTIC_RESTART_COUNT": "1"}
-        assert run_of(read_ranks(first), first) == own
+        again = {**env, "RANK": "0", "LOCAL_RANK": "0", "TORCHELASTIC_RESTART_COUNT": "1", "PMIX_NAMESPACE": "8"}
+        assert run_of(read_ranks(again), again) == own
+    moved = envs[2] | {"MASTER_ADDR": "node-2", "MASTER_PORT": "29502"}  # as on EC2, after the loss of a node
+    assert run_of(read_ranks(moved), moved) == found[2]
+
+
+def test_ranks_of_mpirun_without_a_port_know_each_other_by_its_number() -> None:
+    place = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
+    envs = [{**place, "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "PMIX_NAMESPACE": number} for number in "12"]
+
+    assert len({run_of(read_ranks(env), env) for env in envs}) == 2
 
 
 def test_a_second_ctrl_c_does_not_wait(start: Start) -> None:
