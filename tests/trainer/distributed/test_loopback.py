@@ -107,6 +107,19 @@ def test_what_somebody_writes_into_the_rendezvous_does_not_run(tmp_path: Path, m
     assert not (tmp_path / "ran").exists()
 
 
+def test_torchrun_reads_no_more_of_it_before_it_meets_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dynamic_rendezvous, "pickle", pickle)
+    for beside in ("_leave_quietly_when_asked", "_keep_workers", "_kill_workers_left"):  # what they change stays
+        monkeypatch.setattr(torchrun, beside, dict)
+    readers: list[Any] = []
+    monkeypatch.setattr("torch.distributed.run.run", lambda _args: readers.append(dynamic_rendezvous.pickle.loads))
+    words = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "10.0.0.1:29400", "-m", "trainer"]
+
+    assert torchrun.main(words, verbose=True) == 0
+    with pytest.raises(pickle.UnpicklingError, match="no part of a rendezvous"):
+        readers[0](pickle.dumps(Attack(Path("nowhere"))))
+
+
 def test_what_nodes_write_there_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dynamic_rendezvous, "pickle", pickle)
     torchrun._read_only_states()

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from launch.core.aws import Aws
 from launch.core.names import tags
+from launch.data.near.commands import running
 from launch.data.near.follow import Follower
 from launch.data.near.remove import Remover
-from launch.data.near.run import read_run
+from launch.data.near.run import PUBLISHES_TAG, read_run
 from tests.launch.data.near.desk import NAME, NearDesk, opened
 from tests.launch.faults import Died, Faults, died_before, injected, refused
 from trainer.errors import TrainerError
@@ -111,6 +113,12 @@ def test_another_launchers_machine_under_the_name_does_not_keep_it_from_being_st
     assert [one.id for one in desk.instances] == [theirs]
     said = [f"{call.operation} {call.params}" for call in desk.writes(since)]
     assert [words for words in said if theirs in words or "aws-ddp-toolkit-demo" in words] == []
+
+
+def test_a_machine_with_one_copied_tag_publishes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    aws, node = Aws("us-east-1"), {"InstanceId": "i-1", "Tags": [{"Key": PUBLISHES_TAG, "Value": NAME}]}
+    monkeypatch.setattr(aws, "pages", lambda *_: [{"Instances": [node]}])
+    assert running(aws) == {}
 
 
 def test_no_command_to_be_copied_has_a_name_that_is_none(desk: NearDesk) -> None:
