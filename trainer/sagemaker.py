@@ -130,7 +130,7 @@ def _run_script(words: Sequence[str], env: Mapping[str, str]) -> int:
     folders = {
         "--run-dir": base / SAGEMAKER_CHECKPOINTS.name,
         "--source": channel / SAGEMAKER_ARCHIVE,
-        "--work": base / "work",
+        "--work": base / "source",
     }
     if "SM_CHANNEL_DATA" in env:
         folders["--data-dir"] = PurePosixPath(env["SM_CHANNEL_DATA"])

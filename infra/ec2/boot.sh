@@ -35,7 +35,7 @@ fi
 DISK=/var/lib/ddp
 RUN=$DISK/run           # the run folder, a copy of that in the job folder
 STAGE=$DISK/stage       # what of it is being uploaded
-WORK=$DISK/work         # a script's source and its packages
+WORK=$DISK/source       # a script's source and its packages
 LOG=$DISK/boot.log
 ROOT=/run/ddp           # in memory, as the disk may get full
 UPLOADED=$ROOT/uploaded # list of the files of RUN that the job folder has
@@ -320,7 +320,7 @@ start_container() { # SECONDS: to connect to the other nodes
             --security-opt no-new-privileges \
             --log-driver awslogs --log-opt awslogs-region="$REGION" --log-opt awslogs-group="$LOG_GROUP" \
             --log-opt awslogs-stream="$JOB/node-$RANK" --log-opt mode=non-blocking \
-            "${DOCKER_FLAGS[@]}" -v /data:/data:ro -v "$RUN:/job/run" -v "$WORK:/job/work" \
+            "${DOCKER_FLAGS[@]}" -v /data:/data:ro -v "$RUN:/job/run" -v "$WORK:/job/source" \
             -e TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 -e DDP_NODE_XIDS="$(xids)" -e DDP_RESTARTS="$(restarted)" \
             -e GLOO_SOCKET_IFNAME="$INTERFACE" -e NCCL_SOCKET_IFNAME="=$INTERFACE" \
             "$IMAGE" python -m trainer.torchrun --nnodes "$NODES" --nproc-per-node "$NPROC" \

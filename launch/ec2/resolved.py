@@ -10,7 +10,7 @@ from launch.ec2.options import Ec2Options
 # Where the nodes have data and the run folder, in the container; see infra/ec2/boot.sh.
 DATA_DIR, RUN_DIR, CACHE_DIR = Path("/data"), Path("/job/run"), Path("/cache")
 # And the source of a script, and the folder in which it is unpacked.
-WORK_DIR = Path("/job/work")
+WORK_DIR = Path("/job/source")
 ARCHIVE = WORK_DIR / "source.tar.gz"
 
 

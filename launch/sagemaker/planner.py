@@ -28,7 +28,7 @@ from trainer.errors import SettingsError, TrainerError
 
 # Where a container has the source of a script, and unpacks it.
 ARCHIVE = Path(SAGEMAKER_MODEL.parent / "input/data" / SAGEMAKER_CHANNEL / SAGEMAKER_ARCHIVE)
-WORK = Path(SAGEMAKER_MODEL.parent / "work")
+WORK = Path(SAGEMAKER_MODEL.parent / "source")
 
 
 @dataclass(frozen=True)

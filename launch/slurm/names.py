@@ -17,7 +17,7 @@ STOP = "stop"  # the Slurm id of a start that must not be requeued
 SPEC = "job.json"
 EDF = "edf.toml"
 ARCHIVE = "source.tar.gz"  # of a script, which is unpacked and gets its packages in the folder WORK
-WORK = "work"
+WORK = "source"
 ARRAY_LOG = "array.log"  # of an array: what its tasks say before they become jobs
 
 

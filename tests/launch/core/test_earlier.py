@@ -38,7 +38,7 @@ from trainer.outcome import Outcome, State
 from trainer.script.pace import Pace
 
 SCRIPT = Script(("train.py", "--lr", "0.1"), digest=64 * "a", run_dir=Path("run")).sent(
-    Path("source.tgz"), Path("work")
+    Path("source.tgz"), Path("source")
 )
 WHERE = {"nodes": 2, "instance_type": ["g5.2xlarge"], "nproc_per_node": None, "data_s3": None}
 NOW = setting_of(SCRIPT, "2 x g5.2xlarge", WHERE)
@@ -332,7 +332,7 @@ def test_jobs_that_were_done_in_one_go_are_found_in_the_bucket_the_newest_first(
     done("train-20261129-101500")
     put("train-20261129-101500", "job.json", ["damaged"])
     other = Script(("gpt/train.py", "--lr", "0.1"), digest=64 * "a", run_dir=Path("run"))
-    done("train-20261130-101500", train=list(other.sent(Path("source.tgz"), Path("work")).words))
+    done("train-20261130-101500", train=list(other.sent(Path("source.tgz"), Path("source")).words))
     done("train-20261130-101501")
     put("train-20261130-101501", "exits/i-1.json", {"restarts": 1})
     put(second, "exits/i-1.json", {"restarts": 0})
@@ -351,8 +351,8 @@ def test_jobs_that_were_done_in_one_go_are_found_in_the_bucket_the_newest_first(
 def test_on_a_cluster_they_are_found_below_runs(tmp_path: Path) -> None:
     def done(name: str, then: tuple[str, ...] = ("done",)) -> Path:
         folder = tmp_path / "runs" / name
-        (folder / "work" / "packages").mkdir(parents=True)
-        (folder / "work" / "packages" / "one.py").touch()
+        (folder / "source" / "packages").mkdir(parents=True)
+        (folder / "source" / "packages" / "one.py").touch()
         (folder / "job.json").write_text(json.dumps({"job": name, **spec()}))
         (folder / "starts.jsonl").write_text("".join(json.dumps({"job": "1", "then": one}) + "\n" for one in then))
         Outcome("done", 0, seconds=60.0).write(folder)

@@ -100,7 +100,7 @@ def test_a_start_knows_how_many_were_before_it(tmp_path: Path) -> None:
         ("shards/__0_0.distcp", True),  # torch.distributed.checkpoint
         ("model.safetensors", True),
         ("metrics.jsonl", False),
-        ("work/0123/weights.pt", False),  # of the source
+        ("source/0123/weights.pt", False),  # of the source
     ],
 )
 def test_what_a_script_saves_in_any_usual_form_is_progress(tmp_path: Path, saves: str, counts: bool) -> None:

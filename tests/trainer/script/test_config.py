@@ -11,7 +11,7 @@ DIGEST = "0123456789abcdef" * 4
 LEAST = ScriptConfig(run_dir=Path("runs/x"), words=("train.py",))
 EVERYTHING = ScriptConfig(
     run_dir=Path("/run dir"), data_dir=Path("/data"), job="mine", restarts=2, source=Path("/in/s.tar.gz"),
-    digest=DIGEST, work=Path("/work"), cwd="sub/folder", requirements="sub/requirements.txt", processes="one",
+    digest=DIGEST, work=Path("/job/source"), cwd="sub/folder", requirements="sub/requirements.txt", processes="one",
     max_silence_s=7.5, max_output_mb=3, words=("-m", "package.module", "--run-dir", "theirs", "--", "a b", ""),
 )  # fmt: skip
 

@@ -137,7 +137,7 @@ def relocated(user_data: str, root: Path, metadata: str, meeting: int) -> str:
         r"(?<![\w/.-])/data\b": f"{root}/data",
         r"/dev/disk/by-id": f"{root}/dev/disk/by-id",
         r"/job/run": f"{root}/job/run",
-        r"/job/work": f"{root}/job/work",
+        r"/job/source": f"{root}/job/source",
         r"(?<![\w/])/run/ddp": f"{root}/run/ddp",
         r"http://169\.254\.169\.254": metadata,
         rf"(?<=:){PORT}\b": str(meeting),

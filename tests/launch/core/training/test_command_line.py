@@ -108,7 +108,7 @@ def test_where_a_script_runs_here_nothing_is_packed_or_refused(here: Path) -> No
 
 def test_what_runs_on_a_machine_is_read_back_from_its_words(here: Path) -> None:
     sent = trained("--script train.py --processes one --data-dir data -- --epochs 7", here).called("mine")
-    placed = sent.sent(Path("/job/work/source.tar.gz"), Path("/job/work")).at(run_dir=Path("/job/run"))
+    placed = sent.sent(Path("/job/source/source.tar.gz"), Path("/job/source")).at(run_dir=Path("/job/run"))
 
     again = training_from(placed.words)
 

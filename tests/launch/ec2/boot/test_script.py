@@ -136,7 +136,7 @@ def test_no_program_in_the_container_gets_more_rights_than_its_user_has() -> Non
     (started,) = re.findall(r"exec docker run (.*?)>\"\$OUTPUT\"", user_data(), re.DOTALL)
     assert "--security-opt no-new-privileges" in started
     assert not re.search(r"--privileged|--cap-add|docker\.sock|--user|-v /:|seccomp", started)
-    assert re.findall(r'-v "?(\S+?)"? ', started) == ["/data:/data:ro", "$RUN:/job/run", "$WORK:/job/work"]
+    assert re.findall(r'-v "?(\S+?)"? ', started) == ["/data:/data:ro", "$RUN:/job/run", "$WORK:/job/source"]
 
 
 @pytest.mark.parametrize(
