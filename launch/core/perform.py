@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from launch.core.errors import AwsError
-from launch.core.plan import Choice, FromAnswer, Request, Step, Try
+from launch.core.steps import Choice, FromAnswer, Request, Step, Try
 from launch.core.tables import table
 
 Answer = Mapping[str, Any]

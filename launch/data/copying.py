@@ -7,8 +7,9 @@ from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.names import BUCKET_TAG, DATA_TAG, OWNER_TAG
 from launch.core.perform import Say
-from launch.core.plan import Fact, Plan, Request
+from launch.core.plan import Fact, Plan
 from launch.core.published import MANIFEST, RECORD
+from launch.core.steps import Request
 from launch.data import prices
 from launch.data.facts import COMPLETED, ERROR, Facts, Snapshot
 from launch.data.lookup import find_snapshots, place_of

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from launch.core.names import TIME
-from launch.core.plan import FromAnswer, Request
 from launch.core.published import MANIFEST, RECORD
+from launch.core.steps import FromAnswer, Request
 from launch.data.facts import Facts
 from launch.data.image import BLOCK
 from launch.data.options import PublishOptions

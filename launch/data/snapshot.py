@@ -16,7 +16,7 @@ from typing import Any
 from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.plan import Request
+from launch.core.steps import Request
 from launch.data.image import BLOCK, Blocks, read_block
 from launch.data.patient import Patient
 from launch.data.state import Started, State

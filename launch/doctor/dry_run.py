@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from launch.core.errors import AwsError
-from launch.core.plan import FromAnswer, Request
 from launch.core.refusals import DENIED
+from launch.core.steps import FromAnswer, Request
 from launch.doctor.case import Case
 from launch.doctor.findings import Verdict, missing, ok, split, unknown
 from launch.ec2 import machines, requests

@@ -8,10 +8,10 @@ from launch.core.errors import AwsError
 from launch.core.instance.quotas import quota_of, shortage
 from launch.core.job import Job
 from launch.core.names import Folder, bucket_of
-from launch.core.plan import FromAnswer
 from launch.core.price import Prices
 from launch.core.pricelist import no_price
 from launch.core.sent import edited
+from launch.core.steps import FromAnswer
 from launch.ec2 import machines, requests
 from launch.ec2.checks import check_price
 from launch.ec2.facts import Ami, Facts, Snapshot

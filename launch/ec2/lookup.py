@@ -1,123 +1,28 @@
 """The look-ups before a launch, one function each.  Reads only."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from datetime import datetime
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-from launch.core import network, pricelist
+from launch.core import network
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.instance import quotas
 from launch.core.instance.quotas import Quota, quota_of
-from launch.core.instance.subnets import Subnet, find_subnets
-from launch.core.lookup import Lookups, check_bucket, content_at, missing, region_or_some
-from launch.core.names import DATA_TAG, ROLES_TAG, ROLES_VERSION, STACK_TAG, Folder, bucket_of, tag_values
-from launch.core.price import CATALOGS, Prices
+from launch.core.instance.subnets import Subnet
+from launch.core.lookup import missing
+from launch.core.names import DATA_TAG, ROLES_TAG, ROLES_VERSION, STACK_TAG, tag_values
 from launch.core.published import content_of
-from launch.ec2.facts import Ami, Facts, Reservation, Snapshot
-from launch.ec2.finding import find
-from launch.ec2.fleet import Fleet
-from launch.ec2.names import BACKEND_NAME, LOG_GROUP
+from launch.ec2.facts import Ami, Reservation, Snapshot
+from launch.ec2.names import LOG_GROUP
 from launch.ec2.resolved import Resolved
-from launch.ec2.vouched import unfinished
-from launch.ec2.written import members_of, spec_of
-from trainer.errors import TrainerError
 
 # In order; Ubuntu 22.04 is supported until 2027.
 AMI_PARAMETERS = tuple(
     f"/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-{version}/latest/ami-id"
     for version in ("22.04", "24.04")
 )
-
-
-def look_up(
-    aws: Aws,
-    resolved: Resolved,
-    job: str,
-    dataset: str,
-    now: datetime,
-    cache: Callable[[str], Path | None] = pricelist.no_cache,
-    known: str = "",
-) -> Facts:
-    """All facts for the planner.  Raises no AwsError: failures are among the problems.
-
-    cache: the file with a region's prices; known: the digest of job.json, where this launcher started the job.
-    """
-    try:
-        region, caller = aws.region, aws.call("sts", "GetCallerIdentity")
-    except TrainerError as problem:
-        unknown = "nothing was looked up: account, zones, AMI, image, snapshot, quotas"
-        here = region_or_some(aws)
-        return Facts(here, now=now, fleet_is_known=False, problems=(problem,), unknown=(unknown,))
-    options, lookups = resolved.options, Lookups()
-    account = str(caller["Account"])
-    folder = Folder(options.bucket or bucket_of(account, region), job)
-    types = [instance.name for instance in resolved.instances]
-    offered: dict[str, frozenset[str]] = {}
-    reservation = options.capacity_reservation or options.capacity_block
-    no_subnets: tuple[Subnet, ...] = ()
-    subnets = lookups.required(partial(find_subnets, aws, options.subnet, options.zones), no_subnets)
-    spec = _spec(aws, lookups, folder, account)
-    fleet = lookups.required(partial(_fleet, aws, job), None)
-    no_start: Mapping[str, Any] = {}
-    earlier = lookups.required(partial(unfinished, spec, fleet or Fleet(), job, known), no_start)
-    facts = Facts(
-        region=region,
-        account=account,
-        owner=str(caller.get("UserId", "")),
-        offered=lookups.optional("zones of the types", partial(offered_zones, aws, types), offered),
-        subnets=subnets,
-        exits=lookups.optional("routes out of the subnets", partial(find_exits, aws, subnets), {}),
-        ami=lookups.required(partial(find_ami, aws, options.ami or earlier.get("ami")), None),
-        image=earlier.get("image") or lookups.required(partial(find_image, aws, options.image, account, region), None),
-        snapshot=lookups.required(partial(find_snapshot, aws, resolved, earlier.get("snapshot"), dataset), None),
-        content=content_at(aws, resolved.data_in_s3),
-        quotas=lookups.optional("vCPU quotas", partial(find_quotas, aws, resolved), {}),
-        spot_usd_per_hour=lookups.optional("spot prices", partial(spot_prices, aws, resolved, now), {}),
-        # A capacity block is paid in advance, at a price of its own.
-        prices=_prices(aws, lookups, [] if options.capacity_block else types, now, cache(region), earlier),
-        reservation=lookups.required(partial(find_reservation, aws, reservation), None),
-        fleet_is_known=fleet is not None,
-        fleet=fleet or Fleet(),
-        spec=spec,
-        last_generation=lookups.required(partial(_last_generation, aws, folder), 0),
-        now=now,
-    )
-    no_role: tuple[str | None, str] = (None, "")
-    role, old_stack = lookups.required(partial(find_role, aws, options.scheduler_role), no_role)
-    facts = replace(facts, scheduler_role=role, old_stack=old_stack)
-    lookups.required(partial(check_profile, aws, options.instance_profile), None)
-    has_log_group = lookups.optional("the log group", partial(log_group_exists, aws), True)
-    return _with(facts, lookups, has_log_group)
-
-
-def _fleet(aws: Aws, job: str) -> Fleet | None:
-    return find(aws, job)
-
-
-def _spec(aws: Aws, lookups: Lookups, folder: Folder, account: str) -> Mapping[str, Any] | None:
-    """job.json of an earlier start; not read from a bucket that fails its check."""
-    lookups.required(partial(check_bucket, aws, folder.bucket, account), None)
-    return None if lookups.problems else lookups.required(partial(spec_of, aws, folder, BACKEND_NAME), None)
-
-
-def _prices(
-    aws: Aws, lookups: Lookups, types: list[str], now: datetime, cache: Path | None, earlier: Mapping[str, Any]
-) -> Prices:
-    """The region's; those of an unfinished start, whose nodes have them in their tags, stay."""
-    if "prices" in earlier:
-        return Prices(**earlier["prices"])
-    unknown = replace(CATALOGS, are_known=False)
-    return lookups.optional("the region's prices", partial(pricelist.look_up, aws, types, now, cache), unknown)
-
-
-def _with(facts: Facts, lookups: Lookups, has_log_group: bool) -> Facts:
-    problems, unknown = tuple(lookups.problems), tuple(lookups.unknown)
-    return replace(facts, has_log_group=has_log_group, problems=problems, unknown=unknown)
 
 
 def offered_zones(aws: Aws, types: list[str]) -> dict[str, frozenset[str]]:
@@ -262,10 +167,6 @@ def check_profile(aws: Aws, name: str) -> None:
         aws.call("iam", "GetInstanceProfile", {"InstanceProfileName": name})
     except AwsError as error:
         raise missing(error, f"instance profile {name}", "--instance-profile") from error
-
-
-def _last_generation(aws: Aws, folder: Folder) -> int:
-    return int((members_of(aws, folder) or {}).get("generation", 0))
 
 
 def log_group_exists(aws: Aws) -> bool:

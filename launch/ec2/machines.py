@@ -6,8 +6,8 @@ from launch.core.catalog import Instance
 from launch.core.instance.groups import NOT_YET
 from launch.core.instance.subnets import Subnet
 from launch.core.names import HOURLY_TAG, client_token
-from launch.core.plan import FromAnswer, Request
 from launch.core.secrets import read_references
+from launch.core.steps import FromAnswer, Request
 from launch.core.templates import fill
 from launch.core.volumes import data_volume, io2_volume
 from launch.ec2.filling import Filling

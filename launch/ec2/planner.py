@@ -10,7 +10,8 @@ from launch.core.instance.limits import SCHEDULE_GROUP
 from launch.core.instance.subnets import Subnet
 from launch.core.job import Job
 from launch.core.perform import REMEDY
-from launch.core.plan import Choice, FromAnswer, Plan, Request, Step, Try
+from launch.core.plan import Plan
+from launch.core.steps import Choice, FromAnswer, Request, Step, Try
 from launch.ec2 import explain, machines, reach, requests
 from launch.ec2.describe import describe
 from launch.ec2.facts import Facts

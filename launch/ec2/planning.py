@@ -9,7 +9,7 @@ from launch.core.names import bucket_of, default_job_name
 from launch.core.plan import Plan
 from launch.core.pricelist import cache_of
 from launch.ec2 import checks, planner
-from launch.ec2.lookup import look_up
+from launch.ec2.gathering import look_up
 from launch.ec2.options import Ec2Options
 from launch.ec2.planner import Launch
 from launch.ec2.regions import Place, Plans

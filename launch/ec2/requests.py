@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from launch.core.instance import groups, limits
 from launch.core.names import Folder, tags
-from launch.core.plan import FromAnswer, Request, put_once
 from launch.core.price import CATALOGS, Prices
 from launch.core.published import Content
+from launch.core.steps import FromAnswer, Request, put_once
 from launch.core.training.base import Training
 from launch.ec2.facts import Ami, Snapshot
 from launch.ec2.names import BACKEND_NAME, LOG_GROUP, SPEC_TAG, group_name

@@ -9,7 +9,8 @@ from launch.core.aws import Aws
 from launch.core.clock import duration
 from launch.core.errors import AwsError
 from launch.core.perform import Say, perform
-from launch.core.plan import Plan, Request
+from launch.core.plan import Plan
+from launch.core.steps import Request
 from launch.ec2 import machines, requests
 from launch.ec2.finding import nodes_and_volumes, nodes_of
 from launch.ec2.fleet import NO_START, TAKEN_BACK, Fleet, Resource

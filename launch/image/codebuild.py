@@ -12,8 +12,9 @@ from typing import Any
 from launch.core.errors import AwsError
 from launch.core.lookup import SET_UP
 from launch.core.names import TOOLKIT
-from launch.core.plan import Fact, FromAnswer, Request
+from launch.core.plan import Fact
 from launch.core.price import usd
+from launch.core.steps import FromAnswer, Request
 from launch.image import engines
 from launch.image.context import Context
 from launch.image.source import Source

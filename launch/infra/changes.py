@@ -7,7 +7,7 @@ from typing import Any
 from launch.core.aws import Answer, Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.plan import Request
+from launch.core.steps import Request
 from launch.core.tables import table
 from launch.infra.lookup import stack_of
 from launch.infra.template import KEPT, STACK, WITH_THEM

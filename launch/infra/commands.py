@@ -10,8 +10,9 @@ from launch.core.clock import Clock
 from launch.core.errors import AwsError, NotSetUp
 from launch.core.names import TOOLKIT, bucket_of
 from launch.core.perform import Say, perform
-from launch.core.plan import Plan, Request, dry_run
+from launch.core.plan import Plan, dry_run
 from launch.core.regions import regions_of
+from launch.core.steps import Request
 from launch.core.tables import columns, table
 from launch.infra import attached, changes, contents, planner, regions
 from launch.infra.changes import Change

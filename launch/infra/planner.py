@@ -8,7 +8,8 @@ from itertools import chain, repeat
 from typing import Any
 
 from launch.core.names import STACK_TAG, TOOLKIT, bucket_of, client_token
-from launch.core.plan import Fact, Plan, Request
+from launch.core.plan import Fact, Plan
+from launch.core.steps import Request
 from launch.infra.facts import Facts, Stack
 from launch.infra.options import UP, SetUpOptions, parameters
 from launch.infra.problems import problems_of

@@ -10,9 +10,10 @@ from pathlib import Path
 from launch.core.errors import NotSetUp
 from launch.core.job import Job
 from launch.core.names import OWNER_TAG, STARTED_TAG, TIME, Folder, bucket_of
-from launch.core.plan import Plan, Request, put_once
+from launch.core.plan import Plan
 from launch.core.pricelist import no_price
 from launch.core.sent import edited
+from launch.core.steps import Request, put_once
 from launch.sagemaker import explain, register, ways
 from launch.sagemaker.bundle import Bundle, make_bundle
 from launch.sagemaker.checks import Resolved, check_price

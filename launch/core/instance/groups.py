@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launch.core.plan import FromAnswer, Request
+from launch.core.steps import FromAnswer, Request
 
 # EC2's errors for what it made a moment ago.
 NOT_YET = ("InvalidGroup.NotFound", "InvalidPlacementGroup.Unknown", "InvalidVolume.NotFound",

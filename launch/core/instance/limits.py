@@ -4,7 +4,7 @@ import json
 from datetime import datetime, timedelta
 
 from launch.core.names import SWEEPER_DOCUMENT, TOOLKIT
-from launch.core.plan import Request
+from launch.core.steps import Request
 
 SCHEDULE_GROUP = TOOLKIT
 GRACE = timedelta(minutes=5)

@@ -12,8 +12,9 @@ from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.names import DEADLINE_TAG, bucket_of, foreign_tag, tag_values
 from launch.core.perform import NothingLeft, perform
-from launch.core.plan import Fact, Plan, Request, dry_run
+from launch.core.plan import Fact, Plan, dry_run
 from launch.core.published import NAME, check_name
+from launch.core.steps import Request
 from launch.data.near import requests
 from launch.data.near.bundle import bundle
 from launch.data.near.choose import Ways, types_for, ways_of

@@ -7,9 +7,10 @@ from launch.core import catalog
 from launch.core.clock import duration
 from launch.core.instance.quotas import quota_of, shortage
 from launch.core.names import bucket_of
-from launch.core.plan import Choice, Fact, Plan, Request
+from launch.core.plan import Fact, Plan
 from launch.core.price import usd
 from launch.core.pricelist import no_price
+from launch.core.steps import Choice, Request
 from launch.data.near import requests
 from launch.data.near.choose import TYPES, Ways, no_room
 from launch.data.near.facts import Near

@@ -8,7 +8,7 @@ from launch.core import catalog
 from launch.core.instance import groups, limits
 from launch.core.instance.subnets import Subnet
 from launch.core.names import HOURLY_TAG, TOOLKIT, client_token
-from launch.core.plan import Choice, FromAnswer, Request, Try
+from launch.core.steps import Choice, FromAnswer, Request, Try
 from launch.core.templates import fill
 from launch.data.near.bundle import LOCK
 from launch.data.near.facts import Near

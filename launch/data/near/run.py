@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from launch.core.names import TIME, TOOLKIT, tags
-from launch.core.plan import Request
+from launch.core.steps import Request
 from trainer.contract import TIME_IN_NAMES
 
 PUBLISHES_TAG = f"{TOOLKIT}:publishes"  # on the instance and its group: the name of the data set

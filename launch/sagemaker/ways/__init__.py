@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
 from launch.core.aws import Aws
-from launch.core.plan import Request
+from launch.core.steps import Request
 from launch.sagemaker.description import Description
 
 OPERATION = "CreateTrainingJob"

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from launch.core.aws import Aws
-from launch.core.plan import Request, put_once
+from launch.core.steps import Request, put_once
 from launch.sagemaker.bundle import REQUIREMENTS
 from launch.sagemaker.channels import FILE_SYSTEMS, Channel
 from launch.sagemaker.description import Description

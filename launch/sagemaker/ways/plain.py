@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from launch.core.aws import Aws
-from launch.core.plan import Request
+from launch.core.steps import Request
 from launch.sagemaker.channels import FILE_SYSTEMS, Channel
 from launch.sagemaker.description import Description
 from launch.sagemaker.ways import OPERATION, Arguments, Way

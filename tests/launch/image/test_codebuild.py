@@ -15,7 +15,7 @@ import yaml
 from botocore.validate import ParamValidator
 
 from launch.core.aws import Aws
-from launch.core.plan import FromAnswer
+from launch.core.steps import FromAnswer
 from launch.image import codebuild, engines, planner
 from launch.image.context import pack
 from launch.image.facts import Facts

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from launch.core.job import Job
 from launch.core.names import tags
-from launch.core.plan import Request
+from launch.core.steps import Request
 from launch.core.training.classifier import Classifier
 from launch.sagemaker import checks, planner
 from launch.sagemaker.backend import BACKEND

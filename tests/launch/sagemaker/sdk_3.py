@@ -9,7 +9,7 @@ import json
 import sys
 from typing import Any
 
-from launch.core.plan import Request
+from launch.core.steps import Request
 from launch.sagemaker.ways import model_trainer
 from tests.launch.sagemaker.known import plan
 

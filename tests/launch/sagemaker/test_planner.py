@@ -11,9 +11,10 @@ import pytest
 
 from launch.core.errors import AwsError, NotSetUp
 from launch.core.job import Job
-from launch.core.plan import Request, as_json, as_text
+from launch.core.plan import as_json, as_text
 from launch.core.price import CATALOGS, Prices
 from launch.core.quotas import needs_in
+from launch.core.steps import Request
 from launch.core.training.script import Script
 from launch.sagemaker import checks, planner
 from launch.sagemaker.checks import ENDING_S
