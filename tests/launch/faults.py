@@ -6,6 +6,7 @@ open Account, or moto's mock_aws: what takes effect does so in moto.
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -135,6 +136,7 @@ class Faults:
         """Stands in for a pause of botocore's."""
         self.slept.append(seconds)
         self.waited_s += seconds
+        pauses.skip(seconds)
 
     def begin(self, call: Request, protocol: str) -> None:
         """A call begins; its attempts come through `send`."""
@@ -169,6 +171,32 @@ def injected(faults: Faults) -> Iterator[Faults]:
         mock.patch("launch.core.aws.sleep", faults.wait),
     ):
         yield faults
+
+
+# ---- botocore's pauses
+
+
+@dataclass
+class Pauses:
+    """Between botocore's attempts.  They take no time, and what fills in the meantime counts them."""
+
+    skipped_s: float = 0.0
+
+    def skip(self, seconds: float) -> None:
+        self.skipped_s += seconds
+
+    def now(self) -> float:
+        return time.monotonic() + self.skipped_s
+
+
+pauses = Pauses()
+
+
+@contextmanager
+def without_pauses() -> Iterator[None]:
+    """Meanwhile botocore tries again at once."""
+    with mock.patch("botocore.endpoint.time", SimpleNamespace(sleep=pauses.skip)):
+        yield
 
 
 # ---- seeing every call

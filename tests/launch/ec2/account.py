@@ -20,7 +20,7 @@ from launch.rehearse.aws.ec2.account import AMI_PARAMETER, PROFILE, SCHEDULER_RO
 from launch.rehearse.aws.ec2.moto_patches import patched
 from launch.rehearse.aws.ec2.rules import Rules, Slow
 from tests.launch.account import TOOLKIT, Asked, opened
-from tests.launch.faults import Request
+from tests.launch.faults import Request, pauses, without_pauses
 
 __all__ = ["AMI_PARAMETER", "PROFILE", "SCHEDULER_ROLE", "SPOT_INTERRUPTION", "TOOLKIT", "Account"]
 
@@ -47,7 +47,8 @@ class Account(Asked, rehearsed.Ec2Account):
     def opened(cls) -> Iterator["Account"]:
         """A new account, until the end of the block.  Only one at a time."""
         rules = Rules()
-        with opened(lambda: cls(rules), patched(rules)) as account:
+        rules.access.throttling.now = pauses.now
+        with opened(lambda: cls(rules), patched(rules)) as account, without_pauses():
             yield account
 
     # ---- what a test asks it

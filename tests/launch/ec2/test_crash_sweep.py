@@ -33,7 +33,7 @@ import pytest
 from moto.scheduler.models import scheduler_backends
 
 from launch.core.instance.limits import GRACE
-from launch.core.names import DEADLINE_TAG, JOB_TAG, SWEEPER_DOCUMENT, read_time
+from launch.core.names import ALLOWED_TAG, DEADLINE_TAG, JOB_TAG, SWEEPER_DOCUMENT, read_time
 from launch.rehearse.aws.ec2.scheduler import due_at, is_enabled
 from tests.launch.copies import Copies
 from tests.launch.ec2.account import Account
@@ -60,10 +60,17 @@ KEY = "testing"  # which conftest.py signs with
 # A shared volume is a command of its own, "one volume", with every fault.
 WITH: dict[str, Options] = {
     "spot": lambda _account: {"spot": True},
-    "reservation": lambda account: {"capacity_reservation": account.reserve("us-east-1b", "g5.2xlarge", NODES)},
+    "reservation": lambda account: {"capacity_reservation": reserved(account)},
 }
 
 pytestmark = pytest.mark.timeout(600)  # of hundreds of cases each
+
+
+def reserved(account: Account) -> str:
+    """A reservation that launchers may use."""
+    name = account.reserve("us-east-1b", "g5.2xlarge", NODES)
+    account.ec2.create_tags([name], {ALLOWED_TAG: "yes"})
+    return name
 
 
 def launched(stage: Stage) -> None:

@@ -12,6 +12,7 @@ import tarfile
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,9 @@ FOLDER = "bucket/data-runs/photos"
 DONE = "print('published')"
 
 
+@cache
 def code_of(program: str) -> bytes:
-    """A bundle whose `python -m launch.data` is this program."""
+    """A bundle whose `python -m launch.data` is this program.  Made once: gzip writes the second of it."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for name, text in (("launch/__init__.py", ""), ("launch/data/__init__.py", ""),
