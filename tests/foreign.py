@@ -7,12 +7,14 @@ takes the processes' group that is there, and leaves none.
 
 FOREIGN = """
 def foreign():
-    import os, runpy
+    import os, runpy, tempfile
     from pytorch_lightning import Trainer
     from pytorch_lightning.demos.boring_classes import BoringModel
     here = int(os.environ["LOCAL_WORLD_SIZE"])
     place = {"devices": here, "num_nodes": int(os.environ["WORLD_SIZE"]) // here}
-    Trainer(max_epochs=1, accelerator="cpu", enable_progress_bar=False, **place).fit(BoringModel())
+    with tempfile.TemporaryDirectory() as logs:  # else they lie where the job was started
+        more = {"default_root_dir": logs, "enable_progress_bar": False}
+        Trainer(max_epochs=1, accelerator="cpu", **more, **place).fit(BoringModel())
     os.environ["ACCELERATE_USE_CPU"] = "true"  # without a GPU it takes several processes for one, unless it is told
     for module in ("accelerate.test_utils.scripts.test_sync", "torch.utils.collect_env"):
         runpy.run_module(module, run_name="__main__", alter_sys=True)
