@@ -10,6 +10,7 @@ from moto import mock_aws
 from moto.core.models import DEFAULT_ACCOUNT_ID
 
 from launch.core.aws import Aws
+from tests.launch import loader
 from tests.launch.faults import Request, listen, watched
 from tests.launch.privilege.watch import granted
 from tests.launch.quick_moto import quick
@@ -47,6 +48,7 @@ A = TypeVar("A", bound=Asked)
 def opened(make: Callable[[], A], patches: AbstractContextManager[None]) -> Iterator[A]:
     """A new account in an AWS of its own, until the end of the block.  Only one at a time."""
     listen()
+    loader.fill_quotas()
     with ExitStack() as stack:
         stack.enter_context(mock_aws(config={"core": {"mock_credentials": False}}))
         stack.enter_context(patches)

@@ -1,6 +1,7 @@
 """What botocore makes anew for every client, kept once made: all of it takes longer than a launch."""
 
 import functools
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +11,7 @@ import botocore.client
 import botocore.loaders
 from botocore.hooks import EventAliaser
 from botocore.model import ServiceModel
+from botocore.retries.quota import RetryQuota
 from botocore.utils import EVENT_ALIASES
 
 _loader = functools.cache(botocore.loaders.create_loader)
@@ -19,6 +21,8 @@ _alias = EventAliaser.__init__
 _classes: dict[str, type] = {}
 _models: dict[tuple[str, str | None], ServiceModel] = {}
 _names_of_events: dict[str, str] = {}
+_make_quota = RetryQuota.__init__
+_quotas = weakref.WeakSet[RetryQuota]()
 
 
 @contextmanager
@@ -30,6 +34,7 @@ def shared() -> Iterator[None]:
         mock.patch.object(creator, "_create_client_class", _class_of),
         mock.patch.object(creator, "_load_service_model", _model_of),
         mock.patch.object(EventAliaser, "__init__", _alias_with_known_names),
+        mock.patch.object(RetryQuota, "__init__", _make_known_quota),
     ):
         yield
 
@@ -56,3 +61,14 @@ def _alias_with_known_names(aliaser: EventAliaser, emitter: Any, aliases: dict[s
     _alias(aliaser, emitter, aliases)
     if aliaser._event_aliases == EVENT_ALIASES:
         aliaser._alias_name_cache = _names_of_events
+
+
+def _make_known_quota(quota: RetryQuota, *args: Any, **options: Any) -> None:
+    _make_quota(quota, *args, **options)
+    _quotas.add(quota)
+
+
+def fill_quotas() -> None:
+    """Lets every client try again as often as a new one: what failed for one test would keep the next from it."""
+    for quota in _quotas:
+        quota.release(RetryQuota.INITIAL_CAPACITY)

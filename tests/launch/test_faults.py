@@ -8,6 +8,7 @@ import pytest
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError, NoAnswer
+from launch.core.refusals import ATTEMPTS
 from tests.launch.ec2.account import Account
 from tests.launch.faults import (
     EVERY,
@@ -16,6 +17,7 @@ from tests.launch.faults import (
     Request,
     died_after,
     died_before,
+    injected,
     lost,
     refused,
     refused_after,
@@ -155,3 +157,22 @@ def test_of_calls_that_threads_make_at_once_one_is_the_first(monkeypatch: pytest
 
     with ThreadPoolExecutor(threads) as pool:
         assert sum(pool.map(copy, range(threads))) == 1
+
+
+def test_what_failed_in_one_account_does_not_keep_shared_clients_from_trying_again_in_the_next() -> None:
+    aws = Aws("us-east-1")
+
+    def tries(faults: Faults) -> int:
+        """How often botocore makes a call whose answer is lost each time: fewer once a client's quota is used up."""
+        before = len(faults.slept)
+        with suppress(NoAnswer):
+            create_volume(aws)
+        return len(faults.slept) - before + 1
+
+    def in_a_new_account(calls: int) -> list[int]:
+        with Account.opened(), injected(Faults()) as faults:
+            faults.on("CreateVolume", lost(), nth=None)
+            return [tries(faults) for _ in range(calls)]
+
+    assert in_a_new_account(12)[-1] == 1
+    assert in_a_new_account(1) == [ATTEMPTS]
