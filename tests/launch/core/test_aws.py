@@ -12,7 +12,7 @@ from typing import Any
 import boto3
 import pytest
 
-from launch.core.aws import Aws
+from launch.core.aws import PAUSES_S, Aws
 from launch.core.errors import AwsError, Forbidden, NoAnswer, NotSetUp
 from launch.core.refusals import granted_by, sentence
 from launch.rehearse.aws.iam.callers import Caller
@@ -571,8 +571,10 @@ def test_a_plain_text_is_no_answer_either(account: Account, service: str) -> Non
 def test_a_page_in_place_of_an_answer_is_asked_past(account: Account) -> None:
     """I1: botocore repeats nothing that it cannot read."""
     fault = Fault(lambda *_: (200, {"content-type": "text/html"}, "<html>Sign in</html>"), False)
-    with injected(Faults().on("DescribeSubnets", fault)):
+    with injected(Faults().on("DescribeSubnets", fault)) as faults:
         assert account.aws().pages("ec2", "DescribeSubnets", "Subnets")
+
+    assert faults.slept == [PAUSES_S[0]]
 
 
 def test_a_page_that_is_an_object_in_s3_is_an_answer(account: Account) -> None:

@@ -9,8 +9,9 @@ import pytest
 from launch.core.errors import AwsError, Ended
 from launch.core.names import tags
 from launch.ec2 import requests
+from launch.ec2.fleet import Fleet
 from launch.ec2.names import SPEC_TAG
-from launch.ec2.vouched import digest
+from launch.ec2.vouched import digest, unfinished
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME
 from tests.launch.ec2.world import Stage, idle
@@ -89,6 +90,19 @@ def test_another_command_asks_the_tags_of_the_nodes_that_are_left(
     assert len(stage.account.asked("RunInstances")) == 1
 
 
+def test_where_no_node_is_left_the_tags_of_the_jobs_groups_are_asked(stage: Stage) -> None:
+    stage.where = {"detach": True}
+    stage.launch()
+    rewrite(stage, image=THEIRS["image"])
+    for rank in (0, 1):
+        stage.lose_node(rank)()
+
+    with pytest.raises(AwsError, match="is not the one that it was started with"):
+        stage.launch()
+
+    assert len(stage.account.asked("RunInstances")) == 1
+
+
 def test_where_nothing_is_left_the_image_is_looked_up_and_not_taken_from_job_json(stage: Stage) -> None:
     """A group of the user's own carries no tags of the job; all nodes are lost, so none has to be as before."""
     vpc = stage.aws.call("ec2", "DescribeVpcs")["Vpcs"][0]["VpcId"]
@@ -106,6 +120,12 @@ def test_where_nothing_is_left_the_image_is_looked_up_and_not_taken_from_job_jso
 
     assert stage.account.s3(SPEC)["image"] == ours["image"]  # type: ignore[index]
     assert len(stage.account.asked("RunInstances")) == 2
+
+
+def test_a_start_that_has_ended_decides_nothing_though_something_of_it_is_left() -> None:
+    left = Fleet(specs={NAME: frozenset({digest({"job": NAME})})})
+    assert unfinished({"job": NAME}, left, NAME, "") == {"job": NAME}
+    assert unfinished({"job": NAME, "ended": 1}, left, NAME, "") == {}
 
 
 def test_what_another_launcher_made_in_the_jobs_name_vouches_for_nothing(stage: Stage) -> None:

@@ -23,7 +23,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
@@ -301,8 +301,11 @@ def sweep(command: str, kinds: list[str], options: Options = lambda _account: {}
     made = whole(before, act, options) if starts else None
     with staged(before, options) as (stage, faults), copies.end_here():
         faults.at_each = fail_in_a_copy
-        with suppress(TrainerError, Died):
+        try:
             act(stage)
+        except (TrainerError, Died):
+            if not copies.is_copy:  # in which nothing fails on purpose
+                raise
         if copies.is_copy:
             if all(map(reads, faults.calls)) and "after" not in kind:
                 copies.report("")  # nothing was done, so what follows is as if nothing had been

@@ -1,5 +1,7 @@
 """Who has which rank, also after nodes were lost."""
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from launch.ec2 import checks
@@ -7,7 +9,7 @@ from launch.ec2.describe import describe
 from launch.ec2.fleet import Fleet
 from launch.ec2.requests import Cluster
 from launch.ec2.roster import roster, volumes_missing
-from tests.launch.ec2.known import FACTS, NAME, data_volume, job, node
+from tests.launch.ec2.known import FACTS, NAME, NOW, data_volume, job, node
 
 
 def cluster(**where: object) -> Cluster:
@@ -40,6 +42,15 @@ def test_a_replacement_takes_the_rank_of_the_lost_node_and_the_others_keep_their
 def test_telling_the_same_nodes_again_changes_nothing() -> None:
     previous = roster(cluster(), fleet(node(0), node(1)), None)
     assert roster(cluster(), fleet(node(0), node(1)), previous) == previous
+
+
+def test_nodes_that_replace_all_others_get_no_more_time() -> None:
+    """The limit begins with the first nodes; a job that may wait for capacity has one that is later by the wait."""
+    waits = cluster(max_hours=2, wait_for_capacity=6)
+    previous = roster(waits, fleet(node(0), node(1)), None)
+    later = [replace(node(n, generation=2), launched_at=NOW + timedelta(hours=1)) for n in (2, 3)]
+    assert previous["deadline"] == int((NOW + timedelta(hours=2)).timestamp()) < int(waits.deadline.timestamp())
+    assert roster(waits, fleet(*later), previous)["deadline"] == previous["deadline"]
 
 
 def test_no_two_nodes_have_one_rank_whatever_another_launcher_wrote_there() -> None:

@@ -59,6 +59,22 @@ def test_a_node_that_ec2_lists_but_does_not_know_yet_is_ended_at_the_next_look(t
     assert terminal.clock.now() - began < 60
 
 
+def test_a_node_that_ec2_does_not_know_keeps_no_other_from_ending_at_once(
+    terminal: Terminal, aws: Aws, faults: Faults
+) -> None:
+    """EC2 refuses the whole request because of one id."""
+    first, second = terminal.start("demo", nodes=2)
+    message = f"The instance ID '{first}' does not exist"
+    faults.on("TerminateInstances", refused("InvalidInstanceID.NotFound", 400, message))
+
+    stop(aws, "demo", terminal.clock, terminal.said.append)
+
+    asked = [call for call in faults.calls if call.operation in ("TerminateInstances", "DescribeInstances")]
+    ids = [call.params.get("InstanceIds") for call in asked]
+    assert ids[:4] == [None, [first, second], [second], None]
+    assert terminal.account.left() == []
+
+
 def test_nothing_is_deleted_while_a_node_may_still_appear(terminal: Terminal, aws: Aws) -> None:
     """Its time limit must be able to end it, and its group must be there."""
     detached(terminal.account)
