@@ -71,6 +71,8 @@ SNAPSHOT = ec2("snapshot/snap-1")
 DATA, DIGEST, BLOCKS = "aws-ddp-toolkit:dataset", "aws-ddp-toolkit:digest", "aws-ddp-toolkit:blocks"
 PARENT = {"ebs:ParentSnapshot": ec2("snapshot/snap-payroll")}
 VPC_IDS = {"sagemaker:VpcSubnets": ["subnet-prod"], "sagemaker:VpcSecurityGroupIds": ["sg-prod"]}
+PROJECT, SOURCE = arn("codebuild", "project/aws-ddp-toolkit-images"), "codebuild:source"
+BUILT = {f"{SOURCE}.location": f"aws-ddp-toolkit-{ACCOUNT}-us-east-1/aws-ddp-toolkit-builds/0123.zip"}
 
 
 class Row(NamedTuple):
@@ -126,6 +128,12 @@ THE_ACCOUNT = [
     Row("launcher", "ec2:RunInstances", GROUP, on(Name="prod")),
     Row("launcher", "ec2:RunInstances", GROUP, on(**{JOB: "j"})),  # a group with one copied tag
     Row("launcher", "ec2:RunInstances", GROUP, on(**{ALLOWED: "no"})),
+    # The tags of the new machine, if AWS showed them to IAM beside what the machine joins, must open no group.
+    Row("launcher", "ec2:RunInstances", GROUP, {**on(Name="prod"), **new()}),
+    Row("launcher", "ec2:RunInstances", GROUP, {**YOURS, **new()}),
+    Row("launcher", "ec2:RunInstances", ec2("placement-group/p"), {**YOURS, **new()}),
+    Row("launcher", "ec2:ModifyInstanceAttribute", GROUP, on(Name="prod")),  # a node of one's own joins it later
+    Row("launcher", "ec2:ModifyInstanceAttribute", GROUP, on(**YES)),
     Row("launcher", "ec2:RunInstances", ec2("image/ami-1"), {"ec2:Owner": "999999999999"}),
     Row("launcher", "ec2:RunInstances", RESERVED),  # machines that another team has paid for in advance
     Row("launcher", "ec2:RunInstances", RESERVED, {**YOURS, **new()}),
@@ -209,9 +217,23 @@ ESCALATION = [
     ),
     Row("builder", "iam:PassRole", role("aws-ddp-toolkit-image-builder"), TO_BUILDS),
     Row("builder", "codebuild:UpdateProject", arn("codebuild", "project/aws-ddp-toolkit-images")),
-    Row("builder", "codebuild:StartBuild", arn("codebuild", "project/payroll")),
+    Row("builder", "codebuild:StartBuild", arn("codebuild", "project/payroll"), BUILT),
+    # A private repository, read with a token for Git that the account's administrator has given to all of CodeBuild:
+    # https://docs.aws.amazon.com/codebuild/latest/userguide/access-tokens.html.  The keys are those of
+    # https://docs.aws.amazon.com/codebuild/latest/userguide/action-context-keys.html
+    *(
+        Row("builder", "codebuild:StartBuild", PROJECT, context)
+        for context in (
+            {},
+            {f"{SOURCE}.location": "https://github.com/company/payroll"},
+            {f"{SOURCE}.location": "codepipeline-eu/payroll/source.zip"},
+            {**BUILT, "codebuild:secondarySources": "true"},
+            {**BUILT, f"{SOURCE}.auth.type": "CODECONNECTIONS"},
+            {**BUILT, "codebuild:environment.fleet.fleetArn": arn("codebuild", "fleet/payroll:1")},  # somebody's machines
+        )
+    ),
     Row("builder", "ecr:PutImage", arn("ecr", "repository/payroll")),
-    Row("launcher", "codebuild:StartBuild", arn("codebuild", "project/aws-ddp-toolkit-images")),
+    Row("launcher", "codebuild:StartBuild", PROJECT, BUILT),
     Row("launcher", "ssm:SendCommand", arn("ssm", "document/AWS-RunShellScript")),
     Row("launcher", "ssm:SendCommand", NODE, MINE),  # as root, without a session that anybody logs
     Row("launcher", "ssm:CreateAssociation", arn("ssm", "document/AWS-RunShellScript")),
@@ -337,7 +359,7 @@ FROM_INSIDE = [
             ("sagemaker:CreateTrainingJob", TRAINING, new()),
             ("scheduler:DeleteSchedule", arn("scheduler", "schedule/aws-ddp-toolkit/aws-ddp-toolkit-j"), {}),
             ("logs:DeleteLogGroup", arn("logs", "log-group:/aws-ddp-toolkit/ec2"), {}),
-            ("codebuild:StartBuild", arn("codebuild", "project/aws-ddp-toolkit-images"), {}),
+            ("codebuild:StartBuild", PROJECT, BUILT),
         )
     ),
     Row("sagemaker-vpc", "ec2:CreateNetworkInterface", ec2("subnet/subnet-prod"), on(Name="prod")),
@@ -379,7 +401,7 @@ TWINS = [
         Row("launcher", "s3:PutObject", f"{BUCKET}/jobs/j/{file}", {"s3:if-none-match": "*"})
         for file in ("source/0123/sourcedir.tar.gz", "source/0123.tar.gz", "script/0123/source.tar.gz")
     ),
-    Row("builder", "codebuild:StartBuild", arn("codebuild", "project/aws-ddp-toolkit-images")),
+    Row("builder", "codebuild:StartBuild", PROJECT, BUILT),
     Row("data", "s3:PutObject", f"{BUCKET}/data/photos/manifest.json"),
     Row("data", "ebs:StartSnapshot", SNAPSHOT, {**asked(DATA), **new()}),
     Row("publisher", "ebs:StartSnapshot", SNAPSHOT, {**asked(DATA), **new()}),

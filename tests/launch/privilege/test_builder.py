@@ -27,6 +27,7 @@ from tests.launch.image.builds import BUCKET, LOG_GROUP, PROJECT, Builds
 from tests.launch.image.machine import STAND_IN
 from tests.launch.privilege.enforced import Watch, enforced
 
+CONTEXT = f"{BUCKET}/aws-ddp-toolkit-builds/0.zip"
 VIEW = AccountView("123456789012", "us-east-1", lambda _name: {}, lambda _profile: [])
 
 # Grants that no call of launch.image needs, and why they are there.
@@ -112,7 +113,10 @@ def test_every_statement_is_needed() -> None:
         ("s3", "GetObject", {"Bucket": BUCKET, "Key": "jobs/j/job.json"}),
         ("s3", "ListObjectsV2", {"Bucket": BUCKET, "Prefix": "jobs/"}),
         ("s3", "ListObjectsV2", {"Bucket": BUCKET}),
-        ("codebuild", "StartBuild", {"projectName": "payroll"}),
+        ("codebuild", "StartBuild", {"projectName": "payroll", "sourceLocationOverride": CONTEXT}),
+        ("codebuild", "StartBuild", {"projectName": PROJECT}),
+        ("codebuild", "StartBuild", {"projectName": PROJECT, "sourceTypeOverride": "GITHUB",
+                                     "sourceLocationOverride": "https://github.com/company/payroll"}),
         ("codebuild", "StopBuild", {"id": "payroll:1"}),
         ("codebuild", "BatchGetBuilds", {"ids": [f"{PROJECT}:1", "payroll:1"]}),
         ("logs", "FilterLogEvents", {"logGroupName": "/aws-ddp-toolkit/ec2"}),

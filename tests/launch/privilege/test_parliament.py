@@ -24,6 +24,8 @@ ARGUED = {
     "which the condition names",
     ("administrator-stack", "TheStacksData", "UNKNOWN_ACTION"): NEWER,
     ("administrator-stack", "WhichIsOfAView", "UNKNOWN_ACTION"): NEWER,
+    ("builder", "FromOurBucketAlone", "UNKNOWN_CONDITION_FOR_ACTION"): "newer than the linter's table: "
+    "https://docs.aws.amazon.com/codebuild/latest/userguide/action-context-keys.html",
     ("data", "LookUp", "RESOURCE_STAR"): READS,
     ("data", "FindAmazonLinux", "RESOURCE_MISMATCH"): "AWS's own parameters have no account in their ARN, as below",
     ("publisher", "LookUp", "RESOURCE_STAR"): READS,
@@ -32,8 +34,9 @@ ARGUED = {
     **{
         ("launcher", statement, "RESOURCE_MISMATCH"): ONE_OF_SEVERAL
         for statement in (
-            "FillVolumesWithData", "MakeOwnVolumesEncrypted", "MakeWhatBelongsToThem", "StartFromAmazonsImages",
+            "FillVolumesWithData", "MakeOwnVolumesEncrypted", "StartFromAmazonsImages",
             "StartInAnyNetwork", "StartInOwnGroups", "StartOwnNodesWithImdsV2", "StartWithWhatIsAllowed",
+            "WithNewInterfaces",
         )
     },
     ("launcher", "LookUpNamedThings", "RESOURCE_MISMATCH"): "AWS's own parameters have no account in their ARN: "

@@ -270,9 +270,24 @@ def _others(call: Call, view: AccountView) -> Iterator[Need]:
     if call.service == "codebuild":  # builds are authorized by their project
         params = call.params
         names = params.get("names") or params.get("ids") or [params.get("projectName") or params["id"]]
-        yield from (Need(_action(call), view.arn("codebuild", f"project/{name.partition(':')[0]}")) for name in names)
+        for name in names:
+            yield Need(_action(call), view.arn("codebuild", f"project/{name.partition(':')[0]}"), _overridden(params))
     for arn in ON_ONE.get(str(call), ()):
         yield Need(_action(call), arn.format(**call.params, region=view.region, account=view.account))
+
+
+def _overridden(params: Params) -> dict[str, str]:
+    """What a build takes from elsewhere than its project says.
+
+    https://docs.aws.amazon.com/codebuild/latest/userguide/action-context-keys.html
+    """
+    keys = {
+        "source.location": params.get("sourceLocationOverride"),
+        "source.auth.type": params.get("sourceAuthOverride", {}).get("type"),
+        "secondarySources": "true" if "secondarySourcesOverride" in params else None,
+        "environment.fleet.fleetArn": params.get("fleetOverride", {}).get("fleetArn"),
+    }
+    return {f"codebuild:{key}": value for key, value in keys.items() if value is not None}
 
 
 _GROUP = "arn:aws:logs:{region}:{account}:log-group:{logGroupName}"
