@@ -229,7 +229,10 @@ ESCALATION = [
             {f"{SOURCE}.location": "codepipeline-eu/payroll/source.zip"},
             {**BUILT, "codebuild:secondarySources": "true"},
             {**BUILT, f"{SOURCE}.auth.type": "CODECONNECTIONS"},
-            {**BUILT, "codebuild:environment.fleet.fleetArn": arn("codebuild", "fleet/payroll:1")},  # somebody's machines
+            {
+                **BUILT,
+                "codebuild:environment.fleet.fleetArn": arn("codebuild", "fleet/payroll:1"),
+            },  # somebody's machines
         )
     ),
     Row("builder", "ecr:PutImage", arn("ecr", "repository/payroll")),

@@ -13,6 +13,7 @@ import torch
 from torchvision.datasets import cifar
 
 from trainer.datasets import cifar10
+from trainer.datasets.pickled import DAMAGE, read_arrays
 from trainer.distributed.sampler import Order
 from trainer.errors import DataError, MachineError
 
@@ -118,6 +119,36 @@ def test_whoever_shares_the_folder_runs_nothing_by_swapping_a_file_that_was_chec
     with pytest.raises(DataError, match="damaged or incomplete"):
         cifar10.load(ask(folder))
     assert not place.exists()
+
+
+class Addresses:
+    """A pickled array whose type says that its bytes are addresses of Python's objects: NumPy itself follows them."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        make = np.empty(0).__reduce__()[0]
+        return make, (np.ndarray, (0,), b"b"), (1, (2,), Pointers(), False, b"A" * 16)
+
+
+class Pointers:
+    def __reduce__(self) -> tuple[object, ...]:
+        state = (3, "|", None, ("a",), {"a": (np.dtype("O"), 0)}, 8, 1, 0)
+        return np.dtype, ("V8", False, True), state
+
+
+@pytest.mark.parametrize(
+    "value", [Addresses(), np.array([print]), np.zeros(2, "V8"), np.zeros(2, "S8"), np.zeros(2, "f2,f4"), np.float64(1)]
+)
+def test_only_arrays_of_numbers_are_read_of_a_pickle(value: object) -> None:
+    """NumPy's own types, made of a pickle, are as bad as code: an object is wherever the file says that one is."""
+    with pytest.raises(DAMAGE):
+        read_arrays(pickle.dumps({b"data": value}, protocol=3))
+
+
+@pytest.mark.parametrize("kind", ["u1", ">i2", "<f8", "bool"])
+def test_arrays_of_numbers_are_read_as_they_were(kind: str) -> None:
+    rows = np.asfortranarray(np.arange(12).reshape(3, 4) % 2).astype(kind, order="K")
+    found = read_arrays(pickle.dumps({b"data": rows}, protocol=3))["data"]
+    assert (found.dtype, found.tolist()) == (rows.dtype, rows.tolist())
 
 
 def test_nothing_of_an_archive_is_unpacked(ask, archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
