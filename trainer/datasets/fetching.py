@@ -237,11 +237,14 @@ class _Reading:
             if self._left[shard] != 0:
                 return
             file = self._files.pop(shard)
-            self._held -= float(self._sizes[shard])
-            self._start_more()
-        with suppress(TrainerError):  # whoever read has had it
-            os.close(file.result())
-            self._drop(shard)
+        try:
+            with suppress(TrainerError):  # whoever read has had it
+                os.close(file.result())
+                self._drop(shard)
+        finally:  # there is no room before it is gone
+            with self._lock:
+                self._held -= float(self._sizes[shard])
+                self._start_more()
 
     def _start_more(self) -> None:
         """Starts to fetch what there is room for."""

@@ -1,11 +1,13 @@
 """Training from shards in S3, which is moto over http: what is fetched, kept and dropped, and in which order."""
 
 import hashlib
+import os
 import random
 import re
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from trainer.config import TrainConfig
 from trainer.datasets import bucket, imagefolder, imagenet
 from trainer.datasets.base import Data
 from trainer.datasets.bucket import Bucket
-from trainer.datasets.fetching import in_order_of_use, most_at_once
+from trainer.datasets.fetching import _Reading, in_order_of_use, most_at_once
 from trainer.distributed.sampler import Order, positions
 from trainer.errors import DataError, FullDisk, MachineError, SettingsError
 from trainer.settings.checks import check
@@ -396,3 +398,23 @@ def test_resuming_inside_an_epoch_needs_its_mixing(
 ) -> None:
     with pytest.raises(SettingsError, match=sentence) if sentence else nullcontext():
         snapshot._check_order(was, now, Progress(images=inside))
+
+
+def test_a_shard_is_fetched_into_the_room_of_another_once_that_is_gone() -> None:
+    fetched, when_dropped = [], []
+
+    def fetch(shard: int) -> int:
+        fetched.append(shard)
+        return os.open(os.devnull, os.O_RDONLY)
+
+    def drop(_shard: int) -> None:
+        reading._threads.submit(int).result()  # what was asked for by now has begun
+        when_dropped.append(list(fetched))
+
+    reading = _Reading(fetch, drop, np.array([0, 1], np.uint32), np.array([10, 10]), limit=10)
+    reading._threads = ThreadPoolExecutor(1)
+    with reading:
+        reading.read(0, 0, 1)
+        reading.read(1, 0, 1)
+
+    assert when_dropped == [[0], [0, 1]]
