@@ -15,7 +15,8 @@ from launch.sagemaker.names import command
 from launch.sagemaker.training_job import TrainingJob
 from trainer.errors import MachineError
 
-DAMAGE = (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error)
+# KeyError: of a hard link to what is not in the archive.
+DAMAGE = (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, KeyError)
 
 
 def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:

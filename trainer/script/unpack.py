@@ -59,7 +59,7 @@ def _extract(archive: Path, content: bytes, folder: Path) -> None:
             tar.extractall(folder, filter="data")  # which refuses what would land outside, and devices
     except tarfile.FilterError as error:
         raise SettingsError(f"{one_line(archive, 300)} is refused: {one_line(error, 300)}.") from error
-    except (tarfile.TarError, EOFError, zlib.error) as error:
+    except (tarfile.TarError, EOFError, zlib.error, KeyError) as error:  # KeyError: a hard link to nothing
         raise _damaged(archive, error) from error
     except OSError as error:
         if error.errno is None:  # gzip's own: what is no gzip file, or a wrong checksum

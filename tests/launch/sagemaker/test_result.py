@@ -52,6 +52,17 @@ def test_a_damaged_archive_is_told_with_where_else_to_look(stage: Stage, tmp_pat
     assert files_in(tmp_path) == []
 
 
+def test_a_hard_link_to_nothing_is_damage(stage: Stage, tmp_path: Path) -> None:
+    """Every training of the account may write another's result."""
+    link, packed = tarfile.TarInfo("model.pt"), io.BytesIO()
+    link.type, link.linkname = tarfile.LNKTYPE, "gone"
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        tar.addfile(link)
+    stage.account.write(KEY, packed.getvalue())
+    with pytest.raises(AwsError, match="is damaged"):
+        fetch_result(stage.aws, DONE, tmp_path)
+
+
 def files_in(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 

@@ -17,11 +17,13 @@ from trainer.script.config import ScriptConfig
 from trainer.script.unpack import source_folder
 
 
-def archive(folder: Path, name: str = "train.py", content: bytes = b"print(1)\n") -> Path:
+def archive(folder: Path, name: str = "train.py", content: bytes = b"print(1)\n", links_to: str = "") -> Path:
     path = folder / "source.tar.gz"
     with tarfile.open(path, "w:gz") as tar:
         member = tarfile.TarInfo(name)
         member.size = len(content)
+        if links_to:
+            member.type, member.linkname, member.size = tarfile.LNKTYPE, links_to, 0
         tar.addfile(member, io.BytesIO(content))
     return path
 
@@ -113,6 +115,10 @@ def test_what_is_no_archive_is_a_sentence(tmp_path: Path) -> None:
     path.write_text("<html>not found</html>")
 
     assert "is no whole .tar.gz" in str(refused(config(path, tmp_path / "work")))
+
+
+def test_a_link_to_nothing_is_a_sentence(tmp_path: Path) -> None:
+    assert "is no whole .tar.gz" in str(refused(config(archive(tmp_path, links_to="gone"), tmp_path / "work")))
 
 
 def test_a_missing_archive_is_a_sentence(tmp_path: Path) -> None:
