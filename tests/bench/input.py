@@ -7,8 +7,8 @@ side is 256 pixels, which the trainer has in shards of its own: random crops res
 float32, in batches of 64; or as bytes, where a GPU would mirror and normalise.  The bare arms make the trainer's own
 calls, in one thread and without a loader.  Every arm runs in a process of its own, or in --ranks of them at once, in
 turn, ROUNDS times; medians are shown, and what the trainer's are against the others', of each round.  The seconds are
-those of the process and of all its children, in one epoch after others that warm up; libraries that are not installed
-are named and left out.
+those of the process and of all its children, in one epoch after others that warm up, which all ranks begin together;
+libraries that are not installed are named and left out.  Linux counts those seconds by hundredths: take enough images.
 """
 
 import argparse
@@ -28,6 +28,7 @@ from PIL import Image
 Results = dict[str, list[dict[str, Any]]]  # of each arm, by rounds
 
 TICKS = os.sysconf("SC_CLK_TCK")
+READY = "ready"
 WARM_UP = 2  # epochs, after which the memory that is used again is there
 SHORTER, QUALITY = 256, 90
 SHARDS = "shards"  # the folder of them beside train/
@@ -141,7 +142,13 @@ def _times(found: Results, ours: str, others: Results, other: str) -> float | No
 def at_once(command: list[str], ranks: int) -> dict[str, Any]:
     """What so many processes found together, or the last words of one that failed."""
     pipe = subprocess.PIPE
-    processes = [subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) for _ in range(ranks)]
+    waits, starts = os.pipe()
+    processes = [subprocess.Popen(command, stdin=waits, stdout=pipe, stderr=pipe, text=True) for _ in range(ranks)]
+    for process in processes:
+        assert process.stdout
+        process.stdout.readline()  # READY, or nothing where it failed
+    os.close(starts)  # ends all of them's input
+    os.close(waits)
     said = [process.communicate() for process in processes]
     for process, (_, errors) in zip(processes, said, strict=True):
         if process.returncode:
@@ -165,6 +172,8 @@ def measure(arm: str, root: Path, workers: int) -> dict[str, float]:
     for _ in range(WARM_UP):
         for _ in epoch():
             pass
+    print(READY, flush=True)
+    sys.stdin.read()  # which ends once the other ranks are ready, too
     cpu, began = processor_seconds(), time.perf_counter()
     images = sum(BATCH for _ in epoch())
     wall, cpu = time.perf_counter() - began, processor_seconds() - cpu
