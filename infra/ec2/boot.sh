@@ -19,7 +19,7 @@ SECRETS=(@SECRETS@)        # NAME=ssm:PARAMETER, NAME=secretsmanager:SECRET: env
 MEET_S=@MEET_S@            # how long nodes may fail to connect to each other, since they last trained
 MAX_RESTARTS=@MAX_RESTARTS@
 DOCKER_FLAGS=(@DOCKER_FLAGS@)
-SOURCE=@SOURCE@            # where the source of a script is in the job folder; empty for none
+SOURCE=@SOURCE@            # where the source of a script is in S3; empty for none
 TRAIN=(@TRAIN@)            # what each rank runs
 
 # The dead-man timer, before anything that can fail or hang: instances are launched to terminate on shutdown.
@@ -199,10 +199,10 @@ get_image() {
     retry timeout "$PULL_S" docker pull --quiet "$IMAGE" || fail 24 image "cannot pull $IMAGE"
 }
 
-# The training checks its digest: every launcher may write in the job folder.
+# The training checks its digest: whoever may write in the bucket may have been there first.
 get_source() {
     mkdir -p "$WORK" && chmod 1777 "$WORK" # whoever the image runs as unpacks it there
-    [ -z "$SOURCE" ] || retry s3 cp "$FOLDER/$SOURCE" "$WORK/source.tar.gz" || fail 28 source "cannot copy $FOLDER/$SOURCE"
+    [ -z "$SOURCE" ] || retry s3 cp "$SOURCE" "$WORK/source.tar.gz" || fail 28 source "cannot copy $SOURCE"
 }
 
 # ---- secrets

@@ -5,6 +5,7 @@ Each backend has a lookup.py for those of its own.
 
 import json
 from collections.abc import Callable
+from datetime import datetime
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from launch.core.names import TOOLKIT, Folder, are_default, stem_of
 from launch.core.published import MANIFEST, Content, content_in
 from launch.core.refusals import granted_by
 from launch.core.s3 import parse_s3
+from launch.core.sent import checksum, key_of
 from launch.core.training.base import Training
 from trainer.contract import METRICS, OUTCOME, PACE
 from trainer.errors import SettingsError, TrainerError
@@ -131,6 +133,22 @@ def content_at(aws: Aws, place: str | None) -> Content | None:
         return content_in(manifest) if manifest else None
     except (TrainerError, AttributeError, KeyError, TypeError, ValueError):
         return None
+
+
+def is_sent(aws: Aws, bucket: str, train: Training, started: datetime) -> bool:
+    """Whether S3 has the source of a job that begins then, by the SHA-256 that S3 has computed of it.
+
+    Where that cannot be found out it is sent, and S3 keeps what it has.
+    https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadObject.html, x-amz-checksum-mode
+    """
+    if train.source is None:
+        return False
+    asked = {"Bucket": bucket, "Key": key_of(train.digest, started), "ChecksumMode": "ENABLED"}
+    try:
+        head = aws.call("s3", "HeadObject", asked)
+    except TrainerError:
+        return False
+    return bool(head.get("ChecksumSHA256") == checksum(train.digest))
 
 
 def read_json(aws: Aws, bucket: str, key: str) -> dict[str, Any] | None:

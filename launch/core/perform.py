@@ -81,13 +81,13 @@ def _ask(request: Request, call: Callable[[Request], Answer]) -> Answer | None:
             return None
         if error.aws_code != TAKEN or "IfNoneMatch" not in request.params:
             raise
-    _compare(request.params, call)
+    _compare(request, call)
     return None
 
 
-def _compare(params: Mapping[str, Any], call: Callable[[Request], Answer]) -> None:
+def _compare(request: Request, call: Callable[[Request], Answer]) -> None:
     """Raises AwsError unless the object that is there is the one that would be written: by an earlier start, say."""
-    bucket, key, content = params["Bucket"], params["Key"], params["Body"]
+    bucket, key, content = (request.params[name] for name in ("Bucket", "Key", "Body"))
     place = {"Bucket": bucket, "Key": key, "Range": f"bytes=0-{len(content)}"}  # a byte more, and no more than that
     try:
         there = call(Request("s3", "GetObject", place, "look at what is there"))["Body"].read()
@@ -98,7 +98,7 @@ def _compare(params: Mapping[str, Any], call: Callable[[Request], Answer]) -> No
     if there != content:
         raise AwsError(
             f"s3://{bucket}/{key} is not what this command sends: somebody else has written it, and the job would run "
-            "it.  Choose another --job-name.",
+            f"it.  {request.if_taken}",
             TAKEN,
         )
 

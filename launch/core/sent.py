@@ -1,17 +1,71 @@
-"""What is sent of a user's own code, as facts of a plan.  Pure."""
+"""What is sent of a user's own code, where it lies in S3, and the plan's facts about it.  Pure.
+
+One archive serves all jobs of one source: its key is its digest, so whatever has that key is what a job would send, or
+is refused: each rank holds it to the digest in its own command.  Nobody may replace it, see put_once(), and none of the
+toolkit's roles may delete it.  It expires by itself: infra/cloudformation/account.yaml.
+"""
 
 import re
+from base64 import b64encode
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from launch.core.earlier import Earlier, restarts
 from launch.core.plan import Fact
+from launch.core.steps import Request, put_once
 from launch.core.training.base import Training
 
+if TYPE_CHECKING:  # pathspec, which it needs, is not where SageMaker's SDK has a venv of its own
+    from launch.core.source.find import Source
+
+FOLDER = "scripts"
+# When the account's bucket deletes an archive; long after the last job that began in its month has ended.
+KEPT_DAYS = 120
+TAKEN = (
+    "Change the source, were it a comment, so that it gets a name of its own; and tell the administrator, who can "
+    "delete that file."
+)
 KEPT = "what it writes to $DDP_RUN_DIR, and nothing else"
 
 
-def facts(train: Training, earlier: Sequence[Earlier] = ()) -> list[Fact]:
-    """The plan's facts about a script; empty without one.  earlier: jobs of it, the newest first."""
+def key_of(digest: str, started: datetime) -> str:
+    """The key of an archive for jobs that begin at that time; its file stands in a folder of its own.
+
+    The month is in it so that an archive can expire, and never under a job: a job of the next month sends it again.
+    """
+    return f"{FOLDER}/{started.astimezone(UTC):%Y-%m}/{digest}/source.tar.gz"
+
+
+def checksum(digest: str) -> str:
+    """The SHA-256 as S3 writes it."""
+    return b64encode(bytes.fromhex(digest)).decode()
+
+
+def send(bucket: str, key: str, source: "Source") -> Request:
+    """The request that sends a source.
+
+    S3 refuses a body that has not this SHA-256, keeps that beside the object, and tells it: see lookup.is_sent().
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity.html
+    """
+    request = put_once(
+        bucket,
+        key,
+        source.archive.content,
+        "send the script and its source",
+        ContentType="application/gzip",
+        ChecksumAlgorithm="SHA256",
+        ChecksumSHA256=checksum(source.digest),
+    )
+    return replace(request, if_taken=TAKEN)
+
+
+def facts(train: Training, earlier: Sequence[Earlier] = (), is_there: bool | None = None) -> list[Fact]:
+    """The plan's facts about a script; empty without one.
+
+    earlier: jobs of it, the newest first; is_there: whether S3 has its source already, None where none is sent.
+    """
     source = train.source
     if source is None:
         return []
@@ -21,9 +75,11 @@ def facts(train: Training, earlier: Sequence[Earlier] = ()) -> list[Fact]:
         "sent_bytes": len(source.archive.content),
         "sha256": source.digest,
         "requirements": source.requirements or None,
+        **({} if is_there is None else {"already_there": is_there}),
     }
     text = (
         f"{len(source.files)} files of {source.top}, {len(source.archive.content):,} bytes, SHA-256 {source.digest:.16}"
+        + (": already there, nothing is sent" if is_there else "")
     )
     packages = f"those of {source.requirements} that the image lacks, installed at the start"
     return [

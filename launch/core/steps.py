@@ -21,7 +21,8 @@ class Request:
     """One call to AWS.  why: what it is for, as a sentence without its full stop.
 
     done_already: error codes that mean that nothing is left to do; retry_after: codes that mean that AWS does not yet
-    know of what an earlier request made; name: under which later requests find its answer.
+    know of what an earlier request made; name: under which later requests find its answer; if_taken: what to do where
+    something else is there that must not be replaced.
     """
 
     service: str
@@ -31,6 +32,7 @@ class Request:
     done_already: tuple[str, ...] = ()
     name: str = ""
     retry_after: tuple[str, ...] = ()
+    if_taken: str = "Choose another --job-name."
 
 
 def put_once(bucket: str, key: str, content: bytes, why: str, **more: str) -> Request:

@@ -33,7 +33,7 @@ def describe(
 ) -> tuple[Cluster, tuple[TrainerError, ...]]:
     """The cluster, with texts in <> for what is unknown, and the problems with it."""
     options, account = resolved.options, facts.account or "<account>"
-    started, deadline = _times(options, facts)
+    started, deadline = times(options, facts)
     image = facts.image or f"<digest of {options.image}>"
     cluster = Cluster(
         job=name,
@@ -73,7 +73,7 @@ def _snapshot(resolved: Resolved, facts: Facts) -> Snapshot | None:
     return facts.snapshot or Snapshot(resolved.options.data_snapshot or "<newest snapshot of the data set>", 0)
 
 
-def _times(options: Ec2Options, facts: Facts) -> tuple[datetime, datetime]:
+def times(options: Ec2Options, facts: Facts) -> tuple[datetime, datetime]:
     """Start and deadline: those in job.json, unless that start has ended; else from now.
 
     Other launchers may write that file, so no deadline is later than the limit and what is tagged allow.

@@ -45,7 +45,7 @@ def plan_facts(cluster: Cluster, facts: Facts) -> tuple[Fact, ...]:
         Fact("tags", tags, ", ".join(f"{key}={value}" for key, value in tags.items())),
         Fact("time_limit_h", hours, f"{hours:g} h, until {cluster.deadline:%Y-%m-%d %H:%M} UTC", "time limit"),
         _health(cluster),
-        *sent.facts(cluster.train, facts.earlier),
+        *sent.facts(cluster.train, facts.earlier, facts.is_sent),
         *secrets.facts(resolved.options.secret),
         *_quotas(resolved, facts),
     ]
@@ -193,8 +193,9 @@ def warnings(cluster: Cluster, facts: Facts) -> tuple[str, ...]:
     sentences += _beyond_the_policies(cluster)
     if facts.old_stack:
         sentences.append(
-            f"the account's stack in {facts.old_stack} is older than this version: the time limit in EventBridge would "
-            f"end nothing, and only the nodes' own timers do; update it with {SET_UP} --region {facts.old_stack}."
+            f"the account's stack in {facts.old_stack} is older than this version: its nodes may not read a "
+            "script's source, or the time limit in EventBridge would end nothing, and only the nodes' own timers do; "
+            f"update it with {SET_UP} --region {facts.old_stack}."
         )
     if "@" not in cluster.image and not cluster.image.startswith("<"):
         sentences.append(f"{cluster.image} has no digest; nodes that start later may run other code.")

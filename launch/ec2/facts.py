@@ -75,6 +75,7 @@ class Facts:
     spec: Mapping[str, Any] | None = None  # job.json of an earlier start of this job
     last_generation: int = 0  # of the nodes in the last cluster.json
     earlier: tuple[Earlier, ...] = ()  # jobs that trained the same script, the newest first
+    is_sent: bool = False  # whether S3 has the source of the script
     has_log_group: bool = True
     now: datetime = datetime.min
     problems: tuple[TrainerError, ...] = ()

@@ -212,7 +212,7 @@ def user_data(cluster: Cluster, instance: Instance) -> str:
             "MEET_S": str(MEET_S + round(options.wait_for_capacity * 3600)),
             "MAX_RESTARTS": str(options.max_restarts),
             "DOCKER_FLAGS": flags,
-            "SOURCE": cluster.source_name,
+            "SOURCE": f"s3://{cluster.folder.bucket}/{cluster.source_key}" if cluster.source_key else "",
             "TRAIN": _training(cluster, instance),
         },
     )

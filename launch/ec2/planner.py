@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from launch.core import sent
 from launch.core.errors import AwsError
 from launch.core.instance.limits import SCHEDULE_GROUP
 from launch.core.instance.subnets import Subnet
@@ -206,8 +207,8 @@ def _before(cluster: Cluster, facts: Facts) -> list[Step]:
     """The requests that precede the first node that is billed."""
     resolved, fleet = cluster.resolved, facts.fleet
     steps: list[Step] = [requests.put_spec(cluster)]
-    if cluster.train.source is not None:
-        steps.append(requests.put_source(cluster, cluster.train.source))
+    if cluster.train.source is not None and not facts.is_sent:
+        steps.append(sent.send(cluster.folder.bucket, cluster.source_key, cluster.train.source))
     steps += [*requests.log_group(retention=not facts.has_log_group)]
     steps += requests.time_limit(cluster, exists=bool(fleet.kind("schedule")))
     if resolved.options.security_group is None:

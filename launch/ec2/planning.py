@@ -4,11 +4,12 @@ from dataclasses import replace
 from functools import partial
 
 from launch.core.job import Job
-from launch.core.lookup import earlier_jobs
+from launch.core.lookup import earlier_jobs, is_sent
 from launch.core.names import bucket_of, default_job_name
 from launch.core.plan import Plan
 from launch.core.pricelist import cache_of
 from launch.ec2 import checks, planner
+from launch.ec2.describe import times
 from launch.ec2.gathering import look_up
 from launch.ec2.options import Ec2Options
 from launch.ec2.planner import Launch
@@ -41,7 +42,9 @@ def _plan_in(region: str | None, job: Job[Ec2Options], runtime: Runtime, known: 
     resolved, now, name = checks.resolve(job), runtime.clock.utc(), str(job.where.job_name)
     aws, cache = runtime.make_aws(region), partial(cache_of, runtime.env)
     facts = look_up(aws, resolved, name, job.train.dataset, now, cache, known)
+    bucket = job.where.bucket or bucket_of(str(facts.account), facts.region)
+    if not facts.problems:
+        facts = replace(facts, is_sent=is_sent(aws, bucket, job.train, times(job.where, facts)[0]))
     if not facts.problems and not known:  # a replacement is not quoted
-        bucket = job.where.bucket or bucket_of(str(facts.account), facts.region)
         facts = replace(facts, earlier=earlier_jobs(aws, bucket, job.train, name))
     return Place(facts, planner.plan(job, resolved, name, facts))

@@ -7,21 +7,19 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from launch.core import sent
 from launch.core.instance import groups, limits
 from launch.core.names import Folder, tags
 from launch.core.price import CATALOGS, Prices
 from launch.core.published import Content
-from launch.core.steps import FromAnswer, Request, put_once
+from launch.core.steps import FromAnswer, Request
 from launch.core.training.base import Training
 from launch.ec2.facts import Ami, Snapshot
 from launch.ec2.names import BACKEND_NAME, LOG_GROUP, SPEC_TAG, group_name
 from launch.ec2.resolved import Resolved
 from launch.ec2.vouched import digest
-
-if TYPE_CHECKING:  # pathspec, which it needs, is not where SageMaker's SDK has a venv of its own
-    from launch.core.source.find import Source
 
 RETENTION_DAYS = 90
 
@@ -53,9 +51,9 @@ class Cluster:
         return self.resolved.options.nodes
 
     @property
-    def source_name(self) -> str:
-        """Where the source of a script is, relative to the job folder; empty without one."""
-        return f"source/{self.train.digest}.tar.gz" if self.train.digest else ""
+    def source_key(self) -> str:
+        """Where the source of a script is in the bucket; empty without one."""
+        return sent.key_of(self.train.digest, self.started) if self.train.digest else ""
 
     @property
     def tags(self) -> list[dict[str, str]]:
@@ -90,12 +88,6 @@ def spec(cluster: Cluster) -> dict[str, Any]:
 
 def put_spec(cluster: Cluster) -> Request:
     return _put(cluster.folder, cluster.folder.spec, spec(cluster), "save the settings")
-
-
-def put_source(cluster: Cluster, source: "Source") -> Request:
-    key = cluster.folder.prefix + cluster.source_name
-    why = "send the script and its source"
-    return put_once(cluster.folder.bucket, key, source.archive.content, why, ContentType="application/gzip")
 
 
 def put_roster(folder: Folder, content: Mapping[str, Any]) -> Request:

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import datetime
 
+from launch.core import sent
 from launch.core.names import HOURLY_TAG, TOOLKIT, Folder, tags
 from launch.core.training.base import Training
 from launch.sagemaker.bundle import REQUIREMENTS, Bundle
@@ -26,9 +27,6 @@ from trainer.contract import (
     SAGEMAKER_SCRIPT,
     SAGEMAKER_SECRET,
 )
-
-if TYPE_CHECKING:  # pathspec, which it needs, is not where SageMaker's SDK has a venv of its own
-    from launch.core.source.find import Source
 
 
 @dataclass(frozen=True)
@@ -140,7 +138,7 @@ def describe(
         # The whole run folder, so that metrics.jsonl survives an interruption, too.
         checkpoints=f"{folder.uri}/run" if options.checkpoints else None,
         checkpoints_path=str(SAGEMAKER_CHECKPOINTS),
-        channels=(*resolved.channels, *_script(folder, train)),
+        channels=(*resolved.channels, *_script(folder, train, facts.now)),
         input_mode=options.input_mode,
         subnets=tuple(options.subnet),
         security_groups=tuple(options.security_group),
@@ -178,16 +176,11 @@ def source_key(folder: Folder, bundle: Bundle) -> str:
     return f"{folder.prefix}source/{bundle.digest[:16]}/sourcedir.tar.gz"
 
 
-def script_key(folder: Folder, source: "Source") -> str:
-    """The key of a script's source in the bucket, in a folder of its own: a channel is a folder."""
-    return f"{folder.prefix}script/{source.digest[:16]}/{SAGEMAKER_ARCHIVE}"
-
-
-def _script(folder: Folder, train: Training) -> tuple[Channel, ...]:
+def _script(folder: Folder, train: Training, now: datetime) -> tuple[Channel, ...]:
     """The channel by which SageMaker itself brings a script's source, whichever the image is."""
     if train.source is None:
         return ()
-    place = script_key(folder, train.source).removesuffix(SAGEMAKER_ARCHIVE)
+    place = sent.key_of(train.digest, now).removesuffix(SAGEMAKER_ARCHIVE)
     return (Channel(SAGEMAKER_CHANNEL, "s3", f"s3://{folder.bucket}/{place}"),)
 
 

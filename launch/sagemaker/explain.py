@@ -68,7 +68,7 @@ def facts_of(
         Fact("tags", tags, ", ".join(f"{key}={value}" for key, value in tags.items())),
         *_limits(resolved),
         *_trackers(resolved.options),
-        *sent.facts(train, facts.earlier),
+        *sent.facts(train, facts.earlier, facts.is_sent),
         *secrets.facts(options.secret),
         Fact("quotas", *_quotas(facts), label="quota"),
         fact_of([_need(quota, facts) for quota in facts.quotas if quota.is_shared]),

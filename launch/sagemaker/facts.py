@@ -73,6 +73,7 @@ class Facts:
     content: Content | None = None  # of a prepared data set in S3
     taken: tuple[str, ...] = ()
     running: TrainingJob | None = None
+    is_sent: bool = False  # whether S3 has the source of the script
     earlier: tuple[Earlier, ...] = ()
     prices: Prices = CATALOGS
     problems: tuple[TrainerError, ...] = ()

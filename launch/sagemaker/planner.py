@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from launch.core import sent
 from launch.core.errors import NotSetUp
 from launch.core.job import Job
 from launch.core.names import OWNER_TAG, STARTED_TAG, TIME, Folder, bucket_of
@@ -17,7 +18,7 @@ from launch.core.steps import Request, put_once
 from launch.sagemaker import explain, register, ways
 from launch.sagemaker.bundle import Bundle, make_bundle
 from launch.sagemaker.checks import Resolved, check_price
-from launch.sagemaker.description import Description, describe, script_key, source_key
+from launch.sagemaker.description import Description, describe, source_key
 from launch.sagemaker.facts import Facts
 from launch.sagemaker.images import choose
 from launch.sagemaker.names import BACKEND, number_of, start_name
@@ -59,9 +60,8 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
     start = running.name if running else _next_name(name, facts)
     description = describe(resolved, job.train, start, folder, image, bundle, facts)
     requests, problems = _requests(description, way)
-    steps = (
-        () if running else (_spec(job, folder, start, facts), _source(folder, bundle), *_script(job, folder), *requests)
-    )
+    code = (_source(folder, bundle), *_script(job, folder, facts))
+    steps = () if running else (_spec(job, folder, start, facts), *code, *requests)
     return Plan(
         title=_title(resolved, name, start, running),
         payload=Launch(resolved, folder, facts.region, description, way.name, running),
@@ -172,13 +172,12 @@ def _spec(job: Job[SageMakerOptions], folder: Folder, start: str, facts: Facts) 
     return Request("s3", "PutObject", params, "write the job's settings")
 
 
-def _script(job: Job[SageMakerOptions], folder: Folder) -> tuple[Request, ...]:
-    """The request that sends a script of the user's own."""
+def _script(job: Job[SageMakerOptions], folder: Folder, facts: Facts) -> tuple[Request, ...]:
+    """The request that sends a script of the user's own, unless it is there."""
     source = job.train.source
-    if source is None:
+    if source is None or facts.is_sent:
         return ()
-    key = script_key(folder, source)
-    return (put_once(folder.bucket, key, source.archive.content, "send the script and its source"),)
+    return (sent.send(folder.bucket, sent.key_of(source.digest, facts.now), source),)
 
 
 def _source(folder: Folder, bundle: Bundle) -> Request:

@@ -10,7 +10,7 @@ from typing import Any
 
 from launch.core.errors import AwsError, Ended, NoAnswer
 from launch.core.job import Job
-from launch.core.lookup import earlier_jobs
+from launch.core.lookup import earlier_jobs, is_sent
 from launch.core.names import STARTED_TAG, default_job_name
 from launch.core.perform import Answer, perform
 from launch.core.signals import Hangup, hangups, hangups_ignored
@@ -41,7 +41,11 @@ def prepare(job: Job[SageMakerOptions], runtime: Runtime) -> SageMakerPlan:
     name = job.where.job_name or default_job_name(job.train.label, now.astimezone())
     facts = look_up(runtime.aws, resolved, name, now, runtime.prices_file, job.train.data_url)
     if facts.bucket is not None and not facts.problems:
-        facts = replace(facts, earlier=earlier_jobs(runtime.aws, facts.bucket, job.train, name))
+        facts = replace(
+            facts,
+            earlier=earlier_jobs(runtime.aws, facts.bucket, job.train, name),
+            is_sent=is_sent(runtime.aws, facts.bucket, job.train, now),
+        )
     way = ways.load(job.where.through or ("boto3" if job.where.beyond_sdk_2 else ways.default()))
     return make_plan(job, resolved, name, facts, way)
 

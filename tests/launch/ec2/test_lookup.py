@@ -59,7 +59,8 @@ def problem(facts: Facts) -> str:
     [
         ({STACK_TAG: "eu-west-1"}, "eu-west-1"),
         ({STACK_TAG: "eu-west-1", ROLES_TAG: "1"}, "eu-west-1"),
-        ({STACK_TAG: "eu-west-1", ROLES_TAG: "2"}, ""),
+        ({STACK_TAG: "eu-west-1", ROLES_TAG: "2"}, "eu-west-1"),
+        ({STACK_TAG: "eu-west-1", ROLES_TAG: "3"}, ""),
         ({STACK_TAG: "eu-west-1", ROLES_TAG: "10"}, ""),
         ({STACK_TAG: "eu-west-1", ROLES_TAG: "two"}, "eu-west-1"),
         ({STACK_TAG: "eu $(id)", ROLES_TAG: "1"}, ""),
@@ -69,7 +70,7 @@ def problem(facts: Facts) -> str:
 def test_a_stack_older_than_this_version_is_warned_of(
     account: Account, look: LookUp, tags: dict[str, str], old: str
 ) -> None:
-    """Its time limits end nothing, which AWS tells nobody."""
+    """Its time limits end nothing, which AWS tells nobody, or its nodes do not get a script's source."""
     iam_backends[account.id]["aws"].tag_role(SCHEDULER_ROLE, [{"Key": k, "Value": v} for k, v in tags.items()])
     facts = look("cifar10")
     assert facts.old_stack == old

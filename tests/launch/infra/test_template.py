@@ -3,12 +3,14 @@
 import fnmatch
 import hashlib
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from moto.cloudformation.parsing import resource_class_from_type
 
 from launch.core.names import DEADLINE_TAG, JOB_TAG, ROLES_TAG, ROLES_VERSION, TIME, bucket_of
+from launch.core.sent import FOLDER, KEPT_DAYS
 from launch.core.templates import YAML_COMMENT
 from launch.data.near.run import prefix_of
 from launch.ec2 import requests
@@ -18,6 +20,7 @@ from launch.image import codebuild
 from launch.image.context import PREFIX
 from launch.infra.template import KEPT, POLICIES, WITH_THEM, Resource, filled, rates, read, resources, without_words
 from launch.sagemaker.lookup import BUCKET_OUTPUT, ROLE, ROLE_OUTPUT
+from launch.sagemaker.training_jobs import LONGEST_LIFE
 from tests.conftest import ROOT
 from tests.launch.ec2 import known
 from tests.launch.infra.moto_patches import UNKNOWN_TO_MOTO
@@ -117,7 +120,7 @@ def test_what_roles_and_time_limits_rest_on_has_a_version() -> None:
              "cloudformation/sweep.py"]  # fmt: skip
     text = "".join((ROOT / "infra" / file).read_text() for file in files)
     text += json.dumps(THINGS["Sweeper"]["Properties"]["Content"]["parameters"])
-    assert (ROLES_VERSION, hashlib.sha256(text.encode()).hexdigest()[:12]) == (2, "f04365178302")
+    assert (ROLES_VERSION, hashlib.sha256(text.encode()).hexdigest()[:12]) == (3, "2e3d1db2a677")
 
 
 def test_what_holds_data_outlives_the_stack_and_can_be_adopted() -> None:
@@ -251,7 +254,18 @@ def test_what_codebuild_built_from_and_how_data_were_published_goes_after_some_d
     rules = THINGS["JobBucket"]["Properties"]["LifecycleConfiguration"]["Rules"]
     # And nothing else in the bucket does.
     gone = {rule["Prefix"]: rule["ExpirationInDays"] for rule in rules if "ExpirationInDays" in rule}
-    assert gone == {PREFIX: 7, prefix_of("photos").replace("photos/", ""): 7}
+    assert gone == {PREFIX: 7, prefix_of("photos").replace("photos/", ""): 7, f"{FOLDER}/": KEPT_DAYS}
+
+
+def test_no_source_expires_under_a_job_that_may_start_again() -> None:
+    """It is sent in a month at the earliest, and used by jobs that begin at the month's end at the latest."""
+    ec2 = Ec2Options.model_fields
+    (longest, waits) = (
+        next(bound.le for bound in ec2[name].metadata if hasattr(bound, "le"))
+        for name in ("max_hours", "wait_for_capacity")
+    )
+    for life in (timedelta(hours=longest + waits), LONGEST_LIFE):
+        assert timedelta(days=31) + life < timedelta(days=KEPT_DAYS)
 
 
 def expired(images: list[set[str]]) -> list[set[str]]:

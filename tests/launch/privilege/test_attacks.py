@@ -14,6 +14,7 @@ from launch.rehearse.aws.iam.policies import Context, Need, Policy, allows, poli
 ACCOUNT, ME, YOU = "123456789012", "AIDAME", "AIDAYOU"
 BUCKET = f"arn:aws:s3:::aws-ddp-toolkit-{ACCOUNT}-us-east-1"
 OTHER_JOB = f"{BUCKET}/jobs/other"
+SHARED = f"{BUCKET}/scripts/2026-11/0123/source.tar.gz"  # the source of a script
 JOB, OWNER, ALLOWED = "aws-ddp-toolkit:job", "aws-ddp-toolkit:owner", "aws-ddp-toolkit:allowed"
 DEADLINE = "aws-ddp-toolkit:deadline"
 YES = {ALLOWED: "yes"}
@@ -183,11 +184,14 @@ THE_ACCOUNT = [
         for file in (
             "source/0123/sourcedir.tar.gz",
             "source/0123.tar.gz",
-            "script/0123/source.tar.gz",
             "model-trainer/other-1/input/sm_drivers/sm_train.sh",
         )
         for context in ({}, {"s3:if-match": "etag"})
     ),
+    # And what several jobs run.
+    *(Row("launcher", "s3:PutObject", SHARED, context) for context in ({}, {"s3:if-match": "etag"})),
+    Row("launcher", "s3:DeleteObject", SHARED),
+    Row("launcher", "s3:DeleteObjectVersion", SHARED),
     Row("launcher", "s3:DeleteObject", f"{OTHER_JOB}/source/0123/sourcedir.tar.gz"),
     Row("launcher", "s3:DeleteObjectVersion", f"{OTHER_JOB}/source/0123/sourcedir.tar.gz"),
     Row("launcher", "s3:PutBucketPolicy", BUCKET),
@@ -339,6 +343,8 @@ FROM_INSIDE = [
             ("s3:PutObject", f"{BUCKET}/data/imagenet/train/0.jpg", {}),
             ("s3:PutObject", f"{BUCKET}/images/context.tar", {}),  # what a build would run
             ("s3:PutObject", f"{OTHER_JOB}/source/0123/sourcedir.tar.gz", {"s3:if-none-match": "*"}),
+            ("s3:PutObject", SHARED, {"s3:if-none-match": "*"}),
+            ("s3:DeleteObject", SHARED, {}),
             ("s3:PutBucketPolicy", BUCKET, {}),
             ("iam:PassRole", role("admin"), TO_EC2),
             ("sts:AssumeRole", role("admin"), {}),
@@ -402,8 +408,10 @@ TWINS = [
     Row("launcher", "s3:PutObject", f"{BUCKET}/jobs/j/job.json", {"s3:ResourceAccount": ACCOUNT}),
     *(
         Row("launcher", "s3:PutObject", f"{BUCKET}/jobs/j/{file}", {"s3:if-none-match": "*"})
-        for file in ("source/0123/sourcedir.tar.gz", "source/0123.tar.gz", "script/0123/source.tar.gz")
+        for file in ("source/0123/sourcedir.tar.gz", "model-trainer/j-1/input/sm_drivers/sm_train.sh")
     ),
+    Row("launcher", "s3:PutObject", SHARED, {"s3:if-none-match": "*", "s3:ResourceAccount": ACCOUNT}),
+    *(Row(who, "s3:GetObject", SHARED, {"s3:ResourceAccount": ACCOUNT}) for who in ("launcher", "node", "sagemaker")),
     Row("builder", "codebuild:StartBuild", PROJECT, BUILT),
     Row("data", "s3:PutObject", f"{BUCKET}/data/photos/manifest.json"),
     Row("data", "ebs:StartSnapshot", SNAPSHOT, {**asked(DATA), **new()}),

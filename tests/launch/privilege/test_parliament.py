@@ -34,8 +34,8 @@ ARGUED = {
     **{
         ("launcher", statement, "RESOURCE_MISMATCH"): ONE_OF_SEVERAL
         for statement in (
-            "FillVolumesWithData", "MakeOwnVolumesEncrypted", "StartFromAmazonsImages",
-            "StartInAnyNetwork", "StartInOwnGroups", "StartOwnNodesWithImdsV2", "StartWithWhatIsAllowed",
+            "FillVolumesWithData", "MakeOwnVolumes", "StartFromAmazonsImages",
+            "StartInAnyNetwork", "StartInOwnGroups", "StartOwnNodes", "StartWithAllowed",
             "WithNewInterfaces",
         )
     },

@@ -4,15 +4,21 @@ import dataclasses
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from launch.core.errors import AwsError, Ended, NotSetUp
+from launch.core.job import Job
+from launch.core.plan import as_text
 from launch.core.signals import Hangup
+from launch.core.source.find import find
+from launch.core.training.script import Script
 from launch.rehearse.aws.sagemaker.changes import advance, complete, fail, interrupt, time_out
 from launch.rehearse.aws.sagemaker.messages import NO_CAPACITY
 from launch.sagemaker import start as start_module
+from launch.sagemaker.planner import SageMakerPlan
 from launch.sagemaker.ways import estimator
 from tests.launch.faults import (
     Died,
@@ -26,6 +32,7 @@ from tests.launch.faults import (
     refused_after,
     unreachable,
 )
+from tests.launch.sagemaker import known
 from tests.launch.sagemaker.known import BUCKET, NAME, typed
 from tests.launch.sagemaker.test_stop import foreign
 from tests.launch.sagemaker.world import Event, Stage, idle, sending
@@ -694,3 +701,41 @@ def test_the_same_job_with_other_settings_is_refused_while_it_runs(stage: Stage)
     with pytest.raises(SettingsError, match="is running with other settings; choose another --job-name"):
         stage.launch()
     assert list(stage.account.jobs) == [NAME]
+
+
+# ---- the source of a script
+
+
+def test_a_second_job_of_the_same_script_sends_no_source_and_says_so(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)")
+    source = find(Path("train.py"), None, None, tmp_path)
+    where = known.job().where
+
+    def planned(name: str) -> SageMakerPlan:
+        script = Script(("train.py",), source=source, digest=source.digest)
+        return start_module.prepare(
+            Job(script, where.model_copy(update={"job_name": name, "through": "boto3"})), stage.runtime()
+        )
+
+    begun = [start_module.begin(made, stage.runtime()) for made in [planned("first")]]
+    second = planned("second")
+    begun.append(start_module.begin(second, stage.runtime()))
+
+    sent = [
+        call.params["Key"]
+        for call in stage.account.requests
+        if call.operation == "PutObject" and "scripts/" in call.params["Key"]
+    ]
+    assert sent == [f"scripts/{stage.clock().utc():%Y-%m}/{source.digest}/source.tar.gz"]
+    assert "already there, nothing is sent" in as_text(second)
+    channels = [
+        {
+            channel["ChannelName"]: channel["DataSource"]["S3DataSource"]["S3Uri"]
+            for channel in call.params["InputDataConfig"]
+        }
+        for call in stage.account.requests
+        if call.operation == "CreateTrainingJob"
+    ]
+    folder = f"s3://{stage.account.bucket}/{sent[0].removesuffix('source.tar.gz')}"
+    assert [channel["script"] for channel in channels] == [folder, folder]
+    assert [one.name for one in begun] == ["first", "second"]
