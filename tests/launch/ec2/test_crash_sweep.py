@@ -48,6 +48,7 @@ SOON_S = 300.0
 AGAIN_S = 10.0  # from the fault to the same launch again, which starts and looks things up first
 READS = ("Describe", "Get", "List", "Head", "Filter")
 FOR_READS = "error before"
+ASKED_AGAIN = "answer lost once"  # by botocore; AWS has done it already, and the command goes on
 KINDS = [kind for kind in EVERY if kind != "died before"]
 # Where a command begins to differ from one that is tried from its first call.
 FROM = {"one volume": "CreateVolume"}
@@ -303,9 +304,11 @@ def sweep(command: str, kinds: list[str], options: Options = lambda _account: {}
         faults.at_each = fail_in_a_copy
         try:
             act(stage)
-        except (TrainerError, Died):
+        except (TrainerError, Died) as error:
             if not copies.is_copy:  # in which nothing fails on purpose
                 raise
+            if kind == ASKED_AGAIN:
+                copies.report(f"it has ended the command: {error}")
         if copies.is_copy:
             if all(map(reads, faults.calls)) and "after" not in kind:
                 copies.report("")  # nothing was done, so what follows is as if nothing had been
