@@ -302,14 +302,10 @@ def sweep(command: str, kinds: list[str], options: Options = lambda _account: {}
     made = whole(before, act, options) if starts else None
     with staged(before, options) as (stage, faults), copies.end_here():
         faults.at_each = fail_in_a_copy
-        try:
-            act(stage)
-        except (TrainerError, Died) as error:
-            if not copies.is_copy:  # in which nothing fails on purpose
-                raise
-            if kind == ASKED_AGAIN:
-                copies.report(f"it has ended the command: {error}")
+        error = what_ended(act, stage, copies)
         if copies.is_copy:
+            if error and kind == ASKED_AGAIN:
+                copies.report(f"it has ended the command: {error}")
             if all(map(reads, faults.calls)) and "after" not in kind:
                 copies.report("")  # nothing was done, so what follows is as if nothing had been
             if found := outlasting(stage.account):
@@ -322,6 +318,17 @@ def sweep(command: str, kinds: list[str], options: Options = lambda _account: {}
     assert sorted(cases) == sorted(kinds)
     assert wrong == {}
     return [(kind, calls, cases[kind], leaks[kind]) for kind in kinds]
+
+
+def what_ended(act: Act, stage: Stage, copies: Copies) -> TrainerError | Died | None:
+    """The error with which a command ended in a copy.  Raises it in the original, in which nothing fails on purpose."""
+    try:
+        act(stage)
+    except (TrainerError, Died) as error:
+        if not copies.is_copy:
+            raise
+        return error
+    return None
 
 
 def ways_to_fail(call: Request, kinds: list[str], starts: bool) -> Iterator[tuple[str, bool]]:
