@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import boto3
 import pytest
+from botocore.exceptions import BotoCoreError, IncompleteReadError, ResponseStreamingError
 
 from launch.core.aws import PAUSES_S, Aws
 from launch.core.errors import AwsError, Forbidden, NoAnswer, NotSetUp
@@ -575,6 +577,18 @@ def test_a_page_in_place_of_an_answer_is_asked_past(account: Account) -> None:
         assert account.aws().pages("ec2", "DescribeSubnets", "Subnets")
 
     assert faults.slept == [PAUSES_S[0]]
+
+
+@pytest.mark.parametrize(
+    "breaks_off",
+    [ResponseStreamingError(error="reset by peer"), IncompleteReadError(actual_bytes=1, expected_bytes=2)],
+)
+def test_an_object_that_breaks_off_is_a_lost_answer(breaks_off: BotoCoreError, account: Account) -> None:
+    account.put_json("photo", "x")
+    with mock.patch("botocore.response.StreamingBody.read", side_effect=breaks_off):
+        error = error_of(account.aws().read, account.bucket, "photo")
+
+    assert isinstance(error, NoAnswer)
 
 
 def test_a_page_that_is_an_object_in_s3_is_an_answer(account: Account) -> None:
