@@ -184,6 +184,47 @@ def test_the_exit_code_counts_where_the_training_leaves_no_outcome(code: int, en
     assert run_of(tmp_path, f"exit {code}") == ended
 
 
+HANGS = "import time; print('epoch 1', flush=True); time.sleep(60)"
+BIG = "import os; os.truncate(os.open(os.environ['DDP_RUN_DIR'] + '/big', os.O_CREAT | os.O_WRONLY), 2 * 10**9)"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "told", "last"),
+    [
+        (HANGS, 6, "train.py printed nothing for ", "epoch 1"),
+        (f"{BIG}\nraise SystemExit('full')", 1, "train.py ended with exit code 1: full", "full"),
+        ("for _ in range(2000): print('x' * 999)\nraise SystemExit('enough')", 1, "exit code 1: enough", "enough"),
+    ],
+)
+def test_a_script_that_hangs_or_writes_a_lot_ends_in_one_sentence(
+    text: str,
+    code: int,
+    told: str,
+    last: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """By the command that launch.local makes, without torchrun, which takes seconds to start and passes codes on."""
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(text)
+    silence_s = "0.2" if text == HANGS else "60"
+    flags = ["--run-dir", "run", "--max-silence-s", silence_s, "--max-output-mb", "1", "--script", "train.py"]
+    assert main([*flags, "--dry-run=json"]) == 0
+    command = json.loads(capfd.readouterr().out)["command"]
+    rank = [sys.executable, *command[command.index("trainer.script") - 1 :]]
+
+    ended = perform(LocalPlan(tuple(rank), Path("run")), trainer_env({"TEST_JOB": str(tmp_path)}))
+
+    out, err = capfd.readouterr()
+    assert ended.exit_code == code
+    assert told in ended.reason
+    assert err.count("error: ") == 1
+    assert f"  {last}\n" in err
+    assert len(out) <= 10**6
+    assert left_of(f"TEST_JOB={tmp_path}") == []
+
+
 def test_an_outcome_of_an_earlier_run_is_not_taken_for_this_one(tmp_path: Path) -> None:
     Outcome("done", 0).write(tmp_path)
 
