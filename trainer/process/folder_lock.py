@@ -160,7 +160,7 @@ def keep_out(folder: Path, run: str) -> None:
     """
     first = _touched_ns(folder)
     while owner := another(folder, run):
-        if _touched_ns(folder) != first:
+        if _touched_ns(folder) != first and another(folder, run) == owner:  # not: this run has just taken it over
             raise Taken(_refusal(folder, owner))
         time.sleep(_KEEP_OUT_EVERY_S)
 

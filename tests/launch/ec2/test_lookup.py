@@ -309,7 +309,7 @@ def test_a_permission_that_is_missing_is_a_problem(  # type: ignore[no-untyped-d
 ) -> None:
     faults.on(operation, refused("AccessDenied", 403))
 
-    file = "reader" if operation == "DescribeSubnets" else "launcher"  # the same people have both
+    file = "reader" if permission.startswith("ec2:") else "launcher"  # the same people have both
     assert problem(look()) == (
         f"these credentials may not {permission}; ask for the policy in infra/iam/{file}.json, which allows it."
     )

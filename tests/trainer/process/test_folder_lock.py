@@ -143,6 +143,24 @@ def test_beside_the_lock_of_a_dead_run_it_waits_for_its_own_first_process(tmp_pa
     taker.join()
 
 
+def test_a_takeover_between_two_looks_is_no_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left_by_another_host(tmp_path)
+    look, looks = folder_lock._touched_ns, []
+
+    def taken_over_at_the_second_look(folder: Path) -> int:
+        looks.append(folder)
+        if len(looks) == 2:
+            mine = {"host": "h", "process": 1, "since": "now", "run": "mine"}
+            (folder / IN_USE).write_text(json.dumps(mine))
+        return look(folder)
+
+    monkeypatch.setattr(folder_lock, "_touched_ns", taken_over_at_the_second_look)
+
+    keep_out(tmp_path, "mine")
+
+    assert len(looks) == 2
+
+
 def test_who_may_not_wait_takes_nothing_over_from_a_host_that_may_live(tmp_path: Path) -> None:
     left_by_another_host(tmp_path)
     with pytest.raises(Taken, match="process 42 on host gone, since 2026-11-22 18:20:03 UTC"):
