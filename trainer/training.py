@@ -1,7 +1,9 @@
 """A training put together: the data, the model on its ranks, the optimizer, and how far it has come."""
 
+import os
 import tempfile
 import textwrap
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,7 +20,7 @@ from trainer.datasets.base import Data, Request
 from trainer.defaults import resolved
 from trainer.distributed.session import Session
 from trainer.errors import CheckpointError, DataError, SettingsError, is_wrong_path, one_line
-from trainer.files import read_regular
+from trainer.files import make_own, read_regular
 from trainer.loop import Trainee
 from trainer.metrics.counters import Totals
 from trainer.models.shapes import run_on_shapes
@@ -170,11 +172,20 @@ def _by_processes(config: TrainConfig, device: torch.device) -> bool:
 
 
 def _cache_dir(config: TrainConfig) -> Path:
-    """config.cache_dir, or a folder for temporary files where a container's user has no home."""
-    try:
+    """config.cache_dir, or one's own among the temporary files where a container's user has no home.
+
+    Raises SettingsError.
+    """
+    with suppress(RuntimeError):
         return config.cache_dir.expanduser()
-    except RuntimeError:
-        return Path(tempfile.gettempdir()) / "aws-ddp-toolkit"
+    folder = Path(tempfile.gettempdir(), f"aws-ddp-toolkit-{os.getuid()}")
+    try:
+        is_own = make_own(folder)
+    except OSError as error:
+        raise SettingsError(f"cannot make {folder} ({error.strerror}); give --cache-dir.") from error
+    if not is_own:
+        raise SettingsError(f"others can write in {folder}, and so choose what is trained on; give --cache-dir.")
+    return folder
 
 
 def _build_model(config: TrainConfig, data: Data) -> nn.Module:

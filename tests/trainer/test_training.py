@@ -1,5 +1,7 @@
 """Where weights come from, and what a data set is asked for."""
 
+import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -81,10 +83,27 @@ def test_weights_that_are_no_numbers_are_one_sentence(tmp_path: Path) -> None:
     )
 
 
-def test_a_user_without_a_home_gets_a_cache_in_the_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    def homeless(path: Path) -> Path:
+@pytest.fixture
+def homeless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the temporary files of a user without a home are."""
+
+    def expanduser(path: Path) -> Path:
         raise RuntimeError("Could not determine home directory.")
 
-    monkeypatch.setattr(Path, "expanduser", homeless)
+    monkeypatch.setattr(Path, "expanduser", expanduser)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_a_user_without_a_home_gets_a_cache_of_his_own_in_the_temporary_folder(homeless: Path) -> None:
     request = data_request(TrainConfig(), alone(), channels_last=False)
-    assert request.cache_dir == Path(tempfile.gettempdir()) / "aws-ddp-toolkit"
+    assert request.cache_dir == homeless / f"aws-ddp-toolkit-{os.getuid()}"
+    assert stat.S_IMODE(request.cache_dir.stat().st_mode) == 0o700
+
+
+def test_a_cache_that_somebody_else_may_have_filled_is_refused(homeless: Path) -> None:
+    planted = homeless / f"aws-ddp-toolkit-{os.getuid()}"
+    planted.mkdir()
+    planted.chmod(0o777)
+    with pytest.raises(SettingsError, match=r"others can write in .*; give --cache-dir\.$"):
+        data_request(TrainConfig(), alone(), channels_last=False)

@@ -7,7 +7,6 @@ real one, which then takes the stand-in's place.
 
 import importlib
 import os
-import stat
 import sys
 import tempfile
 from collections.abc import Callable, MutableMapping
@@ -18,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from trainer.errors import SettingsError
+from trainer.files import make_own
 
 NAME = "torch._dynamo"
 CACHE = "TORCHINDUCTOR_CACHE_DIR"  # torch's own name: where it keeps what it has compiled
@@ -46,11 +46,10 @@ def keep_to_oneself(env: MutableMapping[str, str]) -> None:
         return
     folder = Path(tempfile.gettempdir(), f"aws-ddp-toolkit-compiled-{os.getuid()}")
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
+        is_own = make_own(folder)
     except OSError as error:
         raise SettingsError(f"cannot make {folder} ({error.strerror}); {_REMEDY}.") from error
-    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o022:
+    if not is_own:
         raise SettingsError(f"others can write in {folder}, and so run code in this training; {_REMEDY}.")
     env[CACHE] = str(folder)
 

@@ -64,9 +64,9 @@ class Watched:
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         at, by_launcher = time.monotonic(), OURS in environ.get("HTTP_USER_AGENT", "")
+        if self._tokens is not None and not is_known(environ, self._tokens):  # before anything of a body is read
+            return _refused(STRANGER, service_of(environ), start_response)
         service, operation = operation_of(environ)
-        if self._tokens is not None and not is_known(environ, self._tokens):
-            return _refused(STRANGER, service, start_response)
         statuses: list[int] = []
 
         def start(status: str, headers: Any, *more: Any) -> Any:
@@ -112,10 +112,15 @@ def first(requests: Sequence[Request], operation: str, *, by_launcher: bool = Tr
     return next((request.at for request in requests if (request.by_launcher, request.operation) == wanted), None)
 
 
+def service_of(environ: Mapping[str, Any]) -> str:
+    """The service that a request is signed for, in AWS's name; S3 where the address is."""
+    scope = environ.get("HTTP_AUTHORIZATION", "").split("Credential=")[-1].split(",")[0].split("/")
+    return scope[3] if len(scope) == 5 else "s3"
+
+
 def operation_of(environ: dict[str, Any]) -> tuple[str, str]:
     """Service and operation of a request, in AWS's names."""
-    scope = environ.get("HTTP_AUTHORIZATION", "").split("Credential=")[-1].split(",")[0].split("/")
-    service = scope[3] if len(scope) == 5 else "s3"
+    service = service_of(environ)
     if target := environ.get("HTTP_X_AMZ_TARGET"):
         return service, target.rpartition(".")[2]
     if environ.get("CONTENT_TYPE", "").startswith("application/x-www-form-urlencoded"):

@@ -22,6 +22,7 @@ READY_S = 60.0
 CONF = """\
 ClusterName=ci
 SlurmctldHost={host}(127.0.0.1)
+CommunicationParameters=EnableIPv6
 SlurmctldPort={port}
 SlurmUser=root
 SlurmdUser=root
@@ -87,7 +88,8 @@ class Cluster:
                 with suppress(subprocess.CalledProcessError):  # it is gone already
                     self.tell("scancel", "--signal=KILL", "--full", number)
         until = time.monotonic() + READY_S
-        while self.tell("squeue", "-h", "-o", "%i").split() and time.monotonic() < until:
+        while left := self.tell("squeue", "-h", "-o", "%i").split():
+            assert time.monotonic() < until, f"jobs {left} do not end within {READY_S} s"
             time.sleep(0.1)
 
 

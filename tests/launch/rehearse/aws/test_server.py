@@ -46,6 +46,17 @@ def test_another_user_of_this_machine_has_no_machine_started(environ: dict[str, 
     assert asked(TOKENS, **environ) == (403, [])
 
 
+def test_of_a_strangers_request_no_body_is_read() -> None:
+    """It may be as large as the memory of whoever rehearses."""
+
+    class Endless:
+        def read(self, _length: int) -> bytes:
+            raise AssertionError("read")
+
+    form = {"CONTENT_TYPE": "application/x-www-form-urlencoded", "CONTENT_LENGTH": str(10**12)}
+    assert asked(TOKENS, **form, **{"HTTP_X_AMZ_TARGET": "", "wsgi.input": Endless()}) == (403, [])
+
+
 @pytest.mark.parametrize(
     "environ",
     [
