@@ -37,7 +37,7 @@ ZONES = (
          "your account, and your machine while it rehearses",
          "a key given by mistake where a reference belongs, in `--environment`, or in any other setting",
          "whoever must approve the toolkit", "a training on one machine", "a training with `--compile`",
-        "what is kept of data for the next start",
+         "what is kept of data for the next start",
          "your files beside a script"),
     ),
     Zone(
