@@ -19,6 +19,7 @@ STACK_TAG = f"{TOOLKIT}:stack"  # on each resource of launch.infra's stack: its 
 # On the role of time limits: what the roles of the stack can do.  2: it starts the account's sweeper, and that only;
 # 3: nodes read the sources that jobs share.
 ROLES_TAG, ROLES_VERSION = f"{TOOLKIT}:roles", 3
+LIMITS_SINCE, SHARED_SINCE = 2, 3  # of these two
 JOB_TAG = f"{TOOLKIT}:job"
 STARTED_TAG = f"{TOOLKIT}:started"  # UTC
 DEADLINE_TAG = f"{TOOLKIT}:deadline"  # UTC: when the time limit ends the job; absent where AWS enforces it

@@ -7,7 +7,8 @@ from launch.core.catalog import Instance
 from launch.core.errors import AwsError
 from launch.core.instance.quotas import quota_of, shortage
 from launch.core.job import Job
-from launch.core.names import Folder, bucket_of
+from launch.core.lookup import SET_UP
+from launch.core.names import SHARED_SINCE, Folder, bucket_of
 from launch.core.price import Prices
 from launch.core.pricelist import no_price
 from launch.core.sent import edited
@@ -102,6 +103,7 @@ def _problems(cluster: Cluster, facts: Facts) -> tuple[TrainerError, ...]:
         _other_settings(cluster, facts),
         _half_stopped(cluster, facts),
         _of_another(cluster, facts),
+        _unreadable_source(cluster, facts),
         _script_too_long(cluster),
         _too_expensive(cluster),
         _root_volume_too_small(cluster, facts),
@@ -149,6 +151,21 @@ def _of_another(cluster: Cluster, facts: Facts) -> TrainerError | None:
     return SettingsError(
         f"{kind} {name} of job {cluster.job} is {owner}'s, and only who started a job goes on with it; choose another "
         f"--job-name.  If that was you, in another session of a role, remove the job first: {stop}"
+    )
+
+
+def _unreadable_source(cluster: Cluster, facts: Facts) -> TrainerError | None:
+    """The reason against nodes that would be paid for, and could not read the source of their script."""
+    options = cluster.resolved.options
+    is_ours = (
+        options.bucket is None and options.instance_profile == type(options).model_fields["instance_profile"].default
+    )
+    begins = cluster.nodes > len(facts.fleet.living)
+    if not (cluster.source_key and is_ours and begins and facts.old_stack) or facts.roles >= SHARED_SINCE:
+        return None
+    return AwsError(
+        f"nodes may not read the script's source: the account's stack in {facts.old_stack} is older than this version; "
+        f"update it with {SET_UP} --region {facts.old_stack}."
     )
 
 

@@ -8,7 +8,7 @@ from launch.core.estimate.forecast import Forecast
 from launch.core.estimate.volume import NewVolume
 from launch.core.instance.quotas import COUNTED, Family, quota_of
 from launch.core.lookup import SET_UP
-from launch.core.names import TOOLKIT
+from launch.core.names import LIMITS_SINCE, TOOLKIT
 from launch.core.plan import Fact
 from launch.core.quotas import Need, fact_of
 from launch.core.quote import Market, Quote, images_in
@@ -192,9 +192,14 @@ def warnings(cluster: Cluster, facts: Facts) -> tuple[str, ...]:
     sentences += [f"left out: {why}" for why in reach.cut_off(cluster, facts)]
     sentences += _beyond_the_policies(cluster)
     if facts.old_stack:
+        ends = facts.roles >= LIMITS_SINCE
+        what = (
+            "its nodes may not read the source of a script of your own"
+            if ends
+            else ("the time limit in EventBridge would end nothing, and only the nodes' own timers do")
+        )
         sentences.append(
-            f"the account's stack in {facts.old_stack} is older than this version: its nodes may not read a "
-            "script's source, or the time limit in EventBridge would end nothing, and only the nodes' own timers do; "
+            f"the account's stack in {facts.old_stack} is older than this version: {what}; "
             f"update it with {SET_UP} --region {facts.old_stack}."
         )
     if "@" not in cluster.image and not cluster.image.startswith("<"):

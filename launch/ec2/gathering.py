@@ -11,7 +11,7 @@ from launch.core import pricelist
 from launch.core.aws import Aws
 from launch.core.instance.subnets import Subnet, find_subnets
 from launch.core.lookup import Lookups, check_bucket, content_at, region_or_some
-from launch.core.names import Folder, bucket_of
+from launch.core.names import ROLES_VERSION, Folder, bucket_of
 from launch.core.price import CATALOGS, Prices
 from launch.ec2.facts import Facts
 from launch.ec2.finding import find
@@ -125,11 +125,11 @@ def _with_prices(
 
 def _with_rights(facts: Facts, aws: Aws, lookups: Lookups, resolved: Resolved) -> Facts:
     """What the account gives the job: its roles and its log."""
-    no_role: tuple[str | None, str] = (None, "")
-    role, old_stack = lookups.required(partial(find_role, aws, resolved.options.scheduler_role), no_role)
+    no_role: tuple[str | None, str, int] = (None, "", ROLES_VERSION)
+    role, old_stack, roles = lookups.required(partial(find_role, aws, resolved.options.scheduler_role), no_role)
     lookups.required(partial(check_profile, aws, resolved.options.instance_profile), None)
     has_log_group = lookups.optional("the log group", partial(log_group_exists, aws), True)
-    return replace(facts, scheduler_role=role, old_stack=old_stack, has_log_group=has_log_group)
+    return replace(facts, scheduler_role=role, old_stack=old_stack, roles=roles, has_log_group=has_log_group)
 
 
 def _fleet(aws: Aws, job: str) -> Fleet | None:

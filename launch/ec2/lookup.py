@@ -146,8 +146,8 @@ def find_reservation(aws: Aws, wanted: str | None) -> Reservation | None:
     return Reservation(wanted, row["AvailabilityZone"], row["InstanceType"], row["AvailableInstanceCount"], ends)
 
 
-def find_role(aws: Aws, name: str) -> tuple[str | None, str]:
-    """The ARN of a role for time limits; and the region of the stack that made it, if it is an older version's.
+def find_role(aws: Aws, name: str) -> tuple[str | None, str, int]:
+    """The ARN of a role for time limits; and the region and version of the stack that made it, if that is older.
 
     https://docs.aws.amazon.com/IAM/latest/APIReference/API_GetRole.html answers with the role's tags, too.
     """
@@ -156,10 +156,11 @@ def find_role(aws: Aws, name: str) -> tuple[str | None, str]:
     except AwsError as error:
         raise missing(error, f"role {name}", "--scheduler-role") from error
     tags = tag_values(role)
-    version = tags.get(ROLES_TAG, "1")
-    is_older = not version.isdecimal() or int(version) < ROLES_VERSION
+    told = tags.get(ROLES_TAG, "1")
+    version = int(told) if told.isdecimal() else 1
     region = re.fullmatch(r"[a-z0-9-]+", tags.get(STACK_TAG, ""))
-    return str(role["Arn"]), region[0] if region and is_older else ""
+    is_older = region is not None and version < ROLES_VERSION
+    return str(role["Arn"]), region[0] if region and is_older else "", version if is_older else ROLES_VERSION
 
 
 def check_profile(aws: Aws, name: str) -> None:

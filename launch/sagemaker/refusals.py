@@ -3,6 +3,8 @@
 import re
 
 from launch.core.errors import AwsError
+from launch.core.lookup import SET_UP
+from launch.core.sent import FOLDER
 
 # A pattern for AWS's message -> what to do.
 _REFUSALS = {
@@ -18,6 +20,10 @@ _REFUSALS = {
     "python -m launch.image push --target sagemaker, or check --image.",
     r"Access denied for repository: (?P<name>\S+)": "the job's role may not pull {name}: infra/iam/sagemaker.json "
     "allows the toolkit's own repository and AWS's PyTorch images; add it there, or give another --image.",
+    # Of what has just been sent: AWS says the same where the role may not list it.
+    rf"No S3 objects found under S3 URL \"(?P<name>s3://[^/\"]+/{FOLDER}/\d[^\"]+)\"": "the job's role may "
+    "not list {name}, which has the script's source: the account's stack may be older than this version; update it "
+    f"with {SET_UP}, or let a role of your own list and read {FOLDER}/ there.",
     r"No S3 objects found under S3 URL \"(?P<name>[^\"]+)\"": "there is nothing under {name}; check --data.",
     r"(?P<name>ml\.\S+) .*not (supported|available)": "{name} is not available in this region; give another "
     "--instance-type or --region.",

@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from moto.iam.models import iam_backends
 
 from launch.core.errors import AwsError
 from launch.core.job import Job
+from launch.core.names import ROLES_TAG, SHARED_SINCE, STACK_TAG
 from launch.core.perform import perform
 from launch.core.plan import Plan, as_json, as_text
 from launch.core.source.find import find
@@ -18,7 +20,7 @@ from launch.ec2.machines import user_data
 from launch.ec2.options import Ec2Options
 from launch.ec2.planner import Launch
 from launch.ec2.planning import plan_job
-from tests.launch.ec2.account import Account
+from tests.launch.ec2.account import SCHEDULER_ROLE, Account
 from tests.launch.ec2.world import Stage
 
 Planned = Callable[..., Plan[Launch]]
@@ -113,3 +115,19 @@ def test_what_somebody_else_put_in_its_place_starts_nothing(planned: Planned, ac
 
     assert "already there" not in as_text(made)
     assert account.nodes == []
+
+
+def test_nodes_of_an_older_stack_that_could_not_read_the_source_are_not_paid_for(
+    account: Account, script: Script
+) -> None:
+    tags = {STACK_TAG: "eu-west-1", ROLES_TAG: str(SHARED_SINCE - 1)}
+    iam_backends[account.id]["aws"].tag_role(SCHEDULER_ROLE, [{"Key": k, "Value": v} for k, v in tags.items()])
+    runtime = Stage(account).runtime()
+
+    def problem(**where: object) -> str:
+        options = Ec2Options.model_validate({"nodes": 2, "job_name": "job", **where})
+        return str(plan_job(Job(script, options), runtime).problem or "")
+
+    assert problem().startswith("nodes may not read the script's source: the account's stack in eu-west-1 is older")
+    account.make_profile("mine")
+    assert problem(instance_profile="mine") == ""

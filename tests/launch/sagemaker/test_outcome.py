@@ -269,6 +269,11 @@ def test_the_console_is_the_regions_own(region: str, host: str) -> None:
          "the account's quota 'ml.p3.8xlarge for training job usage' is 0; ask for more"),
         ('No S3 objects found under S3 URL "s3://b/x" given in input data source.',
          "there is nothing under s3://b/x; check --data."),
+        # As AWS says it: https://github.com/aws/amazon-sagemaker-examples/issues/2489
+        ('No S3 objects found under S3 URL "s3://b/scripts/2026-11/0a/" given in input data source. Please ensure that '
+         'objects exist under that S3 prefix, and that the role "arn:x" has "s3:ListBucket" permissions',
+         "the job's role may not list s3://b/scripts/2026-11/0a/, which has the script's source: the account's stack "
+         "may be older than this version; update it with python -m launch.infra up"),
         ("The instance type ml.p5.48xlarge is not supported in this region.", "ml.p5.48xlarge is not available"),
     ],
 )  # fmt: skip
