@@ -138,8 +138,10 @@ def content_at(aws: Aws, place: str | None) -> Content | None:
 def is_sent(aws: Aws, bucket: str, train: Training, started: datetime) -> bool:
     """Whether S3 has the source of a job that begins then, by the SHA-256 that S3 has computed of it.
 
-    Where that cannot be found out it is sent, and S3 keeps what it has.
-    https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadObject.html, x-amz-checksum-mode
+    Where that cannot be found out it is sent, and S3 keeps what it has.  So it is where the object is in any class of
+    storage but S3 Standard, which HeadObject leaves unsaid: in an archive S3 tells a digest of what no node can read,
+    and then the launch ends before anything is billed.
+    https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadObject.html, x-amz-checksum-mode and x-amz-storage-class
     """
     if train.source is None:
         return False
@@ -148,7 +150,8 @@ def is_sent(aws: Aws, bucket: str, train: Training, started: datetime) -> bool:
         head = aws.call("s3", "HeadObject", asked)
     except TrainerError:
         return False
-    return bool(head.get("ChecksumSHA256") == checksum(train.digest))
+    is_readable = head.get("StorageClass", "STANDARD") == "STANDARD"
+    return bool(is_readable and head.get("ChecksumSHA256") == checksum(train.digest))
 
 
 def read_json(aws: Aws, bucket: str, key: str) -> dict[str, Any] | None:

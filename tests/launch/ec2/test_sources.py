@@ -131,3 +131,15 @@ def test_nodes_of_an_older_stack_that_could_not_read_the_source_are_not_paid_for
     assert problem().startswith("nodes may not read the script's source: the account's stack in eu-west-1 is older")
     account.make_profile("mine")
     assert problem(instance_profile="mine") == ""
+
+
+def test_what_lies_in_an_archive_where_no_node_can_read_it_is_not_taken_for_there(
+    planned: Planned, account: Account
+) -> None:
+    """S3 tells its SHA-256 all the same, and refuses to read it.
+    https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadObject.html, x-amz-storage-class
+    """
+    (request,) = [step for step in planned("job").steps if "ChecksumSHA256" in getattr(step, "params", {})]
+    Stage(account).aws.call("s3", "PutObject", {**request.params, "StorageClass": "GLACIER"})
+
+    assert "already there" not in as_text(planned("job"))
