@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from launch.rehearse.aws.account import Account
 from trainer.contract import METRIC_PREFIX
 
-VALUE = re.compile(r"(\S+)=(-?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|inf|nan))(?!\S)", re.IGNORECASE)
+# From the beginning of a word alone: a long one would be tried from each of its letters.
+VALUE = re.compile(r"(?<!\S)(\S+)=(-?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|inf|nan))(?!\S)", re.IGNORECASE)
 
 
 def metrics(lines: Iterable[str]) -> list[Mapping[str, float]]:
