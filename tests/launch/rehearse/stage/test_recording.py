@@ -1,10 +1,12 @@
 """What is noted while a rehearsal runs."""
 
+import time
 from itertools import count
 
-from launch.rehearse.stage.progress import newest_epoch
+from launch.rehearse.stage.progress import metrics, newest_epoch
 from launch.rehearse.stage.recording import Recorder
 from tests.launch.rehearse.stage.stand_in import StandIn
+from trainer.contract import METRIC_PREFIX
 
 
 def test_each_change_of_a_node_is_a_line() -> None:
@@ -95,3 +97,9 @@ def test_faults_at_an_epoch_wait_for_a_scripts_records_where_it_names_no_epoch()
 
     assert newest_epoch(steps.as_scene.account) == 2
     assert newest_epoch(epochs.as_scene.account) == 3
+
+
+def test_a_long_word_of_a_script_holds_up_no_rehearsal() -> None:
+    began = time.process_time()
+    assert metrics([f"{METRIC_PREFIX} {'x' * 40_000}", f"{METRIC_PREFIX} loss=0.5"])[-1] == {"loss": 0.5}
+    assert time.process_time() - began < 1  # 7 ms; if each letter were a beginning, seconds
