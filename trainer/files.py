@@ -34,16 +34,6 @@ def write_atomically(path: Path, content: str | bytes | Sequence[bytes | memoryv
         temporary.unlink(missing_ok=True)
 
 
-def make_own(folder: Path) -> bool:
-    """Makes a folder that others cannot write in, and says whether it is one: another user may have been first.
-
-    For places such as /tmp.  Raises OSError.
-    """
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    return found.st_uid == os.getuid() and stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o022
-
-
 def is_folder(path: Path) -> bool:
     """Whether `path` is a folder; False, too, for what can be no path, such as a name that is too long."""
     with suppress(OSError):

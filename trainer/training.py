@@ -1,7 +1,5 @@
 """A training put together: the data, the model on its ranks, the optimizer, and how far it has come."""
 
-import os
-import tempfile
 import textwrap
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,12 +18,13 @@ from trainer.datasets.base import Data, Request
 from trainer.defaults import resolved
 from trainer.distributed.session import Session
 from trainer.errors import CheckpointError, DataError, SettingsError, is_wrong_path, one_line
-from trainer.files import make_own, read_regular
+from trainer.files import read_regular
 from trainer.loop import Trainee
 from trainer.metrics.counters import Totals
 from trainer.models.shapes import run_on_shapes
 from trainer.precision import Stepper, autocast, gradient_scaler, pick_precision
 from trainer.process.machine import share_of_cores
+from trainer.process.own_folder import own_folder
 from trainer.settings.registry import import_function
 from trainer.sizes import sides
 from trainer.state.checkpoint import are_finite, load, read
@@ -178,14 +177,7 @@ def _cache_dir(config: TrainConfig) -> Path:
     """
     with suppress(RuntimeError):
         return config.cache_dir.expanduser()
-    folder = Path(tempfile.gettempdir(), f"aws-ddp-toolkit-{os.getuid()}")
-    try:
-        is_own = make_own(folder)
-    except OSError as error:
-        raise SettingsError(f"cannot make {folder} ({error.strerror}); give --cache-dir.") from error
-    if not is_own:
-        raise SettingsError(f"others can write in {folder}, and so choose what is trained on; give --cache-dir.")
-    return folder
+    return own_folder("data", danger="choose what is trained on", remedy="give --cache-dir")
 
 
 def _build_model(config: TrainConfig, data: Data) -> nn.Module:

@@ -97,8 +97,7 @@ def _compare(request: Request, call: Callable[[Request], Answer]) -> None:
         there = b""
     if there != content:
         raise AwsError(
-            f"s3://{bucket}/{key} is not what this command sends: somebody else has written it, and the job would run "
-            f"it.  {request.if_taken}",
+            f"s3://{bucket}/{key} is not what this command sends: somebody else has written it.  {request.if_taken}",
             TAKEN,
         )
 

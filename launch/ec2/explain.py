@@ -192,12 +192,9 @@ def warnings(cluster: Cluster, facts: Facts) -> tuple[str, ...]:
     sentences += [f"left out: {why}" for why in reach.cut_off(cluster, facts)]
     sentences += _beyond_the_policies(cluster)
     if facts.old_stack:
-        ends = facts.roles >= LIMITS_SINCE
-        what = (
-            "its nodes may not read the source of a script of your own"
-            if ends
-            else ("the time limit in EventBridge would end nothing, and only the nodes' own timers do")
-        )
+        what = "its nodes may not read the source of a script of your own"
+        if facts.roles < LIMITS_SINCE:
+            what = "the time limit in EventBridge would end nothing, and only the nodes' own timers do"
         sentences.append(
             f"the account's stack in {facts.old_stack} is older than this version: {what}; "
             f"update it with {SET_UP} --region {facts.old_stack}."

@@ -6,18 +6,14 @@ real one, which then takes the stand-in's place.
 """
 
 import importlib
-import os
 import sys
-import tempfile
 from collections.abc import Callable, MutableMapping
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from trainer.errors import SettingsError
-from trainer.files import make_own
+from trainer.process.own_folder import own_folder
 
 NAME = "torch._dynamo"
 CACHE = "TORCHINDUCTOR_CACHE_DIR"  # torch's own name: where it keeps what it has compiled
@@ -44,17 +40,8 @@ def keep_to_oneself(env: MutableMapping[str, str]) -> None:
     """
     if env.get(CACHE):
         return
-    folder = Path(tempfile.gettempdir(), f"aws-ddp-toolkit-compiled-{os.getuid()}")
-    try:
-        is_own = make_own(folder)
-    except OSError as error:
-        raise SettingsError(f"cannot make {folder} ({error.strerror}); {_REMEDY}.") from error
-    if not is_own:
-        raise SettingsError(f"others can write in {folder}, and so run code in this training; {_REMEDY}.")
-    env[CACHE] = str(folder)
-
-
-_REMEDY = f"set {CACHE} to a folder of your own, or drop --compile"
+    remedy = f"set {CACHE} to a folder of your own, or drop --compile"
+    env[CACHE] = str(own_folder("compiled", danger="run code in this training", remedy=remedy))
 
 
 def _disable(function: Callable[..., Any] | None = None, *_: object, **__: object) -> Callable[..., Any]:

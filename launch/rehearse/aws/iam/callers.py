@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from launch.rehearse.aws.call import Call
 from launch.rehearse.aws.gate import Asked, Check
-from launch.rehearse.aws.iam.needs import AccountView, needs
+from launch.rehearse.aws.iam.account import AccountView
+from launch.rehearse.aws.iam.needs import needs
 from launch.rehearse.aws.iam.policies import Need, Policy, allows
 from launch.rehearse.aws.refusal import Refusal
 

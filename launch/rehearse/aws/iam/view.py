@@ -10,7 +10,7 @@ from moto.iam.exceptions import NotFoundException
 from moto.iam.models import iam_backends
 from moto.sagemaker.models import sagemaker_backends
 
-from launch.rehearse.aws.iam.needs import AccountView
+from launch.rehearse.aws.iam.account import AccountView
 
 
 def view_of(account: str, region: str, groups: Mapping[str, Any]) -> AccountView:
