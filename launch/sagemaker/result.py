@@ -15,6 +15,7 @@ from launch.sagemaker.names import command
 from launch.sagemaker.training_job import TrainingJob
 from trainer.errors import MachineError
 
+LARGEST_HEADER = 2**24  # bytes
 # KeyError: of a hard link to what is not in the archive.
 DAMAGE = (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, KeyError)
 
@@ -32,7 +33,7 @@ def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
         with tempfile.TemporaryFile(dir=folder) as packed, tempfile.TemporaryDirectory(dir=folder) as unpacked:
             _download(aws, training_job.model, packed)
             packed.seek(0)
-            with tarfile.open(fileobj=packed, mode="r:gz") as tar:
+            with _Unpacking(fileobj=packed) as plain, tarfile.open(fileobj=plain, mode="r:") as tar:
                 tar.extractall(unpacked, filter=_plain)  # nosec B202  # which is stricter than "data"
             shutil.copytree(unpacked, target, dirs_exist_ok=True, copy_function=shutil.move)
     except DAMAGE as error:
@@ -45,6 +46,15 @@ def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
             f"cannot write to {target} ({error.strerror}); free some space and fetch the result again:\n  {attach}"
         ) from error
     return target
+
+
+class _Unpacking(gzip.GzipFile):
+    """Reads as much at once as an honest archive needs: tarfile reads a header whole, and few kB may unpack to GBs."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or not 0 <= size <= LARGEST_HEADER:
+            raise tarfile.ReadError(f"a header of {size} bytes")
+        return super().read(size)
 
 
 def _plain(entry: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:

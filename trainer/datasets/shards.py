@@ -155,17 +155,21 @@ def open_folder(request: Request, manifest: Manifest) -> Halves:
     Raises DataError if a shard is missing or cut off, or if an index is not what was prepared.
     """
     root, splits = request.data_dir, manifest.splits
-    return Halves(_half(root, splits.train), _half(root, splits.val), manifest.classes, root / MANIFEST)
+    both = [_half(root, half, len(manifest.classes)) for half in (splits.train, splits.val)]
+    return Halves(both[0], both[1], manifest.classes, root / MANIFEST)
 
 
-def _half(root: Path, half: Half) -> ShardSource:
+def _half(root: Path, half: Half, classes: int) -> ShardSource:
     for shard in half.shards:
         _check_size(root / shard.file, shard.bytes)
-    return ShardSource(half, read_index(root / half.index.file, half), Folder(root, half.shards))
+    return ShardSource(half, read_index(root / half.index.file, half, classes), Folder(root, half.shards))
 
 
-def read_index(path: Path, half: Half) -> Entries:
-    """The index of `half`, mapped from the file, so that processes share its memory.  Raises DataError."""
+def read_index(path: Path, half: Half, classes: int) -> Entries:
+    """The index of `half`, mapped from the file, so that processes share its memory.  Raises DataError.
+
+    It may be a stranger's, with digests that fit: each image lies in a shard and is of one of so many classes.
+    """
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -174,7 +178,16 @@ def read_index(path: Path, half: Half) -> Entries:
         raise _missing(path, error) from error
     if digest != half.index.sha256 or index.dtype != ENTRY or index.shape != (half.images,):
         raise DataError(f"{one_line(path, 300)} is not the one that was prepared; copy or prepare the data again.")
+    if not _fits(index, half, classes):
+        raise DataError(f"{one_line(path, 300)} lists what no shard has; prepare the data again.")
     return index
+
+
+def _fits(index: Entries, half: Half, classes: int) -> bool:
+    if index["shard"].max() >= len(half.shards) or index["label"].max() >= classes:
+        return False
+    room = np.array([shard.bytes for shard in half.shards], np.uint64)[index["shard"]]
+    return bool((index["offset"] <= room).all() and (index["length"] <= room - index["offset"]).all())
 
 
 def _mapped(path: Path) -> Entries:

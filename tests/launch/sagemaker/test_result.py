@@ -1,6 +1,7 @@
 """The result is unpacked where it belongs, and nowhere else."""
 
 import errno
+import gzip
 import io
 import os
 import tarfile
@@ -12,7 +13,7 @@ import pytest
 from botocore.exceptions import ReadTimeoutError
 
 from launch.core.errors import AwsError
-from launch.sagemaker.result import fetch_result
+from launch.sagemaker.result import LARGEST_HEADER, fetch_result
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.sagemaker.known import BUCKET, NAME, training_job, typed
 from tests.launch.sagemaker.world import Stage, tar_gz
@@ -60,6 +61,18 @@ def test_a_hard_link_to_nothing_is_damage(stage: Stage, tmp_path: Path) -> None:
         tar.addfile(link)
     stage.account.write(KEY, packed.getvalue())
     with pytest.raises(AwsError, match="is damaged"):
+        fetch_result(stage.aws, DONE, tmp_path)
+
+
+def test_a_few_kilobytes_do_not_fill_the_memory(stage: Stage, tmp_path: Path) -> None:
+    """tarfile reads a header whole, however large it calls itself."""
+    header, packed = tarfile.TarInfo("PaxHeader"), io.BytesIO()
+    header.type, header.size = tarfile.XHDTYPE, LARGEST_HEADER + 512
+    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1) as file:
+        file.write(header.tobuf())
+        file.write(b"a" * header.size)
+    stage.account.write(KEY, packed.getvalue())
+    with pytest.raises(AwsError, match="is damaged: a header of"):
         fetch_result(stage.aws, DONE, tmp_path)
 
 

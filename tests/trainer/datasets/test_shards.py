@@ -1,9 +1,11 @@
 """Training from shards: the images, labels and order of the folder that they were made of, whatever happens between."""
 
 import errno
+import hashlib
 import json
 import random
 import resource
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -196,6 +198,20 @@ def swap(root: Path) -> None:
     (root / "train/index.npy").write_bytes((root / "val/index.npy").read_bytes())
 
 
+def forged(field: str, value: int) -> Callable[[Path], None]:
+    """Has the index name something else for an image, and the manifest that index."""
+
+    def forge(root: Path) -> None:
+        path, manifest = root / "train/index.npy", root / "manifest.json"
+        before = hashlib.sha256(path.read_bytes()).hexdigest()
+        index = np.load(path)
+        index[field][1] = value
+        np.save(path, index)
+        manifest.write_text(manifest.read_text().replace(before, hashlib.sha256(path.read_bytes()).hexdigest()))
+
+    return forge
+
+
 def damage(root: Path) -> None:
     (root / "manifest.json").write_text((root / "manifest.json").read_text()[:100])
 
@@ -220,6 +236,10 @@ def unfinish(root: Path) -> None:
         (cut, r"train/000001\.tar has 5 bytes and manifest\.json says [\d,]+; copy it again, or run python -m trainer"),
         (lose, r"cannot read .*val/000000\.tar \(No such file or directory\); copy or prepare the data again\."),
         (swap, r"train/index\.npy is not the one that was prepared; copy or prepare the data again\."),
+        *(
+            (forged(field, value), r"train/index\.npy lists what no shard has; prepare the data again\.")
+            for field, value in (("shard", 9), ("offset", 2**64 - 1), ("length", 2**32 - 1), ("label", 1000))
+        ),
         (damage, r"manifest\.json is damaged \(.*\); prepare or copy the data again\."),
         (escape, r"manifest\.json is damaged \(splits\.train\.shards\.0\.file: .*\); prepare or copy"),
         (age, r"manifest\.json has version 2, and this toolkit reads 1; update the toolkit\."),
