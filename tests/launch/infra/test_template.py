@@ -138,13 +138,14 @@ def test_what_holds_data_outlives_the_stack_and_can_be_adopted() -> None:
 
 def test_the_bucket_is_private_encrypted_versioned_and_over_tls_only() -> None:
     bucket = THINGS["JobBucket"]["Properties"]
-    (deny,) = THINGS["JobBucketPolicy"]["Properties"]["PolicyDocument"]["Statement"]
+    deny, *more = THINGS["JobBucketPolicy"]["Properties"]["PolicyDocument"]["Statement"]
     rules = {rule["Id"]: rule for rule in bucket["LifecycleConfiguration"]["Rules"]}
 
     assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
     assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
     assert bucket["BucketEncryption"]
     assert (deny["Effect"], deny["Condition"]) == ("Deny", {"Bool": {"aws:SecureTransport": "false"}})
+    assert {statement["Effect"] for statement in more} == {"Deny"}
     assert rules["old-versions"]["NoncurrentVersionExpiration"] == {"NoncurrentDays": {"Ref": "OldVersionDays"}}
     assert rules["incomplete-uploads"]["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 3}
 

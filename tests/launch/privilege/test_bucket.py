@@ -1,0 +1,94 @@
+"""What the policy of the account's bucket refuses beyond infra/iam, whose patterns know no exact bucket.
+
+In a policy `*` takes in slashes, so that bucket-*/scripts/* is also bucket-1/data/photos/scripts/evil.jpg.
+https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_elements_resource.html
+"""
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from launch.infra.template import filled, read
+from launch.rehearse.aws.iam.policies import Need, Policy, allows, policy
+
+ACCOUNT = "123456789012"
+BUCKET = f"arn:aws:s3:::aws-ddp-toolkit-{ACCOUNT}-eu-west-1"
+ONCE = {"s3:if-none-match": "*"}
+DATA = f"{BUCKET}/data/photos"
+
+
+@cache
+def bucket_policy() -> Policy:
+    thing = read(filled(ACCOUNT, "eu-west-1"))["Resources"]["JobBucketPolicy"]
+    statements = [_plain(statement) for statement in thing["Properties"]["PolicyDocument"]["Statement"]]
+    assert {statement.pop("Principal") for statement in statements} == {"*"}
+    return {"Statement": statements}
+
+
+def _plain(part: Any) -> Any:
+    """A part of the template as CloudFormation sends it."""
+    if isinstance(part, list):
+        return [_plain(one) for one in part]
+    if not isinstance(part, dict):
+        return part
+    if "Fn::GetAtt" in part:
+        return BUCKET
+    if "Fn::Sub" in part:
+        return part["Fn::Sub"].replace("${JobBucket.Arn}", BUCKET).replace("${AWS::AccountId}", ACCOUNT)
+    return {name: _plain(value) for name, value in part.items()}
+
+
+def may(who: str, action: str, resource: str, context: dict[str, str], *, in_our_bucket: bool = True) -> bool:
+    """Whether IAM lets the caller; the role of nodes and trainings has its own name, people have any."""
+    arn = f"role/aws-ddp-toolkit-{who}" if who in ("node", "sagemaker") else "user/ann"
+    known = {
+        "aws:PrincipalAccount": ACCOUNT,
+        "s3:ResourceAccount": ACCOUNT,
+        "aws:SecureTransport": "true",
+        "aws:PrincipalArn": f"arn:aws:iam::{ACCOUNT}:{arn}",
+        **context,
+    }
+    policies = [policy(who), *([bucket_policy()] if in_our_bucket else [])]
+    return allows(policies, Need(action, resource, known))
+
+
+ATTACKS = [
+    ("launcher", "s3:PutObject", f"{DATA}/train/scripts/evil.jpg", ONCE),
+    ("launcher", "s3:PutObject", f"{DATA}/train/jobs/x/source/evil.jpg", ONCE),
+    ("launcher", "s3:PutObject", f"{DATA}/train/jobs/x/model-trainer/evil.jpg", ONCE),
+    *(("launcher", "s3:PutObject", f"{DATA}/train/jobs/x/{file}.json", {}) for file in ("job", "cluster", "outcome")),
+    *(
+        (who, action, f"{DATA}/train/jobs/x/run/evil.jpg", {})
+        for who in ("node", "sagemaker")
+        for action in ("s3:PutObject", "s3:DeleteObject")
+    ),
+    ("sagemaker", "s3:PutObject", f"{DATA}/train/jobs/x/output/evil.jpg", {}),
+    ("node", "s3:PutObject", f"{DATA}/train/jobs/x/exits/evil.jpg", {}),
+]
+
+
+@pytest.mark.parametrize(("who", "action", "resource", "context"), ATTACKS)
+def test_data_is_for_publishers_alone_whatever_its_folders_are_called(
+    who: str, action: str, resource: str, context: dict[str, str]
+) -> None:
+    assert may(who, action, resource, context, in_our_bucket=False)  # else the row shows nothing
+    assert not may(who, action, resource, context)
+
+
+@pytest.mark.parametrize(
+    ("who", "action", "key", "context"),
+    [
+        ("data", "s3:PutObject", "data/photos/train/scripts/1.jpg", {}),
+        ("publisher", "s3:DeleteObject", "data/photos/shard-0.tar", {}),
+        ("publisher", "s3:PutObject", "data-runs/photos/run.json", ONCE),
+        ("launcher", "s3:PutObject", "scripts/2026-11/0123/source.tar.gz", ONCE),
+        ("launcher", "s3:PutObject", "jobs/j/source/0123/sourcedir.tar.gz", ONCE),
+        ("launcher", "s3:PutObject", "jobs/j/job.json", {}),
+        ("node", "s3:PutObject", "jobs/j/run/data/1.pt", {}),
+        ("node", "s3:GetObject", "data/photos/shard-0.tar", {}),
+        ("sagemaker", "s3:DeleteObject", "jobs/j/run/checkpoints/1.pt", {}),
+    ],
+)
+def test_the_buckets_policy_is_in_nobodys_way(who: str, action: str, key: str, context: dict[str, str]) -> None:
+    assert may(who, action, f"{BUCKET}/{key}", context)
