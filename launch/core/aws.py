@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import cache
 from io import BytesIO
+from threading import Lock
 from time import sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -36,6 +38,9 @@ _NO_CAPACITY = {"InsufficientInstanceCapacity", "InsufficientHostCapacity", "Ins
 
 # Services that answer for all regions, in one of them.
 _HOMES = {"pricing": "us-east-1"}
+
+# Who makes a client reads what it lacks of botocore's models; of several threads only the first has to.
+_reading = Lock()
 
 
 class Aws:
@@ -71,7 +76,11 @@ class Aws:
             settings = core.get_component("config_store")
             settings.set_config_provider("metadata_service_timeout", ConstantProvider(METADATA_TIMEOUT_S))
             try:
-                self._session = boto3.Session(botocore_session=core, region_name=self._region)
+                models = _models(core.get_config_variable("data_path"))
+                core.register_component("data_loader", models)
+                with _reading:
+                    self._session = boto3.Session(botocore_session=core, region_name=self._region)
+                    models.search_paths[:] = dict.fromkeys(models.search_paths)  # each session adds boto3's own
             except botocore.exceptions.BotoCoreError as error:
                 raise _not_set_up(error) from error
         return self._session
@@ -155,7 +164,9 @@ class Aws:
                 read_timeout=READ_TIMEOUT_S,
                 user_agent_extra="aws-ddp-toolkit",
             )
-            client = self.session.client(service, region_name=_HOMES.get(service, self.region), config=config)
+            self.session.get_credentials()  # which may ask the network: not while others wait
+            with _reading:
+                client = self.session.client(service, region_name=_HOMES.get(service, self.region), config=config)
             client.meta.events.register("response-received", self._note_attempt)
             client.meta.events.register("before-parse", _refuse_web_page)
             # Registered under the service's name, as botocore's handler is, so that it runs before the general ones.
@@ -174,6 +185,17 @@ class Aws:
         """date: the header of an answer, also of one that refuses a request because of this machine's clock."""
         with suppress(ValueError):
             self.answered_at = parsedate_to_datetime(date) if date else self.answered_at
+
+
+@cache
+def _models(path: str | None) -> Any:
+    """What reads botocore's models of AWS's services, and keeps what it has read: one for all sessions.
+
+    EC2's takes half a second of processor, and a look into all regions has a session for each of them.
+    """
+    from botocore.loaders import create_loader
+
+    return create_loader(path)
 
 
 def _is_no_capacity(response: tuple[Any, Answer] | None, **_: Any) -> bool | None:

@@ -3,6 +3,8 @@
 import json
 import socket
 import ssl
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +20,7 @@ from launch.core.aws import PAUSES_S, Aws
 from launch.core.errors import AwsError, Forbidden, NoAnswer, NotSetUp
 from launch.core.refusals import granted_by, sentence
 from launch.rehearse.aws.iam.callers import Caller
+from tests.conftest import ROOT
 from tests.launch.ec2.account import Account
 from tests.launch.faults import Fault, Faults, injected, lost, refused, throttled, unreachable
 from trainer.errors import TrainerError
@@ -92,6 +95,27 @@ def test_without_a_region_the_user_learns_how_to_give_one(monkeypatch: pytest.Mo
 
     assert (type(error), error.code) == (NotSetUp, 2)
     assert str(error) == "no AWS region; give --region us-east-1, or set AWS_DEFAULT_REGION."
+
+
+def test_the_model_of_a_service_is_read_once_for_all_regions() -> None:
+    """By a process of its own, as tests keep what botocore has read; by as many threads as a look around has."""
+    program = """
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from botocore.loaders import JSONFileLoader
+from launch.core.aws import Aws
+
+read, load = Counter(), JSONFileLoader.load_file
+JSONFileLoader.load_file = lambda self, path: read.update([path]) or load(self, path)
+places = [Aws(region) for region in ("us-east-1", "us-west-2", "eu-west-1", "eu-north-1")]
+with ThreadPoolExecutor(len(places)) as pool:
+    urls = {client.meta.endpoint_url for client in pool.map(lambda aws: aws.client("scheduler"), places)}
+assert len(urls) == len(places)
+print([path for path, times in read.items() if "scheduler" in path and times > 1], len(read) > 2)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert (done.stdout, done.stderr) == ("[] True\n", "")
 
 
 def test_a_region_that_is_none_is_refused_before_anything_is_asked() -> None:
