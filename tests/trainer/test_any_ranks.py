@@ -26,8 +26,10 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 }
 
 
-# What a test tries on as many ranks, which start once for it.
-ON_RANKS = {ranks: [name for name in STRATEGIES if ranks == 1 or name != "single"] for ranks in (1, 2, 3, 4)}
+# What a test tries on as many ranks, which start once for it.  On four only what depends on how many there are.
+ON_RANKS = {ranks: [name for name in STRATEGIES if ranks == 1 or name != "single"] for ranks in (1, 2, 3)} | {
+    4: ["ddp", "ddp powersgd", "fsdp"]
+}
 
 
 def kept(folder: Path) -> dict[str, Any]:

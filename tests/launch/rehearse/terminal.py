@@ -1,8 +1,6 @@
 """A rehearsal as a user starts it: in a folder of its own, whose output is read, and what it leaves on this machine."""
 
-import fcntl
 import json
-import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +13,7 @@ import pytest
 import torch
 
 from tests.listening import Listening, below
+from tests.once import once
 from tests.processes import processes_with
 
 
@@ -136,22 +135,18 @@ def played_once(name: str, play: Callable[[], Terminal], folders: pytest.TempPat
 
     look_at: words of the line after which its sockets are looked at.
     """
-    place = folders.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        place = place.parent
-    note = place / f"{name}.json"
-    with (place / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not note.exists():
-            terminal = play()
-            if look_at:
-                terminal.wait_for(look_at)
-            sockets = sorted(below(terminal.process.pid)) if look_at else []
-            assert terminal.end() == 0, terminal.text
-            note.write_text(json.dumps({
-                "folder": str(terminal.folder), "said": terminal.said, "left": terminal.left(), "listening": sockets,
-            }))  # fmt: skip
-    known = json.loads(note.read_text())
+
+    def result() -> str:
+        terminal = play()
+        if look_at:
+            terminal.wait_for(look_at)
+        sockets = sorted(below(terminal.process.pid)) if look_at else []
+        assert terminal.end() == 0, terminal.text
+        return json.dumps({
+            "folder": str(terminal.folder), "said": terminal.said, "left": terminal.left(), "listening": sockets,
+        })  # fmt: skip
+
+    known = json.loads(once(name, result, folders))
     assert known["left"] == []
     listening = tuple(Listening(*socket) for socket in known["listening"])
     return Kept(Path(known["folder"]), known["said"], listening)

@@ -8,7 +8,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,21 @@ from launch.rehearse.nodes.ec2.node import write_program
 from launch.rehearse.nodes.sagemaker.container import NVIDIA_SMI
 from launch.sagemaker.bundle import make_bundle
 from tests import needs
-from tests.conftest import ROOT
 from tests.launch.sagemaker.known import NAME
+from tests.launch.sagemaker.through_sdk_3 import requests_of_sdk_3
 from trainer.contract import SAGEMAKER_FAILURE_PATTERN
 
 pytestmark = [needs.sagemaker_sdk_3(), needs.root(), needs.programs("unshare", "ip", packages="util-linux iproute2")]
 
 SMALL = {"instance_type": "ml.c5.2xlarge", "allow_cpu": True, "model": "cnn", "dataset": "digits", "epochs": 2,
          "batch_size": 128, "threads": 1, "probe_steps": 0, "plot": False}  # fmt: skip
+WITHOUT_WEIGHTS = {"data": "weights=s3://bucket/w", "init_from": "/opt/ml/input/data/weights/model.pt"}
+DISTRIBUTIONS = ("pytorchddp", "torch_distributed")
+JOBS = {
+    (distribution, fails): {**SMALL, "distribution": distribution, **(WITHOUT_WEIGHTS if fails else {})}
+    for distribution in DISTRIBUTIONS
+    for fails in (False, True)
+}
 RANKS = 2
 BOX = """
 set -eu
@@ -44,6 +51,16 @@ exec "$@"
 """
 
 
+Requests = Mapping[tuple[str, bool], Sequence[Mapping[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def requests(tmp_path_factory: pytest.TempPathFactory) -> Requests:
+    """What the ModelTrainer asks for, by how the ranks are started and whether the training fails."""
+    made = requests_of_sdk_3("jobs-of-sdk-3", list(JOBS.values()), tmp_path_factory)
+    return dict(zip(JOBS, made, strict=True))
+
+
 @dataclass(frozen=True)
 class Ended:
     code: int
@@ -51,18 +68,9 @@ class Ended:
     base: Path
 
 
-def requests(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    done = subprocess.run(
-        [needs.SDK_3, "-m", "tests.launch.sagemaker.sdk_3"],
-        input=json.dumps([settings]), cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    (made,) = json.loads(done.stdout)
-    return list(made)
-
-
-def run(base: Path, settings: Mapping[str, Any]) -> Ended:
-    """Runs the container of a job of one instance to its end."""
-    *uploads, creation = requests(settings)
+def run(base: Path, requests: Sequence[Mapping[str, Any]]) -> Ended:
+    """Runs the container of a job of one instance, which `requests` of SDK 3 make, to its end."""
+    *uploads, creation = requests
     asked = creation["params"]
     fill(base, uploads, asked)
     programs = asked["AlgorithmSpecification"]
@@ -87,7 +95,7 @@ def run(base: Path, settings: Mapping[str, Any]) -> Ended:
     return Ended(done.returncode, done.stdout, base)
 
 
-def fill(base: Path, uploads: list[dict[str, Any]], asked: Mapping[str, Any]) -> None:
+def fill(base: Path, uploads: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]) -> None:
     """/opt/ml as SageMaker fills it, and what the image has."""
     channels = {channel["ChannelName"]: channel["DataSource"] for channel in asked["InputDataConfig"]}
     prefix = channels["sm_drivers"]["S3DataSource"]["S3Uri"]
@@ -121,9 +129,11 @@ def write(path: Path, text: str) -> None:
 
 
 @pytest.mark.slow("SDK 3's drivers train on every GPU, with mpirun and with torchrun")
-@pytest.mark.parametrize("distribution", ["pytorchddp", "torch_distributed"])
-def test_the_drivers_of_sdk_3_train_on_every_gpu_and_leave_the_result(distribution: str, tmp_path: Path) -> None:
-    ended = run(tmp_path / "ml", {**SMALL, "distribution": distribution})
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_the_drivers_of_sdk_3_train_on_every_gpu_and_leave_the_result(
+    distribution: str, requests: Requests, tmp_path: Path
+) -> None:
+    ended = run(tmp_path / "ml", requests[distribution, False])
     assert ended.code == 0, ended.log
     assert re.search(rf"(-np |--nproc_per_node=){RANKS} ", ended.log)
     assert torch.load(ended.base / "model/model.pt", weights_only=True)
@@ -132,10 +142,9 @@ def test_the_drivers_of_sdk_3_train_on_every_gpu_and_leave_the_result(distributi
 
 
 @pytest.mark.slow("a training that fails below SDK 3's drivers says why in its log")
-@pytest.mark.parametrize("distribution", ["pytorchddp", "torch_distributed"])
-def test_why_it_failed_is_in_the_log(distribution: str, tmp_path: Path) -> None:
-    weights = {"data": "weights=s3://bucket/w", "init_from": "/opt/ml/input/data/weights/model.pt"}
-    ended = run(tmp_path / "ml", {**SMALL, "distribution": distribution, **weights})
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_why_it_failed_is_in_the_log(distribution: str, requests: Requests, tmp_path: Path) -> None:
+    ended = run(tmp_path / "ml", requests[distribution, True])
     assert ended.code == {"pytorchddp": 2, "torch_distributed": 1}[distribution]
     found = SAGEMAKER_FAILURE_PATTERN.search(ended.log)
     assert found is not None

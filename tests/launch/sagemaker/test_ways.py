@@ -4,8 +4,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError
 from typing import Any
 
@@ -19,6 +18,7 @@ from tests import needs
 from tests.conftest import ROOT
 from tests.launch.sagemaker.known import NAME, request
 from tests.launch.sagemaker.test_sdk import EVERYTHING, FILE_SYSTEMS
+from tests.launch.sagemaker.through_sdk_3 import requests_of_sdk_3
 from tests.launch.sagemaker.world import Stage
 from trainer.errors import SettingsError
 
@@ -51,6 +51,7 @@ ALL = {**JOBS, **BEYOND_SDK_2}
 PAGE = ROOT / "infra/sagemaker.md"
 
 
+OfModelTrainer = Callable[[str], dict[str, Any]]
 NAMED_BY = ("ChannelName", "Name", "Key", "InstanceType")
 
 
@@ -64,20 +65,16 @@ def flat(value: Any, path: str = "") -> dict[str, Any]:
     return {path: value}
 
 
-@cache
-def sdk_3() -> Mapping[str, list[Any]]:
-    """The ModelTrainer's requests for ALL, of one process."""
-    done = subprocess.run(
-        [needs.SDK_3, "-m", "tests.launch.sagemaker.sdk_3"],
-        input=json.dumps(list(ALL.values())), cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return dict(zip(ALL, json.loads(done.stdout), strict=True))
+@pytest.fixture(scope="module")
+def sdk_3(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[Any]]:
+    """The ModelTrainer's requests for ALL."""
+    return dict(zip(ALL, requests_of_sdk_3("ways-of-sdk-3", list(ALL.values()), tmp_path_factory), strict=True))
 
 
-def of_model_trainer(job: str) -> dict[str, Any]:
-    return dict(sdk_3()[job][-1]["params"])
+@pytest.fixture(scope="module")
+def of_model_trainer(sdk_3: Mapping[str, list[Any]]) -> Callable[[str], dict[str, Any]]:
+    """By job, what the ModelTrainer asks CreateTrainingJob for."""
+    return lambda job: dict(sdk_3[job][-1]["params"])
 
 
 SDK_3 = pytest.mark.slow("SDK 3's ModelTrainer makes the request of the same plan, but for the differences on the page")
@@ -131,7 +128,9 @@ def test_boto3_alone_asks_for_what_the_estimator_asks_for(job: str) -> None:
 @SDK_3
 @needs.sagemaker_sdk_3()
 @pytest.mark.parametrize("job", ALL)
-def test_the_model_trainer_asks_for_the_same_but_for_what_the_page_explains(job: str) -> None:
+def test_the_model_trainer_asks_for_the_same_but_for_what_the_page_explains(
+    job: str, of_model_trainer: OfModelTrainer
+) -> None:
     ours, theirs = flat(request(plain.WAY, **ALL[job])), flat(of_model_trainer(job))
     differing = {path for path in {*ours, *theirs} if ours.get(path) != theirs.get(path)}
     rows = explained()
@@ -141,7 +140,7 @@ def test_the_model_trainer_asks_for_the_same_but_for_what_the_page_explains(job:
 
 @SDK_3
 @needs.sagemaker_sdk_3()
-def test_the_page_explains_no_difference_that_there_is_not() -> None:
+def test_the_page_explains_no_difference_that_there_is_not(of_model_trainer: OfModelTrainer) -> None:
     pairs = [(flat(request(plain.WAY, **ALL[job])), flat(of_model_trainer(job))) for job in ALL]
     differing = {path for ours, theirs in pairs for path in {*ours, *theirs} if ours.get(path) != theirs.get(path)}
     assert [row for row in explained() if not any(re.fullmatch(row, path) for path in differing)] == []
@@ -163,7 +162,7 @@ def explained() -> list[str]:
 
 @SDK_3
 @needs.sagemaker_sdk_3()
-def test_the_model_trainer_asks_for_several_types_and_for_a_limit_of_waiting() -> None:
+def test_the_model_trainer_asks_for_several_types_and_for_a_limit_of_waiting(of_model_trainer: OfModelTrainer) -> None:
     """https://docs.aws.amazon.com/sagemaker/latest/dg/train-instance-preferences.html: also through the Python SDK."""
     types = [{"InstanceType": name} for name in ("ml.g5.12xlarge", "ml.g6.12xlarge")]
     machines = of_model_trainer("one of several types")["ResourceConfig"]
@@ -174,7 +173,7 @@ def test_the_model_trainer_asks_for_several_types_and_for_a_limit_of_waiting() -
 
 @SDK_3
 @needs.sagemaker_sdk_3()
-def test_own_settings_differ_only_in_how_they_are_written() -> None:
+def test_own_settings_differ_only_in_how_they_are_written(of_model_trainer: OfModelTrainer) -> None:
     """AWS's toolkit reads JSON, and SDK 3's drivers read what is JSON or else the text itself."""
     for job, settings in ALL.items():
         ours, theirs = request(plain.WAY, **settings)["HyperParameters"], of_model_trainer(job)["HyperParameters"]
@@ -183,8 +182,8 @@ def test_own_settings_differ_only_in_how_they_are_written() -> None:
 
 @SDK_3
 @needs.sagemaker_sdk_3()
-def test_what_the_model_trainer_would_upload_is_in_the_plan_before_the_job() -> None:
-    *uploads, creation = sdk_3()["several"]
+def test_what_the_model_trainer_would_upload_is_in_the_plan_before_the_job(sdk_3: Mapping[str, list[Any]]) -> None:
+    *uploads, creation = sdk_3["several"]
     assert creation["operation"] == OPERATION
     (drivers,) = (
         channel["DataSource"]["S3DataSource"]["S3Uri"]
@@ -229,7 +228,7 @@ def test_aws_own_service_model_accepts_boto3_alone(job: str) -> None:
 @SDK_3
 @needs.sagemaker_sdk_3()
 @pytest.mark.parametrize("job", ALL)
-def test_aws_own_service_model_accepts_the_model_trainer(job: str) -> None:
+def test_aws_own_service_model_accepts_the_model_trainer(job: str, of_model_trainer: OfModelTrainer) -> None:
     check_with_service_model(of_model_trainer(job))
 
 
