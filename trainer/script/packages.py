@@ -23,6 +23,7 @@ from trainer.contract import Exit
 from trainer.errors import MachineError, SettingsError, TrainerError, error_with, not_writable, one_line
 from trainer.process.output import say
 from trainer.script.ending import SHOWN_LINES
+from trainer.script.requirements import hashes_in, hashes_of, lines_of
 
 Run = Callable[[Sequence[str], Path], "subprocess.CompletedProcess[str]"]
 
@@ -35,7 +36,7 @@ _WHERE = re.compile(
 _NESTED = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)")
 # What is in the source itself: `-e .`, `.`, `.[extra]`, `./wheels/x.whl`, `libs/x`.
 _LOCAL = re.compile(
-    r"^\s*(-e|--editable|-f|--find-links)\b|^\s*(\.{1,2}\s*(\[|;|#|$)|[\w.-]+/)|\./|file:", re.MULTILINE
+    r"^[^\S\n]*(-e|--editable|-f|--find-links)\b|^[^\S\n]*(\.{1,2}\s*(\[|;|#|$)|[\w.-]+/)|\./|file:", re.MULTILINE
 )
 _NO_NETWORK = re.compile(
     r"connection broken by|Failed to establish a new connection|Temporary failure in name resolution|ProxyError"
@@ -96,7 +97,7 @@ def _texts(listed: Path, seen: set[Path]) -> Iterator[str]:
     seen.add(file)
     text = file.read_text(errors="replace")
     yield text
-    for line in text.splitlines():
+    for line in lines_of(text):
         if nested := _NESTED.match(line):
             yield from _texts(file.parent / nested[1], seen)
 
@@ -118,14 +119,29 @@ def exactly(report: Mapping[str, Any], listed: Path) -> str:
     rows = report["install"]
     if not rows:
         return ""
-    hashes = [row["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256") for row in rows]
-    where = [line for text in _texts(listed, set()) for line in text.splitlines() if _WHERE.match(line)]
-    wanted = []
-    for row, digest in zip(rows, hashes, strict=True):
-        is_direct, metadata = row["is_direct"], row["metadata"]
-        place = f" @ {_place(row['download_info'])}" if is_direct else f"=={metadata['version']}"
-        wanted.append(metadata["name"] + place + (f" --hash=sha256:{digest}" if all(hashes) else ""))
+    texts = list(_texts(listed, set()))
+    where = [line for text in texts for line in lines_of(text) if _WHERE.match(line)]
+    wanted = [_wanted(row) + held for row, held in zip(rows, _held(rows, hashes_in(texts), listed.name), strict=True)]
     return "\n".join([*where, *wanted]) + "\n"
+
+
+def _wanted(row: Mapping[str, Any]) -> str:
+    metadata = row["metadata"]
+    place = f" @ {_place(row['download_info'])}" if row["is_direct"] else f"=={metadata['version']}"
+    return str(metadata["name"]) + place
+
+
+def _held(rows: Sequence[Mapping[str, Any]], demanded: Mapping[str, Sequence[str]] | None, listed: str) -> list[str]:
+    """pip's options for the hashes of each row: those that the user demands, else what pip has found.
+
+    pip takes hashes of all or of none, and a repository has none.
+    """
+    if demanded is not None:
+        hashes = [hashes_of(row, demanded, listed) for row in rows]
+    else:
+        found = [row["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256") for row in rows]
+        hashes = [[f"sha256:{digest}"] if all(found) else [] for digest in found]
+    return ["".join(f" --hash={one}" for one in each) for each in hashes]
 
 
 def _place(found: Mapping[str, Any]) -> str:

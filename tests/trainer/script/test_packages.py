@@ -132,6 +132,54 @@ def test_where_packages_are_counts_for_what_is_installed_too(listed: Path) -> No
     assert pip.pins.splitlines() == [*lines[:3], "--pre", "demo==1.0 --hash=sha256:ab"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Demo==1.0 --hash=sha256:ab --hash=sha256:cd",
+        "demo==1.0 \\\n    --hash sha256:ab \\\n    --hash=sha256:cd  # both",
+        "demo==1.0; python_version < '3' --hash=sha256:ab\ndemo==2.0; python_version >= '3' --has=\"sha256:cd\"",
+        f"{URL} --hash=sha256:ab --hash=sha256:cd",
+        "-r more.txt",
+    ],
+)
+def test_what_is_installed_has_the_hashes_that_were_demanded_and_not_the_indexs(text: str, listed: Path) -> None:
+    """A stranger's index serves a file that fits once, and another the next time.
+
+    pip does not compare the hash in an index's link with a file that has the demanded one, and reports the link's:
+    pip 23.2.1, by the same attack with an index on loopback.
+    """
+    listed.write_text(text + "\n")
+    (listed.parent / "more.txt").write_text("demo==1.0 --hash=sha256:ab --hash=sha256:cd\n")
+    pip = Pip(row("demo", sha256="ee"), row("DEMO", sha256=None))
+
+    layer(listed, pip)
+
+    held = " --hash=sha256:ab --hash=sha256:cd\n"
+    assert pip.pins == f"demo==1.0{held}DEMO==1.0{held}"
+
+
+def test_a_hash_that_cannot_be_read_is_no_reason_to_install_without(listed: Path) -> None:
+    listed.write_text("demo==1.0 --hash=${HASH}\n")
+    pip = Pip(row("demo"))
+
+    with pytest.raises(TrainerError, match=r"^requirements.txt demands hashes, and none can be read for demo; "):
+        layer(listed, pip)
+
+    assert len(pip.calls) == 1
+
+
+def test_an_option_on_two_lines_is_kept_whole(listed: Path) -> None:
+    listed.write_text("--extra-index-url \\\n  https://b\ndemo\n")
+    pip = Pip(row("demo"))
+
+    layer(listed, pip)
+
+    assert [line.split() for line in pip.pins.splitlines()] == [
+        ["--extra-index-url", "https://b"],
+        ["demo==1.0", "--hash=sha256:ab"],
+    ]
+
+
 def test_a_package_given_by_its_address_is_installed_from_there(listed: Path) -> None:
     pip = Pip(row("mine", url="file:///source/mine", sha256=None, is_direct=True), row("demo"))
 

@@ -1,0 +1,68 @@
+"""What stands in a requirements file, as pip reads it: its lines, and the hashes that it demands.  Pure.
+
+https://pip.pypa.io/en/stable/reference/requirements-file-format/
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from trainer.errors import SettingsError, one_line
+
+_CONTINUED = re.compile(r"\\\r?\n")
+_COMMENT = re.compile(r"(?:^|(?<=\s))#.*")
+# pip takes the beginning of an option for the whole.
+_DEMANDS = re.compile(r"(?<!\S)[\"']?--(?:ha(?:sh?)?|req(?:uire-hashes)?)\b")
+_HASH = re.compile(r"--ha(?:sh?)?[\s=]+[\"']?(\w+:[0-9A-Fa-f]+)")
+# `demo==1.0`, `demo[extra]`, `demo @ https://...`, and neither `https://...` nor `./demo`.
+_NAME = re.compile(r"\s*([A-Za-z0-9][\w.-]*)(?![\w.:/-])")
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines without comments, as pip joins those that end with a backslash."""
+    return [_COMMENT.sub("", line) for line in _CONTINUED.sub(" ", text).splitlines()]
+
+
+def hashes_in(texts: Iterable[str]) -> Mapping[str, Sequence[str]] | None:
+    """The hashes that requirements files demand, such as sha256:12ab, of each package or file that they name.
+
+    None where they demand none: with one hash pip demands them of all.
+    """
+    demanded, found = False, dict[str, list[str]]()
+    for text in texts:
+        for line in lines_of(text):
+            if _DEMANDS.search(line):
+                demanded = True
+                found.setdefault(_first(line), []).extend(_HASH.findall(line))
+    return found if demanded else None
+
+
+def hashes_of(row: Mapping[str, Any], demanded: Mapping[str, Sequence[str]], listed: str) -> Sequence[str]:
+    """Those of a row of pip's report.  Raises SettingsError where there is none.  listed: the file's name, for that.
+
+    The report's own are what the index says, which pip does not compare with a file that has another hash to fit.
+    """
+    name = row["metadata"]["name"]
+    hashes = demanded.get(_plain(name)) or demanded.get(_plain(_file(str(row["download_info"]["url"]))))
+    if not hashes:
+        raise SettingsError(
+            f"{listed} demands hashes, and none can be read for {one_line(name, 100)}; write it as "
+            "NAME==VERSION --hash=sha256:..."
+        )
+    return hashes
+
+
+def _first(line: str) -> str:
+    """What a line is about: the name of a package, or of a file."""
+    named = _NAME.match(line)
+    return _plain(named[1] if named else _file(line.split()[0]))
+
+
+def _file(address: str) -> str:
+    return unquote(urlsplit(address).path).rpartition("/")[2]
+
+
+def _plain(name: str) -> str:
+    """https://packaging.python.org/en/latest/specifications/name-normalization/"""
+    return re.sub(r"[-_.]+", "-", name).lower()
