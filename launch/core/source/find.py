@@ -201,5 +201,5 @@ def _is_required(package: str, source: Source) -> bool:
     if not source.requirements:
         return False
     text = (source.top / source.requirements).read_text("utf-8", errors="replace")
-    found = re.findall(r"^\s*([A-Za-z0-9][A-Za-z0-9._-]*)", text, re.MULTILINE)
+    found = re.findall(r"^[^\S\n]*([A-Za-z0-9][A-Za-z0-9._-]*)", text, re.MULTILINE)
     return package.lower() in {re.sub(r"[._-]+", "_", name).lower() for name in found}

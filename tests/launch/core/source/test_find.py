@@ -131,6 +131,11 @@ MODULES = {
     "a file": ("a.train", {}),
     "a package": ("a", {"a/__main__.py": ""}),
     "of a requirement": ("accelerate.test", {"requirements.txt": "torch\n  Accelerate==1.0  # x\n"}),
+    # A pattern whose spaces may span lines takes some minutes.
+    "of a requirement behind many empty lines": (
+        "accelerate.test",
+        {"requirements.txt": "accelerate\n" + "\n" * 100_000 + "#"},
+    ),
     "of a requirement with a dash": ("pytorch_lightning.demos", {"requirements.txt": "pytorch-lightning[extra]>=2"}),
 }
 
