@@ -122,6 +122,25 @@ def test_where_nothing_is_left_the_image_is_looked_up_and_not_taken_from_job_jso
     assert len(stage.account.asked("RunInstances")) == 2
 
 
+@pytest.mark.parametrize("what", ["job", "backend", "region", "where", *THEIRS])
+def test_the_tag_holds_everything_that_decides_what_a_node_runs(what: str) -> None:
+    """`where` has the references of secrets, the instance profile and the number of nodes."""
+    ours = {"job": NAME, "where": {"nodes": 2}}
+    living = Fleet(specs={NAME: frozenset({digest(ours)})})
+
+    with pytest.raises(AwsError, match="is not the one that it was started with"):
+        unfinished({**ours, what: {"nodes": 9}}, living, NAME, "")
+
+
+def test_who_started_a_job_believes_no_tags_and_others_none_that_disagree() -> None:
+    ours, theirs = {"job": NAME}, {"job": NAME, "image": THEIRS["image"]}
+
+    for known, vouching in ((digest(ours), [theirs]), ("", [ours, theirs])):
+        fleet = Fleet(specs={NAME: frozenset(map(digest, vouching))})
+        with pytest.raises(AwsError, match="is not the one that it was started with"):
+            unfinished(theirs, fleet, NAME, known)
+
+
 def test_a_start_that_has_ended_decides_nothing_though_something_of_it_is_left() -> None:
     left = Fleet(specs={NAME: frozenset({digest({"job": NAME})})})
     assert unfinished({"job": NAME}, left, NAME, "") == {"job": NAME}
