@@ -22,7 +22,8 @@ from tests import needs
 from tests.container.engine import IMAGE, Engine
 from tests.container.hosts import HOSTS, PROGRAMS, Job, make_host_base, started
 from tests.launch.sagemaker.test_container import QUICK
-from tests.launch.sagemaker.test_model_trainer import requests, write
+from tests.launch.sagemaker.test_model_trainer import write
+from tests.launch.sagemaker.through_sdk_3 import requests_of_sdk_3
 from trainer.metrics.log import read_records
 
 pytestmark = [
@@ -45,8 +46,9 @@ def jobs(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d
     folder = tmp_path_factory.mktemp("hosts")
     with ExitStack() as stack:
         made = dict[str, Job]()
-        for distribution in DISTRIBUTIONS:
-            asked = requests({**SETTINGS, "distribution": distribution})
+        jobs = [{**SETTINGS, "distribution": distribution} for distribution in DISTRIBUTIONS]
+        requests = requests_of_sdk_3("two-hosts-of-sdk-3", jobs, tmp_path_factory)
+        for distribution, asked in zip(DISTRIBUTIONS, requests, strict=True):
             place = folder / distribution
             place.mkdir()
             made[distribution] = stack.enter_context(begun(engine, f"{IMAGE}-hosts", place, asked))
