@@ -13,6 +13,7 @@ from typing import Any
 from launch.core.instance.limits import SCHEDULE_GROUP
 from launch.core.names import DATA_TAG, JOB_TAG, OWNER_TAG, TOOLKIT
 from launch.core.refusals import granted_by
+from launch.core.sent import FOLDER as SOURCES
 from launch.doctor.case import NAME, Case
 from launch.doctor.findings import Verdict, missing, ok, unknown
 from launch.doctor.roles import role_of_jobs
@@ -43,6 +44,7 @@ TAGGED, CARRIES = (
 SAFE = {**TAGGED, "ec2:MetadataHttpTokens": "required", "ec2:MetadataHttpPutResponseHopLimit": "1",
         "ec2:Encrypted": "true"}  # fmt: skip
 OURS = {"s3:ResourceAccount": "{ACCOUNT}", "aws:PrincipalAccount": "{ACCOUNT}"}
+SOURCE = f"arn:aws:s3:::{{BUCKET}}/{SOURCES}/x"
 
 _JOB_FOLDER = [
     Right(["s3:GetObject", "s3:PutObject"], [f"{FOLDER}job.json"], OURS),
@@ -99,6 +101,14 @@ TRAINING_JOB = [
     Right(["logs:CreateLogStream", "logs:PutLogEvents"], [f"{LOGS}/aws/sagemaker/TrainingJobs:log-stream:x"]),
 ]
 
+# What a job with a script of the user's own needs as well: its source is sent once, and every rank reads it.
+SENDS_SOURCE = [
+    Right(["s3:PutObject"], [SOURCE], {**OURS, "s3:if-none-match": "*"}),
+    Right(["s3:GetObject"], [SOURCE], OURS),
+]
+READS_SOURCE = [Right(["s3:GetObject"], [SOURCE], OURS)]
+LISTS_SOURCES = [Right(["s3:ListBucket"], ["arn:aws:s3:::{BUCKET}"], {**OURS, "s3:prefix": f"{SOURCES}/x"})]
+
 
 def use_of(key: str) -> Right:
     """What EC2 asks of whoever makes a volume with a key of the user's.
@@ -115,7 +125,12 @@ def of_launcher(case: Case) -> Iterator[Verdict]:
         yield ok("the root user may do everything")
         return
     rights = LAUNCHER_ON_EC2 if case.backend == "ec2" else LAUNCHER_ON_SAGEMAKER
-    yield _verdict(case, case.identity.principal, rights, partial(_attach, case))
+    yield _verdict(case, case.identity.principal, rights + _of_script(case, SENDS_SOURCE), partial(_attach, case))
+
+
+def _of_script(case: Case, rights: list[Right]) -> list[Right]:
+    """Those, if the job has a script of the user's own."""
+    return rights if case.job.train.source is not None else []
 
 
 def _attach(case: Case, policies: Sequence[str]) -> str:
@@ -131,14 +146,14 @@ def _attach(case: Case, policies: Sequence[str]) -> str:
 
 def of_node(case: Case) -> Iterator[Verdict]:
     name = case.ec2.options.instance_profile  # launch.infra gives both one name
-    yield _verdict(case, f"arn:aws:iam::{case.account}:role/{name}", NODE, lambda _policies: _put(name, "node"))
+    rights = NODE + _of_script(case, READS_SOURCE)
+    yield _verdict(case, f"arn:aws:iam::{case.account}:role/{name}", rights, lambda _policies: _put(name, "node"))
 
 
 def of_training_job(case: Case) -> Iterator[Verdict]:
     name = role_of_jobs(case)
-    yield _verdict(
-        case, f"arn:aws:iam::{case.account}:role/{name}", TRAINING_JOB, lambda _policies: _put(name, "sagemaker")
-    )
+    rights = TRAINING_JOB + _of_script(case, READS_SOURCE + LISTS_SOURCES)
+    yield _verdict(case, f"arn:aws:iam::{case.account}:role/{name}", rights, lambda _policies: _put(name, "sagemaker"))
 
 
 def _put(role: str, policy: str) -> str:

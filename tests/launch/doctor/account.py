@@ -29,13 +29,14 @@ CONFIG = {"os": "linux", "architecture": "amd64", "config": {"Env": ["CUDA_VERSI
 
 @dataclass
 class Patient:
-    """account: what is examined; config: what the image says of itself; later_s: this machine's clock."""
+    """account: what is examined; job: for which; config: what the image says of itself; later_s: our clock is ahead."""
 
     account: Account
     config: dict[str, Any] = field(default_factory=lambda: CONFIG)
     later_s: float = 0.0
     said: list[str] = field(default_factory=list)
     make_aws: Callable[[str | None], Aws] | None = None
+    job: tuple[str, ...] = JOB
 
     @classmethod
     @contextmanager
@@ -59,7 +60,7 @@ class Patient:
         now = datetime.now(UTC).timestamp
         clock = Clock(lambda: now() + self.later_s, lambda _: None)
         runtime = Runtime(self.make_aws or self._aws, clock, self.said.append, self._read)
-        return main([*JOB, *words], runtime)
+        return main([*self.job, *words], runtime)
 
     def _aws(self, region: str | None) -> Aws:
         return Aws(region or self.account.region, policy="doctor")
