@@ -99,7 +99,9 @@ class Relay:
                 is_the_first = self._passed - len(data) <= self.most < self._passed
             self._write(stream, data[:room])
             if is_the_first:
-                self._write(ERR, f"\n{self.too_much}\n".encode())
+                if not data[:room].endswith(b"\n"):
+                    self._write(stream, b"\n")  # nobody finds an error at the end of a line that was cut off
+                self._write(ERR, f"{self.too_much}\n".encode())
             if stream == OUT:
                 self.listen(data)
 

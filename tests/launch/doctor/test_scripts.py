@@ -26,7 +26,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def without_sources(name: str) -> str:
     """A policy of infra/iam without the objects below scripts/."""
-    content: dict[str, Any] = policy(name)
+    content = policy(name)
     kept = []
     for statement in content["Statement"]:
         resources = statement["Resource"] if isinstance(statement["Resource"], list) else [statement["Resource"]]

@@ -112,8 +112,17 @@ def test_every_byte_is_passed_on_to_its_stream(pipes: Pipes) -> None:
     assert pipes.read(ERR) == b"\r 10%\r 20%"
 
 
-@pytest.mark.parametrize("first", [b"a" * 2000, b"a" * 1000])
-def test_beyond_the_limit_nothing_is_passed_on_but_everything_is_heard(first: bytes, pipes: Pipes) -> None:
+@pytest.mark.parametrize(
+    ("first", "passed_on", "told"),
+    [
+        (b"a" * 2000, b"a" * 1000 + b"\n", b"too much\n"),  # the line that is cut off gets an end
+        (b"a" * 999 + b"\na", b"a" * 999 + b"\n", b"too much\n"),
+        (b"a" * 1000, b"a" * 1000, b"\ntoo much\n"),
+    ],
+)
+def test_beyond_the_limit_nothing_is_passed_on_but_everything_is_heard(
+    first: bytes, passed_on: bytes, told: bytes, pipes: Pipes
+) -> None:
     heard = list[bytes]()
     relay = Relay(1000, "too much", pytest.fail, heard.append)
 
@@ -121,8 +130,8 @@ def test_beyond_the_limit_nothing_is_passed_on_but_everything_is_heard(first: by
     pass_on(relay, ERR, b"b" * 2000)
     pass_on(relay, OUT, b"\nlast line\n")
 
-    assert pipes.read(OUT) == b"a" * 1000
-    assert pipes.read(ERR) == b"\ntoo much\n"
+    assert pipes.read(OUT) == passed_on
+    assert pipes.read(ERR) == told
     assert b"".join(heard) == first + b"\nlast line\n"
     assert "last line" in [line.text for line in relay.tail.lines()]
 
