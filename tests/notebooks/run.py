@@ -101,11 +101,11 @@ def account_here() -> Iterator[None]:
 
 
 @contextmanager
-def aws_here(folder: Path) -> Iterator["Agent"]:
-    """Embeds AWS on this machine inside the block, for this process and those that it starts."""
+def aws_here(folder: Path, ranks: int = 2) -> Iterator["Agent"]:
+    """Embeds AWS on this machine inside the block, for this process and those that it starts.  ranks: of a machine."""
     from tests.launch.sagemaker.agent import playing
 
-    with nobodys_aws(), playing(folder, ranks=2) as agent:
+    with nobodys_aws(), playing(folder, ranks=ranks) as agent:
         os.environ["AWS_ENDPOINT_URL"] = agent.url
         yield agent
 

@@ -91,7 +91,7 @@ def test_tuning_tries_values_and_names_the_best(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
     small = {"epochs": 1, "jobs": 2, "settings": {"max_hours": 1, "threads": 1, "probe_steps": 0}}
-    with aws_here(tmp_path / "sagemaker") as agent:
+    with aws_here(tmp_path / "sagemaker", ranks=1) as agent:  # as many as its ml.g5.2xlarge has GPUs
         notebook = execute(with_parameters(read("tuning"), **small), work)
         jobs = list(agent.account.jobs.values())
         assert [job.status for job in jobs] == ["Completed"] * 2
