@@ -23,6 +23,14 @@ def processes_with(variable: str) -> list[int]:
     return found
 
 
+def begun_with(variable: str, count: int, within_s: float = 10.0) -> list[int]:
+    """Those of processes_with(variable), once there are `count`: a new one shows no variables for a moment."""
+    end = time.monotonic() + within_s
+    while len(found := processes_with(variable)) < count and time.monotonic() < end:
+        time.sleep(0.01)
+    return found
+
+
 def left_of(variable: str, within_s: float = 5.0) -> list[int]:
     """Those of processes_with(variable) that are still there after `within_s`; the dead need a moment to go."""
     end = time.monotonic() + within_s

@@ -102,6 +102,7 @@ TRAINING_JOB = [
 ]
 
 # What a job with a script of the user's own needs as well: its source is sent once, and every rank reads it.
+# https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes-enforce.html
 SENDS_SOURCE = [
     Right(["s3:PutObject"], [SOURCE], {**OURS, "s3:if-none-match": "*"}),
     Right(["s3:GetObject"], [SOURCE], OURS),

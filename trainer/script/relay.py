@@ -97,11 +97,12 @@ class Relay:
                 room = max(0, self.most - self._passed)
                 self._passed += len(data)
                 is_the_first = self._passed - len(data) <= self.most < self._passed
-            self._write(stream, data[:room])
+            passed = data[:room]
+            if is_the_first and passed:
+                passed = passed[:-1] + b"\n"  # nobody finds an error at the end of a line that was cut off
+            self._write(stream, passed)
             if is_the_first:
-                if not data[:room].endswith(b"\n"):
-                    self._write(stream, b"\n")  # nobody finds an error at the end of a line that was cut off
-                self._write(ERR, f"{self.too_much}\n".encode())
+                self._write(ERR, f"\n{self.too_much}\n".encode())
             if stream == OUT:
                 self.listen(data)
 

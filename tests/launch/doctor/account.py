@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
+from unittest import mock
 
 from moto.ebs.models import EBSSnapshot, ebs_backends
 from moto.iam.models import iam_backends
@@ -14,6 +15,7 @@ from moto.ssm.models import ssm_backends
 
 from launch.core.aws import Aws
 from launch.core.clock import Clock
+from launch.doctor import checks
 from launch.doctor.__main__ import main
 from launch.doctor.commands import Runtime
 from launch.infra.template import filled, read
@@ -127,3 +129,8 @@ SWEEPER = {
     "Target": {"Arn": "arn:aws:scheduler:::aws-sdk:ssm:startAutomationExecution",
                "RoleArn": "arn:aws:iam::123456789012:role/aws-ddp-toolkit-scheduler"},
 }  # fmt: skip
+
+
+def only(check: str) -> Any:
+    """Inside the block the doctor makes that check alone, as the others are slow and well."""
+    return mock.patch.object(checks, "CHECKS", [one for one in checks.CHECKS if one.name == check])

@@ -7,16 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import pytest
 from moto.iam.models import iam_backends
 
 from launch.core.aws import Aws
-from launch.doctor import checks, permissions
+from launch.doctor import permissions
 from launch.doctor.case import Identity
 from launch.rehearse.aws.iam.policies import policy
-from tests.launch.doctor.account import Patient
+from tests.launch.doctor.account import Patient, only
 from tests.launch.faults import Fault, Faults, injected, refused
 from tests.launch.privilege.commands import leave_leaks
 
@@ -278,11 +277,6 @@ def test_people_who_sign_in_once_get_policies_by_their_permission_set(patient: P
         "add the customer managed policies aws-ddp-toolkit-launcher and aws-ddp-toolkit-reader to the permission set, "
         "in IAM Identity Center"
     )
-
-
-def only(check: str) -> Any:
-    """Makes that check alone, as the others are slow and well."""
-    return mock.patch.object(checks, "CHECKS", [one for one in checks.CHECKS if one.name == check])
 
 
 # ---- who cannot ask anything

@@ -2,15 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
 import pytest
 from moto.iam.models import iam_backends
 
-from launch.doctor import checks
 from launch.rehearse.aws.iam.policies import policy
-from tests.launch.doctor.account import Patient
+from tests.launch.doctor.account import Patient, only
 from tests.launch.doctor.test_training_jobs import ROLE, Ward
 from tests.launch.sagemaker.account import SageMakerAccount
 
@@ -38,10 +35,6 @@ def without_sources(name: str) -> str:
 def without_their_list(name: str) -> str:
     """A policy of infra/iam that does not let anybody list what is below scripts/."""
     return json.dumps(policy(name)).replace('"scripts/*"', '"elsewhere/*"')
-
-
-def only(check: str) -> Any:
-    return mock.patch.object(checks, "CHECKS", [one for one in checks.CHECKS if one.name == check])
 
 
 def on_ec2(check: str, *, node: str = "", launcher: str = "", job: tuple[str, ...] = ()) -> dict[str, str]:
