@@ -194,7 +194,7 @@ class TrainConfig(BaseModel):
     cudnn_benchmark: bool = Field(True, description="let cuDNN benchmark its convolutions at the start")
     deterministic: bool = Field(False, description="bit-identical reruns on a GPU, slower")
     threads: int | None = Field(
-        None, ge=1, le=1024, description="CPU threads per rank (default: its share of the cores)"
+        None, ge=1, le=1024, description="CPU threads per rank (default: OMP_NUM_THREADS, or its share of the cores)"
     )
 
     run_dir: Path | None = Field(None, description="folder for the results (default: a new one in runs/)")

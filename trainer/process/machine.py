@@ -1,6 +1,7 @@
 """The device, threads and back-end switches of this process: set once, before anything is built."""
 
 import os
+from collections.abc import Mapping
 
 import torch
 
@@ -70,6 +71,17 @@ def share_of_cores(local_world_size: int) -> int:
     return max(1, _usable_cores() // local_world_size)
 
 
+def threads_of(environment: Mapping[str, str], local_world_size: int) -> int:
+    """The number of threads of a rank that was not given --threads: OMP_NUM_THREADS, or else its share of the cores.
+
+    Where several ranks start, torchrun sets OMP_NUM_THREADS to 1 unasked; on a CPU the other cores would idle.
+    """
+    asked = environment.get("OMP_NUM_THREADS", "")
+    is_torchruns = asked == "1" and local_world_size > 1
+    sensible = {str(number) for number in range(1, THREADS_PER_CORE * _usable_cores() + 1)}
+    return int(asked) if asked in sensible and not is_torchruns else share_of_cores(local_world_size)
+
+
 def _usable_cores() -> int:
     """The number of cores that this process may run on; on macOS, all of them."""
     if hasattr(os, "sched_getaffinity"):
@@ -87,8 +99,7 @@ def set_up(config: TrainConfig, device: torch.device, ranks: Ranks) -> None:
         raise SettingsError(
             f"--threads {config.threads}: at most {most} make sense on {_usable_cores()} cores; drop it."
         )
-    # torchrun sets one thread per rank; on a CPU the cores would idle.
-    torch.set_num_threads(config.threads or share_of_cores(ranks.local_world_size))
+    torch.set_num_threads(config.threads or threads_of(os.environ, ranks.local_world_size))
     if config.deterministic != torch.are_deterministic_algorithms_enabled():  # setting it imports torch's compiler
         torch.use_deterministic_algorithms(config.deterministic)
     if device.type == "cuda":

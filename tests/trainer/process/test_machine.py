@@ -9,13 +9,42 @@ from trainer.config import TrainConfig
 from trainer.distributed.ranks import Ranks
 from trainer.errors import SettingsError
 from trainer.health import nvidia
-from trainer.process.machine import pick_device, set_up, share_of_cores
+from trainer.process.machine import pick_device, set_up, share_of_cores, threads_of
 
 
 def test_where_a_process_cannot_tell_its_cores_it_has_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)  # as on macOS
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     assert [share_of_cores(ranks) for ranks in (1, 3, 16)] == [8, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("asked", "ranks", "threads"),
+    [
+        ("2", 1, 2),
+        ("1", 1, 1),  # a rank alone: its user's, as torchrun leaves it alone
+        ("1", 2, 4),  # of torchrun, which sets it unasked
+        ("3", 2, 3),
+        ("", 2, 4),
+        ("0", 1, 8),
+        ("4,2", 1, 8),  # of nested loops, which torch has not
+        ("1024", 1, 8),  # they would do nothing but wait for each other
+        ("9" * 5000, 1, 8),
+    ],
+)
+def test_threads_are_those_of_omp_num_threads_or_the_share_of_the_cores(
+    monkeypatch: pytest.MonkeyPatch, asked: str, ranks: int, threads: int
+) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    assert threads_of({"OMP_NUM_THREADS": asked}, ranks) == threads
+
+
+def test_a_rank_computes_with_the_threads_of_its_users_omp_num_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "set_num_threads", (asked := []).append)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    set_up(TrainConfig(), torch.device("cpu"), Ranks())
+    assert asked == [3]
 
 
 def test_so_many_threads_that_none_gets_on_are_refused() -> None:
