@@ -27,9 +27,13 @@ _PDEATHSIG, _SUBREAPER = 1, 36
 
 @dataclass
 class Requests:
-    """Requests to leave, which this process gets as signals.  The script is asked once, by SIGTERM."""
+    """Requests to leave, which this process gets as signals.  The script is asked once, by SIGTERM.
+
+    begins: the script is being started, and is asked as soon as it is there.
+    """
 
     process: "subprocess.Popen[bytes] | None" = None
+    begins: bool = False
     asked: int = 0
     since: float = 0.0  # time.monotonic() of the request
     was_forced: bool = False
@@ -48,7 +52,7 @@ class Requests:
                     self.force()
                 return
             self.ask(signum, time.monotonic())
-            if self.process is None:
+            if not self.begins:
                 before()
 
         for signum in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP):
@@ -101,6 +105,7 @@ def run(
 ) -> Ended:
     """Runs the script to its end; then nothing that it started is left.  Main thread only.  Raises OSError."""
     _prctl(_SUBREAPER, 1)  # what the script leaves behind becomes a child of this process, which can find it
+    requests.begins = True  # or an exception would come in the middle of a fork, and be lost there
     process = subprocess.Popen(
         command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         bufsize=0, start_new_session=True, preexec_fn=_die_with(os.getpid()),
