@@ -23,7 +23,7 @@ from trainer.distributed.ranks import Ranks, read_ranks
 from trainer.errors import SettingsError, TrainerError, report_end
 from trainer.health.expected import read_expected
 from trainer.outcome import Record, no_record, recorded
-from trainer.process import compiler
+from trainer.process import compiler, libraries
 from trainer.process.output import say
 from trainer.process.parent import end_with_parent
 from trainer.process.run_folder import RunFolder
@@ -102,15 +102,7 @@ def set_library_defaults(config: TrainConfig) -> None:
     if config.deterministic:
         # cuBLAS: https://pytorch.org/docs/stable/notes/randomness.html
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"):  # the second is the name in older versions
-        os.environ.setdefault(name, "2000")  # torch's newest collectives, which a stall shows
-    # Where a rank is lost, its name says more than pages about sockets.
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    if "OMP_WAIT_POLICY" not in os.environ:
-        # OpenMP's threads spin for milliseconds before they sleep.  Beside other work that took 19 s of processor where
-        # 8 s do (four epochs of digits, measured); a fraction of a millisecond is enough between two operations.
-        os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # GNU's, of torch's Linux wheels
-        os.environ.setdefault("KMP_BLOCKTIME", "1")  # Intel's and LLVM's, in ms
+    libraries.set_defaults(os.environ)
 
 
 def _recorded(folder: RunFolder, ranks: Ranks) -> AbstractContextManager[Record]:

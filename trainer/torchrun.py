@@ -12,7 +12,6 @@ import logging
 import os
 import pickle  # nosec B403  # what it reads is limited to classes without effects
 import signal
-import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Collection, Mapping, Sequence
@@ -26,7 +25,9 @@ from typing import Any, NoReturn
 
 from trainer.contract import SCRIPT_WORKER, STOPPED, TIME_IN_NAMES, Exit
 from trainer.distributed import loopback
+from trainer.process import compiler, libraries
 from trainer.process.parent import TORCHRUN_WITHIN_S, end_with_parent
+from trainer.process.workers import Worker, keep_workers, serve_forks, start_as_forks
 
 MEET_WITHIN = timedelta(minutes=5)
 
@@ -74,18 +75,25 @@ def failed_leaving(codes: Collection[int]) -> bool:
 
 def main(argv: Sequence[str], *, verbose: bool = False) -> int:
     """Runs the workers that torchrun's flags describe; returns the exit code.  verbose: keep torchrun's own log."""
-    _leave_quietly_when_asked()
+    no_workers: list[int] = []
+    _leave_quietly_when_asked(no_workers)
     if not verbose:  # or the end of one node is a page about stack frames on every other
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    compiler.leave_out()
+    if _module_of(argv) == "trainer":  # ranks are forks of this process
+        libraries.set_defaults(os.environ)
     # Imported here because it takes seconds, and a signal meanwhile must end this quietly.
     from torch.distributed import DistError, run
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous import RendezvousError
 
-    logging.disable(logging.NOTSET if verbose else logging.ERROR)
-    workers = _keep_workers()
     args = run.parse_args(list(argv))
+    if args.module and (server := serve_forks(args.training_script)) is not None:
+        start_as_forks(server)
+        no_workers.append(server.pid)
+    logging.disable(logging.NOTSET if verbose else logging.ERROR)  # of this process, and not of its forks
+    workers = keep_workers()
     tells_all = args.module and args.training_script == SCRIPT_WORKER
     _read_only_states()
     try:
@@ -112,37 +120,7 @@ def main(argv: Sequence[str], *, verbose: bool = False) -> int:
     return Exit.DONE
 
 
-@dataclass
-class _Worker:
-    """was_forced: torchrun killed it, because it had not left in time."""
-
-    process: subprocess.Popen[bytes]
-    was_forced: bool = False
-
-
-def _keep_workers() -> dict[int, _Worker]:
-    """The worker of each rank, from now on.  torchrun tells how they ended, but not where a signal ended itself."""
-    from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
-
-    workers: dict[int, _Worker] = {}
-    start, close = SubprocessHandler.__init__, SubprocessHandler.close
-
-    def start_and_keep(handler: SubprocessHandler, *args: Any, **named: Any) -> None:
-        start(handler, *args, **named)
-        env = named["env"] if "env" in named else args[2]
-        workers[int(env["RANK"])] = _Worker(handler.proc)
-
-    def note_force(handler: SubprocessHandler, death_sig: signal.Signals | None = None) -> None:
-        if death_sig == signal.SIGKILL:
-            for worker in workers.values():
-                worker.was_forced |= worker.process is handler.proc
-        close(handler, death_sig)
-
-    SubprocessHandler.__init__, SubprocessHandler.close = start_and_keep, note_force  # type: ignore[assignment,method-assign]
-    return workers
-
-
-def _left(signum: int, workers: Mapping[int, _Worker], *, tells_all: bool) -> int:
+def _left(signum: int, workers: Mapping[int, Worker], *, tells_all: bool) -> int:
     """The exit code after all workers were asked to leave by `signum`; tells of one that was lost then."""
     codes = {rank: worker.process.poll() or 0 for rank, worker in workers.items()}
     if failed_leaving(codes.values()):
@@ -226,14 +204,17 @@ def _code_when_stopped_by(signum: int) -> int:
     return Exit.INTERRUPTED if signum in (signal.SIGTERM, signal.SIGUSR1) else 128 + signum
 
 
-def _leave_quietly_when_asked() -> None:
-    """Until torchrun installs its own handlers, a signal ends this process with the right code and no traceback."""
+def _leave_quietly_when_asked(no_workers: Collection[int]) -> None:
+    """Until torchrun installs its own handlers, a signal ends this process with the right code and no traceback.
+
+    no_workers: children that are not asked, at the time.
+    """
 
     def leave(signum: int, _frame: FrameType | None) -> NoReturn:
         sys.exit(_code_when_stopped_by(signum))
 
     def pass_on(signum: int, frame: FrameType | None) -> None:
-        if not _signal_workers(signum):
+        if not _signal_children(signum, no_workers):
             leave(signum, frame)
 
     for signum in (signal.SIGINT, signal.SIGTERM):
@@ -244,17 +225,23 @@ def _leave_quietly_when_asked() -> None:
 
 def _kill_workers_left() -> None:
     """Ends workers that torchrun left behind because a signal came while it started or stopped them."""
-    _signal_workers(signal.SIGKILL)
+    _signal_children(signal.SIGKILL)
 
 
-def _signal_workers(signum: int) -> bool:
-    """Signals every worker; returns whether there was one."""
-    children = Path("/proc/thread-self/children")  # Linux only
-    workers = children.read_text().split() if children.exists() else []
-    for pid in workers:
+def _signal_children(signum: int, besides: Collection[int] = ()) -> bool:
+    """Signals every child of this process; returns whether there was one."""
+    pid = os.getpid()
+    listed = Path(f"/proc/self/task/{pid}/children")  # of the main thread, whichever asks; Linux only
+    children = {int(word) for word in listed.read_text().split()} if listed.exists() else set()
+    for child in children - {*besides}:
         with suppress(ProcessLookupError):
-            os.kill(int(pid), signum)
-    return bool(workers)
+            os.kill(child, signum)
+    return bool(children - {*besides})
+
+
+def _module_of(argv: Sequence[str]) -> str | None:
+    """The module that the workers run, as far as one sees without torch."""
+    return argv[argv.index("-m") + 1] if "-m" in argv[:-1] else None
 
 
 if __name__ == "__main__":

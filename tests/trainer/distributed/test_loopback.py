@@ -109,7 +109,7 @@ def test_what_somebody_writes_into_the_rendezvous_does_not_run(tmp_path: Path, m
 
 def test_torchrun_reads_no_more_of_it_before_it_meets_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dynamic_rendezvous, "pickle", pickle)
-    for beside in ("_leave_quietly_when_asked", "_keep_workers", "_kill_workers_left"):  # what they change stays
+    for beside in ("_leave_quietly_when_asked", "keep_workers", "_kill_workers_left"):  # what they change stays
         monkeypatch.setattr(torchrun, beside, dict)
     readers: list[Any] = []
     monkeypatch.setattr("torch.distributed.run.run", lambda _args: readers.append(dynamic_rendezvous.pickle.loads))

@@ -89,7 +89,7 @@ def test_a_killed_rank_is_told_once_by_its_torchrun(tmp_path: Path) -> None:
     )  # fmt: skip
     assert job.stdout is not None
     next(line for line in job.stdout if line.startswith("epoch 1/"))
-    os.kill(int(Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()[1]), signal.SIGKILL)
+    os.kill(int(Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()[-1]), signal.SIGKILL)
     _, err = job.communicate(timeout=60)
     assert err == "error: rank 1 was killed by SIGKILL; the usual reason is too little memory. Start again to resume.\n"
     assert job.returncode == 6
