@@ -87,7 +87,7 @@ def _cpu_seconds(*words: str) -> float:
 # A launcher's --rehearse, imported only when it is given; what looks for leaks of all that runs on AWS; and what
 # examines an account with the launchers' own look-ups.
 EXCEPTIONS = {("launch.core.cli", "rehearse"), ("launch.infra", "ec2"), ("launch.infra", "sagemaker"),
-              ("launch.doctor", "ec2"), ("launch.doctor", "sagemaker"), ("launch.doctor", "infra")}  # fmt: skip
+              ("launch.doctor", "ec2"), ("launch.doctor", "sagemaker")}  # fmt: skip
 
 
 @cache

@@ -1,14 +1,26 @@
-"""Looks into all regions of an account at once.  Reads only."""
+"""Regions: which the toolkit can work in, and a look into all those of an account at once.  Reads only."""
 
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from launch.core.aws import Aws
 from launch.core.perform import Say
-from trainer.errors import TrainerError
+from trainer.errors import SettingsError, TrainerError
 
 Finding = TypeVar("Finding")
+
+# AWS's other partitions: China, GovCloud, the isolated ones and the European sovereign cloud.
+OTHER_PARTITIONS = r"(cn|us-gov|[a-z]+-iso[a-z]*|eusc)-.*"
+
+
+def check_region(region: str) -> None:
+    """Raises SettingsError for a region outside the partition `aws`, which the ARNs in infra/iam name."""
+    if re.fullmatch(OTHER_PARTITIONS, region):
+        raise SettingsError(
+            f"{region} is not in AWS's standard partition, and the policies are for that only; give another --region."
+        )
 
 
 def regions_of(aws: Aws) -> list[str]:

@@ -6,9 +6,9 @@ from datetime import datetime
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
+from launch.core.regions import check_region
 from launch.doctor.case import Case, Identity
 from launch.doctor.findings import Verdict, missing, ok, warning
-from launch.infra.checks import check_region
 from trainer.errors import SettingsError, TrainerError
 from trainer.settings.registry import did_you_mean
 

@@ -2,14 +2,13 @@
 
 import re
 
+from launch.core.regions import check_region
 from launch.infra.options import SetUpOptions
 from launch.infra.template import filled, read
 from trainer.errors import SettingsError
 
 ADDRESS = r"[^@\s,]+@[^@\s,]+\.[^@\s,.]+"
 ACCOUNT = r"\d{12}"
-# AWS's other partitions: China, GovCloud, the isolated ones and the European sovereign cloud.
-OTHER_PARTITIONS = r"(cn|us-gov|[a-z]+-iso[a-z]*|eusc)-.*"
 
 
 def check(options: SetUpOptions) -> None:
@@ -32,14 +31,6 @@ def _check_log_days(days: int) -> None:
     above = [value for value in allowed if value > days]
     nearest = " or ".join(str(value) for value in (*below[-1:], *above[:1]))
     raise SettingsError(f"--log-days {days} is not a period that CloudWatch offers; give {nearest}.")
-
-
-def check_region(region: str) -> None:
-    """Raises SettingsError for a region outside the partition `aws`, which the ARNs in infra/iam name."""
-    if re.fullmatch(OTHER_PARTITIONS, region):
-        raise SettingsError(
-            f"{region} is not in AWS's standard partition, and the policies are for that only; give another --region."
-        )
 
 
 def check_account(account: str) -> None:

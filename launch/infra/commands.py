@@ -11,12 +11,12 @@ from launch.core.errors import AwsError, NotSetUp
 from launch.core.names import TOOLKIT, bucket_of
 from launch.core.perform import Say, perform
 from launch.core.plan import Plan, dry_run
-from launch.core.regions import regions_of
+from launch.core.regions import check_region, regions_of
 from launch.core.steps import Request
 from launch.core.tables import columns, table
 from launch.infra import attached, changes, contents, planner, regions
 from launch.infra.changes import Change
-from launch.infra.checks import check, check_account, check_region
+from launch.infra.checks import check, check_account
 from launch.infra.facts import Facts, Stack
 from launch.infra.follow import events_of, follow
 from launch.infra.lookup import look_up, stack_of

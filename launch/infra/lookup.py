@@ -9,7 +9,7 @@ from launch.core.aws import Answer, Aws
 from launch.core.errors import AwsError
 from launch.core.lookup import Lookups, region_or_some
 from launch.core.names import STACK_TAG, tag_values
-from launch.infra.checks import check_region
+from launch.core.regions import check_region
 from launch.infra.facts import PLANNED, Facts, Stack, Vpc
 from launch.infra.template import KEPT, STACK, Resource, filled, read, resources
 from trainer.errors import SettingsError, TrainerError
