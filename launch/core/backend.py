@@ -64,7 +64,7 @@ class Backend:
     needs_wait_flag: its launcher returns at once unless it is given --wait.
     marks_children: its jobs end with whoever launched them, and are found by their environment.
     looks_up: its launcher looks things up to plan a job, such as prices, and may refuse it then.
-    is_examined: launch.doctor knows what its jobs need of the account.
+    examination: module with an EXAMINATION, what its jobs need of the AWS account; empty: launch.doctor knows nothing.
     held_s: seconds for which the run in a folder has held its machines so far; None: as long as its launcher ran.
     together: "module:function" that submits several of its jobs at once, see together.py; empty: each by itself.
     """
@@ -82,7 +82,7 @@ class Backend:
     needs_wait_flag: bool = False
     marks_children: bool = True
     looks_up: bool = True
-    is_examined: bool = False
+    examination: str = ""
     held_s: Callable[[Path], float | None] = lambda folder: None
     together: str = ""
 

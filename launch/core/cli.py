@@ -94,7 +94,7 @@ def main(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> int:
         return _launch(launcher, argv)
 
     code = coded(act)
-    if code == Exit.AWS and launcher.backend.is_examined and not verb_of(launcher.verbs, argv):
+    if code == Exit.AWS and launcher.backend.examination and not verb_of(launcher.verbs, argv):
         examine = f"python -m launch.doctor --for {launcher.backend.name}"
         print(f"to see all that the account lacks, with the same settings: {examine}", file=sys.stderr)
     return code

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from launch.core import backend
 from launch.core.training.options import SCRIPT_SECTION, TRAINS, split, training_of
 from launch.core.verbs import coded
-from launch.doctor.options import BACKENDS, DoctorOptions, backend_in, spelt_out
+from launch.doctor.options import EXAMINED, DoctorOptions, backend_in, spelt_out
 from trainer.config import SECTIONS
 from trainer.settings import flags
 from trainer.settings.registry import check_name
@@ -38,7 +38,7 @@ def main(argv: Sequence[str], runtime: "Runtime | None" = None) -> int:
 
     def act() -> int:
         words = spelt_out(list(argv))
-        check_name("backend", backend_in(words), BACKENDS)
+        check_name("backend", backend_in(words), EXAMINED)
         chosen = backend.find(backend_in(words))
         words, arguments = split(words)
         sections = {
@@ -54,8 +54,8 @@ def main(argv: Sequence[str], runtime: "Runtime | None" = None) -> int:
         train = training_of(script, config, values, arguments, Path.cwd(), is_sent=True)
         from launch.doctor import commands  # slow to import, and --help does not need it
 
-        job = commands.job_of(chosen.name, train, where)
-        return commands.examine(job, cast(DoctorOptions, options), runtime or commands.Runtime())
+        subject = commands.subject_of(chosen, train, where)
+        return commands.examine(subject, cast(DoctorOptions, options), runtime or commands.Runtime())
 
     return coded(act)
 

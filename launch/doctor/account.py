@@ -1,29 +1,21 @@
-"""What launch.infra sets up once, as far as a job needs it: stack, bucket, schedules, budget; and what jobs left."""
+"""What launch.infra sets up once, as far as every job needs it: stack, bucket and budget."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from launch.core.errors import AwsError
-from launch.core.instance.limits import SCHEDULE_GROUP
+from launch.core.examination.case import Case
+from launch.core.examination.findings import Verdict, ok, warning
+from launch.core.examination.keys import use_of_key
+from launch.core.examination.stack import home
 from launch.core.lookup import SET_UP, check_bucket
-from launch.core.names import STACK_TAG, TOOLKIT, tag_values
-from launch.core.price import usd
-from launch.doctor import permissions
-from launch.doctor.case import Case
-from launch.doctor.findings import Verdict, missing, ok, warning
-from launch.ec2 import leaks
-from launch.ec2.finding import find
-from launch.ec2.lookup import log_group_exists
-from launch.ec2.names import LOG_GROUP
-from launch.sagemaker import training_jobs
+from launch.core.names import TOOLKIT
 
-SWEEPER = f"{TOOLKIT}-sweeper"
-GRANTED_TO_SPOT = ("Decrypt", "Encrypt", "GenerateDataKey", "GenerateDataKeyWithoutPlaintext", "CreateGrant",
-                   "DescribeKey", "ReEncryptFrom", "ReEncryptTo")  # fmt: skip
 # States of a stack that is whole: https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/view-stack-events.html
 WHOLE = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS", "IMPORT_COMPLETE")
 
 
-def stack(case: Case) -> Iterator[Verdict]:
+def stack(case: Case[Any]) -> Iterator[Verdict]:
     try:
         (row,) = case.aws.call("cloudformation", "DescribeStacks", {"StackName": TOOLKIT})["Stacks"]
     except AwsError as error:
@@ -41,58 +33,16 @@ def stack(case: Case) -> Iterator[Verdict]:
         yield warning(f"{TOOLKIT} is {state}", _set_up(case))
 
 
-def home(case: Case) -> str:
-    """The region whose stack made the roles; empty if none did."""
-    try:
-        role = case.aws.call("iam", "GetRole", {"RoleName": f"{TOOLKIT}-node"})["Role"]
-    except AwsError:
-        return ""
-    return tag_values(role).get(STACK_TAG, "")
-
-
-def _set_up(case: Case) -> str:
+def _set_up(case: Case[Any]) -> str:
     return f"{SET_UP} --region {case.region}"
 
 
-def bucket(case: Case) -> Iterator[Verdict]:
+def bucket(case: Case[Any]) -> Iterator[Verdict]:
     check_bucket(case.aws, case.bucket, case.account)
     yield ok(case.bucket)
 
 
-def log_group(case: Case) -> Iterator[Verdict]:
-    yield ok(LOG_GROUP if log_group_exists(case.aws) else f"{LOG_GROUP}: the first job creates it")
-
-
-def schedule_group(case: Case) -> Iterator[Verdict]:
-    create = f"aws scheduler create-schedule-group --name {SCHEDULE_GROUP} --region {case.region}"
-    try:
-        state = case.aws.call("scheduler", "GetScheduleGroup", {"Name": SCHEDULE_GROUP})["State"]
-    except AwsError as error:
-        if error.aws_code != "ResourceNotFoundException":
-            raise
-        yield warning(f"no group {SCHEDULE_GROUP} for time limits; the first job creates it", create)
-        return
-    if state == "ACTIVE":
-        yield ok(SCHEDULE_GROUP)
-    else:
-        yield missing(f"the group {SCHEDULE_GROUP} is {state}, so no time limit can be set", f"wait, then {create}")
-
-
-def sweeper(case: Case) -> Iterator[Verdict]:
-    try:
-        state = case.aws.call("scheduler", "GetSchedule", {"Name": SWEEPER})["State"]
-    except AwsError as error:
-        if error.aws_code != "ResourceNotFoundException":
-            raise
-        yield warning(f"no schedule {SWEEPER}: nothing ends a node if its own timers fail", _set_up(case))
-        return
-    if state == "ENABLED":
-        yield ok(SWEEPER)
-    else:
-        yield warning(f"{SWEEPER} is {state}", _set_up(case))
-
-
-def budget(case: Case) -> Iterator[Verdict]:
+def budget(case: Case[Any]) -> Iterator[Verdict]:
     # Budgets are global: https://docs.aws.amazon.com/general/latest/gr/billing.html
     rows = case.aws.pages("budgets", "DescribeBudgets", "Budgets", {"AccountId": case.account})
     if rows:
@@ -101,28 +51,7 @@ def budget(case: Case) -> Iterator[Verdict]:
         yield warning("nobody is told what the account spends", f"{SET_UP} --monthly-usd 500 --email YOU@EXAMPLE.ORG")
 
 
-def left_on_ec2(case: Case) -> Iterator[Verdict]:
-    found = leaks.judge(find(case.aws), case.region, case.now)
-    leaking = [one for one in found if one.is_leak]
-    if leaking:
-        cost = usd(sum(one.usd_per_hour for one in leaking))
-        jobs = ", ".join(one.job for one in leaking[:3])
-        delete = f"python -m launch.ec2 leaks --delete --region {case.region}"
-        yield warning(f"resources of {len(leaking)} jobs are left ({jobs}): {cost} per hour", delete)
-    else:
-        yield ok(f"none; jobs within their time limit: {len(found)}")
-
-
-def left_on_sagemaker(case: Case) -> Iterator[Verdict]:
-    names = [job.name for job in training_jobs.costing(case.aws, case.now)]
-    if names:
-        stop = f"python -m launch.sagemaker status --region {case.region}"
-        yield warning(f"{len(names)} training jobs are billed now: {', '.join(names[:3])}", stop)
-    else:
-        yield ok("none")
-
-
-def keys(case: Case) -> Iterator[Verdict]:
+def keys(case: Case[Any]) -> Iterator[Verdict]:
     """The key of the bucket, where it is the user's own: nodes need leave to use it."""
     query = {"Bucket": case.bucket, "ExpectedBucketOwner": case.account}
     try:
@@ -142,43 +71,3 @@ def keys(case: Case) -> Iterator[Verdict]:
 def _own_key(rule: dict[str, dict[str, str]]) -> str:
     default = rule.get("ApplyServerSideEncryptionByDefault", {})
     return default.get("KMSMasterKeyID", "") if default.get("SSEAlgorithm", "").startswith("aws:kms") else ""
-
-
-def use_of_key(case: Case, key: str, what: str) -> Iterator[Verdict]:
-    """Whether a key of the user's can be used for `what`: of this account, enabled, allowed.  key: id, ARN or alias."""
-    remedy = "infra/account.md: what the key's policy must allow; or AWS's own key"
-    owner = key.split(":")[4] if key.startswith("arn:") else case.account
-    if owner != case.account:  # which lets nobody else describe it
-        yield missing(f"{what}: key {key} belongs to account {owner}", remedy)
-        return
-    described = case.aws.call("kms", "DescribeKey", {"KeyId": key})["KeyMetadata"]
-    if described.get("KeyManager") == "AWS":
-        yield ok(f"{what}: AWS's own key")
-    elif described.get("KeyState") != "Enabled":
-        yield missing(f"{what}: key {key} is {described.get('KeyState')}", f"aws kms enable-key --key-id {key}")
-    elif denied := permissions.denied(case, case.identity.principal, permissions.use_of(described["Arn"])):
-        text = f"{what}: unless the policy of your key {key} allows it, these credentials may not {', '.join(denied)}"
-        yield warning(text, remedy)
-    else:
-        yield ok(f"{what}: a key of your own, {key}, which these credentials may use")
-
-
-def spots_use_of_key(case: Case, key: str, what: str) -> Iterator[Verdict]:
-    """Spot nodes whose volumes have a key of the user's end at once unless spot's own role has a grant on it.
-
-    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/service-linked-roles-spot-instance-requests.html
-    """
-    if not case.ec2.options.spot or key.startswith("alias/aws/"):
-        return
-    described = case.aws.call("kms", "DescribeKey", {"KeyId": key})["KeyMetadata"]
-    if described.get("KeyManager") == "AWS":
-        return
-    role = f"arn:aws:iam::{case.account}:role/aws-service-role/spot.amazonaws.com/AWSServiceRoleForEC2Spot"
-    grants = case.aws.pages("kms", "ListGrants", "Grants", {"KeyId": described["Arn"]})
-    if any(grant.get("GranteePrincipal") == role for grant in grants):
-        yield ok(f"{what}: spot's role has a grant on the key")
-        return
-    operations = " ".join(GRANTED_TO_SPOT)
-    make = f"aws kms create-grant --region {case.region} --key-id {described['Arn']} --grantee-principal {role}"
-    text = f"{what}: AWSServiceRoleForEC2Spot has no grant on your key {key}; unless its policy allows it, nodes end"
-    yield warning(f"{text} at once", f"{make} --operations {operations}")

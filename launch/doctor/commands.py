@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -10,30 +11,24 @@ from urllib.request import urlopen
 from pydantic import BaseModel
 
 from launch.core.aws import Aws
+from launch.core.backend import Backend
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
+from launch.core.examination.case import POLICY, Case, Examination
+from launch.core.examination.findings import Finding, unknown
 from launch.core.job import Job
 from launch.core.terminal import say
 from launch.core.training.base import Training
 from launch.doctor import checks, identity, show
-from launch.doctor.case import Case
-from launch.doctor.findings import Finding, unknown
 from launch.doctor.options import DoctorOptions
-from launch.ec2 import checks as ec2
-from launch.ec2.resolved import Resolved as Ec2Resolved
-from launch.sagemaker import checks as sagemaker
 from trainer.contract import Exit
 from trainer.errors import TrainerError
 
-RESOLVE: dict[str, Callable[[Job[Any]], Ec2Resolved | sagemaker.Resolved]] = {
-    "ec2": ec2.resolve,
-    "sagemaker": sagemaker.resolve,
-}
 DOWNLOAD_TIMEOUT_S = 10
 
 
 def _connect(region: str | None) -> Aws:
-    return Aws(region, policy="doctor")
+    return Aws(region, policy=POLICY)
 
 
 def _read(url: str) -> bytes:
@@ -58,11 +53,26 @@ class Runtime:
     read: Callable[[str], bytes] = _read
 
 
-def job_of(backend: str, train: Training, where: BaseModel) -> Job[Any]:
-    """The job.  Raises SettingsError for one that no account can run."""
-    job = Job(train, where)
-    RESOLVE[backend](job)
-    return job
+@dataclass(frozen=True)
+class Subject:
+    """A job whose account is examined.  resolved: its choices, as its backend's examination resolves them."""
+
+    backend: Backend
+    examination: Examination
+    job: Job[Any]
+    resolved: Any
+
+
+def examination_of(backend: Backend) -> Examination:
+    """What the backend's jobs need of the account."""
+    examination: Examination = import_module(backend.examination).EXAMINATION
+    return examination
+
+
+def subject_of(backend: Backend, train: Training, where: BaseModel) -> Subject:
+    """Raises SettingsError for a job that no account can run."""
+    job, examination = Job(train, where), examination_of(backend)
+    return Subject(backend, examination, job, examination.resolve(job))
 
 
 @dataclass(frozen=True)
@@ -78,32 +88,27 @@ class Report:
         return Exit.AWS if any(one.verdict.state == "missing" for one in self.findings) else Exit.DONE
 
 
-def examine(job: Job[Any], options: DoctorOptions, runtime: Runtime) -> int:
+def examine(subject: Subject, options: DoctorOptions, runtime: Runtime) -> int:
     """Prints the findings, region by region; returns the exit code."""
-    reports = [_examine_in(region, job, options.backend, runtime) for region in _regions(job)]
+    regions = subject.examination.regions(subject.job.where)
+    reports = [_examine_in(region, subject, runtime) for region in regions]
     if options.format == "json":
-        runtime.say(show.as_json([_facts(report, options.backend) for report in reports]))
+        runtime.say(show.as_json([_facts(report, subject) for report in reports]))
     else:
         for report in reports:
-            runtime.say(show.as_text(report.findings, _title(job, options.backend, report)))
+            runtime.say(show.as_text(report.findings, _title(subject, report)))
     return max(report.code for report in reports)
 
 
-def _regions(job: Job[Any]) -> list[str | None]:
-    """Those that the job may run in; None for the configured one."""
-    given = job.where.region
-    return [given] if given is None or isinstance(given, str) else list(dict.fromkeys(given)) or [None]
-
-
-def _examine_in(region: str | None, job: Job[Any], backend: str, runtime: Runtime) -> Report:
+def _examine_in(region: str | None, subject: Subject, runtime: Runtime) -> Report:
     began = time.monotonic()
-    findings = _findings(job, backend, runtime.make_aws(region), runtime)
+    findings = _findings(subject, runtime.make_aws(region), runtime)
     return Report(region, findings, time.monotonic() - began)
 
 
-def _facts(report: Report, backend: str) -> dict[str, object]:
+def _facts(report: Report, subject: Subject) -> dict[str, object]:
     return {
-        "backend": backend,
+        "backend": subject.backend.name,
         "region": report.region,
         "seconds": round(report.seconds, 1),
         "summary": show.summary(report.findings),
@@ -111,18 +116,18 @@ def _facts(report: Report, backend: str) -> dict[str, object]:
     }
 
 
-def _title(job: Job[Any], backend: str, report: Report) -> str:
-    kinds = job.where.instance_type
-    machines = f"{job.where.nodes} x {kinds if isinstance(kinds, str) else ' or '.join(kinds)}"
+def _title(subject: Subject, report: Report) -> str:
+    machines = subject.examination.machines(subject.job.where)
     place = f" in {report.region}" if report.region else ""
-    return f"{machines} with launch.{backend}{place}: {len(report.findings)} findings in {report.seconds:.1f} s"
+    return f"{machines} with {subject.backend.module}{place}: {len(report.findings)} findings in {report.seconds:.1f} s"
 
 
-def _findings(job: Job[Any], backend: str, aws: Aws, runtime: Runtime) -> list[Finding]:
+def _findings(subject: Subject, aws: Aws, runtime: Runtime) -> list[Finding]:
     now = runtime.clock.utc()
     try:
         who = identity.identify(aws)
     except TrainerError as error:
         why = identity.not_identified(error, identity.skew_s(aws, now))
         return [Finding("credentials", why), Finding("everything else", unknown("not examined without credentials"))]
-    return list(checks.run(Case(aws, job, RESOLVE[backend](job), who, now, runtime.read)))
+    case = Case(subject.examination, aws, subject.job, subject.resolved, who, now, runtime.read)
+    return list(checks.run(case))

@@ -3,12 +3,13 @@
 import re
 from collections.abc import Iterator
 from datetime import datetime
+from typing import Any
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
+from launch.core.examination.case import Case, Identity
+from launch.core.examination.findings import Verdict, missing, ok, warning
 from launch.core.regions import check_region
-from launch.doctor.case import Case, Identity
-from launch.doctor.findings import Verdict, missing, ok, warning
 from trainer.errors import SettingsError, TrainerError
 from trainer.settings.registry import did_you_mean
 
@@ -58,7 +59,7 @@ def skew_s(aws: Aws, now: datetime) -> float | None:
     return None if aws.answered_at is None else (now - aws.answered_at).total_seconds()
 
 
-def credentials(case: Case) -> Iterator[Verdict]:
+def credentials(case: Case[Any]) -> Iterator[Verdict]:
     identity = case.identity
     if identity.is_root:
         yield warning(
@@ -69,7 +70,7 @@ def credentials(case: Case) -> Iterator[Verdict]:
         yield ok(f"{identity.principal} in {case.region}")
 
 
-def clock(case: Case) -> Iterator[Verdict]:
+def clock(case: Case[Any]) -> Iterator[Verdict]:
     skew = skew_s(case.aws, case.now)
     if skew is None:
         return

@@ -4,8 +4,8 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from launch.core.examination.findings import Finding, State
 from launch.core.tables import table
-from launch.doctor.findings import Finding, State
 
 STATES: tuple[State, ...] = ("missing", "warning", "unknown", "ok")
 

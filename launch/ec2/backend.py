@@ -48,6 +48,6 @@ BACKEND = Backend(
     machine=machine,
     defaults=DEFAULTS,
     is_billed=True,
-    is_examined=True,
+    examination="launch.ec2.examination",
     scene="launch.rehearse.stage.ec2:opened",
 )

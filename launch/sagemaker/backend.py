@@ -55,6 +55,6 @@ BACKEND = Backend(
     machine=_machine,
     defaults={"dataset": "cifar10", "model": "resnet18", "batch_size": 256, "progress": False},
     is_billed=True,
-    is_examined=True,
+    examination="launch.sagemaker.examination",
     scene="launch.rehearse.stage.sagemaker:opened",
 )

@@ -1,18 +1,18 @@
-"""python -m launch.doctor: what it prints, asks and may; and its table of checks."""
+"""python -m launch.doctor: what it prints, asks and may."""
 
 import re
 from collections.abc import Iterator
 
 import pytest
 
-from launch.core.backend import all_with
-from launch.core.names import bucket_of
-from launch.doctor import checks, data, image, permissions, time_limit
+from launch.core.backend import find
+from launch.core.examination.case import Examination
+from launch.doctor import checks
 from launch.doctor.__main__ import main
-from launch.doctor.options import BACKENDS
-from launch.doctor.permissions import Right
-from launch.rehearse.aws.iam.policies import Need, allows, policy
-from tests.launch.doctor.account import EXT4, Patient
+from launch.doctor.commands import examination_of
+from launch.doctor.options import EXAMINED
+from launch.ec2.examination import EXAMINATION
+from tests.launch.doctor.account import Patient
 from tests.launch.ec2.terminal import Terminal
 from tests.launch.privilege.enforced import enforced
 
@@ -30,7 +30,7 @@ def test_a_sound_account_lacks_nothing(patient: Patient) -> None:
     found = patient.examine()
 
     assert {name: row["state"] for name, row in found.items() if row["state"] != "ok"} == {}
-    assert {check.name for check in checks.CHECKS if "ec2" in check.needed_by} - found.keys() == {
+    assert {check.name for check in checks.of(EXAMINATION)} - found.keys() == {
         "spot role", "reservation", "data in S3",  # which this job does not use
     }  # fmt: skip
 
@@ -86,72 +86,4 @@ def test_a_launch_that_aws_refuses_recommends_it(capsys: pytest.CaptureFixture[s
 
 
 def test_every_backend_that_says_so_is_examined() -> None:
-    assert tuple(all_with(lambda backend: backend.is_examined)) == BACKENDS
-
-
-# ---- parts
-
-
-def test_what_it_simulates_is_what_the_policies_grant() -> None:
-    """So the table of rights and infra/iam say the same."""
-    tables = {"launcher": [*permissions.LAUNCHER_ON_EC2, *permissions.LAUNCHER_ON_SAGEMAKER],
-              "node": permissions.NODE, "sagemaker": permissions.TRAINING_JOB,
-              "scheduler": time_limit.RIGHTS}  # fmt: skip
-    denied = [
-        f"{file}: {need}" for file, rights in tables.items() for right in rights for need in needs(right)
-        if not allows([policy(file)], need)
-    ]  # fmt: skip
-    assert denied == []
-
-
-def needs(right: Right) -> Iterator[Need]:
-    names = {"ACCOUNT": "1", "REGION": "us-east-1", "BUCKET": bucket_of("1", "us-east-1"), "JOB": "doctor",
-             "USER_ID": "AIDAME",
-             "NODE_ROLE": "aws-ddp-toolkit-node", "SCHEDULER_ROLE": "aws-ddp-toolkit-scheduler",
-             "JOB_ROLE": "aws-ddp-toolkit-sagemaker"}  # fmt: skip
-    context = {"aws:PrincipalAccount": "1"}
-    context |= {key: value.format_map(names) for key, value in right.context.items()}
-    for action in right.actions:
-        yield from (Need(action, resource.format_map(names), context) for resource in right.resources)
-
-
-@pytest.mark.parametrize(
-    ("config", "platform", "cuda"),
-    [
-        ({"os": "linux", "architecture": "amd64", "config": {"Env": ["CUDA_VERSION=12.9.1"]}}, "linux/amd64", (12, 9)),
-        (
-            {"architecture": "arm64", "config": {"Labels": {
-                "org.opencontainers.image.base.name": "x/pytorch-training:2.10.0-gpu-py313-cu130-ubuntu22.04-sagemaker"
-            }}},
-            "linux/arm64", (13, 0),
-        ),
-        (
-            {"os": "linux", "architecture": "amd64", "config": {"Labels": {
-                "org.opencontainers.image.base.name": "pytorch/pytorch:2.9.0-cuda13.0-cudnn9-runtime"
-            }}},
-            "linux/amd64", (13, 0),
-        ),
-        ({"os": "linux", "architecture": "amd64", "config": None}, "linux/amd64", None),
-    ],
-)  # fmt: skip
-def test_an_image_says_its_platform_and_cuda(config: dict[str, object], platform: str, cuda: object) -> None:
-    content = image.content_of(config)
-    assert (content.platform, content.cuda) == (platform, cuda)
-
-
-@pytest.mark.parametrize(
-    ("block", "kind"),
-    [
-        (EXT4, "ext4"),
-        (b"XFSB" + bytes(2000), "xfs"),
-        (bytes(510) + b"\x55\xaaEFI PART" + bytes(1000), "gpt"),
-        (bytes(510) + b"\x55\xaa" + bytes(1000), "mbr"),
-        (bytes(2000), ""),
-        (b"", ""),
-    ],
-)
-def test_a_file_system_is_known_by_its_magic_number(block: bytes, kind: str) -> None:
-    assert data.kind_of(block) == kind
-
-
-# ---- SageMaker
+    assert all(isinstance(examination_of(find(name)), Examination) for name in EXAMINED)

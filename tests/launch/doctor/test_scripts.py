@@ -8,8 +8,8 @@ from moto.iam.models import iam_backends
 
 from launch.rehearse.aws.iam.policies import policy
 from tests.launch.doctor.account import Patient, only
-from tests.launch.doctor.test_training_jobs import ROLE, Ward
 from tests.launch.sagemaker.account import SageMakerAccount
+from tests.launch.sagemaker.examination.test_training_jobs import ROLE, Ward
 
 SOURCES = "arn:aws:s3:::aws-ddp-toolkit-*/scripts/*"
 UPDATE = "python -m launch.infra up"

@@ -1,4 +1,4 @@
-"""Roles: that they exist, and that the service that uses each may assume it."""
+"""Roles: whether they exist, and whether the service that uses each may assume it."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,64 +7,14 @@ from importlib.resources import files
 from typing import Any
 
 from launch.core.errors import AwsError
+from launch.core.examination.case import Case
+from launch.core.examination.findings import Verdict, missing, ok
 from launch.core.lookup import SET_UP
 from launch.core.lookup import missing as with_remedy
-from launch.doctor.case import Case
-from launch.doctor.findings import Verdict, missing, ok
-from launch.sagemaker import lookup as on_sagemaker
-
-SPOT_ROLE = "AWSServiceRoleForEC2Spot"
-MAKE_SPOT_ROLE = "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
 
 
-def node(case: Case) -> Iterator[Verdict]:
-    """The instance profile has a role, which EC2 may assume."""
-    name = case.ec2.options.instance_profile
-    try:
-        profile = case.aws.call("iam", "GetInstanceProfile", {"InstanceProfileName": name})["InstanceProfile"]
-    except AwsError as error:
-        raise with_remedy(error, f"instance profile {name}", "--instance-profile") from error
-    if not profile["Roles"]:
-        yield missing(f"instance profile {name} has no role", SET_UP)
-    for role in profile["Roles"]:
-        yield _trusting(case, role, ["ec2.amazonaws.com"], "node-trust")
-
-
-def scheduler(case: Case) -> Iterator[Verdict]:
-    """EventBridge starts the time limit in this role, whose trust is the sweeper's, too."""
-    name = case.ec2.options.scheduler_role
-    yield _trusting(case, _role(case, name, "--scheduler-role"),
-                    ["scheduler.amazonaws.com", "ssm.amazonaws.com"], "scheduler-trust")  # fmt: skip
-
-
-def sagemaker(case: Case) -> Iterator[Verdict]:
-    role = _role(case, role_of_jobs(case), "--role")
-    yield _trusting(case, role, ["sagemaker.amazonaws.com"], "sagemaker-trust")
-
-
-def role_of_jobs(case: Case) -> str:
-    """The name of the role that a training job would have."""
-    return (case.sagemaker.options.role or on_sagemaker.ROLE).rpartition("/")[2]
-
-
-def spot(case: Case) -> Iterator[Verdict]:
-    """EC2 makes this role for the first request for spot capacity, which few users may: so a launch would fail.
-
-    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/service-linked-roles-spot-instance-requests.html
-    """
-    if not case.ec2.options.spot:
-        return
-    try:
-        case.aws.call("iam", "GetRole", {"RoleName": SPOT_ROLE})
-    except AwsError as error:
-        if error.aws_code != "NoSuchEntity":
-            raise
-        yield missing("the account has never used spot capacity", MAKE_SPOT_ROLE)
-        return
-    yield ok(SPOT_ROLE)
-
-
-def _role(case: Case, name: str, option: str) -> Mapping[str, Any]:
+def find(case: Case[Any], name: str, option: str) -> Mapping[str, Any]:
+    """The role, as IAM describes it.  Raises AwsError, which names the `option` that gives another."""
     try:
         role: Mapping[str, Any] = case.aws.call("iam", "GetRole", {"RoleName": name})["Role"]
     except AwsError as error:
@@ -72,8 +22,8 @@ def _role(case: Case, name: str, option: str) -> Mapping[str, Any]:
     return role
 
 
-def _trusting(case: Case, role: Mapping[str, Any], services: Sequence[str], file: str) -> Verdict:
-    """Whether `services` may assume the role."""
+def trusting(case: Case[Any], role: Mapping[str, Any], services: Sequence[str], file: str) -> Verdict:
+    """Whether `services` may assume the role.  file: of infra/iam, the policy that lets them."""
     name, trusted = role["RoleName"], set(_trusted(role["AssumeRolePolicyDocument"], case.account))
     distrusted = [service for service in services if service not in trusted]
     if not distrusted:

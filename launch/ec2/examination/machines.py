@@ -1,4 +1,4 @@
-"""Quotas, offerings, AMI and reservation: whether EC2, or SageMaker, can give the job its machines."""
+"""Quotas, offerings, reservation, AMI and container: whether EC2 can give the job its machines."""
 
 import re
 from collections.abc import Iterator
@@ -6,27 +6,28 @@ from collections.abc import Iterator
 from launch.core import pricelist
 from launch.core.catalog import Instance
 from launch.core.errors import AwsError
+from launch.core.examination.findings import Verdict, missing, ok, split, warning
+from launch.core.examination.image import PUSH, examined
 from launch.core.instance.quotas import Quota, quota_of
-from launch.doctor.case import Case
-from launch.doctor.findings import Verdict, missing, ok, split, warning
 from launch.ec2 import lookup
-from launch.sagemaker import lookup as on_sagemaker
+from launch.ec2.examination import shared
+from launch.ec2.examination.shared import Ec2Case
 
 OTHER_PLACE = "another --instance-type, --zones or --region"
 
 
-def quotas_of_ec2(case: Case) -> Iterator[Verdict]:
-    if case.ec2.options.capacity_block:
+def quotas(case: Ec2Case) -> Iterator[Verdict]:
+    if case.resolved.options.capacity_block:
         return  # has none
-    found = lookup.find_quotas(case.aws, case.ec2)
-    for instance in case.instances:
-        family = quota_of(instance, case.ec2.options.spot)
+    found = lookup.find_quotas(case.aws, case.resolved)
+    for instance in case.resolved.instances:
+        family = quota_of(instance, case.resolved.options.spot)
         yield _room(case, instance, family.code, found[family.name])
 
 
-def _room(case: Case, instance: Instance, code: str, quota: Quota) -> Verdict:
-    needed = case.ec2.options.nodes * instance.vcpus
-    text = f"{quota.name}: {needed} vCPUs for {case.ec2.options.nodes} x {instance.name}, {quota.running} in use"
+def _room(case: Ec2Case, instance: Instance, code: str, quota: Quota) -> Verdict:
+    needed = case.resolved.options.nodes * instance.vcpus
+    text = f"{quota.name}: {needed} vCPUs for {case.resolved.options.nodes} x {instance.name}, {quota.running} in use"
     if needed + quota.running <= quota.limit:
         return ok(f"{text}, of {quota.limit:g}")
     return missing(f"{text}, and the quota is {quota.limit:g}", _ask("ec2", code, needed + quota.running, case.region))
@@ -39,22 +40,9 @@ def _ask(service: str, code: str, value: float, region: str) -> str:
     )
 
 
-def quotas_of_sagemaker(case: Case) -> Iterator[Verdict]:
-    for quota in on_sagemaker.find_quotas(case.aws, case.sagemaker, case.now):
-        used = "" if quota.unit == "seconds" else f", {'?' if quota.running is None else quota.running} in use"
-        unit = " s" if quota.unit == "seconds" else ""
-        text = f"{quota.name}: {quota.needed:,}{unit} for the job{used}"
-        if not quota.is_exceeded:
-            yield ok(f"{text}, of {quota.limit:,.0f}{unit}")
-        else:
-            listed = f"aws service-quotas list-service-quotas --service-code sagemaker --region {case.region}"
-            mend = f"ask for more: its code is in {listed}; or lower {quota.lower}"
-            yield missing(f"{text}, and the quota is {quota.limit:,.0f}{unit}", mend)
-
-
-def offerings(case: Case) -> Iterator[Verdict]:
-    zones = {subnet.zone for subnet in case.subnets}
-    found = lookup.offered_zones(case.aws, [instance.name for instance in case.instances])
+def offerings(case: Ec2Case) -> Iterator[Verdict]:
+    zones = {subnet.zone for subnet in shared.subnets(case)}
+    found = lookup.offered_zones(case.aws, [instance.name for instance in case.resolved.instances])
     for name, offered in found.items():
         if offered & zones:
             yield ok(f"{name} in {', '.join(sorted(offered & zones))}")
@@ -65,9 +53,9 @@ def offerings(case: Case) -> Iterator[Verdict]:
             yield missing(f"{name} is not offered in {case.region}", OTHER_PLACE)
 
 
-def prices(case: Case) -> Iterator[Verdict]:
+def prices(case: Ec2Case) -> Iterator[Verdict]:
     """Without the region's prices a job with a limit in USD is refused."""
-    names, limit = [instance.name for instance in case.instances], case.ec2.options.max_usd
+    names, limit = [instance.name for instance in case.resolved.instances], case.resolved.options.max_usd
     try:
         found = pricelist.look_up(case.aws, names, case.now, None)
     except AwsError as error:
@@ -77,12 +65,12 @@ def prices(case: Case) -> Iterator[Verdict]:
     yield ok(found.source)
 
 
-def reservation(case: Case) -> Iterator[Verdict]:
-    options = case.ec2.options
+def reservation(case: Ec2Case) -> Iterator[Verdict]:
+    options = case.resolved.options
     found = lookup.find_reservation(case.aws, options.capacity_reservation or options.capacity_block)
     if found is None:
         return
-    if found.instance_type != case.instances[0].name:
+    if found.instance_type != case.resolved.instances[0].name:
         yield missing(f"{found.id} is of {found.instance_type}", f"--instance-type {found.instance_type}")
     elif found.free < options.nodes:
         yield missing(f"{found.id} has {found.free} instances free, and the job needs {options.nodes}",
@@ -91,8 +79,8 @@ def reservation(case: Case) -> Iterator[Verdict]:
         yield ok(f"{found.id}: {found.free} instances free in {found.zone}")
 
 
-def ami(case: Case) -> Iterator[Verdict]:
-    found, root_gb = case.ami, case.ec2.options.root_gb
+def ami(case: Ec2Case) -> Iterator[Verdict]:
+    found, root_gb = shared.ami(case), case.resolved.options.root_gb
     (row,) = case.aws.call("ec2", "DescribeImages", {"ImageIds": [found.id]})["Images"]
     name, state, processor = row.get("Name", ""), row.get("State", "available"), row.get("Architecture", "x86_64")
     if state != "available":
@@ -101,7 +89,7 @@ def ami(case: Case) -> Iterator[Verdict]:
         yield missing(f"{found.id} is for {processor}; the types in the catalog are x86_64", "another --ami, or none")
     elif found.gib > root_gb:
         yield missing(f"{found.id} needs {found.gib} GiB and the root volume has {root_gb}", f"--root-gb {found.gib}")
-    elif case.instances[0].is_gpu and not _is_for_gpus(name):
+    elif case.resolved.instances[0].is_gpu and not _is_for_gpus(name):
         mend = "leave --ami out; or see to it that the AMI has NVIDIA's driver and container toolkit, docker and aws"
         yield warning(f"{found.id} ({name or 'without a name'}) names no NVIDIA driver", mend)
     else:
@@ -110,3 +98,7 @@ def ami(case: Case) -> Iterator[Verdict]:
 
 def _is_for_gpus(name: str) -> bool:
     return re.search(r"nvidia|gpu|cuda|deep learning", name, re.IGNORECASE) is not None
+
+
+def image(case: Ec2Case) -> Iterator[Verdict]:
+    yield from examined(case, shared.image(case), case.resolved.instances[0], PUSH)

@@ -13,6 +13,8 @@ from launch.core.aws import Aws
 from launch.doctor.__main__ import main
 from launch.doctor.commands import Runtime
 from launch.rehearse.aws.iam.policies import policy
+from launch.sagemaker.examination import permissions
+from tests.launch.core.examination.rights import ungranted
 from tests.launch.sagemaker.account import SageMakerAccount
 
 ROLE = "aws-ddp-toolkit-sagemaker"
@@ -169,3 +171,9 @@ def test_an_image_that_has_everything_needs_no_index(ward: Ward) -> None:
 
     said = [row["text"] for row in found if row["check"] == "VPC" and row["state"] == "ok"]
     assert any("so the image must have" in text for text in said), found
+
+
+def test_what_is_simulated_is_what_the_policies_grant() -> None:
+    """So the tables of rights and infra/iam say the same."""
+    assert ungranted("launcher", permissions.LAUNCHER) == []
+    assert ungranted("sagemaker", permissions.TRAINING_JOB) == []

@@ -1,25 +1,25 @@
-"""What only a training job on SageMaker needs: its VPC, and the data of its channels."""
+"""Where a training job runs and what it reads: its VPC, and the data of its channels."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from launch.core.errors import AwsError
+from launch.core.examination.findings import Verdict, missing, ok, unknown
 from launch.core.instance.subnets import find_subnets
 from launch.core.s3 import parse_s3
-from launch.doctor.case import Case
-from launch.doctor.findings import Verdict, missing, ok, unknown
 from launch.sagemaker import images, packages
 from launch.sagemaker.channels import Channel
+from launch.sagemaker.examination.shared import TrainingCase
 
 OWN_NETWORK = "a --subnet and a --security-group of one VPC, or neither"
 
 
-def vpc(case: Case) -> Iterator[Verdict]:
+def vpc(case: TrainingCase) -> Iterator[Verdict]:
     """The subnets and security groups are of one VPC, and several instances may talk within one of the groups.
 
     https://docs.aws.amazon.com/sagemaker/latest/dg/train-vpc.html
     """
-    options = case.sagemaker.options
+    options = case.resolved.options
     if not options.subnet:
         return
     subnets = find_subnets(case.aws, tuple(options.subnet), ())
@@ -28,9 +28,9 @@ def vpc(case: Case) -> Iterator[Verdict]:
     yield from _way_out(case, [subnet.id for subnet in subnets], subnets[0].vpc)
 
 
-def _groups(case: Case, groups: Sequence[Mapping[str, Any]], vpc_id: str) -> Verdict | None:
+def _groups(case: TrainingCase, groups: Sequence[Mapping[str, Any]], vpc_id: str) -> Verdict | None:
     """What the security groups lack; None if nothing."""
-    nodes, first = case.sagemaker.options.nodes, groups[0]["GroupId"]
+    nodes, first = case.resolved.options.nodes, groups[0]["GroupId"]
     strangers = [group["GroupId"] for group in groups if group["VpcId"] != vpc_id]
     if strangers:
         return missing(f"{', '.join(strangers)} is not in {vpc_id}, as the subnets are", OWN_NETWORK)
@@ -39,7 +39,7 @@ def _groups(case: Case, groups: Sequence[Mapping[str, Any]], vpc_id: str) -> Ver
     if not any(map(_is_open_within, groups)):
         allow = f"aws ec2 authorize-security-group-ingress --group-id {first} --protocol all --source-group {first}"
         return missing(f"no security group lets {nodes} instances talk to each other", allow)
-    if any(one.efa for one in case.instances) and not any(map(_is_open_outwards, groups)):
+    if any(one.efa for one in case.resolved.instances) and not any(map(_is_open_outwards, groups)):
         rule = f'"IpProtocol=-1,UserIdGroupPairs=[{{GroupId={first}}}]"'
         allow = f"aws ec2 authorize-security-group-egress --group-id {first} --ip-permissions {rule}"
         return missing("no security group lets all traffic out to itself, which EFA takes", allow)
@@ -67,7 +67,7 @@ def _names_itself(group: Mapping[str, Any], rules: str) -> bool:
     )
 
 
-def _way_out(case: Case, subnets: Sequence[str], vpc_id: str) -> Iterator[Verdict]:
+def _way_out(case: TrainingCase, subnets: Sequence[str], vpc_id: str) -> Iterator[Verdict]:
     """A training job's interfaces have no public address: S3 takes a NAT gateway or an endpoint, and pip a gateway."""
     of_vpc = {"Filters": [{"Name": "vpc-id", "Values": [vpc_id]}]}
     endpoints = case.aws.pages("ec2", "DescribeVpcEndpoints", "VpcEndpoints", of_vpc)
@@ -87,10 +87,10 @@ def _way_out(case: Case, subnets: Sequence[str], vpc_id: str) -> Iterator[Verdic
         yield ok("NAT gateways")
 
 
-def _without_internet(case: Case, subnets: str) -> Iterator[Verdict]:
+def _without_internet(case: TrainingCase, subnets: str) -> Iterator[Verdict]:
     """pip has no index there, so the image must have what the trainer needs, as launch.image's own has."""
-    options = case.sagemaker.options
-    image = images.choose(options, case.instances, case.region)
+    options = case.resolved.options
+    image = images.choose(options, case.resolved.instances, case.region)
     needed = packages.named(options, image, case.job.train)
     if needed and image.known:
         yield missing(
@@ -134,9 +134,9 @@ def _has_nat(table: Mapping[str, Any]) -> bool:
     )
 
 
-def channels(case: Case) -> Iterator[Verdict]:
+def channels(case: TrainingCase) -> Iterator[Verdict]:
     """Each channel in S3 has something in it; file systems can be asked about only from within their VPC."""
-    for channel in case.sagemaker.channels:
+    for channel in case.resolved.channels:
         yield (
             _in_s3(case, channel)
             if channel.kind == "s3"
@@ -144,7 +144,7 @@ def channels(case: Case) -> Iterator[Verdict]:
         )
 
 
-def _in_s3(case: Case, channel: Channel) -> Verdict:
+def _in_s3(case: TrainingCase, channel: Channel) -> Verdict:
     place = parse_s3(channel.place)
     assert place is not None
     bucket, prefix = place.bucket, place.key

@@ -2,31 +2,34 @@
 
 from collections.abc import Iterator
 
+from launch.core.examination.findings import Verdict, missing, ok, warning
+from launch.core.examination.keys import use_of_key
 from launch.core.s3 import parse_s3
-from launch.doctor.account import spots_use_of_key, use_of_key
-from launch.doctor.case import Case
-from launch.doctor.findings import Verdict, missing, ok, warning
+from launch.ec2.examination import shared
+from launch.ec2.examination.shared import Ec2Case
 
 PUBLISH = "python -m launch.data publish FOLDER --name NAME (infra/data.md); or --data-s3 s3://BUCKET/FOLDER"
 
+GRANTED_TO_SPOT = ("Decrypt", "Encrypt", "GenerateDataKey", "GenerateDataKeyWithoutPlaintext", "CreateGrant",
+                   "DescribeKey", "ReEncryptFrom", "ReEncryptTo")  # fmt: skip
 # Name -> where in a volume its magic number is, and that.  ext4: Documentation/filesystems/ext4/super.rst; XFS: xfs_sb;
 # a partition table begins with GPT's own magic in the second sector, or ends the first one with 55 AA.
 _MAGIC = {"ext4": (1080, b"\x53\xef"), "xfs": (0, b"XFSB"), "gpt": (512, b"EFI PART"), "mbr": (510, b"\x55\xaa")}
 
 
-def snapshot(case: Case) -> Iterator[Verdict]:
+def snapshot(case: Ec2Case) -> Iterator[Verdict]:
     """State and size; launch.ec2 finds it by its tag."""
-    found = case.snapshot
+    found = shared.snapshot(case)
     if found is not None:
         yield ok(f"{found.id}, {found.gib} GiB, for --dataset {case.job.train.dataset}")
 
 
-def file_system(case: Case) -> Iterator[Verdict]:
+def file_system(case: Ec2Case) -> Iterator[Verdict]:
     """The file system in the first block, which boot.sh must be able to mount.
 
     https://docs.aws.amazon.com/ebs/latest/userguide/ebs-accessing-snapshot.html: 0.003 USD per thousand blocks read.
     """
-    found = case.snapshot
+    found = shared.snapshot(case)
     if found is None:
         return
     listed = {"SnapshotId": found.id, "StartingBlockIndex": 0, "MaxResults": 100}
@@ -53,9 +56,9 @@ def kind_of(block: bytes) -> str:
     return next((name for name, (at, magic) in _MAGIC.items() if block[at : at + len(magic)] == magic), "")
 
 
-def in_s3(case: Case) -> Iterator[Verdict]:
+def in_s3(case: Ec2Case) -> Iterator[Verdict]:
     """Whether there is something under --data-s3."""
-    place = parse_s3(case.ec2.options.data_s3) if case.ec2.options.data_s3 else None
+    place = parse_s3(case.resolved.options.data_s3) if case.resolved.options.data_s3 else None
     if place is None:
         return
     bucket, prefix = place.bucket, place.key
@@ -66,7 +69,7 @@ def in_s3(case: Case) -> Iterator[Verdict]:
         yield missing(f"nothing is under s3://{bucket}/{prefix}", f"aws s3 sync FOLDER s3://{bucket}/{prefix}")
 
 
-def default_key(case: Case) -> Iterator[Verdict]:
+def default_key(case: Ec2Case) -> Iterator[Verdict]:
     """The key of new volumes: the launcher's credentials need leave to use it, or nodes end as soon as they start.
 
     https://docs.aws.amazon.com/ebs/latest/userguide/ebs-encryption-requirements.html
@@ -76,12 +79,12 @@ def default_key(case: Case) -> Iterator[Verdict]:
         yield ok("new volumes: AWS's own key")
     else:
         yield from use_of_key(case, key, "new volumes")
-        yield from spots_use_of_key(case, key, "new volumes")
+        yield from _spots_use_of_key(case, key, "new volumes")
 
 
-def snapshots_key(case: Case) -> Iterator[Verdict]:
+def snapshots_key(case: Ec2Case) -> Iterator[Verdict]:
     """The key of the snapshot, where it is encrypted with one of another account."""
-    found = case.snapshot
+    found = shared.snapshot(case)
     if found is None:
         return
     (row,) = case.aws.pages("ec2", "DescribeSnapshots", "Snapshots", {"SnapshotIds": [found.id]})
@@ -90,4 +93,25 @@ def snapshots_key(case: Case) -> Iterator[Verdict]:
         yield ok(f"{found.id} is not encrypted; volumes made from it are")
         return
     yield from use_of_key(case, key, found.id)
-    yield from spots_use_of_key(case, key, found.id)
+    yield from _spots_use_of_key(case, key, found.id)
+
+
+def _spots_use_of_key(case: Ec2Case, key: str, what: str) -> Iterator[Verdict]:
+    """Spot nodes whose volumes have a key of the user's end at once unless spot's own role has a grant on it.
+
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/service-linked-roles-spot-instance-requests.html
+    """
+    if not case.resolved.options.spot or key.startswith("alias/aws/"):
+        return
+    described = case.aws.call("kms", "DescribeKey", {"KeyId": key})["KeyMetadata"]
+    if described.get("KeyManager") == "AWS":
+        return
+    role = f"arn:aws:iam::{case.account}:role/aws-service-role/spot.amazonaws.com/AWSServiceRoleForEC2Spot"
+    grants = case.aws.pages("kms", "ListGrants", "Grants", {"KeyId": described["Arn"]})
+    if any(grant.get("GranteePrincipal") == role for grant in grants):
+        yield ok(f"{what}: spot's role has a grant on the key")
+        return
+    operations = " ".join(GRANTED_TO_SPOT)
+    make = f"aws kms create-grant --region {case.region} --key-id {described['Arn']} --grantee-principal {role}"
+    text = f"{what}: AWSServiceRoleForEC2Spot has no grant on your key {key}; unless its policy allows it, nodes end"
+    yield warning(f"{text} at once", f"{make} --operations {operations}")

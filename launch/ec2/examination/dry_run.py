@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from launch.core.errors import AwsError
+from launch.core.examination.findings import Verdict, missing, ok, split, unknown
 from launch.core.refusals import DENIED
 from launch.core.steps import FromAnswer, Request
-from launch.doctor.case import Case
-from launch.doctor.findings import Verdict, missing, ok, split, unknown
 from launch.ec2 import machines, requests
+from launch.ec2.examination import shared
+from launch.ec2.examination.shared import Ec2Case
 from launch.ec2.filling import filling
 from launch.ec2.requests import Cluster
 
@@ -30,15 +31,15 @@ class Trial:
     lacks_group: bool = False
 
 
-def dry_run(case: Case) -> Iterator[Verdict]:
-    cluster = case.cluster(case.facts)
+def dry_run(case: Ec2Case) -> Iterator[Verdict]:
+    cluster = shared.cluster(case, shared.facts(case))
     for trial in trials(case, cluster):
         yield _tried(case, trial)
 
 
-def trials(case: Case, cluster: Cluster) -> Iterator[Trial]:
+def trials(case: Ec2Case, cluster: Cluster) -> Iterator[Trial]:
     """The requests of a launch that make something."""
-    subnet, instance, options = case.subnets[0], case.instances[0], cluster.resolved.options
+    subnet, instance, options = shared.subnets(case)[0], case.resolved.instances[0], cluster.resolved.options
     if options.security_group is None:
         yield Trial(requests.security_group(cluster, subnet.vpc)[0])
     if machines.is_placed(cluster.resolved):
@@ -62,7 +63,7 @@ def _without_groups(interface: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in interface.items() if name != "Groups"}
 
 
-def _tried(case: Case, trial: Trial) -> Verdict:
+def _tried(case: Ec2Case, trial: Trial) -> Verdict:
     request = trial.request
     try:
         case.aws.call(request.service, request.operation, {**request.params, "DryRun": True})

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 
 from launch.core.errors import AwsError
+from launch.core.examination.findings import Verdict, ok, warning
+from launch.core.examination.permissions import denied
+from launch.core.examination.rights import ROLE, Right
+from launch.core.examination.stack import home
 from launch.core.instance.limits import GRACE_MINUTES
 from launch.core.lookup import SET_UP
 from launch.core.names import SWEEPER_DOCUMENT, TOOLKIT
-from launch.doctor.account import home
-from launch.doctor.case import Case
-from launch.doctor.findings import Verdict, ok, warning
-from launch.doctor.permissions import ROLE, Right, denied
+from launch.ec2.examination.shared import Ec2Case
 
 # What a schedule asks for in its role's name.
 RIGHTS = [
@@ -19,9 +20,9 @@ RIGHTS = [
 OLDER = "so time limits end nothing, and only the nodes' own timers do: the stack is older than this version"
 
 
-def role(case: Case) -> Iterator[Verdict]:
+def role(case: Ec2Case) -> Iterator[Verdict]:
     """Its role may start the sweeper, which that of an earlier version's stack may not."""
-    name = case.ec2.options.scheduler_role
+    name = case.resolved.options.scheduler_role
     principal = f"arn:aws:iam::{case.account}:role/{name}"
     if lacking := [action for right in RIGHTS for action in denied(case, principal, right)]:
         yield warning(f"{name} may not {', '.join(lacking)}, {OLDER}", f"{SET_UP} --region {home(case) or case.region}")
@@ -29,7 +30,7 @@ def role(case: Case) -> Iterator[Verdict]:
         yield ok(f"{name} may start {SWEEPER_DOCUMENT}")
 
 
-def document(case: Case) -> Iterator[Verdict]:
+def document(case: Ec2Case) -> Iterator[Verdict]:
     """The sweeper's document is there, and takes what a time limit passes it; AWS refuses unknown parameters."""
     mend = f"{SET_UP} --region {case.region}"
     try:

@@ -9,10 +9,9 @@ from typing import Any
 from launch.core.aws import Aws
 from launch.core.catalog import Instance
 from launch.core.errors import AwsError
+from launch.core.examination.case import POLICY, Case
+from launch.core.examination.findings import Verdict, missing, ok, unknown
 from launch.core.registry import NOT_FOUND, PLACE, image_at
-from launch.doctor.case import Case
-from launch.doctor.findings import Verdict, missing, ok, unknown, warning
-from launch.sagemaker import images
 
 PLATFORM = "linux/amd64"  # of every instance type in the catalog
 PUSH = "python -m launch.image push"
@@ -40,21 +39,8 @@ class Content:
     cuda: tuple[int, int] | None
 
 
-def on_ec2(case: Case) -> Iterator[Verdict]:
-    yield from _examined(case, case.image, PUSH)
-
-
-def on_sagemaker(case: Case) -> Iterator[Verdict]:
-    image = images.choose(case.sagemaker.options, case.instances, case.region)
-    if not image.known:
-        yield from _examined(case, image.uri, f"{PUSH} --target sagemaker")
-    elif image.patched_until is not None and image.patched_until < case.now.date():
-        yield warning(f"{image.uri}: AWS has not patched it since {image.patched_until}", "another --image")
-    else:
-        yield ok(f"AWS's own, with kernels for {case.instances[0].gpu_model or 'CPUs'}: {image.uri.rpartition('/')[2]}")
-
-
-def _examined(case: Case, uri: str, remedy: str) -> Iterator[Verdict]:
+def examined(case: Case[Any], uri: str, instance: Instance, remedy: str) -> Iterator[Verdict]:
+    """Whether the image at `uri` can run on the type.  remedy: how to push one that can."""
     place = PLACE.fullmatch(uri)
     if place is None:
         yield unknown(f"{uri} is in no registry of AWS's, so what it contains is not looked up")
@@ -63,7 +49,7 @@ def _examined(case: Case, uri: str, remedy: str) -> Iterator[Verdict]:
     if content is None:
         yield missing(f"{uri} is for other processors than {PLATFORM}, which the instance types have", remedy)
         return
-    problem = _misfit(content, case.instances[0])
+    problem = _misfit(content, instance)
     if content.platform != PLATFORM:
         mend = f"{remedy} on an x86 machine, or --builder codebuild"
         yield missing(f"{uri} is for {content.platform}; the instance types are {PLATFORM}", mend)
@@ -96,9 +82,9 @@ def _misfit(content: Content, instance: Instance) -> str:
     return f"the image's CUDA {major}.{minor} has no kernels for {instance.gpu_model} ({instance.architecture})"
 
 
-def _content(case: Case, place: re.Match[str]) -> Content | None:
+def _content(case: Case[Any], place: re.Match[str]) -> Content | None:
     """What the image's own description says; None where no image of a list is for linux/amd64."""
-    aws = case.aws if place["region"] == case.region else Aws(place["region"], policy="doctor")
+    aws = case.aws if place["region"] == case.region else Aws(place["region"], policy=POLICY)
     manifest = _manifest(aws, place)
     if "manifests" in manifest:
         rows = [row for row in manifest["manifests"] if _platform(row.get("platform", {})) == PLATFORM]

@@ -1,0 +1,48 @@
+"""What a job on EC2 needs of the account.
+
+To add a check: a function that takes the case and yields verdicts, and a line here.
+"""
+
+from launch.core.examination.case import Check, Examination
+from launch.core.examination.image import PUSH
+from launch.ec2.checks import resolve
+from launch.ec2.examination import account, data, dry_run, machines, network, permissions, roles, time_limit
+
+EXAMINATION = Examination(
+    resolve=resolve,
+    machines=lambda options: f"{options.nodes} x {' or '.join(options.instance_type)}",
+    regions=lambda options: list(dict.fromkeys(options.region)) or [None],
+    bucket=lambda options: options.bucket,
+    rights=permissions.LAUNCHER,
+    names=permissions.names,
+    in_doubt="the dry run below asks EC2 itself",
+    roles=(
+        Check("node role", roles.node),
+        Check("scheduler role", roles.scheduler),
+        Check("spot role", roles.spot, roles.MAKE_SPOT_ROLE),
+    ),
+    needs=(
+        Check("node's permissions", permissions.of_node),
+        Check("quota", machines.quotas),
+        Check("prices", machines.prices),
+        Check("reservation", machines.reservation, "another --capacity-reservation or --capacity-block"),
+        Check("subnets", network.subnets, network.DEFAULT_VPC),
+        Check("way out", network.way_out),
+        Check("public access", network.public_access),
+        Check("offered", machines.offerings, machines.OTHER_PLACE),
+        Check("AMI", machines.ami, "another --ami, or none"),
+        Check("image", machines.image, PUSH),
+        Check("snapshot", data.snapshot, data.PUBLISH),
+        Check("snapshot's key", data.snapshots_key),
+        Check("file system", data.file_system, data.PUBLISH),
+        Check("data in S3", data.in_s3),
+        Check("volumes' key", data.default_key),
+        Check("dry run", dry_run.dry_run),
+        Check("log group", account.log_group),
+        Check("schedule group", account.schedule_group),
+        Check("time limits' role", time_limit.role),
+        Check("time limits", time_limit.document),
+        Check("sweeper", account.sweeper),
+    ),
+    leftovers=account.left,
+)

@@ -1,0 +1,61 @@
+"""The look-ups that several checks share, each made once."""
+
+from collections.abc import Mapping
+
+from launch.core.examination.case import Case
+from launch.core.examination.rights import NAME
+from launch.core.instance.subnets import Subnet, find_subnets
+from launch.core.network import Exit
+from launch.ec2 import lookup
+from launch.ec2.describe import describe
+from launch.ec2.facts import Ami, Facts, Snapshot
+from launch.ec2.requests import Cluster
+from launch.ec2.resolved import Resolved
+
+Ec2Case = Case[Resolved]
+
+
+def subnets(case: Ec2Case) -> tuple[Subnet, ...]:
+    options = case.resolved.options
+    return case.once("subnets", lambda: find_subnets(case.aws, options.subnet, options.zones))
+
+
+def ami(case: Ec2Case) -> Ami:
+    return case.once("AMI", lambda: lookup.find_ami(case.aws, case.resolved.options.ami))
+
+
+def image(case: Ec2Case) -> str:
+    """The URI of the container, with its digest where it is in the account's own registry."""
+    given = case.resolved.options.image
+    return case.once("image", lambda: lookup.find_image(case.aws, given, case.account, case.region))
+
+
+def snapshot(case: Ec2Case) -> Snapshot | None:
+    dataset = case.job.train.dataset
+    return case.once("snapshot", lambda: lookup.find_snapshot(case.aws, case.resolved, None, dataset))
+
+
+def exits(case: Ec2Case) -> Mapping[str, Exit]:
+    """How nodes leave each subnet, by its id."""
+    return case.once("routes", lambda: lookup.find_exits(case.aws, subnets(case)))
+
+
+def facts(case: Ec2Case) -> Facts:
+    """What a launch would know, as far as these look-ups go.  Raises TrainerError where one of them fails."""
+    return Facts(
+        region=case.region,
+        account=case.account,
+        owner=case.identity.user_id,
+        subnets=subnets(case),
+        exits=exits(case),
+        ami=ami(case),
+        image=image(case),
+        snapshot=snapshot(case),
+        scheduler_role=f"arn:aws:iam::{case.account}:role/{case.resolved.options.scheduler_role}",
+        now=case.now,
+    )
+
+
+def cluster(case: Ec2Case, known: Facts) -> Cluster:
+    """What EC2's requests are made of."""
+    return describe(case.job, case.resolved, NAME, known)[0]

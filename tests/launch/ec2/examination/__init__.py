@@ -1,0 +1,1 @@
+"""What launch.ec2 says that its jobs need of the account, on accounts that lack it."""
