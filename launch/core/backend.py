@@ -15,7 +15,8 @@ from pydantic import BaseModel
 from launch.core.catalog import Instance
 from trainer.settings.registry import check_name
 
-# Name -> module.  Imported on use, as a command should import its own backend only.
+# Name -> module.  Imported on use, as a command should import its own backend only.  In the order in which they are
+# listed; of those that an account can be examined for, the first is the one that launch.doctor takes unasked.
 BACKENDS = {
     "local": "launch.local.backend",
     "ec2": "launch.ec2.backend",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,18 @@ backend: nothing
 options: {nothing: {seats: 3}}
 fixed: {model: cnn, dataset: synthetic, device: cpu}
 grid: {gpus: [1, 2]}
+"""
+# Two jobs, as launch.doctor sees them on the embedded account: what it says of each, and its exit codes.
+EXAMINE = """
+import json
+from tests.launch.doctor.account import Patient
+said, codes = [], []
+with Patient.opened() as patient:
+    patient.job = ("--for", "nothing")
+    for words in (["--seats", "2"], ["--seats", "10", "--json"]):
+        codes.append(patient.type(*words))
+        said += patient.said
+print(json.dumps([codes, *said]))
 """
 RULES = """
 import launch
@@ -38,8 +51,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / other).symlink_to(ROOT / other)
     shutil.copytree(Path(__file__).parent / "nothing", folder / "launch/nothing")
     table = folder / "launch/core/backend.py"
-    table.write_text(table.read_text().replace("BACKENDS = {\n", f"BACKENDS = {{\n{LINE}", 1))
-    assert LINE in table.read_text()
+    head, begin, rest = table.read_text().partition("BACKENDS = {\n")
+    table.write_text(head + begin + rest.replace("}", f"{LINE}}}", 1))
+    assert f"{LINE}}}" in table.read_text()
     return folder
 
 
@@ -82,6 +96,27 @@ def test_a_sweep_plans_runs_on_it(checkout: Path) -> None:
 
     assert plan["backend"] == "nothing"
     assert [(run["replicas"], run["argv"][0]) for run in plan["runs"]] == [(1, "--seats=1"), (2, "--seats=2")]
+
+
+def test_the_doctor_takes_its_flags(checkout: Path) -> None:
+    help_text = python(checkout, "-m", "launch.doctor", "--for", "nothing", "--help")
+
+    assert "ec2|sagemaker|nothing" in help_text
+    assert "--seats" in help_text.split()
+    assert "--seats" not in python(checkout, "-m", "launch.doctor", "--help").split()
+
+
+def test_the_doctor_makes_its_check_among_those_of_every_job(checkout: Path) -> None:
+    codes, text, report = json.loads(python(checkout, "-c", EXAMINE))
+    findings = json.loads(report)["findings"]
+
+    assert codes == [0, 4]
+    assert text.startswith("2 seats with launch.nothing: ")
+    assert re.search(r"^  seats +ok +2 of 9, free in us-east-1$", text, re.MULTILINE)
+    assert [row["check"] for row in findings] == [
+        "credentials", "clock", "stack", "bucket", "bucket's key", "seats", "budget"
+    ]  # fmt: skip
+    assert [row["remedy"] for row in findings if row["state"] == "missing"] == ["--seats 9"]
 
 
 def test_the_import_rules_hold_for_it(checkout: Path) -> None:

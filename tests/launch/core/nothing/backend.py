@@ -20,5 +20,10 @@ def _place(demand: Demand) -> Place:
 
 
 BACKEND = Backend(
-    name="nothing", about="nowhere, for nothing", options=NothingOptions, place=_place, shares_folders=True
+    name="nothing",
+    about="nowhere, for nothing",
+    options=NothingOptions,
+    place=_place,
+    shares_folders=True,
+    examination="launch.nothing.examination",
 )
