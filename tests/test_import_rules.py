@@ -84,8 +84,8 @@ def _cpu_seconds(*words: str) -> float:
 
 # ---- backends, tools and the core
 
-# A launcher's --rehearse, imported only when it is given; and what looks for leaks of all that runs on AWS.
-EXCEPTIONS = {("launch.core.cli", "rehearse"), ("launch.infra", "ec2"), ("launch.infra", "sagemaker")}
+# A launcher's --rehearse, imported only when it is given.
+EXCEPTIONS = {("launch.core.cli", "rehearse")}
 
 
 @cache
@@ -136,7 +136,7 @@ def test_a_backend_is_a_folder_of_its_name_which_describes_it() -> None:
         ("launch.sweep.grid", "launch.report.points"),
         ("launch.local.planner", "launch.sweep.grid"),
         ("launch.rehearse.stage.ec2", "launch.ec2.planner"),
-        ("launch.infra.regions", "launch.slurm.planner"),
+        ("launch.infra.regions", "launch.ec2.leaks"),
         ("launch.doctor.checks", "launch.ec2.examination"),
         ("launch.ec2.examination", "launch.doctor.account"),
         ("launch.new.planner", "launch.ec2.planner"),

@@ -66,6 +66,8 @@ class Backend:
     marks_children: its jobs end with whoever launched them, and are found by their environment.
     looks_up: its launcher looks things up to plan a job, such as prices, and may refuse it then.
     examination: module with an EXAMINATION, what its jobs need of the AWS account; empty: launch.doctor knows nothing.
+    holding: "module:function" that names the jobs that hold something in a region, each with the command that stops it;
+    empty: none does.
     held_s: seconds for which the run in a folder has held its machines so far; None: as long as its launcher ran.
     together: "module:function" that submits several of its jobs at once, see together.py; empty: each by itself.
     """
@@ -84,6 +86,7 @@ class Backend:
     marks_children: bool = True
     looks_up: bool = True
     examination: str = ""
+    holding: str = ""
     held_s: Callable[[Path], float | None] = lambda folder: None
     together: str = ""
 

@@ -1,19 +1,20 @@
 """What the regions of an account hold that needs the roles of one stack: jobs, and stacks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
+from itertools import chain
 
 from launch.core.aws import Aws
+from launch.core.backend import all_with, find
 from launch.core.errors import AwsError, Forbidden
 from launch.core.lookup import Lookups
 from launch.core.regions import look_everywhere
-from launch.ec2 import leaks
-from launch.ec2.finding import find
 from launch.infra.lookup import stack_of
 from launch.infra.template import STACK
-from launch.sagemaker import training_jobs
 from trainer.errors import TrainerError
+from trainer.settings.registry import import_function
 
 
 @dataclass(frozen=True)
@@ -31,28 +32,21 @@ class Region:
         return bool(self.problems) and all(isinstance(problem, Forbidden) for problem in self.problems)
 
 
+# Names the jobs that hold something in a region, see Backend.holding.
+Holders = Sequence[Callable[[Aws, datetime], tuple[str, ...]]]
+
+
 def look(clients: Sequence[Aws], now: datetime) -> tuple[Region, ...]:
     """What each region holds; looked up in parallel."""
-    return look_everywhere(clients, lambda aws: (_look(aws, now),))[0]
+    holders = [import_function(find(name).holding) for name in all_with(lambda one: bool(one.holding))]
+    return look_everywhere(clients, lambda aws: (_look(aws, now, holders),))[0]
 
 
-def _look(aws: Aws, now: datetime) -> Region:
+def _look(aws: Aws, now: datetime, holders: Holders) -> Region:
     lookups, no_jobs = Lookups(), tuple[str, ...]()
-    jobs = lookups.required(lambda: _on_ec2(aws, now), no_jobs) + lookups.required(
-        lambda: _on_sagemaker(aws, now), no_jobs
-    )
+    jobs = [lookups.required(partial(holding, aws, now), no_jobs) for holding in holders]
     has_stack = lookups.required(lambda: stack_of(aws) is not None, False)
-    return Region(aws.region, jobs, has_stack, tuple(lookups.problems))
-
-
-def _on_ec2(aws: Aws, now: datetime) -> tuple[str, ...]:
-    jobs = [finding.job for finding in leaks.judge(find(aws), aws.region, now)]
-    return tuple(f"{job} in {aws.region} (python -m launch.ec2 stop {job} --region {aws.region})" for job in jobs)
-
-
-def _on_sagemaker(aws: Aws, now: datetime) -> tuple[str, ...]:
-    names = [job.name for job in training_jobs.costing(aws, now)]
-    return tuple(f"{name} in {aws.region} (python -m launch.sagemaker stop --region {aws.region})" for name in names)
+    return Region(aws.region, tuple(chain.from_iterable(jobs)), has_stack, tuple(lookups.problems))
 
 
 def check(regions: Sequence[Region], here: str) -> tuple[str, ...]:

@@ -56,5 +56,6 @@ BACKEND = Backend(
     defaults={"dataset": "cifar10", "model": "resnet18", "batch_size": 256, "progress": False},
     is_billed=True,
     examination="launch.sagemaker.examination",
+    holding="launch.sagemaker.holding:jobs",
     scene="launch.rehearse.stage.sagemaker:opened",
 )
