@@ -1,7 +1,6 @@
 """Submits the runs of a sweep together, where the backend can do that: on Slurm as one job array."""
 
 from dataclasses import replace
-from importlib import import_module
 
 from launch.core.job import Job
 from launch.core.together import Member, Submit, Together
@@ -9,6 +8,7 @@ from launch.sweep.folder import job_name
 from launch.sweep.planned import Planned
 from launch.sweep.runner import Context
 from launch.sweep.sequence import Work
+from trainer.settings.registry import import_function
 
 # Of no run: those have no dot in front.
 NAME = ".array"
@@ -24,17 +24,10 @@ def submitted(work: Work, context: Context, at_once: int) -> tuple[Work, Context
         return work, context
     name = job_name(context.sweep, NAME, context.identity)
     members = [_member(run, work, context) for run in work.todo]
-    names = _submit(work.todo[0].backend.together)(
-        members, Together(name, context.out, at_once, context.env, context.say)
-    )
+    submit: Submit = import_function(work.todo[0].backend.together)
+    names = submit(members, Together(name, context.out, at_once, context.env, context.say))
     in_order = sorted(work.todo, key=lambda run: names.index(own) if (own := context.job(run)) in names else len(names))
     return replace(work, todo=in_order), replace(context, together=name, attached=frozenset(names))
-
-
-def _submit(where: str) -> Submit:
-    module, _, function = where.partition(":")
-    submit: Submit = getattr(import_module(module), function)
-    return submit
 
 
 def _member(run: Planned, work: Work, context: Context) -> Member:

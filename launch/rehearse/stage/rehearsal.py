@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ from launch.rehearse.stage.faults import check
 from launch.rehearse.stage.scene import KILLED, OpenScene, RehearsedJob, Scene
 from trainer.contract import Exit
 from trainer.errors import MachineError, SettingsError
+from trainer.settings.registry import import_function
 
 if TYPE_CHECKING:
     from launch.rehearse.aws.server import RequestLog
@@ -195,7 +195,8 @@ def _stage(job: RehearsedJob, is_terminal: bool) -> Iterator[Stage]:
 
     reset_model_data()  # of an earlier rehearsal in this process
     requests = RequestLog()
-    with _folder() as folder, _open_scene(job)(job, folder, requests) as scene:
+    open_scene: OpenScene = import_function(job.backend.scene)
+    with _folder() as folder, open_scene(job, folder, requests) as scene:
         at_first = scene.account.resources()
         with closing(Display(scene, job.train.epochs, console_for(job.env, is_terminal))) as display:
             injection = Injection(job.faults, scene, display.note)
@@ -221,12 +222,6 @@ def _folder() -> Iterator[Path]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         sweeper.close(10.0)
-
-
-def _open_scene(job: RehearsedJob) -> OpenScene:
-    module, _, function = job.backend.scene.partition(":")
-    open_scene: OpenScene = getattr(import_module(module), function)
-    return open_scene
 
 
 def _check_installed() -> None:
