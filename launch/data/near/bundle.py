@@ -8,13 +8,13 @@ from functools import cache
 from importlib.abc import Traversable
 from importlib.resources import files
 
-# What publishing imports and reads.  The packages come by infra/locks/publish.txt, with their hashes.
 PACKAGES = ("trainer", "launch", "infra")
 SUFFIXES = (".py", ".yaml", ".json", ".txt")
+# What publishing imports and reads: a tool needs the core and nothing else of launch.  The packages come by
+# infra/locks/publish.txt, with their hashes.
 LOCK = "infra/locks/publish.txt"
-NOT_NEEDED = ("launch/rehearse/", "launch/ec2/", "launch/sagemaker/", "launch/slurm/", "launch/sweep/",
-              "launch/report/", "launch/doctor/", "launch/forecast/", "launch/image/", "launch/infra/",
-              "infra/locks/", "infra/cloudformation/", "infra/rehearse/", "infra/report/")  # fmt: skip
+NEEDED = ("trainer/", "launch/__init__.py", "launch/core/", "launch/data/", "infra/")
+NOT_NEEDED = ("launch/core/examination/", "infra/locks/", "infra/cloudformation/", "infra/rehearse/", "infra/report/")
 
 
 @cache
@@ -35,7 +35,7 @@ def bundle() -> bytes:
 def _contents() -> Iterator[tuple[str, bytes]]:
     for package in PACKAGES:
         for name, file in _below(package, files(package)):
-            if name == LOCK or not name.startswith(NOT_NEEDED):
+            if name == LOCK or (name.startswith(NEEDED) and not name.startswith(NOT_NEEDED)):
                 yield name, file.read_bytes()
 
 
