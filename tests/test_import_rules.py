@@ -1,5 +1,6 @@
 """Import rules that follow from the table of backends, those that import-linter cannot see, and what help takes."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from functools import cache
 import grimp
 import pytest
 
+from launch.__main__ import TOOLS
 from launch.core.backend import BACKENDS
 from tests.conftest import ROOT
 
@@ -123,6 +125,29 @@ def test_backends_and_tools_stand_side_by_side_on_the_core() -> None:
 
 def test_a_backend_is_a_folder_of_its_name_which_describes_it() -> None:
     assert {name: f"launch.{name}.backend" for name in BACKENDS} == BACKENDS
+
+
+# Words that happen to be a backend's name, by file: a sweep's usual place, images' targets, files of infra/iam.
+WORDS = {("launch/sweep/spec.py", "local"), ("launch/image/options.py", "sagemaker"),
+         ("launch/image/commands.py", "sagemaker"), ("launch/image/commands.py", "ec2"),
+         ("launch/infra/template.py", "sagemaker")}  # fmt: skip
+
+
+def names_in(program: str) -> set[str]:
+    """The backends that a program names by a string, but for those that are the service of a request to AWS."""
+    nodes = list(ast.walk(ast.parse(program)))
+    first = {id(node.args[0]) for node in nodes if isinstance(node, ast.Call) and node.args}
+    words = {node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in first}
+    return {name for name in BACKENDS if name in words}
+
+
+def test_no_tool_knows_a_backend_by_its_name() -> None:
+    """What differs between them is in their descriptions."""
+    files = [path for tool in TOOLS for path in (ROOT / "launch" / tool).rglob("*.py")]
+    found = {(str(path.relative_to(ROOT)), name) for path in files for name in names_in(path.read_text())}
+
+    assert found == WORDS
+    assert names_in('if backend == "ec2": aws.call("sagemaker", "ListTags")') == {"ec2"}
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ assert "launch.nothing" in [name.rpartition(".")[0] for name in test_import_rule
 assert ("launch.nothing.__main__", "launch.core.cli") in test_import_rules.imports()
 test_import_rules.test_backends_and_tools_stand_side_by_side_on_the_core()
 test_import_rules.test_a_backend_is_a_folder_of_its_name_which_describes_it()
+test_import_rules.test_no_tool_knows_a_backend_by_its_name()
 """
 
 
