@@ -19,11 +19,17 @@ from torch.utils.flop_counter import flop_registry
 
 from trainer import models
 from trainer.errors import SettingsError
+from trainer.settings.argparser import plain_parser
 from trainer.settings.registry import import_function, look_up
 
 # Sizes of the trainer's own models, with the classes of the data sets that have them; all others at 224 px.
 SIZES = {"cnn": (32, 224), "resnet18": (32, 224), "vgg11": (32, 224)}
 CLASSES = {32: 10, 224: 1000}
+
+ABOUT = """Counts the operations of training models, and prints them as YAML.
+
+  python -m trainer.count > infra/models.yaml
+  python -m trainer.count resnet18 vit_b_16"""
 
 HEAD = """\
 # What training costs, a model and an image size at a time.  Written by `python -m trainer.count > infra/models.yaml`,
@@ -162,9 +168,12 @@ def lines(names: Sequence[str]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
+    parser = plain_parser("python -m trainer.count", ABOUT)
+    parser.add_argument("models", metavar="MODEL", nargs="*", help="model to count (default: all)")
     try:
+        names = parser.parse_args().models or sorted(models.NAMES)
         print(HEAD)
-        for line in lines(sys.argv[1:] or sorted(models.NAMES)):
+        for line in lines(names):
             print(line, flush=True)
     except SettingsError as error:
         sys.exit(f"error: {error}")

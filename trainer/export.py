@@ -5,7 +5,6 @@ The file takes images (batch, 3, S, S) float32, RGB from 0 to 1, and gives proba
 normalisation is inside.  It is compared with the model before it gets its name.
 """
 
-import argparse
 import io
 import sys
 import warnings
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 from trainer.contract import SIGNATURE, STOPPED, Exit
 from trainer.errors import SettingsError, TrainerError, not_written, one_line, report_end
 from trainer.files import is_place_for_file, write_atomically
+from trainer.settings.argparser import plain_parser
 from trainer.settings.completion import complete
 
 if TYPE_CHECKING:
@@ -42,9 +42,7 @@ CHECKED = (1, 3)  # images in each batch that is compared
 
 def main(argv: Sequence[str]) -> int:
     """Exports a model and returns the exit code of trainer.contract.Exit."""
-    parser = argparse.ArgumentParser(
-        prog="python -m trainer.export", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = plain_parser("python -m trainer.export", ABOUT)
     parser.add_argument("run", metavar="RUN", type=Path, help="folder of a run, its model.pt, or a checkpoint")
     parser.add_argument("--to", choices=tuple(FORMATS), required=True, help="format of the file")
     parser.add_argument("--out", metavar="FILE", type=Path, help="the file (default: model.onnx or model.pt2 in RUN)")

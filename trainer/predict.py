@@ -13,9 +13,10 @@ from trainer.datasets.tree import SUFFIXES
 from trainer.datasets.unreadable import UnreadableError
 from trainer.errors import DataError, SettingsError, TrainerError, not_written, one_line, report_end
 from trainer.files import is_file, is_place_for_file, write_atomically
+from trainer.settings.argparser import plain_parser
 from trainer.settings.completion import complete
 
-ABOUT = """Names the class that a trained model sees in each image, with its probability.
+ABOUT = """Classifies images with a trained model: prints each image's class and its probability.
 
   python -m trainer.predict runs/RUN photo.jpg
   python -m trainer.predict runs/RUN photos/ --csv classes.csv"""
@@ -40,9 +41,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _read(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m trainer.predict", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = plain_parser("python -m trainer.predict", ABOUT)
     parser.add_argument("run", metavar="RUN", type=Path, help="folder of a run, its model.pt, or a checkpoint")
     parser.add_argument("images", metavar="IMAGE", nargs="+", type=Path, help="image file, or a folder of them")
     parser.add_argument("--csv", metavar="FILE", type=Path, help=f"write {','.join(COLUMNS)} to FILE instead")

@@ -41,7 +41,12 @@ def test_a_command_after_launch_is_that_command() -> None:
     assert "-m trainer --model cnn" in ended.stdout
 
 
-@pytest.mark.parametrize("module", ["trainer", "launch", "launch.local", "launch.ec2", "launch.sweep", "launch.infra"])
+WITH_OWN_ARGUMENTS = ["trainer.export", "trainer.predict", "trainer.prepare"]
+
+
+@pytest.mark.parametrize(
+    "module", ["trainer", *WITH_OWN_ARGUMENTS, "launch", "launch.local", "launch.ec2", "launch.sweep", "launch.infra"]
+)
 def test_every_command_knows_its_version(module: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", module, "--version"], cwd=ROOT, capture_output=True, text=True, check=False

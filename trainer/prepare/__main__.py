@@ -16,17 +16,18 @@ from typing import NoReturn
 from trainer.contract import STOPPED, Exit
 from trainer.errors import Interrupted, SettingsError, TrainerError, report_end
 from trainer.process.output import say
+from trainer.settings.argparser import plain_parser
 from trainer.settings.completion import complete
 
-ABOUT = """Prepares images for training: once, into shards, with the shorter side limited.
+ABOUT = """Converts images into shards for training, once, and limits their shorter side.
 
   python -m trainer.prepare photos/ prepared/                    # photos/train/CLASS/..., photos/val/CLASS/...
   python -m trainer.prepare ILSVRC/ imagenet/                    # the three files of ILSVRC 2012, unpacked or not
   python -m trainer.prepare cifar-10-python.tar.gz cifar10/
   python -m trainer --dataset imagefolder --data-dir prepared/   # trains on them
 
-SRC may be any tar, too, in which images lie in train/CLASS/ and val/CLASS/.  Run again after any interruption, it
-resumes; the shards depend on the images and the flags, and on nothing else."""
+SRC may also be a tar with images in train/CLASS/ and val/CLASS/.  After an interruption, the same command resumes.
+The shards depend on the images and the flags only."""
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 AGAIN = "run the same command again to resume."
@@ -53,32 +54,30 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _read(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m trainer.prepare", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = plain_parser("python -m trainer.prepare", ABOUT)
     parser.add_argument("source", metavar="SRC", type=Path, help="folder or archive of images")
     parser.add_argument("target", metavar="DST", type=Path, help="new folder for the shards")
     size = parser.add_mutually_exclusive_group()
     size.add_argument(
         "--resize", metavar="PX", type=_number(32, 4096), default=256,
-        help="most pixels of the shorter side (default: 256); smaller images keep their bytes",
+        help="limit the shorter side to PX pixels (default: 256); smaller images are not changed",
     )  # fmt: skip
     size.add_argument(
         "--no-resize", dest="resize", action="store_const", const=None, help="keep every image byte for byte"
     )
     parser.add_argument(
-        "--quality", metavar="Q", type=_number(50, 100), default=92, help="of resized JPEGs (default: 92)"
+        "--quality", metavar="Q", type=_number(50, 100), default=92, help="quality of resized JPEGs (default: 92)"
     )
-    parser.add_argument("--name", metavar="NAME", type=_name, help="of the data set (default: SRC's own)")
+    parser.add_argument("--name", metavar="NAME", type=_name, help="name of the data set (default: SRC's)")
     parser.add_argument(
-        "--shard-mb", metavar="MB", type=_number(1, 10_000), default=64, help="about so large a shard (default: 64)"
+        "--shard-mb", metavar="MB", type=_number(1, 10_000), default=64, help="approximate shard size (default: 64)"
     )
     parser.add_argument(
         "--max-bad-images", metavar="N", type=_number(0, 10**9), default=0,
-        help="unreadable images to leave out before this fails (default: 0)",
+        help="unreadable images to skip before this fails (default: 0)",
     )  # fmt: skip
     parser.add_argument(
-        "--workers", metavar="N", type=_number(1, 1024), default=_cores(), help="processes (default: one a core)"
+        "--workers", metavar="N", type=_number(1, 1024), default=_cores(), help="processes (default: one per core)"
     )
     complete(parser)
     return parser.parse_args(argv)

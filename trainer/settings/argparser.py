@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Union, get_args, get_origin
@@ -52,9 +53,9 @@ def parser_for(
         description=about,
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
-        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=32),
+        formatter_class=lambda prog: _Help(prog, max_help_position=32),
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    _add_version(parser)
     parser.add_argument("--config", metavar="FILE", help="YAML file of settings; flags override it")
     group: Any = parser
     for model in models:
@@ -63,6 +64,17 @@ def parser_for(
                 group = parser.add_argument_group(sections[name])
             _add(group, name, field, defaults.get(name, field.default))
     return parser
+
+
+def plain_parser(prog: str, about: str) -> argparse.ArgumentParser:
+    """A parser for a command with arguments of its own, that are no settings."""
+    parser = argparse.ArgumentParser(prog=prog, description=about, allow_abbrev=False, formatter_class=_Help)
+    _add_version(parser)
+    return parser
+
+
+def _add_version(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
 
 
 def version() -> str:
@@ -82,6 +94,13 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
         print(version())
         parser.exit()
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """--help whose lines break between words only, so that a name with hyphens can be copied from it."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False, break_long_words=False)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -260,6 +260,15 @@ def test_help_says_of_every_setting_what_its_default_is() -> None:
     assert unexplained == ["init_from", "global_batch_size", "batch_ramp", "max_steps", "wandb", "mlflow"]
 
 
+def test_help_breaks_no_name_in_two(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for columns in range(70, 100):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        with pytest.raises(SystemExit):
+            read("--help")
+
+    assert [line for line in capsys.readouterr().out.splitlines() if line.endswith("-")] == []
+
+
 def test_version_is_printed_without_any_setting(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         read("--version")
