@@ -14,13 +14,13 @@ from trainer.settings.argparser import version
 from trainer.settings.registry import did_you_mean
 
 TOOLS = {
-    "sweep": "many runs from one file, with their price first",
-    "report": "speedup, efficiency, time and cost of runs, on one page",
+    "sweep": "run many trainings from one file; shows the price first",
+    "report": "compare runs on one page: speedup, efficiency, time, cost",
     "forecast": "compare instance types before anything runs",
     "data": "publish a data set to S3 and as a snapshot, copy it, delete it",
     "image": "build the container and push it to ECR",
-    "infra": "set the AWS account up, once",
-    "doctor": "what the AWS account lacks for a job, and what mends it",
+    "infra": "set up the AWS account, once",
+    "doctor": "check what the AWS account lacks for a job, and how to fix it",
 }
 
 
@@ -48,7 +48,7 @@ def overview() -> str:
             "tools:",
             *_lines(TOOLS),
             "",
-            "python -m launch.NAME --help lists the flags of each; README.md has examples.",
+            "python -m launch.NAME --help lists its flags; README.md has examples.",
         ]
     )
 

@@ -53,7 +53,7 @@ SECTIONS = {
     "strategy": "ranks and communication",
     "precision": "speed",
     "run_dir": "run folder and checkpoints",
-    "progress": "what is shown and logged",
+    "progress": "output and logging",
 }
 
 
@@ -64,7 +64,7 @@ class TrainConfig(BaseModel):
 
     model: str = Field(
         datasets.USUAL_MODEL,
-        description=f"{', '.join(models.OWN)} or any torchvision classifier; for digits cnn, where none is given",
+        description=f"{', '.join(models.OWN)} or any torchvision classifier; if it is not given, digits use cnn",
     )
     image_size: int | None = Field(None, ge=8, le=1024, description="pixels a side (default: the data set's own size)")
     image_size_start: int | None = Field(
@@ -82,9 +82,7 @@ class TrainConfig(BaseModel):
     data_cache_gb: float = Field(
         50.0, gt=0, le=1e6, description="GB of shards from --data-url in --cache-dir; kept if all of them fit"
     )
-    shuffle_shards: int = Field(
-        16, ge=1, le=1_000_000, description="shards from --data-url whose images are mixed with each other"
-    )
+    shuffle_shards: int = Field(16, ge=1, le=1_000_000, description="shards from --data-url to shuffle together")
     cache_dir: Path = Field(
         Path("~/.cache/aws-ddp-toolkit"),
         description="folder for decoded images of small data sets, and for shards from --data-url",
@@ -92,13 +90,17 @@ class TrainConfig(BaseModel):
     download: bool = Field(True, description="download cifar10 when it is missing")
     augment: bool = Field(True, description="random crops, and mirroring where the classes allow it")
     workers: int | None = Field(
-        None, ge=1, le=1024, description="threads or processes per rank that decode (default: its share of the cores)"
+        None,
+        ge=1,
+        le=1024,
+        description="threads or processes per rank that decode images (default: its share of the cores)",
     )
     worker_kind: Literal["auto", "threads", "processes"] = Field(
-        "auto", description="what --workers are for images that are read as they are needed; auto: processes for a GPU"
+        "auto",
+        description="whether --workers are threads or processes, for images read on demand; auto: processes with a GPU",
     )
     decode: Literal["cpu", "gpu"] = Field(
-        "cpu", description="where JPEGs of large images are decoded; gpu takes torchvision with nvJPEG, and GPU time"
+        "cpu", description="where large JPEGs are decoded; gpu needs torchvision with nvJPEG, and uses GPU time"
     )
     max_bad_images: int = Field(0, ge=0, description="unreadable images to skip before the run fails")
     synthetic_images: int = Field(
@@ -165,13 +167,13 @@ class TrainConfig(BaseModel):
     gradient_as_bucket_view: bool = Field(True, description="keep ddp's gradients in its buckets, which saves memory")
     static_graph: bool = Field(False, description="tell ddp that the graph never changes")
     timeout_s: float = Field(
-        600.0, gt=0, le=86_400, description="seconds after which a rank that does not answer is an error"
+        600.0, gt=0, le=86_400, description="seconds to wait for a rank that does not answer before failing"
     )
     stall_s: float = Field(
         30.0,
         ge=0,
         le=86_400,
-        description="seconds without a batch, and 20 times the usual, after which each rank's stack is shown; 0: never",
+        description="after N seconds, and 20 times the usual wait, without a batch, show each rank's stack; 0: never",
     )
     health_check: bool = Field(
         False, description="check GPUs, a matrix product and the network between nodes before the training"

@@ -45,7 +45,7 @@ class RegionOptions(Options):
 class JobOptions(RegionOptions):
     """Options of a verb about one job."""
 
-    job: str | None = Field(None, description="name of the job; also without the flag, as the first word")
+    job: str | None = Field(None, description="name of the job; may be given first, without the flag")
 
 
 def whole(options: Mapping[str, Any], name: str, default: int) -> int:

@@ -19,7 +19,9 @@ GP3_MIB_PER_S, GP3_FREE_MIB_PER_S = 0.04, 125
 IO2_IOPS = 0.065  # up to 32,000
 # Whether a rate is paid for at which volumes are filled from their snapshot.
 Pay = Literal["auto", "always", "never"]
-FILL_VOLUMES = "pay AWS to fill data volumes from their snapshot at 100-300 MiB/s; auto: where it saves more"
+FILL_VOLUMES = (
+    "pay AWS to fill data volumes from their snapshot at 100-300 MiB/s; auto: if that saves more than it costs"
+)
 # Per GiB of data in the snapshot and MiB/s of the rate at which a volume is filled from it, once.
 INITIALIZATION = 0.000012
 

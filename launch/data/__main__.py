@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from launch.data.commands import Runtime
 
 ABOUT = """\
-Brings data sets into the account: to S3, and into a snapshot from which every EC2 node gets a volume.  No instance is
-started for it, unless they are in S3 and you ask for one.
+Copies data sets into the account: to S3, and to a snapshot from which every EC2 node gets a volume.  No instance is
+started, except with --by instance for data that are in S3.
 
   python -m launch.data publish photos --name photos --dry-run
   python -m launch.data publish photos --name photos
@@ -32,17 +32,17 @@ prepare images, upload them, make the snapshot, and compare it with what was sen
   python -m launch.data publish photos --name photos --replace
   python -m launch.data publish s3://BUCKET/ILSVRC --name imagenet --by instance --dry-run
 
-Whatever interrupts it, the same command goes on; only what differs is uploaded.
+After an interruption, the same command continues.  Only files that differ are uploaded.
 """
 
 STOP = """\
-end the instance that publishes a data set; the same publish goes on later
+end the instance that publishes a data set; the same publish command continues later
 
   python -m launch.data stop imagenet
 """
 
 LIST = """\
-list the data sets of a region, also those that are not finished
+list the data sets of a region, including unfinished ones
 
   python -m launch.data list
 """
@@ -61,7 +61,7 @@ copy a data set to another region
 """
 
 DELETE = """\
-delete a data set; refuses while a job reads it, and asks
+delete a data set, after confirmation; refuses while a job reads it
 
   python -m launch.data delete photos --dry-run
   python -m launch.data delete photos --yes

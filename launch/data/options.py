@@ -36,7 +36,7 @@ class PublishOptions(RegionOptions):
     source: str | None = Field(
         None,
         description="folder of images, their archives, or what trainer.prepare made, here or as s3://BUCKET/FOLDER; "
-        "also as the first word",
+        "may be given first, without the flag",
     )
     name: Name | None = Field(None, description="name of the data set in the account (default: the folder's)")
     to: Literal["both", "s3", "snapshot"] = Field("both", description="where to: S3, a snapshot for EC2, or both")
@@ -56,9 +56,10 @@ class PublishOptions(RegionOptions):
     kms_key: Key | None = Field(None, description="ARN of the key for the snapshot (default: the account's for EBS)")
     connections: int = Field(16, ge=1, le=128, description="requests at a time")
     upload_mbit_s: float = Field(100.0, gt=0, description="this machine's rate to AWS, for the plan's times")
-    replace: bool = Field(False, description="replace another content that is published under this name")
+    replace: bool = Field(False, description="replace different content already published under this name")
     by: Literal["here", "instance", "cheaper"] = Field(
-        "here", description="what does the work: this machine, a temporary instance near S3, or what costs less"
+        "here",
+        description="where to do the work: on this machine, on a temporary instance near S3, or wherever it costs less",
     )
     instance_type: str | None = Field(
         None, description="type of that instance (default: the cheapest that has room for the data)"
@@ -70,7 +71,7 @@ class PublishOptions(RegionOptions):
 
 
 class StopOptions(RegionOptions):
-    name: Name | None = Field(None, description="name of the data set; also as the first word")
+    name: Name | None = Field(None, description="name of the data set; may be given first, without the flag")
 
 
 class ListOptions(RegionOptions):
@@ -78,7 +79,7 @@ class ListOptions(RegionOptions):
 
 
 class NameOptions(RegionOptions):
-    name: Name | None = Field(None, description="name of the data set; also as the first word")
+    name: Name | None = Field(None, description="name of the data set; may be given first, without the flag")
 
 
 class CopyOptions(NameOptions):
@@ -88,5 +89,5 @@ class CopyOptions(NameOptions):
 
 
 class DeleteOptions(NameOptions):
-    yes: bool = Field(False, description="do not ask")
+    yes: bool = Field(False, description="skip the confirmation")
     dry_run: DryRun = Field(False, description="print the plan and do nothing; --dry-run=json prints it as JSON")

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from launch.ec2.regions import Plans
 
 ABOUT = """\
-Creates EC2 nodes, trains across them, and removes everything at the end.  Settings of the training go on the same
-line.  --dry-run shows every request and the price before anything is spent.
+Creates EC2 nodes, trains across them, and removes everything at the end.  Training settings go on the same line.
+--dry-run shows every request and the price before anything is spent.
 
   python -m launch.ec2 --nodes 2 --dry-run
   python -m launch.ec2 --nodes 2 --max-usd 50 --dataset imagenet --model resnet50 --epochs 16 --batch-size 256

@@ -76,9 +76,12 @@ class Ec2Options(Options):
     max_hours: float = Field(12.0, gt=0, le=168, description="time limit, after which the nodes terminate themselves")
     max_usd: float | None = Field(None, gt=0, description="refuse a job that may cost more than this")
     wait_for_capacity: float = Field(
-        0.0, ge=0, le=168, description="hours to ask for machines, every 5 minutes in all zones and for all types"
+        0.0,
+        ge=0,
+        le=168,
+        description="hours to keep asking for machines, every 5 minutes, in all zones and for all types",
     )
     wait: bool = Field(True, description="follow the job to its end, then remove its resources")
     detach: bool = Field(
-        False, description="return when the nodes run, as --no-wait does; then use attach, and stop to end it"
+        False, description="return once the nodes run, like --no-wait; attach follows the job, stop ends it"
     )

@@ -18,17 +18,17 @@ class RegionsOptions(Options):
 class JobOptions(RegionsOptions):
     """Options of a verb about one job."""
 
-    job: str | None = Field(None, description="name of the job; also without the flag, as the first word")
+    job: str | None = Field(None, description="name of the job; may be given first, without the flag")
 
 
 class BucketOptions(JobOptions):
-    bucket: str | None = Field(None, description="bucket of the job's folder, for a job that had a --bucket and ended")
+    bucket: str | None = Field(None, description="bucket of the job folder, for an ended job that had its own --bucket")
 
 
 class LogsOptions(BucketOptions):
     follow: bool = Field(False, description="-f: keep printing until the job's last node has ended")
-    node: int | None = Field(None, ge=0, description="only the node of this rank")
-    since: float | None = Field(None, gt=0, description="only the last so many minutes")
+    node: int | None = Field(None, ge=0, description="only the node with this rank")
+    since: float | None = Field(None, gt=0, description="only the last N minutes")
 
 
 class StopOptions(BucketOptions):
@@ -38,8 +38,8 @@ class StopOptions(BucketOptions):
 
 class LeaksOptions(RegionsOptions):
     all_regions: bool = Field(False, description="check every region that is enabled for the account")
-    delete: bool = Field(False, description="remove the leaks, after a question")
-    yes: bool = Field(False, description="skip the question of --delete")
+    delete: bool = Field(False, description="remove the leaks, after confirmation")
+    yes: bool = Field(False, description="skip the confirmation of --delete")
     running: bool = Field(False, description="with --delete: also remove jobs within their time limit")
 
 
@@ -55,7 +55,7 @@ show the jobs of a region, or one job: nodes, cost, time left, progress, next co
 """
 
 LOGS = """\
-print the log of a training; it outlives the nodes
+print the log of a training, even after its nodes are gone
 
   python -m launch.ec2 logs JOB --follow
   python -m launch.ec2 logs JOB --node 1 --since 30
@@ -78,11 +78,11 @@ list the resources of all jobs, their price, and which of them are leaks
   python -m launch.ec2 leaks --all-regions
   python -m launch.ec2 leaks --delete
 
---delete asks first; --yes skips the question.  What carries a job's tag but not all of the toolkit's tags is shown and
-never touched.
+--delete asks first; --yes skips the question.  Resources with a job's tag but without all of the toolkit's tags
+are listed and never touched.
 
 A resource is a leak if its job is past the time limit or has no nodes any more.  Snapshots, logs and job folders
-never are.  Exit code 0: no leak, or none any more; 4: a leak, or AWS could not be asked.  Suitable for cron.
+never are.  Exit code 0: no leak is left; 4: one is, or AWS did not answer.  Suitable for cron.
 """
 
 SSH = """\

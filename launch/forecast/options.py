@@ -37,7 +37,7 @@ class ForecastOptions(Options):
     image_kb: float = Field(110.0, gt=0, description="mean size of an image of --images, in kB")
     prepared: bool = Field(False, description="images as trainer.prepare makes them: shorter side 256 px, 30 kB each")
     decoded_per_vcpu: float | None = Field(
-        None, gt=0, description="images/s that a vCPU of the machines decodes, as trainer.tune has measured it on one"
+        None, gt=0, description="images/s that one of their vCPUs decodes, as measured by trainer.tune"
     )
     ceilings: bool = Field(False, description="show what each part of the machines allows, in images/s")
     format: Literal["table", "json"] = Field("table", description="output format; --json is short for --format json")

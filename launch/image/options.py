@@ -26,7 +26,8 @@ Repository = Annotated[str, BeforeValidator(_check_repository)]
 
 class BuildOptions(RegionOptions):
     target: Target = Field(
-        "trainer", description="trainer: for EC2, Slurm and this machine; sagemaker: the same as root; jupyter: a lab"
+        "trainer",
+        description="trainer: for EC2, Slurm and this machine; sagemaker: the same as root; jupyter: with JupyterLab",
     )
     base: str | None = Field(None, description="base image, best with @sha256:... (default: as in the Dockerfile)")
     builder: Builder | None = Field(
@@ -39,7 +40,7 @@ class BuildOptions(RegionOptions):
 
 class PushOptions(BuildOptions):
     repository: Repository = Field(TOOLKIT, description="ECR repository; launch.infra creates the default one")
-    again: bool = Field(False, description="build and push even if the content is in the repository, on today's base")
+    again: bool = Field(False, description="rebuild on today's base and push, even if the repository has this content")
 
 
 class ShowOptions(RegionOptions):

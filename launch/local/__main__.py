@@ -16,11 +16,12 @@ from launch.local.planner import plan
 from trainer.process.parent import TORCHRUN_WITHIN_S, end_with_parent
 
 ABOUT = """\
-Trains on this machine, in as many processes as you say.  Settings of the training go on the same line.
+Trains on this machine, in the number of processes you choose.  Training settings go on the same line.
 
   python -m launch.local --nproc-per-node 2 --model cnn --dataset digits --epochs 5
 
-Ctrl-C saves and stops: the exit code is 75 if it has saved, and the same command with --run-dir resumes; else 130.
+Ctrl-C saves and stops with exit code 75; the same command with --run-dir then resumes.  The exit code is 130 if it
+stopped before it could save.
 """
 
 

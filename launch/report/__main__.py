@@ -14,7 +14,7 @@ from trainer.settings import flags
 PROG = "python -m launch.report"
 ABOUT = """\
 Reports on runs: speedup, efficiency, where the time goes, accuracy, memory and cost, as a page, pictures and a table.
-Give folders of runs or sweeps first; every run in and below them counts.
+Give the folders of runs or sweeps first; every run in them or below is included.
 
   python -m launch.report runs/ --out report
   python -m launch.report runs/sweep-a runs/sweep-b --title "g5 against p4d" --format png,pdf

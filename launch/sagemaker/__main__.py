@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 ABOUT = """\
 Starts a SageMaker training job through the SDK's PyTorch estimator, its ModelTrainer, or boto3 alone; follows it, and
-fetches the result.  Settings of the training go on the same line.  --dry-run shows every request and the price before
-anything is spent.
+fetches the result.  Training settings go on the same line.
+--dry-run shows every request and the price before anything is spent.
 
   python -m launch.sagemaker --instance-type ml.g5.12xlarge --dry-run
   python -m launch.sagemaker --instance-type ml.g5.12xlarge --rehearse

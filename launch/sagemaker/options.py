@@ -18,7 +18,7 @@ class SageMakerOptions(Options):
     """Which instances, for how long, with which data and image, and at what price."""
 
     instance_type: str = Field(
-        "ml.g5.2xlarge", description="instance type, or up to five, of which SageMaker takes the first that it has"
+        "ml.g5.2xlarge", description="instance type, or up to five; SageMaker uses the first that has capacity"
     )
     nodes: int = Field(1, ge=1, description="number of instances")
     max_nodes: int = Field(64, ge=1, description="refuse more --nodes than this")
@@ -33,7 +33,7 @@ class SageMakerOptions(Options):
     )
     through: Literal["estimator", "model-trainer", "boto3"] | None = Field(
         None,
-        description="what makes the request: SageMaker's SDK 2, its SDK 3, or boto3 alone (default: SDK 2 if it is "
+        description="library that makes the request: SageMaker's SDK 2, its SDK 3, or boto3 alone (default: SDK 2 if "
         "installed, else boto3)",
     )
     image: str | None = Field(None, description="training container (default: AWS's PyTorch image for the GPU)")
@@ -53,10 +53,10 @@ class SageMakerOptions(Options):
     )
 
     training_plan: str | None = Field(
-        None, description="ARN of a training plan: reserved capacity, of the first --instance-type"
+        None, description="ARN of a training plan (reserved capacity) for the first --instance-type"
     )
     max_pending_hours: float | None = Field(
-        None, ge=0.5, le=MOST_HOURS, description="give up if SageMaker has no instances for so many hours"
+        None, ge=0.5, le=MOST_HOURS, description="give up after this many hours without instances"
     )
     spot: bool = Field(False, description="use spot capacity; an interrupted job resumes later")
     max_wait_hours: float | None = Field(
@@ -76,7 +76,7 @@ class SageMakerOptions(Options):
     encrypt_traffic: bool = Field(False, description="encrypt traffic between nodes; slows the all-reduce")
     tags: WordList = Field((), description="KEY=VALUE,... extra tags of the training job")
     metrics: WordList = Field(
-        (), description="names in the script's [METRIC] lines that SageMaker draws, 40 at most (default: usual ones)"
+        (), description="names in the script's [METRIC] lines for SageMaker to plot, at most 40 (default: common ones)"
     )
     environment: Pairs = Field(
         (), description="KEY=VALUE,... environment variables; visible in the console, so use --secret for secrets"
@@ -88,24 +88,26 @@ class SageMakerOptions(Options):
     )
 
     remote_debug: bool = Field(False, description="let `launch.sagemaker ssh JOB` open a shell in the containers")
-    infra_check: bool = Field(False, description="SageMaker looks at the instances' health before the training")
-    profiler: bool = Field(False, description="SageMaker's own system metrics every half second; takes GPU time")
+    infra_check: bool = Field(False, description="have SageMaker check the instances' health before the training")
+    profiler: bool = Field(
+        False, description="collect SageMaker's system metrics every half second; uses some GPU time"
+    )
 
     mlflow_server: str | None = Field(
-        None, description="ARN of the managed MLflow, a tracking server or an app, that --mlflow logs to"
+        None, description="ARN of the managed MLflow tracking server or app that --mlflow logs to"
     )
     mlflow_config: bool = Field(
-        False, description="name --mlflow-server to SageMaker, too, in the request's MlflowConfig; not through SDK 2"
+        False, description="also put --mlflow-server into the request's MlflowConfig; not possible with SDK 2"
     )
     experiment: str | None = Field(
         None,
         pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,119}$",
-        description="experiment of SageMaker Experiments, which must exist, that the job is shown in",
+        description="existing experiment in SageMaker Experiments to list the job under",
     )
     register: str | None = Field(
         None,
         pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}$",
-        description="model package group that the trained model is registered in, with code that serves it",
+        description="model package group to register the trained model in, with its serving code",
     )
 
     max_hours: float = Field(12.0, gt=0, le=MOST_HOURS, description="time limit of the training, in hours")

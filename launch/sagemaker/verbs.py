@@ -25,8 +25,8 @@ class StopOptions(JobOptions):
 
 class LeaksOptions(RegionOptions):
     all_regions: bool = Field(False, description="check every region that is enabled for the account")
-    delete: bool = Field(False, description="stop the leaks, after a question")
-    yes: bool = Field(False, description="skip the question of --delete")
+    delete: bool = Field(False, description="stop the leaks, after confirmation")
+    yes: bool = Field(False, description="skip the confirmation of --delete")
 
 
 class SshOptions(JobOptions):
@@ -59,7 +59,7 @@ stop a job, release kept instances, and wait until that is done
   python -m launch.sagemaker stop JOB
   python -m launch.sagemaker stop --all --yes
 
-Logs, checkpoints and results stay.  A job can be stopped twice.
+Logs, checkpoints and results are kept.  Stopping a job twice is safe.
 """
 
 LEAKS = """\
@@ -68,11 +68,11 @@ show what jobs cost now, and which of them should have ended
   python -m launch.sagemaker leaks --all-regions
   python -m launch.sagemaker leaks --delete
 
---delete asks first; --yes skips the question.  What carries a job's tag but not all of the toolkit's tags is shown and
-never touched.
+--delete asks first; --yes skips the question.  Resources with a job's tag but without all of the toolkit's tags
+are listed and never touched.
 
-A leak is a job past its time limit, or instances kept (--warm-pool-s) after a job.  Exit code 0: there is no leak, or
-all have been stopped; 4: there is one, or AWS could not be asked.  Made for cron.
+A leak is a job past its time limit, or instances kept (--warm-pool-s) after a job.  Exit code 0: no leak is
+left; 4: one is, or AWS did not answer.  Suitable for cron.
 """
 
 SSH = """\

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from launch.slurm.runtime import Runtime
 
 ABOUT = """\
-Submits the training to Slurm as one script, which saves before its time limit and requeues itself to continue.
-Settings of the training go on the same line.  Run it on a login node, in a folder that the nodes share.
+Submits a training to Slurm as one batch script, which saves before its time limit and requeues itself to continue.
+Training settings go on the same line.  Run it on a login node, in a folder that the nodes share.
 
   python -m launch.slurm --nodes 2 --gpus-per-node 4 --cpus-per-task 8 --dry-run
   python -m launch.slurm --nodes 2 --gpus-per-node 4 --cpus-per-task 8 --partition gpu --time 4:00:00 --dataset imagenet

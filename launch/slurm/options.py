@@ -14,7 +14,7 @@ class SlurmOptions(Options):
     nodes: int = Field(1, ge=1, description="number of nodes")
     gpus_per_node: int | None = Field(None, ge=0, description="GPUs per node (default: 1, or 0 with --device cpu)")
     gpu_type: str | None = Field(None, description="GPU type as Slurm names it, such as a100 (default: any)")
-    gres: bool = Field(False, description="ask for GPUs with --gres=gpu:N, where a site knows no --gpus-per-node")
+    gres: bool = Field(False, description="ask for GPUs with --gres=gpu:N, on clusters without --gpus-per-node")
     nproc_per_node: int | None = Field(
         None, ge=1, description="processes per node (default: one per GPU, or 1 without GPUs)"
     )
@@ -32,7 +32,7 @@ class SlurmOptions(Options):
     reservation: str | None = Field(None, description="reservation to run in")
     exclusive: bool = Field(False, description="do not share the nodes with other jobs")
     mail: str | None = Field(None, description="address that Slurm notifies when the job ends, fails or is requeued")
-    sbatch: str = Field("", description="more flags for sbatch, as one text, such as --sbatch='--switches=1'")
+    sbatch: str = Field("", description="more flags for sbatch, as one string, such as --sbatch='--switches=1'")
 
     job_name: str | None = Field(
         None, description="letters, digits and hyphens (default: from data set, model and time)"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class VerbOptions(Options):
     """What every verb takes."""
 
-    job: str | None = Field(None, description="name of the job, or its Slurm id; also without the flag, as first word")
+    job: str | None = Field(None, description="name of the job, or its Slurm id; may be given first, without the flag")
 
 
 class AttachOptions(VerbOptions):
@@ -28,7 +28,7 @@ class LogsOptions(VerbOptions):
 
 
 STATUS = """\
-list your jobs in the queue, or show one job: why it waits, time left, progress, how it ended
+list your jobs in the queue, or show one: why it waits, time left, progress, how it ended
 
   python -m launch.slurm status
   python -m launch.slurm status JOB
@@ -49,11 +49,11 @@ follow a job to its end and exit with the training's exit code
 """
 
 STOP = """\
-stop a job after it has saved; submit it with the same command and --job-name to resume
+stop a job after it has saved; the same command with --job-name resumes it
 
   python -m launch.slurm stop JOB
 
-Jobs that were not submitted by this toolkit are never touched.  Stopping a job twice does no harm.
+Jobs that were not submitted by this toolkit are never touched.  Stopping a job twice is safe.
 """
 
 

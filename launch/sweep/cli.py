@@ -24,14 +24,15 @@ from trainer.settings.argparser import flag, parser_for
 PROG = "python -m launch.sweep"
 ABOUT = """\
 Runs many trainings, one after another, on any backend: the grid of a YAML file, or a preset of infra/sweeps.
-Settings of the trainer, or of a script with what follows --, and options of the backend apply to every run.  The same
-command resumes a stopped sweep.
+Trainer settings (or a script's arguments, after --) and backend options apply to every run.  The same command resumes
+a stopped sweep.
 
   python -m launch.sweep weak-scaling --small
   python -m launch.sweep weak-scaling --backend ec2 --dry-run
   python -m launch.sweep my-sweep.yaml --backend local --gpus 1,2 --epochs 3 --out runs/mine
 
-presets: {presets}
+presets:
+  {presets}
 """
 
 

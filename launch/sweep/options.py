@@ -26,10 +26,10 @@ class SweepOptions(Options):
     gpus: Counts = Field((), description="GPUs (or CPU ranks) per run, instead of the file's")
     only: WordList = Field((), description="names of the runs to do now; the others are left for later")
     out: Path | None = Field(None, description="folder for results, also to resume from (default: runs/sweep-NAME)")
-    parallel: int = Field(1, ge=1, description="runs at a time (local: each with its part of cores and GPUs)")
+    parallel: int = Field(1, ge=1, description="runs at a time (local: each gets its share of cores and GPUs)")
     diverged_at: float | None = Field(
         None, ge=0, allow_inf_nan=False,
-        description="end a run whose training loss is so many times its lowest; 0: none (default: 3; of scripts none)",
+        description="end a run whose training loss rises to N times its lowest; 0: never (default: 3; scripts: never)",
     )  # fmt: skip
     retry_failed: bool = Field(False, description="start failed runs again")
     max_usd: float | None = Field(None, gt=0, description="refuse a sweep that may cost more than this in total")

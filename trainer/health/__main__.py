@@ -30,7 +30,7 @@ class Options(BaseModel):
 
     device: Literal["auto", "cuda", "cpu"] = Field("auto", description="auto is a GPU if there is one")
     timeout_s: float = Field(
-        600.0, gt=0, le=86_400, description="seconds after which a rank that does not answer is an error"
+        600.0, gt=0, le=86_400, description="seconds to wait for a rank that does not answer before failing"
     )
 
 

@@ -17,14 +17,14 @@ from trainer.settings.checks import check
 from trainer.tune.choose import Trial, best, largest_that_fits, next_batch_size, worker_counts
 from trainer.tune.trial import run_trial
 
-ABOUT = """Find the batch size and the workers with which a training is fastest on the device at hand.
+ABOUT = """Find the batch size and the number of workers that train fastest on this machine.
 
   python -m trainer.tune --model resnet18 --dataset imagenet --data-dir DIR
   python -m trainer.tune --model resnet50 --dataset synthetic --image-size 224 --precision bf16
 
-Takes the flags of the training, and trains for some seconds with each batch size, doubled from --batch-size-from until
-one does not fit or is no faster, and then with other numbers of workers where images are decoded as it goes. Each trial
-is a process of its own. A number that is given with --batch-size or --workers is kept. Nothing is saved."""
+Takes the flags of the training.  Trains for a few seconds with each batch size, doubled from --batch-size-from until
+one does not fit or is no faster; then, if images are decoded during training, with different numbers of workers.  Each
+trial runs in its own process.  A given --batch-size or --workers is not varied.  Nothing is saved."""
 
 # The share of the time from which on a wait for data means that the device could do more.
 WAITS = 0.1

@@ -34,32 +34,35 @@ class ScriptOptions(Options):
     """What trains in place of our trainer."""
 
     script: Path | None = Field(
-        None, description="train with this Python file in place of our trainer; what follows -- are its arguments"
+        None, description="train with this Python file instead of the built-in trainer; its arguments follow --"
     )
-    module: str | None = Field(None, description="the same for a module, as `python -m` has it; -m for short")
+    module: str | None = Field(None, description="the same for a module, as in `python -m MODULE`; -m for short")
     args: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(
         (),
-        description="the script's arguments, as after --; in YAML a text or a list",
+        description="the script's arguments, like those after --; in YAML, a string or a list",
         json_schema_extra={"metavar": "TEXT"},
     )
     source_dir: Path | None = Field(
-        None, description="folder that is sent with the script (default: its git repository, else its folder)"
+        None, description="folder to send with the script (default: its git repository, else its folder)"
     )
     processes: Literal["torchrun", "one"] = Field(
-        "torchrun", description="one: a process per node, which starts its own, as Lightning and DeepSpeed do"
+        "torchrun",
+        description="torchrun: a process per GPU; one: a process per node that starts others, as Lightning does",
     )
     max_silence_s: float = Field(
-        3600.0, ge=0, description="end a script that has printed nothing for so many seconds; 0: never"
+        3600.0, ge=0, description="end a script that prints nothing for this many seconds; 0: never"
     )
 
-    max_output_mb: int = Field(200, ge=1, le=1_000_000, description="MB of a rank's output that are passed on")
+    max_output_mb: int = Field(
+        200, ge=1, le=1_000_000, description="MB of output to show per rank; the rest is dropped"
+    )
 
     expected_hours: float | None = Field(
-        None, gt=0, le=1e5, description="hours that a script takes on these machines, for the expected price"
+        None, gt=0, le=1e5, description="your estimate of the script's hours on these machines, for the expected price"
     )
     variables: Pairs = Field(
         (),
-        description="environment variables of the script; secrets by --secret",
+        description="environment variables for the script; use --secret for secrets",
         json_schema_extra={"metavar": "NAME=VALUE,..."},
     )
 
