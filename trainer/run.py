@@ -191,7 +191,8 @@ def _resume(training: Training, checkpoints: Checkpoints, found: bytes, say: Cal
     started_anew = snapshot.restore(training, load(found))
     done = training.progress
     inside = f", {done.images:,} images into it" if done.images else ""
-    say(f"resuming at epoch {done.epoch + 1}{inside}, after {done.updates:,} updates")
+    updates = f"{done.updates:,} update{'' if done.updates == 1 else 's'}"
+    say(f"resuming at epoch {done.epoch + 1}{inside}, after {updates}")
     if done.best and not joined.gather(joined.on_head(lambda: checkpoints.repair_best(done.best)))[0]:
         started_anew.append(f"the best checkpoint, {done.best}, is missing or damaged; the next evaluation is the best")
         done.best, done.best_top1 = "", -1.0
