@@ -21,8 +21,8 @@ def warning_for_guessing(
     is_time = is_last or epoch - config.eval_every < PATIENCE <= epoch
     if not is_time or config.dataset == "synthetic" or best_top1 > _most_by_guessing(images, classes):
         return None
-    longer = f"; give it more updates (--epochs, a smaller --batch-size): it had {updates:,}"
-    folders = "; and look whether the images are in the folders of their classes"
+    longer = f"; train for more updates (--epochs, a smaller --batch-size) than {updates:,}"
+    folders = "; and check that each image is in the folder of its class"
     return (
         f"after {epoch} epoch{'s' if epoch > 1 else ''} a test accuracy of {best_top1:.1%} is no better than guessing "
         f"among {classes} classes. Lower --lr to {peak_lr(config) / 10:.2g}{longer if updates < FEW_UPDATES else ''}"

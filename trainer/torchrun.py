@@ -128,8 +128,8 @@ def _left(signum: int, workers: Mapping[int, Worker], *, tells_all: bool) -> int
         if workers[death.rank].was_forced:
             return _complain(
                 Exit.MACHINE,
-                f"rank {death.rank} was asked to leave, hung and was killed; what it would have saved is lost. "
-                "Start again to resume from the checkpoint before.",
+                f"rank {death.rank} hung when it was asked to stop, and was killed before it could save. "
+                "Start again to resume from the previous checkpoint.",
             )
         return _report(death, tells_all=tells_all)
     if signum == signal.SIGINT:  # on Ctrl-C, too, the workers save and leave

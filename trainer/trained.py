@@ -123,7 +123,7 @@ def load(run: str | Path, device: torch.device | str = "cpu") -> Trained:
         ) from error
     if not checkpoint.are_finite(model.state_dict()):
         raise SettingsError(
-            f"{source} holds weights that are not finite, which see nothing in an image; give another checkpoint of "
+            f"{source} holds weights that are not finite, so it cannot classify; give another checkpoint of "
             "the run, or train again with a lower --lr."
         )
     return Trained(name, signature, source, Classifier(model, signature).eval().to(device))

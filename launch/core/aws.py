@@ -143,8 +143,8 @@ class Aws:
         try:
             yield
         except ResponseParserError as error:
-            words = f"no answer of AWS's to {service}:{operation}: something between, such as a proxy or a login page, "
-            raise NoAnswer(f"{words}has answered in its place; check the network.", "", operation) from error
+            words = f"{service}:{operation} was not answered by AWS but by something in between, such as a proxy or "
+            raise NoAnswer(f"{words}a login page; check the network.", "", operation) from error
         except ClientError as error:
             code, message = error.response["Error"].get("Code", ""), error.response["Error"].get("Message", "")
             refused = NoAnswer if self._unclear else Forbidden if is_forbidden(code, message) else AwsError

@@ -109,7 +109,7 @@ def warning(instance: Instance) -> str | None:
         return None
     leave_by, name = instance.end_of_life.leave_by, instance.end_of_life.replacement
     return (
-        f"{instance.name} is being retired: AWS asks users to leave it by {leave_by}, so it may be unavailable. "
+        f"{instance.name} is being retired: AWS asks users to move off it by {leave_by}, so it may be unavailable. "
         f"Take {name} ({SAGEMAKER_PREFIX}{name} on SageMaker), which has as many GPUs."
     )
 

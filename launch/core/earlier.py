@@ -20,7 +20,7 @@ from trainer.errors import SettingsError, one_line
 from trainer.outcome import Outcome
 from trainer.script.pace import Pace
 
-NOT_KNOWN = "not known: a script says nothing of its time before it has run; tell it with --expected-hours"
+NOT_KNOWN = "not known before the script has run once; give an estimate with --expected-hours"
 # The options beside machines that a script's time depends on: its processes on each of them, its data, what it finds in
 # its environment, and the network between its nodes; the last two lines are Slurm's.
 COUNTING = (
@@ -136,7 +136,7 @@ def told(quote: Quote, train: Training, now: Setting, earlier: Sequence[Earlier]
     differences = _differences(closest.setting, now)
     if differences:
         how = f"{closest.in_words} with {' and '.join(differences)}"
-        return replace(quote, why_unknown=f"not known: {closest.job} {how}; tell it with --expected-hours")
+        return replace(quote, why_unknown=f"not known: {closest.job} {how}; give an estimate with --expected-hours")
     notes = quote.notes
     if quote.most_s is not None and closest.seconds > quote.most_s and not has_wait:
         notes = (*notes, f"{closest.job} {closest.verb} longer than this job's time limit; raise it")
@@ -172,14 +172,14 @@ def is_same_script(setting: Setting, train: Training) -> bool:
 
 def restarts(earlier: Sequence[Earlier]) -> tuple[str, str]:
     """What a restart begins with, for a program and in words, by what the newest earlier job has kept."""
-    goes_on = "goes on from what it kept in $DDP_RUN_DIR"
+    goes_on = "continues from what it kept in $DDP_RUN_DIR"
     if not earlier:
-        return "anew", f"begins anew, unless it {goes_on} (trainer.kit does)"
+        return "anew", f"starts over, unless it {goes_on} (trainer.kit does)"
     newest = earlier[0]
     if any(name.startswith(f"{CHECKPOINTS}/step-") for name in newest.kept):
-        return "checkpoint", f"goes on from its newest checkpoint: {newest.job} saved some with trainer.kit"
+        return "checkpoint", f"continues from its newest checkpoint: {newest.job} saved some with trainer.kit"
     if newest.kept:
         some = ", ".join(one_line(name, 40) for name in newest.kept[:3])
         more = ", ..." if len(newest.kept) > 3 else ""
-        return "kept", f"begins anew, unless it goes on from what {newest.job} kept in $DDP_RUN_DIR: {some}{more}"
-    return "anew", f"begins anew: {newest.job} kept no file in $DDP_RUN_DIR"
+        return "kept", f"starts over, unless it continues from what {newest.job} kept in $DDP_RUN_DIR: {some}{more}"
+    return "anew", f"starts over: {newest.job} kept no file in $DDP_RUN_DIR"

@@ -111,7 +111,7 @@ def spec_of(aws: Aws, folder: Folder, backend: str) -> dict[str, Any] | None:
     spec = read_json(aws, folder.bucket, folder.spec)
     owner = (spec or {}).get("backend", backend)
     if not isinstance(owner, str):
-        raise AwsError(f"{folder.uri}/job.json is damaged: its backend is no text.", "NotJson")
+        raise AwsError(f"{folder.uri}/job.json is damaged: its backend is not a string.", "NotJson")
     if owner != backend:
         raise SettingsError(
             f"{folder.job} is a job of launch.{owner}; see python -m launch.{owner} status {folder.job}, or choose "
@@ -164,7 +164,7 @@ def read_json(aws: Aws, bucket: str, key: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError) as error:
         raise AwsError(f"s3://{bucket}/{key} is damaged: {error}; delete it.", "NotJson") from error
     if not isinstance(content, dict):
-        raise AwsError(f"s3://{bucket}/{key} is damaged: it is no object; delete it.", "NotJson")
+        raise AwsError(f"s3://{bucket}/{key} is damaged: it is not a JSON object; delete it.", "NotJson")
     return content
 
 

@@ -38,7 +38,7 @@ class Prices:
 
     usd_per_hour: Mapping[str, float] = field(default_factory=dict)
     storage: float = 1.0
-    source: str = "the catalog's, of us-east-1"
+    source: str = "from the catalog, for us-east-1"
     are_known: bool = True
     spot: Mapping[str, float] = field(default_factory=dict)
 

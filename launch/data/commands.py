@@ -81,7 +81,7 @@ class Commands:
         publication = to_do.payload
         state = State(options.work_dir or prepared.folder.with_name(f"{prepared.folder.name}-publishing"))
         if is_done(publication, facts):
-            self._say(f"{name} is published, and nothing has changed.")
+            self._say(f"{name} is already published and unchanged.")
             state.clear()  # an earlier run may have ended before it did that
         else:
             self._say(to_do.brief)
@@ -174,7 +174,7 @@ class Commands:
                 return None
             self._prepare(options, source, target)
         else:
-            self._say(f"{target} was prepared before and is taken as it is; delete it to have it prepared again")
+            self._say(f"{target} was prepared before and is used as it is; delete it to prepare it again")
             _check_flags(target, options)
             check_source(read_prepared(target), source)
         return _read(target, options)

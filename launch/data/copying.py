@@ -91,7 +91,7 @@ def _earlier_words(copy: Copy) -> tuple[Fact, ...]:
     if not copy.extra and not copy.older:
         return ()
     value = [*copy.older, *copy.extra]
-    words = f"of another content there, to delete at the end: {len(copy.extra)} objects"
+    words = f"with different content there, deleted at the end: {len(copy.extra)} objects"
     return (Fact("earlier", value, ", ".join((words, *copy.older))),)
 
 
@@ -125,7 +125,7 @@ def _problems(name: str, here: Facts, there: Facts, snapshot: Snapshot | None) -
         ),
         (
             here.record is not None and here.record.get("state") != PUBLISHED,
-            f"{name} is not published to the end in {here.region}; publish it again first.",
+            f"{name} is not completely published in {here.region}; publish it again first.",
         ),
         (bool(large), f"{large} is larger than 5 GiB, which S3 does not copy at once; publish it there."),
         (
@@ -203,7 +203,7 @@ def carry_out(plan: Plan[Copy], aws: Aws, patient: Patient, clock: Clock, say: S
     for name in copy.objects[len(files) :]:
         one(name)
     for old in copy.older:
-        say(f"delete {old}, of another content")
+        say(f"delete {old}, which has different content")
         delete_snapshot(patient, old)
 
 

@@ -39,7 +39,7 @@ def _snapshot_words(publication: Publication) -> str:
         words = "" if publication.is_verified else ", to be compared"
         return f"{publication.finished.id}: completed{words}"
     if publication.pending:
-        return f"{publication.pending.id}: begun, to be gone on with"
+        return f"{publication.pending.id}: begun; continues"
     return f"a new one, {publication.gib} GiB, encrypted"
 
 

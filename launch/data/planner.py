@@ -49,7 +49,9 @@ def _problems(options: PublishOptions, publication: Publication, facts: Facts) -
     if not others and not publication.older:
         return []
     if not options.replace:
-        words = f"{publication.name} is published with another content; choose another --name, or add --replace."
+        words = (
+            f"{publication.name} is already published with different content; choose another --name, or add --replace."
+        )
         return [SettingsError(words)]
     if facts.users:
         jobs = ", ".join(facts.users)

@@ -55,7 +55,8 @@ class Publisher:
         record = put_record(publication, PUBLISHED, self.clock.utc(), more)
         self.patient.call(record.service, record.operation, record.params)
         for old in (*publication.older, *publication.failed):
-            self.say(f"delete {old.id}, of another content" if old in publication.older else f"delete {old.id}, failed")
+            why = "which has different content" if old in publication.older else "failed"
+            self.say(f"delete {old.id}, {why}")
             snapshot.delete_snapshot(self.patient, old.id)
         self.state.clear()
         return str(more.get("snapshot", ""))
@@ -118,7 +119,7 @@ class Publisher:
         assert blocks is not None
         name = self._begun(publication, options, blocks)
         writer = snapshot.Writer(self.patient, self.state, self._progress(f"in {name}"))
-        self.say(f"write {len(blocks.digests)} blocks to {name}; the same command goes on if it is interrupted")
+        self.say(f"write {len(blocks.digests)} blocks to {name}; if interrupted, the same command continues")
         writer.put_all(name, blocks)
         snapshot.seal(self.patient, self.aws, self.clock, name, blocks)
         self.say(f"wait until {name} is completed")

@@ -163,7 +163,7 @@ def wait_until_completed(aws: Aws, clock: Clock, snapshot: str) -> None:
             )
         if clock.now() > give_up:
             raise AwsError(
-                f"{snapshot} is not completed after an hour; run the same command again to go on.", "pending"
+                f"{snapshot} is not completed after an hour; run the same command again to continue.", "pending"
             )
         clock.sleep(LOOK_EVERY_S)
 
@@ -186,7 +186,7 @@ def compare(patient: Patient, snapshot: str, blocks: Blocks, how: str, progress:
         nonlocal count
         asked = {"SnapshotId": snapshot, "BlockIndex": index, "BlockToken": tokens[index]}
         if not any(_digest(patient, asked) == blocks.digests[index] for _ in range(READINGS)):
-            raise _differs(snapshot, f"block {index} has another content")
+            raise _differs(snapshot, f"block {index} differs")
         with lock:
             count += 1
             progress(count * BLOCK, len(chosen) * BLOCK)

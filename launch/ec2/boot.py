@@ -14,7 +14,7 @@ from launch.ec2.names import command
 
 # The steps, in order; "" is a node that has left no mark.
 STEPS = {
-    "": "not heard of yet",
+    "": "not reported yet",
     "started": "waiting for the others",
     "data": "getting the data",
     "image": "getting the image",
@@ -45,7 +45,7 @@ def console(aws: Aws, instance: str) -> list[str]:
     except AwsError as error:
         return [f"its console cannot be read: {error}"]
     lines = [line.rstrip() for line in output.splitlines() if line.strip()]
-    return lines[-CONSOLE_LINES:] or ["EC2 has no console output of it"]
+    return lines[-CONSOLE_LINES:] or ["EC2 has no console output for it"]
 
 
 @dataclass

@@ -149,8 +149,8 @@ def _of_another(cluster: Cluster, facts: Facts) -> TrainerError | None:
         return None
     stop = command("stop", cluster.job, cluster.region)
     return SettingsError(
-        f"{kind} {name} of job {cluster.job} is {owner}'s, and only who started a job goes on with it; choose another "
-        f"--job-name.  If that was you, in another session of a role, remove the job first: {stop}"
+        f"{kind} {name} of job {cluster.job} belongs to {owner}, and only its owner can continue a job; choose another "
+        f"--job-name.  If that is you, in another session of a role, remove the job first: {stop}"
     )
 
 

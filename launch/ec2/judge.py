@@ -124,7 +124,7 @@ def _after_failure(situation: Situation, record: Record) -> Verdict:
         return Waiting()
     outcome = of_failure(record)
     if record["step"] == HEALTH and record not in situation.sick.values():
-        return replace(outcome, reason=f"{outcome.reason}, as did the node whose place it had taken")
+        return replace(outcome, reason=f"{outcome.reason}, as did the node that it replaced")
     return outcome
 
 

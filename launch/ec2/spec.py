@@ -29,7 +29,7 @@ def job_named(aws: Aws, fleet: Fleet, name: str | None, bucket: str | None) -> J
 def job_of(spec: Mapping[str, Any]) -> Job[Ec2Options]:
     """The job that job.json describes.  Raises SettingsError if an incompatible version wrote it, or somebody else."""
     if lacks := sorted({"job", "region", "train", "where"} - spec.keys()) or sorted({"nodes"} - spec["where"].keys()):
-        raise SettingsError(f"job.json says nothing of {' and '.join(lacks)}: it is not the one that a launcher wrote.")
+        raise SettingsError(f"job.json lacks {' and '.join(lacks)}, so no launcher wrote it.")
     own = {"job_name": spec["job"], "region": [spec["region"]], "max_nodes": spec["where"]["nodes"]}
     (where,) = flags.build({**spec["where"], **own}, [Ec2Options])
     # As the nodes have it: where they keep their runs is not the user's to say.

@@ -43,8 +43,8 @@ def unfinished(spec: Spec | None, fleet: Fleet, job: str, known: str) -> Spec:
     digests = {known} if known else fleet.specs.get(job, frozenset())
     if digests and digests != {digest(spec)}:
         raise AwsError(
-            f"job.json of job {job} is not the one that it was started with: somebody has changed it, or stopped the "
-            "job and started another of that name.  No node is started by it.",
+            f"job.json of job {job} is not the one it was started with: somebody changed it, or stopped the job and "
+            "started another with that name.  No node is started from it.",
             CHANGED,
         )
     return spec if digests or fleet.living else {}

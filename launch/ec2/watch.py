@@ -107,8 +107,8 @@ class Follower:
         return Outcome(
             "failed",
             Exit.MACHINE,
-            f"node {lost.rank} ({lost.instance}) ended without ever having reported; its console, above, may say why: "
-            "mostly its subnet has no way to S3, or the boot script could not run",
+            f"node {lost.rank} ({lost.instance}) ended without ever reporting; its console, above, may say why: "
+            "usually its subnet cannot reach S3, or the boot script could not run",
         )
 
     def _announce(self, lost: Replace) -> None:

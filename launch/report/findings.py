@@ -231,7 +231,7 @@ def _of_target(results: Findings) -> list[str]:
 def _got_there(one: Reached, unit: str) -> str:
     """The point, and how many of its runs did not get there, whose times are in no median."""
     many = len(one.point.runs)
-    return called(one.point, unit) + ("" if one.runs == many else f"; {one.runs} of its {many} runs got there")
+    return called(one.point, unit) + ("" if one.runs == many else f"; {one.runs} of its {many} runs reached it")
 
 
 def _of_failures(results: Findings) -> list[str]:

@@ -122,7 +122,7 @@ def of_targets(results: Findings) -> Table:
          f"{one.runs} of {len(one.point.runs)}", shown(one.s), shown(one.usd))
         for one in results.reached
     )  # fmt: skip
-    columns = ("settings", f"{results.unit}s", "images per update", "runs that got there", "time, s", "USD")
+    columns = ("settings", f"{results.unit}s", "images per update", "runs that reached it", "time, s", "USD")
     return Table("targets", f"To {results.target:g}% of test accuracy" if results.target else "", columns, rows)
 
 

@@ -152,7 +152,9 @@ def _check_metrics(options: SageMakerOptions) -> None:
     """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_AlgorithmSpecification.html, MetricDefinitions"""
     for name in options.metrics:
         if not re.fullmatch(r"[A-Za-z_]\w{0,99}", name, re.ASCII):
-            raise SettingsError(f"--metrics {name}: give names as they stand in [METRIC] lines: letters, digits and _.")
+            raise SettingsError(
+                f"--metrics {name}: give names as in the script's [METRIC] lines: letters, digits and _."
+            )
     if len(options.metrics) > MOST_METRICS:
         raise SettingsError(f"--metrics has {len(options.metrics)} names, and SageMaker takes {MOST_METRICS}.")
 

@@ -151,9 +151,9 @@ def quote_of(train: Training, resolved: Resolved, facts: Facts) -> Quote:
 def _notes(resolved: Resolved, *, is_expected: bool) -> tuple[str, ...]:
     """The sentences under the price.  is_expected: whether a time is."""
     options = resolved.options
-    notes = [f"the maximum includes {ENDING_S / 60:g} min to end"]
+    notes = [f"the maximum includes {ENDING_S / 60:g} min for SageMaker to end the job"]
     if options.warm_pool_s:
-        notes[0] += f" and {options.warm_pool_s} s in the warm pool, where the instances wait for a next job"
+        notes[0] += f" and {options.warm_pool_s} s in the warm pool, where the instances wait for the next job"
     if options.spot:
         notes.append(f"spot costs up to {SPOT_SAVES:.0%} less; SageMaker reports the saving at the end")
     if is_expected and options.input_mode == "File" and any(one.kind == "s3" for one in resolved.channels):

@@ -84,7 +84,7 @@ def _finish(training_job: TrainingJob, runtime: Runtime, lines: Sequence[str], *
     record(runtime.aws, training_job, outcome, unless_gone(say))
     if training_job.keep_s and training_job.pool in (None, "InUse", "Available"):  # also after a failure
         stop_it = command("stop", training_job.job, training_job.region)
-        say(f"the instances are kept up to {training_job.keep_s} s for a next job, and billed; to release them:")
+        say(f"the instances are kept up to {training_job.keep_s} s for the next job, and billed; to release them:")
         say(f"  {stop_it}")
     if outcome.exit_code != Exit.DONE:
         for line in _diagnosis(training_job, lines):

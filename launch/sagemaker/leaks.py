@@ -41,7 +41,7 @@ def _why(training_job: TrainingJob, now: datetime) -> tuple[bool, str]:
         key, _, value = tag.partition("=")
         return True, f"not touched: its tag {key} is {value!a}" if value else f"not touched: it has no tag {key}"
     if training_job.is_over:
-        return True, "instances kept for a next job"
+        return True, "instances kept for the next job"
     if training_job.deadline is None:
         return False, "waiting for instances"
     return (True, "past its time limit") if _is_late(training_job, now) else (False, "within its time limit")

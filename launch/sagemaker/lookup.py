@@ -106,8 +106,8 @@ def _image(aws: Aws, lookups: Lookups, resolved: Resolved) -> str | None:
         else:
             why = str(error).rstrip(".")
             lookups.unknown.append(
-                f"the image is named by its tag, as its digest could not be looked up ({why}): whoever moves the tag "
-                "changes what the job runs, and AWS does so with each patch; --image NAME@sha256:... holds it."
+                f"the image is known by its tag only, as its digest could not be looked up ({why}): if the tag is "
+                "moved, as AWS does with each patch, the job runs something else; pin it with --image NAME@sha256:..."
             )
         return None
 

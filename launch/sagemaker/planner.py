@@ -112,7 +112,7 @@ def _strange(facts: Facts) -> tuple[TrainerError, ...]:
         return ()
     return (
         SettingsError(
-            f"{running.name} is running, and is {owner}'s: its result would be no result of yours; choose another "
+            f"{running.name} is running and belongs to {owner}, so its result would not be yours; choose another "
             "--job-name."
         ),
     )

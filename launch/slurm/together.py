@@ -109,7 +109,7 @@ class _Arrays:
                 before = [self._submit(array, before)]
                 runs = f"{len(array.tasks)} runs are" if len(array.tasks) > 1 else "1 run is"
                 say(f"{runs} submitted as job array {before[0]}, {at_once} at a time")
-        say(f"all go on without this command, which follows them; to end them: {command('stop', self.together.name)}")
+        say(f"all continue without this command; to end them: {command('stop', self.together.name)}")
         return [job.name for jobs in arrays for job in jobs]
 
     def _new_folder(self) -> Path:

@@ -52,7 +52,7 @@ class Watched:
             place = next((f" in {name} {record[name]}" for name in AXES if name in record), "")
             self.diverged = (
                 f"it diverged: training loss {loss:.3g}{place} after {lowest:.3g}; lower --lr, or give "
-                "--diverged-at 0 to let it go on."
+                "--diverged-at 0 to let it continue."
             )
             if self._group is not None:
                 self._end(self._group)

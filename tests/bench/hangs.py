@@ -167,7 +167,7 @@ def _end_orphans(mark: str, *, stopped_may_stay: bool) -> str:
 
 def _row(case: Case, output: Output, ended: float, codes: Sequence[int | None], orphans: str) -> str:
     began = output.first(r"rank \d+ hangs$")
-    named = output.first(r"error: (.*) (died or hung|was killed|lost touch)")
+    named = output.first(r"error: (.*) (died or hung|was killed|lost contact)")
     tellers = [match[1] for _, line in output.lines if (match := re.search(r"(rank \d+) told it with", line))]
     since = began[0] if began else float("nan")
     return "| " + " | ".join([

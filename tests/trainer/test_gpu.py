@@ -138,7 +138,7 @@ def test_a_sound_machine_passes_the_health_check(train: Run) -> None:
 def test_a_missing_gpu_fails_the_health_check(train: Run) -> None:
     ended = train("--health-check", env={"DDP_NODE_GPUS": "99"})
     assert ended.returncode == Exit.SICK
-    assert "of 99 GPUs are there" in ended.stderr
+    assert "of 99 GPUs are visible" in ended.stderr
 
 
 def test_a_run_of_a_gpu_predicts_on_a_cpu(train: Run, tmp_path: Path) -> None:

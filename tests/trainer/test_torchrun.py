@@ -152,7 +152,7 @@ def test_a_rank_that_hangs_while_it_leaves_is_told(tmp_path: Path) -> None:
     job.send_signal(signal.SIGTERM)
 
     _, err = job.communicate(timeout=60)
-    assert err.startswith("error: rank 1 was asked to leave, hung and was killed;")
+    assert err.startswith("error: rank 1 hung when it was asked to stop, and was killed")
     assert job.returncode == 6
 
 

@@ -96,7 +96,11 @@ def test_a_table_has_as_many_classes_as_asked_for(run: Path, images: Path, tmp_p
         (("alone", "images"), Exit.SETTINGS, "alone/model.json cannot be read (No such file or directory)"),
         (("other", "images"), Exit.SETTINGS, "does not fit the model cnn for 2 classes"),
         (("damaged", "images"), Exit.SETTINGS, "is damaged: its content does not match its digest. Give another."),
-        (("diverged", "images"), Exit.SETTINGS, "diverged/model.pt holds weights that are not finite, which see"),
+        (
+            ("diverged", "images"),
+            Exit.SETTINGS,
+            "diverged/model.pt holds weights that are not finite, so it cannot classify",
+        ),
         (("run", LONG), Exit.DATA, "(File name too long); check the path."),
         ((LONG, "images"), Exit.SETTINGS, "give the folder of a run, its model.pt or a checkpoint."),
         (("run", "images", "--csv", LONG), Exit.SETTINGS, "give the name of a file in a folder that exists."),

@@ -179,7 +179,7 @@ def read_index(path: Path, half: Half, classes: int) -> Entries:
     if digest != half.index.sha256 or index.dtype != ENTRY or index.shape != (half.images,):
         raise DataError(f"{one_line(path, 300)} is not the one that was prepared; copy or prepare the data again.")
     if not _fits(index, half, classes):
-        raise DataError(f"{one_line(path, 300)} lists what no shard has; prepare the data again.")
+        raise DataError(f"{one_line(path, 300)} lists images that no shard has; prepare the data again.")
     return index
 
 

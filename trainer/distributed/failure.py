@@ -191,8 +191,8 @@ class Failure:
             return self._why_stopped()
         if not self.lost.ranks:
             return (
-                f"the {world} ranks lost touch though all still run ({problem.splitlines()[0]}); look at the network; "
-                "start again to resume from the last checkpoint."
+                f"the {world} ranks lost contact, though all are still running ({problem.splitlines()[0]}); check the "
+                "network; start again to resume from the last checkpoint."
             )
         return self._died_or_hung(named(self.lost.ranks, world))
 

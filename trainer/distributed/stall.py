@@ -113,7 +113,7 @@ class StallWatch:
                 self._has_told = self._tell_stall()
             elif self._has_told and not is_stalled:
                 self._has_told = False
-                self._tell(f"{self._name} goes on.\n")
+                self._tell(f"{self._name} continues.\n")
             self._was_stalled = is_stalled
 
     @property
@@ -130,9 +130,9 @@ class StallWatch:
         since = f"no new batch for {waited:.0f} s, where one usually takes {usual:.2g} s"
         if role == "names":
             slow = named(behind(progress), self._place.world_size)
-            self._tell(f"warning: {since}: {slow} came less far than the others, which wait.\n")
+            self._tell(f"warning: {since}: {slow} fell behind the others, which wait.\n")
             return True
-        self._tell(f"warning: {self._name}: {since}; it stands here:\n" + "".join(stacks(self._main)))
+        self._tell(f"warning: {self._name}: {since}; it is here:\n" + "".join(stacks(self._main)))
         return True
 
 

@@ -87,7 +87,7 @@ def problems(xml: str, gpus: int | None = None) -> list[str]:
         found = ElementTree.fromstring(xml).findall("gpu")  # nosec B314
     except ElementTree.ParseError as error:
         return [f"nvidia-smi printed what cannot be read ({error})"]
-    missing = [] if gpus is None or len(found) >= gpus else [f"{len(found)} of {gpus} GPUs are there"]
+    missing = [] if gpus is None or len(found) >= gpus else [f"{len(found)} of {gpus} GPUs are visible"]
     return missing + [
         f"GPU {index} ({gpu.findtext('product_name', 'unknown').strip()}) {problem}"
         for index, gpu in enumerate(found)

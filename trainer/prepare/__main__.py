@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
         report_end(error.code, str(error))
         return error.code
     except KeyboardInterrupt:
-        report_end(Exit.INTERRUPTED, f"stopped; what is whole is kept: {AGAIN}")
+        report_end(Exit.INTERRUPTED, f"stopped; finished shards are kept: {AGAIN}")
         return STOPPED
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    raise Interrupted(f"asked to stop; what is whole is kept: {AGAIN}")
+    raise Interrupted(f"asked to stop; finished shards are kept: {AGAIN}")
 
 
 def _read(argv: Sequence[str]) -> argparse.Namespace:
@@ -96,7 +96,7 @@ def _number(least: int, most: int) -> type[int]:
 
 def _name(text: str) -> str:
     if not NAME.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not made of small letters, digits, dots and hyphens")
+        raise argparse.ArgumentTypeError(f"{text!r} may have only lower-case letters, digits, dots and hyphens")
     return text
 
 

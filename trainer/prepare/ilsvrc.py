@@ -38,7 +38,9 @@ def _class_of(member: Member, wnids: Mapping[int, str]) -> str:
     match = _NUMBER.search(member.name)
     number = int(match[1]) if match else 0
     if number not in wnids:
-        raise DataError(f"{VAL} has {one_line(member.name)}, whose class the devkit does not know; get both again.")
+        raise DataError(
+            f"{VAL} has {one_line(member.name)}, whose class the devkit does not know; download both again."
+        )
     return wnids[number]
 
 

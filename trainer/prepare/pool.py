@@ -65,7 +65,7 @@ class _Worker:
         except (EOFError, ConnectionError) as error:
             self.process.join(1)
             raise MachineError(
-                f"a worker was killed (exit code {self.process.exitcode}), most likely for want of memory; "
+                f"a worker was killed (exit code {self.process.exitcode}), probably for lack of memory; "
                 "run the same command again with fewer --workers to resume."
             ) from error
 

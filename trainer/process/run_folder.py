@@ -125,7 +125,6 @@ def end_run(folder: Path, owner: Owner) -> None:
     sys.stdout.flush()
     report_end(
         Exit.MACHINE,
-        f"process {owner.process} on host {owner.host} has taken over {folder} while this run stood still; "
-        "this one ends.",
+        f"process {owner.process} on host {owner.host} took over {folder} while this run was suspended; this one ends.",
     )
     os._exit(Exit.MACHINE)

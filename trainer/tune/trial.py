@@ -57,7 +57,7 @@ def run_trial(config: TrainConfig, seconds: float, work: Work | None = None) -> 
     if "refusal" in answer:
         raise ERRORS.get(answer["kind"], MachineError)(answer["refusal"])
     if not answer and not hangs and process.exitcode not in (-9, 0):
-        raise MachineError(f"a trial ended with code {process.exitcode}; what it said stands above.")
+        raise MachineError(f"a trial ended with exit code {process.exitcode}; its output is above.")
     answer.setdefault("images_per_s", None)
     return Trial(config.batch_size, config.workers, **answer)
 

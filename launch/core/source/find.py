@@ -131,7 +131,7 @@ def _folder(path: Path) -> Path:
 
 
 def _script(path: Path, given: Path) -> Path:
-    """The script's path with its folder resolved.  Raises SettingsError if it is no file."""
+    """The script's path with its folder resolved.  Raises SettingsError if it is not a file."""
     shown = one_line(given, 300)
     try:
         mode = os.stat(path).st_mode
@@ -142,7 +142,7 @@ def _script(path: Path, given: Path) -> Path:
     if stat.S_ISDIR(mode):
         raise SettingsError(f"--script: {shown} is a folder; name the file in it, or give its module as --module.")
     if not stat.S_ISREG(mode):
-        raise SettingsError(f"--script: {shown} is no file.")
+        raise SettingsError(f"--script: {shown} is not a file.")
     return Path(os.path.normpath(path)).parent.resolve() / path.name
 
 
@@ -192,7 +192,7 @@ def _check_module(module: str, source: Source) -> None:
     raise SettingsError(
         f"--module {one_line(module, 300)}: there is no {path}.py in the source folder "
         f"{one_line(source.top / source.cwd, 300)}, and no package of that name in its "
-        f"{REQUIREMENTS}; stand in the folder that has it, or give --source-dir."
+        f"{REQUIREMENTS}; run this from the folder that has it, or give --source-dir."
     )
 
 

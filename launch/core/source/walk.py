@@ -68,7 +68,7 @@ def why_left_out(top: Path, repository: Path | None, cwd: Path, path: Path) -> P
         if is_folder:
             ignored = within(ignored, entry)
         folder = entry
-    return "it is no file"
+    return "it is not a file"
 
 
 def _below(folder: Path, top: Path, ignored: Ignored, cwd: Path) -> Iterator[File]:

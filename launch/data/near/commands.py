@@ -67,7 +67,7 @@ class NearCommands:
         if options.dry_run:
             return dry_run(plan, options.dry_run, self.runtime.say)
         if is_done(options, name, near):
-            self.runtime.say(f"{name} is published from there; add --replace if what is there has changed.")
+            self.runtime.say(f"{name} is already published from there; add --replace if its content has changed.")
             return self.show(NameOptions(name=name, region=near.region))
         if plan.problem:
             raise plan.problem
@@ -131,7 +131,9 @@ class NearCommands:
         if not self._remover(aws, name).stop():
             self.runtime.say(f"no instance publishes {name} in {aws.region}")
             return Exit.DONE
-        self.runtime.say(f"nothing of it runs any more in {aws.region}; the same publish goes on with its snapshot")
+        self.runtime.say(
+            f"nothing of it runs any more in {aws.region}; the same publish command continues with its snapshot"
+        )
         return Exit.DONE
 
     # ---- by a copy here

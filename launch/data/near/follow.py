@@ -87,7 +87,9 @@ class Follower:
 
     def _unexplained(self) -> Mapping[str, Any]:
         if self.clock.utc() >= self.run.deadline:
-            reason = "its time limit has come; run the same command again, with more --max-hours: it goes on from there"
+            reason = (
+                "its time limit has come; run the same command again, with more --max-hours: it continues from there"
+            )
         else:
             reason = "it ended without a record of why; run the same command again"
         return {"code": MachineError.code, "step": "publish", "reason": reason}

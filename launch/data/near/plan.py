@@ -43,7 +43,7 @@ def plan_near(
     goes_on = is_gone_on_with(options, name, near, now)
     fresh = _new_run(options, name, near, ways, code.sha256, now)
     run = near.run if near.run and goes_on else fresh
-    begun = ": begun before, to be gone on with" if goes_on else ""
+    begun = ": begun before; continues" if goes_on else ""
     return Plan(
         title=f"data set {name}, in {near.region}, by a temporary instance",
         payload=run,

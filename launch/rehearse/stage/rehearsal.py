@@ -84,7 +84,7 @@ class Stage:
                  "--work-dir", str(folder / "publishing"))  # fmt: skip
         code = self.run(*words, module="launch.data")
         while reason := self.injection.repair(code):
-            self.display.note(f"{reason}; running the same command again to go on publishing {job.data_name}")
+            self.display.note(f"{reason}; running the same command again to continue publishing {job.data_name}")
             code = self.run(*words, module="launch.data")
         self.at_first |= self.scene.account.resources()
         self.made.clear()

@@ -580,7 +580,7 @@ def test_a_proxys_page_is_no_answer(account: Account, service: str, operation: s
         error = error_of(account.aws().call, service, operation)
 
     assert isinstance(error, NoAnswer)
-    assert str(error).startswith(f"no answer of AWS's to {service}:{operation}: something between")
+    assert str(error).startswith(f"{service}:{operation} was not answered by AWS but by something in between")
 
 
 @pytest.mark.parametrize("service", ["ec2", "s3", "sagemaker"])

@@ -61,7 +61,7 @@ def test_a_type_that_sagemaker_has_not_is_unknown_there_only() -> None:
 
 def test_the_warning_for_a_p3_names_its_replacement() -> None:
     assert warning(find("ml.p3.8xlarge")) == (
-        "p3.8xlarge is being retired: AWS asks users to leave it by 2025-12-20, so it may be unavailable. "
+        "p3.8xlarge is being retired: AWS asks users to move off it by 2025-12-20, so it may be unavailable. "
         "Take g5.12xlarge (ml.g5.12xlarge on SageMaker), which has as many GPUs."
     )
     assert warning(find("g5.12xlarge")) is None

@@ -85,7 +85,9 @@ def test_how_a_script_scales_is_not_known_so_another_job_is_only_told(then: Sett
     usd, sentence = expected(job(setting=then))
 
     assert usd is None
-    assert sentence == (f"not known: train-20261121-101500 took 1.2 h with {difference}; tell it with --expected-hours")
+    assert sentence == (
+        f"not known: train-20261121-101500 took 1.2 h with {difference}; give an estimate with --expected-hours"
+    )
 
 
 def test_of_several_jobs_the_most_alike_counts_and_of_equal_ones_the_newest() -> None:
@@ -149,14 +151,14 @@ def test_a_job_that_was_cut_short_with_other_arguments_is_only_told() -> None:
 
     assert expected(then) == (None, (
         "not known: train-20261121-101500 would have taken 8.0 h, of which 40% was done, with other arguments (none); "
-        "tell it with --expected-hours"
+        "give an estimate with --expected-hours"
     ))  # fmt: skip
 
 
 def test_the_user_knows_better_and_without_an_earlier_job_nobody_does() -> None:
     assert expected(job(), script=replace(SCRIPT, told_s=1800.0)) == (1.0, "1.00 USD in 30 min: by --expected-hours")
     assert expected() == (
-        None, "not known: a script says nothing of its time before it has run; tell it with --expected-hours"
+        None, "not known before the script has run once; give an estimate with --expected-hours"
     )  # fmt: skip
 
 
@@ -182,13 +184,13 @@ def test_a_restart_is_told_by_what_the_newest_job_kept() -> None:
 
     assert restarts([])[0] == "anew"
     assert restarts([by_kit, job()]) == (
-        "checkpoint", "goes on from its newest checkpoint: train-20261121-101500 saved some with trainer.kit"
+        "checkpoint", "continues from its newest checkpoint: train-20261121-101500 saved some with trainer.kit"
     )  # fmt: skip
     assert restarts([job(kept=("a.ckpt", "b", "c", "d"))]) == (
         "kept",
-        "begins anew, unless it goes on from what train-20261121-101500 kept in $DDP_RUN_DIR: a.ckpt, b, c, ...",
+        "starts over, unless it continues from what train-20261121-101500 kept in $DDP_RUN_DIR: a.ckpt, b, c, ...",
     )
-    assert restarts([job()]) == ("anew", "begins anew: train-20261121-101500 kept no file in $DDP_RUN_DIR")
+    assert restarts([job()]) == ("anew", "starts over: train-20261121-101500 kept no file in $DDP_RUN_DIR")
 
 
 # ---- on each backend a job is recognized by its own job.json
@@ -258,7 +260,7 @@ def test_on_slurm_a_job_of_the_same_words_is_the_same(script: Script) -> None:
     assert "with other machines (2 x 1 GPU in the default partition)" in plan(before, nodes=1).quotes[0].why_unknown
     assert "with other settings" in plan(before, cpus_per_task=2).quotes[0].why_unknown
     assert "with other settings" in plan(before, setup="export EPOCHS=9").quotes[0].why_unknown
-    assert plan().quotes[0].why_unknown.startswith("not known: a script says nothing")
+    assert plan().quotes[0].why_unknown.startswith("not known before the script has run")
 
 
 # ---- where they are found

@@ -78,7 +78,7 @@ def test_publishing_again_writes_nothing(desk: Desk) -> None:
         if not call.operation.startswith(("Get", "Head", "List", "Describe"))
     ]
     assert writes == []
-    assert f"{NAME} is published, and nothing has changed." in desk.said
+    assert f"{NAME} is already published and unchanged." in desk.said
 
 
 # ---- interrupted
@@ -250,7 +250,7 @@ def test_a_snapshot_with_another_block_is_not_called_published(desk: Desk, capsy
     block.block_data = bytes(len(block.block_data))
 
     assert desk.publish() == 3
-    assert "block 0 has another content" in capsys.readouterr().err
+    assert "block 0 differs" in capsys.readouterr().err
     assert desk.record["state"] == "publishing"
 
 

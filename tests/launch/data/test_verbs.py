@@ -143,7 +143,7 @@ def test_what_is_not_published_to_the_end_is_not_copied(desk: Desk, capsys: pyte
             desk.publish()
 
     assert desk.type("copy", NAME, "--to-region", ELSEWHERE) == 2
-    assert f"{NAME} is not published to the end in us-east-1; publish it again first." in capsys.readouterr().err
+    assert f"{NAME} is not completely published in us-east-1; publish it again first." in capsys.readouterr().err
     assert there.objects() == {}
 
 

@@ -54,8 +54,8 @@ def test_each_step_of_the_boot_is_told_once_and_nothing_is_asked_once_all_train(
         mark(stage, *names)
         watched.look(MEMBERS)
     assert stage.said == [
-        "nodes: 2 not heard of yet",
-        "nodes: 1 not heard of yet, 1 waiting for the others",
+        "nodes: 2 not reported yet",
+        "nodes: 1 not reported yet, 1 waiting for the others",
         "nodes: 1 waiting for the others, 1 getting the image",
         "nodes: 2 training",
     ]
@@ -104,7 +104,7 @@ def test_a_mute_node_ends_the_job_with_its_console_and_is_not_replaced(stage: St
         stage.account.kill(stage.cluster["nodes"][1]["instance"], ENDED_ITSELF)
 
     stage.events = iter([*idle(2), stage.report("train", 0), end_in_silence])
-    with pytest.raises(Ended, match="ended without ever having reported") as ended:
+    with pytest.raises(Ended, match="ended without ever reporting") as ended:
         stage.launch()
     assert ended.value.code == 6
     assert len(stage.account.asked("RunInstances")) == 1
@@ -127,7 +127,7 @@ def test_the_end_of_a_long_console_is_shown_and_a_refusal_is_told(stage: Stage) 
     aws.call.return_value = {"Output": "\r\n".join(f"line {number}\n" for number in range(99))}
     assert console(aws, "i-1") == [f"line {number}" for number in range(99 - CONSOLE_LINES, 99)]
     aws.call.return_value = {}
-    assert console(aws, "i-1") == ["EC2 has no console output of it"]
+    assert console(aws, "i-1") == ["EC2 has no console output for it"]
     stage.where = {"detach": True}
     stage.launch()
     node = stage.cluster["nodes"][0]["instance"]

@@ -45,7 +45,7 @@ def test_lost_nodes_are_not_replaced_by_a_job_json_that_was_changed(what: str, s
 
     stage.events = iter([*idle(2), attack])
 
-    with pytest.raises(Ended, match="is not the one that it was started with"):
+    with pytest.raises(Ended, match="is not the one it was started with"):
         stage.launch()
 
     assert len(stage.account.asked("RunInstances")) == 1
@@ -59,7 +59,7 @@ def test_nor_does_changing_its_start_help(stage: Stage) -> None:
 
     stage.events = iter([*idle(2), attack])
 
-    with pytest.raises(Ended, match="is not the one that it was started with"):
+    with pytest.raises(Ended, match="is not the one it was started with"):
         stage.launch()
 
     assert len(stage.account.asked("RunInstances")) == 1
@@ -84,7 +84,7 @@ def test_another_command_asks_the_tags_of_the_nodes_that_are_left(
     rewrite(stage, image=THEIRS["image"])
     stage.lose_node(1)()
 
-    with pytest.raises(AwsError, match="is not the one that it was started with"):
+    with pytest.raises(AwsError, match="is not the one it was started with"):
         command(stage)
 
     assert len(stage.account.asked("RunInstances")) == 1
@@ -97,7 +97,7 @@ def test_where_no_node_is_left_the_tags_of_the_jobs_groups_are_asked(stage: Stag
     for rank in (0, 1):
         stage.lose_node(rank)()
 
-    with pytest.raises(AwsError, match="is not the one that it was started with"):
+    with pytest.raises(AwsError, match="is not the one it was started with"):
         stage.launch()
 
     assert len(stage.account.asked("RunInstances")) == 1
@@ -128,7 +128,7 @@ def test_the_tag_holds_everything_that_decides_what_a_node_runs(what: str) -> No
     ours = {"job": NAME, "where": {"nodes": 2}}
     living = Fleet(specs={NAME: frozenset({digest(ours)})})
 
-    with pytest.raises(AwsError, match="is not the one that it was started with"):
+    with pytest.raises(AwsError, match="is not the one it was started with"):
         unfinished({**ours, what: {"nodes": 9}}, living, NAME, "")
 
 
@@ -137,7 +137,7 @@ def test_who_started_a_job_believes_no_tags_and_others_none_that_disagree() -> N
 
     for known, vouching in ((digest(ours), [theirs]), ("", [ours, theirs])):
         fleet = Fleet(specs={NAME: frozenset(map(digest, vouching))})
-        with pytest.raises(AwsError, match="is not the one that it was started with"):
+        with pytest.raises(AwsError, match="is not the one it was started with"):
             unfinished(theirs, fleet, NAME, known)
 
 
@@ -158,7 +158,9 @@ def test_what_another_launcher_made_in_the_jobs_name_vouches_for_nothing(stage: 
               "TagSpecifications": [{"ResourceType": "instance", "Tags": named}]}  # fmt: skip
     stage.aws.call("ec2", "RunInstances", theirs)
 
-    with pytest.raises(SettingsError, match=r"AIDAYOU's, and only who started a job goes on with it; .* --job-name"):
+    with pytest.raises(
+        SettingsError, match=r"belongs to AIDAYOU, and only its owner can continue a job; .* --job-name"
+    ):
         stage.launch()
 
     assert len(stage.account.asked("RunInstances")) == 1  # the stranger's own

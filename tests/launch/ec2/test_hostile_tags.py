@@ -143,7 +143,7 @@ def test_another_launchers_machine_is_no_node_of_a_job_whose_own_are_forgotten(a
         account.forget(row["instance"])
     stage.slept_s += 2 * APPEAR_S
     lost = Follower(stage.plan().payload.cluster, stage.aws, stage.clock(), stage.said.append, None).follow()
-    assert "ended without ever having reported" in lost.reason
+    assert "ended without ever reporting" in lost.reason
     assert [node.id for node in account.nodes] == [theirs]
     assert account.asked("TerminateInstances") == []
 

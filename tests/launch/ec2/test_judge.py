@@ -202,7 +202,7 @@ def test_nodes_that_are_sick_at_once_are_replaced_together() -> None:
 def test_a_node_that_takes_a_sick_ones_place_and_is_sick_too_ends_the_job() -> None:
     outcome = ended(node(0), node(1, "terminated"), records=(sick(9, 1, NOW_S - 100), sick(1, 1)))
     assert (outcome.state, outcome.exit_code) == ("failed", 8)
-    assert outcome.reason == f"{SICK}, as did the node whose place it had taken"
+    assert outcome.reason == f"{SICK}, as did the node that it replaced"
 
 
 def test_a_node_of_another_rank_or_of_an_earlier_start_has_had_its_own_replacement() -> None:

@@ -418,7 +418,7 @@ def test_nobody_goes_on_with_what_another_made_in_the_jobs_name(thing: Resource 
     fleet = Fleet((theirs,)) if isinstance(theirs, Node) else Fleet(resources=(theirs,))
     made = plan(replace(FACTS, fleet=fleet, owner="AIDAME"))
     if owner == "AIDAYOU":
-        assert re.search(f"{thing.id} of job {NAME} is AIDAYOU's, .* --job-name", str(made.problem))
+        assert re.search(f"{thing.id} of job {NAME} belongs to AIDAYOU, .* --job-name", str(made.problem))
     else:
         assert made.problem is None
 

@@ -30,7 +30,7 @@ def test_help_says_what_a_verb_does_with_an_example(
 def test_the_exit_codes_of_leaks_are_in_its_help(terminal: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         terminal.type("leaks", "--help")
-    assert "Exit code 0: no leak, or none any more; 4: a leak" in capsys.readouterr().out
+    assert "Exit code 0: no leak is left; 4: one is, or AWS did not answer." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("verb", ["status", "logs", "stop", "leaks", "ssh"])

@@ -310,7 +310,7 @@ def test_who_reaches_a_target_with_some_seeds_only_is_marked() -> None:
 
     there = [line for line in said if "to 85%" in line]
     assert [line.startswith(start) for line, start in zip(there, ("Fastest", "Cheapest"), strict=True)] == [True, True]
-    assert all(line.endswith("100 images per GPU; 1 of its 3 runs got there).") for line in there)
+    assert all(line.endswith("100 images per GPU; 1 of its 3 runs reached it).") for line in there)
     assert "got there" not in " ".join(sentences(find(sure, target=85)))
 
 

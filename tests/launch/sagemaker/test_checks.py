@@ -250,7 +250,7 @@ def test_the_scripts_own_channel_is_no_name_for_data(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("names", "sentence"),
-    [("loss,a b", "--metrics a b: give names as they stand in"), (",".join(f"m{n}" for n in range(41)), "takes 40")],
+    [("loss,a b", "--metrics a b: give names as in"), (",".join(f"m{n}" for n in range(41)), "takes 40")],
 )
 def test_metrics_that_sagemaker_cannot_draw_are_refused(names: str, sentence: str) -> None:
     """https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_AlgorithmSpecification.html, MetricDefinitions"""

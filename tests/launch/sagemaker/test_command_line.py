@@ -156,7 +156,7 @@ def test_help_says_what_a_verb_does_with_an_example(
 def test_the_exit_codes_of_leaks_are_in_its_help(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         stage.type("leaks", "--help")
-    assert "Exit code 0: there is no leak, or all have been stopped; 4: there is one" in " ".join(
+    assert "Exit code 0: no leak is left; 4: one is, or AWS did not answer." in " ".join(
         capsys.readouterr().out.split()
     )
 

@@ -347,4 +347,4 @@ def test_the_stand_in_for_nvidia_smi_is_read_by_the_health_check(tmp_path: Path)
     }
     assert said[("--list-gpus",)].splitlines() == [f"GPU {n}: stand-in (UUID: GPU-{n})" for n in (0, 1)]
     assert problems(said[("-q", "-x")], gpus=2) == []
-    assert problems(said[("-q", "-x")], gpus=3) == ["2 of 3 GPUs are there"]
+    assert problems(said[("-q", "-x")], gpus=3) == ["2 of 3 GPUs are visible"]

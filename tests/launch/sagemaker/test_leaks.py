@@ -39,7 +39,7 @@ DAY_S = 86_400
         # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateHyperParameterTuningJob.html, Tags
         ({"name": "tuning-001-0123abcd", "tuning_job": "tuning"}, False, "of tuning job tuning"),
         ({"name": "tuning-001-0123abcd", "tuning_job": "tuning", "max_run_s": -601}, True, "of tuning job tuning"),
-        ({"status": "Completed", "pool": "Available"}, True, "instances kept for a next job"),
+        ({"status": "Completed", "pool": "Available"}, True, "instances kept for the next job"),
     ],
 )
 def test_a_leak_is_what_nobody_waits_for(changes: dict[str, object], is_leak: bool, why: str) -> None:
@@ -87,7 +87,7 @@ def test_machines_kept_after_a_job_are_a_leak_and_are_given_back(
     complete(stage.started(warm_pool_s=600))
     assert stage.type("leaks") == 4
     out = capsys.readouterr().out
-    assert "instances kept for a next job" in out
+    assert "instances kept for the next job" in out
     assert "Available" in out
     assert stage.type("leaks", "--delete", "--yes") == 0
     assert stage.account.left() == []

@@ -95,8 +95,8 @@ def test_where_the_digest_cannot_be_asked_for_the_plan_says_what_that_means(stag
 
     assert (found.image, found.problems) == (None, ())
     (said,) = found.unknown
-    assert "the image is named by its tag" in said
-    assert "whoever moves the tag changes what the job runs" in said
+    assert "the image is known by its tag only" in said
+    assert "if the tag is moved, as AWS does with each patch, the job runs something else" in said
     assert "@sha256:" in said
 
 

@@ -176,7 +176,7 @@ def test_what_another_started_in_the_jobs_name_is_not_taken_for_the_job(owner: s
     """A launcher may write any job into the tags of its own, and its result would be fetched as the caller's."""
     made = plan(replace(running(tags={"aws-ddp-toolkit:owner": owner}), owner="AIDAME"))
     assert [str(problem) for problem in made.problems] == is_refused * [
-        f"{NAME}--2 is running, and is AIDAYOU's: its result would be no result of yours; choose another --job-name."
+        f"{NAME}--2 is running and belongs to AIDAYOU, so its result would not be yours; choose another --job-name."
     ]
 
 
@@ -288,7 +288,7 @@ def test_what_a_running_start_has_of_a_quota_is_told_to_whoever_runs_others_besi
 @pytest.mark.parametrize(
     ("settings", "warning"),
     [
-        ({"instance_type": "ml.p3.8xlarge"}, "p3.8xlarge is being retired: AWS asks users to leave it by"),
+        ({"instance_type": "ml.p3.8xlarge"}, "p3.8xlarge is being retired: AWS asks users to move off it by"),
         ({"instance_type": "ml.p3.8xlarge"}, "Take g5.12xlarge (ml.g5.12xlarge on SageMaker), which has as many GPUs."),
         ({"instance_type": "ml.p3.8xlarge"}, "the price of ml.p3.8xlarge is from an old price list."),
         (

@@ -158,7 +158,7 @@ def test_machines_that_are_kept_are_told(stage: Stage) -> None:
     stage.settings = {"warm_pool_s": 600}
     stage.events = iter([train(stage), stage.complete()])
     assert stage.launch() == 0
-    place = stage.said.index("the instances are kept up to 600 s for a next job, and billed; to release them:")
+    place = stage.said.index("the instances are kept up to 600 s for the next job, and billed; to release them:")
     assert stage.said[place + 1] == f"  {typed('stop')}"
     assert stage.account.left() == [f"warm pool of {NAME}"]
 

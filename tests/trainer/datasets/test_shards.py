@@ -237,7 +237,7 @@ def unfinish(root: Path) -> None:
         (lose, r"cannot read .*val/000000\.tar \(No such file or directory\); copy or prepare the data again\."),
         (swap, r"train/index\.npy is not the one that was prepared; copy or prepare the data again\."),
         *(
-            (forged(field, value), r"train/index\.npy lists what no shard has; prepare the data again\.")
+            (forged(field, value), r"train/index\.npy lists images that no shard has; prepare the data again\.")
             for field, value in (("shard", 9), ("offset", 2**64 - 1), ("length", 2**32 - 1), ("label", 1000))
         ),
         (damage, r"manifest\.json is damaged \(.*\); prepare or copy the data again\."),

@@ -45,7 +45,7 @@ def hears(monkeypatch: pytest.MonkeyPatch, lost: Lost | None) -> None:
 @pytest.mark.parametrize(
     ("lost", "sentence"),
     [
-        (Lost(), "the 4 ranks lost touch though all still run (Connection reset); look at the network; "
+        (Lost(), "the 4 ranks lost contact, though all are still running (Connection reset); check the network; "
                  "start again to resume from the last checkpoint."),
         (Lost(dead=(1, 3), hung=(2,)), f"ranks 1, 3 of 4 died or hung {LIMIT}"),
         (Lost(hung=(2,)), f"rank 2 of 4 died or hung {LIMIT}"),

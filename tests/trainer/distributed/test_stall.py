@@ -78,7 +78,7 @@ def test_a_process_that_stands_still_shows_where_and_says_when_it_goes_on() -> N
 
     def tell(text: str) -> None:
         said.append(text)
-        (over if "goes on" in text else shown).set()
+        (over if "continues" in text else shown).set()
 
     watch = StallWatch(0.3, Place(0, 1), tell)
     for _ in range(FIRST + 1):
@@ -92,10 +92,10 @@ def test_a_process_that_stands_still_shows_where_and_says_when_it_goes_on() -> N
     assert len(said) == 2
     first, *stack = said[0].splitlines()
     assert re.fullmatch(
-        r"warning: rank 0 of 1: no new batch for \d s, where one usually takes .* s; it stands here:", first
+        r"warning: rank 0 of 1: no new batch for \d s, where one usually takes .* s; it is here:", first
     )
     assert any("test_stall.py" in line and "in stand_still_here: until.wait(20)" in line for line in stack[:6])
-    assert said[1] == "rank 0 of 1 goes on.\n"
+    assert said[1] == "rank 0 of 1 continues.\n"
 
 
 def ranks_that_hang(session: Session) -> str:
@@ -115,7 +115,7 @@ def ranks_that_hang(session: Session) -> str:
 def test_of_several_ranks_the_one_behind_shows_its_stack_and_one_names_it() -> None:
     names, shows, waits = on_ranks(3, ranks_that_hang)
 
-    assert "rank 1 of 3 came less far than the others, which wait." in names
+    assert "rank 1 of 3 fell behind the others, which wait." in names
     assert names.count("\n") <= 2
     assert "warning: rank 1 of 3: no new batch for " in shows
     assert "in ranks_that_hang" in shows

@@ -48,7 +48,7 @@ def test_a_sick_machine_leaves_with_a_code_of_its_own_and_the_others_as_for_a_lo
 
 
 def test_of_two_sick_machines_each_names_itself() -> None:
-    left = errors({1: ["GPU 1: it is lost"], 4: ["2 of 4 GPUs are there"]})
+    left = errors({1: ["GPU 1: it is lost"], 4: ["2 of 4 GPUs are visible"]})
 
     assert [type(error) for error in left] == [SickNode, SickNode, MachineError, MachineError, SickNode, SickNode]
     assert [error.is_mine_to_report for error in left if error] == [False, True, False, False, True, False]

@@ -167,7 +167,7 @@ def test_both_names_of_pages_that_wait_are_one_problem() -> None:
 
 
 def test_a_gpu_that_is_missing_is_counted() -> None:
-    assert problems(log(L4, L4, L4), gpus=4) == ["3 of 4 GPUs are there"]
+    assert problems(log(L4, L4, L4), gpus=4) == ["3 of 4 GPUs are visible"]
     assert problems(log(L4), gpus=None) == []
 
 

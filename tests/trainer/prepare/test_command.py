@@ -51,7 +51,7 @@ def test_what_cannot_be_prepared_gets_a_sentence_and_its_exit_code(
     [
         ("--resize", "0", "'0' is not a whole number from 32 to 4,096"),
         ("--quality", "best", "'best' is not a whole number from 50 to 100"),
-        ("--name", "My Photos", "'My Photos' is not made of small letters, digits, dots and hyphens"),
+        ("--name", "My Photos", "'My Photos' may have only lower-case letters, digits, dots and hyphens"),
     ],
 )
 def test_flags_out_of_range_are_refused(

@@ -307,7 +307,7 @@ def test_asked_to_stop_it_keeps_what_is_whole_and_leaves_no_process(
     _, said = process.communicate(timeout=30)
 
     assert process.returncode == code
-    assert said.decode() == f"{said_first}; what is whole is kept: run the same command again to resume.\n"
+    assert said.decode() == f"{said_first}; finished shards are kept: run the same command again to resume.\n"
     assert list(target.rglob("*.part")) == []
     record = json.loads(min(target.glob(".prepare/train-*.json")).read_text())
     assert record["places"]
@@ -321,5 +321,5 @@ def killed(task: int, count) -> int:
 
 @pytest.mark.slow("a killed worker of trainer.prepare is a sentence")
 def test_a_worker_that_is_killed_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(MachineError, match=r"a worker was killed \(exit code -9\), most likely for want of memory"):
+    with pytest.raises(MachineError, match=r"a worker was killed \(exit code -9\), probably for lack of memory"):
         list(pool.run_all(range(5), killed, 2, lambda done: None))

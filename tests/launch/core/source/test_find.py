@@ -89,7 +89,7 @@ def test_requirements_are_the_scripts_own_or_else_the_tops(
 REFUSED = {
     "missing": ("trian.py", r"there is no file trian\.py; did you mean train\.py\?"),
     "a folder": ("lib", "lib is a folder"),
-    "a pipe": ("pipe.py", r"pipe\.py is no file"),
+    "a pipe": ("pipe.py", r"pipe\.py is not a file"),
     "below a file": ("train.py/x", "there is no file"),
     "ignored": ("ignored.py", r"ignored\.py would not be sent: .*\.gitignore names it"),
     "in an ignored folder": ("build/x.py", r"build/x\.py would not be sent: .*\.gitignore names it"),

@@ -112,7 +112,7 @@ def test_what_was_published_while_nobody_looked_is_not_published_again(desk: Nea
     for _ in range(2):
         assert desk.near() == 0, desk.text
     assert desk.ran == 1
-    assert f"{NAME} is published from there; add --replace" in desk.text
+    assert f"{NAME} is already published from there; add --replace" in desk.text
 
 
 def test_who_begins_at_the_same_time_goes_on_with_the_one_that_was_first(desk: NearDesk) -> None:

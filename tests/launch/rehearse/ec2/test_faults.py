@@ -96,7 +96,7 @@ def test_a_second_sick_node_in_the_same_place_ends_the_job(start: Start) -> None
     assert_injected(terminal, "sick-node:2")
     errors = [line for line in terminal.said if "| error: node" in line]
     assert all("failed its health check" in error for error in errors)  # the nodes' own, which node 0 tells, and ours
-    assert errors[-1].endswith("as did the node whose place it had taken")
+    assert errors[-1].endswith("as did the node that it replaced")
     assert "Traceback" not in terminal.text
 
 

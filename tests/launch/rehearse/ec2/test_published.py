@@ -30,7 +30,7 @@ def test_two_nodes_train_from_a_published_snapshot(start: Start, tmp_path: Path)
     assert code == 0, played.text
     assert "20 images to train on, 8 to evaluate on, 2 classes" in played.text
     assert "killed the launcher at request 15, ebs:PutSnapshotBlock" in played.text
-    assert "the launcher was killed; running the same command again to go on publishing photos" in played.text
+    assert "the launcher was killed; running the same command again to continue publishing photos" in played.text
     compared = re.search(r"(\d+) of (\d+) blocks are as they were written", played.text)
     assert compared is not None
     assert compared[1] == compared[2]
