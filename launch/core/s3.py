@@ -22,3 +22,11 @@ def parse_s3(uri: str) -> S3Uri | None:
     """
     found = re.fullmatch(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?", uri)
     return S3Uri(found[1], found[2] or "") if found else None
+
+
+def known_s3(uri: str) -> S3Uri:
+    """The place that `uri` names, which is known to be one in S3."""
+    place = parse_s3(uri)
+    if place is None:
+        raise ValueError(f"{uri!r} is not in S3")
+    return place

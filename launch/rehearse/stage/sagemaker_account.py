@@ -10,6 +10,7 @@ from pathlib import Path
 
 from launch.core import catalog
 from launch.core.errors import NotSetUp
+from launch.core.s3 import known_s3
 from launch.rehearse.aws.sagemaker.account import SageMakerAccount
 from launch.rehearse.aws.sagemaker.plans import TrainingPlan
 from launch.rehearse.nodes.sagemaker.files import files_in
@@ -62,12 +63,12 @@ def _fill_channel(account: SageMakerAccount, job: RehearsedJob, word: str) -> No
 
 def _put_data(account: SageMakerAccount, uri: str, folder: Path) -> None:
     """Puts the files of `folder` under `uri`."""
-    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
-    if bucket not in account.buckets():
-        account.make_bucket(bucket)
+    place = known_s3(uri)
+    if place.bucket not in account.buckets():
+        account.make_bucket(place.bucket)
     for file in files_in(folder):
-        key = "/".join(part for part in (prefix.rstrip("/"), file.relative_to(folder).as_posix()) if part)
-        account.put(bucket, key, file.read_bytes())
+        key = "/".join(part for part in (place.key.rstrip("/"), file.relative_to(folder).as_posix()) if part)
+        account.put(place.bucket, key, file.read_bytes())
 
 
 def check_toolkit(job: RehearsedJob) -> None:

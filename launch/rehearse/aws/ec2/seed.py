@@ -14,6 +14,7 @@ from typing import Any
 from moto.ec2.models import ec2_backends
 
 from launch.core.names import ALLOWED_TAG, DATA_TAG, TOOLKIT
+from launch.core.s3 import known_s3
 from launch.rehearse.aws.ec2.account import PROFILE, SCHEDULER_ROLE, Ec2Account
 from launch.rehearse.stage.scene import RehearsedJob
 from trainer.errors import SettingsError
@@ -174,10 +175,10 @@ def _reservation(account: Ec2Account, name: str, options: Mapping[str, Any]) -> 
 
 
 def _copy(account: Ec2Account, folder: Path, target: str) -> None:
-    bucket, _, prefix = target.removeprefix("s3://").partition("/")
-    account.make_bucket(bucket)
+    place = known_s3(target)
+    account.make_bucket(place.bucket)
     for file, name in _files(folder):
-        account.put(bucket, f"{prefix.rstrip('/')}/{name}".lstrip("/"), file.read_bytes())
+        account.put(place.bucket, f"{place.key.rstrip('/')}/{name}".lstrip("/"), file.read_bytes())
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, str]]:

@@ -16,6 +16,7 @@ from moto.s3.models import s3_backends
 from moto.sagemaker.models import sagemaker_backends
 
 from launch.core.names import TOOLKIT
+from launch.core.s3 import known_s3
 from launch.rehearse.aws import account
 from launch.rehearse.aws.sagemaker.jobs import TrainingJob
 from launch.rehearse.aws.sagemaker.refusals import SERVICE
@@ -76,13 +77,14 @@ class SageMakerAccount(account.Account):
 
     def get(self, uri: str) -> bytes:
         """The object at an s3:// URI.  Raises KeyError, or moto's MissingBucket."""
-        bucket, _, key = uri.removeprefix("s3://").partition("/")
-        return bytes(self._bucket(bucket).keys[key].value)
+        place = known_s3(uri)
+        return bytes(self._bucket(place.bucket).keys[place.key].value)
 
     def under(self, uri: str) -> list[str]:
         """The URIs of all objects that begin with this one."""
-        bucket, _, prefix = uri.removeprefix("s3://").partition("/")
-        return [f"s3://{bucket}/{key}" for key in sorted(self._bucket(bucket).keys) if key.startswith(prefix)]
+        place = known_s3(uri)
+        keys = sorted(self._bucket(place.bucket).keys)
+        return [f"s3://{place.bucket}/{key}" for key in keys if key.startswith(place.key)]
 
     # ---- what happens to it
 

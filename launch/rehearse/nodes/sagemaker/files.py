@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from launch.core.s3 import known_s3
 from launch.rehearse.aws.sagemaker.account import SageMakerAccount
 
 ML = Path("/opt/ml")  # a container's own name for its base
@@ -62,8 +63,8 @@ def download(account: SageMakerAccount, objects: Sequence[str], uri: str, folder
 
 
 def put(account: SageMakerAccount, uri: str, content: bytes) -> None:
-    bucket, _, key = uri.removeprefix("s3://").partition("/")
-    account.put(bucket, key, content)
+    place = known_s3(uri)
+    account.put(place.bucket, place.key, content)
 
 
 def packed(folders: Sequence[Path]) -> bytes:
