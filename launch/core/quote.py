@@ -84,7 +84,7 @@ class Quote:
             "ceilings": {one.name: one.images_per_s for one in guess.ceilings} if guess else {},
             "lift": asdict(guess.lift) if guess and guess.lift else None,
             "rate": guess.source if guess else None,
-            "told_by": self.told_by,
+            "expected_from": self.told_by,
             "why_unknown": self.why_unknown,
             "notes": list(self.notes),
         }

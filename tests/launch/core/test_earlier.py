@@ -62,7 +62,7 @@ def test_the_same_source_and_arguments_on_the_same_machines_give_the_time_and_th
     assert sentence == (
         "2.40 USD in 1.2 h: as train-20261121-101500 took, the same source and arguments on 2 x g5.2xlarge"
     )
-    assert told(QUOTE, SCRIPT, NOW, [job()]).as_json()["told_by"].startswith("as train-20261121-101500 took")
+    assert told(QUOTE, SCRIPT, NOW, [job()]).as_json()["expected_from"].startswith("as train-20261121-101500 took")
 
 
 @pytest.mark.parametrize(
