@@ -271,6 +271,7 @@ def leave(code: int) -> NoReturn:
 
 def start(argv: Sequence[str], env: MutableMapping[str, str]) -> NoReturn:
     """What `python -m trainer.script` does."""
+    sys.unraisablehook = child.say_unless_asked
     end_with_parent(env)
     leave(main(argv, env))
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from trainer.contract import STOP_WITHIN_S, STOPPED, Exit
+from trainer.errors import Interrupted
 from trainer.script.ending import Ended
 from trainer.script.relay import ERR, OUT, Relay
 
@@ -29,10 +30,12 @@ _PDEATHSIG, _SUBREAPER = 1, 36
 class Requests:
     """Requests to leave, which this process gets as signals.  The script is asked once, by SIGTERM.
 
-    begins: the script is being started, and is asked as soon as it is there.
+    before: called for a request that comes earlier than the script; begins: the script is being started, and is asked
+    as soon as it is there.
     """
 
     process: "subprocess.Popen[bytes] | None" = None
+    before: Callable[[], None] = lambda: None
     begins: bool = False
     asked: int = 0
     since: float = 0.0  # time.monotonic() of the request
@@ -44,7 +47,8 @@ class Requests:
         return STOPPED if self.asked == signal.SIGINT else Exit.INTERRUPTED
 
     def listen(self, before: Callable[[], None]) -> None:
-        """From now on.  before: called for a request that comes when the script has not yet begun."""
+        """From now on.  before: raises Interrupted for a request that comes when the script has not yet begun."""
+        self.before = before
 
         def on_signal(signum: int, _frame: FrameType | None) -> None:
             if self.asked:
@@ -53,11 +57,17 @@ class Requests:
                 return
             self.ask(signum, time.monotonic())
             if not self.begins:
-                before()
+                self.before()
 
         for signum in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP):
             if signum != signal.SIGHUP or signal.getsignal(signum) != signal.SIG_IGN:  # which is nohup's
                 signal.signal(signum, on_signal)
+
+    def begin(self) -> None:
+        """From now on an exception would come in the middle of a fork; one that Python has lost comes now."""
+        self.begins = True
+        if self.asked:
+            self.before()
 
     def ask(self, signum: int, now: float) -> None:
         """Asks the script to leave; not what it has started, as a loader's processes must go on until it has saved."""
@@ -105,7 +115,7 @@ def run(
 ) -> Ended:
     """Runs the script to its end; then nothing that it started is left.  Main thread only.  Raises OSError."""
     _prctl(_SUBREAPER, 1)  # what the script leaves behind becomes a child of this process, which can find it
-    requests.begins = True  # or an exception would come in the middle of a fork, and be lost there
+    requests.begin()
     process = subprocess.Popen(
         command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         bufsize=0, start_new_session=True, preexec_fn=_die_with(os.getpid()),
@@ -135,6 +145,15 @@ def run(
     for pump in pumps:
         pump.join(max(0.0, until - time.monotonic()))
     return Ended(code, 0 if watch.silent_s else asked, watch.silent_s, requests.was_forced)
+
+
+def say_unless_asked(lost: "sys.UnraisableHookArgs") -> None:
+    """For sys.unraisablehook: Python loses what a signal raises within a callback, such as __del__, and prints it.
+
+    The request is not lost: see Requests.begin().
+    """
+    if not isinstance(lost.exc_value, Interrupted):
+        sys.__unraisablehook__(lost)
 
 
 def _prctl(option: int, value: int) -> None:

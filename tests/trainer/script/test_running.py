@@ -5,9 +5,11 @@ import os
 import re
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,9 +18,10 @@ from tests.processes import begun_with, left_of
 from tests.warm import Job, free_port
 from trainer.contract import Exit
 from trainer.distributed.ranks import Ranks, read_ranks
+from trainer.errors import Interrupted
 from trainer.process.folder_lock import FolderLock
 from trainer.script.__main__ import Rank, main
-from trainer.script.child import FORCE_AFTER_S, Requests, Watch
+from trainer.script.child import FORCE_AFTER_S, Requests, Watch, say_unless_asked
 from trainer.script.config import ScriptConfig
 from trainer.script.environment import own_port, run_of
 from trainer.script.record import Book
@@ -316,6 +319,43 @@ def watched(process: Process, max_silence_s: float) -> Watch:
     requests = Requests()
     requests.process = process  # type: ignore[assignment]
     return Watch(requests, Relay(1, "", pytest.fail, last_output=time.monotonic()), max_silence_s)
+
+
+def interrupt() -> None:
+    raise Interrupted("asked")
+
+
+def test_a_request_that_python_lost_in_a_callback_keeps_the_script_from_beginning() -> None:
+    requests = Requests(before=interrupt)
+    requests.ask(signal.SIGTERM, 1000.0)
+
+    with pytest.raises(Interrupted):
+        requests.begin()
+
+
+def test_a_request_while_the_script_is_being_started_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers: dict[int, Callable[..., None]] = {}
+    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+    requests = Requests()
+    requests.listen(interrupt)
+    requests.begin()
+
+    handlers[signal.SIGTERM](signal.SIGTERM, None)
+
+    assert requests.asked == signal.SIGTERM
+
+
+@pytest.mark.parametrize(("error", "is_shown"), [(Interrupted("asked"), False), (ValueError("odd"), True)])
+def test_of_exceptions_that_python_loses_a_request_is_not_shown(
+    error: Exception, is_shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[object] = []
+    monkeypatch.setattr(sys, "__unraisablehook__", shown.append)
+    lost = SimpleNamespace(exc_value=error)
+
+    say_unless_asked(lost)  # type: ignore[arg-type]
+
+    assert shown == [lost] * is_shown
 
 
 def test_a_script_that_ignores_the_request_is_killed_before_torchrun_kills_its_parent() -> None:
