@@ -92,7 +92,7 @@ def scaling(points: Sequence[Point], baseline: Point | None = None) -> list[Seri
     """Both kinds, those with the most numbers of GPUs first, the others in the order of the points."""
     both = [*series(points, "weak", baseline), *series(points, "strong", baseline)]
     order = {label: place for place, label in enumerate(dict.fromkeys(point.label for point in points))}
-    return sorted(both, key=lambda one: (-len(one.points), order[one.label]))
+    return sorted(both, key=lambda one: (-len(one.points), order.get(one.label, len(order))))
 
 
 def _batch(point: Point, kind: Kind) -> int:

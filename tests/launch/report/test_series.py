@@ -139,3 +139,12 @@ def test_a_run_that_did_not_end_has_a_speed_and_no_final_accuracy() -> None:
 
     assert ends == [Measured(0.9, 0.9, 0.9), None, None, Measured(0.9, 0.9, 0.9)]
     assert of(failed)[0].images_per_s == Measured(1000, 1000, 1000)
+
+
+def test_a_series_of_runs_that_differ_in_how_long_they_train_is_called_by_what_they_share() -> None:
+    """A name that none of its points has, as each says in its own for how long it trains."""
+    found = of(run("a", 1, lr=1), run("b", 2, 50, epochs=3, max_steps=5), run("c", 4, 25, epochs=4, max_steps=10))
+
+    one = only(scaling(found))
+
+    assert (one.label, one.counts) == ("ddp, bf16", (1, 2, 4))
