@@ -46,7 +46,7 @@ def narrowed(
     """
     kept = list(range(len(columns)))
     widths = [max(len(row[place]) for row in (columns, *rows)) + GAP for place in kept]
-    to_drop = [columns.index(name) for name in optional if name in columns]
+    to_drop = list(dict.fromkeys(columns.index(name) for name in optional if name in columns))
     while width is not None and to_drop and _total(widths, kept) > width:
         kept.remove(to_drop.pop(0))
     return _only(kept, columns, rows)

@@ -50,14 +50,18 @@ class Fit:
 def fit(times: Sequence[tuple[int, float]]) -> Fit | None:
     """The least squares of relative errors, so that short times count as much as long ones.
 
-    times: (number of GPUs, time of the same work, in any unit).  None with fewer than two different numbers of GPUs.
+    times: (number of GPUs, time of the same work, in any unit).  None with fewer than two different numbers of GPUs
+    or without a solution.
     A serial part below 0 (faster than ideal) becomes 0, and one above 1 (slower with every GPU) becomes 1.
     """
     counts = len({count for count, _ in times})
     if counts < 2:
         return None
     constant, shared = [1 / time for _, time in times], [1 / count / time for count, time in times]
-    serial_s, parallel_s = least_squares(constant, shared)
+    solved = least_squares(constant, shared)
+    if solved is None:
+        return None
+    serial_s, parallel_s = solved
     if serial_s < 0:
         serial_s, parallel_s = 0.0, through_origin(shared)
     elif parallel_s < 0:
@@ -67,10 +71,15 @@ def fit(times: Sequence[tuple[int, float]]) -> Fit | None:
     return replace(fitted, worst=max(abs(fitted.time(count) / time - 1) for count, time in times))
 
 
-def least_squares(u: Sequence[float], v: Sequence[float]) -> tuple[float, float]:
-    """a and b of the smallest sum of (a * u + b * v - 1) squared: the normal equations."""
+def least_squares(u: Sequence[float], v: Sequence[float]) -> tuple[float, float] | None:
+    """a and b of the smallest sum of (a * u + b * v - 1) squared: the normal equations.
+
+    None where numbers are so far apart, as no machine's are, that floats do not tell a and b apart.
+    """
     uu, uv, vv = (math.fsum(map(math.prod, zip(p, q, strict=True))) for p, q in ((u, u), (u, v), (v, v)))
     determinant = uu * vv - uv * uv
+    if not determinant:
+        return None
     a = (math.fsum(u) * vv - math.fsum(v) * uv) / determinant
     b = (math.fsum(v) * uu - math.fsum(u) * uv) / determinant
     return a, b

@@ -96,5 +96,6 @@ def to_target(run: Run, target: float) -> tuple[float, float | None] | None:
         accuracy = number(epoch, "eval_top1")
         if accuracy is not None and 100 * accuracy >= target:
             after_s = sum(map(seconds_of, run.epochs[count:]))
-            return run.whole_s - after_s, None if usd is None else usd * _gpu_seconds(run, count) / whole
+            share = _gpu_seconds(run, count) / whole if whole else None  # epochs that took no time at all
+            return run.whole_s - after_s, None if usd is None or share is None else usd * share
     return None

@@ -33,18 +33,23 @@ class Growth:
 
 
 def grow(speeds: Sequence[tuple[int, float]]) -> Growth | None:
-    """The least squares of relative errors.  speeds: (number of GPUs, images/s); None with fewer than two numbers.
+    """The least squares of relative errors.  speeds: (number of GPUs, images/s); None with fewer than two numbers
+    or without a solution.
 
     A serial part below 0 (faster than ideal) becomes 0, and one above 1 (slower with every GPU) becomes 1.
     """
     counts = len({count for count, _ in speeds})
     if counts < 2:
         return None
-    constant, per_gpu = least_squares([1 / speed for _, speed in speeds], [n / speed for n, speed in speeds])
+    inverse, per_speed = [1 / speed for _, speed in speeds], [n / speed for n, speed in speeds]
+    solved = least_squares(inverse, per_speed)
+    if solved is None:
+        return None
+    constant, per_gpu = solved
     if constant < 0:
-        constant, per_gpu = 0.0, through_origin([n / speed for n, speed in speeds])
+        constant, per_gpu = 0.0, through_origin(per_speed)
     elif per_gpu < 0:
-        constant, per_gpu = through_origin([1 / speed for _, speed in speeds]), 0.0
+        constant, per_gpu = through_origin(inverse), 0.0
     one = constant + per_gpu
     worst = max(abs((constant + per_gpu * n) / speed - 1) for n, speed in speeds)
     return Growth(constant / one, one, worst, counts)

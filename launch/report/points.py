@@ -63,7 +63,7 @@ def newest(run: Run, name: str) -> float | None:
 
 def final(run: Run, name: str) -> float | None:
     """The value at the end of a run that is done; None for one that is not, whose end is unknown."""
-    wanted = 0 if run.settings.get("max_steps") else int(run.settings.get("epochs") or 0)
+    wanted = 0 if run.settings.get("max_steps") else number(run.settings, "epochs") or 0
     return newest(run, name) if run.state == "done" and len(run.epochs) >= wanted else None
 
 
@@ -115,7 +115,7 @@ def layout(replicas: int, nodes: int) -> str:
 
 
 def _nodes(run: Run) -> int:
-    return int(number(run.last, "nodes") or 1)
+    return max(1, int(number(run.last, "nodes") or 1))
 
 
 def accuracy_over(run: Run) -> list[tuple[float, float, float]]:

@@ -56,3 +56,8 @@ def test_what_is_optional_is_dropped_in_its_order_until_the_table_fits(width: in
 
 def test_columns_without_a_value_are_left_out() -> None:
     assert without_empty(("a", "b"), [("", "1"), ("", "")]) == (["b"], [["1"], [""]])
+
+
+def test_a_column_that_may_go_by_two_names_goes_once() -> None:
+    """A setting of a run, which names a column, may be called as one of ours."""
+    assert narrowed(["a", "b"], [["1", "2"]], ("b", "b"), 1) == (["a"], [["1"]])

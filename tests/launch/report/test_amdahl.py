@@ -5,6 +5,7 @@ import math
 import pytest
 
 from launch.report.amdahl import fit
+from launch.report.gustafson import grow
 
 
 def test_exact_times_give_back_the_serial_part_they_were_made_with() -> None:
@@ -68,3 +69,8 @@ def test_slower_with_every_gpu_is_serial_altogether() -> None:
 
     assert found is not None
     assert (found.serial, found.limit) == (1, 1)
+
+
+def test_times_too_far_apart_for_floats_have_no_law() -> None:
+    assert fit([(1, 100.0), (2, 1e-10)]) is None
+    assert grow([(1, 100.0), (2, 1e14)]) is None

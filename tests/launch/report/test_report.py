@@ -195,3 +195,28 @@ def test_one_run_that_cannot_be_read_does_not_end_the_report(tmp_path: Path) -> 
 
     assert said.startswith("2 GPUs train 1.82")
     assert f"One run cannot be read and is left out: {runs / 'broken'} has a run that cannot be read" in said
+
+
+@pytest.mark.usefixtures("lean")
+@pytest.mark.parametrize(
+    ("setting", "records"),
+    [
+        ({"epochs": float("inf")}, {}),
+        ({"epochs": {"a": 1}}, {}),
+        ({"strategy": "fsdp"}, {"nodes": 0.5}),
+        ({}, {"images_per_s": 1e14, "world_size": 2, "replicas": 2, "global_batch": 100}),
+        ({}, {"epoch_s": 0.0, "eval_s": 0.0}),
+    ],
+)
+def test_odd_numbers_of_one_run_do_not_end_the_report(
+    setting: dict[str, object], records: dict[str, object], tmp_path: Path
+) -> None:
+    """Whoever may write into a folder that is reported on can write any number."""
+    odd = replace(
+        SCALED[2],
+        settings={**SCALED[2].settings, **setting},
+        epochs=tuple({**record, **records} for record in SCALED[2].epochs),
+    )
+    runs = kept(tmp_path / "runs", SCALED[0], odd)
+
+    assert "written:" in told(runs, tmp_path / "out", target_accuracy=50.0)
