@@ -15,13 +15,14 @@ from trainer import outcome as outcomes
 from trainer.contract import METRICS, SETTINGS
 from trainer.errors import SettingsError, one_line
 from trainer.files import read_json, read_regular, write_atomically
-from trainer.settings.yaml_file import read_typed
+from trainer.settings.yaml_file import LARGEST_BYTES, read_typed
 from trainer.sizes import side_at
 
 RUN = "run.json"
 HOUR_S = 3600
 UNKNOWN_SIDES = 10
 LARGEST = 1e15  # a whole number in JSON may have so many digits that no float holds it
+LARGEST_RECORDS = 2**30  # bytes of a metrics.jsonl: a sparse file of somebody else's may claim to have terabytes
 
 # planned: not begun; running: begun and not known to have ended; interrupted: saved, and can be resumed.
 State = Literal["planned", "running", "done", "failed", "interrupted"]
@@ -202,8 +203,7 @@ def _fits(name: str, values: Mapping[str, Any]) -> bool:
 
 def _of_trainer(folder: Path) -> Run:
     """A run without a RUN.json: its outcome.json says how it ended; without one, its epochs do."""
-    path = folder / SETTINGS
-    settings = read_typed(path) if path.exists() else {}
+    settings = _settings(folder / SETTINGS)
     epochs = read_epochs(folder)
     outcome = outcomes.read(folder)
     if outcome is None:
@@ -212,6 +212,14 @@ def _of_trainer(folder: Path) -> Run:
         folder.name, folder, settings, epochs, state="interrupted" if outcome.state == "stopped" else outcome.state,
         reason=outcome.reason, exit_code=outcome.exit_code, seconds=outcome.seconds, usd=outcome.usd,
     )  # fmt: skip
+
+
+def _settings(path: Path) -> Mapping[str, Any]:
+    """What a config.yaml says; nothing where there is none.  Raises SettingsError, and OSError for a pipe."""
+    if not path.exists():
+        return {}
+    read_regular(path, LARGEST_BYTES)  # which does not wait for what a pipe's writer will say
+    return read_typed(path)
 
 
 def _mapping(name: str, value: object) -> Mapping[str, Any]:
@@ -275,7 +283,7 @@ def read_epochs(folder: Path) -> tuple[Mapping[str, Any], ...]:
     if not path.exists():
         return ()
     try:
-        lines = read_regular(path).splitlines()
+        lines = read_regular(path, LARGEST_RECORDS).splitlines()
     except OSError as error:
         raise SettingsError(f"{path} cannot be read ({error.strerror}); remove the run, or run it again.") from error
     records: list[Mapping[str, Any]] = []

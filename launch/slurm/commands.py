@@ -15,6 +15,7 @@ from launch.slurm.lookup import Slurm, environment
 from launch.slurm.names import LOG, STOP, command, folder_of
 from trainer.contract import SETTINGS, Exit
 from trainer.errors import MachineError, SettingsError
+from trainer.files import is_file
 from trainer.settings.yaml_file import read_mapping
 
 if TYPE_CHECKING:
@@ -207,6 +208,6 @@ def _progress(folder: Path, now: datetime | None) -> str:
 def _epochs(folder: Path) -> str:
     """The number of epochs in the run's own settings, or '?'."""
     try:
-        return str(read_mapping(folder / SETTINGS)["epochs"])
+        return str(read_mapping(folder / SETTINGS)["epochs"]) if is_file(folder / SETTINGS) else "?"
     except (SettingsError, KeyError):
         return "?"

@@ -1,4 +1,8 @@
-"""A job's folder as it is on disk.  Reads only."""
+"""A job's folder as it is on disk.  Reads only.
+
+A cluster's users share folders, so another one may have written anything there: what cannot be ours counts as not
+there.
+"""
 
 import json
 import os
@@ -15,7 +19,7 @@ from launch.slurm.backend import BACKEND
 from launch.slurm.names import ARCHIVE, EDF, LOG, SCRIPT, SPEC, STARTS, STOP, WORK
 from trainer import outcome
 from trainer.contract import METRICS, OUTCOME, PACE
-from trainer.files import read_json
+from trainer.files import LARGEST_JSON, read_json, read_regular
 from trainer.script.pace import Pace
 from trainer.script.pace import parse as parse_pace
 
@@ -23,6 +27,7 @@ from trainer.script.pace import parse as parse_pace
 OURS = {ARCHIVE, EDF, LOG, METRICS, OUTCOME, PACE, SCRIPT, SPEC, STARTS, STOP, WORK}
 MOST_LOOKED_AT, MOST_READ = 50, 3  # jobs
 MOST_NAMED = 50  # files
+LATEST = 1e12  # seconds since 1970
 
 
 @dataclass(frozen=True)
@@ -61,8 +66,8 @@ def read_folder(path: Path) -> JobFolder:
     ids, log_start = spec.get("ids"), spec.get("log_start")
     return JobFolder(
         path=path,
-        exists=path.exists() and any(path.iterdir()),
-        script=script.read_text() if script.exists() else None,
+        exists=_has_content(path),
+        script=_text(script),
         ids=tuple(map(str, ids)) if isinstance(ids, list) else (),
         starts=tuple(_read_starts(path / STARTS)),
         log_start=log_start if isinstance(log_start, int) else 0,
@@ -78,16 +83,43 @@ def _spec(folder: Path) -> Mapping[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
+def _has_content(path: Path) -> bool:
+    """Whether something is at `path`, and if it is a folder, in it; also where nobody but its owner may look."""
+    try:
+        return path.exists() and any(path.iterdir())
+    except OSError:
+        return True
+
+
+def _text(path: Path) -> str | None:
+    """What a file says; None where it is not there, no ordinary one, or cannot be read."""
+    try:
+        return read_regular(path, LARGEST_JSON).decode(errors="replace")
+    except OSError:
+        return None
+
+
 def _read_starts(path: Path) -> list[Mapping[str, Any]]:
     starts: list[Mapping[str, Any]] = []
-    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
+    for line in (_text(path) or "").splitlines():
         try:
             start = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(start, dict) and {"job", "then"} <= start.keys():
+        if isinstance(start, dict) and _is_start(start):
             starts.append(start)
     return starts
+
+
+def _is_start(line: Mapping[str, Any]) -> bool:
+    """Whether a line says what job.sbatch does, in numbers that can be counted with."""
+    texts = all(isinstance(line.get(name), str) for name in ("job", "then"))
+    times = all(_is_below(LATEST, line.get(name, 0)) for name in ("began", "ended"))
+    return texts and times and _is_below(256, line.get("code"))
+
+
+def _is_below(limit: float, value: object) -> bool:
+    return type(value) is int and 0 <= value < limit
 
 
 def name_in(folder: Path) -> str | None:
@@ -146,7 +178,7 @@ def _earlier_job(name: str, path: Path, train: Training) -> Earlier | None:
 def pace_of(folder: Path) -> Pace | None:
     """How far the script in a job's folder is; None where its metrics do not tell, or it cannot be read."""
     try:
-        return parse_pace((folder / PACE).read_bytes())
+        return parse_pace(read_regular(folder / PACE, LARGEST_JSON))
     except OSError:
         return None
 

@@ -9,6 +9,7 @@ from launch.slurm.listing import QueuedJob
 from launch.slurm.lookup import Slurm
 from launch.slurm.names import command
 from launch.slurm.runtime import Runtime
+from trainer.files import is_file
 from trainer.outcome import Outcome
 
 LOOK_EVERY_S = 1.0
@@ -26,7 +27,7 @@ class FileTail:
 
     def new_lines(self, *, to_end: bool = False) -> list[str]:
         """to_end: an incomplete last line, too."""
-        if not self._path.exists():
+        if not is_file(self._path):  # a pipe's reader would wait
             return []
         with self._path.open("rb") as file:
             file.seek(self._place)

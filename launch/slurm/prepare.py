@@ -20,6 +20,7 @@ from launch.slurm.planner import Facts, SlurmPlan
 from launch.slurm.runtime import Runtime
 from launch.slurm.script import directives
 from trainer.errors import TrainerError
+from trainer.files import read_regular
 
 
 def plan_for(job: Job[SlurmOptions], runtime: Runtime) -> SlurmPlan:
@@ -76,6 +77,6 @@ def _content(train: Training, runtime: Runtime) -> Content | None:
     if not train.reads_folder or folder is None:
         return None
     try:
-        return content_in(json.loads((runtime.cwd / folder.expanduser() / MANIFEST).read_bytes()))
+        return content_in(json.loads(read_regular(runtime.cwd / folder.expanduser() / MANIFEST)))
     except (OSError, AttributeError, KeyError, TypeError, ValueError):
         return None

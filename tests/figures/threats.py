@@ -66,7 +66,7 @@ ZONES = (
         "a Slurm cluster",
         "the batch script, the shared file system",
         ("other users of the cluster",),
-        ("who submits to Slurm, or opens a CSV file",),
+        ("who submits to Slurm, or opens a CSV file", "who reads run folders that others may write in"),
     ),
 )  # fmt: skip
 

@@ -356,7 +356,9 @@ def test_on_a_cluster_they_are_found_below_runs(tmp_path: Path) -> None:
         (folder / "source" / "packages").mkdir(parents=True)
         (folder / "source" / "packages" / "one.py").touch()
         (folder / "job.json").write_text(json.dumps({"job": name, **spec()}))
-        (folder / "starts.jsonl").write_text("".join(json.dumps({"job": "1", "then": one}) + "\n" for one in then))
+        (folder / "starts.jsonl").write_text(
+            "".join(json.dumps({"job": "1", "code": 0, "then": one}) + "\n" for one in then)
+        )
         Outcome("done", 0, seconds=60.0).write(folder)
         return folder
 

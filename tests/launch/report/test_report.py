@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,8 @@ from launch.report.findings import find, sentences, title
 from launch.report.options import ReportOptions
 from tests.launch.report.conftest import FAILED, NOON, Made
 from tests.launch.report.made import EVERYTHING, SCALED, kept, kept_bare, run
-from trainer.contract import METRICS
+from tests.patience import ended_after
+from trainer.contract import METRICS, OUTCOME, SETTINGS
 
 
 @pytest.fixture
@@ -220,3 +222,20 @@ def test_odd_numbers_of_one_run_do_not_end_the_report(
     runs = kept(tmp_path / "runs", SCALED[0], odd)
 
     assert "written:" in told(runs, tmp_path / "out", target_accuracy=50.0)
+
+
+@pytest.mark.usefixtures("lean")
+@pytest.mark.parametrize("name", [OUTCOME, SETTINGS, METRICS, RUN])
+@pytest.mark.parametrize("odd", ["pipe", "of a terabyte"])
+def test_neither_a_pipe_nor_a_file_without_end_holds_the_report_up(name: str, odd: str, tmp_path: Path) -> None:
+    runs = kept(tmp_path / "runs", *SCALED[:2])
+    place = kept_bare(runs, run("theirs"))
+    (place / name).unlink(missing_ok=True)
+    if odd == "pipe":
+        os.mkfifo(place / name)
+    else:
+        with (place / name).open("wb") as file:
+            file.truncate(10**12)
+
+    with ended_after(20):
+        assert "written:" in told(runs, tmp_path / "out")

@@ -100,8 +100,8 @@ def test_records_of_a_log_are_added_to_those_of_earlier_starts(tmp_path: Path) -
 
 def test_a_run_on_slurm_costs_what_it_had_its_nodes_for(tmp_path: Path) -> None:
     starts = [
-        {"job": "1", "began": 100, "ended": 160, "then": "requeue"},
-        {"job": "2", "began": 900, "ended": 930, "then": "done"},
+        {"job": "1", "began": 100, "ended": 160, "code": 75, "then": "requeue"},
+        {"job": "2", "began": 900, "ended": 930, "code": 0, "then": "done"},
     ]
     (tmp_path / "starts.jsonl").write_text("".join(json.dumps(start) + "\n" for start in starts))
 
