@@ -3,6 +3,7 @@
 Each task of an array becomes one job, with the folder and the script that the job would have by itself.
 """
 
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from launch.core import templates
 from launch.slurm.names import ARRAY_LOG, comment_of
-from launch.slurm.script import ResolvedJob, directives, with_directives
+from launch.slurm.script import ResolvedJob, directives, render, with_directives
 
 # The flags of sbatch that are a job's own.  Tasks share a name, so that a singleton would wait for its own array.
 OWN = re.compile(r"--(job-name|comment|output)=|--dependency=singleton$")
@@ -44,9 +45,14 @@ class Array:
     @property
     def script(self) -> str:
         folders = [str(task.folder) for task in self.tasks]
-        return with_directives(
-            templates.fill("slurm/array.sbatch", {"ARRAY": self.token, "FOLDERS": folders}), self.directives
-        )
+        digests = [_digest(render(task)) for task in self.tasks]
+        values = {"ARRAY": self.token, "FOLDERS": folders, "DIGESTS": digests}
+        return with_directives(templates.fill("slurm/array.sbatch", values), self.directives)
+
+
+def _digest(script: str) -> str:
+    """Of a script as the shell reads it, without the ends of lines at its end, and prints it, with one."""
+    return hashlib.sha256(script.rstrip("\n").encode(errors="surrogateescape") + b"\n").hexdigest()
 
 
 def _shared(job: ResolvedJob) -> list[str]:

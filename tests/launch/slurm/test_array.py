@@ -255,3 +255,17 @@ def test_a_task_whose_job_another_array_has_leaves_it_alone(tmp_path: Path) -> N
 
     assert said == f"another submission has the job in {one.folder}; this one leaves it alone\n"
     assert not (one.folder / "starts.jsonl").exists()
+
+
+def test_a_task_runs_no_script_that_somebody_has_changed_since(tmp_path: Path) -> None:
+    """It begins hours after Slurm took the array; others may write in the folder by its user's umask, or ACLs."""
+    one = job("a", tmp_path)
+    one.folder.mkdir(parents=True)
+    note(one.folder, one.name, [], array="ab12")
+    (one.folder / "job.sbatch").write_text(f"{render(one)}touch {tmp_path}/ran\n")
+
+    said = run_task(Array("sweep", tmp_path / "ab12", [one], 1), 0, tmp_path)
+
+    assert said.startswith(f"error: {one.folder}/job.sbatch is not what was submitted, so it is not run;")
+    assert not (tmp_path / "ran").exists()
+    assert not (one.folder / "starts.jsonl").exists()
