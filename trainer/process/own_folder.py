@@ -1,8 +1,9 @@
-"""Folders among the temporary files of a machine, where another user may have been first."""
+"""Folders in places where another user may have been first, such as among the temporary files of a machine."""
 
 import os
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from trainer.errors import SettingsError
@@ -22,3 +23,16 @@ def own_folder(name: str, *, danger: str, remedy: str) -> Path:
     if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o022:
         raise SettingsError(f"others can write in {folder}, and so {danger}; {remedy}.")
     return folder
+
+
+def is_anothers(folder: Path) -> bool:
+    """Whether another user made `folder`, or the link of that name; not root, who can do anything.
+
+    A user's files have another owner on some file systems, so what is made beside it tells whose this user's are.
+    """
+    mine = os.geteuid()
+    with suppress(OSError):  # no room
+        probe = Path(tempfile.mkdtemp(prefix=".whose.", dir=folder.parent))
+        mine = probe.stat().st_uid
+        probe.rmdir()
+    return folder.lstat().st_uid not in (mine, 0)

@@ -21,7 +21,9 @@ from typing import Any
 
 from trainer.contract import Exit
 from trainer.errors import MachineError, SettingsError, TrainerError, error_with, not_writable, one_line
+from trainer.files import write_atomically
 from trainer.process.output import say
+from trainer.process.own_folder import is_anothers
 from trainer.script.ending import SHOWN_LINES
 from trainer.script.requirements import hashes_in, hashes_of, lines_of
 
@@ -65,6 +67,11 @@ def layer_for(listed: Path, work: Path, source_digest: str, began: float, run: R
             if not layer.is_dir():
                 _refuse_failed(layer, began)
                 _make(layer, listed, run)
+        if is_anothers(layer):
+            raise SettingsError(
+                f"{one_line(layer, 300)} is another user's, who may have put other packages there; choose another "
+                "--work, or another folder for the job."
+            )
     except OSError as error:
         raise not_writable(work, error) from error
     return layer
@@ -208,7 +215,7 @@ def _checked(ended: "subprocess.CompletedProcess[str]", listed: Path, layer: Pat
     if ended.returncode != 0:
         error = failure(listed, ended)
         with suppress(OSError):
-            _failed(layer).write_text(json.dumps([error.code, str(error)]))
+            write_atomically(_failed(layer), json.dumps([error.code, str(error)]))
         raise error
 
 
@@ -229,7 +236,8 @@ def _refuse_failed(layer: Path, began: float) -> None:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """One process of this node at a time; the kernel ends the lock with its process."""
-    with path.open("w") as file:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)  # no link's file is touched
+    with os.fdopen(handle, "w") as file:
         with suppress(OSError):  # a file system without locks: of two the first to be done counts
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
