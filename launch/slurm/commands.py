@@ -15,7 +15,7 @@ from launch.slurm.lookup import Slurm, environment
 from launch.slurm.names import LOG, STOP, command, folder_of
 from trainer.contract import SETTINGS, Exit
 from trainer.errors import MachineError, SettingsError
-from trainer.files import is_file
+from trainer.files import is_file, write_atomically
 from trainer.settings.yaml_file import read_mapping
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def _ask_to_save(job: QueuedJob, slurm: Slurm) -> bool:
     False: the job cannot be asked.
     """
     try:
-        (job.folder / STOP).write_text(job.id)
+        write_atomically(job.folder / STOP, job.id)
         slurm.run("scancel", "--batch", "--signal=USR1", job.id)
     except (OSError, SettingsError):  # the folder is not ours, or the job is just ending
         return False

@@ -6,6 +6,7 @@ there.
 
 import json
 import os
+import pwd
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -34,7 +35,8 @@ LATEST = 1e12  # seconds since 1970
 class JobFolder:
     """script: as it was submitted; ids: Slurm's, one per submission; starts: how each start ended, see job.sbatch.
 
-    log_start: where the newest submission begins in the log, if that was noted.
+    log_start: where the newest submission begins in the log, if that was noted; stranger: whose folder it is, where
+    that is another user than this one, who could change what a job runs there.
     """
 
     path: Path
@@ -43,6 +45,7 @@ class JobFolder:
     ids: tuple[str, ...]
     starts: tuple[Mapping[str, Any], ...]
     log_start: int = 0
+    stranger: str = ""
 
     @property
     def is_ours(self) -> bool:
@@ -71,6 +74,7 @@ def read_folder(path: Path) -> JobFolder:
         ids=tuple(map(str, ids)) if isinstance(ids, list) else (),
         starts=tuple(_read_starts(path / STARTS)),
         log_start=log_start if isinstance(log_start, int) else 0,
+        stranger=stranger_of(path),
     )
 
 
@@ -89,6 +93,20 @@ def _has_content(path: Path) -> bool:
         return path.exists() and any(path.iterdir())
     except OSError:
         return True
+
+
+def stranger_of(path: Path) -> str:
+    """The user whose folder it is; empty for one's own, root's, who can do anything, and none."""
+    try:
+        owner = path.stat().st_uid
+    except OSError:
+        return ""
+    if owner in (os.geteuid(), 0):
+        return ""
+    try:
+        return pwd.getpwuid(owner).pw_name
+    except KeyError:
+        return f"user {owner}"
 
 
 def _text(path: Path) -> str | None:

@@ -1,16 +1,17 @@
 """Carries a plan out: writes the job folder and submits the script, once per name."""
 
 from launch.slurm.ended import conclude, outcome_of
-from launch.slurm.folder import read_folder
+from launch.slurm.folder import read_folder, stranger_of
 from launch.slurm.follow import FileTail, follow
 from launch.slurm.listing import parse_job_id
 from launch.slurm.lookup import Slurm, environment
 from launch.slurm.names import ARCHIVE, LOG, command, next_commands
 from launch.slurm.note import details, note
-from launch.slurm.planner import SlurmPlan
+from launch.slurm.planner import SlurmPlan, of_stranger
 from launch.slurm.runtime import Runtime
 from launch.slurm.script import directives
 from trainer.errors import SettingsError
+from trainer.files import write_atomically
 from trainer.outcome import Outcome
 
 
@@ -55,14 +56,19 @@ def _submit(plan: SlurmPlan, slurm: Slurm) -> str:
 
 
 def write_files(plan: SlurmPlan) -> None:
-    """Writes the job's folder.  Raises SettingsError where that cannot be."""
+    """Writes the job's folder, in files of its own: none that others have open, or that a link of theirs leads to.
+
+    Raises SettingsError where that cannot be.
+    """
     folder, source = plan.payload.job.folder, plan.payload.job.train.source
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if stranger := stranger_of(folder):  # who made it since it was planned
+            raise of_stranger(folder, stranger)
         if source is not None:
-            (folder / ARCHIVE).write_bytes(source.archive.content)
+            write_atomically(folder / ARCHIVE, source.archive.content)
         for name, text in plan.files:
-            (folder / name).write_text(text)
+            write_atomically(folder / name, text)
     except OSError as error:
         raise SettingsError(
             f"{folder} cannot be written ({error.strerror}); start from a folder on a file system that the nodes "

@@ -66,7 +66,8 @@ ZONES = (
         "a Slurm cluster",
         "the batch script, the shared file system",
         ("other users of the cluster",),
-        ("who submits to Slurm, or opens a CSV file", "who reads run folders that others may write in"),
+        ("who submits to Slurm, or opens a CSV file", "what a Slurm job runs",
+         "who reads run folders that others may write in"),
     ),
 )  # fmt: skip
 

@@ -2,21 +2,29 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from launch.core.source.find import find
 from launch.core.training.script import Script
 from launch.slurm.commands import _epochs
 from launch.slurm.ended import outcome_of
-from launch.slurm.folder import earlier_jobs, pace_of, read_folder
+from launch.slurm.folder import earlier_jobs, pace_of, read_folder, stranger_of
 from launch.slurm.follow import FileTail
-from launch.slurm.names import LOG, SCRIPT, SPEC, STARTS
+from launch.slurm.names import ARCHIVE, LOG, SCRIPT, SPEC, STARTS
+from launch.slurm.note import note
+from launch.slurm.planner import Facts
 from launch.slurm.status import as_text
+from launch.slurm.submit import write_files
+from tests.launch.slurm.jobs import planned
 from tests.launch.slurm.test_ended import NO_SLURM
 from tests.patience import ended_after
+from tests.strangers import ANOTHER, given_to_another
 from trainer import outcome
 from trainer.contract import OUTCOME, PACE, SETTINGS
+from trainer.errors import SettingsError
 
 
 def left(folder: Path) -> Path:
@@ -79,3 +87,57 @@ def test_a_neighbours_pipe_does_not_hold_up_the_plan_of_a_script(tmp_path: Path)
 
     with ended_after(10):
         assert earlier_jobs(script, "mine", tmp_path) == ()
+
+
+@pytest.mark.parametrize("name", [SCRIPT, SPEC, ARCHIVE])
+def test_what_is_written_replaces_a_link_and_not_what_it_leads_to(name: str, tmp_path: Path) -> None:
+    """Files of its own, too: of one that another made, and lets all write in, he could change what sbatch reads."""
+    submitted = planned({"job_name": "job"}, tmp_path, device="cpu")
+    folder = submitted.payload.job.folder
+    folder.mkdir(parents=True)
+    (tmp_path / "precious").write_text("kept")
+    (folder / name).symlink_to(tmp_path / "precious")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/train.py").touch()
+    script = Script(("train.py",), source=find(Path("train.py"), None, None, tmp_path / "src"))
+    job = replace(submitted.payload.job, train=script)
+
+    write_files(replace(submitted, payload=replace(submitted.payload, job=job)))
+    note(folder, "job", [])
+
+    assert (tmp_path / "precious").read_text() == "kept"
+    assert not (folder / name).is_symlink()
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    """A folder of another user's in which this one may write."""
+    folder = left(tmp_path / "runs" / "job")
+    folder.chmod(0o777)
+    return given_to_another(folder)
+
+
+def test_no_job_runs_in_the_folder_of_another_user(theirs: Path, tmp_path: Path) -> None:
+    """Who made it could put other code there, under the digest of what was sent, while the job waits in the queue."""
+    found = read_folder(theirs)
+    facts = Facts(found, tmp_path, "python")
+    for named in ({}, {"run_dir": theirs}):
+        told = planned({"job_name": "job"}, tmp_path, facts, device="cpu", **named).problem
+
+        assert str(told) == (
+            f"{theirs} is user {ANOTHER}'s, who could change what the job runs there; choose another --job-name or "
+            "--run-dir, or go on in a copy of it."
+        )
+
+
+def test_nor_in_one_that_somebody_has_made_since_the_plan(theirs: Path, tmp_path: Path) -> None:
+    before = sorted(path.name for path in theirs.iterdir())
+
+    with pytest.raises(SettingsError, match=f"user {ANOTHER}'s, who could change"):
+        write_files(planned({"job_name": "job"}, tmp_path, device="cpu"))
+
+    assert sorted(path.name for path in theirs.iterdir()) == before
+
+
+def test_ones_own_folders_and_roots_are_nobody_elses(tmp_path: Path) -> None:
+    assert (stranger_of(tmp_path), stranger_of(Path("/")), stranger_of(tmp_path / "none")) == ("", "", "")
