@@ -23,8 +23,9 @@ def write_atomically(path: Path, content: str | bytes | Sequence[bytes | memoryv
     whole = content.encode() if isinstance(content, str) else content
     pieces = [whole] if isinstance(whole, bytes) else whole
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)  # of a process of that number which was killed
     try:
-        with temporary.open("wb") as file:
+        with temporary.open("xb") as file:  # never what a link of that name, which others may foresee, leads to
             for piece in pieces:
                 file.write(piece)
             file.flush()

@@ -13,3 +13,29 @@ def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="not an ordinary file"):
         write_atomically(tmp_path / "pipe", "x")
     assert (tmp_path / "pipe").is_fifo()
+
+
+def test_what_a_killed_process_or_a_stranger_left_under_the_temporary_name_is_replaced(tmp_path: Path) -> None:
+    """A shared folder may have a link for every number that a process may have."""
+    temporary = tmp_path / f".file.{os.getpid()}.tmp"
+    (tmp_path / "precious").write_text("kept")
+    temporary.symlink_to(tmp_path / "precious")
+    write_atomically(tmp_path / "file", "x")
+    temporary.write_text("half")
+    write_atomically(tmp_path / "file", "y")
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "precious"]
+    assert (tmp_path / "precious").read_text() == "kept"
+    assert (tmp_path / "file").read_text() == "y"
+
+
+def test_who_makes_it_again_at_the_last_moment_keeps_the_file_from_being_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / f".file.{os.getpid()}.tmp").symlink_to(tmp_path / "precious")
+    monkeypatch.setattr(Path, "unlink", lambda path, missing_ok=False: None)
+
+    with pytest.raises(FileExistsError):
+        write_atomically(tmp_path / "file", "x")
+    assert (tmp_path / "precious").read_text() == "kept"
