@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from trainer.cells import cell
 from trainer.contract import STOPPED, Exit
 from trainer.datasets.tree import SUFFIXES
 from trainer.datasets.unreadable import UnreadableError
@@ -83,7 +84,7 @@ def _predict(asked: argparse.Namespace) -> None:
         if asked.csv is None:
             print(_shown(path), *(f"{_printable(guess.name)} {guess.probability:.1%}" for guess in best), sep="  ")
         rows.writerows(
-            (_shown(path), rank, _printable(guess.name), f"{guess.probability:.6f}")
+            (cell(_shown(path)), rank, cell(_printable(guess.name)), f"{guess.probability:.6f}")
             for rank, guess in enumerate(best, start=1)
         )
     if asked.csv is not None:

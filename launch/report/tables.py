@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from io import StringIO
 from typing import Any
 
-from launch.core.cells import harmless
 from launch.core.drawing.charts import DASH, Measured, figure, signed
 from launch.core.runs import Run
 from launch.core.tables import narrowed
@@ -18,6 +17,7 @@ from launch.report.identity import short
 from launch.report.laws import limit
 from launch.report.points import Point, newest, per_update
 from launch.report.series import Series, efficiency, speedup
+from trainer.cells import harmless
 
 # Medians over a run's steady epochs; trainer/README.md describes them.
 TYPICAL = ("epoch_s", "images_per_s", "step_ms", "data_wait_ms", "forward_ms", "backward_ms", "communication_ms",

@@ -20,7 +20,6 @@ from random import Random
 import pytest
 
 from launch.core import templates
-from launch.core.cells import FORMULAS
 from launch.core.plan import as_json, as_text
 from launch.core.tables import table
 from launch.core.templates import COMMENT, MARK
@@ -37,6 +36,7 @@ from tests.launch.rehearse.receipt.receipts import RECEIPT
 from tests.launch.report.conftest import NOON
 from tests.launch.report.made import run
 from tests.launch.slurm.jobs import GPUS, planned
+from trainer.cells import FORMULAS
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 

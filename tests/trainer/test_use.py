@@ -150,6 +150,23 @@ def test_names_that_no_terminal_takes_are_escaped(
     assert predict.main([str(run), str(odd), "--csv", str(tmp_path / "t.csv")]) == Exit.DONE
 
 
+def test_a_class_or_an_image_that_is_called_like_a_formula_is_none_in_the_table(
+    run: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model of a stranger's names its classes, and who sends images names them."""
+    named = replace(SIGNATURE, classes=('=HYPERLINK("http://x")', "@SUM(1)", "-2+3"))
+    (run / "model.json").write_text(named.as_json("cnn"))
+    monkeypatch.chdir(images)
+    Path("dark.png").rename("=1+1.png")
+
+    assert predict.main([str(run), "=1+1.png", "--csv", str(tmp_path / "t.csv"), "--top", "3"]) == Exit.DONE
+
+    with (tmp_path / "t.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["image"] for row in rows} == {"'=1+1.png"}
+    assert {row["class"] for row in rows} == {f"'{name}" for name in named.classes}
+
+
 def test_a_checkpoint_is_used_with_its_averaged_weights(run: Path) -> None:
     plain = load(run).classifier.model.state_dict()
     averaged = {name: weight * 2 for name, weight in plain.items()}

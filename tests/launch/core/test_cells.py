@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from launch.core.cells import FORMULAS, harmless
 from launch.sweep import table
+from trainer.cells import FORMULAS, harmless
 
 
 @pytest.mark.parametrize(

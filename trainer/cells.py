@@ -1,4 +1,4 @@
-"""Cells of CSV files.  Pure."""
+"""Cells of CSV files.  Pure, torch-free."""
 
 import re
 
@@ -12,10 +12,11 @@ _WITHIN = re.compile('[=+@\uff1d\uff0b\uff0d\uff20-](?=["\\s]*[;\t])')
 
 def harmless(row: dict[str, object]) -> dict[str, object]:
     """`row` with a quote before, or in, each text that a spreadsheet would run; numbers are left as they are."""
-    return {_cell(name): _cell(value) if isinstance(value, str) else value for name, value in row.items()}
+    return {cell(name): cell(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
+    """`text` with a quote where a spreadsheet would run it."""
     text = _WITHIN.sub(lambda begun: f"{begun[0]}'", text[::-1])[::-1]
     return f"'{text}" if text.startswith(FORMULAS) and not _is_number(text) else text
 
