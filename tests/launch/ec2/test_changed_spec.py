@@ -37,6 +37,13 @@ def rewrite(stage: Stage, **changes: Any) -> None:
     stage.account.put_json(SPEC, {**(stage.account.s3(SPEC) or {}), **changes})
 
 
+def without_groups(stage: Stage) -> None:
+    """Has the job use a group of the user's own, which carries no tags of the job."""
+    vpc = stage.aws.call("ec2", "DescribeVpcs")["Vpcs"][0]["VpcId"]
+    group = stage.aws.call("ec2", "CreateSecurityGroup", {"GroupName": "mine", "Description": "-", "VpcId": vpc})
+    stage.always = {"security_group": group["GroupId"], "placement_group": False}
+
+
 @pytest.mark.parametrize("what", THEIRS)
 def test_lost_nodes_are_not_replaced_by_a_job_json_that_was_changed(what: str, stage: Stage) -> None:
     def attack() -> None:
@@ -105,9 +112,7 @@ def test_where_no_node_is_left_the_tags_of_the_jobs_groups_are_asked(stage: Stag
 
 def test_where_nothing_is_left_the_image_is_looked_up_and_not_taken_from_job_json(stage: Stage) -> None:
     """A group of the user's own carries no tags of the job; all nodes are lost, so none has to be as before."""
-    vpc = stage.aws.call("ec2", "DescribeVpcs")["Vpcs"][0]["VpcId"]
-    group = stage.aws.call("ec2", "CreateSecurityGroup", {"GroupName": "mine", "Description": "-", "VpcId": vpc})
-    stage.always = {"security_group": group["GroupId"], "placement_group": False}
+    without_groups(stage)
     stage.where = {"detach": True}
     stage.launch()
     ours = stage.account.s3(SPEC)
@@ -120,6 +125,40 @@ def test_where_nothing_is_left_the_image_is_looked_up_and_not_taken_from_job_jso
 
     assert stage.account.s3(SPEC)["image"] == ours["image"]  # type: ignore[index]
     assert len(stage.account.asked("RunInstances")) == 2
+
+
+def test_without_groups_the_nodes_that_are_left_are_asked(stage: Stage) -> None:
+    without_groups(stage)
+    stage.where = {"detach": True}
+    stage.launch()
+    stage.report()()
+    rewrite(stage, image=THEIRS["image"])
+    stage.lose_node(1)()
+
+    with pytest.raises(AwsError, match="is not the one that it was started with"):
+        stage.launch()
+
+    assert len(stage.account.asked("RunInstances")) == 1
+
+
+def test_who_follows_a_job_knows_what_it_was_started_with_though_nothing_is_left_to_ask(stage: Stage) -> None:
+    without_groups(stage)
+
+    def attack() -> None:
+        rewrite(stage, image=THEIRS["image"])
+        for rank in (0, 1):
+            stage.lose_node(rank)()
+
+    stage.events = iter([*idle(2), attack])
+
+    with pytest.raises(Ended, match="is not the one that it was started with"):
+        stage.launch()
+
+    assert len(stage.account.asked("RunInstances")) == 1
+
+
+def test_nobody_finds_another_job_json_of_the_same_digest_by_trying() -> None:
+    assert len(digest({"job": NAME})) * 4 >= 128  # bits
 
 
 @pytest.mark.parametrize("what", ["job", "backend", "region", "where", *THEIRS])
