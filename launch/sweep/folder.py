@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from launch.core.metrics import merged, place_of
-from launch.core.runs import read_epochs
+from launch.core.runs import RUN, read_epochs
 from launch.sweep.spec import Spec
 from trainer.contract import METRICS
 from trainer.errors import MachineError, SettingsError
 from trainer.files import read_json, write_atomically
 
 SWEEP, LOCK = "sweep.json", ".lock"
+LOG = "log.txt"
+# Folder within the run's that the launcher writes its outcome.json into; the trainer's own is in the run's folder.
+LAUNCHER = "launcher"
 JOB_NAME_LENGTH = 48  # of launch.core.names
 
 
@@ -77,14 +80,24 @@ def job_name(sweep: str, run: str, identity: str) -> str:
 def collect_results(job: str, results: Path, folder: Path) -> None:
     """Moves what a launcher fetched of `job` into `results` to the run's folder, earlier starts first.
 
-    A job that SageMaker started again is called JOB--2.
+    A job that SageMaker started again is called JOB--2.  What a sweep writes there itself is not taken from results,
+    which every training of the account may write: it would tell how the run ended, and what it cost.
     """
     if not results.is_dir():
         return
     fetched = [place for place in results.iterdir() if re.fullmatch(rf"{re.escape(job)}(--\d+)?", place.name)]
     for place in sorted(fetched, key=lambda one: (len(one.name), one.name)):
+        for name in (RUN, LOG, LAUNCHER):
+            _remove(place / name)
         shutil.copytree(place, folder, dirs_exist_ok=True, copy_function=shutil.move)
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def write_records(folder: Path, logged: Sequence[Mapping[str, Any]], constants: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from launch.core.clock import Clock
 from launch.core.ending import kill_marked
 from launch.core.runs import Run, State
 from launch.sweep.diverging import Watched, ending
-from launch.sweep.folder import collect_results, job_name, lacks, write_records
+from launch.sweep.folder import LAUNCHER, LOG, collect_results, job_name, lacks, write_records
 from launch.sweep.output import Output, Record, open_log
 from launch.sweep.planned import Planned
 from launch.sweep.price import Price
@@ -22,9 +22,6 @@ from trainer.contract import METRICS, OUTCOME, Exit
 from trainer.errors import MachineError
 from trainer.outcome import Outcome
 
-LOG = "log.txt"
-# Folder within the run's that the launcher writes its outcome.json into; the trainer's own is in the run's folder.
-LAUNCHER = "launcher"
 # In the environment of a launcher and of all that it starts, so that a sweep can end what one before it, which was
 # killed, had left running.
 MARK = "LAUNCH_SWEEP_RUN"

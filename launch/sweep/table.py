@@ -11,9 +11,9 @@ from launch.core import metrics
 from launch.core.clock import duration
 from launch.core.runs import Run
 from launch.core.tables import narrowed, table, terminal_width, without_empty
+from launch.sweep.folder import LOG
 from launch.sweep.planned import Planned
 from launch.sweep.price import Price, total
-from launch.sweep.runner import LOG
 from trainer.cells import harmless
 from trainer.files import write_atomically
 

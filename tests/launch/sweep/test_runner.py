@@ -88,6 +88,21 @@ def test_results_that_a_launcher_fetched_come_into_the_runs_folder(tmp_path: Pat
     assert [place.name for place in (tmp_path / "runs").iterdir()] == ["job-3"]
 
 
+def test_no_result_says_for_the_sweep_how_its_run_ended(tmp_path: Path) -> None:
+    """Every training of the account may write the result of a job on SageMaker."""
+    fetched, here = tmp_path / "runs" / "job", tmp_path / "here"
+    (fetched / "launcher").mkdir(parents=True)
+    here.mkdir()
+    for name in ("run.json", "log.txt", "launcher/outcome.json", "model.pt"):
+        (fetched / name).write_text("theirs")
+    (here / "run.json").write_text("ours")
+
+    collect_results("job", tmp_path / "runs", here)
+
+    assert sorted(path.name for path in here.iterdir()) == ["model.pt", "run.json"]
+    assert (here / "run.json").read_text() == "ours"
+
+
 def test_records_of_a_log_are_added_to_those_of_earlier_starts(tmp_path: Path) -> None:
     write_records(tmp_path, [{"epoch": 1, "epoch_s": 1.0}, {"epoch": 2, "epoch_s": 1.0}], {"device": "A10G"})
     write_records(tmp_path, [{"epoch": 2, "epoch_s": 7.0}], {"device": "A10G"})
