@@ -35,6 +35,16 @@ def write_atomically(path: Path, content: str | bytes | Sequence[bytes | memoryv
         temporary.unlink(missing_ok=True)
 
 
+def append(path: Path, text: str) -> None:
+    """Adds `text` to an ordinary file, which is made if it is not there, in one write.
+
+    Raises OSError, also for a link, which in a stranger's folder could lead to any file, and for a pipe.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    with os.fdopen(os.open(path, flags, 0o666), "a") as file:
+        file.write(text)
+
+
 def is_folder(path: Path) -> bool:
     """Whether `path` is a folder; False, too, for what can be no path, such as a name that is too long."""
     with suppress(OSError):

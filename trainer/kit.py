@@ -108,9 +108,9 @@ def _write(state: dict[str, Any], step: int, keep: int) -> None:
 
     folder = run_folder() / "checkpoints"
     folder.mkdir(parents=True, exist_ok=True)
-    part = folder / ".part"
+    (part := folder / ".part").unlink(missing_ok=True)  # what a killed run left; not what a stranger's link leads to
     try:
-        with part.open("w+b") as file:
+        with part.open("x+b") as file:
             torch.save(state, file)
             os.fsync(file.fileno())
             file.seek(0)

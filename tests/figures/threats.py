@@ -67,7 +67,7 @@ ZONES = (
         "the batch script, the shared file system",
         ("other users of the cluster",),
         ("who submits to Slurm, or opens a CSV file", "what a Slurm job runs",
-         "who reads run folders that others may write in"),
+         "who reads, or goes on in, run folders that others may write in"),
     ),
 )  # fmt: skip
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from trainer.files import write_atomically
+from tests.patience import ended_after
+from trainer.files import append, write_atomically
 
 
 def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
@@ -39,3 +40,16 @@ def test_who_makes_it_again_at_the_last_moment_keeps_the_file_from_being_written
     with pytest.raises(FileExistsError):
         write_atomically(tmp_path / "file", "x")
     assert (tmp_path / "precious").read_text() == "kept"
+
+
+def test_text_is_added_to_ordinary_files_only(tmp_path: Path) -> None:
+    append(tmp_path / "file", "a\n")
+    append(tmp_path / "file", "b\n")
+    assert (tmp_path / "file").read_text() == "a\nb\n"
+
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "pipe"):
+        with ended_after(10), pytest.raises(OSError, match=name):
+            append(tmp_path / name, "c\n")
+    assert (tmp_path / "file").read_text() == "a\nb\n"

@@ -97,6 +97,17 @@ def test_what_could_not_be_loaded_again_is_refused_when_it_is_saved(launched: Pa
     assert saved(launched) == []
 
 
+def test_what_a_killed_run_or_a_stranger_left_of_a_save_is_replaced(launched: Path, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("kept")
+    (launched / "checkpoints").mkdir(parents=True)
+    (launched / "checkpoints" / ".part").symlink_to(tmp_path / "precious")
+
+    kit.save(state(1), 1)
+
+    assert (tmp_path / "precious").read_text() == "kept"
+    assert kit.load() is not None
+
+
 def test_another_rank_than_the_first_saves_nothing(launched: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
 

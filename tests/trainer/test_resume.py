@@ -77,6 +77,25 @@ def test_a_finished_run_started_again_trains_no_more(train: Run, tmp_path: Path)
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
 
 
+def test_a_strangers_run_is_gone_on_with_and_what_its_links_lead_to_stays(train: Run, tmp_path: Path) -> None:
+    """Each of its files is a link; they could lead to any file of whoever goes on with the run."""
+    assert train().returncode == 0
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    files = [path for path in sorted(run.rglob("*")) if path.is_file()]
+    for number, path in enumerate(files):
+        elsewhere.mkdir(exist_ok=True)
+        path.rename(elsewhere / f"{number}")
+        path.symlink_to(elsewhere / f"{number}")
+    before = {path.name: path.read_bytes() for path in elsewhere.iterdir()}
+
+    again = train("--epochs", "3")
+
+    assert again.returncode == 0, again.stderr
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 3
+    assert len(before) > 8
+    assert {path.name: path.read_bytes() for path in elsewhere.iterdir()} == before
+
+
 def test_more_epochs_go_on_from_the_last(train: Run, tmp_path: Path) -> None:
     train("--schedule", "constant")
     more = train("--epochs", "3", "--schedule", "constant")

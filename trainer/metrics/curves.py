@@ -1,10 +1,12 @@
 """RUN/curves.png: loss and accuracy per epoch."""
 
+import io
 import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from trainer.files import write_atomically
 from trainer.metrics.trackers import is_number
 
 # Okabe and Ito's colours: told apart by colour-blind readers too.
@@ -25,7 +27,9 @@ def draw(records: Sequence[dict[str, Any]], title: str, path: Path) -> None:
     _plot(right, records, "top1", "top-1 accuracy (%)", factor=100)
     left.legend(frameon=False)
     figure.suptitle(title, fontsize=11)
-    figure.savefig(path, dpi=150)
+    data = io.BytesIO()
+    figure.savefig(data, dpi=150)
+    write_atomically(path, data.getvalue())  # in the place of a link, never into what it leads to
 
 
 def _plot(axes: Any, records: Sequence[dict[str, Any]], kind: str, label: str, factor: float) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from trainer.config import TrainConfig
 from trainer.contract import METRIC_PREFIX, METRICS
 from trainer.errors import MachineError, not_written
-from trainer.files import read_regular, write_atomically
+from trainer.files import append, read_regular, write_atomically
 from trainer.metrics.trackers import Record, Sink, is_number, open_trackers
 from trainer.process.output import say
 
@@ -64,8 +64,7 @@ class JsonLines:
     def write(self, record: Record) -> None:
         line = _json_line(record)
         try:
-            with self._path.open("a") as file:
-                file.write(line)  # one write: a reader never sees half a line
+            append(self._path, line)  # one write: a reader never sees half a line
         except OSError as error:
             sentence = f"cannot write {self._path} ({error.strerror}); free some space, then start again."
             raise not_written(error, sentence) from error

@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import socket
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.errors import MachineError
+from trainer.files import read_regular
 
 IN_USE = ".in-use"
 TOUCH_EVERY_S = 5.0
@@ -30,6 +32,7 @@ TOUCH_EVERY_S = 5.0
 DEAD_AFTER_S = 30.0
 LOOK_EVERY_S = 0.5
 _KEEP_OUT_EVERY_S = 0.05
+LARGEST = 10_000  # bytes of the file
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,11 @@ class FolderLock:
     def _open(self) -> tuple[int, bool]:
         """The open file, and whether the kernel has granted us flock on it.  Raises Taken."""
         while True:
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            # A link in a stranger's folder could lead to any file of this user's, which would be emptied.
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                os.close(file)
+                raise OSError(errno.EINVAL, "not an ordinary file", str(self._path))
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
@@ -127,7 +134,7 @@ class FolderLock:
         """Touches the file now and then, and calls on_lost if another process has taken the lock over."""
         while not self._over.wait(TOUCH_EVERY_S):
             with suppress(OSError):
-                owner = _parsed(self._path.read_bytes())
+                owner = _parsed(read_regular(self._path, LARGEST))
                 if owner is not None and owner != self._me:
                     self._over.set()
                     self._on_lost(owner)
@@ -147,7 +154,7 @@ def another(folder: Path, run: str) -> Owner | None:
     """
     path = folder / IN_USE
     with suppress(OSError):  # there is none
-        owner, touched = _parsed(path.read_bytes()), path.stat().st_mtime_ns
+        owner, touched = _parsed(read_regular(path, LARGEST)), path.stat().st_mtime_ns
         if owner is not None and owner.run != run and _age_s(path, touched) < DEAD_AFTER_S:
             return owner
     return None
@@ -172,7 +179,7 @@ def _touched_ns(folder: Path) -> int:
 
 
 def _read(file: int) -> Owner | None:
-    return _parsed(os.pread(file, 10_000, 0))
+    return _parsed(os.pread(file, LARGEST, 0))
 
 
 def _parsed(data: bytes) -> Owner | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainer.contract import METRIC_PREFIX
+from trainer.files import append
 from trainer.script.pace import PaceFile
 
 _PAIR = re.compile(r"(?:^|(?<=[\s,]))([A-Za-z_][\w./-]*)=([^\s,]+)")
@@ -68,8 +69,7 @@ class MetricLines:
         if not text or self._is_lost:
             return
         try:
-            with self._path.open("a") as file:
-                file.write(text)  # one write: a reader never sees half a line
+            append(self._path, text)  # one write: a reader never sees half a line
         except OSError as error:
             self._is_lost = True
             self._warn(f"cannot write {self._path} ({error.strerror}); the training goes on without it.")

@@ -278,3 +278,13 @@ def test_a_record_that_is_nested_too_deep_is_none(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"epoch": 1, "x": ' + "[" * 100_000 + "]" * 100_000 + "}\n" + '{"epoch": 2}\n')
     assert read_records(path) == [{"epoch": 2}]
+
+
+def test_curves_are_drawn_into_no_file_that_a_link_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / "curves.png").symlink_to(tmp_path / "precious")
+
+    draw([{"epoch": 1, "train_loss": 2.0}], "cnn on digits", tmp_path / "curves.png")
+
+    assert (tmp_path / "precious").read_text() == "kept"
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests import warm
+from tests.patience import ended_after
 from trainer.process import folder_lock
 from trainer.process.folder_lock import IN_USE, FolderLock, Owner, Taken, keep_out
 
@@ -192,3 +193,22 @@ def test_a_run_that_stood_still_until_another_took_over_learns_it(tmp_path: Path
 def test_a_damaged_lock_of_nobody_is_taken(content: bytes, tmp_path: Path) -> None:
     (tmp_path / IN_USE).write_bytes(content)
     FolderLock(tmp_path, nobody).take()
+
+
+def test_what_a_link_in_a_strangers_folder_leads_to_is_not_emptied(tmp_path: Path) -> None:
+    """A run folder that came in an archive, or that others may write in, is gone on with like any."""
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / IN_USE).symlink_to(tmp_path / "precious")
+
+    with pytest.raises(OSError, match=r"symbolic links"):
+        FolderLock(tmp_path / "run", nobody).take()
+    assert (tmp_path / "precious").read_text() == "kept"
+
+
+def test_a_pipe_in_the_place_of_the_lock_holds_nobody_up(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / IN_USE)
+    with ended_after(10):
+        with pytest.raises(OSError, match="not an ordinary file"):
+            FolderLock(tmp_path, nobody).take()
+        keep_out(tmp_path, "mine")
