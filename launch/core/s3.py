@@ -30,3 +30,8 @@ def known_s3(uri: str) -> S3Uri:
     if place is None:
         raise ValueError(f"{uri!r} is not in S3")
     return place
+
+
+def is_path(name: str) -> bool:
+    """Whether what is left of a key is a path below a folder, and leads nowhere else: anybody may have written it."""
+    return not {"", ".", ".."} & set(name.split("/")) and "\0" not in name

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from launch.core.s3 import is_path
 from launch.rehearse.aws.account import Account
 from launch.rehearse.aws.server import Request
+
+NO_FILE = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 
 
 def save(account: Account, bucket: str | None, job: str, requests: Sequence[Request]) -> tuple[Path, dict[str, int]]:
     """Writes runs/JOB and returns it, with the bytes of each file by its path in there.
 
     It gets the run folder itself, job/ with the rest of the job folder, logs/ with CloudWatch's streams, and
-    requests.jsonl with every request.
+    requests.jsonl with every request.  What cannot lie there is left out, such as a key that leads out of the folder:
+    whoever has the rights of a node may write it.
     """
     contents = {"requests.jsonl": "".join(f"{json.dumps(asdict(request))}\n" for request in requests).encode()}
     for key, stored in list(account.objects(bucket).items()):
@@ -24,7 +29,19 @@ def save(account: Account, bucket: str | None, job: str, requests: Sequence[Requ
     for stream, lines in account.logs().items():
         contents[f"logs/{stream.removeprefix(f'{job}/')}.log"] = "".join(f"{line}\n" for line in lines).encode()
     folder = Path("runs") / job
-    for name, content in contents.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
-    return folder, {name: len(content) for name, content in contents.items()}
+    return folder, {name: len(content) for name, content in contents.items() if _write(folder, name, content)}
+
+
+def _write(folder: Path, name: str, content: bytes) -> bool:
+    """Whether it could be written: in S3 a name may be both a file's and a folder's, and of any length."""
+    if not is_path(name):
+        return False
+    path = folder / name
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    except OSError as error:
+        if error.errno not in NO_FILE:
+            raise
+        return False
+    return True

@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.core.s3 import S3Uri, parse_s3
+from launch.core.s3 import S3Uri, is_path, parse_s3
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,13 @@ def test_what_names_no_bucket_is_no_place(uri: str) -> None:
 
 def test_a_place_is_written_as_it_is_read() -> None:
     assert str(S3Uri("my-bucket", "a/b")) == "s3://my-bucket/a/b"
+
+
+@pytest.mark.parametrize("name", ["", "/etc/passwd", "..", "a/../../b", "a//b", "./a", "a/", "a/\0"])
+def test_a_key_that_leads_elsewhere_is_no_path_below_a_folder(name: str) -> None:
+    assert not is_path(name)
+
+
+@pytest.mark.parametrize("name", ["a", "a/b.txt", "..a/b..", "a b/\u00e4", ".hidden"])
+def test_any_other_is_one(name: str) -> None:
+    assert is_path(name)

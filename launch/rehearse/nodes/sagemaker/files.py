@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from launch.core.s3 import known_s3
+from launch.core.s3 import is_path, known_s3
 from launch.rehearse.aws.sagemaker.account import SageMakerAccount
 
 ML = Path("/opt/ml")  # a container's own name for its base
@@ -55,8 +55,9 @@ def download(account: SageMakerAccount, objects: Sequence[str], uri: str, folder
         rest = stored.removeprefix(uri)
         # A URI may end within a name, and then means all names that begin with it.
         start = len(uri) if rest.startswith("/") or uri.endswith("/") else len(posixpath.dirname(uri))
-        if not stored.endswith("/"):
-            file = folder / stored[start:].lstrip("/")
+        name = stored[start:].lstrip("/")
+        if is_path(name):  # no folder, and nothing that would land outside of this one
+            file = folder / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(account.get(stored))
     folder.mkdir(parents=True, exist_ok=True)
