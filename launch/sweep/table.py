@@ -9,7 +9,7 @@ from typing import Any
 
 from launch.core import metrics
 from launch.core.clock import duration
-from launch.core.runs import Run
+from launch.core.runs import Run, number
 from launch.core.tables import narrowed, table, terminal_width, without_empty
 from launch.sweep.folder import LOG
 from launch.sweep.planned import Planned
@@ -58,12 +58,12 @@ def _of_trainer(run: Run) -> dict[str, Any]:
 
 
 def _newest(run: Run, name: str) -> Any:
-    """The value of the last epoch that has one."""
-    return next((epoch[name] for epoch in reversed(run.epochs) if epoch.get(name) is not None), None)
+    """The number of the last epoch that has one."""
+    return next((epoch[name] for epoch in reversed(run.epochs) if number(epoch, name) is not None), None)
 
 
 def _most(run: Run, name: str) -> Any:
-    return max((epoch[name] for epoch in run.epochs if epoch.get(name) is not None), default=None)
+    return max((epoch[name] for epoch in run.epochs if number(epoch, name) is not None), default=None)
 
 
 def write_csv(runs: Sequence[Run], out: Path) -> None:
