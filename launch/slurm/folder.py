@@ -29,6 +29,7 @@ OURS = {ARCHIVE, EDF, LOG, METRICS, OUTCOME, PACE, SCRIPT, SPEC, STARTS, STOP, W
 MOST_LOOKED_AT, MOST_READ = 50, 3  # jobs
 MOST_NAMED = 50  # files
 LATEST = 1e12  # seconds since 1970
+NOBODY = 65534  # whom a file system that maps users names as the owner of everybody's files
 
 
 @dataclass(frozen=True)
@@ -96,12 +97,12 @@ def _has_content(path: Path) -> bool:
 
 
 def stranger_of(path: Path) -> str:
-    """The user whose folder it is; empty for one's own, root's, who can do anything, and none."""
+    """The user whose folder it is; empty for one's own, root's, who can do anything, nobody's, and none."""
     try:
         owner = path.stat().st_uid
     except OSError:
         return ""
-    if owner in (os.geteuid(), 0):
+    if owner in (os.geteuid(), 0, NOBODY):
         return ""
     try:
         return pwd.getpwuid(owner).pw_name

@@ -11,7 +11,7 @@ from launch.core.source.find import find
 from launch.core.training.script import Script
 from launch.slurm.commands import _epochs
 from launch.slurm.ended import outcome_of
-from launch.slurm.folder import earlier_jobs, pace_of, read_folder, stranger_of
+from launch.slurm.folder import NOBODY, earlier_jobs, pace_of, read_folder, stranger_of
 from launch.slurm.follow import FileTail
 from launch.slurm.names import ARCHIVE, LOG, SCRIPT, SPEC, STARTS
 from launch.slurm.note import note
@@ -141,3 +141,10 @@ def test_nor_in_one_that_somebody_has_made_since_the_plan(theirs: Path, tmp_path
 
 def test_ones_own_folders_and_roots_are_nobody_elses(tmp_path: Path) -> None:
     assert (stranger_of(tmp_path), stranger_of(Path("/")), stranger_of(tmp_path / "none")) == ("", "", "")
+
+
+def test_where_the_file_system_knows_no_users_nobodys_folder_is_as_good_as_ones_own(theirs: Path) -> None:
+    """As on NFS with all_squash: every file is nobody's, one's own as well."""
+    os.chown(theirs, NOBODY, -1)
+
+    assert stranger_of(theirs) == ""
