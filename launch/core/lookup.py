@@ -4,7 +4,8 @@ Each backend has a lookup.py for those of its own.
 """
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from itertools import islice
 from typing import Any, TypeVar
@@ -12,7 +13,16 @@ from typing import Any, TypeVar
 from launch.core.aws import Aws
 from launch.core.earlier import Earlier, Setting, is_same_script, setting_in, took
 from launch.core.errors import AwsError, NotSetUp
-from launch.core.names import TOOLKIT, Folder, are_default, stem_of
+from launch.core.names import (
+    ROLES_TAG,
+    ROLES_VERSION,
+    STACK_TAG,
+    TOOLKIT,
+    Folder,
+    are_default,
+    stem_of,
+    tag_values,
+)
 from launch.core.published import MANIFEST, Content, content_in
 from launch.core.refusals import granted_by
 from launch.core.s3 import parse_s3
@@ -104,6 +114,26 @@ def missing(error: AwsError, what: str, option: str) -> AwsError:
     if error.aws_code != "NoSuchEntity":
         return error
     return AwsError(f"the account has no {what}; create it with {SET_UP}, or choose another with {option}.")
+
+
+def older_stack(role: Mapping[str, Any]) -> tuple[str, int]:
+    """The region and version of the stack that made the role of time limits, if it is older than this version's.
+
+    Else "" and this version's, also for a role that was made by hand.
+    """
+    tags = tag_values(role)
+    told = tags.get(ROLES_TAG, "1")
+    version = int(told) if told.isdecimal() else 1
+    region = re.fullmatch(r"[a-z0-9-]+", tags.get(STACK_TAG, ""))
+    return (region[0], version) if region and version < ROLES_VERSION else ("", ROLES_VERSION)
+
+
+def unreadable(who: str, region: str) -> AwsError:
+    """The error for machines that could not read the source of their script.  region: of the older stack."""
+    return AwsError(
+        f"{who} may not read the script's source: the account's stack in {region} is older than this version; update "
+        f"it with {SET_UP} --region {region}."
+    )
 
 
 def spec_of(aws: Aws, folder: Folder, backend: str) -> dict[str, Any] | None:

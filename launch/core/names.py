@@ -17,8 +17,8 @@ TOOLKIT = "aws-ddp-toolkit"
 SWEEPER_DOCUMENT = "ddp-toolkit-sweeper"  # AWS reserves names that begin with aws
 STACK_TAG = f"{TOOLKIT}:stack"  # on each resource of launch.infra's stack: its region
 # On the role of time limits: what the roles of the stack can do.  2: it starts the account's sweeper, and that only;
-# 3: nodes read the sources that jobs share.
-ROLES_TAG, ROLES_VERSION = f"{TOOLKIT}:roles", 3
+# 3: nodes and training jobs read the sources that jobs share.
+SCHEDULER_ROLE, ROLES_TAG, ROLES_VERSION = f"{TOOLKIT}-scheduler", f"{TOOLKIT}:roles", 3
 LIMITS_SINCE, SHARED_SINCE = 2, 3  # of these two
 JOB_TAG = f"{TOOLKIT}:job"
 STARTED_TAG = f"{TOOLKIT}:started"  # UTC

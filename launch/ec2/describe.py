@@ -7,7 +7,7 @@ from launch.core.catalog import Instance
 from launch.core.errors import AwsError
 from launch.core.instance.quotas import quota_of, shortage
 from launch.core.job import Job
-from launch.core.lookup import SET_UP
+from launch.core.lookup import unreadable
 from launch.core.names import SHARED_SINCE, Folder, bucket_of
 from launch.core.price import Prices
 from launch.core.pricelist import no_price
@@ -163,10 +163,7 @@ def _unreadable_source(cluster: Cluster, facts: Facts) -> TrainerError | None:
     begins = cluster.nodes > len(facts.fleet.living)
     if not (cluster.source_key and is_ours and begins and facts.old_stack) or facts.roles >= SHARED_SINCE:
         return None
-    return AwsError(
-        f"nodes may not read the script's source: the account's stack in {facts.old_stack} is older than this version; "
-        f"update it with {SET_UP} --region {facts.old_stack}."
-    )
+    return unreadable("nodes", facts.old_stack)
 
 
 def _script_too_long(cluster: Cluster) -> TrainerError | None:

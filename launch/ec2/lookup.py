@@ -1,6 +1,5 @@
 """The look-ups before a launch, one function each.  Reads only."""
 
-import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -11,8 +10,8 @@ from launch.core.errors import AwsError
 from launch.core.instance import quotas
 from launch.core.instance.quotas import Quota, quota_of
 from launch.core.instance.subnets import Subnet
-from launch.core.lookup import missing
-from launch.core.names import DATA_TAG, ROLES_TAG, ROLES_VERSION, STACK_TAG, tag_values
+from launch.core.lookup import missing, older_stack
+from launch.core.names import DATA_TAG, tag_values
 from launch.core.published import content_of
 from launch.ec2.facts import Ami, Reservation, Snapshot
 from launch.ec2.names import LOG_GROUP
@@ -155,12 +154,7 @@ def find_role(aws: Aws, name: str) -> tuple[str | None, str, int]:
         role = aws.call("iam", "GetRole", {"RoleName": name})["Role"]
     except AwsError as error:
         raise missing(error, f"role {name}", "--scheduler-role") from error
-    tags = tag_values(role)
-    told = tags.get(ROLES_TAG, "1")
-    version = int(told) if told.isdecimal() else 1
-    region = re.fullmatch(r"[a-z0-9-]+", tags.get(STACK_TAG, ""))
-    is_older = region is not None and version < ROLES_VERSION
-    return str(role["Arn"]), region[0] if region and is_older else "", version if is_older else ROLES_VERSION
+    return (str(role["Arn"]), *older_stack(role))
 
 
 def check_profile(aws: Aws, name: str) -> None:

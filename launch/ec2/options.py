@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from launch.core.names import SCHEDULER_ROLE
 from launch.core.options import Options, WordList
 from launch.core.price import FILL_VOLUMES, Pay
 from launch.core.secrets import References
@@ -52,7 +53,7 @@ class Ec2Options(Options):
         None, description="AMI of the nodes (default: AWS's newest Deep Learning Base AMI with NVIDIA's driver)"
     )
     instance_profile: str = Field("aws-ddp-toolkit-node", description="instance profile; see infra/account.md")
-    scheduler_role: str = Field("aws-ddp-toolkit-scheduler", description="role of the EventBridge time limit")
+    scheduler_role: str = Field(SCHEDULER_ROLE, description="role of the EventBridge time limit")
     bucket: str | None = Field(None, description="bucket of the job folder (default: aws-ddp-toolkit-ACCOUNT-REGION)")
     root_gb: int = Field(150, ge=50, le=16_384, description="GB of each node's root volume, for image and checkpoints")
     secret: References = Field(

@@ -74,6 +74,7 @@ class Facts:
     taken: tuple[str, ...] = ()
     running: TrainingJob | None = None
     is_sent: bool = False  # whether S3 has the source of the script
+    old_stack: str = ""  # the region of the account's stack, if its role may not read that source
     earlier: tuple[Earlier, ...] = ()
     prices: Prices = CATALOGS
     problems: tuple[TrainerError, ...] = ()

@@ -12,8 +12,8 @@ from typing import Any
 from launch.core import pricelist
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
-from launch.core.lookup import Lookups, check_bucket, content_at, missing, region_or_some, spec_of
-from launch.core.names import TOOLKIT, Folder, bucket_of
+from launch.core.lookup import Lookups, check_bucket, content_at, missing, older_stack, region_or_some, spec_of
+from launch.core.names import SCHEDULER_ROLE, SHARED_SINCE, TOOLKIT, Folder, bucket_of
 from launch.core.price import CATALOGS
 from launch.core.refusals import DENIED
 from launch.core.registry import NOT_FOUND, by_digest
@@ -22,6 +22,7 @@ from launch.sagemaker.checks import Resolved
 from launch.sagemaker.facts import ACROSS_JOBS, Facts, Quota, quotas_of
 from launch.sagemaker.images import choose
 from launch.sagemaker.names import BACKEND, NOTEBOOK, SESSIONS_BUCKET
+from launch.sagemaker.options import SageMakerOptions
 from launch.sagemaker.training_job import RUNNING, TrainingJob, read_training_job
 from launch.sagemaker.training_jobs import LONGEST_LIFE, Listed, describe, listed_since, starts_of
 from trainer.errors import SettingsError, TrainerError
@@ -92,6 +93,23 @@ def _outputs(aws: Aws) -> Mapping[str, str]:
             return {}
         raise
     return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", ())}
+
+
+def stack_without_sources(aws: Aws, facts: Facts, options: SageMakerOptions) -> str:
+    """The region of the account's stack, if it is so old that its role may not read a script's source; else "".
+
+    Another role of the stack says so, which launchers may look up: see launch.core.names.  Where it cannot be looked
+    up SageMaker refuses such a job: see refusals.py.
+    """
+    has_our_bucket = options.bucket is None and (facts.bucket or "").startswith(f"{TOOLKIT}-")
+    if not has_our_bucket or not (facts.role or "").endswith(f":role/{ROLE}"):
+        return ""
+    try:
+        role = aws.call("iam", "GetRole", {"RoleName": SCHEDULER_ROLE})["Role"]
+    except TrainerError:
+        return ""
+    region, version = older_stack(role)
+    return region if version < SHARED_SINCE else ""
 
 
 def _image(aws: Aws, lookups: Lookups, resolved: Resolved) -> str | None:

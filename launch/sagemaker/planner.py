@@ -10,6 +10,7 @@ from pathlib import Path
 from launch.core import sent
 from launch.core.errors import NotSetUp
 from launch.core.job import Job
+from launch.core.lookup import unreadable
 from launch.core.names import OWNER_TAG, STARTED_TAG, TIME, Folder, bucket_of
 from launch.core.plan import Plan
 from launch.core.pricelist import no_price
@@ -75,6 +76,7 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
             *problems,
             *_strange(facts),
             *_differences(job, resolved, running),
+            *_unreadable_source(facts),
             *_too_expensive(resolved, facts),
         ),
         arguments=way.arguments(description),
@@ -136,6 +138,11 @@ def _differences(
     how = f"already, and {why}" if why else "with other settings"
     sentence = f"job {running.job} is running {how}; choose another --job-name, or stop it first."
     return (SettingsError(sentence),)
+
+
+def _unreadable_source(facts: Facts) -> tuple[TrainerError, ...]:
+    """The reason against a job that could not read the source of its script; one that runs has read it."""
+    return (unreadable("training jobs", facts.old_stack),) if facts.old_stack and facts.running is None else ()
 
 
 def _too_expensive(resolved: Resolved, facts: Facts) -> tuple[TrainerError, ...]:

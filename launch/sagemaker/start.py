@@ -18,7 +18,7 @@ from launch.sagemaker import ways
 from launch.sagemaker.checks import resolve
 from launch.sagemaker.description import Description
 from launch.sagemaker.follow import detached, follow, stop
-from launch.sagemaker.lookup import look_up
+from launch.sagemaker.lookup import look_up, stack_without_sources
 from launch.sagemaker.names import command
 from launch.sagemaker.options import SageMakerOptions
 from launch.sagemaker.planner import Launch, SageMakerPlan
@@ -45,6 +45,7 @@ def prepare(job: Job[SageMakerOptions], runtime: Runtime) -> SageMakerPlan:
             facts,
             earlier=earlier_jobs(runtime.aws, facts.bucket, job.train, name),
             is_sent=is_sent(runtime.aws, facts.bucket, job.train, now),
+            old_stack=stack_without_sources(runtime.aws, facts, job.where) if job.train.source else "",
         )
     way = ways.load(job.where.through or ("boto3" if job.where.beyond_sdk_2 else ways.default()))
     return make_plan(job, resolved, name, facts, way)

@@ -13,12 +13,12 @@ from launch.core.errors import AwsError
 from launch.core.instance.quotas import Quota, find_quotas, quota_of
 from launch.core.instance.subnets import Subnet, find_subnets
 from launch.core.lookup import Lookups, check_bucket, missing, read_json, region_or_some
-from launch.core.names import JOB_TAG, OWNER_TAG, bucket_of, foreign_tag, tag_values
+from launch.core.names import JOB_TAG, OWNER_TAG, SCHEDULER_ROLE, bucket_of, foreign_tag, tag_values
 from launch.core.price import CATALOGS, Prices
 from launch.core.published import RECORD
 from launch.data.lookup import place_of
 from launch.data.near.facts import NO_AMI, ROOT_GIB, Ami, Group, Machine, Near, Parts
-from launch.data.near.run import EXIT, PROFILE, PUBLISHES_TAG, RUN, SCHEDULER_ROLE, Run, new_id, prefix_of, read_run
+from launch.data.near.run import EXIT, PROFILE, PUBLISHES_TAG, RUN, Run, new_id, prefix_of, read_run
 from launch.data.near.source import Source, find_source
 from launch.data.upload import Place, sizes
 from trainer.errors import TrainerError

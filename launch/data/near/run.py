@@ -11,7 +11,7 @@ from launch.core.steps import Request
 from trainer.contract import TIME_IN_NAMES
 
 PUBLISHES_TAG = f"{TOOLKIT}:publishes"  # on the instance and its group: the name of the data set
-PROFILE, SCHEDULER_ROLE = f"{TOOLKIT}-publisher", f"{TOOLKIT}-scheduler"
+PROFILE = f"{TOOLKIT}-publisher"
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,19 @@
 import dataclasses
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from moto.iam.models import iam_backends
 
 from launch.core.errors import AwsError, Ended, NotSetUp
 from launch.core.job import Job
+from launch.core.names import ROLES_TAG, SCHEDULER_ROLE, SHARED_SINCE, STACK_TAG
 from launch.core.plan import as_text
 from launch.core.signals import Hangup
-from launch.core.source.find import find
+from launch.core.source.find import Source, find
 from launch.core.training.script import Script
 from launch.rehearse.aws.sagemaker.changes import advance, complete, fail, interrupt, time_out
 from launch.rehearse.aws.sagemaker.messages import NO_CAPACITY
@@ -706,19 +708,32 @@ def test_the_same_job_with_other_settings_is_refused_while_it_runs(stage: Stage)
 # ---- the source of a script
 
 
-def test_a_second_job_of_the_same_script_sends_no_source_and_says_so(stage: Stage, tmp_path: Path) -> None:
+Scripted = Callable[..., SageMakerPlan]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
     (tmp_path / "train.py").write_text("print(1)")
-    source = find(Path("train.py"), None, None, tmp_path)
-    where = known.job().where
+    return find(Path("train.py"), None, None, tmp_path)
 
-    def planned(name: str) -> SageMakerPlan:
+
+@pytest.fixture
+def scripted(stage: Stage, source: Source) -> Scripted:
+    """Plans a job with a script."""
+
+    def plan(name: str = NAME, **where: Any) -> SageMakerPlan:
         script = Script(("train.py",), source=source, digest=source.digest)
-        return start_module.prepare(
-            Job(script, where.model_copy(update={"job_name": name, "through": "boto3"})), stage.runtime()
-        )
+        options = known.job(job_name=name, through="boto3", **where).where
+        return start_module.prepare(Job(script, options), stage.runtime())
 
-    begun = [start_module.begin(made, stage.runtime()) for made in [planned("first")]]
-    second = planned("second")
+    return plan
+
+
+def test_a_second_job_of_the_same_script_sends_no_source_and_says_so(
+    stage: Stage, source: Source, scripted: Scripted
+) -> None:
+    begun = [start_module.begin(made, stage.runtime()) for made in [scripted("first")]]
+    second = scripted("second")
     begun.append(start_module.begin(second, stage.runtime()))
 
     sent = [
@@ -739,3 +754,25 @@ def test_a_second_job_of_the_same_script_sends_no_source_and_says_so(stage: Stag
     folder = f"s3://{stage.account.bucket}/{sent[0].removesuffix('source.tar.gz')}"
     assert [channel["script"] for channel in channels] == [folder, folder]
     assert [one.name for one in begun] == ["first", "second"]
+
+
+def test_a_stack_whose_role_could_not_read_the_source_is_told_before_anything_is_asked_for(
+    stage: Stage, scripted: Scripted
+) -> None:
+    """As EC2's plan does; SageMaker would refuse the job, and say that there is no object."""
+    iam = iam_backends[stage.account.id]["aws"]
+    stage.account.make_role(SCHEDULER_ROLE)
+
+    def problem(version: int, **where: Any) -> str:
+        tags = {STACK_TAG: "eu-west-1", ROLES_TAG: str(version)}
+        iam.tag_role(SCHEDULER_ROLE, [{"Key": k, "Value": v} for k, v in tags.items()])
+        return str(scripted(**where).problem or "")
+
+    assert problem(SHARED_SINCE) == ""
+    assert problem(SHARED_SINCE - 1) == (
+        "training jobs may not read the script's source: the account's stack in eu-west-1 is older than this version; "
+        "update it with python -m launch.infra up --region eu-west-1."
+    )
+    stage.account.make_role("mine")
+    assert problem(SHARED_SINCE - 1, role="mine") == ""
+    assert stage.plan().problem is None  # our trainer has no such source
