@@ -206,10 +206,11 @@ def _choice(tries: Sequence[Try], count: int) -> Choice:
 def _before(cluster: Cluster, facts: Facts) -> list[Step]:
     """The requests that precede the first node that is billed."""
     resolved, fleet = cluster.resolved, facts.fleet
-    steps: list[Step] = [requests.put_spec(cluster)]
+    steps = list[Step]()
     if cluster.train.source is not None and not facts.is_sent:
+        # First: where somebody else's file has its place the job has not begun, and its name is free.
         steps.append(sent.send(cluster.folder.bucket, cluster.source_key, cluster.train.source))
-    steps += [*requests.log_group(retention=not facts.has_log_group)]
+    steps += [requests.put_spec(cluster), *requests.log_group(retention=not facts.has_log_group)]
     steps += requests.time_limit(cluster, exists=bool(fleet.kind("schedule")))
     if resolved.options.security_group is None:
         if isinstance(cluster.security_group, FromAnswer):

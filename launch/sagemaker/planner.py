@@ -61,8 +61,9 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
     start = running.name if running else _next_name(name, facts)
     description = describe(resolved, job.train, start, folder, image, bundle, facts)
     requests, problems = _requests(description, way)
-    code = (_source(folder, bundle), *_script(job, folder, facts))
-    steps = () if running else (_spec(job, folder, start, facts), *code, *requests)
+    # Code first: where somebody else's file has its place the job has not begun, and its name is free.
+    code = (*_script(job, folder, facts), _source(folder, bundle))
+    steps = () if running else (*code, _spec(job, folder, start, facts), *requests)
     return Plan(
         title=_title(resolved, name, start, running),
         payload=Launch(resolved, folder, facts.region, description, way.name, running),

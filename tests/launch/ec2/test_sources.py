@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from moto.iam.models import iam_backends
 
-from launch.core.errors import AwsError
+from launch.core.errors import AwsError, Ended
 from launch.core.job import Job
 from launch.core.names import ROLES_TAG, SHARED_SINCE, STACK_TAG
 from launch.core.perform import perform
@@ -20,6 +20,7 @@ from launch.ec2.machines import user_data
 from launch.ec2.options import Ec2Options
 from launch.ec2.planner import Launch
 from launch.ec2.planning import plan_job
+from launch.ec2.start import launch
 from tests.launch.ec2.account import SCHEDULER_ROLE, Account
 from tests.launch.ec2.world import Stage
 
@@ -64,7 +65,7 @@ def test_a_second_job_of_the_same_source_sends_nothing_and_says_so(
 ) -> None:
     first = planned("first")
     key = f"scripts/{first.payload.cluster.started:%Y-%m}/{script.digest}/source.tar.gz"
-    assert start(first, account) == ["jobs/first/job.json", key]
+    assert start(first, account) == [key, "jobs/first/job.json"]
     account.requests.clear()
 
     second = planned("second")
@@ -115,6 +116,26 @@ def test_what_somebody_else_put_in_its_place_starts_nothing(planned: Planned, ac
 
     assert "already there" not in as_text(made)
     assert account.nodes == []
+
+
+def test_a_launch_that_is_refused_for_its_source_leaves_the_jobs_name_free(
+    planned: Planned, account: Account, tmp_path: Path
+) -> None:
+    """The remedy is to change the source, and then it is another job."""
+    account.put_json(planned("job").payload.cluster.source_key, "somebody else's")
+    there = account.s3_keys()
+    stage = Stage(account)
+
+    with pytest.raises(Ended, match="Change the source, were it a comment"):
+        launch(planned("job"), stage.runtime())
+    assert account.s3_keys() == there
+    assert account.left() == []
+
+    (tmp_path / "train.py").write_text("print(1)  # mine")
+    source = find(Path("train.py"), None, None, tmp_path)
+    assert "jobs/job/job.json" in start(
+        planned("job", Script(("train.py",), source=source, digest=source.digest)), account
+    )
 
 
 def test_nodes_of_an_older_stack_that_could_not_read_the_source_are_not_paid_for(

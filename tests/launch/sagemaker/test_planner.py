@@ -100,7 +100,7 @@ def test_a_program_reads_every_request_and_the_estimators_arguments() -> None:
 
 
 def test_the_source_is_there_before_the_job_that_fetches_it() -> None:
-    spec, source, create = plan(way=estimator.WAY).steps
+    source, spec, create = plan(way=estimator.WAY).steps
     assert spec.params["Key"] == f"jobs/{NAME}/job.json"  # type: ignore[union-attr]
     submitted = create.params["HyperParameters"]["sagemaker_submit_directory"]  # type: ignore[union-attr]
     assert submitted == f'"s3://{BUCKET}/{source.params["Key"]}"'  # type: ignore[union-attr]

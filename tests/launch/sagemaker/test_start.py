@@ -73,8 +73,8 @@ def test_a_job_is_started_followed_and_its_result_fetched(stage: Stage) -> None:
     assert stage.account.left() == []
     assert stage.said == [
         *COMMANDS,
-        "write the job's settings",
         "upload the trainer for the container",
+        "write the job's settings",
         "start the job, through the SDK's estimator",
         f"{NAME} is started: {CONSOLE}",
         "Starting: Starting the training job",
@@ -754,6 +754,24 @@ def test_a_second_job_of_the_same_script_sends_no_source_and_says_so(
     folder = f"s3://{stage.account.bucket}/{sent[0].removesuffix('source.tar.gz')}"
     assert [channel["script"] for channel in channels] == [folder, folder]
     assert [one.name for one in begun] == ["first", "second"]
+
+
+@pytest.mark.parametrize("kind", ["script", "trainer"])
+def test_a_launch_that_is_refused_for_its_code_leaves_nothing_of_a_job(
+    kind: str, stage: Stage, scripted: Scripted
+) -> None:
+    def keys() -> list[str]:
+        return [key for key in stage.account.s3_keys() if not key.startswith("scripts/")]
+
+    puts = [step.params for step in scripted().steps if "IfNoneMatch" in getattr(step, "params", {})]
+    (key,) = [params["Key"] for params in puts if params["Key"].startswith("scripts/") == (kind == "script")]
+    stage.account.write(key, "somebody else's")
+    there = keys()
+
+    with pytest.raises(AwsError, match="somebody else has written it"):
+        start_module.begin(scripted(), stage.runtime())
+
+    assert (keys(), list(stage.account.jobs)) == (there, [])
 
 
 def test_a_stack_whose_role_could_not_read_the_source_is_told_before_anything_is_asked_for(
