@@ -61,6 +61,14 @@ def test_the_trainers_settings_need_nothing_heavy_to_be_checked() -> None:
     assert loaded_by(["trainer.__main__", "trainer.container", "trainer.sagemaker", "trainer.script.__main__"]) == []
 
 
+def test_a_rank_of_a_script_starts_without_what_takes_longer_than_all_its_own() -> None:
+    """Every rank would wait for pydantic; and most scripts have no packages to install."""
+    run = "from trainer.script import __main__; __main__.parse(['--run-dir', 'x', '--', 't.py'])"
+    program = f"import sys; {run}; print(*(m for m in ['pydantic', 'trainer.script.packages'] if m in sys.modules))"
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == []
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_takes_under_a_third_of_a_second(command: str) -> None:
     assert any(spent < 0.3 for spent in quiet_seconds("-m", command, "--help"))

@@ -23,7 +23,7 @@ from trainer.errors import Interrupted, MachineError, SettingsError, TrainerErro
 from trainer.process.folder_lock import FolderLock, Taken, keep_out
 from trainer.process.parent import end_with_parent
 from trainer.process.run_folder import end_run
-from trainer.script import child, packages
+from trainer.script import child
 from trainer.script.config import ScriptConfig, parse
 from trainer.script.ending import SHOWN_LINES, End, end_of
 from trainer.script.environment import own_port, run_of, script_environment
@@ -130,6 +130,8 @@ def _run(rank: Rank, env: Mapping[str, str]) -> int:
     _check(rank, cwd)
     script_env = script_environment(config, rank.ranks, env, _toolkit())
     if config.requirements:
+        from trainer.script import packages  # what it imports would keep the other scripts waiting
+
         assert config.work is not None
         layer = packages.layer_for(top / config.requirements, config.work, config.digest, rank.book.began)
         script_env |= packages.variables(layer, script_env)

@@ -6,14 +6,15 @@
 The launchers write such a line with to_words(), and each rank reads it with parse().
 """
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
-
-from trainer.errors import SettingsError
-from trainer.settings import flags
+from trainer.errors import SettingsError, one_line
+from trainer.settings.argparser import as_text, flag
+from trainer.settings.plain import described, read
 
 PROG = "python -m trainer.script"
 ABOUT = """Run one rank of a training of your own; what stands after -- is the script, with its arguments.
@@ -29,10 +30,6 @@ SECTIONS = {"run_dir": "what the script finds", "source": "its source", "process
 _ESCAPED = (("%", "%25"), (",", "%2C"))
 
 
-def _split(value: Any) -> Any:
-    return [_unescaped(word) for word in value.split(",") if word] if isinstance(value, str) else value
-
-
 def _escaped(word: str) -> str:
     for plain, code in _ESCAPED:
         word = word.replace(plain, code)
@@ -45,76 +42,66 @@ def _unescaped(word: str) -> str:
     return word
 
 
-class _Flags(BaseModel):
-    """All that stands before --.  Units are in the names."""
+@dataclass(frozen=True, kw_only=True)
+class ScriptConfig:
+    """One rank of a user's own training.  words: the script, or -m and its module, and its arguments.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
-
-    run_dir: Path = Field(description="folder that is kept and found again after a restart: DDP_RUN_DIR")
-    data_dir: Path | None = Field(None, description="folder of the data: DDP_DATA_DIR (default: none)")
-    job: str = Field("", description="name of the job: DDP_JOB")
-    variables: Annotated[tuple[str, ...], BeforeValidator(_split)] = Field(
-        (),
-        description="NAME=VALUE,... for the script, a comma in a value as %2C (default: none)",
-    )
-    restarts: int = Field(0, ge=0, description="how often the job was started again before: DDP_RESTARTS")
-
-    source: Path | None = Field(
-        None, description=".tar.gz of the source (default: the script is where this is started)"
-    )
-    digest: str = Field("", description="SHA-256 of --source: 64 hexadecimal digits")
-    work: Path | None = Field(None, description="folder to unpack --source and to install packages in")
-    cwd: str = Field(".", description="where in the source to start the script")
-    requirements: str = Field("", description="file in the source that lists the packages to install (default: none)")
-
-    processes: Literal["torchrun", "one"] = Field(
-        "torchrun", description="torchrun: this is one of its ranks; one: it starts this node's processes itself"
-    )
-    max_silence_s: float = Field(
-        3600, ge=0, le=1e7, description="seconds without any output after which the script is ended; 0: no limit"
-    )
-    max_output_mb: int = Field(200, ge=1, le=1_000_000, description="MB of output of this rank that are passed on")
-
-    @field_validator("digest")
-    @classmethod
-    def _is_sha256(cls, digest: str) -> str:
-        if digest and (len(digest) != 64 or set(digest) - set("0123456789abcdef")):
-            raise ValueError("must be 64 of the digits 0-9 and a-f")
-        return digest
-
-    @field_validator("cwd", "requirements")
-    @classmethod
-    def _is_inside(cls, path: str) -> str:
-        if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-            raise ValueError("must be a path inside the source")
-        return path
-
-    @model_validator(mode="after")
-    def _goes_together(self) -> Self:
-        if self.source is not None and not (self.digest and self.work):
-            raise ValueError("--source needs its --digest, and --work to unpack it in")
-        if self.requirements and self.work is None:
-            raise ValueError("--requirements needs --work to install packages in")
-        return self
-
-
-class ScriptConfig(_Flags):
-    """One rank of a user's own training.  words: the script, or -m and its module, and its arguments."""
+    The others are its flags, with their units.  Raises SettingsError.
+    """
 
     words: tuple[str, ...]
 
-    @field_validator("words")
-    @classmethod
-    def _names_a_script(cls, words: tuple[str, ...]) -> tuple[str, ...]:
-        if not words or (words[0] in ("", "-m") and not words[1:]):
-            raise ValueError("give the script, or -m and its module, after --")
-        return words
+    run_dir: Path = field(metadata=described("folder that is kept and found again after a restart: DDP_RUN_DIR"))
+    data_dir: Path | None = field(default=None, metadata=described("folder of the data: DDP_DATA_DIR (default: none)"))
+    job: str = field(default="", metadata=described("name of the job: DDP_JOB"))
+    variables: tuple[str, ...] = field(
+        default=(), metadata=described("NAME=VALUE,... for the script, a comma in a value as %2C (default: none)")
+    )
+    restarts: int = field(
+        default=0, metadata=described("how often the job was started again before: DDP_RESTARTS", least=0)
+    )
+
+    source: Path | None = field(
+        default=None, metadata=described(".tar.gz of the source (default: the script is where this is started)")
+    )
+    digest: str = field(default="", metadata=described("SHA-256 of --source: 64 hexadecimal digits"))
+    work: Path | None = field(default=None, metadata=described("folder to unpack --source and to install packages in"))
+    cwd: str = field(default=".", metadata=described("where in the source to start the script"))
+    requirements: str = field(
+        default="", metadata=described("file in the source that lists the packages to install (default: none)")
+    )
+
+    processes: Literal["torchrun", "one"] = field(
+        default="torchrun",
+        metadata=described("torchrun: this is one of its ranks; one: it starts this node's processes itself"),
+    )
+    max_silence_s: float = field(
+        default=3600,
+        metadata=described(
+            "seconds without any output after which the script is ended; 0: no limit", least=0, most=10_000_000
+        ),
+    )
+    max_output_mb: int = field(
+        default=200, metadata=described("MB of output of this rank that are passed on", least=1, most=1_000_000)
+    )
+
+    def __post_init__(self) -> None:
+        if self.digest and not re.fullmatch("[0-9a-f]{64}", self.digest):
+            raise SettingsError(f"--digest {one_line(self.digest)}: must be 64 of the digits 0-9 and a-f.")
+        _check_inside("--cwd", self.cwd)
+        _check_inside("--requirements", self.requirements)
+        if self.source is not None and not (self.digest and self.work):
+            raise SettingsError("--source needs its --digest, and --work to unpack it in.")
+        if self.requirements and self.work is None:
+            raise SettingsError("--requirements needs --work to install packages in.")
+        if self.words[:1] in ((), ("",)) or self.words == ("-m",):
+            raise SettingsError("no script is given; write it after --, as in: -- train.py --lr 0.1")
 
     @property
     def changed(self) -> dict[str, Any]:
         """The flags that differ from their defaults."""
-        fields = _Flags.model_fields.items()
-        found = {name: getattr(self, name) for name, field in fields if getattr(self, name) != field.default}
+        flags = {one.name: one.default for one in fields(self) if one.metadata}
+        found = {name: getattr(self, name) for name, usual in flags.items() if getattr(self, name) != usual}
         if self.variables:
             found["variables"] = tuple(map(_escaped, self.variables))
         return found
@@ -131,18 +118,23 @@ class ScriptConfig(_Flags):
         return (f"./{first}" if first.startswith("-") and first != "-m" else first, *rest)
 
 
+def _check_inside(name: str, path: str) -> None:
+    if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+        raise SettingsError(f"{name} {one_line(path)}: must be a path inside the source.")
+
+
 def to_words(config: ScriptConfig) -> tuple[str, ...]:
     """The command line that parse() reads as `config`; defaults are left out."""
-    return (*flags.to_argv(config), "--", *config.words)
+    flags = [word for name, value in config.changed.items() for word in (flag(name), as_text(value))]
+    return (*flags, "--", *config.words)
 
 
 def parse(argv: Sequence[str]) -> ScriptConfig:
     """The settings on a command line.  Raises SettingsError; exits for --help."""
     own, words = _parted(argv)
-    (given,) = flags.parse(own, [_Flags], prog=PROG, about=ABOUT, sections=SECTIONS, defaults={"run_dir": ""})
-    if not words or words == ("-m",):
-        raise SettingsError("no script is given; write it after --, as in: -- train.py --lr 0.1")
-    return ScriptConfig(**given.model_dump(), words=words)
+    given = read(own, ScriptConfig, prog=PROG, about=ABOUT, sections=SECTIONS)
+    given["variables"] = tuple(map(_unescaped, given.get("variables", ())))
+    return ScriptConfig(**given, words=words)
 
 
 def _parted(argv: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:

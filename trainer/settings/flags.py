@@ -159,17 +159,27 @@ def _refuse_unknown(values: Iterable[str], models: Models, what: str) -> None:
 def _validated(model: type[BaseModel], values: dict[str, Any]) -> BaseModel:
     from pydantic import ValidationError
 
-    fields = model.model_fields
-    values = {name: _read_none(value, fields[name]) for name, value in values.items()}
-    # A None for a setting that has no such value means its default.
-    values = {name: value for name, value in values.items() if value is not None or _allows_none(fields[name])}
-    _refuse(values, lambda name, value: _misfit(value, kinds_of(fields[name])))
+    values = cleaned(values, model.model_fields)
     try:
         settings = model.model_validate(values)
     except ValidationError as error:
         raise SettingsError("\n".join(_sentences(error))) from error
-    _refuse({name: getattr(settings, name) for name in values}, lambda _, value: _excess(value))
+    check_sizes({name: getattr(settings, name) for name in values})
     return settings
+
+
+def cleaned(values: Mapping[str, Any], fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
+    """`values` with None for a word that stands for it.  Raises SettingsError for one that no setting can have."""
+    read = {name: _read_none(value, fields[name]) for name, value in values.items()}
+    # A None for a setting that has no such value means its default.
+    kept = {name: value for name, value in read.items() if value is not None or _allows_none(fields[name])}
+    _refuse(kept, lambda name, value: _misfit(value, kinds_of(fields[name])))
+    return kept
+
+
+def check_sizes(values: Mapping[str, Any]) -> None:
+    """Raises SettingsError for a number or a path that is too large."""
+    _refuse(values, lambda _, value: _excess(value))
 
 
 def _refuse(values: Mapping[str, Any], problem: Callable[[str, Any], str | None]) -> None:

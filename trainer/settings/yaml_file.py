@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainer.errors import SettingsError, one_line
 from trainer.settings.argparser import setting
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 # Far above what a file of settings needs: more is another file, or one that unfolds its anchors without end.
 LARGEST_BYTES, MOST_VALUES, DEEPEST = 2**18, 10_000, 20

@@ -52,7 +52,22 @@ WRONG = [
     (["--run-dir", "x", "--requirements", "/etc/r", "--work", "w", "--", "t.py"], "--requirements /etc/r: must be"),
     (["--run-dir", "x", "--requirements", "r.txt", "--", "t.py"], "--requirements needs --work"),
     (["--run-dir", "x", "--processes", "two", "--", "t.py"], "--processes two: must be torchrun, one"),
-    (["--run-dir", "x", "--max-silence-s", "-1", "--", "t.py"], "--max-silence-s -1"),
+    (
+        ["--run-dir", "x", "--processes", "ons", "--", "t.py"],
+        "--processes ons: must be torchrun, one; did you mean 'one'?",
+    ),
+    (
+        ["--run-dir", "x", "--max-silence-s", "-1", "--", "t.py"],
+        "--max-silence-s -1: must be at least 0 and at most 10,",
+    ),
+    (["--run-dir", "x", "--max-silence-s", "nan", "--", "t.py"], "--max-silence-s nan: must be at least 0 and at most"),
+    (["--run-dir", "x", "--max-silence-s", "soon", "--", "t.py"], "--max-silence-s soon: must be a number."),
+    (["--run-dir", "x", "--max-output-mb", "1.5", "--", "t.py"], "--max-output-mb 1.5: must be a whole number."),
+    (["--run-dir", "x", "--restarts", "-1", "--", "t.py"], "--restarts -1: must be at least 0."),
+    (["--run-dir", "x", "--restarts", str(10**30), "--", "t.py"], "must be at most"),
+    (["--run-dir", "none", "--", "t.py"], "--run-dir is missing."),
+    (["--run-dir", "a\0b", "--", "t.py"], "has a character that no file or log can hold"),
+    (["--run-dir", "x" * 300, "--", "t.py"], "has a name of more than 255 bytes"),
 ]
 
 
@@ -64,3 +79,22 @@ def test_a_wrong_line_is_one_sentence(argv: list[str], sentence: str) -> None:
     assert sentence in str(error.value)
     assert "{" not in str(error.value)  # pydantic shows everything that was given
     assert "\n" not in str(error.value)
+
+
+def test_all_that_is_wrong_is_named_at_once() -> None:
+    with pytest.raises(SettingsError, match="--run-dir is missing") as error:
+        parse(["--restarts", "x", "--", "t.py"])
+
+    assert "--restarts x: must be a whole number." in str(error.value)
+
+
+def test_a_file_of_settings_is_read_as_flags_are(tmp_path: Path) -> None:
+    file = tmp_path / "rank.yaml"
+    file.write_text("run-dir: here\ndata_dir: none\nmax_silence_s: 5\nvariables: [A=1, B=2]\n")
+
+    found = parse(["--config", str(file), "--max-silence-s", "6", "--", "t.py"])
+
+    assert found == ScriptConfig(run_dir=Path("here"), max_silence_s=6, variables=("A=1", "B=2"), words=("t.py",))
+    file.write_text("run-dir: [a, b]\n")
+    with pytest.raises(SettingsError, match="must be a single value"):
+        parse(["--config", str(file), "--", "t.py"])
