@@ -4,6 +4,7 @@ import json
 import secrets
 import threading
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -56,6 +57,10 @@ class Imds(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: Imds
+
+    def handle(self) -> None:
+        with suppress(ConnectionError):  # who asks gives up after two seconds, and on a busy machine before the answer
+            super().handle()
 
     def do_PUT(self) -> None:
         ttl_s = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds", "")
