@@ -147,11 +147,11 @@ def dali_cpu(root: Path, workers: int) -> Epoch:
     return epoch
 
 
-def _nothing(row: int, pixels: Any, is_mirrored: bool) -> None:
+def _nothing(row: int, pixels: Any) -> None:
     """What becomes of an image where bytes are all that is made."""
 
 
-def _bare(root: Path, resize: Callable[[Any, Any], Any], then: Callable[[int, Any, bool], None] = _nothing) -> Epoch:
+def _bare(root: Path, resize: Callable[[Any, Any, bool], Any], then: Callable[[int, Any], None] = _nothing) -> Epoch:
     import numpy as np
     import simplejpeg
 
@@ -175,8 +175,8 @@ def _bare(root: Path, resize: Callable[[Any, Any], Any], then: Callable[[int, An
                 min_factor=WORTHWHILE, buffer=decoded,
             )  # fmt: skip
             top, left, high, wide = (side * pixels.shape[0] // height for side in part)
-            resize(pixels[top : top + high, left : left + wide], made)
-            then(row % BATCH, made, numbers[0] < 0.5)
+            resize(pixels[top : top + high, left : left + wide], made, numbers[0] < 0.5)
+            then(row % BATCH, made)
         yield from [None] * (whole // BATCH)
 
     return epoch
@@ -187,14 +187,14 @@ def bare_opencv(root: Path, workers: int) -> Epoch:
     import cv2
 
     cv2.setNumThreads(1)
-    return _bare(root, lambda pixels, to: cv2.resize(pixels, (SIDE, SIDE), dst=to, interpolation=cv2.INTER_LINEAR))
+    return _bare(root, lambda pixels, to, _: cv2.resize(pixels, (SIDE, SIDE), dst=to, interpolation=cv2.INTER_LINEAR))
 
 
 def bare_torch(root: Path, workers: int) -> Epoch:
     """simplejpeg, then torch's antialiased filter, as the trainer calls them: one thread, bytes, not mirrored."""
     from trainer.datasets.resize import resize
 
-    return _bare(root, resize)
+    return _bare(root, lambda pixels, to, _: resize(pixels, to))
 
 
 def bare_floats(root: Path, workers: int) -> Epoch:
@@ -206,7 +206,7 @@ def bare_floats(root: Path, workers: int) -> Epoch:
 
     normaliser = Normaliser(IMAGENET, SIDE, torch.device("cpu"), channels_last=True)
     batch = np.empty((BATCH, SIDE, SIDE, 3), np.float32)
-    return _bare(root, resize, lambda row, pixels, is_mirrored: normaliser.write(pixels, batch[row], is_mirrored))
+    return _bare(root, resize, lambda row, pixels: normaliser.write(pixels, batch[row]))
 
 
 def split(root: Path, workers: int, **settings: Any) -> Any:

@@ -38,19 +38,19 @@ def crop(data: bytes, choose: Callable[[int, int], Crop], size: int) -> Pixels:
     return pixels
 
 
-def put_crop(data: bytes, choose: Callable[[int, int], Crop], to: Pixels) -> None:
-    """Fills `to`, (size, size, 3) without gaps, with what crop() gives.  Raises UnreadableError."""
+def put_crop(data: bytes, choose: Callable[[int, int], Crop], to: Pixels, is_mirrored: bool = False) -> None:
+    """Fills `to`, (size, size, 3) without gaps, with what crop() gives or its mirror image.  Raises UnreadableError."""
     try:
-        _put(data, choose, to)
+        _put(data, choose, to, is_mirrored)
     except Exception as error:  # Fed with garbage, decoders raise anything: struct.error, SyntaxError, zlib.error, ...
         raise because(error) from error
 
 
-def _put(data: bytes, choose: Callable[[int, int], Crop], to: Pixels) -> None:
+def _put(data: bytes, choose: Callable[[int, int], Crop], to: Pixels, is_mirrored: bool) -> None:
     shape = jpeg_shape(data)
     if shape is None:
         pixels = decoded(data)
-        resize(_cut(pixels, choose(*pixels.shape[:2])), to)
+        resize(_cut(pixels, choose(*pixels.shape[:2])), to, is_mirrored)
         return
     height, width = shape
     refuse_huge(height, width)
@@ -63,7 +63,7 @@ def _put(data: bytes, choose: Callable[[int, int], Crop], to: Pixels) -> None:
         min_factor=WORTHWHILE,
         buffer=_whole.lend(height * width * 3),
     )
-    resize(_cut(pixels, _shrunk(part, height, pixels.shape[0])), to)
+    resize(_cut(pixels, _shrunk(part, height, pixels.shape[0])), to, is_mirrored)
 
 
 def _cut(pixels: Pixels, part: Crop) -> Pixels:

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer.datasets.resize import ONE_THREAD, Pixels, mirrored
+from trainer.datasets.resize import Pixels
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ CIFAR10 = Normalisation((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 # https://docs.pytorch.org/vision/stable/models.html: what torchvision's weights expect.
 IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
-CACHED = ONE_THREAD  # floats that stay in a processor's cache from one step to the next: 128 KiB
+CACHED = 32_768  # floats that stay in a processor's cache from one step to the next: 128 KiB
 
 
 class Normaliser:
@@ -47,20 +47,19 @@ class Normaliser:
         normalised = rows.view(images.shape).permute(0, 3, 1, 2)
         return normalised if self._channels_last else normalised.contiguous()
 
-    def write(self, pixels: Pixels, to: NDArray[np.float32], is_mirrored: bool = False) -> None:
-        """The same of one image, (S, S, 3), on the CPU, within this thread; flipped left to right if is_mirrored.
+    def write(self, pixels: Pixels, to: NDArray[np.float32]) -> None:
+        """The same of one image, (S, S, 3), on the CPU, within this thread.
 
         to: (S, S, 3) without gaps, or a view of that shape of (3, S, S).
         """
         if not to.flags.c_contiguous:
             size = len(pixels)
-            np.multiply(mirrored(pixels) if is_mirrored else pixels, self._row_scale.reshape(size, 3), out=to)
+            np.multiply(pixels, self._row_scale.reshape(size, 3), out=to)
             np.add(to, self._row_offset.reshape(size, 3), out=to)
             return
         rows = len(self._scales) // len(self._row_scale)
         for start in range(0, len(pixels), rows):
-            some = pixels[start : start + rows]
             floats = to[start : start + rows].reshape(-1)
-            floats[...] = (mirrored(some) if is_mirrored else some).reshape(-1)
+            floats[...] = pixels[start : start + rows].reshape(-1)
             np.multiply(floats, self._scales[: floats.size], out=floats)
             np.add(floats, self._offsets[: floats.size], out=floats)

@@ -75,8 +75,8 @@ class FloatRows:
 
     def put(self, row: int, data: bytes, view: View) -> None:
         pixels = _small.lend(self._size**2 * 3).reshape(self._size, self._size, 3)
-        put_crop(data, view.choose, pixels)
-        self._normalise.write(pixels, self._rows[row], view.mirrored)
+        put_crop(data, view.choose, pixels, view.mirrored)
+        self._normalise.write(pixels, self._rows[row])
 
     def settle(self) -> dict[int, str]:
         return {}

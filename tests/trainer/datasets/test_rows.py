@@ -12,7 +12,7 @@ from PIL import Image
 from trainer.datasets.crops import Crop
 from trainer.datasets.looks import View
 from trainer.datasets.normalisation import IMAGENET, Normaliser
-from trainer.datasets.resize import mirrored, resized
+from trainer.datasets.resize import resize, resized
 from trainer.datasets.rows import ByteRows, FloatRows, Memory
 from trainer.datasets.scratch import LARGEST_BYTES, Scratch
 
@@ -121,10 +121,17 @@ def test_resizing_gives_pillows_pixels_to_within_one_level(height: int, width: i
     assert ours.flags.c_contiguous  # what follows is several times slower otherwise
 
 
-def test_mirroring_flips_left_to_right() -> None:
-    pixels = np.random.default_rng(2).integers(0, 256, (300, 200, 3), dtype=np.uint8)
+@pytest.mark.parametrize("size", [48, 224])
+def test_what_is_mirrored_is_the_same_flipped_left_to_right_to_the_last_bit(size: int) -> None:
+    rng = np.random.default_rng(2)
+    for height, width in [(size, size), *rng.integers(20, 400, (60, 2)).tolist()]:
+        pixels = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
+        pixels.flags.writeable = False
+        mirrored = np.empty((size, size, 3), np.uint8)
 
-    assert np.array_equal(mirrored(pixels), pixels[:, ::-1])
+        resize(pixels, mirrored, is_mirrored=True)
+
+        assert np.array_equal(mirrored, resized(pixels, size)[:, ::-1]), (height, width)
 
 
 @pytest.mark.skipif(not TASKS.is_dir(), reason="counts threads in /proc")
