@@ -24,7 +24,7 @@ CIFAR10 = Normalisation((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 # https://docs.pytorch.org/vision/stable/models.html: what torchvision's weights expect.
 IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
-CACHED = 32_768  # floats that stay in a processor's cache from one step to the next: 128 KiB
+ROWS = 16  # of an image, at most, for which the constants are repeated: fewer take longer, more need more of the cache
 
 
 class Normaliser:
@@ -36,8 +36,7 @@ class Normaliser:
         scale, offset = (1 / (255 * std)).repeat(size), (-mean / std).repeat(size)
         self._scale, self._offset = scale.to(device), offset.to(device)
         self._row_scale, self._row_offset = scale.numpy(), offset.numpy()
-        # Of as many rows as write() takes at a time.
-        rows = max(1, CACHED // len(scale))
+        rows = next(rows for rows in range(ROWS, 0, -1) if size % rows == 0)
         self._scales, self._offsets = np.tile(self._row_scale, rows), np.tile(self._row_offset, rows)
         self._channels_last = channels_last
 
@@ -57,9 +56,7 @@ class Normaliser:
             np.multiply(pixels, self._row_scale.reshape(size, 3), out=to)
             np.add(to, self._row_offset.reshape(size, 3), out=to)
             return
-        rows = len(self._scales) // len(self._row_scale)
-        for start in range(0, len(pixels), rows):
-            floats = to[start : start + rows].reshape(-1)
-            floats[...] = pixels[start : start + rows].reshape(-1)
-            np.multiply(floats, self._scales[: floats.size], out=floats)
-            np.add(floats, self._offsets[: floats.size], out=floats)
+        floats = to.reshape(-1, len(self._scales))
+        floats[...] = pixels.reshape(floats.shape)
+        np.multiply(floats, self._scales, out=floats)
+        np.add(floats, self._offsets, out=floats)

@@ -28,8 +28,8 @@ def test_channels_last_is_a_matter_of_memory_only() -> None:
     assert torch.equal(images, contiguous)
 
 
-@pytest.mark.parametrize("size", [48, 224, 300])
-def test_an_image_larger_than_the_cache_is_normalised_bit_by_bit_like_a_batch(size: int) -> None:
+@pytest.mark.parametrize("size", [1, 13, 37, 48, 224, 300])
+def test_an_image_of_any_size_is_normalised_bit_by_bit_like_a_batch(size: int) -> None:
     normalise = Normaliser(CIFAR10, size, torch.device("cpu"), True)
     pixels = np.random.default_rng(0).integers(0, 256, (size, size, 3), dtype=np.uint8)
     last, first = np.empty((size, size, 3), np.float32), np.empty((3, size, size), np.float32)
