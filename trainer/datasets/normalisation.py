@@ -52,9 +52,11 @@ class Normaliser:
         to: (S, S, 3) without gaps, or a view of that shape of (3, S, S).
         """
         if not to.flags.c_contiguous:
-            size = len(pixels)
-            np.multiply(pixels, self._row_scale.reshape(size, 3), out=to)
-            np.add(to, self._row_offset.reshape(size, 3), out=to)
+            for channel in range(3):  # all three in one call would take ten times as long
+                plane = to[:, :, channel]
+                plane[...] = pixels[:, :, channel]
+                np.multiply(plane, self._row_scale[channel], out=plane)
+                np.add(plane, self._row_offset[channel], out=plane)
             return
         floats = to.reshape(-1, len(self._scales))
         floats[...] = pixels.reshape(floats.shape)
