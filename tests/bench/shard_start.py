@@ -1,6 +1,9 @@
 """Seconds and memory until a prepared data set of ImageNet's size is ready, from a disk: the index is made up.
 
-python -m tests.bench.shard_start [--images 1281167] [--rounds 3]
+    python -m tests.bench.shard_start [--images 1281167] [--rounds 3] [--ranks 2]
+
+All ranks, each a process, are looked at once all have come to the same place, so that what they share counts as shared:
+the pages of libraries and of the index, which lie in memory once.  What is a process's own is what one more costs.
 """
 
 import argparse
@@ -22,6 +25,8 @@ from trainer.datasets.manifest import Half, Index, Manifest, Shard, Splits
 IN_SHARD, LENGTH = 2_000, 30_000  # images of a shard, bytes of an image
 VAL = 50_000
 CLASSES = 1000
+READS = 100_000
+STAGES = ("import torch", "the trainer's imports", f"the index, {READS:,} reads")
 
 
 def lay(root: Path, images: int) -> None:
@@ -55,10 +60,11 @@ def half(root: Path, name: str, images: int) -> Half:
     return Half(images=images, bytes=sum(shard.bytes for shard in shards), index=index, shards=tuple(shards))
 
 
-def measure(root: Path) -> dict[str, float]:
-    """In a process of its own: seconds and MiB that loading, ordering an epoch and reading from it take."""
+def rank(root: Path) -> None:
+    """A process of its own: loads, orders an epoch and reads from it; says when it is at one of STAGES, and waits."""
     import torch
 
+    _wait_there()
     from trainer.config import TrainConfig
     from trainer.datasets.imagenet import load
     from trainer.distributed.ranks import Ranks
@@ -68,31 +74,56 @@ def measure(root: Path) -> dict[str, float]:
 
     session = Session(Ranks(), torch.device("cpu"), 60.0)
     config = TrainConfig(dataset="imagenet", data_dir=root, cache_dir=root / "cache")
-    imports, began = memory_mib(), time.perf_counter()
+    _wait_there()
+    began = time.perf_counter()
     data = load(data_request(config, session, channels_last=True))
     loaded_s = time.perf_counter() - began
     source = data.train._source  # type: ignore[attr-defined]
     order = Order(data.train.size, seed=0, epoch=0)
-    numbers = source.permutation(order)[:100_000].tolist()
+    numbers = source.permutation(order)[:READS].tolist()
     ready_s = time.perf_counter() - began
     for number in numbers:
         source.label(number)
         source.read(number)
-    now = memory_mib()
-    return {
-        "loaded_s": loaded_s,
-        "ready_s": ready_s,
-        "imports": imports["Pss"],
-        "all": now["Pss"],
-        "private": now["Private_Dirty"],
-        "private_imports": imports["Private_Dirty"],
-    }
+    _wait_there(loaded_s=loaded_s, ready_s=ready_s)
 
 
-def memory_mib() -> dict[str, float]:
-    """This process's, by kind: Pss counts a page that n processes share as an n-th."""
-    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]
-    return {line.split(":")[0]: int(line.split()[1]) / 1024 for line in lines}
+def _wait_there(**found: float) -> None:
+    say(json.dumps(found))
+    sys.stdin.readline()
+
+
+def measure(root: Path, ranks: int) -> dict[str, float]:
+    """Seconds, and the MiB at each of STAGES, of the rank that has most."""
+    words = [sys.executable, "-m", "tests.bench.shard_start", "--rank", str(root)]
+    pipe = subprocess.PIPE
+    processes = [subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) for _ in range(ranks)]
+    found: dict[str, float] = {}
+    for stage in STAGES:
+        for process in processes:
+            assert process.stdout
+            _keep_most(found, json.loads(process.stdout.readline()))
+        for process in processes:
+            _keep_most(found, {f"{kind}, {stage}": mib for kind, mib in memory_mib(process.pid).items()})
+        for process in processes:
+            assert process.stdin
+            process.stdin.write("go on\n")
+            process.stdin.flush()
+    for process in processes:
+        process.communicate()
+    return found
+
+
+def _keep_most(found: dict[str, float], more: dict[str, float]) -> None:
+    for name, number in more.items():
+        found[name] = max(number, found.get(name, number))
+
+
+def memory_mib(pid: int) -> dict[str, float]:
+    """A process's resident memory, and what of it no other process has."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    mib = {line.split(":")[0]: int(line.split()[1]) / 1024 for line in lines}
+    return {"resident": mib["Rss"], "own": mib["Private_Clean"] + mib["Private_Dirty"]}
 
 
 def main() -> None:
@@ -100,23 +131,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=1_281_167)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--rank", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.measure:
-        say(json.dumps(measure(given.measure)))
+    if given.rank:
+        rank(given.rank)
         return
     with tempfile.TemporaryDirectory() as folder:
         lay(Path(folder), given.images)
-        words = [sys.executable, "-m", "tests.bench.shard_start", "--measure", folder]
-        rounds = [
-            json.loads(subprocess.run(words, check=True, capture_output=True).stdout) for _ in range(given.rounds)
-        ]
+        rounds = [measure(Path(folder), given.ranks) for _ in range(given.rounds)]
     best = {name: min(one[name] for one in rounds) for name in rounds[0]}
-    say(f"{given.images:,} images   ({machine()})")
+    say(f"{given.images:,} images, {given.ranks} ranks   ({machine()})")
     say(f"  ready after {best['loaded_s']:.2f} s, with the first epoch's order {best['ready_s']:.2f} s")
-    more, alone = best["all"] - best["imports"], best["private"] - best["private_imports"]
-    say(f"  memory after 100,000 reads: {more:.0f} MiB more than the imports' {best['imports']:.0f}")
-    say(f"  of it this process's alone: {alone:.0f} MiB")
+    say(f"  {'MiB of a rank, after':<32}{'resident':>10}{'its own':>10}")
+    for stage in STAGES:
+        say(f"  {stage:<32}{best[f'resident, {stage}']:>10.0f}{best[f'own, {stage}']:>10.0f}")
 
 
 if __name__ == "__main__":
