@@ -4,6 +4,8 @@
 
 All ranks, each a process, are looked at once all have come to the same place, so that what they share counts as shared:
 the pages of libraries and of the index, which lie in memory once.  What is a process's own is what one more costs.
+Ranks are started by themselves, as by mpirun and srun, and as forks that share an imported torch, as by
+trainer.torchrun.
 """
 
 import argparse
@@ -14,13 +16,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
 from tests.bench.report import machine, say
 from trainer.datasets.entries import ENTRY, index_bytes
 from trainer.datasets.manifest import Half, Index, Manifest, Shard, Splits
+from trainer.process.forks import Command, serve
 
 IN_SHARD, LENGTH = 2_000, 30_000  # images of a shard, bytes of an image
 VAL = 50_000
@@ -60,11 +67,11 @@ def half(root: Path, name: str, images: int) -> Half:
     return Half(images=images, bytes=sum(shard.bytes for shard in shards), index=index, shards=tuple(shards))
 
 
-def rank(root: Path) -> None:
+def rank(root: Path, asked: TextIO) -> None:
     """A process of its own: loads, orders an epoch and reads from it; says when it is at one of STAGES, and waits."""
     import torch
 
-    _wait_there()
+    _wait_there(asked)
     from trainer.config import TrainConfig
     from trainer.datasets.imagenet import load
     from trainer.distributed.ranks import Ranks
@@ -74,7 +81,7 @@ def rank(root: Path) -> None:
 
     session = Session(Ranks(), torch.device("cpu"), 60.0)
     config = TrainConfig(dataset="imagenet", data_dir=root, cache_dir=root / "cache")
-    _wait_there()
+    _wait_there(asked)
     began = time.perf_counter()
     data = load(data_request(config, session, channels_last=True))
     loaded_s = time.perf_counter() - began
@@ -85,32 +92,79 @@ def rank(root: Path) -> None:
     for number in numbers:
         source.label(number)
         source.read(number)
-    _wait_there(loaded_s=loaded_s, ready_s=ready_s)
+    _wait_there(asked, loaded_s=loaded_s, ready_s=ready_s)
 
 
-def _wait_there(**found: float) -> None:
+def _wait_there(asked: TextIO, **found: float) -> None:
     say(json.dumps(found))
-    sys.stdin.readline()
+    asked.readline()
 
 
-def measure(root: Path, ranks: int) -> dict[str, float]:
-    """Seconds, and the MiB at each of STAGES, of the rank that has most."""
-    words = [sys.executable, "-m", "tests.bench.shard_start", "--rank", str(root)]
-    pipe = subprocess.PIPE
-    processes = [subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) for _ in range(ranks)]
-    found: dict[str, float] = {}
-    for stage in STAGES:
-        for process in processes:
-            assert process.stdout
-            _keep_most(found, json.loads(process.stdout.readline()))
-        for process in processes:
-            _keep_most(found, {f"{kind}, {stage}": mib for kind, mib in memory_mib(process.pid).items()})
-        for process in processes:
-            assert process.stdin
-            process.stdin.write("go on\n")
-            process.stdin.flush()
+@dataclass(frozen=True)
+class Started:
+    """A rank: what it says, and where it is told to go on."""
+
+    pid: int
+    said: TextIO
+    go: TextIO
+
+
+@contextmanager
+def by_themselves(root: Path, ranks: int) -> Iterator[list[Started]]:
+    """Each imports torch for itself."""
+    files = [_fifos(root, number) for number in range(ranks)]
+    processes = []
+    for said, go in files:
+        words = [sys.executable, "-m", "tests.bench.shard_start", "--rank", str(root), "--go", str(go)]
+        processes.append(subprocess.Popen(words, stdout=os.open(said, os.O_RDWR)))
+    yield [_opened(process.pid, *pair) for process, pair in zip(processes, files, strict=True)]
     for process in processes:
-        process.communicate()
+        process.wait()
+
+
+@contextmanager
+def as_forks(root: Path, ranks: int) -> Iterator[list[Started]]:
+    """All share one imported torch."""
+    server = serve(lambda: __import__("trainer.run"))
+    assert server is not None, "processes adopt others on Linux only"
+    files = [_fifos(root, number) for number in range(ranks)]
+    forks = []
+    for said, go in files:
+        words = ["--rank", str(root), "--go", str(go)]
+        fork = server.start(Command("tests.bench.shard_start", words, dict(os.environ), stdout=str(said)))
+        assert fork is not None
+        forks.append(fork)
+    yield [_opened(fork.pid, *pair) for fork, pair in zip(forks, files, strict=True)]
+    for fork in forks:
+        fork.wait()
+    server.close()
+
+
+def _fifos(root: Path, number: int) -> tuple[Path, Path]:
+    said, go = Path(tempfile.mkdtemp(dir=root)) / "said", root / f"go{number}"
+    for path in (said, go):
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
+    os.open(said, os.O_RDWR)  # so that nobody waits for the other end, nor sees it end
+    return said, go
+
+
+def _opened(pid: int, said: Path, go: Path) -> Started:
+    return Started(pid, said.open(), go.open("w"))
+
+
+def measure(root: Path, ranks: int, start: Callable[..., object]) -> dict[str, float]:
+    """Seconds, and the MiB at each of STAGES, of the rank that has most."""
+    found: dict[str, float] = {}
+    with start(root, ranks) as started:  # type: ignore[attr-defined]
+        for stage in STAGES:
+            for one in started:
+                _keep_most(found, json.loads(one.said.readline()))
+            for one in started:
+                _keep_most(found, {f"{kind}, {stage}": mib for kind, mib in memory_mib(one.pid).items()})
+            for one in started:
+                one.go.write("go on\n")
+                one.go.flush()
     return found
 
 
@@ -133,16 +187,22 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rank", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--go", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.rank:
-        rank(given.rank)
+        with given.go.open() as asked:
+            rank(given.rank, asked)
         return
+    say(f"{given.images:,} images, {given.ranks} ranks   ({machine()})")
     with tempfile.TemporaryDirectory() as folder:
         lay(Path(folder), given.images)
-        rounds = [measure(Path(folder), given.ranks) for _ in range(given.rounds)]
-    best = {name: min(one[name] for one in rounds) for name in rounds[0]}
-    say(f"{given.images:,} images, {given.ranks} ranks   ({machine()})")
-    say(f"  ready after {best['loaded_s']:.2f} s, with the first epoch's order {best['ready_s']:.2f} s")
+        for name, start in (("by themselves", by_themselves), ("as forks of torchrun's", as_forks)):
+            rounds = [measure(Path(folder), given.ranks, start) for _ in range(given.rounds)]
+            _show(name, {name: min(one[name] for one in rounds) for name in rounds[0]})
+
+
+def _show(name: str, best: dict[str, float]) -> None:
+    say(f"{name}: ready after {best['loaded_s']:.2f} s, with the first epoch's order {best['ready_s']:.2f} s")
     say(f"  {'MiB of a rank, after':<32}{'resident':>10}{'its own':>10}")
     for stage in STAGES:
         say(f"  {stage:<32}{best[f'resident, {stage}']:>10.0f}{best[f'own, {stage}']:>10.0f}")
