@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from launch.core import shell
 from launch.core.errors import NotSetUp
-from launch.rehearse.stage.environment import cleaned, entered, leave_out_parsers
+from launch.rehearse.stage.environment import cleaned, entered, leave_out_parsers, shared_models
 from launch.rehearse.stage.faults import check
 from launch.rehearse.stage.scene import KILLED, OpenScene, RehearsedJob, Scene
 from trainer.contract import Exit
@@ -117,8 +117,14 @@ def rehearse(job: RehearsedJob, *, is_terminal: bool = False) -> int:
     Raises NotSetUp without the extra `rehearse` or its programs, and SettingsError for what cannot be rehearsed.
     """
     check(job.faults, job.train.epochs)
+    _check_installed()
     leave_out_parsers()
-    with _run_folder(Path("runs") / job.name), entered(job.env), _stage(job, is_terminal) as stage:
+    with (
+        _run_folder(Path("runs") / job.name),
+        entered(job.env),
+        shared_models(),
+        _stage(job, is_terminal) as stage,
+    ):
         code = _play(stage)
         stage.scene.close()
         stage.display.close()
@@ -186,7 +192,6 @@ def _write_receipt(stage: Stage, code: int) -> None:
 @contextmanager
 def _stage(job: RehearsedJob, is_terminal: bool) -> Iterator[Stage]:
     """AWS, its nodes, and what watches them; nothing of them is left afterwards."""
-    _check_installed()
     from moto.core.model_instances import reset_model_data
 
     from launch.rehearse.aws.server import RequestLog
