@@ -5,7 +5,7 @@ of the server becomes a child of this process, which waits for it and signals it
 
     this process -- server -- (a process that ends at once) -- the module's process, adopted by this process
 
-CUDA survives a fork if it was not initialized before; importing torch does not.
+CUDA works in a fork if it was not initialized before, and importing torch does not initialize it.
 Linux only, where a process can adopt (PR_SET_CHILD_SUBREAPER); elsewhere, and whenever something fails, the module is
 to be started as usual.
 """

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
+from tests import needs
+from tests.conftest import trainer_env
 from trainer.process.forks import Fork, Server, serve
 from trainer.process.workers import serve_forks, start_as_forks
 
@@ -71,3 +73,32 @@ def test_modules_of_others_are_never_forked() -> None:
     """While they are imported they may start threads, or CUDA, which do not survive it."""
     assert serve_forks("theirs.train") is None
     assert serve_forks("trainers") is None
+
+
+# NVIDIA's driver library, as far as something would have to call it to begin: it notes each call.
+DRIVER = """
+#include <fcntl.h>
+#include <unistd.h>
+static int note(void) { close(open("called", O_CREAT | O_WRONLY, 0600)); return 100; }
+int cuInit(unsigned flags) { return note(); }
+int cuDriverGetVersion(int *version) { return note(); }
+int cuGetProcAddress_v2(const char *name, void **at, int version, unsigned long flags, void *status) { return note(); }
+"""
+BEFORE_THE_FORK = "from torch.distributed import run; import trainer.run"
+
+
+@needs.programs("gcc", packages="gcc libc6-dev")
+@pytest.mark.parametrize(("then", "is_called"), [("", False), ("import torch; torch.cuda.is_available()", True)])
+def test_what_a_server_has_imported_has_not_touched_cuda(tmp_path: Path, then: str, is_called: bool) -> None:
+    """CUDA does not survive a fork once it is initialized.  The second case shows that a call would be noted.
+
+    https://docs.pytorch.org/docs/stable/notes/multiprocessing.html#poison-fork-note
+    """
+    (tmp_path / "driver.c").write_text(DRIVER)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", "libcuda.so.1", "driver.c"], cwd=tmp_path, check=True)
+    env = trainer_env({"LD_LIBRARY_PATH": str(tmp_path)})
+    env.pop("CUDA_VISIBLE_DEVICES")  # which the tests empty
+
+    subprocess.run([sys.executable, "-c", f"{BEFORE_THE_FORK}; {then}"], cwd=tmp_path, env=env, check=True)
+
+    assert (tmp_path / "called").exists() == is_called
