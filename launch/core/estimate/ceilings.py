@@ -1,23 +1,25 @@
 """What each part of a machine allows, in images/s of the whole job, and what would lift the lowest.  Pure."""
 
 from dataclasses import dataclass
-from math import inf, isfinite
 
 from launch.core.catalog import Instance
-from launch.core.estimate.formulas import Speeds, Step, ring_s
+from launch.core.estimate.formulas import Limit, Step
 from launch.core.estimate.rates import Rates
 from launch.core.estimate.training import Training
 from launch.core.estimate.volume import MIB, Filling
 
+# Less need not be said.
+WORTH_SAYING = 1.05
+
 
 @dataclass(frozen=True)
 class Ceiling:
-    """name: as in Limit, or another part's; note: when it is another one.  counts: whether it ever limits."""
+    """name: a Limit, or "volume initialization", which does not last: it ends when the volumes are full."""
 
     name: str
     images_per_s: float
     note: str = ""
-    counts: bool = True
+    lasts: bool = True
 
     def __str__(self) -> str:
         return f"{self.name} {self.images_per_s:,.0f}" + (f" ({self.note})" if self.note else "")
@@ -33,63 +35,38 @@ class Lift:
 
 
 def ceilings(
-    training: Training, instance: Instance, rates: Rates, usual: Step, uncached: float, filling: Filling | None = None
+    training: Training, instance: Instance, rates: Rates, usual: Step, filling: Filling | None = None
 ) -> tuple[Ceiling, ...]:
-    """The lowest first, of those that count.  usual: an update; uncached: share of images that come from the disk."""
-    found = [
-        Ceiling(_processor(instance), _images(training) / usual.compute_s),
-        _gradients(training, rates.at("value"), usual),
-        _decoding(training, instance, rates),
-        _disk(training, rates, uncached),
-        _volume(filling),
+    """The lowest, which is the limit, first; and last what new volumes give at first.  usual: an update."""
+    work = training.work()
+    images = work.batch * work.accumulate * training.layout.replicas
+    lasting = [
+        Ceiling(name, images / takes_s, _note(name, training, instance, rates, usual, images))
+        for name, takes_s in usual.takes.items()
+        if takes_s
     ]
-    known = [one for one in found if one is not None and isfinite(one.images_per_s)]
-    return tuple(sorted(known, key=lambda one: (not one.counts, one.images_per_s)))
+    return (*sorted(lasting, key=lambda one: one.images_per_s), *_at_first(filling))
 
 
-def _images(training: Training) -> float:
-    """Of an update."""
-    work = training.work()
-    return work.batch * work.accumulate * training.layout.replicas
+def _note(name: Limit, training: Training, instance: Instance, rates: Rates, usual: Step, images: int) -> str:
+    """What the number alone does not say."""
+    if name == "JPEG decoding":
+        return f"{instance.vcpus} vCPUs a node"
+    if name == "S3":
+        return "by the line that gradients take, too" if training.layout.nodes > 1 else ""
+    if name == "EBS":
+        return _of_disk(training, rates, images / usual.takes[name])
+    if name in ("compute", "kernel launches") and usual.takes[name] > WORTH_SAYING * usual.compute_s:
+        return f"{images / usual.compute_s:,.0f} without waiting for gradients"
+    return ""
 
 
-def _processor(instance: Instance) -> str:
-    return "GPU" if instance.is_gpu else "CPU"
-
-
-def _gradients(training: Training, speeds: Speeds, usual: Step) -> Ceiling | None:
-    """What the exchange of gradients leaves: it lasts as long as the line allows, or is not hidden behind computing."""
-    layout = training.layout
-    if layout.replicas == 1:
-        return None
-    lasting_s = 0.0
-    if layout.nodes > 1:
-        lasting_s = ring_s(layout.replicas, training.work().wire_bytes, speeds.lasting_per_s)
-    longest_s = max(lasting_s, usual.compute_s + usual.exposed_s)
-    return Ceiling("the network", _images(training) / longest_s if longest_s else inf)
-
-
-def _decoding(training: Training, instance: Instance, rates: Rates) -> Ceiling | None:
-    if not training.kind.decodes:
-        return None
-    per_s = rates.decoded_per_s.value * training.layout.nodes
-    return Ceiling("JPEG decoding", per_s, f"{instance.vcpus} vCPUs a node")
-
-
-def _disk(training: Training, rates: Rates, uncached: float) -> Ceiling | None:
-    work = training.work()
-    size = work.image_bytes * uncached
-    if not size or not isfinite(rates.read_per_s.value):
-        return None
-    nodes, read = training.layout.nodes, rates.read_per_s
-    if work.reads_from == "S3":
-        return Ceiling("S3", read.value / size * nodes, "by the line that gradients take, too" if nodes > 1 else "")
-    burst = read.best / size * nodes
-    if burst > 1.05 * read.value / size * nodes:
-        note = f"{burst:,.0f} for half an hour a day"
-    else:
-        note = _of_volume(training, read.value)
-    return Ceiling("EBS", read.value / size * nodes, note)
+def _of_disk(training: Training, rates: Rates, images_per_s: float) -> str:
+    read = rates.read_per_s
+    burst = images_per_s * read.best / read.value
+    if burst > WORTH_SAYING * images_per_s:
+        return f"{burst:,.0f} for half an hour a day"
+    return _of_volume(training, read.value)
 
 
 def _of_volume(training: Training, bytes_per_s: float) -> str:
@@ -103,12 +80,11 @@ def _of_volume(training: Training, bytes_per_s: float) -> str:
     return f"{promise.mib_per_s:,.0f} MiB/s {whose}"
 
 
-def _volume(filling: Filling | None) -> Ceiling | None:
-    """What a new volume gives until it is full."""
+def _at_first(filling: Filling | None) -> list[Ceiling]:
+    """What new volumes give until they are full."""
     if filling is None:
-        return None
+        return []
     rate, per_s = filling.volume.mib_per_s, filling.volume.bytes_per_s
     basis = f"{per_s.value / MIB:.0f} MiB/s, {'paid for' if rate else per_s.source}"
     full = f"the first {max(1, round(filling.full_s / 60)):,} min" if filling.full_s else "full before it begins"
-    note = f"{full}; {basis}"
-    return Ceiling("volume initialization", filling.images_per_s, note, counts=filling.full_s > 0)
+    return [Ceiling("volume initialization", filling.images_per_s, f"{full}; {basis}", lasts=False)]

@@ -16,14 +16,15 @@ from launch.core.estimate.volume import Filling
 
 # Share of a machine's memory that is left to cache files.
 CACHE_SHARE = 0.7
-# The fields of Rates behind each bottleneck.
-LIMIT_RATES: Mapping[Limit, tuple[str, ...]] = {
-    "compute": ("image_s",),
-    "kernel launches": ("pass_s",),
-    "JPEG decoding": ("decoded_per_s",),
-    "EBS": ("read_per_s",),
-    "S3": ("read_per_s",),
-    "the network": ("outer_per_s", "inner_per_s"),
+# The field of Rates behind each bottleneck.
+LIMIT_RATES: Mapping[Limit, str] = {
+    "compute": "image_s",
+    "kernel launches": "pass_s",
+    "JPEG decoding": "decoded_per_s",
+    "EBS": "read_per_s",
+    "S3": "read_per_s",
+    "the interconnect": "inner_per_s",
+    "the network": "outer_per_s",
 }
 
 
@@ -32,8 +33,8 @@ class Forecast:
     """epoch_s: of training and its share of evaluation, once the cache is warm; images_per_s: of training.
 
     epoch_range_s, hours_range: fastest and slowest, within reason.  hours: of the job, with boot_hours.
-    ceilings: the lowest first; lift: what would lift it, where that is known.  filling: while new volumes are filled,
-    which limits the first epoch alone, and is in hours.
+    ceilings: the lowest, which is the limit, first, and that of new volumes last; lift: what would lift the limit,
+    where that is known.  filling: while new volumes are filled, which limits the first epoch alone, and is in hours.
     efficiency: images/s over those of as many GPUs that each work alone.  source: of the rate behind the limit.
     memory_gib: peak of one replica; misfit: a sentence where the GPU may have less; fits: False where it surely has.
     """
@@ -87,13 +88,13 @@ def forecast(training: Training, instance: Instance, rates: Rates | None = None)
         (boot.best + best.job_s() / 3600, boot.worst + worst.job_s() / 3600),
         min(1.0, alone.step_s / usual.step_s),
         usual.limit,
-        _source(rates, usual.limit, training.layout),
+        _source(rates, usual.limit),
         usual,
         training.notes,
         memory.peak_gib(training),
         misfit,
         not is_sure,
-        ceilings=ceilings(training, instance, rates, usual, 0.0 if caches else 1.0, filling),
+        ceilings=ceilings(training, instance, rates, usual, filling),
         filling=filling,
     )
 
@@ -110,8 +111,6 @@ def _of_its_source(rates: Rates, training: Training) -> Rates:
     return replace(rates, read_per_s=rates.read_per_s.at_most(most))
 
 
-def _source(rates: Rates, limit: Limit, layout: Layout) -> Source:
-    names = LIMIT_RATES[limit]
-    name = names[-1] if limit == "the network" and layout.nodes == 1 else names[0]
-    rate: Figure = getattr(rates, name)
+def _source(rates: Rates, limit: Limit) -> Source:
+    rate: Figure = getattr(rates, LIMIT_RATES[limit])
     return rate.source

@@ -1,13 +1,14 @@
 """The time of one update, from plain numbers; launch/forecast/README.md has the formulas in words.  Pure."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, log2
 from typing import Literal
 
 from launch.core.estimate.figure import Side
 
-# The bottleneck of a step.
-Limit = Literal["compute", "kernel launches", "JPEG decoding", "EBS", "S3", "the network"]
+# The bottleneck of a step.  The interconnect joins the GPUs of one machine, the network joins machines.
+Limit = Literal["compute", "kernel launches", "JPEG decoding", "EBS", "S3", "the interconnect", "the network"]
 
 # Shares of a pass: backward takes twice as long as forward, and evaluation takes the forward share.
 BACKWARD, FORWARD = 2 / 3, 1 / 3
@@ -67,16 +68,21 @@ class Speeds:
 class Step:
     """Seconds of an update.  communication_s: of it, all; exposed_s: what the backward pass does not hide.
 
-    decode_s, read_s: what the input takes, while the update before it runs.
+    takes: how long an update would take if that part alone set the pace; the longest of them does.
     """
 
     compute_s: float
     communication_s: float
     exposed_s: float
-    decode_s: float
-    read_s: float
-    step_s: float
-    limit: Limit
+    takes: Mapping[Limit, float]
+
+    @property
+    def limit(self) -> Limit:
+        return max(self.takes, key=lambda name: self.takes[name])
+
+    @property
+    def step_s(self) -> float:
+        return self.takes[self.limit]
 
 
 def ring_s(ranks: int, size: float, per_s: float) -> float:
@@ -101,22 +107,27 @@ def step(work: Work, speeds: Speeds, layout: Layout, *, uncached: float = 1.0, s
     compute_s = (work.accumulate * pass_s + speeds.update_s) * (1 + speeds.doubling * log2(layout.replicas))
     communication_s, exposed_s = communication(work, speeds, layout, pass_s, side)
     images = work.batch * work.accumulate * layout.gpus
-    decode_s = images / speeds.decoded_per_s
-    read_s = images * work.image_bytes * uncached / speeds.read_per_s
-    lasting_s = ring_s(layout.replicas, work.wire_bytes, speeds.lasting_per_s) if layout.nodes > 1 else 0.0
+    # What is not hidden is added to the longer of the two, which is the one to shorten.
+    computes: Limit = "kernel launches" if launch_s > computed_s else "compute"
+    waits = exposed_s > compute_s
     takes: dict[Limit, float] = {
-        "JPEG decoding": decode_s,
-        work.reads_from: read_s,
-        "the network": lasting_s,
-        "compute": compute_s + exposed_s,
+        "JPEG decoding": images / speeds.decoded_per_s,
+        work.reads_from: images * work.image_bytes * uncached / speeds.read_per_s,
+        computes: compute_s if waits else compute_s + exposed_s,
     }
-    limit = max(takes, key=lambda name: takes[name])
-    step_s = takes[limit]
-    if limit == "compute" and exposed_s > compute_s:
-        limit = "the network"
-    elif limit == "compute" and launch_s > computed_s:
-        limit = "kernel launches"
-    return Step(compute_s, communication_s, exposed_s, decode_s, read_s, step_s, limit)
+    if communication_s:
+        takes[slowest_link(layout, speeds)] = compute_s + exposed_s if waits else communication_s
+    if layout.nodes > 1:
+        lasting_s = ring_s(layout.replicas, work.wire_bytes, speeds.lasting_per_s)
+        takes["the network"] = max(lasting_s, takes.get("the network", 0.0))
+    return Step(compute_s, communication_s, exposed_s, takes)
+
+
+def slowest_link(layout: Layout, speeds: Speeds) -> Limit:
+    """Where a ring through all ranks is slowest: between the GPUs of a machine, or between machines."""
+    if layout.nodes == 1 or (layout.gpus > 1 and speeds.inner_per_s < speeds.outer_per_s):
+        return "the interconnect"
+    return "the network"
 
 
 def communication(work: Work, speeds: Speeds, layout: Layout, pass_s: float, side: Side) -> tuple[float, float]:

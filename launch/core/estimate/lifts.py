@@ -34,7 +34,7 @@ def _ways(training: Training, instance: Instance, guess: Forecast) -> list[tuple
     if guess.limit == "EBS" and volume is not None and volume.is_shared:
         own = replace(volume, promise=promise(data_volume(instance, ceil(volume.data_gib))))
         ways.append(("a volume for each node (--data-volume per-node)", replace(training, volume=own)))
-    if guess.limit == "the network" and config.comm_hook == "none":
+    if guess.step.exposed_s and config.comm_hook == "none" and training.work().strategy == "ddp":
         halved = config.model_copy(update={"comm_hook": "bf16"})
         ways.append(("send gradients in 16 bits (--comm-hook bf16)", replace(training, config=halved)))
     return ways

@@ -41,7 +41,7 @@ def test_what_takes_longer_than_the_backward_pass_shows() -> None:
     taken = step(Work(batch=1, wire_bytes=100 * MB), Speeds(0.030, inner_per_s=1e9), TWO)
 
     assert taken.exposed_s == pytest.approx(0.100 - 0.020)
-    assert taken.limit == "the network"
+    assert taken.limit == "the interconnect"
 
 
 def test_one_gpu_talks_to_nobody() -> None:
@@ -94,6 +94,15 @@ def test_a_network_that_only_bursts_slows_down_to_its_base() -> None:
 
     assert taken.step_s == pytest.approx(0.2)
     assert taken.limit == "the network"
+
+
+def test_the_slowest_link_of_a_ring_is_the_one_that_is_named() -> None:
+    work, between = Work(batch=1, wire_bytes=100 * MB), Layout(2, 4)
+
+    assert step(work, Speeds(0.001, inner_per_s=1e9, outer_per_s=5e9), between).limit == "the interconnect"
+    assert step(work, Speeds(0.001, inner_per_s=5e9, outer_per_s=1e9), between).limit == "the network"
+    # One GPU a machine has nobody to talk to within it.
+    assert step(work, Speeds(0.001, inner_per_s=1e9, outer_per_s=5e9), Layout(2, 1)).limit == "the network"
 
 
 def test_the_other_strategies_send_more() -> None:
