@@ -133,7 +133,7 @@ def _load_data(config: TrainConfig, session: Session, channels_last: bool) -> Da
             if not is_wrong_path(error):
                 raise
             path = one_line(error.filename or config.data_dir, 300)
-            raise DataError(f"cannot read {path} ({error.strerror}); mend it, or give another --data-dir.") from error
+            raise DataError(f"cannot read {path} ({error.strerror}); fix that, or give another --data-dir.") from error
 
     return session.once_per_node(load)
 

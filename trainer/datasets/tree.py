@@ -105,7 +105,7 @@ def _class_folders(root: Path) -> tuple[str, ...]:
             if entry.is_dir():
                 found.append(entry.name)
             elif entry.is_symlink() and not Path(entry.path).exists():
-                raise DataError(f"{one_line(entry.path, 200)} links to nothing; mend the link, or remove it.")
+                raise DataError(f"{one_line(entry.path, 200)} links to nothing; fix the link, or remove it.")
     for name in found:
         if not name.isprintable():
             raise DataError(f"{root} has a class folder whose name cannot be printed, {one_line(name)}; rename it.")

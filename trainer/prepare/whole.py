@@ -208,6 +208,7 @@ def _errors_in_words(target: Path) -> Iterator[None]:
         path = one_line(error.filename or target, 300)
         if is_wrong_path(error):
             raise SettingsError(
-                f"cannot use {path} ({error.strerror}); mend it, or give another SRC or DST."
+                f"cannot use {path} ({error.strerror}); fix that, or give another SRC or DST."
             ) from error
-        raise MachineError(f"cannot use {path} ({one_line(error.strerror or error)}); mend it, and {again}.") from error
+        why = one_line(error.strerror or error)
+        raise MachineError(f"cannot use {path} ({why}); fix that, and {again}.") from error

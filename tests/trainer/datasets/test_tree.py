@@ -110,7 +110,7 @@ def test_a_class_that_is_a_broken_link_is_not_left_out_in_silence(tmp_path: Path
     for half in ("train", "val"):
         (root / half / "zebra").symlink_to("gone")
 
-    with pytest.raises(DataError, match="train/zebra links to nothing; mend the link, or remove it"):
+    with pytest.raises(DataError, match="train/zebra links to nothing; fix the link, or remove it"):
         find_tree(root)
 
 

@@ -30,7 +30,7 @@ def test_it_says_what_was_made_and_what_to_type_next(
         ((".", "."), Exit.SETTINGS, "error: . cannot be SRC and DST; give a new folder as DST.\n"),
         ((".", "new"), Exit.DATA, "error: . has no train/; put one folder per class into train.\n"),
         (("file", "new"), Exit.DATA, "error: file is no tar, or a damaged one (invalid header); get it again."),
-        ((".", "file"), Exit.SETTINGS, "error: cannot use file (File exists); mend it, or give another SRC or DST.\n"),
+        ((".", "file"), Exit.SETTINGS, "error: cannot use file (File exists); fix that, or give another SRC or DST.\n"),
     ],
 )
 def test_what_cannot_be_prepared_gets_a_sentence_and_its_exit_code(

@@ -31,7 +31,7 @@ PATHS = [
     (DATA, "file/in", 3, "no folder file/in;"),
     (DATA, "circle/in", 3, "no folder circle/in;"),
     (DATA, "two\nlines", 3, "no folder two lines;"),
-    (DATA, "CLOSED/in", 3, "closed/in (Permission denied); mend it, or give another --data-dir"),
+    (DATA, "CLOSED/in", 3, "closed/in (Permission denied); fix that, or give another --data-dir"),
     (("--run-dir",), "file", 2, "(file is no folder); choose another --run-dir"),
     (("--run-dir",), "file/in", 2, "(file is no folder); choose another --run-dir"),
     (("--run-dir",), "circle/in", 2, "(circle is no folder)"),
