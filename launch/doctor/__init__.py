@@ -1,1 +1,1 @@
-"""What an AWS account lacks for a job, and the command that mends it: reads only."""
+"""What an AWS account lacks for a job, and the command that fixes it: reads only."""

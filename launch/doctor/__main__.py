@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 PROG = "python -m launch.doctor"
 ABOUT = """\
-Says what the AWS account lacks for a job, and the command that mends it.  Takes the job's own flags, or its file, and
-reads only: nothing is made, and nothing costs more than a fraction of a cent.
+Shows what the AWS account lacks for a job, and the command that fixes it.  Takes the job's own flags, or its file.  It
+only reads: it creates nothing, and its requests cost less than a cent.
 
   python -m launch.doctor --nodes 2 --dataset cifar10
   python -m launch.doctor --for sagemaker --instance-type ml.g5.12xlarge

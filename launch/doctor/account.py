@@ -22,9 +22,9 @@ def stack(case: Case[Any]) -> Iterator[Verdict]:
         if error.aws_code != "ValidationError":  # CloudFormation's code for a stack that does not exist
             raise
         where = home(case)
-        text = f"the account's is in {where}" if where else "all of it can also be made by hand"
-        mend = f"--region {where}, or {_set_up(case)}" if where else _set_up(case)
-        yield warning(f"no stack {TOOLKIT} in {case.region}; {text}", mend)
+        text = f"the account's is in {where}" if where else "its resources can also be created by hand"
+        fix = f"--region {where}, or {_set_up(case)}" if where else _set_up(case)
+        yield warning(f"no stack {TOOLKIT} in {case.region}; {text}", fix)
         return
     state = row["StackStatus"]
     if state in WHOLE or state.startswith("UPDATE_ROLLBACK_COMPLETE"):
@@ -48,7 +48,10 @@ def budget(case: Case[Any]) -> Iterator[Verdict]:
     if rows:
         yield ok(f"{len(rows)} in the account")
     else:
-        yield warning("nobody is told what the account spends", f"{SET_UP} --monthly-usd 500 --email YOU@EXAMPLE.ORG")
+        yield warning(
+            "no budget, so nobody is told what the account spends",
+            f"{SET_UP} --monthly-usd 500 --email YOU@EXAMPLE.ORG",
+        )
 
 
 def keys(case: Case[Any]) -> Iterator[Verdict]:
@@ -65,7 +68,7 @@ def keys(case: Case[Any]) -> Iterator[Verdict]:
     if key:
         yield from use_of_key(case, key, "objects of the bucket")
     else:
-        yield ok("the bucket's objects have AWS's own key")
+        yield ok("objects of the bucket: AWS's own key")
 
 
 def _own_key(rule: dict[str, dict[str, str]]) -> str:

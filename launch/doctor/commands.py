@@ -34,7 +34,7 @@ def _connect(region: str | None) -> Aws:
 def _read(url: str) -> bytes:
     """What is at an address that AWS gave.  Raises AwsError."""
     if not url.startswith("https://"):
-        raise AwsError(f"AWS gave an address that is no https: {url[:40]}", "NoAddress", "GET")
+        raise AwsError(f"AWS gave an address that is not https: {url[:40]}", "NoAddress", "GET")
     try:
         with urlopen(url, timeout=DOWNLOAD_TIMEOUT_S) as answer:  # nosec B310  # https only
             content: bytes = answer.read()

@@ -64,7 +64,7 @@ def credentials(case: Case[Any]) -> Iterator[Verdict]:
     if identity.is_root:
         yield warning(
             f"the root user of {identity.account}, whom no policy limits",
-            "a user or role with the policy aws-ddp-toolkit-launcher: infra/account.md",
+            "use a user or role with the policy aws-ddp-toolkit-launcher: infra/account.md",
         )
     else:
         yield ok(f"{identity.principal} in {case.region}")
@@ -75,7 +75,7 @@ def clock(case: Case[Any]) -> Iterator[Verdict]:
     if skew is None:
         return
     if abs(skew) > SKEW_NOTICED_S:
-        yield warning(f"{_skew(skew)}; AWS refuses requests from 5 minutes on", SET_CLOCK)
+        yield warning(f"{_skew(skew)}; AWS refuses requests that are more than 5 minutes off", SET_CLOCK)
     else:
         yield ok(f"within {max(1.0, abs(skew)):.0f} s of AWS's")
 

@@ -17,7 +17,7 @@ def of_launcher(case: Case[Any]) -> Iterator[Verdict]:
         return
     rights = [*case.examination.rights, *of_script(case, SENDS_SOURCE)]
     if rights:
-        yield verdict(case, case.identity.principal, rights, partial(_attach, case))
+        yield verdict(case, case.identity.principal, rights, partial(_attach, case), case.examination.in_doubt)
 
 
 def _attach(case: Case[Any], policies: Sequence[str]) -> str:

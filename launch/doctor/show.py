@@ -11,7 +11,7 @@ STATES: tuple[State, ...] = ("missing", "warning", "unknown", "ok")
 
 
 def as_text(findings: Sequence[Finding], title: str) -> str:
-    """A row per finding, and below it what mends those that are not ok."""
+    """A row per finding, and below it what fixes those that are not ok."""
     rows = [(finding.check, finding.verdict.state, finding.verdict.text) for finding in findings]
     return "\n".join(
         [title, "", table(("check", "state", "what was found"), rows), *_remedies(findings), "", summary(findings)]
@@ -26,7 +26,7 @@ def _remedies(findings: Sequence[Finding]) -> list[str]:
         if finding.verdict.state == state and finding.verdict.remedy
     ]
     unique = list(dict.fromkeys(rows))
-    return ["", "to mend it:", table(("check", "do this"), unique)] if unique else []
+    return ["", "to fix it:", table(("check", "do this"), unique)] if unique else []
 
 
 def summary(findings: Sequence[Finding]) -> str:

@@ -194,7 +194,7 @@ def warnings(cluster: Cluster, facts: Facts) -> tuple[str, ...]:
     if facts.old_stack:
         what = "its nodes may not read the source of a script of your own"
         if facts.roles < LIMITS_SINCE:
-            what = "the time limit in EventBridge would end nothing; only the nodes' own timers would"
+            what = "the time limit in EventBridge has no effect, so only the nodes' own timers end the job"
         sentences.append(
             f"the account's stack in {facts.old_stack} is older than this version: {what}; "
             f"update it with {SET_UP} --region {facts.old_stack}."

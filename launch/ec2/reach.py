@@ -61,7 +61,7 @@ def _sentence(instance: Instance, subnet: Subnet, way_out: Exit, missing: tuple[
 
 
 def _shut(way_out: Exit) -> str:
-    """What stops every call, and the command that mends it."""
+    """What stops every call, and the command that fixes it."""
     if way_out.shut == "dns":
         return (
             f"{way_out.vpc} has DNS support off, so they find no name; run aws ec2 modify-vpc-attribute "

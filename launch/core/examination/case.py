@@ -93,7 +93,7 @@ class Examination:
     regions: those that the job may run in; None for the configured one.  bucket: None for the account's own.
     rights: what the launcher uses beyond look-ups, which show by themselves whether they are allowed.
     names: the values of {NAMES} in rights, beside those that every job has.
-    in_doubt: how to find out about rights where IAM's simulation cannot tell.
+    in_doubt: how to find out about the launcher's rights where IAM's simulation cannot tell.
     roles and needs: checks, before and after that of the launcher's rights; leftovers: whether jobs have left anything.
     """
 

@@ -15,7 +15,7 @@ _ABSENT = re.compile(r"NotFound|NoSuch|Malformed|Unknown$|^404$|InvalidCapacityR
 
 @dataclass(frozen=True)
 class Verdict:
-    """One thing that a check found.  text: what is there, or is not; remedy: the command that mends it."""
+    """One thing that a check found.  text: what is there, or is not; remedy: the command that fixes it."""
 
     state: State
     text: str
@@ -56,7 +56,7 @@ def of_error(error: TrainerError, remedy: str) -> Verdict:
     if isinstance(error, NotExamined):
         return unknown(text)
     if isinstance(error, NoAnswer):
-        return unknown(text, "the same command again")
+        return unknown(text, "run the same command again")
     if isinstance(error, AwsError) and error.operation and not _ABSENT.search(error.aws_code):
         return unknown(text, split(text)[1])
     return missing(text, remedy)

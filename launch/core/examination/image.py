@@ -43,18 +43,20 @@ def examined(case: Case[Any], uri: str, instance: Instance, remedy: str) -> Iter
     """Whether the image at `uri` can run on the type.  remedy: how to push one that can."""
     place = PLACE.fullmatch(uri)
     if place is None:
-        yield unknown(f"{uri} is in no registry of AWS's, so what it contains is not looked up")
+        yield unknown(f"{uri} is not in an AWS registry, so its contents are not checked")
         return
     content = _content(case, place)
     if content is None:
-        yield missing(f"{uri} is for other processors than {PLATFORM}, which the instance types have", remedy)
+        yield missing(f"{uri} has no image for {PLATFORM}, which the instance types need", remedy)
         return
     problem = _misfit(content, instance)
     if content.platform != PLATFORM:
-        mend = f"{remedy} on an x86 machine, or --builder codebuild"
-        yield missing(f"{uri} is for {content.platform}; the instance types are {PLATFORM}", mend)
+        fix = f"{remedy} on an x86 machine, or --builder codebuild"
+        yield missing(f"{uri} is for {content.platform}; the instance types are {PLATFORM}", fix)
     elif problem:
-        yield missing(problem, "an image on another BASE_IMAGE (infra/container.md), or another --instance-type")
+        yield missing(
+            problem, "build the image on another BASE_IMAGE (infra/container.md), or use another --instance-type"
+        )
     else:
         yield ok(f"{_short(uri)}: {content.platform}{_cuda(content)}")
 
@@ -66,7 +68,7 @@ def _short(uri: str) -> str:
 
 def _cuda(content: Content) -> str:
     if content.cuda is None:
-        return ", CUDA's version not named"
+        return ", CUDA version not stated"
     major, minor = content.cuda
     return f", CUDA {major}.{minor}, which needs driver {_DRIVER.get(major, '?')} or newer"
 
@@ -97,7 +99,7 @@ def _content(case: Case[Any], place: re.Match[str]) -> Content | None:
     try:
         return content_of(json.loads(case.read(url)))
     except ValueError as error:
-        raise AwsError(f"the image's description is no JSON: {error}", "NotJson", "GetDownloadUrlForLayer") from error
+        raise AwsError(f"the image's description is not JSON: {error}", "NotJson", "GetDownloadUrlForLayer") from error
 
 
 def _manifest(aws: Aws, place: re.Match[str], image_id: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from launch.core.examination.rights import Right
 
 def use_of_key(case: Case[Any], key: str, what: str) -> Iterator[Verdict]:
     """Whether a key of the user's can be used for `what`: of this account, enabled, allowed.  key: id, ARN or alias."""
-    remedy = "infra/account.md: what the key's policy must allow; or AWS's own key"
+    remedy = "allow it in the key's policy (infra/account.md), or use AWS's own key"
     owner = key.split(":")[4] if key.startswith("arn:") else case.account
     if owner != case.account:  # which lets nobody else describe it
         yield missing(f"{what}: key {key} belongs to account {owner}", remedy)
@@ -22,7 +22,7 @@ def use_of_key(case: Case[Any], key: str, what: str) -> Iterator[Verdict]:
     elif described.get("KeyState") != "Enabled":
         yield missing(f"{what}: key {key} is {described.get('KeyState')}", f"aws kms enable-key --key-id {key}")
     elif denied := permissions.denied(case, case.identity.principal, _use_of(described["Arn"])):
-        text = f"{what}: unless the policy of your key {key} allows it, these credentials may not {', '.join(denied)}"
+        text = f"{what}: unless the policy of key {key} allows it, these credentials may not {', '.join(denied)}"
         yield warning(text, remedy)
     else:
         yield ok(f"{what}: a key of your own, {key}, which these credentials may use")

@@ -18,7 +18,8 @@ from launch.core.refusals import granted_by
 
 def of_role(case: Case[Any], name: str, rights: Sequence[Right], policy: str) -> Iterator[Verdict]:
     """Whether the role of a job's machines may do all of it.  policy: its file in infra/iam."""
-    yield verdict(case, f"arn:aws:iam::{case.account}:role/{name}", rights, lambda _policies: _put(name, policy))
+    role = f"arn:aws:iam::{case.account}:role/{name}"
+    yield verdict(case, role, rights, lambda _policies: _put(name, policy), "run a short job: only that can tell")
 
 
 def of_script(case: Case[Any], rights: Sequence[Right]) -> Sequence[Right]:
@@ -31,10 +32,13 @@ def _put(role: str, policy: str) -> str:
     return f"{SET_UP}, or aws iam put-role-policy --role-name {role} {document}"
 
 
-def verdict(case: Case[Any], principal: str, rights: Sequence[Right], mend: Callable[[Sequence[str]], str]) -> Verdict:
+def verdict(
+    case: Case[Any], principal: str, rights: Sequence[Right], fix: Callable[[Sequence[str]], str], in_doubt: str
+) -> Verdict:
     """Whether `principal` may do all of it.
 
-    mend: the remedy, by the names of the policies in infra/iam that allow what is refused.
+    fix: the remedy, by the names of the policies in infra/iam that allow what is refused.
+    in_doubt: the remedy where the simulation cannot tell.
     """
     name, refused, doubtful = principal.rpartition("/")[2], dict[str, None](), dict[str, str]()
     for right in rights:
@@ -46,10 +50,10 @@ def verdict(case: Case[Any], principal: str, rights: Sequence[Right], mend: Call
     if refused:
         policies = sorted({granted_by(action) for action in refused})
         names = [policy.rpartition("/")[2].removesuffix(".json") for policy in policies]
-        return missing(f"{name} may not {', '.join(refused)}, which {' and '.join(policies)} allows", mend(names))
+        return missing(f"{name} may not {', '.join(refused)}, which {' and '.join(policies)} allows", fix(names))
     if doubtful:
         doubts = "; ".join(dict.fromkeys(doubtful.values()))
-        return unknown(f"whether {name} may {', '.join(doubtful)}: {doubts}", case.examination.in_doubt)
+        return unknown(f"whether {name} may {', '.join(doubtful)}: {doubts}", in_doubt)
     actions = {action for right in rights for action in right.actions}
     return ok(f"{name}: {len(actions)} actions that the job needs are allowed")
 

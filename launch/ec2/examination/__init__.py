@@ -15,7 +15,7 @@ EXAMINATION = Examination(
     bucket=lambda options: options.bucket,
     rights=permissions.LAUNCHER,
     names=permissions.names,
-    in_doubt="the dry run below asks EC2 itself",
+    in_doubt="see the dry run below, which asks EC2 itself",
     roles=(
         Check("node role", roles.node),
         Check("scheduler role", roles.scheduler),
@@ -25,7 +25,7 @@ EXAMINATION = Examination(
         Check("node's permissions", permissions.of_node),
         Check("quota", machines.quotas),
         Check("prices", machines.prices),
-        Check("reservation", machines.reservation, "another --capacity-reservation or --capacity-block"),
+        Check("reservation", machines.reservation, "use another --capacity-reservation or --capacity-block"),
         Check("subnets", network.subnets, network.DEFAULT_VPC),
         Check("way out", network.way_out),
         Check("public access", network.public_access),

@@ -28,7 +28,7 @@ def schedule_group(case: Ec2Case) -> Iterator[Verdict]:
     except AwsError as error:
         if error.aws_code != "ResourceNotFoundException":
             raise
-        yield warning(f"no group {SCHEDULE_GROUP} for time limits; the first job creates it", create)
+        yield warning(f"there is no group {SCHEDULE_GROUP} for time limits; the first job creates it", create)
         return
     if state == "ACTIVE":
         yield ok(SCHEDULE_GROUP)
@@ -37,18 +37,18 @@ def schedule_group(case: Ec2Case) -> Iterator[Verdict]:
 
 
 def sweeper(case: Ec2Case) -> Iterator[Verdict]:
-    mend = f"{SET_UP} --region {case.region}"
+    fix = f"{SET_UP} --region {case.region}"
     try:
         state = case.aws.call("scheduler", "GetSchedule", {"Name": SWEEPER})["State"]
     except AwsError as error:
         if error.aws_code != "ResourceNotFoundException":
             raise
-        yield warning(f"no schedule {SWEEPER}: nothing ends a node if its own timers fail", mend)
+        yield warning(f"no schedule {SWEEPER}: nothing ends a node if its own timers fail", fix)
         return
     if state == "ENABLED":
         yield ok(SWEEPER)
     else:
-        yield warning(f"{SWEEPER} is {state}", mend)
+        yield warning(f"{SWEEPER} is {state}", fix)
 
 
 def left(case: Ec2Case) -> Iterator[Verdict]:
@@ -57,7 +57,8 @@ def left(case: Ec2Case) -> Iterator[Verdict]:
     if leaking:
         cost = usd(sum(one.usd_per_hour for one in leaking))
         jobs = ", ".join(one.job for one in leaking[:3])
+        noun = "job" if len(leaking) == 1 else "jobs"
         delete = f"python -m launch.ec2 leaks --delete --region {case.region}"
-        yield warning(f"resources of {len(leaking)} jobs are left ({jobs}): {cost} per hour", delete)
+        yield warning(f"{len(leaking)} {noun} left resources ({jobs}): {cost} per hour", delete)
     else:
         yield ok(f"none; jobs within their time limit: {len(found)}")

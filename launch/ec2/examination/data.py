@@ -36,7 +36,7 @@ def file_system(case: Ec2Case) -> Iterator[Verdict]:
     blocks = case.aws.call("ebs", "ListSnapshotBlocks", listed).get("Blocks", ())
     first = next((block for block in blocks if block["BlockIndex"] == 0), None)
     if first is None:
-        yield missing(f"{found.id} has nothing in its first block: no file system", PUBLISH)
+        yield missing(f"{found.id} has an empty first block, so there is no file system on it", PUBLISH)
         return
     token = {"SnapshotId": found.id, "BlockIndex": 0, "BlockToken": first["BlockToken"]}
     yield _mountable(found.id, case.aws.call("ebs", "GetSnapshotBlock", token)["BlockData"].read())
@@ -48,7 +48,7 @@ def _mountable(snapshot_id: str, block: bytes) -> Verdict:
         return ok(kind)
     if kind in ("gpt", "mbr"):
         return warning(f"{snapshot_id} has a partition table; nodes mount its first partition", PUBLISH)
-    return missing(f"{snapshot_id} begins with no file system that nodes can mount (ext4 or XFS)", PUBLISH)
+    return missing(f"{snapshot_id} does not begin with a file system that nodes can mount (ext4 or XFS)", PUBLISH)
 
 
 def kind_of(block: bytes) -> str:
@@ -66,7 +66,7 @@ def in_s3(case: Ec2Case) -> Iterator[Verdict]:
     if found.get("KeyCount"):
         yield ok(f"s3://{bucket}/{prefix}")
     else:
-        yield missing(f"nothing is under s3://{bucket}/{prefix}", f"aws s3 sync FOLDER s3://{bucket}/{prefix}")
+        yield missing(f"there is nothing under s3://{bucket}/{prefix}", f"aws s3 sync FOLDER s3://{bucket}/{prefix}")
 
 
 def default_key(case: Ec2Case) -> Iterator[Verdict]:
@@ -113,5 +113,7 @@ def _spots_use_of_key(case: Ec2Case, key: str, what: str) -> Iterator[Verdict]:
         return
     operations = " ".join(GRANTED_TO_SPOT)
     make = f"aws kms create-grant --region {case.region} --key-id {described['Arn']} --grantee-principal {role}"
-    text = f"{what}: AWSServiceRoleForEC2Spot has no grant on your key {key}; unless its policy allows it, nodes end"
-    yield warning(f"{text} at once", f"{make} --operations {operations}")
+    text = (
+        f"{what}: AWSServiceRoleForEC2Spot has no grant on your key {key}; unless its policy allows it, spot nodes end"
+    )
+    yield warning(f"{text} as they start", f"{make} --operations {operations}")

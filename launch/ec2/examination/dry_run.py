@@ -20,7 +20,7 @@ from launch.ec2.filling import filling
 from launch.ec2.requests import Cluster
 
 YES = "DryRunOperation"
-MEND = "python -m launch.doctor shows the permissions that lack; infra/iam/launcher.json allows them"
+FIX = "see which permissions are missing above; infra/iam/launcher.json grants them"
 
 
 @dataclass(frozen=True)
@@ -69,17 +69,17 @@ def _tried(case: Ec2Case, trial: Trial) -> Verdict:
         case.aws.call(request.service, request.operation, {**request.params, "DryRun": True})
     except AwsError as error:
         return _judged(error, trial)
-    return unknown(f"EC2 did not say whether it would carry out {request.operation}")
+    return unknown(f"EC2 did not say whether it would accept {request.operation}")
 
 
 def _judged(error: AwsError, trial: Trial) -> Verdict:
     operation = trial.request.operation
     if error.aws_code == YES:
-        return ok(f"EC2 would carry out {operation}")
+        return ok(f"EC2 would accept {operation}")
     if error.aws_code not in DENIED:
         text, remedy = split(str(error))
         return missing(f"EC2 refuses {operation}: {text}", remedy)
     # IAM is asked about each resource in turn.  Ours would be a group with the job's tag.
     if trial.lacks_group and re.search(r":security-group/", str(error.__cause__)):
         return unknown(f"{operation}: refused only for the default security group, which no job uses")
-    return missing(f"EC2 refuses {operation}: {str(error).partition(';')[0]}", MEND)
+    return missing(f"EC2 refuses {operation}: {str(error).partition(';')[0]}", FIX)

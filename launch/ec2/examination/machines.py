@@ -13,7 +13,7 @@ from launch.ec2 import lookup
 from launch.ec2.examination import shared
 from launch.ec2.examination.shared import Ec2Case
 
-OTHER_PLACE = "another --instance-type, --zones or --region"
+OTHER_PLACE = "use another --instance-type, --zones or --region"
 
 
 def quotas(case: Ec2Case) -> Iterator[Verdict]:
@@ -47,8 +47,8 @@ def offerings(case: Ec2Case) -> Iterator[Verdict]:
         if offered & zones:
             yield ok(f"{name} in {', '.join(sorted(offered & zones))}")
         elif offered:
-            yield missing(f"{name} is offered in {', '.join(sorted(offered))} only, where the job has no subnet",
-                          f"a --subnet there, or {OTHER_PLACE}")  # fmt: skip
+            yield missing(f"{name} is offered only in {', '.join(sorted(offered))}, where the job has no subnet",
+                          f"give a --subnet there, or {OTHER_PLACE}")  # fmt: skip
         else:
             yield missing(f"{name} is not offered in {case.region}", OTHER_PLACE)
 
@@ -71,7 +71,7 @@ def reservation(case: Ec2Case) -> Iterator[Verdict]:
     if found is None:
         return
     if found.instance_type != case.resolved.instances[0].name:
-        yield missing(f"{found.id} is of {found.instance_type}", f"--instance-type {found.instance_type}")
+        yield missing(f"{found.id} is for {found.instance_type}", f"--instance-type {found.instance_type}")
     elif found.free < options.nodes:
         yield missing(f"{found.id} has {found.free} instances free, and the job needs {options.nodes}",
                       f"--nodes {found.free}")  # fmt: skip
@@ -84,14 +84,16 @@ def ami(case: Ec2Case) -> Iterator[Verdict]:
     (row,) = case.aws.call("ec2", "DescribeImages", {"ImageIds": [found.id]})["Images"]
     name, state, processor = row.get("Name", ""), row.get("State", "available"), row.get("Architecture", "x86_64")
     if state != "available":
-        yield missing(f"{found.id} is {state}", "another --ami, or none")
+        yield missing(f"{found.id} is {state}", "use another --ami, or none")
     elif processor != "x86_64":
-        yield missing(f"{found.id} is for {processor}; the types in the catalog are x86_64", "another --ami, or none")
+        yield missing(
+            f"{found.id} is for {processor}; the types in the catalog are x86_64", "use another --ami, or none"
+        )
     elif found.gib > root_gb:
         yield missing(f"{found.id} needs {found.gib} GiB and the root volume has {root_gb}", f"--root-gb {found.gib}")
     elif case.resolved.instances[0].is_gpu and not _is_for_gpus(name):
-        mend = "leave --ami out; or see to it that the AMI has NVIDIA's driver and container toolkit, docker and aws"
-        yield warning(f"{found.id} ({name or 'without a name'}) names no NVIDIA driver", mend)
+        fix = "leave out --ami, or make sure that the AMI has NVIDIA's driver and container toolkit, docker and aws"
+        yield warning(f"the name of {found.id} ({name or 'none'}) mentions no NVIDIA driver", fix)
     else:
         yield ok(f"{found.id}: {name}")
 

@@ -9,7 +9,7 @@ from launch.ec2.examination.shared import Ec2Case
 from launch.ec2.facts import Facts
 
 EXCLUDED = ("create-complete", "update-complete")  # states of an exclusion that holds
-DEFAULT_VPC = "aws ec2 create-default-vpc, or your own --subnet subnet-..."
+DEFAULT_VPC = "aws ec2 create-default-vpc, or give --subnet subnet-..."
 
 
 def subnets(case: Ec2Case) -> Iterator[Verdict]:
@@ -55,10 +55,10 @@ def public_access(case: Ec2Case) -> Iterator[Verdict]:
     if not blocked:
         yield ok(f"{mode}, and the job's subnets are excluded from it")
         return
-    mend = f"aws ec2 create-vpc-block-public-access-exclusion --region {case.region} --vpc-id {vpc}"
+    fix = f"aws ec2 create-vpc-block-public-access-exclusion --region {case.region} --vpc-id {vpc}"
     yield missing(
         f"VPC Block Public Access is {mode} in {case.region}: nodes in {', '.join(blocked)} could not report",
-        f"{mend} --internet-gateway-exclusion-mode allow-bidirectional",
+        f"{fix} --internet-gateway-exclusion-mode allow-bidirectional",
     )
 
 

@@ -17,7 +17,7 @@ RIGHTS = [
     Right(["ssm:StartAutomationExecution"], [f"arn:aws:ssm:{{REGION}}:{{ACCOUNT}}:document/{SWEEPER_DOCUMENT}"]),
     Right(["iam:PassRole"], [f"{ROLE}{TOOLKIT}-sweeper"], {"iam:PassedToService": "ssm.amazonaws.com"}),
 ]
-OLDER = "so time limits end nothing, and only the nodes' own timers do: the stack is older than this version"
+OLDER = "so time limits have no effect beyond the nodes' own timers: the stack is older than this version"
 
 
 def role(case: Ec2Case) -> Iterator[Verdict]:
@@ -32,17 +32,18 @@ def role(case: Ec2Case) -> Iterator[Verdict]:
 
 def document(case: Ec2Case) -> Iterator[Verdict]:
     """The sweeper's document is there, and takes what a time limit passes it; AWS refuses unknown parameters."""
-    mend = f"{SET_UP} --region {case.region}"
+    fix = f"{SET_UP} --region {case.region}"
     try:
         found = case.aws.call("ssm", "DescribeDocument", {"Name": SWEEPER_DOCUMENT})["Document"]
     except AwsError as error:
         if error.aws_code != "InvalidDocument":  # its code for one that does not exist
             raise
         yield warning(
-            f"no document {SWEEPER_DOCUMENT}, so time limits end nothing, and only the nodes' timers do", mend
+            f"there is no document {SWEEPER_DOCUMENT}, so time limits have no effect beyond the nodes' own timers",
+            fix,
         )
         return
     if GRACE_MINUTES in {parameter["Name"] for parameter in found.get("Parameters", ())}:
         yield ok(f"{SWEEPER_DOCUMENT} takes what time limits pass it")
     else:
-        yield warning(f"{SWEEPER_DOCUMENT} does not know {GRACE_MINUTES}, {OLDER}", mend)
+        yield warning(f"{SWEEPER_DOCUMENT} does not know {GRACE_MINUTES}, {OLDER}", fix)

@@ -14,14 +14,14 @@ EXAMINATION = Examination(
     bucket=lambda options: options.bucket,
     rights=permissions.LAUNCHER,
     names=permissions.names,
-    in_doubt="the dry run below asks EC2 itself",
+    in_doubt="start the job: SageMaker refuses it, before anything is billed, if a right is missing",
     roles=(Check("job role", permissions.role),),
     needs=(
         Check("job's permissions", permissions.of_training_job),
         Check("quota", account.quotas),
         Check("image", account.image, account.PUSH_THERE),
         Check("VPC", training_job.vpc, training_job.OWN_NETWORK),
-        Check("data channels", training_job.channels, "another --data"),
+        Check("data channels", training_job.channels, "give another --data"),
     ),
     leftovers=account.left,
 )

@@ -19,8 +19,8 @@ def quotas(case: TrainingCase) -> Iterator[Verdict]:
             yield ok(f"{text}, of {quota.limit:,.0f}{unit}")
         else:
             listed = f"aws service-quotas list-service-quotas --service-code sagemaker --region {case.region}"
-            mend = f"ask for more: its code is in {listed}; or lower {quota.lower}"
-            yield missing(f"{text}, and the quota is {quota.limit:,.0f}{unit}", mend)
+            fix = f"request an increase ({listed} shows its code), or lower {quota.lower}"
+            yield missing(f"{text}, and the quota is {quota.limit:,.0f}{unit}", fix)
 
 
 def image(case: TrainingCase) -> Iterator[Verdict]:
@@ -28,7 +28,7 @@ def image(case: TrainingCase) -> Iterator[Verdict]:
     if not chosen.known:
         yield from examined(case, chosen.uri, case.resolved.instances[0], PUSH_THERE)
     elif chosen.patched_until is not None and chosen.patched_until < case.now.date():
-        yield warning(f"{chosen.uri}: AWS has not patched it since {chosen.patched_until}", "another --image")
+        yield warning(f"{chosen.uri}: AWS has not patched it since {chosen.patched_until}", "use another --image")
     else:
         processor = case.resolved.instances[0].gpu_model or "CPUs"
         yield ok(f"AWS's own, with kernels for {processor}: {chosen.uri.rpartition('/')[2]}")
@@ -38,6 +38,9 @@ def left(case: TrainingCase) -> Iterator[Verdict]:
     names = [job.name for job in training_jobs.costing(case.aws, case.now)]
     if names:
         stop = f"python -m launch.sagemaker status --region {case.region}"
-        yield warning(f"{len(names)} training jobs are billed now: {', '.join(names[:3])}", stop)
+        yield warning(
+            f"{len(names)} training {'job is' if len(names) == 1 else 'jobs are'} billed now: {', '.join(names[:3])}",
+            stop,
+        )
     else:
         yield ok("none")

@@ -11,7 +11,7 @@ from launch.sagemaker import images, packages
 from launch.sagemaker.channels import Channel
 from launch.sagemaker.examination.shared import TrainingCase
 
-OWN_NETWORK = "a --subnet and a --security-group of one VPC, or neither"
+OWN_NETWORK = "give a --subnet and a --security-group of one VPC, or neither"
 
 
 def vpc(case: TrainingCase) -> Iterator[Verdict]:
@@ -33,7 +33,7 @@ def _groups(case: TrainingCase, groups: Sequence[Mapping[str, Any]], vpc_id: str
     nodes, first = case.resolved.options.nodes, groups[0]["GroupId"]
     strangers = [group["GroupId"] for group in groups if group["VpcId"] != vpc_id]
     if strangers:
-        return missing(f"{', '.join(strangers)} is not in {vpc_id}, as the subnets are", OWN_NETWORK)
+        return missing(f"{', '.join(strangers)} is not in {vpc_id}, where the subnets are", OWN_NETWORK)
     if nodes == 1:
         return None
     if not any(map(_is_open_within, groups)):
@@ -42,7 +42,7 @@ def _groups(case: TrainingCase, groups: Sequence[Mapping[str, Any]], vpc_id: str
     if any(one.efa for one in case.resolved.instances) and not any(map(_is_open_outwards, groups)):
         rule = f'"IpProtocol=-1,UserIdGroupPairs=[{{GroupId={first}}}]"'
         allow = f"aws ec2 authorize-security-group-egress --group-id {first} --ip-permissions {rule}"
-        return missing("no security group lets all traffic out to itself, which EFA takes", allow)
+        return missing("no security group lets all traffic out to itself, which EFA requires", allow)
     return None
 
 
@@ -95,11 +95,11 @@ def _without_internet(case: TrainingCase, subnets: str) -> Iterator[Verdict]:
     if needed and image.known:
         yield missing(
             f"{subnets}: an endpoint for S3 but no NAT gateway, and pip must install {', '.join(needed)}",
-            "a NAT gateway; or python -m launch.image push --target sagemaker, and give that --image",
+            "add a NAT gateway; or python -m launch.image push --target sagemaker, and give that --image",
         )
     else:
         all_of_them = ", ".join(needed) or "everything"
-        yield ok(f"an endpoint for S3; pip reaches no index, so the image must have {all_of_them}")
+        yield ok(f"an endpoint for S3; pip has no way to an index, so the image must contain {all_of_them}")
 
 
 def _reaches_s3(endpoints: Sequence[Mapping[str, Any]], table: Mapping[str, Any]) -> bool:
@@ -140,7 +140,7 @@ def channels(case: TrainingCase) -> Iterator[Verdict]:
         yield (
             _in_s3(case, channel)
             if channel.kind == "s3"
-            else unknown(f"{channel.name}: {channel.uri} is not looked into; it must be mountable from the --subnet")
+            else unknown(f"{channel.name}: {channel.uri} is not checked; it must be mountable from the --subnet")
         )
 
 
@@ -153,7 +153,7 @@ def _in_s3(case: TrainingCase, channel: Channel) -> Verdict:
     except AwsError as error:
         if error.aws_code != "NoSuchBucket":
             raise
-        return missing(f"{channel.name}: there is no bucket {bucket}", "another --data")
+        return missing(f"{channel.name}: there is no bucket {bucket}", "give another --data")
     if not found.get("Contents"):
         upload = f"python -m launch.data, or aws s3 cp --recursive FOLDER {channel.place}"
         return missing(f"{channel.name}: there is nothing under {channel.place}", upload)

@@ -60,7 +60,7 @@ def test_it_prints_a_table_and_below_it_what_mends(patient: Patient) -> None:
     (text,) = patient.said
     assert text.startswith("2 x g5.2xlarge with launch.ec2: ")
     assert re.search(r"^  snapshot +missing +no snapshot in us-east-1 is tagged", text, re.MULTILINE)
-    assert re.search(r"^  snapshot +python -m launch.data publish", text.partition("to mend it:")[2], re.MULTILINE)
+    assert re.search(r"^  snapshot +python -m launch.data publish", text.partition("to fix it:")[2], re.MULTILINE)
     assert re.search(r"^1 missing, 0 warnings, \d unknown, \d+ ok$", text.splitlines()[-1])
 
 

@@ -10,6 +10,7 @@ import pytest
 from moto.iam.models import iam_backends
 
 from launch.core.aws import Aws
+from launch.core.examination.permissions import Refusal
 from launch.doctor.__main__ import main
 from launch.doctor.commands import Runtime
 from launch.rehearse.aws.iam.policies import policy
@@ -138,7 +139,7 @@ HARMS: list[tuple[str, Callable[[Ward], object], str, str]] = [
     ("closed group", lambda ward: setattr(ward, "group", ward.new_group(ward.vpc)),
      "VPC", "no security group lets 2 instances talk to each other"),
     # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html
-    ("no EFA", no_efa, "VPC", "no security group lets all traffic out to itself, which EFA takes"),
+    ("no EFA", no_efa, "VPC", "no security group lets all traffic out to itself, which EFA requires"),
     ("way out", no_endpoint, "VPC", "neither a NAT gateway nor an endpoint for S3"),
     # https://docs.aws.amazon.com/vpc/latest/privatelink/gateway-endpoints.html
     ("endpoint elsewhere", endpoint_elsewhere, "VPC", "neither a NAT gateway nor an endpoint for S3"),
@@ -170,7 +171,19 @@ def test_an_image_that_has_everything_needs_no_index(ward: Ward) -> None:
     _, found = ward.examine()
 
     said = [row["text"] for row in found if row["check"] == "VPC" and row["state"] == "ok"]
-    assert any("so the image must have" in text for text in said), found
+    assert any("so the image must contain" in text for text in said), found
+
+
+def test_a_right_that_the_simulation_cannot_judge_names_what_can(ward: Ward, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SageMaker has no dry run to ask: a launch itself tells, and only a job tells of its role."""
+    doubt = [Refusal("s3:GetObject", "policies test aws:SourceVpce, which the simulation does not know")]
+    monkeypatch.setattr("launch.core.examination.permissions.refusals", lambda *_: doubt)
+
+    _, found = ward.examine()
+
+    unknown = {row["check"]: row["remedy"] for row in found if row["state"] == "unknown"}
+    assert "SageMaker refuses it, before anything is billed" in unknown["permissions"]
+    assert unknown["job's permissions"] == "run a short job: only that can tell"
 
 
 def test_what_is_simulated_is_what_the_policies_grant() -> None:
