@@ -35,6 +35,11 @@ SIGNATURE = "model.json"  # the model's input and output, see trainer.signature
 CHECKPOINTS = "checkpoints"
 OUTCOME = "outcome.json"  # how the run ended, see trainer.outcome
 
+# How a run says that it can be resumed: by its folder, which is all that it knows of itself.  A launcher finds the run
+# by its job's name, and looks for these words to say that instead.
+RESUME = "run the same command with --run-dir {folder}"
+RESUME_PATTERN = re.compile(RESUME.format(folder=r"\S+?(?=[.;]?(?:\s|$))"))
+
 # The time, in the name of a folder that the user did not name.
 TIME_IN_NAMES = "%Y%m%d-%H%M%S"
 

@@ -10,7 +10,7 @@ from typing import Any
 from trainer.batches import batches_at
 from trainer.chance import warning_for_guessing
 from trainer.config import TrainConfig
-from trainer.contract import CHECKPOINTS, CURVES, METRICS, SETTINGS, SIGNATURE, WEIGHTS
+from trainer.contract import CHECKPOINTS, CURVES, METRICS, RESUME, SETTINGS, SIGNATURE, WEIGHTS
 from trainer.distributed.folders import agree_on_folder, make_folders, remove_empty
 from trainer.distributed.probe import Communication
 from trainer.distributed.pulse import Pulse
@@ -104,7 +104,7 @@ def _run_in(
         except Interrupted as stopped:
             joined.on_head(checkpoints.wait)
             joined.on_head(lambda: _draw(training, run_dir, say))
-            raise Interrupted(f"{stopped} To resume, run the same command with --run-dir {run_dir}.") from None
+            raise Interrupted(f"{stopped} To resume, {RESUME.format(folder=run_dir)}.") from None
         _finish(training, checkpoints, run_dir, say)
 
 

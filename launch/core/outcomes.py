@@ -1,19 +1,15 @@
 """outcome.json in a job's folder in S3: how the job ended, for status, sweep and report."""
 
-import re
-
 from launch.core.aws import Aws
 from launch.core.names import Folder
+from trainer.contract import RESUME_PATTERN
 from trainer.errors import TrainerError
 from trainer.outcome import Outcome, parse
-
-# How the trainer, which knows only its own folder, says that a run can be resumed.
-_LOCALLY = re.compile(r"run the same command with --run-dir \S+?(?=[.;]?(\s|$))")
 
 
 def resumed_by_name(reason: str, job: str) -> str:
     """The trainer's `reason` for whoever launched `job`: a launcher finds the run by its job's name."""
-    return _LOCALLY.sub(f"give the same command with --job-name {job}", reason)
+    return RESUME_PATTERN.sub(f"give the same command with --job-name {job}", reason)
 
 
 def put_outcome(aws: Aws, folder: Folder, outcome: Outcome) -> str:

@@ -17,6 +17,7 @@ from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME, NOW, node
 from tests.launch.ec2.terminal import Terminal
 from tests.launch.faults import Faults, refused
+from trainer.contract import RESUME
 from trainer.outcome import Outcome
 from trainer.script.pace import Pace
 
@@ -194,7 +195,7 @@ def test_of_several_failures_the_one_that_is_no_lost_neighbour_counts() -> None:
 
 
 def test_a_remedy_of_the_trainers_names_the_job_and_not_a_folder_of_the_container() -> None:
-    reason = "stopped on request.  To resume, run the same command with --run-dir /job/run."
+    reason = f"stopped on request.  To resume, {RESUME.format(folder='/job/run')}."
     outcome = outcome_of(view_of(records=(exit_record(0, 75, reason=reason), exit_record(1, 75, reason=reason))))
     ended = completed(outcome, "digits-1", None, NOW, None)
     assert "To resume, give the same command with --job-name digits-1" in ended.reason

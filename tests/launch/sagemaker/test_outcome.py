@@ -14,7 +14,7 @@ from launch.sagemaker.watch import readable
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.sagemaker.known import NAME, NOW, training_job
 from tests.launch.sagemaker.world import Stage, interrupt
-from trainer.contract import SAGEMAKER_FAILURE, Exit
+from trainer.contract import RESUME, SAGEMAKER_CHECKPOINTS, SAGEMAKER_FAILURE, Exit
 from trainer.outcome import Outcome, parse, read
 
 # As DescribeTrainingJob has it, and as the ranks' standard error arrives under mpirun.
@@ -115,7 +115,7 @@ def test_the_remedy_for_a_time_limit_names_the_job_that_resumes() -> None:
         "InternalServerError: We encountered an internal error.",
         "AlgorithmError: , exit code: 137",
         REASON.format(SAGEMAKER_FAILURE.format(
-            code=75, sentence="stopped on request.  To resume, run the same command with --run-dir /opt/ml/checkpoints."
+            code=75, sentence=f"stopped on request.  To resume, {RESUME.format(folder=SAGEMAKER_CHECKPOINTS)}."
         )),
     ],
 )  # fmt: skip
