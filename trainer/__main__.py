@@ -89,7 +89,7 @@ def _run(config: TrainConfig, ranks: Ranks, env: Mapping[str, str]) -> int:
 
 
 def set_library_defaults(config: TrainConfig) -> None:
-    """What holds once torch is imported: variables that its libraries read, where the user has not set them.
+    """Sets variables that torch's libraries read as it is imported, where the user has not set them.
 
     Raises SettingsError.
     """

@@ -13,7 +13,7 @@ SIGMAS = 3.0  # guessing is above its mean by more than this once in 700 times
 def warning_for_guessing(
     config: TrainConfig, epoch: int, *, is_last: bool, best_top1: float, images: int, classes: int, updates: int
 ) -> str | None:
-    """What to change in a run that is no better than guessing after a few epochs or at its end, else None.
+    """A warning for a run that only guesses after a few epochs or at its end, with what to change; else None.
 
     epoch: how many are done; best_top1: the best share of right answers yet, on `images` of so many classes; updates:
     up to now.  Says it once after PATIENCE epochs, and once at the end.

@@ -66,7 +66,7 @@ class Cost:
 
 
 def cost(name: str, image_size: int, classes: int) -> Cost:
-    """What one image costs `name` at `image_size` px.  Raises SettingsError for a size that it cannot take."""
+    """Counts what one image of `image_size` px costs `name`.  Raises SettingsError for a size it cannot take."""
     model = _on_meta(name, image_size, classes)
     # Two batches, so that what a pass costs once, such as reading the weights, falls out.
     two, four = _counted(model, image_size, 2), _counted(model, image_size, 4)

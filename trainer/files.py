@@ -67,7 +67,7 @@ def is_place_for_file(path: Path) -> bool:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file of at most LARGEST_JSON bytes says.
+    """Reads a JSON file of at most LARGEST_JSON bytes.
 
     Raises OSError, and ValueError for what is no JSON, is nested too deeply or has a name twice.
     """

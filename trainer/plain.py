@@ -39,7 +39,7 @@ def dumps(tree: Any) -> bytes:
 
 
 def pieces(tree: Any) -> list[bytes | memoryview]:
-    """What dumps() joins: tensors that lie in one piece are not copied."""
+    """The pieces that dumps() joins: tensors that lie in one piece are not copied."""
     tensors: dict[str, Tensor] = {}
     metadata = {"tree": json.dumps(_described(tree, "", tensors))}
     # Larger numbers first, so that each lies at a multiple of its size.
@@ -56,7 +56,7 @@ def pieces(tree: Any) -> list[bytes | memoryview]:
 
 
 def loads(data: bytes) -> Any:
-    """What dumps() made `data` of; the tensors of a file of other programs by name.
+    """Restores what dumps() made `data` of; of a file of other programs its tensors by name.
 
     Raises ValueError for anything else; nothing in `data` is run.
     """
@@ -66,7 +66,7 @@ def loads(data: bytes) -> Any:
 
 
 def read_mapped(path: Path) -> Any:
-    """What the file was made of, as loads() reads it.  Raises OSError, too.
+    """Reads a file as loads() does, mapped into memory.  Raises OSError, too.
 
     Its tensors are mapped from the file, so that processes of one machine share the memory; who writes into one gets a
     copy of that page.

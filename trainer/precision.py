@@ -32,7 +32,7 @@ def pick_precision(config: TrainConfig, device: torch.device) -> str:
 
 
 def warning_for_slow_precision(precision: str, device: torch.device) -> str | None:
-    """What to use instead of 16 bits on a CPU that has no hardware for them, or None."""
+    """A warning for 16 bits on a CPU without hardware for them, with what to use instead; else None."""
     if device.type != "cpu" or precision == "fp32" or (precision == "bf16" and cpu_has_bf16()):
         return None
     return f"--precision {precision} is many times slower than fp32 on this CPU; use --precision fp32, or drop it."

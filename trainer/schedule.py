@@ -57,7 +57,7 @@ def updates_after(config: TrainConfig, train_size: int, replicas: int, epoch: in
 
 
 def warning_for_few_updates(updates: int) -> str | None:
-    """What to do about a run too short to learn, or None.
+    """A warning for a run too short to learn, with what to do about it; else None.
 
     Measured with 31 updates (batch 8192): 43 % whatever the rate, where batch 128 reached 77 % in the
     same epochs and a batch ramp 70 %.

@@ -171,7 +171,7 @@ def is_same_script(setting: Setting, train: Training) -> bool:
 
 
 def restarts(earlier: Sequence[Earlier]) -> tuple[str, str]:
-    """What a restart begins with, for a program and in words, by what the newest earlier job has kept."""
+    """Whether a restart continues or starts over, as a code and in words, by what the newest earlier job has kept."""
     goes_on = "continues from what it kept in $DDP_RUN_DIR"
     if not earlier:
         return "anew", f"starts over, unless it {goes_on} (trainer.kit does)"

@@ -54,7 +54,7 @@ class Lookups:
         self.unknown: list[str] = []
 
     def required(self, ask: Callable[[], Found], otherwise: Found) -> Found:
-        """What ask() finds; a failure becomes a problem of the plan."""
+        """Calls ask(); a failure becomes a problem of the plan."""
         try:
             return ask()
         except TrainerError as problem:
@@ -63,7 +63,7 @@ class Lookups:
             return otherwise
 
     def optional(self, what: str, ask: Callable[[], Found], otherwise: Found) -> Found:
-        """What ask() finds; a failure becomes a warning."""
+        """Calls ask(); a failure becomes a warning."""
         try:
             return ask()
         except TrainerError as problem:
@@ -151,7 +151,7 @@ def spec_of(aws: Aws, folder: Folder, backend: str) -> dict[str, Any] | None:
 
 
 def content_at(aws: Aws, place: str | None) -> Content | None:
-    """What a prepared data set in a folder of S3 holds; None where there is no manifest, or it cannot be read.
+    """Reads the manifest of a prepared data set in S3; None where there is none, or it cannot be read.
 
     Nothing but the forecast depends on it.
     """

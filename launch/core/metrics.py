@@ -85,7 +85,7 @@ def best(records: Iterable[Record], name: str) -> float | None:
 
 
 def axis_of(records: Iterable[Record], name: str) -> str:
-    """What most of the records with this metric are counted by; empty where they do not say."""
+    """The field that counts most of the records with this metric, such as step; empty where they have none."""
     own = [values for record in records if name in (values := values_of(record))]
     counts = {axis: sum(axis in values for values in own) for axis in AXES}
     most = max(counts.values(), default=0)

@@ -96,7 +96,7 @@ def are_default(names: Iterable[str], label: str) -> list[str]:
 
 
 def stem_of(label: str) -> str:
-    """What the name of a job that has none begins with."""
+    """The beginning of the name that a job without one is given."""
     return re.sub(r"[^A-Za-z0-9]+", "-", label).strip("-")[:32].rstrip("-") or "job"
 
 

@@ -35,7 +35,7 @@ class NothingLeft(AwsError):
         super().__init__(self.table_and(REMEDY), "NothingLeftToTry")
 
     def table_and(self, remedy: str) -> str:
-        """What was tried, and what can be done, for a command with other flags."""
+        """A table of what was tried, and what can be done, for a command with other flags."""
         return f"no capacity:\n{table(self.columns, self.tried)}\n{remedy}"
 
 

@@ -82,7 +82,7 @@ def tags(
 
 
 def content_of(values: Mapping[str, str]) -> Content | None:
-    """What the tags of a snapshot say of its data; None where they say nothing, as those made by hand."""
+    """Reads a snapshot's tags on its data; None where there are none, as on one made by hand."""
     found = _CONTENT.fullmatch(values.get(CONTENT_TAG, ""))
     if found is None:
         return None
@@ -115,7 +115,7 @@ def read_content(record: Mapping[str, Any]) -> Content:
 
 
 def content_in(manifest: Mapping[str, Any]) -> Content:
-    """What a manifest of trainer.prepare says.  Raises KeyError, TypeError, AttributeError and ValueError."""
+    """Reads a manifest of trainer.prepare.  Raises KeyError, TypeError, AttributeError and ValueError."""
     splits = manifest["splits"]
     count = {name: int(splits.get(name, {}).get("images", 0)) for name in ("train", "val")}
     size = sum(int(split["bytes"]) for split in splits.values())

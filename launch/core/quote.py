@@ -101,7 +101,7 @@ def images_in(content: Content | None) -> Images | None:
 def read_gib(
     train: TrainConfig, instance: Instance, nodes: int, *, gpus: int | None = None, content: Content | None = None
 ) -> float | None:
-    """What a node reads to train, in GiB; None where the size of the data set is not known."""
+    """The GiB that a node reads to train; None where the size of the data set is not known."""
     try:
         return training(train, instance, nodes, gpus=gpus, images=images_in(content)).read_gib
     except SettingsError:

@@ -36,7 +36,7 @@ def look_around(
     *,
     all_regions: bool,
 ) -> tuple[Sequence[Finding], bool]:
-    """What `look` finds in `places`, or in all regions of their account, and whether each could be checked."""
+    """Calls `look` in `places`, or in all regions of their account; also tells whether each could be checked."""
     if all_regions:
         places = [make_aws(region) for region in regions_of(places[0])]
     elif len(places) == 1:
@@ -50,7 +50,7 @@ def look_around(
 def look_everywhere(
     places: Sequence[Aws], look: Callable[[Aws], Sequence[Finding]]
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """What `look` finds in `places`, one per region, and a sentence for each region where it failed."""
+    """Calls `look` in `places`, one per region.  Also gives a sentence for each region where it failed."""
 
     def try_to_look(aws: Aws) -> tuple[Sequence[Finding], str]:
         try:

@@ -25,7 +25,7 @@ class Promise:
     is_shared: bool = False
 
     def bytes_per_s(self, image_bytes: float, nodes: int) -> float:
-        """What a node can read of images of that size, each of which takes one operation or more."""
+        """The rate at which a node can read images of that size, each of which takes one operation or more."""
         whole = min(self.mib_per_s * 2**20, self.operations_per_s * min(OPERATION_BYTES, image_bytes))
         return whole / nodes if self.is_shared else whole
 
@@ -35,7 +35,7 @@ class Promise:
 
 
 def promise(volume: Volume) -> Promise:
-    """What AWS promises of it.  io2 has one attribute for both, and is for all nodes here."""
+    """The speed that AWS promises for it.  io2 has one attribute for both, and is for all nodes here."""
     if volume.kind == "io2":
         most = min(IO2_MOST_MIB_PER_S, IO2_MIB_PER_OPERATION * volume.iops)
         return Promise(most, volume.iops, is_shared=True)

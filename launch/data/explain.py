@@ -11,7 +11,7 @@ from launch.data.publication import SOME_ACCOUNT, Publication
 
 
 def facts_of(publication: Publication, facts: Facts) -> tuple[Fact, ...]:
-    """What the plan shows of the data set and of its two places."""
+    """The plan's facts on the data set and its two places."""
     prepared, content = publication.prepared, publication.prepared.content
     account = facts.account or f"not looked up; {SOME_ACCOUNT} stands in for it"
     limited = f", shorter side at most {content.px} px" if content.px else ""
@@ -44,7 +44,7 @@ def _snapshot_words(publication: Publication) -> str:
 
 
 def amounts(options: PublishOptions, publication: Publication) -> Amounts:
-    """What is stored, sent and read back, to be priced."""
+    """The amounts that are stored, sent and read back, to be priced."""
     prepared, to_snapshot = publication.prepared, options.to != "s3"
     blocks = -(-sum(-(-file.bytes // 4096) * 4096 for file in prepared.files) // BLOCK) + 8
     parts = sum(max(1, -(-file.bytes // (16 * 2**20))) + 2 for file in publication.uploads)

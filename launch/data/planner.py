@@ -79,7 +79,7 @@ def _both_ways(options: PublishOptions, work: Work, vcpus: int) -> tuple[Fact, .
 def plan_unprepared(
     options: PublishOptions, name: str, source: Path, target: Path, size: tuple[int, int], region: str, vcpus: int = 1
 ) -> Plan[None]:
-    """What can be said of images that are not prepared yet: the command, and at most what it costs."""
+    """The plan for images that are not prepared yet: the command, and the most that it costs."""
     files, stored = size
     work = work_of(stored, files, are_archives=files < 10, is_prepared=False, resized=not options.originals)
     content = Content(0, 0, stored, 0)

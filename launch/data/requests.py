@@ -41,7 +41,7 @@ def put_record(publication: Publication, state: str, now: datetime, more: Mappin
 
 
 def steps(options: PublishOptions, publication: Publication, facts: Facts, now: datetime) -> tuple[Request, ...]:
-    """What is asked first, whatever is read here; nothing where all is done."""
+    """The first requests, whatever is read here; none where all is done."""
     if is_done(publication, facts):
         return ()
     made = [put_record(publication, PUBLISHING, now, {})]

@@ -12,7 +12,7 @@ NOTHING = "no data set is published in {region}; publish one: python -m launch.d
 
 
 def content_in(record: Mapping[str, Any] | None) -> Content | None:
-    """What a record says that the data set holds; None for one that is damaged."""
+    """Reads from a record what the data set holds; None for one that is damaged."""
     try:
         return read_content(record["content"]) if record else None
     except (KeyError, TypeError, ValueError):

@@ -64,7 +64,7 @@ class Subject:
 
 
 def examination_of(backend: Backend) -> Examination:
-    """What the backend's jobs need of the account."""
+    """The backend's description of what its jobs need of the account."""
     examination: Examination = import_module(backend.examination).EXAMINATION
     return examination
 

@@ -85,5 +85,5 @@ class Facts:
 
     @property
     def counted(self) -> Content | None:
-        """What the data hold, where launch.data or trainer.prepare has counted it."""
+        """The content of the data, where launch.data or trainer.prepare has counted it."""
         return self.snapshot.content if self.snapshot else self.content

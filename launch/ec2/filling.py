@@ -71,7 +71,7 @@ def new_volume(resolved: Resolved, instance: Instance, snapshot: Snapshot | None
 
 
 def paid(fill: Filling, resolved: Resolved, snapshot: Snapshot | None) -> str:
-    """What a rate costs, and what it allows until the volume is full, where the size of an image is known."""
+    """A sentence on what a rate costs, and what it allows until the volume is full, where an image's size is known."""
     assert fill.rate is not None
     content = snapshot.content if snapshot else None
     if not fill.seconds:
@@ -87,7 +87,7 @@ def paid(fill: Filling, resolved: Resolved, snapshot: Snapshot | None) -> str:
 
 
 def shared() -> str:
-    """What one volume for all nodes gives at first."""
+    """A sentence on what one volume for all nodes gives at first."""
     return (
         f"the data volume loads from S3 as it is read, at some {_lazy_mib():.0f} MiB/s for all nodes together at first "
         "(AWS promises nothing)"
@@ -99,7 +99,7 @@ def _lazy_mib() -> float:
 
 
 def unpaid(saved_h: float, better: Filling) -> str:
-    """What a volume gives at first without a rate, and what a rate would save of the job.
+    """A sentence on what a volume gives at first without a rate, and how much time a rate would save.
 
     better: with a rate; of no seconds where nobody knows what is in the snapshot.
     """

@@ -98,7 +98,7 @@ def interfaces(resolved: Resolved, instance: Instance) -> int:
 
 
 def network_gbps(resolved: Resolved, instance: Instance) -> float:
-    """What a node can send all the time, in Gbit/s: without EFA it has one of its network cards."""
+    """The Gbit/s that a node can send all the time: without EFA it has one of its network cards."""
     base = instance.network_gbps.base
     return base if uses_efa(resolved, instance) else base / max(1, instance.efa)
 

@@ -13,7 +13,7 @@ from launch.ec2.requests import Cluster
 
 
 def services(cluster: Cluster) -> tuple[str, ...]:
-    """What a node must reach: by the names of VPC endpoints, or INTERNET."""
+    """The services that a node must reach: by the names of VPC endpoints, or INTERNET."""
     wanted = {"s3", "logs"}
     # Endpoints lead to the registry of their own region alone.
     is_near = cluster.image.startswith("<") or f".dkr.ecr.{cluster.region}." in cluster.registry

@@ -106,7 +106,7 @@ class Missing:
 
 
 def missing(place: Place, places: Sequence[Place]) -> tuple[Missing, ...]:
-    """What the region lacks, in the order in which it must be made."""
+    """The resources that the region lacks, in the order in which they must be made."""
     rows = (_missing_bucket(place), _missing_image(place, places), _missing_snapshot(place, places))
     return tuple(row for row in rows if row is not None)
 

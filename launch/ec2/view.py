@@ -86,7 +86,7 @@ class View:
 
 
 def view(aws: Aws, fleet: Fleet, folder: Folder, now: datetime) -> View:
-    """What is known of the job of `folder`.  fleet: of all jobs.  `unread` says if S3 refuses."""
+    """Looks up the job of `folder`.  fleet: of all jobs.  `unread` says if S3 refuses."""
     known = View(aws.region, folder, fleet.of(folder.job), now)
     try:
         spec, exits = spec_of(aws, folder, BACKEND_NAME), exit_records(aws, folder)

@@ -101,7 +101,7 @@ def _check(events: Sequence[Event], status: str, stack: str) -> None:
 
 
 def failure(events: Sequence[Event], status: str) -> AwsError:
-    """What failed first, why, and what to do.  Pure."""
+    """The error that names what failed first, why, and what to do.  Pure."""
     is_undone = status.endswith(("ROLLBACK_COMPLETE", "DELETE_COMPLETE"))
     state = "AWS has rolled everything back" if is_undone else f"the stack is in {status}"
     first = next((event for event in events if _is_cause(event)), None)

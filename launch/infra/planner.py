@@ -208,7 +208,7 @@ def down(facts: Facts, keep_data: bool, warnings: tuple[str, ...] = ()) -> Plan[
 
 
 def resource_rows(stack: Stack, keep_data: bool) -> list[tuple[str, str, str]]:
-    """What happens to each resource, its name and its id."""
+    """A row per resource: what happens to it, its name and its id."""
     for_data = "keep" if keep_data else "delete if empty"
     rows = list[tuple[str, str, str]]()
     for name, id_ in sorted(stack.resources.items()):

@@ -16,7 +16,7 @@ STUCK = ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED
 def problems_of(
     options: SetUpOptions, facts: Facts, template: Mapping[str, Any], values: Mapping[str, str]
 ) -> list[TrainerError]:
-    """What prevents the stack from being created or changed.  values: the parameters that it would have."""
+    """The reasons why the stack cannot be created or changed.  values: the parameters that it would have."""
     possible = (
         _budget_elsewhere(options, facts),
         _half_a_budget(options, values),

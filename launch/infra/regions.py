@@ -37,7 +37,7 @@ Holders = Sequence[Callable[[Aws, datetime], tuple[str, ...]]]
 
 
 def look(clients: Sequence[Aws], now: datetime) -> tuple[Region, ...]:
-    """What each region holds; looked up in parallel."""
+    """Looks up what each region holds, in parallel."""
     holders = [import_function(find(name).holding) for name in all_with(lambda one: bool(one.holding))]
     return look_everywhere(clients, lambda aws: (_look(aws, now, holders),))[0]
 

@@ -169,7 +169,7 @@ def _name(row: Mapping[str, Any]) -> str:
 
 
 def rates(kinds: Mapping[str, str], subnets: int, interfaces: int, sweep_minutes: float) -> tuple[Fact, ...]:
-    """What the stack costs.  kinds: {name: type} of its resources; interfaces: endpoints in each subnet."""
+    """The stack's prices.  kinds: {name: type} of its resources; interfaces: endpoints in each subnet."""
     rows = [Fact(name, *RATES[kind], label=name) for name, kind in kinds.items() if kind in RATES]
     rows.append(_sweeps(sweep_minutes))
     if interfaces and subnets:

@@ -40,7 +40,7 @@ Family = Mapping[str, Any]
 
 
 def family(run: Run) -> dict[str, Any]:
-    """What `run` is but for its batch and its number of GPUs; settings at the trainer's defaults are left out."""
+    """The settings of `run` but for its batch and its number of GPUs; those at the trainer's defaults are left out."""
     values = _changed_settings(run)
     if run.settings.get("amp") is False:
         values["precision"] = "fp32"

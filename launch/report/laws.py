@@ -33,7 +33,7 @@ def limit(law: Law) -> float | None:
 
 
 def sentence(law: Law, unit: str, least: int = 1) -> str:
-    """What the law says, and how well it fits.  least: the fewest GPUs that were measured."""
+    """The law in words, and how well it fits.  least: the fewest GPUs that were measured."""
     if not law.describes:
         name = "Amdahl's" if isinstance(law, Fit) else "Gustafson's"
         is_far = law.worst > MISFIT

@@ -80,7 +80,7 @@ def runs_of(point: Point) -> str:
 
 
 def of_points(results: Findings) -> Table:
-    """What was measured where."""
+    """The table of measurements, a row per point."""
     rows = tuple(_point_row(point) for point in results.points)
     columns = ("settings", f"{results.unit}s", f"images per {short(results.unit)}", "images per update", "runs",
                "epoch, s", "update, ms", "data wait, ms", "forward, ms", "backward, ms", "communication, ms",

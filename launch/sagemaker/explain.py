@@ -46,7 +46,7 @@ PRICE_SOURCES = {
 def facts_of(
     resolved: Resolved, facts: Facts, train: Training, description: Description, bundle: Bundle, image: Image
 ) -> tuple[Fact, ...]:
-    """What the plan rests on."""
+    """The facts that the plan rests on."""
     options, tags, role = resolved.options, dict(description.tags), description.role
     source = {"files": len(bundle.names), "bytes": len(bundle.content), "sha256": bundle.digest}
     training = train.shown or "with default settings"
@@ -169,7 +169,7 @@ def not_counted(resolved: Resolved) -> str:
 
 
 def warnings(resolved: Resolved, facts: Facts, image: Image, train: Training) -> tuple[str, ...]:
-    """What the user should know before the launch, as sentences."""
+    """Sentences that the user should read before the launch."""
     return (
         *facts.unknown,
         *_about_the_types(resolved),

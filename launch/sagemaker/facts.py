@@ -33,7 +33,7 @@ class Quota:
 
     @property
     def sum(self) -> str:
-        """What the job needs beside what runs, in words."""
+        """The quota's sum in words: what the job needs beside what runs."""
         unit = "" if self.unit == "instances" else f" {self.unit}"
         if self.running == 0 and unit:
             return f"{self.needed:,}{unit} needed"

@@ -155,7 +155,7 @@ def _check_kernels(uri: str, torch: str, instance: Instance) -> None:
 
 
 def warnings_about(options: SageMakerOptions, image: Image, today: date) -> list[str]:
-    """What the user should know about `image`, as sentences."""
+    """Sentences on `image` that the user should read."""
     sentences = []
     tag, needs_mpi = image.uri.rpartition(":")[2], options.distribution == "pytorchddp"
     if image.patched_until is not None and image.patched_until < today:

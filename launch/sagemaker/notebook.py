@@ -92,7 +92,7 @@ def jobs(region: str | None = None) -> list["JobHandle"]:
 
 
 def costs(region: str | None = None) -> str:
-    """What jobs cost now, and which of them should have ended: `python -m launch.sagemaker leaks`."""
+    """Shows what jobs cost now, and which should have ended: `python -m launch.sagemaker leaks`."""
     from launch.sagemaker.leaks import NONE, as_text, judge
     from launch.sagemaker.training_jobs import costing
 

@@ -19,7 +19,7 @@ TAKES, GIVES = ("image/jpeg", "image/png", "application/x-image"), ("application
 
 
 def requests(group: str, job: str, region: str, model: str, token: str) -> tuple[Request, ...]:
-    """What registers the model of the training job called `job` in `group`.
+    """The requests that register the model of the training job called `job` in `group`.
 
     model: where in S3; token: tells the job from another of that name.
     """

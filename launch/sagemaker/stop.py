@@ -91,7 +91,7 @@ class Stopping:
         return training_job
 
     def error(self, training_jobs: Sequence[TrainingJob]) -> AwsError:
-        """What failed, and the commands to try again."""
+        """The error that names what failed, and the commands to try again."""
         commands = dict.fromkeys(command("stop", one.job, one.region) for one in training_jobs)
         return AwsError("\n  ".join([f"{' '.join(self.failures)}  Try again:", *commands]), "StillThere")
 

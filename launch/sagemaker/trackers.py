@@ -40,7 +40,7 @@ def _check_server(train: Training, server: str, environment: Mapping[str, str]) 
 
 
 def environment_of(options: SageMakerOptions) -> dict[str, str]:
-    """What tells the trainer's MLflow of the server."""
+    """The variables that tell the trainer's MLflow of the server."""
     return {} if options.mlflow_server is None else {SERVER: options.mlflow_server}
 
 

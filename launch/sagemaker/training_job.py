@@ -139,7 +139,7 @@ class TrainingJob:
 
     @property
     def usd_per_hour_now(self) -> float:
-        """What it costs at this moment: nothing before its start, nor after its end unless its instances are kept."""
+        """The USD per hour at this moment: 0 before its start, and after its end unless its instances are kept."""
         is_billed = (self.started is not None and not self.is_over) or self.pool == "Available"
         return self.usd_per_hour if is_billed else 0.0
 

@@ -47,7 +47,7 @@ def streams_of(name: str) -> Streams:
 
 
 def why_in_the_log(aws: Aws, training_job: TrainingJob) -> list[str]:
-    """What ranks of a job that is over logged as the reason of their end, in its last hour.  Raises AwsError."""
+    """The lines in which ranks of a job that is over logged why they ended, in its last hour.  Raises AwsError."""
     since = (training_job.ended or training_job.created) - LAST_WORDS
     words = SAGEMAKER_FAILURE.partition(" {")[0]
     return LogTail(aws, streams_of(training_job.name), since=since, words=words).new_lines()

@@ -28,7 +28,7 @@ class Array:
 
     @property
     def token(self) -> str:
-        """What the folder of each of its jobs says of it."""
+        """The array's mark in the folder of each of its jobs."""
         return self.folder.name
 
     @property

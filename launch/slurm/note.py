@@ -12,7 +12,7 @@ from trainer.files import write_atomically
 
 
 def details(job: ResolvedJob) -> dict[str, object]:
-    """What another job of the same script compares itself with: see launch.core.earlier."""
+    """The details with which another job of the same script compares itself: see launch.core.earlier."""
     return {"train": list(job.train.words), "where": where(job)}
 
 

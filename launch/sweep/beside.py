@@ -101,7 +101,7 @@ class _AtWork:
         return result
 
     def noted(self, result: Result) -> Exception | None:
-        """What kept a result from being noted, such as a full disk; None where it was."""
+        """Notes a result, and gives the error that prevented it, such as a full disk; None where none did."""
         assert result.run is not None
         try:
             self._note(result.run)

@@ -63,7 +63,7 @@ def _loss(record: Mapping[str, Any]) -> float | None:
 
 
 def ending(run: Planned, job: str, env: Mapping[str, str]) -> Callable[[int], None]:
-    """What ends the run: a signal to its launcher, or where that would not reach the job the verb `stop`.
+    """The function that ends the run: a signal to its launcher, or `stop` where that would not reach the job.
 
     job: its name.
     """

@@ -165,7 +165,7 @@ def why_give_up(ended: Sequence[Run]) -> str:
 
 
 def given_up(why: str, last: Run, left: int) -> Ended:
-    """What to raise where the `left` runs would fail as the last did."""
+    """The error to raise where the `left` runs would fail as the last did."""
     begun = "1 run was" if left == 1 else f"{left} runs were"
     return Ended(f"{why}: {last.reason} {begun} not started. Fix the cause and run the same command with "
                  "--retry-failed.", last.exit_code or Exit.BUG)  # fmt: skip
@@ -180,7 +180,7 @@ def _stop_if_asked(run: Run, asked_by: int | None, more: int) -> None:
 
 
 def stopped(where: str, asked_by: int) -> Exception:
-    """What to raise where a signal asked the sweep to stop."""
+    """The error to raise where a signal asked the sweep to stop."""
     sentence = f"stopped {where}; the same command resumes the sweep."
     return Interrupted(sentence) if asked_by == signal.SIGTERM else Ended(sentence, STOPPED)
 

@@ -37,7 +37,7 @@ class Trainings:
     _found: dict[tuple[ScriptOptions, bool, Any], Script] = field(default_factory=dict)
 
     def of(self, values: Values, *, is_sent: bool) -> Trained:
-        """What a run with these values trains.  is_sent: on machines that do not have this one's files.
+        """The training of a run with these values.  is_sent: on machines that do not have this one's files.
 
         Raises SettingsError for values that contradict each other, and for a script that cannot be run.
         """

@@ -33,7 +33,7 @@ def cache_path(cache_dir: Path, kind: str, source: Path) -> Path:
 
 
 def recall(path: Path, is_current: Callable[[Content], bool], build: Callable[[], Content]) -> Content:
-    """What `path` holds if that is current, else what `build` makes, then kept for the next start.
+    """Reads `path` if it is current; else calls `build` and keeps its result there for the next start.
 
     A content holds tensors, numbers, strings, lists and dicts.  Tensors read back are mapped from the
     file, so that processes of one machine share the memory.

@@ -105,7 +105,7 @@ class Notes:
         self._ask(lambda store: store.set(f"text/{key}", text))
 
     def read(self, key: str) -> str | None:
-        """What a rank has left under that key, if any has."""
+        """Reads the note that a rank has left under that key, if any has."""
         name = f"text/{key}"
         return self._ask(lambda store: store.get(name).decode() if store.check([name]) else None)
 

@@ -66,7 +66,7 @@ def collectives(trace: Mapping[str, Any]) -> list[str]:
 
 
 def py_spy() -> list[str]:
-    """What `py-spy dump` says of this process, with the frames of C; nothing without it, or where it may not look."""
+    """Runs `py-spy dump` on this process, with the frames of C; nothing without it, or where it may not look."""
     program = shutil.which("py-spy")
     if program is None:
         return []

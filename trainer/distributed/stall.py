@@ -162,7 +162,7 @@ def behind(progress: Mapping[int, int]) -> Sequence[int]:
 
 
 def role_of(rank: int, progress: Mapping[int, int]) -> str:
-    """What `rank` does about a stall: shows its stack, names those that are behind, or waits without a word.
+    """Decides what `rank` does about a stall: show its stack, name those that are behind, or wait without a word.
 
     A rank that is behind may be unable to write, so the first of the others names it.
     """

@@ -23,7 +23,7 @@ NOTHING_EXPECTED = Expected()
 
 
 def read_expected(env: Mapping[str, str]) -> Expected:
-    """What `env` says.  Raises SettingsError for a variable that holds no number."""
+    """Reads the expected machine from `env`.  Raises SettingsError for a variable that holds no number."""
     gpus, gbps = (_number(env, name) for name in (NODE_GPUS, NODE_GBPS))
     xids = [int(word) for word in env.get(NODE_XIDS, "").split() if word.isdigit()]
     return Expected(None if gpus is None else int(gpus), gbps, tuple(xids))

@@ -32,7 +32,7 @@ class Measured:
         return f"all-reduce between {self.nodes} nodes: {self.gbps:.3g} Gbit/s"
 
     def warnings(self, expected_gbps: float | None) -> tuple[str, ...]:
-        """What to tell of a network that carries much less than it should, and of machines slower than the others."""
+        """Warnings of a network that carries much less than it should, and of machines slower than the others."""
         if expected_gbps is None or self.gbps >= ENOUGH * expected_gbps:
             return self.slow
         return (

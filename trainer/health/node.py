@@ -15,7 +15,7 @@ PRODUCTS_WITHIN_S = 90.0
 
 
 def problems_here(device: str, ranks: Ranks, expected: Expected) -> list[str]:
-    """What is wrong with this rank's part of the machine, a clause each; empty where it is fit.
+    """The faults of this rank's part of the machine, a clause each; empty where it is fit.
 
     device: the setting of that name.  The first rank looks at what the whole machine has; each computes on its share
     of the GPUs, or on the CPU.

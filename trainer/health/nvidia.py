@@ -39,7 +39,7 @@ XIDS = {
 
 
 def ask() -> str | None:
-    """What `nvidia-smi -q -x` prints; None where there is no such program.
+    """Runs `nvidia-smi -q -x` and returns its output; None where there is no such program.
 
     Raises subprocess.SubprocessError where it fails or does not answer.
     """
@@ -62,7 +62,7 @@ def driver_version() -> str | None:
 
 
 def look(gpus: int | None) -> list[str]:
-    """What nvidia-smi says against this machine, a clause each.  gpus: how many it should have."""
+    """Asks nvidia-smi for faults of this machine, a clause each.  gpus: how many it should have."""
     try:
         answer = ask()
     except subprocess.TimeoutExpired:
@@ -79,7 +79,7 @@ def _last_line(*outputs: str) -> str:
 
 
 def problems(xml: str, gpus: int | None = None) -> list[str]:
-    """What the output of `nvidia-smi -q -x` says against the GPUs, a clause each.
+    """The faults of the GPUs in the output of `nvidia-smi -q -x`, a clause each.
 
     gpus: how many there should be; None: any number.
     """
@@ -119,5 +119,5 @@ def _text(gpu: ElementTree.Element, path: str) -> str:
 
 
 def xid_problems(xids: Sequence[int]) -> list[str]:
-    """What the kernel's log says against this machine, a clause each."""
+    """The faults of this machine in the kernel's log, a clause each."""
     return [f"its kernel logged NVIDIA's Xid {xid} ({XIDS[xid]})" for xid in sorted(set(xids)) if xid in XIDS]

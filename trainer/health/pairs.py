@@ -33,7 +33,7 @@ class Machine:
 
 
 def measure_pairs(session: Session, size: int) -> list[Machine]:
-    """What each machine can exchange, `size` bytes at a time.  Collective; of each machine one rank takes part."""
+    """Measures what each machine can exchange, `size` bytes at a time.  Collective; one rank of each takes part."""
     ranks = session.ranks
     told = session.gather([ranks.node_rank, ranks.rank, socket.gethostname()] if ranks.local_rank == 0 else None)
     firsts = sorted((node, rank, host) for node, rank, host in filter(None, told))
@@ -49,7 +49,7 @@ def measure_pairs(session: Session, size: int) -> list[Machine]:
 
 
 def rounds(machines: int) -> list[dict[int, int]]:
-    """Who meets whom, both ways, in each round of a tournament in which all meet; with an odd number one rests."""
+    """The pairs, both ways, in each round of a tournament in which all meet; with an odd number one rests."""
     places = list(range(machines + machines % 2))
     found = []
     for _ in places[1:]:

@@ -9,7 +9,7 @@ CPU_SIZE, CPU_PRODUCTS = 256, 2
 
 
 def wrong_products(device: torch.device) -> str | None:
-    """What is wrong with products on `device`, a clause; None where all are right.  Raises RuntimeError, as CUDA does.
+    """Checks products on `device`: a clause on what is wrong, or None.  Raises RuntimeError, as CUDA does.
 
     The factors hold -1, 0 and 1, mostly 0, so every sum is a whole number below 256, which each type and order of
     adding up gives exactly.

@@ -59,7 +59,7 @@ class _Worker:
         return cls(process, ours)
 
     def receive(self) -> Any:
-        """What the worker says.  Raises MachineError if it is dead."""
+        """Receives the worker's answer.  Raises MachineError if it is dead."""
         try:
             return self.connection.recv()
         except (EOFError, ConnectionError) as error:

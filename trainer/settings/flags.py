@@ -75,7 +75,7 @@ def read(
     defaults: Mapping[str, Any] = NONE,
     unsuggested: Collection[str] = (),
 ) -> dict[str, Any]:
-    """What a command line and its file say, by name, for build().  As parse(); `defaults` are for --help only.
+    """Reads a command line and its file into values by name, for build().  As parse(); `defaults` are for --help only.
 
     unsuggested: names of settings that are not proposed for a misspelt one.
     """

@@ -87,7 +87,7 @@ class Training:
 
     @property
     def read_gib(self) -> float:
-        """What a node reads to train, in all its epochs or the updates of --max-steps; an image counts each time."""
+        """The GiB that a node reads in all epochs, or in the updates of --max-steps; an image counts each time."""
         images = self.config.epochs * self.data.train
         if self.config.max_steps is not None:
             work = self.work()

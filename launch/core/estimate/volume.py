@@ -65,7 +65,7 @@ class Filling:
 
 
 def lazy_bytes_per_s() -> Figure:
-    """What a volume gives of data that are still in S3, where no rate is paid for."""
+    """The rate at which a volume gives data that are still in S3, where no rate is paid for."""
     return figure(table("rates")["lazy_volume_mib_per_s"]).times(MIB)
 
 

@@ -17,7 +17,7 @@ def speed(guess: Forecast) -> str:
 
 
 def at_first(guess: Forecast) -> str:
-    """What new volumes add to the job, where that is a good part of it; else nothing."""
+    """The time that new volumes add to the job, where that is a good part of it; else nothing."""
     filling = guess.filling
     if filling is None or filling.lost_s < WORTH_SAYING * guess.hours * 3600:
         return ""

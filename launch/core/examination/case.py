@@ -62,7 +62,7 @@ class Case(Generic[Resolved]):
         return self.examination.bucket(self.job.where) or bucket_of(self.account, self.region)
 
     def once(self, what: str, look: Callable[[], Found]) -> Found:
-        """What look() finds, asked once.  Raises its error to the first who asks, and NotExamined to all others."""
+        """Calls look() once and keeps what it finds.  Raises its error the first time, and NotExamined later."""
         if what not in self._found:
             try:
                 self._found[what] = look()

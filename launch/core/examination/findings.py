@@ -51,7 +51,7 @@ def unknown(text: str, remedy: str = "") -> Verdict:
 
 
 def of_error(error: TrainerError, remedy: str) -> Verdict:
-    """What an error during a check means: our own sentences say what is missing; AWS's refusals leave it unknown."""
+    """The verdict on an error of a check: our own sentences say what is missing; AWS's refusals leave it unknown."""
     text = str(error).splitlines()[0]
     if isinstance(error, NotExamined):
         return unknown(text)
@@ -63,6 +63,6 @@ def of_error(error: TrainerError, remedy: str) -> Verdict:
 
 
 def split(sentence: str) -> tuple[str, str]:
-    """What is wrong, and the remedy, of a launcher's sentence that has both."""
+    """Splits a launcher's sentence into the problem and its remedy."""
     text, _, remedy = sentence.partition("; ")
     return text, remedy.rstrip(".")

@@ -113,7 +113,7 @@ def _manifest(aws: Aws, place: re.Match[str], image_id: Mapping[str, str] | None
 
 
 def content_of(config: Mapping[str, Any]) -> Content:
-    """What an image's configuration says.  config: as in https://github.com/opencontainers/image-spec, config.md."""
+    """Reads an image's configuration.  config: as in https://github.com/opencontainers/image-spec, config.md."""
     details = config.get("config") or {}
     env = dict(line.partition("=")[::2] for line in details.get("Env") or ())
     labels = details.get("Labels") or {}

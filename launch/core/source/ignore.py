@@ -65,7 +65,7 @@ class Ignored:
 
 
 def at_the_top(top: Path, repository: Path | None) -> Ignored:
-    """What is ignored in `top`, the folder that is sent, which lies in `repository`."""
+    """The ignore rules for `top`, the folder that is sent, which lies in `repository`."""
     lines = [_docker_line(line) for line in _lines(top / DOCKER)]
     patterns = tuple(_compiled(lines))  # a pattern is about all that lies below what it names, too
     ignored = Ignored(docker=Layer(top, patterns, top / DOCKER) if patterns else None)
@@ -78,7 +78,7 @@ def at_the_top(top: Path, repository: Path | None) -> Ignored:
 
 
 def within(ignored: Ignored, folder: Path) -> Ignored:
-    """What is ignored in `folder`, given what is in its parent."""
+    """The ignore rules for `folder`, given those of its parent."""
     layers = ignored.git
     inside = git_folder(folder)
     if inside is not None:  # a repository, or a submodule: patterns of the one around it are not about its files

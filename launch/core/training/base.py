@@ -29,7 +29,7 @@ class Training(ABC):
     @property
     @abstractmethod
     def words(self) -> tuple[str, ...]:
-        """What each rank runs, after `python` or torchrun's flags: -m trainer, or -m trainer.script, with flags."""
+        """The command of a rank, after `python` or torchrun's flags: -m trainer, or -m trainer.script, with flags."""
 
     @property
     @abstractmethod
@@ -236,5 +236,5 @@ class Training(ABC):
     def read_gib(
         self, instance: Instance, nodes: int, *, gpus: int | None = None, content: Content | None = None
     ) -> float | None:
-        """What a node reads to train, in GiB; None where that is not known.  See launch.core.quote.read_gib()."""
+        """The GiB that a node reads to train; None where that is not known.  See launch.core.quote.read_gib()."""
         return None

@@ -64,7 +64,7 @@ NODE = [
 
 
 def names(case: Ec2Case) -> Mapping[str, str]:
-    """What only these rights name."""
+    """The values of the {NAMES} that only these rights have."""
     options = case.resolved.options
     return {"NODE_ROLE": options.instance_profile, "SCHEDULER_ROLE": options.scheduler_role}
 

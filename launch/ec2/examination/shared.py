@@ -41,7 +41,7 @@ def exits(case: Ec2Case) -> Mapping[str, Exit]:
 
 
 def facts(case: Ec2Case) -> Facts:
-    """What a launch would know, as far as these look-ups go.  Raises TrainerError where one of them fails."""
+    """The facts of a launch, as far as these look-ups go.  Raises TrainerError where one of them fails."""
     return Facts(
         region=case.region,
         account=case.account,
@@ -57,5 +57,5 @@ def facts(case: Ec2Case) -> Facts:
 
 
 def cluster(case: Ec2Case, known: Facts) -> Cluster:
-    """What EC2's requests are made of."""
+    """The cluster from which EC2's requests are made."""
     return describe(case.job, case.resolved, NAME, known)[0]

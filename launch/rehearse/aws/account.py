@@ -68,7 +68,7 @@ class Account:
                 )
 
     def resources(self) -> set[str]:
-        """What costs money or has the toolkit's tag, in any region; not S3 and logs, which are meant to stay."""
+        """Resources that cost money or have the toolkit's tag, in any region; not S3 and logs, which are to stay."""
         for _ in range(10):
             try:
                 return set(self._resources())

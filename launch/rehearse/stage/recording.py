@@ -99,7 +99,7 @@ class Recorder:
         return self.note(f"{text}  (on AWS)" if COMMAND.search(text) else text, "launcher")
 
     def update(self) -> list[Line]:
-        """What has happened since the last call, one line each."""
+        """The lines for what has happened since the last call."""
         with self._lock:
             ranks = self._scene.ranks()
             lines = [self._node_line(life, ranks) for life in list(self._scene.lives.values())]

@@ -40,7 +40,7 @@ LISTS_SOURCES = [Right(["s3:ListBucket"], ["arn:aws:s3:::{BUCKET}"], {**OURS, "s
 
 
 def names(case: TrainingCase) -> Mapping[str, str]:
-    """What only these rights name."""
+    """The values of the {NAMES} that only these rights have."""
     return {"JOB_ROLE": _role_of(case)}
 
 

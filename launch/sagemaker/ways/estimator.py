@@ -24,7 +24,7 @@ INSTALL = "-c constraints.txt -e '.[sagemaker]'"
 
 
 def arguments(description: Description) -> dict[str, Any]:
-    """What sagemaker.pytorch.PyTorch is given."""
+    """The arguments of sagemaker.pytorch.PyTorch."""
     given: dict[str, Any] = {
         "entry_point": description.script,
         "source_dir": description.source,

@@ -37,7 +37,7 @@ Params = Mapping[str, Any]
 
 
 def arguments(description: Description) -> dict[str, Any]:
-    """What sagemaker.train.ModelTrainer is given, but for what it takes by methods.  distributed: a class by name."""
+    """The arguments of sagemaker.train.ModelTrainer, but for those of its methods.  distributed: a class by name."""
     given: dict[str, Any] = {
         "training_image": description.image,
         "role": description.role,
