@@ -26,6 +26,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any, NoReturn, TextIO
 
 _ADOPT = 36  # PR_SET_CHILD_SUBREAPER, of prctl(2)
@@ -139,24 +140,36 @@ def serve(prepare: Callable[[], object]) -> Server | None:
 def _serve(requests: int, answer: int, prepare: Callable[[], object]) -> NoReturn:
     """Forks once for each line that comes, until the process at the other end is gone."""
     try:
+        parent = os.getppid()
+        _close_others(requests, answer)
         prepare()
         gc.freeze()  # or the first collection in each fork would copy every page that holds an object
         with os.fdopen(requests) as lines:
             for line in lines:
-                os.write(answer, b"%d\n" % _fork_twice(Command(**json.loads(line)), answer))
+                os.write(answer, b"%d\n" % _fork_twice(Command(**json.loads(line)), (requests, answer), parent))
     finally:
         os._exit(0)  # in silence: whoever asks does without, and then learns what is wrong
 
 
-def _fork_twice(command: Command, answer: int) -> int:
-    """The process of `command`, whose parent has ended when this returns; 0 if it could not be set up."""
+def _close_others(*kept: int) -> None:
+    """Closes what this process has from the one that it was forked from, as subprocess.Popen would: all but `kept`."""
+    for low, high in pairwise((2, *sorted(kept), os.sysconf("SC_OPEN_MAX"))):
+        os.closerange(low + 1, high)
+
+
+def _fork_twice(command: Command, pipes: Sequence[int], adopter: int) -> int:
+    """The process of `command`, whose parent has ended when this returns; 0 if it could not be set up.
+
+    pipes: of the server; adopter: the process that it is to be a child of.
+    """
     heard, tell = os.pipe()
     between = os.fork()
     if between == 0:
         between = os.getpid()
         if os.fork() == 0:
-            os.close(answer)  # so that the end of the server is the end of its answers
-            _run(command, tell, between)
+            for end in (*pipes, heard):  # the end of the server is that of its answers, and no fork reads for it
+                os.close(end)
+            _run(command, tell, between, adopter)
         os._exit(0)
     os.close(tell)
     os.waitpid(between, 0)
@@ -164,10 +177,10 @@ def _fork_twice(command: Command, answer: int) -> int:
         return int(told.read() or 0)
 
 
-def _run(command: Command, tell: int, between: int) -> NoReturn:
+def _run(command: Command, tell: int, between: int, adopter: int) -> NoReturn:
     """Becomes `command`, and writes its process id to `tell` once it may be signalled.
 
-    between: the parent that is about to end.
+    between: the parent that is about to end.  Without a word it ends where `adopter` has not become its parent.
     """
     code = 1
     try:
@@ -180,6 +193,8 @@ def _run(command: Command, tell: int, between: int) -> NoReturn:
         os.environ.update(command.env)
         while os.getppid() == between:  # the module may look who its parent is
             time.sleep(0.001)
+        if os.getppid() != adopter:  # a signal came for it meanwhile: nobody would wait for this process, nor end it
+            os._exit(code)
         os.write(tell, b"%d" % os.getpid())
         os.close(tell)
         sys.argv[1:] = command.words

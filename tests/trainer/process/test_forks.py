@@ -153,6 +153,33 @@ def test_what_cannot_be_started_is_none(
     running.wait(20)
 
 
+def test_of_open_files_it_has_what_a_new_process_would_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the server's pipes, from which it could take what is meant for others, nor files of whoever asks."""
+    (tmp_path / "files.py").write_text("import os; os.write(1, ' '.join(os.listdir('/proc/self/fd')).encode())")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "out").touch()
+    with (tmp_path / "files.py").open():
+        server = serve(lambda: None)
+    assert server is not None
+
+    fork = server.start(Command("files", [], {}, stdout=str(tmp_path / "out")))
+
+    assert fork is not None
+    assert fork.wait(20) == 0
+    server.close()
+    listed = {int(word) for word in (tmp_path / "out").read_text().split()}
+    assert len(listed - {0, 1, 2}) == 1  # that of the folder which it lists
+
+
+def test_one_that_nobody_adopts_ends(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a signal comes while it is started: as init's child it would train for nobody."""
+    monkeypatch.setattr("trainer.process.forks._adopt", lambda whether: True)
+
+    assert server.start(Command("job", ["look"], {}, stdout=os.devnull)) is None
+
+    assert not (tmp_path / "seen").exists()
+
+
 PARENT = """
 import os, signal, sys
 from trainer.process.forks import Command, serve
