@@ -5,9 +5,16 @@ from datetime import datetime
 from launch.core.aws import Aws
 from launch.ec2 import leaks
 from launch.ec2.finding import find
+from launch.ec2.names import command
+from trainer.errors import one_line
 
 
 def jobs(aws: Aws, now: datetime) -> tuple[str, ...]:
     """Those of a region, each with the command that stops it.  Raises TrainerError."""
     found = [finding.job for finding in leaks.judge(find(aws), aws.region, now)]
-    return tuple(f"{job} in {aws.region} (python -m launch.ec2 stop {job} --region {aws.region})" for job in found)
+    return tuple(f"{one_line(job, 100)} in {aws.region} ({_remedy(job, aws.region)})" for job in found)
+
+
+def _remedy(job: str, region: str) -> str:
+    """No command of another name's: whoever starts a machine may give it any, and the reader pastes what is here."""
+    return command("stop", job, region) if leaks.has_proper_name(job) else "no job's name: remove it by hand"

