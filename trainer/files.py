@@ -7,7 +7,7 @@ import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TextIO
 
 LARGEST_JSON = 2**24  # bytes
 
@@ -36,13 +36,31 @@ def write_atomically(path: Path, content: str | bytes | Sequence[bytes | memoryv
 
 
 def append(path: Path, text: str) -> None:
-    """Adds `text` to an ordinary file, which is made if it is not there, in one write.
+    """Adds `text` to a file, in one write; see open_to_append()."""
+    with open_to_append(path) as file:
+        file.write(text)
+
+
+def open_to_append(path: Path) -> TextIO:
+    """An ordinary file, which is made if it is not there, to add UTF-8 to.
 
     Raises OSError, also for a link, which in a stranger's folder could lead to any file, and for a pipe.
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    with os.fdopen(os.open(path, flags, 0o666), "a") as file:
-        file.write(text)
+    file: TextIO = os.fdopen(os.open(path, flags, 0o666), "a", encoding="utf-8")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a pipe that somebody reads
+        file.close()
+        raise OSError(errno.EINVAL, "not an ordinary file", str(path))
+    return file
+
+
+def create_anew(path: Path) -> BinaryIO:
+    """An empty file in the place of what is there, opened to write: never what a link of that name leads to.
+
+    Raises OSError, also for a folder.
+    """
+    path.unlink(missing_ok=True)
+    return path.open("xb")
 
 
 def is_folder(path: Path) -> bool:

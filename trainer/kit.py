@@ -124,7 +124,7 @@ def _write(state: dict[str, Any], step: int, keep: int) -> None:
 
 
 def _newest() -> bytearray:
-    for path in sorted((run_folder() / "checkpoints").glob("step-*.pt"), reverse=True):  # the newest first
+    for path in sorted(filter(Path.is_file, (run_folder() / "checkpoints").glob("step-*.pt")), reverse=True):
         data = bytearray(path.read_bytes())
         if path.stem.endswith(hashlib.sha256(data).hexdigest()[:16]):
             return data

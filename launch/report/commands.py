@@ -13,6 +13,7 @@ from launch.report.findings import Findings
 from launch.report.options import ReportOptions
 from trainer.contract import Exit
 from trainer.errors import SettingsError, not_written
+from trainer.files import write_atomically
 
 PAGE, TABLE, OVERVIEW, FIGURES = "report.html", "table.csv", "overview.png", "figures"
 FORMATS = ("png", "svg", "pdf")
@@ -80,8 +81,8 @@ def _write(
         picture.save_overview(foremost, options.out / OVERVIEW)
         written.append(options.out / OVERVIEW)
     text = page.as_html(results, pictures, missing, tables.tables(results), title=options.title, made=now)
-    (options.out / PAGE).write_text(text, encoding="utf-8")
-    (options.out / TABLE).write_text(tables.as_csv(results), encoding="utf-8")
+    write_atomically(options.out / PAGE, text)
+    write_atomically(options.out / TABLE, tables.as_csv(results))
     return written
 
 

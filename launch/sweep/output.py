@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from trainer.contract import METRIC_PREFIX
+from trainer.files import open_to_append
 
 Record = dict[str, Any]
 
@@ -46,6 +47,6 @@ def numbers(pairs: str) -> Record:
 
 
 def open_log(path: Path) -> IO[str]:
-    """The log of a run, opened to append to."""
+    """The log of a run, opened to append to.  Raises OSError, also where it is a link or a pipe of a stranger's."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    return path.open("a", encoding="utf-8")
+    return open_to_append(path)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.patience import ended_after
-from trainer.files import append, write_atomically
+from trainer.files import append, create_anew, open_to_append, write_atomically
 
 
 def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
@@ -53,3 +53,22 @@ def test_text_is_added_to_ordinary_files_only(tmp_path: Path) -> None:
         with ended_after(10), pytest.raises(OSError, match=name):
             append(tmp_path / name, "c\n")
     assert (tmp_path / "file").read_text() == "a\nb\n"
+
+
+def test_a_pipe_that_somebody_reads_is_no_file_to_add_to_either(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(OSError, match="not an ordinary file"):
+        open_to_append(tmp_path / "pipe")
+    os.close(reader)
+
+
+@pytest.mark.parametrize("leads_to", ["precious", "nothing"])
+def test_a_file_that_is_made_anew_is_no_links(leads_to: str, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / "new").symlink_to(tmp_path / leads_to)
+    with create_anew(tmp_path / "new") as file:
+        file.write(b"x")
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "precious"]
+    assert (tmp_path / "precious").read_text() == "kept"

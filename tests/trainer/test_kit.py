@@ -15,6 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from tests.patience import ended_after
 from tests.trainer.ranks_here import on_ranks
 from trainer import contract, kit
 from trainer.distributed.session import Session
@@ -75,6 +76,17 @@ def test_a_damaged_checkpoint_is_passed_over(damage: str, launched: Path, capsys
     assert found is not None
     assert found["step"] == 1
     assert capsys.readouterr().err == f"warning: {newest} is damaged; the checkpoint before it counts\n"
+
+
+def test_nobody_waits_for_a_pipe_among_the_checkpoints(launched: Path) -> None:
+    kit.save(state(1), 1)
+    os.mkfifo(launched / "checkpoints" / "step-9.pt")
+
+    with ended_after(10):
+        found = kit.load()
+
+    assert found is not None
+    assert found["step"] == 1
 
 
 def test_a_save_that_fails_leaves_the_checkpoints_before_it(launched: Path, monkeypatch: pytest.MonkeyPatch) -> None:

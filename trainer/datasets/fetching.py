@@ -86,7 +86,7 @@ def _alone(path: Path, is_there: Callable[[], bool]) -> Iterator[Path | None]:
     """Inside, no other thread or process fetches `path`: an empty file to fill, or None if it is there already."""
     part = path.with_suffix(".part")
     while True:
-        file = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        file = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)  # of an owner that died it is free
             is_ours = _is(part, file)

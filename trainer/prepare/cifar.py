@@ -12,6 +12,7 @@ from PIL import Image
 from trainer.datasets.encoded import Pixels
 from trainer.datasets.pickled import DAMAGE, read_arrays
 from trainer.errors import DataError, one_line
+from trainer.files import create_anew
 from trainer.prepare.listing import Found
 from trainer.prepare.tars import DAMAGED, tar_of_folders
 
@@ -28,7 +29,11 @@ def cifar(archive: Path, room: Path) -> Found:
     if not target.exists():
         part = target.with_suffix(".part")
         try:
-            with tarfile.open(archive) as packed, tarfile.open(part, "w") as plain:
+            with (
+                tarfile.open(archive) as packed,
+                create_anew(part) as file,
+                tarfile.open(fileobj=file, mode="w") as plain,
+            ):
                 _convert(packed, plain)
         except (*DAMAGED, *DAMAGE) as error:
             raise DataError(

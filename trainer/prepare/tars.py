@@ -13,6 +13,7 @@ from typing import IO, Any, NamedTuple
 
 from trainer.datasets.tree import EVALUATION, SUFFIXES
 from trainer.errors import DataError, one_line
+from trainer.files import create_anew
 from trainer.prepare.listing import Found, Item, Listing, Origin
 
 MAGIC: tuple[tuple[bytes, Callable[[Path], Any]], ...] = (
@@ -80,7 +81,7 @@ def uncompressed(path: Path, room: Path) -> Path:
     if not target.exists():
         part = target.with_suffix(".part")
         try:
-            with opener(path) as packed, part.open("wb") as plain:
+            with opener(path) as packed, create_anew(part) as plain:
                 shutil.copyfileobj(packed, plain, 2**20)
         except (*DAMAGED, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:  # the disk's, and not bz2's

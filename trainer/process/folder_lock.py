@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.errors import MachineError
-from trainer.files import read_regular
+from trainer.files import create_anew, read_regular
 
 IN_USE = ".in-use"
 TOUCH_EVERY_S = 5.0
@@ -194,8 +194,8 @@ def _parsed(data: bytes) -> Owner | None:
 def _age_s(path: Path, modified_ns: int) -> float:
     """The seconds since `modified_ns` by the file system's clock, which may differ from this host's."""
     probe = path.with_name(f"{IN_USE}.{os.getpid()}")
-    probe.touch()
-    now_ns = probe.stat().st_mtime_ns
+    with create_anew(probe) as file:
+        now_ns = os.fstat(file.fileno()).st_mtime_ns
     probe.unlink()
     return max(0.0, (now_ns - modified_ns) / 1e9)
 

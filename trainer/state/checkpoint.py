@@ -18,7 +18,7 @@ import torch
 
 from trainer import plain
 from trainer.errors import CheckpointError, not_written
-from trainer.files import is_file, read_regular, write_atomically
+from trainer.files import create_anew, is_file, read_regular, write_atomically
 
 NAME = "epoch-{epoch:04d}-step-{step:06d}.pt"
 BEST = "best.pt"
@@ -234,7 +234,8 @@ def _duplicate(path: Path, copy: Path) -> None:
     try:
         os.link(path, temporary)
     except OSError:
-        shutil.copyfile(path, temporary)
+        with path.open("rb") as data, create_anew(temporary) as file:
+            shutil.copyfileobj(data, file)
     _remove_digest(copy)  # for a moment no digest, rather than one of other data
     temporary.replace(copy)
     write_atomically(_digest_file(copy), _digest_file(path).read_text().replace(path.name, copy.name))

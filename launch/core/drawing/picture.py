@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from launch.core.drawing.bars import INK, draw_bars
 from launch.core.drawing.charts import Bars, Chart, Lines
 from launch.core.drawing.lines import draw_lines
+from trainer.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
@@ -44,7 +45,7 @@ def save(chart: Chart, folder: Path, formats: Sequence[str]) -> str:
         picture = figure_of(chart)
         _lay_out(picture)
         for kind in formats:
-            picture.savefig(folder / f"{chart.name}.{kind}", dpi=300, metadata=_undated(kind))
+            write_atomically(folder / f"{chart.name}.{kind}", _drawn(picture, kind, 300))
         return _svg(picture)
 
 
@@ -62,9 +63,13 @@ def data_uri(svg: str) -> str:
 
 
 def _svg(picture: Figure) -> str:
+    return _drawn(picture, "svg").decode()
+
+
+def _drawn(picture: Figure, kind: str, dpi: int | None = None) -> bytes:
     written = BytesIO()
-    picture.savefig(written, format="svg", metadata=_undated("svg"))
-    return written.getvalue().decode()
+    picture.savefig(written, format=kind, dpi=dpi or "figure", metadata=_undated(kind))
+    return written.getvalue()
 
 
 def save_overview(charts: Sequence[Chart], path: Path) -> None:
@@ -79,7 +84,7 @@ def save_overview(charts: Sequence[Chart], path: Path) -> None:
         for place, chart in zip(places, shown, strict=False):
             _draw(place, chart, COLUMN)
         _lay_out(picture)
-        picture.savefig(path, dpi=200, metadata=_undated("png"))
+        write_atomically(path, _drawn(picture, "png", 200))
 
 
 def _fewer(chart: Bars) -> Bars:

@@ -29,6 +29,7 @@ from launch.rehearse.receipt.timeline import (
     write_marks,
 )
 from trainer.contract import CHECKPOINTS, CURVES, METRICS, SETTINGS, SIGNATURE, WEIGHTS
+from trainer.files import write_atomically
 
 if TYPE_CHECKING:
     from launch.rehearse.stage.recording import Epoch, Line
@@ -57,7 +58,7 @@ class FileRow:
 def write(receipt: Receipt) -> Path:
     """Writes the page into the folder with all other results; returns its path."""
     path = receipt.kept / NAME
-    path.write_text(as_html(receipt), encoding="utf-8")
+    write_atomically(path, as_html(receipt))
     return path
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from launch.core.s3 import is_path
 from launch.rehearse.aws.account import Account
 from launch.rehearse.aws.server import Request
+from trainer.files import create_anew
 
 NO_FILE = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 
@@ -39,7 +40,8 @@ def _write(folder: Path, name: str, content: bytes) -> bool:
     path = folder / name
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        with create_anew(path) as file:
+            file.write(content)
     except OSError as error:
         if error.errno not in NO_FILE:
             raise

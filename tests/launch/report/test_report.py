@@ -239,3 +239,20 @@ def test_neither_a_pipe_nor_a_file_without_end_holds_the_report_up(name: str, od
 
     with ended_after(20):
         assert "written:" in told(runs, tmp_path / "out")
+
+
+def test_what_links_in_its_folder_lead_to_is_not_written(tmp_path: Path) -> None:
+    """Who may write in the folder of an earlier report knows what the next one is made of."""
+    runs, out = kept(tmp_path / "runs", *SCALED), tmp_path / "out"
+    told(runs, out)
+    (tmp_path / "precious").write_text("kept")
+    made = [path for path in out.rglob("*") if path.is_file()]
+    for path in made:
+        path.unlink()
+        path.symlink_to(tmp_path / "precious")
+
+    told(runs, out)
+
+    assert len(made) > 3
+    assert not [path for path in made if path.is_symlink()]
+    assert (tmp_path / "precious").read_text() == "kept"

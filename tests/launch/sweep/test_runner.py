@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import signal
 import subprocess
 from pathlib import Path
@@ -11,10 +12,13 @@ import pytest
 from launch.core import backend as backends
 from launch.core import runs
 from launch.core.names import check_job_name
-from launch.sweep.folder import collect_results, job_name, write_records
-from launch.sweep.output import Output, numbers
+from launch.sweep.folder import LOCK, LOG, collect_results, job_name, opened, write_records
+from launch.sweep.output import Output, numbers, open_log
 from launch.sweep.runner import End, end_left_over
+from launch.sweep.spec import Spec
+from tests.patience import ended_after
 from tests.processes import left_of
+from trainer.errors import MachineError
 from trainer.outcome import Outcome
 
 
@@ -138,3 +142,24 @@ def test_only_what_was_started_for_a_run_is_ended_not_for_its_neighbour(tmp_path
         other.kill()
         other.wait()
     assert left_of(f"LAUNCH_SWEEP_RUN={tmp_path / 'gpus-1'}") == []
+
+
+@pytest.mark.parametrize("odd", ["pipe", "link"])
+def test_neither_lock_nor_log_is_a_pipe_or_what_a_link_leads_to(odd: str, tmp_path: Path) -> None:
+    """A sweep's folder may be one that others write in."""
+    (tmp_path / "precious").write_text("kept")
+    for name in (LOCK, LOG):
+        if odd == "pipe":
+            os.mkfifo(tmp_path / name)
+        else:
+            (tmp_path / name).symlink_to(tmp_path / "precious")
+
+    with ended_after(10):
+        with (
+            pytest.raises(MachineError, match="cannot write"),
+            opened(tmp_path, Spec("mine", "", "local", False, {}, {}, {}, (), ())),
+        ):
+            pass
+        with pytest.raises(OSError, match=LOG):
+            open_log(tmp_path / LOG)
+    assert (tmp_path / "precious").read_text() == "kept"

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -25,7 +26,7 @@ from trainer.config import TrainConfig
 from trainer.datasets import bucket, imagefolder, imagenet
 from trainer.datasets.base import Data
 from trainer.datasets.bucket import Bucket
-from trainer.datasets.fetching import _Reading, in_order_of_use, most_at_once
+from trainer.datasets.fetching import Cache, _Reading, in_order_of_use, most_at_once
 from trainer.distributed.sampler import Order, positions
 from trainer.errors import DataError, FullDisk, MachineError, SettingsError
 from trainer.settings.checks import check
@@ -84,6 +85,17 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     fetch = Bucket.fetch
     monkeypatch.setattr(Bucket, "fetch", lambda self, name, target: names.append(name) or fetch(self, name, target))
     return names
+
+
+def test_nothing_is_fetched_into_what_a_link_in_a_shared_folder_leads_to(tmp_path: Path) -> None:
+    digest = hashlib.sha256(b"x").hexdigest()
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / f"{digest}.part").symlink_to(tmp_path / "precious")
+    bucket: Any = SimpleNamespace(fetch=lambda name, target: target.write_bytes(b"x"))
+
+    with pytest.raises(MachineError, match="give another --cache-dir"):
+        Cache(bucket, tmp_path).fetch("a.tar", digest)
+    assert (tmp_path / "precious").read_text() == "kept"
 
 
 def seen(data: Data, epoch: int = 0, ranks: int = 1, rank: int = 0, done: int = 0, updates: int = 2) -> torch.Tensor:

@@ -16,7 +16,7 @@ import pytest
 from tests import warm
 from tests.patience import ended_after
 from trainer.process import folder_lock
-from trainer.process.folder_lock import IN_USE, FolderLock, Owner, Taken, keep_out
+from trainer.process.folder_lock import IN_USE, FolderLock, Owner, Taken, another, keep_out
 
 
 def nobody(owner: Owner) -> None:
@@ -212,3 +212,12 @@ def test_a_pipe_in_the_place_of_the_lock_holds_nobody_up(tmp_path: Path) -> None
         with pytest.raises(OSError, match="not an ordinary file"):
             FolderLock(tmp_path, nobody).take()
         keep_out(tmp_path, "mine")
+
+
+def test_looking_at_the_clock_of_the_file_system_makes_no_file_that_a_link_leads_to(tmp_path: Path) -> None:
+    owner = {"host": "another", "process": 1, "since": "2026", "run": "theirs"}
+    (tmp_path / IN_USE).write_text(json.dumps(owner))
+    (tmp_path / f"{IN_USE}.{os.getpid()}").symlink_to(tmp_path / "made")
+
+    assert another(tmp_path, "mine") is not None
+    assert not (tmp_path / "made").exists()

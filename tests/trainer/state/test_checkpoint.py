@@ -276,3 +276,22 @@ def test_what_is_pickled_is_read_only_where_that_is_safe(tmp_path: Path, monkeyp
     monkeypatch.setattr(torch, "load", None)
     with pytest.raises(CheckpointError, match=r"torch 2\.9\.1\+cu128 cannot read safely .* torch 2\.10 or newer"):
         load(old)
+
+
+def test_where_there_are_no_hard_links_the_best_is_copied_into_no_file_that_a_link_leads_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """os.link() fails, too, where somebody makes the link again between the look and the copy."""
+    checkpoints = saved(tmp_path, 1)
+    (tmp_path / "precious").write_text("kept")
+
+    def fail(source: Path, target: Path) -> None:
+        target.symlink_to(tmp_path / "precious")
+        raise FileExistsError
+
+    monkeypatch.setattr("os.link", fail)
+    checkpoints.save(state(2), 2, 20, is_best=True)
+    checkpoints.wait()
+
+    assert (tmp_path / "precious").read_text() == "kept"
+    assert best(tmp_path) == 2
