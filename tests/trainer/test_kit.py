@@ -1,5 +1,7 @@
 """trainer.kit: checkpoints, a timely stop and metrics for a user's script, and nothing outside our launchers."""
 
+import hashlib
+import io
 import os
 import pickle
 import shutil
@@ -76,6 +78,28 @@ def test_a_damaged_checkpoint_is_passed_over(damage: str, launched: Path, capsys
     assert found is not None
     assert found["step"] == 1
     assert capsys.readouterr().err == f"warning: {newest} is damaged; the checkpoint before it counts\n"
+
+
+class Hostile:
+    """What runs code when it is unpickled."""
+
+    def __init__(self, proof: Path) -> None:
+        self.proof = proof
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.proof),)
+
+
+def test_a_checkpoint_of_a_strangers_runs_no_code(launched: Path) -> None:
+    (launched / "checkpoints").mkdir()
+    data = io.BytesIO()
+    torch.save({"step": Hostile(launched / "proof")}, data)
+    digest = hashlib.sha256(data.getvalue()).hexdigest()
+    (launched / "checkpoints" / f"step-0000000009-{digest[:16]}.pt").write_bytes(data.getvalue())
+
+    with pytest.raises(pickle.UnpicklingError):
+        kit.load()
+    assert not (launched / "proof").exists()
 
 
 def test_nobody_waits_for_a_pipe_among_the_checkpoints(launched: Path) -> None:

@@ -85,6 +85,15 @@ def test_an_archive_that_is_not_the_one_that_was_sent_may_be_sent_again(tmp_path
     assert "is not the source that was sent" in str(error)
 
 
+def test_the_whole_digest_counts_and_not_only_what_names_the_folder(tmp_path: Path) -> None:
+    """Twelve digits can be found again: 2^48 tries for who may write under the archive's name."""
+    source = archive(tmp_path)
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    other = digest[:-1] + ("0" if digest[-1] != "0" else "1")
+
+    assert refused(config(source, tmp_path / "work", other)).code == Exit.MACHINE
+
+
 def test_an_archive_that_is_replaced_behind_the_look_at_its_digest_is_not_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +141,19 @@ def test_an_archive_that_reaches_outside_is_refused(name: str, tmp_path: Path) -
 
     assert error.code == Exit.SETTINGS
     assert list(tmp_path.rglob("outside.py")) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "leads_to"), [(tarfile.SYMTYPE, "/etc/passwd"), (tarfile.SYMTYPE, "../../up"), (tarfile.FIFOTYPE, "")]
+)
+def test_neither_a_link_out_of_the_folder_nor_a_pipe_is_unpacked(kind: bytes, leads_to: str, tmp_path: Path) -> None:
+    path = tmp_path / "source.tar.gz"
+    with tarfile.open(path, "w:gz") as tar:
+        member = tarfile.TarInfo("odd")
+        member.type, member.linkname = kind, leads_to
+        tar.addfile(member)
+
+    assert "is refused" in str(refused(config(path, tmp_path / "work")))
 
 
 def test_a_full_disk_is_a_sentence_with_its_own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
