@@ -35,7 +35,8 @@ def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
             packed.seek(0)
             with _Unpacking(fileobj=packed) as plain, tarfile.open(fileobj=plain, mode="r:") as tar:
                 tar.extractall(unpacked, filter=_plain)  # nosec B202  # which is stricter than "data"
-            shutil.copytree(unpacked, target, dirs_exist_ok=True, copy_function=shutil.move)
+            # symlinks: were there any, what they lead to would be moved here, whatever it is.
+            shutil.copytree(unpacked, target, symlinks=True, dirs_exist_ok=True, copy_function=shutil.move)
     except DAMAGE as error:
         raise AwsError(
             f"{training_job.model} is damaged: {error}; the run folder is in {training_job.checkpoints}."

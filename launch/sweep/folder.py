@@ -89,7 +89,7 @@ def collect_results(job: str, results: Path, folder: Path) -> None:
     for place in sorted(fetched, key=lambda one: (len(one.name), one.name)):
         for name in (RUN, LOG, LAUNCHER):
             _remove(place / name)
-        shutil.copytree(place, folder, dirs_exist_ok=True, copy_function=shutil.move)
+        shutil.copytree(place, folder, symlinks=True, dirs_exist_ok=True, copy_function=shutil.move)
         shutil.rmtree(place, ignore_errors=True)
 
 

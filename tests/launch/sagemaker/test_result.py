@@ -142,15 +142,19 @@ def test_nothing_is_written_outside_of_the_folder(stage: Stage, tmp_path: Path, 
 
 
 def test_a_link_out_of_the_folder_is_refused(stage: Stage, tmp_path: Path) -> None:
+    """It leads to a folder of the test's own: where the product is broken, what lies there is moved."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs/file").touch()
     whole = io.BytesIO()
     with tarfile.open(fileobj=whole, mode="w:gz") as tar:
         link = tarfile.TarInfo("link")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc"
+        link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path / "theirs")
         tar.addfile(link)
     stage.account.write(KEY, whole.getvalue())
     with pytest.raises(AwsError, match="is damaged"):
-        fetch_result(stage.aws, DONE, tmp_path)
-    assert not (tmp_path / NAME / "link").exists()
+        fetch_result(stage.aws, DONE, tmp_path / "runs")
+    assert not (tmp_path / "runs" / NAME / "link").exists()
+    assert (tmp_path / "theirs/file").exists()
 
 
 def test_a_link_within_the_folder_is_left_out(stage: Stage, tmp_path: Path) -> None:
