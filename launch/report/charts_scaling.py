@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from launch.core.drawing.charts import TIMES, Chart, Line, Lines, Measured, exactly, figure, lines_of
-from launch.report.amdahl import MISFIT
+from launch.core.estimate.amdahl import MISFIT
 from launch.report.identity import short
 from launch.report.laws import Law, amdahls, gustafsons, limit
 from launch.report.points import Point

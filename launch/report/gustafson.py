@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from launch.report.amdahl import MISFIT, least_squares, through_origin
+from launch.core.estimate.amdahl import MISFIT, least_squares, through_origin
 
 
 @dataclass(frozen=True)

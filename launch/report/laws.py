@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from launch.core.drawing.charts import TIMES, figure
-from launch.report.amdahl import MISFIT, Fit, fit
+from launch.core.estimate.amdahl import MISFIT, Fit, fit
 from launch.report.gustafson import Growth, grow
 from launch.report.series import Series
 

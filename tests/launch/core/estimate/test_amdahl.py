@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from launch.report.amdahl import fit
+from launch.core.estimate.amdahl import fit
 from launch.report.gustafson import grow
 
 
