@@ -35,7 +35,7 @@ class Run:
     settings: of the trainer; options: of the backend, such as nodes and instance_type; point: the settings and options
     that tell it from the other runs of its sweep; reason: why it failed, one sentence; epochs: the trainer's records,
     which trainer/README.md describes; seconds: wall time of the whole; usd_per_hour: of all its machines together;
-    usd: None where nobody pays.
+    usd: None where nobody pays; rehearsed: on this machine, whatever its options say of others.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Run:
     seconds: float | None = None
     usd_per_hour: float | None = None
     usd: float | None = None
+    rehearsed: bool = False
 
     @property
     def steady(self) -> tuple[Mapping[str, Any], ...]:

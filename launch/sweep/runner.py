@@ -191,6 +191,7 @@ def _started(run: Planned, price: Price, before: Run | None, context: Context) -
         seconds=before.seconds if before else None,
         usd_per_hour=price.usd_per_hour,
         usd=before.usd if before else None,
+        rehearsed=context.rehearsed,
     )
 
 

@@ -26,7 +26,7 @@ def left_by_a_trainer(folder: Path, *records: dict[str, float]) -> Path:
 def test_a_run_that_is_written_is_read_again(tmp_path: Path) -> None:
     folder = left_by_a_trainer(tmp_path / "a", record(1))
     run = Run("a", folder, {"model": "cnn"}, (record(1),), "ec2", {"nodes": 2}, {"gpus": 2}, "failed", "no room", 7,
-              "2026-11-22T03:00:00Z", 12.5, 1.2, 0.5)  # fmt: skip
+              "2026-11-22T03:00:00Z", 12.5, 1.2, 0.5, True)  # fmt: skip
 
     runs.write(run)
 

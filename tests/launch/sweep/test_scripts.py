@@ -16,7 +16,8 @@ from launch.sweep.arguments import command_line, named
 from launch.sweep.cli import read
 from launch.sweep.diverging import Watched
 from launch.sweep.planned import Planned, plan_runs
-from launch.sweep.runner import Context, command
+from launch.sweep.price import Price
+from launch.sweep.runner import Context, command, perform
 from launch.sweep.spec import parse
 from tests import needs
 from tests.foreign import FOREIGN, missing_in
@@ -41,6 +42,18 @@ def planned(overrides: Mapping[str, Any] | None = None, **content: Any) -> dict[
 def words(run: Planned, tmp_path: Path, *, rehearsed: bool = False) -> list[str]:
     context = Context("mine", "id", Path("out"), tmp_path, {}, Clock(), rehearsed, print)
     return command(run, context)[3:]
+
+
+@pytest.mark.parametrize("rehearsed", [False, True])
+def test_the_record_of_a_run_says_whether_it_was_rehearsed(rehearsed: bool, tmp_path: Path) -> None:
+    (run,) = planned(backend="ec2", runs=[{"name": "one"}]).values()
+    context = Context(
+        "mine", "id", tmp_path, tmp_path / "runs", {}, Clock(), rehearsed, print, launcher=lambda run, context: ["true"]
+    )
+
+    perform(run, Price(), None, context, lambda record: None)
+
+    assert runs.read(tmp_path / "one").rehearsed == rehearsed
 
 
 def test_a_grid_over_arguments_names_runs_by_values_and_gives_them_after_all_flags(tmp_path: Path) -> None:
