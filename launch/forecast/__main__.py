@@ -5,9 +5,12 @@ import sys
 from collections.abc import Sequence
 from typing import cast
 
+from pydantic import BaseModel
+
 from launch.core.terminal import say
+from launch.core.training.options import SCRIPT_SECTION, split, unsuggested
 from launch.core.verbs import coded
-from launch.forecast.options import ForecastOptions, PublishedOptions
+from launch.forecast.options import ForecastOptions, PublishedOptions, ScriptOptions, check_script
 from trainer.config import SECTIONS, TrainConfig
 from trainer.contract import Exit
 from trainer.errors import SettingsError
@@ -16,7 +19,6 @@ from trainer.settings.registry import did_you_mean
 
 PROG = "python -m launch.forecast"
 PUBLISHED = "published"
-SCRIPTS = {"--script", "--module", "-m"}  # of the launchers
 
 ABOUT = """\
 Forecasts the time and cost of a training before anything runs: seconds per epoch, images/s, the bottleneck, USD.
@@ -24,6 +26,7 @@ Forecasts the time and cost of a training before anything runs: seconds per epoc
   python -m launch.forecast --instance-type g5.2xlarge,g5.12xlarge,p4d.24xlarge --nodes 1,2,4 --model resnet18 \\
       --dataset imagenet --epochs 90 --batch-size 256
   python -m launch.forecast --model resnet18 --dataset cifar10 --from-run runs/cifar10-resnet18-20261121-212409
+  python -m launch.forecast --script train.py --from-run runs/sweep-scaling --nodes 1,2,4    # from its own runs
   python -m launch.forecast published    # the forecast against published results
 
 Starts nothing and makes no request.  launch/forecast/README.md has the formulas and the sources of all numbers.
@@ -50,20 +53,31 @@ def main(argv: Sequence[str]) -> int:
 def _forecast(words: Sequence[str]) -> str:
     if words and not words[0].startswith("-"):
         raise SettingsError(f"unknown verb {words[0]!r}{did_you_mean(words[0], [PUBLISHED]) or '.'}")
-    if SCRIPTS & {word.partition("=")[0] for word in words}:
-        raise SettingsError(
-            "how a script of your own scales is not known, so there is no forecast of it; a launcher's plan says what "
-            "an earlier job of the same script and machines took: python -m launch.ec2 --dry-run --script FILE"
-        )
-    sections = {"instance_type": "launch.forecast", **SECTIONS}
-    options, train = flags.parse(words, [ForecastOptions, TrainConfig], prog=PROG, about=ABOUT, sections=sections)
+    words, arguments = split(words)
+    models: list[type[BaseModel]] = [ForecastOptions, ScriptOptions, TrainConfig]
+    sections = {"instance_type": "launch.forecast", **SCRIPT_SECTION, **SECTIONS}
+    values = flags.read(words, models, prog=PROG, about=ABOUT, sections=sections, unsuggested=unsuggested(words))
+    options, script, train = flags.build(values, models)
+    options, script = cast(ForecastOptions, options), cast(ScriptOptions, script)
+    check_script(script, values, arguments)
+    if script.is_given:
+        return _of_script(options, script, arguments)
     from launch.core.tables import terminal_width  # --help does not need these
     from launch.forecast import show
     from launch.forecast.compare import compare
     from launch.forecast.measured import read
 
-    options = cast(ForecastOptions, options)
     comparison = compare(cast(TrainConfig, train), options, read(options.from_run))
+    return show.as_json(comparison) if options.format == "json" else show.as_text(comparison, terminal_width())
+
+
+def _of_script(options: ForecastOptions, script: ScriptOptions, arguments: Sequence[str]) -> str:
+    from launch.core.tables import terminal_width
+    from launch.forecast import script_show as show
+    from launch.forecast.script import compare
+    from launch.forecast.script_runs import read
+
+    comparison = compare(options, read(script, arguments, options.from_run))
     return show.as_json(comparison) if options.format == "json" else show.as_text(comparison, terminal_width())
 
 

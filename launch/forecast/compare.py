@@ -18,6 +18,7 @@ from launch.core.estimate.volume import NewVolume, rate_paid
 from launch.core.estimate.words import at_first
 from launch.core.volumes import data_volume, promise
 from launch.forecast.options import ForecastOptions
+from launch.forecast.words import nothing_from
 from trainer.batches import batches_at, check_batches
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
@@ -37,6 +38,14 @@ class Candidate:
     usd_per_hour: float  # of all nodes, on demand
     forecast: Forecast
     measured: float | None = None
+
+    @property
+    def label(self) -> str:
+        return f"{self.layout.nodes} x {self.name}"
+
+    @property
+    def hours(self) -> float:
+        return self.forecast.hours
 
     @property
     def usd(self) -> float:
@@ -97,15 +106,8 @@ def compare(config: TrainConfig, options: ForecastOptions, runs: Sequence[Measur
 
 
 def _corrections(calibrated: Calibrated) -> list[str]:
-    """What runs corrected, and which runs could not be used, by the reason."""
-    by_reason: dict[str, list[str]] = {}
-    for run, why in calibrated.refused:
-        by_reason.setdefault(why, []).append(run)
-    sentences = list(calibrated.corrections)
-    for why, names in by_reason.items():
-        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        sentences.append(f"nothing from {names[0]}{others}, which {why}")
-    return sentences
+    """What runs corrected, and which runs could not be used."""
+    return [*calibrated.corrections, *nothing_from(calibrated.refused)]
 
 
 def _rank(candidate: Candidate, options: ForecastOptions) -> tuple[float, float]:

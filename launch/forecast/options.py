@@ -1,5 +1,6 @@
 """The options of launch.forecast beside the trainer's settings."""
 
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -7,6 +8,9 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from launch.core.options import Options, WordList, split
 from launch.core.price import FILL_VOLUMES, Pay
+from launch.core.training.options import END, OUR_SETTINGS
+from trainer.errors import SettingsError
+from trainer.settings.argparser import flag
 
 
 def _some(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -41,6 +45,47 @@ class ForecastOptions(Options):
     )
     ceilings: bool = Field(False, description="show what each part of the machines allows, in images/s")
     format: Literal["table", "json"] = Field("table", description="output format; --json is short for --format json")
+
+
+class ScriptOptions(Options):
+    """Whose runs are looked at, where it is not our trainer."""
+
+    script: Path | None = Field(
+        None, description="forecast this script from its runs below --from-run; its arguments follow --"
+    )
+    module: str | None = Field(None, description="the same for a module, as in `python -m MODULE`; -m for short")
+
+    @property
+    def is_given(self) -> bool:
+        return self.script is not None or self.module is not None
+
+
+# Options that mean the same for a script; the others are of what our trainer reads and computes.
+FOR_SCRIPTS = ("instance_type", "nodes", "gpus_per_node", "from_run", "sort", "spot", "format")
+
+
+def check_script(script: ScriptOptions, given: Collection[str], arguments: Sequence[str]) -> None:
+    """Raises SettingsError for what contradicts a script, or its absence.
+
+    given: the names of all settings that the user gave; arguments: the words after --.
+    """
+    if not script.is_given:
+        if arguments:
+            raise SettingsError(f"{END} is followed by a script's arguments, and there is none; give --script FILE.")
+        return
+    if script.script is not None and script.module is not None:
+        raise SettingsError("--script and --module both say whose runs to look at; give one of them.")
+    for name in given:
+        if name in OUR_SETTINGS:
+            raise SettingsError(
+                f"{flag(name)} is a setting of our trainer, which --script replaces; if the script has one of that "
+                f"name, write it after {END} as its runs had it."
+            )
+        if name in ForecastOptions.model_fields and name not in FOR_SCRIPTS:
+            raise SettingsError(
+                f"{flag(name)} is for forecasts of our trainer; that of a script rests on the times of its runs alone, "
+                "so leave it out."
+            )
 
 
 class PublishedOptions(Options):

@@ -3,7 +3,7 @@
 import json
 import textwrap
 from collections.abc import Collection, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from math import floor, log10
 from typing import Any
 
@@ -22,6 +22,15 @@ WORDS = ("machines", "limited by", "basis")
 OPTIONAL = ("s/epoch range", "USD/epoch", "spot", "efficiency", "USD range", "basis", "images/s", "limited by")
 
 
+@dataclass(frozen=True)
+class Offer:
+    """What is recommended: usd on demand, or of spot instances."""
+
+    label: str
+    hours: float
+    usd: float
+
+
 def as_text(comparison: Comparison, width: int | None = None) -> str:
     """The table, the best first, the recommendation and the notes.  width: of the terminal."""
     config, best = comparison.config, comparison.candidates[0]
@@ -36,14 +45,14 @@ def as_text(comparison: Comparison, width: int | None = None) -> str:
     paragraphs = [title, table(columns, rows, right=set(columns) - set(WORDS))]
     if comparison.options.ceilings:
         paragraphs.append("\n".join(["ceilings, images/s:", *map(_ceilings, comparison.candidates)]))
-    paragraphs.append("\n".join(_recommended(comparison)))
+    paragraphs.append("\n".join(recommended(_offers(comparison))))
     if notes:
         paragraphs.append("\n".join(notes))
     return "\n\n".join([*paragraphs, textwrap.fill(_legend(columns), min(width or WIDTH, WIDTH))])
 
 
 def _ceilings(candidate: Candidate) -> str:
-    return f"  {_name(candidate)}: {', '.join(map(str, candidate.forecast.ceilings))}"
+    return f"  {candidate.label}: {', '.join(map(str, candidate.forecast.ceilings))}"
 
 
 def _batch(candidate: Candidate) -> str:
@@ -55,7 +64,7 @@ def _batch(candidate: Candidate) -> str:
 def _cells(row: Candidate) -> tuple[str, ...]:
     guess = row.forecast
     return (
-        _name(row),
+        row.label,
         str(row.layout.replicas) if row.instance.is_gpu else "-",
         seconds(guess.epoch_s),
         " - ".join(map(seconds, guess.epoch_range_s)),
@@ -77,32 +86,35 @@ def _small(amount: float) -> str:
     return f"{amount:,.{max(3, 2 - floor(log10(amount)))}f}" if amount > 0 else "0"
 
 
-def _recommended(comparison: Comparison) -> list[str]:
-    """The cheapest and the fastest candidate."""
+def _offers(comparison: Comparison) -> list[Offer]:
     spot = comparison.options.spot
-    cheapest = min(comparison.candidates, key=lambda row: row.spot_usd.value if spot else row.usd)
-    fastest = min(comparison.candidates, key=lambda row: row.forecast.hours)
+    return [Offer(row.label, row.hours, row.spot_usd.value if spot else row.usd) for row in comparison.candidates]
+
+
+def recommended(offers: Sequence[Offer]) -> list[str]:
+    """The cheapest and the fastest of them."""
+    cheapest = min(offers, key=lambda offer: offer.usd)
+    fastest = min(offers, key=lambda offer: offer.hours)
     if cheapest is fastest:
-        return [f"Cheapest and fastest: {_bill(cheapest, spot)}."]
-    times_as_fast = cheapest.forecast.hours / fastest.forecast.hours
+        return [f"Cheapest and fastest: {_bill(cheapest)}."]
     return [
-        f"Cheapest: {_bill(cheapest, spot)}.",
-        f"Fastest:  {_bill(fastest, spot)}: {times_as_fast:.1f} times as fast for "
+        f"Cheapest: {_bill(cheapest)}.",
+        f"Fastest:  {_bill(fastest)}: {cheapest.hours / fastest.hours:.1f} times as fast for "
         f"{fastest.usd / cheapest.usd:.1f} times the price.",
     ]
 
 
-def _name(row: Candidate) -> str:
-    return f"{row.layout.nodes} x {row.name}"
+def _bill(offer: Offer) -> str:
+    return f"{offer.label}, {usd(offer.usd)} in {time(offer.hours)}"
 
 
-def _bill(row: Candidate, spot: bool) -> str:
-    return f"{_name(row)}, {usd(row.spot_usd.value if spot else row.usd)} in {hours(row.forecast.hours)}"
+def time(amount: float) -> str:
+    """Hours in words; of what takes less than two minutes the seconds."""
+    return hours(amount) if amount >= 1 / 30 else f"{seconds(amount * 3600)} s"
 
 
 def _legend(columns: Collection[str]) -> str:
     """What the columns mean."""
-    share = spot_share()
     meanings = {
         "s/epoch": "with evaluation, once memory caches what fits.",
         "s/epoch range": "fastest and slowest within reason.",
@@ -111,9 +123,14 @@ def _legend(columns: Collection[str]) -> str:
         "basis": "where the rate of the bottleneck is from.",
         "USD": "on demand, us-east-1, without volumes.",
         "USD range": "fastest and slowest within reason.",
-        "spot": f"{share.value:g} of the price on demand, an estimate ({share.best:g} to {share.worst:g}).",
+        "spot": spot_meaning(),
     }
     return " ".join(f"{name}: {meaning}" for name, meaning in meanings.items() if name in columns)
+
+
+def spot_meaning() -> str:
+    share = spot_share()
+    return f"{share.value:g} of the price on demand, an estimate ({share.best:g} to {share.worst:g})."
 
 
 def as_json(comparison: Comparison) -> str:

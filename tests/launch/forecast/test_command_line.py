@@ -251,10 +251,3 @@ def test_what_tune_measured_of_the_processors_counts(capsys: Capture) -> None:
     asked = ["--model", "resnet18", "--dataset", "imagenet", "--nodes", "1", "--instance-type", "g5.2xlarge"]
     (row,) = answer(capsys, *asked, "--decoded-per-vcpu", "100")["candidates"]
     assert (row["limit"], row["source"], round(row["images_per_s"])) == ("JPEG decoding", "measured", 800)
-
-
-@pytest.mark.parametrize("words", [("--script", "train.py"), ("--script=train.py",), ("-m", "package.train")])
-def test_a_script_of_the_users_own_is_led_to_the_plan_of_its_launcher(words: tuple[str, ...], capsys: Capture) -> None:
-    assert main([*words, "--nodes", "2"]) == 2
-
-    assert "python -m launch.ec2 --dry-run --script FILE" in capsys.readouterr().err

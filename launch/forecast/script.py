@@ -1,0 +1,319 @@
+"""How long a script of the user's own takes on each number of nodes, and what it costs, by its runs alone.  Pure.
+
+Nothing is known of a script but how long it took.  So what was measured counts, and Amdahl's law where it describes
+two numbers of GPUs or more; each with the range from perfect scaling to none at all.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from statistics import median
+from typing import Any, Literal
+
+from launch.core import catalog
+from launch.core.catalog import SAGEMAKER_PREFIX, Instance
+from launch.core.estimate.amdahl import Fit, fit
+from launch.core.estimate.figure import AGAIN, Figure
+from launch.core.estimate.formulas import Layout
+from launch.core.estimate.rates import spot_share
+from launch.forecast.options import ForecastOptions
+from launch.forecast.words import counted, nothing_from
+from trainer.errors import SettingsError, one_line
+
+Basis = Literal["measured", "fitted", "range"]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A run whose time is known.  name: of its instance type, as it was given, or of its backend where it has none.
+
+    layout: its ranks stand for GPUs; kind: what else its time depends on, by name; done: the share of it that was
+    measured, below 1 where it was cut short.
+    """
+
+    run: str
+    name: str
+    layout: Layout
+    seconds: float
+    kind: Mapping[str, Any] = field(default_factory=dict)
+    done: float = 1.0
+
+    @property
+    def machine(self) -> str:
+        """SageMaker's and EC2's machines of a type are the same."""
+        return plain(self.name)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Of one script with the same arguments.  refused: runs that tell no time, each with the reason.
+
+    unread: for each run that could not be read the sentence why not.
+    """
+
+    script: str
+    known: tuple[Sample, ...]
+    refused: tuple[tuple[str, str], ...] = ()
+    unread: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Seconds.  value: None where nothing says where between best and worst."""
+
+    basis: Basis
+    value: float | None
+    best: float
+    worst: float
+
+
+@dataclass(frozen=True)
+class ScriptCandidate:
+    """A number of nodes of a type.  usd_per_hour: of all nodes, on demand; None where nobody sells them.
+
+    is_beyond: on fewer or more GPUs than were measured.
+    """
+
+    name: str
+    layout: Layout
+    expected: Expected
+    usd_per_hour: float | None = None
+    is_beyond: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"{self.layout.nodes} x {self.name}"
+
+    @property
+    def hours(self) -> float | None:
+        return None if self.expected.value is None else self.expected.value / 3600
+
+    @property
+    def hours_range(self) -> tuple[float, float]:
+        return self.expected.best / 3600, self.expected.worst / 3600
+
+    @property
+    def usd(self) -> float | None:
+        return None if self.hours is None or self.usd_per_hour is None else self.hours * self.usd_per_hour
+
+    @property
+    def usd_range(self) -> tuple[float, float] | None:
+        low, high = self.hours_range
+        return None if self.usd_per_hour is None else (low * self.usd_per_hour, high * self.usd_per_hour)
+
+    @property
+    def spot_usd(self) -> Figure | None:
+        """USD at an estimated spot price; interruptions are not counted.  None where nothing is expected."""
+        if self.usd is None or self.usd_range is None:
+            return None
+        (low, high), share = self.usd_range, spot_share()
+        return Figure(self.usd * share.value, low * share.best, high * share.worst, "estimated")
+
+
+@dataclass(frozen=True)
+class ScriptComparison:
+    """candidates: the best first; left_out: the others, each with its reason; sources: what each type rests on."""
+
+    samples: Samples
+    options: ForecastOptions
+    candidates: tuple[ScriptCandidate, ...]
+    left_out: tuple[str, ...]
+    sources: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def plain(name: str) -> str:
+    return name.removeprefix(SAGEMAKER_PREFIX)
+
+
+def compare(options: ForecastOptions, samples: Samples) -> ScriptComparison:
+    """Every type with every number of nodes.  Raises SettingsError where nothing can be said of any."""
+    types = [_type(name, options, samples) for name in _names(options, samples)]
+    candidates = list(chain.from_iterable(each.candidates for each in types))
+    left_out = tuple(chain.from_iterable(each.left_out for each in types))
+    notes = dict.fromkeys(chain.from_iterable(each.notes for each in types))
+    if not candidates:
+        raise SettingsError("\n".join(left_out))
+    return ScriptComparison(
+        samples,
+        options,
+        tuple(sorted(candidates, key=lambda candidate: _rank(candidate, options))),
+        left_out,
+        tuple(dict.fromkeys(each.source for each in types if each.source)),
+        (*notes, *_unused(samples)),
+    )
+
+
+def _names(options: ForecastOptions, samples: Samples) -> list[str]:
+    """The types that were asked for; unasked those that were measured."""
+    measured = [sample.name for sample in samples.known]
+    return list(dict.fromkeys(options.instance_type if "instance_type" in options.model_fields_set else measured))
+
+
+def _unused(samples: Samples) -> list[str]:
+    return [*nothing_from(samples.refused), *samples.unread]
+
+
+@dataclass(frozen=True)
+class _Type:
+    """What can be said of a type.  source: what that rests on, empty where nothing was measured."""
+
+    candidates: Sequence[ScriptCandidate] = ()
+    left_out: Sequence[str] = ()
+    source: str = ""
+    notes: Sequence[str] = ()
+
+
+def _type(name: str, options: ForecastOptions, samples: Samples) -> _Type:
+    own = [sample for sample in samples.known if sample.machine == plain(name)]
+    instance = _instance(name, own)
+    if not own:
+        return _Type(left_out=[f"{name}: never measured; run it there once."])
+    _check_alike(name, own)
+    found = [_candidate(name, layout, instance, own) for layout in _layouts(options, instance, own)]
+    candidates = [candidate for candidate in found if isinstance(candidate, ScriptCandidate)]
+    left_out = [reason for reason in found if isinstance(reason, str)]
+    return _Type(candidates, left_out, _source(own), _notes(name, instance, candidates, own))
+
+
+def _instance(name: str, own: Sequence[Sample]) -> Instance | None:
+    """The type in the catalog; None for machines that were measured and have none.  Raises SettingsError for others."""
+    return None if own and plain(name) not in catalog.load() else catalog.find(name)
+
+
+def _check_alike(name: str, own: Sequence[Sample]) -> None:
+    """Raises SettingsError where runs differ in what a script's time depends on beside the number of GPUs."""
+    first, *others = own
+    for other in others:
+        for what in {**first.kind, **other.kind}:
+            one, two = first.kind.get(what), other.kind.get(what)
+            if one != two:
+                raise SettingsError(
+                    f"{first.run} and {other.run}, both on {name}, differ in {what} ({one_line(one)} and "
+                    f"{one_line(two)}), and so may their times; name folders of runs that are alike with --from-run."
+                )
+
+
+def _layouts(options: ForecastOptions, instance: Instance | None, own: Sequence[Sample]) -> list[Layout]:
+    """What was asked for; of machines that the catalog does not know, unasked what was measured."""
+    nodes = list(options.nodes)
+    if instance is None and "nodes" not in options.model_fields_set:
+        nodes = sorted({sample.layout.nodes for sample in own})
+    if options.gpus_per_node:
+        gpus = [options.gpus_per_node]
+    elif instance and instance.is_gpu:
+        gpus = [instance.gpus]
+    else:
+        gpus = sorted({sample.layout.gpus for sample in own})
+    return [Layout(count, each) for count in dict.fromkeys(nodes) for each in gpus]
+
+
+def _candidate(name: str, layout: Layout, instance: Instance | None, own: Sequence[Sample]) -> ScriptCandidate | str:
+    """The candidate, or why there is none."""
+    label = f"{layout.nodes} x {name}"
+    if instance and instance.is_gpu and layout.gpus > instance.gpus:
+        return f"{label}: it has {instance.gpus} GPUs, not {layout.gpus}."
+    expected = expect(layout, own)
+    if expected is None:
+        nodes = counted({sample.layout.nodes for sample in own}, "node")
+        return f"{label}: as many GPUs were measured on {nodes} only; run it there once."
+    counts = [sample.layout.replicas for sample in own]
+    is_beyond = not min(counts) <= layout.replicas <= max(counts)
+    hourly = _usd_per_hour(name, instance)
+    return ScriptCandidate(name, layout, expected, hourly and layout.nodes * hourly, is_beyond)
+
+
+def _usd_per_hour(name: str, instance: Instance | None) -> float | None:
+    if instance is None:
+        return None
+    return instance.sagemaker_usd_per_hour if name.startswith(SAGEMAKER_PREFIX) else instance.usd_per_hour
+
+
+def expect(layout: Layout, samples: Sequence[Sample]) -> Expected | None:
+    """How long it takes there.  None where it was measured on as many GPUs alone, which other nodes have."""
+    own = [sample.seconds for sample in samples if sample.layout == layout]
+    if own:
+        usual = median(own)
+        return Expected("measured", usual, min(*own, usual * (1 - AGAIN)), max(*own, usual * (1 + AGAIN)))
+    times = _times(samples)
+    bounds = _bounds(layout.replicas, times)
+    if bounds is None:
+        return None
+    best, worst = bounds
+    law = fit(times)
+    if law is None or not law.describes:
+        return Expected("range", None, best, worst)
+    value = law.time(layout.replicas)
+    return Expected("fitted", value, min(value, best), max(value, worst))
+
+
+def _times(samples: Sequence[Sample]) -> list[tuple[int, float]]:
+    """The median of each layout."""
+    layouts = dict.fromkeys(sample.layout for sample in samples)
+    return [
+        (layout.replicas, median(sample.seconds for sample in samples if sample.layout == layout))
+        for layout in layouts
+    ]  # fmt: skip
+
+
+def _bounds(count: int, times: Sequence[tuple[int, float]]) -> tuple[float, float] | None:
+    """The least and the most seconds, if more GPUs bring something between no gain and perfect scaling.
+
+    Each other number of GPUs that was measured says so; None if there is none.
+    """
+    others = [(n / count, seconds) for n, seconds in times if n != count]
+    if not others:
+        return None
+    best = max(seconds * min(1.0, share) for share, seconds in others)
+    worst = min(seconds * max(1.0, share) for share, seconds in others)
+    return min(best, worst), max(best, worst)  # the other way round where more GPUs took longer, or scaled better
+
+
+def _rank(candidate: ScriptCandidate, options: ForecastOptions) -> tuple[bool, bool, float, float]:
+    """Those of which nothing is expected last, by their worst; those without a price behind those that have one."""
+    hours = candidate.hours_range[1] if candidate.hours is None else candidate.hours
+    price = hours * (candidate.usd_per_hour or 0.0)
+    by_price = options.sort == "cost"
+    order = (price, hours) if by_price else (hours, price)
+    return candidate.hours is None, by_price and candidate.usd_per_hour is None, *order
+
+
+def _source(own: Sequence[Sample]) -> str:
+    """What the type's numbers rest on, in a sentence."""
+    counts = counted({sample.layout.replicas for sample in own}, "GPU")
+    runs = counted({len(own)}, "run")
+    return f"{own[0].machine}: measured on {counts} by {runs}; {_law_in_words(fit(_times(own)))}"
+
+
+def _law_in_words(law: Fit | None) -> str:
+    if law is None:
+        return "how it scales is not known: run it on another number of GPUs"
+    if not law.describes:
+        return "Amdahl's law does not describe these times, so none is expected on other numbers of GPUs"
+    checked = f"off by at most {law.worst:.1%}" if law.is_checked else "unchecked, as a curve through two always fits"
+    return f"by Amdahl's law {law.serial:.1%} of the time of one does not shrink with more ({checked})"
+
+
+def _notes(
+    name: str, instance: Instance | None, candidates: Sequence[ScriptCandidate], own: Sequence[Sample]
+) -> list[str]:
+    notes = _beyond(name, candidates, own)
+    if not any(_has_network(sample) for sample in own) and any(map(_has_network, candidates)):
+        notes.append(f"{name}: no run had several nodes, so what the network between them costs is not in it")
+    notes += [_cut_in_words(sample) for sample in own if sample.done < 1]
+    warning = catalog.warning(instance) if instance else None
+    return [*notes, warning] if warning else notes
+
+
+def _beyond(name: str, candidates: Sequence[ScriptCandidate], own: Sequence[Sample]) -> list[str]:
+    beyond = {one.layout.replicas for one in candidates if one.is_beyond and one.hours is not None}
+    measured = counted({sample.layout.replicas for sample in own}, "GPU")
+    return [f"{name}: an extrapolation for {counted(beyond, 'GPU')}, as {measured} were measured"] if beyond else []
+
+
+def _has_network(one: Sample | ScriptCandidate) -> bool:
+    return one.layout.nodes > 1
+
+
+def _cut_in_words(sample: Sample) -> str:
+    return f"{sample.run} was cut short with {sample.done:.0%} done: its time is by its pace, without its start"
