@@ -77,11 +77,7 @@ def main(argv: Sequence[str], *, verbose: bool = False) -> int:
     """Runs the workers that torchrun's flags describe; returns the exit code.  verbose: keep torchrun's own log."""
     no_workers: list[int] = []
     _leave_quietly_when_asked(no_workers)
-    if not verbose:  # or the end of one node is a page about stack frames on every other
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    compiler.leave_out()
-    if _module_of(argv) == "trainer":  # ranks are forks of this process
-        libraries.set_defaults(os.environ)
+    _before_torch(argv, verbose=verbose)
     # Imported here because it takes seconds, and a signal meanwhile must end this quietly.
     from torch.distributed import DistError, run
     from torch.distributed.elastic.multiprocessing.api import SignalException
@@ -89,9 +85,7 @@ def main(argv: Sequence[str], *, verbose: bool = False) -> int:
     from torch.distributed.elastic.rendezvous import RendezvousError
 
     args = run.parse_args(list(argv))
-    if args.module and (server := serve_forks(args.training_script)) is not None:
-        start_as_forks(server)
-        no_workers.append(server.pid)
+    no_workers += _fork_ranks(args)
     logging.disable(logging.NOTSET if verbose else logging.ERROR)  # of this process, and not of its forks
     workers = keep_workers()
     tells_all = args.module and args.training_script == SCRIPT_WORKER
@@ -118,6 +112,24 @@ def main(argv: Sequence[str], *, verbose: bool = False) -> int:
     finally:
         _kill_workers_left()
     return Exit.DONE
+
+
+def _before_torch(argv: Sequence[str], *, verbose: bool) -> None:
+    """What torch heeds while it is imported, which ranks that are forks of this process then have as well."""
+    if not verbose:  # or the end of one node is a page about stack frames on every other
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    compiler.leave_out()
+    if _module_of(argv) == "trainer":
+        libraries.set_defaults(os.environ)
+
+
+def _fork_ranks(args: Namespace) -> list[int]:
+    """Has ranks of ours be forks of this process; returns the process ids of its children that are no ranks."""
+    server = serve_forks(args.training_script) if args.module else None
+    if server is None:
+        return []
+    start_as_forks(server)
+    return [server.pid]
 
 
 def _left(signum: int, workers: Mapping[int, Worker], *, tells_all: bool) -> int:

@@ -64,7 +64,6 @@ class Quote:
         return self.expected_usd is not None and (self.usd_per_hour is None or self.told_has_wait)
 
     def as_json(self) -> dict[str, Any]:
-        guess = self.forecast
         return {
             "instance": self.instance,
             "nodes": self.nodes,
@@ -77,18 +76,27 @@ class Quote:
             "expected_s": self.expected_s,
             "most_usd": self.most_usd,
             "most_s": self.most_s,
-            "epoch_s": guess.epoch_s if guess else None,
-            "epoch_range_s": list(guess.epoch_range_s) if guess else None,
-            "images_per_s": guess.images_per_s if guess else None,
-            "limited_by": guess.limit if guess else None,
-            "ceilings": {one.name: one.images_per_s for one in guess.ceilings if one.lasts} if guess else {},
-            "filling_images_per_s": guess.filling.images_per_s if guess and guess.filling else None,
-            "lift": asdict(guess.lift) if guess and guess.lift else None,
-            "rate": guess.source if guess else None,
+            **_forecast_as_json(self.forecast),
             "expected_from": self.told_by,
             "why_unknown": self.why_unknown,
             "notes": list(self.notes),
         }
+
+
+def _forecast_as_json(guess: Forecast | None) -> dict[str, Any]:
+    if guess is None:
+        names = ("epoch_s", "epoch_range_s", "images_per_s", "limited_by", "filling_images_per_s", "lift", "rate")
+        return {**dict.fromkeys(names), "ceilings": {}}
+    return {
+        "epoch_s": guess.epoch_s,
+        "epoch_range_s": list(guess.epoch_range_s),
+        "images_per_s": guess.images_per_s,
+        "limited_by": guess.limit,
+        "ceilings": {one.name: one.images_per_s for one in guess.ceilings if one.lasts},
+        "filling_images_per_s": guess.filling.images_per_s if guess.filling else None,
+        "lift": asdict(guess.lift) if guess.lift else None,
+        "rate": guess.source,
+    }
 
 
 def images_in(content: Content | None) -> Images | None:
