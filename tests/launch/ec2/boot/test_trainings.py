@@ -78,6 +78,13 @@ def test_after_a_spot_notice_the_job_goes_on_with_another_node(here: Region, dig
     assert any(line.startswith("resuming at epoch") for rank in (0, 1) for line in log_of(here, rank))
 
 
+def is_rank(pid: int) -> bool:
+    """Whether a process is a fork of its parent, and so has its command line, and has a session of its own."""
+    parent = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]
+    lines = [Path(f"/proc/{one}/cmdline").read_bytes() for one in (pid, parent)]
+    return lines[0] == lines[1] and os.getsid(pid) == pid
+
+
 @needs_nodes
 @pytest.mark.slow("a node whose worker is killed resumes from its checkpoint")
 def test_a_node_whose_worker_is_killed_goes_on_from_its_checkpoint(here: Region, digits: Volume) -> None:
@@ -85,8 +92,7 @@ def test_a_node_whose_worker_is_killed_goes_on_from_its_checkpoint(here: Region,
     put_cluster(here, node)
     wait_for(lambda: has_saved(node), node)
 
-    # Not by their order: process numbers begin again at 32,768.
-    (worker,) = {*node.processes("-m", "trainer", "--epochs")} - {*node.processes("trainer.torchrun")}
+    (worker,) = [pid for pid in node.processes("trainer.torchrun") if is_rank(pid)]
     os.kill(worker, signal.SIGKILL)
 
     left = record(here, node)
