@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from launch.core.aws import Aws
+from launch.core.backend import BACKENDS
 from launch.core.earlier import Earlier, Setting, is_same_script, setting_in, took
 from launch.core.errors import AwsError, NotSetUp
 from launch.core.names import (
@@ -29,7 +30,7 @@ from launch.core.s3 import parse_s3
 from launch.core.sent import checksum, key_of
 from launch.core.training.base import Training
 from trainer.contract import METRICS, OUTCOME, PACE
-from trainer.errors import SettingsError, TrainerError
+from trainer.errors import SettingsError, TrainerError, one_line
 from trainer.outcome import parse
 from trainer.script.pace import parse as parse_pace
 
@@ -142,6 +143,8 @@ def spec_of(aws: Aws, folder: Folder, backend: str) -> dict[str, Any] | None:
     owner = (spec or {}).get("backend", backend)
     if not isinstance(owner, str):
         raise AwsError(f"{folder.uri}/job.json is damaged: its backend is not a string.", "NotJson")
+    if owner not in BACKENDS:  # any launcher may write it, and it would stand in a command that is pasted
+        raise AwsError(f"{folder.uri}/job.json is damaged: there is no backend {one_line(owner)}.", "NotJson")
     if owner != backend:
         raise SettingsError(
             f"{folder.job} is a job of launch.{owner}; see python -m launch.{owner} status {folder.job}, or choose "
