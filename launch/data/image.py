@@ -14,6 +14,7 @@ from pathlib import Path
 
 from launch.core import shell
 from trainer.errors import FullDisk, MachineError, SettingsError
+from trainer.files import create_anew
 
 BLOCK = 512 * 1024  # of the EBS direct APIs
 GIB = 2**30
@@ -84,11 +85,12 @@ def make(tools: Tools, folder: Path, image: Path, gib: int, digest: str, env: Ma
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
     fixed = {**env, "E2FSPROGS_FAKE_TIME": _MADE, "SOURCE_DATE_EPOCH": _MADE, "MKE2FS_CONFIG": os.devnull,
              "MKE2FS_SYNC": "0", "LC_ALL": "C"}  # fmt: skip
-    with partial.open("wb") as file:
+    with create_anew(partial) as file:
         file.truncate(gib * GIB)
     _run(_mke2fs(tools, folder, partial, identity, len(names)), fixed, image)
     commands = image.with_suffix(".debugfs")
-    commands.write_text("".join(_same_everywhere(folder, names)))
+    with create_anew(commands) as file:
+        file.write("".join(_same_everywhere(folder, names)).encode())
     _run([tools.debugfs, "-w", "-f", str(commands), str(partial)], fixed, image)
     commands.unlink()
     partial.replace(image)

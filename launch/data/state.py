@@ -5,13 +5,18 @@ else that has been done is looked up in AWS.
 """
 
 import json
+import os
 import struct
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from launch.data.image import Blocks
-from trainer.files import write_atomically
+from trainer.errors import SettingsError, not_written
+from trainer.files import open_to_append, read_json, read_regular, write_atomically
+from trainer.process.own_folder import is_anothers
 
 _INDEX = struct.Struct("<I")
 _BLOCK = struct.Struct("<I32s")
@@ -43,23 +48,44 @@ class State:
         return self.folder / "data.img"
 
     def prepare(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        """Makes the folder.
+
+        Raises SettingsError for another user's, who could put an image there to be published, and MachineError.
+        """
+        with self._writing():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            is_strange = is_anothers(self.folder)
+        if is_strange:
+            raise SettingsError(
+                f"{self.folder} is another user's, who could change what is published from there; give another folder "
+                "with --work-dir."
+            )
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Raises MachineError for what cannot be written inside, also for a pipe and, to add to, a link."""
+        try:
+            yield
+        except OSError as error:
+            words = f"cannot write to {self.folder} ({error.strerror}); give another folder with --work-dir."
+            raise not_written(error, words) from error
 
     # ---- the blocks of the image
 
     def blocks(self, digest: str) -> Blocks | None:
         """Those of the image, if it is whole and has this content."""
-        file = self.folder / "blocks"
-        if not self.image.is_file() or not file.is_file():
+        try:
+            stored = read_regular(self.folder / "blocks")
+        except OSError:
             return None
-        stored = file.read_bytes()
-        if stored[:32] != bytes.fromhex(digest):
+        if not self.image.is_file() or stored[:32] != bytes.fromhex(digest):
             return None
         return Blocks(dict(_BLOCK.iter_unpack(stored[32:])))
 
     def keep_blocks(self, digest: str, blocks: Blocks) -> None:
         packed = b"".join(_BLOCK.pack(index, sha256) for index, sha256 in sorted(blocks.digests.items()))
-        write_atomically(self.folder / "blocks", bytes.fromhex(digest) + packed)
+        with self._writing():
+            write_atomically(self.folder / "blocks", bytes.fromhex(digest) + packed)
 
     # ---- the snapshot
 
@@ -73,12 +99,13 @@ class State:
 
     def begun(self) -> Started | None:
         try:
-            return Started(**json.loads((self.folder / "snapshot.json").read_text()))
+            return Started(**read_json(self.folder / "snapshot.json"))
         except (OSError, ValueError, TypeError):
             return None
 
     def keep(self, started: Started) -> None:
-        write_atomically(self.folder / "snapshot.json", json.dumps(asdict(started), indent=1) + "\n")
+        with self._writing():
+            write_atomically(self.folder / "snapshot.json", json.dumps(asdict(started), indent=1) + "\n")
 
     def answered(self, started: Started, snapshot: str) -> Started:
         known = replace(started, snapshot=snapshot)
@@ -97,7 +124,7 @@ class State:
     def put(self, snapshot: str) -> set[int]:
         """The indexes of the blocks that AWS has taken."""
         try:
-            stored = self._journal(snapshot).read_bytes()
+            stored = read_regular(self._journal(snapshot))
         except OSError:
             return set()
         whole = len(stored) - len(stored) % _INDEX.size  # the machine may have stopped while it wrote
@@ -105,14 +132,14 @@ class State:
 
     def note_put(self, snapshot: str, index: int) -> None:
         """One short append, which is whole or not there when the process is killed."""
-        with self._journal(snapshot).open("ab", buffering=0) as file:
-            file.write(_INDEX.pack(index))
+        with self._writing(), open_to_append(self._journal(snapshot)) as file:
+            os.write(file.fileno(), _INDEX.pack(index))
 
     # ---- the end
 
     def clear(self) -> None:
         """Removes the folder with everything that publishing has put there, and nothing else."""
-        if not self.folder.is_dir():
+        if not self.folder.is_dir() or is_anothers(self.folder):
             return
         for name in ("data.img", "data.partial", "data.debugfs", "blocks", "snapshot.json"):
             (self.folder / name).unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """launch.data publish: what is in the account afterwards, and what a second run does."""
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -10,9 +11,12 @@ import pytest
 from moto.ebs.models import ebs_backends
 
 from launch.core.published import content_of
+from launch.data.state import State
 from launch.rehearse.aws.ec2 import direct
 from tests.launch.data.desk import NAME, Desk, opened, write_prepared
 from tests.launch.faults import Died, Fault, Faults, died_after, died_before, injected, lost, refused
+from tests.strangers import given_to_another
+from trainer.errors import MachineError
 
 
 @pytest.fixture
@@ -144,6 +148,50 @@ def test_without_its_work_folder_a_pending_snapshot_is_still_gone_on_with(desk: 
 
     assert desk.publish() == 0, desk.text
     assert [one.id for one in desk.snapshots()] == [pending.id]
+
+
+def test_no_image_is_published_that_another_user_has_left(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    """The manifest can be read by all, and with its digest an image would be taken for the one that was made of it."""
+    with injected(Faults()) as faults:
+        faults.on("PutSnapshotBlock", died_after())
+        with pytest.raises(Died):
+            desk.publish()
+    work = desk.folder.with_name("photos-publishing")
+    theirs = {path.name: path.read_bytes() for path in work.iterdir()}
+    given_to_another(work)
+
+    assert desk.publish() == 2
+    assert "photos-publishing is another user's, who could change what is published" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in work.iterdir()} == theirs
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["data.partial", "data.debugfs", "blocks", "snapshot.json"])
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_nothing_is_written_into_what_a_link_in_its_folder_leads_to(
+    name: str, kind: str, desk: Desk, tmp_path: Path
+) -> None:
+    work = desk.folder.with_name("photos-publishing")
+    work.mkdir()
+    (tmp_path / "precious").write_text("kept")
+    (work / name).symlink_to(tmp_path / "precious") if kind == "link" else os.mkfifo(work / name)
+
+    in_the_way = kind == "pipe" and name in ("blocks", "snapshot.json")
+    assert desk.publish() == (6 if in_the_way else 0), desk.text
+    assert (tmp_path / "precious").read_text() == "kept"
+
+
+def test_the_journal_is_no_link(tmp_path: Path) -> None:
+    state = State(tmp_path / "work")
+    state.prepare()
+    state.note_put("snap-1", 5)
+    assert state.put("snap-1") == {5}
+
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / "work" / "snap-2.put").symlink_to(tmp_path / "precious")
+    with pytest.raises(MachineError, match="give another folder with --work-dir"):
+        state.note_put("snap-2", 5)
+    assert (tmp_path / "precious").read_text() == "kept"
 
 
 def test_throttled_requests_are_repeated_for_a_quarter_of_an_hour(desk: Desk) -> None:
