@@ -1,5 +1,6 @@
 """Data that lie in S3: what is there, and a copy of it on this machine."""
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +15,8 @@ from launch.core.s3 import S3Uri, parse_s3
 from launch.data.patient import Patient
 from launch.data.upload import Counter
 from trainer.errors import DataError, SettingsError, not_written
+from trainer.files import create_anew
+from trainer.process.own_folder import is_anothers
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 PART = 16 * 2**20
@@ -155,6 +158,8 @@ class Copying:
         """Returns what trainer.prepare takes: the folder, or the one file."""
         for item in self.source.items:
             check_name(item.name)
+        for folder in (self.folder, self._unfinished):
+            _check_own(folder)
         missing = [item for item in self.source.items if not self._is_there(item)]
         counter = Counter(sum(item.bytes for item in missing), self.progress)
         self._left = {item.name: len(item.parts) for item in missing}
@@ -184,7 +189,7 @@ class Copying:
     def _begin(self, item: Item) -> None:
         for path in (self.folder / item.name, self._partial(item)):
             path.parent.mkdir(parents=True, exist_ok=True)
-        with self._partial(item).open("wb") as file:
+        with create_anew(self._partial(item)) as file:
             file.truncate(item.bytes)
 
     def _partial(self, item: Item) -> Path:
@@ -203,15 +208,25 @@ class Copying:
         content = self.patient.call("s3", "GetObject", params)["Body"].read()
         if len(content) != min(item.bytes - at, PART):
             raise DataError(f"s3://{self.source.bucket}/{item.key} has changed while it was read; run it again.")
-        with self._partial(item).open("r+b") as file:
-            file.seek(at)
-            file.write(content)
+        # Never what a link of that name leads to, which others may have put there meanwhile.
+        file = os.open(self._partial(item), os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        with os.fdopen(file, "wb") as opened:
+            opened.seek(at)
+            opened.write(content)
         with self._lock:
             self._left[item.name] -= 1
             is_whole = not self._left[item.name]
         if is_whole:
             self._partial(item).replace(self.folder / item.name)
         return len(content)
+
+
+def _check_own(folder: Path) -> None:
+    """Raises SettingsError for another user's, whose files would be taken for the source's own."""
+    if os.path.lexists(folder) and is_anothers(folder):
+        raise SettingsError(
+            f"{folder} is another user's, who could change what is published; run it in another folder."
+        )
 
 
 def check_name(name: str) -> None:

@@ -1,5 +1,6 @@
 """What is found in S3, page by page."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from io import BytesIO
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from launch.core.aws import Aws
 from launch.data.near.source import Copying, Item, Source, find_source, is_archived
 from launch.data.patient import Patient
+from tests.strangers import given_to_another
 from trainer.errors import SettingsError
 
 
@@ -70,21 +72,52 @@ def test_what_is_archived_must_be_restored(row: dict[str, Any], expected: bool) 
     assert is_archived(row) is expected
 
 
-def test_no_object_is_written_over_by_the_unfinished_copy_of_another(tmp_path: Path) -> None:
-    contents = {"a": b"of a", ".a.partial": b"beside a", "a.partial/a": b"in a folder"}
+class Bucket:
+    """GetObject of these contents, the last part first."""
 
-    class Bucket:
-        def call(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
-            assert (service, operation) == ("s3", "GetObject")
-            return {"Body": BytesIO(contents[params["Key"]])}
+    def __init__(self, contents: Mapping[str, bytes]) -> None:
+        self.contents = contents
 
-        def each(self, parts: Iterable[Any], act: Callable[[Any], None]) -> None:
-            for part in reversed(list(parts)):
-                act(part)
+    def call(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        assert (service, operation) == ("s3", "GetObject")
+        return {"Body": BytesIO(self.contents[params["Key"]])}
 
+    def each(self, parts: Iterable[Any], act: Callable[[Any], None]) -> None:
+        for part in reversed(list(parts)):
+            act(part)
+
+
+def copied(contents: Mapping[str, bytes], folder: Path) -> Path:
     items = tuple(Item(name, name, len(content), "etag") for name, content in contents.items())
     source = Source("s3://bucket", "bucket", items)
-    folder = Copying(cast("Patient", Bucket()), source, tmp_path / "source", lambda _done, _of: None).copy()
+    return Copying(cast("Patient", Bucket(contents)), source, folder, lambda _done, _of: None).copy()
+
+
+def test_no_object_is_written_over_by_the_unfinished_copy_of_another(tmp_path: Path) -> None:
+    contents = {"a": b"of a", ".a.partial": b"beside a", "a.partial/a": b"in a folder"}
+    folder = copied(contents, tmp_path / "source")
 
     assert {name: (folder / name).read_bytes() for name in contents} == contents
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_no_object_is_written_into_what_a_link_leads_to(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("kept")
+    (partial := tmp_path / "source.partial").mkdir()
+    (partial / "a").symlink_to(tmp_path / "precious") if kind == "link" else os.mkfifo(partial / "a")
+
+    assert (copied({"a": b"of a"}, tmp_path / "source") / "a").read_bytes() == b"of a"
+    assert (tmp_path / "precious").read_text() == "kept"
+
+
+@pytest.mark.parametrize("name", ["source", "source.partial"])
+def test_what_another_user_has_put_there_is_not_taken_for_the_source(name: str, tmp_path: Path) -> None:
+    """Its size tells what is there already."""
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "a").write_text("evil")
+    given_to_another(tmp_path / name)
+
+    with pytest.raises(SettingsError, match=f"{name} is another user's, who could change what is published"):
+        copied({"a": b"of a"}, tmp_path / "source")
