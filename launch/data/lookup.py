@@ -1,5 +1,6 @@
 """Look-ups for launch.data.  Reads only."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -7,7 +8,7 @@ from typing import Any
 
 from launch.core.aws import Aws
 from launch.core.lookup import Lookups, check_bucket, read_json, region_or_some
-from launch.core.names import BUCKET_TAG, DATA_TAG, JOB_TAG, Folder, bucket_of, tag_values
+from launch.core.names import BUCKET_NAME, BUCKET_TAG, DATA_TAG, JOB_NAME, JOB_TAG, Folder, bucket_of, tag_values
 from launch.core.published import RECORD, prefix_of
 from launch.data.facts import Facts, Snapshot, snapshot_of
 from launch.data.prepared import Prepared
@@ -87,6 +88,9 @@ def _on_ec2(aws: Aws, place: Place, snapshots: set[str]) -> Iterator[str]:
     tags = [tag_values(node) for row in rows for node in row["Instances"]]
     jobs = sorted({(one[JOB_TAG], one.get(BUCKET_TAG, place.bucket)) for one in tags})
     for job, bucket in jobs:
+        # Whoever may start a machine may give it any tag: of what can be none, no request is made, nor would be taken.
+        if not re.fullmatch(JOB_NAME, job) or not re.fullmatch(BUCKET_NAME, bucket):
+            continue
         spec = read_json(aws, bucket, Folder(bucket, job).spec) or {}
         if str(spec.get("snapshot")) in snapshots or any(_is_inside(one, place) for one in _sources(spec)):
             yield job

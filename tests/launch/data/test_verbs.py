@@ -44,7 +44,12 @@ def reads_it(desk: Desk, how: str = "snapshot") -> None:
         "data-url": {"snapshot": None, "where": {}, "train": ["--data-url", place, "--epochs", "2"]},
     }
     desk.account.put_json("jobs/one/job.json", {"backend": "ec2", **settings[how]})
-    tags = job_tags("one", desk.account.bucket, datetime.now(UTC))
+    starts_node(desk, "one", desk.account.bucket)
+
+
+def starts_node(desk: Desk, job: str, bucket: str) -> None:
+    """A machine that runs, with the tags of a job."""
+    tags = job_tags(job, bucket, datetime.now(UTC))
     node = {"ImageId": desk.account.ami, "MinCount": 1, "MaxCount": 1, "InstanceType": "g5.2xlarge",
             "TagSpecifications": [{"ResourceType": "instance", "Tags": tags}]}  # fmt: skip
     desk.account.aws().call("ec2", "RunInstances", node)
@@ -188,6 +193,15 @@ def test_jobs_that_read_it_from_s3_are_seen(how: str, published: Desk, capsys: p
 
     assert published.type("delete", NAME, "--yes") == 2
     assert f"{NAME} is in use by one (EC2)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("job", "bucket"), [("one", "no bucket!"), ("one", ""), ("../one", "a-bucket"), ("", "")])
+def test_a_tag_that_no_job_has_keeps_nobody_from_deleting(job: str, bucket: str, published: Desk) -> None:
+    """Whoever may start a machine may give it any tag; botocore takes no request for such a bucket."""
+    starts_node(published, job, bucket)
+
+    assert published.type("delete", NAME, "--yes") == 0
+    assert published.s3() == {}
 
 
 class SageMaker:
