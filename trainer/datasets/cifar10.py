@@ -6,11 +6,8 @@ import io
 import logging
 import socket
 import sys
-import tarfile
 import tempfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from gzip import BadGzipFile
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -18,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from trainer.datasets.archive import DAMAGED, entries, opened
 from trainer.datasets.base import Data, Request
 from trainer.datasets.cache import cache_path
 from trainer.datasets.decoded import recall_decoded
@@ -112,7 +110,7 @@ def _decode(source: Path, side: int) -> Decoded:
     try:
         contents = {name: _checked(data, md5) for name, data, md5 in _files(source, {**train, **test})}
         return Decoded(_half(contents, train, side), _half(contents, test, side), classes=10)
-    except (tarfile.TarError, zlib.error, BadGzipFile, FileNotFoundError, *DAMAGE) as error:
+    except (*DAMAGED, FileNotFoundError, *DAMAGE) as error:
         raise DataError(
             f"{source} is damaged or incomplete; delete it, and it is downloaded again, or put {ARCHIVE} from {PAGE} "
             "in its place."
@@ -131,8 +129,8 @@ def _files(source: Path, md5s: Mapping[str, str]) -> Iterator[tuple[str, bytes, 
         for name, md5 in md5s.items():
             yield name, read_regular(source / name, LARGEST), md5
         return
-    with tarfile.open(source) as archive:
-        for entry in archive:
+    with opened(source) as archive:
+        for entry in entries(archive):
             name = PurePosixPath(entry.name).name
             file = archive.extractfile(entry) if entry.isreg() and name in md5s and entry.size <= LARGEST else None
             if file is not None:

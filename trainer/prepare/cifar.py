@@ -9,12 +9,13 @@ from typing import IO, Any
 import numpy as np
 from PIL import Image
 
+from trainer.datasets.archive import DAMAGED, entries, opened
 from trainer.datasets.encoded import Pixels
 from trainer.datasets.pickled import DAMAGE, read_arrays
 from trainer.errors import DataError, one_line
 from trainer.files import create_anew
 from trainer.prepare.listing import Found
-from trainer.prepare.tars import DAMAGED, tar_of_folders
+from trainer.prepare.tars import tar_of_folders
 
 ARCHIVES = ("cifar-10-python.tar.gz", "cifar-100-python.tar.gz")
 SIDE = 32
@@ -30,7 +31,7 @@ def cifar(archive: Path, room: Path) -> Found:
         part = target.with_suffix(".part")
         try:
             with (
-                tarfile.open(archive) as packed,
+                opened(archive) as packed,
                 create_anew(part) as file,
                 tarfile.open(fileobj=file, mode="w") as plain,
             ):
@@ -46,7 +47,7 @@ def cifar(archive: Path, room: Path) -> Found:
 
 def _convert(packed: tarfile.TarFile, plain: tarfile.TarFile) -> None:
     """Writes each image to `plain` as HALF/CLASS/NUMBER.png, numbered from 0 in each half."""
-    files = {Path(info.name).name: _loaded(packed.extractfile(info)) for info in packed if _is_data(info)}
+    files = {Path(info.name).name: _loaded(packed.extractfile(info)) for info in entries(packed) if _is_data(info)}
     classes = _classes(files.pop("batches.meta" if "batches.meta" in files else "meta"))
     counts = {"train": 0, "val": 0}
     for file in sorted(files):

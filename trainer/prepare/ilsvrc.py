@@ -3,11 +3,10 @@
 import io
 import re
 import tarfile
-import zlib
 from collections.abc import Mapping
-from gzip import BadGzipFile
 from pathlib import Path
 
+from trainer.datasets.archive import DAMAGED, entries, opened
 from trainer.errors import DataError, one_line
 from trainer.prepare.listing import Found
 from trainer.prepare.tars import Member, Unsorted, in_order, members
@@ -56,16 +55,16 @@ def read_devkit(folder: Path) -> dict[int, str]:
             "put it there, from image-net.org."
         )
     try:
-        with tarfile.open(devkit) as tar:
+        with opened(devkit) as tar:
             files = {
                 wanted: _content(tar, info)
-                for info in tar
+                for info in entries(tar)
                 for wanted in (META, TRUTH)
                 if info.isreg() and info.name.endswith(wanted)
             }
         synsets = _synsets(files[META])
         return {number: synsets[int(line)] for number, line in enumerate(files[TRUTH].split(), start=1)}
-    except (tarfile.TarError, EOFError, zlib.error, BadGzipFile, KeyError, ValueError, TypeError, IndexError) as error:
+    except (*DAMAGED, KeyError, ValueError, TypeError, IndexError) as error:
         raise DataError(f"{one_line(devkit, 300)} is damaged ({one_line(error)}); get it again.") from error
 
 

@@ -1,28 +1,19 @@
 """Images in a tar: found by reading its headers alone, then read where they lie, without unpacking anything."""
 
-import bz2
-import gzip
-import lzma
 import shutil
 import tarfile
-import zlib
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import NamedTuple
 
+from trainer.datasets.archive import DAMAGED, Part, entries, opener_of
 from trainer.datasets.tree import EVALUATION, SUFFIXES
 from trainer.errors import DataError, one_line
 from trainer.files import create_anew
 from trainer.prepare.listing import Found, Item, Listing, Origin
 
-MAGIC: tuple[tuple[bytes, Callable[[Path], Any]], ...] = (
-    (b"\x1f\x8b", gzip.open),
-    (b"BZh", bz2.open),
-    (b"\xfd7zXZ\x00", lzma.open),
-)
 HALVES = ("train", *EVALUATION)
-DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
 
 class Member(NamedTuple):
@@ -40,11 +31,8 @@ def members(path: Path, within: Member | None = None) -> Iterator[Member]:
             if within is not None:
                 file.seek(within.offset)
             start = file.tell()
-            with tarfile.open(fileobj=_Part(file, start), mode="r:") as tar:  # type: ignore[call-overload]
-                while (info := tar.next()) is not None:
-                    tar.members = []  # or it keeps a kilobyte of each
-                    if info.size < 0:  # after which tarfile would read the same header for ever
-                        raise tarfile.ReadError("a member of less than no bytes")
+            with tarfile.open(fileobj=Part(file, start), mode="r:") as tar:  # type: ignore[call-overload]
+                for info in entries(tar):
                     if info.isreg() and not info.sparse:
                         yield Member(info.name, start + info.offset_data, info.size)
     except (tarfile.TarError, ValueError, OverflowError) as error:  # garbage in a header raises these, too
@@ -52,28 +40,9 @@ def members(path: Path, within: Member | None = None) -> Iterator[Member]:
         raise DataError(f"{name} is no tar, or a damaged one ({one_line(error)}); get it again.") from error
 
 
-class _Part:
-    """A file from `start` on, for tarfile, which counts from the first byte."""
-
-    def __init__(self, file: IO[bytes], start: int) -> None:
-        self._file, self._start = file, start
-        self.name = None
-
-    def read(self, count: int = -1) -> bytes:
-        return self._file.read(count)
-
-    def tell(self) -> int:
-        return self._file.tell() - self._start
-
-    def seek(self, place: int, whence: int = 0) -> int:
-        return self._file.seek(place + self._start if whence == 0 else place, whence) - self._start
-
-
 def uncompressed(path: Path, room: Path) -> Path:
     """`path`, or what it is compressed from, in the folder `room`, where a later start finds it.  Raises DataError."""
-    with path.open("rb") as file:
-        start = file.read(8)
-    opener = next((opener for magic, opener in MAGIC if start.startswith(magic)), None)
+    opener = opener_of(path)
     if opener is None:
         return path
     status = path.stat()

@@ -1,5 +1,6 @@
 """Against a small archive of the official format: the checksums torchvision knows are replaced by its own."""
 
+import gzip
 import hashlib
 import os
 import pickle
@@ -156,6 +157,17 @@ def test_nothing_of_an_archive_is_unpacked(ask, archive: Path, monkeypatch: pyte
     for way in ("extractall", "extract"):
         monkeypatch.setattr(tarfile.TarFile, way, None)
     assert cifar10.load(ask(archive.parent)).train.size == 20
+
+
+def test_an_archive_that_says_it_has_gigabytes_is_not_read(ask, archive: Path) -> None:
+    """tarfile reads a header whole, however long it says that it is."""
+    header = tarfile.TarInfo("cifar-10-batches-py/data_batch_1")
+    header.type, header.size = tarfile.XHDTYPE, 2**33
+    archive.write_bytes(gzip.compress(header.tobuf(tarfile.GNU_FORMAT) + bytes(9999)))
+
+    with pytest.raises(DataError, match="is damaged or incomplete") as told:
+        cifar10.load(ask(archive.parent))
+    assert str(told.value.__cause__) == "8589934592 bytes at once"
 
 
 @pytest.mark.parametrize("odd", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero")])

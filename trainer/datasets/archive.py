@@ -1,0 +1,68 @@
+"""Tars that anybody may have made, read without unpacking anything, and no further than is honest."""
+
+import bz2
+import gzip
+import lzma
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+LARGEST_HEADER = 2**24  # bytes
+LARGEST_FILE = 2**28  # bytes of one that is read whole; CIFAR-100's has 156 million
+DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
+MAGIC: tuple[tuple[bytes, Callable[[Path], Any]], ...] = (
+    (b"\x1f\x8b", gzip.open),
+    (b"BZh", bz2.open),
+    (b"\xfd7zXZ\x00", lzma.open),
+)
+
+
+class Part:
+    """A file from `start` on, for tarfile, which counts from the first byte.
+
+    most: bytes that are read at once: a header is read whole, and few kB may say, or unpack to, one of gigabytes.
+    """
+
+    def __init__(self, file: IO[bytes], start: int = 0, most: int = LARGEST_HEADER) -> None:
+        self._file, self._start, self._most = file, start, most
+        self.name = None
+
+    def read(self, count: int = -1) -> bytes:
+        if not 0 <= count <= self._most:
+            raise tarfile.ReadError(f"{count} bytes at once")
+        return self._file.read(count)
+
+    def tell(self) -> int:
+        return self._file.tell() - self._start
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        return self._file.seek(place + self._start if whence == 0 else place, whence) - self._start
+
+
+def opener_of(path: Path) -> Callable[[Path], Any] | None:
+    """What decompresses the file, by its first bytes; None where it is not compressed."""
+    with path.open("rb") as file:
+        start = file.read(8)
+    return next((opener for magic, opener in MAGIC if start.startswith(magic)), None)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tarfile.TarFile]:
+    """A tar, compressed or not, whose files are read whole.  Raises one of DAMAGED."""
+    opener = opener_of(path)
+    with opener(path) if opener else path.open("rb") as file:
+        part: Any = Part(file, most=LARGEST_FILE)
+        with tarfile.open(fileobj=part, mode="r:") as tar:
+            yield tar
+
+
+def entries(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """What is in it, in order.  Raises tarfile.ReadError."""
+    while (info := tar.next()) is not None:
+        tar.members = []  # type: ignore[attr-defined]  # or it keeps a kilobyte of each
+        if info.size < 0:  # after which tarfile would read the same header for ever, see CVE-2025-8194
+            raise tarfile.ReadError("a member of less than no bytes")
+        yield info
