@@ -3,6 +3,7 @@
 Nothing else of the trainer asks S3 for data, and obstore is imported only where a training has a --data-url.
 """
 
+import os
 import re
 import urllib.error
 import urllib.request
@@ -53,8 +54,12 @@ class Bucket:
             return bytes(obstore.get(self._store, name).bytes())
 
     def fetch(self, name: str, target: Path) -> None:
-        """Writes an object to the file `target`.  Raises DataError, MachineError and, for the file, OSError."""
-        with target.open("wb") as file:
+        """Writes an object to the file `target`.  Raises DataError, MachineError and, for the file, OSError.
+
+        Also for a link, which in a shared cache somebody may have put in the place of the file meanwhile.
+        """
+        opened = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        with os.fdopen(opened, "wb") as file:
             for chunk in self._chunks(name):
                 file.write(chunk)
 

@@ -98,6 +98,18 @@ def test_nothing_is_fetched_into_what_a_link_in_a_shared_folder_leads_to(tmp_pat
     assert (tmp_path / "precious").read_text() == "kept"
 
 
+def test_nor_into_a_link_that_comes_while_it_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / "a.part").symlink_to(tmp_path / "precious")
+    monkeypatch.setattr(Bucket, "_chunks", lambda self, name: iter([b"x"]))
+    there = Bucket("s3://bucket/data")
+
+    with pytest.raises(OSError, match="symbolic links"):
+        there.fetch("a.tar", tmp_path / "a.part")
+    there.fetch("a.tar", tmp_path / "b.part")
+    assert ((tmp_path / "precious").read_text(), (tmp_path / "b.part").read_bytes()) == ("kept", b"x")
+
+
 def seen(data: Data, epoch: int = 0, ranks: int = 1, rank: int = 0, done: int = 0, updates: int = 2) -> torch.Tensor:
     """What a rank trains on, 24 images an update."""
     order = Order(48, seed=0, epoch=epoch)
