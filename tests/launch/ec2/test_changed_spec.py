@@ -135,7 +135,7 @@ def test_without_groups_the_nodes_that_are_left_are_asked(stage: Stage) -> None:
     rewrite(stage, image=THEIRS["image"])
     stage.lose_node(1)()
 
-    with pytest.raises(AwsError, match="is not the one that it was started with"):
+    with pytest.raises(AwsError, match="is not the one it was started with"):
         stage.launch()
 
     assert len(stage.account.asked("RunInstances")) == 1
@@ -151,7 +151,7 @@ def test_who_follows_a_job_knows_what_it_was_started_with_though_nothing_is_left
 
     stage.events = iter([*idle(2), attack])
 
-    with pytest.raises(Ended, match="is not the one that it was started with"):
+    with pytest.raises(Ended, match="is not the one it was started with"):
         stage.launch()
 
     assert len(stage.account.asked("RunInstances")) == 1
