@@ -86,14 +86,17 @@ def _on_ec2(aws: Aws, place: Place, snapshots: set[str]) -> Iterator[str]:
     filters = [{"Name": "tag-key", "Values": [JOB_TAG]}, RUNNING]
     rows = aws.pages("ec2", "DescribeInstances", "Reservations", {"Filters": filters})
     tags = [tag_values(node) for row in rows for node in row["Instances"]]
-    jobs = sorted({(one[JOB_TAG], one.get(BUCKET_TAG, place.bucket)) for one in tags})
-    for job, bucket in jobs:
-        # Whoever may start a machine may give it any tag: of what can be none, no request is made, nor would be taken.
-        if not re.fullmatch(JOB_NAME, job) or not re.fullmatch(BUCKET_NAME, bucket):
-            continue
+    jobs = {(one[JOB_TAG], one.get(BUCKET_TAG, place.bucket)) for one in tags}
+    for job, bucket in sorted(filter(_can_be_a_job, jobs)):
         spec = read_json(aws, bucket, Folder(bucket, job).spec) or {}
         if str(spec.get("snapshot")) in snapshots or any(_is_inside(one, place) for one in _sources(spec)):
             yield job
+
+
+def _can_be_a_job(name_and_bucket: tuple[str, str]) -> bool:
+    """Whoever may start a machine may give it any tag; of what can be none no request is made, nor would be taken."""
+    job, bucket = name_and_bucket
+    return bool(re.fullmatch(JOB_NAME, job) and re.fullmatch(BUCKET_NAME, bucket))
 
 
 def _sources(spec: dict[str, Any]) -> Iterator[str]:

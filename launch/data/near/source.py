@@ -156,10 +156,7 @@ class Copying:
 
     def copy(self) -> Path:
         """Returns what trainer.prepare takes: the folder, or the one file."""
-        for item in self.source.items:
-            check_name(item.name)
-        for folder in (self.folder, self._unfinished):
-            _check_own(folder)
+        self._check()
         missing = [item for item in self.source.items if not self._is_there(item)]
         counter = Counter(sum(item.bytes for item in missing), self.progress)
         self._left = {item.name: len(item.parts) for item in missing}
@@ -171,6 +168,13 @@ class Copying:
             words = f"cannot copy {self.source.uri} to {self.folder} ({error.strerror}); run it in another folder."
             raise not_written(error, words) from error
         return self.folder / self.source.items[0].name if self.source.is_object else self.folder
+
+    def _check(self) -> None:
+        """Raises SettingsError for a name that leads out of the folder, and for a folder of somebody else's."""
+        for item in self.source.items:
+            check_name(item.name)
+        for folder in (self.folder, self._unfinished):
+            _check_own(folder)
 
     def _copy(self, missing: list[Item], parts: list[tuple[Item, int]], counter: Counter) -> None:
         for item in missing:
