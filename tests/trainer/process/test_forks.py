@@ -153,21 +153,29 @@ def test_what_cannot_be_started_is_none(
     running.wait(20)
 
 
-def test_of_open_files_it_has_what_a_new_process_would_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not the server's pipes, from which it could take what is meant for others, nor files of whoever asks."""
-    (tmp_path / "files.py").write_text("import os; os.write(1, ' '.join(os.listdir('/proc/self/fd')).encode())")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "out").touch()
-    with (tmp_path / "files.py").open():
-        server = serve(lambda: None)
-    assert server is not None
+# Forks a server while a file is open, and has it run module `files`, which tells what files it has.
+OPENED = """
+import os
+from trainer.process.forks import Command, serve
+with open("files.py"):
+    server = serve(lambda: None)
+assert server.start(Command("files", [], dict(os.environ))).wait(20) == 0
+server.close()
+"""
+FILES = "import os; os.write(1, ' '.join(os.listdir('/proc/self/fd')).encode())"
 
-    fork = server.start(Command("files", [], {}, stdout=str(tmp_path / "out")))
 
-    assert fork is not None
-    assert fork.wait(20) == 0
-    server.close()
-    listed = {int(word) for word in (tmp_path / "out").read_text().split()}
+def test_of_open_files_it_has_what_a_new_process_would_have(tmp_path: Path) -> None:
+    """Not the server's pipes, from which it could take what is meant for others, nor files of whoever asks.
+
+    In a process of its own: what tests have imported may open files of its own after each fork.
+    """
+    (tmp_path / "files.py").write_text(FILES)
+    env = trainer_env() | {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+
+    ended = subprocess.run([sys.executable, "-c", OPENED], cwd=tmp_path, env=env, stdout=subprocess.PIPE, check=True)
+
+    listed = {int(word) for word in ended.stdout.split()}
     assert len(listed - {0, 1, 2}) == 1  # that of the folder which it lists
 
 
