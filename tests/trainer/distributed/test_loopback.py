@@ -111,6 +111,7 @@ def test_torchrun_reads_no_more_of_it_before_it_meets_anybody(monkeypatch: pytes
     monkeypatch.setattr(dynamic_rendezvous, "pickle", pickle)
     for beside in ("_leave_quietly_when_asked", "keep_workers", "_kill_workers_left"):  # what they change stays
         monkeypatch.setattr(torchrun, beside, dict)
+    monkeypatch.setattr(torchrun, "_fork_ranks", lambda _args: [])
     readers: list[Any] = []
     monkeypatch.setattr("torch.distributed.run.run", lambda _args: readers.append(dynamic_rendezvous.pickle.loads))
     words = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "10.0.0.1:29400", "-m", "trainer"]
