@@ -26,7 +26,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 _ADOPT = 36  # PR_SET_CHILD_SUBREAPER, of prctl(2)
@@ -152,9 +152,13 @@ def _serve(requests: int, answer: int, prepare: Callable[[], object]) -> NoRetur
 
 
 def _close_others(*kept: int) -> None:
-    """Closes what this process has from the one that it was forked from, as subprocess.Popen would: all but `kept`."""
-    for low, high in pairwise((2, *sorted(kept), os.sysconf("SC_OPEN_MAX"))):
-        os.closerange(low + 1, high)
+    """Closes what this process has from the one that it was forked from, as subprocess.Popen would: all but `kept`.
+
+    Not all numbers up to the limit, which in containers may be a thousand million.
+    """
+    for number in {int(entry.name) for entry in Path("/proc/self/fd").iterdir()} - {0, 1, 2, *kept}:
+        with suppress(OSError):  # the listing's own
+            os.close(number)
 
 
 def _fork_twice(command: Command, pipes: Sequence[int], adopter: int) -> int:
