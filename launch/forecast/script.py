@@ -4,67 +4,20 @@ Nothing is known of a script but how long it took.  So what was measured counts,
 two numbers of GPUs or more; each with the range from perfect scaling to none at all.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
-from statistics import median
-from typing import Any, Literal
 
 from launch.core import catalog
 from launch.core.catalog import SAGEMAKER_PREFIX, Instance
 from launch.core.estimate.amdahl import Fit, fit
-from launch.core.estimate.figure import AGAIN, Figure
+from launch.core.estimate.figure import Figure
 from launch.core.estimate.formulas import Layout
 from launch.core.estimate.rates import spot_share
 from launch.forecast.options import ForecastOptions
+from launch.forecast.samples import Expected, Sample, Samples, expect, plain, times_of
 from launch.forecast.words import counted, nothing_from
 from trainer.errors import SettingsError, one_line
-
-Basis = Literal["measured", "fitted", "range"]
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A run whose time is known.  name: of its instance type, as it was given, or of its backend where it has none.
-
-    layout: its ranks stand for GPUs; kind: what else its time depends on, by name; done: the share of it that was
-    measured, below 1 where it was cut short.
-    """
-
-    run: str
-    name: str
-    layout: Layout
-    seconds: float
-    kind: Mapping[str, Any] = field(default_factory=dict)
-    done: float = 1.0
-
-    @property
-    def machine(self) -> str:
-        """SageMaker's and EC2's machines of a type are the same."""
-        return plain(self.name)
-
-
-@dataclass(frozen=True)
-class Samples:
-    """Of one script with the same arguments.  refused: runs that tell no time, each with the reason.
-
-    unread: for each run that could not be read the sentence why not.
-    """
-
-    script: str
-    known: tuple[Sample, ...]
-    refused: tuple[tuple[str, str], ...] = ()
-    unread: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Expected:
-    """Seconds.  value: None where nothing says where between best and worst."""
-
-    basis: Basis
-    value: float | None
-    best: float
-    worst: float
 
 
 @dataclass(frozen=True)
@@ -120,10 +73,6 @@ class ScriptComparison:
     left_out: tuple[str, ...]
     sources: tuple[str, ...]
     notes: tuple[str, ...]
-
-
-def plain(name: str) -> str:
-    return name.removeprefix(SAGEMAKER_PREFIX)
 
 
 def compare(options: ForecastOptions, samples: Samples) -> ScriptComparison:
@@ -229,46 +178,6 @@ def _usd_per_hour(name: str, instance: Instance | None) -> float | None:
     return instance.sagemaker_usd_per_hour if name.startswith(SAGEMAKER_PREFIX) else instance.usd_per_hour
 
 
-def expect(layout: Layout, samples: Sequence[Sample]) -> Expected | None:
-    """How long it takes there.  None where it was measured on as many GPUs alone, which other nodes have."""
-    own = [sample.seconds for sample in samples if sample.layout == layout]
-    if own:
-        usual = median(own)
-        return Expected("measured", usual, min(*own, usual * (1 - AGAIN)), max(*own, usual * (1 + AGAIN)))
-    times = _times(samples)
-    bounds = _bounds(layout.replicas, times)
-    if bounds is None:
-        return None
-    best, worst = bounds
-    law = fit(times)
-    if law is None or not law.describes:
-        return Expected("range", None, best, worst)
-    value = law.time(layout.replicas)
-    return Expected("fitted", value, min(value, best), max(value, worst))
-
-
-def _times(samples: Sequence[Sample]) -> list[tuple[int, float]]:
-    """The median of each layout."""
-    layouts = dict.fromkeys(sample.layout for sample in samples)
-    return [
-        (layout.replicas, median(sample.seconds for sample in samples if sample.layout == layout))
-        for layout in layouts
-    ]  # fmt: skip
-
-
-def _bounds(count: int, times: Sequence[tuple[int, float]]) -> tuple[float, float] | None:
-    """The least and the most seconds, if more GPUs bring something between no gain and perfect scaling.
-
-    Each other number of GPUs that was measured says so; None if there is none.
-    """
-    others = [(n / count, seconds) for n, seconds in times if n != count]
-    if not others:
-        return None
-    best = max(seconds * min(1.0, share) for share, seconds in others)
-    worst = min(seconds * max(1.0, share) for share, seconds in others)
-    return min(best, worst), max(best, worst)  # the other way round where more GPUs took longer, or scaled better
-
-
 def _rank(candidate: ScriptCandidate, options: ForecastOptions) -> tuple[bool, bool, float, float]:
     """Those of which nothing is expected last, by their worst; those without a price behind those that have one."""
     hours = candidate.hours_range[1] if candidate.hours is None else candidate.hours
@@ -282,7 +191,7 @@ def _source(own: Sequence[Sample]) -> str:
     """What the type's numbers rest on, in a sentence."""
     counts = counted({sample.layout.replicas for sample in own}, "GPU")
     runs = counted({len(own)}, "run")
-    return f"{own[0].machine}: measured on {counts} by {runs}; {_law_in_words(fit(_times(own)))}"
+    return f"{own[0].machine}: measured on {counts} by {runs}; {_law_in_words(fit(times_of(own)))}"
 
 
 def _law_in_words(law: Fit | None) -> str:

@@ -11,7 +11,7 @@ from launch.core.earlier import COUNTING, took
 from launch.core.estimate.formulas import Layout
 from launch.core.runs import Run, number
 from launch.forecast.options import ScriptOptions
-from launch.forecast.script import Sample, Samples, plain
+from launch.forecast.samples import Sample, Samples, plain
 from trainer import outcome as outcomes
 from trainer.contract import PACE
 from trainer.errors import SettingsError, one_line
