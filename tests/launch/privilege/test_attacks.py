@@ -68,7 +68,7 @@ NODE, VOLUME, GROUP, CARD = (
 )
 RESERVED = ec2("capacity-reservation/cr-1")
 TRAINING = arn("sagemaker", "training-job/j")
-SNAPSHOT = ec2("snapshot/snap-1")
+SNAPSHOT, COPY = ec2("snapshot/snap-1"), ec2("snapshot/*")  # what is being made is a star to IAM
 DATA, DIGEST, BLOCKS = "aws-ddp-toolkit:dataset", "aws-ddp-toolkit:digest", "aws-ddp-toolkit:blocks"
 PARENT = {"ebs:ParentSnapshot": ec2("snapshot/snap-payroll")}
 VPC_IDS = {"sagemaker:VpcSubnets": ["subnet-prod"], "sagemaker:VpcSecurityGroupIds": ["sg-prod"]}
@@ -302,8 +302,11 @@ PUBLISHERS = [
     Row("data", "ec2:CreateTags", NODE, {**asked(DATA), "ec2:CreateAction": "StartSnapshot"}),
     Row("data", "ec2:CopySnapshot", SNAPSHOT, {}),
     Row("data", "ec2:CopySnapshot", SNAPSHOT, on(Name="payroll")),
-    Row("data", "ec2:CopySnapshot", SNAPSHOT, asked(DATA, DIGEST)),  # in nobody's name
-    Row("data", "ec2:CopySnapshot", SNAPSHOT, {**asked(DATA, DIGEST), **new(owner=YOU)}),  # in somebody's
+    Row("data", "ec2:CopySnapshot", COPY, asked(DATA, DIGEST)),  # in nobody's name
+    Row("data", "ec2:CopySnapshot", COPY, {**asked(DATA, DIGEST), **new(owner=YOU)}),  # in somebody's
+    # IAM asks for the source, too, and AWS's examples let the copy's tags decide there as well, unless a policy says
+    # which of both it means: https://docs.aws.amazon.com/ebs/latest/userguide/security_iam_id-based-policy-examples.html
+    Row("data", "ec2:CopySnapshot", SNAPSHOT, {**on(Name="payroll"), **asked(DATA, DIGEST), **new()}),
     Row("data", "ec2:CreateTags", SNAPSHOT, {**asked(DATA), **new(owner=YOU), "ec2:CreateAction": "CopySnapshot"}),
     *(
         Row("publisher", "ec2:CreateTags", SNAPSHOT, {**asked(DATA), **owner, "ec2:CreateAction": "StartSnapshot"})
@@ -420,7 +423,7 @@ TWINS = [
     Row("publisher", "ec2:CreateTags", SNAPSHOT, {**asked(DATA), **new(), "ec2:CreateAction": "StartSnapshot"}),
     Row("data", "ebs:PutSnapshotBlock", SNAPSHOT, on(**{DATA: "photos", DIGEST: "0"})),
     Row("data", "ec2:CopySnapshot", SNAPSHOT, on(**{DATA: "photos", DIGEST: "0"})),  # from it
-    Row("data", "ec2:CopySnapshot", SNAPSHOT, {**asked(DATA, DIGEST), **new()}),  # to a new one
+    Row("data", "ec2:CopySnapshot", COPY, {**asked(DATA, DIGEST), **new()}),  # to a new one
     Row("data", "ec2:DeleteSnapshot", SNAPSHOT, on(**{DATA: "photos", DIGEST: "0", BLOCKS: "0"})),
     Row("scheduler", "iam:PassRole", role("aws-ddp-toolkit-sweeper"), TO_SSM),
     Row("scheduler", "ssm:StartAutomationExecution", arn("ssm", "document/ddp-toolkit-sweeper")),

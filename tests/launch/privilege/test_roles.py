@@ -203,6 +203,8 @@ def test_the_time_limit_hands_on_the_sweepers_role_only(role: str, service: str,
         ({"Action": "s3:PutObject"}, {}, False),
         ({"Resource": "arn:aws:s3:::b/?ey"}, {}, True),
         ({"Resource": "arn:aws:s3:::b/[k]ey"}, {}, False),
+        ({"Resource": "arn:aws:s3:::b/${*}"}, {}, False),
+        ({"Resource": "arn:aws:s3:::b/k${?}*"}, {}, False),
         ({"Resource": "arn:aws:s3:::b/${aws:userid}"}, {"aws:userid": "key"}, True),
         ({"Resource": "arn:aws:s3:::b/${aws:userid}"}, {}, False),
         ({"Condition": {"Null": {"t": "false"}}}, {"t": ""}, True),
@@ -235,6 +237,13 @@ def test_a_policy_is_read_as_iam_reads_it(
     given = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*", **statement}
     whole = {element: value for element, value in given.items() if value is not None}
     assert allows([{"Statement": [whole]}], Need("s3:GetObject", "arn:aws:s3:::b/key", context)) is expected
+
+
+def test_a_star_of_a_variable_is_a_star_and_nothing_else() -> None:
+    """https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_variables.html"""
+    allow = {"Effect": "Allow", "Action": "ec2:CopySnapshot", "Resource": "arn:aws:ec2:*::snapshot/${*}"}
+    may = [allows([{"Statement": allow}], Need("ec2:CopySnapshot", f"arn:aws:ec2:r::snapshot/{x}")) for x in ("*", "s")]
+    assert may == [True, False]
 
 
 def test_a_denial_wins_and_what_is_unknown_is_no_guess() -> None:

@@ -9,6 +9,10 @@ from launch.rehearse.aws.call import Call
 from launch.rehearse.aws.iam.account import AccountView, Params, Tags
 from launch.rehearse.aws.iam.policies import Need, listed
 
+# What has no id yet is a star itself to IAM, which a policy writes as ${*}, and what is there has its id:
+# https://docs.aws.amazon.com/ebs/latest/userguide/security_iam_id-based-policy-examples.html, "Copying snapshots"
+NEW = "*"
+
 # EC2's operations on existing resources -> {parameter with their ids: their type}.
 CHANGES = {
     "AttachVolume": {"VolumeId": "volume", "InstanceId": "instance"},
@@ -42,7 +46,7 @@ def of_ec2(call: Call, view: AccountView) -> Iterator[Need]:
     if operation in MAKES:
         kind, beside = MAKES[operation]
         more = _encryption(params) if operation == "CreateVolume" else {}
-        yield from _made(operation, kind, params, view, params.get("GroupName", "new"), more)
+        yield from _made(operation, kind, params, view, params.get("GroupName", NEW), more)
         yield from (existing(action, what, params[key], view) for key, what in beside.items() if key in params)
     more_of = {"CopySnapshot": _copied, "CreateTags": _tagged, "RunInstances": _run_instances}
     if operation in more_of:
@@ -116,7 +120,7 @@ def existing(action: str, kind: str, name: str, view: AccountView) -> Need:
 
 
 def _made(
-    operation: str, kind: str, params: Params, view: AccountView, name: str = "new", more: Tags | None = None
+    operation: str, kind: str, params: Params, view: AccountView, name: str = NEW, more: Tags | None = None
 ) -> Iterator[Need]:
     """Creating a resource, with its tags.  more: condition keys of that resource."""
     specs = [spec for spec in params.get("TagSpecifications", ()) if spec["ResourceType"] == kind]
@@ -129,7 +133,7 @@ def _made(
 
 def new_snapshot(view: AccountView) -> str:
     """Snapshots have no account in their names."""
-    return f"arn:aws:ec2:{view.region}::snapshot/new"
+    return f"arn:aws:ec2:{view.region}::snapshot/{NEW}"
 
 
 def requested(tags: Tags) -> dict[str, str]:

@@ -87,13 +87,22 @@ def _names(statement: Mapping[str, Any], element: str, is_meant: Callable[[str],
 
 
 def _like(pattern: str, text: str) -> bool:
-    """IAM's only wildcards are * and ?."""
+    """IAM's only wildcards are * and ?; ${*}, ${?} and ${$} are these characters themselves."""
     return _expression(pattern).fullmatch(text) is not None
 
 
 @cache
 def _expression(pattern: str) -> re.Pattern[str]:
-    return re.compile(re.escape(pattern).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
+    parts = [_PART.get(part, re.escape(_literal(part))) for part in re.findall(r"\$\{[*?$]\}|.", pattern, re.DOTALL)]
+    return re.compile("".join(parts), re.DOTALL)
+
+
+_PART = {"*": ".*", "?": "."}
+
+
+def _literal(part: str) -> str:
+    """https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_variables.html, special characters."""
+    return part[2] if part.startswith("${") else part
 
 
 def _as_numbers(compare: Callable[[float, float], bool]) -> Callable[[str, str], bool]:
@@ -163,7 +172,7 @@ def _text(value: Any) -> str:
 def _filled(text: str, context: Context) -> str:
     """`text` with the values of IAM's variables, such as ${aws:PrincipalAccount}, and with the account in it."""
     text = text.replace("@ACCOUNT@", "${aws:PrincipalAccount}")  # which launch.infra fills in
-    return re.sub(r"\$\{([^}]+)\}", lambda name: str(context.get(name[1], "<unknown>")), text)
+    return re.sub(r"\$\{([^}*?$]+)\}", lambda name: str(context.get(name[1], "<unknown>")), text)
 
 
 def listed(value: Any) -> list[Any]:
