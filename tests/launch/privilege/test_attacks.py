@@ -139,6 +139,48 @@ THE_ACCOUNT = [
     Row("launcher", "ec2:RunInstances", RESERVED),  # machines that another team has paid for in advance
     Row("launcher", "ec2:RunInstances", RESERVED, {**YOURS, **new()}),
     Row("launcher", "ec2:RunInstances", RESERVED, on(**{ALLOWED: "no"})),
+    # A Dedicated Host, which somebody pays for whatever runs on it: no resource to IAM, which knows the tenancy.
+    Row("launcher", "ec2:RunInstances", NODE, {**new(), **V2, "ec2:Tenancy": "host"}),
+    *(  # with the tags of what is made, and without
+        Row("launcher", "ec2:RunInstances", thing, context)
+        for thing in (
+            ec2("launch-template/lt-1"),
+            ec2("key-pair/admin"),
+            ec2("secondary-subnet/s-1"),
+            arn("license-manager", "license-configuration:lic-1"),
+            arn("resource-groups", "group/reserved-for-payroll"),
+        )
+        for context in (new(), {**on(Name="prod"), **new()})
+    ),
+    *(
+        Row("launcher", f"ec2:{action}", thing, new())
+        for action, thing in (
+            ("CreateFleet", NODE),
+            ("CreateLaunchTemplate", ec2("launch-template/*")),
+            ("RequestSpotInstances", NODE),
+            ("RequestSpotFleet", NODE),
+            ("CreateCapacityReservation", RESERVED),
+            ("AllocateHosts", ec2("dedicated-host/*")),
+            ("CreateSnapshot", VOLUME),
+            ("CopyVolumes", VOLUME),
+        )
+    ),
+    *(  # its own, past what it was started with
+        Row("launcher", f"ec2:{action}", NODE, MINE)
+        for action in (
+            "AssociateIamInstanceProfile",
+            "CreateReplaceRootVolumeTask",
+            "ModifyInstanceCapacityReservationAttributes",
+            "ModifyInstanceMetadataOptions",
+            "ModifyInstancePlacement",
+            "ReplaceIamInstanceProfileAssociation",
+        )
+    ),
+    # What others have reserved of SageMaker: each is a resource of CreateTrainingJob.
+    *(
+        Row("launcher", "sagemaker:CreateTrainingJob", arn("sagemaker", thing), new())
+        for thing in ("training-plan/payroll", "reserved-capacity/payroll")
+    ),
     Row("launcher", "ec2:RunInstances", ec2("snapshot/snap-1"), on(Name="payroll")),
     Row("launcher", "ec2:CreateVolume", ec2("snapshot/snap-1"), on(Name="payroll")),
     Row(
@@ -390,6 +432,7 @@ TWINS = [
     Row("launcher", "ec2:RunInstances", GROUP, MINE),
     Row("launcher", "ec2:RunInstances", GROUP, on(**YES)),
     Row("launcher", "ec2:RunInstances", NODE, {**new(), **V2}),
+    Row("launcher", "ec2:RunInstances", NODE, {**new(), **V2, "ec2:Tenancy": "default"}),
     Row("launcher", "ec2:RunInstances", VOLUME, {**new(), "ec2:Encrypted": "true"}),
     Row("launcher", "ec2:RunInstances", ec2("image/ami-1"), {"ec2:Owner": "amazon"}),
     Row("launcher", "ec2:RunInstances", RESERVED, on(**YES)),

@@ -34,12 +34,12 @@ ARGUED = {
     **{
         ("launcher", statement, "RESOURCE_MISMATCH"): ONE_OF_SEVERAL
         for statement in (
-            "FillVolumesWithData", "MakeOwnVolumes", "StartFromAmazonsImages",
-            "StartInAnyNetwork", "StartInOwnGroups", "StartOwnNodes", "StartWithAllowed",
+            "WithData", "MakeOwnVolumes", "FromAmazonsImages",
+            "InAnyNetwork", "InOwnGroups", "StartOwnNodes", "WithAllowed",
             "WithNewInterfaces",
         )
     },
-    ("launcher", "LookUpNamedThings", "RESOURCE_MISMATCH"): "AWS's own parameters have no account in their ARN: "
+    ("launcher", "LookUpOurs", "RESOURCE_MISMATCH"): "AWS's own parameters have no account in their ARN: "
     "https://docs.aws.amazon.com/systems-manager/latest/userguide/parameter-store-public-parameters.html",
     ("launcher", "OwnShells", "RESOURCE_MISMATCH"): "AWS's own example narrows the channel by session, which its table "
     "does not know: https://docs.aws.amazon.com/systems-manager/latest/userguide/"

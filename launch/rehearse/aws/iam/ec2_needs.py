@@ -75,7 +75,8 @@ def _run_instances(params: Params, view: AccountView) -> Iterator[Need]:
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ExamplePolicies_EC2.html#iam-example-runinstances
     """
     disks = [mapping["Ebs"] for mapping in params.get("BlockDeviceMappings", ()) if "Ebs" in mapping]
-    yield from _made("RunInstances", "instance", params, view, more=_metadata(params.get("MetadataOptions", {})))
+    known = {**_metadata(params.get("MetadataOptions", {})), **_tenancy(params.get("Placement", {}))}
+    yield from _made("RunInstances", "instance", params, view, more=known)
     for disk in disks or [{}]:  # without any the image's own
         yield from _made("RunInstances", "volume", params, view, more=_encryption(disk))
     yield from _made("RunInstances", "network-interface", params, view)
@@ -89,6 +90,14 @@ def _metadata(asked: Params) -> dict[str, str]:
     """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ExamplePolicies_EC2.html#iam-example-instance-metadata"""
     keys = {"HttpTokens": "ec2:MetadataHttpTokens", "HttpPutResponseHopLimit": "ec2:MetadataHttpPutResponseHopLimit"}
     return {key: str(asked[name]) for name, key in keys.items() if name in asked}
+
+
+def _tenancy(placement: Params) -> dict[str, str]:
+    """Of Dedicated Hosts IAM learns no more than this: they are no resource of RunInstances.
+
+    https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html
+    """
+    return {"ec2:Tenancy": str(placement["Tenancy"])} if "Tenancy" in placement else {}
 
 
 def _encryption(disk: Params) -> dict[str, str]:
