@@ -60,11 +60,12 @@ TO_JOBS, TO_BUILDS = (
     {"iam:PassedToService": "codebuild.amazonaws.com"},
 )
 TO_LIMITS = {"iam:PassedToService": "scheduler.amazonaws.com"}
-NODE, VOLUME, GROUP, CARD = (
+NODE, VOLUME, GROUP, CARD, NEW_CARD = (
     ec2("instance/i-1"),
     ec2("volume/vol-1"),
     ec2("security-group/sg-1"),
     ec2("network-interface/eni-1"),
+    ec2("network-interface/*"),
 )
 RESERVED = ec2("capacity-reservation/cr-1")
 TRAINING = arn("sagemaker", "training-job/j")
@@ -141,6 +142,9 @@ THE_ACCOUNT = [
     Row("launcher", "ec2:RunInstances", RESERVED, on(**{ALLOWED: "no"})),
     # A Dedicated Host, which somebody pays for whatever runs on it: no resource to IAM, which knows the tenancy.
     Row("launcher", "ec2:RunInstances", NODE, {**new(), **V2, "ec2:Tenancy": "host"}),
+    # A free interface of the account's, with groups of its own, beside a new one whose tags are in the request.
+    Row("launcher", "ec2:RunInstances", CARD, new()),
+    Row("launcher", "ec2:RunInstances", CARD, {**on(Name="prod"), **new()}),
     *(  # with the tags of what is made, and without
         Row("launcher", "ec2:RunInstances", thing, context)
         for thing in (
@@ -433,6 +437,7 @@ TWINS = [
     Row("launcher", "ec2:RunInstances", GROUP, on(**YES)),
     Row("launcher", "ec2:RunInstances", NODE, {**new(), **V2}),
     Row("launcher", "ec2:RunInstances", NODE, {**new(), **V2, "ec2:Tenancy": "default"}),
+    Row("launcher", "ec2:RunInstances", NEW_CARD, new()),
     Row("launcher", "ec2:RunInstances", VOLUME, {**new(), "ec2:Encrypted": "true"}),
     Row("launcher", "ec2:RunInstances", ec2("image/ami-1"), {"ec2:Owner": "amazon"}),
     Row("launcher", "ec2:RunInstances", RESERVED, on(**YES)),

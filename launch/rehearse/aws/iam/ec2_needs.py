@@ -79,7 +79,9 @@ def _run_instances(params: Params, view: AccountView) -> Iterator[Need]:
     yield from _made("RunInstances", "instance", params, view, more=known)
     for disk in disks or [{}]:  # without any the image's own
         yield from _made("RunInstances", "volume", params, view, more=_encryption(disk))
-    yield from _made("RunInstances", "network-interface", params, view)
+    interfaces = [one.get("NetworkInterfaceId", NEW) for one in params.get("NetworkInterfaces", ())]
+    for name in dict.fromkeys(interfaces or [NEW]):
+        yield from _made("RunInstances", "network-interface", params, view, name)
     for kind, names in _used_by(params).items():
         yield from (existing("ec2:RunInstances", kind, name, view) for name in dict.fromkeys(names))
     if "IamInstanceProfile" in params:
