@@ -65,11 +65,37 @@ ATTACKS = [
     ),
     ("sagemaker", "s3:PutObject", f"{DATA}/train/jobs/x/output/evil.jpg", {}),
     ("node", "s3:PutObject", f"{DATA}/train/jobs/x/exits/evil.jpg", {}),
+    ("launcher", "s3:PutObject", f"{BUCKET}/data/jobs/x/job.json", {}),  # of a data set that is called jobs
+    # What a publisher's instance reads, or goes on with, and what the image is built of.
+    *(
+        ("launcher", "s3:PutObject", f"{BUCKET}/{place}/evil.jpg", ONCE)
+        for place in (
+            "sources/photos/train/scripts",
+            "sources/scripts",
+            "sources/photos/jobs/x/source",
+            "data-runs/photos/state/scripts",
+            "aws-ddp-toolkit-builds/scripts",
+        )
+    ),
+    ("launcher", "s3:PutObject", f"{BUCKET}/sources/photos/jobs/x/job.json", {}),
+    ("launcher", "s3:PutObject", f"{BUCKET}/sources/jobs/x/outcome.json", {}),
+    ("launcher", "s3:PutObject", f"{BUCKET}/data-runs/photos/state/jobs/x/job.json", {}),
+    *(
+        (who, action, f"{BUCKET}/{place}/jobs/x/run/evil.jpg", {})
+        for who in ("node", "sagemaker")
+        for action in ("s3:PutObject", "s3:DeleteObject")
+        for place in (
+            "sources/photos/train",
+            "data-runs/photos/state",
+            "aws-ddp-toolkit-builds",
+            "scripts/2026-11/0123",
+        )
+    ),
 ]
 
 
 @pytest.mark.parametrize(("who", "action", "resource", "context"), ATTACKS)
-def test_data_is_for_publishers_alone_whatever_its_folders_are_called(
+def test_data_and_their_sources_are_for_publishers_alone_whatever_their_folders_are_called(
     who: str, action: str, resource: str, context: dict[str, str]
 ) -> None:
     assert may(who, action, resource, context, in_our_bucket=False)  # else the row shows nothing
@@ -80,6 +106,13 @@ def test_data_is_for_publishers_alone_whatever_its_folders_are_called(
     ("who", "action", "key", "context"),
     [
         ("data", "s3:PutObject", "data/photos/train/scripts/1.jpg", {}),
+        ("data", "s3:PutObject", "sources/photos/train/scripts/1.jpg", {}),
+        ("data", "s3:DeleteObject", "sources/photos/jobs/x/run/1.jpg", {}),
+        ("data", "s3:PutObject", "data-runs/photos/run.json", ONCE),
+        ("data", "s3:PutObject", "data-runs/photos/code-0123.tar.gz", {}),
+        ("builder", "s3:PutObject", "aws-ddp-toolkit-builds/0123.zip", {}),
+        ("launcher", "s3:PutObject", "jobs/j/model-trainer/j-1/input/sm_drivers/sm_train.sh", ONCE),
+        ("sagemaker", "s3:PutObject", "jobs/j/output/j/output/model.tar.gz", {}),
         ("publisher", "s3:DeleteObject", "data/photos/shard-0.tar", {}),
         ("publisher", "s3:PutObject", "data-runs/photos/run.json", ONCE),
         ("launcher", "s3:PutObject", "scripts/2026-11/0123/source.tar.gz", ONCE),
