@@ -76,6 +76,9 @@ VPC_IDS = {"sagemaker:VpcSubnets": ["subnet-prod"], "sagemaker:VpcSecurityGroupI
 PROJECT, SOURCE = arn("codebuild", "project/aws-ddp-toolkit-images"), "codebuild:source"
 BUILT = {f"{SOURCE}.location": f"aws-ddp-toolkit-{ACCOUNT}-us-east-1/aws-ddp-toolkit-builds/0123.zip"}
 
+PENDING = {"sagemaker:ModelApprovalStatus": "PendingManualApproval"}
+STAGED = {"sagemaker:ModelLifeCycle:Stage": "Production", "sagemaker:ModelLifeCycle:StageStatus": "Approved"}
+
 
 class Row(NamedTuple):
     who: str
@@ -285,6 +288,22 @@ ESCALATION = [
             },  # somebody's machines
         )
     ),
+    # A version of a model that others deploy as soon as it is approved, and is, in either of two ways.
+    # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateModelPackage.html
+    *(
+        Row("sagemaker-extras", f"sagemaker:{action}", arn("sagemaker", thing), context)
+        for action, context in (
+            ("CreateModelPackage", {"sagemaker:ModelApprovalStatus": "Approved"}),
+            ("CreateModelPackage", {**PENDING, **STAGED}),
+            ("CreateModelPackage", STAGED),
+            ("CreateModelPackage", {}),  # without versions, which nobody has to approve
+            ("UpdateModelPackage", {"sagemaker:ModelApprovalStatus": "Approved"}),
+            ("UpdateModelPackage", PENDING),
+            ("DeleteModelPackage", {}),
+            ("PutModelPackageGroupPolicy", {}),
+        )
+        for thing in ("model-package-group/payroll", "model-package/payroll/7")
+    ),
     Row("builder", "ecr:PutImage", arn("ecr", "repository/payroll")),
     Row("launcher", "codebuild:StartBuild", PROJECT, BUILT),
     Row("launcher", "ssm:SendCommand", arn("ssm", "document/AWS-RunShellScript")),
@@ -464,6 +483,10 @@ TWINS = [
     Row("launcher", "s3:PutObject", SHARED, {"s3:if-none-match": "*", "s3:ResourceAccount": ACCOUNT}),
     *(Row(who, "s3:GetObject", SHARED, {"s3:ResourceAccount": ACCOUNT}) for who in ("launcher", "node", "sagemaker")),
     Row("builder", "codebuild:StartBuild", PROJECT, BUILT),
+    *(
+        Row("sagemaker-extras", "sagemaker:CreateModelPackage", arn("sagemaker", thing), PENDING)
+        for thing in ("model-package-group/mine", "model-package/mine/1")
+    ),
     Row("data", "s3:PutObject", f"{BUCKET}/data/photos/manifest.json"),
     Row("data", "ebs:StartSnapshot", SNAPSHOT, {**asked(DATA), **new()}),
     Row("publisher", "ebs:StartSnapshot", SNAPSHOT, {**asked(DATA), **new()}),

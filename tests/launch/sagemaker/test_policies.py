@@ -12,9 +12,12 @@ import pytest
 import yaml
 
 from launch.core.refusals import PERMISSIONS, granted_by
+from launch.rehearse.aws.iam.account import AccountView
 from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
+from launch.rehearse.aws.iam.needs import needs
 from launch.rehearse.aws.iam.policies import LAUNCHER, Need, allows
 from launch.rehearse.aws.sagemaker.changes import complete
+from launch.sagemaker.register import requests as registrations
 from tests.conftest import ROOT
 from tests.launch.faults import Request
 from tests.launch.sagemaker.account import SageMakerAccount
@@ -43,7 +46,7 @@ WIDE = {
     ("node.json", "CarryTheShell"): "the same; its channels are no resource to IAM",
     ("scheduler.json", "StartTheSweeper"): "one document, of our own, and its executions",
     ("sweeper.json", "StartTheSweeper"): "one document, of our own, and its executions",
-    ("sagemaker-extras.json", "RegisterModels"): "adds to groups of any name what somebody must approve",
+    ("sagemaker-extras.json", "InGroups"): "makes groups of any name, which there are not yet",
     ("sagemaker.json", "LetAShellIn"): "AWS's agent in a job's container: its channels are no resource to IAM",
 }
 
@@ -257,6 +260,15 @@ def test_the_extras_open_shells_in_training_jobs_only(target: str, may: bool) ->
     """The condition of https://docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html, "IAM user"."""
     context = {"ssm:resourceTag/aws:ssmmessages:target-id": target} if target else {}
     assert grants("sagemaker-extras.json", "ssm:StartSession", "*", **context) is may
+
+
+def test_the_extras_register_what_we_register() -> None:
+    view = AccountView(SageMakerAccount.id, "us-east-1", lambda _name: {}, lambda _profile: [])
+    for request in registrations("mine", "j", "us-east-1", "s3://b/model.tar.gz", "1"):
+        call = Request(request.service, request.operation, request.params)
+        asked = list(needs(call, view))
+        assert asked
+        assert all(allows([POLICIES["sagemaker-extras.json"]], need) for need in asked)
 
 
 # ---- all of them

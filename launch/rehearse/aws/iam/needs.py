@@ -62,7 +62,8 @@ def _sagemaker(call: Call, view: AccountView) -> Iterator[Need]:
     if operation == "ListTags":
         yield Need(action, params["ResourceArn"])
     elif "ModelPackageGroupName" in params:
-        yield Need(action, view.arn("sagemaker", f"model-package-group/{params['ModelPackageGroupName']}"))
+        known = _approval(params)
+        yield Need(action, view.arn("sagemaker", f"model-package-group/{params['ModelPackageGroupName']}"), known)
     elif "TrainingJobName" in params:
         name = params["TrainingJobName"]
         arn = view.arn("sagemaker", f"training-job/{name}")
@@ -74,6 +75,13 @@ def _sagemaker(call: Call, view: AccountView) -> Iterator[Need]:
         yield pass_role(params["RoleArn"], "sagemaker")
         if tags:
             yield Need("sagemaker:AddTags", arn, {**tags, "sagemaker:TaggingAction": operation})
+
+
+def _approval(asked: Params) -> dict[str, str]:
+    """https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonsagemakerai.html"""
+    known = {"sagemaker:ModelApprovalStatus": asked.get("ModelApprovalStatus")}
+    known |= {f"sagemaker:ModelLifeCycle:{key}": value for key, value in asked.get("ModelLifeCycle", {}).items()}
+    return {key: str(value) for key, value in known.items() if value}
 
 
 def _vpc(asked: Params) -> dict[str, str | list[str]]:
