@@ -442,8 +442,17 @@ FROM_INSIDE = [
     Row("sagemaker-vpc", "ec2:CreateNetworkInterface", ec2("subnet/subnet-prod"), on(Name="prod")),
     Row("sagemaker-vpc", "ec2:CreateNetworkInterface", GROUP, on(Name="prod")),
     Row("sagemaker-vpc", "ec2:CreateNetworkInterface", GROUP, on(**{ALLOWED: "no"})),
-    Row("sagemaker-vpc", "ec2:CreateNetworkInterfacePermission", CARD, {"ec2:Vpc": ec2("vpc/vpc-prod")}),
-    Row("sagemaker-vpc", "ec2:DeleteNetworkInterface", CARD, {"ec2:Vpc": ec2("vpc/vpc-prod")}),
+    # Lends a free interface, and the groups that it has, to a stranger's account, or takes it away; also of this VPC.
+    # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateNetworkInterfacePermission.html
+    *(
+        Row("sagemaker-vpc", f"ec2:{action}", CARD, {"ec2:Vpc": ec2(vpc), "ec2:Subnet": ec2("subnet/subnet-prod")})
+        for action in (
+            "CreateNetworkInterfacePermission",
+            "DeleteNetworkInterface",
+            "DeleteNetworkInterfacePermission",
+        )
+        for vpc in ("vpc/vpc-prod", "vpc/vpc-REPLACE")
+    ),
 ]
 
 ATTACKS = [*OTHERS_JOBS, *THE_ACCOUNT, *ESCALATION, *PUBLISHERS, *FROM_INSIDE]
@@ -503,7 +512,11 @@ TWINS = [
     Row("sweeper", "ec2:TerminateInstances", NODE, {**YOURS, **WHOLE}),
     Row("node", "s3:PutObject", f"{BUCKET}/jobs/j/run/model.pt", {"s3:ResourceAccount": ACCOUNT}),
     Row("sagemaker-vpc", "ec2:CreateNetworkInterface", ec2("subnet/subnet-1"), on(**YES)),
-    Row("sagemaker-vpc", "ec2:CreateNetworkInterface", CARD, {"ec2:Vpc": ec2("vpc/vpc-REPLACE")}),
+    Row("sagemaker-vpc", "ec2:CreateNetworkInterface", NEW_CARD),  # of which IAM knows neither VPC nor subnet
+    *(
+        Row("sagemaker-vpc", f"ec2:{action}", CARD, {"ec2:Subnet": ec2("subnet/subnet-REPLACE")})
+        for action in ("CreateNetworkInterfacePermission", "DeleteNetworkInterface", "DeleteNetworkInterfacePermission")
+    ),
 ]
 
 

@@ -50,7 +50,7 @@ ARGUED = {
     "for: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_variables.html",
     ("sweeper", "StartTheSweeper", "INVALID_ARN"): "the same",
     ("sagemaker-vpc", "JoinAllowedNetworks", "RESOURCE_MISMATCH"): ONE_OF_SEVERAL,
-    ("sagemaker-vpc", "WithInterfacesOfThisVpc", "RESOURCE_MISMATCH"): ONE_OF_SEVERAL,
+    ("sagemaker-vpc", "WithNewInterfaces", "RESOURCE_MISMATCH"): ONE_OF_SEVERAL,
 }  # fmt: skip
 
 

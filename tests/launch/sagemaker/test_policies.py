@@ -47,6 +47,7 @@ WIDE = {
     ("scheduler.json", "StartTheSweeper"): "one document, of our own, and its executions",
     ("sweeper.json", "StartTheSweeper"): "one document, of our own, and its executions",
     ("sagemaker-extras.json", "InGroups"): "makes groups of any name, which there are not yet",
+    ("sagemaker-vpc.json", "WithNewInterfaces"): "their subnet and groups have statements of their own",
     ("sagemaker.json", "LetAShellIn"): "AWS's agent in a job's container: its channels are no resource to IAM",
 }
 
