@@ -228,7 +228,11 @@ def test_the_time_limit_hands_on_the_sweepers_role_only(role: str, service: str,
         ({"Condition": {"NumericLessThanEquals": {"t": 500}}}, {"t": "500"}, True),
         ({"Condition": {"NumericLessThan": {"t": "500"}}}, {"t": "1000"}, False),
         ({"Condition": {"ArnLike": {"t": "arn:aws:ec2:*:*:vpc/*"}}}, {"t": "arn:aws:ec2:r:1:vpc/v"}, True),
+        ({"Condition": {"ArnLike": {"t": "arn:aws:iam::*:role/x"}}}, {"t": "arn:aws:iam::1:a:role/x"}, False),
+        ({"Condition": {"ArnLike": {"t": "*role/x"}}}, {"t": "arn:aws:iam::1:role/x"}, False),
         ({"NotAction": "s3:PutObject", "Action": None}, {}, True),
+        ({"NotResource": "arn:aws:s3:::b/k*", "Resource": None}, {}, False),
+        ({"NotResource": "arn:aws:s3:::b/j*", "Resource": None}, {}, True),
     ],
 )
 def test_a_policy_is_read_as_iam_reads_it(
@@ -253,6 +257,8 @@ def test_a_denial_wins_and_what_is_unknown_is_no_guess() -> None:
     assert not allows([{"Statement": [allow]}, {"Statement": [{**allow, "Effect": "Deny"}]}], need)
     with pytest.raises(KeyError):
         allows([{"Statement": [{**allow, "Condition": {"IpAddress": {"aws:SourceIp": "10.0.0.0/8"}}}]}], need)
+    with pytest.raises(KeyError):
+        allows([{"Statement": [{**allow, "Condition": {"Null": {"aws:TokenIssueTime": "yes"}}}]}], need)
 
 
 def test_a_launcher_learns_that_an_object_is_missing() -> None:

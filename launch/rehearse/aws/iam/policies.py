@@ -105,6 +105,12 @@ def _literal(part: str) -> str:
     return part[2] if part.startswith("${") else part
 
 
+def _like_arn(pattern: str, text: str) -> bool:
+    """Each of the six parts for itself: no * of one reaches into the next."""
+    wanted, given = pattern.split(":", 5), text.split(":", 5)
+    return len(wanted) == len(given) == 6 and all(map(_like, wanted, given))
+
+
 def _as_numbers(compare: Callable[[float, float], bool]) -> Callable[[str, str], bool]:
     return lambda wanted, given: compare(float(given), float(wanted))
 
@@ -122,8 +128,8 @@ _AGREE: dict[str, Callable[[str, str], bool]] = {
     "StringEquals": operator.eq,
     "StringEqualsIgnoreCase": _same_words,
     "StringLike": _like,
-    "ArnEquals": _like,
-    "ArnLike": _like,
+    "ArnEquals": _like_arn,
+    "ArnLike": _like_arn,
     "Bool": _same_words,
     "NumericEquals": _as_numbers(operator.eq),
     "NumericLessThan": _as_numbers(operator.lt),
@@ -144,11 +150,14 @@ _NEGATED = {
 }
 
 
+_IS_ABSENT = {"true": True, "false": False}
+
+
 def _holds(how: str, keys: Mapping[str, Any], context: Context) -> bool:
     """Whether the conditions under one operator hold, for all of their keys."""
     given = {key.lower(): value for key, value in context.items()}
     if how == "Null":
-        return all((key.lower() in given) == (str(wanted).lower() == "false") for key, wanted in keys.items())
+        return all((key.lower() in given) != _IS_ABSENT[_text(wanted)] for key, wanted in keys.items())
     return all(_holds_for(how, listed(wanted), given.get(key.lower()), context) for key, wanted in keys.items())
 
 
