@@ -41,7 +41,7 @@ acceptance: .venv/.installed-for-tests
 
 # Lint, types, import rules, complexity, shell scripts, Dockerfile, template and policies: a part of test.
 check: .venv/.installed-for-tests .venv/.types .venv/checkov .venv/parliament
-	$(PYTEST) -q tests/test_checks.py tests/launch/privilege/test_parliament.py
+	$(PYTEST) -q tests/test_checks.py tests/launch/privilege/test_parliament.py tests/launch/privilege/test_supplied.py
 
 # Installs what all tests need of Python.
 everything: .venv/.installed-for-all-tests .venv/.types .venv/.bytecode .venv/checkov .venv/parliament \
