@@ -74,18 +74,23 @@ def _run_instances(params: Params, view: AccountView) -> Iterator[Need]:
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ExamplePolicies_EC2.html#iam-example-runinstances
     """
-    disks = [mapping["Ebs"] for mapping in params.get("BlockDeviceMappings", ()) if "Ebs" in mapping]
     known = {**_metadata(params.get("MetadataOptions", {})), **_tenancy(params.get("Placement", {}))}
     yield from _made("RunInstances", "instance", params, view, more=known)
+    yield from _parts(params, view)
+    for kind, names in _used_by(params).items():
+        yield from (existing("ec2:RunInstances", kind, name, view) for name in dict.fromkeys(names))
+    if "IamInstanceProfile" in params:
+        yield from (pass_role(arn, "ec2") for arn in view.roles_of(params["IamInstanceProfile"]["Name"]))
+
+
+def _parts(params: Params, view: AccountView) -> Iterator[Need]:
+    """Of new instances: their disks, and their interfaces, which may be there already."""
+    disks = [mapping["Ebs"] for mapping in params.get("BlockDeviceMappings", ()) if "Ebs" in mapping]
     for disk in disks or [{}]:  # without any the image's own
         yield from _made("RunInstances", "volume", params, view, more=_encryption(disk))
     interfaces = [one.get("NetworkInterfaceId", NEW) for one in params.get("NetworkInterfaces", ())]
     for name in dict.fromkeys(interfaces or [NEW]):
         yield from _made("RunInstances", "network-interface", params, view, name)
-    for kind, names in _used_by(params).items():
-        yield from (existing("ec2:RunInstances", kind, name, view) for name in dict.fromkeys(names))
-    if "IamInstanceProfile" in params:
-        yield from (pass_role(arn, "ec2") for arn in view.roles_of(params["IamInstanceProfile"]["Name"]))
 
 
 def _metadata(asked: Params) -> dict[str, str]:
