@@ -146,8 +146,8 @@ THE_ACCOUNT = [
     # A Dedicated Host, which somebody pays for whatever runs on it: no resource to IAM, which knows the tenancy.
     Row("launcher", "ec2:RunInstances", NODE, {**new(), **V2, "ec2:Tenancy": "host"}),
     # A free interface of the account's, with groups of its own, beside a new one whose tags are in the request.
-    Row("launcher", "ec2:RunInstances", CARD, new()),
-    Row("launcher", "ec2:RunInstances", CARD, {**on(Name="prod"), **new()}),
+    Row("launcher", "ec2:RunInstances", CARD, {**new(), "ec2:NetworkInterfaceID": "eni-1"}),
+    Row("launcher", "ec2:RunInstances", CARD, {**on(Name="prod"), **new(), "ec2:NetworkInterfaceID": "eni-1"}),
     *(  # with the tags of what is made, and without
         Row("launcher", "ec2:RunInstances", thing, context)
         for thing in (
@@ -466,6 +466,7 @@ TWINS = [
     Row("launcher", "ec2:RunInstances", NODE, {**new(), **V2}),
     Row("launcher", "ec2:RunInstances", NODE, {**new(), **V2, "ec2:Tenancy": "default"}),
     Row("launcher", "ec2:RunInstances", NEW_CARD, new()),
+    Row("launcher", "ec2:RunInstances", NEW_CARD, {**new(), "ec2:NetworkInterfaceID": "*"}),
     Row("launcher", "ec2:RunInstances", VOLUME, {**new(), "ec2:Encrypted": "true"}),
     Row("launcher", "ec2:RunInstances", ec2("image/ami-1"), {"ec2:Owner": "amazon"}),
     Row("launcher", "ec2:RunInstances", RESERVED, on(**YES)),

@@ -30,13 +30,13 @@ ARGUED = {
     ("data", "FindAmazonLinux", "RESOURCE_MISMATCH"): "AWS's own parameters have no account in their ARN, as below",
     ("publisher", "LookUp", "RESOURCE_STAR"): READS,
     ("doctor", "LookAtAccount", "RESOURCE_STAR"): READS,
-    ("launcher", "ChangeOwnThings", "RESOURCE_STAR"): "by the owner's tag: names are AWS's",
+    ("launcher", "ChangeOwn", "RESOURCE_STAR"): "by the owner's tag: names are AWS's",
     **{
         ("launcher", statement, "RESOURCE_MISMATCH"): ONE_OF_SEVERAL
         for statement in (
-            "WithData", "MakeOwnVolumes", "FromAmazonsImages",
-            "InAnyNetwork", "InOwnGroups", "StartOwnNodes", "WithAllowed",
-            "WithNewInterfaces",
+            "WithData", "OwnVolumes", "AmazonsImages",
+            "AnyNetwork", "InOwnGroups", "OwnNodes", "WithAllowed",
+            "NewInterfaces",
         )
     },
     ("launcher", "LookUpOurs", "RESOURCE_MISMATCH"): "AWS's own parameters have no account in their ARN: "

@@ -88,9 +88,10 @@ def _parts(params: Params, view: AccountView) -> Iterator[Need]:
     disks = [mapping["Ebs"] for mapping in params.get("BlockDeviceMappings", ()) if "Ebs" in mapping]
     for disk in disks or [{}]:  # without any the image's own
         yield from _made("RunInstances", "volume", params, view, more=_encryption(disk))
-    interfaces = [one.get("NetworkInterfaceId", NEW) for one in params.get("NetworkInterfaces", ())]
-    for name in dict.fromkeys(interfaces or [NEW]):
-        yield from _made("RunInstances", "network-interface", params, view, name)
+    for card in params.get("NetworkInterfaces", ()) or [{}]:
+        name = card.get("NetworkInterfaceId", NEW)  # which AWS gives as a condition key, too
+        known = {"ec2:NetworkInterfaceID": name} if name != NEW else {}
+        yield from _made("RunInstances", "network-interface", params, view, name, known)
 
 
 def _metadata(asked: Params) -> dict[str, str]:
