@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -106,14 +107,23 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def read_regular(path: Path, largest: int | None = None) -> bytes:
     """The bytes of an ordinary file of at most `largest` bytes, or of what a link leads to.
 
+    Raises OSError, also as open_regular() does.
+    """
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if largest is not None and size > largest:
+            raise OSError(errno.EFBIG, f"larger than {largest / 2**20:,.0f} MiB", str(path))
+        return file.read()
+
+
+def open_regular(path: Path) -> FileIO:
+    """An ordinary file, or what a link leads to, to read from.
+
     Raises OSError, also for a pipe, a socket or a device, whose reader might wait for ever.
     """
     # Without O_NONBLOCK even opening a pipe waits, for somebody who writes.
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(handle, "rb", buffering=0) as file:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "not an ordinary file", str(path))
-        if largest is not None and status.st_size > largest:
-            raise OSError(errno.EFBIG, f"larger than {largest / 2**20:,.0f} MiB", str(path))
-        return file.read()
+    file = FileIO(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "not an ordinary file", str(path))
+    return file

@@ -117,6 +117,9 @@ def read_content(record: Mapping[str, Any]) -> Content:
 def content_in(manifest: Mapping[str, Any]) -> Content:
     """Reads a manifest of trainer.prepare.  Raises KeyError, TypeError, AttributeError and ValueError."""
     splits = manifest["splits"]
-    count = {name: int(splits.get(name, {}).get("images", 0)) for name in ("train", "val")}
-    size = sum(int(split["bytes"]) for split in splits.values())
-    return Content(count["train"], count["val"], size, len(manifest["classes"]), int(manifest["resize"] or 0))
+    try:
+        count = {name: int(splits.get(name, {}).get("images", 0)) for name in ("train", "val")}
+        size = sum(int(split["bytes"]) for split in splits.values())
+        return Content(count["train"], count["val"], size, len(manifest["classes"]), int(manifest["resize"] or 0))
+    except OverflowError as error:  # JSON's 1e400 is infinite
+        raise ValueError(str(error)) from error

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from launch.core.earlier import Earlier, is_same_script, setting_in, took
 from launch.core.names import JOB_NAME, are_default
@@ -30,6 +30,7 @@ OURS = {ARCHIVE, EDF, LOG, METRICS, OUTCOME, PACE, SCRIPT, SPEC, STARTS, STOP, W
 MOST_LOOKED_AT, MOST_READ = 50, 3  # jobs
 MOST_NAMED = 50  # files
 LATEST = 1e12  # seconds since 1970
+LONGEST_LOG = 2**63  # bytes, to which a file can be read
 SLURM_ID = re.compile(r"\d{1,20}(_\d{1,20})?", re.ASCII)
 NOBODY = 65534  # whom a file system that maps users names as the owner of everybody's files
 
@@ -76,7 +77,7 @@ def read_folder(path: Path) -> JobFolder:
         script=_text(script),
         ids=tuple(filter(SLURM_ID.fullmatch, map(str, ids))) if isinstance(ids, list) else (),
         starts=tuple(_read_starts(path / STARTS)),
-        log_start=log_start if isinstance(log_start, int) else 0,
+        log_start=log_start if _is_below(LONGEST_LOG, log_start) else 0,
         stranger=stranger_of(path),
     )
 
@@ -139,7 +140,7 @@ def _is_start(line: Mapping[str, Any]) -> bool:
     return texts and times and _is_below(256, line.get("code"))
 
 
-def _is_below(limit: float, value: object) -> bool:
+def _is_below(limit: float, value: object) -> TypeGuard[int]:
     return type(value) is int and 0 <= value < limit
 
 

@@ -1,5 +1,7 @@
 """Shows a job's log as it grows, until the job is over."""
 
+import os
+from contextlib import suppress
 from pathlib import Path
 
 from launch.slurm.ended import outcome_of
@@ -9,7 +11,7 @@ from launch.slurm.listing import QueuedJob
 from launch.slurm.lookup import Slurm
 from launch.slurm.names import command
 from launch.slurm.runtime import Runtime
-from trainer.files import is_file
+from trainer.files import open_regular
 from trainer.outcome import Outcome
 
 LOOK_EVERY_S = 1.0
@@ -17,6 +19,8 @@ LOOK_EVERY_S = 1.0
 POLL_QUEUE_EVERY_S = 10.0
 # How long after a job left the queue its last lines may take to arrive over a shared file system.
 ARRIVE_S = 5.0
+# Bytes of a log at a look: another user's may be a file without end.
+MOST_SHOWN = 2**26
 
 
 class FileTail:
@@ -26,16 +30,19 @@ class FileTail:
         self._path, self._place = path, start
 
     def new_lines(self, *, to_end: bool = False) -> list[str]:
-        """to_end: an incomplete last line, too."""
-        if not is_file(self._path):  # a pipe's reader would wait
-            return []
-        with self._path.open("rb") as file:
+        """None where there is no file, and of more than MOST_SHOWN bytes the last.  to_end: an incomplete line, too."""
+        lines, added = list[str](), b""
+        with suppress(OSError), open_regular(self._path) as file:  # of a pipe the reader would wait
+            new = os.fstat(file.fileno()).st_size - self._place
+            if new > MOST_SHOWN:
+                lines = [f"{new - MOST_SHOWN:,} bytes are not shown; they are in {self._path}"]
+                self._place += new - MOST_SHOWN
             file.seek(self._place)
-            added = file.read()
+            added = file.read(MOST_SHOWN)
         if not to_end:
             added = added[: added.rfind(b"\n") + 1]
         self._place += len(added)
-        return added.decode(errors="replace").splitlines()
+        return [*lines, *added.decode(errors="replace").splitlines()]
 
 
 def follow(name: str, path: Path, tail: FileTail, slurm: Slurm, runtime: Runtime) -> Outcome:

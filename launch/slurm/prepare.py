@@ -1,6 +1,5 @@
 """Looks up what a plan rests on, makes the plan, and has Slurm test its script.  Changes nothing."""
 
-import json
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,7 +19,7 @@ from launch.slurm.planner import Facts, SlurmPlan
 from launch.slurm.runtime import Runtime
 from launch.slurm.script import directives
 from trainer.errors import TrainerError
-from trainer.files import read_regular
+from trainer.files import read_json
 
 
 def plan_for(job: Job[SlurmOptions], runtime: Runtime) -> SlurmPlan:
@@ -77,6 +76,6 @@ def _content(train: Training, runtime: Runtime) -> Content | None:
     if not train.reads_folder or folder is None:
         return None
     try:
-        return content_in(json.loads(read_regular(runtime.cwd / folder.expanduser() / MANIFEST)))
+        return content_in(read_json(runtime.cwd / folder.expanduser() / MANIFEST))
     except (OSError, AttributeError, KeyError, TypeError, ValueError):
         return None

@@ -8,15 +8,18 @@ from pathlib import Path
 import pytest
 
 from launch.core.clock import Clock
+from launch.core.published import MANIFEST
 from launch.core.source.find import find
+from launch.core.training.classifier import Classifier
 from launch.core.training.script import Script
 from launch.slurm.commands import Commands, _epochs
 from launch.slurm.ended import outcome_of
 from launch.slurm.folder import NOBODY, earlier_jobs, name_in, pace_of, read_folder, stranger_of
-from launch.slurm.follow import FileTail
+from launch.slurm.follow import MOST_SHOWN, FileTail
 from launch.slurm.names import ARCHIVE, LOG, SCRIPT, SPEC, STARTS
 from launch.slurm.note import note
 from launch.slurm.planner import Facts
+from launch.slurm.prepare import _content
 from launch.slurm.runtime import Runtime
 from launch.slurm.status import as_text
 from launch.slurm.submit import write_files
@@ -26,6 +29,7 @@ from tests.launch.slurm.test_ended import NO_SLURM
 from tests.patience import ended_after
 from tests.strangers import ANOTHER, given_to_another
 from trainer import outcome
+from trainer.config import TrainConfig
 from trainer.contract import OUTCOME, PACE, SETTINGS
 from trainer.errors import SettingsError
 
@@ -164,3 +168,47 @@ def test_where_the_file_system_knows_no_users_nobodys_folder_is_as_good_as_ones_
     os.chown(theirs, NOBODY, -1)
 
     assert stranger_of(theirs) == ""
+
+
+def test_of_a_log_without_end_the_last_is_shown_and_no_more_is_read(tmp_path: Path) -> None:
+    log = left(tmp_path / "theirs") / LOG
+    with log.open("wb") as file:
+        file.truncate(10**13)
+        file.seek(0, os.SEEK_END)
+        file.write(b"\nits end\n")
+
+    tail = FileTail(log)
+    first, *_, last = tail.new_lines(to_end=True)
+
+    assert (first, last) == (f"{10**13 + 9 - MOST_SHOWN:,} bytes are not shown; they are in {log}", "its end")
+    assert tail.new_lines(to_end=True) == []
+
+
+@pytest.mark.parametrize("start", [-5, 10**400, True, "0"], ids=["before it", "far beyond", "true", "text"])
+def test_a_log_begins_nowhere_but_in_the_log(start: object, tmp_path: Path) -> None:
+    folder = left(tmp_path / "theirs")
+    (folder / SPEC).write_text(json.dumps({"log_start": start}))
+    (folder / LOG).write_text("hello\n")
+
+    assert FileTail(folder / LOG, read_folder(folder).log_start).new_lines() == ["hello"]
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [100_000 * "[", '{"splits": {"train": {"images": 1e400, "bytes": 1}}, "classes": [], "resize": 0}', 10**13, None],
+    ids=["deep", "infinite", "without end", "a pipe"],
+)
+def test_a_plan_does_without_what_a_data_set_cannot_say(manifest: str | int | None, tmp_path: Path) -> None:
+    place = tmp_path / "data" / MANIFEST
+    place.parent.mkdir()
+    if manifest is None:
+        os.mkfifo(place)
+    elif isinstance(manifest, str):
+        place.write_text(manifest)
+    else:
+        with place.open("wb") as file:
+            file.truncate(manifest)
+    train = Classifier(TrainConfig(dataset="imagenet", data_dir=place.parent))
+
+    with ended_after(10):
+        assert _content(train, Runtime({}, tmp_path, "python", Clock(), lambda line: None)) is None
