@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from trainer.errors import MachineError
+from trainer.errors import MachineError, one_line
 from trainer.files import create_anew, read_regular
 
 IN_USE = ".in-use"
@@ -204,6 +204,6 @@ def _refusal(folder: Path, owner: Owner | None) -> str:
     if owner is None:
         who = "another process"
     else:
-        since = owner.since.partition(".")[0].replace("T", " ")
-        who = f"process {owner.process} on host {owner.host}, since {since} UTC"
+        since = one_line(owner.since.partition(".")[0].replace("T", " "), 40)  # a stranger may have written it
+        who = f"process {one_line(owner.process)} on host {one_line(owner.host)}, since {since} UTC"
     return f"{folder} is in use by {who}; give another folder, or wait until that run has ended."

@@ -123,8 +123,6 @@ def _has_content(folder: Path) -> bool:
 def end_run(folder: Path, owner: Owner) -> None:
     """Ends this run, which was suspended for so long that another run took its folder over."""
     sys.stdout.flush()
-    report_end(
-        Exit.MACHINE,
-        f"process {owner.process} on host {owner.host} took over {folder} while this run was suspended; this one ends.",
-    )
+    who = f"process {one_line(owner.process)} on host {one_line(owner.host)}"
+    report_end(Exit.MACHINE, f"{who} took over {folder} while this run was suspended; this one ends.")
     os._exit(Exit.MACHINE)

@@ -221,3 +221,17 @@ def test_looking_at_the_clock_of_the_file_system_makes_no_file_that_a_link_leads
 
     assert another(tmp_path, "mine") is not None
     assert not (tmp_path / "made").exists()
+
+
+def test_what_a_stranger_wrote_as_the_owners_name_is_one_line_of_plain_text(tmp_path: Path) -> None:
+    owner = {"host": "h\x1b[2J\nerror: all is lost", "process": 10**400, "since": "2026\x1b]0;\x07T" + 99 * "1"}
+    (tmp_path / IN_USE).write_text(json.dumps(owner))
+    with (tmp_path / IN_USE).open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(Taken) as refused:
+            FolderLock(tmp_path, nobody).take()
+
+    told = str(refused.value)
+    assert told.isprintable()
+    assert "on host h\\x1b[2J error: all is lost, since 2026\\x1b]0;\\x07 1" in told
+    assert len(told) < 400 + len(str(tmp_path))
