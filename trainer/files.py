@@ -127,3 +127,18 @@ def open_regular(path: Path) -> FileIO:
         file.close()
         raise OSError(errno.EINVAL, "not an ordinary file", str(path))
     return file
+
+
+def open_lock(path: Path) -> int:
+    """The descriptor of an ordinary file for flock, made if it is not there, which no other user can open.
+
+    Whoever can open a file, if only to read it, can lock it, and would keep this user waiting for as long as he likes.
+    Raises OSError, also for a link, which in a stranger's folder could lead to any file, and for a pipe.
+    """
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(errno.EINVAL, "not an ordinary file", str(path))
+    with suppress(OSError):  # a stranger's; of our own an earlier version may have left one that others can read
+        os.fchmod(file, 0o600)
+    return file

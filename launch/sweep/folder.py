@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import json
+import os
 import re
 import shutil
 import uuid
@@ -16,7 +17,7 @@ from launch.core.runs import RUN, read_epochs
 from launch.sweep.spec import Spec
 from trainer.contract import METRICS
 from trainer.errors import MachineError, SettingsError
-from trainer.files import open_to_append, read_json, write_atomically
+from trainer.files import open_lock, read_json, write_atomically
 
 SWEEP, LOCK = "sweep.json", ".lock"
 LOG = "log.txt"
@@ -33,7 +34,7 @@ def opened(out: Path, spec: Spec) -> Iterator[str]:
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
-        lock = open_to_append(out / LOCK)
+        lock = os.fdopen(open_lock(out / LOCK), "r+b")
     except OSError as error:
         raise MachineError(f"cannot write to {out} ({error.strerror}); give another --out.") from error
     with lock:

@@ -1,12 +1,15 @@
 """Files are replaced whole, and only files are."""
 
+import fcntl
 import os
+import re
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.patience import ended_after
-from trainer.files import append, create_anew, open_to_append, write_atomically
+from trainer.files import append, create_anew, open_lock, open_to_append, write_atomically
 
 
 def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
@@ -72,3 +75,41 @@ def test_a_file_that_is_made_anew_is_no_links(leads_to: str, tmp_path: Path) -> 
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "precious"]
     assert (tmp_path / "precious").read_text() == "kept"
+
+
+@pytest.mark.parametrize("is_there", [False, True], ids=["made", "left by an earlier version"])
+def test_nobody_else_can_open_a_lock_and_hold_it_for_ever(is_there: bool, tmp_path: Path) -> None:
+    """flock asks for no right to write: whoever may read a file can lock it."""
+    lock = tmp_path / "lock"
+    if is_there:
+        lock.touch()
+        lock.chmod(0o666)
+    before = os.umask(0)
+    try:
+        file = open_lock(lock)
+    finally:
+        os.umask(before)
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(file)
+
+    assert lock.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_lock_is_neither_a_link_nor_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / "link").symlink_to(tmp_path / "precious")
+    with ended_after(10):
+        for name in ("pipe", "link"):
+            with pytest.raises(OSError, match=r"not an ordinary file|symbolic links"):
+                open_lock(tmp_path / name)
+
+
+def test_every_lock_is_a_file_that_nobody_else_can_open() -> None:
+    stands_in = "launch/rehearse/nodes/ec2/programs.py"  # for the program of that name
+    modules = [path for top in ("trainer", "launch") for path in (ROOT / top).rglob("*.py")]
+    locking = {path.relative_to(ROOT).as_posix(): path.read_text() for path in modules}
+    locking = {name: text for name, text in locking.items() if re.search(r"fcntl\.(flock|lockf)\(", text)}
+
+    assert {name for name, text in locking.items() if "open_lock(" not in text} == {stands_in}
+    assert len(locking) > 3

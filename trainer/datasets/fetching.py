@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -25,9 +26,11 @@ from trainer.datasets.manifest import Shard
 from trainer.datasets.shards import numbers_by_shard
 from trainer.distributed.sampler import Order
 from trainer.errors import DataError, FullDisk, MachineError, SettingsError, TrainerError, is_full, one_line
+from trainer.files import open_lock
 
 AT_ONCE = 8  # shards: one connection to S3 brings some 90 MB/s
 ATTEMPTS = 2
+_LOOK_EVERY_S = 0.05
 
 Numbers = NDArray[np.uint32]
 
@@ -53,6 +56,7 @@ class Cache:
             with _alone(path, lambda: _is_whole(path, sha256, size)) as part:
                 if part is not None:
                     self._fill(name, sha256, part)
+                    part.chmod(0o644)  # a lock's 0600 would keep the others out of a cache that a team shares
                     part.replace(path)
         except OSError as error:
             sentence = f"cannot keep {name} in {self._folder} ({one_line(error.strerror or error)})"
@@ -86,9 +90,11 @@ def _alone(path: Path, is_there: Callable[[], bool]) -> Iterator[Path | None]:
     """Inside, no other thread or process fetches `path`: an empty file to fill, or None if it is there already."""
     part = path.with_suffix(".part")
     while True:
-        file = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        file = open_lock(part)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)  # of an owner that died it is free
+            if not _locked(file, is_there):
+                yield None
+                return
             is_ours = _is(part, file)
             if is_there():
                 if is_ours:
@@ -100,6 +106,20 @@ def _alone(path: Path, is_there: Callable[[], bool]) -> Iterator[Path | None]:
                 return
         finally:
             os.close(file)
+
+
+def _locked(file: int, is_there: Callable[[], bool]) -> bool:
+    """Waits for the lock, which is free of an owner that died; False as soon as what it is for is there.
+
+    Others may read what was fetched, and so keep the same file locked.
+    """
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        if is_there():
+            return False
+        time.sleep(_LOOK_EVERY_S)
 
 
 def _is(path: Path, file: int) -> bool:

@@ -13,7 +13,6 @@ import fcntl
 import json
 import os
 import socket
-import stat
 import threading
 import time
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.errors import MachineError, one_line
-from trainer.files import create_anew, read_regular
+from trainer.files import create_anew, open_lock, read_regular
 
 IN_USE = ".in-use"
 TOUCH_EVERY_S = 5.0
@@ -95,11 +94,7 @@ class FolderLock:
     def _open(self) -> tuple[int, bool]:
         """The open file, and whether the kernel has granted us flock on it.  Raises Taken."""
         while True:
-            # A link in a stranger's folder could lead to any file of this user's, which would be emptied.
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-            if not stat.S_ISREG(os.fstat(file).st_mode):
-                os.close(file)
-                raise OSError(errno.EINVAL, "not an ordinary file", str(self._path))
+            file = open_lock(self._path)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:

@@ -21,7 +21,7 @@ from typing import Any
 
 from trainer.contract import Exit
 from trainer.errors import MachineError, SettingsError, TrainerError, error_with, not_writable, one_line
-from trainer.files import write_atomically
+from trainer.files import open_lock, write_atomically
 from trainer.process.output import say
 from trainer.process.own_folder import is_anothers
 from trainer.script.ending import SHOWN_LINES
@@ -236,8 +236,7 @@ def _refuse_failed(layer: Path, began: float) -> None:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """One process of this node at a time; the kernel ends the lock with its process."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)  # no link's file is touched
-    with os.fdopen(handle, "w") as file:
+    with os.fdopen(open_lock(path), "r+b") as file:
         with suppress(OSError):  # a file system without locks: of two the first to be done counts
             fcntl.flock(file, fcntl.LOCK_EX)
         yield

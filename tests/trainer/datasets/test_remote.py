@@ -1,5 +1,6 @@
 """Training from shards in S3, which is moto over http: what is fetched, kept and dropped, and in which order."""
 
+import fcntl
 import hashlib
 import os
 import random
@@ -19,6 +20,7 @@ import pytest
 import torch
 from moto.server import ThreadedMotoServer
 
+from tests.patience import ended_after
 from tests.trainer.datasets.test_streaming import together
 from tests.trainer.prepare.conftest import make_photos, prepare_here
 from trainer.batches import Batches
@@ -26,7 +28,7 @@ from trainer.config import TrainConfig
 from trainer.datasets import bucket, imagefolder, imagenet
 from trainer.datasets.base import Data
 from trainer.datasets.bucket import Bucket
-from trainer.datasets.fetching import Cache, _Reading, in_order_of_use, most_at_once
+from trainer.datasets.fetching import Cache, _alone, _Reading, in_order_of_use, most_at_once
 from trainer.distributed.sampler import Order, positions
 from trainer.errors import DataError, FullDisk, MachineError, SettingsError
 from trainer.settings.checks import check
@@ -108,6 +110,25 @@ def test_nor_into_a_link_that_comes_while_it_is_fetched(tmp_path: Path, monkeypa
         there.fetch("a.tar", tmp_path / "a.part")
     there.fetch("a.tar", tmp_path / "b.part")
     assert ((tmp_path / "precious").read_text(), (tmp_path / "b.part").read_bytes()) == ("kept", b"x")
+
+
+def test_nobody_else_can_lock_what_is_fetched_and_what_is_there_needs_no_lock(tmp_path: Path) -> None:
+    """Whoever may read a file can lock it, and a rank that waited has the same one open that another has filled."""
+    answers, modes = iter([False, True]), list[int]()
+    (tmp_path / "a.part").touch()
+    with (tmp_path / "a.part").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with ended_after(10), _alone(tmp_path / "a.shard", lambda: next(answers)) as part:
+            assert part is None
+
+    def fetch(name: str, target: Path) -> None:
+        modes.append(target.stat().st_mode & 0o777)
+        target.write_bytes(b"x")
+
+    bucket: Any = SimpleNamespace(fetch=fetch)
+    made = Cache(bucket, tmp_path).fetch("a.tar", hashlib.sha256(b"x").hexdigest())
+
+    assert (modes, made.stat().st_mode & 0o777) == ([0o600], 0o644)
 
 
 def seen(data: Data, epoch: int = 0, ranks: int = 1, rank: int = 0, done: int = 0, updates: int = 2) -> torch.Tensor:
