@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from launch.core.earlier import Earlier, is_same_script, setting_in, took
 from launch.core.names import JOB_NAME, are_default
@@ -77,7 +77,7 @@ def read_folder(path: Path) -> JobFolder:
         script=_text(script),
         ids=tuple(filter(SLURM_ID.fullmatch, map(str, ids))) if isinstance(ids, list) else (),
         starts=tuple(_read_starts(path / STARTS)),
-        log_start=log_start if _is_below(LONGEST_LOG, log_start) else 0,
+        log_start=log_start if isinstance(log_start, int) and _is_below(LONGEST_LOG, log_start) else 0,
         stranger=stranger_of(path),
     )
 
@@ -140,7 +140,7 @@ def _is_start(line: Mapping[str, Any]) -> bool:
     return texts and times and _is_below(256, line.get("code"))
 
 
-def _is_below(limit: float, value: object) -> TypeGuard[int]:
+def _is_below(limit: float, value: object) -> bool:
     return type(value) is int and 0 <= value < limit
 
 
