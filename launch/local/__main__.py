@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import partial
 
 from launch.core import cli
+from launch.core.interpreter import this_python
 from launch.local.backend import BACKEND
 from launch.local.perform import perform
 from launch.local.planner import plan
@@ -30,7 +31,7 @@ def main(argv: Sequence[str], env: Mapping[str, str] | None = None) -> int:
     launcher = cli.Launcher(
         backend=BACKEND,
         about=ABOUT,
-        plan=partial(plan, python=sys.executable, now=datetime.now(), process=os.getpid()),
+        plan=partial(plan, python=this_python(), now=datetime.now(), process=os.getpid()),
         show=lambda local: shlex.join(local.command),
         show_json=lambda local: json.dumps({"command": local.command, "run_dir": str(local.run_dir)}, indent=2),
         perform=partial(perform, env=os.environ if env is None else env),

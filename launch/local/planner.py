@@ -1,5 +1,6 @@
 """Job -> the command that runs it on this machine.  Pure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -18,17 +19,17 @@ class LocalPlan:
     run_dir: Path
 
 
-def plan(job: Job[LocalOptions], *, python: str, now: datetime, process: int) -> LocalPlan:
+def plan(job: Job[LocalOptions], *, python: Sequence[str], now: datetime, process: int) -> LocalPlan:
     """The command that runs `job` here.  Raises SettingsError for a global batch that its processes cannot share.
 
-    python: the interpreter; now, process: the launcher's, which name the run folder if nothing else does.
+    python: the interpreter, with flags; now, process: the launcher's, which name the run folder if nothing else does.
     """
     processes = job.train.processes(job.where.nproc_per_node, 0)
     job.train.check_ranks(1, processes)
     # Decided here, so that all ranks, and the same ranks after a restart, write into one folder.
     run_dir = job.train.run_dir or new_run_dir(job.train, now, process)
     command = (
-        *(python, "-m", "trainer.torchrun", "--standalone"),
+        *(*python, "-m", "trainer.torchrun", "--standalone"),
         *("--nproc-per-node", str(processes)),
         *("--max-restarts", str(job.where.max_restarts)),
         *job.train.at(run_dir=run_dir).words,

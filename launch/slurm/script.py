@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.core import templates
+from launch.core.interpreter import interpreter
 from launch.core.training.base import Training
 from launch.slurm import container
 from launch.slurm.names import LOG, comment_of
@@ -140,7 +141,7 @@ def step(job: ResolvedJob) -> list[str]:
         # Since Slurm 22.05 srun does not take it from sbatch.
         words.append(f"--cpus-per-task={job.cpus_of_task}")
     words += container.srun_flags(job.options, job.folder, job.cwd, job.needed_folders)
-    words += _torchrun(job) if job.is_torchrun else [job.python]
+    words += _torchrun(job) if job.is_torchrun else interpreter(job.python, job.cwd)
     return [*words, *job.train.words]
 
 
@@ -157,7 +158,7 @@ def _exported(job: ResolvedJob) -> list[str]:
 
 def _torchrun(job: ResolvedJob) -> list[str]:
     return [
-        *("bash", "-c", PER_NODE, "torchrun", job.python, "-m", "trainer.torchrun"),
+        *("bash", "-c", PER_NODE, "torchrun", *interpreter(job.python, job.cwd), "-m", "trainer.torchrun"),
         *("--nnodes", str(job.options.nodes), "--nproc-per-node", str(job.processes)),
     ]
 

@@ -1,12 +1,12 @@
 """Runs that diverge are ended: what they would still cost buys no result."""
 
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from threading import Thread
 from typing import Any
 
 from launch.core import shell
 from launch.core.ending import ask_to_end
+from launch.core.interpreter import this_python
 from launch.core.metrics import AXES
 from launch.core.runs import number
 from launch.sweep.output import Record
@@ -69,7 +69,7 @@ def ending(run: Planned, job: str, env: Mapping[str, str]) -> Callable[[int], No
     """
     if not run.backend.needs_wait_flag:
         return ask_to_end
-    command = [sys.executable, "-m", run.backend.module, "stop", job]
+    command = [*this_python(), "-m", run.backend.module, "stop", job]
 
     def stop(group: int) -> None:
         # It waits for the job's end, which the launcher shows in the meantime.

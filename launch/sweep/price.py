@@ -1,7 +1,6 @@
 """What each run should cost and take, from the quotes of its launcher's plan: --dry-run=json, which starts nothing."""
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -9,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from launch.core import shell
+from launch.core.interpreter import this_python
 from launch.core.quotas import Need, needs_in
 from launch.core.shell import Captured
 from launch.sweep.planned import Planned
@@ -80,7 +80,7 @@ def _with_own_price(run: Planned, price: Price, usd_per_hour: float | None) -> P
 
 def _look_up(run: Planned, env: Mapping[str, str], job: str) -> Price:
     named = ["--job-name", job] if job else []
-    command = [sys.executable, "-m", run.backend.module, *run.words(*named, "--dry-run=json")]
+    command = [*this_python(), "-m", run.backend.module, *run.words(*named, "--dry-run=json")]
     captured = shell.run_captured(command, env)
     try:
         price = read(json.loads(captured.out))

@@ -1,7 +1,6 @@
 """One run of a sweep: its launcher as a child process, from its start to its results."""
 
 import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 from launch.core import runs, shell
 from launch.core.clock import Clock
 from launch.core.ending import kill_marked
+from launch.core.interpreter import this_python
 from launch.core.runs import Run, State
 from launch.sweep.diverging import Watched, ending
 from launch.sweep.folder import LAUNCHER, LOG, collect_results, job_name, lacks, write_records
@@ -34,7 +34,7 @@ def command(run: Planned, context: "Context") -> list[str]:
     folder = context.folder(run).resolve()
     if context.is_attached(run):
         named = str(context.folder(run).absolute())  # as it was submitted: a link stays one
-        return [sys.executable, "-m", run.backend.module, "attach", named, "--outcome", str(folder / LAUNCHER)]
+        return [*this_python(), "-m", run.backend.module, "attach", named, "--outcome", str(folder / LAUNCHER)]
     words = ["--outcome", str(folder / LAUNCHER)]
     if run.backend.shares_folders:
         words += ["--run-dir", str(context.folder(run))]
@@ -44,7 +44,7 @@ def command(run: Planned, context: "Context") -> list[str]:
         words += ["--wait"]
     if context.rehearsed:
         words += ["--rehearse"]
-    return [sys.executable, "-m", run.backend.module, *run.words(*words)]
+    return [*this_python(), "-m", run.backend.module, *run.words(*words)]
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Context:
 
     def end_together(self, run: Planned) -> None:
         """Ends all jobs that were submitted together with that of `run`, and wait or train."""
-        shell.run_captured([sys.executable, "-m", run.backend.module, "stop", self.together], self.env)
+        shell.run_captured([*this_python(), "-m", run.backend.module, "stop", self.together], self.env)
 
     def is_attached(self, run: Planned) -> bool:
         return self.job(run) in self.attached

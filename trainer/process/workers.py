@@ -67,9 +67,15 @@ def start_as_forks(server: Server) -> None:
     popen = SubprocessHandler._popen
 
     def fork(handler: SubprocessHandler, args: tuple[str, ...], env: dict[str, str]) -> Process:
-        return _forked(server, handler, args, env) or popen(handler, args, env)
+        return _forked(server, handler, args, env) or popen(handler, _as_safe(args), env)
 
     SubprocessHandler._popen = fork  # type: ignore[assignment,method-assign]
+
+
+def _as_safe(args: tuple[str, ...]) -> tuple[str, ...]:
+    """The command with `-P` where this process has it: what lies in the current folder may be a stranger's."""
+    is_python = args[:1] == (sys.executable,) and sys.flags.safe_path
+    return (args[0], "-P", *args[1:]) if is_python else args
 
 
 def _forked(server: Server, handler: SubprocessHandler, args: tuple[str, ...], env: dict[str, str]) -> Fork | None:

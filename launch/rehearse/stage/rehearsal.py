@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from launch.core import shell
 from launch.core.errors import NotSetUp
+from launch.core.interpreter import interpreter
 from launch.rehearse.stage.environment import cleaned, entered, leave_out_parsers, shared_models
 from launch.rehearse.stage.faults import check
 from launch.rehearse.stage.scene import KILLED, OpenScene, RehearsedJob, Scene
@@ -60,7 +61,8 @@ class Stage:
 
         module: another command than the job's launcher.
         """
-        leash = [self.scene.python, "-m", "launch.rehearse.stage.leash", str(os.getpid())]
+        python = interpreter(self.scene.python, Path.cwd())
+        leash = [*python, "-m", "launch.rehearse.stage.leash", str(os.getpid())]
         name = words[0] if words[0].isalpha() else "launch"
         try:
             code = shell.run(

@@ -37,10 +37,10 @@ trains = pytest.mark.timeout(180)
 def test_the_command_is_torchrun_with_the_trainer() -> None:
     job = Job(Classifier(TrainConfig(model="cnn", amp=False)), LocalOptions(nproc_per_node=2, max_restarts=3))
 
-    planned = plan(job, python="python", now=NOON, process=77)
+    planned = plan(job, python=("python", "-P"), now=NOON, process=77)
 
     assert planned.command == (
-        "python", "-m", "trainer.torchrun", "--standalone", "--nproc-per-node", "2", "--max-restarts", "3",
+        "python", "-P", "-m", "trainer.torchrun", "--standalone", "--nproc-per-node", "2", "--max-restarts", "3",
         "-m", "trainer", "--model", "cnn", "--amp", "false", "--run-dir", "runs/digits-cnn-20260301-120005-77",
     )  # fmt: skip
     assert planned.run_dir == Path("runs/digits-cnn-20260301-120005-77")
@@ -49,12 +49,12 @@ def test_the_command_is_torchrun_with_the_trainer() -> None:
 def test_a_run_folder_that_is_given_is_kept() -> None:
     job = Job(Classifier(TrainConfig(run_dir=Path("my runs/a"))), LocalOptions())
 
-    assert plan(job, python="python", now=NOON, process=77).command[-2:] == ("--run-dir", "my runs/a")
+    assert plan(job, python=("python", "-P"), now=NOON, process=77).command[-2:] == ("--run-dir", "my runs/a")
 
 
 def test_two_runs_of_one_second_have_folders_of_their_own() -> None:
     job = Job(Classifier(TrainConfig()), LocalOptions())
-    one, other = (plan(job, python="python", now=NOON, process=process) for process in (77, 78))
+    one, other = (plan(job, python=("python", "-P"), now=NOON, process=process) for process in (77, 78))
 
     assert one.run_dir != other.run_dir
     assert one.command != other.command
@@ -91,7 +91,7 @@ def test_a_dry_run_prints_one_line_for_the_shell_and_starts_nothing(
     Path("job.yaml").write_text("nproc_per_node: 2\nepochs: 3\n")
     flags = ["--config", "job.yaml", "--data-dir", "my data", "--run-dir", "runs/x"]
     words = [
-        sys.executable, "-m", "trainer.torchrun", "--standalone", "--nproc-per-node", "2", "--max-restarts", "0",
+        sys.executable, "-P", "-m", "trainer.torchrun", "--standalone", "--nproc-per-node", "2", "--max-restarts", "0",
         "-m", "trainer", "--data-dir", "my data", "--epochs", "3", "--run-dir", "runs/x",
     ]  # fmt: skip
 

@@ -41,7 +41,8 @@ def planned(overrides: Mapping[str, Any] | None = None, **content: Any) -> dict[
 
 def words(run: Planned, tmp_path: Path, *, rehearsed: bool = False) -> list[str]:
     context = Context("mine", "id", Path("out"), tmp_path, {}, Clock(), rehearsed, print)
-    return command(run, context)[3:]
+    given = command(run, context)
+    return given[given.index("-m") + 2 :]
 
 
 @pytest.mark.parametrize("rehearsed", [False, True])

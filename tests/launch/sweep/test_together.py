@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from launch.core import shell
 from launch.core.backend import Backend
 from launch.core.clock import Clock
 from launch.core.errors import Ended
+from launch.core.interpreter import this_python
 from launch.core.runs import Run
 from launch.core.together import Member, Together
 from launch.sweep.beside import sweep_beside
@@ -68,7 +68,7 @@ def test_launchers_attach_to_what_is_submitted_in_its_order_and_launch_the_rest(
     assert together.name not in [member.name for member in members]
     assert [run.name for run in done.todo] == ["seed-2", "seed-0", "seed-1"]
     words = [command(run, context) for run in done.todo]
-    assert words[0] == [sys.executable, "-m", "launch.slurm", "attach", str(out / "seed-2"), "--outcome",
+    assert words[0] == [*this_python(), "-m", "launch.slurm", "attach", str(out / "seed-2"), "--outcome",
                         str(tmp_path / "seed-2/launcher")]  # fmt: skip
     assert [("attach" in one, "--wait" in one) for one in words] == [(True, False), (True, False), (False, True)]
 
@@ -106,7 +106,7 @@ def test_runs_that_would_fail_like_the_others_are_ended_before_slurm_begins_them
     with pytest.raises(Ended, match=r"failed alike.* no folder nowhere\. \d runs? w.+ not started"):
         sweep_beside(work(5), own, [Slot(())] * 2)
 
-    assert asked == [[sys.executable, "-m", "launch.slurm", "stop", "tiny-array-1"]]
+    assert asked == [[*this_python(), "-m", "launch.slurm", "stop", "tiny-array-1"]]
 
 
 def test_a_job_that_diverges_is_stopped_by_its_backend_as_a_signal_would_not_reach_it(

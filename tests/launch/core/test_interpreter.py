@@ -1,0 +1,63 @@
+"""What others put into a folder that they share with this user runs in none of his trainings that start there later."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch.core.interpreter import TOOLKIT, interpreter, this_python
+from launch.slurm.script import step
+from tests.conftest import ROOT, trainer_env
+from tests.launch.slurm.jobs import EVERY_KIND, resolved
+from trainer.process.workers import _as_safe
+
+
+def test_no_module_of_a_shared_folder_runs_in_a_job_that_starts_there(tmp_path: Path) -> None:
+    """A colleague can leave one while the job waits in the queue: Python looks there first."""
+    for name in ("trainer", "json", "torch", "pydantic"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('run by a stranger')\n")
+
+    ended = subprocess.run(
+        [*interpreter(sys.executable, tmp_path), "-m", "trainer", "--help"],
+        cwd=tmp_path, env=trainer_env(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("usage: python -m trainer")
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_every_kind_of_job_on_slurm_is_started_so(kind: str) -> None:
+    words = step(resolved(kind))
+    python = next(place for place, word in enumerate(words) if re.fullmatch(r"(.*/)?python", word))
+
+    assert words[python + 1 : python + 3] == ["-P", "-m"]
+
+
+def test_ranks_that_are_no_forks_are_started_as_torchrun_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    rank = (sys.executable, "-u", "-m", "trainer")
+    assert _as_safe(("numactl", *rank)) == ("numactl", *rank)
+    code = "import sys; from trainer.process.workers import _as_safe; print(*_as_safe((sys.executable, '-u'))[1:])"
+    for flags, expected in (((), "-u"), (("-P",), "-P -u")):
+        said = subprocess.run(
+            [sys.executable, *flags, "-c", code], env=trainer_env(), capture_output=True, text=True, check=True
+        )
+        assert said.stdout.split() == expected.split()
+
+
+def test_a_checkout_is_run_from_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert interpreter("python", TOOLKIT) == ("python",)
+    monkeypatch.chdir(tmp_path)
+    assert this_python() == (sys.executable, "-P")
+
+
+def test_no_launcher_starts_a_module_in_another_way() -> None:
+    bare = re.compile(r"""(?<![*\w])(python|executable), "-m\"""")
+    found = [path for path in (ROOT / "launch").rglob("*.py") if bare.search(path.read_text())]
+
+    # A notebook's own kernel imports from its folder; of launch.data's it is the command that is shown.
+    assert {path.relative_to(ROOT).as_posix() for path in found} == {
+        "launch/data/planner.py", "launch/local/notebook.py",
+    }  # fmt: skip
