@@ -130,15 +130,24 @@ def open_regular(path: Path) -> FileIO:
 
 
 def open_lock(path: Path) -> int:
-    """The descriptor of an ordinary file for flock, made if it is not there, which no other user can open.
+    """The descriptor of an ordinary file for flock, made if it is not there, for those alone who may write beside it.
 
     Whoever can open a file, if only to read it, can lock it, and would keep this user waiting for as long as he likes.
     Raises OSError, also for a link, which in a stranger's folder could lead to any file, and for a pipe.
     """
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
-    if not stat.S_ISREG(os.fstat(file).st_mode):
+    found = os.fstat(file)
+    if not stat.S_ISREG(found.st_mode):
         os.close(file)
         raise OSError(errno.EINVAL, "not an ordinary file", str(path))
     with suppress(OSError):  # a stranger's; of our own an earlier version may have left one that others can read
-        os.fchmod(file, 0o600)
+        os.fchmod(file, 0o600 | _shared(path.absolute().parent.stat(), found.st_gid))
     return file
+
+
+def _shared(folder: os.stat_result, group: int) -> int:
+    """The rights to a file of `group` for a team in whose folder each may go on with what another has begun."""
+    if folder.st_mode & stat.S_ISVTX:  # where nobody can remove what is another's, nor needs to lock it
+        return 0
+    writers = folder.st_mode & (0o022 if folder.st_gid == group else 0o002)
+    return writers | writers << 1

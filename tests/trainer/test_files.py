@@ -78,21 +78,26 @@ def test_a_file_that_is_made_anew_is_no_links(leads_to: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("is_there", [False, True], ids=["made", "left by an earlier version"])
-def test_nobody_else_can_open_a_lock_and_hold_it_for_ever(is_there: bool, tmp_path: Path) -> None:
-    """flock asks for no right to write: whoever may read a file can lock it."""
-    lock = tmp_path / "lock"
+@pytest.mark.parametrize(
+    ("folder", "lock"),
+    [(0o755, 0o600), (0o700, 0o600), (0o1777, 0o600), (0o2775, 0o660), (0o777, 0o666)],
+    ids=["one's own", "private", "as /tmp", "a team's", "everybody's"],
+)
+def test_only_who_may_write_in_its_folder_can_hold_a_lock(
+    folder: int, lock: int, is_there: bool, tmp_path: Path
+) -> None:
+    """flock asks for no right to write: whoever may read a file can lock it, and have its owner wait for ever."""
+    path = tmp_path / "lock"
     if is_there:
-        lock.touch()
-        lock.chmod(0o666)
-    before = os.umask(0)
-    try:
-        file = open_lock(lock)
-    finally:
-        os.umask(before)
+        path.touch()
+        path.chmod(0o664)
+    tmp_path.chmod(folder)
+
+    file = open_lock(path)
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(file)
 
-    assert lock.stat().st_mode & 0o777 == 0o600
+    assert path.stat().st_mode & 0o777 == lock
 
 
 def test_a_lock_is_neither_a_link_nor_a_pipe(tmp_path: Path) -> None:
@@ -105,7 +110,7 @@ def test_a_lock_is_neither_a_link_nor_a_pipe(tmp_path: Path) -> None:
                 open_lock(tmp_path / name)
 
 
-def test_every_lock_is_a_file_that_nobody_else_can_open() -> None:
+def test_every_file_that_is_locked_is_opened_so() -> None:
     stands_in = "launch/rehearse/nodes/ec2/programs.py"  # for the program of that name
     modules = [path for top in ("trainer", "launch") for path in (ROOT / top).rglob("*.py")]
     locking = {path.relative_to(ROOT).as_posix(): path.read_text() for path in modules}
