@@ -21,7 +21,7 @@ from typing import Any
 
 from trainer.contract import Exit
 from trainer.errors import MachineError, SettingsError, TrainerError, error_with, not_writable, one_line
-from trainer.files import open_lock, write_atomically
+from trainer.files import open_lock, read_json, write_atomically
 from trainer.process.output import say
 from trainer.process.own_folder import is_anothers
 from trainer.script.ending import SHOWN_LINES
@@ -227,9 +227,11 @@ def _refuse_failed(layer: Path, began: float) -> None:
     """Raises the error that another rank has just met and reported."""
     with suppress(FileNotFoundError):
         if _failed(layer).stat().st_mtime >= began:
-            error = error_with(*json.loads(_failed(layer).read_text()))
-            error.is_reported = True
-            raise error
+            with suppress(ValueError, TypeError):  # damaged, or a stranger's: pip tells it again
+                code, sentence = read_json(_failed(layer))
+                error = error_with(Exit(code), str(sentence))
+                error.is_reported = True
+                raise error
         _failed(layer).unlink()
 
 

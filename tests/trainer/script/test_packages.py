@@ -3,17 +3,20 @@
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import time
 import zipfile
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.patience import ended_after
 from tests.strangers import given_to_another
 from trainer.contract import Exit
 from trainer.errors import SettingsError, TrainerError
@@ -366,3 +369,17 @@ def test_a_link_in_the_place_of_the_lock_touches_nothing(listed: Path, tmp_path:
     with pytest.raises(TrainerError):
         layer(listed, Pip())
     assert (tmp_path / "precious").read_text() == "kept"
+
+
+@pytest.mark.parametrize("told", ["[", "[2]", '["x", "y"]', '{"a": 1, "b": 2}', "[10000, 1]", "[" * 100_000, None])
+def test_what_no_rank_notes_of_a_failure_holds_nobody_up(told: str | None, listed: Path) -> None:
+    made = layer(listed, Pip())
+    shutil.rmtree(made)
+    failed = made.with_suffix(".failed")
+    if told is None:
+        os.mkfifo(failed)
+    else:
+        failed.write_text(told)
+
+    with ended_after(10), nullcontext() if told else pytest.raises(TrainerError, match="not an ordinary file"):
+        assert layer(listed, Pip()) == made
