@@ -11,7 +11,7 @@ import numpy as np
 import simplejpeg
 
 from trainer.datasets.crops import Crop
-from trainer.datasets.encoded import LARGEST_BYTES, because, decoded, jpeg_shape, refuse_huge
+from trainer.datasets.encoded import LARGEST_BYTES, because, decoded, jpeg_shape, refuse_costly
 from trainer.datasets.resize import Pixels as Pixels
 from trainer.datasets.resize import resize
 from trainer.datasets.scratch import Scratch
@@ -53,7 +53,7 @@ def _put(data: bytes, choose: Callable[[int, int], Crop], to: Pixels, is_mirrore
         resize(_cut(pixels, choose(*pixels.shape[:2])), to, is_mirrored)
         return
     height, width = shape
-    refuse_huge(height, width)
+    refuse_costly(data, height, width)
     part = choose(height, width)
     size = len(to)
     pixels = simplejpeg.decode_jpeg(

@@ -14,6 +14,7 @@ import simplejpeg
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from trainer.datasets.scans import scans
 from trainer.datasets.unreadable import UnreadableError
 from trainer.errors import one_line
 from trainer.files import read_regular
@@ -21,6 +22,8 @@ from trainer.files import read_regular
 Pixels = NDArray[np.uint8]
 # A quarter of a GiB once it is decoded, and what Pillow, too, takes for an attack.
 LARGEST_PIXELS = 2**28 // 3
+MOST_PASSES = 100 * LARGEST_PIXELS  # over pixels, by all scans of a JPEG; encoders make about ten scans
+TILE_SIDES = (322, 323)  # TIFF's tags TileWidth and TileLength
 WHITE_OR_BLACK_IS_ZERO = 262  # the TIFF tag PhotometricInterpretation: 0 if white is
 TOO_LARGE = f"more than {LARGEST_PIXELS:,} pixels: shrink it"
 LARGEST_BYTES = 2**30  # of a file
@@ -43,7 +46,7 @@ def whole(data: bytes) -> Pixels:
         shape = jpeg_shape(data)
         if shape is None:
             return decoded(data)
-        refuse_huge(*shape)
+        refuse_costly(data, *shape)
         pixels: Pixels = simplejpeg.decode_jpeg(data)
         return pixels
     except Exception as error:
@@ -84,7 +87,9 @@ def because(error: Exception) -> UnreadableError:
 def decoded(data: bytes) -> Pixels:
     """(H, W, 3) of any of the FORMATS."""
     with _opened(data) as image:
-        refuse_huge(*image.size)
+        refuse_costly(data, *image.size)
+        tags = getattr(image, "tag_v2", {})
+        refuse_huge(*(tags.get(tag, 1) for tag in TILE_SIDES))  # decoded whole, however small the image is
         return np.asarray(_in_eight_bits(image).convert("RGB"))
 
 
@@ -105,6 +110,13 @@ def refuse_huge(*sides: int) -> None:
     """Raises UnreadableError before an image is decoded that would take too much memory."""
     if math.prod(sides) > LARGEST_PIXELS:
         raise UnreadableError(TOO_LARGE)
+
+
+def refuse_costly(data: bytes, height: int, width: int) -> None:
+    """As refuse_huge, and for a JPEG whose decoder would go over all of its pixels again and again."""
+    refuse_huge(height, width)
+    if scans(data) * height * width > MOST_PASSES:
+        raise UnreadableError("a JPEG of too many scans: save it anew")
 
 
 def _in_eight_bits(image: Image.Image) -> Image.Image:
@@ -135,5 +147,5 @@ def colour_jpeg_shape(data: bytes) -> tuple[int, int] | None:
         return None
     if colours != "YCbCr":
         return None
-    refuse_huge(height, width)
+    refuse_costly(data, height, width)
     return height, width

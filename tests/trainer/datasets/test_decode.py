@@ -2,6 +2,7 @@ import io
 import os
 import random
 import socket
+import struct
 import warnings
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from PIL import Image
 from trainer.datasets.crops import Crop
 from trainer.datasets.decode import read_crop
 from trainer.datasets.encoded import _silence_warning_of_size, image_sides
+from trainer.datasets.scans import SCAN, scans
 from trainer.datasets.unreadable import UnreadableError
 
 
@@ -198,3 +200,37 @@ def test_any_bytes_become_pixels_or_a_reason(kind: str, tmp_path: Path) -> None:
             reasons.append(str(error))
     assert reasons
     assert all(reason and reason.isprintable() and len(reason) <= 80 and "0x7" not in reason for reason in reasons)
+
+
+def test_a_jpeg_that_is_gone_over_ten_thousand_times_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    Image.new("L", (1000, 1000)).save(file, "JPEG", progressive=True)
+    *before, last = file.getvalue().removesuffix(b"\xff\xd9").split(SCAN)
+    data = SCAN.join(before) + (SCAN + last) * 10_000
+    (tmp_path / "a.jpg").write_bytes(data + b"\xff\xd9")
+
+    assert len(data) < 2**20
+    with pytest.raises(UnreadableError, match="too many scans"):
+        read_crop(tmp_path / "a.jpg", whole, 8)
+
+
+@pytest.mark.parametrize("progressive", [False, True])
+@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
+def test_a_usual_jpeg_has_few_scans(mode: str, progressive: bool) -> None:
+    file = io.BytesIO()
+    Image.new(mode, (40, 30)).save(file, "JPEG", progressive=progressive)
+
+    usual = file.getvalue() + SCAN * 1000  # behind its end, as a phone may add a film there
+
+    assert scans(usual) == 1 if not progressive else 1 < scans(file.getvalue()) < 20
+    assert scans(b"\x89PNG" + SCAN * 1000) == 0
+
+
+def test_a_tile_far_larger_than_its_image_is_not_decoded(tmp_path: Path) -> None:
+    """Two megabytes unpack to a tile of two gigabytes, of an image of 16 pixels a side."""
+    tags = [(256, 16), (257, 16), (258, 8), (259, 8), (262, 1), (277, 1), (322, 9600), (323, 9600), (324, 8), (325, 8)]
+    rows = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
+    (tmp_path / "a.tif").write_bytes(b"II*\0" + struct.pack("<IH", 8, len(tags)) + rows + bytes(4))
+
+    with pytest.raises(UnreadableError, match="more than 89,478,485 pixels"):
+        read_crop(tmp_path / "a.tif", whole, 8)
