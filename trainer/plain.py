@@ -23,6 +23,7 @@ from torch import Tensor
 
 LENGTH = 8  # bytes that hold the length of the header, little-endian
 LARGEST_HEADER = 100_000_000  # as the safetensors library's own limit
+MOST_SIDES, LARGEST_SIDE = 64, 2**62  # of a tensor; a product of a million numbers alone takes minutes
 METADATA = "__metadata__"
 TYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
@@ -109,10 +110,15 @@ def _header(data: bytes | mmap.mmap) -> tuple[Header, int]:
 
 
 def _tensors(header: Header, data: bytearray | mmap.mmap, first: int) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of `data`, whose numbers begin at byte `first`; they share its memory."""
+    """The tensors of `data`, whose numbers begin at byte `first`; they share its memory.
+
+    Raises ValueError, also where two share bytes: a thousand names of one megabyte would be copied to a gigabyte.
+    """
+    _check_apart(header)
     for name, row in header.items():
         dtype, shape, (begin, end) = TYPES[row["dtype"]], row["shape"], row["data_offsets"]
-        if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
+        sizes = (*shape, begin, end)
+        if len(shape) > MOST_SIDES or not all(type(size) is int and 0 <= size < LARGEST_SIDE for size in sizes):
             raise ValueError(f"{name!r} has no size")
         size = math.prod(shape)
         if end > len(data) - first or end - begin != size * dtype.itemsize:
@@ -122,6 +128,15 @@ def _tensors(header: Header, data: bytearray | mmap.mmap, first: int) -> Iterato
         if size:
             flat = torch.frombuffer(data, dtype=stored, count=size, offset=first + begin)
         yield name, (flat != 0 if dtype is torch.bool else flat).reshape(shape)
+
+
+def _check_apart(header: Header) -> None:
+    """Raises ValueError for tensors that share bytes."""
+    before = 0
+    for begin, end in sorted(row["data_offsets"] for row in header.values()):
+        if begin < before:
+            raise ValueError("its tensors overlap")
+        before = end
 
 
 def _bytes(tensor: Tensor) -> memoryview | bytes:

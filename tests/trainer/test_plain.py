@@ -94,8 +94,35 @@ def test_what_cannot_be_read_again_is_not_written(thing: Any) -> None:
 )
 def test_a_header_that_lies_is_refused(row: Any) -> None:
     header = json.dumps({"w": row}).encode()
-    with pytest.raises(ValueError, match=r"file of tensors|lies outside|no size"):
+    with pytest.raises(ValueError, match=r"file of tensors|lies outside|no size|overlap"):
         plain.loads(len(header).to_bytes(8, "little") + header + b"\0" * 4)
+
+
+def in_layout(header: dict[str, Any], numbers: bytes) -> bytes:
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + numbers
+
+
+def test_a_thousand_names_of_one_megabyte_do_not_become_a_gigabyte() -> None:
+    row = {"dtype": "BOOL", "shape": [2**20], "data_offsets": [0, 2**20]}
+    with pytest.raises(ValueError, match="overlap"):
+        plain.loads(in_layout({str(number): row for number in range(1000)}, bytes(2**20)))
+
+
+def test_a_shape_of_a_million_sides_is_refused_before_they_are_multiplied() -> None:
+    """Their product has a million digits: it took minutes."""
+    with pytest.raises(ValueError, match="no size"):
+        plain.loads(in_layout({"w": {"dtype": "F32", "shape": [9] * 10**6, "data_offsets": [0, 4]}}, bytes(4)))
+
+
+def test_tensors_without_numbers_lie_where_others_begin() -> None:
+    rows = {"none": {"dtype": "F32", "shape": [0], "data_offsets": [4, 4]},
+            "w": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]},
+            "v": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}  # fmt: skip
+
+    assert {name: len(tensor) for name, tensor in plain.loads(in_layout(rows, bytes(8))).items()} == {
+        "none": 0, "w": 1, "v": 1,
+    }  # fmt: skip
 
 
 def test_any_bytes_are_refused_or_read_and_never_run() -> None:
