@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import IO, Any
 
 LARGEST_HEADER = 2**24  # bytes
-LARGEST_FILE = 2**28  # bytes of one that is read whole; CIFAR-100's has 156 million
-DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
+LARGEST_FILE = 2**28  # bytes of all that are read whole; CIFAR-10's have 186 million
+# RecursionError: of a thousand headers that each say how long the next one's name is
+DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, RecursionError)
 MAGIC: tuple[tuple[bytes, Callable[[Path], Any]], ...] = (
     (b"\x1f\x8b", gzip.open),
     (b"BZh", bz2.open),
@@ -59,10 +60,29 @@ def opened(path: Path) -> Iterator[tarfile.TarFile]:
             yield tar
 
 
+def contents(tar: tarfile.TarFile, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """The name and the content of each ordinary file that is wanted.
+
+    Raises one of DAMAGED, also for more than LARGEST_FILE in all.
+    """
+    left = LARGEST_FILE
+    for info in entries(tar):
+        file = tar.extractfile(info) if info.isreg() and wanted(info.name) else None
+        if file is not None:
+            left -= info.size
+            if left < 0:
+                raise tarfile.ReadError(f"files of more than {LARGEST_FILE:,} bytes")
+            yield info.name, file.read()
+
+
 def entries(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """What is in it, in order.  Raises tarfile.ReadError."""
+    """What is in it, in order, but files with holes: ten bytes may say that one is of gigabytes.
+
+    Raises tarfile.ReadError.
+    """
     while (info := tar.next()) is not None:
         tar.members = []  # type: ignore[attr-defined]  # or it keeps a kilobyte of each
         if info.size < 0:  # after which tarfile would read the same header for ever, see CVE-2025-8194
             raise tarfile.ReadError("a member of less than no bytes")
-        yield info
+        if info.sparse is None:
+            yield info

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainer.datasets.archive import DAMAGED, entries, opened
+from trainer.datasets.archive import DAMAGED, contents, opened
 from trainer.datasets.base import Data, Request
 from trainer.datasets.cache import cache_path
 from trainer.datasets.decoded import recall_decoded
@@ -130,11 +130,9 @@ def _files(source: Path, md5s: Mapping[str, str]) -> Iterator[tuple[str, bytes, 
             yield name, read_regular(source / name, LARGEST), md5
         return
     with opened(source) as archive:
-        for entry in entries(archive):
-            name = PurePosixPath(entry.name).name
-            file = archive.extractfile(entry) if entry.isreg() and name in md5s and entry.size <= LARGEST else None
-            if file is not None:
-                yield name, file.read(), md5s[name]
+        for path, data in contents(archive, lambda path: PurePosixPath(path).name in md5s):
+            name = PurePosixPath(path).name
+            yield name, data, md5s[name]
 
 
 def _checked(data: bytes, md5: str) -> dict[str, Any]:

@@ -4,12 +4,12 @@ import io
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from trainer.datasets.archive import DAMAGED, entries, opened
+from trainer.datasets.archive import DAMAGED, contents, opened
 from trainer.datasets.encoded import Pixels
 from trainer.datasets.pickled import DAMAGE, read_arrays
 from trainer.errors import DataError, one_line
@@ -19,6 +19,7 @@ from trainer.prepare.tars import tar_of_folders
 
 ARCHIVES = ("cifar-10-python.tar.gz", "cifar-100-python.tar.gz")
 SIDE = 32
+LONGEST_NAME = 100
 # The files of each half, as their names begin; and the key of the labels.
 _HALVES = {"data_batch": "train", "test_batch": "val", "train": "train", "test": "val"}
 
@@ -47,7 +48,7 @@ def cifar(archive: Path, room: Path) -> Found:
 
 def _convert(packed: tarfile.TarFile, plain: tarfile.TarFile) -> None:
     """Writes each image to `plain` as HALF/CLASS/NUMBER.png, numbered from 0 in each half."""
-    files = {Path(info.name).name: _loaded(packed.extractfile(info)) for info in entries(packed) if _is_data(info)}
+    files = {Path(path).name: read_arrays(data) for path, data in contents(packed, _is_data)}
     classes = _classes(files.pop("batches.meta" if "batches.meta" in files else "meta"))
     counts = {"train": 0, "val": 0}
     for file in sorted(files):
@@ -59,7 +60,10 @@ def _convert(packed: tarfile.TarFile, plain: tarfile.TarFile) -> None:
 
 
 def _classes(meta: Mapping[str, Any]) -> list[str]:
-    return [name.decode() for name in meta.get("label_names") or meta["fine_label_names"]]
+    names = [name.decode() for name in meta.get("label_names") or meta["fine_label_names"]]
+    if any(len(name) > LONGEST_NAME for name in names):  # written once for each image
+        raise ValueError("a class whose name is too long")
+    return names
 
 
 def _add_png(tar: tarfile.TarFile, name: str, pixels: Pixels) -> None:
@@ -71,10 +75,9 @@ def _add_png(tar: tarfile.TarFile, name: str, pixels: Pixels) -> None:
     tar.addfile(info, data)
 
 
-def _is_data(info: tarfile.TarInfo) -> bool:
-    name = Path(info.name).name
-    is_one = name in ("batches.meta", "meta", "test_batch", "train", "test") or name.startswith("data_batch_")
-    return is_one and info.isreg()
+def _is_data(path: str) -> bool:
+    name = Path(path).name
+    return name in ("batches.meta", "meta", "test_batch", "train", "test") or name.startswith("data_batch_")
 
 
 def _images(content: dict[str, Any]) -> Iterator[tuple[Pixels, int]]:
@@ -83,9 +86,3 @@ def _images(content: dict[str, Any]) -> Iterator[tuple[Pixels, int]]:
     labels = content.get("labels") or content["fine_labels"]
     for pixels, label in zip(rows, labels, strict=True):
         yield np.ascontiguousarray(pixels, np.uint8), int(label)
-
-
-def _loaded(file: IO[bytes] | None) -> dict[str, Any]:
-    if file is None:
-        raise ValueError("a file without content")
-    return read_arrays(file.read())

@@ -2,11 +2,10 @@
 
 import io
 import re
-import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainer.datasets.archive import DAMAGED, entries, opened
+from trainer.datasets.archive import DAMAGED, contents, opened
 from trainer.errors import DataError, one_line
 from trainer.prepare.listing import Found
 from trainer.prepare.tars import Member, Unsorted, in_order, members
@@ -56,21 +55,12 @@ def read_devkit(folder: Path) -> dict[int, str]:
         )
     try:
         with opened(devkit) as tar:
-            files = {
-                wanted: _content(tar, info)
-                for info in entries(tar)
-                for wanted in (META, TRUTH)
-                if info.isreg() and info.name.endswith(wanted)
-            }
+            found = contents(tar, lambda name: name.endswith((META, TRUTH)))
+            files = {META if name.endswith(META) else TRUTH: data for name, data in found}
         synsets = _synsets(files[META])
         return {number: synsets[int(line)] for number, line in enumerate(files[TRUTH].split(), start=1)}
     except (*DAMAGED, KeyError, ValueError, TypeError, IndexError) as error:
         raise DataError(f"{one_line(devkit, 300)} is damaged ({one_line(error)}); get it again.") from error
-
-
-def _content(tar: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
-    file = tar.extractfile(info)
-    return file.read() if file else b""
 
 
 def _synsets(meta: bytes) -> dict[int, str]:

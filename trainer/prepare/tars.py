@@ -33,9 +33,14 @@ def members(path: Path, within: Member | None = None) -> Iterator[Member]:
             start = file.tell()
             with tarfile.open(fileobj=Part(file, start), mode="r:") as tar:  # type: ignore[call-overload]
                 for info in entries(tar):
-                    if info.isreg() and not info.sparse:
+                    if info.isreg():
                         yield Member(info.name, start + info.offset_data, info.size)
-    except (tarfile.TarError, ValueError, OverflowError) as error:  # garbage in a header raises these, too
+    except (
+        tarfile.TarError,
+        ValueError,
+        OverflowError,
+        RecursionError,
+    ) as error:  # garbage in a header raises these, too
         name = one_line(path, 300) + (f", {one_line(within.name)}" if within else "")
         raise DataError(f"{name} is no tar, or a damaged one ({one_line(error)}); get it again.") from error
 

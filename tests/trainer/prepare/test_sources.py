@@ -288,7 +288,7 @@ def test_what_unpacks_to_gigabytes_is_not_unpacked(name: str, prepared, tmp_path
     huge.size = 2**33
     for start in (of_a_header(2**33), huge.tobuf()):
         (tmp_path / name).write_bytes(gzip.compress(start + bytes(9999)))
-        with pytest.raises(DataError, match=r"is damaged, or no archive of CIFAR's \(8589934592 bytes at once"):
+        with pytest.raises(DataError, match=r"no archive of CIFAR's \((8589934592 bytes at once|files of more)"):
             prepared(tmp_path / name)
 
 

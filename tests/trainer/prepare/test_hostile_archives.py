@@ -1,0 +1,67 @@
+"""Archives that a stranger made to take gigabytes, minutes or a traceback."""
+
+import gzip
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.prepare.test_sources import batch, cifar
+from trainer.datasets.pickled import read_arrays
+from trainer.errors import DataError
+
+
+def with_a_hole(size: int) -> bytes:
+    """A header of a file of so many bytes, of which none is in the tar."""
+    info = tarfile.TarInfo("cifar/test_batch")
+    info.type = tarfile.GNUTYPE_SPARSE
+    header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    header[483:495] = b"\x80" + size.to_bytes(11)
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header)
+
+
+def test_of_a_file_that_is_one_hole_nothing_is_read(prepared, tmp_path: Path) -> None:
+    header = with_a_hole(2**27)
+    (tmp_path / "cifar-10-python.tar.gz").write_bytes(gzip.compress(header + bytes(9999)))
+
+    assert tarfile.TarInfo.frombuf(header, "ascii", "strict").type == tarfile.GNUTYPE_SPARSE
+    with pytest.raises(DataError, match=r"no archive of CIFAR's \('meta'\)"):  # it is passed over
+        prepared(tmp_path / "cifar-10-python.tar.gz")
+
+
+def test_many_files_of_an_archive_are_not_read_beside_each_other(
+    prepared, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("trainer.datasets.archive.LARGEST_FILE", 2**16)
+    files = {f"data_batch_{number}": batch(1, [0, 1]) for number in range(12)}
+
+    with pytest.raises(DataError, match="files of more than 65,536 bytes"):
+        prepared(cifar(tmp_path / "cifar-10-python.tar.gz", files))
+
+
+@pytest.mark.parametrize(
+    "steps", [b"(" + b"]" * 2**21 + b"l.", b"}r" + (2**25).to_bytes(4, "little") + b"."], ids=["lists", "remembered"]
+)
+def test_a_pickle_of_more_than_arrays_is_not_followed(steps: bytes) -> None:
+    """Of 256 MB that unpack from 256 kB it made 17 GB of empty lists; ten bytes asked for a table of 68 GB."""
+    with pytest.raises(ValueError, match="more than arrays of numbers"):
+        read_arrays(b"\x80\x02" + steps)
+
+
+def test_a_class_of_cifar_with_a_very_long_name_is_refused(prepared, tmp_path: Path) -> None:
+    files = {"data_batch_1": batch(1, [0]), "test_batch": batch(1, [0]), "batches.meta": {b"label_names": [b"a" * 999]}}
+
+    with pytest.raises(DataError, match="a class whose name is too long"):
+        prepared(cifar(tmp_path / "cifar-10-python.tar.gz", files))
+
+
+@pytest.mark.parametrize("name", ["photos.tar", "cifar-10-python.tar.gz"])
+def test_a_thousand_names_of_names_are_refused_in_a_sentence(name: str, prepared, tmp_path: Path) -> None:
+    info = tarfile.TarInfo("././@LongLink")
+    info.type, info.size = tarfile.GNUTYPE_LONGNAME, 10
+    (tmp_path / name).write_bytes((info.tobuf(tarfile.GNU_FORMAT) + b"train/a/b".ljust(512, b"\0")) * 5000)
+
+    with pytest.raises(DataError, match=r"is (no tar, or a damaged one|damaged, or no archive)"):
+        prepared(tmp_path / name)
