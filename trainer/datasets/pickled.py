@@ -35,7 +35,7 @@ def _check_steps(data: bytes) -> None:
     has a table of so many places made.
     """
     for number, (step, at, _) in enumerate(pickletools.genops(data)):
-        if number > MOST_STEPS or (step.name in _REMEMBERS and not 0 <= int(at) <= MOST_STEPS):
+        if number > MOST_STEPS or (step.name in _REMEMBERS and not 0 <= int(at or 0) <= MOST_STEPS):
             raise ValueError("more than arrays of numbers")
 
 

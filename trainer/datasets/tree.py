@@ -1,7 +1,9 @@
 """Folders of images: train/ plus val/ or test/, one folder per class.  Looks at names, never into files."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +12,8 @@ from trainer.errors import DataError, one_line
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 EVALUATION = ("val", "test")
 SHOWN = 5
+DEEPEST = 50  # folders within each other
+MOST_WAYS = 100  # that lead to a folder within a class: links may double them at each step
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ def list_files(root: Path, classes: tuple[str, ...]) -> Files:
     labels: list[int] = []
     folders: dict[str, int] = {}
     for label, name in enumerate(classes):
-        found = sorted(_images_under(root, name, folders))
+        found = sorted(_images_under(root, name, folders, Counter()))
         if not found:
             raise DataError(f"{root / name} has no images ({' '.join(SUFFIXES)}); fill it, or remove the class.")
         names += found
@@ -73,17 +77,34 @@ def list_files(root: Path, classes: tuple[str, ...]) -> Files:
     return Files(root, names, labels, folders)
 
 
-def _images_under(root: Path, folder: str, folders: dict[str, int]) -> Iterator[str]:
-    """Names relative to `root`.  Folders within a class folder belong to that class."""
+def _images_under(root: Path, folder: str, folders: dict[str, int], ways: Counter[tuple[int, int]]) -> Iterator[str]:
+    """Names relative to `root`.  Folders within a class folder belong to that class.
+
+    ways: how often each folder, by device and number, was come to.
+    """
     # The time is taken before the listing, so that a file added in between is noticed at the next start.
-    folders[folder] = (root / folder).stat().st_mtime_ns
+    status = (root / folder).stat()
+    folders[folder] = status.st_mtime_ns
+    ways[status.st_dev, status.st_ino] += 1
+    if folder.count("/") > DEEPEST or ways[status.st_dev, status.st_ino] > MOST_WAYS:
+        raise DataError(
+            f"{one_line(root / folder, 200)} is one of more than {DEEPEST} folders within each other, or more than "
+            f"{MOST_WAYS} links lead to it; copy the images into folders without links."
+        )
     with os.scandir(root / folder) as entries:
         for entry in entries:
             if entry.name.lower().endswith(SUFFIXES):
                 yield f"{folder}/{entry.name}"
-            elif entry.is_dir() and not entry.name.startswith("."):
+            elif _is_folder(entry) and not entry.name.startswith("."):
                 _refuse_circle(entry, root / folder)
-                yield from _images_under(root, f"{folder}/{entry.name}", folders)
+                yield from _images_under(root, f"{folder}/{entry.name}", folders, ways)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """False, too, for a link that goes in circles."""
+    with suppress(OSError):
+        return entry.is_dir()
+    return False
 
 
 def _refuse_circle(entry: os.DirEntry[str], folder: Path) -> None:
@@ -102,7 +123,7 @@ def _class_folders(root: Path) -> tuple[str, ...]:
         for entry in entries:
             if entry.name.startswith("."):
                 continue
-            if entry.is_dir():
+            if _is_folder(entry):
                 found.append(entry.name)
             elif entry.is_symlink() and not Path(entry.path).exists():
                 raise DataError(f"{one_line(entry.path, 200)} links to nothing; fix the link, or remove it.")

@@ -124,3 +124,35 @@ def test_a_class_whose_name_cannot_be_printed_is_refused(name: bytes, shown: str
         find_tree(root)
 
     assert str(caught.value) == (f"{root}/train has a class folder whose name cannot be printed, {shown}; rename it.")
+
+
+def test_links_that_double_the_ways_at_each_step_are_not_followed_for_ever(tmp_path: Path) -> None:
+    """Thirty folders, each with two links to the next one, are a thousand million ways to the last."""
+    root = two_classes(tmp_path / "data") / "train"
+    for number in range(30):
+        lay(tmp_path / "pool", f"{number}/a.txt")
+        for link in "pq":
+            (tmp_path / "pool" / str(number) / link).symlink_to(f"../{number + 1}")
+    (root / "cat" / "more").symlink_to(tmp_path / "pool" / "0")
+
+    with pytest.raises(DataError, match="more than 100 links lead to it; copy the images into folders without links"):
+        list_files(root, ("cat", "dog"))
+
+
+def test_too_many_folders_within_each_other_end_in_a_sentence(tmp_path: Path) -> None:
+    root = two_classes(tmp_path) / "train"
+    (root / "cat" / "/".join("a" * 60)).mkdir(parents=True)
+
+    with pytest.raises(DataError, match="more than 50 folders within each other"):
+        list_files(root, ("cat", "dog"))
+
+
+def test_a_link_to_itself_is_no_folder(tmp_path: Path) -> None:
+    root = two_classes(tmp_path)
+    (root / "train" / "cat" / "self").symlink_to("self")
+
+    assert list_files(root / "train", ("cat", "dog")).names == ["cat/1.jpg", "dog/1.jpg"]
+
+    (root / "train" / "self").symlink_to("self")
+    with pytest.raises(DataError, match="train/self links to nothing"):
+        find_tree(root)
