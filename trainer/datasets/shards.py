@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer.datasets.base import Request
+from trainer.datasets.encoded import LARGEST_BYTES
 from trainer.datasets.entries import ENTRY, HEADER, Entries
 from trainer.datasets.manifest import MANIFEST, Half, Manifest, Shard
 from trainer.datasets.source import CUT_OFF, Halves, Piece
@@ -171,20 +172,28 @@ def read_index(path: Path, half: Half, classes: int) -> Entries:
     It may be a stranger's, with digests that fit: each image lies in a shard and is of one of so many classes.
     """
     try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        index = _mapped(path)
-    except (OSError, ValueError) as error:
+        digest, index = _digest(path), _mapped(path)
+    except Exception as error:  # Python's own parser, which NumPy has read the header, raises anything for garbage
         raise _missing(path, error) from error
-    if digest != half.index.sha256 or index.dtype != ENTRY or index.shape != (half.images,):
+    if digest != half.index.sha256 or getattr(index, "dtype", None) != ENTRY or index.shape != (half.images,):
         raise DataError(f"{one_line(path, 300)} is not the one that was prepared; copy or prepare the data again.")
     if not _fits(index, half, classes):
         raise DataError(f"{one_line(path, 300)} lists images that no shard has; prepare the data again.")
     return index
 
 
+def _digest(path: Path) -> str:
+    """Raises OSError, also for a pipe, which would never end."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "not an ordinary file", str(path))
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _fits(index: Entries, half: Half, classes: int) -> bool:
     if index["shard"].max() >= len(half.shards) or index["label"].max() >= classes:
+        return False
+    if index["length"].max() > LARGEST_BYTES:
         return False
     room = np.array([shard.bytes for shard in half.shards], np.uint64)[index["shard"]]
     return bool((index["offset"] <= room).all() and (index["length"] <= room - index["offset"]).all())
@@ -218,9 +227,9 @@ def _check_size(path: Path, expected: int) -> None:
 
 
 def _missing(path: Path, error: Exception) -> DataError:
-    reason = error.strerror if isinstance(error, OSError) else error
+    reason = one_line((error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__)
     hint = "; raise the limit (ulimit -n)" if isinstance(error, OSError) and error.errno == errno.EMFILE else ""
-    return DataError(f"cannot read {one_line(path, 300)} ({one_line(reason)}){hint}; copy or prepare the data again.")
+    return DataError(f"cannot read {one_line(path, 300)} ({reason}){hint}; copy or prepare the data again.")
 
 
 def _allow_files(shards: int) -> None:
