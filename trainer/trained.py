@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from trainer import models
 from trainer.contract import CHECKPOINTS, PLAIN_WEIGHTS, SIGNATURE, WEIGHTS
@@ -113,10 +114,10 @@ def load(run: str | Path, device: torch.device | str = "cpu") -> Trained:
         name, signature = _beside(source)
         weights = content
     check_name("model", name, models.NAMES)
-    model: nn.Module = import_function(models.TABLE[name])(name, len(signature.classes), signature.image_size)
     try:
+        model = _built(name, signature, most=source.stat().st_size)
         model.load_state_dict(weights)
-    except (RuntimeError, TypeError, AttributeError) as error:
+    except (RuntimeError, ValueError, TypeError, AttributeError) as error:
         raise SettingsError(
             f"{source} does not fit the model {name} for {len(signature.classes)} classes that its {SIGNATURE} "
             "describes; give the folder of the run that made both."
@@ -127,6 +128,27 @@ def load(run: str | Path, device: torch.device | str = "cpu") -> Trained:
             "the run, or train again with a lower --lr."
         )
     return Trained(name, signature, source, Classifier(model, signature).eval().to(device))
+
+
+def _built(name: str, signature: Signature, most: int) -> nn.Module:
+    """The model, with weights of any numbers.  Raises ValueError for more than `most` of them.
+
+    A list of a million classes takes three megabytes, and a model for them gigabytes.
+    """
+    build = import_function(models.TABLE[name])
+    with _WithoutNumbers():
+        outline: nn.Module = build(name, len(signature.classes), signature.image_size)
+    if sum(weight.numel() for weight in outline.parameters()) > most:
+        raise ValueError("more weights than the file has bytes")
+    model: nn.Module = build(name, len(signature.classes), signature.image_size)
+    return model
+
+
+class _WithoutNumbers(TorchFunctionMode):
+    """Inside, layers get weights of a shape alone.  Only layers: regnets compute their widths with torch."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}) | ({"device": "meta"} if func is torch.empty else {}))
 
 
 def _weights_file(run: Path) -> Path:

@@ -14,11 +14,12 @@ from torch import nn
 
 from tests import needs
 from tests.conftest import ROOT
-from trainer import export, predict
+from trainer import export, models, predict
 from trainer.contract import Exit
 from trainer.datasets.normalisation import Normalisation, Normaliser
 from trainer.errors import SettingsError
 from trainer.models.cnn import build
+from trainer.settings.registry import import_function
 from trainer.signature import Signature
 from trainer.state import checkpoint
 from trainer.trained import load
@@ -247,3 +248,33 @@ def test_the_pages_snippets_run_as_they_are(
     assert [line.split()[0] for line in lines] == ["cat", "cat"], lines
     assert len(set(lines)) == 1  # the same probability, too
     assert max(len(code.splitlines()) for code in snippets()) <= 10
+
+
+def test_a_million_classes_do_not_take_gigabytes(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their names take three megabytes."""
+    built = []
+
+    def noting(*what: object) -> nn.Module:
+        model = build(*what)  # type: ignore[arg-type]
+        built.append(model.head.weight.device.type)
+        return model
+
+    monkeypatch.setattr("trainer.models.cnn.build", noting)
+    (run / "model.json").write_text(replace(SIGNATURE, classes=("",) * 10**6).as_json("cnn"))
+
+    with pytest.raises(SettingsError, match="does not fit the model cnn for 1000000 classes"):
+        load(run)
+
+    assert built == ["meta"]
+
+
+@pytest.mark.parametrize("name", ["resnet18", "regnet_x_400mf", "shufflenet_v2_x0_5"])
+def test_a_model_of_any_family_is_loaded_from_its_own_weights(name: str, tmp_path: Path) -> None:
+    signature = replace(SIGNATURE, image_size=64)
+    model = import_function(models.TABLE[name])(name, 3, 64)
+    checkpoint.save_weights(tmp_path / "model.pt", model.state_dict())
+    (tmp_path / "model.json").write_text(signature.as_json(name))
+
+    found = load(tmp_path).classifier.model.state_dict()
+
+    assert all(torch.equal(found[part], weight) for part, weight in model.state_dict().items())
