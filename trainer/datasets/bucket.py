@@ -3,6 +3,7 @@
 Nothing else of the trainer asks S3 for data, and obstore is imported only where a training has a --data-url.
 """
 
+import math
 import os
 import re
 import urllib.error
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.errors import DataError, MachineError, SettingsError, one_line
+from trainer.files import LARGEST_JSON
 
 URL = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(/(?P<prefix>.*?))?/*")
 CHUNK = 8 * 2**20  # bytes that are written at once
@@ -47,24 +49,25 @@ class Bucket:
             )
 
     def read(self, name: str) -> bytes:
-        """The content of a small object.  Raises DataError and MachineError."""
-        import obstore
+        """The content of an object of at most LARGEST_JSON bytes.  Raises DataError and MachineError."""
+        return b"".join(self._chunks(name, LARGEST_JSON))
 
-        with self._errors_in_words(name):
-            return bytes(obstore.get(self._store, name).bytes())
-
-    def fetch(self, name: str, target: Path) -> None:
+    def fetch(self, name: str, target: Path, largest: float = math.inf) -> None:
         """Writes an object to the file `target`.  Raises DataError, MachineError and, for the file, OSError.
+
+        DataError also for more bytes than `largest`, with which another could fill the disk.
 
         Also for a link, which in a shared cache somebody may have put in the place of the file meanwhile.
         """
         opened = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         with os.fdopen(opened, "wb") as file:
-            for chunk in self._chunks(name):
+            for chunk in self._chunks(name, largest):
                 file.write(chunk)
 
-    def _chunks(self, name: str) -> Iterator[bytes]:
+    def _chunks(self, name: str, largest: float) -> Iterator[bytes]:
         import obstore
+
+        left = largest
 
         with self._errors_in_words(name):
             chunks = iter(obstore.get(self._store, name).stream(min_chunk_size=CHUNK))
@@ -73,6 +76,9 @@ class Bucket:
                 chunk = next(chunks, None)
             if chunk is None:
                 return
+            left -= len(chunk)
+            if left < 0:
+                raise DataError(f"{self.url}/{name} has more than {largest:,} bytes; publish the data again.")
             yield bytes(chunk)
 
     @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import math
 import os
 import threading
 import time
@@ -36,10 +37,13 @@ Numbers = NDArray[np.uint32]
 
 
 class Cache:
-    """Files of a bucket in a folder of this machine, by their digest.  The ranks of a machine share it."""
+    """Files of a bucket in a folder of this machine, by their digest.  The ranks of a machine share it.
 
-    def __init__(self, bucket: Bucket, folder: Path) -> None:
-        self.bucket, self._folder = bucket, folder
+    largest: bytes of one, as far as that is known.
+    """
+
+    def __init__(self, bucket: Bucket, folder: Path, largest: float = math.inf) -> None:
+        self.bucket, self._folder, self._largest = bucket, folder, largest
 
     def path(self, sha256: str) -> Path:
         """Where a file is once it is fetched."""
@@ -67,7 +71,7 @@ class Cache:
 
     def _fill(self, name: str, sha256: str, part: Path) -> None:
         for _ in range(ATTEMPTS):
-            self.bucket.fetch(name, part)
+            self.bucket.fetch(name, part, self._largest)
             if _digest(part) == sha256:
                 return
         raise DataError(f"{self.bucket.url}/{name} is not what was prepared; publish the data again.")

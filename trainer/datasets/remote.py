@@ -6,6 +6,7 @@ from pathlib import Path
 
 from trainer.datasets.base import Request
 from trainer.datasets.bucket import Bucket
+from trainer.datasets.entries import ENTRY
 from trainer.datasets.fetching import Cache, FetchingShelf
 from trainer.datasets.manifest import MANIFEST, Half, read_manifest
 from trainer.datasets.shards import ShardSource, read_index
@@ -13,6 +14,7 @@ from trainer.datasets.source import Halves
 from trainer.errors import DataError, one_line
 
 GB = 1e9
+HEADER_BYTES = 2**16  # at most, before the numbers of an index
 
 
 def open_remote(request: Request, url: str) -> Halves:
@@ -20,11 +22,11 @@ def open_remote(request: Request, url: str) -> Halves:
     bucket = Bucket(url)
     try:
         manifest = read_manifest(json.loads(text := bucket.read(MANIFEST)), f"{bucket.url}/{MANIFEST}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{bucket.url}/{MANIFEST} is damaged ({one_line(error)}); publish the data again.") from error
-    cache = Cache(bucket, request.cache_dir.expanduser() / "shards")
     limit = request.data_cache_gb * GB
     both = (manifest.splits.train, manifest.splits.val)
+    cache = Cache(bucket, request.cache_dir.expanduser() / "shards", max(map(_largest, both)))
     keeps = sum(half.bytes for half in both) <= limit
 
     def opened(half: Half) -> ShardSource:
@@ -34,3 +36,8 @@ def open_remote(request: Request, url: str) -> Halves:
     # Its digest names what is kept of decoded small images: the address may hold other data tomorrow.
     place = Path("/s3", hashlib.sha256(text).hexdigest())
     return Halves(opened(both[0]), opened(both[1]), manifest.classes, place)
+
+
+def _largest(half: Half) -> int:
+    """Bytes of its largest file."""
+    return max(HEADER_BYTES + half.images * ENTRY.itemsize, *(shard.bytes for shard in half.shards))

@@ -85,7 +85,7 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of what is fetched from now on."""
     names: list[str] = []
     fetch = Bucket.fetch
-    monkeypatch.setattr(Bucket, "fetch", lambda self, name, target: names.append(name) or fetch(self, name, target))
+    monkeypatch.setattr(Bucket, "fetch", lambda self, name, *to: names.append(name) or fetch(self, name, *to))
     return names
 
 
@@ -103,7 +103,7 @@ def test_nothing_is_fetched_into_what_a_link_in_a_shared_folder_leads_to(tmp_pat
 def test_nor_into_a_link_that_comes_while_it_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "precious").write_text("kept")
     (tmp_path / "a.part").symlink_to(tmp_path / "precious")
-    monkeypatch.setattr(Bucket, "_chunks", lambda self, name: iter([b"x"]))
+    monkeypatch.setattr(Bucket, "_chunks", lambda self, name, largest: iter([b"x"]))
     there = Bucket("s3://bucket/data")
 
     with pytest.raises(OSError, match="symbolic links"):
@@ -214,7 +214,7 @@ def test_the_cache_holds_no_more_than_it_may_and_is_empty_afterwards(
     fetch = Bucket.fetch
     shards = tmp_path / "cache/shards"
 
-    def watched(self: Bucket, name: str, target: Path) -> None:
+    def watched(self: Bucket, name: str, target: Path, largest: float) -> None:
         fetch(self, name, target)
         if "index" not in name:
             sizes.append(sum(map(size_of, shards.iterdir())))
@@ -341,9 +341,27 @@ def other_manifest(s3) -> None:
     s3.put_object(Bucket="shards", Key="data/pets/manifest.json", Body=b"{")
 
 
+def nested_manifest(s3) -> None:
+    s3.put_object(Bucket="shards", Key="data/pets/manifest.json", Body=b"[" * 200_000)
+
+
+def larger_manifest(s3) -> None:
+    s3.put_object(Bucket="shards", Key="data/pets/manifest.json", Body=bytes(2**24 + 1))
+
+
+def larger_shard(s3) -> None:
+    s3.put_object(Bucket="shards", Key="data/pets/train/000000.tar", Body=bytes(2**24))
+
+
 @pytest.mark.parametrize(
     ("alter", "sentence"),
     [
+        (nested_manifest, r"s3://shards/data/pets/manifest\.json is damaged \(.*\); publish the data again\."),
+        (
+            larger_manifest,
+            r"s3://shards/data/pets/manifest\.json has more than 16,777,216 bytes; publish the data again",
+        ),
+        (larger_shard, r"s3://shards/data/pets/train/000000\.tar has more than [\d,]+ bytes; publish the data again"),
         (altered, r"s3://shards/data/pets/train/000000\.tar is not what was prepared; publish the data again\."),
         (
             no_manifest,
@@ -375,7 +393,7 @@ def test_s3_that_cannot_be_reached_is_a_sentence_in_one_line(ask, s3, monkeypatc
 def test_a_full_disk_names_both_ways_out(published: Path, ask, monkeypatch: pytest.MonkeyPatch) -> None:
     data = load(ask)
 
-    def full(self: Bucket, name: str, target: Path) -> None:
+    def full(self: Bucket, name: str, target: Path, largest: float) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Bucket, "fetch", full)
