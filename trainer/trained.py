@@ -23,7 +23,7 @@ from trainer.datasets.crops import middle_crop
 from trainer.datasets.decode import Pixels, read_crop
 from trainer.datasets.unreadable import UnreadableError
 from trainer.errors import CheckpointError, SettingsError, one_line
-from trainer.files import is_file, is_folder, read_regular
+from trainer.files import LARGEST_JSON, is_file, is_folder, read_regular
 from trainer.settings.registry import check_name, import_function
 from trainer.signature import Signature, from_json, from_values
 from trainer.state import checkpoint
@@ -193,7 +193,7 @@ def _beside(weights: Path) -> tuple[str, Signature]:
     """What the model.json beside `weights` says."""
     path = weights.with_name(SIGNATURE)
     try:
-        return from_json(read_regular(path), path)
+        return from_json(read_regular(path, LARGEST_JSON), path)
     except OSError as error:
         raise SettingsError(
             f"{path} cannot be read ({error.strerror}): it names the model and its classes; "

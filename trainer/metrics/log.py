@@ -15,6 +15,8 @@ from trainer.files import append, read_regular, write_atomically
 from trainer.metrics.trackers import Record, Sink, is_number, open_trackers
 from trainer.process.output import say
 
+LARGEST = 2**28  # bytes; a record has a thousand
+
 
 class Journal:
     """Every sink the settings ask for, behind one call."""
@@ -93,7 +95,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 def _lines(path: Path) -> list[bytes]:
     """The lines of `path`; a last one that was cut off is left out."""
-    *lines, _ = read_regular(path).split(b"\n")
+    *lines, _ = read_regular(path, LARGEST).split(b"\n")
     return [line for line in lines if line.strip()]
 
 

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 from trainer.config import TrainConfig
 from trainer.contract import METRICS
-from trainer.errors import SettingsError
+from trainer.errors import SettingsError, one_line
+from trainer.settings.hidden import without_secrets
 
 Record = Mapping[str, Any]
 
@@ -65,7 +66,8 @@ class Dispensable:
 
     def _drop(self, error: Exception) -> None:
         self._sink = None
-        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+        # A server far away may have written it, and it may have the server's address with a password.
+        reason = one_line(without_secrets((str(error).splitlines() or [""])[0]) or type(error).__name__, 300)
         self._warn(f"{self._package} failed ({reason}); training goes on without it, and {METRICS} has every number.")
 
 

@@ -16,7 +16,7 @@ from trainer.config import TrainConfig
 from trainer.errors import MachineError, SettingsError
 from trainer.metrics.curves import draw
 from trainer.metrics.log import JsonLines, MetricLines, open_journal, read_records
-from trainer.metrics.trackers import Wandb
+from trainer.metrics.trackers import Dispensable, Sink, Wandb
 
 RECORD = {"epoch": 1, "train_loss": 0.5, "eval_top1": None, "peak_memory_mib_by_rank": [1.0], "images_per_s": 1234.5678}
 
@@ -225,6 +225,27 @@ def test_a_sink_that_fails_is_dropped_with_one_warning(
     ]
     assert Failing.calls == calls
     assert [record["epoch"] for record in read_records(tmp_path / "metrics.jsonl")] == [1, 2]
+
+
+def test_a_server_of_a_tracker_writes_neither_escapes_nor_a_password(tmp_path: Path) -> None:
+    def fails() -> Sink:
+        raise ConnectionError("https://ann:hunter2@mlflow.example refused: \x1b[2J\x1b[31m" + "long " * 1000)
+
+    warnings: list[str] = []
+    Dispensable("mlflow", fails, warnings.append)
+
+    assert "hunter2" not in warnings[0]
+    assert warnings[0].isprintable()
+    assert len(warnings[0]) < 400
+
+
+def test_metrics_without_end_are_not_read(tmp_path: Path) -> None:
+    """A file that is one hole takes no room on a disk."""
+    with (tmp_path / "metrics.jsonl").open("wb") as file:
+        file.truncate(2**36)
+
+    with pytest.raises(MachineError, match=r"cannot read .*metrics\.jsonl \(larger than 256 MiB\); move it away"):
+        JsonLines(tmp_path / "metrics.jsonl", 1)
 
 
 def test_a_full_disk_still_ends_the_run_with_what_to_do(tmp_path: Path) -> None:
