@@ -2,7 +2,7 @@
 
 import io
 import pickle  # nosec B403  # what it reads is limited to arrays, and to classes of this file
-import pickletools
+import pickletools  # nosec B403  # which only lists the steps of a pickle
 import re
 from typing import Any
 
