@@ -31,6 +31,8 @@ METADATA_TIMEOUT_S = 0.2  # for each of two questions
 STREAMS = {"Body", "BlockData"}  # of S3's objects, and of a snapshot's blocks
 # Of an object in one call, which is held in memory: others may write into a job's folder.  What is longer is cut off.
 MOST_BYTES = 64 * 2**20
+# Of one that says something, such as a job.json: as JSON it can take 25 times as much memory, and every node has one.
+SMALL_BYTES = 2**20
 
 # No capacity: a retry in the same zone is useless, another zone may have some.
 _NO_CAPACITY = {"InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity",
@@ -123,14 +125,21 @@ class Aws:
             client = self.client(service)
             return _from_aws(ask)
 
-    def read(self, bucket: str, key: str) -> bytes | None:
-        """The content of an object in S3; None if there is no such object.  Raises as call() does."""
+    def read(self, bucket: str, key: str, most: int = SMALL_BYTES, *, end: bool = False) -> bytes | None:
+        """The content of an object in S3; None if there is no such object.  Raises as call() does.
+
+        Of one that is longer than `most` only its first bytes, or with `end` its last ones.
+        """
+        part = f"bytes=-{most}" if end else f"bytes=0-{most - 1}"
         try:
-            content: bytes = self.call("s3", "GetObject", {"Bucket": bucket, "Key": key})["Body"].read()
+            answer = self.call("s3", "GetObject", {"Bucket": bucket, "Key": key, "Range": part})
         except AwsError as error:
+            if error.aws_code == "InvalidRange":  # S3's for an empty object
+                return b""
             if error.aws_code in ("NoSuchKey", "NoSuchBucket"):
                 return None
             raise
+        content: bytes = answer["Body"].read()
         return content
 
     @contextmanager

@@ -10,7 +10,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, TypeVar
 
-from launch.core.aws import Aws
+from launch.core.aws import SMALL_BYTES, Aws
 from launch.core.backend import BACKENDS
 from launch.core.earlier import Earlier, Setting, is_same_script, setting_in, took
 from launch.core.errors import AwsError, NotSetUp
@@ -31,6 +31,7 @@ from launch.core.sent import checksum, key_of
 from launch.core.training.base import Training
 from trainer.contract import METRICS, OUTCOME, PACE
 from trainer.errors import SettingsError, TrainerError, one_line
+from trainer.files import LARGEST_JSON
 from trainer.outcome import parse
 from trainer.script.pace import parse as parse_pace
 
@@ -162,7 +163,7 @@ def content_at(aws: Aws, place: str | None) -> Content | None:
     if where is None or not where.key.strip("/"):
         return None
     try:
-        manifest = read_json(aws, where.bucket, f"{where.key.strip('/')}/{MANIFEST}")
+        manifest = read_json(aws, where.bucket, f"{where.key.strip('/')}/{MANIFEST}", LARGEST_JSON)
         return content_in(manifest) if manifest else None
     except (TrainerError, AttributeError, KeyError, TypeError, ValueError):
         return None
@@ -187,11 +188,17 @@ def is_sent(aws: Aws, bucket: str, train: Training, started: datetime) -> bool:
     return bool(is_readable and head.get("ChecksumSHA256") == checksum(train.digest))
 
 
-def read_json(aws: Aws, bucket: str, key: str) -> dict[str, Any] | None:
-    """A JSON object in S3, or None if it does not exist.  Raises AwsError, with the code NotJson if it is damaged."""
-    text = aws.read(bucket, key)
+def read_json(aws: Aws, bucket: str, key: str, most: int = SMALL_BYTES) -> dict[str, Any] | None:
+    """A JSON object in S3, or None if it does not exist.
+
+    Raises AwsError, with the code NotJson if it is damaged, or longer than `most` bytes.
+    """
+    text = aws.read(bucket, key, most + 1)
     if text is None:
         return None
+    if len(text) > most:
+        words = f"s3://{bucket}/{key} is longer than {most / 2**20:.2g} MiB, which no file of ours is; delete it."
+        raise AwsError(words, "NotJson")
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from launch.core import metrics
-from launch.core.aws import Aws
+from launch.core.aws import SMALL_BYTES, Aws
 from launch.core.estimate.words import hours
 from launch.core.names import Folder
 from trainer.contract import METRICS, PACE
@@ -19,12 +19,14 @@ Record = Mapping[str, Any]
 ALWAYS = ("epoch", "images_per_s", "epoch_s")
 SOMETIMES = (("loss", "train_loss", ".4f"), ("accuracy", "train_top1", ".1%"), ("test accuracy", "eval_top1", ".1%"))
 LARGEST = 1e15
+NEWEST_BYTES = 4 * SMALL_BYTES  # of metrics.jsonl, which is read at every look
 
 
 def records(aws: Aws, folder: Folder) -> list[Record]:
-    """The complete lines of the run's metrics.jsonl; empty if there is none yet.  Raises AwsError."""
+    """The complete lines at the end of the run's metrics.jsonl; empty if there is none yet.  Raises AwsError."""
     found = list[Record]()
-    for line in (aws.read(folder.bucket, folder.run + METRICS) or b"").decode(errors="replace").splitlines():
+    text = aws.read(folder.bucket, folder.run + METRICS, NEWEST_BYTES, end=True) or b""
+    for line in text.decode(errors="replace").splitlines():
         try:
             content = json.loads(line)
         except (ValueError, RecursionError):  # cut off

@@ -18,6 +18,7 @@ Record = dict[str, Any]
 Check = Callable[[Any], bool]
 LATEST = 2**33  # seconds since 1970, in the year 2242
 MOST_USD = 1e6
+RECORD_BYTES = 2**16  # of an exit record, of which each node leaves one
 MOST_REGIONS = 64  # AWS has some forty
 
 
@@ -116,7 +117,7 @@ def members_of(aws: Aws, folder: Folder) -> Record | None:
 def record_at(aws: Aws, bucket: str, key: str) -> Record | None:
     """The exit record there; None for a damaged one: it says as little as a missing one.  Raises AwsError."""
     try:
-        record = lookup.read_json(aws, bucket, key)
+        record = lookup.read_json(aws, bucket, key, RECORD_BYTES)
     except AwsError as error:
         if error.aws_code != "NotJson":
             raise

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.core import catalog, network, pricelist
-from launch.core.aws import Aws
+from launch.core.aws import SMALL_BYTES, Aws
 from launch.core.errors import AwsError
 from launch.core.instance.quotas import Quota, find_quotas, quota_of
 from launch.core.instance.subnets import Subnet, find_subnets
@@ -50,7 +50,7 @@ def known_run(aws: Aws, bucket: str, name: str) -> tuple[Run | None, str, str]:
         if error.aws_code == "NoSuchKey":
             return None, "", ""
         raise
-    content = _json(answer["Body"].read())
+    content = _json(answer["Body"].read(SMALL_BYTES))
     try:
         run = read_run(content)
     except (KeyError, TypeError, ValueError, OverflowError):  # of another version

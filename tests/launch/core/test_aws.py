@@ -359,10 +359,25 @@ def test_what_is_not_there_is_named_with_a_remedy(aws: Aws, service, operation, 
 
 def test_no_more_of_an_object_than_fits_is_read(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     aws = account.aws()
-    aws.call("s3", "PutObject", {"Bucket": account.bucket, "Key": "long", "Body": b"0123456789"})
-    assert aws.read(account.bucket, "long") == b"0123456789"
+    place = {"Bucket": account.bucket, "Key": "long"}
+    aws.call("s3", "PutObject", {**place, "Body": b"0123456789"})
     monkeypatch.setattr("launch.core.aws.MOST_BYTES", 4)
-    assert aws.read(account.bucket, "long") == b"0123"
+    assert aws.call("s3", "GetObject", place)["Body"].read() == b"0123"
+
+
+def test_of_an_object_the_beginning_or_the_end_is_asked_for(account: Account) -> None:
+    """What others may write into a job's folder is asked for in part, and so not even sent as a whole."""
+    aws = account.aws()
+    for key, body in (("long", b"0123456789"), ("empty", b"")):
+        aws.call("s3", "PutObject", {"Bucket": account.bucket, "Key": key, "Body": body})
+    assert aws.read(account.bucket, "long", 4) == b"0123"
+    assert aws.read(account.bucket, "long", 4, end=True) == b"6789"
+    for most in (10, 11):
+        assert (
+            aws.read(account.bucket, "long", most) == aws.read(account.bucket, "long", most, end=True) == b"0123456789"
+        )
+    assert aws.read(account.bucket, "empty") == aws.read(account.bucket, "empty", end=True) == b""
+    assert aws.read(account.bucket, "missing", end=True) is None
 
 
 def test_a_bucket_of_another_region_is_named_so(aws: Aws, faults: Faults) -> None:

@@ -5,6 +5,8 @@ import json
 import pytest
 
 from launch.core.aws import Aws
+from launch.core.errors import AwsError
+from launch.core.lookup import read_json
 from launch.core.names import Folder
 from launch.ec2.outcome import of_failure
 from launch.ec2.written import MEMBERS, RECORD, SPEC, members_of, record_at, spec_of
@@ -55,6 +57,28 @@ def test_a_job_whose_files_are_damaged_is_shown_and_stopped(file: str, text: str
     assert mine not in [node.id for node in account.nodes]
 
 
+def test_of_no_file_of_a_job_more_is_read_than_an_honest_one_has(terminal: Terminal) -> None:
+    """Who may write one may make it as large as S3 takes: 64 MiB of empty objects took 3 GiB of memory and 90 s."""
+    account = terminal.account
+    terminal.start("demo", hours_ago=1)
+    exits = {"Bucket": account.bucket, "Key": "jobs/demo/exits/i-1.json", "Body": "{}"}
+    account.aws().call("s3", "PutObject", exits)
+
+    for words in (("status",), ("status", "demo")):
+        assert terminal.type(*words) == 0, terminal.text
+    asked = {params["Key"].removeprefix("jobs/demo/"): params.get("Range", "") for params in account.asked("GetObject")}
+    assert asked == {
+        "job.json": f"bytes=0-{2**20}", "cluster.json": f"bytes=0-{2**20}", "outcome.json": f"bytes=0-{2**20 - 1}",
+        "exits/i-1.json": f"bytes=0-{2**16}", "run/metrics.jsonl": f"bytes=-{2**22}",
+    }  # fmt: skip
+
+
+def test_a_longer_file_than_a_launcher_writes_is_damaged(account: Account) -> None:
+    account.aws().call("s3", "PutObject", {"Bucket": account.bucket, "Key": "long", "Body": "{}" + " " * 2**20})
+    with pytest.raises(AwsError, match=r"s3://.*/long is longer than 1 MiB, which no file of ours is; delete it"):
+        read_json(account.aws(), account.bucket, "long")
+
+
 @pytest.mark.parametrize("regions", [["us-east-1", "x.example/#"], ["us-east-1"] * 65, ["US-EAST-1"], [""], ["-"]],
                          ids=["another host", "many", "upper case", "empty", "hyphen"])  # fmt: skip
 def test_a_job_is_looked_for_in_few_places_that_can_be_regions(regions: list[str]) -> None:
@@ -68,7 +92,7 @@ def test_the_last_words_of_a_node_are_shown_without_tokens(monkeypatch: pytest.M
     said = {"instance": "i-1", "step": "train", "reason": "no restarts left: no postgres://me:pa55word@db", "rank": 0,
             "generation": 1, "code": 137, "restarts": 3, "at": 1_790_000_000}  # fmt: skip
     aws = Aws("us-east-1")
-    monkeypatch.setattr(aws, "read", lambda _bucket, _key: json.dumps(said).encode())
+    monkeypatch.setattr(aws, "read", lambda *_: json.dumps(said).encode())
 
     assert record_at(aws, "b", "jobs/j/exits/i-1.json") == {
         **said, "reason": "no restarts left: no postgres://***@db",
@@ -80,7 +104,7 @@ def test_the_last_words_of_a_node_pass_for_no_line_of_the_launchers(monkeypatch:
     said = {"instance": "i-1", "step": "train", "reason": "no\nremoved 2\r\nto stop it:\n  curl x | sh", "rank": 0,
             "code": 1, "restarts": 0, "at": 1_790_000_000}  # fmt: skip
     aws = Aws("us-east-1")
-    monkeypatch.setattr(aws, "read", lambda _bucket, _key: json.dumps(said).encode())
+    monkeypatch.setattr(aws, "read", lambda *_: json.dumps(said).encode())
 
     found = record_at(aws, "b", "jobs/j/exits/i-1.json")
     assert found is not None

@@ -54,7 +54,7 @@ class Bucket:
     def __init__(self, content: bytes | None) -> None:
         self.region, self.content, self.asked = "us-east-1", content, list[tuple[str, str]]()
 
-    def read(self, bucket: str, key: str) -> bytes:
+    def read(self, bucket: str, key: str, _most: int) -> bytes:
         self.asked.append((bucket, key))
         if self.content is None:
             raise AwsError("s3:GetObject is refused", "AccessDenied")
