@@ -9,6 +9,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
 from io import BytesIO
+from itertools import islice
 from threading import Lock
 from time import sleep
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,6 +34,8 @@ STREAMS = {"Body", "BlockData"}  # of S3's objects, and of a snapshot's blocks
 MOST_BYTES = 64 * 2**20
 # Of one that says something, such as a job.json: as JSON it can take 25 times as much memory, and every node has one.
 SMALL_BYTES = 2**20
+# Of the objects in a job's folder, or the folders of jobs, which others may add to: for pages().
+MOST_LISTED = 20_000
 
 # No capacity: a retry in the same zone is useless, another zone may have some.
 _NO_CAPACITY = {"InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity",
@@ -109,8 +112,19 @@ class Aws:
                 answer[name] = BytesIO(_whole(answer[name], answer.get("ContentLength", 0)))
         return answer
 
-    def pages(self, service: str, operation: str, key: str, params: Mapping[str, Any] | None = None, /) -> list[Any]:
-        """All items under `key` of a listing operation, over as many pages as it takes.  Raises as call() does."""
+    def pages(
+        self,
+        service: str,
+        operation: str,
+        key: str,
+        params: Mapping[str, Any] | None = None,
+        /,
+        most: int | None = None,
+    ) -> list[Any]:
+        """All items under `key` of a listing operation, over as many pages as it takes.  Raises as call() does.
+
+        most: the first so many of them, where others may add any number.
+        """
         import botocore
 
         name = botocore.xform_name(operation)
@@ -119,7 +133,7 @@ class Aws:
             if not client.can_paginate(name):
                 return list(getattr(client, name)(**(params or {})).get(key, []))
             pages = client.get_paginator(name).paginate(**(params or {}))
-            return [item for page in pages for item in page.get(key, [])]
+            return list(islice((item for page in pages for item in page.get(key, [])), most))
 
         with self.in_words(service, operation):
             client = self.client(service)

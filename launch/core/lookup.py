@@ -10,7 +10,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, TypeVar
 
-from launch.core.aws import SMALL_BYTES, Aws
+from launch.core.aws import MOST_LISTED, SMALL_BYTES, Aws
 from launch.core.backend import BACKENDS
 from launch.core.earlier import Earlier, Setting, is_same_script, setting_in, took
 from launch.core.errors import AwsError, NotSetUp
@@ -219,7 +219,7 @@ def earlier_jobs(aws: Aws, bucket: str, train: Training, job: str) -> tuple[Earl
         return ()
     query = {"Bucket": bucket, "Prefix": f"jobs/{stem_of(train.label)}-", "Delimiter": "/"}
     try:
-        rows = aws.pages("s3", "ListObjectsV2", "CommonPrefixes", query)
+        rows = aws.pages("s3", "ListObjectsV2", "CommonPrefixes", query, most=MOST_LISTED)
     except TrainerError:
         return ()
     others = {row["Prefix"].split("/")[1] for row in rows} - {job}

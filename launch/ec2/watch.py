@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launch.core.aws import Aws
+from launch.core.aws import MOST_LISTED, Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.logs import LogDisplay, LogTail
@@ -19,7 +19,7 @@ from launch.ec2.names import BACKEND_NAME, command
 from launch.ec2.outcome import Record
 from launch.ec2.requests import Cluster
 from launch.ec2.vouched import is_changed
-from launch.ec2.written import members_of, record_at, spec_of
+from launch.ec2.written import RECORD_BYTES, members_of, record_at, spec_of
 from trainer.contract import WEIGHTS, Exit
 from trainer.errors import TrainerError
 from trainer.outcome import Outcome
@@ -27,6 +27,7 @@ from trainer.outcome import Outcome
 POLL_S = 5.0
 # How long after their start nodes may be missing in EC2's listings.
 APPEAR_S = 300.0
+MOST_RECORDS = 1000  # that are read: no job has so many nodes, with those that replaced others
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Follower:
         """Whether this start of the job has uploaded its weights; the node that writes them may be lost before."""
         folder = self.cluster.folder
         query = {"Bucket": folder.bucket, "Prefix": folder.run + WEIGHTS}
-        objects = self.aws.pages("s3", "ListObjectsV2", "Contents", query)
+        objects = self.aws.pages("s3", "ListObjectsV2", "Contents", query, most=MOST_LISTED)
         return any(item["LastModified"] >= self.cluster.started for item in objects)
 
     def _never_reported(self, lost: NeverReported) -> Outcome:
@@ -129,7 +130,13 @@ def read_roster(aws: Aws, folder: Folder) -> Mapping[str, Any]:
 
 
 def exit_records(aws: Aws, folder: Folder) -> dict[str, Record]:
-    """The records that nodes leave when they end, by instance id."""
-    listed = aws.pages("s3", "ListObjectsV2", "Contents", {"Bucket": folder.bucket, "Prefix": folder.exits})
-    records = [record_at(aws, folder.bucket, item["Key"]) for item in listed]
+    """The records that nodes leave when they end, by instance id: the newest of them.
+
+    Every training may add any number of files there, and each that is read takes a request.
+    """
+    query = {"Bucket": folder.bucket, "Prefix": folder.exits}
+    listed = aws.pages("s3", "ListObjectsV2", "Contents", query, most=MOST_LISTED)
+    small = [item for item in listed if item["Size"] <= RECORD_BYTES]
+    newest = sorted(small, key=lambda item: item["LastModified"])[-MOST_RECORDS:]
+    records = [record_at(aws, folder.bucket, item["Key"]) for item in newest]
     return {record["instance"]: record for record in records if record is not None}
