@@ -11,6 +11,7 @@ from launch.core.clock import Clock
 from launch.core.errors import AwsError
 from launch.core.perform import Say
 from launch.core.terminal import harmless
+from trainer.errors import one_line
 
 # A machine's lines can arrive this much later than newer ones of another machine, so this much is read again.
 OVERLAP_MS = 120_000
@@ -18,6 +19,10 @@ POLL_S = 5.0
 # After the last machine has ended, the log is complete once this many polls in a row bring no line.
 QUIET_LOOKS = 2
 REMEMBERED_LINES = 1000  # for what a failing rank wrote last
+# What is held at once of a log, of which a training may write more than the memory has; a page has at most 1 MB:
+# https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_FilterLogEvents.html
+MOST_PAGES = 32
+MOST_SEEN = 200_000  # lines of the overlap
 
 
 @dataclass(frozen=True)
@@ -63,40 +68,79 @@ class LogTail:
         self._filter = {"filterPattern": f'"{words}"'} if words else {}
         self._start_ms = int(since.timestamp() * 1000) if since else 0
         self._seen: dict[str, int] = {}  # event id -> its time
+        self._rest: dict[str, Any] | None = None  # the request for the next page, where there is one
         self._speakers: set[str] = set()
         self._several = several
 
+    @property
+    def has_more(self) -> bool:
+        """Whether new_lines() has left lines for its next call."""
+        return self._rest is not None
+
     def new_lines(self) -> list[str]:
-        """The lines since the last call; none while there is no log.  Raises AwsError."""
-        fresh = [event for event in self._events() if event["eventId"] not in self._seen]
+        """The lines since the last call; none while there is no log.  Raises AwsError.
+
+        Of very many only the first: see has_more.
+        """
+        while True:
+            fresh = [event for event in self._events() if event["eventId"] not in self._seen]
+            if fresh or not self.has_more:
+                break
         fresh.sort(key=lambda event: event["timestamp"])
         self._remember(fresh)
         return [self._line(event) for event in fresh]
 
+    def show_all(self, say: Say) -> int:
+        """Shows new_lines() until there are no more; returns how many there were."""
+        shown = 0
+        while True:
+            lines = self.new_lines()
+            for line in lines:
+                say(line)
+            shown += len(lines)
+            if not self.has_more:
+                return shown
+
     def _events(self) -> list[Mapping[str, Any]]:
         start = self._streams.start(self._only)
-        is_name = self._only is not None and not self._streams.end
-        which = {"logStreamNames": [start]} if is_name else {"logStreamNamePrefix": start}
-        query = {"logGroupName": self._streams.group, "startTime": self._start_ms, **which, **self._filter}
         try:
-            events = self._aws.pages("logs", "FilterLogEvents", "events", query)
+            events = self._some(self._rest or self._query(start))
         except AwsError as error:
             if error.aws_code == "ResourceNotFoundException":  # nothing has been logged yet
                 return []
             raise
         return [event for event in events if event["logStreamName"].startswith(start)]
 
+    def _query(self, start: str) -> dict[str, Any]:
+        is_name = self._only is not None and not self._streams.end
+        which = {"logStreamNames": [start]} if is_name else {"logStreamNamePrefix": start}
+        return {"logGroupName": self._streams.group, "startTime": self._start_ms, **which, **self._filter}
+
+    def _some(self, query: dict[str, Any]) -> list[Mapping[str, Any]]:
+        """The next events, in the order of their times.  After an error all since the last call are asked for again."""
+        events, self._rest = list[Mapping[str, Any]](), None
+        for _ in range(MOST_PAGES):
+            answer = self._aws.call("logs", "FilterLogEvents", query)
+            events += answer.get("events", ())
+            if not answer.get("nextToken"):
+                return events
+            query = {**query, "nextToken": answer["nextToken"]}
+        self._rest = query
+        return events
+
     def _remember(self, fresh: list[Mapping[str, Any]]) -> None:
         self._speakers |= {self._streams.mark(event["logStreamName"]) for event in fresh}
         self._seen |= {event["eventId"]: event["timestamp"] for event in fresh}
-        self._start_ms = max(self._start_ms, max(self._seen.values(), default=0) - OVERLAP_MS)
+        newest = max(self._seen.values(), default=0)
+        # In a flood what comes late is left out, or the flood would be read again and again.
+        self._start_ms = max(self._start_ms, newest - OVERLAP_MS if len(self._seen) <= MOST_SEEN else newest + 1)
         # Older events are not requested again.
         self._seen = {event: time for event, time in self._seen.items() if time >= self._start_ms}
 
     def _line(self, event: Mapping[str, Any]) -> str:
         text = harmless(self._streams.rewrite(str(event["message"]).rstrip("\r\n")))
         if self._only is None and (self._several or len(self._speakers) > 1):
-            return f"[{self._streams.mark(event['logStreamName'])}] {text}"
+            return f"[{one_line(self._streams.mark(event['logStreamName']), 20)}] {text}"
         return text
 
 

@@ -80,11 +80,9 @@ class Commands:
         living = fleet.of(job).living
         since = clock.utc() - timedelta(minutes=options.since) if options.since else None
         tail = LogTail(aws, streams_of(job), only=options.node, several=len(living) > 1, since=since)
-        lines = tail.new_lines()
-        if not lines:
-            lines = _no_logs(aws, known_folder(aws, fleet, job, options.bucket), options)
-        for line in lines:
-            self.runtime.say(line)
+        if not tail.show_all(self.runtime.say):
+            for line in _no_logs(aws, known_folder(aws, fleet, job, options.bucket), options):
+                self.runtime.say(line)
         return self._follow(aws, job, tail) if options.follow and living else Exit.DONE
 
     def _follow(self, aws: Aws, job: str, tail: LogTail) -> int:

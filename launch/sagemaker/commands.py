@@ -59,9 +59,8 @@ class Commands:
         since = now - timedelta(minutes=options.since) if options.since else training_job.created
         several = training_job.nodes > 1
         tail = LogTail(aws, streams_of(training_job.name), only=options.node, several=several, since=since)
-        lines = tail.new_lines()
-        for line in lines or [_no_logs(training_job, options)]:
-            runtime.say(line)
+        if not tail.show_all(runtime.say):
+            runtime.say(_no_logs(training_job, options))
         if options.follow and not training_job.is_over:
             return _follow_logs(training_job, tail, runtime)
         return Exit.DONE

@@ -102,6 +102,59 @@ def test_more_lines_than_a_page_holds_are_all_shown(aws: Aws, write: Write) -> N
     assert (len(lines), lines[0], lines[-1]) == (12_000, "line 0", "line 11999")
 
 
+def test_of_a_log_that_is_larger_than_the_memory_only_a_part_is_held(
+    aws: Aws, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every training may write any amount into the log of any job."""
+    monkeypatch.setattr("launch.core.logs.MOST_PAGES", 1)
+    for start in (0, 9_000, 18_000):
+        write("demo", 0, *((T + number, f"line {number}") for number in range(start, start + 9_000)))
+    tail, held, said = LogTail(aws, DEMO), list[int](), list[str]()
+    while True:
+        lines = tail.new_lines()
+        held.append(len(lines))
+        said += lines
+        if not tail.has_more:
+            break
+    assert held == [10_000, 10_000, 7_000]  # a page of CloudWatch has 10,000
+    assert (len(said), said[0], said[-1]) == (27_000, "line 0", "line 26999")
+    assert tail.new_lines() == []
+
+    shown = list[str]()
+    assert LogTail(aws, DEMO).show_all(shown.append) == 27_000
+    assert shown == said
+
+
+def test_a_flood_of_lines_of_one_moment_is_not_read_again_and_again(
+    aws: Aws, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launch.core.logs.MOST_SEEN", 10)
+    tail = LogTail(aws, DEMO)
+    write("demo", 0, *((T, f"line {number}") for number in range(20)))
+    assert len(tail.new_lines()) == 20
+    write("demo", 0, (T + 1, "after it"))
+    assert tail.new_lines() == ["after it"]
+
+
+def test_after_an_error_between_pages_no_line_is_lost_or_shown_twice(
+    aws: Aws, write: Write, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launch.core.logs.MOST_PAGES", 1)
+    for start in (0, 9_000):
+        write("demo", 0, *((T + number, f"line {number}") for number in range(start, start + 9_000)))
+    tail = LogTail(aws, DEMO)
+    faults.on("FilterLogEvents", refused("AccessDeniedException", 400), nth=2)
+    said = tail.new_lines()
+    with pytest.raises(AwsError):
+        tail.new_lines()
+    assert len([*said, *tail.new_lines(), *tail.new_lines()]) == 18_000
+
+
+def test_the_name_of_a_stream_passes_for_no_line_of_its_own(aws: Aws, put_lines: Callable[..., None]) -> None:
+    put_lines(GROUP, "demo/node-0\nto stop it:  curl x | sh", (T, "epoch 1"))
+    assert LogTail(aws, DEMO, several=True).new_lines() == ["[0 to stop it: cur...] epoch 1"]
+
+
 def test_an_error_of_aws_is_not_taken_for_an_empty_log(aws: Aws, faults: Faults) -> None:
     faults.on("FilterLogEvents", refused("AccessDeniedException", 400))
     with pytest.raises(AwsError, match="may not logs:FilterLogEvents"):
