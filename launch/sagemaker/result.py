@@ -1,6 +1,8 @@
 """Fetches the result of a training job: model.tar.gz, which holds the weights, the metrics and the curves."""
 
+import errno
 import gzip
+import os
 import shutil
 import tarfile
 import tempfile
@@ -13,11 +15,14 @@ from launch.core.errors import AwsError
 from launch.core.s3 import parse_s3
 from launch.sagemaker.names import command
 from launch.sagemaker.training_job import TrainingJob
-from trainer.errors import MachineError
+from trainer.errors import MachineError, one_line
 
 LARGEST_HEADER = 2**24  # bytes
-# KeyError: of a hard link to what is not in the archive.
-DAMAGE = (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, KeyError)
+MOST_ENTRIES = 100_000
+# KeyError: of a hard link to what is not in the archive; the last three: of hostile headers, which tarfile believes.
+DAMAGE = (
+    tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, KeyError, ValueError, OverflowError, RecursionError,
+)  # fmt: skip
 
 
 def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
@@ -34,12 +39,13 @@ def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
             _download(aws, training_job.model, packed)
             packed.seek(0)
             with _Unpacking(fileobj=packed) as plain, tarfile.open(fileobj=plain, mode="r:") as tar:
-                tar.extractall(unpacked, filter=_plain)  # nosec B202  # which is stricter than "data"
+                room = _Room(shutil.disk_usage(folder).free)
+                tar.extractall(unpacked, filter=room.take)  # nosec B202  # which is stricter than "data"
             # symlinks: were there any, what they lead to would be moved here, whatever it is.
             shutil.copytree(unpacked, target, symlinks=True, dirs_exist_ok=True, copy_function=shutil.move)
     except DAMAGE as error:
         raise AwsError(
-            f"{training_job.model} is damaged: {error}; the run folder is in {training_job.checkpoints}."
+            f"{training_job.model} is damaged: {one_line(error, 200)}; the run folder is in {training_job.checkpoints}."
         ) from error
     except OSError as error:
         attach = command("attach", training_job.job, training_job.region)
@@ -58,14 +64,29 @@ class _Unpacking(gzip.GzipFile):
         return super().read(size)
 
 
-def _plain(entry: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
-    """tarfile's filter for what lies inside of `folder`, without devices; leaves out symbolic links.
+class _Room:
+    """What an archive may take: few kB of it may say that they are millions of files, or terabytes.
 
-    By these an archive gets past Python's own filter where that is older than mid-2025 (CVE-2025-4517), and every
-    training of the account may write the result of another.
+    free: bytes on the disk, which a result of that size would not fit on; a file with holes has its whole size.
     """
-    filtered = tarfile.data_filter(entry, folder)
-    return None if entry.issym() else filtered
+
+    def __init__(self, free: int) -> None:
+        self._free, self._entries = free, 0
+
+    def take(self, entry: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
+        """tarfile's filter for what lies inside of `folder`, without devices; leaves out symbolic links.
+
+        By these an archive gets past Python's own filter where that is older than mid-2025 (CVE-2025-4517), and every
+        training of the account may write the result of another.
+        """
+        self._entries += 1
+        if self._entries > MOST_ENTRIES:
+            raise tarfile.ReadError(f"more than {MOST_ENTRIES:,} files")
+        self._free -= entry.size
+        if self._free < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        filtered = tarfile.data_filter(entry, folder)
+        return None if entry.issym() else filtered
 
 
 def _download(aws: Aws, uri: str, file: IO[bytes]) -> None:

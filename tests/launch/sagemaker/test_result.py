@@ -76,6 +76,62 @@ def test_a_few_kilobytes_do_not_fill_the_memory(stage: Stage, tmp_path: Path) ->
         fetch_result(stage.aws, DONE, tmp_path)
 
 
+def of_headers(stage: Stage, *blocks: bytes) -> None:
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1) as file:
+        file.write(b"".join([*blocks, bytes(1024)]))
+    stage.account.write(KEY, packed.getvalue())
+
+
+def pax(**headers: str) -> bytes:
+    entry = tarfile.TarInfo("model.pt")
+    entry.pax_headers = headers
+    return entry.tobuf(tarfile.PAX_FORMAT)
+
+
+def test_a_few_kilobytes_are_not_taken_for_any_number_of_files(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a megabyte of headers was 200,000 files: each takes memory, and all of them hours."""
+    monkeypatch.setattr("launch.sagemaker.result.MOST_ENTRIES", 10)
+    of_headers(stage, *(tarfile.TarInfo(f"{number}").tobuf() for number in range(11)))
+    with pytest.raises(AwsError, match="is damaged: more than 10 files"):
+        fetch_result(stage.aws, DONE, tmp_path)
+    assert files_in(tmp_path) == []
+
+
+def test_a_result_that_says_it_is_larger_than_the_disk_is_not_begun(stage: Stage, tmp_path: Path) -> None:
+    """As a file with holes it would fit, and whoever read it would never end."""
+    size = str(2**60)
+    of_headers(
+        stage,
+        pax(**{"GNU.sparse.major": "0", "GNU.sparse.minor": "1", "GNU.sparse.map": "0,0", "GNU.sparse.size": size}),
+    )
+    with pytest.raises(MachineError, match="No space left on device"):
+        fetch_result(stage.aws, DONE, tmp_path)
+    assert files_in(tmp_path) == []
+
+
+LONG_NAME = tarfile.TarInfo("././@LongLink")
+LONG_NAME.type, LONG_NAME.size = tarfile.GNUTYPE_LONGNAME, 1
+HOSTILE = {
+    "NUL": [pax(path="a\0b")],
+    "late": [pax(mtime="1e30")],
+    "never": [pax(mtime="nan")],
+    "holes": [pax(**{"GNU.sparse.map": "x"})],
+    "deep": [pax(path="a/" * 1500 + "b")],
+    "names of names": [LONG_NAME.tobuf() + b"a".ljust(512, b"\0")] * 3000,
+}
+
+
+@pytest.mark.parametrize("blocks", HOSTILE.values(), ids=HOSTILE.keys())
+def test_no_header_ends_the_command_with_a_traceback(stage: Stage, tmp_path: Path, blocks: list[bytes]) -> None:
+    of_headers(stage, *blocks)
+    with pytest.raises((AwsError, MachineError), match=r"is damaged|File name too long"):
+        fetch_result(stage.aws, DONE, tmp_path)
+    assert files_in(tmp_path) == []
+
+
 def files_in(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
