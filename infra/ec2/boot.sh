@@ -50,6 +50,7 @@ REPLACED_S=30       # how long a restart waits for a new cluster.json
 TRANSFER_S=900      # for one copy of the run folder
 PULL_S=1800         # for one attempt to get the image
 COPY_S=3600         # for one attempt to copy the data to this node
+OUTPUT_MOST=50000000 # bytes of the container's output that are kept
 
 set -uo pipefail
 export AWS_DEFAULT_REGION=$REGION LC_ALL=C.UTF-8
@@ -313,6 +314,7 @@ start_container() { # SECONDS: to connect to the other nodes
     # one must not be taken for the one that died.  Also, process 1 ignores a SIGTERM that comes too early.
     # TORCH_DISABLE_SHARE_RDZV_TCP_STORE: with a shared store torchrun cannot replace a lost node.
     # non-blocking: the training must not wait for CloudWatch.
+    : >"$OUTPUT"
     {
         # Only here: no other program on this node gets them, and no command line shows them.
         [ ${#HELD[@]} = 0 ] || export "${HELD[@]}"
@@ -327,7 +329,7 @@ start_container() { # SECONDS: to connect to the other nodes
             --rdzv-backend c10d --rdzv-endpoint "$HEAD:29400" --rdzv-id "$JOB" \
             --rdzv-conf "join_timeout=$1,is_host=$((RANK == 0))" --local-addr "$ADDRESS" --max-restarts 0 \
             "${TRAIN[@]}"
-    } >"$OUTPUT" 2>&1 &
+    } >>"$OUTPUT" 2>&1 & # >>: goes on at the end of what trim_output leaves
     CONTAINER=$!
 }
 
@@ -336,6 +338,7 @@ attend_container() {
     local uploaded asked=''
     uploaded=$(now)
     while kill -0 "$CONTAINER" 2>/dev/null; do
+        trim_output
         # Only once: a second SIGTERM would end torchrun before its workers.
         [ -n "$asked" ] || ! spot_notice || ! docker kill --signal TERM ddp &>/dev/null || asked=yes
         if [ $(($(now) - uploaded)) -ge "$UPLOAD_EVERY_S" ] && ! kill -0 "${UPLOAD:-none}" 2>/dev/null; then
@@ -352,9 +355,17 @@ attend_container() {
 spot_notice() { imds spot/instance-action >/dev/null; }
 
 last_words() { # of the training, without secrets; else of docker, if it could not run one: no script spoke then
-    { grep '^error: ' "$OUTPUT" || case ${code-} in
-        125 | 126 | 127) grep '^docker: ' "$OUTPUT" || grep . "$OUTPUT" ;;
-    esac; } | tail -n 1 | sed -E 's/^(error|docker): //' | grep . || echo 'the training gave no reason'
+    # -a: a zero byte in the output does not hide them.  Cut, as a program takes no longer words than 128 KiB.
+    { grep -a '^error: ' "$OUTPUT" || case ${code-} in
+        125 | 126 | 127) grep -a '^docker: ' "$OUTPUT" || grep -a . "$OUTPUT" ;;
+    esac; } | tail -n 1 | tr -d '\0' | sed -E 's/^(error|docker): //' | cut -b -4000 | grep -a . ||
+        echo 'the training gave no reason'
+}
+
+# A training may print more than fits in memory, where this node's own files are, too.
+trim_output() {
+    [ "$(stat -c %s "$OUTPUT")" -lt "$OUTPUT_MOST" ] ||
+        { tail -c 100000 "$OUTPUT" >"$OUTPUT.end"; cat "$OUTPUT.end" >"$OUTPUT"; } # ;: also where it is full by now
 }
 
 # Trains until it is done.  An attempt that ends because a node was lost is followed by another, up to MAX_RESTARTS.

@@ -1,5 +1,6 @@
 """The boot script itself, and those of its functions that need no node."""
 
+import os
 import re
 import subprocess
 import sys
@@ -110,12 +111,28 @@ def test_data_that_come_from_s3_come_to_the_local_disk(volume: str, s3: str, doe
         *((code, "error: it ended\n  Traceback\nhttps://u:pa55w@host\n", "it ended") for code in (125, 126, 127)),
         (5, "error: the loss is not finite\nbye\n", "the loss is not finite"),
         (1, "Traceback\n", "the training gave no reason"),
+        # Any training may print a zero byte, or a line that is longer than a program's argument may be.
+        (5, "loading\0\nerror: the loss\0 is not finite\n", "the loss is not finite"),
+        (5, f"error: {'x' * 200_000}\n", "x" * 4000),
     ],
 )  # fmt: skip
 def test_dockers_own_failure_is_told_in_dockers_words(code: int, said: str, words: str, tmp_path: Path) -> None:
     """https://docs.docker.com/engine/containers/run/#exit-status: 125 to 127 are docker's own; its help follows."""
     (tmp_path / "out").write_text(said)
     assert run_function("last_words", f"OUTPUT={tmp_path}/out code={code}; last_words") == words
+
+
+def test_what_a_training_prints_does_not_fill_the_memory(tmp_path: Path) -> None:
+    """The record of how a node ended lies there, too: a node without one is replaced by another, which is billed."""
+    output = tmp_path / "out"
+    for size, left in ((99_999_999, 100_000), (40_000_000, 40_000_000)):
+        with output.open("wb") as file:
+            file.truncate(size)
+            file.seek(0, os.SEEK_END)
+            file.write(b"\nerror: the loss is not finite\n")
+        run_function("trim_output", f"OUTPUT={output} OUTPUT_MOST=50000000; trim_output")
+        assert left <= output.stat().st_size < left + 100
+        assert output.read_bytes()[-100:].endswith(b"\nerror: the loss is not finite\n")
 
 
 def test_the_boot_script_reads_xid_errors_as_kernels_log_them(tmp_path: Path) -> None:
