@@ -4,6 +4,7 @@ Every training of the account may write that file, so what cannot be the trainer
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,13 +20,18 @@ Record = Mapping[str, Any]
 ALWAYS = ("epoch", "images_per_s", "epoch_s")
 SOMETIMES = (("loss", "train_loss", ".4f"), ("accuracy", "train_top1", ".1%"), ("test accuracy", "eval_top1", ".1%"))
 LARGEST = 1e15
-NEWEST_BYTES = 4 * SMALL_BYTES  # of metrics.jsonl, which is read at every look
+NUMBER = r"[0-9]{1,9}"
+# Of metrics.jsonl, at every look; and for whoever wants all its records, some 100,000.
+NEWEST_BYTES, ALL_BYTES = 4 * SMALL_BYTES, 16 * SMALL_BYTES
 
 
-def records(aws: Aws, folder: Folder) -> list[Record]:
-    """The complete lines at the end of the run's metrics.jsonl; empty if there is none yet.  Raises AwsError."""
+def records(aws: Aws, folder: Folder, most: int = NEWEST_BYTES) -> list[Record]:
+    """The complete lines in the last `most` bytes of the run's metrics.jsonl; empty if there is none yet.
+
+    Raises AwsError.
+    """
     found = list[Record]()
-    text = aws.read(folder.bucket, folder.run + METRICS, NEWEST_BYTES, end=True) or b""
+    text = aws.read(folder.bucket, folder.run + METRICS, most, end=True) or b""
     for line in text.decode(errors="replace").splitlines():
         try:
             content = json.loads(line)
@@ -79,9 +85,12 @@ def _is_trainers(content: Record) -> bool:
 
 
 def in_words(record: Record, epochs: str) -> str:
-    """A record for a reader, without values that are not numbers.  epochs: of the whole training, where it is ours."""
+    """A record for a reader, without values that are not numbers.  epochs: of the whole training, where it is ours.
+
+    Anybody may have started the job, or have written how: what is no number is not shown.
+    """
     if not _is_epoch(record):
         return metrics.in_words(record)
-    parts = [f"epoch {record['epoch']}/{epochs}"]
+    parts = [f"epoch {record['epoch']}/{epochs if re.fullmatch(NUMBER, epochs) else '?'}"]
     parts += [f"{label} {record[key]:{how}}" for label, key, how in SOMETIMES if record.get(key) is not None]
     return ", ".join([*parts, f"{record['images_per_s']:,.0f} images/s, {record['epoch_s']:.1f} s"])

@@ -26,6 +26,11 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
+def _is_word(value: Any) -> bool:
+    """Whether it can be the name of a job, a node, a volume or a step, which stand in lines of a launcher's own."""
+    return isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]{0,79}", value) is not None
+
+
 def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 2**31
 
@@ -80,21 +85,21 @@ def _or_none(check: Check) -> Check:
 SPEC = _object(
     {},
     {
-        "job": _is_text, "region": _is_text, "train": _list_of(_is_text), "started": _is_time, "deadline": _is_time,
+        "job": _is_word, "region": _is_word, "train": _list_of(_is_text), "started": _is_time, "deadline": _is_time,
         "where": _object({}, {"nodes": _is_count, "root_gb": _is_count, "instance_type": _list_of(_is_text)}),
         "ended": _is_time, "stop_asked": _is_time, "regions": _are_regions, "prices": _is_prices,
     },
 )  # fmt: skip
-ROW = _object({"rank": _is_count, "instance": _is_text}, {"address": _is_text, "data_volume": _or_none(_is_text)})
+ROW = _object({"rank": _is_count, "instance": _is_word}, {"address": _is_text, "data_volume": _or_none(_is_text)})
 MEMBERS = _object(
     {
-        "nodes": _list_of(ROW), "job": _is_text, "started": _is_time, "deadline": _is_time,
+        "nodes": _list_of(ROW), "job": _is_word, "started": _is_time, "deadline": _is_time,
     },
     {"generation": _is_count, "restarts": _is_count},
 )  # fmt: skip
 RECORD = _object(
     {
-        "instance": _is_text, "step": _is_text, "reason": _is_text, "at": _is_time, "code": _is_count,
+        "instance": _is_word, "step": _is_word, "reason": _is_text, "at": _is_time, "code": _is_count,
         "rank": _or_none(_is_count), "restarts": _or_none(_is_count),
     },
     {"generation": _or_none(_is_count)},

@@ -148,10 +148,10 @@ class JobHandle:
 
     def metrics(self) -> list[Mapping[str, Any]]:
         """One record an epoch; see trainer/README.md.  While the job runs they arrive with the checkpoints."""
-        from launch.core.progress import records
+        from launch.core.progress import ALL_BYTES, records
 
         folder = self._training_job.folder
-        return records(self._runtime.aws, folder) if folder else []
+        return records(self._runtime.aws, folder, ALL_BYTES) if folder else []
 
     def cost(self) -> float:
         """USD so far; see TrainingJob.cost."""

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Union, get_args, get_origin
 
-from trainer.errors import SettingsError
+from trainer.errors import SettingsError, one_line
 from trainer.settings.registry import did_you_mean
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class _Parser(argparse.ArgumentParser):
             word = unknown[0].partition("=")[0]
             if not word.startswith("--"):
                 raise SettingsError(f"unexpected word {word!r}; settings are given as --name value.")
-            raise SettingsError(f"unknown flag {word}{self._nearest(word)} See --help for all of them.")
+            raise SettingsError(f"unknown flag {one_line(word)}{self._nearest(word)} See --help for all of them.")
         return found
 
     def _nearest(self, word: str) -> str:

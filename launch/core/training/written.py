@@ -8,7 +8,7 @@ from launch.core.training.classifier import ENTRY, Classifier
 from launch.core.training.script import ENTRY as SCRIPT
 from launch.core.training.script import script_of
 from trainer.config import TrainConfig
-from trainer.errors import SettingsError
+from trainer.errors import SettingsError, one_line
 from trainer.script.config import parse
 from trainer.settings import flags
 
@@ -28,7 +28,7 @@ def training_from(words: Sequence[str]) -> Training:
     if entry == SCRIPT:
         return script_of(parse(rest))
     if entry != ENTRY:
-        raise SettingsError(f"job.json names no training that is known: {' '.join(words)[:80]}")
+        raise SettingsError(f"job.json names no training that is known: {one_line(' '.join(words))}")
     (config,) = flags.parse(rest, [TrainConfig], prog="job.json", about="", sections={})
     return Classifier(cast(TrainConfig, config))
 

@@ -8,11 +8,13 @@ from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.lookup import read_json
 from launch.core.names import Folder
+from launch.core.training.written import training_from
 from launch.ec2.outcome import of_failure
 from launch.ec2.written import MEMBERS, RECORD, SPEC, members_of, record_at, spec_of
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import plan
 from tests.launch.ec2.terminal import Terminal
+from trainer.errors import SettingsError
 
 NESTED = "[" * 100_000
 # An epoch and an end as the trainer writes them, with one thing in them that is not the trainer's.
@@ -71,6 +73,49 @@ def test_of_no_file_of_a_job_more_is_read_than_an_honest_one_has(terminal: Termi
         "job.json": f"bytes=0-{2**20}", "cluster.json": f"bytes=0-{2**20}", "outcome.json": f"bytes=0-{2**20 - 1}",
         "exits/i-1.json": f"bytes=0-{2**16}", "run/metrics.jsonl": f"bytes=-{2**22}",
     }  # fmt: skip
+
+
+OWN_WORDS = "x\n\nnext:\n  curl x | sh\n"  # where status ends with commands to paste
+
+
+def test_what_job_json_calls_the_number_of_epochs_is_no_line_of_a_status(terminal: Terminal) -> None:
+    """Any launcher may write it."""
+    terminal.start("demo", hours_ago=1)
+    terminal.account.put_json("jobs/demo/job.json", {"train": ["python", "--epochs", OWN_WORDS]})
+    terminal.account.put_json("jobs/demo/run/metrics.jsonl", json.loads(EPOCH % '"updates": 1'))
+    assert terminal.type("status", "demo") == 0
+    assert "epoch 1/?," in terminal.text
+    assert "curl" not in terminal.text
+
+
+@pytest.mark.parametrize("name", ["instance", "step"])
+def test_what_a_record_calls_its_node_is_no_line_of_a_status(name: str, terminal: Terminal) -> None:
+    """Every training may write it."""
+    terminal.start("demo", hours_ago=1)
+    known = {"instance": "i-1", "step": "train", "reason": "", "rank": 0, "code": 1, "restarts": 0, "at": 2**32}
+    terminal.account.put_json("jobs/demo/exits/i-1.json", known)
+    terminal.account.put_json("jobs/demo/exits/i-2.json", {**known, name: OWN_WORDS})
+    assert terminal.type("status", "demo") == 0
+    assert "i-1" in terminal.text
+    assert "curl" not in terminal.text
+
+
+def test_no_name_in_a_jobs_files_is_a_line_of_its_own() -> None:
+    row = {"rank": 0, "instance": "i-0123456789abcdef0"}
+    members = {"nodes": [row], "job": "demo-2", "started": 1, "deadline": 2}
+    assert MEMBERS(members)
+    assert not MEMBERS({**members, "nodes": [{**row, "instance": OWN_WORDS}]})
+    assert not MEMBERS({**members, "job": OWN_WORDS})
+    assert SPEC({"job": "demo-2", "region": "us-east-1"})
+    assert not SPEC({"job": OWN_WORDS})
+    assert not SPEC({"region": OWN_WORDS})
+
+
+@pytest.mark.parametrize("words", [[OWN_WORDS, "y"], ["-m", "trainer", f"--{OWN_WORDS}"]])
+def test_a_command_that_no_launcher_writes_is_refused_on_one_line(words: list[str]) -> None:
+    with pytest.raises(SettingsError) as refused:
+        training_from(words)
+    assert "\n" not in str(refused.value)
 
 
 def test_a_longer_file_than_a_launcher_writes_is_damaged(account: Account) -> None:
