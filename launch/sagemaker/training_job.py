@@ -195,8 +195,8 @@ def read_training_job(described: Mapping[str, Any], tags: Mapping[str, str], reg
         max_wait_s=limits.get("MaxWaitTimeInSeconds"),
         max_pending_s=limits.get("MaxPendingTimeInSeconds"),
         keep_s=resources.get("KeepAlivePeriodInSeconds", 0),
-        model=described.get("ModelArtifacts", {}).get("S3ModelArtifacts"),
-        checkpoints=described.get("CheckpointConfig", {}).get("S3Uri"),
+        model=_place(described.get("ModelArtifacts", {}).get("S3ModelArtifacts")),
+        checkpoints=_place(described.get("CheckpointConfig", {}).get("S3Uri")),
         hyperparameters=described.get("HyperParameters", {}),
         pool=pool.get("Status"),
         pool_s=pool.get("ResourceRetainedBillableTimeInSeconds", 0),
@@ -205,6 +205,14 @@ def read_training_job(described: Mapping[str, Any], tags: Mapping[str, str], reg
         is_reserved=_is_reserved(resources),
         tuning_job=described.get("TuningJobArn", "").rpartition("/")[2],
     )
+
+
+def _place(uri: str | None) -> str | None:
+    """A place in S3, on one line: SageMaker takes line ends in a bucket's name, `(https|s3)://([^/]+)/?(.*)`.
+
+    https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CheckpointConfig.html
+    """
+    return uri if uri and uri.isprintable() else None
 
 
 def _type_of(resources: Mapping[str, Any]) -> str:
