@@ -19,6 +19,7 @@ from trainer.errors import MachineError, one_line
 
 LARGEST_HEADER = 2**24  # bytes
 MOST_ENTRIES = 100_000
+MOST_FOLDERS = 100  # within each other: some hundreds can be made, and not removed again
 # KeyError: of a hard link to what is not in the archive; the last three: of hostile headers, which tarfile believes.
 DAMAGE = (
     tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, KeyError, ValueError, OverflowError, RecursionError,
@@ -82,6 +83,8 @@ class _Room:
         self._entries += 1
         if self._entries > MOST_ENTRIES:
             raise tarfile.ReadError(f"more than {MOST_ENTRIES:,} files")
+        if entry.name.count("/") > MOST_FOLDERS:
+            raise tarfile.ReadError(f"more than {MOST_FOLDERS} folders within each other")
         self._free -= entry.size
         if self._free < 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
