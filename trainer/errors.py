@@ -85,8 +85,13 @@ def error_with(code: int, sentence: str) -> TrainerError:
 
 def one_line(text: object, most: int = 80) -> str:
     """Text from a user's flag, file or folder on one line: printable, and at most `most` characters long."""
-    words = "".join(c if c.isprintable() else _escaped(c) for c in " ".join(str(text)[: 4 * most].split()))
+    words = printable(" ".join(str(text)[: 4 * most].split()))
     return words if len(words) <= most else words[: most - 3] + "..."
+
+
+def printable(text: str) -> str:
+    """`text` with the number of each character that does not print, a line's end too: no two texts become one."""
+    return "".join(c if c.isprintable() else _escaped(c) for c in text)
 
 
 def _escaped(character: str) -> str:

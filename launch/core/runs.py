@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from trainer import outcome as outcomes
 from trainer.contract import METRICS, SETTINGS
-from trainer.errors import SettingsError, one_line
+from trainer.errors import SettingsError, one_line, printable
 from trainer.files import read_json, read_regular, write_atomically
 from trainer.settings.yaml_file import LARGEST_BYTES, read_typed
 from trainer.sizes import side_at
@@ -30,7 +30,7 @@ State = Literal["planned", "running", "done", "failed", "interrupted"]
 
 @dataclass(frozen=True)
 class Run:
-    """One training, as far as it came.
+    """One training, as far as it came.  Its name and its reason may be a stranger's, and are kept as one line.
 
     settings: of the trainer; options: of the backend, such as nodes and instance_type; point: the settings and options
     that tell it from the other runs of its sweep; reason: why it failed, one sentence; epochs: the trainer's records,
@@ -53,6 +53,10 @@ class Run:
     usd_per_hour: float | None = None
     usd: float | None = None
     rehearsed: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", printable(self.name))
+        object.__setattr__(self, "reason", printable(" ".join(self.reason.split())))
 
     @property
     def steady(self) -> tuple[Mapping[str, Any], ...]:

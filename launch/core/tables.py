@@ -1,5 +1,6 @@
 """Tables of plain text, laid out by rich."""
 
+import re
 import shutil
 import sys
 from collections.abc import Collection, Sequence
@@ -9,6 +10,7 @@ from launch.core.terminal import harmless
 
 WIDEST = 100_000  # columns: lines are never wrapped, so that they can be piped to other programs
 INDENT, GAP = "  ", 2
+_BREAKS = re.compile(r"[\t\n]+")
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()) -> str:
@@ -25,10 +27,15 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Collecti
     for column in columns:
         grid.add_column(Text(column), justify="right" if column in right else "left")  # Text: brackets are not markup
     for row in rows:
-        grid.add_row(*(Text(harmless(cell)) for cell in row))
+        grid.add_row(*(Text(one_row(cell)) for cell in row))
     output = StringIO()
     Console(file=output, width=WIDEST, color_system=None, force_terminal=False).print(grid, crop=False)
     return "\n".join((INDENT + line).rstrip() for line in output.getvalue().splitlines())
+
+
+def one_row(text: str) -> str:
+    """`text`, which may be a stranger's, without what would begin a further row, or move out of its column."""
+    return harmless(_BREAKS.sub(" ", text))
 
 
 def columns(rows: Sequence[tuple[str, str]]) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from launch.core import runs
 from launch.core.drawing.charts import Chart
-from launch.core.tables import terminal_width
+from launch.core.tables import one_row, terminal_width
 from launch.report import charts_learning, charts_scaling, charts_time, findings, own, tables
 from launch.report.cost import priced
 from launch.report.findings import Findings
@@ -102,7 +102,7 @@ def _remove_earlier(out: Path) -> None:
 def _print(results: Findings, missing: Sequence[str], written: Sequence[Path], say: Callable[[str], None]) -> None:
     say(f"{findings.title(results)}\n")
     for sentence in findings.sentences(results):
-        say(sentence)
+        say(one_row(sentence))
     for table in tables.told(results):
         say(f"\n{tables.as_text(table, width=terminal_width())}")
     for run in [run for run in results.runs if run.state == "failed"][:10]:
@@ -110,7 +110,7 @@ def _print(results: Findings, missing: Sequence[str], written: Sequence[Path], s
     if missing:
         say("\nnot drawn:")
     for sentence in missing:
-        say(f"  {sentence}")
+        say(f"  {one_row(sentence)}")
     say("\nwritten:")
     for path in written:
         say(f"  {path}")

@@ -9,6 +9,7 @@ or a hatch goes with each, so that no reader depends on colour.
 from __future__ import annotations
 
 import base64
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from launch.core.drawing.bars import INK, draw_bars
 from launch.core.drawing.charts import Bars, Chart, Lines
 from launch.core.drawing.lines import draw_lines
+from launch.core.drawing.words import drawable
 from trainer.files import write_atomically
 
 if TYPE_CHECKING:
@@ -123,6 +125,7 @@ def _size(chart: Chart) -> tuple[float, float]:
 
 def _draw(place: Figure | SubFigure, chart: Chart, width: float) -> None:
     """Draws the chart with its title and legend.  width: of `place`, in inches."""
+    chart = drawable(chart)
     axes = place.subplots()
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_axisbelow(True)
@@ -149,7 +152,9 @@ def _legend(chart: Chart, labels: Sequence[str], width: float) -> tuple[int, flo
 def _look() -> Iterator[None]:
     import matplotlib
 
-    with matplotlib.rc_context(LOOK):  # type: ignore[arg-type]  # its keys are a Literal of hundreds
+    with warnings.catch_warnings(), matplotlib.rc_context(LOOK):  # type: ignore[arg-type]  # a Literal of hundreds
+        # Of a letter that its font lacks, and of a label that leaves no room: a name is the user's or a stranger's.
+        warnings.filterwarnings("ignore", r"Glyph \d+|constrained_layout not applied")
         yield
 
 

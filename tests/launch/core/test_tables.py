@@ -61,3 +61,12 @@ def test_columns_without_a_value_are_left_out() -> None:
 def test_a_column_that_may_go_by_two_names_goes_once() -> None:
     """A setting of a run, which names a column, may be called as one of ours."""
     assert narrowed(["a", "b"], [["1", "2"]], ("b", "b"), 1) == (["a"], [["1"]])
+
+
+@pytest.mark.parametrize("cell", ["a\n  theirs  done", "a\r\nwarning: run this", "a\tb", "\n\n", "a\u2028b"])
+def test_no_cell_of_a_strangers_begins_a_row_or_leaves_its_column(cell: str) -> None:
+    """A run's folder, a tag and a reason may hold line ends, behind which a row of somebody's own would stand."""
+    first, second = table(("job", "state"), [(cell, "failed")]).splitlines()
+    assert first.startswith("  job")
+    assert second.endswith("  failed")
+    assert "\t" not in second

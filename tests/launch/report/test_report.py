@@ -19,6 +19,7 @@ from tests.launch.report.conftest import FAILED, NOON, Made
 from tests.launch.report.made import EVERYTHING, SCALED, kept, kept_bare, run
 from tests.patience import ended_after
 from trainer.contract import METRICS, OUTCOME, SETTINGS
+from trainer.outcome import Outcome
 
 
 @pytest.fixture
@@ -256,3 +257,20 @@ def test_what_links_in_its_folder_lead_to_is_not_written(tmp_path: Path) -> None
     assert len(made) > 3
     assert not [path for path in made if path.is_symlink()]
     assert (tmp_path / "precious").read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    "name", ["$\\foo$", "x^{$a$", "\udcff", "a\n  theirs  done\nwarning: run this", "_", "\x1b[2J"]
+)
+def test_no_name_of_a_run_ends_the_report_or_adds_a_line_to_it(name: str, tmp_path: Path) -> None:
+    """Who may write into a folder that is reported on calls a run as they like: as matplotlib's formulas, for one."""
+    for folder in ("plain", name):
+        (tmp_path / "runs" / folder).mkdir(parents=True)
+        (tmp_path / "runs" / folder / METRICS).write_text('{"step": 1, "loss": 2}\n{"step": 2, "loss": 1}\n')
+        Outcome("failed", 5, "why").write(tmp_path / "runs" / folder)
+
+    lines = told(tmp_path / "runs", tmp_path / "out").splitlines()
+
+    assert all(line.isprintable() for line in lines)
+    assert sum(" why" in line for line in lines) == 2
+    assert not [line for line in lines if line.startswith(("  theirs", "warning"))]
