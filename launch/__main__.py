@@ -26,13 +26,17 @@ TOOLS = {
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command line and returns its exit code."""
+    return coded(lambda: _act(argv))
+
+
+def _act(argv: Sequence[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         say(overview())
         return Exit.DONE if argv else Exit.SETTINGS
     if argv[0] == "--version":
         say(version())
         return Exit.DONE
-    return coded(lambda: _run(argv[0], argv[1:]))
+    return _run(argv[0], argv[1:])
 
 
 def overview() -> str:

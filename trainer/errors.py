@@ -24,6 +24,7 @@ from pathlib import Path
 
 from trainer.contract import Exit
 from trainer.settings.hidden import without_secrets
+from trainer.terminal import harmless
 
 # Who else gets the reason why the process ends.  Global, because a thread may report it while the main thread hangs.
 _listeners: list[Callable[[int, str], None]] = []
@@ -39,7 +40,7 @@ class TrainerError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows, in notebooks too."""
-        return [f"{type(self).__name__}: {self}"]
+        return [f"{type(self).__name__}: {harmless(without_secrets(str(self)))}"]
 
 
 class SettingsError(TrainerError):
@@ -134,8 +135,11 @@ def not_written(error: OSError, sentence: str) -> MachineError:
 
 
 def report_end(code: int, sentence: str) -> None:
-    """Reports why this process ends with `code`: to the user, and to every listener.  No secret is repeated."""
-    sentence = without_secrets(sentence)
+    """Reports why this process ends with `code`: to the user, and to every listener.
+
+    No secret is repeated, and nothing in it, such as an image's name, is obeyed.
+    """
+    sentence = harmless(without_secrets(sentence))
     # One write, where print makes two if Python is unbuffered: torchrun and mpirun mix the ranks' output in between.
     with suppress(OSError):  # a full disk takes neither this nor a traceback
         sys.stderr.write((sentence if code == Exit.INTERRUPTED else f"error: {sentence}") + "\n")

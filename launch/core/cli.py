@@ -18,6 +18,7 @@ from launch.core.errors import Ended, NotSetUp
 from launch.core.job import Job, Where
 from launch.core.options import Options, WordList
 from launch.core.secrets import check_no_secret
+from launch.core.terminal import complain, say
 from launch.core.training.base import Training
 from launch.core.training.classifier import Classifier
 from launch.core.training.options import SCRIPT_SECTION, TRAINS, split, training_of, unsuggested
@@ -96,7 +97,7 @@ def main(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> int:
     code = coded(act)
     if code == Exit.AWS and launcher.backend.examination and not verb_of(launcher.verbs, argv):
         examine = f"python -m launch.doctor --for {launcher.backend.name}"
-        print(f"to see all that the account lacks, with the same settings: {examine}", file=sys.stderr)
+        complain(f"to see all that the account lacks, with the same settings: {examine}")
     return code
 
 
@@ -112,7 +113,7 @@ def _launch(launcher: Launcher[Where, Plan], argv: Sequence[str]) -> int:
     if not launch.dry_run:
         return _perform(launcher, job, launch.outcome)
     plan = launcher.plan(job)
-    print(launcher.show_json(plan) if launch.dry_run == "json" else launcher.show(plan))
+    say(launcher.show_json(plan) if launch.dry_run == "json" else launcher.show(plan))
     problem = launcher.problem(plan)
     # A plan made without an account is not a failure.
     return problem.code if problem and not isinstance(problem, NotSetUp) else Exit.DONE
@@ -170,7 +171,7 @@ def _write(outcome: Outcome, folder: Path) -> None:
     try:
         outcome.write(folder)
     except OSError as error:
-        print(f"warning: {folder / OUTCOME} was not written: {error.strerror}", file=sys.stderr)
+        complain(f"warning: {folder / OUTCOME} was not written: {error.strerror}")
 
 
 def _rehearse(

@@ -72,7 +72,7 @@ class Plan(Generic[Payload]):
     @property
     def brief(self) -> str:
         """Without the requests: what is started, what it costs, what speaks against it."""
-        return _joined([[self.title], *_closing(self)])
+        return harmless(_joined([[self.title], *_closing(self)]))
 
     @property
     def problem(self) -> TrainerError | None:
@@ -144,7 +144,8 @@ def as_json(plan: Plan[Any]) -> str:
 
 
 def json_text(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, indent=2, default=_as_word)
+    text = json.dumps(content, indent=2, default=_as_word)
+    return text.replace("\x7f", "\\u007f")  # which JSON leaves as it is, and a terminal would obey
 
 
 def as_data(plan: Plan[Any]) -> dict[str, Any]:

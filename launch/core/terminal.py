@@ -1,27 +1,41 @@
-"""Messages to the user of a command, and questions to them."""
+"""Messages to the user of a command, and questions to them: the only way of launch's to a terminal."""
 
-import re
 import sys
+from contextlib import suppress
+from typing import TextIO
 
 from trainer.errors import SettingsError
+from trainer.settings.hidden import without_secrets
+from trainer.terminal import harmless
 
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-# Control characters but tabs and line ends, the marks that turn the direction of writing around (Unicode's property
-# Bidi_Control), its line ends, and the bytes of a file's name that are no text, at which printing would fail.
-_HOSTILE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+__all__ = ["OutputLost", "complain", "confirm", "harmless", "may_detach", "say"]
 
 
-def harmless(text: str) -> str:
-    """`text` of strangers, such as a training's log or a tag, without what would move or rewrite the terminal.
-
-    Colours go; whatever else is no plain text is shown by its number.
-    """
-    return _HOSTILE.sub(lambda mark: ascii(mark[0])[1:-1], _COLOURS.sub("", text))
+class OutputLost(BrokenPipeError):
+    """Standard output takes no more, as a disk is full: what a closed terminal ends, this ends too."""
 
 
 def say(text: str = "") -> None:
     """Prints a line, of which nothing is obeyed: a job's name, a reason or a path in it may be a stranger's."""
-    print(harmless(text), flush=True)  # a pipe would buffer it otherwise
+    try:
+        _print(text, sys.stdout)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputLost(error.errno, error.strerror) from error
+
+
+def complain(text: str) -> None:
+    """Prints a line on standard error, after all that was said; a secret in it is not repeated."""
+    with suppress(OSError, ValueError, AttributeError):  # a full disk, a closed pipe, no output at all
+        sys.stdout.flush()
+    with suppress(OSError):
+        _print(without_secrets(text), sys.stderr)
+
+
+def _print(text: str, stream: TextIO) -> None:
+    encoding = getattr(stream, "encoding", None) or "utf-8"  # in which a stranger's letters may have no place
+    print(harmless(text).encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
 
 
 def confirm(what: str) -> None:

@@ -8,12 +8,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from launch.core.terminal import harmless, say
+from launch.core.terminal import OutputLost, complain, say
 from trainer.contract import STOPPED, Exit
 from trainer.errors import SettingsError, TrainerError
 from trainer.settings import completion, flags
 from trainer.settings.argparser import version
-from trainer.settings.hidden import without_secrets
 from trainer.settings.registry import did_you_mean
 
 SHORT = {"-f": "--follow"}
@@ -109,11 +108,14 @@ def coded(act: Callable[[], int]) -> int:
     try:
         return act()
     except TrainerError as error:
-        sys.stdout.flush()
-        print(f"error: {harmless(without_secrets(str(error)))}", file=sys.stderr)
+        complain(f"error: {error}")
         return error.code
     except KeyboardInterrupt:
         return STOPPED
+    except OutputLost as error:
+        sys.stdout = None  # or Python complains again at its exit
+        complain(f"error: standard output cannot be written ({error.strerror}); free some space, then start again.")
+        return Exit.DISK
     except BrokenPipeError:  # `... status | head` has read enough
         sys.stdout = None
         return Exit.DONE

@@ -27,6 +27,7 @@ def train(*, show: bool = False, **settings: Any) -> list[dict[str, Any]]:
     from typing import cast
 
     from launch.core import shell
+    from launch.core.terminal import say
     from trainer.config import TrainConfig
     from trainer.settings import flags
     from trainer.settings.checks import check
@@ -40,7 +41,7 @@ def train(*, show: bool = False, **settings: Any) -> list[dict[str, Any]]:
         def keep(line: str) -> None:
             output.append(line)
             if show and not line.startswith(METRIC_PREFIX):
-                print(line, flush=True)
+                say(line)
 
         command = [sys.executable, "-m", "trainer", *flags.to_argv(config)]
         env = {**os.environ, LAUNCHER: str(os.getpid())}  # it ends with the kernel

@@ -93,13 +93,14 @@ def jobs(region: str | None = None) -> list["JobHandle"]:
 
 def costs(region: str | None = None) -> str:
     """Shows what jobs cost now, and which should have ended: `python -m launch.sagemaker leaks`."""
+    from launch.core.terminal import harmless
     from launch.sagemaker.leaks import NONE, as_text, judge
     from launch.sagemaker.training_jobs import costing
 
     runtime = _runtime(region)
     now = runtime.clock.utc()
     findings = judge(costing(runtime.aws, now), now)
-    return as_text(findings, now) if findings else NONE
+    return harmless(as_text(findings, now)) if findings else NONE
 
 
 @dataclass(repr=False)
@@ -111,8 +112,10 @@ class JobHandle:
 
     def __repr__(self) -> str:
         """Its state when it was last looked up."""
+        from trainer.errors import one_line
+
         one = self._training_job
-        return f"<job {self.name}: {one.machines}, {one.detail or one.status}>"
+        return one_line(f"<job {self.name}: {one.machines}, {one.detail or one.status}>", 300)
 
     @property
     def name(self) -> str:
@@ -140,11 +143,12 @@ class JobHandle:
     def status(self) -> str:
         """The text of `python -m launch.sagemaker status JOB`."""
         from launch.core.progress import newest
+        from launch.core.terminal import harmless
         from launch.sagemaker.status import as_text
 
         folder = self._training_job.folder
         epoch = newest(self._runtime.aws, folder) if folder else None
-        return as_text(self.training_job, epoch, self._runtime.clock.utc())
+        return harmless(as_text(self.training_job, epoch, self._runtime.clock.utc()))
 
     def metrics(self) -> list[Mapping[str, Any]]:
         """One record an epoch; see trainer/README.md.  While the job runs they arrive with the checkpoints."""

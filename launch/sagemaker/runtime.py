@@ -40,6 +40,4 @@ def terminal(region: str | None) -> Runtime:
 
 def notebook(region: str | None) -> Runtime:
     """The runtime of a notebook: interrupting a cell stops following the job, not the job."""
-    return Runtime(
-        Aws(region), Clock(), partial(print, flush=True), lambda: True, Path("runs"), partial(cache_of, os.environ)
-    )
+    return Runtime(Aws(region), Clock(), say, lambda: True, Path("runs"), partial(cache_of, os.environ))

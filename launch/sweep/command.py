@@ -31,7 +31,7 @@ def act(request: SweepRequest, env: Mapping[str, str]) -> int:
     plan = _plan(request, env)
     options = request.options
     if options.dry_run == "json":
-        print(as_json(plan))
+        say(as_json(plan))
         return Exit.DONE
     say(as_text(plan))
     _check_price(plan)

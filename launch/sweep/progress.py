@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import IO
 
+from launch.core.terminal import harmless
+
 
 def left_s(
     expected_s: Mapping[str, float | None],
@@ -43,7 +45,7 @@ class StatusLine:
     def show(self, text: str) -> None:
         if self._is_terminal:
             width = os.get_terminal_size(self._file.fileno()).columns
-            self._file.write(f"\r\x1b[K{text[: max(0, width - 1)]}")
+            self._file.write(f"\r\x1b[K{harmless(text)[: max(0, width - 1)]}")
             self._file.flush()
 
     def clear(self) -> None:

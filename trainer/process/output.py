@@ -3,6 +3,8 @@
 import os
 import sys
 
+from trainer.terminal import harmless
+
 
 def say(line: str) -> None:
     """Writes a line, at once and in one piece: mpirun and torchrun mix the output of ranks between writes.
@@ -10,7 +12,7 @@ def say(line: str) -> None:
     Where that fails, a warning says so once, and the training goes on: the run folder has every number.
     """
     encoding = sys.stdout.encoding or "utf-8"
-    printable = line.encode(encoding, "backslashreplace").decode(encoding)  # a path may hold any bytes
+    printable = harmless(line).encode(encoding, "backslashreplace").decode(encoding)  # a path may hold any bytes
     try:
         sys.stdout.write(printable + "\n")
         sys.stdout.flush()

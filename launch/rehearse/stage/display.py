@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from launch.core.tables import GAP, narrowed
+from launch.core.tables import GAP, narrowed, one_row
 from launch.core.terminal import harmless
 from launch.rehearse.stage.recording import Change, Epoch, Line, Recorder, epoch_between
 from launch.rehearse.stage.scene import Scene
@@ -176,7 +176,7 @@ def node_table(rows: Sequence[Row], width: int) -> Table:
         styles = [
             STATE_STYLES.get(cell, "") if name == "state" else "" for name, cell in zip(columns, row, strict=True)
         ]
-        grid.add_row("", *map(Text, row, styles))
+        grid.add_row("", *map(Text, map(one_row, row), styles))
     return grid
 
 

@@ -1,9 +1,21 @@
 """C12: what a training logs, or somebody writes into a tag, does not rewrite the terminal of who looks at it."""
 
+import ast
+import io
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
+from launch.core.plan import Plan
 from launch.core.tables import table
-from launch.core.terminal import harmless
+from launch.core.terminal import complain, harmless, say
+from launch.sagemaker.runtime import notebook
+from tests.conftest import ROOT
+from trainer.contract import Exit
+from trainer.errors import DataError, report_end
+from trainer.process.output import say as trainers_say
 
 HOSTILE = [
     "\x1b[2J",
@@ -39,3 +51,83 @@ def test_plain_text_stays_as_it_is(text: str) -> None:
 
 def test_colours_go_without_a_trace() -> None:
     assert harmless("\x1b[1;31mred\x1b[0m") == "red"
+
+
+@pytest.mark.parametrize("text", ["\u200b", "\u00ad", "\u2060", "\ufeff", "\U000e0041"])
+def test_what_has_no_width_is_shown(text: str) -> None:
+    assert harmless(f"job{text}1") == f"job{ascii(text)[1:-1]}1"
+
+
+def test_joiners_of_scripts_and_emoji_stay() -> None:
+    family = "\U0001f468\u200d\U0001f469"
+    assert harmless(f"{family} \u0645\u06cc\u200c\u062e") == f"{family} \u0645\u06cc\u200c\u062e"
+
+
+# ---- there is one way to a terminal
+
+# What prints by itself, and why it may: a signal's handler, which must not meet what was about to be printed, a
+# rehearsal's display, which is rich's, and programs of rehearsed nodes, whose output goes to programs.
+BY_THEMSELVES = {"launch/core/terminal.py", "launch/core/ending.py", "launch/rehearse/stage/display.py",
+                 "launch/rehearse/nodes/ec2/docker.py", "launch/rehearse/nodes/ec2/power.py",
+                 "launch/rehearse/nodes/ec2/programs.py"}  # fmt: skip
+
+
+def prints(program: str) -> bool:
+    """Whether a program prints: by print, also as a value, or into a standard stream."""
+    nodes = list(ast.walk(ast.parse(program)))
+    return any(
+        (isinstance(node, ast.Name) and node.id == "print")
+        or (isinstance(node, ast.Attribute) and ast.unparse(node) in ("sys.stdout.write", "sys.stderr.write"))
+        for node in nodes
+    )
+
+
+def test_nothing_of_launch_prints_past_what_shows_escapes() -> None:
+    files = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "launch").rglob("*.py")}
+
+    assert {name for name, program in files.items() if prints(program)} == BY_THEMSELVES
+    assert prints("say = partial(print, flush=True)")
+    assert prints("sys.stderr.write(x)")
+
+
+@pytest.mark.parametrize("name", ["plain", "\x1b[2J", "\u202e", "x\ny"])
+def test_a_notebook_shows_a_strangers_words_as_a_command_does(name: str) -> None:
+    plan = Plan(title=name, payload=None, warnings=(name,))
+    error = DataError(f"{name} ghp_pl4nt3d0pl4nt3d0pl4nt3d0")
+
+    for shown in (plan.brief, str(plan), *error._render_traceback_()):
+        assert all(line.isprintable() for line in shown.split("\n"))
+        assert "pl4nt3d" not in shown
+    assert notebook(None).say is say
+
+
+def test_an_end_of_the_trainers_shows_escapes_too(capsys: pytest.CaptureFixture[str]) -> None:
+    report_end(3, "cannot read \x1b[2Jphoto\u202egpj.exe")
+    trainers_say("class \x1b]0;t\x07")
+    shown = capsys.readouterr()
+    assert (shown.err, shown.out) == ("error: cannot read \\x1b[2Jphoto\\u202egpj.exe\n", "class \\x1b]0;t\\x07\n")
+
+
+def test_letters_that_a_terminal_lacks_end_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training prints what it likes, and who follows its log may have a terminal of the last century."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="latin-1") for _ in range(2))
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setattr("sys.stderr", err)
+
+    say("m\u00fcll \u6f22")
+    complain("\u2713")
+
+    assert out.buffer.getvalue() == b"m\xfcll \\u6f22\n"
+    assert err.buffer.getvalue() == b"\\u2713\n"
+
+
+@pytest.mark.parametrize("words", [("launch", "--help"), ("launch.forecast",), ("launch.local", "--dry-run")])
+def test_a_full_disk_behind_standard_output_is_said_in_one_sentence(words: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", *words], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert ended.returncode == Exit.DISK
+    assert ended.stderr == (
+        "error: standard output cannot be written (No space left on device); free some space, then start again.\n"
+    )
