@@ -185,7 +185,27 @@ def no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receipt, "charts", lambda epochs: [])
 
 
-@pytest.mark.parametrize("make", [report_page, receipt_page])
+# Each page of infra, by its template: a new one is here, too.
+PAGES = {"report/report.html.j2": report_page, "rehearse/receipt.html.j2": receipt_page}
+
+
+def test_every_page_is_tried() -> None:
+    """Nothing of launch's makes HTML in another way, and what a page takes as it is are files of the toolkit's own."""
+    pages = {path.relative_to(ROOT / "infra").as_posix(): path.read_text() for path in (ROOT / "infra").rglob("*.j2")}
+    programs = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "launch").rglob("*.py")}
+
+    assert pages.keys() == PAGES.keys()
+    assert {name for text in pages.values() for name in re.findall(r"(\w+) *\| *safe", text)} == {
+        "mark",
+        "style",
+        "script",
+    }
+    assert {name for name, text in programs.items() if re.search(r"(from|import) jinja2|Markup|<svg", text)} == {
+        "launch/report/page.py", "launch/rehearse/receipt/page.py",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("make", PAGES.values())
 def test_a_page_has_the_same_elements_whatever_the_names_are(make: Callable[[Sequence[str]], str]) -> None:
     plain, hostile = Structure(make([f"plain{n}" for n in range(len(HOSTILE))])), Structure(make(HOSTILE))
 
