@@ -1,7 +1,8 @@
 """--secret NAME=REFERENCE: where AWS keeps the value of an environment variable.  Never the value itself.  Pure."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,17 +59,38 @@ def read_references(words: Iterable[str]) -> dict[str, str]:
     return found
 
 
+# Flags of a script's own whose value is a secret, whatever it looks like: --api-key x, db.password=x.  Not --token
+# alone, which language models have many of.
+_NAMED = re.compile(
+    r"(^|[._-])(passw(or)?d|(api|access|secret|account)[_-]?key|(auth|access|hub|bot)[_-]?token|client[_-]?secret)$",
+    re.IGNORECASE,
+)
+_NO_VALUE = re.compile(r"|true|false|none|null|\$.*|[{<*].*", re.IGNORECASE)  # a switch, a variable, a placeholder
+
+
 def check_no_secret(settings: Mapping[str, Any]) -> None:
     """Raises SettingsError for a text among a job's settings that looks like a secret; it is not repeated.
 
     What a job is told stands in plans, job folders and job descriptions, which more people read than it is meant for.
     """
     for name, value in settings.items():
-        if name != "secret" and any(VALUES.search(text) for text in _texts(value)):
+        is_named = name == "script" and _names_a_secret(value)
+        if name != "secret" and (is_named or any(VALUES.search(text) for text in _texts(value))):
             raise SettingsError(
                 f"--{name.replace('_', '-')} holds what looks like a secret, which everybody who may read the job "
                 "would see; store it in AWS and give --secret NAME=ssm:/ddp-toolkit/..., or leave it out."
             )
+
+
+def _names_a_secret(words: Sequence[str]) -> bool:
+    """Whether a command line gives a secret by its name: --password x, --password=x or password=x."""
+    for word, following in pairwise([*words, ""]):
+        name, equals, value = word.partition("=")
+        if not equals and word.startswith("-"):
+            value = "" if following.startswith("--") else following
+        if _NAMED.search(name.lstrip("-+")) and not _NO_VALUE.fullmatch(value):
+            return True
+    return False
 
 
 def _texts(value: Any) -> list[str]:

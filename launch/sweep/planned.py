@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from launch.core import backend as backends
 from launch.core.backend import Backend, Demand, Place
+from launch.core.secrets import check_no_secret
 from launch.core.training.base import Training
 from launch.core.training.options import END, OUR_SETTINGS, ScriptOptions
 from launch.sweep.arguments import is_argument
@@ -89,6 +90,8 @@ def plan_runs(spec: Spec, overrides: Values, gpus: Sequence[int]) -> list[Planne
             runs.append(_planned(spec, point, fixed, trainings))
         except SettingsError as error:
             raise SettingsError(f"run {point.name}: {error}") from error
+    for run in runs:
+        check_no_secret({**run.train.settings, **dict(run.where)})  # without its name, which values make
     return runs
 
 

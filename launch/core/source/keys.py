@@ -21,8 +21,11 @@ _HARMLESS = (".env.example", ".env.sample", ".env.template", ".env.dist", "*.pub
 _MOST_BYTES = 1_000_000
 # What stands on each line that VALUES finds something on: without them, looking through 50 MB would take 12 s.
 _MARKS = (
-    ":/", "gh", "github", "glpat-", "AKIA", "ASIA", "hf", "sk-", "xox", "AIza", "npm_", "pypi-", "wandb_v1_",
-    "k_live_", "k_test_", "dckr_pat_", "hvs.", "dapi", "SG.", "eyJ", "hooks.slack.com",
+    ":/", "gh", "github", "glpat-", "glrt-", "gldt-", "glptt-", "glcbt-", "glft-", "glagent-", "glsoat-",
+    "AKIA", "ASIA", "FwoGZXIvYXdz", "IQoJb3JpZ2lu", "hf", "sk-", "xox", "xapp-", "AIza",
+    "ya29.", "GOCSPX-", "npm_", "pypi-", "wandb_v1_", "KGAT_", "nvapi-", "gsk_", "r8_", "k_live_", "k_test_",
+    "dckr_pat_", "hvs.", "hvb.", "dapi", "dop_v1_", "dor_v1_", "SG.", ":AA", "eyJ", "-Signature=", "Signature=", "sig=",
+    "Security-Token=", "AccountKey=", "Bearer ", "hooks.slack.com", "/api/webhooks/", "webhook.office.com",
 )  # fmt: skip
 # Words that stand on a line which is known to hold no secret: detect-secrets' and gitleaks'.
 _ALLOWED = ("pragma: allowlist secret", "gitleaks:allow")

@@ -1,6 +1,7 @@
 """C7: a secret given in the wrong place is refused and repeated nowhere, on any backend."""
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from launch.ec2.__main__ import main as ec2
 from launch.local.__main__ import main as local
 from launch.sagemaker.__main__ import main as sagemaker
 from launch.slurm.__main__ import main as slurm
+from launch.sweep.__main__ import main as sweep
 from trainer.errors import SettingsError, report_end
 from trainer.settings.hidden import is_secret, without_secrets
 
@@ -30,11 +32,55 @@ SECRETS = {
     "Vault": f"hvs.{PLANTED}",
     "SendGrid": f"SG.{PLANTED}.{PLANTED}",
     "a JWT": f"eyJ{PLANTED}.{PLANTED}.{PLANTED}",
+    "a URL whose user is an address": f"smtp://me@example.com:{PLANTED}@smtp.example.com",
+    "a presigned URL of S3's": f"https://b.s3.amazonaws.com/k?X-Amz-Date=x&X-Amz-Signature={PLANTED}",
+    "AWS's session in a URL": f"https://b.s3.amazonaws.com/k?X-Amz-Security-Token={PLANTED}",
+    "an older presigned URL": f"https://b.s3.amazonaws.com/k?Expires=1&Signature={PLANTED}",
+    "a signed URL of Google's": f"https://storage.googleapis.com/b/k?X-Goog-Signature={PLANTED}",
+    "a signed URL of Azure's": f"https://a.blob.core.windows.net/c?sv=2024&sig={PLANTED}%3D",
+    "Azure's storage": f"DefaultEndpointsProtocol=https;AccountName=a;AccountKey={PLANTED}==",
+    "AWS's session": f"IQoJb3JpZ2lu{PLANTED}",
+    "a header": f"Authorization: Bearer {PLANTED}",
+    "NVIDIA": f"nvapi-{PLANTED}",
+    "Groq": f"gsk_{PLANTED}",
+    "Replicate": f"r8_{PLANTED}",
+    "Kaggle": f"KGAT_{PLANTED}",
+    "Neptune": f"eyJhcGlfYWRkcmVzcyI6{PLANTED}",
+    "Google's OAuth": f"ya29.{PLANTED}",
+    "a client of Google's": f"GOCSPX-{PLANTED}",
+    "a runner of GitLab's": f"glrt-{PLANTED}",
+    "an app of Slack's": f"xapp-1-{PLANTED}",
+    "a batch of Vault's": f"hvb.{PLANTED}",
+    "DigitalOcean": f"dop_v1_{PLANTED}",
+    "a bot of Telegram's": f"123456789:AA{PLANTED}",
+    "a hook of Discord's": f"https://discord.com/api/webhooks/123/{PLANTED}",
+    "a hook of Teams'": f"https://me.webhook.office.com/webhookb2/{PLANTED}",
 }
 BACKENDS = {"ec2": ec2, "local": local, "sagemaker": sagemaker, "slurm": slurm}
 
 
-@pytest.mark.parametrize("unit", ["eyJ-", "SG.", "://a:", ":/x", "-----BEGIN A", "xoxa-", "sk-"])
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "eyJ-",
+        "SG.",
+        "://a:",
+        ":/x",
+        "-----BEGIN A",
+        "xoxa-",
+        "sk-",
+        "://a@",
+        "://@a:b@",
+        "12345678:AA",
+        "&sig=",
+        "AccountKey=",
+        "Bearer ",
+        "/api/webhooks/1/",
+        "eyJhcGlf-",
+        "FwoGZXIvYXdz.",
+        "x-a:@",
+    ],
+)
 def test_what_a_stranger_writes_is_looked_through_in_time(unit: str) -> None:
     """A training, or another launcher, writes the outcome that `status` of everybody reads: 1 MB took an hour."""
     before = time.process_time()
@@ -59,7 +105,9 @@ def test_names_of_secrets_are_known(name: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["MAX_TOKENS", "TOKENIZERS_PARALLELISM", "s3://bucket/key:1@x", "https://host:8080/a@b", "resnet18", "sk-learn",
-     "PATH", "user@example.com", "ssh://git@example.com/x", "https://example.com/@someone:x@y", "a" * 10_000],
+     "PATH", "user@example.com", "docker://img@sha256:0123456789abcdef", "ssh://git@example.com:22/x",
+     "s3://b/x?versionId=3sL4kqtJlcpXroDTDmJ", "glob-0123456789abcdef01", "sig=0123456789abcdef0123", "Bearer token",
+     "ssh://git@example.com/x", "https://example.com/@someone:x@y", "a" * 10_000],
 )  # fmt: skip
 def test_ordinary_words_are_left_alone(text: str) -> None:
     assert not is_secret(text, text)
@@ -111,3 +159,56 @@ def test_nor_does_yaml(content: str, tmp_path: object, capsys: pytest.CaptureFix
 def test_whatever_ends_a_process_is_told_without_it(capsys: pytest.CaptureFixture[str]) -> None:
     report_end(3, f"cannot reach {SECRETS['a URL']}.")
     assert capsys.readouterr().err == "error: cannot reach postgres://***@db.example.com/x.\n"
+
+
+@pytest.mark.parametrize("main", BACKENDS.values(), ids=BACKENDS)
+@pytest.mark.parametrize(
+    "words",
+    [("--api-key", "0123abcd"), ("--wandb_api_key=0123abcd",), ("db.password=0123abcd",), ("-p.passwd", "0123abcd")],
+)
+def test_a_scripts_own_flag_for_a_secret_is_refused_by_its_name(
+    main: object, words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """wandb's older keys look like any digest, and a password like any word."""
+    (tmp_path / "train.py").write_text("")
+    assert main(("--dry-run", "--script", str(tmp_path / "train.py"), "--", *words)) == 2  # type: ignore[operator]
+    shown = capsys.readouterr()
+    assert "--script holds what looks like a secret" in shown.err
+    assert "0123abcd" not in shown.out + shown.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--pad-token", "<pad>"), ("--max-tokens", "512"), ("--token", "cls"), ("--api-key-file", "keys.txt"),
+     ("--use-auth-token", "true"), ("--hub-token", "$HF_TOKEN"), ("--password",), ("--password", "--epochs", "5"),
+     ("--api-key=",), ("--sort-key", "loss"), ("--key", "x"), ("train.access_key=None",)],
+)  # fmt: skip
+def test_flags_with_like_names_are_left_alone(words: tuple[str, ...]) -> None:
+    check_no_secret({"script": ("train.py", *words)})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"fixed: {{wandb: ghp_{PLANTED}}}\ngrid: {{batch_size: [32]}}",
+        f"fixed: {{model: cnn}}\ngrid: {{mlflow: ['{SECRETS['a URL']}', b]}}",
+        f"script: train.py\nargs: --url {SECRETS['a URL']}\ngrid: {{args.lr: [0.1]}}",
+        f"script: train.py\ngrid: {{args.url: [ghp_{PLANTED}, b]}}",
+        f"script: train.py\ngrid: {{args.api_key: [{PLANTED}, b]}}",
+        f"script: train.py\nruns: [{{args.api_key: {PLANTED}}}]",
+    ],
+)
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.filterwarnings('ignore:Field name "register"')  # launch/sagemaker/options.py says why
+def test_nor_does_a_sweep_which_would_call_runs_and_jobs_by_it(
+    content: str, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("")
+    Path("s.yaml").write_text(content)
+
+    assert sweep(("s.yaml", "--backend", backend, "--dry-run"), {}) == 2
+
+    shown = capsys.readouterr()
+    assert "holds what looks like a secret" in shown.err
+    assert PLANTED not in shown.out + shown.err
