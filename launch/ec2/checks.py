@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from shlex import quote
 
 from launch.core import catalog
 from launch.core.catalog import Instance
@@ -93,10 +94,11 @@ def _check_init_from(job: Job[Ec2Options]) -> None:
     if path.is_absolute() and job.where.image != IMAGE:
         return  # perhaps in the user's own image
     name = job.where.job_name or "JOB"
+    target = f"s3://{job.where.bucket or 'BUCKET'}/jobs/{name}/run/{path.name}"
     raise SettingsError(
         f"--init-from {path}: nodes cannot read files of this machine.  Copy it to the job folder with\n"
-        f"  aws s3 cp {path} s3://{job.where.bucket or 'BUCKET'}/jobs/{name}/run/{path.name}\n"
-        f"and give --job-name {name} --init-from {RUN_DIR / path.name}"
+        f"  aws s3 cp {quote(str(path))} {quote(target)}\n"
+        f"and give --job-name {name} --init-from {quote(str(RUN_DIR / path.name))}"
     )
 
 

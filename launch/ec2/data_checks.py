@@ -1,6 +1,7 @@
 """Where the nodes of a job have their data from, and what of it cannot work.  Pure."""
 
 import re
+from shlex import quote
 
 from launch.core.estimate.volume import QUOTA, RANGE, rate_for
 from launch.core.job import Job
@@ -128,5 +129,5 @@ def _publishing(train: Training) -> str:
     if not train.reads_folder or train.data_dir is None:
         return "To use your data, upload them and give --data-s3 s3://BUCKET/FOLDER."
     name = re.sub(r"[^a-z0-9]+", "-", train.data_dir.name.lower())[:48].strip("-") or "photos"
-    publish = f"python -m launch.data publish {train.data_dir} --name {name}"
+    publish = f"python -m launch.data publish {quote(str(train.data_dir))} --name {name}"
     return f"To use that folder, publish it ({publish}), and give --data {name}."

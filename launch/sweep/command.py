@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 
 from launch.core import backend as backends
 from launch.core.clock import Clock
@@ -177,7 +178,7 @@ def _close(ended: Sequence[Run], out: Path) -> None:
     failed = [run for run in ended if run.state == "failed"]
     if failed:
         say(f"{len(failed)} failed; {out / table.CSV} has the reasons, and --retry-failed starts them again")
-    say(f"table: {out / table.CSV}\nnext:  python -m launch.report {out}")
+    say(f"table: {out / table.CSV}\nnext:  python -m launch.report {quote(str(out))}")
     interrupted = [run.name for run in ended if run.state == "interrupted"]
     if interrupted:
         say(f"interrupted: {', '.join(interrupted)}; the same command resumes them")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from launch.core import metrics
@@ -160,7 +161,7 @@ def _of_scripts(runs: Sequence[Run], names: Sequence[str]) -> str:
 
 
 def log_hint(folder: Path) -> str:
-    return f"tail -f {folder / LOG}"
+    return f"tail -f {quote(str(folder / LOG))}"
 
 
 def _number(value: float | None, digits: int) -> str:

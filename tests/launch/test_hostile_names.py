@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import re
+import shlex
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -24,12 +25,16 @@ from launch.core.plan import as_json, as_text
 from launch.core.tables import table
 from launch.core.templates import COMMENT, MARK
 from launch.core.terminal import harmless, say
+from launch.core.training.classifier import Classifier
 from launch.core.training.script import Script
+from launch.data.near.commands import on_this_machine
 from launch.ec2 import machines
+from launch.ec2.data_checks import _publishing
 from launch.rehearse.receipt import page as receipt
 from launch.report import findings, page, tables
 from launch.slurm.script import render
-from launch.sweep.table import CSV, write_csv
+from launch.sweep.command import _close as sweep_closing
+from launch.sweep.table import CSV, log_hint, write_csv
 from tests.conftest import ROOT
 from tests.launch.ec2.known import plan
 from tests.launch.rehearse.receipt.receipts import RECEIPT
@@ -248,3 +253,29 @@ def test_a_terminal_shows_every_name_and_obeys_none(capsys: pytest.CaptureFixtur
     for name in HOSTILE:
         for line in (harmless(name), table(["job"], [[name]])):
             assert all(part.isprintable() for part in re.split(r"[\n\t]", line)), ascii(name)
+
+
+# ---- commands to paste
+
+FOLDER = Path("/data/it's; touch ran $(id)")
+
+
+def _closing() -> None:
+    sweep_closing([], FOLDER)
+
+
+def _publish_near() -> None:
+    say(str(on_this_machine(str(FOLDER))))
+
+
+def _publish_for_ec2() -> None:
+    say(_publishing(Classifier(TrainConfig(dataset="imagefolder", data_dir=FOLDER))))
+
+
+@pytest.mark.parametrize("show", [_closing, _publish_near, _publish_for_ec2, lambda: say(log_hint(FOLDER))])
+def test_a_folder_stands_in_a_command_to_paste_as_one_word(
+    show: Callable[[], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A data set, a repository or a run that somebody else has named is not run by copying what is shown."""
+    show()
+    assert shlex.quote(str(FOLDER))[1:-1] in capsys.readouterr().out

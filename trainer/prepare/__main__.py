@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from types import FrameType
 from typing import NoReturn
 
@@ -124,7 +125,7 @@ def _prepare(asked: argparse.Namespace) -> None:
         f"{len(manifest.classes):,} classes{left_out}; {_size(before)} in {_size(after)}, "
         f"{len(train.shards) + len(val.shards):,} shards"
     )
-    say(f"  python -m trainer --dataset imagefolder --data-dir {target}")
+    say(f"  python -m trainer --dataset imagefolder --data-dir {quote(str(target))}")
 
 
 def _size(count: int) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from launch.core.aws import Aws
@@ -211,11 +212,10 @@ def _name_in(source: str) -> str:
 
 def on_this_machine(source: str) -> TrainerError:
     """Why an instance cannot take a local folder, and what to do."""
-    bucket, folder = bucket_of("ACCOUNT", "REGION"), Path(source).name
+    place = quote(f"s3://{bucket_of('ACCOUNT', 'REGION')}/sources/{Path(source).name}")
     return SettingsError(
-        f"{source} is on this machine, and an instance reads from S3 alone; copy it there first (aws s3 cp {source} "
-        f"s3://{bucket}/sources/{folder} --recursive), and publish s3://{bucket}/sources/{folder}; or publish it "
-        "--by here."
+        f"{source} is on this machine, and an instance reads from S3 alone; copy it there first (aws s3 cp "
+        f"{quote(source)} {place} --recursive), and publish {place}; or publish it --by here."
     )
 
 
