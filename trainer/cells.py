@@ -17,8 +17,14 @@ def harmless(row: dict[str, object]) -> dict[str, object]:
 
 def cell(text: str) -> str:
     """`text` with a quote where a spreadsheet would run it."""
+    text = encodable(text)
     text = _WITHIN.sub(lambda begun: f"{begun[0]}'", text[::-1])[::-1]
     return f"'{text}" if text.startswith(FORMULAS) and not _is_number(text) else text
+
+
+def encodable(text: str) -> str:
+    """`text` as a file can hold it: names of files, and JSON, may have halves of characters, shown by their number."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _is_number(text: str) -> bool:

@@ -15,6 +15,7 @@ from launch.report.laws import limit
 from launch.report.own import CHART, MOST_TOLD
 from launch.report.series import efficiency, speedup
 from launch.report.tables import Table
+from trainer.cells import encodable
 
 # In the head of every page: it marks a report that a later one may replace.
 MARK = '<meta name="generator" content="launch.report">'
@@ -50,7 +51,7 @@ def as_html(
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(folder.joinpath("report.html.j2").read_text(encoding="utf-8"))
     pictures = {chart.name: (chart, data_uri(svg), isinstance(chart, Bars), alt(chart)) for chart, svg in charts}
-    return template.render(
+    text = template.render(
         title=title,
         finding=findings.title(results),
         sentences=findings.sentences(results),
@@ -64,6 +65,7 @@ def as_html(
         mark=MARK,
         style=folder.joinpath("report.css").read_text(encoding="utf-8"),
     )
+    return encodable(text)
 
 
 def _sections(pictures: Mapping[str, Picture], tables: Mapping[str, Table]) -> list[Section]:

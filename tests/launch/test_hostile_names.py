@@ -41,7 +41,7 @@ from tests.launch.rehearse.receipt.receipts import RECEIPT
 from tests.launch.report.conftest import NOON
 from tests.launch.report.made import run
 from tests.launch.slurm.jobs import GPUS, planned
-from trainer.cells import FORMULAS
+from trainer.cells import FORMULAS, cell
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 
@@ -217,6 +217,14 @@ def test_a_page_has_the_same_elements_whatever_the_names_are(make: Callable[[Seq
     assert plain.elements.total() > 300
     assert hostile.elements == plain.elements
     assert hostile.attributes <= plain.attributes
+
+
+@pytest.mark.parametrize("make", PAGES.values())
+def test_a_page_and_a_table_hold_names_that_are_no_text(make: Callable[[Sequence[str]], str]) -> None:
+    """As the bytes of a file's name may be, and what JSON has for half a character."""
+    assert "\\udcff" in make(["a\udcff"] * 3)
+    assert receipt.file_tables({"a\udcff": 1})[0][1][0].href == "a%FF"
+    assert cell("a\udcff") == "a\\udcff"
 
 
 # ---- CSV

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from launch.rehearse.receipt.timeline import (
     ticks,
     write_marks,
 )
+from trainer.cells import encodable
 from trainer.contract import CHECKPOINTS, CURVES, METRICS, SETTINGS, SIGNATURE, WEIGHTS
 from trainer.files import write_atomically
 
@@ -71,7 +73,7 @@ def as_html(receipt: Receipt) -> str:
     environment.filters["replayed"] = replayed
     template = environment.from_string(folder.joinpath("receipt.html.j2").read_text(encoding="utf-8"))
     lines, cut = shortened(receipt.lines)
-    return template.render(
+    text = template.render(
         receipt=receipt,
         style=style,
         script=script,
@@ -94,6 +96,7 @@ def as_html(receipt: Receipt) -> str:
         kept=file_tables(receipt.files),
         record=record(receipt),
     )
+    return encodable(text)
 
 
 # ---- the log
@@ -182,7 +185,7 @@ def file_tables(sizes: Mapping[str, int]) -> list[tuple[str, list[FileRow]]]:
 
 
 def _file_row(path: str, size: int) -> FileRow:
-    return FileRow(quote(path), path, CONTENTS.get(path.partition("/")[0], ""), _size(size))
+    return FileRow(quote(os.fsencode(path)), path, CONTENTS.get(path.partition("/")[0], ""), _size(size))
 
 
 def _size(count: float) -> str:
