@@ -22,7 +22,8 @@ FROM ${BASE_IMAGE} AS wheel
 USER 0
 WORKDIR /build
 # Read by pip from the environment: an index of your own, or wheels that a volume holds.  The last is for bases whose
-# Python is the system's: the image is made for nothing else.
+# Python is the system's: the image is made for nothing else.  An index may have a password in its address, and an image
+# repeats in its history what its own stages were given: so packages are fetched here, of which nothing else is kept.
 ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 ARG PIP_FIND_LINKS
@@ -45,24 +46,22 @@ RUN touch README.md \
 RUN python -m pip install --no-cache-dir --only-binary :all: -c pins.txt --dry-run --report report.json \
         wheels/*.whl obstore >&2 \
     || { echo "error: what the base lacks cannot be had, see above; if versions conflict, take another base." >&2; exit 2; }
-RUN python pins.py notebook.txt pick report.json > lacking.txt
+RUN python pins.py notebook.txt pick report.json > lacking.txt \
+    && python -m pip download --no-cache-dir --only-binary :all: --no-deps --require-hashes --dest lacking -r lacking.txt
 
 # ---- base and trainer
 
 FROM ${BASE_IMAGE} AS installed
 # hadolint ignore=DL3002
 USER 0
-ARG PIP_INDEX_URL
-ARG PIP_EXTRA_INDEX_URL
-ARG PIP_FIND_LINKS
-ARG PIP_NO_INDEX
 ARG PIP_DISABLE_PIP_VERSION_CHECK=1
 ARG PIP_BREAK_SYSTEM_PACKAGES=1
 # Also makes Python's compiled files the same in every build.
 ARG SOURCE_DATE_EPOCH=315532800
 RUN --mount=type=bind,from=wheel,source=/build,target=/build \
-    python -m pip install --no-cache-dir --only-binary :all: --no-deps --require-hashes -r /build/lacking.txt \
-    && python -m pip install --no-cache-dir --no-deps /build/wheels/*.whl
+    python -m pip install --no-cache-dir --no-index --find-links /build/lacking --only-binary :all: --no-deps \
+        --require-hashes -r /build/lacking.txt \
+    && python -m pip install --no-cache-dir --no-index --no-deps /build/wheels/*.whl
 # By hand, for not every base has useradd.  Not 1000, who is the first real user of a machine, as AWS's AMIs have one:
 # containers on a node share its process ids, and whoever has a number may look at its processes.
 RUN grep -q '^[^:]*:[^:]*:10001:' /etc/passwd || echo 'ddp:x:10001:10001::/job:/bin/sh' >> /etc/passwd; \
@@ -100,22 +99,20 @@ ARG PIP_BREAK_SYSTEM_PACKAGES=1
 ARG SOURCE_DATE_EPOCH=315532800
 RUN python -m pip install --no-cache-dir --only-binary :all: -c pins.txt --dry-run --report lab.json \
         wheels/*.whl jupyterlab \
-    && python pins.py notebook.txt pick lab.json > lab.txt
+    && python pins.py notebook.txt pick lab.json > lab.txt \
+    && python -m pip download --no-cache-dir --only-binary :all: --no-deps --require-hashes --dest lab -r lab.txt
 COPY launch launch
 COPY infra infra
 RUN PYTHONPATH=tools python -m pip wheel --no-cache-dir --no-build-isolation --no-deps --wheel-dir toolkit .
 
 FROM installed AS jupyter
-ARG PIP_INDEX_URL
-ARG PIP_EXTRA_INDEX_URL
-ARG PIP_FIND_LINKS
-ARG PIP_NO_INDEX
 ARG PIP_DISABLE_PIP_VERSION_CHECK=1
 ARG PIP_BREAK_SYSTEM_PACKAGES=1
 ARG SOURCE_DATE_EPOCH=315532800
 RUN --mount=type=bind,from=toolkit,source=/build,target=/build \
-    python -m pip install --no-cache-dir --only-binary :all: --no-deps --require-hashes -r /build/lab.txt \
-    && python -m pip install --no-cache-dir --no-deps --force-reinstall /build/toolkit/*.whl
+    python -m pip install --no-cache-dir --no-index --find-links /build/lab --only-binary :all: --no-deps \
+        --require-hashes -r /build/lab.txt \
+    && python -m pip install --no-cache-dir --no-index --no-deps --force-reinstall /build/toolkit/*.whl
 COPY --chown=10001:10001 notebooks/single_gpu.ipynb /job/
 ENV HOME=/job
 USER 10001:10001

@@ -131,6 +131,7 @@ def test_it_says_who_it_is_and_nothing_secret(engine: Engine) -> None:
     assert sorted(setting.split("=")[0] for setting in config["Env"]) == [
         "HOME", "PATH", "PYTHONDONTWRITEBYTECODE", "SAGEMAKER_TRAINING_MODULE",
     ]  # fmt: skip
+    assert "opensesame" not in engine.buildah("inspect", "--type", "image", IMAGE)
 
 
 # ---- what ends its build

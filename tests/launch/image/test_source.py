@@ -3,10 +3,12 @@
 import re
 import shutil
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from launch.core.catalog import find
+from launch.image.options import Target
 from launch.image.source import read_source
 from launch.sagemaker.images import choose
 from launch.sagemaker.options import SageMakerOptions
@@ -66,6 +68,31 @@ def test_all_that_the_dockerfile_copies_is_counted_and_let_in() -> None:
     for name in (word for word in copied if not word.startswith("--")):
         assert any(name == place or name.startswith(f"{place}/") for place in let_in), name
         assert f'"{name}"' in counted or f'"{Path(name).parent}"' in counted, name
+
+
+def _stages(text: str) -> dict[str, tuple[str, str]]:
+    """Of each stage of the Dockerfile: what it begins with, and its lines."""
+    parts = re.split(r"^FROM (\S+) AS (\S+)$", text, flags=re.MULTILINE)[1:]
+    return {name: (base, lines) for base, name, lines in zip(parts[::3], parts[1::3], parts[2::3], strict=True)}
+
+
+# What is in no address of an index, and may be read by everybody who has the image.
+HARMLESS = {"PIP_DISABLE_PIP_VERSION_CHECK", "PIP_BREAK_SYSTEM_PACKAGES", "SOURCE_DATE_EPOCH", "REVISION", "VERSION",
+            "SOURCE", "BASE_IMAGE"}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", get_args(Target))
+def test_no_stage_of_an_image_is_told_of_an_index_that_may_have_a_password(target: str) -> None:
+    """docker history shows, to whoever has the image, each ARG of the stages that it consists of with its value.
+
+    https://docs.docker.com/reference/build-checks/secrets-used-in-arg-or-env/
+    """
+    stages, place = _stages((ROOT / "Dockerfile").read_text()), target
+    while place in stages:
+        place, lines = stages[place]
+        assert set(re.findall(r"^ARG (\w+)", lines, re.MULTILINE)) <= HARMLESS
+        for command in re.findall(r"pip install.*", lines.replace("\\\n", " ")):
+            assert all("--no-index" in part for part in command.split("&&")), command
 
 
 def test_the_base_is_the_image_that_launch_sagemaker_takes() -> None:
