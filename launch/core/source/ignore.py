@@ -5,6 +5,7 @@ folders of other users.  So a file that git tracks although a line of .gitignore
 core.excludesFile does not count: the same files are sent from every machine.
 """
 
+import errno
 import os
 import re
 import stat
@@ -14,9 +15,12 @@ from pathlib import Path, PurePosixPath
 
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
+from launch.core.source.quick import quick
 from trainer.errors import SettingsError, one_line
+from trainer.files import read_regular
 
 GIT, DOCKER = ".gitignore", ".dockerignore"
+MOST_BYTES = 2**18  # of a file with patterns: each is tried on every name
 
 
 @dataclass(frozen=True)
@@ -108,14 +112,18 @@ def _layer(folder: Path, file: Path) -> tuple[Layer, ...]:
 
 
 def _lines(file: Path) -> list[str]:
-    """The lines of a file; none if there is no such file.  Raises SettingsError if it cannot be read."""
+    """The lines of a file; none if there is no such file.  Raises SettingsError if it is too long or cannot be read."""
     try:
-        if not stat.S_ISREG(os.stat(file).st_mode):  # a pipe would be waited for
+        if not stat.S_ISREG(os.stat(file).st_mode):
             return []
-        return file.read_text("utf-8-sig", errors="surrogateescape").splitlines()
+        return read_regular(file, MOST_BYTES).decode("utf-8-sig", errors="surrogateescape").splitlines()
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise SettingsError(
+                f"{one_line(file, 300)} has more than {MOST_BYTES // 1024} KiB of patterns; make it shorter."
+            ) from None
         raise SettingsError(
             f"cannot read {one_line(file, 300)} ({error.strerror}), which says what is not sent; make it readable."
         ) from None
@@ -131,7 +139,7 @@ def _compiled(lines: Iterable[str]) -> Iterator[tuple[re.Pattern[str], bool]]:
         except (ValueError, re.error):
             continue
         if pattern.regex is not None:
-            yield pattern.regex, bool(pattern.include)
+            yield re.compile(quick(pattern.regex.pattern)), bool(pattern.include)
 
 
 def _exact(pattern: re.Pattern[str]) -> re.Pattern[str]:
