@@ -110,10 +110,7 @@ def read_regular(path: Path, largest: int | None = None) -> bytes:
     Raises OSError, also as open_regular() does.
     """
     with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if largest is not None and size > largest:
-            raise OSError(errno.EFBIG, f"larger than {largest / 2**20:,.0f} MiB", str(path))
-        return file.read()
+        return _content(file, path, largest)
 
 
 def open_regular(path: Path) -> FileIO:
@@ -122,11 +119,7 @@ def open_regular(path: Path) -> FileIO:
     Raises OSError, also for a pipe, a socket or a device, whose reader might wait for ever.
     """
     # Without O_NONBLOCK even opening a pipe waits, for somebody who writes.
-    file = FileIO(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise OSError(errno.EINVAL, "not an ordinary file", str(path))
-    return file
+    return _regular(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), path)
 
 
 def open_lock(path: Path) -> int:
@@ -151,3 +144,50 @@ def _shared(folder: os.stat_result, group: int) -> int:
         return 0
     writers = folder.st_mode & (0o022 if folder.st_gid == group else 0o002)
     return writers | writers << 1
+
+
+def read_below(top: Path, name: str, largest: int) -> bytes:
+    """The bytes of the ordinary file `name`, with slashes, below `top`: never what a link leads to.
+
+    Who may write in the folder could put a link in the place of what was looked at before, also of a folder on the way.
+    Raises OSError, as read_regular().
+    """
+    *folders, last = name.split("/")
+    place = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for folder in folders:
+            inner = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
+            os.close(place)
+            place = inner
+        handle = os.open(last, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
+    finally:
+        os.close(place)
+    with _regular(handle, top / name) as file:
+        return _content(file, top / name, largest)
+
+
+def _regular(handle: int, path: Path) -> FileIO:
+    """The ordinary file of a descriptor, which is closed if it is none."""
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not an ordinary file", str(path))
+    return FileIO(handle)
+
+
+def _content(file: FileIO, path: Path, largest: int | None) -> bytes:
+    if largest is None:
+        return file.read()
+    size = os.fstat(file.fileno()).st_size
+    content = _at_most(largest + 1, file, size + 1) if size <= largest else None
+    if content is None or len(content) > largest:
+        raise OSError(errno.EFBIG, f"larger than {largest / 2**20:,.0f} MiB", str(path))
+    return content
+
+
+def _at_most(left: int, file: FileIO, ask: int) -> bytes:
+    """What is in the file, which may grow while it is read, or be of no known size: `left` bytes of it, at most."""
+    pieces = list[bytes]()
+    while left and (piece := file.read(min(ask, left))):
+        pieces.append(piece)
+        left, ask = left - len(piece), 2**20
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.patience import ended_after
-from trainer.files import append, create_anew, open_lock, open_to_append, write_atomically
+from trainer.files import append, create_anew, open_lock, open_to_append, read_below, read_regular, write_atomically
 
 
 def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
@@ -17,6 +17,25 @@ def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="not an ordinary file"):
         write_atomically(tmp_path / "pipe", "x")
     assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_file_that_grows_while_it_is_read_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of /proc, too, say that they are empty."""
+    with (tmp_path / "endless").open("wb") as file:
+        file.truncate(2**40)
+    small = os.stat(tmp_path)
+    monkeypatch.setattr(os, "fstat", lambda _: os.stat_result((0o100644, *small[1:6], 3, *small[7:])))
+
+    with pytest.raises(OSError, match="larger than 2 MiB"):
+        read_regular(tmp_path / "endless", 2 * 2**20)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2**20, 2**20 + 1, 2**21])
+def test_a_file_of_the_largest_size_is_read_whole(tmp_path: Path, size: int) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner/file").write_bytes(b"x" * size)
+
+    assert read_regular(tmp_path / "inner/file", size) == read_below(tmp_path, "inner/file", size) == b"x" * size
 
 
 def test_what_a_killed_process_or_a_stranger_left_under_the_temporary_name_is_replaced(tmp_path: Path) -> None:

@@ -1,10 +1,14 @@
-"""The archive of a listing: every file is read once, looked through for keys, and packed as it was read."""
+"""The archive of a listing: every file is read once, looked through for keys, and packed as it was read.
+
+Whoever else may write in the folder can put something else in the place of what was listed: never is a link followed.
+"""
 
 from collections.abc import Iterator
 
 from launch.core.source.archive import Member
 from launch.core.source.keys import check_name, check_text
-from launch.core.source.walk import File, Listing, check_size, unreadable
+from launch.core.source.walk import MOST_BYTES, File, Listing, check_size, unreadable
+from trainer.files import read_below
 
 
 def read_files(listing: Listing) -> tuple[Member, ...]:
@@ -25,12 +29,11 @@ def _read(listing: Listing) -> Iterator[Member]:
         if file.link:
             yield Member(file.name, link=file.link)
             continue
-        path = listing.top / file.name
         try:
-            content = path.read_bytes()
+            content = read_below(listing.top, file.name, MOST_BYTES)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            raise unreadable(path, error.strerror) from None
+            raise unreadable(listing.top / file.name, error.strerror) from None
         check_text(file.name, content)
         yield Member(file.name, content, file.is_program)

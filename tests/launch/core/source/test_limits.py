@@ -2,13 +2,19 @@
 
 import os
 import socket
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from launch.core.source import walk
+from launch.core.source import find, read, walk
+from launch.core.source.walk import Listing, list_files
 from tests.launch.core.source.folder import pipe, source, unpacked, write
+from tests.patience import ended_after
 from trainer.errors import SettingsError
+from trainer.files import read_below
 
 
 def test_too_many_files_are_refused_with_the_folders_to_blame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,34 +56,74 @@ def test_too_many_bytes_are_refused_with_the_files_to_blame(tmp_path: Path) -> N
 
 def test_a_file_that_grows_meanwhile_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, {"train.py": "", "log": "x"})
-    monkeypatch.setattr(Path, "read_bytes", lambda path: b"x" * (60_000_000 if path.name == "log" else 1))
+    more = {"train.py": 1, "log": 30_000_000, "other.log": 30_000_000}
+    write(tmp_path, {"other.log": ""})
+    monkeypatch.setattr(read, "read_below", lambda top, name, largest: b"x" * more[name])
 
-    with pytest.raises(SettingsError, match=r"60 MB.*log \(60\.0 MB\)"):
+    with pytest.raises(SettingsError, match=r"60 MB.*log \(30\.0 MB\)"):
+        source(tmp_path)
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """Once the folder is listed, and before anything is read."""
+
+    def listed(*given: Any) -> Listing:
+        found = list_files(*given)
+        happens()
+        return found
+
+    monkeypatch.setattr(find, "list_files", listed)
+
+
+@pytest.mark.parametrize("place", ["lib", "lib/x.py", "train.py"])
+def test_what_became_a_link_out_of_the_folder_meanwhile_is_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """By a colleague who may write in the folder, and would read the key in the job's."""
+    secret = write(tmp_path / "home", {"x.py": "opensesame", "train.py": "opensesame"})
+    top = write(tmp_path / "top", {"train.py": "", "lib/x.py": "", "other.py": ""})
+
+    def swap() -> None:
+        (top / place).rename(tmp_path / "away")
+        (top / place).symlink_to(secret / ("" if place == "lib" else Path(place).name))
+
+    meanwhile(monkeypatch, swap)
+    with suppress(SettingsError):
+        assert b"opensesame" not in source(top, "other.py").archive.content
+
+
+def test_what_became_a_pipe_meanwhile_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, {"train.py": "", "x": ""})
+    meanwhile(monkeypatch, lambda: ((tmp_path / "x").unlink(), pipe(tmp_path / "x")))
+
+    with ended_after(10), pytest.raises(SettingsError, match=r"cannot read .*x \(not an ordinary file\)"):
+        source(tmp_path)
+
+
+def test_no_more_is_read_of_one_file_than_can_be_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, {"train.py": "", "x": ""})
+    meanwhile(monkeypatch, lambda: os.truncate(tmp_path / "x", 2**40))
+
+    with pytest.raises(SettingsError, match=r"cannot read .*x \(larger than 48 MiB\)"):
         source(tmp_path)
 
 
 def test_a_file_that_vanishes_meanwhile_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, {"train.py": "", ".train.py.swp": ""})
-    read = Path.read_bytes
+    meanwhile(monkeypatch, lambda: (tmp_path / ".train.py.swp").unlink(missing_ok=True))
 
-    def vanished(path: Path) -> bytes:
-        (tmp_path / ".train.py.swp").unlink(missing_ok=True)
-        return read(path)
-
-    monkeypatch.setattr(Path, "read_bytes", vanished)
     assert source(tmp_path).files == ("train.py",)
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, {"train.py": "", "other.py": ""})
-    read = Path.read_bytes
 
-    def refused(path: Path) -> bytes:
-        if path.name == "other.py":
+    def refused(top: Path, name: str, largest: int) -> bytes:
+        if name == "other.py":
             raise PermissionError(13, "Permission denied")
-        return read(path)
+        return read_below(top, name, largest)
 
-    monkeypatch.setattr(Path, "read_bytes", refused)
+    monkeypatch.setattr(read, "read_below", refused)
     with pytest.raises(SettingsError, match=r"cannot read .*other\.py \(Permission denied\).*\.gitignore"):
         source(tmp_path)
 
