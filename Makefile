@@ -68,6 +68,7 @@ lock: .venv/.installed
 		echo $${tracker#* } | tr ' ' '\n' | \
 			$(COMPILE) -c constraints.txt -o infra/locks/tracker-$${tracker%% *}.txt - || exit; \
 	done
+	$(BIN)/python infra/container/sbom.py infra/locks/rehearse.txt >infra/sbom.cdx.json
 
 # Asks PyPI's advisories about every pinned version; a part of test-all, and not of check, which needs no network once
 # installed.

@@ -1,6 +1,8 @@
 """The wheel and the source distribution: PyPI would take them, and the wheel's commands work outside the checkout."""
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -8,7 +10,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
+from infra.container import sbom
 from tests.conftest import ROOT
 
 TWINE = ROOT / ".venv" / "twine" / "bin" / "python"  # in a venv of its own: see the Makefile
@@ -84,3 +91,26 @@ def test_the_wheel_holds_what_the_launchers_read_and_no_tests(built: Path) -> No
                  "infra/rehearse/receipt.html.j2", "infra/cloudformation/sweep.py", "launch/core/plan.py"):  # fmt: skip
         assert (folder / name).exists(), name
     assert not (folder / "tests").exists()
+
+
+def test_the_wheel_has_the_list_of_the_software_that_it_brings(built: Path) -> None:
+    """CycloneDX, of what the lock holds for it, which `make lock` writes anew."""
+    text = (installed(built) / "infra/sbom.cdx.json").read_text()
+    (metadata,) = installed(built).glob("*.dist-info/METADATA")
+    listed = json.loads(text)
+    locked = sbom.locked((ROOT / "infra/locks/rehearse.txt").read_text())
+    needed = {canonicalize_name(Requirement(line).name) for line in wanted(metadata.read_text())}
+
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    assert listed == sbom.document(locked, version_in(metadata.read_text())), "make lock"
+    assert {"torch", "pathspec"} <= needed <= {row["name"] for row in listed["components"]}
+    assert all(row["externalReferences"][0]["hashes"] for row in listed["components"])
+
+
+def wanted(metadata: str) -> list[str]:
+    return re.findall(r"^Requires-Dist: ([^;\n]+)$", metadata, re.MULTILINE)
+
+
+def version_in(metadata: str) -> str:
+    (version,) = re.findall(r"^Version: (.+)$", metadata, re.MULTILINE)
+    return str(version)

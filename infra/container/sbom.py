@@ -1,7 +1,7 @@
 """A list of software, CycloneDX 1.6 as JSON: of the Python packages that are installed here, or of a lock's.
 
     python sbom.py            what is installed: the image has it at /opt/ddp/sbom.cdx.json
-    python sbom.py LOCK       what a lock holds, with the hashes of its files: what comes with the wheel
+    python sbom.py LOCK       what a lock holds, with the hashes of its files: the wheel has it as infra/sbom.cdx.json
 
 It has no time and no serial number, so that the same content gives the same bytes.  https://cyclonedx.org/docs/1.6/json/
 """

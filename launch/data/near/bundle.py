@@ -14,7 +14,10 @@ SUFFIXES = (".py", ".yaml", ".json", ".txt")
 # infra/locks/publish.txt, with their hashes.
 LOCK = "infra/locks/publish.txt"
 NEEDED = ("trainer/", "launch/__init__.py", "launch/core/", "launch/data/", "infra/")
-NOT_NEEDED = ("launch/core/examination/", "infra/locks/", "infra/cloudformation/", "infra/rehearse/", "infra/report/")
+NOT_NEEDED = (
+    "launch/core/examination/", "infra/locks/", "infra/cloudformation/", "infra/rehearse/", "infra/report/",
+    "infra/sbom.cdx.json",
+)  # fmt: skip
 
 
 @cache
