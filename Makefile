@@ -70,11 +70,14 @@ lock: .venv/.installed
 	done
 	$(BIN)/python infra/container/sbom.py infra/locks/rehearse.txt >infra/sbom.cdx.json
 
-# Asks PyPI's advisories about every pinned version; a part of test-all, and not of check, which needs no network once
-# installed.
+# Asks PyPI's advisories about every pinned version, also of the locks' that is not in constraints.txt; a part of test-all,
+# and not of check, which needs no network once installed.  pip-audit takes one version of a package at a time.
 audit: .venv/pip-audit
-	@.venv/pip-audit/bin/python -m pip_audit -r constraints.txt --no-deps --disable-pip --progress-spinner off \
-		>.venv/audit.txt 2>&1; code=$$?; \
+	@rm -f .venv/audit-*.txt; sed -n 's/^\([A-Za-z0-9._-]*==[^ ;]*\).*/\1/p' constraints.txt infra/locks/*.txt | \
+		tr 'A-Z_' 'a-z-' | sort -u | awk -F== '{ print > (".venv/audit-" ++seen[$$1] ".txt") }'
+	@code=0; for pins in .venv/audit-*.txt; do \
+		.venv/pip-audit/bin/python -m pip_audit -r $$pins --no-deps --disable-pip --progress-spinner off || code=$$?; \
+	done >.venv/audit.txt 2>&1; \
 	if grep -qE 'could not be audited|ServiceError|ConnectionError|requests\.exceptions' .venv/audit.txt; then \
 		echo "error: PyPI's advisories cannot be had for every package (.venv/audit.txt); run this where PyPI is."; exit 6; \
 	fi; cat .venv/audit.txt; exit $$code

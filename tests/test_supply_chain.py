@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -142,6 +143,33 @@ def test_no_pinned_version_has_a_known_vulnerability() -> None:
     if ended.returncode and "cannot be had" in ended.stdout:
         pytest.skip("needs PyPI's advisories, which cannot be had here")
     assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+AUDITOR = """#!/bin/sh
+cat "$4" && ! grep -q '^urllib3==' "$4"
+"""
+
+
+def test_every_pinned_version_is_asked_about_and_one_that_is_vulnerable_fails(tmp_path: Path) -> None:
+    """By a pip-audit that says what it was asked, and knows something of urllib3."""
+    auditor = tmp_path / ".venv/pip-audit/bin/python"
+    auditor.parent.mkdir(parents=True)
+    auditor.write_text(AUDITOR)
+    auditor.chmod(0o755)
+    shutil.copytree(ROOT / "infra/locks", tmp_path / "infra/locks")
+    for name in ("Makefile", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    there = [word for name in (".venv/pip-audit", ".venv/.installed") for word in ("-o", name)]
+
+    ended = subprocess.run(["make", *there, "audit"], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    pinned = {(name, version(line)) for path in (ROOT / "infra/locks").glob("*.txt")
+              for name, line in read_lock(path.read_text()).items()}  # fmt: skip
+    asked = {
+        (canonicalize_name(name), number) for name, number in re.findall(r"^(\S+)==(\S+)$", ended.stdout, re.MULTILINE)
+    }
+    assert pinned <= asked
+    assert ended.returncode != 0
 
 
 OF_A_LOCK = sbom.locked((ROOT / "infra/locks/sagemaker.txt").read_text())
