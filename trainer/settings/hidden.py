@@ -31,6 +31,8 @@ VALUES = re.compile(
     r"|(?<=[?&]Signature=)[\w%+/=-]{20,}|(?<=[?&;]sig=)[\w%+/=-]{20,}|(?<=AccountKey=)[\w+/=]{20,}"
     r"|(?<=\bBearer )[\w.~+/=-]{20,}"
     r"|(?<=hooks\.slack\.com/services/)\S+|(?<=/api/webhooks/)\d+/[\w-]{20,}|(?<=webhook\.office\.com/webhookb2/)\S+"
+    # AWS's keys have no mark of their own, but a name before them.
+    r"|(?i:secret_?access_?key)[\"']?\s{0,9}[:=]\s{0,9}[\"']?[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+])"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY( BLOCK)?-----.*",
     re.DOTALL,
 )

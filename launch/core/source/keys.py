@@ -1,5 +1,6 @@
 """Files that look like keys: by their name, or by a token in their text.  Refused, and never repeated.  Pure."""
 
+import codecs
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -9,11 +10,18 @@ from trainer.errors import SettingsError, one_line
 from trainer.settings.hidden import VALUES
 
 _NAMES = (
-    ".env*", "*.env", "*.pem", "*.key", "*.pfx", "*.p12", "*.ppk", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*",
-    ".netrc", "_netrc", ".pypirc", ".git-credentials", "credentials.json", "kaggle.json", "service-account*.json",
-    "service_account*.json",
+    ".env*", "*.env", "*.pem", "*.key", "*.pfx", "*.p12", "*.ppk", "*.jks", "*.keystore", "*.kdbx", "id_rsa*",
+    "id_dsa*", "id_ecdsa*", "id_ed25519*", ".netrc", "_netrc", ".pypirc", ".git-credentials", ".pgpass", ".my.cnf",
+    ".htpasswd", ".boto", ".s3cfg", ".dockercfg", ".vault-token", ".databrickscfg", "rclone.conf", "kubeconfig*",
+    "*.kubeconfig", "*.tfstate", "*.tfrc.json", "credentials.json", "kaggle.json", "service-account*.json",
+    "service_account*.json", "client_secret*.json", "application_default_credentials.json", "rootkey.csv",
+    "*credentials.csv", "*accesskeys.csv",
 )  # fmt: skip
-_FOLDERS = frozenset({".aws", ".ssh", ".gnupg"})
+_FOLDERS = frozenset({".aws", ".ssh", ".gnupg", ".kube", ".azure"})
+# Of folders in which other things may be, too.
+_PATHS = (".docker/config.json", ".streamlit/secrets.toml", ".config/gcloud/*", ".config/gh/hosts.yml")
+# What editors, and people, put behind the name of a file that they keep.
+_COPY = re.compile(r"(~|\.(bak|backup|orig|old|save|copy|sw[op]|tmp|\d+)|-checkpoint)+$")
 # What is there to be copied and filled in, and the public half of a pair of keys.
 _HARMLESS = (".env.example", ".env.sample", ".env.template", ".env.dist", "*.pub")
 
@@ -26,20 +34,27 @@ _MARKS = (
     "ya29.", "GOCSPX-", "npm_", "pypi-", "wandb_v1_", "KGAT_", "nvapi-", "gsk_", "r8_", "k_live_", "k_test_",
     "dckr_pat_", "hvs.", "hvb.", "dapi", "dop_v1_", "dor_v1_", "SG.", ":AA", "eyJ", "-Signature=", "Signature=", "sig=",
     "Security-Token=", "AccountKey=", "Bearer ", "hooks.slack.com", "/api/webhooks/", "webhook.office.com",
+    "ecret_access_key", "ECRET_ACCESS_KEY", "ecretAccessKey",
 )  # fmt: skip
 # Words that stand on a line which is known to hold no secret: detect-secrets' and gitleaks'.
 _ALLOWED = ("pragma: allowlist secret", "gitleaks:allow")
 # In place of a value: {password}, $PASSWORD, %s, <password>, ***, a pattern, and the keys of AWS's own documents.
 # Single signs are no such thing: passwords that programs make are full of them, and URLs of %40.
-_PLACEHOLDER = re.compile(r"[{}<>\[\]\\|]|(^|:)\$[A-Z_a-z(]|%[sr(]|%d(?![0-9a-f])|\*{3}|\.[*+]|EXAMPLE$")
-_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(\\n|[\s\"'+])*[A-Za-z0-9+/]{32}")
+_PLACEHOLDER = re.compile(r"[{}<>\[\]\\|]|(^|:)\$[A-Z_a-z(]|%[sr(]|%d(?![0-9a-f])|\*{3}|\.[*+]|EXAMPLE(KEY)?$")
+_KEY = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY( BLOCK)?-----"
+    r"(\\n|[\s\"'+]|(Proc-Type|DEK-Info|Version|Comment): [^\n]*\n)*[A-Za-z0-9+/]{32}"
+)
+# Windows' shell writes what a program says in UTF-16.
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _REMEDY = "name it in .gitignore, and pass the value by --secret NAME=ssm:/ddp-toolkit/NAME"
 
 
 def check_name(name: str) -> None:
     """Raises SettingsError for a file whose name says that it is a key."""
-    path = PurePosixPath(name.lower())
+    path = PurePosixPath(_COPY.sub("", name.lower()))
     is_key = _matches(path.name, _NAMES) and not _matches(path.name, _HARMLESS)
+    is_key = is_key or any(path.match(pattern) for pattern in _PATHS)
     if is_key or not _FOLDERS.isdisjoint(path.parts):
         raise SettingsError(
             f"{one_line(name, 300)} looks like a key, and everybody who may read the job would see it; {_REMEDY}."
@@ -48,9 +63,10 @@ def check_name(name: str) -> None:
 
 def check_text(name: str, content: bytes) -> None:
     """Raises SettingsError with the line on which a file has what looks like a secret; it is not repeated."""
-    if len(content) > _MOST_BYTES or b"\0" in content[:8192]:
+    is_wide = content.startswith(_UTF_16)
+    if len(content) > _MOST_BYTES or (b"\0" in content[:8192] and not is_wide):
         return
-    text = content.decode("utf-8", errors="replace")
+    text = content.decode("utf-16" if is_wide else "utf-8", errors="replace")
     key = _KEY.search(text)
     if key:
         raise _refused(name, text.count("\n", 0, key.start()) + 1)

@@ -8,15 +8,22 @@ from launch.core.source.keys import check_name, check_text
 from tests.launch.core.source.folder import source, write
 from tests.launch.core.test_hidden import PLANTED, SECRETS
 from trainer.errors import SettingsError
+from trainer.settings.hidden import without_secrets
 
 KEYS = [
     ".env", ".env.local", "prod.env", "certs/server.pem", "SERVER.KEY", "id_rsa", "id_ed25519", "id_rsa.bak",
     ".aws/config", "home/.ssh/known_hosts", ".netrc", ".pypirc", "credentials.json", "service-account-7.json",
-    "service_account.json", "cert.pfx", "cert.p12", "kaggle.json", ".git-credentials",
+    "service_account.json", "cert.pfx", "cert.p12", "kaggle.json", ".git-credentials", ".kube/config",
+    "kubeconfig.yaml",
+    "terraform.tfstate", "terraform.tfstate.backup", ".docker/config.json", ".pgpass", ".boto", "store.jks",
+    "home/.config/gcloud/credentials.db", "application_default_credentials.json", "rootkey.csv", "ann_accessKeys.csv",
+    "client_secret_7.json", "server.key.bak", ".netrc~", ".server.pem.swp", "server.pem.orig.1",
+    ".streamlit/secrets.toml",
 ]  # fmt: skip
 NO_KEYS = [
     "train.py", ".env.example", "id_rsa.pub", "environment.yaml", "keys.py", "monkey", "tokenizer.json",
-    "credentials.py", "aws/config", "service.json", "secrets/readme.md",
+    "credentials.py", "aws/config", "service.json", "secrets/readme.md", ".docker/Dockerfile", "vars.tfvars",
+    "train.py~", "model-checkpoint", "pip.conf",
 ]  # fmt: skip
 
 
@@ -53,6 +60,37 @@ def test_a_private_key_in_a_text_is_refused(between: str) -> None:
 
     with pytest.raises(SettingsError, match="line 2"):
         check_text("keys.py", text.encode())
+
+
+@pytest.mark.parametrize("first", ["BEGIN PGP PRIVATE KEY BLOCK", "BEGIN RSA PRIVATE KEY"])
+@pytest.mark.parametrize("header", ["Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,8D5D\n\n", "Version: 2\n\n"])
+def test_a_key_with_a_header_is_refused(first: str, header: str) -> None:
+    with pytest.raises(SettingsError, match="line 2"):
+        check_text("keys.txt", f"a\n-----{first}-----\n{header}{BODY}\n".encode())
+
+
+AWS = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYTUVWXYZ012"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"[default]\naws_secret_access_key = {AWS}\n", f'{{\n"SecretAccessKey": "{AWS}"}}',
+     f"x\nexport AWS_SECRET_ACCESS_KEY={AWS}\n"],
+)  # fmt: skip
+def test_aws_secret_key_is_known_by_the_name_before_it(text: str) -> None:
+    with pytest.raises(SettingsError, match="line 2"):
+        check_text("credentials", text.encode())
+    assert AWS not in without_secrets(text)
+    check_text(
+        "credentials", text.replace(AWS, "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY").encode()
+    )  # of AWS's own pages
+    check_text("train.py", b"aws_secret_access_key=os.environ['AWS_SECRET_ACCESS_KEY'],")
+
+
+@pytest.mark.parametrize("code", ["utf-16", "utf-8-sig"])
+def test_a_text_that_windows_wrote_is_looked_through(code: str) -> None:
+    with pytest.raises(SettingsError, match="line 2"):
+        check_text("keys.txt", f"a\n{SECRETS['GitHub']}\n".encode(code))
 
 
 @pytest.mark.parametrize("password", ["p%40ss1", "Ab1$xyz9", "a1*b2(c)", "s3cr3t^x", "1%2Fz", "x$1", "p%d51"])
