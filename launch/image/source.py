@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from launch.core.source.keys import check_name, check_text
 from launch.image.options import Target
-from trainer.errors import SettingsError
+from trainer.errors import SettingsError, one_line
 
 DOCKERFILE = "Dockerfile"
 _BASE = re.compile(r"^ARG BASE_IMAGE=(\S+)$", re.MULTILINE)
@@ -44,7 +45,10 @@ class Source:
 
 
 def read_source(folder: Path, target: Target, base: str | None) -> Source:
-    """The source in a checkout.  Raises SettingsError if `folder` is not one."""
+    """The source in a checkout.
+
+    Raises SettingsError if `folder` is not one, and for a file that looks like a key.
+    """
     if not (folder / DOCKERFILE).is_file():
         raise SettingsError(
             f"no {DOCKERFILE} in {folder}: images are built from a checkout of the toolkit; clone it, and run this "
@@ -55,7 +59,7 @@ def read_source(folder: Path, target: Target, base: str | None) -> Source:
     content = hashlib.sha256(f"{target}\n{base}\n".encode())
     names = tuple(sorted(set(_files(folder, target))))
     for name in names:
-        digest = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        digest = hashlib.sha256(_checked(folder, name)).hexdigest()
         content.update(f"{digest} {name}\n".encode())
     return Source(folder, target, base, content.hexdigest()[:16], base != default, names)
 
@@ -66,3 +70,16 @@ def _files(folder: Path, target: Target) -> Iterator[str]:
         for file in path.rglob("*") if path.is_dir() else [path]:
             if file.is_file() and "__pycache__" not in file.parts:
                 yield file.relative_to(folder).as_posix()
+
+
+def _checked(folder: Path, name: str) -> bytes:
+    content = (folder / name).read_bytes()
+    try:
+        check_name(name)
+        check_text(name, content)
+    except SettingsError:
+        raise SettingsError(
+            f"{one_line(folder / name, 300)} looks like a key, or holds one, and docker or CodeBuild would get it with "
+            "all that an image is made of; put it into another folder."
+        ) from None
+    return content

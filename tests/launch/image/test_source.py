@@ -13,6 +13,7 @@ from launch.image.source import read_source
 from launch.sagemaker.images import choose
 from launch.sagemaker.options import SageMakerOptions
 from tests.conftest import ROOT
+from trainer.errors import SettingsError
 
 
 @pytest.fixture
@@ -53,6 +54,14 @@ def test_what_only_launches_is_part_of_the_lab_alone(checkout: Path) -> None:
 
     assert read_source(checkout, "trainer", None).tag == trainer
     assert read_source(checkout, "jupyter", None).tag != lab
+
+
+@pytest.mark.parametrize("name", ["trainer/.env", "infra/container/push.json"])
+def test_no_key_that_lies_about_in_the_checkout_is_sent(name: str, checkout: Path) -> None:
+    (checkout / name).write_text(f'{{"token": "ghp_{"a1B2" * 9}"}}')
+
+    with pytest.raises(SettingsError, match=rf"{Path(name).name} looks like a key"):
+        read_source(checkout, "trainer", None)
 
 
 def test_another_base_gives_another_tag() -> None:
