@@ -111,11 +111,21 @@ def foreign_tag(values: Mapping[str, str]) -> str:
 
 def read_content(record: Mapping[str, Any]) -> Content:
     """The content that a record in S3 or a manifest's summary holds.  Raises KeyError, TypeError and ValueError."""
-    return Content(**{key: int(record[key]) for key in ("train", "val", "bytes", "classes", "px")})
+    try:
+        return Content(**{key: int(record[key]) for key in ("train", "val", "bytes", "classes", "px")})
+    except OverflowError as error:
+        raise ValueError("not a number") from error
 
 
 def content_in(manifest: Mapping[str, Any]) -> Content:
     """Reads a manifest of trainer.prepare.  Raises KeyError, TypeError, AttributeError and ValueError."""
+    try:
+        return _content_in(manifest)
+    except OverflowError as error:  # Infinity, which Python takes for JSON
+        raise ValueError("not a number") from error
+
+
+def _content_in(manifest: Mapping[str, Any]) -> Content:
     splits = manifest["splits"]
     try:
         count = {name: int(splits.get(name, {}).get("images", 0)) for name in ("train", "val")}

@@ -2,16 +2,16 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from launch.core.published import MANIFEST, Content, content_in
+from trainer.datasets.manifest import FORMAT, VERSION, Manifest, read_manifest
 from trainer.datasets.tree import find_tree, list_files
-from trainer.errors import DataError, SettingsError
+from trainer.errors import DataError, SettingsError, one_line
+from trainer.files import LARGEST_JSON, read_regular
 
-FORMAT, VERSION = "webdataset", 1
 REPORT = "bad-images.txt"  # trainer.prepare's, of what it left out
 CHUNK = 2**20
 
@@ -54,37 +54,35 @@ def is_prepared(folder: Path) -> bool:
 
 def read_prepared(folder: Path) -> Prepared:
     """The data set in `folder`.  Raises DataError for a manifest that is not ours, and for files of another size."""
-    manifest = (folder / MANIFEST).read_bytes()
+    path = folder / MANIFEST
     try:
+        manifest = read_regular(path, LARGEST_JSON)
         content = json.loads(manifest)
-        if (content["format"], content["version"]) != (FORMAT, VERSION):
-            raise DataError(
-                f"{folder / MANIFEST} is of format {content['format']}, version {content['version']}, and this toolkit "
-                f"publishes {FORMAT}, version {VERSION}; prepare the images again: python -m trainer.prepare SRC DST."
-            )
-        files = tuple(sorted(_files(folder, content["splits"]), key=lambda file: file.name))
-        prepared = Prepared(folder, str(content["name"]), content_in(content), manifest, files)
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{folder / MANIFEST} is damaged ({error}); run trainer.prepare again.") from error
+    except (OSError, RecursionError, ValueError) as error:
+        raise DataError(f"{_shown(path)} is damaged ({one_line(error, 200)}); run trainer.prepare again.") from error
+    kind = (content.get("format"), content.get("version")) if isinstance(content, dict) else (FORMAT, VERSION)
+    if kind != (FORMAT, VERSION) and None not in kind:
+        raise DataError(
+            f"{_shown(path)} is of format {one_line(kind[0], 100)}, version {one_line(kind[1], 100)}, and this toolkit "
+            f"publishes {FORMAT}, version {VERSION}; prepare the images again: python -m trainer.prepare SRC DST."
+        )
+    found = read_manifest(content, str(path))  # as strictly as a training: it may come from anywhere
+    files = tuple(sorted(_files(folder, found), key=lambda file: file.name))
     for file in files:
-        _check_size(prepared.path(file), file)
-    return prepared
+        _check_size(folder / file.name, file)
+    return Prepared(folder, found.name, content_in(content), manifest, files)
 
 
-def _files(folder: Path, splits: Mapping[str, Any]) -> Iterator[File]:
-    for split in splits.values():
-        index = split["index"]
-        name = _inside(index["file"])
-        yield File(name, (folder / name).stat().st_size if (folder / name).is_file() else -1, str(index["sha256"]))
-        for shard in split["shards"]:
-            yield File(_inside(shard["file"]), int(shard["bytes"]), str(shard["sha256"]))
+def _files(folder: Path, manifest: Manifest) -> Iterator[File]:
+    for split in (manifest.splits.train, manifest.splits.val):
+        index = folder / split.index.file
+        yield File(split.index.file, index.stat().st_size if index.is_file() else -1, split.index.sha256)
+        for shard in split.shards:
+            yield File(shard.file, shard.bytes, shard.sha256)
 
 
-def _inside(name: str) -> str:
-    """`name`, if it is a path below the data set's folder.  Raises ValueError: a manifest may come from anywhere."""
-    if name.startswith("/") or "\\" in name or {"", ".", ".."} & set(name.split("/")):
-        raise ValueError(f"{name!r} is no file in it")
-    return name
+def _shown(path: Path) -> str:
+    return one_line(path, 300)
 
 
 def _check_size(path: Path, file: File) -> None:

@@ -1,6 +1,5 @@
 """launch.data list, show, copy and delete."""
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,13 +10,11 @@ import pytest
 from launch.core.names import DATA_TAG, OWNER_TAG
 from launch.core.names import tags as job_tags
 from launch.data.lookup import users
-from launch.data.prepared import read_prepared
 from launch.data.upload import Place
 from launch.rehearse.aws.ec2.account import Ec2Account
 from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
 from tests.launch.data.desk import NAME, Desk, opened, write_prepared
 from tests.launch.faults import Died, Faults, died_after, injected, lost
-from trainer.errors import DataError
 
 ELSEWHERE = "eu-west-1"
 
@@ -247,21 +244,3 @@ def test_a_key_that_is_no_arn_is_refused_before_anything_is_sent(
     assert desk.type(*typed, "--kms-key", "alias/mine") == 2
     assert "alias/mine is not the ARN of a key" in capsys.readouterr().err
     assert desk.account.requests == []
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"format": "webdataset", "version": 1}'])
-def test_a_damaged_manifest_is_named(text: str, tmp_path: Path) -> None:
-    folder = write_prepared(tmp_path / NAME)
-    (folder / "manifest.json").write_text(text)
-
-    with pytest.raises(DataError, match=r"manifest.json is damaged"):
-        read_prepared(folder)
-
-
-def test_a_manifest_of_another_format_is_named(tmp_path: Path) -> None:
-    folder = write_prepared(tmp_path / NAME)
-    content = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps({**content, "format": "mds"}))
-
-    with pytest.raises(DataError, match="is of format mds, version 1"):
-        read_prepared(folder)
