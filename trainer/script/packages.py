@@ -25,7 +25,7 @@ from trainer.files import open_lock, read_json, write_atomically
 from trainer.process.output import say
 from trainer.process.own_folder import is_anothers
 from trainer.script.ending import SHOWN_LINES
-from trainer.script.requirements import hashes_in, hashes_of, lines_of
+from trainer.script.requirements import files_in, hashes_in, hashes_of, lines_of
 
 Run = Callable[[Sequence[str], Path], "subprocess.CompletedProcess[str]"]
 
@@ -35,7 +35,6 @@ _WHERE = re.compile(
     r"\s*(-i|-f|--index-url|--extra-index-url|--find-links|--no-index|--trusted-host|--pre|--prefer-binary"
     r"|--only-binary|--no-binary)\b"
 )
-_NESTED = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)")
 # What is in the source itself: `-e .`, `.`, `.[extra]`, `./wheels/x.whl`, `libs/x`.
 _LOCAL = re.compile(
     r"^[^\S\n]*(-e|--editable|-f|--find-links)\b|^[^\S\n]*(\.{1,2}\s*(\[|;|#|$)|[\w.-]+/)|\./|file:", re.MULTILINE
@@ -102,11 +101,11 @@ def _texts(listed: Path, seen: set[Path]) -> Iterator[str]:
     if file in seen or not file.is_file():  # pip says what it misses
         return
     seen.add(file)
-    text = file.read_text(errors="replace")
+    text = file.read_text("utf-8-sig", errors="replace")
     yield text
     for line in lines_of(text):
-        if nested := _NESTED.match(line):
-            yield from _texts(file.parent / nested[1], seen)
+        for nested in files_in(line, os.environ):
+            yield from _texts(file.parent / nested, seen)
 
 
 def _installed() -> list[str]:

@@ -4,7 +4,8 @@ https://pip.pypa.io/en/stable/reference/requirements-file-format/
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -12,6 +13,8 @@ from trainer.errors import SettingsError, one_line
 
 _CONTINUED = re.compile(r"\\\r?\n")
 _COMMENT = re.compile(r"(?:^|(?<=\s))#.*")
+# https://pip.pypa.io/en/stable/reference/requirements-file-format/#using-environment-variables
+_VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
 # pip takes the beginning of an option for the whole.
 _DEMANDS = re.compile(r"(?<!\S)[\"']?--(?:ha(?:sh?)?|req(?:uire-hashes)?)\b")
 _HASH = re.compile(r"--ha(?:sh?)?[\s=]+[\"']?(\w+:[0-9A-Fa-f]+)")
@@ -22,6 +25,28 @@ _NAME = re.compile(r"\s*([A-Za-z0-9][\w.-]*)(?![\w.:/-])")
 def lines_of(text: str) -> list[str]:
     """The lines without comments, as pip joins those that end with a backslash."""
     return [_COMMENT.sub("", line) for line in _CONTINUED.sub(" ", text).splitlines()]
+
+
+def files_in(line: str, env: Mapping[str, str]) -> Iterator[str]:
+    """The files that a line names with -r or -c, as pip knows them: quoted, cut short, or behind other options, too."""
+    if not line.lstrip().startswith("-"):
+        return
+    expanded = _VARIABLE.sub(lambda found: env.get(found[1]) or found[0], line)
+    try:
+        words = shlex.split(expanded)
+    except ValueError:  # an open quote, which pip refuses
+        return
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        name, is_given, value = word.partition("=") if word.startswith("--") else (word[:2], word[2:], word[2:])
+        if _names_file(name):
+            place = value if is_given else following
+            yield unquote(urlsplit(place).path) if place.startswith("file:") else place
+
+
+def _names_file(option: str) -> bool:
+    """`--require` could be `--require-hashes` as well, so that pip refuses it."""
+    is_requirement = option.startswith("--requirem") and "--requirement".startswith(option)
+    return option in ("-r", "-c") or is_requirement or (len(option) > 2 and "--constraint".startswith(option))
 
 
 def hashes_in(texts: Iterable[str]) -> Mapping[str, Sequence[str]] | None:

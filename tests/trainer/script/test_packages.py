@@ -144,15 +144,23 @@ def test_where_packages_are_counts_for_what_is_installed_too(listed: Path) -> No
         "demo==1.0; python_version < '3' --hash=sha256:ab\ndemo==2.0; python_version >= '3' --has=\"sha256:cd\"",
         f"{URL} --hash=sha256:ab --hash=sha256:cd",
         "-r more.txt",
+        '-r "more.txt"',
+        "--requirem 'more.txt'",
+        "--const=more.txt",
+        "-r ${DDP_TEST}.txt",
+        "\ufeff-rmore.txt",
     ],
 )
-def test_what_is_installed_has_the_hashes_that_were_demanded_and_not_the_indexs(text: str, listed: Path) -> None:
+def test_what_is_installed_has_the_hashes_that_were_demanded_and_not_the_indexs(
+    text: str, listed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A stranger's index serves a file that fits once, and another the next time.
 
     pip does not compare the hash in an index's link with a file that has the demanded one, and reports the link's:
     pip 23.2.1, by the same attack with an index on loopback.
     """
-    listed.write_text(text + "\n")
+    monkeypatch.setenv("DDP_TEST", "more")
+    listed.write_text(text + "\n", "utf-8")
     (listed.parent / "more.txt").write_text("demo==1.0 --hash=sha256:ab --hash=sha256:cd\n")
     pip = Pip(row("demo", sha256="ee"), row("DEMO", sha256=None))
 
