@@ -44,7 +44,7 @@ def list_files(top: Path, repository: Path | None, cwd: Path) -> Listing:
     SettingsError if they are too many or too large, if a folder cannot be read, or if a link leads out of `top`.
     """
     files = list[File]()
-    for file in _below(top, top, at_the_top(top, repository), cwd):
+    for file in _below(top, at_the_top(top, repository), cwd):
         files.append(file)
         if len(files) > _MOST_SEEN:
             break
@@ -71,23 +71,29 @@ def why_left_out(top: Path, repository: Path | None, cwd: Path, path: Path) -> P
     return "it is not a file"
 
 
-def _below(folder: Path, top: Path, ignored: Ignored, cwd: Path) -> Iterator[File]:
-    """The files of a folder, and of the folders in it."""
+def _below(top: Path, ignored: Ignored, cwd: Path) -> Iterator[File]:
+    """The files of a folder, and of the folders in it, however deep: a repository may have 2,000 in each other."""
+    waiting = [(top, ignored)]
+    while waiting:
+        folder, rules = waiting.pop()
+        for entry in _entries(folder):
+            path = folder / entry.name
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if _is_never_sent(path, top, cwd) or rules.why(path, is_folder) is not None:
+                continue
+            if is_folder:
+                waiting.append((path, within(rules, path)))
+            else:
+                yield from _file(path, top)
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        return sorted(os.scandir(folder), key=lambda entry: entry.name)
     except FileNotFoundError:  # it was there when its parent was read
-        return
+        return []
     except OSError as error:
         raise unreadable(folder, error.strerror) from None
-    for entry in entries:
-        path = folder / entry.name
-        is_folder = entry.is_dir(follow_symlinks=False)
-        if _is_never_sent(path, top, cwd) or ignored.why(path, is_folder) is not None:
-            continue
-        if is_folder:
-            yield from _below(path, top, within(ignored, path), cwd)
-        else:
-            yield from _file(path, top)
 
 
 def _is_never_sent(path: Path, top: Path, cwd: Path) -> bool:

@@ -1,7 +1,9 @@
 """Folders that cannot be sent as they are: too large, with links, unreadable, or changing meanwhile."""
 
+import inspect
 import os
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -39,7 +41,19 @@ def test_files_are_not_counted_for_ever(tmp_path: Path, monkeypatch: pytest.Monk
 
     with pytest.raises(SettingsError, match="more than 20 files"):
         source(tmp_path)
-    assert len(read) == 22  # the top, and a folder for each file up to the first too many
+    assert len(read) == 21  # the top, which has one file, and a folder for each other up to the first too many
+
+
+def test_no_depth_of_folders_is_too_much(tmp_path: Path) -> None:
+    """A repository may have 2,000 in each other, which not even Python's rmtree takes away: so here fewer, and less."""
+    deep = "a/" * 300 + "x.py"
+    write(tmp_path, {"train.py": "", deep: ""})
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + 200)
+    try:
+        assert source(tmp_path).files == (deep, "train.py")
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def test_too_many_bytes_are_refused_with_the_files_to_blame(tmp_path: Path) -> None:
