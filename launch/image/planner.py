@@ -1,5 +1,6 @@
 """Source + facts -> the plan that brings an image into the repository.  Pure."""
 
+import re
 import shlex
 from dataclasses import dataclass
 from datetime import datetime
@@ -140,7 +141,8 @@ def _local(source: Source, facts: Facts, uri: str) -> LocalBuild:
 
 def _pinned(source: Source, facts: Facts) -> str:
     """The base by the digest that was looked up, so that no other can come between; "" where none was."""
-    return f"{source.base.rpartition(':')[0]}@{facts.base}" if facts.base else ""
+    name = re.sub(r":[^:/]*$", "", source.base)  # without its tag, if it has one
+    return f"{name}@{facts.base}" if facts.base else ""
 
 
 def _remote(source: Source, facts: Facts, uri: str, now: datetime) -> RemoteBuild | None:

@@ -137,6 +137,18 @@ def test_the_bases_registry_is_asked_in_its_own_name(machine: Machine) -> None:
     assert (asked["registryId"], asked["repositoryName"]) == ("763104351884", "pytorch-training")
 
 
+@pytest.mark.parametrize("tag", [":latest", ""])
+def test_a_base_is_built_on_by_its_digest_whether_it_names_a_tag_or_not(tag: str, machine: Machine) -> None:
+    aws, manifest = Aws("us-east-1"), {"schemaVersion": 2, "mediaType": MANIFESTS[0], "layers": [{"digest": "mine"}]}
+    aws.call("ecr", "CreateRepository", {"repositoryName": "own"})
+    image = {"repositoryName": "own", "imageTag": "latest", "imageManifest": json.dumps(manifest)}
+    digest = aws.call("ecr", "PutImage", image)["image"]["imageId"]["imageDigest"]
+
+    machine.type("push", "--base", f"{HOST}/own{tag}")
+
+    assert any(f"--build-arg BASE_IMAGE={HOST}/own@{digest} " in line for line in machine.ran)
+
+
 @pytest.mark.parametrize("base", ["pytorch/pytorch:1", f"{AWSS}/pytorch-training@sha256:{'0' * 64}"])
 def test_a_base_elsewhere_or_by_digest_is_not_asked_for(base: str, machine: Machine) -> None:
     machine.type("push", "--dry-run", "--base", base)
