@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from launch.core import terminal
 from launch.core.plan import Plan
 from launch.core.tables import table
-from launch.core.terminal import complain, harmless, say
+from launch.core.terminal import complain, confirm, harmless, say
 from launch.sagemaker.runtime import notebook
 from tests.conftest import ROOT
 from trainer.contract import Exit
@@ -42,6 +43,26 @@ def test_escapes_are_shown_and_not_obeyed(text: str) -> None:
     assert shown.encode()
     cell = table(["job"], [[f"a{text}b"]]).splitlines()[-1]
     assert cell.isprintable()
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_neither_is_one_in_a_line_nor_in_a_question(
+    text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = list[str]()
+
+    def answer(prompt: str) -> str:
+        asked.append(prompt)
+        return "yes"
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr(terminal, "input", answer, raising=False)
+
+    say(f"a{text}b")
+    confirm(f"a{text}b")
+
+    assert capsys.readouterr().out.removesuffix("\n").isprintable()
+    assert "".join(asked).removeprefix("\n").isprintable()
 
 
 @pytest.mark.parametrize("text", ["epoch 1/2\tloss 0.5", "m\u00fcll", "\u6f22\u5b57", "[1] 100%|\u2588| x", ""])
