@@ -31,6 +31,12 @@ SECRETS = {
     "Docker": f"dckr_pat_{PLANTED}",
     "Vault": f"hvs.{PLANTED}",
     "SendGrid": f"SG.{PLANTED}.{PLANTED}",
+    "AWS": "AKIA" + PLANTED[:16].upper(),
+    "AWS's temporary": "ASIA" + PLANTED[:16].upper(),
+    "Google": f"AIza{PLANTED}{PLANTED}",
+    "npm": f"npm_{PLANTED}{PLANTED}",
+    "PyPI": f"pypi-{PLANTED}",
+    "wandb": f"wandb_v1_{PLANTED}",
     "a JWT": f"eyJ{PLANTED}.{PLANTED}.{PLANTED}",
     "a URL whose user is an address": f"smtp://me@example.com:{PLANTED}@smtp.example.com",
     "a presigned URL of S3's": f"https://b.s3.amazonaws.com/k?X-Amz-Date=x&X-Amz-Signature={PLANTED}",
@@ -131,6 +137,20 @@ def test_no_backend_repeats_one(main: object, words: tuple[str, ...], capsys: py
     shown = capsys.readouterr()
     assert PLANTED not in shown.out + shown.err
     assert shown.err.startswith("error: ")
+
+
+@pytest.mark.parametrize("main", BACKENDS.values(), ids=BACKENDS)
+def test_nor_one_among_the_arguments_of_a_script(
+    main: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.py").touch()
+    script = ("--dry-run", "--script", str(tmp_path / "train.py"), "--", "--lr", "1", "--token", SECRETS["GitHub"])
+
+    assert main(script) == 2  # type: ignore[operator]
+
+    shown = capsys.readouterr()
+    assert "--script holds what looks like a secret" in shown.err
+    assert PLANTED not in shown.out + shown.err
 
 
 @pytest.mark.parametrize(
