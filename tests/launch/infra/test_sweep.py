@@ -85,6 +85,12 @@ def test_what_has_some_of_our_tags_is_not_ended(missing: str) -> None:
     assert script()["judge"]([late], "InstanceId", NOW) == ([], [])
 
 
+def test_what_has_all_of_our_tags_and_a_name_of_its_own_is_not_ended() -> None:
+    late = node("prod-database", job="j", deadline="2026-11-20T14:00:00Z")
+    late["Tags"] = [tag if tag["Key"] != "Name" else {**tag, "Value": "prod-database"} for tag in late["Tags"]]
+    assert script()["judge"]([late], "InstanceId", NOW) == ([], [])
+
+
 def start(account: Account, aws: Aws, **tags: str) -> str:
     params = {"ImageId": account.ami, "InstanceType": "g5.2xlarge", "MinCount": 1, "MaxCount": 1,
               "SubnetId": account.subnets["us-east-1a"]}  # fmt: skip

@@ -143,7 +143,8 @@ def test_the_bucket_is_private_encrypted_versioned_and_over_tls_only() -> None:
 
     assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
     assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
-    assert bucket["BucketEncryption"]
+    (encrypted,) = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    assert encrypted["ServerSideEncryptionByDefault"]["SSEAlgorithm"] == "AES256"
     assert (deny["Effect"], deny["Condition"]) == ("Deny", {"Bool": {"aws:SecureTransport": "false"}})
     assert {statement["Effect"] for statement in more} == {"Deny"}
     assert rules["old-versions"]["NoncurrentVersionExpiration"] == {"NoncurrentDays": {"Ref": "OldVersionDays"}}

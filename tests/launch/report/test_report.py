@@ -209,6 +209,8 @@ def test_one_run_that_cannot_be_read_does_not_end_the_report(tmp_path: Path) -> 
         ({"strategy": "fsdp"}, {"nodes": 0.5}),
         ({}, {"images_per_s": 1e14, "world_size": 2, "replicas": 2, "global_batch": 100}),
         ({}, {"epoch_s": 0.0, "eval_s": 0.0}),
+        ({"image_size_start": "x", "image_size": 8}, {}),
+        ({"image_size_start": 4, "image_size": 8, "epochs": 2}, {"epoch": [1]}),
     ],
 )
 def test_odd_numbers_of_one_run_do_not_end_the_report(

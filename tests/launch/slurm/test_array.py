@@ -259,6 +259,21 @@ def test_a_task_whose_job_another_array_has_leaves_it_alone(tmp_path: Path) -> N
     assert not (one.folder / "starts.jsonl").exists()
 
 
+def test_a_task_runs_what_it_has_checked_though_the_file_changes_meanwhile(tmp_path: Path) -> None:
+    one = job("a", tmp_path)
+    one.folder.mkdir(parents=True)
+    note(one.folder, one.name, [], array="ab12")
+    (one.folder / "job.sbatch").write_text(render(one))
+    swap = f"echo 'touch {tmp_path}/ran' >'{one.folder}/job.sbatch'"
+    (tmp_path / "sha256sum").write_text(f'#!/bin/bash\nPATH=${{PATH#*:}} sha256sum "$@"; {swap}\n')
+    (tmp_path / "sha256sum").chmod(0o755)
+
+    run_task(Array("sweep", tmp_path / "ab12", [one], 1), 0, tmp_path)
+
+    assert (one.folder / "starts.jsonl").exists()
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_task_runs_no_script_that_somebody_has_changed_since(tmp_path: Path) -> None:
     """It begins hours after Slurm took the array; others may write in the folder by its user's umask, or ACLs."""
     one = job("a", tmp_path)

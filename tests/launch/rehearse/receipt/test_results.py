@@ -1,5 +1,6 @@
 """What a rehearsed job leaves in S3 and in its log comes into its folder, and nowhere else."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,7 +8,9 @@ from typing import Any
 import pytest
 
 from launch.rehearse.nodes.sagemaker.files import download
+from launch.rehearse.receipt.page import NAME, write
 from launch.rehearse.receipt.results import save
+from tests.launch.rehearse.receipt.receipts import RECEIPT
 
 
 class Left:
@@ -61,6 +64,16 @@ def test_neither_does_one_in_a_channel_of_sagemaker(tmp_path: Path) -> None:
     download(Left(), keys, "s3://bucket/data/", tmp_path / "one" / "two")  # type: ignore[arg-type]
 
     assert files(tmp_path) == ["one/two/a"]
+
+
+def test_neither_is_the_receipt_itself(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / NAME).symlink_to(tmp_path / "precious")
+
+    page = write(replace(RECEIPT, kept=tmp_path))
+
+    assert (page.is_symlink(), "digits-cnn" in page.read_text()) == (False, True)
+    assert (tmp_path / "precious").read_text() == "kept"
 
 
 def test_what_a_link_in_the_jobs_folder_leads_to_is_not_written(
