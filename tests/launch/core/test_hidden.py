@@ -37,6 +37,7 @@ SECRETS = {
     "npm": f"npm_{PLANTED}{PLANTED}",
     "PyPI": f"pypi-{PLANTED}",
     "wandb": f"wandb_v1_{PLANTED}",
+    "Databricks": "dapi" + 4 * "01234567",
     "a JWT": f"eyJ{PLANTED}.{PLANTED}.{PLANTED}",
     "a URL whose user is an address": f"smtp://me@example.com:{PLANTED}@smtp.example.com",
     "a presigned URL of S3's": f"https://b.s3.amazonaws.com/k?X-Amz-Date=x&X-Amz-Signature={PLANTED}",

@@ -56,6 +56,16 @@ def _write(path: Path, content: object) -> str:
     return hashlib.md5(data).hexdigest()
 
 
+def test_no_file_of_an_archive_is_read_that_is_far_larger_than_the_official_ones(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few kB unpack to gigabytes, and the checksum is known only when all is read."""
+    official = dict.fromkeys(TRAIN, "")
+    assert [name for name, _, _ in cifar10._files(archive, official)] == TRAIN
+    monkeypatch.setattr(cifar10, "LARGEST", 1000)
+    assert list(cifar10._files(archive, official)) == []
+
+
 def test_pixels_and_labels_are_the_archives(ask, folder: Path) -> None:
     data = cifar10.load(ask(folder))
 

@@ -227,6 +227,13 @@ def test_what_becomes_a_link_after_it_was_listed_is_not_uploaded(moment: str, tm
     assert len(said) == (4 if "s3" in moment else 2)
 
 
+def test_only_root_is_where_what_is_uploaded_lies(tmp_path: Path) -> None:
+    """So that nobody can make a file there a link while it is uploaded."""
+    s3 = 'stat -c %a "$STAGE"'
+    ended = on_a_run_folder(tmp_path, "umask 0", "touch $UPLOADED $RUN/file", "upload_changes", s3=s3)
+    assert ended.stdout == "700\n"
+
+
 def test_root_runs_no_module_of_the_trainings(tmp_path: Path) -> None:
     """Python looks for modules late, too: for those that show an error, from 3.13 on and with Ubuntu's apport before,
     and the training can cause one, by a path that is too long.  `python3 -` looks where it stands at that moment.
