@@ -1,5 +1,6 @@
 """C1: a training on one machine is reached by nobody else, and nobody's bytes are run."""
 
+import io
 import os
 import pickle
 import subprocess
@@ -105,6 +106,16 @@ def test_what_somebody_writes_into_the_rendezvous_does_not_run(tmp_path: Path, m
     with pytest.raises(RendezvousStateError):
         holder.sync()
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["builtins eval", "builtins getattr", "os system", "posix system", "subprocess Popen", "datetime sys",
+             "torch load", "functools partial", "builtins set.__class__"],
+)  # fmt: skip
+def test_nothing_else_has_a_name_there(name: str) -> None:
+    module, _, inner = name.partition(" ")
+    with pytest.raises(pickle.UnpicklingError, match="no part of a rendezvous"):
+        torchrun._States(io.BytesIO(f"c{module}\n{inner}\n.".encode())).load()
 
 
 def test_torchrun_reads_no_more_of_it_before_it_meets_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
