@@ -552,3 +552,5 @@ def test_a_role_is_taken_on_for_this_account_only(name: str) -> None:
     """
     (statement,) = policy(f"{name}-trust")["Statement"]
     assert statement["Condition"]["StringEquals"] == {"aws:SourceAccount": "@ACCOUNT@"}
+    if name == "sagemaker":
+        assert statement["Condition"]["ArnLike"] == {"aws:SourceArn": "arn:aws:sagemaker:*:@ACCOUNT@:*"}
