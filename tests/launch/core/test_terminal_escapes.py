@@ -12,10 +12,11 @@ from launch.core import terminal
 from launch.core.plan import Plan
 from launch.core.tables import table
 from launch.core.terminal import complain, confirm, harmless, say
+from launch.core.verbs import coded
 from launch.sagemaker.runtime import notebook
 from tests.conftest import ROOT
 from trainer.contract import Exit
-from trainer.errors import DataError, report_end
+from trainer.errors import DataError, SettingsError, report_end
 from trainer.process.output import say as trainers_say
 
 HOSTILE = [
@@ -63,6 +64,18 @@ def test_neither_is_one_in_a_line_nor_in_a_question(
 
     assert capsys.readouterr().out.removesuffix("\n").isprintable()
     assert "".join(asked).removeprefix("\n").isprintable()
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_nor_in_an_error(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> int:
+        raise SettingsError(f"a{text}b postgres://user:pl4nt3d0pl4nt3d0@db.example.com/x")
+
+    assert coded(fail) == 2
+
+    said = capsys.readouterr().err.removesuffix("\n")
+    assert said.isprintable()
+    assert "pl4nt3d" not in said
 
 
 @pytest.mark.parametrize("text", ["epoch 1/2\tloss 0.5", "m\u00fcll", "\u6f22\u5b57", "[1] 100%|\u2588| x", ""])

@@ -2,6 +2,7 @@
 
 import hashlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -50,6 +51,22 @@ def test_a_file_that_changes_after_it_was_checked_gets_into_no_data_set(
             uploader.upload(tmp_path / "0.tar", file)
 
     assert (last in requests.made) == is_sent
+
+
+@pytest.mark.parametrize(
+    ("size", "digest", "is_same"),
+    [
+        (len(MEANT), hashlib.sha256(MEANT).hexdigest(), True),
+        (len(MEANT), "0" * 64, False),
+        (1, None, False),
+        (len(MEANT), None, False),
+    ],
+)
+def test_what_is_there_already_counts_only_with_this_digest(size: int, digest: str | None, is_same: bool) -> None:
+    head = {"Metadata": {"sha256": digest} if digest else {}}
+    aws: Any = SimpleNamespace(call=lambda *_: head)
+    file = File("0.tar", len(MEANT), hashlib.sha256(MEANT).hexdigest())
+    assert upload.is_same(aws, Place("b", "data/photos/", "123456789012"), file, {"0.tar": size}) == is_same
 
 
 @pytest.mark.parametrize("is_sent", [True, False])
