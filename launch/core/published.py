@@ -119,17 +119,10 @@ def read_content(record: Mapping[str, Any]) -> Content:
 
 def content_in(manifest: Mapping[str, Any]) -> Content:
     """Reads a manifest of trainer.prepare.  Raises KeyError, TypeError, AttributeError and ValueError."""
-    try:
-        return _content_in(manifest)
-    except OverflowError as error:  # Infinity, which Python takes for JSON
-        raise ValueError("not a number") from error
-
-
-def _content_in(manifest: Mapping[str, Any]) -> Content:
     splits = manifest["splits"]
     try:
         count = {name: int(splits.get(name, {}).get("images", 0)) for name in ("train", "val")}
         size = sum(int(split["bytes"]) for split in splits.values())
         return Content(count["train"], count["val"], size, len(manifest["classes"]), int(manifest["resize"] or 0))
-    except OverflowError as error:  # JSON's 1e400 is infinite
-        raise ValueError(str(error)) from error
+    except OverflowError as error:  # Infinity and 1e400, which Python takes for JSON
+        raise ValueError("not a number") from error

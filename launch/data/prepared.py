@@ -58,7 +58,9 @@ def read_prepared(folder: Path) -> Prepared:
     try:
         manifest = read_regular(path, LARGEST_JSON)
         content = json.loads(manifest)
-    except (OSError, RecursionError, ValueError) as error:
+    except OSError as error:
+        raise DataError(f"{_shown(path)} cannot be read ({error.strerror}); run trainer.prepare again.") from error
+    except (RecursionError, ValueError) as error:
         raise DataError(f"{_shown(path)} is damaged ({one_line(error, 200)}); run trainer.prepare again.") from error
     kind = (content.get("format"), content.get("version")) if isinstance(content, dict) else (FORMAT, VERSION)
     if kind != (FORMAT, VERSION) and None not in kind:

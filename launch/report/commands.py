@@ -13,10 +13,11 @@ from launch.report.findings import Findings
 from launch.report.options import ReportOptions
 from trainer.contract import Exit
 from trainer.errors import SettingsError, not_written
-from trainer.files import write_atomically
+from trainer.files import read_regular, write_atomically
 
 PAGE, TABLE, OVERVIEW, FIGURES = "report.html", "table.csv", "overview.png", "figures"
 FORMATS = ("png", "svg", "pdf")
+LARGEST_PAGE = 2**26  # bytes
 # The first four of these that exist are in the overview.
 FOREMOST = ("speedup", "breakdown", "time_per_epoch", "accuracy_over_time", "efficiency", "memory", "large_batch")
 
@@ -90,7 +91,11 @@ def _remove_earlier(out: Path) -> None:
     """Removes the pictures of an earlier report, as this one may not have them all.  Other files stay."""
     from launch.report.page import MARK, SECTIONS
 
-    if not (out / PAGE).is_file() or MARK not in (out / PAGE).read_text(encoding="utf-8", errors="replace"):
+    try:
+        is_ours = MARK.encode() in read_regular(out / PAGE, LARGEST_PAGE)
+    except OSError:  # none, or what somebody else has put there
+        return
+    if not is_ours:
         return
     names = [name for _, charts, _ in SECTIONS for name in charts]
     pictures = [out / FIGURES / f"{name}.{kind}" for name in names for kind in FORMATS]

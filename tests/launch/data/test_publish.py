@@ -255,6 +255,13 @@ def test_a_damaged_shard_never_leaves_this_machine(desk: Desk, capsys: pytest.Ca
     assert (desk.s3(), desk.snapshots()) == ({}, [])
 
 
+def test_a_manifest_without_end_is_not_read(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    os.truncate(desk.folder / "manifest.json", 10**12)
+
+    assert desk.publish() == 3
+    assert "manifest.json cannot be read (larger than 16 MiB)" in capsys.readouterr().err
+
+
 def test_a_manifest_cannot_name_files_outside_its_folder(desk: Desk) -> None:
     manifest = desk.folder / "manifest.json"
     manifest.write_text(manifest.read_text().replace("train/000000.tar", "../../etc/passwd"))

@@ -244,6 +244,16 @@ def test_neither_a_pipe_nor_a_file_without_end_holds_the_report_up(name: str, od
         assert "written:" in told(runs, tmp_path / "out")
 
 
+def test_nor_does_what_stands_in_the_place_of_an_earlier_page(tmp_path: Path) -> None:
+    runs, out = kept(tmp_path / "runs", *SCALED[:2]), tmp_path / "out"
+    out.mkdir()
+    with (out / "report.html").open("wb") as file:
+        file.truncate(10**12)
+
+    with ended_after(20):
+        assert "written:" in told(runs, out)
+
+
 def test_what_links_in_its_folder_lead_to_is_not_written(tmp_path: Path) -> None:
     """Who may write in the folder of an earlier report knows what the next one is made of."""
     runs, out = kept(tmp_path / "runs", *SCALED), tmp_path / "out"
