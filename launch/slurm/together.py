@@ -20,6 +20,7 @@ from launch.slurm.planner import Facts, SlurmPlan, plan
 from launch.slurm.runtime import Runtime
 from launch.slurm.submit import write_files
 from trainer.errors import SettingsError
+from trainer.files import write_atomically
 
 # In the folder of what is submitted together; below it a folder for each array.
 ARRAYS = ".arrays"
@@ -146,7 +147,7 @@ class _Arrays:
     def _submit(self, array: Array, before: Iterable[str]) -> str:
         """Slurm's id of the array, which is submitted.  before: ids of the arrays that it waits for."""
         array.folder.mkdir(parents=True)
-        (array.folder / SCRIPT).write_text(array.script)
+        write_atomically(array.folder / SCRIPT, array.script)
         note(array.folder, array.name, [], tasks=[str(job.folder) for job in array.tasks])
         after = [f"--dependency=afterany:{':'.join(before)}"] if before else []
         slurm = Slurm(environment(self.runtime.env, array.directives))

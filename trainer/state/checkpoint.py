@@ -238,7 +238,7 @@ def _duplicate(path: Path, copy: Path) -> None:
             shutil.copyfileobj(data, file)
     _remove_digest(copy)  # for a moment no digest, rather than one of other data
     temporary.replace(copy)
-    write_atomically(_digest_file(copy), _digest_file(path).read_text().replace(path.name, copy.name))
+    write_atomically(_digest_file(copy), f"{_digest(path).decode(errors='replace')}  {copy.name}\n")
 
 
 def _tidy(folder: Path, keep: int) -> None:
