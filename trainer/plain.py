@@ -13,7 +13,7 @@ import json
 import math
 import mmap
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -117,10 +117,7 @@ def _tensors(header: Header, data: bytearray | mmap.mmap, first: int) -> Iterato
     _check_apart(header)
     for name, row in header.items():
         dtype, shape, (begin, end) = TYPES[row["dtype"]], row["shape"], row["data_offsets"]
-        sizes = (*shape, begin, end)
-        if len(shape) > MOST_SIDES or not all(type(size) is int and 0 <= size < LARGEST_SIDE for size in sizes):
-            raise ValueError(f"{name!r} has no size")
-        size = math.prod(shape)
+        size = _size(name, shape, begin, end)
         if end > len(data) - first or end - begin != size * dtype.itemsize:
             raise ValueError(f"{name!r} lies outside the file")
         stored = torch.uint8 if dtype is torch.bool else dtype
@@ -128,6 +125,14 @@ def _tensors(header: Header, data: bytearray | mmap.mmap, first: int) -> Iterato
         if size:
             flat = torch.frombuffer(data, dtype=stored, count=size, offset=first + begin)
         yield name, (flat != 0 if dtype is torch.bool else flat).reshape(shape)
+
+
+def _size(name: str, shape: Sequence[Any], begin: Any, end: Any) -> int:
+    """How many numbers a tensor has.  Raises ValueError for what can be no shape, or no place in a file."""
+    sizes = (*shape, begin, end)
+    if len(shape) > MOST_SIDES or not all(type(size) is int and 0 <= size < LARGEST_SIDE for size in sizes):
+        raise ValueError(f"{name!r} has no size")
+    return math.prod(shape)
 
 
 def _check_apart(header: Header) -> None:
