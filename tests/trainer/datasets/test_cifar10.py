@@ -13,6 +13,7 @@ import pytest
 import torch
 from torchvision.datasets import cifar
 
+from trainer.datasets import archive as archives
 from trainer.datasets import cifar10
 from trainer.datasets.pickled import DAMAGE, read_arrays
 from trainer.distributed.sampler import Order
@@ -56,14 +57,15 @@ def _write(path: Path, content: object) -> str:
     return hashlib.md5(data).hexdigest()
 
 
-def test_no_file_of_an_archive_is_read_that_is_far_larger_than_the_official_ones(
+def test_no_more_of_an_archive_is_read_than_the_official_one_has(
     archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A few kB unpack to gigabytes, and the checksum is known only when all is read."""
     official = dict.fromkeys(TRAIN, "")
     assert [name for name, _, _ in cifar10._files(archive, official)] == TRAIN
-    monkeypatch.setattr(cifar10, "LARGEST", 1000)
-    assert list(cifar10._files(archive, official)) == []
+    monkeypatch.setattr(archives, "LARGEST_FILE", 1000)
+    with pytest.raises(tarfile.ReadError, match="files of more than 1,000 bytes"):
+        list(cifar10._files(archive, official))
 
 
 def test_pixels_and_labels_are_the_archives(ask, folder: Path) -> None:

@@ -121,7 +121,7 @@ def test_nobody_else_can_lock_what_is_fetched_and_what_is_there_needs_no_lock(tm
         with ended_after(10), _alone(tmp_path / "a.shard", lambda: next(answers)) as part:
             assert part is None
 
-    def fetch(name: str, target: Path) -> None:
+    def fetch(name: str, target: Path, _largest: int) -> None:
         modes.append(target.stat().st_mode & 0o777)
         target.write_bytes(b"x")
 
