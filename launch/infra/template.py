@@ -69,9 +69,15 @@ def filled(account: str, region: str) -> str:
     texts = {name: folder.joinpath(f"iam/{name}.json").read_text() for name in POLICIES}
     # Trust policies name the account, which the files cannot know.
     texts = {name: text.replace("@ACCOUNT@", account) for name, text in texts.items()}
-    policies = {name.upper().replace("-", "_"): json.loads(text) for name, text in texts.items()}
+    policies = {name.upper().replace("-", "_"): _without_sids(json.loads(text)) for name, text in texts.items()}
     sweep = without_words(folder.joinpath("cloudformation/sweep.py").read_text())
     return fill_yaml(TEMPLATE, {"BUCKET": bucket_of(account, region), "SWEEP": sweep, **policies})
+
+
+def _without_sids(policy: Any) -> Any:
+    """The same policy without its statements' names, which say nothing to IAM, for the same reason as below."""
+    rows = [{key: value for key, value in row.items() if key != "Sid"} for row in policy["Statement"]]
+    return {**policy, "Statement": rows}
 
 
 def without_words(source: str) -> str:

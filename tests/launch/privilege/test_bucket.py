@@ -77,8 +77,11 @@ ATTACKS = [
             "aws-ddp-toolkit-builds/scripts",
         )
     ),
-    ("launcher", "s3:PutObject", f"{BUCKET}/sources/photos/jobs/x/job.json", {}),
-    ("launcher", "s3:PutObject", f"{BUCKET}/sources/jobs/x/outcome.json", {}),
+    *(
+        ("launcher", "s3:PutObject", f"{BUCKET}/sources/{place}jobs/x/{file}.json", {})
+        for place in ("", "photos/")
+        for file in ("job", "cluster", "outcome")
+    ),
     ("launcher", "s3:PutObject", f"{BUCKET}/data-runs/photos/state/jobs/x/job.json", {}),
     *(
         (who, action, f"{BUCKET}/{place}/jobs/x/run/evil.jpg", {})
@@ -108,6 +111,12 @@ def test_data_and_their_sources_are_for_publishers_alone_whatever_their_folders_
         ("data", "s3:PutObject", "data/photos/train/scripts/1.jpg", {}),
         ("data", "s3:PutObject", "sources/photos/train/scripts/1.jpg", {}),
         ("data", "s3:DeleteObject", "sources/photos/jobs/x/run/1.jpg", {}),
+        # Data sets that are called jobs, and those with such a folder in them.
+        ("data", "s3:PutObject", "data/jobs/manifest.json", {}),
+        ("publisher", "s3:PutObject", "data/jobs/published.json", {}),
+        ("publisher", "s3:PutObject", "data-runs/jobs/exit.json", {}),
+        ("publisher", "s3:PutObject", "data-runs/jobs/run.json", ONCE),
+        ("data", "s3:PutObject", "sources/photos/jobs/train/labels.json", {}),
         ("data", "s3:PutObject", "data-runs/photos/run.json", ONCE),
         ("data", "s3:PutObject", "data-runs/photos/code-0123.tar.gz", {}),
         ("builder", "s3:PutObject", "aws-ddp-toolkit-builds/0123.zip", {}),
