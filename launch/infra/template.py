@@ -93,10 +93,12 @@ def keeping(text: str, adopted: Iterable[str]) -> str:
     """The template for a stack that takes over these resources: whatever becomes of the stack, they stay.
 
     RetainExceptOnCreate deletes, when an operation fails, what is in the stack since that operation; AWS does not say
-    that this spares what was there before and is only imported by it.
+    that this spares what was there before and is only imported by it.  The bucket's policy is imported with the bucket,
+    and without it launchers could write into the data.
     https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-attribute-deletionpolicy.html
     """
-    for name in adopted:
+    adopted = set(adopted)
+    for name in (*adopted, *WITH_THEM) if "JobBucket" in adopted else adopted:
         text = re.sub(rf"(?m)(^  {name}:\n(?:    .*\n)*?    DeletionPolicy: )RetainExceptOnCreate$", r"\1Retain", text)
     return text
 

@@ -14,7 +14,7 @@ from launch.infra import planner
 from launch.infra.facts import Facts, Stack, Vpc
 from launch.infra.options import SetUpOptions
 from launch.infra.planner import SetUp
-from launch.infra.template import KEPT, read
+from launch.infra.template import KEPT, WITH_THEM, read
 
 NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
 STACK = Stack(
@@ -79,8 +79,18 @@ def test_what_was_changed_by_hand_is_changed_back() -> None:
 def test_a_first_up_that_fails_deletes_nothing_that_was_there_before() -> None:
     """What an operation imports is in the stack since that operation, as is what it creates."""
     body = read(request(replace(NEW, adopted=("JobBucket", "NodeLogs")))["TemplateBody"])
-    policies = {name: body["Resources"][name]["DeletionPolicy"] for name in KEPT}
-    assert policies == {"JobBucket": "Retain", "Repository": "RetainExceptOnCreate", "NodeLogs": "Retain"}
+    policies = {name: body["Resources"][name]["DeletionPolicy"] for name in (*KEPT, *WITH_THEM)}
+    assert policies == {
+        "JobBucket": "Retain",
+        "JobBucketPolicy": "Retain",  # else the data would be open to launchers until the next
+        "Repository": "RetainExceptOnCreate",
+        "NodeLogs": "Retain",
+    }
+
+
+def test_a_first_up_that_fails_leaves_no_policy_where_there_was_no_bucket() -> None:
+    body = read(request(replace(NEW, adopted=("NodeLogs",)))["TemplateBody"])
+    assert body["Resources"]["JobBucketPolicy"]["DeletionPolicy"] == "RetainExceptOnCreate"
 
 
 def test_what_is_there_is_adopted() -> None:
