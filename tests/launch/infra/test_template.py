@@ -3,6 +3,7 @@
 import fnmatch
 import hashlib
 import json
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -174,6 +175,14 @@ def test_aws_takes_each_policy_for_its_length(name: str) -> None:
     limit = 6_144 if name in alone else 2_048 if name.endswith("-trust") else 10_240  # all that is in one role
     text = json.dumps(policy(name)) if name in POLICIES else (ROOT / f"infra/iam/{name}.json").read_text()
     assert len("".join(text.split())) <= limit
+
+
+def test_aws_takes_what_is_put_into_a_user_for_its_length() -> None:
+    """2,048 characters for all of them together: the page above."""
+    page = (ROOT / "infra/account.md").read_text()
+    files = re.findall(r"put-user-policy .*file://(\S+\.json)", page)
+    assert files
+    assert sum(len("".join((ROOT / file).read_text().split())) for file in files) <= 2_048
 
 
 @pytest.mark.filterwarnings("ignore:Tried to parse AWS")
