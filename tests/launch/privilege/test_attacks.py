@@ -294,7 +294,7 @@ ESCALATION = [
         Row("sagemaker-extras", f"sagemaker:{action}", arn("sagemaker", thing), context)
         for action, context in (
             ("CreateModelPackage", {"sagemaker:ModelApprovalStatus": "Approved"}),
-            ("CreateModelPackage", {**PENDING, **STAGED}),
+            *(("CreateModelPackage", {**PENDING, key: value}) for key, value in STAGED.items()),
             ("CreateModelPackage", STAGED),
             ("CreateModelPackage", {}),  # without versions, which nobody has to approve
             ("UpdateModelPackage", {"sagemaker:ModelApprovalStatus": "Approved"}),

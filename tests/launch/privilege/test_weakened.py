@@ -17,6 +17,7 @@ from tests.launch.privilege.test_attacks import (
     BLOCKS,
     BUCKET,
     CARD,
+    COPY,
     DATA,
     DEADLINE,
     DIGEST,
@@ -158,7 +159,7 @@ HALF_TAGGED = [
         )
         for lacks in needed
     ),
-    *(Row("data", "ec2:CopySnapshot", SNAPSHOT, {**asked(one), **new()}) for one in (DATA, DIGEST)),
+    *(Row("data", "ec2:CopySnapshot", COPY, {**asked(one), **new()}) for one in (DATA, DIGEST)),
     *(
         Row(who, "ec2:CreateTags", SNAPSHOT, {**tags, **new(), "ec2:CreateAction": made})
         for who in ("data", "publisher")
@@ -196,7 +197,6 @@ OF_ANOTHER_KIND = [
     Row("data", "iam:PassRole", role("aws-ddp-toolkit-publisher"), TO_JOBS),
     Row("sweeper", "iam:PassRole", role("aws-ddp-toolkit-sweeper"), TO_EC2),
     Row("sweeper", "iam:PassRole", role("admin"), {"iam:PassedToService": "ssm.amazonaws.com"}),
-    Row("sagemaker-vpc", "ec2:CreateNetworkInterface", CARD, on(**{"aws-ddp-toolkit:allowed": "yes"})),
     Row("sagemaker-vpc", "ec2:CreateNetworkInterface", GROUP, {"ec2:Vpc": ec2("vpc/vpc-REPLACE")}),
 ]
 
