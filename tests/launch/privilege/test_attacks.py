@@ -249,6 +249,11 @@ THE_ACCOUNT = [
     Row(
         "launcher", "ec2:ModifySnapshotAttribute", ec2("snapshot/snap-1"), on(**{"aws-ddp-toolkit:dataset": "imagenet"})
     ),
+    # Of image builds; and a group that is there before the stack's own would end the administrator's `up`.
+    *(
+        Row("launcher", f"logs:{action}", arn("logs", "log-group:/aws-ddp-toolkit/images"))
+        for action in ("CreateLogGroup", "FilterLogEvents", "PutRetentionPolicy")
+    ),
 ]
 
 # ---- escalation: roles, documents, schedules, builds
