@@ -4,13 +4,14 @@ In a policy `*` takes in slashes, so that bucket-*/scripts/* is also bucket-1/da
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_elements_resource.html
 """
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 import pytest
 
 from launch.infra.template import filled, read
-from launch.rehearse.aws.iam.policies import Need, Policy, allows, policy
+from launch.rehearse.aws.iam.policies import Need, Policy, allows, listed, policy
 
 ACCOUNT = "123456789012"
 BUCKET = f"arn:aws:s3:::aws-ddp-toolkit-{ACCOUNT}-eu-west-1"
@@ -103,6 +104,26 @@ def test_data_and_their_sources_are_for_publishers_alone_whatever_their_folders_
 ) -> None:
     assert may(who, action, resource, context, in_our_bucket=False)  # else the row shows nothing
     assert not may(who, action, resource, context)
+
+
+def written(who: str) -> Iterator[tuple[str, str, bool]]:
+    """What the policy lets one write and delete in a bucket: the action, the pattern of the key, and if only once."""
+    for statement in policy(who)["Statement"]:
+        once = "s3:if-none-match" in statement["Condition"].get("Null", {}) if "Condition" in statement else False
+        for action in {"s3:PutObject", "s3:DeleteObject"} & set(listed(statement["Action"])):
+            yield from ((action, arn.partition("/")[2], once) for arn in listed(statement["Resource"]))
+
+
+@pytest.mark.parametrize("who", ["launcher", "node", "sagemaker"])
+def test_every_pattern_of_keys_ends_at_the_folders_of_data(who: str) -> None:
+    patterns = list(written(who))
+    assert {pattern.partition("/")[0] for _, pattern, _ in patterns} <= {"jobs", "scripts"}
+    assert len(patterns) >= 3
+    for action, pattern, once in patterns:
+        for place in ("data", "data/photos/train", "sources", "sources/photos/train"):
+            key = f"{place}/{pattern.replace('*', 'x')}"
+            assert may(who, action, f"{BUCKET}/{key}", ONCE if once else {}, in_our_bucket=False), key
+            assert not may(who, action, f"{BUCKET}/{key}", ONCE if once else {}), key
 
 
 @pytest.mark.parametrize(
