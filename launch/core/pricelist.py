@@ -15,7 +15,7 @@ from launch.core.catalog import SAGEMAKER_PREFIX
 from launch.core.errors import AwsError
 from launch.core.price import CATALOGS, CATALOGS_REGION, GIB, Prices
 from trainer.errors import SettingsError
-from trainer.files import write_atomically
+from trainer.files import read_json, write_atomically
 
 VALID = timedelta(days=7)
 # What makes it the ordinary price of a machine: Linux without further software, on shared hardware, on demand.
@@ -105,7 +105,7 @@ def no_price(limit_usd: float, region: str) -> SettingsError:
 def _recent(cache: Path | None, now: datetime) -> _Read | None:
     """The prices in the file; None if it is old or damaged."""
     try:
-        known = _Read(**json.loads(cache.read_text())) if cache else None
+        known = _Read(**read_json(cache)) if cache else None
         is_recent = known is not None and now.date() - date.fromisoformat(known.read) <= VALID
     except (OSError, ValueError, TypeError):
         return None

@@ -12,6 +12,7 @@ from launch.core.source.ignore import git_folder
 from launch.core.source.read import read_files
 from launch.core.source.walk import list_files, why_left_out
 from trainer.errors import SettingsError, one_line
+from trainer.files import LARGEST_JSON, read_regular
 
 REQUIREMENTS = "requirements.txt"
 
@@ -200,6 +201,6 @@ def _is_required(package: str, source: Source) -> bool:
     """Whether requirements.txt names a package, whose modules it then brings."""
     if not source.requirements:
         return False
-    text = (source.top / source.requirements).read_text("utf-8", errors="replace")
+    text = read_regular(source.top / source.requirements, LARGEST_JSON).decode("utf-8", errors="replace")
     found = re.findall(r"^[^\S\n]*([A-Za-z0-9][A-Za-z0-9._-]*)", text, re.MULTILINE)
     return package.lower() in {re.sub(r"[._-]+", "_", name).lower() for name in found}
