@@ -26,6 +26,16 @@ _DRAIN_WITHIN_S = 5.0
 _PDEATHSIG, _SUBREAPER = 1, 36
 
 
+class Script(subprocess.Popen[bytes]):
+    """A process whose exit code nobody takes but who waits for it."""
+
+    def send_signal(self, sig: int) -> None:
+        """Popen's own polls first, so that run(), which waits meanwhile, would find no process if it has just ended."""
+        if self.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, sig)
+
+
 @dataclass
 class Requests:
     """Requests to leave, which this process gets as signals.  The script is asked once, by SIGTERM.
@@ -34,7 +44,7 @@ class Requests:
     as soon as it is there.
     """
 
-    process: "subprocess.Popen[bytes] | None" = None
+    process: Script | None = None
     before: Callable[[], None] = lambda: None
     begins: bool = False
     asked: int = 0
@@ -116,7 +126,7 @@ def run(
     """Runs the script to its end; then nothing that it started is left.  Main thread only.  Raises OSError."""
     _prctl(_SUBREAPER, 1)  # what the script leaves behind becomes a child of this process, which can find it
     requests.begin()
-    process = subprocess.Popen(
+    process = Script(
         command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         bufsize=0, start_new_session=True, preexec_fn=_die_with(os.getpid()),
     )  # fmt: skip
@@ -129,13 +139,16 @@ def run(
     relay.last_output = time.monotonic()
     pumps = [relay.start(process.stdout.fileno(), OUT), relay.start(process.stderr.fileno(), ERR)]
     watch = Watch(requests, relay, max_silence_s)
-    threading.Thread(target=watch.run, name="watch", daemon=True).start()
+    watching = threading.Thread(target=watch.run, name="watch", daemon=True)
+    watching.start()
     if sys.platform == "linux":
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # its number stays its own until all is gone
     else:
         process.wait()
     watch.over.set()
+    watching.join()
     asked = requests.asked
+    requests.process = None  # whose number is soon that of another
     _kill_group(process.pid)
     code = process.wait()
     guard.kill()
