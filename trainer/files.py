@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import stat
+import struct
 from collections.abc import Sequence
 from contextlib import suppress
 from io import FileIO
@@ -134,16 +135,40 @@ def open_lock(path: Path) -> int:
         os.close(file)
         raise OSError(errno.EINVAL, "not an ordinary file", str(path))
     with suppress(OSError):  # a stranger's; of our own an earlier version may have left one that others can read
-        os.fchmod(file, 0o600 | _shared(path.absolute().parent.stat(), found.st_gid))
+        _share(file, path.absolute().parent)
     return file
 
 
-def _shared(folder: os.stat_result, group: int) -> int:
-    """The rights to a file of `group` for a team in whose folder each may go on with what another has begun."""
-    if folder.st_mode & stat.S_ISVTX:  # where nobody can remove what is another's, nor needs to lock it
-        return 0
-    writers = folder.st_mode & (0o022 if folder.st_gid == group else 0o002)
-    return writers | writers << 1
+def _share(file: int, folder: Path) -> None:
+    """Lets a team use a lock in whose folder each may go on with what another has begun, and nobody else."""
+    found, listed = folder.stat(), _acl(file)
+    if found.st_mode & stat.S_ISVTX:  # where nobody can remove what is another's, nor needs to lock it
+        os.fchmod(file, 0o600)
+    elif listed:  # which the folder hands on
+        os.setxattr(file, _ACL, _ACL_HEAD + b"".join(struct.pack(_ACL_ENTRY, *_writers(*entry)) for entry in listed))
+    else:
+        group = [rights << 3 for tag, rights, _ in _acl(folder) if tag == _OWNING_GROUP] or [found.st_mode]
+        writers = (group[0] & 0o020 if found.st_gid == os.fstat(file).st_gid else 0) | found.st_mode & 0o002
+        os.fchmod(file, 0o600 | writers | writers << 1)
+
+
+# https://man7.org/linux/man-pages/man5/acl.5.html, and linux/posix_acl_xattr.h: version 2, then each entry's tag,
+# rights and id.  Where there is a list, the bits of a mode for the group are the most that anybody in it can have.
+_ACL, _ACL_HEAD, _ACL_ENTRY = "system.posix_acl_access", b"\2\0\0\0", "<HHI"
+_OWNER, _OWNING_GROUP, _MOST = 1, 4, 16
+
+
+def _acl(place: int | Path) -> list[tuple[int, int, int]]:
+    """Who may do what with a file or a folder, where users are named that its mode does not; else nothing."""
+    try:
+        return list(struct.iter_unpack(_ACL_ENTRY, os.getxattr(place, _ACL)[len(_ACL_HEAD) :]))
+    except (OSError, AttributeError, struct.error):  # no list, no system with lists, or another version of them
+        return []
+
+
+def _writers(tag: int, rights: int, who: int) -> tuple[int, int, int]:
+    """An entry that lets read and write whoever may write, and nobody else even read."""
+    return tag, 6 if rights & 2 or tag in (_OWNER, _MOST) else 0, who
 
 
 def read_below(top: Path, name: str, largest: int) -> bytes:

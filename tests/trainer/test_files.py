@@ -3,6 +3,7 @@
 import fcntl
 import os
 import re
+import struct
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,41 @@ def test_only_who_may_write_in_its_folder_can_hold_a_lock(
     os.close(file)
 
     assert path.stat().st_mode & 0o777 == lock
+
+
+ACL_OF = "system.posix_acl_access", "system.posix_acl_default"  # of the folder, and of what is made in it
+
+
+def give_acl(folder: Path, name: str, named: int, group: int) -> None:
+    """What `setfacl -m u:12345:rwx` does.  named, group: the rights of that user, and of the folder's group."""
+    entries = [(1, 7, -1), (2, named, 12345), (4, group, -1), (16, 7, -1), (32, 5, -1)]
+    try:
+        os.setxattr(folder, name, b"\2\0\0\0" + b"".join(struct.pack("<HHi", *entry) for entry in entries))
+    except (OSError, AttributeError):
+        pytest.skip("this file system has no lists of rights")
+
+
+@pytest.mark.parametrize(("group", "lock"), [(5, 0o600), (7, 0o660)], ids=["a group that reads", "that writes"])
+def test_a_group_that_may_only_read_holds_no_lock_where_a_colleague_may_write(
+    group: int, lock: int, tmp_path: Path
+) -> None:
+    """Then the folder's mode says that its group may write: its bits are the most that anybody named has."""
+    give_acl(tmp_path, ACL_OF[0], 7, group)
+
+    os.close(open_lock(tmp_path / "lock"))
+
+    assert tmp_path.stat().st_mode & 0o777 == 0o775
+    assert (tmp_path / "lock").stat().st_mode & 0o777 == lock
+
+
+def test_a_colleague_who_may_write_in_a_folder_and_all_that_is_made_there_can_hold_its_locks(tmp_path: Path) -> None:
+    for name in ACL_OF:
+        give_acl(tmp_path, name, 7, 5)
+
+    os.close(open_lock(tmp_path / "lock"))
+
+    found = struct.iter_unpack("<HHi", os.getxattr(tmp_path / "lock", ACL_OF[0])[4:])
+    assert {tag: rights for tag, rights, _ in found} == {1: 6, 2: 6, 4: 0, 16: 6, 32: 0}
 
 
 def test_a_lock_is_neither_a_link_nor_a_pipe(tmp_path: Path) -> None:
