@@ -7,6 +7,11 @@ def set_defaults(env: MutableMapping[str, str]) -> None:
     """What holds in every training, unless the user has set it; to be called before torch is imported."""
     for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"):  # the second is the name in older versions
         env.setdefault(name, "2000")  # torch's newest collectives, which a stall shows
+    if "HOME" not in env:
+        # Where a rank is lost torch also writes them into a file: without a home in /tmp/.cache/torch, whoever has made
+        # that, and through any link there.
+        for name in ("TORCH_FR_DUMP_ON_TIMEOUT", "TORCH_NCCL_DUMP_ON_TIMEOUT"):
+            env.setdefault(name, "0")
     # Where a rank is lost, its name says more than pages about sockets.
     env.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if "OMP_WAIT_POLICY" not in env:
