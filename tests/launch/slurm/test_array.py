@@ -259,6 +259,23 @@ def test_a_task_whose_job_another_array_has_leaves_it_alone(tmp_path: Path) -> N
     assert not (one.folder / "starts.jsonl").exists()
 
 
+@pytest.mark.parametrize("name", ["job.json", "job.sbatch", "job.log"])
+def test_a_task_neither_waits_for_a_pipe_in_its_folder_nor_writes_through_a_link(name: str, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("kept\n")
+    one = job("a", tmp_path)
+    one.folder.mkdir(parents=True)
+    for put in (os.mkfifo, lambda place: place.symlink_to(tmp_path / "precious")):
+        (one.folder / "job.sbatch").write_text(render(one))
+        note(one.folder, one.name, [], array="ab12")
+        (one.folder / name).unlink(missing_ok=True)
+        put(one.folder / name)
+
+        run_task(Array("sweep", tmp_path / "ab12", [one], 1), 0, tmp_path)
+        (one.folder / name).unlink(missing_ok=True)
+
+    assert (tmp_path / "precious").read_text() == "kept\n"
+
+
 def test_a_task_runs_what_it_has_checked_though_the_file_changes_meanwhile(tmp_path: Path) -> None:
     one = job("a", tmp_path)
     one.folder.mkdir(parents=True)

@@ -109,3 +109,18 @@ def test_what_a_script_saves_in_any_usual_form_is_progress(tmp_path: Path, saves
     _, starts = start(tmp_path, f"mkdir -p $(dirname {file}); touch {file}; exit 6", 0)
 
     assert [one["progress"] for one in starts] == [counts]
+
+
+@pytest.mark.parametrize("name", ["stop", "outcome.json", "outcome.json.tmp", "starts.jsonl"])
+@pytest.mark.parametrize("code", [6, 7], ids=["starts again", "ended"])
+def test_a_job_neither_waits_for_a_pipe_in_its_folder_nor_writes_through_a_link(
+    name: str, code: int, tmp_path: Path
+) -> None:
+    """With a umask of 002 the user's group may write there, and so hold his nodes, or change other files of his."""
+    (tmp_path / "precious").write_text("kept\n")
+
+    for restarts, places in enumerate((f"mkfifo runs/x/{name}", f"ln -s {tmp_path}/precious runs/x/{name}")):
+        _, starts = start(tmp_path, f"rm -f runs/x/{name}; {places}; exit {code}", restarts)
+        assert starts[-1]["code"] == code
+
+    assert (tmp_path / "precious").read_text() == "kept\n"
