@@ -111,4 +111,4 @@ def _annotations(options: SlurmOptions) -> list[str]:
 def _toml(text: str) -> str:
     """A basic string, https://toml.io/en/v1.0.0#string."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + '"'
+    return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
