@@ -67,8 +67,9 @@ RUN --mount=type=bind,from=wheel,source=/build,target=/build \
 RUN grep -q '^[^:]*:[^:]*:10001:' /etc/passwd || echo 'ddp:x:10001:10001::/job:/bin/sh' >> /etc/passwd; \
     mkdir -p /job/run /job/runs && chown -R 10001:10001 /job
 COPY --chmod=755 infra/container/entry.sh /opt/ddp/entry.sh
-# Results go to /job, everything else that is written to /tmp: the rest of the file system may be read-only.
-ENV HOME=/tmp PYTHONDONTWRITEBYTECODE=1
+# Results go to /job, everything else that is written to /tmp: the rest of the file system may be read-only.  No packages
+# are a user's own there: some clusters give a container the machine's /tmp, where others could leave some.
+ENV HOME=/tmp PYTHONDONTWRITEBYTECODE=1 PYTHONNOUSERSITE=1
 WORKDIR /job
 ENTRYPOINT ["/opt/ddp/entry.sh"]
 # What is in the image, of the base and of ours: `docker run --entrypoint cat IMAGE /opt/ddp/sbom.cdx.json`
@@ -114,7 +115,7 @@ RUN --mount=type=bind,from=toolkit,source=/build,target=/build \
         --require-hashes -r /build/lab.txt \
     && python -m pip install --no-cache-dir --no-index --no-deps --force-reinstall /build/toolkit/*.whl
 COPY --chown=10001:10001 notebooks/single_gpu.ipynb /job/
-ENV HOME=/job
+ENV HOME=/job PYTHONNOUSERSITE=
 USER 10001:10001
 EXPOSE 8888
 # Only here something answers; a training says by its exit code how it is.
@@ -132,7 +133,7 @@ FROM installed AS sagemaker
 USER 0
 # AWS's images have the key by which mpirun's hosts reach each other in root's home, and changehostname.c, which their
 # start script compiles where it runs, in /.
-ENV HOME=/root
+ENV HOME=/root PYTHONNOUSERSITE=
 WORKDIR /
 
 FROM installed AS trainer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -129,7 +130,7 @@ def test_it_says_who_it_is_and_nothing_secret(engine: Engine) -> None:
     assert {"torch", "simplejpeg", "pydantic"} <= {row["name"] for row in software["components"]}
     assert config.get("Healthcheck") is None
     assert sorted(setting.split("=")[0] for setting in config["Env"]) == [
-        "HOME", "PATH", "PYTHONDONTWRITEBYTECODE", "SAGEMAKER_TRAINING_MODULE",
+        "HOME", "PATH", "PYTHONDONTWRITEBYTECODE", "PYTHONNOUSERSITE", "SAGEMAKER_TRAINING_MODULE",
     ]  # fmt: skip
     assert "opensesame" not in engine.buildah("inspect", "--type", "image", IMAGE)
 
@@ -170,6 +171,24 @@ def test_help_works_as_nobody_on_a_read_only_disk(engine: Engine) -> None:
 
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith("usage: python -m trainer")
+
+
+@trains
+def test_where_it_has_the_machines_tmp_nothing_of_others_there_runs_as_python_starts(
+    engine: Engine, tmp_path: Path
+) -> None:
+    """HOME is /tmp, and Python runs what lies in its user's own packages, whoever has made that folder."""
+    packages = tmp_path / f".local/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+    packages.mkdir(parents=True)
+    (packages / "usercustomize.py").write_text("print('run by a stranger')\n")
+    tmp_path.chmod(0o777)
+    shared = ("-v", f"{tmp_path}:/tmp")
+
+    # The test's base has a virtual environment, which has no packages of a user's own; AWS's images have none.
+    hello = (str(Path(sys.executable).resolve()), "-c", "print('here')")
+
+    assert engine.run(IMAGE, *hello, flags=shared).stdout == "here\n"
+    assert "stranger" in engine.run(IMAGE, *hello, flags=(*shared, "-e", "PYTHONNOUSERSITE=")).stdout
 
 
 @contextmanager
