@@ -107,7 +107,8 @@ def _check_price(plan: Plan) -> None:
     most, is_known = total([price.most_usd for price in plan.work.prices.values()])
     if not is_known:
         raise SettingsError(f"the highest possible cost is unknown, so --max-usd {limit:g} cannot hold; leave it out.")
-    spent = sum(run.usd or 0.0 for run in (*plan.work.before.values(), *plan.work.others))
+    # Others may have written what a run cost: less than nothing would let this sweep spend more.
+    spent = sum(max(0.0, run.usd or 0.0) for run in (*plan.work.before.values(), *plan.work.others))
     if most + spent > limit:
         earlier_runs = f", {usd(spent)} of it spent" if spent else ""
         raise SettingsError(

@@ -144,3 +144,16 @@ def test_what_runs_cost_that_the_file_names_no_more_counts_against_max_usd(
     with pytest.raises(SettingsError, match=r"may cost 6\.00 USD, 5\.00 USD of it spent, over --max-usd 5\.5"):
         act(asked("5.5"), {})
     assert act(asked("6"), {}) == 0
+
+
+def test_a_run_that_cost_less_than_nothing_lets_no_sweep_spend_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may write in the sweep's folder may have written its run.json."""
+    path, out = written(tmp_path, **ON_EC2, grid={"gpus": [4]}), tmp_path / "out"
+    runs.write(Run("gold", out / "gold", {}, backend="ec2", usd=-1e9))
+    told = json.dumps({"quotes": [replace(QUOTE, most_usd=6.0).as_json()]})
+    monkeypatch.setattr(shell, "run_captured", lambda command, env: Captured(0, told, ""))
+
+    with pytest.raises(SettingsError, match=r"may cost 6\.00 USD, over --max-usd 5;"):
+        act(read_request([str(path), "--out", str(out), "--dry-run", "--max-usd", "5"]), {})
