@@ -1,6 +1,7 @@
 """From a sweep's grid to its points: the values that tell a run from the others.  Pure."""
 
 import hashlib
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from trainer.errors import SettingsError
 Values = Mapping[str, Any]
 
 LONGEST = 80
+MOST_RUNS = 10_000  # each of which takes a command to plan; five axes of a hundred values would fill the memory
 TAKEN = ("runs.csv", "runs.csv.tmp", "sweep.json")
 
 
@@ -40,6 +42,11 @@ def _crossed(spec: Spec) -> list[Point]:
     """Every combination of the grid's axes."""
     if not spec.grid:
         return []
+    count = math.prod(map(len, spec.grid.values()))
+    if count > MOST_RUNS:
+        raise SettingsError(
+            f"{spec.name} has a grid of {count:,} runs, and a sweep has at most {MOST_RUNS:,}; give fewer values."
+        )
     combinations = [dict(zip(spec.grid, values, strict=True)) for values in product(*spec.grid.values())]
     return [Point(_name(values), values) for values in combinations]
 
@@ -67,10 +74,12 @@ def _check_names(spec: Spec, kept: Sequence[Point]) -> None:
 def _with_distinct_names(combined: list[Point]) -> list[Point]:
     """The points, numbered where different values give the same name (-1 and 1); names that were given stay."""
     apart: list[Point] = []
-    for place, point in enumerate(combined):
-        alike = [other.values for other in combined[:place] if other.name == point.name]
+    seen: dict[str, list[Values]] = {}
+    for point in combined:
+        alike = seen.setdefault(point.name, [])
         is_other = point.name == _name(point.values) and bool(alike) and point.values not in alike
         apart.append(replace(point, name=f"{point.name}--{len(alike) + 1}") if is_other else point)
+        alike.append(point.values)
     return apart
 
 

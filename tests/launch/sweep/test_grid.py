@@ -155,6 +155,13 @@ def test_numbers_that_a_backend_does_not_have_are_refused(
 # ---- refusals
 
 
+def test_a_grid_that_no_machine_holds_is_refused_before_it_is_made() -> None:
+    """A file of five lines, which somebody else may have written, names ten billion runs."""
+    grid = {f"args.{axis}": list(range(100)) for axis in "abcde"}
+    with pytest.raises(SettingsError, match=r"a grid of 10,000,000,000 runs, .* at most 10,000; give fewer values"):
+        points(parsed(grid=grid))
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
