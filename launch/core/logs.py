@@ -131,9 +131,14 @@ class LogTail:
     def _remember(self, fresh: list[Mapping[str, Any]]) -> None:
         self._speakers |= {self._streams.mark(event["logStreamName"]) for event in fresh}
         self._seen |= {event["eventId"]: event["timestamp"] for event in fresh}
-        newest = max(self._seen.values(), default=0)
-        # In a flood what comes late is left out, or the flood would be read again and again.
-        self._start_ms = max(self._start_ms, newest - OVERLAP_MS if len(self._seen) <= MOST_SEEN else newest + 1)
+        if len(self._seen) <= MOST_SEEN:
+            # By AWS's clock: a machine whose own is ahead, by up to two hours, must not hide what the others say.
+            # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
+            said = (min(event["timestamp"], event.get("ingestionTime", event["timestamp"])) for event in fresh)
+            start_ms = max(said, default=0) - OVERLAP_MS
+        else:  # in a flood what comes late is left out, or the flood would be read again and again
+            start_ms = max(self._seen.values()) + 1
+        self._start_ms = max(self._start_ms, start_ms)
         # Older events are not requested again.
         self._seen = {event: time for event, time in self._seen.items() if time >= self._start_ms}
 

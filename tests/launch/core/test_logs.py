@@ -136,6 +136,16 @@ def test_a_flood_of_lines_of_one_moment_is_not_read_again_and_again(
     assert tail.new_lines() == ["after it"]
 
 
+def test_a_machine_whose_clock_is_ahead_hides_nothing_that_others_say(aws: Aws, write: Write) -> None:
+    """CloudWatch takes lines of up to two hours from now, also from a training that wants to be the last to speak."""
+    tail, now = LogTail(aws, DEMO), int(time.time() * 1000)
+    write("demo", 0, (now + 6_600_000, "from the future"))
+    assert tail.new_lines() == ["from the future"]
+    write("demo", 1, (now, "still here"))
+    assert tail.new_lines() == ["[1] still here"]
+    assert tail.new_lines() == []
+
+
 def test_after_an_error_between_pages_no_line_is_lost_or_shown_twice(
     aws: Aws, write: Write, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
