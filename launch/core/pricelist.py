@@ -18,6 +18,7 @@ from trainer.errors import SettingsError
 from trainer.files import read_json, write_atomically
 
 VALID = timedelta(days=7)
+MOST = 1e6  # USD per hour
 # What makes it the ordinary price of a machine: Linux without further software, on shared hardware, on demand.
 MACHINE = {"operatingSystem": "Linux", "tenancy": "Shared", "preInstalledSw": "NA", "capacitystatus": "Used"}
 DISK = {"productFamily": "Storage", "volumeApiName": "gp3"}
@@ -106,10 +107,16 @@ def _recent(cache: Path | None, now: datetime) -> _Read | None:
     """The prices in the file; None if it is old or damaged."""
     try:
         known = _Read(**read_json(cache)) if cache else None
-        is_recent = known is not None and now.date() - date.fromisoformat(known.read) <= VALID
+        if known is None or not timedelta(0) <= now.date() - date.fromisoformat(known.read) <= VALID:
+            return None
+        return known if _are_prices(known.storage, *dict(known.usd_per_hour).values()) else None
     except (OSError, ValueError, TypeError):
         return None
-    return known if is_recent else None
+
+
+def _are_prices(*amounts: float) -> bool:
+    """Whether a job's limit in USD can be counted with them: where a cache is shared, others may have written it."""
+    return all(type(amount) in (int, float) and 0 < amount < MOST for amount in amounts)
 
 
 def _keep(cache: Path, known: _Read) -> None:
