@@ -25,6 +25,8 @@ from trainer.contract import Exit
 from trainer.errors import TrainerError
 
 DOWNLOAD_TIMEOUT_S = 10
+# Of an image's description, which takes some kB: a stranger's image may name any of its layers as that.
+LARGEST_DESCRIPTION = 8 * 2**20
 
 
 def _connect(region: str | None) -> Aws:
@@ -37,9 +39,11 @@ def _read(url: str) -> bytes:
         raise AwsError(f"AWS gave an address that is not https: {url[:40]}", "NoAddress", "GET")
     try:
         with urlopen(url, timeout=DOWNLOAD_TIMEOUT_S) as answer:  # nosec B310  # https only
-            content: bytes = answer.read()
+            content: bytes = answer.read(LARGEST_DESCRIPTION + 1)
     except (URLError, OSError) as error:
         raise AwsError(f"the image's description could not be fetched: {error}", "NoAnswer", "GET") from error
+    if len(content) > LARGEST_DESCRIPTION:
+        raise AwsError("the image's description is larger than 8 MiB, which no image needs", "NotJson", "GET")
     return content
 
 

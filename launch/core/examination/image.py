@@ -12,9 +12,12 @@ from launch.core.errors import AwsError
 from launch.core.examination.case import POLICY, Case
 from launch.core.examination.findings import Verdict, missing, ok, unknown
 from launch.core.registry import NOT_FOUND, PLACE, image_at
+from trainer.errors import one_line
 
 PLATFORM = "linux/amd64"  # of every instance type in the catalog
 PUSH = "python -m launch.image push"
+# What a description raises that is not an image's: whoever pushed it may have written anything.
+_DAMAGE = (ValueError, TypeError, AttributeError, RecursionError)
 # A GPU's architecture -> the CUDA versions that have kernels for it: the first, and the first that has them no more.
 # NVIDIA's release notes: https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/ (13.0 drops Maxwell to Volta).
 _CUDA_FOR: Mapping[str, tuple[tuple[int, int], tuple[int, int]]] = {
@@ -98,8 +101,9 @@ def _content(case: Case[Any], place: re.Match[str]) -> Content | None:
     url = aws.call("ecr", "GetDownloadUrlForLayer", layer)["downloadUrl"]
     try:
         return content_of(json.loads(case.read(url)))
-    except ValueError as error:
-        raise AwsError(f"the image's description is not JSON: {error}", "NotJson", "GetDownloadUrlForLayer") from error
+    except _DAMAGE as error:
+        words = f"the image's description is damaged: {one_line(error, 100)}"
+        raise AwsError(words, "NotJson", "GetDownloadUrlForLayer") from error
 
 
 def _manifest(aws: Aws, place: re.Match[str], image_id: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -1,8 +1,15 @@
 """What an image says of itself."""
 
+import io
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from launch.core import catalog
+from launch.core.errors import AwsError
 from launch.core.examination import image
+from launch.doctor import commands
 
 
 @pytest.mark.parametrize(
@@ -27,3 +34,27 @@ from launch.core.examination import image
 def test_an_image_says_its_platform_and_cuda(config: dict[str, object], platform: str, cuda: object) -> None:
     content = image.content_of(config)
     assert (content.platform, content.cuda) == (platform, cuda)
+
+
+@pytest.mark.parametrize(
+    "config",
+    ["[]", "3", '{"config": [1]}', '{"config": {"Env": [1]}}', '{"config": {"Labels": "x"}}', "[" * 100_000],
+    ids=lambda config: config[:20],
+)
+def test_what_a_stranger_pushed_as_an_images_description_is_told_and_ends_no_examination(
+    config: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ECR checks an image's manifest, and not what it says of itself."""
+    manifest = {"imageManifest": '{"config": {"digest": "sha256:0"}}'}
+    monkeypatch.setattr(image, "image_at", lambda *_: manifest)
+    aws = SimpleNamespace(call=lambda *_: {"downloadUrl": "https://layer"})
+    case: Any = SimpleNamespace(region="us-east-1", aws=aws, read=lambda url: config.encode())
+    with pytest.raises(AwsError, match="the image's description is damaged: "):
+        list(image.examined(case, "123456789012.dkr.ecr.us-east-1.amazonaws.com/x:1", catalog.load()["g5.xlarge"], ""))
+
+
+def test_no_layer_is_read_whole_that_passes_for_an_images_description(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = io.BytesIO(bytes(2 * commands.LARGEST_DESCRIPTION))
+    monkeypatch.setattr(commands, "urlopen", lambda *_, **__: layer)
+    with pytest.raises(AwsError, match="larger than 8 MiB"):
+        commands.Runtime().read("https://layer")
