@@ -22,6 +22,7 @@ RUN = "run.json"
 HOUR_S = 3600
 UNKNOWN_SIDES = 10
 LARGEST = 1e15  # a whole number in JSON may have so many digits that no float holds it
+SMALLEST = 1e-30  # what is less is 0: divided by it, a price or a speed would be infinite
 LARGEST_RECORDS = 2**30  # bytes of a metrics.jsonl: a sparse file of somebody else's may claim to have terabytes
 
 # planned: not begun; running: begun and not known to have ended; interrupted: saved, and can be resumed.
@@ -157,7 +158,9 @@ def _layout(epoch: Mapping[str, Any]) -> tuple[Any, ...]:
 def number(record: Mapping[str, Any], name: str) -> float | None:
     """A value of a record; None for one that is missing, no number, not finite or not to be counted with."""
     value = record.get(name)
-    return float(value) if isinstance(value, (int, float)) and abs(value) < LARGEST else None
+    if not isinstance(value, (int, float)) or not abs(value) < LARGEST:
+        return None
+    return float(value) if abs(value) >= SMALLEST else 0.0
 
 
 def _whole(record: Mapping[str, Any], name: str) -> int | None:

@@ -37,18 +37,18 @@ def _is_measured(run: Run) -> bool:
 def of(run: Run) -> Measured:
     """The medians of a run's steady epochs; of a batch ramp, of those at its last batch."""
     settings, last = run.settings, run.last
-    accumulate, replicas = int(settings.get("accumulate") or 1), max(1, run.replicas)
-    nodes, per_update = int(_at_least(last, "nodes", 1)), int(_at_least(last, "global_batch", 0))
+    accumulate, replicas = _count(settings, "accumulate"), max(1, run.replicas)
+    nodes, per_update = min(_count(last, "nodes"), replicas), _count(last, "global_batch")
     steady = _at_last_batch(run, per_update)
     all_reduce = steady.typical("all_reduce_gb_per_s")
     return Measured(
         name=run.name if len(run.epochs) > 1 else f"{run.name} (its warm-up: train two epochs or more)",
         model=str(settings.get("model", "")),
-        px=int(settings.get("image_size") or _px(str(settings.get("dataset", "")))),
+        px=_count(settings, "image_size", _px(str(settings.get("dataset", "")))),
         device=str(last.get("device") or "CPU"),
         half=last.get("precision") in ("fp16", "bf16"),
         layout=Layout(nodes, replicas // nodes),
-        batch=per_update // replicas // accumulate,
+        batch=max(1, per_update // replicas // accumulate),
         accumulate=accumulate,
         step_s=_typical(steady, "step_ms") / 1e3,
         wait_s=_typical(steady, "data_wait_ms") / 1e3,
@@ -56,7 +56,7 @@ def of(run: Run) -> Measured:
         images_per_s=_typical(steady, "images_per_s"),
         all_reduce_per_s=all_reduce * 1e9 if all_reduce else None,
         instance_type=_instance_type(run),
-        threads=settings.get("threads"),
+        threads=_count(settings, "threads", 0) or None,
         precision=str(last.get("precision") or ""),
         dataset=str(settings.get("dataset") or ""),
         sharing=(str(last.get("strategy") or ""), str(settings.get("comm_hook") or "none")),
@@ -69,8 +69,10 @@ def _at_last_batch(run: Run, per_update: int) -> Run:
     return replace(run, epochs=alike[:1] + alike)
 
 
-def _at_least(record: Mapping[str, Any], name: str, least: float) -> float:
-    return number(record, name) or least
+def _count(record: Mapping[str, Any], name: str, otherwise: int = 1) -> int:
+    """How many, at least one; what is no such number is as if it were missing: a run may be a stranger's."""
+    found = number(record, name)
+    return otherwise if found is None or found < 1 else int(found)
 
 
 def _typical(run: Run, name: str) -> float:

@@ -200,7 +200,17 @@ def test_a_line_that_is_not_a_record_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("value", "found"),
-    [(2, 2.0), (0.5, 0.5), (None, None), ("fast", None), (float("nan"), None), (float("inf"), None), (10**400, None)],
+    [
+        (2, 2.0),
+        (0.5, 0.5),
+        (None, None),
+        ("fast", None),
+        (float("nan"), None),
+        (float("inf"), None),
+        (10**400, None),
+        (1e-320, 0.0),
+        (-1e-20, -1e-20),
+    ],
     ids=lambda value: str(value)[:5],
 )
 def test_only_finite_numbers_are_numbers(value: object, found: float | None) -> None:

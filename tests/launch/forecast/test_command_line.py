@@ -251,3 +251,16 @@ def test_what_tune_measured_of_the_processors_counts(capsys: Capture) -> None:
     asked = ["--model", "resnet18", "--dataset", "imagenet", "--nodes", "1", "--instance-type", "g5.2xlarge"]
     (row,) = answer(capsys, *asked, "--decoded-per-vcpu", "100")["candidates"]
     assert (row["limit"], row["source"], round(row["images_per_s"])) == ("JPEG decoding", "measured", 800)
+
+
+@pytest.mark.parametrize("odd", ["x", {}, -1, 1e-320, 10**400, float("nan")], ids=lambda odd: str(odd)[:6])
+def test_no_run_of_a_strangers_ends_the_forecast_with_a_traceback(odd: object, tmp_path: Path) -> None:
+    settings = {"model": "resnet18", "dataset": "cifar10", "image_size": odd, "accumulate": odd, "threads": odd}
+    epoch = {"images_per_s": 900.0, "step_ms": 9.0, "global_batch": 64, "nodes": odd, "replicas": 1, "device": "A10G"}
+    run = Run("odd", tmp_path / "odd", settings, options={"instance_type": "g5.2xlarge"})
+    write(run)
+    (run.folder / "metrics.jsonl").write_text(2 * f"{json.dumps(epoch)}\n")
+
+    (measured,) = read([tmp_path])
+    assert (measured.accumulate, measured.layout.nodes, measured.threads, measured.px) == (1, 1, None, 32)
+    assert compare(TrainConfig(dataset="cifar10", model="resnet18"), ForecastOptions(), [measured])
