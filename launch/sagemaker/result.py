@@ -3,6 +3,7 @@
 import errno
 import gzip
 import os
+import shlex
 import shutil
 import tarfile
 import tempfile
@@ -44,16 +45,24 @@ def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
                 tar.extractall(unpacked, filter=room.take)  # nosec B202  # which is stricter than "data"
             # symlinks: were there any, what they lead to would be moved here, whatever it is.
             shutil.copytree(unpacked, target, symlinks=True, dirs_exist_ok=True, copy_function=shutil.move)
-    except DAMAGE as error:
+    except _TooManyFiles as error:
+        fetch = f"aws s3 cp {shlex.quote(training_job.model)} . --region {training_job.region}"
         raise AwsError(
-            f"{training_job.model} is damaged: {one_line(error, 200)}; the run folder is in {training_job.checkpoints}."
+            f"{training_job.model} has {error}, which are not unpacked; look into it yourself:\n  {fetch}"
         ) from error
+    except DAMAGE as error:
+        elsewhere = f"; the run folder is in {training_job.checkpoints}" if training_job.checkpoints else ""
+        raise AwsError(f"{training_job.model} is damaged: {one_line(error, 200)}{elsewhere}.") from error
     except OSError as error:
         attach = command("attach", training_job.job, training_job.region)
         raise MachineError(
             f"cannot write to {target} ({error.strerror}); free some space and fetch the result again:\n  {attach}"
         ) from error
     return target
+
+
+class _TooManyFiles(Exception):
+    """More than are unpacked, also of a training that honestly left so many."""
 
 
 class _Unpacking(gzip.GzipFile):
@@ -82,7 +91,7 @@ class _Room:
         """
         self._entries += 1
         if self._entries > MOST_ENTRIES:
-            raise tarfile.ReadError(f"more than {MOST_ENTRIES:,} files")
+            raise _TooManyFiles(f"more than {MOST_ENTRIES:,} files")
         if entry.name.count("/") > MOST_FOLDERS:
             raise tarfile.ReadError(f"more than {MOST_FOLDERS} folders within each other")
         self._free -= entry.size
