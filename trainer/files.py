@@ -193,8 +193,11 @@ def read_below(top: Path, name: str, largest: int) -> bytes:
 
 def _regular(handle: int, path: Path) -> FileIO:
     """The ordinary file of a descriptor, which is closed if it is none."""
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
         os.close(handle)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         raise OSError(errno.EINVAL, "not an ordinary file", str(path))
     return FileIO(handle)
 
