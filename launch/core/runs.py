@@ -205,7 +205,8 @@ def _fields(content: object) -> Mapping[str, Any]:
 def _fits(name: str, values: Mapping[str, Any]) -> bool:
     """Whether what a Run counts with is a number, and what it shows is text."""
     if name in _AMOUNTS:
-        return values[name] is None or number(values, name) is not None
+        amount = number(values, name)
+        return values[name] is None or (amount is not None and abs(amount) < outcomes.LARGEST)
     return name not in _TEXTS or isinstance(values[name], str)
 
 

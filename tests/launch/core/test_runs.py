@@ -123,6 +123,7 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
         '{"name": "a", "name": "b", "settings": {}}',
         '{"name": "a", "settings": {}, "seconds": "9"}',
         '{"name": "a", "usd_per_hour": ' + 400 * "9" + ', "settings": {}}',
+        '{"name": "a", "seconds": 9e14, "settings": {}}',  # more than a timedelta holds
         '{"name": ["a"], "settings": {}}',
         "[" * 100_000,
     ],
