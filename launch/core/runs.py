@@ -203,10 +203,15 @@ def _fields(content: object) -> Mapping[str, Any]:
 
 
 def _fits(name: str, values: Mapping[str, Any]) -> bool:
-    """Whether what a Run counts with is a number, and what it shows is text."""
+    """Whether what a Run counts with is a number, and what it shows is text.
+
+    A sweep ends with an exit code of its runs: Python prints one that is a text, past the terminal's filter.
+    """
     if name in _AMOUNTS:
         amount = number(values, name)
         return values[name] is None or (amount is not None and abs(amount) < outcomes.LARGEST)
+    if name == "exit_code":
+        return values[name] is None or type(values[name]) is int
     return name not in _TEXTS or isinstance(values[name], str)
 
 

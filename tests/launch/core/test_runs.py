@@ -125,6 +125,7 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
         '{"name": "a", "usd_per_hour": ' + 400 * "9" + ', "settings": {}}',
         '{"name": "a", "seconds": 9e14, "settings": {}}',  # more than a timedelta holds
         '{"name": ["a"], "settings": {}}',
+        '{"name": "a", "state": "failed", "exit_code": "\\u001b[2J", "settings": {}}',  # which Python would print
         "[" * 100_000,
     ],
     ids=lambda content: content[:40],
