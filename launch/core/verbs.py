@@ -16,6 +16,7 @@ from trainer.settings.argparser import version
 from trainer.settings.registry import did_you_mean
 
 SHORT = {"-f": "--follow"}
+MOST_CODE = 255
 FIRST_WORDS = ("job", "source", "name")  # the first of them that a verb has
 
 Table = Mapping[str, tuple[str, type[BaseModel]]]  # of verbs by name: their texts and options
@@ -105,6 +106,12 @@ def verb_list(prog: str, verbs: Mapping[str, Verb]) -> str:
 
 def coded(act: Callable[[], int]) -> int:
     """Runs `act`; prints a TrainerError as one line and returns its exit code."""
+    code = _coded(act)
+    # How a job ended, others may have written: of 256 a shell sees 0, and thinks that all went well.
+    return code if 0 <= code <= MOST_CODE else Exit.BUG
+
+
+def _coded(act: Callable[[], int]) -> int:
     try:
         return act()
     except TrainerError as error:
