@@ -57,7 +57,7 @@ SAGEMAKER_SCRIPT_TEXT = "from trainer.sagemaker import start\n\nstart()\n"
 # follows the first line with the name of a Python exception, and its ExitCode is always 1 under torchrun.  So one line
 # has the exit code and the sentence, and the launcher looks for it anywhere in FailureReason.
 SAGEMAKER_FAILURE = "Exception: exit code {code}: {sentence}"
-SAGEMAKER_FAILURE_PATTERN = re.compile(r'Exception: exit code (?P<code>\d+): (?P<sentence>[^\n]*?)"?(?:\n|$)')
+SAGEMAKER_FAILURE_PATTERN = re.compile(r'Exception: exit code (?P<code>\d{1,3}): (?P<sentence>[^\n]*?)"?(?:\n|$)')
 
 # Prefix of the environment variables that say where AWS keeps the value of another variable.
 SAGEMAKER_SECRET = "DDP_SECRET_"  # nosec B105  # a name

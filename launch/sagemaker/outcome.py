@@ -104,9 +104,13 @@ def is_unexplained(training_job: TrainingJob) -> bool:
 
 
 def _said_by_a_rank(texts: Iterable[str], job: str) -> Verdict | None:
-    """What the first rank that says so gives as its reason."""
+    """What the first rank that says so gives as its reason.
+
+    A training may write such a line with any number: one of a job that failed is not 0, nor what a shell takes for 0.
+    """
     for text in texts:
-        if said := SAGEMAKER_FAILURE_PATTERN.search(f"{text}\n"):
+        said = SAGEMAKER_FAILURE_PATTERN.search(f"{text}\n")
+        if said and 0 < int(said["code"]) < 256:
             return int(said["code"]), resumed_by_name(said["sentence"].rstrip("."), job)
     return None
 

@@ -41,6 +41,14 @@ def test_what_a_rank_says_why_it_ends_is_the_verdict(code: Exit, rest: str) -> N
     assert (outcome.exit_code, outcome.reason) == (code, "the loss is not finite at update 7; lower --lr")
 
 
+@pytest.mark.parametrize("code", ["0", "256", "9" * 5000])
+def test_no_line_of_a_trainings_makes_a_job_that_failed_look_done(code: str) -> None:
+    """A launcher that ends with 0 has its model registered, and with 256 a shell takes it for one that did well."""
+    line = SAGEMAKER_FAILURE.format(code=code, sentence="all is well")
+    for outcome in (outcome_of(training_job(status="Failed"), NOW, [line]), ended(status="Failed", failure=line)):
+        assert (outcome.state, outcome.exit_code) == ("failed", Exit.BUG)
+
+
 def test_a_token_in_the_failure_that_awss_toolkit_reports_is_not_repeated() -> None:
     """It takes the last lines of standard error, which are a script's own where nothing of ours spoke after it."""
     described = {"TrainingJobName": "j", "TrainingJobStatus": "Failed", "CreationTime": NOW,
