@@ -1,11 +1,11 @@
 """The output of a run while it trains: kept in its log, and read for the trainer's records."""
 
-import math
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from launch.core.runs import LARGEST
 from trainer.contract import METRIC_PREFIX
 from trainer.files import open_to_append
 
@@ -33,7 +33,10 @@ class Output:
 
 
 def numbers(pairs: str) -> Record:
-    """'epoch=2 train_loss=0.5' -> {"epoch": 2, "train_loss": 0.5}; None for what JSON has no number for."""
+    """'epoch=2 train_loss=0.5' -> {"epoch": 2, "train_loss": 0.5}; None for what JSON has no number for.
+
+    And for what nothing can count with: a training may print 400 digits.
+    """
     record: Record = {}
     for word in pairs.split():
         name, equals, text = word.partition("=")
@@ -42,7 +45,7 @@ def numbers(pairs: str) -> Record:
         except ValueError:
             continue
         if equals:
-            record[name] = value if math.isfinite(value) else None
+            record[name] = value if abs(value) < LARGEST else None
     return record
 
 

@@ -7,6 +7,9 @@ from typing import IO
 
 from launch.core.terminal import harmless
 
+# Of a run, to tell by it how long the rest takes: a training may say that it is in epoch 1e-300.
+LEAST_SHARE = 1e-6
+
 
 def left_s(
     expected_s: Mapping[str, float | None],
@@ -21,7 +24,7 @@ def left_s(
     expected_s: by name, of the forecast; to_begin: runs that have not begun; took_s: of runs that ended.
     current: the run at work, with the time since it began and the share of its epochs that are done.
     """
-    projected_s = elapsed_s / share if share > 0 else None
+    projected_s = elapsed_s / share if share > LEAST_SHARE else None
     typical_s = median(took_s) if took_s else projected_s
     durations = [_first_known(expected_s.get(name), typical_s) for name in to_begin]
     if current:

@@ -4,6 +4,7 @@ import io
 
 import pytest
 
+from launch.sweep.output import numbers
 from launch.sweep.progress import StatusLine, left_s
 
 
@@ -31,3 +32,12 @@ def test_no_line_is_overwritten_where_the_output_is_no_terminal() -> None:
     StatusLine(file, {"TERM": "xterm"}).show("1/2  a")
 
     assert file.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    "printed", ["epoch=" + "9" * 400, "epoch=1e-300", "epoch=-1e999", "epoch=nan"], ids=lambda text: text[:12]
+)
+def test_no_number_that_a_training_prints_ends_the_sweep(printed: str) -> None:
+    """Which watches jobs that cost money: of 400 digits Python makes no float, and of 1e301 seconds no duration."""
+    epoch = numbers(printed)["epoch"]
+    assert epoch is None or left_s({}, [], [], "a", elapsed_s=10.0, share=epoch / 3) is None
