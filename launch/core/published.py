@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from launch.core.names import BUCKET_NAME, BUCKET_TAG, DATA_TAG, OWNER_TAG, STARTED_TAG, TOOLKIT, read_time
@@ -12,6 +12,7 @@ DIGEST_TAG = f"{TOOLKIT}:digest"  # of the manifest
 CONTENT_TAG = f"{TOOLKIT}:content"  # counts, for plans
 BLOCKS_TAG = f"{TOOLKIT}:blocks"  # how many were written, and the digest of their digests
 NAME = r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?"
+LARGEST = 10**18  # as the tags of a snapshot have it
 MANIFEST, RECORD = "manifest.json", "published.json"
 
 _CONTENT = re.compile(
@@ -112,7 +113,7 @@ def foreign_tag(values: Mapping[str, str]) -> str:
 def read_content(record: Mapping[str, Any]) -> Content:
     """The content that a record in S3 or a manifest's summary holds.  Raises KeyError, TypeError and ValueError."""
     try:
-        return Content(**{key: int(record[key]) for key in ("train", "val", "bytes", "classes", "px")})
+        return _checked(Content(**{key: int(record[key]) for key in ("train", "val", "bytes", "classes", "px")}))
     except OverflowError as error:
         raise ValueError("not a number") from error
 
@@ -123,6 +124,14 @@ def content_in(manifest: Mapping[str, Any]) -> Content:
     try:
         count = {name: int(splits.get(name, {}).get("images", 0)) for name in ("train", "val")}
         size = sum(int(split["bytes"]) for split in splits.values())
-        return Content(count["train"], count["val"], size, len(manifest["classes"]), int(manifest["resize"] or 0))
+        px = int(manifest["resize"] or 0)
+        return _checked(Content(count["train"], count["val"], size, len(manifest["classes"]), px))
     except OverflowError as error:  # Infinity and 1e400, which Python takes for JSON
         raise ValueError("not a number") from error
+
+
+def _checked(content: Content) -> Content:
+    """The content, if a forecast can count with it: whoever made the data set may have written 400 digits."""
+    if not all(0 <= number < LARGEST for number in asdict(content).values()):
+        raise ValueError("not a number of images or bytes")
+    return content

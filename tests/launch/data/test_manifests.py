@@ -58,6 +58,14 @@ def test_what_a_published_manifest_counts_is_a_number() -> None:
         read_content({"train": float("inf"), "val": 1, "bytes": 1, "classes": 1, "px": 0})
 
 
+@pytest.mark.parametrize("odd", [10**400, -5])
+@pytest.mark.parametrize("name", ["images", "bytes"])
+def test_nor_is_it_one_that_no_forecast_can_count_with(name: str, odd: int) -> None:
+    """Whoever made the data set would end every plan that reads it with a traceback."""
+    with pytest.raises(ValueError, match="not a number of images or bytes"):
+        content_in({"splits": {"train": {"images": 1, "bytes": 1, name: odd}}, "classes": [], "resize": 0})
+
+
 def test_a_manifest_of_another_format_is_named(tmp_path: Path) -> None:
     folder = write_prepared(tmp_path / NAME)
     content = json.loads((folder / "manifest.json").read_text())
