@@ -58,7 +58,7 @@ def test_what_a_published_manifest_counts_is_a_number() -> None:
         read_content({"train": float("inf"), "val": 1, "bytes": 1, "classes": 1, "px": 0})
 
 
-@pytest.mark.parametrize("odd", [10**400, -5])
+@pytest.mark.parametrize("odd", [10**400, -5], ids=["huge", "negative"])
 @pytest.mark.parametrize("name", ["images", "bytes"])
 def test_nor_is_it_one_that_no_forecast_can_count_with(name: str, odd: int) -> None:
     """Whoever made the data set would end every plan that reads it with a traceback."""
