@@ -7,8 +7,9 @@ from typing import IO
 
 from launch.core.terminal import harmless
 
-# Of a run, to tell by it how long the rest takes: a training may say that it is in epoch 1e-300.
-LEAST_SHARE = 1e-6
+# More is nothing to tell, nor a timedelta: a training may say that it is in epoch 1e-300, and an earlier one of the same
+# script that it had taken 1e14 s.
+MOST_S = 1e12
 
 
 def left_s(
@@ -24,14 +25,15 @@ def left_s(
     expected_s: by name, of the forecast; to_begin: runs that have not begun; took_s: of runs that ended.
     current: the run at work, with the time since it began and the share of its epochs that are done.
     """
-    projected_s = elapsed_s / share if share > LEAST_SHARE else None
+    projected_s = elapsed_s / share if share > 0 else None
     typical_s = median(took_s) if took_s else projected_s
     durations = [_first_known(expected_s.get(name), typical_s) for name in to_begin]
     if current:
         whole_s = _first_known(projected_s, expected_s.get(current), typical_s)
         durations.append(None if whole_s is None else max(0.0, whole_s - elapsed_s))
     known = [duration for duration in durations if duration is not None]
-    return sum(known) if len(known) == len(durations) else None
+    total_s = sum(known)
+    return total_s if len(known) == len(durations) and total_s < MOST_S else None
 
 
 def _first_known(*values: float | None) -> float | None:

@@ -40,4 +40,5 @@ def test_no_line_is_overwritten_where_the_output_is_no_terminal() -> None:
 def test_no_number_that_a_training_prints_ends_the_sweep(printed: str) -> None:
     """Which watches jobs that cost money: of 400 digits Python makes no float, and of 1e301 seconds no duration."""
     epoch = numbers(printed)["epoch"]
+    assert left_s({"a": 8.9e13}, ["a"], []) is None
     assert epoch is None or left_s({}, [], [], "a", elapsed_s=10.0, share=epoch / 3) is None
