@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from trainer.datasets.scans import scans
+from trainer.datasets.tiff import check_tags
 from trainer.datasets.unreadable import UnreadableError
 from trainer.errors import one_line
 from trainer.files import read_regular
@@ -88,22 +89,32 @@ def decoded(data: bytes) -> Pixels:
     """(H, W, 3) of any of the FORMATS."""
     with _opened(data) as image:
         refuse_costly(data, *image.size)
-        tags = getattr(image, "tag_v2", {})
-        refuse_huge(*(tags.get(tag, 1) for tag in TILE_SIDES))  # decoded whole, however small the image is
+        _refuse_margins(image)
         return np.asarray(_in_eight_bits(image).convert("RGB"))
+
+
+def _refuse_margins(image: Image.Image) -> None:
+    """As refuse_huge, for what is decoded beyond an image: tiles are whole, and a gap in a BMP may be 255 rows long."""
+    tags = getattr(image, "tag_v2", {})
+    tile = [tags.get(tag, 1) for tag in TILE_SIDES]
+    refuse_huge(*(math.ceil(side / of_tile) * of_tile for side, of_tile in zip(image.size, tile, strict=True)))
+    if any(part[0] == "bmp_rle" for part in getattr(image, "tile", ())):
+        refuse_huge(256, image.width)
 
 
 def _opened(data: bytes) -> Image.Image:
     if not data:
         raise UnreadableError("empty")
-    _silence_warning_of_size()
+    _silence_warnings()
+    check_tags(data)
     return Image.open(io.BytesIO(data), formats=FORMATS)
 
 
 @cache
-def _silence_warning_of_size() -> None:
-    """Silences Pillow's warning of many pixels: refuse_huge has a limit and a remedy."""
+def _silence_warnings() -> None:
+    """Silences Pillow's warnings: refuse_huge has a limit and a remedy, and one TIFF may have a thousand odd tags."""
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+    warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 def refuse_huge(*sides: int) -> None:

@@ -1,0 +1,93 @@
+"""Small files, other than JPEGs, that would take gigabytes or hours with one version of Pillow or another."""
+
+import io
+import struct
+import warnings
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from trainer.datasets.encoded import _silence_warnings, format_of, sides_of, whole
+from trainer.datasets.unreadable import UnreadableError
+
+Tag = tuple[int, int, int, int]  # its number, its type, how many values, and the value or the place of them
+GREY: list[Tag] = [(258, 3, 1, 8), (262, 3, 1, 1), (277, 3, 1, 1)]
+LONG = 4
+
+
+def tiff(sides: tuple[int, int], tags: Sequence[Tag], content: bytes = b"") -> bytes:
+    """A grey image; `content` lies at byte 8."""
+    tags = sorted([(256, LONG, 1, sides[0]), (257, LONG, 1, sides[1]), *GREY, *tags], key=lambda tag: tag[0])
+    rows = b"".join(struct.pack("<HHII", *tag) for tag in tags)
+    return b"II*\0" + struct.pack("<I", 8 + len(content)) + content + struct.pack("<H", len(tags)) + rows + bytes(4)
+
+
+def tiled(sides: tuple[int, int], *tile: tuple[int, int]) -> bytes:
+    """As tiff(), in tiles that all lie in one place.  tile: its width and length, or several of them."""
+    packed = zlib.compress(bytes(256))
+    tags = [(tag, LONG, 1, side) for one in tile for tag, side in zip((322, 323), one, strict=True)]
+    return tiff(sides, [(259, 3, 1, 8), (324, LONG, 1, 8), (325, LONG, 1, len(packed)), *tags], packed)
+
+
+def test_an_image_in_tiles_is_read() -> None:
+    assert whole(tiled((16, 16), (16, 16))).shape == (16, 16, 3)
+
+
+@pytest.mark.parametrize("big", [False, True])
+@pytest.mark.parametrize("mode", ["L", "RGB", "P", "I;16", "CMYK"])
+def test_a_usual_tiff_is_read(mode: str, big: bool) -> None:
+    file = io.BytesIO()
+    Image.new(mode, (40, 30)).save(file, "TIFF", big_tiff=big, compression="tiff_lzw", dpi=(72, 72), description="a")
+
+    assert (sides_of(file.getvalue()), format_of(file.getvalue())) == ((40, 30), "TIFF")
+    assert whole(file.getvalue()).shape == (30, 40, 3)
+
+
+def test_a_tile_far_larger_than_its_image_is_not_decoded() -> None:
+    """Two megabytes unpack to a tile of two gigabytes, of an image of 16 pixels a side."""
+    with pytest.raises(UnreadableError, match="more than 89,478,485 pixels"):
+        whole(tiled((16, 16), (9600, 9600)))
+
+
+def test_tiles_that_are_hours_of_work_together_are_not_decoded() -> None:
+    """Of an image one pixel wide: 160 kB may have ten thousand tiles of 80 million pixels each."""
+    with pytest.raises(UnreadableError, match="more than 89,478,485 pixels"):
+        whole(tiled((1, 10_000), (80_000_000, 1)))
+
+
+def test_no_tag_is_there_twice_of_which_the_decoder_believes_another_than_was_looked_at() -> None:
+    with pytest.raises(UnreadableError, match="tags that cannot be true"):
+        whole(tiled((16, 16), (9600, 9600), (16, 16)))
+
+
+def test_tags_that_share_a_megabyte_are_not_copied_to_gigabytes() -> None:
+    tags = [(40_000 + number, 7, 2**20, 8) for number in range(3000)]
+
+    with pytest.raises(UnreadableError, match="tags that cannot be true"):
+        sides_of(tiff((16, 16), tags, bytes(2**20)))
+
+
+def test_a_gap_of_255_very_long_rows_is_not_filled() -> None:
+    def bmp(width: int) -> bytes:
+        """One row, of which a gap is all: as Pillow reads it, and as Pillow 11 did, two bytes too late."""
+        pixels = bytes([0, 2, 0, 255, 0, 255, 0, 1])
+        header = struct.pack("<IiiHHIIiiII", 40, width, 1, 1, 8, 1, len(pixels), 0, 0, 256, 0) + bytes(1024)
+        return b"BM" + struct.pack("<IHHI", 14 + len(header) + len(pixels), 0, 0, 14 + len(header)) + header + pixels
+
+    assert whole(bmp(500)).shape == (1, 500, 3)
+    with pytest.raises(UnreadableError, match="more than 89,478,485 pixels"):
+        whole(bmp(8_000_000))
+
+
+def test_odd_tags_fill_no_log() -> None:
+    tags = [(40_000 + number, 7, 100, 2**31) for number in range(50)]  # far behind the end
+    odd = tiff((1, 1), [(273, LONG, 1, 8), (278, LONG, 1, 1), (279, LONG, 1, 1), *tags], b"\xff")
+    _silence_warnings.cache_clear()  # pytest has reset the warnings since another test asked for it
+
+    with warnings.catch_warnings(record=True, action="always") as told:
+        assert np.array_equal(whole(odd), [[[255, 255, 255]]])
+
+    assert told == []
