@@ -183,10 +183,10 @@ def _of_checkpoint(content: dict[str, Any], source: Path) -> tuple[str, Signatur
     signature = from_values(content.get("signature"), source)
     try:
         name, weights = str(content["config"]["model"]), {**content["model"]}
-        averaged = (content.get("ema") or {}).get("weights", {})
-    except (KeyError, TypeError, AttributeError) as error:
+        weights |= (content.get("ema") or {}).get("weights", {})
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SettingsError(f"{source} is no checkpoint of this trainer; give the folder of a run.") from error
-    return name, signature, weights | averaged
+    return name, signature, weights
 
 
 def _beside(weights: Path) -> tuple[str, Signature]:

@@ -178,6 +178,15 @@ def test_a_checkpoint_is_used_with_its_averaged_weights(run: Path) -> None:
         assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
+@pytest.mark.parametrize("ema", [5, {"weights": 5}, {"weights": [1]}])
+def test_averaged_weights_that_are_none_are_refused(ema: object, run: Path) -> None:
+    state = {"format": 1, "config": {"model": "cnn"}, "signature": json.loads(SIGNATURE.as_json("cnn")), "model": {}}
+    checkpoint.save_weights(run / "checkpoints" / "best.pt", state | {"ema": ema})
+
+    with pytest.raises(SettingsError, match="is no checkpoint of this trainer"):
+        load(run / "checkpoints")
+
+
 def test_the_model_sees_what_evaluation_saw(run: Path, images: Path) -> None:
     trained = load(run)
     pixels = torch.from_numpy(trained.pixels(images / "dark.png").copy())[None]

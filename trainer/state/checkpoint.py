@@ -19,6 +19,7 @@ import torch
 from trainer import plain
 from trainer.errors import CheckpointError, not_written
 from trainer.files import create_anew, is_file, read_regular, write_atomically
+from trainer.state import pickled
 
 NAME = "epoch-{epoch:04d}-step-{step:06d}.pt"
 BEST = "best.pt"
@@ -141,7 +142,8 @@ def is_name(name: object) -> bool:
 def load(data: bytes) -> dict[str, Any]:
     """The checkpoint in `data`, or the weights of a model.pt, on the CPU.  A file cannot run code.
 
-    Raises CheckpointError for what an earlier version pickled, where torch cannot read that safely.
+    Raises CheckpointError for what an earlier version pickled, where torch cannot read that safely; and for garbage
+    whatever the reader of a file stumbles over.
     """
     if plain.is_plain(data):
         read_plainly: dict[str, Any] = plain.loads(data)
@@ -151,7 +153,9 @@ def load(data: bytes) -> dict[str, Any]:
             f"a file is pickled, which torch {torch.__version__} cannot read safely (CVE-2026-24747); read it with "
             "torch 2.10 or newer, or give the model.safetensors beside it."
         )
+    pickled.check_file(data)
     state: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    pickled.check_values(state, len(data))
     return state
 
 
