@@ -61,7 +61,7 @@ lock: .venv/.installed
 	done
 	echo simplejpeg pytorch_optimizer nvidia-ml-py mpi4py obstore | tr ' ' '\n' | \
 		$(COMPILE) -c constraints.txt --no-deps -o infra/locks/sagemaker.txt -
-	echo boto3 numpy pillow pydantic pyyaml scipy simplejpeg | tr ' ' '\n' | \
+	echo boto3 numpy pillow pydantic pyyaml simplejpeg | tr ' ' '\n' | \
 		$(COMPILE) -c constraints.txt -o infra/locks/publish.txt -
 	for tracker in 'tensorboard tensorboard' 'wandb wandb' 'mlflow mlflow-skinny sqlalchemy alembic' \
 		'mlflow-server sagemaker-mlflow==0.5.0 mlflow-skinny sqlalchemy alembic'; do \

@@ -1,13 +1,15 @@
 """ImageNet as it is handed out (ILSVRC 2012): a tar of tars to train on, a flat one to evaluate on, and the devkit."""
 
-import io
 import re
+import struct
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
 from trainer.datasets.archive import DAMAGED, contents, opened
 from trainer.errors import DataError, one_line
 from trainer.prepare.listing import Found
+from trainer.prepare.matlab import read_table
 from trainer.prepare.tars import Member, Unsorted, in_order, members
 
 TRAIN, VAL = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
@@ -64,11 +66,9 @@ def read_devkit(folder: Path) -> dict[int, str]:
 
 
 def _synsets(meta: bytes) -> dict[int, str]:
-    """The synsets without children, such as n01440764, by their number."""
-    from scipy.io import loadmat  # only here: it takes a while to import
-
+    """The synsets without children, such as n01440764, by their number.  Raises ValueError."""
     try:
-        rows = loadmat(io.BytesIO(meta), squeeze_me=True)["synsets"]
-    except Exception as error:  # what it raises for garbage has no common base
+        rows = read_table(meta, "synsets", columns=(0, 1, 4))
+        return {int(number or 0): str(wnid) for number, wnid, children in rows if int(children or 0) == 0}
+    except (ValueError, LookupError, ArithmeticError, zlib.error, struct.error) as error:
         raise ValueError(f"{META}: {error}") from error
-    return {int(row[0]): str(row[1]) for row in rows if int(row[4]) == 0}
