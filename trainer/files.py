@@ -5,7 +5,7 @@ import json
 import os
 import stat
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
@@ -84,6 +84,20 @@ def is_place_for_file(path: Path) -> bool:
     with suppress(OSError):  # too long
         return not path.is_dir() and path.absolute().parent.is_dir()
     return False
+
+
+def below(folder: Path) -> Iterator[Path]:
+    """All that is in a folder, and in the folders within, in no order; links are named and not followed.
+
+    As rglob, which a thousand folders within each other end with a RecursionError (Python 3.11).  Raises OSError.
+    """
+    waiting = [str(folder)]
+    while waiting:
+        with suppress(PermissionError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                yield Path(entry.path)
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
 
 
 def read_json(path: Path) -> Any:

@@ -13,7 +13,7 @@ from trainer.contract import STOPPED, Exit
 from trainer.datasets.tree import SUFFIXES
 from trainer.datasets.unreadable import UnreadableError
 from trainer.errors import DataError, SettingsError, TrainerError, not_written, one_line, report_end
-from trainer.files import is_file, is_place_for_file, write_atomically
+from trainer.files import below, is_file, is_place_for_file, write_atomically
 from trainer.settings.argparser import plain_parser
 from trainer.settings.completion import complete
 
@@ -105,7 +105,7 @@ def find_images(paths: Sequence[Path]) -> list[Path]:
 def _images_at(path: Path) -> Iterator[Path]:
     try:
         if path.is_dir():
-            yield from sorted(found for found in path.rglob("*") if found.suffix.lower() in SUFFIXES and is_file(found))
+            yield from sorted(found for found in below(path) if found.suffix.lower() in SUFFIXES and is_file(found))
             return
         path.stat()
     except OSError as error:  # a name that is too long, for one

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from launch.core import shell
 from trainer.errors import FullDisk, MachineError, SettingsError
-from trainer.files import create_anew
+from trainer.files import below, create_anew
 
 BLOCK = 512 * 1024  # of the EBS direct APIs
 GIB = 2**30
@@ -82,7 +82,7 @@ def make(tools: Tools, folder: Path, image: Path, gib: int, digest: str, env: Ma
     """
     partial = image.with_suffix(".partial")
     identity = str(uuid.UUID(digest[:32]))
-    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+    names = sorted(path.relative_to(folder).as_posix() for path in below(folder))
     fixed = {**env, "E2FSPROGS_FAKE_TIME": _MADE, "SOURCE_DATE_EPOCH": _MADE, "MKE2FS_CONFIG": os.devnull,
              "MKE2FS_SYNC": "0", "LC_ALL": "C"}  # fmt: skip
     with create_anew(partial) as file:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from launch.core.published import MANIFEST, Content, content_in
 from trainer.datasets.manifest import FORMAT, VERSION, Manifest, read_manifest
 from trainer.datasets.tree import find_tree, list_files
 from trainer.errors import DataError, SettingsError, one_line
-from trainer.files import LARGEST_JSON, read_regular
+from trainer.files import LARGEST_JSON, below, read_regular
 
 REPORT = "bad-images.txt"  # trainer.prepare's, of what it left out
 CHUNK = 2**20
@@ -83,7 +84,7 @@ def _files(folder: Path, manifest: Manifest) -> Iterator[File]:
             yield File(shard.file, shard.bytes, shard.sha256)
 
 
-def _shown(path: Path) -> str:
+def _shown(path: str | Path) -> str:
     return one_line(path, 300)
 
 
@@ -99,12 +100,27 @@ def _check_size(path: Path, file: File) -> None:
 def check_nothing_else(prepared: Prepared) -> None:
     """Raises DataError for what a snapshot should not hold: all of the folder goes into its file system, as it is."""
     known = {file.name for file in prepared.files} | {MANIFEST, REPORT}
-    for path in sorted(prepared.folder.rglob("*")):
+    with _readable(prepared.folder):
+        paths = sorted(below(prepared.folder))
+    for path in paths:
         name = path.relative_to(prepared.folder).as_posix()
         if path.is_symlink():
-            raise DataError(f"{path} is a link, which leads nowhere in a snapshot; put there what it leads to.")
+            raise DataError(f"{_shown(path)} is a link, which leads nowhere in a snapshot; put there what it leads to.")
         if not path.is_dir() and name not in known:
-            raise DataError(f"{path} is no part of the data set, and would be published; move it to another folder.")
+            raise DataError(
+                f"{_shown(path)} is no part of the data set, and would be published; move it to another folder."
+            )
+
+
+@contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    """Raises DataError for what in the folder cannot be looked at, such as a path longer than any program reads."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"{_shown(error.filename or folder)} cannot be read ({error.strerror}); move it away."
+        ) from error
 
 
 def check_source(prepared: Prepared, source: Path) -> None:
@@ -115,13 +131,26 @@ def check_source(prepared: Prepared, source: Path) -> None:
     tree, images, size = find_tree(source), 0, 0
     for root in (tree.train, tree.evaluation):
         for name in list_files(root, tree.classes).names:
-            images, size = images + 1, size + (root / name).stat().st_size
+            images, size = images + 1, size + _size(root / name)
     if (images, size) != (made_of.get("images"), made_of.get("bytes")):
         raise SettingsError(
             f"{source} has {images:,} images of {size:,} bytes, and {prepared.folder} was made of "
-            f"{made_of.get('images', 0):,} of {made_of.get('bytes', 0):,}; delete it to have them prepared again, or "
-            "publish that folder itself."
+            f"{_number(made_of.get('images'))} of {_number(made_of.get('bytes'))}; delete it to have them prepared "
+            "again, or publish that folder itself."
         )
+
+
+def _size(image: Path) -> int:
+    """As trainer.prepare counts it, which goes on without an image that is a link to nothing."""
+    try:
+        return image.stat().st_size
+    except OSError:
+        return 0
+
+
+def _number(found: object) -> str:
+    """A count in a manifest, for whose source nothing is prescribed."""
+    return f"{found:,}" if isinstance(found, int) and 0 <= found < 10**18 else one_line(found, 20)
 
 
 def check_digest(path: Path, file: File) -> None:
@@ -140,7 +169,8 @@ def count_source(source: Path) -> tuple[int, int]:
         return 1, source.stat().st_size
     if not source.is_dir():
         raise SettingsError(f"{source}: no such folder; give one with images, or one that trainer.prepare has made.")
-    sizes = [path.stat().st_size for path in source.rglob("*") if path.is_file()]
+    with _readable(source):
+        sizes = [path.stat().st_size for path in below(source) if path.is_file()]
     if not sizes:
         raise SettingsError(f"{source} is empty; give a folder with train/ and val/, and a folder per class in each.")
     return len(sizes), sum(sizes)

@@ -1,17 +1,19 @@
 """A manifest of a prepared folder may be a stranger's."""
 
 import functools
+import inspect
 import json
 import operator
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from launch.core.published import content_in, read_content
-from launch.data.prepared import read_prepared
+from launch.data.prepared import check_nothing_else, check_source, count_source, read_prepared
 from tests.launch.data.desk import NAME, write_prepared
-from trainer.errors import DataError
+from trainer.errors import DataError, SettingsError
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": "webdataset", "version": 1}', "[" * 200_000, '{"format": 1}'])
@@ -73,3 +75,54 @@ def test_a_manifest_of_another_format_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(DataError, match="is of format mds, version 1"):
         read_prepared(folder)
+
+
+def with_source(folder: Path, **counts: object) -> Path:
+    content = json.loads((folder / "manifest.json").read_text())
+    content["source"] = {"kind": "folder", "name": "photos", **counts}
+    (folder / "manifest.json").write_text(json.dumps(content))
+    return folder
+
+
+@pytest.mark.parametrize("counts", [{}, {"images": "many", "bytes": [1]}, {"images": 10**4000, "bytes": "\x1b[2J"}])
+def test_what_a_manifest_says_of_its_source_is_shown_whatever_it_is(counts: dict[str, object], tmp_path: Path) -> None:
+    for name in ("train/cat", "train/dog", "val/cat", "val/dog"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        (tmp_path / "photos" / name / "1.jpg").symlink_to("nowhere")  # which trainer.prepare counts as of no bytes
+    prepared = read_prepared(with_source(write_prepared(tmp_path / NAME), **counts))
+    same = read_prepared(with_source(write_prepared(tmp_path / "same"), images=4, bytes=0))
+
+    with pytest.raises(SettingsError, match=r"^[^\x1b]* has 4 images of 0 bytes, and [^\x1b]{1,400}$"):
+        check_source(prepared, tmp_path / "photos")
+    check_source(same, tmp_path / "photos")
+
+
+def test_folders_far_within_each_other_are_counted(tmp_path: Path) -> None:
+    """A thousand, which not even Python's rmtree takes away: so here fewer, and less of Python's calls."""
+    (tmp_path / ("d/" * 300)).mkdir(parents=True)
+    (tmp_path / ("d/" * 300) / "photo.jpg").write_bytes(b"photo")
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + 200)
+    try:
+        assert count_source(tmp_path) == (1, 5)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def test_a_path_longer_than_programs_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(20):
+        Path("d" * 250).mkdir()
+        os.chdir("d" * 250)
+    os.chdir(tmp_path)
+
+    with pytest.raises(DataError, match=r"cannot be read \(File name too long\); move it away"):
+        count_source(tmp_path)
+
+
+def test_a_name_in_a_prepared_folder_is_no_line_of_its_own(tmp_path: Path) -> None:
+    folder = write_prepared(tmp_path / NAME)
+    (folder / "a\nerror: b").touch()
+
+    with pytest.raises(DataError, match="/a error: b is no part"):
+        check_nothing_else(read_prepared(folder))
