@@ -135,7 +135,11 @@ publish() {
     s3 rm "$FOLDER/state" --recursive
 }
 
-last_words() { grep '^error: ' "$LOG" | tail -n 1 | cut -c8- | grep . || echo 'launch.data gave no reason; see the log'; }
+# -a: a zero byte in the log does not hide them.  Cut, as a program takes no longer words than 128 KiB.
+last_words() {
+    grep -a '^error: ' "$LOG" | tail -n 1 | tr -d '\0' | cut -b 8-4000 | grep -a . ||
+        echo 'launch.data gave no reason; see the log'
+}
 
 # ---- the end, in every case
 

@@ -111,8 +111,11 @@ def test_several_disks_become_one(tmp_path: Path) -> None:
         ({"program": "import sys; print('error: no room for it.', file=sys.stderr); sys.exit(7)"}, 7, "publish",
          "no room for it."),
         ({"program": "raise SystemExit(2)"}, 2, "publish", "gave no reason; see the log"),
+        # A tar of a stranger's may have any names.
+        ({"program": "print('\\0\\nerror: no ro\\0om for it.'); raise SystemExit(7)"}, 7, "publish", "no room for it."),
+        ({"program": "print('error: ' + 'x' * 200_000); raise SystemExit(7)"}, 7, "publish", "x" * 500),
     ],
-    ids=["no disk", "disk", "packages of the system", "publish", "no reason"],
+    ids=["no disk", "disk", "packages of the system", "publish", "no reason", "zero bytes", "long"],
 )  # fmt: skip
 def test_what_fails_is_said_and_turns_it_off(
     how: dict[str, object], code: int, step: str, words: str, tmp_path: Path
