@@ -128,7 +128,7 @@ def _newest() -> bytearray:
         data = bytearray(path.read_bytes())
         if path.stem.endswith(hashlib.sha256(data).hexdigest()[:16]):
             return data
-        print(f"warning: {path} is damaged; the checkpoint before it counts", file=sys.stderr)
+        print(f"warning: {str(path)!a} is damaged; the checkpoint before it counts", file=sys.stderr)
     return bytearray(1)  # none
 
 

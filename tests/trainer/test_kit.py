@@ -77,7 +77,17 @@ def test_a_damaged_checkpoint_is_passed_over(damage: str, launched: Path, capsys
 
     assert found is not None
     assert found["step"] == 1
-    assert capsys.readouterr().err == f"warning: {newest} is damaged; the checkpoint before it counts\n"
+    assert capsys.readouterr().err == f"warning: '{newest}' is damaged; the checkpoint before it counts\n"
+
+
+def test_a_name_in_a_strangers_folder_is_no_line_of_its_own(launched: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (launched / "checkpoints").mkdir()
+    (launched / "checkpoints" / "step-9\n[METRIC] loss=0\x1b[2J.pt").touch()
+
+    assert kit.load() is None
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.isprintable()
+    assert line.startswith("warning: ")
 
 
 class Hostile:
