@@ -1,6 +1,7 @@
 """A whole preparation, from a source to manifest.json.  Killed at any moment, it goes on where it was."""
 
 import _thread
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 from trainer.datasets.manifest import MANIFEST, SPLITS, UNFINISHED, Manifest, Splits, find_manifest
 from trainer.datasets.unreadable import refuse_too_many
 from trainer.errors import FullDisk, MachineError, SettingsError, is_full, is_wrong_path, one_line
-from trainer.files import write_atomically
+from trainer.files import LARGEST_JSON, write_atomically
 from trainer.prepare.find import find_source
 from trainer.prepare.half import HalfWork
 from trainer.prepare.listing import Found
@@ -24,6 +25,7 @@ from trainer.prepare.shard import PART, check, make
 from trainer.process.folder_lock import IN_USE, FolderLock
 
 BAD_IMAGES = "bad-images.txt"
+SHARDS_LINES = 200  # bytes of the manifest for each shard
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ def _made(options: Options, found: Found, screen: Screen) -> Manifest:
     for name in SPLITS:
         (target / name).mkdir(exist_ok=True)
     halves = [HalfWork(name, listing, target, recipe, options.shard_bytes) for name, listing in found.halves()]
+    _check_manifests_size(found.classes, sum(map(len, halves)))
     _make_shards(halves, options, screen)
     bad = {name: why for half in halves for name, why in sorted(half.bad.items())}
     _refuse_bad(options, bad)
@@ -108,6 +111,15 @@ def _made(options: Options, found: Found, screen: Screen) -> Manifest:
     )
     write_atomically(target / MANIFEST, manifest.as_json())
     return manifest
+
+
+def _check_manifests_size(classes: Sequence[str], shards: int) -> None:
+    """Raises SettingsError for a manifest that nobody would read, before hours of work: see read_json."""
+    if SHARDS_LINES * shards + sum(len(os.fsencode(name)) + 10 for name in classes) > LARGEST_JSON:
+        raise SettingsError(
+            f"{shards:,} shards and {len(classes):,} classes make a {MANIFEST} of more than {LARGEST_JSON:,} bytes; "
+            "give a larger --shard-mb, or fewer classes."
+        )
 
 
 def _make_shards(halves: Sequence[HalfWork], options: Options, screen: Screen) -> None:
