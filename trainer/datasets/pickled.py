@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from trainer.pickles import check_tuples
+
 DAMAGE = (pickle.UnpicklingError, EOFError, KeyError, ValueError, IndexError, TypeError, AttributeError, MemoryError)
 
 MOST_STEPS = 2**20  # of a pickle: CIFAR-100's takes a quarter of that
@@ -22,6 +24,7 @@ def read_arrays(data: bytes) -> dict[str, Any]:
     The arrays cannot be written to.
     """
     _check_steps(data)
+    check_tuples(io.BytesIO(data))
     content = _Arrays(io.BytesIO(data), encoding="bytes").load()
     if not isinstance(content, dict):
         raise ValueError("no dictionary")

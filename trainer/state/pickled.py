@@ -6,20 +6,19 @@ million numbers may be one number, shown a million times.
 """
 
 import io
-import pickletools  # nosec B403  # which only lists the steps of a pickle
 import struct
 import zipfile
-from collections.abc import Collection, Iterator
-from typing import IO, Any
+from collections.abc import Collection
+from typing import Any
 
 from torch import Tensor
 
-MOST_VALUES = 2**22  # in all, and in one that is part of others; a large model's state has a hundred thousand
+from trainer.pickles import MOST_VALUES, check_tuples
+
 MOST_SHOWN = 16  # times the bytes of the file: weights that a model shares count for each name
 _ZIP, _ZIP64, _ZIP_END = b"PK\x03\x04", b"PK\x06\x07", b"PK\x05\x06"
 _END, _LOCATOR, _END64 = 22, 20, 56  # bytes of the records at the end of a zip
 _PICKLES = 5  # in a row, where there is no zip: torch wrote them until 1.5
-_GETS, _PUTS = ("GET", "BINGET", "LONG_BINGET"), ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE")
 
 
 def check_file(data: bytes) -> None:
@@ -27,7 +26,7 @@ def check_file(data: bytes) -> None:
     if not data.startswith(_ZIP):
         stream = io.BytesIO(data)
         for _ in range(_PICKLES):
-            _check_tuples(stream)
+            check_tuples(stream)
         return
     _check_one_directory(data)
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -38,7 +37,7 @@ def check_file(data: bytes) -> None:
             raise ValueError("its files overlap")
         for file in files:
             if file.orig_filename.lower().endswith("data.pkl"):  # as torch finds it
-                _check_tuples(io.BytesIO(archive.read(file)))
+                check_tuples(io.BytesIO(archive.read(file)))
 
 
 def _check_one_directory(data: bytes) -> None:
@@ -55,35 +54,6 @@ def _check_one_directory(data: bytes) -> None:
         size, begin = struct.unpack_from("<QQ", data, end + 40)
     if begin + size != end:
         raise ValueError("its zip has two directories")
-
-
-def _check_tuples(stream: IO[bytes]) -> None:
-    """Raises ValueError for a value of more than MOST_VALUES, each counted as often as it stands there.
-
-    Where a tuple is the key of a dictionary, Python goes over all of them.
-    """
-    stack, remembered = list[int | None](), dict[int, int | None]()  # values in each; None: a mark
-    for step, at, _ in pickletools.genops(stream):
-        if step.name in _PUTS:
-            remembered[len(remembered) if at is None else int(at)] = stack[-1]
-        elif step.name in _GETS:
-            stack.append(remembered[int(at or 0)])
-        else:
-            count = 1 + sum(_taken(step, stack))
-            if count > MOST_VALUES:
-                raise ValueError("values that stand in each other too often")
-            stack.extend(None if one is pickletools.markobject else count for one in step.stack_after)
-
-
-def _taken(step: pickletools.OpcodeInfo, stack: list[int | None]) -> Iterator[int]:
-    """What a step takes from the stack."""
-    left = len(step.stack_before)
-    if pickletools.markobject in step.stack_before:
-        left -= 2  # the mark, and all that is above it
-        while (top := stack.pop()) is not None:
-            yield top
-    for _ in range(left):
-        yield stack.pop() or 0
 
 
 def check_values(tree: Any, size: int) -> None:

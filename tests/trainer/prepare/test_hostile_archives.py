@@ -1,8 +1,10 @@
 """Archives that a stranger made to take gigabytes, minutes or a traceback."""
 
 import gzip
+import pickle
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +50,15 @@ def test_a_pickle_of_more_than_arrays_is_not_followed(steps: bytes) -> None:
     """Of 256 MB that unpack from 256 kB it made 17 GB of empty lists; ten bytes asked for a table of 68 GB."""
     with pytest.raises(ValueError, match="more than arrays of numbers"):
         read_arrays(b"\x80\x02" + steps)
+
+
+def test_a_key_that_is_a_million_million_times_the_same_tuple_is_never_hashed() -> None:
+    tuples: tuple[Any, ...] = ()
+    for _ in range(40):
+        tuples = (tuples, tuples)
+
+    with pytest.raises(ValueError, match="stand in each other too often"):
+        read_arrays(b"\x80\x02}" + pickle.dumps(tuples, 2)[2:-1] + b"K\x01s.")
 
 
 def test_a_class_of_cifar_with_a_very_long_name_is_refused(prepared, tmp_path: Path) -> None:
