@@ -116,7 +116,8 @@ def reads(call: ast.Call) -> bool:
         return False
     owner = ast.unparse(function.value)
     if owner in OF_MODULES:
-        return function.attr in OF_MODULES[owner] and not any(word.arg == "fileobj" for word in call.keywords)
+        is_open = any(word.arg == "fileobj" for word in call.keywords) or "BytesIO(" in ast.unparse(call)
+        return function.attr in OF_MODULES[owner] and not is_open
     if function.attr == "open" and owner != "Image":
         return bool(call.args or call.keywords)  # a path's; methods of ours are called without
     return function.attr in BY_THEMSELVES
@@ -147,5 +148,10 @@ def test_a_new_reader_is_noticed() -> None:
     program = "class A:\n    def read(self, path):\n        return {}\n"
     for line in ("path.read_text()", "path.open('rb')", "open(path)", "np.load(path)", "os.open(path, os.O_RDONLY)"):
         assert list(readers(ast.parse(program.format(line)))) == ["A.read"]
-    for line in ("self.open()", "tarfile.open(fileobj=file)", "os.open(path, os.O_CREAT | os.O_WRONLY)"):
+    for line in (
+        "self.open()",
+        "tarfile.open(fileobj=file)",
+        "zipfile.ZipFile(BytesIO(data))",
+        "os.open(path, os.O_CREAT | os.O_WRONLY)",
+    ):
         assert list(readers(ast.parse(program.format(line)))) == []
