@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BeforeValidator
 
 from launch.core.options import WordList
-from trainer.errors import SettingsError
-from trainer.settings.hidden import VALUES
+from trainer.errors import SettingsError, one_line
+from trainer.settings.hidden import VALUES, without_secrets
 
 if TYPE_CHECKING:  # plans need the forecast, and --help does not
     from launch.core.plan import Fact
@@ -65,7 +65,10 @@ _NAMED = re.compile(
     r"(^|[._-])(passw(or)?d|(api|access|secret|account)[_-]?key|(auth|access|hub|bot)[_-]?token|client[_-]?secret)$",
     re.IGNORECASE,
 )
-_NO_VALUE = re.compile(r"|true|false|none|null|\$.*|[{<*].*", re.IGNORECASE)  # a switch, a variable, a placeholder
+# A switch, a variable, where it is, a placeholder.
+_NO_VALUE = re.compile(
+    r"|true|false|yes|no|on|off|[01]|none|null|env:.*|os\.environ.*|[${<*].*|%[sr(].*", re.IGNORECASE
+)
 
 
 def check_no_secret(settings: Mapping[str, Any]) -> None:
@@ -74,23 +77,24 @@ def check_no_secret(settings: Mapping[str, Any]) -> None:
     What a job is told stands in plans, job folders and job descriptions, which more people read than it is meant for.
     """
     for name, value in settings.items():
-        is_named = name == "script" and _names_a_secret(value)
-        if name != "secret" and (is_named or any(VALUES.search(text) for text in _texts(value))):
+        named = _named_secret(value) if name == "script" else ""
+        if name != "secret" and (named or any(VALUES.search(text) for text in _texts(value))):
+            which = f", by the name of {one_line(without_secrets(named), 60)}" if named else ""
             raise SettingsError(
-                f"--{name.replace('_', '-')} holds what looks like a secret, which everybody who may read the job "
-                "would see; store it in AWS and give --secret NAME=ssm:/ddp-toolkit/..., or leave it out."
+                f"--{name.replace('_', '-')} holds what looks like a secret{which}, which everybody who may read the "
+                "job would see; store it in AWS and give --secret NAME=ssm:/ddp-toolkit/..., or leave it out."
             )
 
 
-def _names_a_secret(words: Sequence[str]) -> bool:
-    """Whether a command line gives a secret by its name: --password x, --password=x or password=x."""
+def _named_secret(words: Sequence[str]) -> str:
+    """The name by which a command line gives a secret: --password x, --password=x or password=x; none: empty."""
     for word, following in pairwise([*words, ""]):
         name, equals, value = word.partition("=")
         if not equals and word.startswith("-"):
-            value = "" if following.startswith("--") else following
+            value = "" if following.startswith("-") else following
         if _NAMED.search(name.lstrip("-+")) and not _NO_VALUE.fullmatch(value):
-            return True
-    return False
+            return name
+    return ""
 
 
 def _texts(value: Any) -> list[str]:

@@ -34,6 +34,11 @@ _MARKS = (
     "ya29.", "GOCSPX-", "npm_", "pypi-", "wandb_v1_", "KGAT_", "nvapi-", "gsk_", "r8_", "k_live_", "k_test_",
     "dckr_pat_", "hvs.", "hvb.", "dapi", "dop_v1_", "dor_v1_", "SG.", ":AA", "eyJ", "-Signature=", "Signature=", "sig=",
     "Security-Token=", "AccountKey=", "Bearer ", "hooks.slack.com", "/api/webhooks/", "webhook.office.com",
+    "Authorization: Basic ", "%3A%2F%2F", "%3a%2f%2f", "token=", "api_key=", "apikey=", "apiKey=", "assword=",
+    "PASSWORD=", "pwd=", "Pwd=", "PWD=", "AccessKey=", "TT3x", "ATBB", "shpat_", "shpca_",
+    "shppa_", "shpss_", "tskey-", "lin_api_", "lin_oauth_", "dp.pt.", "dp.ct.", "dp.sa.", "dp.st.", "sntrys_",
+    "sntryu_", "pscale_", "sbp_", "sb_secret_", "glsa_", "ntn_", "PMAK-", "pul-", ".atlasv1.", "NRAK-", "pplx-",
+    "xai-", "lsv2_", "pcsk_", "ABSK", "bedrock-api-key-", "AGE-SECRET-KEY-1", "tgp_v1_", "rpa_", "Q~", "JQQJ99",
     "ecret_access_key", "ECRET_ACCESS_KEY", "ecretAccessKey",
 )  # fmt: skip
 # Words that stand on a line which is known to hold no secret: detect-secrets' and gitleaks'.
