@@ -1,1 +1,9 @@
 """The training that every launcher runs.  It ships alone in the image and knows nothing of AWS."""
+
+import sys
+
+# What Python says while it looks for the module after -m; and a script of the user's, started so, is not ours.
+if sys.argv[:1] == ["-m"] and any(word.split(".")[0] in ("trainer", "launch") for word in sys.orig_argv):
+    from trainer.process.as_command import begin
+
+    begin()

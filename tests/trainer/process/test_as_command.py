@@ -1,0 +1,60 @@
+"""Commands end in a sentence, or in silence, also where a stream is closed or Ctrl-C comes early."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from trainer.contract import Exit
+
+
+def run(command: str, closed: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    line = f"exec {shlex.quote(sys.executable)} -m {command} {closed}"
+    return subprocess.run(
+        ["bash", "-c", line], cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    ("command", "code"), [("launch.forecast", Exit.DONE), ("trainer.tune --bogus", 2), ("trainer --bogus", 2)]
+)
+def test_a_closed_stream_changes_nothing_of_how_a_command_ends(command: str, code: int, closed: str) -> None:
+    ended = run(command, closed)
+
+    assert ended.returncode == code
+    assert "Traceback" not in ended.stderr
+
+
+def test_what_a_child_prints_goes_into_no_file_that_was_opened_since(tmp_path: Path) -> None:
+    (tmp_path / "pydantic.py").write_text(
+        "import os, subprocess\n"
+        f"with open({str(tmp_path / 'file')!r}, 'w') as file:\n"
+        "    os.set_inheritable(file.fileno(), True)\n"
+        "    subprocess.run(['echo', 'words'], close_fds=False)\n"
+        "raise SystemExit\n"
+    )
+    run("launch.local --help", ">&-", PYTHONPATH=str(tmp_path))
+
+    assert (tmp_path / "file").read_text() == ""
+
+
+@pytest.mark.parametrize("command", ["launch.local --help", "trainer --help", "launch"])
+def test_ctrl_c_while_modules_are_loaded_ends_in_silence(tmp_path: Path, command: str) -> None:
+    (tmp_path / "pydantic.py").write_text("raise KeyboardInterrupt")
+
+    ended = run(command, "", PYTHONPATH=str(tmp_path))
+
+    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "")
+
+
+def test_a_program_that_imports_the_toolkit_keeps_its_own_streams_and_tracebacks() -> None:
+    program = "import launch, trainer, sys; assert sys.excepthook is sys.__excepthook__; raise KeyboardInterrupt"
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert ended.stderr.endswith("KeyboardInterrupt\n")
