@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from trainer.contract import SIGNATURE, STOPPED, Exit
 from trainer.errors import SettingsError, TrainerError, not_written, one_line, report_end
 from trainer.files import is_place_for_file, write_atomically
+from trainer.process.output import say
 from trainer.settings.argparser import plain_parser
 from trainer.settings.completion import complete
 
@@ -54,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
 
         trained = load(asked.run)
         path = asked.out or trained.source.parent / FORMATS[asked.to].file_name
-        print(export(trained, asked.to, path))
+        say(export(trained, asked.to, path))
     except TrainerError as error:
         report_end(error.code, str(error))
         return error.code

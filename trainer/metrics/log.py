@@ -14,6 +14,7 @@ from trainer.errors import MachineError, not_written
 from trainer.files import append, read_regular, write_atomically
 from trainer.metrics.trackers import Record, Sink, is_number, open_trackers
 from trainer.process.output import say
+from trainer.terminal import harmless
 
 LARGEST = 2**28  # bytes; a record has a thousand
 
@@ -36,7 +37,7 @@ class Journal:
 
 
 def _to_stderr(warning: str) -> None:
-    print(f"warning: {warning}", file=sys.stderr)
+    print(harmless(f"warning: {warning}"), file=sys.stderr)
 
 
 def open_journal(

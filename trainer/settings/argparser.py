@@ -68,7 +68,7 @@ def parser_for(
 
 def plain_parser(prog: str, about: str) -> argparse.ArgumentParser:
     """A parser for a command with arguments of its own, that are no settings."""
-    parser = argparse.ArgumentParser(prog=prog, description=about, allow_abbrev=False, formatter_class=_Help)
+    parser = _PlainParser(prog=prog, description=about, allow_abbrev=False, formatter_class=_Help)
     _add_version(parser)
     return parser
 
@@ -101,6 +101,13 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False, break_long_words=False)
+
+
+class _PlainParser(argparse.ArgumentParser):
+    """argparse whose errors obey nothing of a word, which may be a stranger's file that `*` has found."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(one_line(message, 1000))
 
 
 class _Parser(argparse.ArgumentParser):

@@ -15,8 +15,10 @@ from launch.core.terminal import complain, confirm, harmless, say
 from launch.core.verbs import coded
 from launch.sagemaker.runtime import notebook
 from tests.conftest import ROOT
+from trainer import kit
 from trainer.contract import Exit
 from trainer.errors import DataError, SettingsError, report_end
+from trainer.metrics.log import _to_stderr
 from trainer.process.output import say as trainers_say
 
 HOSTILE = [
@@ -122,6 +124,44 @@ def test_nothing_of_launch_prints_past_what_shows_escapes() -> None:
     assert {name for name, program in files.items() if prints(program)} == BY_THEMSELVES
     assert prints("say = partial(print, flush=True)")
     assert prints("sys.stderr.write(x)")
+
+
+# The same of trainer.  What a training prints is its own: ranks, whose lines pass on what they were given, and the
+# kit, of which numbers and the folder's own names come; what predict shows of files is made printable there.
+OF_TRAINER = {"trainer/container.py", "trainer/count.py", "trainer/distributed/stall.py", "trainer/errors.py",
+              "trainer/kit.py", "trainer/metrics/log.py", "trainer/predict.py", "trainer/process/forks.py",
+              "trainer/process/output.py", "trainer/sagemaker.py", "trainer/script/__main__.py",
+              "trainer/settings/argparser.py", "trainer/torchrun.py"}  # fmt: skip
+
+
+def test_what_prints_by_itself_in_the_trainer_is_known() -> None:
+    files = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "trainer").rglob("*.py")}
+
+    assert {name for name, program in files.items() if prints(program)} == OF_TRAINER
+
+
+@pytest.mark.parametrize("command", ["trainer.predict", "trainer.export", "trainer.count"])
+def test_a_file_that_a_star_has_found_is_no_escape_in_an_error(command: str) -> None:
+    """`trainer.predict RUN *` in a folder with a file whose name begins like a flag."""
+    words = (sys.executable, "-m", command, "run", "x.jpg", "--to=onnx", "-\x1b]0;title\x07\nerror: x")
+    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert ended.returncode == 2
+    assert all(line.isprintable() for line in ended.stderr.splitlines())
+    assert "\nerror: x" not in ended.stderr
+
+
+def test_nor_is_a_checkpoints_name_in_the_kits_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(kit, "run_folder", lambda: tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "step-\x1b[2J.pt").touch()
+
+    kit._newest()
+    _to_stderr("tracker \x1b[2J")
+
+    assert capsys.readouterr().err.count("\x1b") == 0
 
 
 @pytest.mark.parametrize("name", ["plain", "\x1b[2J", "\u202e", "x\ny"])
