@@ -23,6 +23,18 @@ GIT, DOCKER = ".gitignore", ".dockerignore"
 MOST_BYTES = 2**18  # of a file with patterns: each is tried on every name
 
 
+# Of letters, in brackets: pathspec takes the name of one for its letters.
+_CLASSES = {
+    "alnum": "0-9A-Za-z",
+    "alpha": "A-Za-z",
+    "digit": "0-9",
+    "lower": "a-z",
+    "upper": "A-Z",
+    "xdigit": "0-9A-Fa-f",
+}
+_CLASS = re.compile(rf"\[:({'|'.join(_CLASSES)}):\]")
+
+
 @dataclass(frozen=True)
 class Layer:
     """The patterns of one file, in its order, each with whether it ignores or takes back.
@@ -134,6 +146,9 @@ def _compiled(lines: Iterable[str]) -> Iterator[tuple[re.Pattern[str], bool]]:
     for line in lines:
         # All folders below one, which pathspec takes for all that is below it.
         line = re.sub(r"/\*\*/\s*$", "/**/*/", line)
+        line = _CLASS.sub(lambda found: _CLASSES[found[1]], line)
+        if line.strip() == "!/":  # which pathspec takes for every folder
+            continue
         try:
             pattern = GitIgnoreSpecPattern(line)
         except (ValueError, re.error):

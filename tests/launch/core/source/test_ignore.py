@@ -36,6 +36,8 @@ PATTERNS = {
     "comments, spaces and Windows": ("# a\r\nb  \r\n\r\n\\#c\r\n", ["a", "b", "#c"], ["a"]),
     "patterns that are none": ("!\n[z-a]\n\\\na\n", ["a", "b"], ["b"]),
     "letters": ("[ab].py\nf?\n", ["a.py", "c.py", "fg", "f"], ["c.py", "f"]),
+    "letters by name": ("[[:digit:]]*.txt\n[[:upper:]x]\n", ["1.txt", "a.txt", "B", "x", "d"], ["a.txt", "d"]),
+    "a slash alone": ("out\n!/\n", ["out/a", "b"], ["b"]),
 }
 
 
