@@ -37,6 +37,7 @@ KERNEL = {  # /proc and devices
     "launch/rehearse/nodes/ec2/warm_aws.py:run",
     "launch/rehearse/nodes/sagemaker/toolkit.py:end_with_stdin",
     "launch/rehearse/nodes/sagemaker/toolkit.py:has",
+    "trainer/process/as_command.py:begin",
     "trainer/process/forks.py:_redirect",
     "trainer/process/output.py:_write_nowhere",
     "trainer/script/child.py:_children",
