@@ -82,12 +82,14 @@ class _Room:
 
     def __init__(self, free: int) -> None:
         self._free, self._entries = free, 0
+        self._files = set[str]()  # that are unpacked
 
     def take(self, entry: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
         """tarfile's filter for what lies inside of `folder`, without devices; leaves out symbolic links.
 
         By these an archive gets past Python's own filter where that is older than mid-2025 (CVE-2025-4517), and every
-        training of the account may write the result of another.
+        training of the account may write the result of another.  A hard link leads to a file that is unpacked already:
+        for any other Python unpacks once more what has that name, past this filter (CVE-2025-4330), a link too.
         """
         self._entries += 1
         if self._entries > MOST_ENTRIES:
@@ -97,7 +99,11 @@ class _Room:
         self._free -= entry.size
         if self._free < 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if entry.islnk() and entry.linkname not in self._files:
+            raise tarfile.ReadError(f"a hard link to what is no file before it: {entry.linkname}")
         filtered = tarfile.data_filter(entry, folder)
+        if entry.isreg():
+            self._files.add(filtered.name)
         return None if entry.issym() else filtered
 
 

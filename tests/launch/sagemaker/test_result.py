@@ -228,6 +228,43 @@ def test_a_link_within_the_folder_is_left_out(stage: Stage, tmp_path: Path) -> N
     assert [path.name for path in found.iterdir()] == ["metrics.jsonl"]
 
 
+@pytest.mark.parametrize(("also", "behind"), [((), "1/2/link"), (("/1/2/link",), "gone/../1/2/link")])
+def test_no_hard_link_brings_back_a_link_that_was_left_out(
+    stage: Stage, tmp_path: Path, also: tuple[str, ...], behind: str
+) -> None:
+    """CVE-2025-4330: it became that link, in another folder, and the next result was written where it led to."""
+    (tmp_path / "home").mkdir()
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w:gz") as tar:
+        tar.addfile(_entry("1/2/link", tarfile.SYMTYPE, "../../home"))
+        for name in also:
+            tar.addfile(_entry(name))
+        tar.addfile(_entry("out", tarfile.LNKTYPE, behind))
+    for content in (whole.getvalue(), tar_gz({"out/keys": "theirs"})):
+        stage.account.write(KEY, content)
+        with suppress(AwsError):
+            fetch_result(stage.aws, DONE, tmp_path / "runs")
+    assert not list((tmp_path / "home").iterdir())
+    assert not [path for path in tmp_path.rglob("*") if path.is_symlink()]
+
+
+def test_a_hard_link_to_a_file_of_the_result_is_kept(stage: Stage, tmp_path: Path) -> None:
+    """As tar packs the second name of a file, such as of the best weights."""
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w:gz") as tar:
+        tar.addfile(_entry("./model.pt"))
+        tar.addfile(_entry("./best.pt", tarfile.LNKTYPE, "./model.pt"))
+    stage.account.write(KEY, whole.getvalue())
+    found = fetch_result(stage.aws, DONE, tmp_path)
+    assert sorted(path.name for path in found.iterdir()) == ["best.pt", "model.pt"]
+
+
+def _entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname = kind, link
+    return entry
+
+
 def test_a_folder_that_cannot_be_written_is_told_with_the_way_around(stage: Stage, tmp_path: Path) -> None:
     stage.account.write(KEY, tar_gz({"model.pt": "w"}))
     (tmp_path / "runs").write_text("a file in the way")
