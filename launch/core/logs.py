@@ -18,6 +18,8 @@ OVERLAP_MS = 120_000
 POLL_S = 5.0
 # After the last machine has ended, the log is complete once this many polls in a row bring no line.
 QUIET_LOOKS = 2
+MOST_LATE_LOOKS = 60  # or after so many: every training may write into the log of any job, and go on for ever
+GOES_ON = "lines still arrive in this log, though the job has ended; what comes now is not shown"
 REMEMBERED_LINES = 1000  # for what a failing rank wrote last
 # What is held at once of a log, of which a training may write more than the memory has; a page has at most 1 MB:
 # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_FilterLogEvents.html
@@ -151,14 +153,17 @@ class LogTail:
 
 def follow(tail: LogTail, is_running: Callable[[], bool], clock: Clock, say: Say) -> None:
     """Shows lines as they arrive until the job has ended, and then those that arrive late."""
-    quiet = 0
+    quiet = late = 0
     while True:
         runs = is_running()  # before the lines, so that a last line is not missed
         lines = tail.new_lines()
         for line in lines:
             say(line)
-        quiet = 0 if runs or lines else quiet + 1
+        quiet, late = (0 if runs or lines else quiet + 1), (0 if runs else late + 1)
         if quiet == QUIET_LOOKS:
+            return
+        if late == MOST_LATE_LOOKS:
+            say(f"warning: {GOES_ON}")
             return
         clock.sleep(POLL_S)
 
@@ -199,6 +204,9 @@ class LogDisplay:
     def drain(self) -> None:
         """Shows what is still on its way when the job is over: lines arrive some seconds after they were written."""
         quiet = 0
-        while quiet < QUIET_LOOKS:
+        for _ in range(MOST_LATE_LOOKS):
             self._clock.sleep(self._poll_s / 2)
             quiet = 0 if self.show() else quiet + 1
+            if quiet == QUIET_LOOKS:
+                return
+        self.warn(GOES_ON)
