@@ -237,8 +237,8 @@ names() { cut -d' ' -f3- "$@" | sort; }
 restore() {
     rm -f "$UPLOADED" # nothing is uploaded until everything is here
     # Without --exact-timestamps, an old file of the same size would be kept.
-    # What the training has linked elsewhere must not lead root there.
-    find "$RUN" -type l -delete
+    # What the training has linked elsewhere must not lead root there, and with a pipe or socket there the copy fails.
+    find "$RUN" ! -type f ! -type d -delete
     # chmod: the image's user, whatever it is, must be able to write these files.
     s3 sync --exact-timestamps "$FOLDER/run" "$RUN" && chmod -R a+rwX "$RUN" && list_files >"$UPLOADED"
 }

@@ -207,6 +207,19 @@ def test_root_follows_no_link_of_the_trainings_and_takes_no_name_for_a_pattern(t
     assert ended.stdout.splitlines()[-2:] == [copied, removed]
 
 
+def test_neither_a_pipe_nor_a_socket_that_a_training_left_keeps_it_from_going_on(tmp_path: Path) -> None:
+    """With one where it copies to, `aws s3 sync` ends with 2, and the node would give up.
+
+    https://docs.aws.amazon.com/cli/latest/userguide/cli-usage-returncodes.html: files were skipped
+    """
+    left = ["mkdir $RUN/sub; mkfifo $RUN/sub/pipe; touch $RUN/sub/kept; cd $RUN",
+            "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"socket\")'"]  # fmt: skip
+    sync = '[ -z "$(find "$RUN" -type p -o -type s)" ] || return 2'
+    ended = on_a_run_folder(tmp_path, *left, "restore || echo gave up", s3=sync)
+    assert (ended.stdout, ended.stderr) == ("", "")
+    assert [path.name for path in (tmp_path / "run").rglob("*")] == ["sub", "kept"]
+
+
 @pytest.mark.parametrize("moment", ["names() { swap; cut -d' ' -f3- \"$@\" | sort; }", 's3() { swap; send "$@"; }'])
 def test_what_becomes_a_link_after_it_was_listed_is_not_uploaded(moment: str, tmp_path: Path) -> None:
     """The training may swap a file, or a folder above one, at any moment: root uploads what only root can change."""
