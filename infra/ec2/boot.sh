@@ -386,7 +386,8 @@ train() {
         attend_container
         code=$? CONTAINER=''
         say "the training ended with exit code $code"
-        [ "$code" = 0 ] || tail -n 20 "$OUTPUT"
+        trim_output
+        [ "$code" = 0 ] || tail -c 10000 "$OUTPUT" | tail -n 20 # also of a line without end, to a console that is slow
         unsaved=''
         finish_upload || { unsaved=yes && say 'some results could not be uploaded'; }
         case $code in

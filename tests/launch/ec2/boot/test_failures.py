@@ -91,6 +91,21 @@ def test_a_full_disk_ends_the_job_and_what_was_uploaded_stays(here: Region, tmp_
 
 
 @needs_nodes
+@pytest.mark.slow("a training that prints without end leaves room for its node's record, and a short log")
+def test_a_training_that_prints_without_end_leaves_a_short_log(here: Region, tmp_path: Path) -> None:
+    """Its output lies in memory, beside its node's record, and the log goes to EC2's console, which is slow."""
+    world = image_of(tmp_path, "print(200_000 * 'x'); print('error: the end'); sys.exit(5)")
+    node = here.launch(user_data(seconds={"OUTPUT_MOST": 1000}), world=world)
+    put_cluster(here, node)
+
+    left = record(here, node)
+
+    assert (left["code"], left["reason"]) == (5, "the end")
+    assert 5_000 < len(get(here, f"boot/{node.instance}.log")) < 20_000
+    assert (node.root / "run/ddp/output.log").stat().st_size <= 100_000
+
+
+@needs_nodes
 def test_a_node_turns_itself_off_though_s3_is_out_of_reach(here: Region) -> None:
     script = user_data(seconds={"CLUSTER_S": 1, "AWS_MAX_ATTEMPTS": 1})
     node = here.launch(script, world=World(aws="http://10.77.0.1:9"))
