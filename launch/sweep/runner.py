@@ -1,6 +1,7 @@
 """One run of a sweep: its launcher as a child process, from its start to its results."""
 
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from launch.sweep.price import Price
 from trainer import contract
 from trainer import outcome as outcomes
 from trainer.contract import METRICS, OUTCOME, Exit
-from trainer.errors import MachineError
+from trainer.errors import MachineError, SettingsError, one_line
 from trainer.outcome import Outcome
 
 # In the environment of a launcher and of all that it starts, so that a sweep can end what one before it, which was
@@ -154,7 +155,7 @@ def perform(
         watched = Watched(at, ends, runs.read_epochs(folder))
         output = Output(log, watched.before(on_record))
         end = _launch(run, context, output, watched)
-    _collect(run, context, output)
+    end, epochs = _results(run, context, output, end)
     ended = replace(
         started,
         state=end.state,
@@ -162,7 +163,7 @@ def perform(
         exit_code=end.code,
         seconds=(started.seconds or 0.0) + end.seconds,
         usd=_usd(run, started, end, context),
-        epochs=runs.read_epochs(folder),
+        epochs=epochs,
     )
     runs.write(ended)
     return ended, end.signal
@@ -236,6 +237,22 @@ def _env(run: Planned, context: Context) -> dict[str, str]:
         devices = [word for word in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if word]
         env["CUDA_VISIBLE_DEVICES"] = ",".join(devices[: run.visible] or map(str, range(run.visible)))
     return env
+
+
+def _results(run: Planned, context: Context, output: Output, end: End) -> tuple[End, tuple[Mapping[str, Any], ...]]:
+    """How it ended, and its epochs.  A run whose results cannot be read has failed, and the others go on.
+
+    Every training may write anything there, on SageMaker into the results of others, too.
+    """
+    try:
+        _collect(run, context, output)
+        return end, runs.read_epochs(context.folder(run))
+    except (SettingsError, shutil.Error) as error:  # which a result has brought about, and not this disk
+        if end.code != Exit.DONE:
+            return end, ()
+        reason = f"its results cannot be read: {one_line(error, 300)}"
+        outcome = replace(end.outcome or Outcome("failed", 0), state="failed", exit_code=Exit.DATA, reason=reason)
+        return replace(end, code=Exit.DATA, outcome=outcome), ()
 
 
 def _collect(run: Planned, context: Context, output: Output) -> None:

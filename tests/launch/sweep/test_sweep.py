@@ -15,6 +15,7 @@ from launch.core.ending import kill_marked
 from launch.core.errors import Ended
 from launch.core.runs import Run, State
 from launch.sweep import sequence
+from launch.sweep.folder import job_name
 from launch.sweep.planned import Planned, plan_runs
 from launch.sweep.price import Price
 from launch.sweep.runner import Context
@@ -139,6 +140,19 @@ def played(tmp_path: Path) -> Iterator[Sweep]:
 
     yield play
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize(
+    "result", ["mkdir {0}/metrics.jsonl", "echo 5 >{0}/metrics.jsonl", "mkdir -p {0}--2/x; touch {0}/x {0}--2/x/y"]
+)
+def test_no_result_that_cannot_be_read_ends_the_sweep(played: Sweep, tmp_path: Path, result: str) -> None:
+    """Every training of the account may write the result of a job on SageMaker: the others go on, and are paid for."""
+    fetched = tmp_path / "runs" / job_name("tiny", "seed-0", "id")
+    ended = played(
+        f"mkdir -p {fetched}; {result.format(fetched)}; echo '[METRIC] epoch=1'", "true", backend="sagemaker"
+    )
+    assert [(run.state, run.exit_code) for run in ended] == [("failed", 3), ("done", 0)]
+    assert ended[0].reason.startswith("its results cannot be read: ")
 
 
 def states(out: Path) -> list[str]:
