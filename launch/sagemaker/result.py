@@ -81,7 +81,7 @@ class _Room:
     """
 
     def __init__(self, free: int) -> None:
-        self._free, self._entries = free, 0
+        self._free, self._entries, self._offset = free, 0, -1
         self._files = set[str]()  # that are unpacked
 
     def take(self, entry: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
@@ -91,6 +91,9 @@ class _Room:
         training of the account may write the result of another.  A hard link leads to a file that is unpacked already:
         for any other Python unpacks once more what has that name, past this filter (CVE-2025-4330), a link too.
         """
+        if entry.offset <= self._offset:  # CVE-2025-8194: by a negative size, and each time all is unzipped anew
+            raise tarfile.ReadError("a file whose header was read before")
+        self._offset = entry.offset
         self._entries += 1
         if self._entries > MOST_ENTRIES:
             raise _TooManyFiles(f"more than {MOST_ENTRIES:,} files")

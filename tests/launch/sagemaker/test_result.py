@@ -114,7 +114,10 @@ def test_a_result_that_says_it_is_larger_than_the_disk_is_not_begun(stage: Stage
 
 LONG_NAME = tarfile.TarInfo("././@LongLink")
 LONG_NAME.type, LONG_NAME.size = tarfile.GNUTYPE_LONGNAME, 1
+AGAIN = tarfile.TarInfo("again")
+AGAIN.size = -512  # as CVE-2025-8194 has it: its header is read for ever
 HOSTILE = {
+    "again": [tarfile.TarInfo("before").tobuf(), AGAIN.tobuf(tarfile.GNU_FORMAT), bytes(2**15)],
     "NUL": [pax(path="a\0b")],
     "late": [pax(mtime="1e30")],
     "never": [pax(mtime="nan")],
