@@ -80,9 +80,13 @@ def entries(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
     Raises tarfile.ReadError.
     """
+    last = -1
     while (info := tar.next()) is not None:
         tar.members = []  # type: ignore[attr-defined]  # or it keeps a kilobyte of each
         if info.size < 0:  # after which tarfile would read the same header for ever, see CVE-2025-8194
             raise tarfile.ReadError("a member of less than no bytes")
+        if info.offset <= last:  # a file with holes has a second size, and shows that one
+            raise tarfile.ReadError("a member whose header was read before")
+        last = info.offset
         if info.sparse is None:
             yield info

@@ -33,6 +33,21 @@ def test_of_a_file_that_is_one_hole_nothing_is_read(prepared, tmp_path: Path) ->
         prepared(tmp_path / "cifar-10-python.tar.gz")
 
 
+@pytest.mark.timeout(30)
+def test_a_file_with_holes_does_not_lead_back_to_its_own_header(prepared, tmp_path: Path) -> None:
+    """CVE-2025-8194, with a size that looks right: tarfile goes on by one, and shows the other."""
+    header = bytearray(with_a_hole(1))
+    header[124:136] = b"\xff" + (-512).to_bytes(11, "big", signed=True)
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    circle = tarfile.TarInfo("train/cat/0.jpg").tobuf() + header + bytes(9999)
+    (tmp_path / "a.tar").write_bytes(circle)
+    (tmp_path / "cifar-10-python.tar.gz").write_bytes(gzip.compress(circle))
+    for name in ("a.tar", "cifar-10-python.tar.gz"):
+        with pytest.raises(DataError, match="a member whose header was read before"):
+            prepared(tmp_path / name)
+
+
 def test_many_files_of_an_archive_are_not_read_beside_each_other(
     prepared, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
