@@ -88,9 +88,23 @@ def test_the_wheel_holds_what_the_launchers_read_and_no_tests(built: Path) -> No
     folder = installed(built)
 
     for name in ("infra/instances.yaml", "infra/ec2/boot.sh", "infra/iam/launcher.json", "infra/slurm/job.sbatch",
-                 "infra/rehearse/receipt.html.j2", "infra/cloudformation/sweep.py", "launch/core/plan.py"):  # fmt: skip
+                 "infra/rehearse/receipt.html.j2", "infra/cloudformation/sweep.py", "infra/container/pins.py",
+                 "launch/core/plan.py"):  # fmt: skip
         assert (folder / name).exists(), name
     assert not (folder / "tests").exists()
+
+
+def test_an_editable_install_adds_no_folder_that_others_could_make_to_where_modules_are_found(built: Path) -> None:
+    """Where namespaces are packages it adds a relative name, found in the folder that a job starts in, also with -P."""
+    command = [sys.executable, "-c", BUILD, "build_editable", str(built / "editable")]
+    subprocess.run(command, cwd=built / "checkout", check=True, capture_output=True)
+    with zipfile.ZipFile(next((built / "editable").glob("*.whl"))) as wheel:
+        finder, text = next((name, wheel.read(name)) for name in wheel.namelist() if name.endswith("_finder.py"))
+
+    namespace: dict[str, object] = {"__name__": Path(finder).stem}
+    exec(compile(text, finder, "exec"), namespace)  # setuptools' own, which defines its tables and functions
+    assert namespace["MAPPING"]
+    assert namespace["NAMESPACES"] == {}
 
 
 def test_the_wheel_has_the_list_of_the_software_that_it_brings(built: Path) -> None:
