@@ -3,6 +3,7 @@
 One that fails is dropped with a warning, since no training should end for it.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,6 +12,7 @@ from urllib.parse import urlsplit
 from trainer.config import TrainConfig
 from trainer.contract import METRICS
 from trainer.errors import SettingsError, one_line
+from trainer.process.own_folder import is_anothers
 from trainer.settings.hidden import without_secrets
 
 Record = Mapping[str, Any]
@@ -94,6 +96,7 @@ class Wandb:
     def __init__(self, project: str, config: TrainConfig, run_dir: Path) -> None:
         import wandb
 
+        _refuse_strangers_settings(Path.cwd())
         settings = wandb.setup().settings
         has_key = settings.api_key is not None or _netrc_knows(settings.base_url)
         self._run = wandb.init(
@@ -108,6 +111,19 @@ class Wandb:
 
     def close(self) -> None:
         self._run.finish()
+
+
+def _refuse_strangers_settings(folder: Path) -> None:
+    """Raises PermissionError where wandb would take settings that another user left in the current folder.
+
+    They say to which server, and through which proxy, this user's key goes.
+    """
+    for name in ("wandb", ".wandb"):
+        settings = folder / name / "settings"
+        if os.path.lexists(settings) and is_anothers(settings):
+            raise PermissionError(
+                f"{name}/settings is another user's, who could have your key sent anywhere; start from another folder"
+            )
 
 
 def _netrc_knows(url: str) -> bool:

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.conftest import Run
+from tests.strangers import given_to_another
 from trainer.config import TrainConfig
 from trainer.errors import MachineError, SettingsError
 from trainer.metrics.curves import draw
@@ -279,6 +280,28 @@ def test_wandb_is_online_for_whom_it_knows(
     (tmp_path / ".netrc").chmod(0o600)
     Wandb("project", TrainConfig(), tmp_path)
     assert modes == [mode]
+
+
+@pytest.mark.parametrize("kind", ["file", "pipe"])
+def test_wandb_takes_no_settings_that_another_user_left_where_a_training_starts(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would say to which server this user's key goes; and for who writes into a pipe it would wait for ever."""
+    settings = tmp_path / "wandb" / "settings"
+    settings.parent.mkdir()
+    settings.touch() if kind == "file" else os.mkfifo(settings)
+    given_to_another(settings)
+    asked: list[str] = []
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(setup=lambda: asked.append("setup")))
+    monkeypatch.chdir(tmp_path)
+    warnings: list[str] = []
+
+    open_journal(TrainConfig(wandb="project"), tmp_path / "run", 0, warnings.append)
+
+    assert asked == []
+    assert re.fullmatch(
+        r"wandb failed \(wandb/settings is another user's, .* start from another folder\); .*", *warnings
+    )
 
 
 def test_a_picture_without_a_home_for_fonts_needs_no_warning(tmp_path: Path) -> None:
