@@ -38,6 +38,7 @@ KERNEL = {  # /proc and devices
     "launch/rehearse/nodes/sagemaker/toolkit.py:end_with_stdin",
     "launch/rehearse/nodes/sagemaker/toolkit.py:has",
     "trainer/process/as_command.py:begin",
+    "trainer/process/driver.py:load_from_root",  # the current folder, to come back to
     "trainer/process/forks.py:_redirect",
     "trainer/process/output.py:_write_nowhere",
     "trainer/script/child.py:_children",
