@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # Far above what a file of settings needs: more is another file, or one that unfolds its anchors without end.
 LARGEST_BYTES, MOST_VALUES, DEEPEST = 2**18, 10_000, 20
+LONGEST_NUMBER = 500  # characters: one in hexadecimal digits, or of many minutes, may be too long to be shown
 
 _YAML = "tag:yaml.org,2002:"
 _NULL, _TEXT, _MERGE, _DATE = f"{_YAML}null", f"{_YAML}str", f"{_YAML}merge", f"{_YAML}timestamp"
@@ -147,8 +148,10 @@ class _TypedReader(_Reader):
         if node.tag not in _NUMBERS:
             return node.value if node.tag == _DATE else super()._scalar(node)
         try:
+            if len(node.value) > LONGEST_NUMBER:
+                raise ValueError("too long")
             return SafeConstructor().construct_object(node)
-        except ValueError as error:
+        except (ValueError, LookupError, ArithmeticError) as error:  # `!!bool maybe`, `!!int ""`, a float of 400 hours
             raise self._refused(node, f"has the number {one_line(node.value, 40)}, which cannot be read") from error
 
 

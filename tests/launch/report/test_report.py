@@ -244,6 +244,24 @@ def test_neither_a_pipe_nor_a_file_without_end_holds_the_report_up(name: str, od
         assert "written:" in told(runs, tmp_path / "out")
 
 
+@pytest.mark.usefixtures("lean")
+@pytest.mark.parametrize(
+    "value",
+    ["!!bool maybe", '!!int ""', "1" + ":0" * 400 + ":0.5", "0x" + "f" * 5000, "1" + ":59" * 5000],
+    ids=["no boolean", "no number", "float of hours", "hexadecimal", "hours"],
+)
+@pytest.mark.parametrize("name", ["lr", "model"])
+def test_no_value_that_yaml_cannot_make_ends_the_report(name: str, value: str, tmp_path: Path) -> None:
+    """YAML's constructors raise KeyError, IndexError, OverflowError, or make numbers that Python refuses to show."""
+    runs = kept(tmp_path / "runs", *SCALED[:2])
+    (kept_bare(runs, run("theirs")) / SETTINGS).write_text(f"{name}: {value}\n")
+
+    said = told(runs, tmp_path / "out")
+
+    assert "One run cannot be read and is left out" in said
+    assert "line 1 has the number" in said
+
+
 def test_nor_does_what_stands_in_the_place_of_an_earlier_page(tmp_path: Path) -> None:
     runs, out = kept(tmp_path / "runs", *SCALED[:2]), tmp_path / "out"
     out.mkdir()
