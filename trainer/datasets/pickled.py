@@ -10,7 +10,10 @@ import numpy as np
 
 from trainer.pickles import check_tuples
 
-DAMAGE = (pickle.UnpicklingError, EOFError, KeyError, ValueError, IndexError, TypeError, AttributeError, MemoryError)
+DAMAGE = (
+    pickle.UnpicklingError, EOFError, KeyError, ValueError, IndexError, TypeError, AttributeError, MemoryError,
+    OverflowError,
+)  # fmt: skip
 
 MOST_STEPS = 2**20  # of a pickle: CIFAR-100's takes a quarter of that
 _NUMBER = re.compile(r"[biuf][1248]")  # NumPy's names of numbers, without an order of bytes

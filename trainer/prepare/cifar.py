@@ -50,6 +50,7 @@ def _convert(packed: tarfile.TarFile, plain: tarfile.TarFile) -> None:
     """Writes each image to `plain` as HALF/CLASS/NUMBER.png, numbered from 0 in each half."""
     files = {Path(path).name: read_arrays(data) for path, data in contents(packed, _is_data)}
     classes = _classes(files.pop("batches.meta" if "batches.meta" in files else "meta"))
+    files.pop("meta", None)  # an archive may have both
     counts = {"train": 0, "val": 0}
     for file in sorted(files):
         half = next(half for start, half in _HALVES.items() if file.startswith(start))

@@ -14,6 +14,7 @@ from trainer.files import create_anew
 from trainer.prepare.listing import Found, Item, Listing, Origin
 
 HALVES = ("train", *EVALUATION)
+LARGEST_SIZE = 2**62  # bytes, of what no disk has
 
 
 class Member(NamedTuple):
@@ -34,6 +35,7 @@ def members(path: Path, within: Member | None = None) -> Iterator[Member]:
             with tarfile.open(fileobj=Part(file, start), mode="r:") as tar:  # type: ignore[call-overload]
                 for info in entries(tar):
                     if info.isreg():
+                        _check_size(info)
                         yield Member(info.name, start + info.offset_data, info.size)
     except (
         tarfile.TarError,
@@ -43,6 +45,12 @@ def members(path: Path, within: Member | None = None) -> Iterator[Member]:
     ) as error:  # garbage in a header raises these, too
         name = one_line(path, 300) + (f", {one_line(within.name)}" if within else "")
         raise DataError(f"{name} is no tar, or a damaged one ({one_line(error)}); get it again.") from error
+
+
+def _check_size(info: tarfile.TarInfo) -> None:
+    """Raises OverflowError for a size, which may have 88 bits, that is no file's."""
+    if info.size > LARGEST_SIZE:
+        raise OverflowError(f"{one_line(info.name)} of {info.size:,} bytes")
 
 
 def uncompressed(path: Path, room: Path) -> Path:

@@ -91,3 +91,29 @@ def test_a_thousand_names_of_names_are_refused_in_a_sentence(name: str, prepared
 
     with pytest.raises(DataError, match=r"is (no tar, or a damaged one|damaged, or no archive)"):
         prepared(tmp_path / name)
+
+
+@pytest.mark.parametrize("size", [2**63, 2**80], ids=["64 bits", "more"])
+def test_an_image_larger_than_any_disk_is_refused_in_a_sentence(size: int, prepared, tmp_path: Path) -> None:
+    """The list of images holds numbers of 64 bits, and a header may say 88."""
+    info = tarfile.TarInfo("train/cat/1.jpg")
+    info.size = size
+    (tmp_path / "photos.tar").write_bytes(info.tobuf(tarfile.GNU_FORMAT) + bytes(9999))
+
+    with pytest.raises(DataError, match=r"is no tar, or a damaged one \(train/cat/1.jpg of"):
+        prepared(tmp_path / "photos.tar")
+
+
+def test_a_label_of_cifar_that_is_no_number_is_refused_in_a_sentence(prepared, tmp_path: Path) -> None:
+    files = {"data_batch_1": batch(1, [0]), "batches.meta": {b"label_names": [b"cat"]}}
+    files["data_batch_1"][b"labels"] = [float("inf")]
+
+    with pytest.raises(DataError, match="cannot convert float infinity"):
+        prepared(cifar(tmp_path / "cifar-10-python.tar.gz", files))
+
+
+def test_an_archive_with_both_kinds_of_names_has_the_first(prepared, tmp_path: Path) -> None:
+    files = {"data_batch_1": batch(1, [0]), "test_batch": batch(1, [0]), "batches.meta": {b"label_names": [b"cat"]}}
+    files["meta"] = {b"fine_label_names": [b"dog"]}
+
+    assert prepared(cifar(tmp_path / "cifar-10-python.tar.gz", files)).classes == ("cat",)
