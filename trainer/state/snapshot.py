@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from trainer.errors import SettingsError, one_line
+from trainer.optimizers.muon import MuonWithAdamW
 from trainer.settings.flags import LARGEST
 from trainer.state.checkpoint import is_name
 from trainer.state.statistics import averaged_statistics
@@ -182,12 +183,29 @@ def _restore_optimizer(training: Training, state: dict[str, Any]) -> None:
     now = optimizer.state_dict()["param_groups"]
     groups = [{**was, **group} for was, group in zip(state["param_groups"], now, strict=True)]
     optimizer.load_state_dict({"state": split["state"], "param_groups": groups})
-    for weight, remembered in optimizer.state.items():
+    _check_remembered(optimizer)
+    lay_out_as_weights(optimizer)
+
+
+def _check_remembered(optimizer: Optimizer) -> None:
+    """Raises ValueError for what no optimizer of ours remembers, at which torch would stumble in the first update."""
+    for group in optimizer.param_groups:
+        own = [(weight, optimizer.state[weight]) for weight in group["params"] if optimizer.state.get(weight)]
         if any(
-            isinstance(value, Tensor) and value.ndim and value.shape != weight.shape for value in remembered.values()
+            not _is_like(weight, name, value, optimizer) for weight, values in own for name, value in values.items()
         ):
             raise ValueError("what the optimizer remembers is not shaped like its weights")
-    lay_out_as_weights(optimizer)
+        if len({tuple(sorted((name, value is None) for name, value in values.items())) for _, values in own}) > 1:
+            raise ValueError("the optimizer remembers something else of each weight")
+
+
+def _is_like(weight: Tensor, name: str, value: Any, optimizer: Optimizer) -> bool:
+    """Whether an optimizer may remember it.  None: of earlier torch's SGD without momentum."""
+    if not isinstance(value, Tensor):
+        return value is None
+    if name == "momentum_buffer" and isinstance(optimizer, MuonWithAdamW):  # which takes filters for matrices
+        return value.shape == weight.flatten(1).shape
+    return value.shape == weight.shape or (name == "step" and not value.ndim)
 
 
 def lay_out_as_weights(optimizer: Optimizer) -> None:

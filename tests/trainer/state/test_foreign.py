@@ -72,6 +72,37 @@ def test_any_content_is_restored_or_refused_in_a_sentence(training: Training) ->
     snapshot.restore(training, state)
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "muon"])
+def test_whatever_an_optimizer_is_said_to_remember_its_next_update_ends_without_a_traceback(
+    optimizer: str, tmp_path: Path
+) -> None:
+    config = TrainConfig(
+        model="cnn", dataset="synthetic", synthetic_images=16, image_size=8, device="cpu", precision="fp32",
+        optimizer=optimizer, cache_dir=tmp_path,
+    )  # fmt: skip
+    training, rng, refused = assemble(config, alone()), random.Random(0), list[str]()
+    weights = list(training.wrapped.plain.parameters())
+    for weight in weights:
+        weight.grad = torch.zeros_like(weight)
+    training.optimizer.step()
+    state = copy.deepcopy(snapshot.take(training))
+    for _ in range(100):
+        changed = {**state, "optimizer": altered({"state": state["optimizer"]["state"]}, rng)}
+        changed["optimizer"]["param_groups"] = state["optimizer"]["param_groups"]
+        remembered = changed["optimizer"].get("state")
+        if isinstance(remembered, dict) and (len(remembered) < len(weights) or {} in remembered.values()):
+            continue  # of a weight that is never used nothing is remembered
+        try:
+            snapshot.restore(training, copy.deepcopy(changed))
+        except SettingsError as error:
+            refused.append(str(error))
+        else:
+            training.optimizer.step()
+    assert len(refused) > 30
+    assert all(map(is_one_sentence, refused))
+    snapshot.restore(training, state)  # what it does remember it goes on with
+
+
 @pytest.mark.parametrize("part", ["model", "ema"])
 def test_weights_that_are_no_numbers_are_refused(part: str, training: Training) -> None:
     """Or the training would end at once, and blame the learning rate."""
