@@ -156,7 +156,9 @@ def _keep_to_this_machine(args: Namespace) -> object:
     rendezvous pickles nothing, and finds the store that this process already has.
     """
     standalone = args.standalone
-    if not standalone and (args.nnodes not in ("1", "1:1") or args.rdzv_backend != "static" or args.rdzv_endpoint):
+    if not standalone and args.nnodes not in ("1", "1:1"):
+        return _served_for_rehearsed_nodes(args)
+    if not standalone and (args.rdzv_backend, bool(args.rdzv_endpoint)) not in (("static", False), ("c10d", True)):
         return None
     for name, value in loopback.environment().items():
         os.environ.setdefault(name, value)
@@ -169,6 +171,15 @@ def _keep_to_this_machine(args: Namespace) -> object:
     if standalone:  # time and process name the run folder
         args.rdzv_id = f"{datetime.now():{TIME_IN_NAMES}}-{os.getpid()}"
     return store
+
+
+def _served_for_rehearsed_nodes(args: Namespace) -> object:
+    """The store where nodes of this machine meet, such as a rehearsal's; None for others, and for who only joins it."""
+    host, _, port = args.rdzv_endpoint.rpartition(":")
+    is_host = "is_host=1" in args.rdzv_conf.split(",")
+    if args.rdzv_backend != "c10d" or not is_host or not loopback.is_loopback(host) or not port.isdecimal():
+        return None
+    return loopback.serve_store(int(port), MEET_WITHIN, host)
 
 
 class _States(pickle.Unpickler):

@@ -115,12 +115,13 @@ def _stores(ranks: Ranks, timeout: timedelta) -> tuple[Store, Store]:
 
 def _meeting_place(ranks: Ranks, timeout: timedelta) -> Store:
     """The store, which rank 0 serves unless the launcher does: on one machine for that machine alone."""
-    if ranks.nodes > 1:
+    if ranks.nodes > 1 and not loopback.is_loopback(ranks.master_addr):
         address = f"tcp://{ranks.master_addr}:{ranks.master_port}"
         found: Store = next(iter(rendezvous(address, ranks.rank, ranks.world_size, timeout=timeout)))[0]
         return found
     if ranks.is_head and not ranks.store_is_launchers:
-        return loopback.serve_store(ranks.master_port, timeout)
+        address = ranks.master_addr if ranks.nodes > 1 else loopback.ADDRESS
+        return loopback.serve_store(ranks.master_port, timeout, address)
     return _connected(ranks, timeout)
 
 

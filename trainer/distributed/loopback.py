@@ -6,6 +6,7 @@ Left alone, torch's store listens on every address of the machine, without askin
 import socket
 from collections.abc import Mapping
 from datetime import timedelta
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # torch takes seconds to import
@@ -20,14 +21,22 @@ def environment() -> Mapping[str, str]:
     return {"GLOO_SOCKET_IFNAME": names[0], "NCCL_SOCKET_IFNAME": f"={names[0]}"} if names else {}
 
 
-def serve_store(port: int, timeout: timedelta) -> "TCPStore":
-    """A store that serves on loopback alone.  port: 0 for any.  Raises OSError if it is taken."""
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches an address; False for a name."""
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def serve_store(port: int, timeout: timedelta, address: str = ADDRESS) -> "TCPStore":
+    """A store that serves on a loopback address alone.  port: 0 for any.  Raises OSError if it is taken."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-    listener = socket.socket()
+    listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((ADDRESS, port))
+        listener.bind((address, port))
         listener.listen(socket.SOMAXCONN)
     except OSError:
         listener.close()
@@ -35,6 +44,6 @@ def serve_store(port: int, timeout: timedelta) -> "TCPStore":
     port = listener.getsockname()[1]
     # multi_tenant: torchrun's own store in this process then joins this one, where it would open another.
     return TCPStore(
-        ADDRESS, port, is_master=True, timeout=timeout, wait_for_workers=False, multi_tenant=True,
+        address, port, is_master=True, timeout=timeout, wait_for_workers=False, multi_tenant=True,
         master_listen_fd=listener.detach(),
     )  # fmt: skip

@@ -3,6 +3,7 @@
 import io
 import os
 import pickle
+import socket
 import subprocess
 import sys
 import time
@@ -15,7 +16,8 @@ from typing import Any
 
 import pytest
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
-from torch.distributed.elastic.rendezvous import RendezvousStateError, dynamic_rendezvous
+from torch.distributed.elastic.rendezvous import RendezvousParameters, RendezvousStateError, dynamic_rendezvous
+from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_backend
 
 from tests.listening import Listening, below
 from trainer import torchrun
@@ -38,8 +40,11 @@ def test_the_store_of_one_machine_is_on_loopback_only() -> None:
 
 
 @pytest.mark.parametrize(
-    "flags", [{"standalone": True}, {}, {"master_port": None}], ids=["standalone", "one node", "no port"]
-)
+    "flags",
+    [{"standalone": True}, {}, {"master_port": None},
+     {"rdzv_backend": "c10d", "rdzv_endpoint": "10.0.0.1:29400", "rdzv_conf": "join_timeout=9,is_host=1"}],
+    ids=["standalone", "one node", "no port", "one node of EC2"],
+)  # fmt: skip
 def test_torchrun_itself_meets_there(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Its static rendezvous makes a store of its own, which must be ours."""
     from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
@@ -60,10 +65,42 @@ def test_torchrun_itself_meets_there(flags: dict[str, Any], monkeypatch: pytest.
     del store
 
 
-def test_several_machines_meet_where_they_are_told() -> None:
-    args = Namespace(standalone=False, nnodes="2", rdzv_backend="c10d", rdzv_endpoint="10.0.0.1:29400")
+@pytest.mark.parametrize(
+    ("endpoint", "conf"),
+    [("10.0.0.1:29400", "is_host=1"), ("127.0.0.9:29400", "is_host=0"), ("node17:29400", "is_host=1"), ("", "")],
+)
+def test_several_machines_meet_where_they_are_told(endpoint: str, conf: str) -> None:
+    args = Namespace(standalone=False, nnodes="2", rdzv_backend="c10d", rdzv_endpoint=endpoint, rdzv_conf=conf)
     assert torchrun._keep_to_this_machine(args) is None
-    assert args.rdzv_endpoint == "10.0.0.1:29400"
+    assert args.rdzv_endpoint == endpoint
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a machine has one loopback address")
+def test_the_agents_of_a_rehearsal_without_root_meet_on_loopback_only() -> None:
+    """Each node has a loopback address; torch's own store would be on every address."""
+    with socket.create_server(("127.0.0.9", 0)) as free:
+        port = free.getsockname()[1]
+    endpoint = f"127.0.0.9:{port}"
+    args = Namespace(standalone=False, nnodes="2", rdzv_backend="c10d", rdzv_endpoint=endpoint,
+                     rdzv_conf="join_timeout=9,is_host=1")  # fmt: skip
+    before = here()
+    store = torchrun._keep_to_this_machine(args)
+    backend, joined = create_backend(RendezvousParameters("c10d", endpoint, "job", 1, 2, is_host="1"))
+    assert backend.get_state() is None
+    assert [(one.address, one.port) for one in here() - before] == [("127.0.0.9", port)]
+    del store, joined, backend
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a machine has one loopback address")
+def test_so_do_its_ranks() -> None:
+    env = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_WORLD_SIZE": "2",
+           "MASTER_ADDR": "127.0.0.9", "MASTER_PORT": "0", "TORCHELASTIC_USE_AGENT_STORE": "False"}  # fmt: skip
+    ranks = read_ranks(env)
+    assert ranks.nodes == 2
+    before = here()
+    store = join._meeting_place(ranks, SOON)
+    assert {one.address for one in here() - before} == {"127.0.0.9"}
+    del store
 
 
 @pytest.mark.parametrize(
