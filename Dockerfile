@@ -41,8 +41,8 @@ COPY trainer trainer
 # README.md is what PyPI would show.
 RUN touch README.md \
     && PYTHONPATH=tools python -m pip wheel --no-cache-dir --no-build-isolation --no-deps --wheel-dir wheels .
-# What the base lacks, and obstore for --data-url: pip says it without installing anything, and pins.py finds the hashes.  >&2: or `build --quiet`
-# would hide what is in conflict.
+# What the base lacks, and obstore for --data-url: pip says it without installing anything, and pins.py finds the hashes.
+# >&2: or `build --quiet` would hide what is in conflict.
 RUN python -m pip install --no-cache-dir --only-binary :all: -c pins.txt --dry-run --report report.json \
         wheels/*.whl obstore >&2 \
     || { echo "error: what the base lacks cannot be had, see above; if versions conflict, take another base." >&2; exit 2; }
@@ -77,13 +77,11 @@ RUN --mount=type=bind,from=wheel,source=/build,target=/build python /build/sbom.
 # No time of the build: the same content is the same image, and ECR knows when it was pushed.
 ARG REVISION=unknown
 ARG VERSION=unknown
-ARG SOURCE=unknown
 ARG BASE_IMAGE
 LABEL org.opencontainers.image.title="aws-ddp-toolkit" \
       org.opencontainers.image.description="PyTorch image-classification training on one GPU or many" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
-      org.opencontainers.image.source="${SOURCE}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.base.name="${BASE_IMAGE}"
 

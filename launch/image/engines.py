@@ -25,9 +25,20 @@ def build(builder: Program, source: Source, name: str, *, base: str = "") -> lis
         "--target", source.target,
         *(["--build-arg", f"BASE_IMAGE={base or source.base}"] if base or source.own_base else []),
         "--build-arg", f"REVISION={source.content}", "--build-arg", f"VERSION={version(TOOLKIT)}",
+        *_labels(source, base or source.base),
         "--tag", name,
         str(source.folder),
     ]  # fmt: skip
+
+
+def _labels(source: Source, base: str) -> list[str]:
+    """What only some images can say of themselves; the Dockerfile has the labels of all.
+
+    https://github.com/opencontainers/image-spec/blob/main/annotations.md
+    """
+    texts = {"source": source.url, "base.digest": base.partition("@")[2]}
+    known = [f"org.opencontainers.image.{name}={text}" for name, text in texts.items() if text]
+    return [word for label in known for word in ("--label", label)]
 
 
 def environment(env: Mapping[str, str]) -> dict[str, str]:

@@ -9,22 +9,27 @@ from pathlib import Path
 from launch.core.source.keys import check_name, check_text
 from launch.image.options import Target
 from trainer.errors import SettingsError, one_line
+from trainer.files import LARGEST_JSON, read_regular
 
-DOCKERFILE = "Dockerfile"
+DOCKERFILE, PROJECT = "Dockerfile", "pyproject.toml"
 _BASE = re.compile(r"^ARG BASE_IMAGE=(\S+)$", re.MULTILINE)
 
 # What the Dockerfile copies for every target, and in addition for the lab.
 _ALWAYS = (
-    DOCKERFILE, ".dockerignore", "LICENSE", "pyproject.toml", "infra/container", "infra/locks/notebook.txt", "trainer",
+    DOCKERFILE, ".dockerignore", "LICENSE", PROJECT, "infra/container", "infra/locks/notebook.txt", "trainer",
 )  # fmt: skip
 _LAB = ("infra", "launch", "notebooks/single_gpu.ipynb")
+# What projects call the address of their source, in small letters without punctuation:
+# https://packaging.python.org/en/latest/specifications/well-known-project-urls/
+_SOURCE_URLS = ("source", "repository", "sourcecode", "github")
 
 
 @dataclass(frozen=True)
 class Source:
     """folder: of the checkout; content: hash of the files, the target and the base's name, 16 hexadecimal digits.
 
-    own_base: whether the base differs from the Dockerfile's; names: of the files.
+    own_base: whether the base differs from the Dockerfile's; names: of the files; url: where the source is to be had,
+    "" where the checkout does not say so.
     """
 
     folder: Path
@@ -33,6 +38,7 @@ class Source:
     content: str
     own_base: bool = False
     names: tuple[str, ...] = ()
+    url: str = ""
 
     @property
     def tag(self) -> str:
@@ -61,7 +67,16 @@ def read_source(folder: Path, target: Target, base: str | None) -> Source:
     for name in names:
         digest = hashlib.sha256(_checked(folder, name)).hexdigest()
         content.update(f"{digest} {name}\n".encode())
-    return Source(folder, target, base, content.hexdigest()[:16], base != default, names)
+    return Source(folder, target, base, content.hexdigest()[:16], base != default, names, _url(folder))
+
+
+def _url(folder: Path) -> str:
+    """From [project.urls], which is a part of the content: the same content has the same labels."""
+    import tomllib  # only here: --help needs none
+
+    project = tomllib.loads(read_regular(folder / PROJECT, LARGEST_JSON).decode()).get("project", {})
+    urls = {re.sub(r"[\W_]", "", name).lower(): url for name, url in project.get("urls", {}).items()}
+    return next((urls[name] for name in _SOURCE_URLS if name in urls), "")
 
 
 def _files(folder: Path, target: Target) -> Iterator[str]:

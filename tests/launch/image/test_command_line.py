@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ import pytest
 from launch.core.aws import Aws
 from launch.core.refusals import granted_by
 from launch.core.registry import MANIFESTS
+from launch.image import engines
 from launch.image.source import read_source
 from tests.conftest import ROOT
 from tests.launch.image.machine import AWSS, HOST, PASSWORD, REPOSITORY, TAG, URI, Machine, digests, put
@@ -147,6 +150,23 @@ def test_a_base_is_built_on_by_its_digest_whether_it_names_a_tag_or_not(tag: str
     machine.type("push", "--base", f"{HOST}/own{tag}")
 
     assert any(f"--build-arg BASE_IMAGE={HOST}/own@{digest} " in line for line in machine.ran)
+    assert any(f"--label org.opencontainers.image.base.digest={digest} " in line for line in machine.ran)
+
+
+def test_an_image_names_the_digest_of_its_base_and_where_its_source_is_if_they_are_known() -> None:
+    digest = f"sha256:{'0' * 64}"
+    source = read_source(ROOT, "trainer", f"python@{digest}")
+    unknown = replace(read_source(ROOT, "trainer", "python:3.12-slim"), url="")
+
+    def labels(words: list[str]) -> list[str]:
+        return [label for flag, label in pairwise(words) if flag == "--label"]
+
+    for builder in engines.PROGRAMS:
+        assert labels(engines.build(builder, unknown, "name")) == []
+        assert labels(engines.build(builder, replace(source, url="https://example.com/toolkit"), "name")) == [
+            "org.opencontainers.image.source=https://example.com/toolkit",
+            f"org.opencontainers.image.base.digest={digest}",
+        ]
 
 
 @pytest.mark.parametrize("base", ["pytorch/pytorch:1", f"{AWSS}/pytorch-training@sha256:{'0' * 64}"])

@@ -64,6 +64,18 @@ def test_no_key_that_lies_about_in_the_checkout_is_sent(name: str, checkout: Pat
         read_source(checkout, "trainer", None)
 
 
+@pytest.mark.parametrize("name", ["Source", "repository", '"Source Code"', "GitHub"])
+def test_where_the_source_is_the_checkout_says_itself(name: str, checkout: Path) -> None:
+    project = (checkout / "pyproject.toml").read_text().split("[project.urls]")[0]
+    (checkout / "pyproject.toml").write_text(f"{project}\n[project.urls]\nHomepage = 'https://example.com'\n")
+    assert read_source(checkout, "trainer", None).url == ""
+
+    with (checkout / "pyproject.toml").open("a") as file:
+        file.write(f"{name} = 'https://example.com/toolkit'\n")
+
+    assert read_source(checkout, "trainer", None).url == "https://example.com/toolkit"
+
+
 def test_another_base_gives_another_tag() -> None:
     assert read_source(ROOT, "trainer", "python:3.12-slim").tag != read_source(ROOT, "trainer", None).tag
 
@@ -87,7 +99,7 @@ def _stages(text: str) -> dict[str, tuple[str, str]]:
 
 # What is in no address of an index, and may be read by everybody who has the image.
 HARMLESS = {"PIP_DISABLE_PIP_VERSION_CHECK", "PIP_BREAK_SYSTEM_PACKAGES", "SOURCE_DATE_EPOCH", "REVISION", "VERSION",
-            "SOURCE", "BASE_IMAGE"}  # fmt: skip
+            "BASE_IMAGE"}  # fmt: skip
 
 
 @pytest.mark.parametrize("target", get_args(Target))
