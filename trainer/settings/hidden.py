@@ -19,8 +19,9 @@ NAMES = re.compile(
 # Stripe, Docker, Vault, Databricks, DigitalOcean, SendGrid, Telegram, Atlassian, Shopify, Tailscale, Doppler, Linear,
 # Sentry, PlanetScale, Supabase, Grafana, Notion, Postman, Pulumi, Terraform, New Relic, Perplexity, xAI, LangSmith,
 # Pinecone, Bedrock, age, Together, RunPod, Azure, hooks of Slack, Discord and Teams, a JWT, a key file).
-# A long word before an @ is no user of models:/NAME@ALIAS, which is MLflow's; and what has neither a digit nor a
-# capital letter is no token, but a word such as sk-learn.
+# A long word before an @ is no user of models:/NAME@ALIAS, which is MLflow's; what has neither a digit nor a capital
+# letter is no token, but a word such as sk-learn; and where a run may be called like the beginning of a token, as r8_
+# (the rank of an adapter), only as many letters as that service's tokens have are one.
 # Strangers write these texts, and 1 MB must not take an hour: the first part of a JWT, in which a hyphen hardly stands,
 # is looked for once a word.
 VALUES = re.compile(
@@ -30,15 +31,15 @@ VALUES = re.compile(
     r"|\b(gh[opusr][_-][A-Za-z0-9]{16,}|github[_-]pat[_-]\w{20,}|gl(?:pat|rt|dt|ptt|cbt|ft|agent|soat)-[\w-]{16,}"
     r"|(AKIA|ASIA)[A-Z0-9]{16}\b|(?:FwoGZXIvYXdz|IQoJb3JpZ2lu)[A-Za-z0-9+/=]{16,}|hf[_-][A-Za-z0-9]{16,}"
     r"|(?:sk|pypi)-(?=[a-z_-]{0,99}[0-9A-Z])[\w-]{20,}|x(?:ox[abeprs]|app)-[\w-]{10,}|AIza[\w-]{30,}|ya29\.[\w-]{20,}"
-    r"|GOCSPX-[\w-]{20,}|npm_[A-Za-z0-9]{30,}|wandb_v1_\w{20,}|eyJhcGlf\w{20,}|KGAT_\w{20,}|nvapi-[\w-]{20,}"
-    r"|gsk_\w{20,}|r8_\w{20,}"
+    r"|GOCSPX-[\w-]{20,}|npm_[A-Za-z0-9]{30,}|wandb_v1_\w{20,}|eyJhcGlf\w{20,}|KGAT_[A-Za-z0-9]{24,}|nvapi-[\w-]{20,}"
+    r"|gsk_[A-Za-z0-9]{40,}|r8_[A-Za-z0-9]{36,}"
     r"|[rs]k_(live|test)_\w{16,}|dckr_pat_[\w-]{20,}|hv[sb]\.[\w-]{20,}|dapi[0-9a-f]{32}|do[pr]_v1_\w{20,}"
     r"|AT(?:[AC]TT3x|BB)[\w=-]{20,}|shp(?:at|ca|pa|ss)_[0-9a-f]{20,}|tskey-[\w-]{20,}|lin_(?:api|oauth)_\w{20,}"
     r"|dp\.(?:pt|ct|sa|st(?:\.\w{1,40})?)\.[A-Za-z0-9]{20,}|sntry[su]_[\w+/=]{20,}|pscale_(?:tkn|pw|oauth)_[\w.-]{20,}"
-    r"|sb(?:p|_secret)_[\w-]{20,}|gl(?:sa_|c_eyJ)\w{20,}|ntn_[A-Za-z0-9]{20,}|PMAK-[\w-]{20,}|pul-[0-9a-f]{40}"
-    r"|[A-Za-z0-9]{14}\.atlasv1\.[\w-]{20,}|NRAK-[A-Z0-9]{20,}|pplx-[A-Za-z0-9]{20,}|xai-[A-Za-z0-9]{20,}|lsv2_\w{20,}"
-    r"|pcsk_\w{20,}|ABSK[A-Za-z0-9+/=]{40,}|bedrock-api-key-[\w+/=]{20,}|AGE-SECRET-KEY-1[A-Z0-9]{20,}"
-    r"|tgp_v1_[\w-]{20,}|rpa_[A-Za-z0-9]{20,}|\w{3}\dQ~[\w.~-]{30,}|[A-Za-z0-9]{52}JQQJ99[A-Za-z0-9]{20,}"
+    r"|sbp_[0-9a-f]{40}|sb_secret_[\w-]{20,}|gl(?:sa_|c_eyJ)\w{20,}|ntn_[A-Za-z0-9]{40,}|PMAK-[\w-]{20,}"
+    r"|pul-[0-9a-f]{40}|[A-Za-z0-9]{14}\.atlasv1\.[\w-]{20,}|NRAK-[A-Z0-9]{20,}|pplx-[A-Za-z0-9]{40,}|xai-[A-Za-z0-9]{40,}"
+    r"|lsv2_(?:pt|sk)_\w{20,}|pcsk_\w{20,}|ABSK[A-Za-z0-9+/=]{40,}|bedrock-api-key-[\w+/=]{20,}|AGE-SECRET-KEY-1[A-Z0-9]{20,}"
+    r"|tgp_v1_[\w-]{40,}|rpa_[A-Za-z0-9]{40,}|\w{3}\dQ~[\w.~-]{30,}|[A-Za-z0-9]{52}JQQJ99[A-Za-z0-9]{20,}"
     r"|SG\.[\w-]{16,}\.[\w-]{16,}|\d{8,10}:AA[\w-]{20,}|eyJ\w{10,}+\.[\w-]{10,}(\.[\w-]*)?)"
     r"|(?<=X-Amz-Signature=)\w{20,}|(?<=X-Amz-Security-Token=)[^&\s]{16,}|(?<=X-Goog-Signature=)\w{20,}"
     r"|(?<=[?&]Signature=)[\w%+/=-]{20,}|(?<=[?&;]sig=)[\w%+/=-]{20,}|((?<=AccountKey=)|(?<=AccessKey=))[\w+/=]{20,}"

@@ -12,14 +12,17 @@ from trainer.settings.hidden import VALUES
 _NAMES = (
     ".env*", "*.env", "*.pem", "*.key", "*.pfx", "*.p12", "*.ppk", "*.jks", "*.keystore", "*.kdbx", "id_rsa*",
     "id_dsa*", "id_ecdsa*", "id_ed25519*", ".netrc", "_netrc", ".pypirc", ".git-credentials", ".pgpass", ".my.cnf",
-    ".htpasswd", ".boto", ".s3cfg", ".dockercfg", ".vault-token", ".databrickscfg", "rclone.conf", "kubeconfig*",
-    "*.kubeconfig", "*.tfstate", "*.tfrc.json", "credentials.json", "kaggle.json", "service-account*.json",
-    "service_account*.json", "client_secret*.json", "application_default_credentials.json", "rootkey.csv",
-    "*credentials.csv", "*accesskeys.csv",
+    ".htpasswd", ".boto", ".s3cfg", ".dockercfg", ".vault-token", ".databrickscfg", "rclone.conf", "kubeconfig",
+    "kubeconfig.y*ml", "*.kubeconfig", "*.tfstate", "*.tfrc.json", "credentials.json", "kaggle.json",
+    "service-account*.json", "service_account*.json", "client_secret*.json", "application_default_credentials.json",
+    "rootkey.csv", "*credentials.csv", "*accesskeys.csv",
 )  # fmt: skip
-_FOLDERS = frozenset({".aws", ".ssh", ".gnupg", ".kube", ".azure"})
-# Of folders in which other things may be, too.
-_PATHS = (".docker/config.json", ".streamlit/secrets.toml", ".config/gcloud/*", ".config/gh/hosts.yml")
+_FOLDERS = frozenset({".aws", ".ssh", ".gnupg"})
+# Of folders in which other things may be, too: many repositories have Azure's pipelines in .azure.
+_PATHS = (
+    ".docker/config.json", ".kube/config*", ".azure/*.json", ".azure/msal*", ".streamlit/secrets.toml",
+    ".config/gcloud/*", ".config/gh/hosts.yml",
+)  # fmt: skip
 # What editors, and people, put behind the name of a file that they keep.
 _COPY = re.compile(r"(~|\.(bak|backup|orig|old|save|copy|sw[op]|tmp|\d+)|-checkpoint)+$")
 # What is there to be copied and filled in, and the public half of a pair of keys.

@@ -14,7 +14,7 @@ KEYS = [
     ".env", ".env.local", "prod.env", "certs/server.pem", "SERVER.KEY", "id_rsa", "id_ed25519", "id_rsa.bak",
     ".aws/config", "home/.ssh/known_hosts", ".netrc", ".pypirc", "credentials.json", "service-account-7.json",
     "service_account.json", "cert.pfx", "cert.p12", "kaggle.json", ".git-credentials", ".kube/config",
-    "kubeconfig.yaml",
+    "kubeconfig.yaml", ".azure/accessTokens.json", ".azure/msal_token_cache.bin",
     "terraform.tfstate", "terraform.tfstate.backup", ".docker/config.json", ".pgpass", ".boto", "store.jks",
     "home/.config/gcloud/credentials.db", "application_default_credentials.json", "rootkey.csv", "ann_accessKeys.csv",
     "client_secret_7.json", "server.key.bak", ".netrc~", ".server.pem.swp", "server.pem.orig.1",
@@ -24,6 +24,7 @@ NO_KEYS = [
     "train.py", ".env.example", "id_rsa.pub", "environment.yaml", "keys.py", "monkey", "tokenizer.json",
     "credentials.py", "aws/config", "service.json", "secrets/readme.md", ".docker/Dockerfile", "vars.tfvars",
     "train.py~", "model-checkpoint", "pip.conf",
+    ".azure/gpu-tests.yml", ".kube/deployment.yaml", "kubeconfig_utils.py",
 ]  # fmt: skip
 
 
