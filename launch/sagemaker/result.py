@@ -7,24 +7,19 @@ import shlex
 import shutil
 import tarfile
 import tempfile
-import zlib
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.s3 import parse_s3
 from launch.sagemaker.names import command
 from launch.sagemaker.training_job import TrainingJob
+from trainer.datasets.archive import DAMAGED, Part
 from trainer.errors import MachineError, one_line
 
-LARGEST_HEADER = 2**24  # bytes
 MOST_ENTRIES = 100_000
 MOST_FOLDERS = 100  # within each other: some hundreds can be made, and not removed again
-# KeyError: of a hard link to what is not in the archive; the last three: of hostile headers, which tarfile believes.
-DAMAGE = (
-    tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, KeyError, ValueError, OverflowError, RecursionError,
-)  # fmt: skip
 
 
 def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
@@ -40,7 +35,8 @@ def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
         with tempfile.TemporaryFile(dir=folder) as packed, tempfile.TemporaryDirectory(dir=folder) as unpacked:
             _download(aws, training_job.model, packed)
             packed.seek(0)
-            with _Unpacking(fileobj=packed) as plain, tarfile.open(fileobj=plain, mode="r:") as tar:
+            part: Any = Part(gzip.GzipFile(fileobj=packed))
+            with tarfile.open(fileobj=part, mode="r:") as tar:
                 room = _Room(shutil.disk_usage(folder).free)
                 tar.extractall(unpacked, filter=room.take)  # nosec B202  # which is stricter than "data"
             # symlinks: were there any, what they lead to would be moved here, whatever it is.
@@ -50,7 +46,7 @@ def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
         raise AwsError(
             f"{training_job.model} has {error}, which are not unpacked; look into it yourself:\n  {fetch}"
         ) from error
-    except DAMAGE as error:
+    except (*DAMAGED, KeyError) as error:  # KeyError: of a hard link to what is not in the archive
         elsewhere = f"; the run folder is in {training_job.checkpoints}" if training_job.checkpoints else ""
         raise AwsError(f"{training_job.model} is damaged: {one_line(error, 200)}{elsewhere}.") from error
     except OSError as error:
@@ -63,15 +59,6 @@ def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
 
 class _TooManyFiles(Exception):
     """More than are unpacked, also of a training that honestly left so many."""
-
-
-class _Unpacking(gzip.GzipFile):
-    """Reads as much at once as an honest archive needs: tarfile reads a header whole, and few kB may unpack to GBs."""
-
-    def read(self, size: int | None = -1) -> bytes:
-        if size is None or not 0 <= size <= LARGEST_HEADER:
-            raise tarfile.ReadError(f"a header of {size} bytes")
-        return super().read(size)
 
 
 class _Room:

@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import IO, Any
 
 LARGEST_HEADER = 2**24  # bytes
-LARGEST_FILE = 2**28  # bytes of all that are read whole; CIFAR-10's have 186 million
-# RecursionError: of a thousand headers that each say how long the next one's name is
-DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, RecursionError)
+LARGEST_CONTENT = 2**28  # bytes of all files that are read whole; CIFAR-10's have 186 million
+# The last three: of hostile headers, which tarfile believes, such as a thousand that each say how long the next one's
+# name is.
+DAMAGED = (
+    tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, ValueError, OverflowError, RecursionError,
+)  # fmt: skip
 MAGIC: tuple[tuple[bytes, Callable[[Path], Any]], ...] = (
     (b"\x1f\x8b", gzip.open),
     (b"BZh", bz2.open),
@@ -55,7 +58,7 @@ def opened(path: Path) -> Iterator[tarfile.TarFile]:
     """A tar, compressed or not, whose files are read whole.  Raises one of DAMAGED."""
     opener = opener_of(path)
     with opener(path) if opener else path.open("rb") as file:
-        part: Any = Part(file, most=LARGEST_FILE)
+        part: Any = Part(file, most=LARGEST_CONTENT)
         with tarfile.open(fileobj=part, mode="r:") as tar:
             yield tar
 
@@ -63,15 +66,15 @@ def opened(path: Path) -> Iterator[tarfile.TarFile]:
 def contents(tar: tarfile.TarFile, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
     """The name and the content of each ordinary file that is wanted.
 
-    Raises one of DAMAGED, also for more than LARGEST_FILE in all.
+    Raises one of DAMAGED, also for more than LARGEST_CONTENT in all.
     """
-    left = LARGEST_FILE
+    left = LARGEST_CONTENT
     for info in entries(tar):
         file = tar.extractfile(info) if info.isreg() and wanted(info.name) else None
         if file is not None:
             left -= info.size
             if left < 0:
-                raise tarfile.ReadError(f"files of more than {LARGEST_FILE:,} bytes")
+                raise tarfile.ReadError(f"files of more than {LARGEST_CONTENT:,} bytes")
             yield info.name, file.read()
 
 

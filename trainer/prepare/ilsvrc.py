@@ -61,7 +61,7 @@ def read_devkit(folder: Path) -> dict[int, str]:
             files = {META if name.endswith(META) else TRUTH: data for name, data in found}
         synsets = _synsets(files[META])
         return {number: synsets[int(line)] for number, line in enumerate(files[TRUTH].split(), start=1)}
-    except (*DAMAGED, KeyError, ValueError, TypeError, IndexError) as error:
+    except (*DAMAGED, KeyError, TypeError, IndexError) as error:
         raise DataError(f"{one_line(devkit, 300)} is damaged ({one_line(error)}); get it again.") from error
 
 

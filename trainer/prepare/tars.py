@@ -37,12 +37,7 @@ def members(path: Path, within: Member | None = None) -> Iterator[Member]:
                     if info.isreg():
                         _check_size(info)
                         yield Member(info.name, start + info.offset_data, info.size)
-    except (
-        tarfile.TarError,
-        ValueError,
-        OverflowError,
-        RecursionError,
-    ) as error:  # garbage in a header raises these, too
+    except DAMAGED as error:
         name = one_line(path, 300) + (f", {one_line(within.name)}" if within else "")
         raise DataError(f"{name} is no tar, or a damaged one ({one_line(error)}); get it again.") from error
 

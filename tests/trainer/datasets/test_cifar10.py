@@ -63,7 +63,7 @@ def test_no_more_of_an_archive_is_read_than_the_official_one_has(
     """A few kB unpack to gigabytes, and the checksum is known only when all is read."""
     official = dict.fromkeys(TRAIN, "")
     assert [name for name, _, _ in cifar10._files(archive, official)] == TRAIN
-    monkeypatch.setattr(archives, "LARGEST_FILE", 1000)
+    monkeypatch.setattr(archives, "LARGEST_CONTENT", 1000)
     with pytest.raises(tarfile.ReadError, match="files of more than 1,000 bytes"):
         list(cifar10._files(archive, official))
 

@@ -51,7 +51,7 @@ def test_a_file_with_holes_does_not_lead_back_to_its_own_header(prepared, tmp_pa
 def test_many_files_of_an_archive_are_not_read_beside_each_other(
     prepared, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("trainer.datasets.archive.LARGEST_FILE", 2**16)
+    monkeypatch.setattr("trainer.datasets.archive.LARGEST_CONTENT", 2**16)
     files = {f"data_batch_{number}": batch(1, [0, 1]) for number in range(12)}
 
     with pytest.raises(DataError, match="files of more than 65,536 bytes"):
