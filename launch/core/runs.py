@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any, Literal
 
 from trainer import outcome as outcomes
-from trainer.contract import METRICS, SETTINGS
+from trainer.contract import LARGEST_METRICS, METRICS, SETTINGS
 from trainer.errors import SettingsError, one_line, printable
 from trainer.files import read_json, read_regular, write_atomically
 from trainer.settings.yaml_file import LARGEST_BYTES, read_typed
@@ -23,7 +23,6 @@ HOUR_S = 3600
 UNKNOWN_SIDES = 10
 LARGEST = 1e15  # a whole number in JSON may have so many digits that no float holds it
 SMALLEST = 1e-30  # what is less is 0: divided by it, a price or a speed would be infinite
-LARGEST_RECORDS = 2**30  # bytes of a metrics.jsonl: a sparse file of somebody else's may claim to have terabytes
 
 # planned: not begun; running: begun and not known to have ended; interrupted: saved, and can be resumed.
 State = Literal["planned", "running", "done", "failed", "interrupted"]
@@ -297,7 +296,7 @@ def read_epochs(folder: Path) -> tuple[Mapping[str, Any], ...]:
     if not path.exists():
         return ()
     try:
-        lines = read_regular(path, LARGEST_RECORDS).splitlines()
+        lines = read_regular(path, LARGEST_METRICS).splitlines()
     except OSError as error:
         raise SettingsError(f"{path} cannot be read ({error.strerror}); remove the run, or run it again.") from error
     records: list[Mapping[str, Any]] = []

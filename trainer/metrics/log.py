@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from trainer.config import TrainConfig
-from trainer.contract import METRIC_PREFIX, METRICS
+from trainer.contract import LARGEST_METRICS, METRIC_PREFIX, METRICS
 from trainer.errors import MachineError, not_written
 from trainer.files import append, read_regular, write_atomically
 from trainer.metrics.trackers import Record, Sink, is_number, open_trackers
 from trainer.process.output import say
 from trainer.terminal import harmless
-
-LARGEST = 2**28  # bytes; a record has a thousand
 
 
 class Journal:
@@ -96,7 +94,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 def _lines(path: Path) -> list[bytes]:
     """The lines of `path`; a last one that was cut off is left out."""
-    *lines, _ = read_regular(path, LARGEST).split(b"\n")
+    *lines, _ = read_regular(path, LARGEST_METRICS).split(b"\n")
     return [line for line in lines if line.strip()]
 
 

@@ -245,7 +245,7 @@ def test_metrics_without_end_are_not_read(tmp_path: Path) -> None:
     with (tmp_path / "metrics.jsonl").open("wb") as file:
         file.truncate(2**36)
 
-    with pytest.raises(MachineError, match=r"cannot read .*metrics\.jsonl \(larger than 256 MiB\); move it away"):
+    with pytest.raises(MachineError, match=r"cannot read .*metrics\.jsonl \(larger than 1,024 MiB\); move it away"):
         JsonLines(tmp_path / "metrics.jsonl", 1)
 
 
