@@ -60,7 +60,7 @@ class Cache:
             with _alone(path, lambda: _is_whole(path, sha256, size)) as part:
                 if part is not None:
                     self._fill(name, sha256, part)
-                    part.chmod(0o644)  # a lock's 0600 would keep the others out of a cache that a team shares
+                    self._share(part)
                     part.replace(path)
         except OSError as error:
             sentence = f"cannot keep {name} in {self._folder} ({one_line(error.strerror or error)})"
@@ -68,6 +68,11 @@ class Cache:
                 raise FullDisk(f"{sentence}; lower --data-cache-gb, or give another --cache-dir.") from error
             raise MachineError(f"{sentence}; give another --cache-dir.") from error
         return path
+
+    def _share(self, part: Path) -> None:
+        """Lets whoever may read the folder read the file: a team may share it, and a lock's 0600 would keep it out."""
+        with suppress(OSError):  # of another user's, or on a file system without modes
+            part.chmod(0o600 | self._folder.stat().st_mode & 0o044)
 
     def _fill(self, name: str, sha256: str, part: Path) -> None:
         for _ in range(ATTEMPTS):

@@ -112,7 +112,10 @@ def test_nor_into_a_link_that_comes_while_it_is_fetched(tmp_path: Path, monkeypa
     assert ((tmp_path / "precious").read_text(), (tmp_path / "b.part").read_bytes()) == ("kept", b"x")
 
 
-def test_nobody_else_can_lock_what_is_fetched_and_what_is_there_needs_no_lock(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("folder", "mode"), [(0o700, 0o600), (0o755, 0o644), (0o2750, 0o640)])
+def test_nobody_else_can_lock_what_is_fetched_and_what_is_there_needs_no_lock(
+    folder: int, mode: int, tmp_path: Path
+) -> None:
     """Whoever may read a file can lock it, and a rank that waited has the same one open that another has filled."""
     answers, modes = iter([False, True]), list[int]()
     (tmp_path / "a.part").touch()
@@ -126,9 +129,10 @@ def test_nobody_else_can_lock_what_is_fetched_and_what_is_there_needs_no_lock(tm
         target.write_bytes(b"x")
 
     bucket: Any = SimpleNamespace(fetch=fetch)
+    tmp_path.chmod(folder)  # which says who may read what was fetched
     made = Cache(bucket, tmp_path).fetch("a.tar", hashlib.sha256(b"x").hexdigest())
 
-    assert (modes, made.stat().st_mode & 0o777) == ([0o600], 0o644)
+    assert (modes, made.stat().st_mode & 0o777) == ([0o600], mode)
 
 
 def seen(data: Data, epoch: int = 0, ranks: int = 1, rank: int = 0, done: int = 0, updates: int = 2) -> torch.Tensor:
