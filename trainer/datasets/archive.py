@@ -30,7 +30,7 @@ class Part:
     most: bytes that are read at once: a header is read whole, and few kB may say, or unpack to, one of gigabytes.
     """
 
-    def __init__(self, file: IO[bytes], start: int = 0, most: int = LARGEST_HEADER) -> None:
+    def __init__(self, file: IO[bytes] | gzip.GzipFile, start: int = 0, most: int = LARGEST_HEADER) -> None:
         self._file, self._start, self._most = file, start, most
         self.name = None
 
