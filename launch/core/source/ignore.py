@@ -22,7 +22,6 @@ from trainer.files import read_regular
 GIT, DOCKER = ".gitignore", ".dockerignore"
 MOST_BYTES = 2**18  # of a file with patterns: each is tried on every name
 
-
 # Of letters, in brackets: pathspec takes the name of one for its letters.
 _CLASSES = {
     "alnum": "0-9A-Za-z",
