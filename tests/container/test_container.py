@@ -78,6 +78,8 @@ def answer(engine: Engine, program: str, image: str = IMAGE) -> Any:
     return json.loads(ended.stdout)
 
 
+# That only some images have.
+LABELS = {"org.opencontainers.image.base.digest", "org.opencontainers.image.source"}
 PACKAGES = "print(json.dumps({d.metadata['Name'].lower(): d.version for d in metadata.distributions()}))"
 
 
@@ -133,6 +135,21 @@ def test_it_says_who_it_is_and_nothing_secret(engine: Engine) -> None:
         "HOME", "PATH", "PYTHONDONTWRITEBYTECODE", "PYTHONNOUSERSITE", "SAGEMAKER_TRAINING_MODULE",
     ]  # fmt: skip
     assert "opensesame" not in engine.buildah("inspect", "--type", "image", IMAGE)
+
+
+@contents
+def test_it_names_the_digest_of_its_base_and_where_its_source_is_if_they_are_known(engine: Engine) -> None:
+    digest = engine.buildah("images", "--format", "{{.Digest}}", BASE).strip()
+    known = replace(read_source(engine.checkout, "trainer", f"{BASE}@{digest}"), url="https://example.com/toolkit")
+    command, verb, *words = engines.build("buildah", known, f"{IMAGE}-named")
+    engine.output_of(command, verb, *engine.build_options, *words)
+
+    assert {name: engine.inspect(f"{IMAGE}-named")["config"]["Labels"].get(name) for name in LABELS} == {
+        "org.opencontainers.image.base.digest": digest,
+        "org.opencontainers.image.source": "https://example.com/toolkit",
+    }
+    assert not LABELS & engine.inspect(IMAGE)["config"]["Labels"].keys()
+    assert set(engine.layers(f"{IMAGE}-named")) == set(engine.layers(IMAGE))
 
 
 # ---- what ends its build
