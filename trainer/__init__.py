@@ -4,7 +4,7 @@ import sys
 
 from trainer.process.driver import BeforeTorch
 
-# What Python says while it looks for the module after -m; and a script of the user's, started so, is not ours.
+# So sys.argv is while Python looks for the module that it is to run; a user's own, which imports us, is none of ours.
 if sys.argv[:1] == ["-m"] and any(word.split(".")[0] in ("trainer", "launch") for word in sys.orig_argv):
     from trainer.process.as_command import begin
 

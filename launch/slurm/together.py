@@ -58,8 +58,9 @@ def submit(members: Sequence[Member], together: Together) -> list[str]:
 
 
 def _refuse_strangers(folder: Path) -> None:
-    """Raises SettingsError where another user could put other scripts in the place of the arrays' before Slurm reads
-    them.  folder: of what is submitted together.
+    """Raises SettingsError for another user's folder: he could change the arrays' scripts before Slurm reads them.
+
+    folder: of what is submitted together.
     """
     for place in (folder, folder / ARRAYS):
         if stranger := stranger_of(place):

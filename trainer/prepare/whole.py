@@ -25,7 +25,7 @@ from trainer.prepare.shard import PART, check, make
 from trainer.process.folder_lock import IN_USE, FolderLock
 
 BAD_IMAGES = "bad-images.txt"
-SHARDS_LINES = 200  # bytes of the manifest for each shard
+BYTES_OF_SHARD = 200  # in the manifest, with its digest
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _made(options: Options, found: Found, screen: Screen) -> Manifest:
     for name in SPLITS:
         (target / name).mkdir(exist_ok=True)
     halves = [HalfWork(name, listing, target, recipe, options.shard_bytes) for name, listing in found.halves()]
-    _check_manifests_size(found.classes, sum(map(len, halves)))
+    _check_manifest_size(found.classes, sum(map(len, halves)))
     _make_shards(halves, options, screen)
     bad = {name: why for half in halves for name, why in sorted(half.bad.items())}
     _refuse_bad(options, bad)
@@ -113,9 +113,9 @@ def _made(options: Options, found: Found, screen: Screen) -> Manifest:
     return manifest
 
 
-def _check_manifests_size(classes: Sequence[str], shards: int) -> None:
+def _check_manifest_size(classes: Sequence[str], shards: int) -> None:
     """Raises SettingsError for a manifest that nobody would read, before hours of work: see read_json."""
-    if SHARDS_LINES * shards + sum(len(os.fsencode(name)) + 10 for name in classes) > LARGEST_JSON:
+    if BYTES_OF_SHARD * shards + sum(len(os.fsencode(name)) + 10 for name in classes) > LARGEST_JSON:
         raise SettingsError(
             f"{shards:,} shards and {len(classes):,} classes make a {MANIFEST} of more than {LARGEST_JSON:,} bytes; "
             "give a larger --shard-mb, or fewer classes."

@@ -36,7 +36,7 @@ def test_every_kind_of_job_on_slurm_is_started_so(kind: str) -> None:
     assert words[python + 1 : python + 3] == ["-P", "-m"]
 
 
-def test_ranks_that_are_no_forks_are_started_as_torchrun_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_are_no_forks_are_started_as_torchrun_was() -> None:
     rank = (sys.executable, "-u", "-m", "trainer")
     assert _as_safe(("numactl", *rank)) == ("numactl", *rank)
     code = "import sys; from trainer.process.workers import _as_safe; print(*_as_safe((sys.executable, '-u'))[1:])"

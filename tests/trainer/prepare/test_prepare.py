@@ -346,7 +346,7 @@ def test_a_manifest_that_nobody_would_read_is_refused_before_the_work(
     shards = len(manifest.splits.train.shards) + len(manifest.splits.val.shards)
     monkeypatch.setattr(whole, "LARGEST_JSON", 18 * 170)
 
-    assert (shards, size // shards) == (18, pytest.approx(whole.SHARDS_LINES, abs=50))
+    assert (shards, size // shards) == (18, pytest.approx(whole.BYTES_OF_SHARD, abs=50))
     prepared(tmp_path / "photos", "smaller", shard_bytes=10**9)
     with pytest.raises(SettingsError, match=r"18 shards and 2 classes make .* give a larger --shard-mb"):
         prepared(tmp_path / "photos", "refused", shard_bytes=1)
