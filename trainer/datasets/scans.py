@@ -2,7 +2,8 @@
 
 SOI, SCAN = b"\xff\xd8", b"\xff\xda"
 _BASELINE = (0xC0, 0xC1)  # frames that one scan can hold, as cameras write them
-_TABLES = (0xC4, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0))  # before the first scan: tables, comments, applications' own
+# Before the first scan: tables, comments, applications' own.
+_TABLES = frozenset((0xC4, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0)))
 
 
 def scans(data: bytes) -> int:
@@ -17,8 +18,8 @@ def scans(data: bytes) -> int:
 
 def _is_usual(data: bytes) -> bool:
     """Whether the first scan has all colours of a frame that is not progressive: then no other one is read."""
-    place, colours = len(SOI), 0
-    while data[place : place + 1] == b"\xff" and len(data) > place + 9:
+    place, colours, last = len(SOI), 0, len(data) - 10
+    while place <= last and data[place] == 0xFF:
         kind = data[place + 1]
         if kind == SCAN[1]:
             return colours > 0 and data[place + 4] == colours
@@ -26,5 +27,5 @@ def _is_usual(data: bytes) -> bool:
             colours = data[place + 9]
         elif kind not in _TABLES:
             return False
-        place += 2 + int.from_bytes(data[place + 2 : place + 4])
+        place += 2 + (data[place + 2] << 8 | data[place + 3])
     return False
