@@ -14,7 +14,7 @@ from typing import Any, Literal
 from trainer import outcome as outcomes
 from trainer.contract import LARGEST_METRICS, METRICS, SETTINGS
 from trainer.errors import SettingsError, one_line, printable
-from trainer.files import read_json, read_regular, write_atomically
+from trainer.files import below, read_json, read_regular, write_atomically
 from trainer.settings.yaml_file import LARGEST_BYTES, read_typed
 from trainer.sizes import side_at
 
@@ -281,7 +281,12 @@ def _folders(places: Sequence[Path]) -> Iterator[Path]:
     for place in places:
         if not place.is_dir():
             raise SettingsError(f"there is no folder {place}; give one that a run or a sweep wrote.")
-        folders = {mark.parent for name in (RUN, METRICS) for mark in place.rglob(name)}
+        try:
+            folders = {mark.parent for mark in below(place) if mark.name in (RUN, METRICS)}
+        except OSError as error:  # of folders within each other, longer than any path
+            raise SettingsError(
+                f"{place} cannot be looked through ({error.strerror}); give the folders of the runs themselves."
+            ) from error
         if not folders:
             raise SettingsError(f"{place} holds no run: there is no {METRICS} below it.")
         yield from sorted(folders)

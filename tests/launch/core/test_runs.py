@@ -1,8 +1,13 @@
 """launch.core.runs: what is written is read again, and what cannot be read is an error with a remedy."""
 
+import errno
+import inspect
 import json
+import os
+import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -168,6 +173,27 @@ def test_all_runs_below_a_place_are_found_once_and_in_order(tmp_path: Path) -> N
     found = runs.find([tmp_path / "sweep", tmp_path / "sweep" / "a"])
 
     assert [run.name for run in found] == ["a", "b", "c"]
+
+
+def test_runs_are_found_however_deep_somebody_has_made_folders_beside_them(tmp_path: Path) -> None:
+    """A thousand, which not even Python's rmtree takes away: so here fewer, and less of Python's calls."""
+    left_by_a_trainer(tmp_path / "a", record(1))
+    (tmp_path / ("d/" * 300)).mkdir(parents=True)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + 200)
+    try:
+        assert [run.name for run in runs.find([tmp_path])] == ["a"]
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def test_a_place_that_cannot_be_looked_through_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_long(_folder: Path) -> NoReturn:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+
+    monkeypatch.setattr(runs, "below", too_long)
+    with pytest.raises(SettingsError, match=r"cannot be looked through \(File name too long\); give the folders"):
+        runs.find([tmp_path])
 
 
 def test_places_without_a_run_are_refused(tmp_path: Path) -> None:
