@@ -33,7 +33,7 @@ ZONES = (
         "your machine",
         "terminal, credentials, what is installed",
         ("a job's log, name or checkpoint", "who changes a file on PyPI or a mirror", "the network, other users"),
-        ("your terminal", "your machine", "your installation", "what `make` and the Dockerfile install",
+        ("your terminal", "your machine", "your memory, disk and time", "your installation", "what `make` and the Dockerfile install",
          "your account, and your machine while it rehearses",
          "a key given by mistake where a reference belongs, in `--environment`, or in any other setting",
          "whoever must approve the toolkit", "a training on one machine", "a training with `--compile`",
@@ -53,7 +53,7 @@ ZONES = (
         ("other launchers", "whoever copies a tag", "who reads plans, logs and folders"),
         ("a job, its nodes and its shell", "what a replaced node runs", "what a job runs, once it is sent",
          "what a script's nodes run", "disks, job folders", "data sets", "keys of wandb, MLflow and others",
-         "readers of a script's words"),
+         "readers of a script's words", "who follows or fetches a job on AWS"),
     ),
     Zone(
         "a node or a SageMaker host",
@@ -67,7 +67,9 @@ ZONES = (
         "the batch script, the shared file system",
         ("other users of the cluster",),
         ("who submits to Slurm, or opens a CSV file", "what a Slurm job runs",
-         "who reads, or goes on in, run folders that others may write in"),
+         "what a training takes from the folder that it starts in",
+         "who reads run folders that others may write in",
+         "who writes into run folders, data and caches that others may write in"),
     ),
 )  # fmt: skip
 
