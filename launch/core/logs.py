@@ -24,6 +24,7 @@ REMEMBERED_LINES = 1000  # for what a failing rank wrote last
 # What is held at once of a log, of which a training may write more than the memory has; a page has at most 1 MB:
 # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_FilterLogEvents.html
 MOST_PAGES = 32
+MOST_EMPTY = 30  # times as many pages without a line: AWS gives a page for each part of a log that it has gone through
 MOST_SEEN = 200_000  # lines of the overlap
 
 
@@ -82,9 +83,10 @@ class LogTail:
     def new_lines(self) -> list[str]:
         """The lines since the last call; none while there is no log.  Raises AwsError.
 
-        Of very many only the first: see has_more.
+        Of very many only the first, and none where AWS has found none in very many pages: see has_more.
         """
-        while True:
+        fresh = list[Mapping[str, Any]]()
+        for _ in range(MOST_EMPTY):
             fresh = [event for event in self._events() if event["eventId"] not in self._seen]
             if fresh or not self.has_more:
                 break

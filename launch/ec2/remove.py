@@ -20,6 +20,7 @@ from launch.ec2.fleet import Fleet
 from launch.ec2.folders import folder_of
 from launch.ec2.names import BACKEND_NAME
 from launch.ec2.outcome import at_time_limit, completed, of_records, stopped
+from launch.ec2.permission import check_may_remove
 from launch.ec2.view import View, view
 from launch.ec2.written import spec_of
 from trainer.errors import TrainerError
@@ -50,6 +51,7 @@ def remove(target: Target, clock: Clock, say: Say) -> None:
         with suppress(AwsError):
             spec_of(aws, folder, BACKEND_NAME)
     cost = cost_so_far(find_ends(aws, folder, own), clock.utc())
+    check_may_remove(aws, job, own)
     has_folder = stop.mark_ended(aws, folder, clock, say, is_asked=True)
     for thing in own.foreign:
         say(f"warning: {thing.kind} {thing.id} carries the tag of {job}, but {thing.why}")

@@ -124,7 +124,7 @@ def _delete(aws: Aws, fleet: Fleet, say: Say) -> bool:
 
 
 def _try_to_delete(aws: Aws, resource: Resource, say: Say) -> bool:
-    service, operation, params = _deletion(resource)
+    service, operation, params = deletion(resource)
     try:
         aws.call(service, operation, params)
     except AwsError as error:
@@ -139,7 +139,7 @@ def _try_to_delete(aws: Aws, resource: Resource, say: Say) -> bool:
 ORDER = ("volume", "network-interface", "security-group", "placement-group", "schedule")
 
 
-def _deletion(resource: Resource) -> tuple[str, str, dict[str, str]]:
+def deletion(resource: Resource) -> tuple[str, str, dict[str, str]]:
     """The request that deletes `resource`."""
     return {
         "volume": ("ec2", "DeleteVolume", {"VolumeId": resource.id}),

@@ -8,6 +8,7 @@ NOTEBOOK = "this notebook"  # where a role is from
 # How the SDK names a session's default bucket: sagemaker-REGION-ACCOUNT.  AmazonSageMakerFullAccess covers it.
 SESSIONS_BUCKET = "sagemaker-"
 _SEPARATOR = "--"
+MOST_STARTS = 9999  # of a job, whose name must leave room for their numbers
 
 
 def start_name(job: str, number: int) -> str:
@@ -20,7 +21,8 @@ def number_of(name: str, job: str) -> int | None:
     if name == job:
         return 1
     match = re.fullmatch(re.escape(job + _SEPARATOR) + r"(\d{1,4})", name)
-    return int(match[1]) if match else None
+    number = int(match[1]) if match else 0
+    return number if start_name(job, number) == name else None  # JOB--01 is somebody else's, and no start of JOB
 
 
 def job_of(name: str) -> str:

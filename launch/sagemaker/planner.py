@@ -22,7 +22,7 @@ from launch.sagemaker.checks import Resolved, check_price
 from launch.sagemaker.description import Description, describe, source_key
 from launch.sagemaker.facts import Facts
 from launch.sagemaker.images import choose
-from launch.sagemaker.names import BACKEND, number_of, start_name
+from launch.sagemaker.names import BACKEND, MOST_STARTS, number_of, start_name
 from launch.sagemaker.options import SageMakerOptions
 from launch.sagemaker.packages import requirements_of, tracking_of
 from launch.sagemaker.training_job import TrainingJob
@@ -76,6 +76,7 @@ def plan(job: Job[SageMakerOptions], resolved: Resolved, name: str, facts: Facts
             *facts.problems,
             *problems,
             *_strange(facts),
+            *_used_up(name, facts),
             *_differences(job, resolved, running),
             *_unreadable_source(facts),
             *_too_expensive(resolved, facts),
@@ -96,6 +97,14 @@ def _next_name(name: str, facts: Facts) -> str:
     """The name of the next start: SageMaker uses a name once."""
     numbers = [number_of(taken, name) or 0 for taken in facts.taken]
     return start_name(name, max(numbers, default=0) + 1)
+
+
+def _used_up(name: str, facts: Facts) -> tuple[TrainerError, ...]:
+    """Anybody who may start jobs may take the name with the last number, and the next would be no start of the job."""
+    last = start_name(name, MOST_STARTS)
+    if facts.running or last not in facts.taken:
+        return ()
+    return (SettingsError(f"{last} is taken, the last name for a start of {name}; choose another --job-name."),)
 
 
 def _later(resolved: Resolved, description: Description) -> tuple[tuple[str, tuple[Request, ...]], ...]:

@@ -3,13 +3,15 @@
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.logs import MOST_LATE_LOOKS, LogDisplay, LogTail, Streams, follow
+from launch.core.logs import MOST_EMPTY, MOST_LATE_LOOKS, MOST_PAGES, LogDisplay, LogTail, Streams, follow
 from tests.launch.ec2.account import Account
 from tests.launch.faults import Faults, refused
 
@@ -144,6 +146,21 @@ def test_a_machine_whose_clock_is_ahead_hides_nothing_that_others_say(aws: Aws, 
     write("demo", 1, (now, "still here"))
     assert tail.new_lines() == ["[1] still here"]
     assert tail.new_lines() == []
+
+
+def test_a_log_that_somebody_fills_without_end_is_not_searched_for_ever() -> None:
+    """AWS gives an empty page for each part of a log in which it has found none of the words."""
+    calls = list[str]()
+
+    def call(_service: str, operation: str, _params: object) -> dict[str, object]:
+        calls.append(operation)
+        return {"events": [], "nextToken": f"{len(calls)}"}
+
+    aws: Any = SimpleNamespace(call=call)
+    tail = LogTail(aws, DEMO, words="why")
+
+    assert tail.new_lines() == []
+    assert len(calls) == MOST_PAGES * MOST_EMPTY
 
 
 def test_after_an_error_between_pages_no_line_is_lost_or_shown_twice(

@@ -129,6 +129,15 @@ def test_a_name_is_taken_once_and_for_all(taken: tuple[str, ...], name: str) -> 
     assert plan(replace(FACTS, taken=taken)).payload.description.name == name
 
 
+def test_after_the_last_number_there_is_no_further_start() -> None:
+    """Anybody may take that name, and no verb would know the start after it."""
+    made = plan(replace(FACTS, taken=(f"{NAME}--9999", NAME)))
+
+    assert [str(problem) for problem in made.problems] == [
+        f"{NAME}--9999 is taken, the last name for a start of {NAME}; choose another --job-name."
+    ]
+
+
 def running(**changes: Any) -> Facts:
     """The start that lives is the same as plan() makes, but for these changes."""
     hyperparameters = {
