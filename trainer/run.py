@@ -18,7 +18,7 @@ from trainer.distributed.ranks import Ranks
 from trainer.distributed.sampler import updates_left
 from trainer.distributed.session import Session, session
 from trainer.epoch import is_whole, measure_communication, refuse_empty_epochs, train_one_epoch
-from trainer.errors import Interrupted, TrainingError
+from trainer.errors import Interrupted, TrainingError, one_line
 from trainer.evaluation import Score, evaluate_exactly
 from trainer.files import write_atomically
 from trainer.health.check import Check
@@ -244,8 +244,8 @@ def _draw(training: Training, run_dir: Path, say: Callable[[str], None]) -> None
     if config.plot and training.progress.updates >= updates and (run_dir / METRICS).exists():
         try:
             draw(read_records(run_dir / METRICS), f"{config.model} on {config.dataset}", run_dir / CURVES)
-        except OSError as error:  # no reason to fail a run that has its weights
-            say(f"warning: cannot draw {run_dir / CURVES} ({error.strerror})")
+        except Exception as error:  # whatever it is: no reason to fail a run that has its weights
+            say(f"warning: cannot draw {run_dir / CURVES} ({one_line(getattr(error, 'strerror', None) or error, 300)})")
 
 
 def _warn(training: Training, say: Callable[[str], None]) -> None:

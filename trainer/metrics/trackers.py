@@ -3,7 +3,6 @@
 One that fails is dropped with a warning, since no training should end for it.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,7 +11,7 @@ from urllib.parse import urlsplit
 from trainer.config import TrainConfig
 from trainer.contract import METRICS
 from trainer.errors import SettingsError, one_line
-from trainer.process.own_folder import is_anothers
+from trainer.process.own_folder import anothers_settings
 from trainer.settings.hidden import without_secrets
 
 Record = Mapping[str, Any]
@@ -96,7 +95,7 @@ class Wandb:
     def __init__(self, project: str, config: TrainConfig, run_dir: Path) -> None:
         import wandb
 
-        _refuse_strangers_settings(Path.cwd())
+        _refuse_strangers_settings()
         settings = wandb.setup().settings
         has_key = settings.api_key is not None or _netrc_knows(settings.base_url)
         self._run = wandb.init(
@@ -113,17 +112,13 @@ class Wandb:
         self._run.finish()
 
 
-def _refuse_strangers_settings(folder: Path) -> None:
+def _refuse_strangers_settings() -> None:
     """Raises PermissionError where wandb would take settings that another user left in the current folder.
 
     They say to which server, and through which proxy, this user's key goes.
     """
-    for name in ("wandb", ".wandb"):
-        settings = folder / name / "settings"
-        if os.path.lexists(settings) and is_anothers(settings):
-            raise PermissionError(
-                f"{name}/settings is another user's, who could have your key sent anywhere; start from another folder"
-            )
+    if name := anothers_settings("wandb/settings", ".wandb/settings", "config-defaults.yaml"):
+        raise PermissionError(f"{name} is another user's, and wandb would obey it; start from another folder")
 
 
 def _netrc_knows(url: str) -> bool:

@@ -25,6 +25,16 @@ def own_folder(name: str, *, danger: str, remedy: str) -> Path:
     return folder
 
 
+def anothers_settings(*names: str) -> str:
+    """The first of a library's settings files in the current folder that another user made; "" if there is none.
+
+    Libraries look for such files wherever a training starts, wait for a pipe in their place, and obey whoever wrote
+    them.
+    """
+    here = Path.cwd()
+    return next((name for name in names if os.path.lexists(here / name) and is_anothers(here / name)), "")
+
+
 def is_anothers(folder: Path) -> bool:
     """Whether another user made `folder`, or the link of that name; not root, who can do anything.
 

@@ -1,12 +1,16 @@
 """launch.core.drawing: what reports and receipts share.  tests/launch/report/test_charts.py looks at the pictures."""
 
 import base64
+import os
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 
 from launch.core.drawing.charts import Bar, Bars, Chart, Line, Lines, alt, exactly
 from launch.core.drawing.picture import as_svg, data_uri, figure_of
+from tests.strangers import given_to_another
+from trainer.errors import SettingsError
 
 CURVES = (Line("training", ((1, exactly(2.0)), (2, exactly(1.5)))), Line("test", ((1, exactly(2.2)),)))
 LOSS = Lines("loss", "Loss", "epoch", "loss (nats)", CURVES)
@@ -43,3 +47,13 @@ def test_any_name_can_be_drawn(name: str) -> None:
 def test_a_name_that_begins_with_an_underscore_is_in_the_legend() -> None:
     (axes,) = figure_of(Lines("n", "t", "x", "y", (Line("_a$b", ((1, exactly(2.0)),)),))).axes
     assert [text.strip() for text in axes.get_legend_handles_labels()[1]] == [r"_a\$b"]
+
+
+def test_no_chart_obeys_settings_that_another_user_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """matplotlib looks for them in the current folder, and would wait for ever for who writes into a pipe."""
+    os.mkfifo(tmp_path / "matplotlibrc")
+    given_to_another(tmp_path / "matplotlibrc")
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(SettingsError, match="matplotlibrc in this folder is another user's"):
+        as_svg(MEMORY)

@@ -283,12 +283,13 @@ def test_wandb_is_online_for_whom_it_knows(
 
 
 @pytest.mark.parametrize("kind", ["file", "pipe"])
+@pytest.mark.parametrize("name", ["wandb/settings", "config-defaults.yaml"])
 def test_wandb_takes_no_settings_that_another_user_left_where_a_training_starts(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They would say to which server this user's key goes; and for who writes into a pipe it would wait for ever."""
-    settings = tmp_path / "wandb" / "settings"
-    settings.parent.mkdir()
+    settings = tmp_path / name
+    settings.parent.mkdir(exist_ok=True)
     settings.touch() if kind == "file" else os.mkfifo(settings)
     given_to_another(settings)
     asked: list[str] = []
@@ -299,9 +300,21 @@ def test_wandb_takes_no_settings_that_another_user_left_where_a_training_starts(
     open_journal(TrainConfig(wandb="project"), tmp_path / "run", 0, warnings.append)
 
     assert asked == []
-    assert re.fullmatch(
-        r"wandb failed \(wandb/settings is another user's, .* start from another folder\); .*", *warnings
-    )
+    assert re.fullmatch(rf"wandb failed \({name} is another user's, .* start from another folder\); .*", *warnings)
+
+
+@pytest.mark.parametrize("kind", ["file", "pipe"])
+def test_no_picture_obeys_settings_that_another_user_left(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """matplotlib would wait for ever for who writes into a pipe, and fail a good run, or fill the memory, otherwise."""
+    settings = tmp_path / "matplotlibrc"
+    settings.touch() if kind == "file" else os.mkfifo(settings)
+    given_to_another(settings)
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(PermissionError, match="matplotlibrc is another user's; start from another folder"):
+        draw([{"epoch": 1, "train_loss": 2.0}], "cnn on digits", tmp_path / "curves.png")
 
 
 def test_a_picture_without_a_home_for_fonts_needs_no_warning(tmp_path: Path) -> None:
