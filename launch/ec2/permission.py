@@ -17,7 +17,7 @@ def check_may_remove(aws: Aws, job: str, own: Fleet) -> None:
     Every launcher may write its job.json.  Were the end noted there, its own launcher would take the job down for who
     was refused.  https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_TerminateInstances.html (DryRun)
     """
-    owners = sorted({thing.owner for thing in (*own.living, *own.resources)} - {""})
+    owners = sorted({*(node.owner for node in own.living), *(thing.owner for thing in own.resources)} - {""})
     request = _first_request(own)
     if not owners or request is None or _caller(aws) in ("", *owners):
         return
