@@ -161,7 +161,7 @@ def follow(tail: LogTail, is_running: Callable[[], bool], clock: Clock, say: Say
         lines = tail.new_lines()
         for line in lines:
             say(line)
-        quiet, late = (0 if runs or lines else quiet + 1), (0 if runs else late + 1)
+        quiet, late = (0 if runs or lines or tail.has_more else quiet + 1), (0 if runs else late + 1)
         if quiet == QUIET_LOOKS:
             return
         if late == MOST_LATE_LOOKS:
@@ -208,7 +208,7 @@ class LogDisplay:
         quiet = 0
         for _ in range(MOST_LATE_LOOKS):
             self._clock.sleep(self._poll_s / 2)
-            quiet = 0 if self.show() else quiet + 1
+            quiet = 0 if self.show() or self._tail.has_more else quiet + 1
             if quiet == QUIET_LOOKS:
                 return
         self.warn(GOES_ON)

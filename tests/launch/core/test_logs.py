@@ -163,6 +163,23 @@ def test_a_log_that_somebody_fills_without_end_is_not_searched_for_ever() -> Non
     assert len(calls) == MOST_PAGES * MOST_EMPTY
 
 
+@pytest.mark.parametrize("is_display", [True, False])
+def test_what_is_not_gone_through_yet_is_no_end_of_the_log(is_display: bool) -> None:
+    """Empty pages by the thousand may stand before the last words of a job that has ended."""
+    pages = iter([*[{"nextToken": "more"}] * (3 * MOST_PAGES * MOST_EMPTY), {"events": [
+        {"eventId": "1", "timestamp": T, "logStreamName": "demo/node-0", "message": "last words"}
+    ]}])  # fmt: skip
+    aws: Any = SimpleNamespace(call=lambda *_: next(pages, {}))
+    tail, clock, said = LogTail(aws, Streams("group", "demo/node-")), Clock(lambda: 0.0, lambda _s: None), list[str]()
+
+    if is_display:
+        LogDisplay(tail, clock, said.append).drain()
+    else:
+        follow(tail, lambda: False, clock, said.append)
+
+    assert said == ["last words"]
+
+
 def test_after_an_error_between_pages_no_line_is_lost_or_shown_twice(
     aws: Aws, write: Write, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
