@@ -1,5 +1,6 @@
 """What should not be there any more is found, priced and removed; what works is left alone."""
 
+import json
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -46,6 +47,17 @@ def test_a_job_whose_nodes_are_being_replaced_is_no_leak() -> None:
     lost = replace(node(0, "terminated"), ended_at=NOW + 30 * MINUTE)
     assert verdict(fleet_of(lost), NOW + 40 * MINUTE) == (False, "between nodes")
     assert verdict(fleet_of(lost), NOW + 46 * MINUTE) == (True, "no nodes left")
+
+
+def test_a_job_that_waits_for_capacity_is_no_leak_while_it_costs_nothing() -> None:
+    def waiting(fleet: Fleet, now: datetime) -> tuple[bool, str]:
+        (found,) = judge(fleet, "us-east-1", now, {NAME: 30 * MINUTE})
+        return found.is_leak, found.why
+
+    assert waiting(fleet_of(), NOW + 29 * MINUTE) == (False, "waits for capacity")
+    assert waiting(fleet_of(), NOW + 31 * MINUTE) == (True, "no nodes left")
+    disk = Resource("volume", "vol-1", NAME, "available", NOW, 150, "gp3", iops=3000, mib_per_s=125)
+    assert waiting(fleet_of(things=(GROUP, disk)), NOW + 29 * MINUTE) == (True, "no nodes left")
 
 
 def test_a_job_that_is_being_taken_down_is_no_leak() -> None:
@@ -139,6 +151,35 @@ def test_delete_removes_the_leaks_and_leaves_what_runs(terminal: Terminal) -> No
     assert [node.id for node in terminal.account.nodes] == [mine]
     assert [line for line in terminal.account.left() if "security group" in line] != []
     assert {line.split()[2] for line in terminal.said[-1].splitlines()[1:5]} == {"mine"}
+
+
+def waiting_job(terminal: Terminal, **written: object) -> None:
+    """A job that began two hours ago and waits for another four for nodes, which may then run for ten."""
+    terminal.start("demo", nodes=0, hours_ago=2, hours_left=14)
+    key = "jobs/demo/job.json"
+    spec = json.loads(terminal.account.aws().read(terminal.account.bucket, key) or "")
+    spec["where"]["max_hours"] = 10
+    terminal.account.put_json(key, {**spec, **written}, terminal.account.bucket)
+
+
+def test_delete_leaves_a_job_that_waits_for_capacity(terminal: Terminal) -> None:
+    waiting_job(terminal)
+    assert terminal.type("leaks", "--delete", "--yes") == 0
+    assert any("waits for capacity" in line for line in terminal.text.splitlines())
+    assert [line for line in terminal.account.left() if "security group" in line] != []
+
+
+def test_and_removes_what_one_that_has_ended_left(terminal: Terminal) -> None:
+    waiting_job(terminal, ended=1_000_000_000)
+    assert terminal.type("leaks", "--delete", "--yes") == 0
+    assert terminal.account.left() == []
+
+
+@pytest.mark.parametrize("hours", [float("nan"), -5, "10", None, True, 10**400])
+def test_no_job_json_of_a_strangers_makes_a_leak_look_like_waiting(terminal: Terminal, hours: object) -> None:
+    waiting_job(terminal, where={"nodes": 0, "max_hours": hours})
+    assert terminal.type("leaks", "--delete", "--yes") == 0
+    assert terminal.account.left() == []
 
 
 def test_delete_running_removes_everything(terminal: Terminal) -> None:

@@ -17,6 +17,7 @@ from launch.ec2.spec import job_named
 from launch.ec2.start import launch
 from tests.launch.ec2.account import SPOT_INTERRUPTION, Account
 from tests.launch.ec2.known import NAME
+from tests.launch.ec2.terminal import Terminal
 from tests.launch.ec2.world import Stage, idle
 from tests.launch.faults import Died, Fault, Faults, died_after, died_before, injected, lost, refused, unreachable
 from trainer.errors import SettingsError
@@ -131,6 +132,23 @@ def test_a_launch_waits_for_machines_as_long_as_it_is_told_to(stage: Stage) -> N
     last = [*stage.account.asked("CreateSchedule"), *stage.account.asked("UpdateSchedule")][-1]
     limit = datetime.fromtimestamp(stage.cluster["deadline"], UTC) + timedelta(minutes=5)
     assert last["ScheduleExpression"] == f"at({limit:%Y-%m-%dT%H:%M:%S})"
+
+
+def test_leaks_that_are_deleted_meanwhile_do_not_end_a_launch_that_waits(stage: Stage) -> None:
+    """The line for a scheduler in infra/ec2.md."""
+    beside = Terminal(stage.account)
+
+    def clean_up() -> None:
+        beside.later_s = stage.slept_s
+        assert beside.type("leaks", "--delete", "--yes") == 0
+        del stage.account.capacity["g5.2xlarge"]
+
+    stage.account.capacity["g5.2xlarge"] = 0
+    stage.where = {"detach": True, "wait_for_capacity": 1, "max_hours": 0.5}
+    stage.events = iter([*idle(4), clean_up])
+    assert stage.launch() == 0
+    assert "waits for capacity" in beside.text
+    assert len(stage.account.nodes) == 2
 
 
 def test_waiting_in_vain_ends_with_a_table_of_what_was_tried_and_leaves_nothing(stage: Stage) -> None:
