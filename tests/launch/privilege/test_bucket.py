@@ -85,6 +85,15 @@ ATTACKS = [
     ),
     ("launcher", "s3:PutObject", f"{BUCKET}/data-runs/photos/state/jobs/x/job.json", {}),
     *(
+        ("launcher", "s3:PutObject", f"{BUCKET}/aws-ddp-toolkit-builds/jobs/x/{file}.json", {})
+        for file in ("job", "cluster", "outcome")
+    ),
+    # Who may push the image may not add a class of images to somebody's data for that.
+    *(
+        ("builder", "s3:PutObject", f"{BUCKET}/{place}/aws-ddp-toolkit-builds/evil.jpg", {})
+        for place in ("data/photos", "data/photos/train", "data-runs/photos/state", "sources", "sources/photos/train")
+    ),
+    *(
         (who, action, f"{BUCKET}/{place}/jobs/x/run/evil.jpg", {})
         for who in ("node", "sagemaker")
         for action in ("s3:PutObject", "s3:DeleteObject")
@@ -141,6 +150,7 @@ def test_every_pattern_of_keys_ends_at_the_folders_of_data(who: str) -> None:
         ("data", "s3:PutObject", "data-runs/photos/run.json", ONCE),
         ("data", "s3:PutObject", "data-runs/photos/code-0123.tar.gz", {}),
         ("builder", "s3:PutObject", "aws-ddp-toolkit-builds/0123.zip", {}),
+        ("data", "s3:PutObject", "data/aws-ddp-toolkit-builds/manifest.json", {}),  # whatever it is called
         ("launcher", "s3:PutObject", "jobs/j/model-trainer/j-1/input/sm_drivers/sm_train.sh", ONCE),
         ("sagemaker", "s3:PutObject", "jobs/j/output/j/output/model.tar.gz", {}),
         ("publisher", "s3:DeleteObject", "data/photos/shard-0.tar", {}),
