@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from launch.core.aws import Aws
 from launch.core.catalog import SAGEMAKER_PREFIX
@@ -25,6 +26,7 @@ DISK = {"productFamily": "Storage", "volumeApiName": "gp3"}
 # Of a machine while it trains; SageMaker's list has one price each for notebooks, endpoints and training.
 TRAINING = {"component": "Training"}
 EC2, SAGEMAKER = "AmazonEC2", "AmazonSageMaker"
+OF_AWS = (".amazonaws.com", ".api.aws")  # how its hosts' names end, those of endpoints in a VPC, too
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,10 @@ def no_cache(region: str) -> Path | None:
 
 
 def cache_of(env: Mapping[str, str], region: str) -> Path | None:
-    """Where this machine keeps the prices of a region; None without a home, and beside AWS: those are not AWS's."""
+    """Where this machine keeps the prices of a region; None without a home, and beside AWS: those are not AWS's.
+
+    A place beside AWS may be named elsewhere, too: look_up() keeps no other prices there.
+    """
     if env.get("AWS_ENDPOINT_URL"):
         return None
     folder = env.get("XDG_CACHE_HOME") or (env["HOME"] + "/.cache" if env.get("HOME") else "")
@@ -58,10 +63,16 @@ def look_up(aws: Aws, types: Sequence[str], now: datetime, cache: Path | None) -
     known = _recent(cache, now)
     if known is None or not set(types) <= known.usd_per_hour.keys():
         known = _ask(aws, types, now.date(), known)
-        if cache is not None:
+        if cache is not None and _is_asked(aws):
             _keep(cache, known)
     mine = {name: known.usd_per_hour[name] for name in types}
     return Prices(mine, known.storage, f"those of {aws.region} in AWS's price list, read {known.read}")
+
+
+def _is_asked(aws: Aws) -> bool:
+    """Whether it is AWS that tells its prices: a profile in ~/.aws may name another place, such as an emulator."""
+    host = urlsplit(aws.client("pricing").meta.endpoint_url).hostname or ""
+    return host.endswith(OF_AWS)
 
 
 def _ask(aws: Aws, types: Sequence[str], today: date, known: _Read | None) -> _Read:

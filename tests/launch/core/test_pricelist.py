@@ -9,12 +9,14 @@ import os
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
+from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.price import CATALOGS
 from launch.core.pricelist import cache_of, look_up
@@ -33,7 +35,12 @@ class PriceList:
 
     rows: dict[str, list[str]]
     region: str = "us-west-1"
+    url: str = "https://api.pricing.us-east-1.amazonaws.com"
     asked: list[dict[str, Any]] = field(default_factory=list)
+
+    def client(self, service: str) -> SimpleNamespace:
+        assert service == "pricing"
+        return SimpleNamespace(meta=SimpleNamespace(endpoint_url=self.url))
 
     def pages(self, service: str, operation: str, key: str, params: dict[str, Any]) -> list[str]:
         assert (service, operation, key) == ("pricing", "GetProducts", "PriceList")
@@ -93,6 +100,30 @@ def test_training_has_a_price_of_its_own_on_sagemaker() -> None:
 def test_what_is_not_aws_leaves_no_prices_on_this_machine() -> None:
     """The embedded AWS of a rehearsal has no other region's; they would be counted with for a week."""
     assert cache_of({"HOME": "/home/me", "AWS_ENDPOINT_URL": "http://127.0.0.1:5000"}, "us-west-1") is None
+
+
+PROFILES = """\
+[profile of-services]
+services = mine
+[services mine]
+pricing =
+  endpoint_url = http://127.0.0.1:4566
+[profile of-one-url]
+endpoint_url = http://localhost:4566
+"""
+
+
+@pytest.mark.parametrize("profile", ["of-services", "of-one-url"])
+def test_nor_does_a_place_that_a_profile_names(profile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config").write_text(PROFILES)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_PRICING"):
+        monkeypatch.delenv(name, raising=False)
+    for chosen, is_kept in ((profile, False), (None, True)):
+        aws, cache = Aws("us-west-1", chosen), tmp_path / f"{chosen}.json"
+        monkeypatch.setattr(aws, "pages", a_list().pages)
+        assert look_up(aws, ["p5en.48xlarge"], NOW, cache).usd_per_hour == {"p5en.48xlarge": 79.12}
+        assert cache.exists() is is_kept
 
 
 def test_prices_are_kept_for_a_week_and_asked_for_again_after_it(tmp_path: Path) -> None:
