@@ -78,7 +78,8 @@ def _is_uploaded(aws: Aws, context: Context, account: str) -> bool:
         if error.aws_code == "NoSuchBucket":
             raise AwsError(f"there is no bucket {bucket}, which CodeBuild reads; create it ({SET_UP}).") from error
         raise
-    return bool(answer.get("KeyCount"))
+    # Its own key comes first of those that begin with it, which others may have written: a publisher's .../data/x.
+    return any(row["Key"] == context.key for row in answer.get("Contents", ()))
 
 
 def _check_project(aws: Aws) -> None:

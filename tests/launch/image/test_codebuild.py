@@ -131,6 +131,17 @@ def test_the_same_context_is_uploaded_once(machine: Machine, builds: Builds) -> 
     assert first["idempotencyToken"] != second["idempotencyToken"]
 
 
+def test_what_others_wrote_below_its_name_is_not_the_context(machine: Machine, builds: Builds) -> None:
+    """The key follows from the source, and a publisher of data sets may write below any folder called data."""
+    context = pack(SOURCE)
+    Aws("us-east-1").call("s3", "PutObject", {"Bucket": BUCKET, "Key": f"{context.key}/data/x", "Body": b""})
+    machine.happens = iter([builds.end()])
+
+    assert machine.type("push") == 0
+
+    assert builds.uploaded[context.key] == context.content
+
+
 # ---- dry run
 
 
