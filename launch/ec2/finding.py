@@ -24,6 +24,11 @@ from launch.ec2.apart import told_apart
 from launch.ec2.fleet import LIVE, Fleet, Node, Resource
 from launch.ec2.names import GENERATION_TAG, ONCE_TAG, SPEC_TAG, group_name
 
+# Of time limits, of which a job has one.  Any launcher may make millions, for nothing, which would take hours and
+# gigabytes to list.  One that is not listed ends by itself, and ends its job all the same.
+# https://docs.aws.amazon.com/scheduler/latest/UserGuide/scheduler-quotas.html
+MOST_LIMITS = 1000
+
 
 def find(aws: Aws, job: str | None = None) -> Fleet:
     """The resources of `job`, or of all jobs.  The number of requests does not grow with the nodes, except by pages."""
@@ -174,7 +179,8 @@ def _schedules(aws: Aws, job: str | None) -> list[Resource]:
     """Schedules have no tags; their group is the toolkit's own, and their names contain the job's."""
     prefix = f"{TOOLKIT}-" if job is None else group_name(job)
     try:
-        rows = aws.pages("scheduler", "ListSchedules", "Schedules", {"GroupName": SCHEDULE_GROUP, "NamePrefix": prefix})
+        query = {"GroupName": SCHEDULE_GROUP, "NamePrefix": prefix}
+        rows = aws.pages("scheduler", "ListSchedules", "Schedules", query, most=MOST_LIMITS)
     except AwsError as error:
         if error.aws_code == "ResourceNotFoundException":  # no job was ever started here
             return []

@@ -1,13 +1,20 @@
-"""What others may write into the shared bucket takes no more time and memory than what is honest."""
+"""What others may write into the shared bucket, or make in the account, takes no more time and memory than what is
+honest.
+"""
 
 import ast
 from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from launch.core.names import Folder
+from launch.core.errors import AwsError
+from launch.core.instance.limits import time_limit
+from launch.core.names import SCHEDULER_ROLE, Folder
 from launch.ec2.boot import marks
+from launch.ec2.finding import find
 from launch.ec2.folders import jobs_in
 from launch.ec2.watch import exit_records
 from tests.conftest import ROOT
@@ -32,6 +39,32 @@ def test_every_listing_of_the_bucket_ends() -> None:
     listings = [call for _, call, texts in _calls() if "ListObjectsV2" in texts and ".pages(" in ast.unparse(call)]
     assert len(listings) >= 5
     assert [ast.unparse(one) for one in listings if not any(word.arg == "most" for word in one.keywords)] == []
+
+
+def test_every_listing_of_time_limits_ends() -> None:
+    """Millions of them cost whoever makes them nothing; of 10,000 a status took 20 s, and that grows by the square."""
+    listings = [call for _, call, texts in _calls() if "ListSchedules" in texts]
+    assert len(listings) == 1
+    assert [ast.unparse(one) for one in listings if not any(word.arg == "most" for word in one.keywords)] == []
+
+
+def test_of_any_number_of_time_limits_only_the_first_are_listed(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launcher may make any, also under names that begin as a job's does."""
+    aws = account.aws()
+    role = aws.call("iam", "GetRole", {"RoleName": SCHEDULER_ROLE})["Role"]["Arn"]
+    for number in range(5):
+        for request in time_limit(f"aws-ddp-toolkit-j-{number}", datetime(2100, 1, 1, tzinfo=UTC), role, exists=False):
+            with suppress(AwsError):  # the group is there after the first
+                aws.call(request.service, request.operation, request.params)
+    assert len(find(aws).kind("schedule")) == 5
+
+    monkeypatch.setattr("launch.ec2.finding.MOST_LIMITS", 3)
+
+    assert len(find(aws).kind("schedule")) == 3
+    assert find(aws, "j").kind("schedule") == ()
+    assert find(aws, "j-1").kind("schedule")[0].job == "j-1"
 
 
 def test_every_object_of_the_bucket_is_read_in_part() -> None:
