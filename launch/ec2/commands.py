@@ -162,8 +162,10 @@ class Commands:
         return look_around(places, look, runtime.make_aws, runtime.say, all_regions=options.all_regions)
 
     def _remove(self, findings: Sequence[leak.Finding]) -> int:
-        """Removes the jobs of `findings` at the same time, each with calls of its own."""
-        targets = [Target(self.runtime.make_aws(found.region), found.job, found.fleet) for found in findings]
+        """Removes the jobs of `findings` at the same time, each with calls of its own; what costs most is first."""
+        due = sorted(findings, key=lambda found: -found.usd_per_hour)
+        # Made one by one, so that those who are done hold no clients.
+        targets = (Target(self.runtime.make_aws(found.region), found.job, found.fleet) for found in due)
         failures = remove_all(targets, self.runtime.clock, self.runtime.say)
         for sentence in failures:
             self.runtime.say(f"error: {sentence}")

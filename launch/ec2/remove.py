@@ -1,6 +1,6 @@
 """Removes jobs for the verbs: marks them as ended, removes their resources, saves how they ended."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +26,9 @@ from launch.ec2.written import spec_of
 from trainer.errors import TrainerError
 from trainer.outcome import Outcome
 
+# Jobs that are removed at once: each takes a thread and 2 MB of clients, and any launcher may make the time limits of
+# hundreds that there are not.
+AT_ONCE = 256
 # A launch this young may have requested nodes that EC2 does not list yet.
 YOUNG = timedelta(minutes=2)
 
@@ -85,9 +88,9 @@ def _outcome(known: View) -> Outcome:
     return stopped("stopped on request")
 
 
-def remove_all(targets: Sequence[Target], clock: Clock, say: Say) -> tuple[str, ...]:
-    """Removes all of them at once, as terminating takes minutes; returns a sentence for each that failed."""
-    with ThreadPoolExecutor(max_workers=max(1, len(targets))) as pool:
+def remove_all(targets: Iterable[Target], clock: Clock, say: Say) -> tuple[str, ...]:
+    """Removes many of them at once, as terminating takes minutes; returns a sentence for each that failed."""
+    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
         answers = list(pool.map(lambda target: _try_to_remove(target, clock, say), targets))
     return tuple(sentence for sentence in answers if sentence)
 

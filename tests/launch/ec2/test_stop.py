@@ -377,6 +377,20 @@ def test_one_job_that_cannot_be_stopped_does_not_keep_the_others(
     assert terminal.said[-1] == "error: one in us-east-1: EC2 does not want to end it."
 
 
+def test_of_many_jobs_some_are_stopped_at_once_and_first_those_that_cost(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any launcher may make the time limits of jobs that there are not: a thousand threads took 2 GB for clients."""
+    monkeypatch.setattr("launch.ec2.remove.AT_ONCE", 1)
+    for job in ("a", "b"):
+        terminal.start(job, nodes=0)
+    terminal.start("z")
+    assert terminal.type("stop", "--all", "--yes") == 0
+    told = [line.partition(":")[0] for line in terminal.said]
+    assert list(dict.fromkeys(told)) == ["z", "a", "b"]
+    assert told == sorted(told, key=["z", "a", "b"].index)
+
+
 def test_all_and_a_job_together_are_refused(terminal: Terminal) -> None:
     terminal.start("one")
     error = terminal.refused("stop", "job", "one", "all", "true")
