@@ -14,7 +14,7 @@ import simplejpeg
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from trainer.datasets.scans import scans
+from trainer.datasets.scans import SOI, scans
 from trainer.datasets.tiff import check_tags
 from trainer.datasets.unreadable import UnreadableError
 from trainer.errors import one_line
@@ -28,6 +28,8 @@ TILE_SIDES = (322, 323)  # TIFF's tags TileWidth and TileLength
 WHITE_OR_BLACK_IS_ZERO = 262  # the TIFF tag PhotometricInterpretation: 0 if white is
 TOO_LARGE = f"more than {LARGEST_PIXELS:,} pixels: shrink it"
 LARGEST_BYTES = 2**30  # of a file
+MOST_READS = 50_000  # until an image is open: its head takes a hundred or so
+MOST_COMMENTS = 1000  # of a PPM in plain text
 # Not all that Pillow knows: for some, such as EPS, it starts another program.
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 
@@ -102,12 +104,34 @@ def _refuse_margins(image: Image.Image) -> None:
         refuse_huge(256, image.width)
 
 
+class _File(io.BytesIO):
+    """The bytes of an image, of which a head that never ends is not read to its end.
+
+    Older Pillows copy what they have of a GIF's comment for each 255 bytes of it: of a hundred megabytes for an hour.
+    """
+
+    left: float = MOST_READS
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.left -= 1
+        if self.left < 0:
+            raise UnreadableError("too much before its pixels: save it anew")
+        return super().read(size)
+
+
 def _opened(data: bytes) -> Image.Image:
     if not data:
         raise UnreadableError("empty")
     _silence_warnings()
     check_tags(data)
-    return Image.open(io.BytesIO(data), formats=FORMATS)
+    if data.startswith((b"P1", b"P2", b"P3")) and data.count(b"#") > MOST_COMMENTS:  # each is a copy of what follows
+        raise UnreadableError("a PPM of too many comments: save it anew")
+    if data.startswith(SOI):  # Pillow would look for dots per inch there, in tags that may be as a TIFF's
+        data = data.replace(b"Exif\0\0", b"none\0\0")
+    file = _File(data)
+    image = Image.open(file, formats=FORMATS)
+    file.left = math.inf
+    return image
 
 
 @cache

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
-from trainer.datasets.encoded import _silence_warnings, format_of, sides_of, whole
+from trainer.datasets.encoded import _opened, _silence_warnings, format_of, sides_of, whole
 from trainer.datasets.unreadable import UnreadableError
 
 Tag = tuple[int, int, int, int]  # its number, its type, how many values, and the value or the place of them
@@ -68,6 +69,67 @@ def test_tags_that_share_a_megabyte_are_not_copied_to_gigabytes() -> None:
 
     with pytest.raises(UnreadableError, match="tags that cannot be true"):
         sides_of(tiff((16, 16), tags, bytes(2**20)))
+
+
+@pytest.mark.parametrize("leading", [34665, 34853, 40965])
+@pytest.mark.parametrize("kind", [3, LONG])
+def test_nor_are_the_tags_that_a_tag_leads_to(leading: int, kind: int) -> None:
+    """Exif and GPS, which Pillow reads with the image: up to version 12 it copied each of their values."""
+    further = [(1000 + number, 7, 2**20, 8) for number in range(3000)]
+    content = bytes(2**20) + struct.pack("<H", len(further)) + b"".join(struct.pack("<HHII", *tag) for tag in further)
+
+    with pytest.raises(UnreadableError, match="tags that cannot be true"):
+        whole(tiff((16, 16), [(leading, kind, 1, 8 + 2**20)], content))
+
+
+def test_tags_that_lead_to_themselves_are_not_followed_for_ever() -> None:
+    place = 8  # of 65,535 tags, each of which leads to all of them
+    tags = struct.pack("<H", 65_535) + struct.pack("<HHII", 40965, LONG, 1, place) * 65_535
+
+    with pytest.raises(UnreadableError, match="tags that cannot be true"):
+        sides_of(tiff((16, 16), [(34665, LONG, 1, place)], tags))
+
+
+@pytest.mark.parametrize("big", [False, True])
+def test_a_tiff_with_usual_tags_of_a_camera_is_read(big: bool) -> None:
+    file, tags = io.BytesIO(), ImageFileDirectory_v2()
+    tags[34665] = {36867: "2026:01:01 00:00:00", 37500: bytes(5000), 40965: {1: "R98"}}
+    tags[34853] = {1: "N", 2: (1.0, 2.0, 3.0)}
+    Image.new("RGB", (40, 30)).save(file, "TIFF", big_tiff=big, tiffinfo=tags)
+
+    assert whole(file.getvalue()).shape == (30, 40, 3)
+
+
+def test_the_tags_of_a_jpeg_are_not_looked_at() -> None:
+    """Pillow has them at hand for the dots per inch, and up to version 12 copied each of their values, too."""
+    exif = Image.Exif()
+    exif[270] = "a text"
+    file = io.BytesIO()
+    Image.new("RGB", (40, 30)).save(file, "JPEG", exif=exif)
+
+    with _opened(file.getvalue()) as image:
+        assert (image.size, "exif" in image.info) == ((40, 30), False)
+
+
+@pytest.mark.parametrize(
+    "comments",
+    [b"\x21\xfe" + (b"\xff" + b"a" * 255) * 60_000 + b"\0", b"\x21\xfe\x01a\0" * 60_000],
+    ids=["one of 15 MB", "60,000"],
+)
+def test_comments_of_a_gif_are_not_read_for_hours(comments: bytes) -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(file, "GIF")
+    begin = file.getvalue().index(b",\0\0\0\0")
+
+    with pytest.raises(UnreadableError, match="too much before its pixels"):
+        whole(file.getvalue()[:begin] + comments + file.getvalue()[begin:])
+
+
+def test_comments_of_a_ppm_are_not_read_for_hours() -> None:
+    """Up to version 13, Pillow copies what follows for each of them."""
+    assert whole(b"P2 2 1 255\n0 # black\n255").tolist() == [[[0] * 3, [255] * 3]]
+    with pytest.raises(UnreadableError, match="too many comments"):
+        whole(b"P2 2 1 255\n0 " + b"#\n" * 500_000 + b"255")
 
 
 def test_a_gap_of_255_very_long_rows_is_not_filled() -> None:
