@@ -8,17 +8,18 @@ import shutil
 import tarfile
 import tempfile
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.s3 import parse_s3
 from launch.sagemaker.names import command
 from launch.sagemaker.training_job import TrainingJob
-from trainer.datasets.archive import DAMAGED, Part
+from trainer.datasets.archive import DAMAGED, Part, tar_of
 from trainer.errors import MachineError, one_line
 
 MOST_ENTRIES = 100_000
+MOST_PIECES = 1_000_000  # of files with holes, in all: a tar keeps the place of each
 MOST_FOLDERS = 100  # within each other: some hundreds can be made, and not removed again
 
 
@@ -35,8 +36,7 @@ def fetch_result(aws: Aws, training_job: TrainingJob, folder: Path) -> Path:
         with tempfile.TemporaryFile(dir=folder) as packed, tempfile.TemporaryDirectory(dir=folder) as unpacked:
             _download(aws, training_job.model, packed)
             packed.seek(0)
-            part: Any = Part(gzip.GzipFile(fileobj=packed))
-            with tarfile.open(fileobj=part, mode="r:") as tar:
+            with tar_of(Part(gzip.GzipFile(fileobj=packed))) as tar:
                 room = _Room(shutil.disk_usage(folder).free)
                 tar.extractall(unpacked, filter=room.take)  # nosec B202  # which is stricter than "data"
             # symlinks: were there any, what they lead to would be moved here, whatever it is.
@@ -69,6 +69,7 @@ class _Room:
 
     def __init__(self, free: int) -> None:
         self._free, self._entries, self._offset = free, 0, -1
+        self._pieces = 0
         self._files = set[str]()  # that are unpacked
 
     def take(self, entry: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
@@ -86,6 +87,9 @@ class _Room:
             raise _TooManyFiles(f"more than {MOST_ENTRIES:,} files")
         if entry.name.count("/") > MOST_FOLDERS:
             raise tarfile.ReadError(f"more than {MOST_FOLDERS} folders within each other")
+        self._pieces += len(entry.sparse or ())
+        if self._pieces > MOST_PIECES:
+            raise tarfile.ReadError(f"files with holes of more than {MOST_PIECES:,} pieces")
         self._free -= entry.size
         if self._free < 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from trainer.datasets.archive import DAMAGED, Part, entries, opener_of
+from trainer.datasets.archive import DAMAGED, Part, entries, opener_of, tar_of
 from trainer.datasets.tree import EVALUATION, SUFFIXES
 from trainer.errors import DataError, one_line
 from trainer.files import create_anew
@@ -32,7 +32,7 @@ def members(path: Path, within: Member | None = None) -> Iterator[Member]:
             if within is not None:
                 file.seek(within.offset)
             start = file.tell()
-            with tarfile.open(fileobj=Part(file, start), mode="r:") as tar:  # type: ignore[call-overload]
+            with tar_of(Part(file, start)) as tar:
                 for info in entries(tar):
                     if info.isreg():
                         _check_size(info)

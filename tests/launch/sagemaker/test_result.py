@@ -90,6 +90,25 @@ def pax(**headers: str) -> bytes:
     return entry.tobuf(tarfile.PAX_FORMAT)
 
 
+@pytest.mark.timeout(60)
+def test_no_header_keeps_the_command_busy_for_hours(stage: Stage, tmp_path: Path) -> None:
+    """CVE-2024-6232: Pythons older than autumn 2024 look for a word behind each of a million digits."""
+    header = tarfile.TarInfo("PaxHeader")
+    header.type, header.size = tarfile.XHDTYPE, 2**20
+    of_headers(stage, header.tobuf(), b"1" * 2**20)
+    with pytest.raises(AwsError, match="is damaged: a header with a number of more than 300 digits"):
+        fetch_result(stage.aws, DONE, tmp_path)
+
+
+def test_the_pieces_of_files_with_holes_do_not_fill_the_memory(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launch.sagemaker.result.MOST_PIECES", 2)
+    of_headers(stage, *[pax(**{"GNU.sparse.map": "0,0,0,0", "GNU.sparse.size": "0"})] * 2)
+    with pytest.raises(AwsError, match="files with holes of more than 2 pieces"):
+        fetch_result(stage.aws, DONE, tmp_path)
+
+
 def test_a_few_kilobytes_are_not_taken_for_any_number_of_files(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """Archives that a stranger made to take gigabytes, minutes or a traceback."""
 
 import gzip
+import io
 import pickle
 import tarfile
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.prepare.test_sources import batch, cifar
+from trainer.datasets.archive import Part, tar_of
 from trainer.datasets.pickled import read_arrays
 from trainer.errors import DataError
 
@@ -46,6 +48,51 @@ def test_a_file_with_holes_does_not_lead_back_to_its_own_header(prepared, tmp_pa
     for name in ("a.tar", "cifar-10-python.tar.gz"):
         with pytest.raises(DataError, match="a member whose header was read before"):
             prepared(tmp_path / name)
+
+
+def header_of(kind: bytes, text: bytes) -> bytes:
+    """A header about another one, with its text."""
+    info = tarfile.TarInfo("about")
+    info.type, info.size = kind, len(text)
+    return info.tobuf() + text + bytes(-len(text) % 512)
+
+
+def with_pieces(blocks: int) -> bytes:
+    """A file of as many pieces, between holes, as so many blocks beside its header tell: 21 in each."""
+    header = bytearray(with_a_hole(1))
+    header[482] = 1  # more of them follow
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header) + ((b"00000000001\0" * 42).ljust(504, b"\0") + b"\1".ljust(8, b"\0")) * blocks
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["a.tar", "cifar-10-python.tar.gz"])
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (header_of(tarfile.XHDTYPE, b"1" * 10**6), "a number of more than 300 digits"),
+        (with_pieces(2**15), "a header of more than 16,777,216 bytes"),
+        (header_of(tarfile.XGLTYPE, b"9 a=bcde\n" * 10**4), "more than 65,536 bytes"),
+    ],
+    ids=["digits", "pieces", "about all"],
+)
+def test_no_header_takes_gigabytes_or_hours(content: bytes, why: str, name: str, prepared, tmp_path: Path) -> None:
+    """The first is CVE-2024-6232: Pythons older than autumn 2024 look for a word behind each of the digits."""
+    whole = content + tarfile.TarInfo("train/cat/0.jpg").tobuf() + bytes(1024)
+    (tmp_path / name).write_bytes(gzip.compress(whole, 1) if name.endswith("gz") else whole)
+
+    with pytest.raises(DataError, match=why):
+        prepared(tmp_path / name)
+
+
+def test_of_what_headers_say_nothing_is_kept_for_each_member() -> None:
+    info = tarfile.TarInfo("x" * 200)
+    info.pax_headers = {"comment": "a" * 1000}
+
+    (found,) = tar_of(Part(io.BytesIO(info.tobuf(tarfile.PAX_FORMAT) + bytes(1024))))
+
+    assert (found.name, found.pax_headers) == ("x" * 200, {})
 
 
 def test_many_files_of_an_archive_are_not_read_beside_each_other(
