@@ -18,7 +18,8 @@ NAMES = re.compile(
 # AWS, Hugging Face, OpenAI and alike, Slack, Google, npm, PyPI, wandb, Neptune, Kaggle, NVIDIA, Groq, Replicate,
 # Stripe, Docker, Vault, Databricks, DigitalOcean, SendGrid, Telegram, Atlassian, Shopify, Tailscale, Doppler, Linear,
 # Sentry, PlanetScale, Supabase, Grafana, Notion, Postman, Pulumi, Terraform, New Relic, Perplexity, xAI, LangSmith,
-# Pinecone, Bedrock, age, Together, RunPod, Azure, hooks of Slack, Discord and Teams, a JWT, a key file).
+# Pinecone, Bedrock, age, Together, RunPod, Cerebras, Tavily, Jina, Azure, hooks of Slack, Discord and Teams, a JWT, a
+# key file).
 # A long word before an @ is no user of models:/NAME@ALIAS, which is MLflow's; what has neither a digit nor a capital
 # letter is no token, but a word such as sk-learn; and where a run may be called like the beginning of a token, as r8_
 # (the rank of an adapter), only as many letters as that service's tokens have are one.
@@ -29,19 +30,22 @@ VALUES = re.compile(
     r"(?<=/)((?<=://)|(?<!\bmodels:/)(?<=:/)(?!/))([^/\s:]*:[^/\s]+|[^/\s:@]{16,})(?=@)"
     # The same within another URL.
     r"|(?<=[Ff])(?i:(?<=%3A%2F%2F)[^\s%&/?#]{0,99}%3A[^\s&/?#]{1,199}?(?=%40))"
-    r"|\b(gh[opusr][_-][A-Za-z0-9]{16,}|github[_-]pat[_-]\w{20,}|gl(?:pat|rt|dt|ptt|cbt|ft|agent|soat)-[\w-]{16,}"
-    r"|(AKIA|ASIA)[A-Z0-9]{16}\b|(?:FwoGZXIvYXdz|IQoJb3JpZ2lu)[A-Za-z0-9+/=]{16,}|hf[_-][A-Za-z0-9]{16,}"
-    r"|(?:sk|pypi)-(?=[a-z_-]{0,99}[0-9A-Z])[\w-]{20,}|x(?:ox[abeprs]|app)-[\w-]{10,}|AIza[\w-]{30,}|ya29\.[\w-]{20,}"
+    r"|\b(gh[opusr][_-][A-Za-z0-9]{16,}|ghs_\d{1,20}_eyJ[\w.-]{20,}|github[_-]pat[_-]\w{20,}"
+    r"|gl(?:pat|rtr?|dt|ptt|cbt|ft|agent|soat|imt|oas|ffct|wt)-[\w-]{16,}"
+    r"|(AKIA|ASIA)[A-Z0-9]{16}\b|(?:FwoGZXIvYXdz|IQoJb3JpZ2lu)[A-Za-z0-9+/=]{16,}"
+    r"|hf[_-][A-Za-z0-9]{16,}|hf_(?:oauth|jwt)_eyJ[\w.-]{16,}|api_org_[A-Za-z0-9]{30,}"
+    r"|(?:sk|pypi)-(?=[a-z_-]{0,99}[0-9A-Z])[\w-]{20,}|csk-[A-Za-z0-9]{40,}|x(?:ox[a-eprs]|app)-[\w-]{10,}"
+    r"|AIza[\w-]{30,}|AQ\.Ab[\w-]{30,}|ya29\.[\w-]{20,}|tvly-(?:dev-)?[A-Za-z0-9]{30,}|jina_[A-Za-z0-9]{40,}"
     r"|GOCSPX-[\w-]{20,}|npm_[A-Za-z0-9]{30,}|wandb_v1_\w{20,}|eyJhcGlf\w{20,}|KGAT_[A-Za-z0-9]{24,}|nvapi-[\w-]{20,}"
     r"|gsk_[A-Za-z0-9]{40,}|r8_[A-Za-z0-9]{36,}"
-    r"|[rs]k_(live|test)_\w{16,}|dckr_pat_[\w-]{20,}|hv[sb]\.[\w-]{20,}|dapi[0-9a-f]{32}|do[pr]_v1_\w{20,}"
+    r"|[rs]k_(live|test)_\w{16,}|dckr_[op]at_[\w-]{20,}|hv[sb]\.[\w-]{20,}|d(?:api|ose)[0-9a-f]{32}|do[pr]_v1_\w{20,}"
     r"|AT(?:[AC]TT3x|BB)[\w=-]{20,}|shp(?:at|ca|pa|ss)_[0-9a-f]{20,}|tskey-[\w-]{20,}|lin_(?:api|oauth)_\w{20,}"
     r"|dp\.(?:pt|ct|sa|st(?:\.\w{1,40})?)\.[A-Za-z0-9]{20,}|sntry[su]_[\w+/=]{20,}|pscale_(?:tkn|pw|oauth)_[\w.-]{20,}"
     r"|sbp_[0-9a-f]{40}|sb_secret_[\w-]{20,}|gl(?:sa_|c_eyJ)\w{20,}|ntn_[A-Za-z0-9]{40,}|PMAK-[\w-]{20,}"
     r"|pul-[0-9a-f]{40}|[A-Za-z0-9]{14}\.atlasv1\.[\w-]{20,}|NRAK-[A-Z0-9]{20,}|pplx-[A-Za-z0-9]{40,}"
     r"|xai-[A-Za-z0-9]{40,}|lsv2_(?:pt|sk)_\w{20,}|pcsk_\w{20,}|ABSK[A-Za-z0-9+/=]{40,}|bedrock-api-key-[\w+/=]{20,}"
     r"|AGE-SECRET-KEY-1[A-Z0-9]{20,}|tgp_v1_[\w-]{40,}|rpa_[A-Za-z0-9]{40,}|\w{3}\dQ~[\w.~-]{30,}"
-    r"|[A-Za-z0-9]{52}JQQJ99[A-Za-z0-9]{20,}|SG\.[\w-]{16,}\.[\w-]{16,}|\d{8,10}:AA[\w-]{20,}"
+    r"|[A-Za-z0-9]{52}(?:JQQJ99[A-Za-z0-9]{20,}|[A-Za-z0-9]{24}AZDO[A-Za-z0-9]{4})|SG\.[\w-]{16,}\.[\w-]{16,}|\d{8,10}:AA[\w-]{20,}"
     r"|eyJ\w{10,}+\.[\w-]{10,}(\.[\w-]*)?)"
     r"|(?<==)(?:(?<=X-Amz-Signature=)\w{20,}|(?<=X-Amz-Security-Token=)[^&\s]{16,}|(?<=X-Goog-Signature=)\w{20,}"
     r"|(?<=[?&]Signature=)[\w%+/=-]{20,}|(?<=[?&;]sig=)[\w%+/=-]{20,}|((?<=AccountKey=)|(?<=AccessKey=))[\w+/=]{20,}"

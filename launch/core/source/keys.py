@@ -33,6 +33,8 @@ _MOST_BYTES = 1_000_000
 # What stands on each line that VALUES finds something on: without them, looking through 50 MB would take 12 s.
 _MARKS = (
     ":/", "gh", "github", "glpat-", "glrt-", "gldt-", "glptt-", "glcbt-", "glft-", "glagent-", "glsoat-",
+    "glrtr-", "glimt-", "gloas-", "glffct-", "glwt-", "api_org_", "csk-", "AQ.Ab", "tvly-", "jina_", "dckr_oat_",
+    "dose", "AZDO",
     "AKIA", "ASIA", "FwoGZXIvYXdz", "IQoJb3JpZ2lu", "hf", "sk-", "xox", "xapp-", "AIza",
     "ya29.", "GOCSPX-", "npm_", "pypi-", "wandb_v1_", "KGAT_", "nvapi-", "gsk_", "r8_", "k_live_", "k_test_",
     "dckr_pat_", "hvs.", "hvb.", "dapi", "dop_v1_", "dor_v1_", "SG.", ":AA", "eyJ", "-Signature=", "Signature=", "sig=",

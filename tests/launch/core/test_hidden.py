@@ -100,6 +100,20 @@ SECRETS = {
     "age": f"AGE-SECRET-KEY-1{PLANTED.upper()}",
     "Together": f"tgp_v1_{PLANTED}{PLANTED}",
     "RunPod": f"rpa_{PLANTED}{PLANTED}",
+    "an app of GitHub's, as of 2026": f"ghs_1234567_eyJ{PLANTED}.eyJ{PLANTED}.{PLANTED}",
+    "Hugging Face's OAuth": f"hf_oauth_eyJ{PLANTED}.{PLANTED}.{PLANTED}",
+    "an organisation of Hugging Face's": f"api_org_{PLANTED}{PLANTED}",
+    "Google, as of 2026": f"AQ.Ab8RN6{PLANTED}{PLANTED}",
+    "another runner of GitLab's": f"glrtr-{PLANTED}",
+    "mail of GitLab's": f"glimt-{PLANTED}",
+    "an application of GitLab's": f"gloas-{PLANTED}",
+    "a browser's Slack": f"xoxc-{PLANTED}",
+    "an organisation of Docker's": f"dckr_oat_{PLANTED}",
+    "a service of Databricks'": "dose" + 4 * "01234567",
+    "Cerebras": f"csk-{PLANTED}{PLANTED}",
+    "Tavily": f"tvly-dev-{PLANTED}{PLANTED}",
+    "Jina": f"jina_{PLANTED}{PLANTED}",
+    "Azure DevOps": f"{PLANTED}{PLANTED}{PLANTED}abcdAZDOabcd",
 }
 BACKENDS = {"ec2": ec2, "local": local, "sagemaker": sagemaker, "slurm": slurm}
 
