@@ -128,7 +128,7 @@ def _lines(file: Path) -> list[str]:
         if not stat.S_ISREG(os.stat(file).st_mode):
             return []
         return read_regular(file, MOST_BYTES).decode("utf-8-sig", errors="surrogateescape").splitlines()
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # the last: a .git names what can be no path
         return []
     except OSError as error:
         if error.errno == errno.EFBIG:

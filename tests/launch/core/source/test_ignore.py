@@ -163,3 +163,10 @@ def test_submodules_and_worktrees_have_their_own_patterns(tmp_path: Path) -> Non
 
     assert source(top).files == (".gitignore", "sub/.gitignore", "sub/x.bin", "train.py")
     assert source(tree, "a/train.py").files == ("a/train.py",)
+
+
+def test_a_git_file_that_names_no_path_is_none(tmp_path: Path) -> None:
+    """git takes none of that name out of a repository, but an archive may have one."""
+    write(tmp_path, {"train.py": "", "sub/x.py": "", "sub/.git": "gitdir: a\0b\n", ".git": "gitdir: a\0b\n"})
+
+    assert source(tmp_path).files == ("sub/x.py", "train.py")
