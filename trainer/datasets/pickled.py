@@ -46,7 +46,10 @@ def _check_steps(data: bytes) -> None:
 
 
 def _text(value: object) -> str:
-    return value.decode("latin1") if isinstance(value, bytes) else str(value)
+    """Raises ValueError for what is no text: shown, a tuple may have the same megabyte a million times."""
+    if not isinstance(value, (bytes, str)):
+        raise ValueError("a name that is no text")
+    return value.decode("latin1") if isinstance(value, bytes) else value
 
 
 class _Type:

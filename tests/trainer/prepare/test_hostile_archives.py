@@ -123,6 +123,14 @@ def test_a_key_that_is_a_million_million_times_the_same_tuple_is_never_hashed() 
         read_arrays(b"\x80\x02}" + pickle.dumps(tuples, 2)[2:-1] + b"K\x01s.")
 
 
+def test_a_key_that_has_the_same_text_again_and_again_is_not_written_out() -> None:
+    """A kilobyte of an archive took gigabytes."""
+    text = "a" * 2**16
+
+    with pytest.raises(ValueError, match="no text"):
+        read_arrays(pickle.dumps({(text,) * 2**8: 1}, 2))
+
+
 def test_a_class_of_cifar_with_a_very_long_name_is_refused(prepared, tmp_path: Path) -> None:
     files = {"data_batch_1": batch(1, [0]), "test_batch": batch(1, [0]), "batches.meta": {b"label_names": [b"a" * 999]}}
 
