@@ -1,8 +1,9 @@
 """What may be in a pickled file of tensors before torch reads it, and in what it has read.
 
 torch's weights_only keeps a file from running anything, and not from taking gigabytes or hours: its zip may be
-compressed, the same tuple may stand twice in another, which stands twice in a third, and so on, and a tensor of a
-million numbers may be one number, shown a million times.
+compressed, the same tuple may stand twice in another, which stands twice in a third, and so on, a list of which an
+error is to say something may have the same megabyte of text a million times, and a tensor of a million numbers may be
+one number, shown a million times.
 """
 
 import io
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from trainer.pickles import MOST_VALUES, check_tuples
 
+MOST_TEXT = 2**24  # letters and digits in all, each text counted as often as it stands there
 MOST_SHOWN = 16  # times the bytes of the file: weights that a model shares count for each name
 _ZIP, _ZIP64, _ZIP_END = b"PK\x03\x04", b"PK\x06\x07", b"PK\x05\x06"
 _END, _LOCATOR, _END64 = 22, 20, 56  # bytes of the records at the end of a zip
@@ -57,21 +59,31 @@ def _check_one_directory(data: bytes) -> None:
 
 
 def check_values(tree: Any, size: int) -> None:
-    """Raises ValueError for more values, or tensors of more bytes, than a file of `size` bytes holds.
+    """Raises ValueError for more values or text, or tensors of more bytes, than a file of `size` bytes holds.
 
     What goes over all of them, and counts each as often as it stands there, would take for ever.
     """
-    left, room, todo = MOST_VALUES, MOST_SHOWN * size, [tree]
+    left, text, room, todo = MOST_VALUES, MOST_TEXT, MOST_SHOWN * size, [tree]
     while todo:
         value = todo.pop()
-        within: Collection[Any] = ()
+        within = _within(value)
         if isinstance(value, Tensor):
             room -= value.numel() * value.element_size()
-        elif isinstance(value, dict):
-            within = value.values()
-        elif isinstance(value, (list, tuple, set)):
-            within = value
+        text -= _letters(value)
         left -= len(within)
-        if left < 0 or room < 0:
+        if min(left, text, room) < 0:
             raise ValueError("values that stand in each other too often, or tensors larger than their file")
         todo += within
+
+
+def _within(value: Any) -> Collection[Any]:
+    if isinstance(value, dict):
+        return [*value.keys(), *value.values()]
+    return value if isinstance(value, (list, tuple, set, frozenset)) else ()
+
+
+def _letters(value: Any) -> int:
+    """How long a text is, or a number of more than 64 bits; what is shown of others is short."""
+    if isinstance(value, (str, bytes, bytearray)):
+        return len(value)
+    return value.bit_length() // 3 if isinstance(value, int) and value.bit_length() > 64 else 0

@@ -113,6 +113,17 @@ def test_lists_that_stand_in_each_other_are_refused_before_anything_goes_over_th
         load(saved({"config": {"model": lists}}))
 
 
+@pytest.mark.parametrize("value", ["a" * 2**16, b"a" * 2**16, 1 << 2**18], ids=["text", "bytes", "number"])
+@pytest.mark.parametrize("is_key", [True, False])
+def test_no_text_stands_there_so_often_that_an_error_would_fill_the_memory_with_it(value: Any, is_key: bool) -> None:
+    """A megabyte, two thousand times in the place of the model's name, took gigabytes."""
+    often = (value,) * 2**9
+    check_values({"a": [often[:100]]}, 1)
+
+    with pytest.raises(ValueError, match="too often"):
+        check_values({often: 1} if is_key else {"config": {"model": often}}, 1)
+
+
 def test_a_tensor_is_no_larger_than_its_file() -> None:
     with pytest.raises(ValueError, match="larger than their file"):
         load(saved({"a": torch.zeros(1).expand(2**40)}))
