@@ -40,18 +40,17 @@ def owned(kind: str, id_key: str, described: Iterable[Described]) -> tuple[list[
 
 
 def disputed(tags: Iterable[Mapping[str, str]]) -> frozenset[str]:
-    """The jobs whose things, all with all of our tags, have several owners."""
+    """The jobs whose things, all with all of our tags, have several owners, or some of them one and some none."""
     owners: dict[str, set[str]] = {}
     for values in tags:
-        if OWNER_TAG in values:
-            owners.setdefault(values[JOB_TAG], set()).add(values[OWNER_TAG])
+        owners.setdefault(values[JOB_TAG], set()).add(values.get(OWNER_TAG, ""))
     return frozenset(job for job, known in owners.items() if len(known) > 1)
 
 
 def of_others(kind: str, id_key: str, row: Described, me: str, mine: Collection[str]) -> Foreign | None:
-    """The thing of `row`, if its owner is another than `me` and its job one of `mine`."""
+    """The thing of `row`, if its owner is another than `me`, or nobody, and its job one of `mine`."""
     values = tag_values(row)
-    owner = values.get(OWNER_TAG, me)
+    owner = values.get(OWNER_TAG, "")
     if owner == me or values[JOB_TAG] not in mine:
         return None
     return Foreign(kind, row[id_key], values[JOB_TAG], f"{OWNER_TAG}={owner}")

@@ -112,6 +112,20 @@ def test_another_launchers_machine_under_the_jobs_name_does_not_keep_it_from_bei
     assert "not touched: its tag aws-ddp-toolkit:owner is 'AIDAYOU'" in terminal.text
 
 
+def test_nor_does_a_machine_with_all_of_the_jobs_tags_and_no_owner(terminal: Terminal) -> None:
+    """Launchers can make none, but whoever may tag in the account can; IAM lets no launcher end it."""
+    account, (mine,) = terminal.account, terminal.start("demo", hours_ago=1)
+    theirs = database(account)
+    named = tags("demo", account.bucket, NOW, datetime(2199, 1, 1, tzinfo=UTC))
+    account.aws().call("ec2", "CreateTags", {"Resources": [theirs], "Tags": named})
+    put(account, mine, owner=MOTOS_USER_ID)
+
+    assert [node.id for node in find(account.aws(), "demo").nodes] == [mine]
+    assert terminal.type("stop", "demo") == 0
+    assert theirs not in str(account.asked("TerminateInstances"))
+    assert "not touched: it has no tag aws-ddp-toolkit:owner" in terminal.text
+
+
 @pytest.mark.parametrize("key", ["aws-ddp-toolkit:Owner", "AWS-DDP-TOOLKIT:OWNER"])
 def test_a_machine_that_names_its_owner_to_iam_alone_is_not_the_jobs(terminal: Terminal, key: str) -> None:
     """Conditions on tags do not tell capitals from small letters, so IAM lets a launcher make it, and none but him end
