@@ -19,6 +19,7 @@ POLL_S = 5.0
 # After the last machine has ended, the log is complete once this many polls in a row bring no line.
 QUIET_LOOKS = 2
 MOST_LATE_LOOKS = 60  # or after so many: every training may write into the log of any job, and go on for ever
+MOST_LATE_S = 900.0  # or after so long: a look at what has very many empty pages takes minutes
 GOES_ON = "lines still arrive in this log, though the job has ended; what comes now is not shown"
 REMEMBERED_LINES = 1000  # for what a failing rank wrote last
 # What is held at once of a log, of which a training may write more than the memory has; a page has at most 1 MB:
@@ -153,21 +154,36 @@ class LogTail:
         return text
 
 
+class _Rest:
+    """The looks at a log once its job has ended.  goes_on: whether they have not seen its end."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._until, self._quiet, self._late = clock, clock.now() + MOST_LATE_S, 0, 0
+
+    def is_over(self, found: bool) -> bool:
+        """Whether a look was the last.  found: whether it brought lines, or did not come to the end."""
+        self._quiet, self._late = (0 if found else self._quiet + 1), self._late + 1
+        return not self.goes_on or self._late == MOST_LATE_LOOKS or self._clock.now() > self._until
+
+    @property
+    def goes_on(self) -> bool:
+        return self._quiet < QUIET_LOOKS
+
+
 def follow(tail: LogTail, is_running: Callable[[], bool], clock: Clock, say: Say) -> None:
     """Shows lines as they arrive until the job has ended, and then those that arrive late."""
-    quiet = late = 0
+    rest = _Rest(clock)
     while True:
         runs = is_running()  # before the lines, so that a last line is not missed
+        rest = _Rest(clock) if runs else rest
         lines = tail.new_lines()
         for line in lines:
             say(line)
-        quiet, late = (0 if runs or lines or tail.has_more else quiet + 1), (0 if runs else late + 1)
-        if quiet == QUIET_LOOKS:
-            return
-        if late == MOST_LATE_LOOKS:
-            say(f"warning: {GOES_ON}")
-            return
+        if not runs and rest.is_over(bool(lines) or tail.has_more):
+            break
         clock.sleep(POLL_S)
+    if rest.goes_on:
+        say(f"warning: {GOES_ON}")
 
 
 class LogDisplay:
@@ -205,10 +221,9 @@ class LogDisplay:
 
     def drain(self) -> None:
         """Shows what is still on its way when the job is over: lines arrive some seconds after they were written."""
-        quiet = 0
-        for _ in range(MOST_LATE_LOOKS):
+        rest, is_over = _Rest(self._clock), False
+        while not is_over:
             self._clock.sleep(self._poll_s / 2)
-            quiet = 0 if self.show() or self._tail.has_more else quiet + 1
-            if quiet == QUIET_LOOKS:
-                return
-        self.warn(GOES_ON)
+            is_over = rest.is_over(bool(self.show()) or self._tail.has_more)
+        if rest.goes_on:
+            self.warn(GOES_ON)

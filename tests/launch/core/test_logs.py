@@ -11,7 +11,7 @@ import pytest
 from launch.core.aws import Aws
 from launch.core.clock import Clock
 from launch.core.errors import AwsError
-from launch.core.logs import MOST_EMPTY, MOST_LATE_LOOKS, MOST_PAGES, LogDisplay, LogTail, Streams, follow
+from launch.core.logs import GOES_ON, MOST_EMPTY, MOST_LATE_LOOKS, MOST_PAGES, LogDisplay, LogTail, Streams, follow
 from tests.launch.ec2.account import Account
 from tests.launch.faults import Faults, refused
 
@@ -178,6 +178,28 @@ def test_what_is_not_gone_through_yet_is_no_end_of_the_log(is_display: bool) -> 
         follow(tail, lambda: False, clock, said.append)
 
     assert said == ["last words"]
+
+
+@pytest.mark.parametrize("is_display", [True, False])
+def test_a_log_of_empty_pages_without_end_is_gone_through_for_minutes_only(is_display: bool) -> None:
+    """It took more than an hour and a half, before the result of a job was fetched."""
+    now, said = [0.0], list[str]()
+
+    def call(*_: object) -> dict[str, object]:
+        now[0] += 0.1
+        return {"nextToken": "more"}
+
+    aws: Any = SimpleNamespace(call=call)
+    clock = Clock(lambda: now[0], lambda seconds: now.append(now.pop() + seconds))
+    tail = LogTail(aws, Streams("group", "demo/node-"))
+
+    if is_display:
+        LogDisplay(tail, clock, said.append).drain()
+    else:
+        follow(tail, lambda: False, clock, said.append)
+
+    assert now[0] < 1200
+    assert said == [f"warning: {GOES_ON}"]
 
 
 def test_after_an_error_between_pages_no_line_is_lost_or_shown_twice(
