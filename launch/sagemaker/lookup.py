@@ -13,7 +13,7 @@ from launch.core import pricelist
 from launch.core.aws import Aws
 from launch.core.errors import AwsError
 from launch.core.lookup import Lookups, check_bucket, content_at, missing, older_stack, region_or_some, spec_of
-from launch.core.names import SCHEDULER_ROLE, SHARED_SINCE, TOOLKIT, Folder, bucket_of
+from launch.core.names import OWNER_TAG, SCHEDULER_ROLE, SHARED_SINCE, TOOLKIT, Folder, bucket_of
 from launch.core.price import CATALOGS
 from launch.core.refusals import DENIED
 from launch.core.registry import NOT_FOUND, by_digest
@@ -52,6 +52,7 @@ def look_up(
         unknown = "nothing was looked up: account, role, bucket, quota"
         return Facts(region_or_some(aws), now, problems=(problem,), unknown=(unknown,))
     options, account, lookups = resolved.options, str(caller["Account"]), Lookups()
+    owner = str(caller.get("UserId", ""))
     no_outputs: Mapping[str, str] = {}
     outputs = lookups.optional("the outputs of the CloudFormation stack", lambda: _outputs(aws), no_outputs)
     nothing: tuple[str | None, str] = (None, "")
@@ -66,7 +67,7 @@ def look_up(
         region,
         now,
         account=account,
-        owner=str(caller.get("UserId", "")),
+        owner=owner,
         role=role,
         role_from=source,
         bucket=bucket,
@@ -74,7 +75,7 @@ def look_up(
         quotas=lookups.optional("the quotas", lambda: find_quotas(aws, resolved, now), no_quotas),
         content=content_at(aws, data_url or whole_in_s3(resolved.channels)),
         taken=tuple(start.name for start in starts),
-        running=lookups.required(lambda: _running_start(aws, job, starts), None),
+        running=lookups.required(lambda: _running_start(aws, job, starts, owner), None),
         prices=lookups.optional(
             "the region's prices",
             lambda: pricelist.look_up(aws, options.types, now, cache(region)),
@@ -155,13 +156,14 @@ def _role(aws: Aws, wanted: str | None, outputs: Mapping[str, str], caller: Mapp
     return _arn_of(aws, ROLE), "its name"
 
 
-def _running_start(aws: Aws, job: str, starts: Sequence[Listed]) -> TrainingJob | None:
-    """The start of `job` that has not ended.  A training job of that name that is not the toolkit's does not count."""
-    for start in starts:
-        training_job = describe(aws, start.name) if start.is_alive else None
-        if training_job and training_job.is_ours and training_job.job == job and not training_job.is_over:
-            return training_job
-    return None
+def _running_start(aws: Aws, job: str, starts: Sequence[Listed], owner: str) -> TrainingJob | None:
+    """The start of `job` that has not ended.  A training job of that name that is not the toolkit's does not count.
+
+    A launcher may start the next number of anybody's job: of several the caller's own is meant.
+    """
+    described = [describe(aws, start.name) for start in starts if start.is_alive]
+    living = [one for one in described if one.is_ours and one.job == job and not one.is_over]
+    return next((one for one in living if one.tags.get(OWNER_TAG) == owner), living[0] if living else None)
 
 
 def _role_of_notebook(aws: Aws, arn: str) -> str | None:

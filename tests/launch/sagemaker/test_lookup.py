@@ -20,6 +20,7 @@ from tests.launch.data.desk import prepared
 from tests.launch.faults import Faults, injected, refused
 from tests.launch.sagemaker.known import NAME, NOW, ROLE, job, plan, resolve
 from tests.launch.sagemaker.test_stop import foreign
+from tests.launch.sagemaker.test_training_jobs import change_owner
 from tests.launch.sagemaker.world import Stage
 
 QUOTA = "ml.g5.2xlarge for training job usage"
@@ -436,6 +437,16 @@ def test_the_starts_of_a_job_are_found_newest_first_and_no_others(stage: Stage) 
     assert found.taken == (f"{NAME}--3", f"{NAME}--2", NAME)
     assert found.running is not None
     assert (found.running.name, found.running.status) == (f"{NAME}--3", "InProgress")
+
+
+def test_the_callers_start_is_meant_where_another_launcher_has_started_the_next_number(stage: Stage) -> None:
+    """IAM lets him, in tags of his own.  Else who starts the same command again, as a sweep does, would be refused."""
+    stage.started(NAME)
+    change_owner(stage.started(NAME), "AIDASOMEBODYELSE")
+    found = facts(stage)
+    assert found.taken == (f"{NAME}--2", NAME)
+    assert found.running is not None
+    assert found.running.name == NAME
 
 
 def test_a_job_of_another_backend_is_not_taken_over(stage: Stage) -> None:
