@@ -13,7 +13,7 @@ _NAMES = (
     ".env*", "*.env", "*.pem", "*.key", "*.pfx", "*.p12", "*.ppk", "*.jks", "*.keystore", "*.kdbx", "id_rsa*",
     "id_dsa*", "id_ecdsa*", "id_ed25519*", ".netrc", "_netrc", ".pypirc", ".git-credentials", ".pgpass", ".my.cnf",
     ".htpasswd", ".boto", ".s3cfg", ".dockercfg", ".vault-token", ".databrickscfg", "rclone.conf", "kubeconfig",
-    "kubeconfig.y*ml", "*.kubeconfig", "*.tfstate", "*.tfrc.json", "credentials.json", "kaggle.json",
+    "kubeconfig*.y*ml", "*.kubeconfig", "*.tfstate", "*.tfrc.json", "credentials.json", "kaggle.json",
     "service-account*.json", "service_account*.json", "client_secret*.json", "application_default_credentials.json",
     "rootkey.csv", "*credentials.csv", "*accesskeys.csv",
 )  # fmt: skip

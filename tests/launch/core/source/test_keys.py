@@ -14,7 +14,7 @@ KEYS = [
     ".env", ".env.local", "prod.env", "certs/server.pem", "SERVER.KEY", "id_rsa", "id_ed25519", "id_rsa.bak",
     ".aws/config", "home/.ssh/known_hosts", ".netrc", ".pypirc", "credentials.json", "service-account-7.json",
     "service_account.json", "cert.pfx", "cert.p12", "kaggle.json", ".git-credentials", ".kube/config",
-    "kubeconfig.yaml", ".azure/accessTokens.json", ".azure/msal_token_cache.bin",
+    "kubeconfig.yaml", "kubeconfig-prod.yml", ".azure/accessTokens.json", ".azure/msal_token_cache.bin",
     "terraform.tfstate", "terraform.tfstate.backup", ".docker/config.json", ".pgpass", ".boto", "store.jks",
     "home/.config/gcloud/credentials.db", "application_default_credentials.json", "rootkey.csv", "ann_accessKeys.csv",
     "client_secret_7.json", "server.key.bak", ".netrc~", ".server.pem.swp", "server.pem.orig.1",
