@@ -19,7 +19,7 @@ from trainer.datasets.archive import DAMAGED, Part, tar_of
 from trainer.errors import MachineError, one_line
 
 MOST_ENTRIES = 100_000
-MOST_PIECES = 1_000_000  # of files with holes, in all: a tar keeps the place of each
+MOST_PIECES = 100_000  # of files with holes, in all: a tar keeps the place of each
 MOST_FOLDERS = 100  # within each other: some hundreds can be made, and not removed again
 
 

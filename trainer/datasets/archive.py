@@ -12,8 +12,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any
 
-LARGEST_HEADER = 2**24  # bytes, with all that belongs to it, such as a long name, or a list of a file's holes
-MOST_KEPT = 2**16  # bytes that headers say of all members that follow; git archive says 52
+LARGEST_HEADER = 2**18  # bytes, with all that belongs to it: attributes, a long name, a list of a file's holes
+MOST_KEPT = 2**13  # bytes that headers say of all members that follow; git archive says 52
 LARGEST_CONTENT = 2**28  # bytes of all files that are read whole; CIFAR-10's have 186 million
 # The last three: of hostile headers, which tarfile believes, such as a thousand that each say how long the next one's
 # name is.

@@ -3,14 +3,16 @@
 import gzip
 import io
 import pickle
+import re
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.trainer.prepare.test_sources import batch, cifar
-from trainer.datasets.archive import Part, tar_of
+from trainer.datasets.archive import Part, entries, tar_of
 from trainer.datasets.pickled import read_arrays
 from trainer.errors import DataError
 
@@ -71,11 +73,13 @@ def with_pieces(blocks: int) -> bytes:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (header_of(tarfile.XHDTYPE, b"1" * 10**6), "a number of more than 300 digits"),
-        (with_pieces(2**15), "a header of more than 16,777,216 bytes"),
-        (header_of(tarfile.XGLTYPE, b"9 a=bcde\n" * 10**4), "more than 65,536 bytes"),
+        (header_of(tarfile.XHDTYPE, b"1" * 2**17), "a number of more than 300 digits"),
+        (with_pieces(2**10), "a header of more than 262,144 bytes"),
+        (header_of(tarfile.XGLTYPE, b"1" * 2**17), "more than 8,192 bytes"),
+        (header_of(tarfile.GNUTYPE_LONGNAME, b"a" * 2**19), "bytes"),
+        (header_of(tarfile.XGLTYPE, b"9 a=bcde\n" * 10**4), "more than 8,192 bytes"),
     ],
-    ids=["digits", "pieces", "about all"],
+    ids=["digits", "pieces", "digits about all", "a long name", "about all"],
 )
 def test_no_header_takes_gigabytes_or_hours(content: bytes, why: str, name: str, prepared, tmp_path: Path) -> None:
     """The first is CVE-2024-6232: Pythons older than autumn 2024 look for a word behind each of the digits."""
@@ -93,6 +97,30 @@ def test_of_what_headers_say_nothing_is_kept_for_each_member() -> None:
     (found,) = tar_of(Part(io.BytesIO(info.tobuf(tarfile.PAX_FORMAT) + bytes(1024))))
 
     assert (found.name, found.pax_headers) == ("x" * 200, {})
+
+
+def test_what_honest_headers_say_is_read() -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", pax_headers={"comment": "a" * 40}) as made:
+        for number in range(3):
+            info = tarfile.TarInfo("\u00e4" * 300 + str(number))
+            info.pax_headers = {"SCHILY.xattr.user.note": "1 2 3 " * 1000}
+            made.addfile(info)
+    buffer.seek(0)
+
+    with tar_of(Part(buffer)) as found:
+        assert [info.name[-2:] for info in entries(found)] == ["\u00e40", "\u00e41", "\u00e42"]
+
+
+def test_tars_are_opened_in_one_place_unless_their_digest_is_known() -> None:
+    opening = {
+        path.relative_to(ROOT).as_posix()
+        for package in ("trainer", "launch")
+        for path in (ROOT / package).rglob("*.py")
+        if re.search(r"tarfile\.open\((?!.*mode=\"w)", path.read_text())
+    }
+
+    assert opening == {"trainer/datasets/archive.py", "trainer/prepare/shard.py", "trainer/script/unpack.py"}
 
 
 def test_many_files_of_an_archive_are_not_read_beside_each_other(
