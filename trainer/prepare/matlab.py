@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 HEADER = 128  # bytes, the last two of which tell the order of bytes
 LARGEST = 2**24  # bytes, unpacked; the devkit's has a million or so
+LONGEST_SIDES = 256  # bytes of the sides of a table, which has two: a product of millions would take a day
 MATRIX, PACKED = 14, 15  # types of elements
 _NUMBERS = {1: "b", 2: "B", 3: "h", 4: "H", 5: "i", 6: "I", 7: "f", 9: "d", 12: "q", 13: "Q"}
 _CHARACTERS = {1: "latin1", 2: "latin1", 4: "utf-16-", 16: "utf-8", 17: "utf-16-"}
@@ -51,6 +52,8 @@ def _rows(parts: Sequence[Part], columns: Sequence[int], order: str) -> list[lis
     """Behind the name: how long a field's name is, the names, and the fields, row by row."""
     (length,) = struct.unpack(f"{order}i", parts[3][1])
     fields, cells = len(parts[4][1]) // length, parts[5:]
+    if len(parts[1][1]) > LONGEST_SIDES:
+        raise ValueError("too many sides")
     if math.prod(_numbers(*parts[1], order)) * fields != len(cells):
         raise ValueError("cut off")
     return [[_cell(cells[row + column][1], order) for column in columns] for row in range(0, len(cells), fields)]

@@ -64,6 +64,16 @@ def test_no_size_is_believed(content: bytes) -> None:
         _synsets(HEADER + content)
 
 
+@pytest.mark.timeout(10)
+def test_no_table_has_a_million_sides() -> None:
+    """Their product would take minutes, and that of as many as fit a day."""
+    head = element(6, struct.pack("<II", 2, 0)) + element(2, b"\xff" * 2**20) + element(1, b"synsets")
+    fields = element(5, struct.pack("<i", 8)) + element(1, b"a".ljust(8, b"\0"))
+
+    with pytest.raises(ValueError, match="too many sides"):
+        read_table(HEADER + element(14, head + fields), "synsets", (0,))
+
+
 def test_any_bytes_are_a_table_or_a_sentence() -> None:
     whole, rng, reasons = devkit(), random.Random(0), list[str]()
     for _ in range(300):
