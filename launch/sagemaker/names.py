@@ -20,9 +20,8 @@ def number_of(name: str, job: str) -> int | None:
     """The number of the start of `job` that is called `name`; None if it belongs to another job."""
     if name == job:
         return 1
-    match = re.fullmatch(re.escape(job + _SEPARATOR) + r"(\d{1,4})", name)
-    number = int(match[1]) if match else 0
-    return number if start_name(job, number) == name else None  # JOB--01 is somebody else's, and no start of JOB
+    match = re.fullmatch(re.escape(job + _SEPARATOR) + r"([2-9]|[1-9][0-9]{1,3})", name)
+    return int(match[1]) if match else None  # JOB--01 is somebody else's, and no start of JOB
 
 
 def job_of(name: str) -> str:
