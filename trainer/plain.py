@@ -186,12 +186,12 @@ def _below(name: str, key: str | int) -> str:
     return f"{name}.{key}" if name else str(key)
 
 
-def _restored(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
+def _restored(tree: Any, tensors: dict[str, Tensor]) -> Any:
     if not isinstance(tree, dict):
         return tree
     ((kind, content),) = tree.items()
     if kind == "tensor":
-        return tensors[content]
+        return tensors.pop(content)  # each has one place: a million of one would all be gone over
     if kind == "dict":
         return {key: _restored(value, tensors) for key, value in content}
     rows = [_restored(value, tensors) for value in content]

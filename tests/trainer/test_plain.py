@@ -109,6 +109,15 @@ def test_a_thousand_names_of_one_megabyte_do_not_become_a_gigabyte() -> None:
         plain.loads(in_layout({str(number): row for number in range(1000)}, bytes(2**20)))
 
 
+def test_no_tensor_stands_in_two_places_of_a_tree() -> None:
+    """A check of 40 MB that stood there five hundred times took a minute, and a name takes forty bytes."""
+    tree = json.dumps({"list": [{"tensor": "a"}] * 2})
+    row = {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}
+
+    with pytest.raises(ValueError, match="no file of tensors"):
+        plain.loads(in_layout({"__metadata__": {"tree": tree}, "a": row}, b"\0"))
+
+
 def test_a_shape_of_a_million_sides_is_refused_before_they_are_multiplied() -> None:
     """Their product has a million digits: it took minutes."""
     with pytest.raises(ValueError, match="no size"):
