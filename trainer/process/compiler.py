@@ -5,15 +5,22 @@ its settings.  Where nothing is compiled a stand-in can answer.  Whoever wants a
 real one, which then takes the stand-in's place.
 """
 
+import getpass
 import importlib
+import os
+import re
+import stat
 import sys
+import tempfile
 from collections.abc import Callable, MutableMapping
+from contextlib import suppress
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from trainer.process.own_folder import own_folder
+from trainer.process.own_folder import make_own, own_folder
 
 NAME = "torch._dynamo"
 CACHE = "TORCHINDUCTOR_CACHE_DIR"  # torch's own name: where it keeps what it has compiled
@@ -35,13 +42,35 @@ def keep_to_oneself(env: MutableMapping[str, str]) -> None:
     """Names torch a folder for what it compiles in which nobody else can write; one that is named already stays.
 
     By default that is /tmp/torchinductor_USER, whoever has made it.  torch loads libraries and pickles from there, so
-    that another user of the machine who was first could run anything in this training.  To be called before torch
-    compiles.  Raises SettingsError.
+    that another user of the machine who was first could run anything in this training.  For a CPU torch (2.15) keeps
+    the headers of what it compiles there all the same, so that folder must be this user's, too.  To be called before
+    torch compiles.  Raises SettingsError.
     """
+    danger = "run code in this training"
+    folder = torchs_own_folder()
+    with suppress(OSError):
+        _keep_group_out(folder)
+    make_own(folder, danger=danger, remedy="set TMPDIR to a folder of your own, or drop --compile")
     if env.get(CACHE):
         return
     remedy = f"set {CACHE} to a folder of your own, or drop --compile"
-    env[CACHE] = str(own_folder("compiled", danger="run code in this training", remedy=remedy))
+    env[CACHE] = str(own_folder("compiled", danger=danger, remedy=remedy))
+
+
+def torchs_own_folder() -> Path:
+    """Where torch keeps what it compiles, unless it is told otherwise, by torch's own rule (2.6 to 2.15)."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # of a user without a name; a KeyError before Python 3.13
+        user = f"uid_{os.getuid()}"
+    return Path(tempfile.gettempdir(), "torchinductor_" + re.sub(r'[\\/:*?"<>|]', "_", user))
+
+
+def _keep_group_out(folder: Path) -> None:
+    """Closes a folder of this user's to his group, to which torch has opened it where the umask is 002."""
+    found = folder.lstat()
+    if found.st_uid == os.getuid() and stat.S_ISDIR(found.st_mode):
+        folder.chmod(stat.S_IMODE(found.st_mode) & ~stat.S_IWGRP)
 
 
 def _disable(function: Callable[..., Any] | None = None, *_: object, **__: object) -> Callable[..., Any]:

@@ -15,6 +15,12 @@ def own_folder(name: str, *, danger: str, remedy: str) -> Path:
     danger: what others could do with it.  Raises SettingsError if others can write in it, or it cannot be made.
     """
     folder = Path(tempfile.gettempdir(), f"aws-ddp-toolkit-{name}-{os.getuid()}")
+    make_own(folder, danger=danger, remedy=remedy)
+    return folder
+
+
+def make_own(folder: Path, *, danger: str, remedy: str) -> None:
+    """As own_folder, for a folder that a library names."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.lstat()
@@ -22,7 +28,6 @@ def own_folder(name: str, *, danger: str, remedy: str) -> Path:
         raise SettingsError(f"cannot make {folder} ({error.strerror}); {remedy}.") from error
     if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o022:
         raise SettingsError(f"others can write in {folder}, and so {danger}; {remedy}.")
-    return folder
 
 
 def anothers_settings(*names: str) -> str:

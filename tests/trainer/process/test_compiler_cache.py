@@ -7,11 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from torch._inductor.runtime import cache_dir_utils
 
 from trainer.__main__ import set_library_defaults
 from trainer.config import TrainConfig
 from trainer.errors import SettingsError
 from trainer.process import compiler
+
+
+@pytest.fixture(autouse=True)
+def user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "ann")
 
 
 @pytest.fixture
@@ -62,3 +68,37 @@ def test_a_folder_of_another_users_is_refused(folder: Path, monkeypatch: pytest.
     folder.rename(folder.with_name(f"aws-ddp-toolkit-compiled-{me + 1}"))
     with pytest.raises(SettingsError, match="others can write"):
         compiler.keep_to_oneself({})
+
+
+@pytest.fixture
+def torchs_own(folder: Path) -> Path:
+    return folder.with_name("torchinductor_ann")
+
+
+@pytest.mark.parametrize("name", ["ann", "CORP\\ann", "a/b:c*"])
+def test_torchs_own_folder_is_known(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", name)
+    assert str(compiler.torchs_own_folder()) == cache_dir_utils.default_cache_dir()
+
+
+@pytest.mark.parametrize("named", [{}, {"TORCHINDUCTOR_CACHE_DIR": "/scratch/mine"}])
+@pytest.mark.parametrize("plant", [open_to_all, link, Path.touch])
+def test_nor_is_anything_compiled_with_headers_that_somebody_else_may_have_put_into_torchs_own_folder(
+    plant: Callable[[Path], None], named: dict[str, str], torchs_own: Path
+) -> None:
+    """torch 2.15 keeps them there whatever it is told: another user's code in one ran in this training."""
+    plant(torchs_own)
+    with pytest.raises(SettingsError, match=r"torchinductor_ann.*set TMPDIR to a folder of your own, or drop --comp"):
+        compiler.keep_to_oneself(named)
+
+
+def test_torchs_own_folder_is_made_before_anybody_else_can_make_it(torchs_own: Path) -> None:
+    compiler.keep_to_oneself({})
+    assert stat.S_IMODE(torchs_own.stat().st_mode) == 0o700
+
+
+def test_one_that_torch_has_made_for_a_umask_of_002_stays_in_use_but_closed_to_the_group(torchs_own: Path) -> None:
+    torchs_own.mkdir()
+    torchs_own.chmod(0o775)
+    compiler.keep_to_oneself({})
+    assert stat.S_IMODE(torchs_own.stat().st_mode) == 0o755
