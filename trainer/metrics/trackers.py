@@ -3,6 +3,7 @@
 One that fails is dropped with a warning, since no training should end for it.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,7 +12,7 @@ from urllib.parse import urlsplit
 from trainer.config import TrainConfig
 from trainer.contract import METRICS
 from trainer.errors import SettingsError, one_line
-from trainer.process.own_folder import anothers_settings
+from trainer.process.own_folder import anothers_repository, anothers_settings
 from trainer.settings.hidden import without_secrets
 
 Record = Mapping[str, Any]
@@ -29,7 +30,7 @@ def open_trackers(config: TrainConfig, run_dir: Path, warn: Callable[[str], None
     """The trackers that the settings ask for.  Raises SettingsError for one whose package is missing."""
     wanted: list[tuple[str, bool, Callable[[], Sink]]] = [
         ("tensorboard", config.tensorboard, lambda: TensorBoard(run_dir)),
-        ("wandb", bool(config.wandb), lambda: Wandb(config.wandb or "", config, run_dir)),
+        ("wandb", bool(config.wandb), lambda: Wandb(config.wandb or "", config, run_dir, warn)),
         ("mlflow", bool(config.mlflow), lambda: Mlflow(config.mlflow or "", config, run_dir)),
     ]
     return [Dispensable(package, make, warn) for package, is_wanted, make in wanted if is_wanted]
@@ -92,10 +93,11 @@ class TensorBoard:
 class Wandb:
     """A Weights & Biases run: online when wandb finds a key of yours, else offline in the run folder."""
 
-    def __init__(self, project: str, config: TrainConfig, run_dir: Path) -> None:
+    def __init__(self, project: str, config: TrainConfig, run_dir: Path, warn: Callable[[str], None]) -> None:
         import wandb
 
         _refuse_strangers_settings()
+        _leave_out_strangers_repository(run_dir, warn)
         settings = wandb.setup().settings
         has_key = settings.api_key is not None or _netrc_knows(settings.base_url)
         self._run = wandb.init(
@@ -119,6 +121,13 @@ def _refuse_strangers_settings() -> None:
     """
     if name := anothers_settings("wandb/settings", ".wandb/settings", "config-defaults.yaml"):
         raise PermissionError(f"{name} is another user's, and wandb would obey it; start from another folder")
+
+
+def _leave_out_strangers_repository(run_dir: Path, warn: Callable[[str], None]) -> None:
+    """Has wandb run no git where another user's repository lies around a training: git would wait for its pipes."""
+    if name := anothers_repository(Path(), run_dir):
+        warn(f"{one_line(name, 300)} is another user's; wandb keeps no commit of this training.")
+        os.environ["WANDB_DISABLE_GIT"] = "true"  # of its settings in a call it takes notice only after git has run
 
 
 def _netrc_knows(url: str) -> bool:

@@ -40,6 +40,25 @@ def anothers_settings(*names: str) -> str:
     return next((name for name in names if os.path.lexists(here / name) and is_anothers(here / name)), "")
 
 
+def anothers_repository(*starts: Path) -> str:
+    """What would make git take a folder above one of `starts` for a repository, if another user made it; else "".
+
+    git obeys no other user's, but it reads HEAD before it looks whose it is, and waits for a pipe in its place.
+    """
+    return next(filter(None, map(_anothers_repository, starts)), "")
+
+
+def _anothers_repository(start: Path) -> str:
+    start = start.resolve()
+    for folder in (start, *start.parents):
+        for mark in (folder / ".git", folder / "HEAD"):  # the second where there is no work tree
+            if os.path.lexists(mark) and is_anothers(mark):
+                return str(mark)
+        if os.path.lexists(folder / ".git"):  # git looks no further than one's own
+            break
+    return ""
+
+
 def is_anothers(folder: Path) -> bool:
     """Whether another user made `folder`, or the link of that name; not root, who can do anything.
 

@@ -18,6 +18,7 @@ from trainer.errors import MachineError, SettingsError
 from trainer.metrics.curves import draw
 from trainer.metrics.log import JsonLines, MetricLines, open_journal, read_records
 from trainer.metrics.trackers import Dispensable, Sink, Wandb
+from trainer.process.own_folder import anothers_repository
 
 RECORD = {"epoch": 1, "train_loss": 0.5, "eval_top1": None, "peak_memory_mib_by_rank": [1.0], "images_per_s": 1234.5678}
 
@@ -278,7 +279,7 @@ def test_wandb_is_online_for_whom_it_knows(
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".netrc").write_text(netrc)
     (tmp_path / ".netrc").chmod(0o600)
-    Wandb("project", TrainConfig(), tmp_path)
+    Wandb("project", TrainConfig(), tmp_path, pytest.fail)
     assert modes == [mode]
 
 
@@ -301,6 +302,44 @@ def test_wandb_takes_no_settings_that_another_user_left_where_a_training_starts(
 
     assert asked == []
     assert re.fullmatch(rf"wandb failed \({name} is another user's, .* start from another folder\); .*", *warnings)
+
+
+@pytest.mark.parametrize("start", ["", "runs/one"])
+@pytest.mark.parametrize("name", [".git", "HEAD"])
+def test_wandb_has_git_wait_for_no_pipe_of_a_repository_that_another_user_made(
+    name: str, start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a folder above, in which everybody may write: git opens HEAD before it looks whose it is."""
+    (tmp_path / "mine/runs/one").mkdir(parents=True)
+    made = tmp_path / "mine" / start / ".." / name
+    made.mkdir()
+    (made / "HEAD").symlink_to("pipe")
+    os.mkfifo(made / "pipe")
+    given_to_another(made)
+    seen: list[str | None] = []
+    fake = SimpleNamespace(
+        setup=lambda: (
+            seen.append(os.environ.get("WANDB_DISABLE_GIT")) or SimpleNamespace(settings=SimpleNamespace(api_key="key"))
+        ),
+        init=lambda **_: None,
+    )
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    monkeypatch.setattr(os, "environ", {**os.environ})
+    monkeypatch.chdir(tmp_path / "mine")
+    warnings: list[str] = []
+
+    Wandb("project", TrainConfig(), Path("runs/one"), warnings.append)
+
+    assert seen == ["true"]
+    assert re.fullmatch(rf"\S*/{re.escape(name)} is another user's; wandb keeps no commit of this training.", *warnings)
+
+
+def test_wandb_keeps_the_commit_where_git_finds_ones_own_repository_first(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    given_to_another(tmp_path / ".git")
+    (tmp_path / "mine/.git").mkdir(parents=True)
+    assert anothers_repository(tmp_path / "mine") == ""
+    assert anothers_repository(tmp_path / "mine", tmp_path / "run") == str(tmp_path / ".git")
 
 
 @pytest.mark.parametrize("kind", ["file", "pipe"])
