@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from launch.core.aws import Aws
 from launch.core.errors import NotSetUp
 from launch.sagemaker.ways import OPERATION
+from trainer.process.own_folder import is_anothers
 
 # Replaces the SDK's configuration: no telemetry, and no file of this machine changes a plan.
 CONFIGURATION = {"SchemaVersion": "1.0", "SageMaker": {"PythonSDK": {"Modules": {"TelemetryOptOut": True}}}}
@@ -84,7 +86,7 @@ def importing(install: str) -> Iterator[None]:
 @contextmanager
 def at_work() -> Iterator[None]:
     """Around what the SDK does: it says nothing, and checks its configuration once, and not 22 times a job."""
-    with quiet(), _checked_once():
+    with quiet(), _checked_once(), _without_strangers_project():
         yield
 
 
@@ -108,6 +110,29 @@ def _checked_once() -> Iterator[None]:
         yield
     finally:
         jsonschema.validate = check
+
+
+@contextmanager
+def _without_strangers_project() -> Iterator[None]:
+    """Has the SDK take no tags from a project's file that another user left in this folder or in one above.
+
+    It looks for one up to the root, as SageMaker Studio leaves one in a project of its own, and waits for a pipe.
+    """
+    studio: Any = next(filter(None, map(sys.modules.get, ("sagemaker._studio", "sagemaker.core._studio"))), None)
+    if studio is None:
+        yield
+        return
+    find = studio._find_config
+
+    def find_own(*args: Any, **named: Any) -> Path | None:
+        found: Path | None = find(*args, **named)
+        return None if found is None or is_anothers(found) else found
+
+    studio._find_config = find_own
+    try:
+        yield
+    finally:
+        studio._find_config = find
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from tests.conftest import ROOT
 from tests.launch.faults import Died, Faults, died_after, died_before, injected
 from tests.launch.sagemaker.known import NAME, plan, request
 from tests.launch.sagemaker.world import Stage
+from tests.strangers import given_to_another
 from trainer.errors import SettingsError
 
 REMEDY = (
@@ -153,6 +154,23 @@ def test_what_the_user_configured_for_the_sdk_does_not_change_the_request(nobody
     ):
         assert module.load_sagemaker_config()["SageMaker"]["TrainingJob"]["Environment"] == {"THEIRS": "1"}
         assert request() == without
+
+
+@pytest.mark.parametrize("kind", ["file", "pipe"])
+def test_no_project_of_another_user_in_a_folder_above_tags_a_job_or_holds_it_up(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in /scratch, where everybody may write: a rule may say that who has a project may stop what carries it."""
+    left = tmp_path / ".sagemaker-code-config"
+    project = json.dumps({"sagemakerProjectId": "p-theirs", "sagemakerProjectName": "theirs"})
+    left.write_text(project) if kind == "file" else os.mkfifo(left)
+    (mine := tmp_path / "mine").mkdir()
+    monkeypatch.chdir(mine)
+    given_to_another(left)
+
+    assert "theirs" not in json.dumps(request())
+    (mine / left.name).write_text(project.replace("theirs", "ours"))
+    assert {"Key": "sagemaker:project-id", "Value": "p-ours"} in request()["Tags"]
 
 
 EVERYTHING: dict[str, Any] = {
