@@ -184,6 +184,7 @@ def _restore_optimizer(training: Training, state: dict[str, Any]) -> None:
     groups = [{**was, **group} for was, group in zip(state["param_groups"], now, strict=True)]
     optimizer.load_state_dict({"state": split["state"], "param_groups": groups})
     _check_remembered(optimizer)
+    _complete(optimizer)
     lay_out_as_weights(optimizer)
 
 
@@ -197,6 +198,18 @@ def _check_remembered(optimizer: Optimizer) -> None:
             raise ValueError("what the optimizer remembers is not shaped like its weights")
         if len({tuple(sorted((name, value is None) for name, value in values.items())) for _, values in own}) > 1:
             raise ValueError("the optimizer remembers something else of each weight")
+
+
+def _complete(optimizer: Optimizer) -> None:
+    """Has SGD begin with no momentum for weights that a checkpoint leaves out, as it does for new ones.
+
+    torch's fused kernel takes the momentum of all weights or of none; the other optimizers make what they lack.
+    """
+    for group in optimizer.param_groups if isinstance(optimizer, torch.optim.SGD) else ():
+        own = [optimizer.state[weight] for weight in group["params"]]
+        if any(remembered.get("momentum_buffer") is not None for remembered in own):
+            for weight, remembered in zip(group["params"], own, strict=True):
+                remembered.setdefault("momentum_buffer", torch.zeros_like(weight))
 
 
 def _is_like(weight: Tensor, name: str, value: Any, optimizer: Optimizer) -> bool:
