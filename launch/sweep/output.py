@@ -1,5 +1,6 @@
 """The output of a run while it trains: kept in its log, and read for the trainer's records."""
 
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -11,14 +12,21 @@ from trainer.files import open_to_append
 
 Record = dict[str, Any]
 
+# What is held of a run's records, some 100 MB: every training of an account may write into the log of any job.
+MOST_VALUES, LONGEST_NAME = 300_000, 100
+
 
 class Output:
-    """Logs a run's lines.  last: the last line; records: those of [METRIC] lines, as in metrics.jsonl."""
+    """Logs a run's lines.
+
+    last: the last line; records: those of [METRIC] lines, as in metrics.jsonl, of very many the newest.
+    """
 
     def __init__(self, log: IO[str], on_record: Callable[[Record], None] = lambda record: None) -> None:
         self._log, self._on_record = log, on_record
         self.last = ""
-        self.records: list[Record] = []
+        self.records: deque[Record] = deque()
+        self._values = 0
 
     def add(self, line: str) -> None:
         with suppress(OSError):  # on a full disk the run itself ends with that error
@@ -28,8 +36,14 @@ class Output:
         if METRIC_PREFIX in line:
             record = numbers(line.partition(METRIC_PREFIX)[2])
             if record:
-                self.records.append(record)
+                self._keep(record)
                 self._on_record(record)
+
+    def _keep(self, record: Record) -> None:
+        self.records.append(record)
+        self._values += len(record)
+        while self._values > MOST_VALUES:
+            self._values -= len(self.records.popleft())
 
 
 def numbers(pairs: str) -> Record:
@@ -44,7 +58,7 @@ def numbers(pairs: str) -> Record:
             value: float = int(text) if text.lstrip("-").isdigit() else float(text)
         except ValueError:
             continue
-        if equals:
+        if equals and len(name) <= LONGEST_NAME:
             record[name] = value if abs(value) < LARGEST else None
     return record
 

@@ -32,12 +32,20 @@ def output_of(*lines: str) -> Output:
 def test_metric_lines_become_records_whichever_process_wrote_them() -> None:
     output = output_of("[0] [METRIC] epoch=1 epoch_s=2.5 world_size=2", "[METRIC] epoch=2 train_loss=nan", "epoch 2/2")
 
-    assert output.records == [{"epoch": 1, "epoch_s": 2.5, "world_size": 2}, {"epoch": 2, "train_loss": None}]
+    assert list(output.records) == [{"epoch": 1, "epoch_s": 2.5, "world_size": 2}, {"epoch": 2, "train_loss": None}]
     assert output.last == "epoch 2/2"
 
 
 def test_a_word_that_is_no_number_is_left_out() -> None:
     assert numbers(" epoch=3 device=CPU broken epoch_s=1e-3") == {"epoch": 3, "epoch_s": 0.001}
+
+
+def test_of_records_without_end_only_the_newest_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("launch.sweep.output.MOST_VALUES", 5)
+
+    output = output_of(*(f"[METRIC] step={step} loss=1 {'x' * 1000}={step}" for step in range(9)))
+
+    assert list(output.records) == [{"step": 7, "loss": 1}, {"step": 8, "loss": 1}]
 
 
 FAILED = Outcome("failed", 4, "no capacity.")
