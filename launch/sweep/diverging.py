@@ -1,5 +1,6 @@
 """Runs that diverge are ended: what they would still cost buys no result."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from threading import Thread
 from typing import Any
@@ -24,9 +25,11 @@ class Watched:
         earlier: records of starts before this one: a run that is resumed has its first loss behind it.
         """
         self._at, self._end = at, end
-        self._losses = [loss for record in earlier if (loss := _loss(record)) is not None]
+        self._first = self._lowest = math.nan
         self._group: int | None = None
         self.diverged = ""
+        for record in earlier:
+            self._note(_loss(record))
 
     def begin(self, group: int) -> None:
         """group: the launcher's process."""
@@ -46,9 +49,9 @@ class Watched:
         loss = _loss(record)
         if not self._at or self.diverged or loss is None:
             return
-        self._losses.append(loss)
-        lowest = min(self._losses)
-        if lowest >= 0 and loss > self._at * lowest and loss > self._losses[0]:
+        self._note(loss)
+        lowest = self._lowest
+        if lowest >= 0 and loss > self._at * lowest and loss > self._first:
             place = next((f" in {name} {record[name]}" for name in AXES if name in record), "")
             self.diverged = (
                 f"it diverged: training loss {loss:.3g}{place} after {lowest:.3g}; lower --lr, or give "
@@ -56,6 +59,12 @@ class Watched:
             )
             if self._group is not None:
                 self._end(self._group)
+
+    def _note(self, loss: float | None) -> None:
+        """Only the first and the lowest are kept: a training may tell a million of them."""
+        if loss is not None:
+            self._first = loss if math.isnan(self._first) else self._first
+            self._lowest = loss if math.isnan(self._lowest) else min(self._lowest, loss)
 
 
 def _loss(record: Mapping[str, Any]) -> float | None:

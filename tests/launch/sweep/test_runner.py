@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from launch.core import backend as backends
 from launch.core import runs
 from launch.core.names import check_job_name
+from launch.sweep.diverging import Watched
 from launch.sweep.folder import LOCK, LOG, collect_results, job_name, opened, write_records
 from launch.sweep.output import Output, numbers, open_log
 from launch.sweep.runner import End, end_left_over
@@ -46,6 +48,17 @@ def test_of_records_without_end_only_the_newest_are_held(monkeypatch: pytest.Mon
     output = output_of(*(f"[METRIC] step={step} loss=1 {'x' * 1000}={step}" for step in range(9)))
 
     assert list(output.records) == [{"step": 7, "loss": 1}, {"step": 8, "loss": 1}]
+
+
+def test_a_look_at_a_loss_takes_no_longer_after_many() -> None:
+    watched = Watched(2.0, lambda group: None, ({"loss": 1} for _ in range(100_000)))
+
+    began = time.process_time()
+    for _ in range(2000):
+        watched.look_at({"loss": 1})
+
+    assert time.process_time() - began < 1.0  # 2 s, if each looked through those before
+    assert watched.diverged == ""
 
 
 FAILED = Outcome("failed", 4, "no capacity.")
