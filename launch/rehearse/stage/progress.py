@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from launch.core.metrics import LARGEST
 from launch.rehearse.aws.account import Account
 from trainer.contract import METRIC_PREFIX
 
@@ -25,7 +26,9 @@ def metrics(lines: Iterable[str]) -> list[Mapping[str, float]]:
 
 
 def _values(line: str) -> dict[str, float]:
-    return {name: float(value) for name, value in VALUE.findall(line.partition(METRIC_PREFIX)[2])}
+    """Without what nothing can count with, as everywhere: a loss of a script's may be NaN, and its epoch any number."""
+    said = ((name, float(value)) for name, value in VALUE.findall(line.partition(METRIC_PREFIX)[2]))
+    return {name: value for name, value in said if abs(value) < LARGEST}
 
 
 def has_begun(account: Account) -> bool:

@@ -1,10 +1,15 @@
 """What is noted while a rehearsal runs."""
 
 import time
+from dataclasses import replace
 from itertools import count
 
+import pytest
+
+from launch.rehearse.receipt.page import as_html
 from launch.rehearse.stage.progress import metrics, newest_epoch
 from launch.rehearse.stage.recording import Recorder
+from tests.launch.rehearse.receipt.receipts import RECEIPT
 from tests.launch.rehearse.stage.stand_in import StandIn
 from trainer.contract import METRIC_PREFIX
 
@@ -97,6 +102,18 @@ def test_faults_at_an_epoch_wait_for_a_scripts_records_where_it_names_no_epoch()
 
     assert newest_epoch(steps.as_scene.account) == 2
     assert newest_epoch(epochs.as_scene.account) == 3
+
+
+@pytest.mark.parametrize("said", ["step=2 loss=nan", "epoch=inf loss=2", "step=nan loss=2", "epoch=1e308 acc=1e400"])
+def test_no_number_of_a_scripts_ends_a_rehearsal(said: str) -> None:
+    scene = StandIn(said={"job/node-0": ["[METRIC] step=1 epoch=1 loss=0.5", f"[METRIC] epoch=1 {said}"]})
+    recorder = Recorder(scene.as_scene, None)
+    recorder.update()
+
+    assert newest_epoch(scene.as_scene.account) == 1
+    page = as_html(replace(RECEIPT, epochs=recorder.epochs))
+    assert "0.5" in page
+    assert "nan" not in page.partition('<table id="nodes">')[0]
 
 
 def test_a_long_word_of_a_script_holds_up_no_rehearsal() -> None:
