@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from launch.core.s3 import is_path
 from launch.rehearse.aws.account import Account
 from launch.rehearse.aws.server import Request
+from launch.rehearse.receipt.page import NAME
 from trainer.files import create_anew
 
 NO_FILE = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
@@ -21,16 +22,22 @@ def save(account: Account, bucket: str | None, job: str, requests: Sequence[Requ
 
     It gets the run folder itself, job/ with the rest of the job folder, logs/ with CloudWatch's streams, and
     requests.jsonl with every request.  What cannot lie there is left out, such as a key that leads out of the folder:
-    whoever has the rights of a node may write it.
+    whoever has the rights of a node may write it.  No file of the run folder stands for one of the others.
     """
     contents = {"requests.jsonl": "".join(f"{json.dumps(asdict(request))}\n" for request in requests).encode()}
-    for key, stored in list(account.objects(bucket).items()):
-        name = key.removeprefix(f"jobs/{job}/")
-        contents[name.removeprefix("run/") if name.startswith("run/") else f"job/{name}"] = stored.value
     for stream, lines in account.logs().items():
         contents[f"logs/{stream.removeprefix(f'{job}/')}.log"] = "".join(f"{line}\n" for line in lines).encode()
+    stored = {key.removeprefix(f"jobs/{job}/"): found.value for key, found in list(account.objects(bucket).items())}
+    contents |= {f"job/{name}": value for name, value in stored.items() if not name.startswith("run/")}
+    run = {name.removeprefix("run/"): value for name, value in stored.items() if name.startswith("run/")}
+    contents = {**contents, **{name: run[name] for name in run if not _is_ours(name, contents)}}
     folder = Path("runs") / job
     return folder, {name: len(content) for name, content in contents.items() if _write(folder, name, content)}
+
+
+def _is_ours(name: str, ours: Mapping[str, bytes]) -> bool:
+    """Whether a file of the run folder would stand in the place of one of ours, or of the receipt."""
+    return name in ours or name.partition("/")[0] == NAME
 
 
 def _write(folder: Path, name: str, content: bytes) -> bool:

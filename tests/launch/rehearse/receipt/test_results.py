@@ -49,6 +49,19 @@ def test_no_key_and_no_stream_leads_out_of_the_jobs_folder(tmp_path: Path, monke
     assert sorted(sizes) == files(folder)
 
 
+def test_no_file_of_a_trainings_stands_for_what_the_rehearsal_has_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ("requests.jsonl", "job", "job/job.json", "logs", "logs/rank-0.log", "receipt.html/a", "mine")
+    left = Left(*(f"jobs/j/run/{name}" for name in names), "jobs/j/job.json", streams=("rank-0",))
+
+    folder, sizes = save(left, None, "j", [])  # type: ignore[arg-type]
+
+    assert sizes == {"requests.jsonl": 0, "logs/rank-0.log": 2, "job/job.json": 1, "mine": 1}
+    assert files(folder) == sorted(sizes)
+
+
 def test_names_that_no_folder_takes_lose_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     left = Left("jobs/j/run/a", "jobs/j/run/a/b", f"jobs/j/run/{'x' * 300}", "jobs/j/run/z")
