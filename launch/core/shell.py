@@ -95,20 +95,29 @@ def _wait(process: "subprocess.Popen[str]") -> int:
 
 @contextmanager
 def _lines_passed_on(lines: IO[str] | None, on_line: Callable[[str], None] | None) -> Iterator[None]:
-    """Calls `on_line` for each line inside the block.  It does not wait for children that keep the pipe open."""
+    """Calls `on_line` for each line inside the block, and never after it.
+
+    It does not wait for children that keep the pipe open, nor for all that somebody still has to say.
+    """
     if lines is None or on_line is None:
         yield
         return
+    at_work, is_over = threading.Lock(), threading.Event()
 
     def listen() -> None:
         with lines:
             for line in lines:
-                on_line(line.rstrip("\n"))
+                with at_work:
+                    if not is_over.is_set():
+                        on_line(line.rstrip("\n"))
 
     listener = threading.Thread(target=listen, name="listener", daemon=True)
     listener.start()
     yield
     listener.join(HEARD_OUT_S)
+    is_over.set()
+    if at_work.acquire(timeout=HEARD_OUT_S):  # not in the middle of a line
+        at_work.release()
 
 
 class Together:

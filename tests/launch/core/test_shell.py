@@ -4,11 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from launch.core import shell
 from launch.core.shell import run
 from tests.conftest import ROOT
 from tests.processes import is_alive
@@ -193,3 +195,25 @@ def test_what_a_command_says_is_heard_line_by_line(capfd: pytest.CaptureFixture[
 
     assert heard == ["one", "two"]
     assert capfd.readouterr() == ("", "")
+
+
+def test_no_line_is_heard_once_the_command_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever heard them may have closed the file that they went to."""
+    monkeypatch.setattr(shell, "HEARD_OUT_S", 0.01)
+    reading, writing = os.pipe()
+    heard, has_heard = list[str](), threading.Event()
+
+    def hear(line: str) -> None:
+        heard.append(line)
+        has_heard.set()
+
+    with shell._lines_passed_on(os.fdopen(reading), hear):
+        os.write(writing, b"in time\n")
+        assert has_heard.wait(10)
+    os.write(writing, b"too late\n")
+    os.close(writing)
+    for thread in threading.enumerate():
+        if thread.name == "listener":
+            thread.join(10)
+
+    assert heard == ["in time"]
