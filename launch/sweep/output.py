@@ -9,6 +9,7 @@ from typing import IO, Any
 from launch.core.runs import LARGEST
 from trainer.contract import METRIC_PREFIX
 from trainer.files import open_to_append
+from trainer.script.metrics import LONGEST
 
 Record = dict[str, Any]
 
@@ -34,7 +35,7 @@ class Output:
             self._log.flush()  # so that whoever follows the file sees it at once
         self.last = line.strip() or self.last
         if METRIC_PREFIX in line:
-            record = numbers(line.partition(METRIC_PREFIX)[2])
+            record = numbers(line.partition(METRIC_PREFIX)[2][:LONGEST])
             if record:
                 self._keep(record)
                 self._on_record(record)

@@ -22,6 +22,7 @@ from tests.patience import ended_after
 from tests.processes import left_of
 from trainer.errors import MachineError
 from trainer.outcome import Outcome
+from trainer.script.metrics import LONGEST
 
 
 def output_of(*lines: str) -> Output:
@@ -48,6 +49,10 @@ def test_of_records_without_end_only_the_newest_are_held(monkeypatch: pytest.Mon
     output = output_of(*(f"[METRIC] step={step} loss=1 {'x' * 1000}={step}" for step in range(9)))
 
     assert list(output.records) == [{"step": 7, "loss": 1}, {"step": 8, "loss": 1}]
+
+
+def test_of_a_line_without_end_only_the_beginning_is_looked_at() -> None:
+    assert list(output_of(f"[METRIC] step=1 {' ' * LONGEST} loss=1").records) == [{"step": 1}]
 
 
 def test_a_look_at_a_loss_takes_no_longer_after_many() -> None:
