@@ -21,6 +21,7 @@ HIGHER = {"accuracy", "acc", "top1", "top5", "f1", "auc", "auroc", "bleu", "roug
 NAME = r"[A-Za-z_][\w./-]{0,39}"
 LARGEST = 1e15
 MOST = 8  # metrics in a line
+MOST_NAMES = 500  # that are looked at: a file may have a hundred thousand, which take hours
 
 
 def values_of(record: Record) -> dict[str, float]:
@@ -31,10 +32,16 @@ def values_of(record: Record) -> dict[str, float]:
     }  # fmt: skip
 
 
+def _value(record: Record, name: str) -> float | None:
+    """One of values_of(record), whose name is known to be safe, without a look at the others."""
+    value: Any = record.get(name)
+    return value if type(value) in (int, float) and abs(value) < LARGEST else None
+
+
 def place_of(record: Record) -> Place | None:
     """Where in the training a record belongs; None where it does not say."""
-    values = values_of(record)
-    return tuple(values.get(name) for name in AXES) if any(name in values for name in AXES) else None
+    place = tuple(_value(record, name) for name in AXES)
+    return None if place == (None,) * len(AXES) else place
 
 
 def merged(records: Iterable[Record]) -> list[dict[str, Any]]:
@@ -53,7 +60,7 @@ def metrics_of(records: Iterable[Record]) -> list[str]:
     names: dict[str, None] = {}
     for record in records:
         names |= dict.fromkeys(values_of(record))
-    return [name for name in names if name not in AXES + TOTALS]
+    return [name for name in names if name not in AXES + TOTALS][:MOST_NAMES]
 
 
 def newest(records: Sequence[Record]) -> dict[str, float]:
@@ -61,7 +68,7 @@ def newest(records: Sequence[Record]) -> dict[str, float]:
     found: dict[str, float] = {}
     for record in records:
         found |= values_of(record)
-    return {name: found[name] for name in sorted(found, key=lambda name: name not in AXES + TOTALS)}
+    return {name: found[name] for name in sorted(found, key=lambda name: name not in AXES + TOTALS)[:MOST_NAMES]}
 
 
 def direction(name: str) -> Literal["lower", "higher"] | None:
@@ -78,7 +85,7 @@ def direction(name: str) -> Literal["lower", "higher"] | None:
 def best(records: Iterable[Record], name: str) -> float | None:
     """The best value of a metric; None where there is none, or its name does not say which way is better."""
     way = direction(name)
-    values = [value for record in records if (value := values_of(record).get(name)) is not None]
+    values = [value for record in records if (value := _value(record, name)) is not None]
     if way is None or not values:
         return None
     return min(values) if way == "lower" else max(values)
@@ -86,8 +93,8 @@ def best(records: Iterable[Record], name: str) -> float | None:
 
 def axis_of(records: Iterable[Record], name: str) -> str:
     """The field that counts most of the records with this metric, such as step; empty where they have none."""
-    own = [values for record in records if name in (values := values_of(record))]
-    counts = {axis: sum(axis in values for values in own) for axis in AXES}
+    own = [record for record in records if _value(record, name) is not None]
+    counts = {axis: sum(_value(record, axis) is not None for record in own) for axis in AXES}
     most = max(counts.values(), default=0)
     return next((axis for axis in AXES if most and counts[axis] == most), "")
 
@@ -97,12 +104,12 @@ def course(records: Iterable[Record], name: str, axis: str) -> list[tuple[float,
 
     Of several values at one x the last counts.
     """
-    own = [values for record in records if name in (values := values_of(record))]
+    own = [(record, value) for record in records if (value := _value(record, name)) is not None]
     found: dict[float, float] = {}
-    for place, values in enumerate(own, 1):
-        x = values.get(axis) if axis else place
+    for place, (record, value) in enumerate(own, 1):
+        x = _value(record, axis) if axis else place
         if x is not None:
-            found[x] = values[name]
+            found[x] = value
     return sorted(found.items())
 
 
