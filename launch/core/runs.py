@@ -5,7 +5,7 @@ A run folder has the trainer's config.yaml, metrics.jsonl and outcome.json, and,
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import takewhile
 from pathlib import Path
 from statistics import median
@@ -171,7 +171,8 @@ def _whole(record: Mapping[str, Any], name: str) -> int | None:
 def write(run: Run) -> None:
     """Writes RUN.json into the run's folder, whole or not at all."""
     run.folder.mkdir(parents=True, exist_ok=True)
-    content = {name: value for name, value in asdict(run).items() if name not in ("folder", "epochs")}
+    own = asdict(replace(run, epochs=()))  # or it would copy them all, also a thousand brackets within each other
+    content = {name: value for name, value in own.items() if name not in ("folder", "epochs")}
     write_atomically(run.folder / RUN, json.dumps(content, indent=2, default=str) + "\n")
 
 

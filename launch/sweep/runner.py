@@ -247,7 +247,7 @@ def _results(run: Planned, context: Context, output: Output, end: End) -> tuple[
     try:
         _collect(run, context, output)
         return end, runs.read_epochs(context.folder(run))
-    except (SettingsError, shutil.Error) as error:  # which a result has brought about, and not this disk
+    except (SettingsError, shutil.Error, RecursionError) as error:  # of a result, not of this disk
         if end.code != Exit.DONE:
             return end, ()
         reason = f"its results cannot be read: {one_line(error, 300)}"

@@ -155,6 +155,15 @@ def test_no_result_that_cannot_be_read_ends_the_sweep(played: Sweep, tmp_path: P
     assert ended[0].reason.startswith("its results cannot be read: ")
 
 
+def test_no_record_of_a_thousand_brackets_ends_the_sweep(played: Sweep, tmp_path: Path) -> None:
+    deep = tmp_path / "deep"
+    deep.write_text(f'{{"epoch": 1, "x": {"[" * 900}{"]" * 900}}}\n')
+    fetched = tmp_path / "runs" / job_name("tiny", "seed-0", "id")
+    result = f"mkdir -p {fetched}; cp {deep} {fetched}/metrics.jsonl; echo '[METRIC] epoch=2'"
+
+    assert [run.state for run in played(result, "true", backend="sagemaker")][1] == "done"
+
+
 def states(out: Path) -> list[str]:
     return [row["state"] for row in rows(out).values()]
 
