@@ -85,8 +85,10 @@ def direction(name: str) -> Literal["lower", "higher"] | None:
 def best(records: Iterable[Record], name: str) -> float | None:
     """The best value of a metric; None where there is none, or its name does not say which way is better."""
     way = direction(name)
+    if way is None:
+        return None
     values = [value for record in records if (value := _value(record, name)) is not None]
-    if way is None or not values:
+    if not values:
         return None
     return min(values) if way == "lower" else max(values)
 
