@@ -79,6 +79,16 @@ class _Room:
         training of the account may write the result of another.  A hard link leads to a file that is unpacked already:
         for any other Python unpacks once more what has that name, past this filter (CVE-2025-4330), a link too.
         """
+        self._count(entry)
+        if entry.islnk() and entry.linkname not in self._files:
+            raise tarfile.ReadError(f"a hard link to what is no file before it: {entry.linkname}")
+        filtered = tarfile.data_filter(entry, folder)
+        if entry.isreg():
+            self._files.add(filtered.name)
+        return None if entry.issym() else filtered
+
+    def _count(self, entry: tarfile.TarInfo) -> None:
+        """Raises tarfile.ReadError, _TooManyFiles and OSError where it is more than may be taken."""
         if entry.offset <= self._offset:  # CVE-2025-8194: by a negative size, and each time all is unzipped anew
             raise tarfile.ReadError("a file whose header was read before")
         self._offset = entry.offset
@@ -93,12 +103,6 @@ class _Room:
         self._free -= entry.size
         if self._free < 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        if entry.islnk() and entry.linkname not in self._files:
-            raise tarfile.ReadError(f"a hard link to what is no file before it: {entry.linkname}")
-        filtered = tarfile.data_filter(entry, folder)
-        if entry.isreg():
-            self._files.add(filtered.name)
-        return None if entry.issym() else filtered
 
 
 def _download(aws: Aws, uri: str, file: IO[bytes]) -> None:

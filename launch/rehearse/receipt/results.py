@@ -27,10 +27,14 @@ def save(account: Account, bucket: str | None, job: str, requests: Sequence[Requ
     contents = {"requests.jsonl": "".join(f"{json.dumps(asdict(request))}\n" for request in requests).encode()}
     for stream, lines in account.logs().items():
         contents[f"logs/{stream.removeprefix(f'{job}/')}.log"] = "".join(f"{line}\n" for line in lines).encode()
-    stored = {key.removeprefix(f"jobs/{job}/"): found.value for key, found in list(account.objects(bucket).items())}
-    contents |= {f"job/{name}": value for name, value in stored.items() if not name.startswith("run/")}
-    run = {name.removeprefix("run/"): value for name, value in stored.items() if name.startswith("run/")}
-    contents = {**contents, **{name: run[name] for name in run if not _is_ours(name, contents)}}
+    run = {}
+    for key, stored in list(account.objects(bucket).items()):
+        name = key.removeprefix(f"jobs/{job}/")
+        if name.startswith("run/"):
+            run[name.removeprefix("run/")] = stored.value
+        else:
+            contents[f"job/{name}"] = stored.value
+    contents |= {name: value for name, value in run.items() if not _is_ours(name, contents)}
     folder = Path("runs") / job
     return folder, {name: len(content) for name, content in contents.items() if _write(folder, name, content)}
 
