@@ -74,7 +74,7 @@ DATA = {  # of a size that its manifest or index says, read in pieces, and known
     "launch/data/upload.py:Uploader.upload",
     "trainer/datasets/fetching.py:FetchingShelf._fetch",
     "trainer/datasets/fetching.py:FetchingShelf.peek",
-    "trainer/datasets/fetching.py:_digest",
+    "trainer/datasets/cached_files.py:_digest",
     "trainer/datasets/shards.py:Folder._open",
     "trainer/datasets/shards.py:_digest",
     "trainer/datasets/shards.py:_mapped",

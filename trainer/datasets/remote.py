@@ -6,8 +6,9 @@ from pathlib import Path
 
 from trainer.datasets.base import Request
 from trainer.datasets.bucket import Bucket
+from trainer.datasets.cached_files import Cache
 from trainer.datasets.entries import ENTRY
-from trainer.datasets.fetching import Cache, FetchingShelf
+from trainer.datasets.fetching import FetchingShelf
 from trainer.datasets.manifest import MANIFEST, Half, read_manifest
 from trainer.datasets.shards import ShardSource, read_index
 from trainer.datasets.source import Halves

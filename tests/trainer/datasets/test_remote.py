@@ -28,7 +28,8 @@ from trainer.config import TrainConfig
 from trainer.datasets import bucket, imagefolder, imagenet
 from trainer.datasets.base import Data
 from trainer.datasets.bucket import Bucket
-from trainer.datasets.fetching import Cache, _alone, _Reading, in_order_of_use, most_at_once
+from trainer.datasets.cached_files import Cache, _alone
+from trainer.datasets.fetching import _Reading, in_order_of_use, most_at_once
 from trainer.distributed.sampler import Order, positions
 from trainer.errors import DataError, FullDisk, MachineError, SettingsError
 from trainer.settings.checks import check
