@@ -19,7 +19,7 @@ from launch.ec2.fleet import Fleet, Node
 from launch.ec2.folders import folder_of, is_known, known_folder, needed
 from launch.ec2.logs import streams_of
 from launch.ec2.names import command
-from launch.ec2.patience import waits_of
+from launch.ec2.patience import waiting
 from launch.ec2.planning import plan_job
 from launch.ec2.remove import Target, remove, remove_all
 from launch.ec2.runtime import Runtime
@@ -156,7 +156,7 @@ class Commands:
 
         def look(aws: Aws) -> Sequence[leak.Finding]:
             fleet = find(aws)
-            return leak.judge(fleet, aws.region, now, waits_of(aws, fleet, now))
+            return leak.judge(fleet, aws.region, now, waiting(aws, fleet, now))
 
         places = self._places(options)
         return look_around(places, look, runtime.make_aws, runtime.say, all_regions=options.all_regions)

@@ -4,10 +4,9 @@ Jobs are found by tag, also those of other people's launchers.  Snapshots, job f
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from types import MappingProxyType
 
 from launch.core.clock import duration
 from launch.core.names import JOB_NAME
@@ -35,26 +34,24 @@ class Finding:
         return usd_per_hour(self.fleet)
 
 
-def judge(
-    fleet: Fleet, region: str, now: datetime, waits: Mapping[str, timedelta] = MappingProxyType({})
-) -> tuple[Finding, ...]:
+def judge(fleet: Fleet, region: str, now: datetime, waiting: Collection[str] = ()) -> tuple[Finding, ...]:
     """A finding per job of `fleet` that has resources, and one per thing that only looks like a job's.  Pure.
 
-    waits: how long jobs without nodes wait for capacity; see patience.py.
+    waiting: jobs without nodes that may wait for capacity; see patience.py.
     """
     jobs = {node.job for node in fleet.present} | {resource.job for resource in fleet.resources}
-    found = tuple(_finding(fleet.of(job), job, region, now, waits.get(job, timedelta(0))) for job in sorted(jobs))
+    found = tuple(_finding(fleet.of(job), job, region, now, waits=job in waiting) for job in sorted(jobs))
     return found + tuple(
         Finding(region, thing.job, True, thing.why, Fleet(foreign=(thing,))) for thing in fleet.foreign
     )
 
 
-def _finding(own: Fleet, job: str, region: str, now: datetime, wait: timedelta) -> Finding:
-    is_leak, why = _verdict(own, job, now, wait)
+def _finding(own: Fleet, job: str, region: str, now: datetime, *, waits: bool) -> Finding:
+    is_leak, why = _verdict(own, job, now, waits=waits)
     return Finding(region, job, is_leak, why, replace(own, foreign=()))
 
 
-def _verdict(own: Fleet, job: str, now: datetime, wait: timedelta) -> tuple[bool, str]:
+def _verdict(own: Fleet, job: str, now: datetime, *, waits: bool) -> tuple[bool, str]:
     """Whether the job's resources are a leak, and why, or why not."""
     if not has_proper_name(job):
         return True, "the tag is not a job name, so remove it by hand"
@@ -65,16 +62,17 @@ def _verdict(own: Fleet, job: str, now: datetime, wait: timedelta) -> tuple[bool
         return (True, "without a time limit") if deadline is None else (False, "within its time limit")
     if own.present:
         return False, "its nodes are shutting down"
-    return _verdict_without_nodes(own, job, now, wait)
+    return _verdict_without_nodes(own, job, now, waits=waits)
 
 
-def _verdict_without_nodes(own: Fleet, job: str, now: datetime, wait: timedelta) -> tuple[bool, str]:
+def _verdict_without_nodes(own: Fleet, job: str, now: datetime, *, waits: bool) -> tuple[bool, str]:
+    """Until its time limit, as EC2 soon forgets the lost nodes of a job that waits for others."""
     newest = _newest_sign(own, job)
     if newest is None:
         return True, "no nodes left"
     if now - newest < WITHOUT_NODES:
         return False, "between nodes"
-    if now - newest < wait and not usd_per_hour(own):
+    if waits and not usd_per_hour(own):
         return False, "waits for capacity"
     return True, "no nodes left"
 

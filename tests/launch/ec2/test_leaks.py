@@ -11,7 +11,7 @@ from launch.ec2.leaks import as_text, deletable, judge
 from tests.launch.ec2.account import Account
 from tests.launch.ec2.known import NAME, NOW, node
 from tests.launch.ec2.terminal import Terminal
-from tests.launch.faults import Faults, refused
+from tests.launch.faults import Faults, refused, unreachable
 
 MINUTE = timedelta(minutes=1)
 GROUP = Resource("security-group", "sg-1", NAME)
@@ -51,11 +51,11 @@ def test_a_job_whose_nodes_are_being_replaced_is_no_leak() -> None:
 
 def test_a_job_that_waits_for_capacity_is_no_leak_while_it_costs_nothing() -> None:
     def waiting(fleet: Fleet, now: datetime) -> tuple[bool, str]:
-        (found,) = judge(fleet, "us-east-1", now, {NAME: 30 * MINUTE})
+        (found,) = judge(fleet, "us-east-1", now, {NAME})
         return found.is_leak, found.why
 
-    assert waiting(fleet_of(), NOW + 29 * MINUTE) == (False, "waits for capacity")
-    assert waiting(fleet_of(), NOW + 31 * MINUTE) == (True, "no nodes left")
+    assert waiting(fleet_of(), NOW + 59 * MINUTE) == (False, "waits for capacity")
+    assert waiting(fleet_of(), NOW + 61 * MINUTE) == (True, "past its time limit")
     disk = Resource("volume", "vol-1", NAME, "available", NOW, 150, "gp3", iops=3000, mib_per_s=125)
     assert waiting(fleet_of(things=(GROUP, disk)), NOW + 29 * MINUTE) == (True, "no nodes left")
 
@@ -153,17 +153,31 @@ def test_delete_removes_the_leaks_and_leaves_what_runs(terminal: Terminal) -> No
     assert {line.split()[2] for line in terminal.said[-1].splitlines()[1:5]} == {"mine"}
 
 
-def waiting_job(terminal: Terminal, **written: object) -> None:
-    """A job that began two hours ago and waits for another four for nodes, which may then run for ten."""
-    terminal.start("demo", nodes=0, hours_ago=2, hours_left=14)
+def waiting_job(terminal: Terminal, hours_ago: float = 2, block: str | None = None, **written: object) -> None:
+    """A job that may wait for six hours for nodes, which may then run for ten, or until the end of a block."""
+    terminal.start("demo", nodes=0, hours_ago=hours_ago, hours_left=(8 if block else 16) - hours_ago)
     key = "jobs/demo/job.json"
     spec = json.loads(terminal.account.aws().read(terminal.account.bucket, key) or "")
-    spec["where"]["max_hours"] = 10
+    spec["where"] |= {"max_hours": 10, "capacity_block": block}
     terminal.account.put_json(key, {**spec, **written}, terminal.account.bucket)
 
 
-def test_delete_leaves_a_job_that_waits_for_capacity(terminal: Terminal) -> None:
+@pytest.mark.parametrize(
+    ("hours_ago", "block"), [(2, None), (9, None), (2, "cr-1")], ids=["at first", "for lost nodes", "for a block"]
+)
+def test_delete_leaves_a_job_that_waits_for_capacity(terminal: Terminal, hours_ago: float, block: str | None) -> None:
+    """EC2 forgets lost nodes within an hour, and the time limit of a job in a capacity block is the block's end."""
+    waiting_job(terminal, hours_ago, block)
+    assert terminal.type("leaks", "--delete", "--yes") == 0
+    assert any("waits for capacity" in line for line in terminal.text.splitlines())
+    assert [line for line in terminal.account.left() if "security group" in line] != []
+
+
+def test_delete_leaves_what_costs_nothing_where_aws_does_not_say_whether_it_waits(
+    terminal: Terminal, faults: Faults
+) -> None:
     waiting_job(terminal)
+    faults.on("GetObject", unreachable(), nth=None)
     assert terminal.type("leaks", "--delete", "--yes") == 0
     assert any("waits for capacity" in line for line in terminal.text.splitlines())
     assert [line for line in terminal.account.left() if "security group" in line] != []
