@@ -8,7 +8,7 @@ from launch.ec2.finding import find
 from launch.ec2.fleet import Fleet
 from launch.ec2.folders import folder_of
 from launch.ec2.names import BACKEND_NAME
-from launch.ec2.written import spec_of
+from launch.ec2.written import is_region, spec_of
 from trainer.errors import TrainerError
 
 MakeAws = Callable[[str | None], Aws]
@@ -19,7 +19,8 @@ Spec = Mapping[str, Any]
 def find_job(places: Sequence[Aws], make_aws: MakeAws, job: str | None, bucket: str | None) -> Place:
     """AWS in the region that has `job`, and the resources of all jobs there; the first of `places` if none has it.
 
-    A job that was started with several regions is looked for in all of them, whichever of them is asked.
+    A job that was started with several regions is looked for in all of them, whichever of them is asked; and one whose
+    bucket is that of several regions where its job.json says that it was started.
     """
     first = places[0], find(places[0])
     if job is None:
@@ -44,8 +45,8 @@ def _searched(places: Sequence[Aws]) -> list[Place]:
 def _other_regions(specs: Sequence[Spec], here: Sequence[Place]) -> list[str]:
     """The regions of the job that were not searched yet."""
     known = {aws.region for aws, _ in here}
-    regions = dict.fromkeys(region for spec in specs for region in spec.get("regions", ()))
-    return [region for region in regions if region not in known]
+    named = dict.fromkeys(region for spec in specs for region in (*spec.get("regions", ()), spec.get("region", "")))
+    return [region for region in named if is_region(region) and region not in known]
 
 
 def _newest(places: Sequence[Place], specs: Sequence[Spec]) -> Place:
@@ -56,7 +57,7 @@ def _newest(places: Sequence[Place], specs: Sequence[Spec]) -> Place:
 
 def _turn(place: Place, spec: Spec) -> tuple[int, int]:
     """When the launcher came to a region: of two in the same second, the later one in the user's order."""
-    regions, region = list(spec.get("regions", ())), place[0].region
+    regions, region = list(spec.get("regions") or [spec.get("region")]), place[0].region
     return int(spec["started"]), regions.index(region) if region in regions else -1
 
 

@@ -67,14 +67,14 @@ def _are_prices(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_is_price, value.values()))
 
 
+def is_region(value: Any) -> bool:
+    """Whether it looks like the name of one."""
+    return isinstance(value, str) and re.fullmatch(r"[a-z]{2}(-[a-z]{2,12}){1,3}-[0-9]{1,2}", value) is not None
+
+
 def _are_regions(value: Any) -> bool:
     """Whether they are few and look like regions: a job is looked for in each of them, by requests to that place."""
-    is_region = re.compile(r"[a-z]{2}(-[a-z]{2,12}){1,3}-\d{1,2}")
-    return (
-        isinstance(value, list)
-        and len(value) <= MOST_REGIONS
-        and all(isinstance(name, str) and is_region.fullmatch(name) for name in value)
-    )
+    return isinstance(value, list) and len(value) <= MOST_REGIONS and all(map(is_region, value))
 
 
 def _or_none(check: Check) -> Check:

@@ -20,6 +20,7 @@ from launch.ec2.__main__ import main
 from launch.ec2.facts import Facts, Snapshot
 from launch.ec2.fleet import Fleet
 from launch.ec2.regions import Place, Plans, data, missing, overview
+from launch.ec2.whereabouts import find_job
 from launch.rehearse.aws.ec2.account import Ec2Account
 from launch.rehearse.aws.ec2.seed import zones
 from launch.rehearse.nodes.ec2.watcher import Life
@@ -256,6 +257,32 @@ def test_verbs_find_the_job_in_whichever_region_it_is(given: str, terminal: Term
     assert terminal.account.left() == []
     assert terminal.type("status", NAME, *regions) == 0
     assert terminal.said[0].startswith(f"job {NAME} in {WEST} ended")
+
+
+def test_a_job_in_another_region_is_stopped_there_and_not_said_to_have_ended(terminal: Terminal) -> None:
+    """Its bucket is that of several regions, and its owner was wrong about the region."""
+    terminal.start("demo", nodes=2, region=WEST)
+    bucket = ("--bucket", terminal.account.bucket)
+    assert terminal.type("status", "demo", "--region", EAST, *bucket) == 0
+    assert terminal.said[0].startswith(f"job demo in {WEST}: 2 of 2 nodes")
+    assert terminal.type("stop", "demo", "--region", EAST, *bucket) == 0
+    assert nodes_in(WEST) == 0
+    assert terminal.type("status", "demo", "--region", EAST, *bucket) == 0
+    assert terminal.said[0].startswith(f"job demo in {WEST} ended")
+
+
+def test_no_job_is_looked_for_where_no_region_can_be(terminal: Terminal) -> None:
+    """Any launcher may write job.json, and to each region that it names a dozen signed requests go."""
+    asked = list[str | None]()
+
+    def make_aws(region: str | None) -> Aws:
+        asked.append(region)
+        return terminal.account.aws(region or EAST)
+
+    written = {"job": "old", "region": "www.example.com", "started": 1_790_000_000}
+    terminal.account.put_json("jobs/old/job.json", written, terminal.account.bucket)
+    place = find_job([terminal.account.aws(EAST)], make_aws, "old", None)
+    assert (place[0].region, asked) == (EAST, [])
 
 
 @pytest.mark.slow("attach replaces lost nodes in the job's own region")
