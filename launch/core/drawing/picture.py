@@ -78,7 +78,7 @@ def _drawn(picture: Figure, kind: str, dpi: int | None = None) -> bytes:
 
 def save_overview(charts: Sequence[Chart], path: Path) -> None:
     """Writes up to four charts as one PNG, two beside each other."""
-    _check_settings()
+    check_settings()
     from matplotlib.figure import Figure
 
     shown = [_fewer(chart) if isinstance(chart, Bars) else chart for chart in charts[:4]]
@@ -107,7 +107,7 @@ def _lay_out(picture: Figure) -> None:
 
 def figure_of(chart: Chart) -> Figure:
     """The chart as a matplotlib figure, not yet laid out."""
-    _check_settings()
+    check_settings()
     from matplotlib.figure import Figure
 
     with _look():
@@ -152,7 +152,7 @@ def _legend(chart: Chart, labels: Sequence[str], width: float) -> tuple[int, flo
     return (2 if fits_twice else 1), 3
 
 
-def _check_settings() -> None:
+def check_settings() -> None:
     """Raises SettingsError where matplotlib would take settings that another user left in the current folder."""
     if name := anothers_settings("matplotlibrc"):
         raise SettingsError(f"{name} in this folder is another user's, and pictures would obey it; start elsewhere.")
@@ -160,7 +160,7 @@ def _check_settings() -> None:
 
 @contextmanager
 def _look() -> Iterator[None]:
-    _check_settings()
+    check_settings()
     import matplotlib
 
     with warnings.catch_warnings(), matplotlib.rc_context(LOOK):  # type: ignore[arg-type]  # a Literal of hundreds
