@@ -89,11 +89,14 @@ def is_place_for_file(path: Path) -> bool:
 def below(folder: Path) -> Iterator[Path]:
     """All that is in a folder, and in the folders within, in no order; links are named and not followed.
 
-    As rglob, which a thousand folders within each other end with a RecursionError (Python 3.11).  Raises OSError.
+    As rglob, which a thousand folders within each other end with a RecursionError (Python 3.11).  Left out are folders
+    that this user may not read, and those within that have gone meanwhile.  Raises OSError.
     """
     waiting = [str(folder)]
+    passing: tuple[type[OSError], ...] = (PermissionError,)
     while waiting:
-        with suppress(PermissionError), os.scandir(waiting.pop()) as entries:
+        with suppress(*passing), os.scandir(waiting.pop()) as entries:
+            passing = (PermissionError, FileNotFoundError, NotADirectoryError)
             for entry in entries:
                 yield Path(entry.path)
                 if entry.is_dir(follow_symlinks=False):

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import re
+import shutil
 import struct
 from pathlib import Path
 
@@ -10,7 +11,16 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.patience import ended_after
-from trainer.files import append, create_anew, open_lock, open_to_append, read_below, read_regular, write_atomically
+from trainer.files import (
+    append,
+    below,
+    create_anew,
+    open_lock,
+    open_to_append,
+    read_below,
+    read_regular,
+    write_atomically,
+)
 
 
 def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
@@ -173,3 +183,22 @@ def test_every_file_that_is_locked_is_opened_so() -> None:
 
     assert {name for name, text in locking.items() if "open_lock(" not in text} == {stands_in}
     assert len(locking) > 3
+
+
+def test_what_goes_away_while_a_folder_is_looked_through_is_left_out(tmp_path: Path) -> None:
+    """Among run folders that others write, one may be removed at any time."""
+    for name in ("a/within", "b/within", "c/within"):
+        (tmp_path / "top" / name).mkdir(parents=True)
+    found = []
+    for path in below(tmp_path / "top"):
+        found.append(path.name)
+        if len(found) == 3:
+            shutil.rmtree(tmp_path / "top/a")
+            shutil.rmtree(tmp_path / "top/b")
+            (tmp_path / "top/b").touch()
+    assert sorted(found) == ["a", "b", "c", "within"]
+
+
+def test_a_folder_that_is_not_there_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        list(below(tmp_path / "nowhere"))
