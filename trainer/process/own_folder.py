@@ -36,8 +36,10 @@ def anothers_settings(*names: str) -> str:
     Libraries look for such files wherever a training starts, wait for a pipe in their place, and obey whoever wrote
     them.
     """
-    here = Path.cwd()
-    return next((name for name in names if os.path.lexists(here / name) and is_anothers(here / name)), "")
+    with suppress(FileNotFoundError):  # the current folder has been deleted, and nothing is in it
+        here = Path.cwd()
+        return next((name for name in names if os.path.lexists(here / name) and is_anothers(here / name)), "")
+    return ""
 
 
 def anothers_repository(*starts: Path) -> str:

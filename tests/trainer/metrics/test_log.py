@@ -356,6 +356,15 @@ def test_no_picture_obeys_settings_that_another_user_left(
         draw([{"epoch": 1, "train_loss": 2.0}], "cnn on digits", tmp_path / "curves.png")
 
 
+def test_a_picture_needs_no_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody may have removed it while the training ran."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    draw([{"epoch": 1, "train_loss": 2.0}], "cnn on digits", tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 1000
+
+
 def test_a_picture_without_a_home_for_fonts_needs_no_warning(tmp_path: Path) -> None:
     draw([{"epoch": 1, "train_loss": 2.0}], "cnn on digits", tmp_path / "curves.png")
     assert not logging.getLogger("matplotlib").isEnabledFor(logging.WARNING)
