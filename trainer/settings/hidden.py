@@ -12,6 +12,13 @@ NAMES = re.compile(
     r"SECRET|PASSW|(^|_)(PASS|PWD|PAT|TOKEN|AUTH|COOKIE|DSN)(_|$)|API_?KEY|ACCESS_?KEY|CREDENTIAL|PRIVATE_?KEY",
     re.IGNORECASE,
 )
+# Of those, what is no secret, as NAME=VALUE: a switch; the number of a token, or how many there are, of which no
+# vocabulary has a million; and where a secret lies.
+_HARMLESS = re.compile(
+    r"[^=]*=(true|false|yes|no|on|off|[01]|none|null|)|[^=]*TOKEN_(IDS?|INDEX|DIM|LEN|LENGTH|COUNT|LIMIT|SIZE)=-?[0-9]{1,6}"
+    r"|[^=]*(_FILE|_PATH|_DIR|_SOCK|APPLICATION_CREDENTIALS)=/[\w./@-]{0,255}",
+    re.IGNORECASE | re.ASCII,
+)
 # Values: a URL with a password, also as a path, which has lost a slash, or with a token for a user; a URL that was
 # signed for whoever has it (S3, Google, Azure), or has a token or a password after its question mark; keys and
 # passwords of connection strings; what follows "Bearer"; and the tokens that services mark as theirs (GitHub, GitLab,
@@ -64,7 +71,8 @@ VALUES = re.compile(
 
 def is_secret(name: str, value: str) -> bool:
     """Whether a variable of that name, or with that value, holds a secret as far as one can see."""
-    return NAMES.search(name) is not None or VALUES.search(value) is not None
+    is_named = NAMES.search(name) is not None and _HARMLESS.fullmatch(f"{name}={value}") is None
+    return is_named or VALUES.search(value) is not None
 
 
 def without_secrets(text: str) -> str:

@@ -165,6 +165,30 @@ def test_tokens_and_urls_with_passwords_are_known(secret: str) -> None:
 @pytest.mark.parametrize("name", ["DB_PASS", "GITHUB_PAT", "WANDB_API_KEY", "PGPASSWORD", "MY_TOKEN", "SMTP_AUTH"])
 def test_names_of_secrets_are_known(name: str) -> None:
     assert is_secret(name, "x")
+    assert is_secret(name, "/base64+of/something=")
+    assert is_secret(name, "123456")
+
+
+@pytest.mark.parametrize(
+    "variable",
+    ["PAD_TOKEN_ID=50256", "token_dim=64", "IGNORE_TOKEN_INDEX=-100", "API_KEY_FILE=/run/x", "USE_AUTH_TOKEN=1",
+     "AWS_SHARED_CREDENTIALS_FILE=/opt/ml/aws", "HF_HUB_DISABLE_IMPLICIT_TOKEN=true", "WANDB_API_KEY=",
+     "GOOGLE_APPLICATION_CREDENTIALS=/opt/ml/input/data/keys/adc.json", "SSH_AUTH_SOCK=/tmp/agent.1"],
+)  # fmt: skip
+def test_a_number_a_switch_or_a_place_is_no_secret(variable: str) -> None:
+    name, _, value = variable.partition("=")
+    assert not is_secret(name, value)
+
+
+@pytest.mark.parametrize(
+    "variable",
+    ["PAD_TOKEN_ID=1234567", "PAD_TOKEN_ID=50256x", "API_KEY_FILE=0123abcd", "API_KEY_FILE=run/x", "API_KEY=/run/x",
+     f"TOKEN_PATH=/{SECRETS['GitHub']}", f"TOKEN_FILE=/a\n{PLANTED}", "SECRET_ID=123456", "TOKEN_ID=\u0661",
+     "TOKEN_FILE=/x=y", "DB_CREDENTIALS=/x"],
+)  # fmt: skip
+def test_what_may_be_one_under_such_a_name_is_refused(variable: str) -> None:
+    name, _, value = variable.partition("=")
+    assert is_secret(name, value)
 
 
 @pytest.mark.parametrize(
