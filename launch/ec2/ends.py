@@ -18,15 +18,19 @@ from launch.ec2.names import BACKEND_NAME
 from launch.ec2.outcome import Record
 from launch.ec2.watch import exit_records
 from launch.ec2.written import spec_of
+from trainer.errors import SettingsError
 
 
 def find_ends(aws: Aws, folder: Folder, fleet: Fleet) -> Fleet:
-    """`fleet` with its nodes' ends from their exit records and job.json; as it is if S3 does not answer."""
+    """`fleet` with its nodes' ends from their exit records and job.json; as it is if S3 does not answer.
+
+    Or if job.json names another backend: any launcher may write it, and no stop may fail because of it.
+    """
     if not any(_is_open(node) for node in fleet.nodes if node.job == folder.job):
         return fleet
     try:
         return with_ends(fleet, folder.job, exit_records(aws, folder), spec_of(aws, folder, BACKEND_NAME))
-    except AwsError:
+    except (AwsError, SettingsError):
         return fleet
 
 

@@ -23,7 +23,7 @@ from launch.ec2.outcome import at_time_limit, completed, of_records, stopped
 from launch.ec2.permission import check_may_remove
 from launch.ec2.view import View, view
 from launch.ec2.written import spec_of
-from trainer.errors import TrainerError
+from trainer.errors import SettingsError, TrainerError
 from trainer.outcome import Outcome
 
 # Jobs that are removed at once: each takes a thread and 2 MB of clients, and any launcher may make the time limits of
@@ -69,10 +69,13 @@ def remove(target: Target, clock: Clock, say: Say) -> None:
 
 
 def _save_outcome(target: Target, folder: Folder, cost: float, clock: Clock, say: Say) -> None:
-    """Writes outcome.json, unless this start of the job has one; a failure is a warning."""
-    now = clock.utc()
-    known = view(target.aws, target.fleet, folder, now)
-    if known.outcome is not None:
+    """Writes outcome.json, unless this start of the job has one, or job.json is another backend's; a failure is a
+    warning.
+    """
+    now, known = clock.utc(), None
+    with suppress(SettingsError):
+        known = view(target.aws, target.fleet, folder, now)
+    if known is None or known.outcome is not None:
         return
     outcome = completed(_outcome(known), target.job, known.started, now, cost)
     if warning := put_outcome(target.aws, folder, outcome):

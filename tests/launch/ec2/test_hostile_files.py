@@ -59,6 +59,17 @@ def test_a_job_whose_files_are_damaged_is_shown_and_stopped(file: str, text: str
     assert mine not in [node.id for node in account.nodes]
 
 
+@pytest.mark.parametrize("nodes", [2, 0])
+def test_a_job_that_is_said_to_be_another_backends_is_stopped(nodes: int, terminal: Terminal) -> None:
+    """Also while EC2 does not say when one of its nodes ended, which its files may tell, and where it has none."""
+    ids = terminal.start("demo", nodes=nodes)
+    for ended in ids[:1]:
+        terminal.account.kill(ended, "Client.InstanceInitiatedShutdown: Instance initiated shutdown")
+    terminal.account.put_json("jobs/demo/job.json", {"backend": "slurm"}, terminal.account.bucket)
+    assert terminal.type("stop", "demo") == 0
+    assert terminal.account.left() == []
+
+
 def test_of_no_file_of_a_job_more_is_read_than_an_honest_one_has(terminal: Terminal) -> None:
     """Who may write one may make it as large as S3 takes: 64 MiB of empty objects took 3 GiB of memory and 90 s."""
     account = terminal.account
