@@ -66,15 +66,20 @@ def _verdict(own: Fleet, job: str, now: datetime, *, waits: bool) -> tuple[bool,
 
 
 def _verdict_without_nodes(own: Fleet, job: str, now: datetime, *, waits: bool) -> tuple[bool, str]:
-    """Until its time limit, as EC2 soon forgets the lost nodes of a job that waits for others."""
+    """A job that waits does so until its time limit: EC2 soon forgets its lost nodes."""
     newest = _newest_sign(own, job)
     if newest is None:
         return True, "no nodes left"
-    if now - newest < WITHOUT_NODES:
+    if now - newest < WITHOUT_NODES or (_may_have_just_ended(own) and not usd_per_hour(own)):
         return False, "between nodes"
     if waits and not usd_per_hour(own):
         return False, "waits for capacity"
     return True, "no nodes left"
+
+
+def _may_have_just_ended(own: Fleet) -> bool:
+    """Whether EC2 does not say when a node ended, as of one that it took back: it lists that for an hour at most."""
+    return any(node.ended_at is None for node in own.nodes)
 
 
 def _newest_sign(own: Fleet, job: str) -> datetime | None:

@@ -49,6 +49,21 @@ def test_a_job_whose_nodes_are_being_replaced_is_no_leak() -> None:
     assert verdict(fleet_of(lost), NOW + 46 * MINUTE) == (True, "no nodes left")
 
 
+def test_nor_one_whose_nodes_were_taken_back_which_ec2_gives_no_time_for() -> None:
+    lost = node(0, "terminated")
+    assert verdict(fleet_of(lost), NOW + 59 * MINUTE) == (False, "between nodes")
+    disk = Resource("volume", "vol-1", NAME, "available", NOW, 150, "gp3", iops=3000, mib_per_s=125)
+    assert verdict(fleet_of(lost, things=(GROUP, disk)), NOW + 59 * MINUTE) == (True, "no nodes left")
+
+
+def test_delete_leaves_a_spot_job_in_the_minute_in_which_its_nodes_are_replaced(terminal: Terminal) -> None:
+    terminal.account.kill(*terminal.start("demo", hours_ago=2))
+    terminal.later_s = 20 * 60
+    assert terminal.type("status") == 0  # by now EC2 lists it as terminated
+    assert terminal.type("leaks", "--delete", "--yes") == 0
+    assert [line for line in terminal.account.left() if "security group" in line] != []
+
+
 def test_a_job_that_waits_for_capacity_is_no_leak_while_it_costs_nothing() -> None:
     def waiting(fleet: Fleet, now: datetime) -> tuple[bool, str]:
         (found,) = judge(fleet, "us-east-1", now, {NAME})
