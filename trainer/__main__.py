@@ -97,6 +97,8 @@ def set_library_defaults(config: TrainConfig) -> None:
         compiler.keep_to_oneself(os.environ)
     else:
         compiler.leave_out()
+        if config.strategy == "fsdp":
+            compiler.look_in_own_folder(os.environ)
     if config.data_url is not None:
         bucket.set_defaults(config.data_url, os.environ)
     if config.deterministic:

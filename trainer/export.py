@@ -6,6 +6,7 @@ normalisation is inside.  It is compared with the model before it gets its name.
 """
 
 import io
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 from trainer.contract import SIGNATURE, STOPPED, Exit
 from trainer.errors import SettingsError, TrainerError, not_written, one_line, report_end
 from trainer.files import is_place_for_file, write_atomically
+from trainer.process import compiler
 from trainer.process.output import say
 from trainer.settings.argparser import plain_parser
 from trainer.settings.completion import complete
@@ -51,6 +53,7 @@ def main(argv: Sequence[str]) -> int:
     asked = parser.parse_args(argv)
     try:
         _check_packages(asked.to)
+        compiler.look_in_own_folder(os.environ)
         from trainer.trained import load  # torch takes seconds to import; missing packages need not wait
 
         trained = load(asked.run)

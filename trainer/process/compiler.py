@@ -51,9 +51,19 @@ def keep_to_oneself(env: MutableMapping[str, str]) -> None:
     with suppress(OSError):
         _keep_group_out(folder)
     make_own(folder, danger=danger, remedy="set TMPDIR to a folder of your own, or drop --compile")
+    look_in_own_folder(env, danger=danger, otherwise=", or drop --compile")
+
+
+def look_in_own_folder(
+    env: MutableMapping[str, str], *, danger: str = "hold this up for ever", otherwise: str = ""
+) -> None:
+    """As keep_to_oneself, for what compiles nothing: FSDP makes torch's folder, and torch.export reads a file in it.
+
+    Of another user's that file can be a pipe, for which torch (2.15) waits.  otherwise: what else would help.
+    """
     if env.get(CACHE):
         return
-    remedy = f"set {CACHE} to a folder of your own, or drop --compile"
+    remedy = f"set {CACHE} to a folder of your own{otherwise}"
     env[CACHE] = str(own_folder("compiled", danger=danger, remedy=remedy))
 
 

@@ -38,6 +38,23 @@ def test_a_training_that_compiles_keeps_it_in_a_folder_of_its_users(
     assert again == {"TORCHINDUCTOR_CACHE_DIR": str(folder)}
 
 
+def test_fsdp_makes_no_folder_of_torchs_that_others_could_have_made_first(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it compiles nothing: a file of another user's in its place ended the training with a traceback."""
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setattr(compiler, "leave_out", lambda: None)
+    set_library_defaults(TrainConfig(strategy="fsdp"))
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(folder)
+    assert not compiler.torchs_own_folder().exists()
+
+
+def test_what_others_left_is_refused_in_a_sentence_that_helps(folder: Path) -> None:
+    folder.touch()
+    with pytest.raises(SettingsError, match=r"\(File exists\); set TORCHINDUCTOR_CACHE_DIR to a folder of your own\.$"):
+        compiler.look_in_own_folder({})
+
+
 def test_a_folder_that_the_user_names_stays(folder: Path) -> None:
     named = {"TORCHINDUCTOR_CACHE_DIR": "/scratch/mine"}
     compiler.keep_to_oneself(named)
