@@ -152,6 +152,8 @@ def _write_onnx(trained: "Trained") -> bytes:
 
 
 def _read_onnx(data: bytes) -> "Exported":
+    # From 1.29 on it tells Microsoft the names and hashes of what it runs, and waits for a pipe at /tmp/.ses.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
     import torch
 

@@ -4,9 +4,11 @@ import csv
 import json
 import os
 import re
+import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -236,6 +238,14 @@ def test_an_export_reads_nothing_that_another_user_could_leave_where_torch_looks
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
     compiler.torchs_own_folder().touch()  # in which torch could neither make nor read anything
     assert export.main([str(run), "--to", "torch"]) == Exit.DONE
+
+
+def test_an_export_to_onnx_tells_its_makers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime's report to Microsoft names the model, and waits for ever for a pipe at /tmp/.ses."""
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setitem(sys.modules, "onnxruntime", Mock())
+    export.FORMATS["onnx"].read(b"")
+    assert os.environ == {"ORT_DISABLE_TELEMETRY": "1"}
 
 
 def test_an_export_needs_its_packages_and_a_folder(
