@@ -8,6 +8,7 @@ import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -170,6 +171,13 @@ def test_mlflow_without_a_server_stays_in_the_run_folder(tmp_path: Path, monkeyp
     (run,) = mlflow.search_runs(experiment_names=["experiment"], output_format="list")
     assert run.data.metrics["train_loss"] == 0.5
     assert (tmp_path / "mlflow.db").exists()
+
+
+def test_mlflow_tells_its_makers_of_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setitem(sys.modules, "mlflow", Mock())
+    open_journal(TrainConfig(mlflow="experiment"), tmp_path, 0).close()
+    assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
 
 
 def test_a_missing_package_is_named_with_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
