@@ -37,9 +37,12 @@ def read_table(data: bytes, name: str, columns: Sequence[int]) -> list[list[Cell
 
 def _matrices(data: bytes, order: str) -> Iterator[list[Part]]:
     """The parts of each matrix: its flags, sides and name, and then what it holds."""
+    left = LARGEST  # of all that are packed: each of a thousand takes a second
     for kind, content in _elements(data, order):
         if kind == PACKED:
-            kind, content = next(_elements(_unpacked(content), order), (0, b""))
+            unpacked = _unpacked(content, left)
+            left -= len(unpacked)
+            kind, content = next(_elements(unpacked, order), (0, b""))
         if kind == MATRIX:
             yield list(_elements(content, order))
 
@@ -59,10 +62,9 @@ def _rows(parts: Sequence[Part], columns: Sequence[int], order: str) -> list[lis
     return [[_cell(cells[row + column][1], order) for column in columns] for row in range(0, len(cells), fields)]
 
 
-def _unpacked(data: bytes) -> bytes:
-    unpacker = zlib.decompressobj()
-    content = unpacker.decompress(data, LARGEST)
-    if unpacker.unconsumed_tail:
+def _unpacked(data: bytes, most: int) -> bytes:
+    content = zlib.decompressobj().decompress(data, most + 1)
+    if len(content) > most:
         raise ValueError(f"more than {LARGEST:,} bytes")
     return content
 

@@ -74,6 +74,17 @@ def test_no_table_has_a_million_sides() -> None:
         read_table(HEADER + element(14, head + fields), "synsets", (0,))
 
 
+def test_tables_that_are_packed_are_together_no_longer_than_one() -> None:
+    """Each of 16 MB took a second, and 16 kB; a thousand of them fit into a devkit of a few kB."""
+    content = zlib.compress(matrix(1, (0, 0), element(2, bytes(2**23))))
+    packed = struct.pack("<II", matlab.PACKED, len(content)) + content
+    with pytest.raises(KeyError, match="synsets"):
+        read_table(HEADER + packed, "synsets", (0,))
+
+    with pytest.raises(ValueError, match="more than 16,777,216 bytes"):
+        read_table(HEADER + packed * 3, "synsets", (0,))
+
+
 def test_any_bytes_are_a_table_or_a_sentence() -> None:
     whole, rng, reasons = devkit(), random.Random(0), list[str]()
     for _ in range(300):
