@@ -29,7 +29,8 @@ _HARMLESS = re.compile(
 # key file).
 # A long word before an @ is no user of models:/NAME@ALIAS, which is MLflow's; what has neither a digit nor a capital
 # letter is no token, but a word such as sk-learn; and where a run may be called like the beginning of a token, as r8_
-# (the rank of an adapter), only as many letters as that service's tokens have are one.
+# (the rank of an adapter), only as many letters as that service's tokens have are one, and behind glimt (a glimpse, in
+# the Nordic languages) no hyphens.
 # Strangers write these texts, and 1 MB must not take an hour: the first part of a JWT, in which a hyphen hardly stands,
 # is looked for once a word.  And each line of a user's source is looked through: where what stands before a value tells
 # it, the last letter of that is looked for first, which takes a third of the time.
@@ -38,7 +39,7 @@ VALUES = re.compile(
     # The same within another URL.
     r"|(?<=[Ff])(?i:(?<=%3A%2F%2F)[^\s%&/?#]{0,99}%3A[^\s&/?#]{1,199}?(?=%40))"
     r"|\b(gh[opusr][_-][A-Za-z0-9]{16,}|ghs_\d{1,20}_eyJ[\w.-]{20,}|github[_-]pat[_-]\w{20,}"
-    r"|gl(?:pat|rtr?|dt|ptt|cbt|ft|agent|soat|imt|oas|ffct|wt)-[\w-]{16,}"
+    r"|gl(?:pat|rtr?|dt|ptt|cbt|ft|agent|soat|oas|ffct|wt)-[\w-]{16,}|glimt-[A-Za-z0-9]{20,}"
     r"|(AKIA|ASIA)[A-Z0-9]{16}\b|(?:FwoGZXIvYXdz|IQoJb3JpZ2lu)[A-Za-z0-9+/=]{16,}"
     r"|hf[_-][A-Za-z0-9]{16,}|hf_(?:oauth|jwt)_eyJ[\w.-]{16,}|api_org_[A-Za-z0-9]{30,}"
     r"|(?:sk|pypi)-(?=[a-z_-]{0,99}[0-9A-Z])[\w-]{20,}|csk-[A-Za-z0-9]{40,}|x(?:ox[a-eprs]|app)-[\w-]{10,}"
