@@ -16,7 +16,7 @@ from torch import Tensor
 
 from trainer.pickles import MOST_VALUES, check_tuples
 
-MOST_TEXT = 2**24  # letters and digits in all, each text counted as often as it stands there
+MOST_TEXT = 2**24  # letters and digits beyond those of the file, each text counted as often as it stands there
 MOST_SHOWN = 16  # times the bytes of the file: weights that a model shares count for each name
 _ZIP, _ZIP64, _ZIP_END = b"PK\x03\x04", b"PK\x06\x07", b"PK\x05\x06"
 _END, _LOCATOR, _END64 = 22, 20, 56  # bytes of the records at the end of a zip
@@ -63,7 +63,7 @@ def check_values(tree: Any, size: int) -> None:
 
     What goes over all of them, and counts each as often as it stands there, would take for ever.
     """
-    left, text, room, todo = MOST_VALUES, MOST_TEXT, MOST_SHOWN * size, [tree]
+    left, text, room, todo = MOST_VALUES, MOST_TEXT + size, MOST_SHOWN * size, [tree]
     while todo:
         value = todo.pop()
         within = _within(value)

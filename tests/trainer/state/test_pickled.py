@@ -124,6 +124,15 @@ def test_no_text_stands_there_so_often_that_an_error_would_fill_the_memory_with_
         check_values({often: 1} if is_key else {"config": {"model": often}}, 1)
 
 
+def test_as_much_text_as_the_file_has_is_read() -> None:
+    """Such as the paths of a million images beside the weights."""
+    text = "a" * 2**20
+
+    check_values([text] * 20, 20 * 2**20)
+    with pytest.raises(ValueError, match="too often"):
+        check_values([text] * 20, 2**20)
+
+
 def test_a_tensor_is_no_larger_than_its_file() -> None:
     with pytest.raises(ValueError, match="larger than their file"):
         load(saved({"a": torch.zeros(1).expand(2**40)}))
