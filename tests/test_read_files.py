@@ -53,7 +53,6 @@ OWN = {  # in a folder that the process, its rehearsal or its container has made
     "launch/rehearse/nodes/ec2/node.py:text_of",
     "launch/rehearse/nodes/ec2/power.py:main",
     "launch/rehearse/nodes/sagemaker/container.py:Container._open_disk",
-    "launch/rehearse/nodes/sagemaker/container.py:Container.failure",
     "launch/rehearse/nodes/sagemaker/files.py:Checkpoints._keep",
     "launch/rehearse/stage/ec2.py:_from_blocks",
     "launch/sagemaker/lookup.py:_role_of_studio",

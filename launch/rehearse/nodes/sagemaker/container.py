@@ -33,11 +33,13 @@ from launch.core.shell import ChildProcess
 from launch.rehearse.nodes.ec2.node import write_program
 from launch.rehearse.nodes.sagemaker.network import HostNetwork
 from trainer.errors import MachineError
+from trainer.files import open_regular
 
 TOOLKIT = Path(__file__).with_name("toolkit.py")
 KEY = "ASIATESTTESTTESTTEST"  # of the role
 TOKEN = secrets.token_urlsafe(32)  # of its session, which nobody else on this machine may have
 ENDED_S = 10.0  # for killed processes to end
+MOST_OF_FAILURE = 100_000  # bytes of output/failure
 
 # Becomes the container where it has no host of its own.
 POWER_ON = 'cd "$1" && shift && echo ready && read -r _ && exec "$@" 2>&1'
@@ -125,8 +127,7 @@ class Container:
     @property
     def failure(self) -> str:
         """The text of output/failure, of which DescribeTrainingJob shows the first 1,024 characters; "" without."""
-        file = self.spec.base / "output" / "failure"
-        return file.read_text() if file.exists() else ""
+        return said_of_failure(self.spec.base)
 
     @property
     def exit_code(self) -> int | None:
@@ -195,6 +196,15 @@ class Container:
         code = self._process.exit_code
         assert code is not None
         return code
+
+
+def said_of_failure(base: Path) -> str:
+    """The beginning of output/failure; empty where there is none, or what a training has put there is no file."""
+    try:
+        with open_regular(base / "output" / "failure") as file:
+            return file.read(MOST_OF_FAILURE).decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def _write_files(spec: ContainerSpec, interface: str) -> None:
