@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from launch.core.metrics import LARGEST
 from launch.rehearse.aws.account import Account
@@ -13,16 +14,29 @@ from trainer.contract import METRIC_PREFIX
 VALUE = re.compile(r"(?<!\S)(\S+)=(-?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|inf|nan))(?!\S)", re.IGNORECASE)
 
 
-def metrics(lines: Iterable[str]) -> list[Mapping[str, float]]:
-    """The records in the lines of a log, where mpirun may have put its mark before each line.
+class MetricLog:
+    """The records in the lines of a log that grows, where mpirun may have put its mark before each line.
 
     Where the first names an epoch, as our trainer's do, all must: ranks that write at once may tear a line.
     """
-    said = [_values(line) for line in lines if METRIC_PREFIX in line]
-    records: list[Mapping[str, float]] = [values for values in said if values]
-    if records and "epoch" in records[0]:
-        return [values for values in records if "epoch" in values]
-    return records
+
+    def __init__(self) -> None:
+        self._seen, self._names_epochs = 0, False
+        self._is_first = True
+
+    def new(self, lines: Sequence[str]) -> list[Mapping[str, float]]:
+        """Those of lines that are new since the last call: to look at all each time would take hours of a long one."""
+        said = [_values(line) for line in islice(lines, self._seen, None) if METRIC_PREFIX in line]
+        self._seen = len(lines)
+        records: list[Mapping[str, float]] = [values for values in said if values]
+        if records and self._is_first:
+            self._names_epochs, self._is_first = "epoch" in records[0], False
+        return [values for values in records if "epoch" in values] if self._names_epochs else records
+
+
+def metrics(lines: Sequence[str]) -> list[Mapping[str, float]]:
+    """All records in the lines of a log."""
+    return MetricLog().new(lines)
 
 
 def _values(line: str) -> dict[str, float]:

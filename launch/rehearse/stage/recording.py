@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from launch.core.metrics import AXES, in_words, newest
-from launch.rehearse.stage.progress import metrics
+from launch.rehearse.stage.progress import MetricLog
 from launch.rehearse.stage.scene import Life, Scene
 from trainer.contract import METRIC_PREFIX
 
@@ -81,7 +81,7 @@ class Recorder:
         self.changes: list[Change] = []
         self.epochs: list[Epoch] = []
         self._scene, self._of, self._now = scene, epochs, now
-        self._read, self._lock = Counter[str](), threading.Lock()
+        self._logs, self._lock = defaultdict[str, MetricLog](MetricLog), threading.Lock()
         self._began = now()
 
     def note(self, text: str, by: str = "rehearsal") -> Line:
@@ -129,9 +129,7 @@ class Recorder:
         """One line for each epoch that the ranks have logged since the last call."""
         lines = []
         for stream, logged in self._scene.account.logs().items():
-            new = metrics(logged)[self._read[stream] :]
-            self._read[stream] += len(new)
-            for values in new:
+            for values in self._logs[stream].new(logged):
                 epoch = Epoch(self._now() - self._began, values, len(self.epochs) + 1)
                 self.epochs.append(epoch)
                 lines.append(self.note(self._epoch_text(epoch), "node"))

@@ -1,6 +1,7 @@
 """What is noted while a rehearsal runs."""
 
 import time
+from collections import Counter
 from dataclasses import replace
 from itertools import count
 
@@ -114,6 +115,35 @@ def test_no_number_of_a_scripts_ends_a_rehearsal(said: str) -> None:
     page = as_html(replace(RECEIPT, epochs=recorder.epochs))
     assert "0.5" in page
     assert "nan" not in page.partition('<table id="nodes">')[0]
+
+
+def test_a_line_of_a_log_is_looked_at_once_however_often_one_looks() -> None:
+    """Of a script that tells 60,000 steps all would be looked at ten times a second."""
+    looked = Counter[str]()
+
+    class Told(str):
+        def partition(self, separator: str) -> tuple[str, str, str]:
+            looked[self] += 1
+            return super().partition(separator)
+
+    said: list[str] = []
+    recorder = Recorder(StandIn(said={"job/node-0": said}).as_scene, None)
+    for step in range(20):
+        said.append(Told(f"{METRIC_PREFIX} step={step} loss=0.5"))
+        recorder.update()
+
+    assert [epoch.number for epoch in recorder.epochs] == [*range(20)]
+    assert set(looked.values()) == {1}
+
+
+def test_where_the_first_record_names_an_epoch_a_later_one_without_is_torn() -> None:
+    said = [f"{METRIC_PREFIX} epoch=1 train_loss=0.5"]
+    recorder = Recorder(StandIn(said={"job/node-0": said}).as_scene, 5)
+    recorder.update()
+    said += [f"{METRIC_PREFIX} loss=0.5", f"{METRIC_PREFIX} epoch=2 train_loss=0.25"]
+    recorder.update()
+
+    assert [epoch.number for epoch in recorder.epochs] == [1, 2]
 
 
 def test_a_long_word_of_a_script_holds_up_no_rehearsal() -> None:
