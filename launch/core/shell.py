@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 from typing import IO, Any
 
@@ -14,6 +15,7 @@ from trainer.errors import MachineError
 
 # How long the last lines of a command that has ended may take to arrive.
 HEARD_OUT_S = 5.0
+LONGEST_LINE = 2**20  # characters: what is longer comes in pieces, or a line without an end would fill the memory
 AWAKE_S = 1.0
 _CAPTURED: Mapping[str, Any] = {
     "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace",
@@ -106,7 +108,7 @@ def _lines_passed_on(lines: IO[str] | None, on_line: Callable[[str], None] | Non
 
     def listen() -> None:
         with lines:
-            for line in lines:
+            for line in iter(partial(lines.readline, LONGEST_LINE), ""):
                 with at_work:
                     if not is_over.is_set():
                         on_line(line.rstrip("\n"))

@@ -197,6 +197,16 @@ def test_what_a_command_says_is_heard_line_by_line(capfd: pytest.CaptureFixture[
     assert capfd.readouterr() == ("", "")
 
 
+def test_a_line_without_an_end_is_heard_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training may print gigabytes before the end of a line, or in place of it."""
+    monkeypatch.setattr(shell, "LONGEST_LINE", 4)
+    heard: list[str] = []
+
+    assert run([sys.executable, "-c", "print('one long line'); print('two')"], os.environ, on_line=heard.append) == 0
+
+    assert heard == ["one ", "long", " lin", "e", "two"]
+
+
 def test_no_line_is_heard_once_the_command_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever heard them may have closed the file that they went to."""
     monkeypatch.setattr(shell, "HEARD_OUT_S", 0.01)
