@@ -82,10 +82,12 @@ class _Room:
         self._count(entry)
         if entry.islnk() and entry.linkname not in self._files:
             raise tarfile.ReadError(f"a hard link to what is no file before it: {entry.linkname}")
+        if entry.issym():  # before Python's filter, which refuses one that begins with a slash, as Lightning's may
+            return None
         filtered = tarfile.data_filter(entry, folder)
         if entry.isreg():
             self._files.add(filtered.name)
-        return None if entry.issym() else filtered
+        return filtered
 
     def _count(self, entry: tarfile.TarInfo) -> None:
         """Raises tarfile.ReadError, _TooManyFiles and OSError where it is more than may be taken."""
