@@ -12,9 +12,21 @@ _HOSTILE = re.compile(
 )
 
 
+class _Shown(dict[int, str]):
+    """How each letter is shown, by its number, as they come: a text may be 64 MB of what is not shown as it is."""
+
+    def __missing__(self, number: int) -> str:
+        letter = chr(number)
+        self[number] = ascii(letter)[1:-1] if _HOSTILE.match(letter) else letter
+        return self[number]
+
+
+_SHOWN = _Shown()
+
+
 def harmless(text: str) -> str:
     """`text` of strangers, such as a training's log or a tag, without what would move or rewrite the terminal.
 
     Colours go; whatever else is no plain text is shown by its number.
     """
-    return _HOSTILE.sub(lambda mark: ascii(mark[0])[1:-1], _COLOURS.sub("", text))
+    return _COLOURS.sub("", text).translate(_SHOWN)

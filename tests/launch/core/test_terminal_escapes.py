@@ -4,6 +4,7 @@ import ast
 import io
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,19 @@ def test_nor_in_an_error(text: str, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("text", ["epoch 1/2\tloss 0.5", "m\u00fcll", "\u6f22\u5b57", "[1] 100%|\u2588| x", ""])
 def test_plain_text_stays_as_it_is(text: str) -> None:
     assert harmless(text) == text
+
+
+def test_what_is_shown_of_a_log_takes_little_more_memory_than_its_text() -> None:
+    """A colleague's log may be 64 MB of what is not shown as it is, of which each letter took 75 bytes."""
+    text = "\0" * 2**18
+    tracemalloc.start()
+    try:
+        shown = harmless(text)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert shown == r"\x00" * 2**18
+    assert most < 4 * len(shown)
 
 
 def test_colours_go_without_a_trace() -> None:
