@@ -124,3 +124,21 @@ def test_a_job_neither_waits_for_a_pipe_in_its_folder_nor_writes_through_a_link(
         assert starts[-1]["code"] == code
 
     assert (tmp_path / "precious").read_text() == "kept\n"
+
+
+def test_a_job_reads_no_log_without_end_at_its_end(tmp_path: Path) -> None:
+    """Whoever may write in its folder could make terabytes of it, and the job would keep its nodes while it reads."""
+    fills = "truncate -s 1T runs/x/job.log; echo; echo 'error: no data'; exit 3"
+
+    code, starts = start(tmp_path, fills, 0)
+
+    outcome = json.loads((tmp_path / "runs/x/outcome.json").read_text())
+    assert (code, outcome["reason"], [one["then"] for one in starts]) == (3, "no data", ["failed"])
+
+
+def test_what_an_earlier_start_said_is_no_error_of_this_one(tmp_path: Path) -> None:
+    start(tmp_path, "echo 'error: no data'; exit 3", 0)
+
+    start(tmp_path, "exit 3", 0)
+
+    assert "no data" not in json.loads((tmp_path / "runs/x/outcome.json").read_text())["reason"]
