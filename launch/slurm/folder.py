@@ -29,6 +29,7 @@ from trainer.script.pace import parse as parse_pace
 OURS = {ARCHIVE, EDF, LOG, METRICS, OUTCOME, PACE, SCRIPT, SPEC, STARTS, STOP, WORK}
 MOST_LOOKED_AT, MOST_READ = 50, 3  # jobs
 MOST_NAMED = 50  # files
+FOLLOWED = ["done", "failed", "stopped", "slurm", "requeue", "spent"]  # from a start's end, as job.sbatch notes it
 LATEST = 1e12  # seconds since 1970
 LONGEST_LOG = 2**63  # bytes, to which a file can be read
 SLURM_ID = re.compile(r"\d{1,20}(_\d{1,20})?", re.ASCII)
@@ -134,8 +135,8 @@ def _read_starts(path: Path) -> list[Mapping[str, Any]]:
 
 
 def _is_start(line: Mapping[str, Any]) -> bool:
-    """Whether a line says what job.sbatch does, in numbers that can be counted with."""
-    texts = all(isinstance(line.get(name), str) for name in ("job", "then"))
+    """Whether a line says what job.sbatch does, in its words, and in numbers that can be counted with."""
+    texts = isinstance(line.get("job"), str) and line.get("then") in FOLLOWED
     times = all(_is_below(LATEST, line.get(name, 0)) for name in ("began", "ended"))
     return texts and times and _is_below(256, line.get("code"))
 

