@@ -26,7 +26,7 @@ from launch.ec2.runtime import Runtime
 from launch.ec2.spec import job_named
 from launch.ec2.start import attach
 from launch.ec2.view import ranks_in, view
-from launch.ec2.whereabouts import find_job
+from launch.ec2.whereabouts import Place, find_job
 from launch.ec2.written import members_of
 from trainer.contract import STOPPED, Exit
 from trainer.errors import SettingsError
@@ -68,9 +68,17 @@ class Commands:
         """AWS in each of the regions to look in."""
         return [self.runtime.make_aws(region) for region in dict.fromkeys(options.region or (None,))]
 
-    def _find(self, options: JobOptions, bucket: str | None = None) -> tuple[Aws, Fleet]:
-        """AWS in the region where the job is, and the resources of all jobs there."""
-        return find_job(self._places(options), self.runtime.make_aws, options.job, bucket)
+    def _find(self, options: JobOptions, bucket: str | None = None, doubts: list[str] | None = None) -> Place:
+        """AWS in the region where the job is, and the resources of all jobs there.
+
+        doubts: gets a sentence for each region where the job may be all the same; without, each is a warning.
+        """
+
+        def warn(sentence: str) -> None:
+            self.runtime.say(f"warning: {sentence}")
+
+        doubt = warn if doubts is None else doubts.append
+        return find_job(self._places(options), self.runtime.make_aws, options.job, bucket, doubt)
 
     # ---- logs
 
@@ -103,11 +111,14 @@ class Commands:
     def stop(self, options: StopOptions) -> int:
         if options.all:
             return max(self._stop_all(options, aws, find(aws)) for aws in self._places(options))
-        aws, fleet = self._find(options, options.bucket)
+        doubts = list[str]()
+        aws, fleet = self._find(options, options.bucket, doubts)
         job = needed(options.job, "stop", fleet)
         remove(Target(aws, job, fleet, options.bucket), self.runtime.clock, self.runtime.say)
         if warning := _misspelt(aws, fleet, job, options.bucket):
             self.runtime.say(warning)
+        if doubts:
+            raise AwsError(f"{job} may still run where its job.json says that it may: {'  '.join(doubts)}")
         return Exit.DONE
 
     def _stop_all(self, options: StopOptions, aws: Aws, fleet: Fleet) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from launch.core.aws import Aws
+from launch.core.regions import look_everywhere
 from launch.ec2.finding import find
 from launch.ec2.fleet import Fleet
 from launch.ec2.folders import folder_of
@@ -16,11 +17,14 @@ Place = tuple[Aws, Fleet]  # AWS in a region, and the resources of all jobs ther
 Spec = Mapping[str, Any]
 
 
-def find_job(places: Sequence[Aws], make_aws: MakeAws, job: str | None, bucket: str | None) -> Place:
+def find_job(
+    places: Sequence[Aws], make_aws: MakeAws, job: str | None, bucket: str | None, doubt: Callable[[str], None]
+) -> Place:
     """AWS in the region that has `job`, and the resources of all jobs there; the first of `places` if none has it.
 
     A job that was started with several regions is looked for in all of them, whichever of them is asked; and one whose
     bucket is that of several regions where its job.json says that it was started.
+    doubt: called with a sentence for each region of job.json that could not be asked, if the job is nowhere else.
     """
     first = places[0], find(places[0])
     if job is None:
@@ -29,9 +33,12 @@ def find_job(places: Sequence[Aws], make_aws: MakeAws, job: str | None, bucket: 
     if present := _present(here, job):
         return present
     specs = [_spec(place, job, bucket) for place in here]
-    more = _searched([make_aws(region) for region in _other_regions(specs, here)])
+    # Any launcher may write job.json, also with a region that there is not: the job may be in another all the same.
+    more, failures = look_everywhere([make_aws(region) for region in _other_regions(specs, here)], _looked_into)
     if present := _present(more, job):
         return present
+    for sentence in failures:
+        doubt(sentence)
     if len(here) + len(more) == 1:
         return first
     specs += [_spec(place, job, bucket) for place in more]
@@ -39,7 +46,11 @@ def find_job(places: Sequence[Aws], make_aws: MakeAws, job: str | None, bucket: 
 
 
 def _searched(places: Sequence[Aws]) -> list[Place]:
-    return [(aws, find(aws)) for aws in places]
+    return [place for aws in places for place in _looked_into(aws)]
+
+
+def _looked_into(aws: Aws) -> list[Place]:
+    return [(aws, find(aws))]
 
 
 def _other_regions(specs: Sequence[Spec], here: Sequence[Place]) -> list[str]:

@@ -18,6 +18,7 @@ from launch.core.published import Content
 from launch.ec2 import requests
 from launch.ec2.__main__ import main
 from launch.ec2.facts import Facts, Snapshot
+from launch.ec2.finding import find
 from launch.ec2.fleet import Fleet
 from launch.ec2.regions import Place, Plans, data, missing, overview
 from launch.ec2.whereabouts import find_job
@@ -30,6 +31,7 @@ from tests.launch.ec2.known import FACTS, NAME, job, node, plan
 from tests.launch.ec2.terminal import Terminal
 from tests.launch.ec2.test_crash_sweep import Watched, reads
 from tests.launch.faults import Died, Faults, Request, died_after, injected
+from trainer.contract import Exit
 from trainer.errors import SettingsError
 
 EAST, WEST = "us-east-1", "us-west-2"
@@ -281,8 +283,47 @@ def test_no_job_is_looked_for_where_no_region_can_be(terminal: Terminal) -> None
 
     written = {"job": "old", "region": "www.example.com", "started": 1_790_000_000}
     terminal.account.put_json("jobs/old/job.json", written, terminal.account.bucket)
-    place = find_job([terminal.account.aws(EAST)], make_aws, "old", None)
-    assert (place[0].region, asked) == (EAST, [])
+    doubts = list[str]()
+    place = find_job([terminal.account.aws(EAST)], make_aws, "old", None, doubts.append)
+    assert (place[0].region, asked, doubts) == (EAST, [], [])
+
+
+@contextmanager
+def no_answer_from(region: str) -> Iterator[None]:
+    """As from a region that there is not, or that a company's policies deny."""
+
+    def asked(aws: Aws, job: str | None = None) -> Fleet:
+        if aws.region == region:
+            raise AwsError("AWS cannot be reached for ec2:DescribeInstances")
+        return find(aws, job)
+
+    with mock.patch("launch.ec2.whereabouts.find", asked):
+        yield
+
+
+def test_a_region_that_there_is_not_keeps_nobody_from_stopping_a_job(terminal: Terminal) -> None:
+    """Any launcher may write it into job.json, before the one where the job runs."""
+    terminal.start("demo", nodes=2, region=WEST)
+    written = {"job": "demo", "regions": [EAST, "us-east-9", WEST], "started": 1_790_000_000}
+    terminal.account.put_json("jobs/demo/job.json", written, terminal.account.bucket)
+    with no_answer_from("us-east-9"):
+        assert terminal.type("stop", "demo", "--region", EAST) == 0
+    assert nodes_in(WEST) == 0
+
+
+def test_no_job_is_said_to_be_stopped_that_may_run_where_aws_does_not_answer(
+    terminal: Terminal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal.start("demo", nodes=2, region=WEST)
+    bucket = ("--bucket", terminal.account.bucket)
+    with no_answer_from(WEST):
+        assert terminal.type("status", "demo", "--region", EAST, *bucket) == 0
+        assert f"warning: {WEST} could not be checked: AWS cannot be reached" in terminal.text
+        assert terminal.type("stop", "demo", "--region", EAST, *bucket) == Exit.AWS
+    said = capsys.readouterr().err
+    assert f"error: demo may still run where its job.json says that it may: {WEST} could not be checked" in said
+    assert terminal.type("stop", "demo", "--region", EAST, *bucket) == 0
+    assert nodes_in(WEST) == 0
 
 
 @pytest.mark.slow("attach replaces lost nodes in the job's own region")
