@@ -19,7 +19,7 @@ def check_may_remove(aws: Aws, job: str, own: Fleet) -> None:
     """
     owners = sorted({*(node.owner for node in own.living), *(thing.owner for thing in own.resources)} - {""})
     request = _first_request(own)
-    if not owners or request is None or _caller(aws) in ("", *owners):
+    if not owners or request is None or caller(aws) in ("", *owners):
         return
     operation, params = request
     try:
@@ -32,7 +32,7 @@ def check_may_remove(aws: Aws, job: str, own: Fleet) -> None:
             ) from error
 
 
-def _caller(aws: Aws) -> str:
+def caller(aws: Aws) -> str:
     """The caller's aws:userid; empty if AWS does not say, which keeps nobody from stopping a job."""
     with suppress(AwsError):
         return str(aws.call("sts", "GetCallerIdentity")["UserId"])

@@ -9,6 +9,7 @@ from launch.ec2.finding import find
 from launch.ec2.fleet import Fleet
 from launch.ec2.folders import folder_of
 from launch.ec2.names import BACKEND_NAME
+from launch.ec2.permission import caller
 from launch.ec2.written import is_region, spec_of
 from trainer.errors import TrainerError
 
@@ -24,25 +25,35 @@ def find_job(
 
     A job that was started with several regions is looked for in all of them, whichever of them is asked; and one whose
     bucket is that of several regions where its job.json says that it was started.
-    doubt: called with a sentence for each region of job.json that could not be asked, if the job is nowhere else.
+    doubt: called with a sentence for each region of job.json that could not be asked, if no other has its nodes.
     """
     first = places[0], find(places[0])
     if job is None:
         return first
     here = [first, *_searched(places[1:])]
-    if present := _present(here, job):
+    # A time limit or a group is not where a job is: any launcher may make one of that name in any region.
+    present = _present(here, job)
+    if present and _has_nodes(present, job):
         return present
     specs = [_spec(place, job, bucket) for place in here]
     # Any launcher may write job.json, also with a region that there is not: the job may be in another all the same.
     more, failures = look_everywhere([make_aws(region) for region in _other_regions(specs, here)], _looked_into)
-    if present := _present(more, job):
-        return present
+    present = _present([*here, *more], job)
+    if not present or not _has_nodes(present, job):
+        _tell(failures, doubt)
+    return present or _last(here, more, specs, job, bucket)
+
+
+def _tell(failures: Sequence[str], doubt: Callable[[str], None]) -> None:
     for sentence in failures:
         doubt(sentence)
+
+
+def _last(here: Sequence[Place], more: Sequence[Place], specs: Sequence[Spec], job: str, bucket: str | None) -> Place:
+    """Where a job was last that is nowhere now.  specs: job.json in each place of `here`."""
     if len(here) + len(more) == 1:
-        return first
-    specs += [_spec(place, job, bucket) for place in more]
-    return _newest([*here, *more], specs)
+        return here[0]
+    return _newest([*here, *more], [*specs, *(_spec(place, job, bucket) for place in more)])
 
 
 def _searched(places: Sequence[Aws]) -> list[Place]:
@@ -73,9 +84,26 @@ def _turn(place: Place, spec: Spec) -> tuple[int, int]:
 
 
 def _present(places: Sequence[Place], job: str) -> Place | None:
-    """The place with resources of the job: where it has nodes, if a launch has died on its way between two."""
+    """The place with resources of the job: where the caller has some, or it has nodes, as a launch may have died on its
+    way between two.
+    """
     present = [(aws, fleet) for aws, fleet in places if fleet.of(job).present or fleet.of(job).resources]
-    return max(present, key=lambda place: bool(place[1].of(job).living), default=None)
+    if len(present) < 2:
+        return next(iter(present), None)
+    me = caller(present[0][0])
+    return max(
+        present, key=lambda place: (_has_nodes(place, job, me), _has_some(place, job, me), _has_nodes(place, job))
+    )
+
+
+def _has_nodes(place: Place, job: str, owner: str = "") -> bool:
+    """Whether it has nodes of the job that live, of any owner or of this one."""
+    return any(not owner or node.owner == owner for node in place[1].of(job).living)
+
+
+def _has_some(place: Place, job: str, owner: str) -> bool:
+    own = place[1].of(job)
+    return owner in {*(node.owner for node in own.present), *(thing.owner for thing in own.resources)}
 
 
 def _spec(place: Place, job: str, bucket: str | None) -> Spec:

@@ -22,7 +22,7 @@ REMOVING = ("TerminateInstances", "DeleteSecurityGroup", "DeletePlacementGroup",
 def anothers(account: Account, monkeypatch: pytest.MonkeyPatch) -> Account:
     """An account in which another launcher's job has two nodes."""
     Stage(account, where={"detach": True}).launch()
-    monkeypatch.setattr("launch.ec2.permission._caller", lambda _aws: "AIDASOMEBODYELSE")
+    monkeypatch.setattr("launch.ec2.permission.caller", lambda _aws: "AIDASOMEBODYELSE")
     return account
 
 

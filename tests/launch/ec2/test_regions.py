@@ -13,6 +13,7 @@ import pytest
 from launch.core.aws import Aws
 from launch.core.catalog import load
 from launch.core.errors import AwsError
+from launch.core.names import OWNER_TAG, SCHEDULER_ROLE, TOOLKIT
 from launch.core.pricelist import look_up
 from launch.core.published import Content
 from launch.ec2 import requests
@@ -20,10 +21,12 @@ from launch.ec2.__main__ import main
 from launch.ec2.facts import Facts, Snapshot
 from launch.ec2.finding import find
 from launch.ec2.fleet import Fleet
+from launch.ec2.names import group_name
 from launch.ec2.regions import Place, Plans, data, missing, overview
 from launch.ec2.whereabouts import find_job
 from launch.rehearse.aws.ec2.account import Ec2Account
 from launch.rehearse.aws.ec2.seed import zones
+from launch.rehearse.aws.iam.callers import MOTOS_USER_ID
 from launch.rehearse.nodes.ec2.watcher import Life
 from tests.launch.copies import Copies
 from tests.launch.ec2.account import Account
@@ -309,6 +312,37 @@ def test_a_region_that_there_is_not_keeps_nobody_from_stopping_a_job(terminal: T
     with no_answer_from("us-east-9"):
         assert terminal.type("stop", "demo", "--region", EAST) == 0
     assert nodes_in(WEST) == 0
+
+
+def test_a_time_limit_of_a_strangers_hides_no_job_in_another_of_its_regions(terminal: Terminal) -> None:
+    """It has no tags, costs nothing, and whoever may launch can make one of any job's name in any region."""
+    terminal.start("demo", nodes=2, region=WEST)
+    written = {"job": "demo", "regions": [EAST, WEST], "started": 1_790_000_000}
+    terminal.account.put_json("jobs/demo/job.json", written, terminal.account.bucket)
+    strangers = terminal.account.aws(EAST)
+    strangers.call("scheduler", "CreateScheduleGroup", {"Name": TOOLKIT})
+    role = f"arn:aws:iam::{terminal.account.id}:role/{SCHEDULER_ROLE}"
+    strangers.call("scheduler", "CreateSchedule", {
+        "GroupName": TOOLKIT, "Name": group_name("demo"), "ScheduleExpression": "at(2030-01-01T00:00:00)",
+        "FlexibleTimeWindow": {"Mode": "OFF"}, "Target": {"Arn": "arn:aws:scheduler:::aws-sdk:ec2:x", "RoleArn": role},
+    })  # fmt: skip
+    assert terminal.type("stop", "demo", "--region", EAST) == 0
+    assert nodes_in(WEST) == 0
+
+
+def test_a_strangers_node_in_another_region_hides_nothing_of_the_job(terminal: Terminal) -> None:
+    """It is in the job's name, and the nodes of the job itself are ending."""
+    written = {"job": "demo", "regions": [EAST, WEST], "started": 1_790_000_000}
+    for region, nodes, owner in ((EAST, 0, MOTOS_USER_ID), (WEST, 1, "AIDAYOU")):
+        ids = terminal.start("demo", nodes=nodes, region=region, write=False)
+        tagged = [{"Key": OWNER_TAG, "Value": owner}]
+        aws = terminal.account.aws(region)
+        groups = [group.id for group in find(aws, "demo").kind("security-group")]
+        aws.call("ec2", "CreateTags", {"Resources": [*ids, *groups], "Tags": tagged})
+    terminal.account.put_json("jobs/demo/job.json", written, terminal.account.bucket)
+    assert terminal.type("stop", "demo", "--region", EAST) == 0
+    assert find(terminal.account.aws(EAST), "demo").is_empty
+    assert nodes_in(WEST) == 1
 
 
 def test_no_job_is_said_to_be_stopped_that_may_run_where_aws_does_not_answer(
