@@ -11,7 +11,7 @@ from typing import Any
 from launch.core.errors import AwsError, Ended, NoAnswer
 from launch.core.job import Job
 from launch.core.lookup import earlier_jobs, is_sent
-from launch.core.names import STARTED_TAG, default_job_name
+from launch.core.names import OWNER_TAG, STARTED_TAG, default_job_name
 from launch.core.perform import Answer, perform
 from launch.core.signals import Hangup, hangups, hangups_ignored
 from launch.sagemaker import ways
@@ -133,10 +133,13 @@ def _started(todo: Launch, runtime: Runtime, *, accepted: bool = False) -> Train
 
 
 def _find(description: Description, runtime: Runtime) -> TrainingJob | None:
-    """The training job, if it exists and was started by this plan.  Raises AwsError."""
-    training_job = find(runtime.aws, description.name)
-    is_this = training_job is not None and training_job.token == description.tags[STARTED_TAG]
-    return training_job if is_this else None
+    """The training job, if it exists and was started by this plan.  Raises AwsError.
+
+    Its time alone says little: every launcher may read that in job.json, and be the first to make a job of the name.
+    """
+    found = find(runtime.aws, description.name)
+    known = {} if found is None else found.tags
+    return found if all(known.get(key) == description.tags.get(key) for key in (STARTED_TAG, OWNER_TAG)) else None
 
 
 def _undo(todo: Launch, runtime: Runtime) -> Ended:

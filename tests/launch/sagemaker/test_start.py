@@ -328,7 +328,7 @@ def test_a_request_that_never_arrived_leaves_no_job(stage: Stage, faults: Faults
 
 @pytest.mark.parametrize("tags", [[], [{"Key": "aws-ddp-toolkit:job", "Value": NAME},
                                        {"Key": "aws-ddp-toolkit:started", "Value": "2020-01-01T00:00:00Z"}]],
-                         ids=["not of the toolkit", "started by another"])  # fmt: skip
+                         ids=["not of the toolkit", "started at another time"])  # fmt: skip
 def test_a_job_of_that_name_that_is_somebody_elses_is_not_taken_for_ours(
     stage: Stage, tags: list[dict[str, str]]
 ) -> None:
@@ -340,6 +340,18 @@ def test_a_job_of_that_name_that_is_somebody_elses_is_not_taken_for_ours(
     assert error.value.aws_code == "ResourceInUse"
     assert stage.job().status == "InProgress"
     assert not stage.account.asked("StopTrainingJob")
+
+
+def test_a_job_that_another_launcher_made_in_the_second_of_ours_is_not_taken_for_it(stage: Stage) -> None:
+    """He reads the time in job.json, which is written before; its result would be taken for that of our job."""
+    made = stage.plan()
+    request = made.steps[-1].params  # type: ignore[union-attr]
+    others = {"Key": "aws-ddp-toolkit:owner", "Value": "AIDASOMEBODYELSE"}
+    tags = [tag for tag in request["Tags"] if tag["Key"] != others["Key"]]
+    stage.aws.call("sagemaker", "CreateTrainingJob", {**request, "Tags": [*tags, others]})
+    with pytest.raises(AwsError) as error:
+        start_module.launch(made, stage.runtime())
+    assert error.value.aws_code == "ResourceInUse"
 
 
 # ---- it is started again
