@@ -148,8 +148,15 @@ def _left_now(folder: Path, namespaces: set[str]) -> list[str]:
         with suppress(OSError):
             left += [f"loop device {file}"] * (str(folder) in file.read_text())
     # Of threads as well: those of this process may have stayed in a node's network.
-    for link in Path("/proc").glob("[0-9]*/task/[0-9]*/ns"):
+    for thread in _threads():
         for kind in ("net", "pid", "uts"):  # all that a node's processes have; see held()
             with suppress(OSError):  # it has just ended
-                left += [f"process {link}/{kind}"] * (str((link / kind).readlink()) in namespaces)
+                left += [f"process {thread}/{kind}"] * (str((thread / "ns" / kind).readlink()) in namespaces)
     return left
+
+
+def _threads() -> Iterator[Path]:
+    """Those of all processes.  A glob would end with an error where one ends meanwhile."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            yield from list((process / "task").iterdir())

@@ -19,7 +19,7 @@ from launch.sweep.output import Output, numbers, open_log
 from launch.sweep.runner import End, end_left_over
 from launch.sweep.spec import Spec
 from tests.patience import ended_after
-from tests.processes import left_of
+from tests.processes import begun_with, left_of
 from trainer.errors import MachineError
 from trainer.outcome import Outcome
 from trainer.script.metrics import LONGEST
@@ -160,6 +160,8 @@ def test_only_what_was_started_for_a_run_is_ended_not_for_its_neighbour(tmp_path
         for name in ("gpus-1", "gpus-16")
     )
     try:
+        for name in ("gpus-1", "gpus-16"):
+            assert begun_with(f"LAUNCH_SWEEP_RUN={tmp_path / name}", 1) != []
         end_left_over(tmp_path / "gpus-1")
 
         assert ours.wait(5) == -9
