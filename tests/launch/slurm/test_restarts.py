@@ -16,6 +16,12 @@ FAKES = {"srun": "{}", "squeue": "echo RUNNING", "scontrol": "echo asked to requ
 
 def start(folder: Path, step: str, restarts: int, most: int = 10) -> tuple[int, list[dict[str, Any]]]:
     """The exit code of a start whose step does that, and how all starts so far ended."""
+    code = run_start(folder, step, restarts, most)
+    return code, [json.loads(line) for line in (folder / "runs/x/starts.jsonl").read_text().splitlines()]
+
+
+def run_start(folder: Path, step: str, restarts: int, most: int = 10) -> int:
+    """The exit code of a start whose step does that, with no more memory than any node has."""
     tools = folder / "tools"
     tools.mkdir(exist_ok=True)
     for name, does in FAKES.items():
@@ -27,9 +33,15 @@ def start(folder: Path, step: str, restarts: int, most: int = 10) -> tuple[int, 
            "SLURM_JOB_NODELIST": "n0", "SLURM_JOB_NAME": "x", "SLURM_RESTART_COUNT": str(restarts)}  # fmt: skip
     with (job.folder / "job.log").open("a") as log:
         ended = subprocess.run(
-            ["bash", "-c", render(job)], env=env, stdout=log, stderr=log, timeout=30, check=False, cwd=folder
+            ["bash", "-c", f"ulimit -v 2000000\n{render(job)}"],
+            env=env,
+            stdout=log,
+            stderr=log,
+            timeout=30,
+            check=False,
+            cwd=folder,
         )
-    return ended.returncode, [json.loads(line) for line in (job.folder / "starts.jsonl").read_text().splitlines()]
+    return ended.returncode
 
 
 @pytest.mark.parametrize(("step", "code"), [("kill -SEGV $$", 139), ("exit 6", 6)])
@@ -134,6 +146,23 @@ def test_a_job_reads_no_log_without_end_at_its_end(tmp_path: Path) -> None:
 
     outcome = json.loads((tmp_path / "runs/x/outcome.json").read_text())
     assert (code, outcome["reason"], [one["then"] for one in starts]) == (3, "no data", ["failed"])
+
+
+FAILED_FIRST = (
+    """printf '"state": "failed", "exit_code": 3, ' >runs/x/outcome.json; echo 'srun: First task exited '; """
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "code"), [("stop", "", 6), ("starts.jsonl", "", 6), ("outcome.json", FAILED_FIRST, 3)]
+)
+def test_nor_any_other_file_without_end_that_somebody_put_there(
+    name: str, before: str, code: int, tmp_path: Path
+) -> None:
+    ended = run_start(tmp_path, f"{before}truncate -s 1T runs/x/{name}; exit 6", 1)
+
+    asked = "asked to requeue" in (tmp_path / "runs/x/job.log").read_text()
+    assert (ended, asked) == (code, code == 6)
 
 
 def test_what_an_earlier_start_said_is_no_error_of_this_one(tmp_path: Path) -> None:
