@@ -5,10 +5,12 @@ its settings.  Where nothing is compiled a stand-in can answer.  Whoever wants a
 real one, which then takes the stand-in's place.
 """
 
+import atexit
 import getpass
 import importlib
 import os
 import re
+import shutil
 import stat
 import sys
 import tempfile
@@ -20,6 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from trainer.errors import SettingsError
 from trainer.process.own_folder import make_own, own_folder
 
 NAME = "torch._dynamo"
@@ -51,20 +54,27 @@ def keep_to_oneself(env: MutableMapping[str, str]) -> None:
     with suppress(OSError):
         _keep_group_out(folder)
     make_own(folder, danger=danger, remedy="set TMPDIR to a folder of your own, or drop --compile")
-    look_in_own_folder(env, danger=danger, otherwise=", or drop --compile")
+    if not env.get(CACHE):
+        remedy = f"set {CACHE} to a folder of your own, or drop --compile"
+        env[CACHE] = str(own_folder("compiled", danger=danger, remedy=remedy))
 
 
-def look_in_own_folder(
-    env: MutableMapping[str, str], *, danger: str = "hold this up for ever", otherwise: str = ""
-) -> None:
+def look_in_own_folder(env: MutableMapping[str, str]) -> None:
     """As keep_to_oneself, for what compiles nothing: FSDP makes torch's folder, and torch.export reads a file in it.
 
-    Of another user's that file can be a pipe, for which torch (2.15) waits.  otherwise: what else would help.
+    Of another user's that file can be a pipe, for which torch (2.15) waits.  Nothing is kept there for the next start,
+    so whoever has taken the folder's name refuses nobody: a new one does as well.  Raises SettingsError.
     """
     if env.get(CACHE):
         return
-    remedy = f"set {CACHE} to a folder of your own{otherwise}"
-    env[CACHE] = str(own_folder("compiled", danger=danger, remedy=remedy))
+    try:
+        env[CACHE] = str(own_folder("compiled", danger="hold this up", remedy="set TMPDIR to another folder"))
+    except SettingsError:
+        with suppress(OSError):  # no room
+            env[CACHE] = tempfile.mkdtemp(prefix="aws-ddp-toolkit-compiled-")
+            atexit.register(shutil.rmtree, env[CACHE], ignore_errors=True)
+            return
+        raise
 
 
 def torchs_own_folder() -> Path:

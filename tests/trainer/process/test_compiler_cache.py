@@ -49,12 +49,6 @@ def test_fsdp_makes_no_folder_of_torchs_that_others_could_have_made_first(
     assert not compiler.torchs_own_folder().exists()
 
 
-def test_what_others_left_is_refused_in_a_sentence_that_helps(folder: Path) -> None:
-    folder.touch()
-    with pytest.raises(SettingsError, match=r"\(File exists\); set TORCHINDUCTOR_CACHE_DIR to a folder of your own\.$"):
-        compiler.look_in_own_folder({})
-
-
 def test_a_folder_that_the_user_names_stays(folder: Path) -> None:
     named = {"TORCHINDUCTOR_CACHE_DIR": "/scratch/mine"}
     compiler.keep_to_oneself(named)
@@ -69,6 +63,27 @@ def open_to_all(folder: Path) -> None:
 def link(folder: Path) -> None:
     folder.with_name("elsewhere").mkdir()
     folder.symlink_to(folder.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize("plant", [open_to_all, link, Path.touch])
+def test_whoever_takes_the_folders_name_keeps_nobody_from_what_compiles_nothing(
+    plant: Callable[[Path], None], folder: Path
+) -> None:
+    """Any user of a machine could have refused all FSDP and exports of another there, for good."""
+    plant(folder)
+    env = dict[str, str]()
+    compiler.look_in_own_folder(env)
+    made = Path(env["TORCHINDUCTOR_CACHE_DIR"])
+    assert made.parent == folder.parent
+    assert stat.S_IMODE(made.lstat().st_mode) == 0o700
+    assert made.resolve() not in (folder, folder.resolve())
+
+
+def test_where_no_folder_can_be_made_a_sentence_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.touch()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    with pytest.raises(SettingsError, match=r"Not a directory\); set TMPDIR to another folder\.$"):
+        compiler.look_in_own_folder({})
 
 
 @pytest.mark.parametrize("plant", [open_to_all, link, Path.touch])
