@@ -1,6 +1,5 @@
 """The verbs publish, stop, list, show, copy and delete: each looks up, decides in a planner, and acts here."""
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from launch.core import shell
 from launch.core.aws import Aws
 from launch.core.clock import Clock
+from launch.core.interpreter import this_python
 from launch.core.lookup import read_json, region_or_some
 from launch.core.names import bucket_of
 from launch.core.perform import Say, perform
@@ -181,8 +181,8 @@ class Commands:
 
     def _prepare(self, options: PublishOptions, source: Path, target: Path) -> None:
         """A process of its own: launch imports nothing that decodes images."""
-        command = planner.prepare_command(options, source, target, sys.executable)
-        self._say(f"$ {' '.join(planner.prepare_command(options, source, target))}")
+        command = planner.prepare_command(options, source, target, *this_python())
+        self._say(f"$ {' '.join(planner.prepare_command(options, source, target, 'python'))}")
         code = shell.run(command, self._runtime.env)
         if code:
             raise error_with(code, "trainer.prepare did not finish; its last lines are above.")

@@ -92,7 +92,7 @@ def plan_unprepared(
             Fact("source", str(source), f"{source}: {files:,} files, {stored / 1e9:,.2f} GB"),
             Fact("prepared", str(target), f"{target}: not there yet; at most as large"),
         ),
-        command=prepare_command(options, source, target),
+        command=prepare_command(options, source, target, "python"),
         rates=(
             *prices.rates(amounts(options, publication), options.upload_mbit_s),
             *_both_ways(options, work, vcpus),
@@ -101,7 +101,8 @@ def plan_unprepared(
     )
 
 
-def prepare_command(options: PublishOptions, source: Path, target: Path, python: str = "python") -> tuple[str, ...]:
+def prepare_command(options: PublishOptions, source: Path, target: Path, *python: str) -> tuple[str, ...]:
+    """python: its words, as launch.core.interpreter has them."""
     resize = ("--resize", str(options.resize)) if options.resize else ()
     whole = ("--no-resize",) if options.originals else ()
-    return (python, "-m", "trainer.prepare", str(source), str(target), *resize, *whole)
+    return (*python, "-m", "trainer.prepare", str(source), str(target), *resize, *whole)

@@ -22,12 +22,12 @@ def train(*, show: bool = False, **settings: Any) -> list[dict[str, Any]]:
     import json
     import os
     import signal
-    import sys
     import tempfile
     from pathlib import Path
     from typing import cast
 
     from launch.core import shell
+    from launch.core.interpreter import this_python
     from launch.core.terminal import say
     from trainer.config import TrainConfig
     from trainer.settings import flags
@@ -44,7 +44,8 @@ def train(*, show: bool = False, **settings: Any) -> list[dict[str, Any]]:
             if show and not line.startswith(METRIC_PREFIX):
                 say(line)
 
-        command = [sys.executable, "-m", "trainer", *flags.to_argv(config)]
+        # Called by a script that lies elsewhere, this process imports nothing from the current folder either.
+        command = [*this_python(), "-m", "trainer", *flags.to_argv(config)]
         env = {**os.environ, LAUNCHER: str(os.getpid())}  # it ends with the kernel
         code = shell.run(command, env, on_line=keep, stop_signal=signal.SIGTERM)
         if code:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from launch import local
+from launch.core import shell
 from launch.core.interpreter import TOOLKIT, interpreter, this_python
 from launch.slurm.script import step
 from tests.conftest import ROOT, trainer_env
@@ -26,6 +28,20 @@ def test_no_module_of_a_shared_folder_runs_in_a_job_that_starts_there(tmp_path: 
 
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith("usage: python -m trainer")
+
+
+def test_nor_in_what_a_script_that_lies_elsewhere_trains_from_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whose own process imports nothing from there: Python looks where the script lies."""
+    monkeypatch.chdir(tmp_path)
+    commands: list[list[str]] = []
+    monkeypatch.setattr(shell, "run", lambda command, *_, **__: commands.append(command) or 1)
+
+    with pytest.raises(local.TrainerError):
+        local.train(model="cnn", dataset="digits")
+
+    assert [command[:4] for command in commands] == [[sys.executable, "-P", "-m", "trainer"]]
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
@@ -57,7 +73,4 @@ def test_no_launcher_starts_a_module_in_another_way() -> None:
     bare = re.compile(r"""(?<![*\w])(python|executable), "-m\"""")
     found = [path for path in (ROOT / "launch").rglob("*.py") if bare.search(path.read_text())]
 
-    # A notebook's own kernel imports from its folder; of launch.data's it is the command that is shown.
-    assert {path.relative_to(ROOT).as_posix() for path in found} == {
-        "launch/data/planner.py", "launch/local/notebook.py",
-    }  # fmt: skip
+    assert [path.relative_to(ROOT).as_posix() for path in found] == []
