@@ -77,9 +77,10 @@ def with_pieces(blocks: int) -> bytes:
         (with_pieces(2**10), "a header of more than 262,144 bytes"),
         (header_of(tarfile.XGLTYPE, b"1" * 2**17), "more than 8,192 bytes"),
         (header_of(tarfile.GNUTYPE_LONGNAME, b"a" * 2**19), "bytes"),
+        (header_of(tarfile.GNUTYPE_LONGNAME, b"a" * 2**17) * 2, "a header of more than 262,144 bytes"),
         (header_of(tarfile.XGLTYPE, b"9 a=bcde\n" * 10**4), "more than 8,192 bytes"),
     ],
-    ids=["digits", "pieces", "digits about all", "a long name", "about all"],
+    ids=["digits", "pieces", "digits about all", "a long name", "two within each other", "about all"],
 )
 def test_no_header_takes_gigabytes_or_hours(content: bytes, why: str, name: str, prepared, tmp_path: Path) -> None:
     """The first is CVE-2024-6232: Pythons older than autumn 2024 look for a word behind each of the digits."""
