@@ -79,3 +79,16 @@ def test_a_hundred_thousand_metrics_hold_no_report_up() -> None:
     assert metrics.course(records, "loss", "step") == [(1, 0.5), (2, 0.5)]
     assert (metrics.best(records, "loss"), metrics.best(records, "odd_loss")) == (0.5, None)
     assert len(metrics.merged([*records, Large(step=2)])) == 2
+
+
+class Unread(dict[str, Any]):
+    """A record in which nothing may be looked for."""
+
+    def get(self, *_: object) -> NoReturn:
+        raise AssertionError("a look at a record")
+
+
+def test_no_best_is_looked_for_of_a_metric_that_does_not_say_which_way_is_better() -> None:
+    """Two minutes of a report on 300,000 records, if each of 500 names had its values gathered first."""
+    assert metrics.direction("temperature") is None
+    assert metrics.best([Unread(temperature=1.0)], "temperature") is None
