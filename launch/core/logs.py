@@ -172,14 +172,14 @@ class _Rest:
 
 def follow(tail: LogTail, is_running: Callable[[], bool], clock: Clock, say: Say) -> None:
     """Shows lines as they arrive until the job has ended, and then those that arrive late."""
-    rest = _Rest(clock)
+    rest: _Rest | None = None
     while True:
         runs = is_running()  # before the lines, so that a last line is not missed
-        rest = _Rest(clock) if runs else rest
+        rest = None if runs else rest or _Rest(clock)
         lines = tail.new_lines()
         for line in lines:
             say(line)
-        if not runs and rest.is_over(bool(lines) or tail.has_more):
+        if rest is not None and rest.is_over(bool(lines) or tail.has_more):
             break
         clock.sleep(POLL_S)
     if rest.goes_on:

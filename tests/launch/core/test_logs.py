@@ -241,6 +241,21 @@ def test_following_ends_after_the_last_machine_and_with_its_last_words(aws: Aws,
     assert said == ["epoch 1", "last word 1", "last word 2"]
 
 
+def test_the_last_words_of_a_job_of_hours_are_waited_for_as_well(aws: Aws, write: Write) -> None:
+    """The minutes for what arrives late begin with the job's end."""
+    now, said, lives = [0.0], list[str](), iter([True, False, False, False, False])
+    late = iter([(3600.0, ""), (5.0, "last word")])
+
+    def sleep(_: float) -> None:
+        seconds, word = next(late, (5.0, ""))
+        now[0] += seconds
+        if word:
+            write("demo", 0, (T, word))
+
+    follow(LogTail(aws, DEMO), lambda: next(lives), Clock(lambda: now[0], sleep), said.append)
+    assert said == ["last word"]
+
+
 @pytest.mark.parametrize("is_display", [False, True])
 def test_following_ends_though_somebody_writes_on_into_the_log(aws: Aws, write: Write, is_display: bool) -> None:
     """Every training of the account may write into the log of any job, and a sweep waits for the end of its runs."""
